@@ -1,0 +1,2 @@
+//! Sources, filters and sinks of a packet capture.
+#![forbid(unsafe_code)]

@@ -1,0 +1,2 @@
+//! Experiments, runs, charts and the report.
+#![forbid(unsafe_code)]

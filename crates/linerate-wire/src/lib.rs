@@ -1,0 +1,2 @@
+//! Header views, parsing and emitting, checksums and flow keys.
+#![forbid(unsafe_code)]

@@ -1,0 +1,58 @@
+//! From raw arguments to a verb, and from its result to an exit status.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+use crate::verbs::{completion, manual};
+
+/// Capture, receive, forward and segment packets at line rate, on an unmodified Linux kernel.
+#[derive(Debug, Parser)]
+#[command(name = "linerate", version, max_term_width = 100)]
+#[command(after_help = "Exit status: 0 on success, 1 on failure, 2 on a wrong command line.\n\
+    Every verb has its own --help; `linerate manual DIR` writes man pages.")]
+pub struct Cli {
+    /// More detail on standard error; twice for debugging. RUST_LOG overrides it.
+    #[arg(short = 'v', long, action = clap::ArgAction::Count, global = true)]
+    verbose: u8,
+
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Print a completion script for a shell.
+    Completion(completion::Arguments),
+    /// Write the man pages into a folder.
+    Manual(manual::Arguments),
+}
+
+/// Reads the command line, runs the verb and turns its result into an exit status.
+pub fn run() -> ExitCode {
+    let cli = Cli::parse();
+    start_logging(cli.verbose);
+    let outcome: Result<ExitCode> = match cli.verb {
+        Verb::Completion(arguments) => {
+            completion::run(&arguments);
+            Ok(ExitCode::SUCCESS)
+        }
+        Verb::Manual(arguments) => manual::run(&arguments).map(|()| ExitCode::SUCCESS),
+    };
+    outcome.unwrap_or_else(|error| {
+        eprintln!("linerate: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+fn start_logging(verbose: u8) {
+    use tracing_subscriber::{EnvFilter, fmt};
+    let default = match verbose {
+        0 => "warn",
+        1 => "info",
+        _ => "debug",
+    };
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
+    fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time().init();
+}

@@ -1,0 +1,8 @@
+//! The command line of Linerate, as a library so that man pages, completions and tests use the same
+//! definitions as the program.
+#![forbid(unsafe_code)]
+
+mod cli;
+mod verbs;
+
+pub use cli::{Cli, run};

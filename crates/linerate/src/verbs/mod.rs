@@ -1,0 +1,4 @@
+//! One module per verb.
+
+pub(crate) mod completion;
+pub(crate) mod manual;
