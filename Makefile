@@ -1,0 +1,38 @@
+# The two commands of the README are `make demo` and `make test`; `make help` lists the rest.
+.DEFAULT_GOAL := help
+PREFIX ?= /usr/local
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
+
+demo: ## two hosts, real traffic, Linerate beside tcpdump, report/index.html
+	@scripts/setup demo
+	cargo build --release --package linerate
+	@scripts/as-root target/release/linerate lab demo --out report
+
+test: ## every test that needs no virtual machine
+	@scripts/setup test
+	@scripts/test
+
+build: ## the release build of the command
+	@scripts/setup build
+	cargo build --release --package linerate
+
+lint: ## formatting, clippy, documentation, licences
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps
+	cargo deny check licenses bans sources
+
+bench: ## benchmarks of single functions; whole-system figures come from `linerate lab`
+	cargo bench --workspace
+
+install: build ## command, man pages, completions under PREFIX (/usr/local)
+	install -D -m 755 target/release/linerate $(DESTDIR)$(PREFIX)/bin/linerate
+	target/release/linerate manual $(DESTDIR)$(PREFIX)/share/man/man1
+	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/zsh/site-functions $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
+	target/release/linerate completion bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/linerate
+	target/release/linerate completion zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_linerate
+	target/release/linerate completion fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/linerate.fish
+
+.PHONY: help demo test build lint bench install
