@@ -1,6 +1,10 @@
 //! Rings shared with the kernel: memory regions, AF_PACKET rings, AF_XDP sockets, the tee, and the
 //! XDP programs that steer frames to them.
 
+pub mod error;
 pub mod frame;
+pub mod region;
 
+pub use error::{Error, Result};
 pub use frame::{Direction, Frame, Timestamp};
+pub use region::Region;

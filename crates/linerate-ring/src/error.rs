@@ -1,0 +1,138 @@
+//! [`Error`]: what can go wrong in this crate, each with the remedy.
+
+use std::fmt;
+use std::io;
+
+use crate::region::Pages;
+
+/// The result of everything in this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// What failed, on what, why, and what to do about it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A system call or a file access failed for a reason that has no variant of its own.
+    #[error("cannot {action}: {source}")]
+    System {
+        /// What was being done, on which interface or file; follows "cannot".
+        action: String,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+
+    /// The process may not do this.
+    #[error("cannot {action}: needs the capability {capability}; {}", Grant(capability))]
+    Privilege {
+        /// What was being done; follows "cannot".
+        action: String,
+        /// The missing capability, for instance `CAP_NET_RAW`.
+        capability: &'static str,
+    },
+
+    /// No interface has this name in this network namespace.
+    #[error("no interface named {0} in this network namespace; `ip link` lists them")]
+    NoInterface(String),
+
+    /// The interface is down. What it delivered before is still in the ring, and the ring goes on
+    /// when the interface comes up again.
+    #[error("interface {0} is down; `ip link set {0} up` brings it up")]
+    InterfaceDown(String),
+
+    /// The interface was removed. The ring will never receive again.
+    #[error("interface {0} is gone: it was removed while in use")]
+    InterfaceGone(String),
+
+    /// The pool of reserved huge pages is too small.
+    #[error(
+        "{needed} free huge pages of {} needed, {available} available; reserve them with: {command}",
+        Size(*page_size as u64)
+    )]
+    HugePages {
+        /// Bytes of one huge page.
+        page_size: usize,
+        /// Pages that the region needs.
+        needed: u64,
+        /// Pages free and not promised to another mapping.
+        available: u64,
+        /// The command, to run as root, that reserves enough.
+        command: String,
+    },
+
+    /// This kernel or machine cannot give the kind of pages asked for.
+    #[error("cannot get {} in {pages} pages: {why}", Size(*len as u64))]
+    Pages {
+        /// What was asked for.
+        pages: Pages,
+        /// Bytes asked for.
+        len: usize,
+        /// The reason.
+        why: String,
+    },
+
+    /// The memory could not be locked.
+    #[error(
+        "cannot lock {} of memory: {source}; RLIMIT_MEMLOCK is {}: raise it with `ulimit -l {}`, \
+         or grant CAP_IPC_LOCK",
+        Size(*len as u64), Limit(*limit), len.div_ceil(1024)
+    )]
+    MemoryLock {
+        /// Bytes to lock.
+        len: usize,
+        /// The soft limit in bytes, `None` when unlimited.
+        limit: Option<u64>,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+
+    /// A request that makes no sense, found before the kernel was asked.
+    #[error("{0}")]
+    Invalid(String),
+}
+
+impl Error {
+    /// The last system call's `errno`, said to have happened while doing `action`.
+    pub(crate) fn last_os(action: impl Into<String>) -> Self {
+        Self::system(action, io::Error::last_os_error())
+    }
+
+    /// `source`, said to have happened while doing `action`.
+    pub(crate) fn system(action: impl Into<String>, source: io::Error) -> Self {
+        Self::System { action: action.into(), source }
+    }
+}
+
+/// How to grant a capability.
+struct Grant(&'static str);
+
+impl fmt::Display for Grant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let capability = self.0.to_ascii_lowercase();
+        write!(f, "run as root, or grant it with `sudo setcap {capability}+ep PROGRAM`")
+    }
+}
+
+/// Bytes in the largest binary unit that divides them.
+pub(crate) struct Size(pub(crate) u64);
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let units = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
+        match units.iter().find(|(unit, _)| self.0 >= *unit && self.0.is_multiple_of(*unit)) {
+            Some((unit, name)) => write!(f, "{} {name}", self.0 / unit),
+            None => write!(f, "{} bytes", self.0),
+        }
+    }
+}
+
+/// A resource limit in bytes.
+struct Limit(Option<u64>);
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(bytes) => write!(f, "{}", Size(bytes)),
+            None => f.write_str("unlimited"),
+        }
+    }
+}

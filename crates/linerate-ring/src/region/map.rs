@@ -1,0 +1,216 @@
+//! [`Mapping`]: the system calls behind a region.
+
+use std::io;
+use std::ptr::{self, NonNull};
+
+use super::{Pages, hugetlb};
+use crate::error::Size;
+use crate::{Error, Result};
+
+/// `MADV_COLLAPSE` (Linux 6.1): make these pages huge now, whatever the system-wide setting says.
+const MADV_COLLAPSE: libc::c_int = 25;
+
+/// An anonymous private mapping, unmapped on drop.
+///
+/// It stands between two inaccessible pages: an overrun faults instead of reaching a neighbour, and
+/// the kernel cannot merge it with a neighbour, so that its entry in `/proc/self/smaps` is its own.
+#[derive(Debug)]
+pub(super) struct Mapping {
+    /// The whole reservation, guards included.
+    outer: NonNull<u8>,
+    outer_len: usize,
+    start: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: a mapping belongs to the process, not to the thread that made it.
+unsafe impl Send for Mapping {}
+// SAFETY: through `&Mapping` only the address can be read; what lies there is the region's affair.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps at least `len` bytes of this kind of pages, bound to `node`, nothing touched yet.
+    pub(super) fn new(len: usize, pages: Pages, node: Option<u32>) -> Result<Self> {
+        let page_size = match pages {
+            Pages::Hugetlb | Pages::HugetlbGigantic => hugetlb::size(pages),
+            Pages::Transparent => hugetlb::size(Pages::Hugetlb),
+            Pages::Auto | Pages::Small => base_page_size(),
+        };
+        let huge = matches!(pages, Pages::Hugetlb | Pages::HugetlbGigantic);
+        let len = len.next_multiple_of(page_size);
+        if huge {
+            hugetlb::check(len, pages, node)?;
+        }
+        let mapping = Self::reserve(len, page_size)?;
+        mapping.place(pages, page_size)?;
+        if let Some(node) = node {
+            mapping.bind(node)?;
+        }
+        match pages {
+            Pages::Transparent => mapping.advise(libc::MADV_HUGEPAGE).map_err(|error| {
+                Error::Pages { pages, len, why: format!("this kernel has none ({error})") }
+            })?,
+            // A kernel without transparent huge pages refuses this, and has nothing to forbid.
+            Pages::Small => drop(mapping.advise(libc::MADV_NOHUGEPAGE)),
+            _ => {}
+        }
+        mapping.advise(libc::MADV_DONTFORK).map_err(|error| {
+            Error::system(format!("keep {} of memory from children", Size(len as u64)), error)
+        })?;
+        Ok(mapping)
+    }
+
+    pub(super) fn as_ptr(&self) -> *mut u8 {
+        self.start.as_ptr()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Has the kernel back every page now. It reports what it cannot back, where a touch would end
+    /// in a signal: a page of the pool that is free on another node only, a cgroup at its limit.
+    pub(super) fn prefault(&self, pages: Pages) -> Result<()> {
+        match self.advise(libc::MADV_POPULATE_WRITE) {
+            Ok(()) => {}
+            // Before Linux 5.14: locking populates too, and reports failure as well.
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                self.lock()?;
+                // SAFETY: the range is this mapping's.
+                unsafe { libc::munlock(self.as_ptr().cast(), self.len) };
+            }
+            Err(error) => return Err(self.no_memory(pages, &error)),
+        }
+        if pages == Pages::Transparent {
+            // Also where faults found no huge page, or the system-wide setting is `never`, the
+            // kernel may still be able to compact. What came of it is read from smaps.
+            let collapsed = self.advise(MADV_COLLAPSE);
+            tracing::trace!(?collapsed, "MADV_COLLAPSE");
+        }
+        Ok(())
+    }
+
+    pub(super) fn lock(&self) -> Result<()> {
+        // SAFETY: the range is this mapping's.
+        if unsafe { libc::mlock(self.as_ptr().cast(), self.len) } == 0 {
+            return Ok(());
+        }
+        let source = io::Error::last_os_error();
+        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: `limit` is a place for one rlimit.
+        unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &mut limit) };
+        let limit = (limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur);
+        Err(Error::MemoryLock { len: self.len, limit, source })
+    }
+
+    /// Reserves address space for `len` bytes aligned to `align`, with a guard page on either side.
+    fn reserve(len: usize, align: usize) -> Result<Self> {
+        let guard = base_page_size();
+        // Room to align; the guards come out of it, but for a base-page alignment that leaves none.
+        let outer_len = len + align + 2 * guard;
+        // SAFETY: a fresh mapping at an address of the kernel's choice.
+        let outer = unsafe {
+            libc::mmap(
+                ptr::null_mut(),
+                outer_len,
+                libc::PROT_NONE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                -1,
+                0,
+            )
+        };
+        if outer == libc::MAP_FAILED {
+            return Err(Error::last_os(format!("reserve {} of addresses", Size(len as u64))));
+        }
+        let outer = NonNull::new(outer.cast::<u8>()).expect("mmap does not map address zero");
+        let offset = (outer.addr().get() + guard).next_multiple_of(align) - outer.addr().get();
+        // SAFETY: `offset` + `len` + `guard` is at most `outer_len`, so both stay inside.
+        let start = unsafe { outer.add(offset) };
+        Ok(Self { outer, outer_len, start, len })
+    }
+
+    /// Puts the pages in the place reserved for them.
+    fn place(&self, pages: Pages, page_size: usize) -> Result<()> {
+        let mut flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+        if matches!(pages, Pages::Hugetlb | Pages::HugetlbGigantic) {
+            flags |= libc::MAP_HUGETLB;
+            flags |= (page_size.trailing_zeros() as libc::c_int) << libc::MAP_HUGE_SHIFT;
+        }
+        // SAFETY: MAP_FIXED replaces a part of our own reservation, which nothing uses yet.
+        let placed = unsafe {
+            let protection = libc::PROT_READ | libc::PROT_WRITE;
+            libc::mmap(self.as_ptr().cast(), self.len, protection, flags, -1, 0)
+        };
+        if placed == libc::MAP_FAILED {
+            return Err(self.no_memory(pages, &io::Error::last_os_error()));
+        }
+        Ok(())
+    }
+
+    fn bind(&self, node: u32) -> Result<()> {
+        const BITS: u32 = u64::BITS;
+        let mut mask = vec![0u64; (node / BITS + 1) as usize];
+        mask[(node / BITS) as usize] = 1 << (node % BITS);
+        // The kernel reads one bit less than it is told.
+        let bits = mask.len() as u64 * u64::from(BITS) + 1;
+        let (mode, flags) = (libc::MPOL_BIND as libc::c_long, libc::MPOL_MF_STRICT as libc::c_long);
+        // SAFETY: the range is this mapping's, the mask has `bits - 1` bits.
+        let answer = unsafe {
+            libc::syscall(
+                libc::SYS_mbind,
+                self.as_ptr(),
+                self.len,
+                mode,
+                mask.as_ptr(),
+                bits as libc::c_ulong,
+                flags,
+            )
+        };
+        match answer {
+            0 => Ok(()),
+            _ => Err(Error::last_os(format!(
+                "bind {} of memory to NUMA node {node}",
+                Size(self.len as u64)
+            ))),
+        }
+    }
+
+    fn advise(&self, advice: libc::c_int) -> io::Result<()> {
+        loop {
+            // SAFETY: the range is this mapping's, and no advice used here discards content.
+            if unsafe { libc::madvise(self.as_ptr().cast(), self.len, advice) } == 0 {
+                return Ok(());
+            }
+            let error = io::Error::last_os_error();
+            if error.kind() != io::ErrorKind::Interrupted {
+                return Err(error);
+            }
+        }
+    }
+
+    fn no_memory(&self, pages: Pages, error: &io::Error) -> Error {
+        let why = match pages {
+            Pages::Hugetlb | Pages::HugetlbGigantic => format!(
+                "the pool has enough, but this process cannot have them ({error}): \
+                 its NUMA binding or the hugetlb limit of its cgroup is in the way"
+            ),
+            _ => format!("the kernel says: {error}"),
+        };
+        Error::Pages { pages, len: self.len, why }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the reservation is ours, and whoever held its address held a borrow of the
+        // region or took the duty upon itself in an unsafe block of its own.
+        unsafe { libc::munmap(self.outer.as_ptr().cast(), self.outer_len) };
+    }
+}
+
+/// Bytes in a base page of this machine.
+pub(crate) fn base_page_size() -> usize {
+    // SAFETY: sysconf has no precondition.
+    let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    usize::try_from(size).expect("every Linux knows its page size")
+}

@@ -1,0 +1,153 @@
+//! [`Region`]: a mapping of memory that knows which pages it really got.
+//!
+//! Rings of user space live in regions: the UMEM of an AF_XDP socket, buffers of a writer, frames
+//! loaded for a replay. Large pages save translations in the data TLB (seed 000, chapter 6), but a
+//! kernel out of contiguous memory gives small ones without a word. So a region reads back from
+//! `/proc/self/smaps` what it was given, and says so in [`Region::got`].
+//!
+//! A region is written to by the kernel before it is handed out (prefaulted), so no later access
+//! can fault, and none can end in SIGBUS for want of a huge page.
+
+mod got;
+mod hugetlb;
+mod map;
+mod numa;
+mod pages;
+#[cfg(test)]
+mod tests;
+
+pub use got::{Got, Refusal};
+pub use numa::interface_node;
+pub use pages::Pages;
+
+use std::slice;
+
+use crate::{Error, Result};
+use map::Mapping;
+
+/// Anonymous memory of one process: prefaulted, page-aligned, not inherited by `fork`, with its
+/// page size known.
+#[derive(Debug)]
+pub struct Region {
+    mapping: Mapping,
+    got: Got,
+}
+
+impl Region {
+    /// Asks for a region of at least `len` bytes; more where `len` is no multiple of the page size.
+    pub fn builder(len: usize) -> Builder {
+        Builder { len, pages: Pages::Auto, node: None, lock: false }
+    }
+
+    /// Bytes in the region: whole pages, at least what was asked for.
+    pub fn len(&self) -> usize {
+        self.mapping.len()
+    }
+
+    /// Whether the region holds no byte; it never is.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The first byte, aligned to the page size that the region got. Valid for reads and writes of
+    /// [`Region::len`] bytes until the region is dropped, wherever the region itself is moved.
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.mapping.as_ptr()
+    }
+
+    /// The bytes; zero until somebody writes to them.
+    ///
+    /// An owner that has given the memory to the kernel or to another holder of
+    /// [`Region::as_ptr`] must not read through this while they write.
+    pub fn as_slice(&self) -> &[u8] {
+        // SAFETY: the mapping is `len` readable, initialised bytes for as long as `self` lives.
+        unsafe { slice::from_raw_parts(self.as_ptr(), self.len()) }
+    }
+
+    /// The bytes, to write to.
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and `&mut self` keeps every other safe access away.
+        unsafe { slice::from_raw_parts_mut(self.as_ptr(), self.len()) }
+    }
+
+    /// Which pages the kernel really gave.
+    pub fn got(&self) -> &Got {
+        &self.got
+    }
+}
+
+/// What to ask for; made by [`Region::builder`].
+#[derive(Clone, Debug)]
+#[must_use = "a builder does nothing until `build` is called"]
+pub struct Builder {
+    len: usize,
+    pages: Pages,
+    node: Option<u32>,
+    lock: bool,
+}
+
+impl Builder {
+    /// The kind of pages; [`Pages::Auto`] unless said.
+    pub fn pages(mut self, pages: Pages) -> Self {
+        self.pages = pages;
+        self
+    }
+
+    /// Binds the memory to a NUMA node (see [`interface_node`]); `None` leaves the choice to the
+    /// kernel.
+    pub fn node(mut self, node: Option<u32>) -> Self {
+        self.node = node;
+        self
+    }
+
+    /// Locks the memory, so that it is never swapped out. Reserved huge pages are never swapped out
+    /// in any case.
+    pub fn lock(mut self, lock: bool) -> Self {
+        self.lock = lock;
+        self
+    }
+
+    /// Maps, binds, prefaults and locks the memory, and reads back what came of it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] for no bytes or a node that does not exist, [`Error::HugePages`] when too
+    /// few are reserved, [`Error::Pages`] when the kernel cannot give the kind asked for,
+    /// [`Error::MemoryLock`] beyond `RLIMIT_MEMLOCK`, [`Error::System`] for the rest.
+    pub fn build(self) -> Result<Region> {
+        if self.len == 0 || self.len > isize::MAX as usize / 2 {
+            return Err(Error::Invalid(format!("a region of {} bytes makes no sense", self.len)));
+        }
+        if let Some(node) = self.node {
+            numa::check(node)?;
+        }
+        if self.pages != Pages::Auto {
+            return self.attempt(self.pages, Vec::new());
+        }
+        let mut refusals = Vec::new();
+        for pages in hugetlb::worth_trying(self.len) {
+            match self.attempt(pages, refusals.clone()) {
+                Err(error @ (Error::HugePages { .. } | Error::Pages { .. })) => {
+                    tracing::debug!(%pages, %error, "region: trying the next kind of pages");
+                    refusals.push(Refusal { pages, why: error.to_string() });
+                }
+                other => return other,
+            }
+        }
+        self.attempt(Pages::Small, refusals)
+    }
+
+    /// One kind of pages, tried.
+    fn attempt(&self, pages: Pages, refusals: Vec<Refusal>) -> Result<Region> {
+        let mapping = Mapping::new(self.len, pages, self.node)?;
+        mapping.prefault(pages)?;
+        if self.lock {
+            mapping.lock()?;
+        }
+        let got = Got::read(&mapping, refusals)?;
+        if pages == Pages::Transparent && got.huge_bytes == 0 {
+            return Err(Error::Pages { pages, len: self.len, why: got::why_no_transparent() });
+        }
+        Ok(Region { mapping, got })
+    }
+}

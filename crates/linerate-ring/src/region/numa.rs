@@ -1,0 +1,67 @@
+//! Which NUMA node an interface hangs on, and where a mapping really lies.
+
+use std::fs;
+use std::path::Path;
+
+use crate::{Error, Result};
+
+/// The NUMA node that the device behind an interface is attached to, from
+/// `/sys/class/net/INTERFACE/device/numa_node`; `None` for a virtual interface, for a machine with
+/// one node, and where the firmware does not say.
+pub fn interface_node(interface: &str) -> Option<u32> {
+    let path = Path::new("/sys/class/net").join(interface).join("device/numa_node");
+    // The kernel writes -1 for "unknown", which does not parse.
+    fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+/// Checks that the machine has this node.
+pub(super) fn check(node: u32) -> Result<()> {
+    if Path::new(&format!("/sys/devices/system/node/node{node}")).exists() {
+        return Ok(());
+    }
+    let online = fs::read_to_string("/sys/devices/system/node/online").unwrap_or_default();
+    Err(Error::Invalid(format!(
+        "this machine has no NUMA node {node}; it has: {}",
+        if online.is_empty() { "0" } else { online.trim() }
+    )))
+}
+
+/// The node on which all pages of the mapping at `start` lie, from `/proc/self/numa_maps`; `None`
+/// when they are spread, or the kernel does not count them.
+pub(super) fn node_of_mapping(start: usize) -> Option<u32> {
+    node_in(&fs::read_to_string("/proc/self/numa_maps").ok()?, start)
+}
+
+fn node_in(maps: &str, start: usize) -> Option<u32> {
+    let line = maps.lines().find(|line| {
+        let address = line.split(' ').next().unwrap_or_default();
+        usize::from_str_radix(address, 16) == Ok(start)
+    })?;
+    let mut nodes = line.split(' ').filter_map(|word| {
+        let (node, _pages) = word.strip_prefix('N')?.split_once('=')?;
+        node.parse().ok()
+    });
+    let first = nodes.next()?;
+    nodes.next().is_none().then_some(first)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAPS: &str = "7f0000000000 bind:1 anon=4 dirty=4 N1=4 kernelpagesize_kB=4\n\
+                        7f0000200000 default anon=4 dirty=4 N0=3 N1=1 kernelpagesize_kB=4\n";
+
+    #[test]
+    fn a_mapping_on_one_node_has_it_and_a_spread_one_has_none() {
+        assert_eq!(node_in(MAPS, 0x7f00_0000_0000), Some(1));
+        assert_eq!(node_in(MAPS, 0x7f00_0020_0000), None);
+        assert_eq!(node_in(MAPS, 0x1000), None);
+    }
+
+    #[test]
+    fn a_missing_node_is_named_with_those_that_exist() {
+        let error = check(4000).unwrap_err().to_string();
+        assert!(error.contains("no NUMA node 4000") && error.contains("it has: 0"), "{error}");
+    }
+}

@@ -1,0 +1,56 @@
+//! [`Pages`]: the kinds of memory pages that can be asked for.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::Error;
+
+/// Which pages a region shall be made of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Pages {
+    /// The largest that can be had: reserved huge pages, then transparent ones, then small ones.
+    #[default]
+    Auto,
+    /// Reserved huge pages of the size that one page-middle-directory entry maps (2 MiB on x86-64).
+    Hugetlb,
+    /// Reserved huge pages of 1 GiB.
+    HugetlbGigantic,
+    /// Transparent huge pages, which the kernel finds when it can.
+    Transparent,
+    /// The machine's base pages (4 KiB on x86-64), never merged into huge ones.
+    Small,
+}
+
+impl Pages {
+    /// Every kind, in the order in which [`Pages::Auto`] prefers them, itself first.
+    pub const ALL: [Self; 5] =
+        [Self::Auto, Self::HugetlbGigantic, Self::Hugetlb, Self::Transparent, Self::Small];
+
+    /// The word that [`FromStr`] reads and [`Display`](fmt::Display) writes.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Hugetlb => "hugetlb",
+            Self::HugetlbGigantic => "hugetlb-1g",
+            Self::Transparent => "thp",
+            Self::Small => "small",
+        }
+    }
+}
+
+impl fmt::Display for Pages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.word())
+    }
+}
+
+impl FromStr for Pages {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        Self::ALL.into_iter().find(|pages| pages.word() == text).ok_or_else(|| {
+            let words = Self::ALL.map(Self::word).join(", ");
+            Error::Invalid(format!("unknown kind of pages \"{text}\": choose one of {words}"))
+        })
+    }
+}

@@ -1,0 +1,118 @@
+use super::*;
+
+const MIB: usize = 1 << 20;
+
+#[test]
+fn pages_read_back_what_they_print() {
+    for pages in Pages::ALL {
+        assert_eq!(pages.to_string().parse::<Pages>().unwrap(), pages);
+    }
+    let error = "large".parse::<Pages>().unwrap_err().to_string();
+    assert!(error.contains("\"large\"") && error.contains("auto, hugetlb"), "{error}");
+}
+
+#[test]
+fn small_pages_are_small_also_where_the_kernel_prefers_huge_ones() {
+    let region = Region::builder(8 * MIB + 1).pages(Pages::Small).build().unwrap();
+    let base = map::base_page_size();
+    assert_eq!(region.len(), 8 * MIB + base);
+    assert_eq!((region.got().pages, region.got().page_size), (Pages::Small, base));
+    assert_eq!((region.got().huge_bytes, region.got().locked), (0, false));
+}
+
+#[test]
+fn a_region_is_zeroed_prefaulted_and_writable_to_its_last_byte() {
+    let mut region = Region::builder(3 * MIB).build().unwrap();
+    assert!(region.as_slice().iter().all(|byte| *byte == 0));
+    let pages = region.len() / map::base_page_size();
+    let mut resident = vec![0u8; pages];
+    // SAFETY: `resident` has a byte for each page of the region.
+    let answer =
+        unsafe { libc::mincore(region.as_ptr().cast(), region.len(), resident.as_mut_ptr()) };
+    assert_eq!(answer, 0);
+    assert!(resident.iter().all(|page| page & 1 == 1));
+    let last = region.len() - 1;
+    region.as_mut_slice()[last] = 7;
+    assert_eq!(region.as_slice()[last], 7);
+}
+
+#[test]
+fn transparent_pages_are_huge_or_the_error_says_why() {
+    match Region::builder(4 * MIB).pages(Pages::Transparent).build() {
+        Ok(region) => {
+            assert_eq!(region.got().pages, Pages::Transparent);
+            assert!(region.got().huge_bytes >= region.got().page_size);
+            assert!(region.as_ptr().addr().is_multiple_of(region.got().page_size));
+        }
+        Err(error) => assert!(error.to_string().contains("thp pages: "), "{error}"),
+    }
+}
+
+#[test]
+fn two_regions_do_not_share_an_entry_in_smaps() {
+    let regions: Vec<Region> = (0..4)
+        .map(|_| Region::builder(2 * MIB).pages(Pages::Transparent).build())
+        .filter_map(Result::ok)
+        .collect();
+    for region in &regions {
+        assert!(region.got().huge_bytes <= region.len(), "{:?}", region.got());
+    }
+}
+
+#[test]
+fn more_huge_pages_than_there_is_memory_are_refused_with_the_command() {
+    let error = Region::builder(1 << 46).pages(Pages::Hugetlb).build().unwrap_err();
+    let Error::HugePages { needed, available, ref command, page_size } = error else {
+        panic!("{error}");
+    };
+    assert_eq!(needed, (1 << 46) / page_size as u64);
+    let total: u64 = command.rsplit(['=', ' ']).next().unwrap().parse().unwrap();
+    let total = if command.starts_with("echo") {
+        command.split(' ').nth(1).unwrap().parse().unwrap()
+    } else {
+        total
+    };
+    assert!(total >= needed - available, "{command}");
+    assert!(error.to_string().contains(command.as_str()));
+}
+
+#[test]
+fn auto_says_why_it_is_not_better() {
+    let region = Region::builder(2 * MIB).build().unwrap();
+    let got = region.got();
+    match got.pages {
+        Pages::Hugetlb => assert!(got.refusals.is_empty()),
+        Pages::Transparent => assert_eq!(got.refusals[0].pages, Pages::Hugetlb),
+        _ => assert_eq!(got.refusals.len(), 2),
+    }
+    assert!(got.to_string().starts_with("2 MiB in "), "{got}");
+}
+
+#[test]
+fn a_locked_region_is_locked() {
+    match Region::builder(64 << 10).pages(Pages::Small).lock(true).build() {
+        Ok(region) => assert!(region.got().locked),
+        Err(error) => assert!(error.to_string().contains("RLIMIT_MEMLOCK"), "{error}"),
+    }
+}
+
+#[test]
+fn a_region_bound_to_a_node_lies_there() {
+    let region = Region::builder(2 * MIB).pages(Pages::Small).node(Some(0)).build();
+    match region {
+        Ok(region) => assert!(matches!(region.got().node, Some(0) | None)),
+        // A kernel without NUMA has no mbind.
+        Err(error) => assert!(error.to_string().contains("NUMA node 0"), "{error}"),
+    }
+}
+
+#[test]
+fn no_bytes_make_no_region() {
+    assert!(matches!(Region::builder(0).build(), Err(Error::Invalid(_))));
+    assert!(matches!(Region::builder(usize::MAX).build(), Err(Error::Invalid(_))));
+}
+
+#[test]
+fn an_interface_without_a_device_has_no_node() {
+    assert_eq!(interface_node("lo"), None);
+}
