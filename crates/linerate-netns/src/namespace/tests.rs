@@ -1,0 +1,224 @@
+use super::*;
+use crate::{Mac, Veth, VethOptions, root_or_skip};
+
+fn two_hosts() -> (Namespace, Namespace, Veth) {
+    let (left, right) = (Namespace::create("left").unwrap(), Namespace::create("right").unwrap());
+    let cable = Veth::create(&left, "a0", &right, "b0", VethOptions::default()).unwrap();
+    (left, right, cable)
+}
+
+#[test]
+fn names_tell_their_maker() {
+    assert_eq!(maker("lnr-test-77-0"), Some("77"));
+    assert_eq!(maker("lnr--77-0"), Some("77"));
+    assert_eq!(maker("lnr-77-0"), None);
+    assert_eq!(maker("lnr-test-x-0"), None);
+    assert_eq!(maker("other-test-77-0"), None);
+}
+
+#[test]
+fn is_listed_and_goes_with_its_owner() {
+    root_or_skip!("is_listed_and_goes_with_its_owner");
+    let namespace = Namespace::create("seen").unwrap();
+    let (name, path) = (namespace.name().to_owned(), namespace.path().to_owned());
+    let listed = std::process::Command::new("ip").arg("netns").output().unwrap().stdout;
+    assert!(String::from_utf8(listed).unwrap().contains(&name));
+    drop(namespace);
+    assert!(!path.exists());
+}
+
+#[test]
+fn goes_when_a_panic_unwinds() {
+    root_or_skip!("goes_when_a_panic_unwinds");
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let panicked = thread::spawn(move || {
+        let namespace = Namespace::create("panic").unwrap();
+        sender.send(namespace.path().to_owned()).unwrap();
+        let in_namespace = namespace.run(|| panic!("on purpose"));
+        drop(in_namespace);
+    });
+    assert!(panicked.join().is_err());
+    assert!(!receiver.recv().unwrap().exists());
+}
+
+#[test]
+fn sweep_takes_what_the_dead_left_and_nothing_else() {
+    root_or_skip!("sweep_takes_what_the_dead_left_and_nothing_else");
+    let mut child = std::process::Command::new("true").spawn().unwrap();
+    let dead = child.id();
+    child.wait().unwrap();
+    let living = Namespace::create("living").unwrap();
+    let stale = Path::new(DIRECTORY).join(format!("{MARK}-stale-{dead}-0"));
+    thread::scope(|scope| {
+        scope
+            .spawn(|| {
+                File::create_new(&stale).unwrap();
+                enter_new(&stale).unwrap();
+            })
+            .join()
+            .unwrap()
+    });
+    // Another process of the same crate may sweep first: it is gone either way.
+    Namespace::sweep();
+    assert!(!stale.exists());
+    assert!(living.path().exists());
+}
+
+#[test]
+fn a_closure_and_a_command_run_inside() {
+    root_or_skip!("a_closure_and_a_command_run_inside");
+    let namespace = Namespace::create("inside").unwrap();
+    let here = fs::read_link("/proc/thread-self/ns/net").unwrap();
+    let there = namespace.run(|| fs::read_link("/proc/thread-self/ns/net").unwrap()).unwrap();
+    assert_ne!(here, there);
+    assert_eq!(fs::read_link("/proc/thread-self/ns/net").unwrap(), here);
+    let output = namespace.command("readlink").arg("/proc/self/ns/net").output().unwrap();
+    assert_eq!(String::from_utf8(output.stdout).unwrap().trim(), there.to_str().unwrap());
+    let missing = namespace.command("no-such-program-here").spawn().unwrap_err().to_string();
+    assert!(missing.contains("no-such-program-here") && missing.contains("PATH"), "{missing}");
+}
+
+#[test]
+fn a_command_is_bound_to_its_cpus() {
+    root_or_skip!("a_command_is_bound_to_its_cpus");
+    let namespace = Namespace::create("bound").unwrap();
+    let output = namespace
+        .command("grep")
+        .args(["Cpus_allowed_list", "/proc/self/status"])
+        .cpus([0])
+        .output();
+    let text = String::from_utf8(output.unwrap().stdout).unwrap();
+    assert_eq!(text.split_whitespace().last(), Some("0"));
+}
+
+#[test]
+fn two_hosts_reach_each_other_over_both_families() {
+    root_or_skip!("two_hosts_reach_each_other_over_both_families");
+    let (left, _right, cable) = two_hosts();
+    for (a, b, prefix) in [("10.9.0.1", "10.9.0.2", 24), ("fd00::1", "fd00::2", 64)] {
+        cable.a.add_address(a.parse().unwrap(), prefix).unwrap();
+        cable.b.add_address(b.parse().unwrap(), prefix).unwrap();
+        cable.a.add_neighbour(b.parse().unwrap(), cable.b.mac()).unwrap();
+        cable.b.add_neighbour(a.parse().unwrap(), cable.a.mac()).unwrap();
+        let sent = left.run(|| {
+            let socket = std::net::UdpSocket::bind((a, 0)).unwrap();
+            socket.send_to(b"hello", (b, 9)).unwrap()
+        });
+        assert_eq!(sent.unwrap(), 5);
+    }
+    let ping = left.command("ping").args(["-c1", "-W2", "10.9.0.2"]).output();
+    if let Ok(output) = ping {
+        assert!(output.status.success(), "{output:?}");
+    }
+    assert!(cable.b.counters().unwrap().rx_packets >= 2);
+    assert_eq!(cable.a.counters().unwrap().tx_packets, cable.b.counters().unwrap().rx_packets);
+}
+
+#[test]
+fn a_quiet_cable_carries_nothing_by_itself() {
+    root_or_skip!("a_quiet_cable_carries_nothing_by_itself");
+    let (_left, _right, cable) = two_hosts();
+    cable.a.add_address("10.9.1.1".parse().unwrap(), 24).unwrap();
+    thread::sleep(std::time::Duration::from_millis(1500));
+    assert_eq!(cable.a.counters().unwrap().tx_packets, 0);
+    assert_eq!(cable.b.counters().unwrap().tx_packets, 0);
+}
+
+#[test]
+fn options_reach_the_kernel() {
+    root_or_skip!("options_reach_the_kernel");
+    let (left, right) = (Namespace::create("left").unwrap(), Namespace::create("right").unwrap());
+    let macs = ["02:00:00:00:00:0a", "02:00:00:00:00:0b"].map(|mac| mac.parse::<Mac>().unwrap());
+    let options = VethOptions { queues: 3, mtu: 9000, macs: Some(macs), ..VethOptions::default() };
+    let cable = Veth::create(&left, "a0", &right, "b0", options).unwrap();
+    assert_eq!([cable.a.mac(), cable.b.mac()], macs);
+    let shown = right.command("ip").args(["-d", "link", "show", "b0"]).output().unwrap().stdout;
+    let shown = String::from_utf8(shown).unwrap();
+    for part in ["mtu 9000", "numrxqueues 3", "numtxqueues 3", "02:00:00:00:00:0b", "UP"] {
+        assert!(shown.contains(part), "{part} not in {shown}");
+    }
+    cable.b.set_mtu(1400).unwrap();
+    cable.b.set_promiscuous(true).unwrap();
+    cable.b.down().unwrap();
+    let shown = right.command("ip").args(["link", "show", "b0"]).output().unwrap().stdout;
+    let shown = String::from_utf8(shown).unwrap();
+    assert!(
+        shown.contains("mtu 1400") && shown.contains("PROMISC") && shown.contains("state DOWN")
+    );
+    assert!(!cable.b.has_xdp().unwrap());
+    cable.delete().unwrap();
+    assert!(left.interface("a0").is_err() && right.interface("b0").is_err());
+}
+
+#[test]
+fn offloads_switch() {
+    root_or_skip!("offloads_switch");
+    let (_left, right, cable) = two_hosts();
+    let Ok(_) = std::process::Command::new("ethtool").arg("--version").output() else {
+        crate::say_skipped("offloads_switch", "the oracle, ethtool, is not installed");
+        return;
+    };
+    let shown = || {
+        let output = right.command("ethtool").args(["-k", "b0"]).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    cable.b.set_gro(true).unwrap();
+    assert!(shown().contains("generic-receive-offload: on"));
+    assert!(shown().contains("tcp-segmentation-offload: on"));
+    cable.b.set_offloads(false).unwrap();
+    for feature in [
+        "generic-receive-offload",
+        "tcp-segmentation-offload",
+        "generic-segmentation-offload",
+        "tx-checksumming",
+    ] {
+        assert!(shown().contains(&format!("{feature}: off")), "{feature}: {}", shown());
+    }
+}
+
+#[test]
+fn routes_and_forwarding_join_three_hosts() {
+    root_or_skip!("routes_and_forwarding_join_three_hosts");
+    let [left, middle, right] =
+        ["left", "middle", "right"].map(|name| Namespace::create(name).unwrap());
+    let first = Veth::create(&left, "a", &middle, "b", VethOptions::default()).unwrap();
+    let second = Veth::create(&middle, "c", &right, "d", VethOptions::default()).unwrap();
+    for (interface, address) in [
+        (&first.a, "10.1.0.1"),
+        (&first.b, "10.1.0.2"),
+        (&second.a, "10.2.0.1"),
+        (&second.b, "10.2.0.2"),
+    ] {
+        interface.add_address(address.parse().unwrap(), 24).unwrap();
+    }
+    let everywhere = "0.0.0.0".parse().unwrap();
+    left.add_route(everywhere, 0, "10.1.0.2".parse().unwrap()).unwrap();
+    right.add_route("10.1.0.0".parse().unwrap(), 24, "10.2.0.1".parse().unwrap()).unwrap();
+    middle.set_forwarding(true).unwrap();
+    let answered = right.run(|| std::net::TcpListener::bind("10.2.0.2:7000").unwrap()).unwrap();
+    let stream = left.run(|| std::net::TcpStream::connect("10.2.0.2:7000")).unwrap().unwrap();
+    assert_eq!(answered.accept().unwrap().1, stream.local_addr().unwrap());
+}
+
+#[test]
+fn errors_name_the_place() {
+    root_or_skip!("errors_name_the_place");
+    let namespace = Namespace::create("errors").unwrap();
+    let missing = namespace.interface("nope").unwrap_err().to_string();
+    assert!(missing.contains("nope") && missing.contains(namespace.name()), "{missing}");
+    let setting = namespace.sysctl("net.no.such", "1").unwrap_err().to_string();
+    assert!(setting.contains("net.no.such"), "{setting}");
+    for name in ["", "sixteen-letters-", "a/b", "a b", ".."] {
+        let error = Veth::create(&namespace, name, &namespace, "x", VethOptions::default());
+        assert!(matches!(error, Err(Error::InterfaceName { .. })), "{name:?}");
+    }
+}
+
+#[test]
+fn hardware_addresses_are_read_as_printed() {
+    let mac: Mac = "02:0a:ff:00:01:7f".parse().unwrap();
+    assert_eq!(mac.to_string(), "02:0a:ff:00:01:7f");
+    for wrong in ["", "02:00", "02:00:00:00:00:00:00", "0x:00:00:00:00:00", "002:0:0:0:0:0"] {
+        assert!(wrong.parse::<Mac>().is_err(), "{wrong}");
+    }
+}

@@ -1,0 +1,117 @@
+//! [`Veth`]: a cable between two namespaces.
+
+use std::os::fd::AsRawFd;
+
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::link::{
+    InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
+};
+
+use crate::{Error, Interface, Mac, Namespace, Result};
+
+/// Two Ethernet interfaces: what one sends, the other receives. Both go when one of them, or its
+/// namespace, goes.
+#[derive(Debug)]
+pub struct Veth {
+    /// The end in the first namespace.
+    pub a: Interface,
+    /// The end in the second namespace.
+    pub b: Interface,
+}
+
+/// How a [`Veth`] is made.
+#[derive(Clone, Debug)]
+pub struct VethOptions {
+    /// Receive and transmit queues of each end, at least 1 (the default). XDP needs the receive
+    /// queues of one end to be at least the transmit queues of the other; equal numbers always do.
+    pub queues: u32,
+    /// Largest network-layer packet in bytes; 1500 by default.
+    pub mtu: u32,
+    /// Whether both ends come up at once, which is the default.
+    pub up: bool,
+    /// Hardware addresses of the two ends; the kernel chooses random ones where this is `None`.
+    pub macs: Option<[Mac; 2]>,
+}
+
+impl Default for VethOptions {
+    fn default() -> Self {
+        Self { queues: 1, mtu: 1500, up: true, macs: None }
+    }
+}
+
+impl Veth {
+    /// Lays a cable: interface `name_a` in namespace `a`, `name_b` in namespace `b` (which may be
+    /// the same).
+    ///
+    /// # Errors
+    /// When a name is taken or is none, or the kernel has no veth.
+    pub fn create(
+        a: &Namespace,
+        name_a: &str,
+        b: &Namespace,
+        name_b: &str,
+        options: VethOptions,
+    ) -> Result<Self> {
+        for name in [name_a, name_b] {
+            check_name(name)?;
+        }
+        let macs = options.macs.map_or([None; 2], |[a, b]| [Some(a), Some(b)]);
+        let mut peer = end(name_b, macs[1], &options);
+        peer.attributes.push(LinkAttribute::NetNsFd(b.handle().file().as_raw_fd()));
+        let mut message = end(name_a, macs[0], &options);
+        message.attributes.push(LinkAttribute::LinkInfo(vec![
+            LinkInfo::Kind(InfoKind::Veth),
+            LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(peer))),
+        ]));
+        a.handle().route.create(RouteNetlinkMessage::NewLink(message)).map_err(|source| {
+            Error::Interface {
+                interface: name_a.to_owned(),
+                namespace: a.name().to_owned(),
+                action: format!("create a veth pair to {name_b} in {}", b.name()),
+                source,
+            }
+        })?;
+        let pair = Self { a: a.interface(name_a)?, b: b.interface(name_b)? };
+        if options.up {
+            pair.up()?;
+        }
+        Ok(pair)
+    }
+
+    /// Brings both ends up.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn up(&self) -> Result<()> {
+        self.a.up()?;
+        self.b.up()
+    }
+
+    /// Unplugs and removes the cable before its namespaces go.
+    ///
+    /// # Errors
+    /// When it is gone already.
+    pub fn delete(self) -> Result<()> {
+        self.a.delete()
+    }
+}
+
+/// The kernel's `dev_valid_name` (net/core/dev.c).
+fn check_name(name: &str) -> Result<()> {
+    let fits = (1..=15).contains(&name.len()) && name != "." && name != "..";
+    let plain = !name.contains(|c: char| c == '/' || c == ':' || c.is_whitespace() || c == '\0');
+    if fits && plain { Ok(()) } else { Err(Error::InterfaceName { name: name.to_owned() }) }
+}
+
+fn end(name: &str, mac: Option<Mac>, options: &VethOptions) -> LinkMessage {
+    let mut message = LinkMessage::default();
+    message.header.flags = LinkFlags::empty();
+    message.attributes.extend([
+        LinkAttribute::IfName(name.to_owned()),
+        LinkAttribute::Mtu(options.mtu),
+        LinkAttribute::NumTxQueues(options.queues),
+        LinkAttribute::NumRxQueues(options.queues),
+    ]);
+    message.attributes.extend(mac.map(|mac| LinkAttribute::Address(mac.0.to_vec())));
+    message
+}
