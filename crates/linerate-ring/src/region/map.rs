@@ -9,6 +9,8 @@ use crate::{Error, Result};
 
 /// `MADV_COLLAPSE` (Linux 6.1): make these pages huge now, whatever the system-wide setting says.
 const MADV_COLLAPSE: libc::c_int = 25;
+/// `MPOL_MF_STRICT`: fail where a page already lies elsewhere.
+const MPOL_MF_STRICT: libc::c_long = 1;
 
 /// An anonymous private mapping, unmapped on drop.
 ///
@@ -153,7 +155,7 @@ impl Mapping {
         mask[(node / BITS) as usize] = 1 << (node % BITS);
         // The kernel reads one bit less than it is told.
         let bits = mask.len() as u64 * u64::from(BITS) + 1;
-        let (mode, flags) = (libc::MPOL_BIND as libc::c_long, libc::MPOL_MF_STRICT as libc::c_long);
+        let mode = libc::MPOL_BIND as libc::c_long;
         // SAFETY: the range is this mapping's, the mask has `bits - 1` bits.
         let answer = unsafe {
             libc::syscall(
@@ -163,7 +165,7 @@ impl Mapping {
                 mode,
                 mask.as_ptr(),
                 bits as libc::c_ulong,
-                flags,
+                MPOL_MF_STRICT,
             )
         };
         match answer {
