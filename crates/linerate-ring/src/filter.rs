@@ -1,0 +1,13 @@
+//! Packet filters: classic BPF as libpcap compiles it, and its translation to eBPF.
+//!
+//! A packet socket runs a [`Classic`] program as it is. An XDP program cannot, so
+//! [`translate`] turns the same program into the body of an eBPF subprogram that gives the same
+//! verdict on every frame. Everything here is a pure function on numbers; nothing is loaded.
+
+mod classic;
+mod instruction;
+mod translate;
+
+pub use classic::{Ancillary, Classic, Invalid, MAX_STATEMENTS, SCRATCH_WORDS, Statement};
+pub use instruction::{Instruction, to_bytes};
+pub use translate::{REACH, Untranslatable, translate};

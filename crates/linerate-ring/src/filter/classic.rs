@@ -1,0 +1,472 @@
+//! [`Classic`]: a classic BPF program that has been checked.
+
+use std::fmt;
+
+/// Longest program that a kernel takes (`BPF_MAXINSNS`).
+pub const MAX_STATEMENTS: usize = 4096;
+
+/// Number of 32-bit words of scratch memory (`BPF_MEMWORDS`).
+pub const SCRATCH_WORDS: u32 = 16;
+
+/// One statement of a classic program, laid out as the kernel's `struct sock_filter`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Statement {
+    /// Operation: class, size, mode, operator and source, as in `linux/bpf_common.h`.
+    pub code: u16,
+    /// Statements to skip when a condition holds.
+    pub jt: u8,
+    /// Statements to skip when a condition does not hold.
+    pub jf: u8,
+    /// Constant, packet offset, scratch word or jump distance, as `code` says.
+    pub k: u32,
+}
+
+/// A classic BPF program that passed the rules of the kernel's `bpf_check_classic`.
+///
+/// So every statement is known, every jump goes forward and stays inside, the last statement
+/// returns, scratch words are written before they are read on every path, and no constant divides
+/// by zero or shifts by more than 31.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Classic {
+    statements: Vec<Statement>,
+    operations: Vec<Operation>,
+}
+
+impl Classic {
+    /// Checks `statements` and keeps them.
+    ///
+    /// # Errors
+    ///
+    /// The first rule that is broken, with the index of the statement (counted from 0, as
+    /// `tcpdump -d` does).
+    pub fn new(statements: impl Into<Vec<Statement>>) -> Result<Self, Invalid> {
+        let statements = statements.into();
+        if statements.is_empty() {
+            return Err(Invalid::Empty);
+        }
+        if statements.len() > MAX_STATEMENTS {
+            return Err(Invalid::TooLong { statements: statements.len() });
+        }
+        let operations = (0..statements.len())
+            .map(|at| Operation::decode(&statements, at))
+            .collect::<Result<Vec<_>, _>>()?;
+        let last = operations.len() - 1;
+        if !matches!(operations[last], Operation::Return(_) | Operation::ReturnAccumulator) {
+            return Err(Invalid::NoReturn { at: last });
+        }
+        check_scratch(&operations)?;
+        Ok(Self { statements, operations })
+    }
+
+    /// The program that takes every frame, up to `snaplen` bytes of it.
+    pub fn accept_all(snaplen: u32) -> Self {
+        let statement = Statement { code: RET | K, jt: 0, jf: 0, k: snaplen };
+        Self { statements: vec![statement], operations: vec![Operation::Return(snaplen)] }
+    }
+
+    /// The statements, in the layout that `SO_ATTACH_FILTER` takes.
+    pub fn statements(&self) -> &[Statement] {
+        &self.statements
+    }
+
+    /// The same program, accepting `snaplen` bytes wherever it accepted a constant number of them.
+    ///
+    /// A packet socket cuts each frame to what its filter returns, so this is how a snap length
+    /// reaches the kernel. 0 would reject everything and is taken as 1.
+    pub fn with_snaplen(mut self, snaplen: u32) -> Self {
+        let snaplen = snaplen.max(1);
+        for (statement, operation) in self.statements.iter_mut().zip(&mut self.operations) {
+            if let Operation::Return(bytes @ 1..) = operation {
+                *bytes = snaplen;
+                statement.k = snaplen;
+            }
+        }
+        self
+    }
+
+    /// The decoded statements, one for one.
+    pub(super) fn operations(&self) -> &[Operation] {
+        &self.operations
+    }
+}
+
+impl fmt::Display for Classic {
+    /// One `code jt jf k` line a statement, as `tcpdump -ddd` prints them after the count.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.statements.iter().try_for_each(|s| writeln!(f, "{} {} {} {}", s.code, s.jt, s.jf, s.k))
+    }
+}
+
+/// Why a list of statements is no classic program that a kernel would take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Invalid {
+    /// No statement at all.
+    #[error("the filter program is empty; it needs at least one return statement")]
+    Empty,
+    /// More than [`MAX_STATEMENTS`].
+    #[error(
+        "the filter program has {statements} statements and the kernel takes {MAX_STATEMENTS}; \
+         shorten the expression or filter in user space"
+    )]
+    TooLong {
+        /// How many there are.
+        statements: usize,
+    },
+    /// An operation code that classic BPF does not have.
+    #[error("statement {at} of the filter program has the unknown operation code {code:#06x}")]
+    Unknown {
+        /// Index of the statement.
+        at: usize,
+        /// Its code.
+        code: u16,
+    },
+    /// A jump leaves the program.
+    #[error("statement {at} of the filter program jumps past its end")]
+    JumpOutside {
+        /// Index of the statement.
+        at: usize,
+    },
+    /// A jump goes back, as libpcap compiles `protochain`; kernels refuse loops in filters.
+    #[error(
+        "statement {at} of the filter program jumps backward (`protochain` does), which no kernel \
+         takes; filter in user space"
+    )]
+    JumpBackward {
+        /// Index of the statement.
+        at: usize,
+    },
+    /// Division or modulo by the constant 0.
+    #[error("statement {at} of the filter program divides by the constant 0")]
+    DivisionByZero {
+        /// Index of the statement.
+        at: usize,
+    },
+    /// A shift by a constant of more than 31 bits.
+    #[error("statement {at} of the filter program shifts by {bits} bits; 31 is the most")]
+    Shift {
+        /// Index of the statement.
+        at: usize,
+        /// Bits to shift.
+        bits: u32,
+    },
+    /// A scratch word past the last one.
+    #[error("statement {at} of the filter program uses scratch word {word}; 15 is the last")]
+    NoSuchWord {
+        /// Index of the statement.
+        at: usize,
+        /// Index of the word.
+        word: u32,
+    },
+    /// A scratch word that is read on a path that never wrote it.
+    #[error("statement {at} of the filter program may read scratch word {word} before writing it")]
+    Uninitialised {
+        /// Index of the statement.
+        at: usize,
+        /// Index of the word.
+        word: u32,
+    },
+    /// An offset in the range that Linux keeps for packet metadata, at a place without any.
+    #[error("statement {at} of the filter program asks for unknown packet metadata at {offset:#x}")]
+    UnknownAncillary {
+        /// Index of the statement.
+        at: usize,
+        /// The offset that was asked for.
+        offset: u32,
+    },
+    /// The last statement does not return.
+    #[error("statement {at}, the last one of the filter program, does not return")]
+    NoReturn {
+        /// Index of the statement.
+        at: usize,
+    },
+}
+
+/// Packet metadata that a Linux socket filter can load instead of packet bytes (`SKF_AD_*`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "the names are the kernel's own, in linux/filter.h")]
+pub enum Ancillary {
+    Protocol,
+    PacketType,
+    InterfaceIndex,
+    NetlinkAttribute,
+    NestedNetlinkAttribute,
+    Mark,
+    Queue,
+    HardwareType,
+    ReceiveHash,
+    Cpu,
+    XorIndex,
+    VlanTag,
+    VlanTagPresent,
+    PayloadOffset,
+    Random,
+    VlanProtocol,
+}
+
+impl Ancillary {
+    /// In the order of their offsets, 4 apart, from `SKF_AD_OFF` on.
+    const ALL: [Self; 16] = [
+        Self::Protocol,
+        Self::PacketType,
+        Self::InterfaceIndex,
+        Self::NetlinkAttribute,
+        Self::NestedNetlinkAttribute,
+        Self::Mark,
+        Self::Queue,
+        Self::HardwareType,
+        Self::ReceiveHash,
+        Self::Cpu,
+        Self::XorIndex,
+        Self::VlanTag,
+        Self::VlanTagPresent,
+        Self::PayloadOffset,
+        Self::Random,
+        Self::VlanProtocol,
+    ];
+
+    fn at(offset: u32) -> Option<Self> {
+        let distance = offset.checked_sub(ANCILLARY_OFFSET)?;
+        Self::ALL.get(distance as usize / 4).copied().filter(|_| distance.is_multiple_of(4))
+    }
+}
+
+/// `SKF_AD_OFF`: absolute offsets from here up name metadata, not bytes.
+const ANCILLARY_OFFSET: u32 = -0x1000_i32 as u32;
+
+const LD: u16 = 0x00;
+const LDX: u16 = 0x01;
+const ST: u16 = 0x02;
+const STX: u16 = 0x03;
+const ALU: u16 = 0x04;
+const JMP: u16 = 0x05;
+const RET: u16 = 0x06;
+const MISC: u16 = 0x07;
+
+const WORD: u16 = 0x00;
+const HALF: u16 = 0x08;
+const BYTE: u16 = 0x10;
+
+const IMM: u16 = 0x00;
+const ABS: u16 = 0x20;
+const IND: u16 = 0x40;
+const MEM: u16 = 0x60;
+const LEN: u16 = 0x80;
+const MSH: u16 = 0xa0;
+
+const K: u16 = 0x00;
+const A: u16 = 0x10;
+const NEG: u16 = 0x80;
+const TAX: u16 = 0x00;
+const TXA: u16 = 0x80;
+
+/// Width of a packet load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Width {
+    Byte,
+    Half,
+    Word,
+}
+
+impl Width {
+    pub(super) fn bytes(self) -> u32 {
+        match self {
+            Self::Byte => 1,
+            Self::Half => 2,
+            Self::Word => 4,
+        }
+    }
+}
+
+/// Second operand of arithmetic and comparisons.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Operand {
+    Constant(u32),
+    Index,
+}
+
+/// Arithmetic on the accumulator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Arithmetic {
+    Add,
+    Subtract,
+    Multiply,
+    Divide,
+    Or,
+    And,
+    ShiftLeft,
+    ShiftRight,
+    Modulo,
+    Xor,
+}
+
+/// Comparison of the accumulator with an operand, unsigned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Condition {
+    Equal,
+    Greater,
+    GreaterOrEqual,
+    AnyBit,
+}
+
+/// A decoded statement; jump targets are indices into the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Operation {
+    LoadAbsolute { width: Width, offset: u32 },
+    LoadIndirect { width: Width, offset: u32 },
+    LoadAncillary(Ancillary),
+    LoadLength,
+    LoadConstant(u32),
+    LoadScratch(u32),
+    IndexHeaderLength { offset: u32 },
+    IndexLength,
+    IndexConstant(u32),
+    IndexScratch(u32),
+    Store(u32),
+    StoreIndex(u32),
+    Compute(Arithmetic, Operand),
+    Negate,
+    IndexFromAccumulator,
+    AccumulatorFromIndex,
+    Jump(usize),
+    Branch { condition: Condition, operand: Operand, yes: usize, no: usize },
+    Return(u32),
+    ReturnAccumulator,
+}
+
+impl Operation {
+    fn decode(statements: &[Statement], at: usize) -> Result<Self, Invalid> {
+        let Statement { code, k, .. } = statements[at];
+        let unknown = Invalid::Unknown { at, code };
+        Ok(match code & 0x07 {
+            LD => match (code & 0x18, code & !0x1f) {
+                (size, mode @ (ABS | IND)) => {
+                    let width = match size {
+                        WORD => Width::Word,
+                        HALF => Width::Half,
+                        BYTE => Width::Byte,
+                        _ => return Err(unknown),
+                    };
+                    if mode == IND {
+                        Self::LoadIndirect { width, offset: k }
+                    } else if k < ANCILLARY_OFFSET {
+                        Self::LoadAbsolute { width, offset: k }
+                    } else {
+                        let unknown = Invalid::UnknownAncillary { at, offset: k };
+                        Self::LoadAncillary(Ancillary::at(k).ok_or(unknown)?)
+                    }
+                }
+                (WORD, LEN) => Self::LoadLength,
+                (WORD, IMM) => Self::LoadConstant(k),
+                (WORD, MEM) => Self::LoadScratch(scratch_word(at, k)?),
+                _ => return Err(unknown),
+            },
+            LDX => match code & !0x07 {
+                mode if mode == BYTE | MSH => Self::IndexHeaderLength { offset: k },
+                LEN => Self::IndexLength,
+                IMM => Self::IndexConstant(k),
+                MEM => Self::IndexScratch(scratch_word(at, k)?),
+                _ => return Err(unknown),
+            },
+            ST if code == ST => Self::Store(scratch_word(at, k)?),
+            STX if code == STX => Self::StoreIndex(scratch_word(at, k)?),
+            ALU if code == ALU | NEG => Self::Negate,
+            ALU => Self::decode_arithmetic(at, code, k)?,
+            JMP => Self::decode_jump(statements, at)?,
+            RET if code == RET | K => Self::Return(k),
+            RET if code == RET | A => Self::ReturnAccumulator,
+            MISC if code == MISC | TAX => Self::IndexFromAccumulator,
+            MISC if code == MISC | TXA => Self::AccumulatorFromIndex,
+            _ => return Err(unknown),
+        })
+    }
+
+    fn decode_arithmetic(at: usize, code: u16, k: u32) -> Result<Self, Invalid> {
+        use Arithmetic::*;
+        let arithmetic = match code & !0x0f {
+            0x00 => Add,
+            0x10 => Subtract,
+            0x20 => Multiply,
+            0x30 => Divide,
+            0x40 => Or,
+            0x50 => And,
+            0x60 => ShiftLeft,
+            0x70 => ShiftRight,
+            0x90 => Modulo,
+            0xa0 => Xor,
+            _ => return Err(Invalid::Unknown { at, code }),
+        };
+        let operand = operand(code, k);
+        match (arithmetic, operand) {
+            (Divide | Modulo, Operand::Constant(0)) => Err(Invalid::DivisionByZero { at }),
+            (ShiftLeft | ShiftRight, Operand::Constant(bits @ 32..)) => {
+                Err(Invalid::Shift { at, bits })
+            }
+            _ => Ok(Self::Compute(arithmetic, operand)),
+        }
+    }
+
+    fn decode_jump(statements: &[Statement], at: usize) -> Result<Self, Invalid> {
+        let Statement { code, jt, jf, k } = statements[at];
+        let inside = |distance: usize| {
+            let target = at + 1 + distance;
+            if target < statements.len() { Ok(target) } else { Err(Invalid::JumpOutside { at }) }
+        };
+        let condition = match code & !0x0f {
+            0x00 if code == JMP && (k as i32) < 0 => return Err(Invalid::JumpBackward { at }),
+            0x00 if code == JMP => return Ok(Self::Jump(inside(k as usize)?)),
+            0x10 => Condition::Equal,
+            0x20 => Condition::Greater,
+            0x30 => Condition::GreaterOrEqual,
+            0x40 => Condition::AnyBit,
+            _ => return Err(Invalid::Unknown { at, code }),
+        };
+        let (yes, no) = (inside(usize::from(jt))?, inside(usize::from(jf))?);
+        Ok(Self::Branch { condition, operand: operand(code, k), yes, no })
+    }
+
+    /// Where execution may go on after the statement at `at`.
+    pub(super) fn successors(self, at: usize) -> impl Iterator<Item = usize> {
+        let (first, second) = match self {
+            Self::Return(_) | Self::ReturnAccumulator => (None, None),
+            Self::Jump(target) => (Some(target), None),
+            Self::Branch { yes, no, .. } => (Some(yes), Some(no)),
+            _ => (Some(at + 1), None),
+        };
+        first.into_iter().chain(second)
+    }
+}
+
+fn operand(code: u16, k: u32) -> Operand {
+    const INDEX: u16 = 0x08;
+    if code & INDEX == 0 { Operand::Constant(k) } else { Operand::Index }
+}
+
+fn scratch_word(at: usize, word: u32) -> Result<u32, Invalid> {
+    if word < SCRATCH_WORDS { Ok(word) } else { Err(Invalid::NoSuchWord { at, word }) }
+}
+
+/// Checks that no path reads a scratch word that it has not written.
+///
+/// Statements that nothing reaches count as having everything written, as in the kernel.
+fn check_scratch(operations: &[Operation]) -> Result<(), Invalid> {
+    let mut written = vec![u16::MAX; operations.len()];
+    written[0] = 0;
+    for (at, &operation) in operations.iter().enumerate() {
+        let mut now = written[at];
+        match operation {
+            Operation::Store(word) | Operation::StoreIndex(word) => now |= 1 << word,
+            Operation::LoadScratch(word) | Operation::IndexScratch(word)
+                if now & (1 << word) == 0 =>
+            {
+                return Err(Invalid::Uninitialised { at, word });
+            }
+            _ => {}
+        }
+        operation.successors(at).for_each(|next| written[next] &= now);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

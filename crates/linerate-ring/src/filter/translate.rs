@@ -1,0 +1,613 @@
+//! [`translate`]: from a checked classic program to the body of an eBPF subprogram.
+//!
+//! Registers: R0 is the accumulator A (and the verdict), R1 to R3 stay as they came in, R4 is the
+//! index X, R5 holds `data + X` while the facts say that it does. Nothing is called, so nothing
+//! else needs saving. Scratch words lie at the top of the stack frame, 4 bytes each.
+//!
+//! The verifier wants every packet access to be preceded by a comparison with `data_end`. Three
+//! sets of facts keep those comparisons few: what every accepting path will check anyway
+//! ([`Demand`], from the back: checking it early rejects the same frames), what has been checked
+//! on every path that leads here ([`Known`], from the front), and what the index can be at most.
+
+use super::classic::{
+    Ancillary, Arithmetic, Classic, Condition, Operand, Operation, SCRATCH_WORDS, Width,
+};
+use super::instruction::Instruction;
+
+/// End of the reachable part of a frame: a load that ends past this byte rejects the frame.
+///
+/// The verifier follows packet pointers up to 65,535 bytes (`MAX_PACKET_OFF`); 64 of them are left
+/// to callers whose `data` lies a little inside the packet. No driver hands a longer linear frame
+/// to a native XDP program: even a 64 KiB page loses more than that to headroom and frame info.
+pub const REACH: u32 = 0xffff - 64;
+
+/// Translates `program` into the body of an eBPF subprogram with the verdict of libpcap's matcher.
+///
+/// On entry R1 is the packet's `data`, R2 its `data_end` (both as packet pointers), R3 the length
+/// of the whole frame in bytes as a 32-bit number. The body ends with R0 = 0 for a frame to
+/// reject, else the (nonzero) number of bytes that the classic program accepts. It calls nothing
+/// and uses up to 64 bytes of stack. It uses 32-bit jumps, which kernels know since 5.1.
+///
+/// Packet loads see the linear part of the frame, `data..data_end`. Of a multi-buffer frame that
+/// is the first buffer only: a load past it rejects the frame, as a load past the end does. So
+/// does a load that ends past [`REACH`]. `len` in an expression is R3, the real length.
+///
+/// Where libpcap and the kernel's own classic engine differ, this follows libpcap: an indirect
+/// load whose index and offset sum to more than 32 bits rejects, and shifting by an index of 32 or
+/// more gives 0.
+///
+/// # Errors
+///
+/// Programs that read Linux packet metadata, which an XDP program has not, and programs whose
+/// translation needs jumps that one eBPF instruction cannot make.
+pub fn translate(program: &Classic) -> Result<Vec<Instruction>, Untranslatable> {
+    let operations = program.operations();
+    for (at, operation) in operations.iter().enumerate() {
+        match *operation {
+            Operation::LoadAncillary(what) => return Err(Untranslatable::Metadata { at, what }),
+            Operation::LoadAbsolute { offset: offset @ RELATIVE_OFFSETS.., .. } => {
+                return Err(Untranslatable::Relative { at, offset });
+            }
+            _ => {}
+        }
+    }
+    let demands = Demand::of(operations);
+    Translation::new(operations, &demands).run()
+}
+
+/// Why a valid classic program has no equivalent in XDP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Untranslatable {
+    /// It loads metadata that only socket filters have.
+    #[error(
+        "statement {at} of the filter program reads packet metadata ({what:?}), which XDP does not \
+         have; compile the expression for the link type, not for the live interface"
+    )]
+    Metadata {
+        /// Index of the statement.
+        at: usize,
+        /// What it reads.
+        what: Ancillary,
+    },
+    /// It loads relative to a header that the kernel finds for it (`SKF_NET_OFF`, `SKF_LL_OFF`).
+    #[error(
+        "statement {at} of the filter program reads at {offset:#x}, relative to a header that only \
+         socket filters know; filter in user space"
+    )]
+    Relative {
+        /// Index of the statement.
+        at: usize,
+        /// The offset as the statement has it.
+        offset: u32,
+    },
+    /// A jump would have to go further than 32,767 instructions.
+    #[error(
+        "the filter program is too long for eBPF: statement {at} would jump over {instructions} \
+         instructions; shorten the expression or filter in user space"
+    )]
+    TooFar {
+        /// Index of the statement that jumps.
+        at: usize,
+        /// How far it would have to go.
+        instructions: usize,
+    },
+}
+
+/// `SKF_LL_OFF`: absolute offsets from here up are relative to headers that a socket filter knows.
+const RELATIVE_OFFSETS: u32 = -0x20_0000_i32 as u32;
+
+/// Bytes that every accepting path from a statement on is going to need.
+///
+/// More than [`REACH`] means that no path accepts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Demand {
+    /// From `data` on.
+    frame: u32,
+    /// From `data + X` on, with the X of now.
+    indexed: u32,
+}
+
+impl Demand {
+    const NOTHING: Self = Self { frame: 0, indexed: 0 };
+    const IMPOSSIBLE: Self = Self { frame: REACH + 1, indexed: REACH + 1 };
+
+    fn of(operations: &[Operation]) -> Vec<Self> {
+        let mut demands = vec![Self::NOTHING; operations.len()];
+        for (at, &operation) in operations.iter().enumerate().rev() {
+            let next = operation
+                .successors(at)
+                .map(|successor| demands[successor])
+                .reduce(Self::of_either)
+                .unwrap_or(Self::NOTHING);
+            demands[at] = next.before(operation);
+        }
+        demands
+    }
+
+    fn of_either(self, other: Self) -> Self {
+        Self { frame: self.frame.min(other.frame), indexed: self.indexed.min(other.indexed) }
+    }
+
+    /// The demand before `operation`, from the demand after it.
+    fn before(self, operation: Operation) -> Self {
+        let demand = match operation {
+            Operation::Return(0) => Self::IMPOSSIBLE,
+            Operation::LoadAbsolute { width, offset } => {
+                Self { frame: self.frame.max(end(offset, width)), ..self }
+            }
+            Operation::LoadIndirect { width, offset } => {
+                Self { indexed: self.indexed.max(end(offset, width)), ..self }
+            }
+            Operation::IndexHeaderLength { offset } => {
+                Self { frame: self.frame.max(end(offset, Width::Byte)), indexed: 0 }
+            }
+            Operation::IndexConstant(_)
+            | Operation::IndexLength
+            | Operation::IndexScratch(_)
+            | Operation::IndexFromAccumulator => Self { indexed: 0, ..self },
+            _ => self,
+        };
+        if self.is_impossible() || demand.is_impossible() { Self::IMPOSSIBLE } else { demand }
+    }
+
+    fn is_impossible(self) -> bool {
+        self.frame > REACH || self.indexed > REACH
+    }
+}
+
+/// What holds on every path that leads to a statement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Known {
+    /// `data + frame <= data_end`.
+    frame: u32,
+    /// R5 is `data + X` and `R5 + indexed <= data_end`; 0 says nothing about R5.
+    indexed: u32,
+    /// X is at most this, and the verifier can tell.
+    index_max: u32,
+}
+
+impl Known {
+    const AT_START: Self = Self { frame: 0, indexed: 0, index_max: 0 };
+
+    fn on_either(self, other: Self) -> Self {
+        Self {
+            frame: self.frame.min(other.frame),
+            indexed: self.indexed.min(other.indexed),
+            index_max: self.index_max.max(other.index_max),
+        }
+    }
+
+    fn with_index(self, index_max: u32) -> Self {
+        Self { index_max, indexed: 0, ..self }
+    }
+}
+
+/// Which registers some path reads before it writes them; classic BPF starts them at 0.
+#[derive(Clone, Copy, Default)]
+struct Awaited {
+    accumulator: bool,
+    index: bool,
+}
+
+impl Awaited {
+    fn of(operations: &[Operation]) -> Self {
+        let mut awaited = vec![Self::default(); operations.len()];
+        for (at, &operation) in operations.iter().enumerate().rev() {
+            let (mut accumulator, mut index) = operation
+                .successors(at)
+                .map(|next| (awaited[next].accumulator, awaited[next].index))
+                .fold((false, false), |a, b| (a.0 | b.0, a.1 | b.1));
+            match operation {
+                Operation::LoadAbsolute { .. }
+                | Operation::LoadAncillary(_)
+                | Operation::LoadLength
+                | Operation::LoadConstant(_)
+                | Operation::LoadScratch(_) => accumulator = false,
+                Operation::LoadIndirect { .. } | Operation::AccumulatorFromIndex => {
+                    (accumulator, index) = (false, true);
+                }
+                Operation::IndexHeaderLength { .. }
+                | Operation::IndexLength
+                | Operation::IndexConstant(_)
+                | Operation::IndexScratch(_) => index = false,
+                Operation::IndexFromAccumulator => (accumulator, index) = (true, false),
+                Operation::StoreIndex(_) => index = true,
+                Operation::Compute(_, operand) | Operation::Branch { operand, .. } => {
+                    accumulator = true;
+                    index |= operand == Operand::Index;
+                }
+                Operation::Store(_) | Operation::Negate | Operation::ReturnAccumulator => {
+                    accumulator = true;
+                }
+                Operation::Jump(_) | Operation::Return(_) => {}
+            }
+            awaited[at] = Self { accumulator, index };
+        }
+        awaited[0]
+    }
+}
+
+/// Where a jump goes.
+#[derive(Clone, Copy, Debug)]
+enum Target {
+    Statement(usize),
+    Reject,
+}
+
+/// A jump whose distance is not known yet.
+struct Jump {
+    /// Index of the eBPF instruction.
+    from: usize,
+    /// Index of the classic statement that it came from.
+    at: usize,
+    to: Target,
+}
+
+struct Translation<'a> {
+    operations: &'a [Operation],
+    demands: &'a [Demand],
+    /// Facts before each statement; `None` where nothing leads.
+    known: Vec<Option<Known>>,
+    /// First eBPF instruction of each statement.
+    starts: Vec<usize>,
+    code: Vec<Instruction>,
+    jumps: Vec<Jump>,
+}
+
+impl<'a> Translation<'a> {
+    fn new(operations: &'a [Operation], demands: &'a [Demand]) -> Self {
+        let mut known = vec![None; operations.len()];
+        known[0] = (!demands[0].is_impossible()).then_some(Known::AT_START);
+        Self {
+            operations,
+            demands,
+            known,
+            starts: vec![0; operations.len()],
+            code: Vec::with_capacity(operations.len() * 2),
+            jumps: Vec::new(),
+        }
+    }
+
+    fn run(mut self) -> Result<Vec<Instruction>, Untranslatable> {
+        let awaited = Awaited::of(self.operations);
+        if awaited.accumulator {
+            self.emit(set(ACCUMULATOR, 0));
+        }
+        if awaited.index {
+            self.emit(set(INDEX, 0));
+        }
+        for at in 0..self.operations.len() {
+            if let Some(known) = self.known[at] {
+                self.starts[at] = self.code.len();
+                self.statement(at, known);
+            }
+        }
+        self.finish()
+    }
+
+    /// Emits one statement, and passes on what holds after it.
+    fn statement(&mut self, at: usize, known: Known) {
+        let operation = self.operations[at];
+        let after = self.body(at, operation, known);
+        for next in operation.successors(at) {
+            if !self.demands[next].is_impossible() {
+                let facts = &mut self.known[next];
+                *facts = Some(facts.map_or(after, |before| before.on_either(after)));
+            }
+        }
+        match operation {
+            Operation::Branch { condition, operand, yes, no } => {
+                self.branch(at, condition, operand, yes, no);
+            }
+            Operation::Jump(target) => self.go(at, target),
+            Operation::Return(_) | Operation::ReturnAccumulator => {}
+            _ => self.go(at, at + 1),
+        }
+    }
+
+    /// Emits what a statement does but for where it goes; returns the facts after it.
+    fn body(&mut self, at: usize, operation: Operation, known: Known) -> Known {
+        match operation {
+            Operation::LoadAbsolute { width, offset } => {
+                let known = self.reach_frame(at, ACCUMULATOR, end(offset, width), known);
+                self.load(ACCUMULATOR, DATA, offset, width);
+                return known;
+            }
+            Operation::LoadIndirect { width, offset } => {
+                let known = self.reach_indexed(at, end(offset, width), known);
+                self.load(ACCUMULATOR, AT_INDEX, offset, width);
+                return known;
+            }
+            Operation::IndexHeaderLength { offset } => {
+                let known = self.reach_frame(at, INDEX, end(offset, Width::Byte), known);
+                self.load(INDEX, DATA, offset, Width::Byte);
+                self.emit(alu_constant(AND, INDEX, 0x0f));
+                self.emit(alu_constant(SHIFT_LEFT, INDEX, 2));
+                return known.with_index(0x0f << 2);
+            }
+            Operation::LoadLength => self.emit(copy(ACCUMULATOR, LENGTH)),
+            Operation::LoadConstant(k) => self.emit(set(ACCUMULATOR, k)),
+            Operation::LoadScratch(word) => self.emit(from_scratch(ACCUMULATOR, word)),
+            Operation::IndexLength => {
+                self.emit(copy(INDEX, LENGTH));
+                return known.with_index(u32::MAX);
+            }
+            Operation::IndexConstant(k) => {
+                self.emit(set(INDEX, k));
+                return known.with_index(k);
+            }
+            Operation::IndexScratch(word) => {
+                self.emit(from_scratch(INDEX, word));
+                return known.with_index(u32::MAX);
+            }
+            Operation::IndexFromAccumulator => {
+                self.emit(copy(INDEX, ACCUMULATOR));
+                return known.with_index(u32::MAX);
+            }
+            Operation::AccumulatorFromIndex => self.emit(copy(ACCUMULATOR, INDEX)),
+            Operation::Store(word) => self.emit(to_scratch(ACCUMULATOR, word)),
+            Operation::StoreIndex(word) => self.emit(to_scratch(INDEX, word)),
+            Operation::Compute(arithmetic, operand) => self.compute(at, arithmetic, operand),
+            Operation::Negate => self.emit(Instruction::new(ALU32 | NEGATE, ACCUMULATOR, 0, 0, 0)),
+            Operation::Return(k) => {
+                self.emit(set(ACCUMULATOR, k));
+                self.emit(exit());
+            }
+            Operation::ReturnAccumulator => self.emit(exit()),
+            Operation::Jump(_) | Operation::Branch { .. } => {}
+            Operation::LoadAncillary(_) => unreachable!("refused before anything is emitted"),
+        }
+        known
+    }
+
+    /// Makes sure that the frame has `end` bytes; may spoil `scratch`.
+    fn reach_frame(&mut self, at: usize, scratch: u8, end: u32, known: Known) -> Known {
+        if known.frame >= end {
+            return known;
+        }
+        let frame = self.demands[at].frame;
+        self.emit(alu64(MOVE, scratch, DATA));
+        self.bound(at, scratch, frame);
+        Known { frame, ..known }
+    }
+
+    /// Makes sure that R5 is `data + X` with `end` bytes behind it; may spoil the accumulator.
+    fn reach_indexed(&mut self, at: usize, end: u32, known: Known) -> Known {
+        if known.indexed >= end {
+            return known;
+        }
+        let indexed = self.demands[at].indexed;
+        let limit = REACH - indexed;
+        if known.index_max > limit {
+            let beyond = jump_constant(JMP32 | GREATER, INDEX, limit);
+            self.jump(at, beyond, Target::Reject);
+        }
+        if known.index_max > limit || known.indexed == 0 {
+            self.emit(alu64(MOVE, AT_INDEX, INDEX));
+            self.emit(alu64(ADD, AT_INDEX, DATA));
+        }
+        self.emit(alu64(MOVE, ACCUMULATOR, AT_INDEX));
+        self.bound(at, ACCUMULATOR, indexed);
+        Known { indexed, index_max: known.index_max.min(limit), ..known }
+    }
+
+    /// Rejects the frame unless `bytes` bytes lie between `pointer` and `data_end`.
+    fn bound(&mut self, at: usize, pointer: u8, bytes: u32) {
+        self.emit(Instruction::new(ALU64 | ADD, pointer, 0, 0, bytes as i32));
+        let past = Instruction::new(JMP | GREATER | REGISTER, pointer, DATA_END, 0, 0);
+        self.jump(at, past, Target::Reject);
+    }
+
+    /// Loads big-endian bytes at `offset` behind `base` into `destination`.
+    fn load(&mut self, destination: u8, mut base: u8, offset: u32, width: Width) {
+        let near = i16::try_from(offset).unwrap_or_else(|_| {
+            self.emit(alu64(MOVE, destination, base));
+            self.emit(Instruction::new(ALU64 | ADD, destination, 0, 0, offset as i32));
+            base = destination;
+            0
+        });
+        let (code, bits) = match width {
+            Width::Byte => (LOAD_BYTE, 8),
+            Width::Half => (LOAD_HALF, 16),
+            Width::Word => (LOAD_WORD, 32),
+        };
+        self.emit(Instruction::new(code, destination, base, near, 0));
+        if width != Width::Byte {
+            self.emit(Instruction::new(TO_BIG_ENDIAN, destination, 0, 0, bits));
+        }
+    }
+
+    fn compute(&mut self, at: usize, arithmetic: Arithmetic, operand: Operand) {
+        use Arithmetic::*;
+        let operator = match arithmetic {
+            Add => ADD,
+            Subtract => SUBTRACT,
+            Multiply => MULTIPLY,
+            Divide => DIVIDE,
+            Or => OR,
+            And => AND,
+            ShiftLeft => SHIFT_LEFT,
+            ShiftRight => SHIFT_RIGHT,
+            Modulo => MODULO,
+            Xor => XOR,
+        };
+        let by_index = Instruction::new(ALU32 | operator | REGISTER, ACCUMULATOR, INDEX, 0, 0);
+        match (arithmetic, operand) {
+            (_, Operand::Constant(k)) => self.emit(alu_constant(operator, ACCUMULATOR, k)),
+            (Divide | Modulo, Operand::Index) => {
+                self.jump(at, jump_constant(JMP32 | EQUAL, INDEX, 0), Target::Reject);
+                self.emit(by_index);
+            }
+            (ShiftLeft | ShiftRight, Operand::Index) => {
+                self.emit(Instruction::new(JMP32 | GREATER, INDEX, 0, 2, 31));
+                self.emit(by_index);
+                self.emit(Instruction::new(JMP, 0, 0, 1, 0));
+                self.emit(set(ACCUMULATOR, 0));
+            }
+            (_, Operand::Index) => self.emit(by_index),
+        }
+    }
+
+    fn branch(&mut self, at: usize, condition: Condition, operand: Operand, yes: usize, no: usize) {
+        let compare = |operator| match operand {
+            Operand::Constant(k) => jump_constant(JMP32 | operator, ACCUMULATOR, k),
+            Operand::Index => {
+                Instruction::new(JMP32 | operator | REGISTER, ACCUMULATOR, INDEX, 0, 0)
+            }
+        };
+        let (operator, inverse) = match condition {
+            Condition::Equal => (EQUAL, Some(NOT_EQUAL)),
+            Condition::Greater => (GREATER, Some(LESS_OR_EQUAL)),
+            Condition::GreaterOrEqual => (GREATER_OR_EQUAL, Some(LESS)),
+            Condition::AnyBit => (ANY_BIT, None),
+        };
+        if yes == no {
+            return self.go(at, yes);
+        }
+        match inverse {
+            Some(inverse) if self.follows(at, yes) => {
+                self.jump(at, compare(inverse), self.target(no));
+            }
+            _ => {
+                self.jump(at, compare(operator), self.target(yes));
+                self.go(at, no);
+            }
+        }
+    }
+
+    /// Goes on at `target`: with a jump, unless it comes next anyway.
+    fn go(&mut self, at: usize, target: usize) {
+        if !self.follows(at, target) {
+            self.jump(at, Instruction::new(JMP, 0, 0, 0, 0), self.target(target));
+        }
+    }
+
+    /// Whether the code of `target` will directly follow that of `at`.
+    ///
+    /// Facts go forward only, so a statement between the two that has none by now stays out.
+    fn follows(&self, at: usize, target: usize) -> bool {
+        self.known[target].is_some() && self.known[at + 1..target].iter().all(Option::is_none)
+    }
+
+    fn target(&self, statement: usize) -> Target {
+        if self.demands[statement].is_impossible() {
+            Target::Reject
+        } else {
+            Target::Statement(statement)
+        }
+    }
+
+    fn jump(&mut self, at: usize, instruction: Instruction, to: Target) {
+        self.jumps.push(Jump { from: self.code.len(), at, to });
+        self.emit(instruction);
+    }
+
+    fn emit(&mut self, instruction: Instruction) {
+        self.code.push(instruction);
+    }
+
+    /// Appends the common way out for rejected frames, and gives all jumps their distance.
+    fn finish(mut self) -> Result<Vec<Instruction>, Untranslatable> {
+        let reject = self.code.len();
+        if reject == 0 || self.jumps.iter().any(|jump| matches!(jump.to, Target::Reject)) {
+            self.emit(set(ACCUMULATOR, 0));
+            self.emit(exit());
+        }
+        for &Jump { from, at, to } in &self.jumps {
+            let to = match to {
+                Target::Statement(statement) => self.starts[statement],
+                Target::Reject => reject,
+            };
+            let instructions = to - from - 1;
+            self.code[from].offset = i16::try_from(instructions)
+                .map_err(|_| Untranslatable::TooFar { at, instructions })?;
+        }
+        Ok(self.code)
+    }
+}
+
+fn end(offset: u32, width: Width) -> u32 {
+    offset.saturating_add(width.bytes())
+}
+
+const ACCUMULATOR: u8 = 0;
+const DATA: u8 = 1;
+const DATA_END: u8 = 2;
+const LENGTH: u8 = 3;
+const INDEX: u8 = 4;
+const AT_INDEX: u8 = 5;
+const FRAME_POINTER: u8 = 10;
+
+const LOAD_WORD: u8 = 0x61;
+const LOAD_HALF: u8 = 0x69;
+const LOAD_BYTE: u8 = 0x71;
+const STORE_WORD: u8 = 0x63;
+const ALU32: u8 = 0x04;
+const ALU64: u8 = 0x07;
+const JMP: u8 = 0x05;
+const JMP32: u8 = 0x06;
+const REGISTER: u8 = 0x08;
+
+const ADD: u8 = 0x00;
+const SUBTRACT: u8 = 0x10;
+const MULTIPLY: u8 = 0x20;
+const DIVIDE: u8 = 0x30;
+const OR: u8 = 0x40;
+const AND: u8 = 0x50;
+const SHIFT_LEFT: u8 = 0x60;
+const SHIFT_RIGHT: u8 = 0x70;
+const NEGATE: u8 = 0x80;
+const MODULO: u8 = 0x90;
+const XOR: u8 = 0xa0;
+const MOVE: u8 = 0xb0;
+const TO_BIG_ENDIAN: u8 = 0xdc;
+
+const EQUAL: u8 = 0x10;
+const GREATER: u8 = 0x20;
+const GREATER_OR_EQUAL: u8 = 0x30;
+const ANY_BIT: u8 = 0x40;
+const NOT_EQUAL: u8 = 0x50;
+const LESS: u8 = 0xa0;
+const LESS_OR_EQUAL: u8 = 0xb0;
+const EXIT: u8 = 0x90;
+
+fn alu64(operator: u8, destination: u8, source: u8) -> Instruction {
+    Instruction::new(ALU64 | operator | REGISTER, destination, source, 0, 0)
+}
+
+fn alu_constant(operator: u8, destination: u8, k: u32) -> Instruction {
+    Instruction::new(ALU32 | operator, destination, 0, 0, k as i32)
+}
+
+fn set(destination: u8, k: u32) -> Instruction {
+    alu_constant(MOVE, destination, k)
+}
+
+fn copy(destination: u8, source: u8) -> Instruction {
+    Instruction::new(ALU32 | MOVE | REGISTER, destination, source, 0, 0)
+}
+
+fn jump_constant(code: u8, destination: u8, k: u32) -> Instruction {
+    Instruction::new(code, destination, 0, 0, k as i32)
+}
+
+fn from_scratch(destination: u8, word: u32) -> Instruction {
+    Instruction::new(LOAD_WORD, destination, FRAME_POINTER, scratch_offset(word), 0)
+}
+
+fn to_scratch(source: u8, word: u32) -> Instruction {
+    Instruction::new(STORE_WORD, FRAME_POINTER, source, scratch_offset(word), 0)
+}
+
+/// Bytes from the frame pointer to scratch word `word`.
+fn scratch_offset(word: u32) -> i16 {
+    debug_assert!(word < SCRATCH_WORDS);
+    -4 * (word as i16 + 1)
+}
+
+fn exit() -> Instruction {
+    Instruction::new(JMP | EXIT, 0, 0, 0, 0)
+}
+
+#[cfg(test)]
+mod tests;
