@@ -2,6 +2,7 @@
 //! XDP programs that steer frames to them.
 
 pub mod error;
+pub mod filter;
 pub mod frame;
 pub mod region;
 
