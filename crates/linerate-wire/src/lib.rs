@@ -1,2 +1,41 @@
 //! Header views, parsing and emitting, checksums and flow keys.
+//!
+//! One file a protocol, always of one shape: a private `field` module with the byte ranges of the
+//! header, a view `Packet<T>` over any bytes (`new_checked`, then accessors that cannot panic; setters
+//! where the bytes are mutable), a plain `Repr` with `parse` and `emit`, and `Display` in one line.
+//! Nothing here allocates, and nothing needs the standard library.
+//!
+//! A view asks for a complete *header*. What follows may be cut short, as it is in a capture with a
+//! snapshot length: `payload` then gives what is there.
+//!
+//! ```
+//! use linerate_wire::{layers, tcp};
+//! # let mut frame = [0u8; 54];
+//! # frame[12] = 0x08; frame[14] = 0x45; frame[17] = 40; frame[23] = 6; frame[46] = 0x50; frame[47] = 0x02;
+//! let layers = layers::parse(&frame)?;
+//! if let Some(segment) = layers.tcp(&frame) {
+//!     assert!(segment.flags().contains(tcp::Flags::SYN));
+//! }
+//! # Ok::<(), linerate_wire::Error>(())
+//! ```
+#![no_std]
 #![forbid(unsafe_code)]
+
+pub mod arp;
+pub mod checksum;
+mod error;
+pub mod ethernet;
+pub mod flow;
+pub mod icmpv4;
+pub mod icmpv6;
+pub mod ip;
+pub mod ipv4;
+pub mod ipv6;
+pub mod layers;
+mod read;
+pub mod tcp;
+pub mod udp;
+pub mod vlan;
+
+pub use error::{Error, Result};
+pub use layers::{Layers, parse};

@@ -1,0 +1,221 @@
+//! Ethernet II frames (IEEE 802.3, without the frame check sequence, which Linux never shows).
+
+use core::fmt;
+use core::str::FromStr;
+
+use crate::error::require;
+use crate::{Error, Result, read};
+
+/// Length of the header in bytes: two addresses and the EtherType.
+pub const HEADER_LEN: usize = 14;
+
+const WHAT: &str = "Ethernet header";
+
+mod field {
+    use core::ops::Range;
+    pub(super) const DESTINATION: Range<usize> = 0..6;
+    pub(super) const SOURCE: Range<usize> = 6..12;
+    pub(super) const ETHER_TYPE: Range<usize> = 12..14;
+}
+
+/// A six-byte hardware address.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Address(pub [u8; 6]);
+
+impl Address {
+    /// All ones: every station.
+    pub const BROADCAST: Self = Self([0xff; 6]);
+
+    /// Sent to a group (the lowest bit of the first byte), which includes broadcast.
+    pub const fn is_multicast(self) -> bool {
+        self.0[0] & 1 == 1
+    }
+
+    /// Not given by a manufacturer (the second lowest bit of the first byte).
+    pub const fn is_local(self) -> bool {
+        self.0[0] & 2 == 2
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, e, g] = self.0;
+        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+    }
+}
+
+impl FromStr for Address {
+    type Err = Error;
+
+    /// Six hexadecimal bytes with `:` or `-` between them.
+    fn from_str(text: &str) -> Result<Self> {
+        let wrong = Error::Malformed {
+            what: "MAC address",
+            why: "expected six hexadecimal bytes, as 02:00:00:00:00:01",
+        };
+        let mut bytes = [0; 6];
+        let mut parts = text.split([':', '-']);
+        for byte in &mut bytes {
+            let part = parts.next().ok_or(wrong)?;
+            if part.is_empty() || part.len() > 2 || part.starts_with('+') {
+                return Err(wrong);
+            }
+            *byte = u8::from_str_radix(part, 16).map_err(|_| wrong)?;
+        }
+        if parts.next().is_some() {
+            return Err(wrong);
+        }
+        Ok(Self(bytes))
+    }
+}
+
+/// What a frame carries. Values below 0x0600 are an 802.3 length, not a type.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EtherType(pub u16);
+
+impl EtherType {
+    /// IPv4 (RFC 894).
+    pub const IPV4: Self = Self(0x0800);
+    /// ARP (RFC 826).
+    pub const ARP: Self = Self(0x0806);
+    /// A customer VLAN tag (IEEE 802.1Q).
+    pub const VLAN: Self = Self(0x8100);
+    /// IPv6 (RFC 2464).
+    pub const IPV6: Self = Self(0x86dd);
+    /// A service VLAN tag (IEEE 802.1ad, "Q in Q").
+    pub const SERVICE_VLAN: Self = Self(0x88a8);
+
+    /// Whether a VLAN tag follows.
+    pub const fn is_tag(self) -> bool {
+        matches!(self, Self::VLAN | Self::SERVICE_VLAN)
+    }
+
+    /// Whether the value is the length of an 802.3 frame with an LLC header instead of a type.
+    pub const fn is_length(self) -> bool {
+        self.0 < 0x0600
+    }
+}
+
+impl fmt::Display for EtherType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::IPV4 => f.write_str("IPv4"),
+            Self::IPV6 => f.write_str("IPv6"),
+            Self::ARP => f.write_str("ARP"),
+            Self::VLAN => f.write_str("802.1Q"),
+            Self::SERVICE_VLAN => f.write_str("802.1ad"),
+            Self(other) => write!(f, "0x{other:04x}"),
+        }
+    }
+}
+
+impl fmt::Debug for EtherType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "EtherType({self})")
+    }
+}
+
+/// A view of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frame<T> {
+    buffer: T,
+}
+
+impl<T: AsRef<[u8]>> Frame<T> {
+    /// A view of bytes that hold at least the header.
+    pub fn new_checked(buffer: T) -> Result<Self> {
+        require(WHAT, buffer.as_ref(), HEADER_LEN)?;
+        Ok(Self { buffer })
+    }
+
+    /// The bytes again.
+    pub fn into_inner(self) -> T {
+        self.buffer
+    }
+
+    /// Who shall receive the frame.
+    pub fn destination(&self) -> Address {
+        Address(read::array(self.buffer.as_ref(), field::DESTINATION.start))
+    }
+
+    /// Who sent it.
+    pub fn source(&self) -> Address {
+        Address(read::array(self.buffer.as_ref(), field::SOURCE.start))
+    }
+
+    /// What follows the header: a tag where the frame has one.
+    pub fn ether_type(&self) -> EtherType {
+        EtherType(read::u16(self.buffer.as_ref(), field::ETHER_TYPE))
+    }
+}
+
+impl<'a, T: AsRef<[u8]> + ?Sized> Frame<&'a T> {
+    /// The bytes after the header.
+    pub fn payload(&self) -> &'a [u8] {
+        read::clamp(self.buffer.as_ref(), HEADER_LEN, usize::MAX)
+    }
+}
+
+impl<T: AsRef<[u8]> + AsMut<[u8]>> Frame<T> {
+    /// Writes the destination.
+    pub fn set_destination(&mut self, address: Address) {
+        read::put(self.buffer.as_mut(), field::DESTINATION.start, &address.0);
+    }
+
+    /// Writes the source.
+    pub fn set_source(&mut self, address: Address) {
+        read::put(self.buffer.as_mut(), field::SOURCE.start, &address.0);
+    }
+
+    /// Writes the EtherType.
+    pub fn set_ether_type(&mut self, ether_type: EtherType) {
+        read::put(self.buffer.as_mut(), field::ETHER_TYPE.start, &ether_type.0.to_be_bytes());
+    }
+
+    /// The bytes after the header.
+    pub fn payload_mut(&mut self) -> &mut [u8] {
+        self.buffer.as_mut().get_mut(HEADER_LEN..).unwrap_or(&mut [])
+    }
+}
+
+impl<T: AsRef<[u8]>> fmt::Display for Frame<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Ethernet {} > {} {}", self.source(), self.destination(), self.ether_type())
+    }
+}
+
+/// The header as a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Repr {
+    /// Who shall receive the frame.
+    pub destination: Address,
+    /// Who sends it.
+    pub source: Address,
+    /// What follows.
+    pub ether_type: EtherType,
+}
+
+impl Repr {
+    /// Reads a header.
+    pub fn parse<T: AsRef<[u8]>>(frame: &Frame<T>) -> Self {
+        Self {
+            destination: frame.destination(),
+            source: frame.source(),
+            ether_type: frame.ether_type(),
+        }
+    }
+
+    /// Bytes that [`Repr::emit`] writes.
+    pub const fn header_len(&self) -> usize {
+        HEADER_LEN
+    }
+
+    /// Writes the header at the start of `bytes`.
+    pub fn emit(&self, bytes: &mut [u8]) -> Result<()> {
+        let mut frame = Frame::new_checked(bytes)?;
+        frame.set_destination(self.destination);
+        frame.set_source(self.source);
+        frame.set_ether_type(self.ether_type);
+        Ok(())
+    }
+}

@@ -1,0 +1,276 @@
+//! IPv6 headers and the walk over extension headers (RFC 8200).
+
+use core::fmt;
+use core::net::Ipv6Addr;
+
+use crate::error::require;
+use crate::ip::Protocol;
+use crate::{Error, Result, read};
+
+/// Length of the fixed header in bytes.
+pub const HEADER_LEN: usize = 40;
+
+/// Extension headers that [`Packet::upper`] follows before it gives up; real packets have one or two.
+pub const MAX_EXTENSIONS: usize = 16;
+
+const WHAT: &str = "IPv6 header";
+
+mod field {
+    use core::ops::Range;
+    pub(super) const VERSION_CLASS_LABEL: Range<usize> = 0..4;
+    pub(super) const PAYLOAD_LEN: Range<usize> = 4..6;
+    pub(super) const NEXT_HEADER: usize = 6;
+    pub(super) const HOP_LIMIT: usize = 7;
+    pub(super) const SOURCE: usize = 8;
+    pub(super) const DESTINATION: usize = 24;
+}
+
+/// A view of an IPv6 packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Packet<T> {
+    buffer: T,
+}
+
+impl<T: AsRef<[u8]>> Packet<T> {
+    /// A view of bytes that hold a complete fixed header of version 6.
+    pub fn new_checked(buffer: T) -> Result<Self> {
+        let bytes = buffer.as_ref();
+        require(WHAT, bytes, HEADER_LEN)?;
+        if bytes[0] >> 4 != 6 {
+            return Err(Error::Malformed { what: WHAT, why: "version is not 6" });
+        }
+        Ok(Self { buffer })
+    }
+
+    /// The bytes again.
+    pub fn into_inner(self) -> T {
+        self.buffer
+    }
+
+    /// Differentiated services and explicit congestion notification.
+    pub fn traffic_class(&self) -> u8 {
+        (self.first_word() >> 20) as u8
+    }
+
+    /// The flow label, 20 bits.
+    pub fn flow_label(&self) -> u32 {
+        self.first_word() & 0xf_ffff
+    }
+
+    /// Length of everything after the fixed header, as the header claims it.
+    pub fn payload_len(&self) -> u16 {
+        read::u16(self.buffer.as_ref(), field::PAYLOAD_LEN)
+    }
+
+    /// Length of header and payload that the header claims.
+    pub fn total_len(&self) -> usize {
+        HEADER_LEN + usize::from(self.payload_len())
+    }
+
+    /// What follows the fixed header: an extension header, or the upper layer.
+    pub fn next_header(&self) -> Protocol {
+        Protocol(read::u8(self.buffer.as_ref(), field::NEXT_HEADER))
+    }
+
+    /// Hops left.
+    pub fn hop_limit(&self) -> u8 {
+        read::u8(self.buffer.as_ref(), field::HOP_LIMIT)
+    }
+
+    /// Who sent it.
+    pub fn source(&self) -> Ipv6Addr {
+        read::array::<16>(self.buffer.as_ref(), field::SOURCE).into()
+    }
+
+    /// Who shall receive it.
+    pub fn destination(&self) -> Ipv6Addr {
+        read::array::<16>(self.buffer.as_ref(), field::DESTINATION).into()
+    }
+
+    /// Walks the extension headers to what the packet carries.
+    ///
+    /// # Errors
+    /// [`Error::Truncated`] where an extension header is not complete, [`Error::Malformed`] where there
+    /// are more than [`MAX_EXTENSIONS`].
+    pub fn upper(&self) -> Result<Upper> {
+        let bytes = read::clamp(self.buffer.as_ref(), 0, self.total_len());
+        let mut upper = Upper { protocol: self.next_header(), offset: HEADER_LEN, fragment: None };
+        for _ in 0..MAX_EXTENSIONS {
+            if !upper.protocol.is_extension() || upper.is_later_fragment() {
+                return Ok(upper);
+            }
+            let rest = bytes.get(upper.offset..).unwrap_or(&[]);
+            require("IPv6 extension header", rest, 8)?;
+            let units = usize::from(rest[1]);
+            let len = match upper.protocol {
+                Protocol::FRAGMENT => {
+                    upper.fragment = Some(Fragment {
+                        offset: read::u16(rest, 2..4) & 0xfff8,
+                        more: rest[3] & 1 == 1,
+                        identification: read::u32(rest, 4..8),
+                    });
+                    8
+                }
+                Protocol::AUTHENTICATION => (units + 2) * 4,
+                _ => (units + 1) * 8,
+            };
+            require("IPv6 extension header", rest, len)?;
+            upper.protocol = Protocol(rest[0]);
+            upper.offset += len;
+        }
+        if upper.protocol.is_extension() && !upper.is_later_fragment() {
+            return Err(Error::Malformed { what: "IPv6 packet", why: "over 16 extension headers" });
+        }
+        Ok(upper)
+    }
+
+    fn first_word(&self) -> u32 {
+        read::u32(self.buffer.as_ref(), field::VERSION_CLASS_LABEL)
+    }
+}
+
+impl<'a, T: AsRef<[u8]> + ?Sized> Packet<&'a T> {
+    /// Everything after the fixed header without link-layer padding; shorter than claimed where the
+    /// capture was cut.
+    pub fn payload(&self) -> &'a [u8] {
+        read::clamp(self.buffer.as_ref(), HEADER_LEN, self.total_len())
+    }
+}
+
+impl<T: AsRef<[u8]> + AsMut<[u8]>> Packet<T> {
+    /// Writes the length of everything after the fixed header.
+    pub fn set_payload_len(&mut self, len: u16) {
+        read::put(self.buffer.as_mut(), field::PAYLOAD_LEN.start, &len.to_be_bytes());
+    }
+
+    /// Writes differentiated services and congestion notification.
+    pub fn set_traffic_class(&mut self, class: u8) {
+        let word = self.first_word() & 0xf00f_ffff | u32::from(class) << 20;
+        read::put(self.buffer.as_mut(), 0, &word.to_be_bytes());
+    }
+
+    /// Writes the flow label; only the low 20 bits count.
+    pub fn set_flow_label(&mut self, label: u32) {
+        let word = self.first_word() & 0xfff0_0000 | label & 0xf_ffff;
+        read::put(self.buffer.as_mut(), 0, &word.to_be_bytes());
+    }
+
+    /// Writes what follows the fixed header.
+    pub fn set_next_header(&mut self, protocol: Protocol) {
+        read::put(self.buffer.as_mut(), field::NEXT_HEADER, &[protocol.0]);
+    }
+
+    /// Writes the hops left.
+    pub fn set_hop_limit(&mut self, limit: u8) {
+        read::put(self.buffer.as_mut(), field::HOP_LIMIT, &[limit]);
+    }
+
+    /// Writes the source.
+    pub fn set_source(&mut self, address: Ipv6Addr) {
+        read::put(self.buffer.as_mut(), field::SOURCE, &address.octets());
+    }
+
+    /// Writes the destination.
+    pub fn set_destination(&mut self, address: Ipv6Addr) {
+        read::put(self.buffer.as_mut(), field::DESTINATION, &address.octets());
+    }
+
+    /// The bytes after the fixed header, to the end of the buffer.
+    pub fn payload_mut(&mut self) -> &mut [u8] {
+        self.buffer.as_mut().get_mut(HEADER_LEN..).unwrap_or(&mut [])
+    }
+}
+
+impl<T: AsRef<[u8]>> fmt::Display for Packet<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let protocol = self.upper().map_or(self.next_header(), |upper| upper.protocol);
+        write!(f, "IPv6 {} > {} {protocol}", self.source(), self.destination())?;
+        write!(f, " hlim {} length {}", self.hop_limit(), self.total_len())
+    }
+}
+
+/// Where the extension headers of a packet end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Upper {
+    /// What the packet carries. In a fragment that is not the first this is what the fragment header
+    /// names, although its bytes are not there.
+    pub protocol: Protocol,
+    /// Where it starts, in bytes from the start of the IPv6 header.
+    pub offset: usize,
+    /// The fragment header, where there is one.
+    pub fragment: Option<Fragment>,
+}
+
+impl Upper {
+    /// A fragment without the start of what it carries.
+    pub fn is_later_fragment(&self) -> bool {
+        self.fragment.is_some_and(|fragment| fragment.offset != 0)
+    }
+}
+
+/// What a fragment header says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Fragment {
+    /// Where the fragment belongs, in bytes.
+    pub offset: u16,
+    /// Not the last one.
+    pub more: bool,
+    /// Says which fragments belong together.
+    pub identification: u32,
+}
+
+/// A header without extensions as a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Repr {
+    /// Who sends it.
+    pub source: Ipv6Addr,
+    /// Who shall receive it.
+    pub destination: Ipv6Addr,
+    /// What follows the fixed header.
+    pub next_header: Protocol,
+    /// Length of everything after the fixed header in bytes.
+    pub payload_len: usize,
+    /// Differentiated services and congestion notification.
+    pub traffic_class: u8,
+    /// The flow label, 20 bits.
+    pub flow_label: u32,
+    /// Hops left.
+    pub hop_limit: u8,
+}
+
+impl Repr {
+    /// Reads a fixed header.
+    pub fn parse<T: AsRef<[u8]>>(packet: &Packet<T>) -> Self {
+        Self {
+            source: packet.source(),
+            destination: packet.destination(),
+            next_header: packet.next_header(),
+            payload_len: packet.payload_len().into(),
+            traffic_class: packet.traffic_class(),
+            flow_label: packet.flow_label(),
+            hop_limit: packet.hop_limit(),
+        }
+    }
+
+    /// Bytes that [`Repr::emit`] writes.
+    pub const fn header_len(&self) -> usize {
+        HEADER_LEN
+    }
+
+    /// Writes the header at the start of `bytes`.
+    pub fn emit(&self, bytes: &mut [u8]) -> Result<()> {
+        require(WHAT, bytes, HEADER_LEN)?;
+        let len = u16::try_from(self.payload_len)
+            .map_err(|_| Error::Malformed { what: WHAT, why: "payload over 65535 bytes" })?;
+        bytes[..4].copy_from_slice(&[0x60, 0, 0, 0]);
+        let mut packet = Packet { buffer: bytes };
+        packet.set_traffic_class(self.traffic_class);
+        packet.set_flow_label(self.flow_label);
+        packet.set_payload_len(len);
+        packet.set_next_header(self.next_header);
+        packet.set_hop_limit(self.hop_limit);
+        packet.set_source(self.source);
+        packet.set_destination(self.destination);
+        Ok(())
+    }
+}
