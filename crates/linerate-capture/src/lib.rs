@@ -1,2 +1,10 @@
 //! Sources, filters and sinks of a packet capture.
+//!
+//! Frames come from a ring of [`linerate_ring`] or from a capture file ([`read`]), pass a filter and
+//! go into a file ([`write`]). What was lost on the way, and why, is in the ledger.
 #![forbid(unsafe_code)]
+
+mod error;
+pub mod read;
+
+pub use error::{Error, Result};

@@ -1,0 +1,77 @@
+//! What can go wrong in a capture, said so that the reader knows what to do about it.
+
+use std::io;
+use std::path::PathBuf;
+
+/// The result of this crate's operations.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why a capture could not start, go on or be read back.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A capture file cannot be opened.
+    #[error("cannot open {}: {source}", path.display())]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Reading failed in the system or in a decompressor.
+    #[error(
+        "cannot read {name} past byte {offset}: {source}; {salvaged} packets before it were read"
+    )]
+    Read {
+        /// The file, or `standard input`.
+        name: String,
+        /// Offset in the (decompressed) file, in bytes.
+        offset: u64,
+        /// What the system or the decompressor said.
+        source: io::Error,
+        /// Packets read before.
+        salvaged: u64,
+    },
+    /// The file starts like no capture file.
+    #[error(
+        "{name} is not a capture file: it starts with {found}, and neither pcap, pcapng nor a \
+         gzip, zstd or lz4 stream of one starts like that"
+    )]
+    NotACapture {
+        /// The file, or `standard input`.
+        name: String,
+        /// Its first bytes in hexadecimal.
+        found: String,
+    },
+    /// The file ends within a record.
+    #[error(
+        "{name} is cut off: the {what} at byte {offset} needs {needed} bytes and {available} are \
+         there; {salvaged} packets before it were read"
+    )]
+    Truncated {
+        /// The file, or `standard input`.
+        name: String,
+        /// Offset of the incomplete part in the (decompressed) file, in bytes.
+        offset: u64,
+        /// What kind of record it is.
+        what: &'static str,
+        /// Bytes it says it has.
+        needed: u64,
+        /// Bytes that are there.
+        available: u64,
+        /// Packets read before.
+        salvaged: u64,
+    },
+    /// A record contradicts the format.
+    #[error("{name} is damaged at byte {offset}: {what}; {salvaged} packets before it were read")]
+    Malformed {
+        /// The file, or `standard input`.
+        name: String,
+        /// Offset of the damaged record in the (decompressed) file, in bytes.
+        offset: u64,
+        /// What is wrong there.
+        what: String,
+        /// Packets read before.
+        salvaged: u64,
+    },
+}

@@ -1,0 +1,308 @@
+//! pcapng: blocks of a type and a length, packets among them.
+
+use std::borrow::Cow;
+
+use linerate_ring::{Direction, Frame, Timestamp};
+use pcap_parser::{
+    Block, InterfaceDescriptionBlock, InterfaceStatisticsBlock, PcapNGOption, parse_block_be,
+    parse_block_le,
+};
+
+use super::input::Input;
+use super::{Interface, Record, Resolution, Statistics};
+use crate::Result;
+
+const SECTION_HEADER: u32 = 0x0a0d_0d0a;
+const INTERFACE_DESCRIPTION: u32 = 1;
+const OBSOLETE_PACKET: u32 = 2;
+const SIMPLE_PACKET: u32 = 3;
+const INTERFACE_STATISTICS: u32 = 5;
+const ENHANCED_PACKET: u32 = 6;
+
+const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
+
+/// The longest block taken seriously: well above any packet, and above the name and secret blocks
+/// that programs write.
+const LONGEST: u32 = 64 << 20;
+
+/// Where in the file's sections the reader is.
+#[derive(Default)]
+pub(super) struct State {
+    big_endian: bool,
+    /// Index of the current section's first interface: numbering starts anew in each section.
+    first_interface: usize,
+}
+
+/// Whether a file that starts like this is pcapng.
+pub(super) fn recognises(start: &[u8]) -> bool {
+    start == SECTION_HEADER.to_be_bytes()
+}
+
+impl State {
+    /// Reads the section header and the interface descriptions right behind it.
+    pub(super) fn open(
+        &mut self,
+        input: &mut Input,
+        interfaces: &mut Vec<Interface>,
+    ) -> Result<()> {
+        while let Some((kind, length)) = self.block_header(input)? {
+            if !matches!(kind, SECTION_HEADER | INTERFACE_DESCRIPTION) {
+                break;
+            }
+            self.describe(kind, length, input, interfaces)?;
+        }
+        Ok(())
+    }
+
+    /// The next packet; what stands before it is taken in or skipped.
+    pub(super) fn next<'a>(
+        &mut self,
+        input: &'a mut Input,
+        interfaces: &mut Vec<Interface>,
+    ) -> Result<Option<Record<'a>>> {
+        let (kind, length) = loop {
+            let Some((kind, length)) = self.block_header(input)? else { return Ok(None) };
+            if matches!(kind, ENHANCED_PACKET | SIMPLE_PACKET | OBSOLETE_PACKET) {
+                break (kind, length);
+            }
+            self.describe(kind, length, input, interfaces)?;
+        };
+        input.lend(length, "packet block")?;
+        let input: &'a Input = input;
+        let parsed = if kind == OBSOLETE_PACKET {
+            obsolete_packet(input.lent(), self.big_endian, &interfaces[self.first_interface..])
+        } else {
+            self.parse(input.lent())
+                .and_then(|block| self.packet(block, &interfaces[self.first_interface..]))
+        };
+        let (mut record, index) = parsed.map_err(|what| input.malformed(what))?;
+        record.interface = (self.first_interface + index) as u32;
+        Ok(Some(record))
+    }
+
+    /// Type and length of the next block, checked; `None` at the end of the file.
+    fn block_header(&mut self, input: &mut Input) -> Result<Option<(u32, usize)>> {
+        if input.peek(1)?.is_empty() {
+            return Ok(None);
+        }
+        let header = input.whole(12, "block header")?;
+        let words: [[u8; 4]; 3] =
+            std::array::from_fn(|word| std::array::from_fn(|byte| header[word * 4 + byte]));
+        if u32::from_be_bytes(words[0]) == SECTION_HEADER {
+            self.big_endian = match words[2] {
+                magic if magic == BYTE_ORDER_MAGIC.to_be_bytes() => true,
+                magic if magic == BYTE_ORDER_MAGIC.to_le_bytes() => false,
+                _ => return Err(input.malformed("a section header without the byte-order magic")),
+            };
+        }
+        let (kind, length) = (self.word(words[0]), self.word(words[1]));
+        if length < 12 || length > LONGEST || length % 4 != 0 {
+            return Err(input.malformed(format!(
+                "a block of type {kind:#x} says it is {length} bytes long; \
+                 multiples of 4 from 12 to {LONGEST} are possible"
+            )));
+        }
+        Ok(Some((kind, length as usize)))
+    }
+
+    fn word(&self, bytes: [u8; 4]) -> u32 {
+        if self.big_endian { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) }
+    }
+
+    /// Takes in a block that is no packet: sections and interfaces change what follows, the rest is
+    /// of no use here.
+    fn describe(
+        &mut self,
+        kind: u32,
+        length: usize,
+        input: &mut Input,
+        interfaces: &mut Vec<Interface>,
+    ) -> Result<()> {
+        let bytes = input.whole(length, "block")?;
+        match kind {
+            SECTION_HEADER => {
+                let parsed = self.parse(bytes).map(drop);
+                parsed.map_err(|what| input.malformed(what))?;
+                self.first_interface = interfaces.len();
+            }
+            INTERFACE_DESCRIPTION => match self.parse(bytes) {
+                Ok(Block::InterfaceDescription(block)) => {
+                    interfaces.push(describe_interface(&block, self.big_endian));
+                }
+                Ok(_) => return Err(input.malformed("not an interface description")),
+                Err(what) => return Err(input.malformed(what)),
+            },
+            INTERFACE_STATISTICS => {
+                // Statistics are advice: a broken or stray block costs nobody a packet.
+                if let Ok(Block::InterfaceStatistics(block)) = self.parse(bytes)
+                    && let Some(interface) =
+                        interfaces.get_mut(self.first_interface + block.if_id as usize)
+                {
+                    interface.statistics = Some(statistics(&block, self.big_endian));
+                }
+            }
+            _ => {}
+        }
+        input.skip(length);
+        Ok(())
+    }
+
+    fn parse<'a>(&self, bytes: &'a [u8]) -> std::result::Result<Block<'a>, String> {
+        let parse = if self.big_endian { parse_block_be } else { parse_block_le };
+        parse(bytes).map(|(_, block)| block).map_err(|_| {
+            format!("the fields of a block of {} bytes contradict its length", bytes.len())
+        })
+    }
+
+    /// A packet block as a record, and the number of its interface within the section.
+    fn packet<'a>(
+        &self,
+        block: Block<'a>,
+        interfaces: &[Interface],
+    ) -> std::result::Result<(Record<'a>, usize), String> {
+        match block {
+            Block::EnhancedPacket(block) => {
+                let index = block.if_id as usize;
+                let interface = known(interfaces, index)?;
+                let data = cut(block.data, block.caplen)?;
+                let mut frame = Frame::new(data);
+                frame.wire_len = block.origlen.max(block.caplen);
+                frame.timestamp = Some(stamp(interface, block.ts_high, block.ts_low));
+                let mut record = Record { frame, interface: 0, comment: None };
+                self.packet_options(&block.options, &mut record);
+                Ok((record, index))
+            }
+            Block::SimplePacket(block) => {
+                let interface = known(interfaces, 0)?;
+                let limit = if interface.snaplen == 0 { u32::MAX } else { interface.snaplen };
+                let length = block.origlen.min(limit).min(block.data.len() as u32);
+                let mut frame = Frame::new(cut(block.data, length)?);
+                frame.wire_len = block.origlen.max(length);
+                Ok((Record { frame, interface: 0, comment: None }, 0))
+            }
+            _ => Err("not a packet block".into()),
+        }
+    }
+
+    fn packet_options<'a>(&self, options: &[PcapNGOption<'a>], record: &mut Record<'a>) {
+        for option in options {
+            let Some(value) = borrowed(option) else { continue };
+            match option.code.0 {
+                0 => break,
+                1 if record.comment.is_none() => record.comment = std::str::from_utf8(value).ok(),
+                2 => {
+                    record.frame.direction = match unsigned(value, self.big_endian) & 0b11 {
+                        1 => Direction::Inbound,
+                        2 => Direction::Outbound,
+                        _ => Direction::Unknown,
+                    };
+                }
+                6 => record.frame.queue = unsigned(value, self.big_endian) as u16,
+                _ => {}
+            }
+        }
+    }
+}
+
+/// The packet block that pcapng had before the enhanced one.
+fn obsolete_packet<'a>(
+    block: &'a [u8],
+    big_endian: bool,
+    interfaces: &[Interface],
+) -> std::result::Result<(Record<'a>, usize), String> {
+    const HEADER: usize = 28;
+    if block.len() < HEADER + 4 {
+        return Err(format!("a packet block of {} bytes has no room for its fields", block.len()));
+    }
+    let field = |at: usize, length: usize| unsigned(&block[at..at + length], big_endian) as u32;
+    let index = field(8, 2) as usize;
+    let interface = known(interfaces, index)?;
+    let captured = field(20, 4);
+    let mut frame = Frame::new(cut(&block[HEADER..block.len() - 4], captured)?);
+    frame.wire_len = field(24, 4).max(captured);
+    frame.timestamp = Some(stamp(interface, field(12, 4), field(16, 4)));
+    Ok((Record { frame, interface: 0, comment: None }, index))
+}
+
+fn known(interfaces: &[Interface], index: usize) -> std::result::Result<&Interface, String> {
+    interfaces.get(index).ok_or_else(|| {
+        format!("a packet of interface {index}, but the section describes {}", interfaces.len())
+    })
+}
+
+fn cut(data: &[u8], length: u32) -> std::result::Result<&[u8], String> {
+    data.get(..length as usize).ok_or_else(|| {
+        format!("a packet says it has {length} bytes, but its block has room for {}", data.len())
+    })
+}
+
+fn stamp(interface: &Interface, high: u32, low: u32) -> Timestamp {
+    let ticks = u64::from(high) << 32 | u64::from(low);
+    interface.resolution.timestamp(ticks, interface.offset)
+}
+
+fn describe_interface(block: &InterfaceDescriptionBlock<'_>, big_endian: bool) -> Interface {
+    let mut interface = Interface {
+        linktype: block.linktype.0 as u16,
+        snaplen: block.snaplen,
+        ..Interface::default()
+    };
+    for option in &block.options {
+        let Some(value) = borrowed(option) else { continue };
+        match option.code.0 {
+            0 => break,
+            1 => interface.comment = interface.comment.or_else(|| text(value)),
+            2 => interface.name = text(value),
+            3 => interface.description = text(value),
+            9 => {
+                if let [exponent, ..] = value {
+                    interface.resolution = Resolution::from_option(*exponent);
+                }
+            }
+            // The first byte says what the filter is: 0 is text.
+            11 => interface.filter = value.strip_prefix(&[0]).and_then(text),
+            12 => interface.os = text(value),
+            14 => interface.offset = unsigned(value, big_endian) as i64,
+            _ => {}
+        }
+    }
+    interface
+}
+
+fn statistics(block: &InterfaceStatisticsBlock<'_>, big_endian: bool) -> Statistics {
+    let mut statistics = Statistics::default();
+    for option in &block.options {
+        let Some(value) = borrowed(option) else { continue };
+        let count = || (value.len() == 8).then(|| unsigned(value, big_endian));
+        match option.code.0 {
+            0 => break,
+            1 => statistics.comment = statistics.comment.or_else(|| text(value)),
+            4 => statistics.received = count(),
+            5 => statistics.interface_dropped = count(),
+            6 => statistics.filter_accepted = count(),
+            7 => statistics.system_dropped = count(),
+            8 => statistics.delivered = count(),
+            _ => {}
+        }
+    }
+    statistics
+}
+
+/// An option's value without its padding; the parser never owns one.
+fn borrowed<'a>(option: &PcapNGOption<'a>) -> Option<&'a [u8]> {
+    match option.value {
+        Cow::Borrowed(value) => value.get(..usize::from(option.len)),
+        Cow::Owned(_) => None,
+    }
+}
+
+fn text(value: &[u8]) -> Option<String> {
+    Some(String::from_utf8_lossy(value).into_owned())
+}
+
+/// Up to eight bytes as a number.
+fn unsigned(value: &[u8], big_endian: bool) -> u64 {
+    let add = |number: u64, byte: &u8| number << 8 | u64::from(*byte);
+    let value = &value[..value.len().min(8)];
+    if big_endian { value.iter().fold(0, add) } else { value.iter().rev().fold(0, add) }
+}
