@@ -195,7 +195,7 @@ impl Interface {
             IpAddr::V4(address) => NeighbourAddress::Inet(address),
             IpAddr::V6(address) => NeighbourAddress::Inet6(address),
         }));
-        message.attributes.push(NeighbourAttribute::LinkLayerAddress(mac.0.to_vec().into()));
+        message.attributes.push(NeighbourAttribute::LinkLayerAddress(mac.0.to_vec()));
         self.namespace
             .route
             .put(RouteNetlinkMessage::NewNeighbour(message))

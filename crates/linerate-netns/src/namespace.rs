@@ -167,6 +167,7 @@ impl Namespace {
     /// Returns the names. A namespace whose maker lives is never touched.
     pub fn sweep() -> Vec<String> {
         let Ok(entries) = fs::read_dir(DIRECTORY) else { return Vec::new() };
+        let _lock = lock_directory();
         entries
             .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
             .filter(|name| maker(name).is_some_and(|pid| !Path::new("/proc").join(pid).exists()))
@@ -285,9 +286,7 @@ fn reserve(prefix: &str) -> Result<(String, PathBuf)> {
 fn share_directory() -> io::Result<()> {
     let directory = Path::new(DIRECTORY);
     fs::create_dir_all(directory)?;
-    // iproute2 takes the same lock; without it two of us could stack a mount each.
-    let _lock = Flock::lock(File::open(directory)?, FlockArg::LockExclusive)
-        .map_err(|(_, errno)| io::Error::from(errno))?;
+    let _lock = lock_directory()?;
     let none = None::<&str>;
     let share = || mount(none, directory, none, MsFlags::MS_SHARED | MsFlags::MS_REC, none);
     match share() {
@@ -298,6 +297,13 @@ fn share_directory() -> io::Result<()> {
         other => other,
     }
     .map_err(io::Error::from)
+}
+
+/// iproute2 takes the same lock before it changes mounts; without it two of us could stack a mount
+/// each, or sweep what the other is making.
+fn lock_directory() -> io::Result<Flock<File>> {
+    Flock::lock(File::open(DIRECTORY)?, FlockArg::LockExclusive)
+        .map_err(|(_, errno)| io::Error::from(errno))
 }
 
 /// Runs on a thread of its own, which stays in the new namespace until it ends.
