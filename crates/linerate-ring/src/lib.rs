@@ -4,6 +4,7 @@
 pub mod error;
 pub mod filter;
 pub mod frame;
+pub mod live;
 pub mod region;
 
 pub use error::{Error, Result};
