@@ -74,4 +74,34 @@ pub enum Error {
         /// Packets read before.
         salvaged: u64,
     },
+    /// libpcap cannot compile a filter expression, or it cannot run where it should.
+    #[error(
+        "the filter `{expression}` does not work{}: {message}; pcap-filter(7) describes the syntax",
+        place(expression, *position)
+    )]
+    Filter {
+        /// The expression.
+        expression: String,
+        /// What libpcap (or the kernel) said.
+        message: String,
+        /// Byte offset of the fault in the expression, where it can be told.
+        position: Option<usize>,
+    },
+    /// The interface for which a filter is to be compiled cannot be opened.
+    #[error("cannot compile a filter for interface {interface}: {message}")]
+    FilterInterface {
+        /// The interface.
+        interface: String,
+        /// What libpcap said.
+        message: String,
+    },
+}
+
+/// ` at character 14, `foo``, or nothing.
+fn place(expression: &str, position: Option<usize>) -> String {
+    position.map_or_else(String::new, |position| {
+        let (before, after) = expression.split_at(position);
+        let word = after.split_whitespace().next().unwrap_or_default();
+        format!(" at character {}, `{word}`", before.chars().count() + 1)
+    })
 }

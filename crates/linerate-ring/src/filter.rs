@@ -6,6 +6,7 @@
 
 mod classic;
 mod instruction;
+mod run;
 mod translate;
 
 pub use classic::{Ancillary, Classic, Invalid, MAX_STATEMENTS, SCRATCH_WORDS, Statement};

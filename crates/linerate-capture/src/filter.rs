@@ -1,0 +1,195 @@
+//! Filter expressions: what libpcap makes of them, and where the result can run.
+//!
+//! libpcap compiles the expression. The program then runs as it is on a packet socket, as eBPF in
+//! XDP ([`linerate_ring::filter::translate`]), or here in user space ([`Filter::matches`]).
+//! [`Filter::on_socket`] and [`Filter::in_xdp`] decide which, and say why.
+
+mod placement;
+mod position;
+
+use std::sync::Mutex;
+
+use linerate_ring::filter::{Classic, Invalid, Statement};
+
+pub use self::placement::{Placement, Side};
+use crate::{Error, Result};
+
+/// Link type of Ethernet frames in the LINKTYPE registry.
+pub const ETHERNET: u16 = 1;
+
+/// A compiled filter expression, usable from several threads.
+#[derive(Debug)]
+pub struct Filter {
+    text: String,
+    /// For frames as they are captured, with VLAN tags in their place; the error is libpcap's,
+    /// which knows `inbound` and its like only for sockets.
+    frames: std::result::Result<Program, String>,
+    /// For a packet socket, which keeps VLAN tags beside the frame.
+    socket: Option<std::result::Result<Classic, Invalid>>,
+}
+
+#[derive(Debug)]
+enum Program {
+    Classic(Classic),
+    /// With loops, as `protochain` makes them: only libpcap's own matcher runs those.
+    Loop {
+        program: Mutex<Looping>,
+        why: Invalid,
+    },
+}
+
+struct Looping(pcap::BpfProgram);
+
+impl std::fmt::Debug for Looping {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Looping")
+    }
+}
+
+impl Filter {
+    /// Compiles `text`, in the syntax of pcap-filter(7), for frames of `link_type` (LINKTYPE
+    /// registry) of which up to `snaplen` bytes are kept.
+    ///
+    /// `optimize` is what tcpdump's `-O` switches off. An empty text takes every frame.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Filter`] with libpcap's own message, and with the position in the text where that
+    /// can be told.
+    pub fn compile(text: &str, link_type: u16, snaplen: u32, optimize: bool) -> Result<Self> {
+        let handle = pcap::Capture::dead(pcap::Linktype(dlt(link_type)))
+            .map_err(|error| Error::filter(text, message(&error), None))?;
+        let program = compile_on(&handle, text, optimize)?;
+        Ok(Self { text: text.to_owned(), frames: Ok(Program::new(program, snaplen)), socket: None })
+    }
+
+    /// Compiles `text` for a packet socket on `interface` as well as for its frames.
+    ///
+    /// The kernel takes the VLAN tag out of a frame before a packet socket's filter sees it, so
+    /// `vlan 5` must ask for the tag's metadata there. libpcap compiles so for the handle of a live
+    /// interface only; one is opened for that moment, with a small buffer and not promiscuous.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Filter`] as for [`Filter::compile`]; [`Error::FilterInterface`] when the interface
+    /// cannot be opened.
+    pub fn compile_live(interface: &str, text: &str, snaplen: u32) -> Result<Self> {
+        let failed = |error: pcap::Error| Error::FilterInterface {
+            interface: interface.to_owned(),
+            message: message(&error),
+        };
+        let handle = pcap::Capture::from_device(interface)
+            .and_then(|capture| {
+                let capture = capture.promisc(false).snaplen(SMALL).buffer_size(8 * SMALL);
+                capture.timeout(1).open()
+            })
+            .map_err(failed)?;
+        let socket = statements(&compile_on(&handle, text, true)?);
+        let dead = pcap::Capture::dead(handle.get_datalink()).map_err(failed)?;
+        let frames = dead.compile(text, true);
+        Ok(Self {
+            text: text.to_owned(),
+            frames: frames
+                .map(|program| Program::new(program, snaplen))
+                .map_err(|error| message(&error)),
+            socket: Some(Classic::new(socket).map(|classic| classic.with_snaplen(snaplen))),
+        })
+    }
+
+    /// The expression that was compiled.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether `frame`, which was `wire_len` bytes long on the wire, passes the filter.
+    ///
+    /// An expression that only a packet socket can judge (`inbound`) passes no frame;
+    /// [`Filter::on_socket`] and [`Filter::in_xdp`] refuse to place it here.
+    #[inline]
+    pub fn matches(&self, frame: &[u8], wire_len: u32) -> bool {
+        match &self.frames {
+            Ok(Program::Classic(classic)) => classic.accepts(frame, wire_len) != 0,
+            Ok(Program::Loop { program, .. }) => {
+                program.lock().is_ok_and(|program| program.0.filter(frame))
+            }
+            Err(_) => false,
+        }
+    }
+
+    /// The program for frames with their VLAN tags in place: capture files, XDP, user space.
+    ///
+    /// # Errors
+    ///
+    /// Why there is none that a kernel would take; [`Filter::matches`] may work still.
+    pub fn classic(&self) -> Result<&Classic> {
+        match &self.frames {
+            Ok(Program::Classic(classic)) => Ok(classic),
+            Ok(Program::Loop { why, .. }) => Err(Error::filter(&self.text, why.to_string(), None)),
+            Err(message) => Err(Error::filter(&self.text, message.clone(), None)),
+        }
+    }
+}
+
+impl Program {
+    fn new(program: pcap::BpfProgram, snaplen: u32) -> Self {
+        match Classic::new(statements(&program)) {
+            Ok(classic) => Self::Classic(classic.with_snaplen(snaplen)),
+            Err(why) => Self::Loop { program: Mutex::new(Looping(program)), why },
+        }
+    }
+}
+
+/// Snap length of the handle that is opened only to compile, in bytes: none of its frames is read.
+const SMALL: i32 = 4096;
+
+fn compile_on<T: pcap::Activated>(
+    handle: &pcap::Capture<T>,
+    text: &str,
+    optimize: bool,
+) -> Result<pcap::BpfProgram> {
+    handle.compile(text, optimize).map_err(|error| {
+        let message = message(&error);
+        let position = position::of(text, &message, |part| handle.compile(part, false).is_ok());
+        Error::filter(text, message, position)
+    })
+}
+
+/// The statements of `program`. The pcap crate shows them only as text: `code jt jf k`, decimal.
+fn statements(program: &pcap::BpfProgram) -> Vec<Statement> {
+    program
+        .get_instructions()
+        .iter()
+        .map(|instruction| {
+            let text = instruction.to_string();
+            let mut numbers = text.split(' ').map(|number| number.parse::<u32>().unwrap_or(0));
+            let mut next = || numbers.next().unwrap_or(0);
+            Statement { code: next() as u16, jt: next() as u8, jf: next() as u8, k: next() }
+        })
+        .collect()
+}
+
+/// libpcap's words, without what the crate around it adds.
+fn message(error: &pcap::Error) -> String {
+    match error {
+        pcap::Error::PcapError(message) => message.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// The number by which libpcap knows a link type at run time; files say raw IP differently.
+fn dlt(link_type: u16) -> i32 {
+    match link_type {
+        100 => 11,
+        101 => 12,
+        other => i32::from(other),
+    }
+}
+
+impl Error {
+    fn filter(expression: &str, message: String, position: Option<usize>) -> Self {
+        Self::Filter { expression: expression.to_owned(), message, position }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,139 @@
+//! [`Placement`]: on which side of the system call a filter runs, and why there.
+
+use std::fmt;
+use std::str::FromStr;
+
+use linerate_ring::filter::{Classic, Instruction, translate};
+
+use super::{Filter, Program};
+use crate::{Error, Result};
+
+/// One of the two sides of the system call; what `--filter-in` takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Side {
+    /// Before the frame is copied: a rejected frame costs next to nothing.
+    Kernel,
+    /// After it was handed over.
+    User,
+}
+
+impl fmt::Display for Side {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Kernel => "kernel",
+            Self::User => "user",
+        })
+    }
+}
+
+impl FromStr for Side {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        match text {
+            "kernel" => Ok(Self::Kernel),
+            "user" => Ok(Self::User),
+            _ => Err(format!("a filter runs in `kernel` or in `user`, not in `{text}`")),
+        }
+    }
+}
+
+/// Where a filter runs, with the program for the kernel if that is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placement<P> {
+    /// What to give to the kernel.
+    pub kernel: Option<P>,
+    /// Whether [`Filter::matches`] has to be asked for every frame.
+    pub user: bool,
+    /// The reason, a clause for the user to read.
+    pub why: String,
+}
+
+impl<P> Placement<P> {
+    /// The side on which the filter runs.
+    pub fn side(&self) -> Side {
+        if self.user { Side::User } else { Side::Kernel }
+    }
+
+    fn in_kernel(program: P, why: &str) -> Self {
+        Self { kernel: Some(program), user: false, why: why.to_owned() }
+    }
+
+    fn in_user(why: impl Into<String>) -> Self {
+        Self { kernel: None, user: true, why: why.into() }
+    }
+}
+
+impl Filter {
+    /// Places the filter for a packet socket. `wanted` is the user's choice; `None` prefers the
+    /// kernel.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Filter`] when the only side that is left (or wanted) cannot run the expression.
+    pub fn on_socket(&self, wanted: Option<Side>) -> Result<Placement<Classic>> {
+        if wanted == Some(Side::User) {
+            return self.to_user("asked for");
+        }
+        let program = match &self.socket {
+            Some(program) => program.clone().map_err(|why| why.to_string()),
+            None => self.classic().cloned().map_err(reason),
+        };
+        match program {
+            Ok(program) => Ok(Placement::in_kernel(program, "classic BPF on the packet socket")),
+            Err(why) => self.instead(wanted, why),
+        }
+    }
+
+    /// Places the filter for an XDP program, as [`Filter::on_socket`] does for a socket.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn in_xdp(&self, wanted: Option<Side>) -> Result<Placement<Vec<Instruction>>> {
+        if wanted == Some(Side::User) {
+            return self.to_user("asked for");
+        }
+        let program = self
+            .classic()
+            .map_err(reason)
+            .and_then(|classic| translate(classic).map_err(|why| why.to_string()));
+        match program {
+            Ok(program) => Ok(Placement::in_kernel(program, "eBPF inside the XDP program")),
+            Err(why) => self.instead(wanted, why),
+        }
+    }
+
+    /// The placement after a kernel refused the program that [`Filter::on_socket`] or
+    /// [`Filter::in_xdp`] gave; `why` is what it said.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Filter`] when the user insists on the kernel (`wanted`), or when user space cannot
+    /// run the expression.
+    pub fn refused<P>(&self, wanted: Option<Side>, why: &str) -> Result<Placement<P>> {
+        self.instead(wanted, format!("the kernel refused the program: {why}"))
+    }
+
+    fn instead<P>(&self, wanted: Option<Side>, why: String) -> Result<Placement<P>> {
+        if wanted == Some(Side::Kernel) {
+            return Err(Error::filter(&self.text, why, None));
+        }
+        self.to_user(&why)
+    }
+
+    fn to_user<P>(&self, why: &str) -> Result<Placement<P>> {
+        match &self.frames {
+            Ok(Program::Classic(_) | Program::Loop { .. }) => Ok(Placement::in_user(why)),
+            Err(message) => Err(Error::filter(&self.text, message.clone(), None)),
+        }
+    }
+}
+
+/// The message alone: the expression is named around it already.
+fn reason(error: Error) -> String {
+    match error {
+        Error::Filter { message, .. } => message,
+        other => other.to_string(),
+    }
+}

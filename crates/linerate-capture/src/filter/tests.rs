@@ -1,0 +1,82 @@
+use super::*;
+
+fn fault(text: &str) -> (String, Option<usize>) {
+    match Filter::compile(text, ETHERNET, 65535, true) {
+        Err(Error::Filter { message, position, .. }) => (message, position),
+        other => panic!("`{text}` gave {other:?}"),
+    }
+}
+
+#[test]
+fn an_error_has_the_words_of_libpcap_and_the_place() {
+    for (text, word, position) in [
+        ("host 192.0.2.1 foo", "syntax error", Some(15)),
+        ("tcp and and udp", "syntax error", Some(8)),
+        ("tcp port 99999", "99999", Some(9)),
+        ("udp and ifname x", "ifname", Some(8)),
+        ("(tcp or udp))", "syntax error", Some(12)),
+        ("tcp[13 & 2 != 0", "syntax error", Some(11)),
+        ("ether[0] << 33 = 1", "shift by more than 31 bits", None),
+    ] {
+        let (message, found) = fault(text);
+        assert!(message.contains(word), "{text}: {message}");
+        assert_eq!(found, position, "{text}: {message}");
+    }
+    let error = Filter::compile("tcp port 99999", ETHERNET, 65535, true).unwrap_err();
+    assert!(error.to_string().contains("at character 10, `99999`"), "{error}");
+}
+
+#[test]
+fn judges_a_cut_frame_by_its_real_length() {
+    let filter = Filter::compile("greater 1000", ETHERNET, 96, true).unwrap();
+    assert!(filter.matches(&[0; 96], 1500));
+    assert!(!filter.matches(&[0; 96], 96));
+}
+
+#[test]
+fn accepts_as_many_bytes_as_the_snap_length() {
+    let filter = Filter::compile("", ETHERNET, 96, true).unwrap();
+    assert_eq!(filter.classic().unwrap().accepts(&[0; 64], 64), 96);
+}
+
+#[test]
+fn link_types_of_files_are_known() {
+    let mut raw = [0; 20];
+    (raw[0], raw[9]) = (0x45, 17);
+    let filter = Filter::compile("ip proto 17", 101, 65535, true).unwrap();
+    assert!(filter.matches(&raw, 20));
+}
+
+#[test]
+fn a_loop_runs_in_user_space_and_says_why() {
+    let filter = Filter::compile("ip6 protochain 17", ETHERNET, 65535, true).unwrap();
+    let mut frame = [0; 14 + 40 + 8];
+    (frame[12], frame[13], frame[14], frame[20]) = (0x86, 0xdd, 0x60, 17);
+    assert!(filter.matches(&frame, 62));
+    frame[20] = 6;
+    assert!(!filter.matches(&frame, 62));
+    let placement = filter.in_xdp(None).unwrap();
+    assert_eq!(placement.side(), Side::User);
+    assert!(placement.why.contains("jumps backward"), "{}", placement.why);
+    assert!(filter.on_socket(Some(Side::Kernel)).is_err());
+}
+
+#[test]
+fn placement_follows_the_wish() {
+    let filter = Filter::compile("udp", ETHERNET, 65535, true).unwrap();
+    assert_eq!(filter.in_xdp(None).unwrap().side(), Side::Kernel);
+    assert_eq!(filter.in_xdp(Some(Side::User)).unwrap().side(), Side::User);
+    assert_eq!(filter.on_socket(None).unwrap().kernel.as_ref(), filter.classic().ok());
+    let refused = filter.refused::<Classic>(None, "too complex").unwrap();
+    assert_eq!((refused.user, refused.kernel), (true, None));
+    assert!(refused.why.contains("too complex"));
+    assert!(filter.refused::<Classic>(Some(Side::Kernel), "too complex").is_err());
+}
+
+#[test]
+fn sides_have_names() {
+    for side in [Side::Kernel, Side::User] {
+        assert_eq!(side.to_string().parse(), Ok(side));
+    }
+    assert!("both".parse::<Side>().unwrap_err().contains("`both`"));
+}
