@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 
 use crate::region::Pages;
+use crate::steer::Attach;
 
 /// The result of everything in this crate.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -83,6 +84,46 @@ pub enum Error {
         limit: Option<u64>,
         /// The kernel's answer.
         source: io::Error,
+    },
+
+    /// The kernel's verifier refused a program; a filter can then run in user space instead.
+    #[error("cannot {program}: the kernel's verifier refuses it ({source}): {why}")]
+    Verifier {
+        /// What was being loaded; follows "cannot".
+        program: String,
+        /// The last line of the verifier's log.
+        why: String,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+
+    /// An XDP program of somebody else is on the interface. It is never replaced.
+    #[error(
+        "interface {interface} has an XDP program already: id {id}, name \"{name}\" ({attach}); \
+         stop the program that attached it, or detach it with `ip link set dev {interface} {} off` \
+         (`bpftool net detach` and `bpftool link` for one held by a link)",
+        match attach { Attach::Native => "xdpdrv", Attach::Generic => "xdpgeneric" }
+    )]
+    ForeignProgram {
+        /// The interface.
+        interface: String,
+        /// The program's id, as `bpftool prog show id` takes it.
+        id: u32,
+        /// The program's name.
+        name: String,
+        /// Where it runs.
+        attach: Attach,
+    },
+
+    /// All places for captures on one interface are taken.
+    #[error(
+        "interface {interface} carries {slots} captures already, as many as it can; stop one of them"
+    )]
+    NoSlot {
+        /// The interface.
+        interface: String,
+        /// How many there can be.
+        slots: usize,
     },
 
     /// A request that makes no sense, found before the kernel was asked.

@@ -6,6 +6,8 @@ pub mod filter;
 pub mod frame;
 pub mod live;
 pub mod region;
+pub mod steer;
+pub mod xdp;
 
 pub use error::{Error, Result};
 pub use frame::{Direction, Frame, Timestamp};

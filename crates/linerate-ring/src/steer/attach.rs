@@ -1,0 +1,235 @@
+//! Attaching an XDP program to an interface by a BPF link, which detaches it when the last
+//! descriptor closes: at drop, at exit, after `kill -9`.
+
+use std::ffi::CStr;
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use super::program::refusal;
+use crate::{Error, Result};
+
+/// Where in the kernel an XDP program runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Attach {
+    /// In the driver, before a socket buffer is made.
+    Native,
+    /// In the stack, after it: works on every interface, at the cost of the socket buffer.
+    Generic,
+}
+
+impl fmt::Display for Attach {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Native => "native",
+            Self::Generic => "generic",
+        })
+    }
+}
+
+impl Attach {
+    fn flags(self) -> u32 {
+        match self {
+            Self::Native => libbpf_sys::XDP_FLAGS_DRV_MODE,
+            Self::Generic => libbpf_sys::XDP_FLAGS_SKB_MODE,
+        }
+    }
+}
+
+/// An XDP program that is on an interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Attached {
+    /// Its id, as `bpftool prog` shows.
+    pub(crate) id: u32,
+    /// Its name, up to 15 characters.
+    pub(crate) name: String,
+    /// Where it runs.
+    pub(crate) attach: Attach,
+}
+
+/// An attached program; detached when this is dropped, unless somebody else holds the link too.
+#[derive(Debug)]
+pub(crate) struct Link {
+    fd: OwnedFd,
+    pub(crate) attach: Attach,
+    /// Why not native, where it is generic.
+    pub(crate) why: Option<String>,
+}
+
+impl Link {
+    /// Attaches `program` to the interface in the driver, or where that is refused in the stack.
+    ///
+    /// # Errors
+    /// [`Error::ForeignProgram`] when there is a program already.
+    pub(crate) fn attach(
+        program: BorrowedFd<'_>,
+        interface: &str,
+        ifindex: u32,
+        only: Option<Attach>,
+    ) -> Result<Self> {
+        let modes: &[Attach] = match only {
+            Some(Attach::Native) => &[Attach::Native],
+            Some(Attach::Generic) => &[Attach::Generic],
+            None => &[Attach::Native, Attach::Generic],
+        };
+        let mut why = None;
+        for &attach in modes {
+            let error = match create(program, ifindex, attach) {
+                Ok(fd) => return Ok(Self { fd, attach, why }),
+                Err(error) => error,
+            };
+            if let Some(errno @ (libc::EBUSY | libc::EEXIST)) = error.raw_os_error() {
+                let Some(found) = attached(ifindex)? else {
+                    return Err(refusal(attach_action(interface, attach), errno));
+                };
+                return Err(foreign(interface, &found));
+            }
+            if attach == Attach::Generic || only.is_some() || !says_unsupported(&error) {
+                let errno = error.raw_os_error().unwrap_or(libc::EIO);
+                return Err(refusal(attach_action(interface, attach), errno));
+            }
+            why = Some(format!("the driver refuses native XDP: {error}"));
+        }
+        unreachable!("the last mode returns")
+    }
+
+    /// Takes part in the link that holds program `id` on an interface: the program then stays until
+    /// the last of all participants has gone. `None` when the link has gone in the meantime.
+    pub(crate) fn join(id: u32, attach: Attach) -> Result<Option<Self>> {
+        let mut link_id = 0;
+        loop {
+            // SAFETY: writes the next id to our variable.
+            if unsafe { libbpf_sys::bpf_link_get_next_id(link_id, &mut link_id) } < 0 {
+                return match io::Error::last_os_error() {
+                    error if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
+                    error => Err(refusal("list BPF links", error.raw_os_error().unwrap_or(0))),
+                };
+            }
+            // SAFETY: no memory involved.
+            let fd = unsafe { libbpf_sys::bpf_link_get_fd_by_id(link_id) };
+            if fd < 0 {
+                // Gone between the two calls, or not ours to see.
+                continue;
+            }
+            // SAFETY: a descriptor just made for us alone.
+            let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+            let mut info = libbpf_sys::bpf_link_info::default();
+            let mut len = size_of_val(&info) as u32;
+            // SAFETY: `info` is writable and `len` its size.
+            let answer =
+                unsafe { libbpf_sys::bpf_link_get_info_by_fd(fd.as_raw_fd(), &mut info, &mut len) };
+            if answer == 0 && info.type_ == libbpf_sys::BPF_LINK_TYPE_XDP && info.prog_id == id {
+                return Ok(Some(Self { fd, attach, why: None }));
+            }
+        }
+    }
+
+    /// Puts `program` in place of the one attached. No frame sees both or neither.
+    pub(crate) fn replace(&self, program: BorrowedFd<'_>) -> io::Result<()> {
+        // SAFETY: two live descriptors, default options.
+        let answer = unsafe {
+            libbpf_sys::bpf_link_update(
+                self.fd.as_raw_fd(),
+                program.as_raw_fd(),
+                std::ptr::null_mut(),
+            )
+        };
+        if answer < 0 { Err(io::Error::from_raw_os_error(-answer)) } else { Ok(()) }
+    }
+}
+
+impl AsFd for Link {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// The XDP program on an interface of this network namespace, if any.
+pub(crate) fn attached(ifindex: u32) -> Result<Option<Attached>> {
+    let mut query = libbpf_sys::bpf_xdp_query_opts {
+        sz: size_of::<libbpf_sys::bpf_xdp_query_opts>() as libbpf_sys::size_t,
+        ..Default::default()
+    };
+    // SAFETY: `query` is writable and carries its size.
+    let answer = unsafe { libbpf_sys::bpf_xdp_query(ifindex as i32, 0, &mut query) };
+    if answer < 0 {
+        return Err(refusal(format!("ask interface {ifindex} for its XDP program"), -answer));
+    }
+    let (id, attach) = match (query.drv_prog_id, query.skb_prog_id, query.hw_prog_id) {
+        (0, 0, 0) => return Ok(None),
+        (0, 0, hardware) => (hardware, Attach::Native),
+        (0, generic, _) => (generic, Attach::Generic),
+        (native, _, _) => (native, Attach::Native),
+    };
+    let name = program(id).map(|fd| program_name(fd.as_fd())).unwrap_or_default();
+    Ok(Some(Attached { id, name, attach }))
+}
+
+/// The loaded program with this id.
+pub(crate) fn program(id: u32) -> io::Result<OwnedFd> {
+    // SAFETY: no memory involved.
+    let fd = unsafe { libbpf_sys::bpf_prog_get_fd_by_id(id) };
+    if fd < 0 {
+        return Err(io::Error::from_raw_os_error(-fd));
+    }
+    // SAFETY: a descriptor just made for us alone.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// What the kernel knows of a loaded program.
+pub(crate) fn program_info(program: BorrowedFd<'_>) -> Option<libbpf_sys::bpf_prog_info> {
+    let mut info = libbpf_sys::bpf_prog_info::default();
+    let mut len = size_of_val(&info) as u32;
+    // SAFETY: `info` is writable and `len` its size; its array pointers are null, so none is filled.
+    let answer =
+        unsafe { libbpf_sys::bpf_prog_get_info_by_fd(program.as_raw_fd(), &mut info, &mut len) };
+    (answer == 0).then_some(info)
+}
+
+/// The error for a program that somebody else attached.
+pub(crate) fn foreign(interface: &str, found: &Attached) -> Error {
+    Error::ForeignProgram {
+        interface: interface.to_owned(),
+        id: found.id,
+        name: found.name.clone(),
+        attach: found.attach,
+    }
+}
+
+fn program_name(program: BorrowedFd<'_>) -> String {
+    let Some(info) = program_info(program) else { return String::new() };
+    // SAFETY: the kernel ends the name with a NUL within the array.
+    let name = unsafe { CStr::from_ptr(info.name.as_ptr()) };
+    name.to_string_lossy().into_owned()
+}
+
+fn create(program: BorrowedFd<'_>, ifindex: u32, attach: Attach) -> io::Result<OwnedFd> {
+    let options = libbpf_sys::bpf_link_create_opts {
+        sz: size_of::<libbpf_sys::bpf_link_create_opts>() as libbpf_sys::size_t,
+        flags: attach.flags(),
+        ..Default::default()
+    };
+    // SAFETY: a live program and options that carry their size.
+    let fd = unsafe {
+        libbpf_sys::bpf_link_create(
+            program.as_raw_fd(),
+            ifindex as i32,
+            libbpf_sys::BPF_XDP,
+            &options,
+        )
+    };
+    if fd < 0 {
+        return Err(io::Error::from_raw_os_error(-fd));
+    }
+    // SAFETY: a descriptor just made for us alone.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Whether the driver, and not the caller, is why it did not work.
+fn says_unsupported(error: &io::Error) -> bool {
+    !matches!(error.raw_os_error(), Some(libc::EPERM | libc::EACCES | libc::ENODEV | libc::EBADF))
+}
+
+fn attach_action(interface: &str, attach: Attach) -> String {
+    format!("attach an XDP program ({attach}) to interface {interface}")
+}

@@ -1,0 +1,295 @@
+//! [`Template`]: a program that has been through libbpf (relocated, its maps made) but is loaded
+//! here, as often as needed, each time with another filter in place of its last subprogram.
+//!
+//! Loading by hand gives three things that `bpf_object__load` does not: the filter can change while
+//! the maps stay, the verifier's log belongs to the error, and the program can be loaded as an
+//! extension of another process's program. Line information is left out, since it describes the
+//! stub and not the filter that took its place.
+
+use std::ffi::{CStr, CString, c_void};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::Once;
+
+use libbpf_rs::{AsRawLibbpf, OpenObject, PrintLevel};
+
+use crate::filter::Instruction;
+use crate::{Error, Result};
+
+/// Name of the subprogram that a filter replaces.
+const STUB: &str = "filter";
+/// Bytes of verifier log kept when a program is refused.
+const LOG_SIZE: usize = 1 << 20;
+/// The filter that accepts everything: `r0 = 1; exit`.
+const ACCEPT: [Instruction; 2] =
+    [Instruction::new(0xb7, 0, 0, 0, 1), Instruction::new(0x95, 0, 0, 0, 0)];
+
+/// A relocated program and the maps that its instructions name.
+#[derive(Debug)]
+pub(crate) struct Template {
+    name: CString,
+    instructions: Vec<Instruction>,
+    /// `(instruction, BTF type)` of each function, in order.
+    functions: Vec<libbpf_sys::bpf_func_info>,
+    /// Where the stub begins; `None` for a program without a filter.
+    stub: Option<usize>,
+    btf: OwnedFd,
+    /// Every map of the object by name; the instructions refer to them by these descriptors.
+    maps: Vec<(String, OwnedFd)>,
+}
+
+/// How a [`Template`] is to be loaded.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Load<'a> {
+    /// Takes the place of the stub; `None` accepts everything.
+    pub(crate) filter: Option<&'a [Instruction]>,
+    /// Binds the program to this interface, so that it may call the receive metadata kfuncs.
+    pub(crate) device: Option<u32>,
+    /// Makes it an extension that can replace the function of this BTF type in this program.
+    pub(crate) extends: Option<(BorrowedFd<'a>, u32)>,
+}
+
+impl Template {
+    /// Prepares `object` (creates its maps, relocates) and keeps a copy of its program `name`.
+    /// Read-only data and map sizes must have been set.
+    pub(crate) fn prepare(object: &OpenObject, name: &str) -> Result<Self> {
+        Self::prepare_all(object, &[name]).map(|mut all| all.remove(0))
+    }
+
+    /// As [`Template::prepare`] for several programs of one object; they share its maps.
+    pub(crate) fn prepare_all(object: &OpenObject, names: &[&str]) -> Result<Vec<Self>> {
+        let raw = object.as_libbpf_object();
+        // SAFETY: a live object, opened and not prepared yet.
+        let answer = unsafe { libbpf_sys::bpf_object__prepare(raw.as_ptr()) };
+        if answer < 0 {
+            return Err(refusal("create the maps of the BPF programs", -answer));
+        }
+        names.iter().map(|name| Self::copy(raw, name)).collect()
+    }
+
+    fn copy(object: NonNull<libbpf_sys::bpf_object>, name: &str) -> Result<Self> {
+        let c_name = CString::new(name).expect("a program name has no NUL");
+        // SAFETY: a live object and a C string.
+        let program = unsafe {
+            libbpf_sys::bpf_object__find_program_by_name(object.as_ptr(), c_name.as_ptr())
+        };
+        if program.is_null() {
+            return Err(Error::Invalid(format!("the BPF object has no program {name}")));
+        }
+        // SAFETY: a live program; libbpf's arrays are valid until the object is loaded or closed,
+        // and both are copied here. `Instruction` has the layout of `bpf_insn`.
+        let (mut instructions, functions) = unsafe {
+            let count = libbpf_sys::bpf_program__insn_cnt(program) as usize;
+            let code = libbpf_sys::bpf_program__insns(program).cast::<Instruction>();
+            let infos = libbpf_sys::bpf_program__func_info_cnt(program) as usize;
+            let info = libbpf_sys::bpf_program__func_info(program);
+            (
+                std::slice::from_raw_parts(code, count).to_vec(),
+                match info.is_null() {
+                    true => Vec::new(),
+                    false => std::slice::from_raw_parts(info, infos).to_vec(),
+                },
+            )
+        };
+        let maps = own_maps(object, &mut instructions)?;
+        // SAFETY: a live object with BTF, which `bpf_object__prepare` has loaded.
+        let (btf, btf_fd) = unsafe {
+            (
+                libbpf_sys::bpf_object__btf(object.as_ptr()),
+                libbpf_sys::bpf_object__btf_fd(object.as_ptr()),
+            )
+        };
+        let stub = functions
+            .iter()
+            .position(|function| btf_name(btf, function.type_id).as_deref() == Some(STUB))
+            .map(|index| {
+                assert_eq!(index, functions.len() - 1, "{name}: the filter is called last");
+                functions[index].insn_off as usize
+            });
+        Ok(Self { name: c_name, instructions, functions, stub, btf: duplicate(btf_fd)?, maps })
+    }
+
+    /// Loads the program.
+    ///
+    /// # Errors
+    /// [`Error::Privilege`], or [`Error::Verifier`] with the verifier's last words.
+    pub(crate) fn load(&self, how: Load<'_>) -> Result<OwnedFd> {
+        let instructions = self.with_filter(how.filter.unwrap_or(&ACCEPT));
+        let extension = how.extends.is_some();
+        let mut options = libbpf_sys::bpf_prog_load_opts {
+            sz: size_of::<libbpf_sys::bpf_prog_load_opts>() as libbpf_sys::size_t,
+            prog_btf_fd: self.btf.as_raw_fd() as u32,
+            prog_flags: libbpf_sys::BPF_F_XDP_HAS_FRAGS,
+            func_info: self.functions.as_ptr().cast::<c_void>(),
+            func_info_cnt: self.functions.len() as u32,
+            func_info_rec_size: size_of::<libbpf_sys::bpf_func_info>() as u32,
+            ..Default::default()
+        };
+        if !extension {
+            options.expected_attach_type = libbpf_sys::BPF_XDP;
+        }
+        if let Some(ifindex) = how.device {
+            options.prog_flags |= libbpf_sys::BPF_F_XDP_DEV_BOUND_ONLY;
+            options.prog_ifindex = ifindex;
+        }
+        if let Some((target, function)) = how.extends {
+            options.attach_prog_fd = target.as_raw_fd() as u32;
+            options.attach_btf_id = function;
+        }
+        match self.submit(&instructions, extension, &mut options) {
+            Ok(program) => Ok(program),
+            Err(error) => Err(self.explain(error, &instructions, extension, &mut options)),
+        }
+    }
+
+    /// The object's map of this name.
+    ///
+    /// # Panics
+    /// When the object has none, which is a defect of the caller.
+    pub(crate) fn map(&self, name: &str) -> BorrowedFd<'_> {
+        let found = self.maps.iter().find(|(map, _)| map == name);
+        found.unwrap_or_else(|| panic!("the BPF object has no map {name}")).1.as_fd()
+    }
+
+    fn with_filter(&self, filter: &[Instruction]) -> Vec<Instruction> {
+        match self.stub {
+            Some(at) => [&self.instructions[..at], filter].concat(),
+            None => self.instructions.clone(),
+        }
+    }
+
+    fn submit(
+        &self,
+        instructions: &[Instruction],
+        extension: bool,
+        options: &mut libbpf_sys::bpf_prog_load_opts,
+    ) -> io::Result<OwnedFd> {
+        let kind = match extension {
+            true => libbpf_sys::BPF_PROG_TYPE_EXT,
+            false => libbpf_sys::BPF_PROG_TYPE_XDP,
+        };
+        // SAFETY: every pointer in `options` refers to memory that outlives the call; the
+        // instructions have the layout of `bpf_insn`.
+        let fd = unsafe {
+            libbpf_sys::bpf_prog_load(
+                kind,
+                self.name.as_ptr(),
+                c"Dual MIT/GPL".as_ptr(),
+                instructions.as_ptr().cast(),
+                instructions.len() as libbpf_sys::size_t,
+                options,
+            )
+        };
+        if fd < 0 {
+            return Err(io::Error::from_raw_os_error(-fd));
+        }
+        // SAFETY: a descriptor just made for us alone.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    }
+
+    /// Turns a refusal into an error: asks again with a log, since a log costs time on success.
+    fn explain(
+        &self,
+        error: io::Error,
+        instructions: &[Instruction],
+        extension: bool,
+        options: &mut libbpf_sys::bpf_prog_load_opts,
+    ) -> Error {
+        let action = format!("load the BPF program {}", self.name.to_string_lossy());
+        if matches!(error.raw_os_error(), Some(libc::EPERM)) {
+            return refusal(action, libc::EPERM);
+        }
+        let mut log = vec![0u8; LOG_SIZE];
+        options.log_level = 1;
+        options.log_size = LOG_SIZE as u32;
+        options.log_buf = log.as_mut_ptr().cast();
+        if self.submit(instructions, extension, options).is_ok() {
+            return Error::system(action, error);
+        }
+        let log = CStr::from_bytes_until_nul(&log).map(CStr::to_string_lossy).unwrap_or_default();
+        tracing::debug!(program = %self.name.to_string_lossy(), %log, "the verifier refused");
+        // The verifier ends with statistics; its last words are before them.
+        let last = log
+            .lines()
+            .rfind(|line| !line.trim().is_empty() && !line.starts_with("processed "))
+            .unwrap_or("no reason given");
+        Error::Verifier { program: action, why: last.to_owned(), source: error }
+    }
+}
+
+/// Routes libbpf's own messages, which would go to standard error, to tracing.
+pub(crate) fn quiet_libbpf() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        libbpf_rs::set_print(Some((PrintLevel::Info, |_, message| {
+            tracing::debug!(target: "libbpf", "{}", message.trim_end());
+        })));
+    });
+}
+
+/// The error for `errno` while doing `action` to BPF: a missing privilege is said as such.
+pub(crate) fn refusal(action: impl Into<String>, errno: i32) -> Error {
+    match errno {
+        libc::EPERM | libc::EACCES => {
+            Error::Privilege { action: action.into(), capability: "CAP_BPF,CAP_NET_ADMIN" }
+        }
+        _ => Error::system(action, io::Error::from_raw_os_error(errno)),
+    }
+}
+
+/// Duplicates every map of the object, and makes the instructions name the duplicates.
+fn own_maps(
+    object: NonNull<libbpf_sys::bpf_object>,
+    instructions: &mut [Instruction],
+) -> Result<Vec<(String, OwnedFd)>> {
+    const LOAD_IMMEDIATE_64: u8 = 0x18;
+    let mut maps = Vec::new();
+    let mut renamed = Vec::new();
+    let mut map = std::ptr::null_mut();
+    loop {
+        // SAFETY: a live object; iterates over its maps, null ends.
+        map = unsafe { libbpf_sys::bpf_object__next_map(object.as_ptr(), map) };
+        if map.is_null() {
+            break;
+        }
+        // SAFETY: a live map with a C string for a name.
+        let (fd, name) = unsafe {
+            let name = CStr::from_ptr(libbpf_sys::bpf_map__name(map));
+            (libbpf_sys::bpf_map__fd(map), name.to_string_lossy().into_owned())
+        };
+        if fd < 0 {
+            continue;
+        }
+        let own = duplicate(fd)?;
+        renamed.push((fd, own.as_raw_fd()));
+        maps.push((name, own));
+    }
+    for instruction in instructions {
+        let pseudo = u32::from(instruction.source());
+        let names_map =
+            matches!(pseudo, libbpf_sys::BPF_PSEUDO_MAP_FD | libbpf_sys::BPF_PSEUDO_MAP_VALUE);
+        if instruction.code == LOAD_IMMEDIATE_64 && names_map {
+            let own = renamed.iter().find(|(old, _)| *old == instruction.immediate);
+            instruction.immediate = own.expect("a relocated map is one of the object's").1;
+        }
+    }
+    Ok(maps)
+}
+
+fn duplicate(fd: i32) -> Result<OwnedFd> {
+    // SAFETY: libbpf holds the descriptor open while its object lives, which it does here.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
+    borrowed
+        .try_clone_to_owned()
+        .map_err(|error| Error::system("duplicate a BPF descriptor", error))
+}
+
+fn btf_name(btf: *const libbpf_sys::btf, id: u32) -> Option<String> {
+    // SAFETY: `btf` is the live object's; an unknown id gives null.
+    unsafe {
+        let kind = libbpf_sys::btf__type_by_id(btf, id);
+        let name = libbpf_sys::btf__name_by_offset(btf, kind.as_ref()?.name_off);
+        (!name.is_null()).then(|| CStr::from_ptr(name).to_string_lossy().into_owned())
+    }
+}

@@ -1,0 +1,178 @@
+//! [`Batch`]: frames of one receive ring, lent until it is dropped.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use super::metadata::Metadata;
+use super::queue::{Consumer, Producer};
+use super::ring::Mapped;
+use super::socket::Reading;
+use super::{Socket, sys};
+use crate::{Direction, Frame, Timestamp};
+
+/// Pieces after the first that one frame can have: the largest `CONFIG_MAX_SKB_FRAGS`.
+const PIECES: usize = 45;
+
+/// Frames of one queue, taken in order with [`Batch::next`]. Dropping it gives the chunks of the
+/// frames that were taken back to the kernel, all at once.
+#[derive(Debug)]
+pub struct Batch<'s> {
+    receive: &'s mut Consumer<Mapped<libc::xdp_desc>>,
+    fill: &'s mut Producer<Mapped<u64>>,
+    fd: BorrowedFd<'s>,
+    base: *mut u8,
+    reading: Reading,
+    queue: u16,
+    left: u32,
+    stamp: Option<Timestamp>,
+    received: &'s mut u64,
+    pieces: [&'s [u8]; PIECES],
+}
+
+impl<'s> Batch<'s> {
+    #[inline]
+    pub(super) fn new(socket: &'s mut Socket) -> Self {
+        let reading = socket.reading;
+        Self {
+            receive: socket.receive.as_mut().expect("checked by Socket::batch"),
+            fill: &mut socket.fill,
+            fd: socket.fd.as_fd(),
+            base: socket.umem.region().as_ptr(),
+            reading,
+            queue: socket.queue as u16,
+            left: reading.batch,
+            stamp: reading.stamp.then(sys::now),
+            received: &mut socket.received,
+            pieces: [&[]; PIECES],
+        }
+    }
+
+    /// Frames that are there to be taken, at most; a multi-buffer frame counts once a piece.
+    pub fn len(&self) -> usize {
+        self.receive.known().min(self.left) as usize
+    }
+
+    /// Whether every frame has been taken.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The next frame, or `None` at the end of the batch.
+    #[allow(clippy::should_implement_trait, reason = "lends, as Iterator cannot")]
+    #[inline]
+    pub fn next(&mut self) -> Option<Frame<'_>> {
+        if self.left == 0 {
+            return None;
+        }
+        let first = self.receive.peek(0)?;
+        let pieces = match first.options & libc::XDP_PKT_CONTD {
+            0 => 0,
+            _ => self.gather()?,
+        };
+        self.take(1 + pieces as u32);
+        self.prefetch();
+        *self.received += 1;
+        let mut at = self.at(&first);
+        let mut len = first.len as usize;
+        let mut about = About { stamp: self.stamp, hash: None };
+        if self.reading.metadata {
+            // SAFETY: the chunk is ours, and the kernel keeps headroom for metadata in front.
+            (at, len) = unsafe { about.restore(at, len, self.reading.tai_ahead) };
+        }
+        // SAFETY: the chunk is ours until the batch is dropped, and the frame borrows the batch.
+        let mut frame = Frame::new(unsafe { std::slice::from_raw_parts(at, len) });
+        if pieces != 0 {
+            frame = frame.with_tail(&self.pieces[..pieces.min(PIECES)]);
+        }
+        frame.timestamp = about.stamp;
+        frame.hash = about.hash;
+        frame.queue = self.queue;
+        frame.direction = Direction::Inbound;
+        Some(frame)
+    }
+
+    /// Collects the pieces that follow the first; `None`, and nothing taken, when the last of them
+    /// has not been published yet.
+    #[cold]
+    fn gather(&mut self) -> Option<usize> {
+        let mut count = 0;
+        loop {
+            let piece = self.receive.peek(1 + count as u32)?;
+            if let Some(place) = self.pieces.get_mut(count) {
+                // SAFETY: the chunk is ours until the batch is dropped.
+                let at = unsafe { self.base.add(piece.addr as usize) };
+                // SAFETY: as above; `place` does not outlive the batch in any frame.
+                *place = unsafe { std::slice::from_raw_parts(at, piece.len as usize) };
+            }
+            count += 1;
+            if piece.options & libc::XDP_PKT_CONTD == 0 {
+                return Some(count);
+            }
+        }
+    }
+
+    /// Moves descriptors from the receive ring to the fill ring; neither is published yet.
+    #[inline]
+    fn take(&mut self, count: u32) {
+        for _ in 0..count {
+            let Some(descriptor) = self.receive.pop() else { return };
+            let pushed = self.fill.push(descriptor.addr);
+            debug_assert!(pushed, "the fill ring has a slot for every chunk");
+        }
+        self.left = self.left.saturating_sub(count);
+    }
+
+    #[inline]
+    fn at(&self, descriptor: &libc::xdp_desc) -> *mut u8 {
+        // SAFETY: the kernel's addresses lie within the UMEM.
+        unsafe { self.base.add(descriptor.addr as usize) }
+    }
+
+    #[inline]
+    fn prefetch(&self) {
+        #[cfg(target_arch = "x86_64")]
+        if self.reading.prefetch != 0
+            && let Some(ahead) = self.receive.peek(self.reading.prefetch)
+        {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            // SAFETY: a prefetch has no effect that a program can see.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(self.at(&ahead).cast()) };
+        }
+    }
+}
+
+impl Drop for Batch<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.fill.publish();
+        self.receive.release();
+        if self.fill.need_wakeup() {
+            sys::kick_receive(self.fd);
+        }
+    }
+}
+
+/// What metadata says of a frame.
+struct About {
+    stamp: Option<Timestamp>,
+    hash: Option<u32>,
+}
+
+impl About {
+    /// Reads the metadata in front of the frame at `at`, and puts a VLAN tag that the card took out
+    /// back in. Returns where the frame begins then and how long it is.
+    ///
+    /// # Safety
+    /// `at` must be the first byte of a received frame of `len` bytes that nobody else touches.
+    #[inline]
+    unsafe fn restore(&mut self, at: *mut u8, len: usize, tai_ahead: u64) -> (*mut u8, usize) {
+        // SAFETY: the caller's.
+        let Some(metadata) = (unsafe { Metadata::take(at) }) else { return (at, len) };
+        self.stamp = metadata.timestamp(tai_ahead).or(self.stamp);
+        self.hash = metadata.hash();
+        match metadata.vlan() {
+            // SAFETY: the caller's; the metadata has been read, so its place is free.
+            Some(tag) => unsafe { tag.insert(at, len) },
+            None => (at, len),
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! [`Metadata`]: what the steering program writes in front of a frame (`struct steer_meta`).
+
+use std::ptr;
+
+use crate::Timestamp;
+
+/// Ethernet addresses in front of which nothing is inserted.
+const ADDRESSES: usize = 12;
+const MAGIC: u32 = 0x4c4e_5254;
+const HARDWARE: u32 = 1 << 0;
+const HASH: u32 = 1 << 1;
+const VLAN: u32 = 1 << 2;
+
+/// The layout of `struct steer_meta` in `bpf/steer.h`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Metadata {
+    pub(super) stamp: u64,
+    pub(super) hash: u32,
+    pub(super) vlan_tci: u16,
+    /// Network order.
+    pub(super) vlan_proto: [u8; 2],
+    pub(super) flags: u32,
+    pub(super) magic: u32,
+}
+
+impl Metadata {
+    /// Reads the metadata that ends at `frame`, if there is any, and takes its mark away, so that
+    /// the next frame in this chunk is not mistaken to have some.
+    ///
+    /// # Safety
+    /// `frame` must be a received frame in a chunk that is ours, with the kernel's headroom.
+    #[inline]
+    pub(super) unsafe fn take(frame: *mut u8) -> Option<Self> {
+        // SAFETY: the headroom is larger than the metadata; alignment is not assumed.
+        let found = unsafe { frame.sub(size_of::<Self>()).cast::<Self>().read_unaligned() };
+        if found.magic != MAGIC {
+            return None;
+        }
+        // SAFETY: as above, its last four bytes.
+        unsafe { frame.sub(size_of::<u32>()).cast::<u32>().write_unaligned(0) };
+        Some(found)
+    }
+
+    /// The stamp in UTC; the kernel's clock was `tai_ahead` nanoseconds ahead of it.
+    #[inline]
+    pub(super) fn timestamp(&self, tai_ahead: u64) -> Option<Timestamp> {
+        match (self.stamp, self.flags & HARDWARE) {
+            (0, _) => None,
+            (stamp, 0) => Some(Timestamp(stamp - tai_ahead.min(stamp))),
+            (stamp, _) => Some(Timestamp(stamp)),
+        }
+    }
+
+    #[inline]
+    pub(super) fn hash(&self) -> Option<u32> {
+        (self.flags & HASH != 0).then_some(self.hash)
+    }
+
+    #[inline]
+    pub(super) fn vlan(&self) -> Option<Tag> {
+        let [t0, t1] = self.vlan_tci.to_be_bytes();
+        let [p0, p1] = self.vlan_proto;
+        (self.flags & VLAN != 0).then_some(Tag([p0, p1, t0, t1]))
+    }
+}
+
+/// A VLAN tag as it stands in a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Tag([u8; 4]);
+
+impl Tag {
+    /// Moves the addresses forward by four bytes and puts the tag behind them.
+    ///
+    /// # Safety
+    /// `frame` must be a received frame of `len` bytes in a chunk that is ours, with headroom.
+    #[cold]
+    pub(super) unsafe fn insert(self, frame: *mut u8, len: usize) -> (*mut u8, usize) {
+        if len < ADDRESSES {
+            return (frame, len);
+        }
+        // SAFETY: four bytes of headroom are there, and the addresses are part of the frame.
+        unsafe {
+            let start = frame.sub(self.0.len());
+            ptr::copy(frame, start, ADDRESSES);
+            ptr::copy_nonoverlapping(self.0.as_ptr(), start.add(ADDRESSES), self.0.len());
+            (start, len + self.0.len())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::mem::offset_of;
+
+    use super::*;
+
+    #[test]
+    fn layout_is_that_of_the_header() {
+        assert_eq!(size_of::<Metadata>(), 24);
+        assert_eq!(offset_of!(Metadata, stamp), 0);
+        assert_eq!(offset_of!(Metadata, hash), 8);
+        assert_eq!(offset_of!(Metadata, vlan_tci), 12);
+        assert_eq!(offset_of!(Metadata, vlan_proto), 14);
+        assert_eq!(offset_of!(Metadata, flags), 16);
+        assert_eq!(offset_of!(Metadata, magic), 20);
+        let header = include_str!("../bpf/steer.h");
+        assert!(header.contains("STEER_META_MAGIC 0x4c4e5254"));
+    }
+
+    #[test]
+    fn metadata_is_read_once_and_the_tag_goes_back_behind_the_addresses() {
+        let mut chunk = [0u8; 64];
+        let metadata = Metadata {
+            stamp: 37_000_000_005,
+            hash: 7,
+            vlan_tci: 0x0123,
+            vlan_proto: [0x81, 0x00],
+            flags: HASH | VLAN,
+            magic: MAGIC,
+        };
+        let frame: Vec<u8> = (1..=20).collect();
+        chunk[32..52].copy_from_slice(&frame);
+        // SAFETY: within `chunk`, which nobody else touches.
+        let (found, again, tagged) = unsafe {
+            let at = chunk.as_mut_ptr().add(32);
+            at.sub(24).cast::<Metadata>().write_unaligned(metadata);
+            let found = Metadata::take(at).unwrap();
+            let again = Metadata::take(at);
+            let (start, len) = found.vlan().unwrap().insert(at, 20);
+            (found, again, std::slice::from_raw_parts(start, len).to_vec())
+        };
+        assert!(again.is_none());
+        assert_eq!(found.timestamp(37_000_000_000), Some(Timestamp(5)));
+        assert_eq!(found.hash(), Some(7));
+        assert_eq!(tagged[..12], frame[..12]);
+        assert_eq!(tagged[12..16], [0x81, 0x00, 0x01, 0x23]);
+        assert_eq!(tagged[16..], frame[12..]);
+    }
+}

@@ -1,0 +1,45 @@
+//! AF_XDP: frames straight from the driver's receive loop into memory of this process.
+//!
+//! [`Source`] is what a capture wants: all queues of an interface behind one reader, with the
+//! steering program attached. [`Socket`] is one queue, to receive from, to send on, or both.
+//! [`Transmit`] is a socket that only sends.
+//!
+//! ```no_run
+//! # fn main() -> linerate_ring::Result<()> {
+//! use std::time::Duration;
+//!
+//! let mut source = linerate_ring::xdp::Source::builder("eth1").build()?;
+//! while source.wait(Duration::from_secs(1))? {
+//!     while let Some(mut batch) = source.batch() {
+//!         while let Some(frame) = batch.next() {
+//!             println!("{} bytes", frame.len());
+//!         }
+//!     }
+//! }
+//! println!("{:?}", source.statistics()?);
+//! # Ok(())
+//! # }
+//! ```
+
+mod batch;
+mod metadata;
+pub(crate) mod pace;
+mod probe;
+pub(crate) mod queue;
+mod ring;
+mod socket;
+mod source;
+mod statistics;
+pub(crate) mod sys;
+mod transmit;
+mod umem;
+
+pub use crate::steer::{Attach, Stamps, Unmatched};
+pub use batch::Batch;
+pub use pace::Pace;
+pub use probe::{Probe, probe};
+pub use socket::{Builder as SocketBuilder, BusyPoll, Copying, Mode, Socket};
+pub use source::{Builder as SourceBuilder, DEFAULT_BUFFER, DEFAULT_CHUNK, Source};
+pub use statistics::Statistics;
+pub use transmit::{Outgoing, Transmit};
+pub use umem::{HEADROOM, Umem};

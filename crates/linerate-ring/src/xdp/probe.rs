@@ -1,0 +1,108 @@
+//! [`probe`]: what AF_XDP can do on an interface, without touching its traffic.
+
+use crate::steer::attach::attached;
+use crate::steer::interface::Interface;
+use crate::steer::{Options, Stamps, Steer};
+use crate::{Error, Result};
+
+use super::sys;
+
+/// Bits of `enum netdev_xdp_act` in `linux/netdev.h`.
+const BASIC: u64 = 1 << 0;
+const REDIRECT: u64 = 1 << 1;
+const ZERO_COPY: u64 = 1 << 3;
+const RX_MULTI_BUFFER: u64 = 1 << 5;
+
+/// What AF_XDP would give on an interface.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Probe {
+    /// Why it does not work at all, if it does not: a missing privilege (with how to grant it), a
+    /// kernel without it, a foreign XDP program, no such interface.
+    pub obstacle: Option<Error>,
+    /// The driver says that it runs XDP programs itself.
+    pub native: bool,
+    /// The driver says that it shares frames without a copy.
+    pub zero_copy: bool,
+    /// The driver says that it receives multi-buffer frames into XDP.
+    pub multi_buffer: bool,
+    /// The driver answers the receive metadata kfuncs, so that [`Stamps::Hardware`] may work.
+    pub metadata: bool,
+    /// Receive queues in use.
+    pub queues: u32,
+    /// Why not better, one sentence each.
+    pub why: Vec<String>,
+}
+
+/// Tries what can be tried without taking a frame: opens a socket, loads the steering program, asks
+/// the driver what it can do. Nothing is attached.
+pub fn probe(interface: &str) -> Probe {
+    let mut probe = Probe {
+        obstacle: None,
+        native: false,
+        zero_copy: false,
+        multi_buffer: false,
+        metadata: false,
+        queues: 1,
+        why: Vec::new(),
+    };
+    if let Err(error) = probe.fill(interface) {
+        probe.obstacle = Some(error);
+    }
+    probe
+}
+
+impl Probe {
+    /// Whether a [`super::Source`] can be expected to open.
+    pub fn works(&self) -> bool {
+        self.obstacle.is_none()
+    }
+
+    fn fill(&mut self, name: &str) -> Result<()> {
+        let interface = Interface::named(name)?;
+        self.queues = interface.receive_queues();
+        if let Some(found) = attached(interface.index)? {
+            return Err(crate::steer::attach::foreign(name, &found));
+        }
+        sys::socket().map_err(|error| match error.raw_os_error() {
+            Some(libc::EPERM) => Error::Privilege {
+                action: format!("open an AF_XDP socket on {name}"),
+                capability: "CAP_NET_RAW",
+            },
+            Some(libc::EAFNOSUPPORT) => {
+                Error::Invalid("this kernel has no AF_XDP (CONFIG_XDP_SOCKETS)".into())
+            }
+            _ => Error::system("open an AF_XDP socket", error),
+        })?;
+        let steer = Steer::load(name, &Options { stamps: Stamps::Hardware, ..Options::default() })?;
+        self.metadata = steer.stamps().0 == Stamps::Hardware;
+        self.why.extend(steer.stamps().1.map(str::to_owned));
+        let features = features(interface.index);
+        self.native = features & (BASIC | REDIRECT) == BASIC | REDIRECT;
+        self.zero_copy = features & ZERO_COPY != 0;
+        self.multi_buffer = features & RX_MULTI_BUFFER != 0;
+        for (has, what) in [
+            (self.native, "native XDP with redirection: generic XDP is used"),
+            (self.zero_copy, "zero-copy: the kernel copies each frame once"),
+            (self.multi_buffer, "multi-buffer frames: jumbo frames need chunks that hold them"),
+        ] {
+            if !has {
+                self.why.push(format!("the driver of {name} does not announce {what}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What the driver announces over the `netdev` netlink family; nothing on a kernel without it.
+fn features(ifindex: u32) -> u64 {
+    let mut query = libbpf_sys::bpf_xdp_query_opts {
+        sz: size_of::<libbpf_sys::bpf_xdp_query_opts>() as libbpf_sys::size_t,
+        ..Default::default()
+    };
+    // SAFETY: `query` is writable and carries its size.
+    match unsafe { libbpf_sys::bpf_xdp_query(ifindex as i32, 0, &mut query) } {
+        0 => query.feature_flags,
+        _ => 0,
+    }
+}

@@ -1,0 +1,115 @@
+//! [`Mapped`]: the memory of one ring as the kernel maps it.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering, fence};
+
+use super::queue::{Memory, Word};
+
+/// A ring mapped from a socket, unmapped on drop. `T` is the kernel's entry: a `u64` chunk address
+/// in the fill and completion rings, an `xdp_desc` in the receive and transmit rings.
+#[derive(Debug)]
+pub(crate) struct Mapped<T> {
+    base: NonNull<u8>,
+    len: usize,
+    producer: NonNull<AtomicU32>,
+    consumer: NonNull<AtomicU32>,
+    flags: NonNull<AtomicU32>,
+    entries: NonNull<T>,
+    slots: u32,
+}
+
+// SAFETY: the mapping belongs to this value alone in this process; the pointers stay valid wherever
+// it moves, and what the kernel shares is only touched through atomics or by the ring protocol.
+unsafe impl<T: Send> Send for Mapped<T> {}
+
+impl<T: Copy> Mapped<T> {
+    /// Maps the ring of `slots` entries at page offset `page_offset` (`XDP_PGOFF_RX_RING` and its
+    /// kin) of `socket`, laid out as `offsets` says (`XDP_MMAP_OFFSETS`).
+    pub(crate) fn new(
+        socket: BorrowedFd<'_>,
+        page_offset: u64,
+        offsets: &libc::xdp_ring_offset,
+        slots: u32,
+    ) -> io::Result<Self> {
+        let len = offsets.desc as usize + slots as usize * size_of::<T>();
+        // SAFETY: a fresh shared mapping, no existing memory is touched.
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                len,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED | libc::MAP_POPULATE,
+                socket.as_raw_fd(),
+                page_offset as libc::off_t,
+            )
+        };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let base = NonNull::new(base.cast::<u8>()).expect("mmap returns no null mapping");
+        // SAFETY: the kernel's offsets lie within the mapping, whose length is computed from them.
+        let at = |offset: u64| unsafe { base.add(offset as usize) };
+        Ok(Self {
+            base,
+            len,
+            producer: at(offsets.producer).cast(),
+            consumer: at(offsets.consumer).cast(),
+            flags: at(offsets.flags).cast(),
+            entries: at(offsets.desc).cast(),
+            slots,
+        })
+    }
+}
+
+impl<T> Drop for Mapped<T> {
+    fn drop(&mut self) {
+        // SAFETY: the mapping made in `new`; nothing refers to it any more.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}
+
+impl<T: Copy> Memory for Mapped<T> {
+    type Entry = T;
+
+    #[inline(always)]
+    fn producer(&self) -> &impl Word {
+        // SAFETY: an aligned u32 of the mapping, which lives as long as `self`.
+        unsafe { self.producer.as_ref() }
+    }
+
+    #[inline(always)]
+    fn consumer(&self) -> &impl Word {
+        // SAFETY: as for `producer`.
+        unsafe { self.consumer.as_ref() }
+    }
+
+    #[inline(always)]
+    fn flags(&self) -> &impl Word {
+        // SAFETY: as for `producer`.
+        unsafe { self.flags.as_ref() }
+    }
+
+    #[inline(always)]
+    fn slots(&self) -> u32 {
+        self.slots
+    }
+
+    #[inline(always)]
+    fn fence(&self) {
+        fence(Ordering::SeqCst);
+    }
+
+    #[inline(always)]
+    unsafe fn read(&self, index: u32) -> T {
+        // SAFETY: the mask keeps the slot inside the mapping; the caller owns the slot.
+        unsafe { self.entries.add((index & (self.slots - 1)) as usize).read() }
+    }
+
+    #[inline(always)]
+    unsafe fn write(&self, index: u32, entry: T) {
+        // SAFETY: as for `read`.
+        unsafe { self.entries.add((index & (self.slots - 1)) as usize).write(entry) };
+    }
+}

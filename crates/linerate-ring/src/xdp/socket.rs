@@ -1,0 +1,516 @@
+//! [`Socket`]: one AF_XDP socket on one queue of an interface, with its rings.
+
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::queue::{Consumer, Producer};
+use super::ring::Mapped;
+use super::{Batch, Pace, Statistics, Umem, sys};
+use crate::steer::interface::Interface;
+use crate::{Error, Result};
+
+/// `SO_PREFER_BUSY_POLL` and `SO_BUSY_POLL_BUDGET` of `asm-generic/socket.h`.
+const SO_PREFER_BUSY_POLL: i32 = 69;
+const SO_BUSY_POLL_BUDGET: i32 = 70;
+/// Slots of a ring that the kernel asks for but nobody uses.
+const UNUSED_RING: u32 = 64;
+
+/// Whether the driver writes into the UMEM itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Copying {
+    /// Zero-copy where the driver has it, else a copy in the kernel.
+    #[default]
+    Auto,
+    /// Zero-copy or an error.
+    Never,
+    /// A copy in the kernel, even where the driver could do without.
+    Always,
+}
+
+/// Busy polling: the reader's system calls run the card's receive loop on the reader's core, instead
+/// of an interrupt elsewhere. Wants `napi_defer_hard_irqs` and `gro_flush_timeout` set on the
+/// interface to keep its interrupts off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BusyPoll {
+    /// Microseconds to go on polling for frames in one call.
+    pub microseconds: u32,
+    /// Frames to take in one call at most.
+    pub budget: u32,
+}
+
+/// What a socket got of what it asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Mode {
+    /// The driver and this process share the frames' memory.
+    pub zero_copy: bool,
+    /// Frames longer than a chunk arrive, in several pieces.
+    pub multi_buffer: bool,
+    /// The kernel says when it wants to be woken, so that system calls can be left out.
+    pub need_wakeup: bool,
+    /// Busy polling is on.
+    pub busy_poll: bool,
+    /// Why something better was not got, one sentence each.
+    pub why: Vec<String>,
+}
+
+/// One AF_XDP socket, bound to one queue of an interface.
+///
+/// ```text
+///   who owns a chunk          moves on when
+///   this process              Socket puts it in the fill ring (at build, and after each batch)
+///   fill ring, the kernel     a frame arrives: the kernel writes it there
+///   receive ring              Socket::batch lends it as a Frame
+///   the batch                 dropped: back to the fill ring
+///   a transmit frame          Socket::send moves it into the transmit ring
+///   transmit ring, kernel     sent: the completion ring says so; Socket::frame hands it out again
+/// ```
+///
+/// System calls on the way: none while frames come, but for [`Socket::wait`] with an empty ring,
+/// `recvfrom` when the driver asks to be woken (zero-copy only), and `sendto` in
+/// [`Socket::flush`].
+#[derive(Debug)]
+pub struct Socket {
+    pub(super) receive: Option<Consumer<Mapped<libc::xdp_desc>>>,
+    pub(super) fill: Producer<Mapped<u64>>,
+    pub(super) transmit: Option<Producer<Mapped<libc::xdp_desc>>>,
+    pub(super) completion: Consumer<Mapped<u64>>,
+    /// Chunks to send from that are in no ring.
+    pub(super) idle: Vec<u64>,
+    pub(super) umem: Arc<Umem>,
+    chunks: Vec<Range<u32>>,
+    pub(super) fd: Arc<OwnedFd>,
+    pub(super) interface: Interface,
+    pub(super) queue: u32,
+    pub(super) reading: Reading,
+    mode: Mode,
+    pace: Pace,
+    pub(super) received: u64,
+    pub(super) sent: u64,
+}
+
+/// How frames are read from the receive ring.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reading {
+    /// Descriptors in a batch at most.
+    pub(super) batch: u32,
+    /// The steering program puts metadata in front of frames.
+    pub(super) metadata: bool,
+    /// A batch is stamped when it is taken.
+    pub(super) stamp: bool,
+    /// How far ahead to fetch frames into the cache; 0 not at all.
+    pub(super) prefetch: u32,
+    /// Nanoseconds of TAI ahead of UTC.
+    pub(super) tai_ahead: u64,
+}
+
+impl Socket {
+    /// A socket for `queue` of `interface` over chunks of `umem`.
+    pub fn builder(interface: &str, queue: u32, umem: &Arc<Umem>) -> Builder {
+        Builder {
+            interface: interface.to_owned(),
+            queue,
+            umem: Arc::clone(umem),
+            receive: 0,
+            transmit: 0,
+            copying: Copying::Auto,
+            multi_buffer: true,
+            busy_poll: None,
+            pace: Pace::default(),
+            reading: Reading {
+                batch: 256,
+                metadata: false,
+                stamp: false,
+                prefetch: 0,
+                tai_ahead: 0,
+            },
+        }
+    }
+
+    /// What it got.
+    pub fn mode(&self) -> &Mode {
+        &self.mode
+    }
+
+    /// The queue that it is bound to.
+    pub fn queue(&self) -> u32 {
+        self.queue
+    }
+
+    /// The UMEM that it receives into.
+    pub fn umem(&self) -> &Arc<Umem> {
+        &self.umem
+    }
+
+    /// Waits until a frame can be read: true. False when `timeout` is over or a signal came.
+    ///
+    /// # Errors
+    /// [`Error::InterfaceGone`] when the interface was removed. [`Error::System`].
+    pub fn wait(&mut self, timeout: Duration) -> Result<bool> {
+        let pace = self.pace;
+        let Some(left) = pace.nap(timeout, || self.ready()) else { return Ok(true) };
+        let mut fds = [self.poll_entry()];
+        let woken = sys::poll(&mut fds, left).map_err(|error| self.failed("poll", error))?;
+        if woken {
+            self.check(fds[0].revents)?;
+        }
+        Ok(self.ready())
+    }
+
+    /// Whether a frame can be read now.
+    #[inline]
+    pub(super) fn ready(&mut self) -> bool {
+        if self.mode.busy_poll {
+            sys::kick_receive(self.fd.as_fd());
+        }
+        self.receive.as_mut().is_some_and(|ring| ring.ready() != 0)
+    }
+
+    /// The frames that have come, up to the size of a batch; `None` when there are none. The frames
+    /// that were read go back to the kernel when the batch is dropped; those that were not are in
+    /// the next batch.
+    #[inline]
+    pub fn batch(&mut self) -> Option<Batch<'_>> {
+        if self.receive.as_mut()?.ready() == 0 {
+            return None;
+        }
+        Some(Batch::new(self))
+    }
+
+    /// What the kernel counted for this socket.
+    ///
+    /// # Errors
+    /// [`Error::System`].
+    pub fn statistics(&self) -> Result<Statistics> {
+        let kernel = sys::statistics(self.fd.as_fd())
+            .map_err(|error| self.failed("read statistics of", error))?;
+        Ok(Statistics::of_socket(&kernel, self.received, self.sent))
+    }
+
+    pub(super) fn poll_entry(&self) -> libc::pollfd {
+        use std::os::fd::AsRawFd;
+        libc::pollfd { fd: self.fd.as_raw_fd(), events: libc::POLLIN, revents: 0 }
+    }
+
+    /// Turns the error events of a poll into an error.
+    pub(super) fn check(&self, events: i16) -> Result<()> {
+        if events & (libc::POLLERR | libc::POLLHUP | libc::POLLNVAL) == 0 {
+            return Ok(());
+        }
+        let pending = sys::take_error(self.fd.as_fd()).ok().flatten();
+        if !self.interface.exists() {
+            return Err(Error::InterfaceGone(self.interface.name.clone()));
+        }
+        match pending {
+            Some(error) if error.raw_os_error() == Some(libc::ENETDOWN) => {
+                Err(Error::InterfaceDown(self.interface.name.clone()))
+            }
+            Some(error) => Err(self.failed("receive from", error)),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn failed(&self, action: &str, error: io::Error) -> Error {
+        let (queue, name) = (self.queue, &self.interface.name);
+        Error::system(format!("{action} the AF_XDP socket of queue {queue} on {name}"), error)
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        // The kernel lets go of the chunks when the last descriptor closes, which is ours: the
+        // UMEM holds weak ones, and upgrades them under the lock taken here.
+        let mut state = self.umem.state();
+        if let Some(fd) = Arc::get_mut(&mut self.fd) {
+            // A fresh descriptor of nothing takes its place, so that the socket closes now, before
+            // the chunks can be taken by another one.
+            if let Ok(null) = std::fs::File::open("/dev/null") {
+                *fd = null.into();
+                state.give(std::mem::take(&mut self.chunks));
+            }
+        }
+    }
+}
+
+/// What to ask for; made by [`Socket::builder`].
+#[derive(Debug)]
+#[must_use = "a builder does nothing until `build` is called"]
+pub struct Builder {
+    interface: String,
+    queue: u32,
+    umem: Arc<Umem>,
+    receive: u32,
+    transmit: u32,
+    copying: Copying,
+    multi_buffer: bool,
+    busy_poll: Option<BusyPoll>,
+    pace: Pace,
+    pub(super) reading: Reading,
+}
+
+impl Builder {
+    /// Chunks to receive into. The receive and fill rings have as many slots, rounded up to a power
+    /// of two.
+    pub fn receive(mut self, chunks: u32) -> Self {
+        self.receive = chunks;
+        self
+    }
+
+    /// Chunks to send from, with transmit and completion rings alike.
+    pub fn transmit(mut self, chunks: u32) -> Self {
+        self.transmit = chunks;
+        self
+    }
+
+    /// Whether a copy in the kernel is acceptable.
+    pub fn copying(mut self, copying: Copying) -> Self {
+        self.copying = copying;
+        self
+    }
+
+    /// Whether to ask for frames longer than a chunk; on unless said, where the kernel has it.
+    pub fn multi_buffer(mut self, on: bool) -> Self {
+        self.multi_buffer = on;
+        self
+    }
+
+    /// Busy polling; off unless said.
+    pub fn busy_poll(mut self, busy_poll: Option<BusyPoll>) -> Self {
+        self.busy_poll = busy_poll;
+        self
+    }
+
+    /// How [`Socket::wait`] waits.
+    pub fn pace(mut self, pace: Pace) -> Self {
+        self.pace = pace;
+        self
+    }
+
+    /// Descriptors in a batch at most; 256 unless said.
+    pub fn batch(mut self, descriptors: u32) -> Self {
+        self.reading.batch = descriptors.max(1);
+        self
+    }
+
+    /// How many frames ahead to fetch into the cache while frames are read; 0, no fetching, unless
+    /// said. Of use to a reader that looks into frames.
+    pub fn prefetch(mut self, frames: u32) -> Self {
+        self.reading.prefetch = frames;
+        self
+    }
+
+    /// Opens, sizes, maps, fills and binds.
+    ///
+    /// # Errors
+    /// [`Error::NoInterface`], [`Error::Privilege`], [`Error::Invalid`] for a UMEM with too few
+    /// chunks, [`Error::System`] (a queue that does not exist is `EINVAL`, one that another socket
+    /// has is `EBUSY`).
+    pub fn build(self) -> Result<Socket> {
+        let interface = Interface::named(&self.interface)?;
+        let fail = |what: &str, error: io::Error| match error.raw_os_error() {
+            Some(libc::EPERM) => Error::Privilege {
+                action: format!("open an AF_XDP socket on {}", self.interface),
+                capability: "CAP_NET_RAW",
+            },
+            Some(libc::EINVAL) if what.starts_with("bind") => Error::Invalid(format!(
+                "cannot bind an AF_XDP socket to queue {} of {}: there is no such queue, or the \
+                 driver refuses the chunk size ({} bytes) with its MTU",
+                self.queue,
+                self.interface,
+                self.umem.chunk()
+            )),
+            Some(libc::EBUSY) if what.starts_with("bind") => Error::Invalid(format!(
+                "cannot bind an AF_XDP socket to queue {} of {}: another one has it; end that \
+                 program, or choose another queue",
+                self.queue, self.interface
+            )),
+            _ => {
+                Error::system(format!("{what} (queue {} of {})", self.queue, self.interface), error)
+            }
+        };
+        let fd = Arc::new(sys::socket().map_err(|error| fail("open an AF_XDP socket", error))?);
+        let umem = Arc::clone(&self.umem);
+        let mut state = umem.state();
+        let shared = state.sockets.iter().find_map(std::sync::Weak::upgrade);
+        if shared.is_none() {
+            self.register(fd.as_fd()).map_err(|error| fail("register a UMEM", error))?;
+        }
+        let mut rings = self.rings(fd.as_fd()).map_err(|error| fail("make AF_XDP rings", error))?;
+        let chunks = state.take(self.receive + self.transmit)?;
+        let chunk = u64::from(self.umem.chunk());
+        let mut addresses = chunks.iter().cloned().flatten().map(|n| u64::from(n) * chunk);
+        for address in addresses.by_ref().take(self.receive as usize) {
+            let pushed = rings.fill.push(address);
+            debug_assert!(pushed, "the fill ring has a slot for every chunk");
+        }
+        rings.fill.publish();
+        let idle = addresses.collect();
+        let mode = match self.bind(&fd, &interface, shared.as_ref().map(|fd| fd.as_fd())) {
+            Ok(mode) => mode,
+            Err(error) => {
+                drop(fd);
+                state.give(chunks);
+                return Err(fail("bind an AF_XDP socket", error));
+            }
+        };
+        state.sockets.retain(|socket| socket.strong_count() > 0);
+        state.sockets.push(Arc::downgrade(&fd));
+        drop(state);
+        Ok(Socket {
+            receive: rings.receive,
+            fill: rings.fill,
+            transmit: rings.transmit,
+            completion: rings.completion,
+            idle,
+            umem: self.umem,
+            chunks,
+            fd,
+            interface,
+            queue: self.queue,
+            reading: self.reading,
+            mode,
+            pace: self.pace,
+            received: 0,
+            sent: 0,
+        })
+    }
+
+    fn register(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
+        let umem = libc::xdp_umem_reg {
+            addr: self.umem.region().as_ptr() as u64,
+            len: u64::from(self.umem.chunks()) * u64::from(self.umem.chunk()),
+            chunk_size: self.umem.chunk(),
+            headroom: 0,
+            flags: 0,
+            tx_metadata_len: 0,
+        };
+        sys::set(fd, libc::SOL_XDP, libc::XDP_UMEM_REG, &umem)
+    }
+
+    fn rings(&self, fd: BorrowedFd<'_>) -> io::Result<Rings> {
+        let slots = |chunks: u32| chunks.max(UNUSED_RING).next_power_of_two();
+        let (receive, transmit) = (slots(self.receive), slots(self.transmit));
+        let size = |option, slots: u32| sys::set(fd, libc::SOL_XDP, option, &slots);
+        size(libc::XDP_UMEM_FILL_RING, receive)?;
+        size(libc::XDP_UMEM_COMPLETION_RING, transmit)?;
+        if self.receive > 0 {
+            size(libc::XDP_RX_RING, receive)?;
+        }
+        if self.transmit > 0 {
+            size(libc::XDP_TX_RING, transmit)?;
+        }
+        let offsets = sys::offsets(fd)?;
+        let map = |at, offsets, slots| Mapped::new(fd, at, offsets, slots);
+        Ok(Rings {
+            fill: Producer::new(Mapped::new(
+                fd,
+                libc::XDP_UMEM_PGOFF_FILL_RING,
+                &offsets.fr,
+                receive,
+            )?),
+            completion: Consumer::new(Mapped::new(
+                fd,
+                libc::XDP_UMEM_PGOFF_COMPLETION_RING,
+                &offsets.cr,
+                transmit,
+            )?),
+            receive: match self.receive {
+                0 => None,
+                _ => {
+                    let at = libc::XDP_PGOFF_RX_RING as u64;
+                    Some(Consumer::new(map(at, &offsets.rx, receive)?))
+                }
+            },
+            transmit: match self.transmit {
+                0 => None,
+                _ => {
+                    let at = libc::XDP_PGOFF_TX_RING as u64;
+                    Some(Producer::new(map(at, &offsets.tx, transmit)?))
+                }
+            },
+        })
+    }
+
+    /// Binds with the best that the kernel and the driver take, found by trying.
+    fn bind(
+        &self,
+        fd: &Arc<OwnedFd>,
+        interface: &Interface,
+        shared: Option<BorrowedFd<'_>>,
+    ) -> io::Result<Mode> {
+        let mut mode = Mode::default();
+        if let Some(busy) = self.busy_poll {
+            match set_busy_poll(fd.as_fd(), busy) {
+                Ok(()) => mode.busy_poll = true,
+                Err(error) => mode.why.push(format!("no busy polling: {error}")),
+            }
+        }
+        if let Some(shared) = shared {
+            // A shared UMEM takes its flags from the first socket.
+            let flags = libc::XDP_SHARED_UMEM;
+            sys::bind(fd.as_fd(), interface.index, self.queue, flags, Some(shared))?;
+            mode.zero_copy = sys::is_zero_copy(fd.as_fd())?;
+            mode.multi_buffer = self.multi_buffer;
+            mode.need_wakeup = true;
+            return Ok(mode);
+        }
+        let copying: &[u16] = match self.copying {
+            Copying::Auto => &[libc::XDP_ZEROCOPY, libc::XDP_COPY],
+            Copying::Never => &[libc::XDP_ZEROCOPY],
+            Copying::Always => &[libc::XDP_COPY],
+        };
+        let extras: &[(u16, bool, bool)] = &[
+            (libc::XDP_USE_NEED_WAKEUP | libc::XDP_USE_SG, true, true),
+            (libc::XDP_USE_NEED_WAKEUP, false, true),
+            (0, false, false),
+        ];
+        let mut last = io::Error::from_raw_os_error(libc::EOPNOTSUPP);
+        for &copy in copying {
+            for &(flags, multi_buffer, need_wakeup) in extras {
+                if multi_buffer && !self.multi_buffer {
+                    continue;
+                }
+                match sys::bind(fd.as_fd(), interface.index, self.queue, flags | copy, None) {
+                    Ok(()) => {
+                        mode.zero_copy = sys::is_zero_copy(fd.as_fd())?;
+                        mode.multi_buffer = multi_buffer;
+                        mode.need_wakeup = need_wakeup;
+                        if !multi_buffer && self.multi_buffer {
+                            mode.why.push(format!("no multi-buffer frames: {last}"));
+                        }
+                        return Ok(mode);
+                    }
+                    Err(error) => match error.raw_os_error() {
+                        Some(libc::EINVAL | libc::EOPNOTSUPP) => last = error,
+                        _ => return Err(error),
+                    },
+                }
+            }
+            if copy == libc::XDP_ZEROCOPY && copying.len() > 1 {
+                mode.why.push(format!("no zero-copy: the driver refuses it ({last})"));
+            }
+        }
+        Err(last)
+    }
+}
+
+struct Rings {
+    fill: Producer<Mapped<u64>>,
+    completion: Consumer<Mapped<u64>>,
+    receive: Option<Consumer<Mapped<libc::xdp_desc>>>,
+    transmit: Option<Producer<Mapped<libc::xdp_desc>>>,
+}
+
+fn set_busy_poll(fd: BorrowedFd<'_>, busy: BusyPoll) -> io::Result<()> {
+    sys::set(fd, libc::SOL_SOCKET, SO_PREFER_BUSY_POLL, &1i32)?;
+    sys::set(fd, libc::SOL_SOCKET, libc::SO_BUSY_POLL, &busy.microseconds)?;
+    sys::set(fd, libc::SOL_SOCKET, SO_BUSY_POLL_BUDGET, &busy.budget)
+}

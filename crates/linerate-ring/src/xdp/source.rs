@@ -1,0 +1,358 @@
+//! [`Source`]: the receive queues of one interface behind one reader.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::socket::Reading;
+use super::{Batch, BusyPoll, Copying, Mode, Pace, Socket, Statistics, Umem, sys};
+use crate::filter::Instruction;
+use crate::region::{self, Pages};
+use crate::steer::interface::Interface;
+use crate::steer::{self, Attach, Stamps, Steer, Unmatched};
+use crate::{Error, Region, Result};
+
+/// Bytes of the default buffer: 65,536 chunks, which hold 65 ms at a million frames a second.
+pub const DEFAULT_BUFFER: usize = 128 << 20;
+/// Bytes of a chunk unless said.
+pub const DEFAULT_CHUNK: u32 = 2048;
+/// Batches between two looks at how far TAI is ahead of UTC.
+const CLOCK_CHECK: u32 = 4096;
+
+/// All receive queues of an interface, or some, each with its rings over one region, read in turn.
+///
+/// While it lives the frames that its filter accepts do not reach the stack.
+#[derive(Debug)]
+pub struct Source {
+    // Dropped first: detached before the sockets close, so that no frame is lost to a closed one.
+    steer: Steer,
+    sockets: Vec<Socket>,
+    umem: Arc<Umem>,
+    interface: Interface,
+    turn: usize,
+    batches: u32,
+    pace: Pace,
+    was_up: bool,
+    polls: Vec<libc::pollfd>,
+}
+
+impl Source {
+    /// A source for the frames that `interface` receives.
+    pub fn builder(interface: &str) -> Builder<'static> {
+        Builder {
+            interface: interface.to_owned(),
+            queues: None,
+            buffer: DEFAULT_BUFFER,
+            chunk: DEFAULT_CHUNK,
+            pages: Pages::Auto,
+            lock: false,
+            batch: 256,
+            prefetch: 0,
+            copying: Copying::Auto,
+            multi_buffer: true,
+            busy_poll: None,
+            pace: Pace::default(),
+            steer: steer::Options::default(),
+        }
+    }
+
+    /// Waits until a frame can be read: true. False when `timeout` is over or a signal came.
+    ///
+    /// # Errors
+    /// [`Error::InterfaceDown`], once each time that it goes down: the source goes on when it comes
+    /// up. [`Error::InterfaceGone`] when it was removed. [`Error::System`].
+    pub fn wait(&mut self, timeout: Duration) -> Result<bool> {
+        let pace = self.pace;
+        let sockets = &mut self.sockets;
+        let Some(left) = pace.nap(timeout, || sockets.iter_mut().any(Socket::ready)) else {
+            return Ok(true);
+        };
+        let woken = sys::poll(&mut self.polls, left).map_err(|error| {
+            Error::system(format!("wait for frames of {}", self.interface.name), error)
+        })?;
+        if woken {
+            for (socket, poll) in self.sockets.iter().zip(&self.polls) {
+                socket.check(poll.revents)?;
+            }
+        } else {
+            self.check_up()?;
+        }
+        Ok(self.sockets.iter_mut().any(Socket::ready))
+    }
+
+    /// The frames that have come on the next queue that has some; `None` when none has.
+    #[inline]
+    pub fn batch(&mut self) -> Option<Batch<'_>> {
+        let count = self.sockets.len();
+        let mut turn = self.turn;
+        for _ in 0..count {
+            let current = turn;
+            turn = if turn + 1 == count { 0 } else { turn + 1 };
+            if self.sockets[current].ready() {
+                self.turn = turn;
+                if self.batches.is_multiple_of(CLOCK_CHECK) {
+                    self.read_clocks();
+                }
+                self.batches = self.batches.wrapping_add(1);
+                return self.sockets[current].batch();
+            }
+        }
+        None
+    }
+
+    /// Counts of all queues and of the steering program.
+    ///
+    /// # Errors
+    /// [`Error::System`].
+    pub fn statistics(&self) -> Result<Statistics> {
+        let mut sum = Statistics::default();
+        for socket in &self.sockets {
+            sum += socket.statistics()?;
+        }
+        let counters = self.steer.counters()?;
+        sum.matched = counters.matched;
+        sum.unmatched = counters.unmatched;
+        sum.no_socket = counters.no_socket;
+        Ok(sum)
+    }
+
+    /// Puts another filter in the kernel; see [`Steer::set_filter`].
+    ///
+    /// # Errors
+    /// As [`Steer::set_filter`].
+    pub fn set_filter(&mut self, filter: Option<&[Instruction]>) -> Result<()> {
+        self.steer.set_filter(filter)
+    }
+
+    /// Where the steering program runs.
+    pub fn attached(&self) -> Attach {
+        self.steer.attached().unwrap_or(Attach::Generic)
+    }
+
+    /// What the sockets got (all of one interface get the same), with every reason why something
+    /// better was not got, the steering program's included.
+    pub fn mode(&self) -> Mode {
+        let mut mode = self.sockets[0].mode().clone();
+        mode.why.extend(self.steer.why_generic().map(str::to_owned));
+        mode.why.extend(self.steer.stamps().1.map(str::to_owned));
+        mode
+    }
+
+    /// Who stamps in fact.
+    pub fn stamps(&self) -> Stamps {
+        self.steer.stamps().0
+    }
+
+    /// The queues that it reads.
+    pub fn queues(&self) -> impl Iterator<Item = u32> + '_ {
+        self.sockets.iter().map(Socket::queue)
+    }
+
+    /// The frames' memory, and which pages it got.
+    pub fn region(&self) -> &Region {
+        self.umem.region()
+    }
+
+    /// Frames that the buffer holds, over all queues.
+    pub fn depth(&self) -> u32 {
+        self.umem.chunks()
+    }
+
+    /// Frames that wait to be read, over all queues: the fill of the buffer.
+    pub fn pending(&mut self) -> u32 {
+        self.sockets
+            .iter_mut()
+            .filter_map(|socket| socket.receive.as_mut())
+            .map(|r| r.refresh())
+            .sum()
+    }
+
+    fn read_clocks(&mut self) {
+        let tai_ahead = sys::tai_ahead();
+        self.sockets.iter_mut().for_each(|socket| socket.reading.tai_ahead = tai_ahead);
+    }
+
+    /// Sockets are not told when an interface goes down, so it is asked when nothing comes.
+    fn check_up(&mut self) -> Result<()> {
+        let up = self.interface.is_up()?;
+        let went_down = self.was_up && !up;
+        self.was_up = up;
+        if went_down { Err(Error::InterfaceDown(self.interface.name.clone())) } else { Ok(()) }
+    }
+}
+
+/// What to ask for; made by [`Source::builder`].
+#[derive(Clone, Debug)]
+#[must_use = "a builder does nothing until `build` is called"]
+pub struct Builder<'a> {
+    interface: String,
+    queues: Option<Vec<u32>>,
+    buffer: usize,
+    chunk: u32,
+    pages: Pages,
+    lock: bool,
+    batch: u32,
+    prefetch: u32,
+    copying: Copying,
+    multi_buffer: bool,
+    busy_poll: Option<BusyPoll>,
+    pace: Pace,
+    steer: steer::Options<'a>,
+}
+
+impl<'a> Builder<'a> {
+    /// These receive queues only; all that the interface has unless said. Frames of the others go
+    /// to the stack.
+    pub fn queues(mut self, queues: &[u32]) -> Self {
+        self.queues = Some(queues.to_vec());
+        self
+    }
+
+    /// Bytes of memory for frames, shared evenly by the queues; [`DEFAULT_BUFFER`] unless said.
+    pub fn buffer(mut self, bytes: usize) -> Self {
+        self.buffer = bytes;
+        self
+    }
+
+    /// Bytes of a chunk: 2048 (unless said) or 4096. A frame longer than the chunk less 256 bytes
+    /// takes several, where the kernel has multi-buffer frames, else it is lost and counted.
+    pub fn chunk(mut self, bytes: u32) -> Self {
+        self.chunk = bytes;
+        self
+    }
+
+    /// The kind of pages of the buffer.
+    pub fn pages(mut self, pages: Pages) -> Self {
+        self.pages = pages;
+        self
+    }
+
+    /// Whether to lock the buffer in memory.
+    pub fn lock(mut self, lock: bool) -> Self {
+        self.lock = lock;
+        self
+    }
+
+    /// Frames in a batch at most; 256 unless said. 64 to 512 make sense.
+    pub fn batch(mut self, frames: u32) -> Self {
+        self.batch = frames;
+        self
+    }
+
+    /// How many frames ahead to fetch into the cache; 0, none, unless said.
+    pub fn prefetch(mut self, frames: u32) -> Self {
+        self.prefetch = frames;
+        self
+    }
+
+    /// Whether a copy in the kernel is acceptable.
+    pub fn copying(mut self, copying: Copying) -> Self {
+        self.copying = copying;
+        self
+    }
+
+    /// Whether to ask for multi-buffer frames; on unless said.
+    pub fn multi_buffer(mut self, on: bool) -> Self {
+        self.multi_buffer = on;
+        self
+    }
+
+    /// Busy polling; off unless said.
+    pub fn busy_poll(mut self, busy_poll: Option<BusyPoll>) -> Self {
+        self.busy_poll = busy_poll;
+        self
+    }
+
+    /// How [`Source::wait`] waits.
+    pub fn pace(mut self, pace: Pace) -> Self {
+        self.pace = pace;
+        self
+    }
+
+    /// Who stamps frames; the reader unless said.
+    pub fn stamps(mut self, stamps: Stamps) -> Self {
+        self.steer.stamps = stamps;
+        self
+    }
+
+    /// Frames refused by this subprogram are not captured; `None` captures all.
+    pub fn filter<'b>(self, filter: Option<&'b [Instruction]>) -> Builder<'b>
+    where
+        'a: 'b,
+    {
+        Builder { steer: steer::Options { filter, ..self.steer }, ..self }
+    }
+
+    /// What becomes of frames that the filter refuses; passed to the stack unless said.
+    pub fn unmatched(mut self, unmatched: Unmatched) -> Self {
+        self.steer.unmatched = unmatched;
+        self
+    }
+
+    /// Native or generic only; the better one that works unless said.
+    pub fn attach(mut self, attach: Option<Attach>) -> Self {
+        self.steer.attach = attach;
+        self
+    }
+
+    /// Allocates, opens a socket a queue, and attaches the steering program.
+    ///
+    /// # Errors
+    /// [`Error::NoInterface`], [`Error::Privilege`], [`Error::ForeignProgram`], [`Error::Verifier`]
+    /// for a filter that the kernel refuses, [`Error::Invalid`] for sizes that make no sense, those
+    /// of [`region::Builder::build`], [`Error::System`].
+    pub fn build(self) -> Result<Source> {
+        let interface = Interface::named(&self.interface)?;
+        if let Some(found) = steer::attach::attached(interface.index)? {
+            return Err(steer::attach::foreign(&interface.name, &found));
+        }
+        let mut steer = Steer::load(&self.interface, &self.steer)?;
+        let queues = match &self.queues {
+            Some(queues) if queues.is_empty() => {
+                return Err(Error::Invalid("no receive queue was chosen".into()));
+            }
+            Some(queues) => queues.clone(),
+            None => (0..interface.receive_queues()).collect(),
+        };
+        let region = Region::builder(self.buffer)
+            .pages(self.pages)
+            .lock(self.lock)
+            .node(region::interface_node(&self.interface))
+            .build()?;
+        let umem = Umem::new(region, self.chunk)?;
+        let depth = (self.buffer / self.chunk as usize) as u32 / queues.len() as u32;
+        if depth < 64 {
+            return Err(Error::Invalid(format!(
+                "a buffer of {} bytes has {depth} chunks of {} bytes for each of {} queues; 64 is \
+                 the least",
+                self.buffer,
+                self.chunk,
+                queues.len()
+            )));
+        }
+        let mut sockets = Vec::new();
+        for &queue in &queues {
+            let mut builder = Socket::builder(&self.interface, queue, &umem)
+                .receive(depth)
+                .copying(self.copying)
+                .multi_buffer(self.multi_buffer)
+                .busy_poll(self.busy_poll)
+                .batch(self.batch)
+                .prefetch(self.prefetch);
+            let stamps = steer.stamps().0;
+            builder.reading = Reading {
+                metadata: matches!(stamps, Stamps::Kernel | Stamps::Hardware),
+                stamp: stamps == Stamps::Reader,
+                tai_ahead: sys::tai_ahead(),
+                ..builder.reading
+            };
+            let socket = builder.build()?;
+            steer.insert(queue, std::os::fd::AsFd::as_fd(&socket))?;
+            sockets.push(socket);
+        }
+        let polls = sockets.iter().map(Socket::poll_entry).collect();
+        let was_up = interface.is_up()?;
+        steer.attach()?;
+        let pace = self.pace;
+        Ok(Source { steer, sockets, umem, interface, turn: 0, batches: 0, pace, was_up, polls })
+    }
+}

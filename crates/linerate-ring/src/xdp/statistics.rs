@@ -1,0 +1,71 @@
+//! [`Statistics`]: frames received and lost, by cause.
+
+use std::ops::AddAssign;
+
+/// 64-bit counts since the socket was made (the kernel's own are 64 bits wide and are not cleared
+/// by reading), and of the steering program where there is one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Statistics {
+    /// Frames lent by batches.
+    pub received: u64,
+    /// Frames moved into the transmit ring and published.
+    pub sent: u64,
+    /// Frames that the kernel could not take because no free chunk was in the fill ring: the reader
+    /// was too slow for the buffer. In zero-copy mode the card drops them itself, and its own
+    /// counters say so too.
+    pub fill_empty: u64,
+    /// Frames dropped because the receive ring was full.
+    pub ring_full: u64,
+    /// Frames dropped for any other reason, chiefly that they were longer than a chunk without
+    /// multi-buffer.
+    pub too_long: u64,
+    /// Descriptors of the fill ring that the kernel refused; a defect when not 0.
+    pub invalid_receive: u64,
+    /// Descriptors of the transmit ring that the kernel refused; a defect when not 0.
+    pub invalid_transmit: u64,
+    /// Frames that the steering program gave to a socket.
+    pub matched: u64,
+    /// Frames that its filter refused.
+    pub unmatched: u64,
+    /// Frames accepted on a queue without a socket, which went to the stack.
+    pub no_socket: u64,
+}
+
+impl Statistics {
+    pub(super) fn of_socket(kernel: &libc::xdp_statistics, received: u64, sent: u64) -> Self {
+        // `rx_dropped` counts every frame that found no room in the UMEM; where the reason was an
+        // empty fill ring, `rx_fill_ring_empty_descs` counts it once more.
+        let fill_empty = kernel.rx_fill_ring_empty_descs.min(kernel.rx_dropped);
+        Self {
+            received,
+            sent,
+            fill_empty,
+            ring_full: kernel.rx_ring_full,
+            too_long: kernel.rx_dropped - fill_empty,
+            invalid_receive: kernel.rx_invalid_descs,
+            invalid_transmit: kernel.tx_invalid_descs,
+            ..Self::default()
+        }
+    }
+
+    /// Frames that were accepted and did not reach the reader.
+    pub fn lost(&self) -> u64 {
+        self.fill_empty + self.ring_full + self.too_long
+    }
+}
+
+impl AddAssign for Statistics {
+    fn add_assign(&mut self, other: Self) {
+        self.received += other.received;
+        self.sent += other.sent;
+        self.fill_empty += other.fill_empty;
+        self.ring_full += other.ring_full;
+        self.too_long += other.too_long;
+        self.invalid_receive += other.invalid_receive;
+        self.invalid_transmit += other.invalid_transmit;
+        self.matched += other.matched;
+        self.unmatched += other.unmatched;
+        self.no_socket += other.no_socket;
+    }
+}

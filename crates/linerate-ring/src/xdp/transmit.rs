@@ -1,0 +1,196 @@
+//! Sending: an [`Outgoing`] frame is a value that moves into the transmit ring, and [`Transmit`] is
+//! a socket that only sends.
+
+use std::ops::{Deref, DerefMut};
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use super::{Copying, Pace, Socket, Umem, sys};
+use crate::region::Pages;
+use crate::{Error, Region, Result};
+
+/// Frames that the kernel sends in one system call in copy mode (`TX_BATCH_SIZE`).
+const KERNEL_BATCH: u32 = 32;
+
+/// A frame to be written and sent. Its bytes are reached through the socket that it came from
+/// ([`Socket::bytes`]), and [`Socket::send`] consumes it, so that it cannot be touched while the
+/// kernel reads it.
+#[derive(Debug)]
+#[must_use = "send it, or give it back with Socket::discard"]
+pub struct Outgoing {
+    address: u64,
+    /// Which UMEM it belongs to.
+    base: *mut u8,
+}
+
+impl Socket {
+    /// A frame to fill, or `None` while all of them are with the kernel ([`Socket::flush`] makes it
+    /// work on them). Its bytes are what they were when it was last sent.
+    #[inline]
+    pub fn frame(&mut self) -> Option<Outgoing> {
+        if self.idle.is_empty() {
+            self.reclaim();
+        }
+        let address = self.idle.pop()?;
+        Some(Outgoing { address, base: self.umem.region().as_ptr() })
+    }
+
+    /// The bytes of a frame, all of its chunk.
+    ///
+    /// # Panics
+    /// When the frame is of another UMEM.
+    #[inline]
+    pub fn bytes<'f>(&self, frame: &'f mut Outgoing) -> &'f mut [u8] {
+        self.own(frame);
+        // SAFETY: a whole chunk of this UMEM, which is in no ring; the frame is its only owner.
+        unsafe {
+            let at = frame.base.add(frame.address as usize);
+            std::slice::from_raw_parts_mut(at, self.umem.chunk() as usize)
+        }
+    }
+
+    /// Moves a frame into the transmit ring, its first `len` bytes to be sent. The kernel sees it
+    /// after [`Socket::flush`].
+    ///
+    /// # Panics
+    /// When `len` is more than a chunk, the socket cannot send, or the frame is of another UMEM.
+    #[inline]
+    pub fn send(&mut self, frame: Outgoing, len: usize) {
+        self.own(&frame);
+        assert!(len <= self.umem.chunk() as usize, "a frame longer than its chunk");
+        let ring = self.transmit.as_mut().expect("a socket built to transmit");
+        let pushed = ring.push(libc::xdp_desc { addr: frame.address, len: len as u32, options: 0 });
+        debug_assert!(pushed, "the transmit ring has a slot for every chunk");
+        self.sent += 1;
+    }
+
+    /// Takes a frame back unsent.
+    pub fn discard(&mut self, frame: Outgoing) {
+        self.own(&frame);
+        self.idle.push(frame.address);
+    }
+
+    /// Publishes what was sent and makes the kernel work on it, where it wants to be told. True when
+    /// the kernel has taken everything from the ring, false when the device is busy: call again.
+    ///
+    /// # Errors
+    /// [`Error::InterfaceDown`], [`Error::InterfaceGone`], [`Error::System`].
+    pub fn flush(&mut self) -> Result<bool> {
+        let Some(ring) = self.transmit.as_mut() else { return Ok(true) };
+        ring.publish();
+        loop {
+            let before = ring.outstanding();
+            if before == 0 {
+                return Ok(true);
+            }
+            if !ring.need_wakeup() {
+                return Ok(false);
+            }
+            let answer = sys::kick_transmit(self.fd.as_fd());
+            let after = ring.outstanding();
+            match answer.map_err(|error| (error.raw_os_error(), error)) {
+                Ok(()) => {}
+                // EAGAIN: the device is busy, or the kernel's batch is done and there is more.
+                // EBUSY: it dropped a frame that it had completed. ENOBUFS: no socket buffer.
+                Err((Some(libc::EAGAIN | libc::EBUSY | libc::ENOBUFS | libc::EINTR), _)) => {
+                    if before - after < KERNEL_BATCH && after != 0 {
+                        return Ok(false);
+                    }
+                }
+                Err((Some(libc::ENETDOWN), _)) => {
+                    return Err(Error::InterfaceDown(self.interface.name.clone()));
+                }
+                Err((Some(libc::ENXIO | libc::ENODEV), _)) => {
+                    return Err(Error::InterfaceGone(self.interface.name.clone()));
+                }
+                Err((_, error)) => return Err(self.failed("send on", error)),
+            }
+            if after == before {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Takes back the frames that the kernel has sent. Returns how many.
+    #[inline]
+    pub fn reclaim(&mut self) -> u32 {
+        let done = self.completion.ready();
+        while let Some(address) = self.completion.pop() {
+            self.idle.push(address);
+        }
+        if done != 0 {
+            self.completion.release();
+        }
+        done
+    }
+
+    #[inline]
+    fn own(&self, frame: &Outgoing) {
+        assert!(std::ptr::eq(frame.base, self.umem.region().as_ptr()), "a frame of another UMEM");
+    }
+}
+
+/// A socket that only sends, with a UMEM of its own.
+#[derive(Debug)]
+pub struct Transmit {
+    socket: Socket,
+    frames: u32,
+}
+
+impl Transmit {
+    /// Opens a socket on `queue` of `interface` with `frames` chunks of `chunk` bytes (2048 or
+    /// 4096, which is also the longest frame) to send from.
+    ///
+    /// # Errors
+    /// As [`super::SocketBuilder::build`] and [`crate::region::Builder::build`].
+    pub fn open(interface: &str, queue: u32, frames: u32, chunk: u32) -> Result<Self> {
+        let region =
+            Region::builder(frames as usize * chunk as usize).pages(Pages::Auto).build()?;
+        let umem = Umem::new(region, chunk)?;
+        let socket = Socket::builder(interface, queue, &umem)
+            .transmit(frames)
+            .copying(Copying::Auto)
+            .pace(Pace::BLOCKING)
+            .build()?;
+        Ok(Self { socket, frames })
+    }
+
+    /// Flushes until every frame has been sent and taken back: true. False when `timeout` is over.
+    ///
+    /// # Errors
+    /// As [`Socket::flush`].
+    pub fn drain(&mut self, timeout: Duration) -> Result<bool> {
+        let end = std::time::Instant::now() + timeout;
+        loop {
+            let taken = self.socket.flush()?;
+            self.socket.reclaim();
+            if taken && self.socket.idle.len() == self.frames as usize {
+                return Ok(true);
+            }
+            let left = end.saturating_duration_since(std::time::Instant::now());
+            if left.is_zero() {
+                return Ok(false);
+            }
+            sys::pause(left.min(Duration::from_micros(50)));
+        }
+    }
+
+    /// The longest frame.
+    pub fn capacity(&self) -> usize {
+        self.socket.umem.chunk() as usize
+    }
+}
+
+impl Deref for Transmit {
+    type Target = Socket;
+
+    fn deref(&self) -> &Socket {
+        &self.socket
+    }
+}
+
+impl DerefMut for Transmit {
+    fn deref_mut(&mut self) -> &mut Socket {
+        &mut self.socket
+    }
+}
