@@ -95,6 +95,41 @@ pub enum Error {
         /// What libpcap said.
         message: String,
     },
+    /// An output file cannot be made.
+    #[error("cannot create {}: {source}{}", path.display(), hint(source))]
+    Create {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// An output file cannot be written any further; it ends with its last whole packet.
+    #[error("cannot write {}: {source}{}", path.display(), hint(source))]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A thread cannot be started.
+    #[error("cannot start a thread: {source}")]
+    Thread {
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// What to do about an output error, where that is known.
+fn hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::StorageFull => "; free some space, or limit the capture with -C and -W",
+        io::ErrorKind::QuotaExceeded => "; the user's quota is used up",
+        io::ErrorKind::NotFound => "; make the folder first",
+        io::ErrorKind::PermissionDenied => {
+            "; the user that the capture runs as must be allowed to write there"
+        }
+        _ => "",
+    }
 }
 
 /// ` at character 14, `foo``, or nothing.

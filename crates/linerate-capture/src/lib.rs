@@ -1,10 +1,15 @@
 //! Sources, filters and sinks of a packet capture.
 //!
 //! Frames come from a ring of [`linerate_ring`] or from a capture file ([`read`]), pass a filter and
-//! go into a file ([`write`]). What was lost on the way, and why, is in the ledger.
+//! go into a file ([`write`]). What was lost on the way, and why, is in the [`ledger`].
 #![forbid(unsafe_code)]
 
 mod error;
+pub mod filter;
+mod format;
+pub mod ledger;
 pub mod read;
+pub mod write;
 
 pub use error::{Error, Result};
+pub use format::Format;

@@ -27,20 +27,9 @@ use std::path::Path;
 
 use linerate_ring::Frame;
 
-use crate::{Error, Result};
+use crate::{Error, Format, Result};
 use input::Input;
-
-/// The file format, without its compression.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
-    /// Classic pcap; `nanoseconds` says which of its two precisions.
-    Pcap {
-        /// Time stamps count nanoseconds, not microseconds.
-        nanoseconds: bool,
-    },
-    /// pcapng (draft-ietf-opsawg-pcapng).
-    Pcapng,
-}
+pub use time::Resolution;
 
 /// An interface as the file describes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -83,8 +72,6 @@ pub struct Statistics {
     /// The first comment.
     pub comment: Option<String>,
 }
-
-pub use time::Resolution;
 
 /// One packet of a capture file, lent until the next call.
 #[derive(Clone, Copy, Debug)]

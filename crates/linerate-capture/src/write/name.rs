@@ -1,0 +1,170 @@
+//! Names of rotated files, by tcpdump's rules.
+
+use std::path::{Path, PathBuf};
+
+use jiff::tz::TimeZone;
+use linerate_ring::Timestamp;
+
+/// When a capture goes on in another file.
+///
+/// The names follow tcpdump(1): with a size alone `name`, `name1`, `name2`, …; with a size and a
+/// count `name0` to `nameN` with leading zeros, around and around; with seconds the name is a
+/// strftime(3) format, and a count is where the capture ends; with both, files within one period are
+/// numbered anew and the count only pads the numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rotation {
+    /// Bytes a file may have before the next packet opens another one (`-C`).
+    pub size: Option<u64>,
+    /// Seconds of packet time that go into a file (`-G`).
+    pub seconds: Option<u64>,
+    /// How many files (`-W`).
+    pub count: Option<u32>,
+}
+
+impl Rotation {
+    /// Whether there is ever a second file.
+    pub fn rotates(&self) -> bool {
+        self.size.is_some() || self.seconds.is_some()
+    }
+}
+
+/// Hands out one file name after the other.
+#[derive(Debug)]
+pub(super) struct Names {
+    base: PathBuf,
+    rotation: Rotation,
+    number: u32,
+    periods: u32,
+    /// Start of the current period.
+    period: Timestamp,
+}
+
+impl Names {
+    /// Names from `base`; `start` begins the first period.
+    pub(super) fn new(base: &Path, rotation: Rotation, start: Timestamp) -> Self {
+        Self { base: base.to_owned(), rotation, number: 0, periods: 1, period: start }
+    }
+
+    /// The current file's name.
+    pub(super) fn current(&self) -> PathBuf {
+        let base = if self.rotation.seconds.is_some() {
+            formatted(&self.base, self.period)
+        } else {
+            self.base.clone()
+        };
+        let digits = self.rotation.size.and(self.rotation.count).map_or(0, digits);
+        if self.rotation.size.is_none() || (self.number == 0 && digits == 0) {
+            return base;
+        }
+        let mut name = base.into_os_string();
+        name.push(format!("{:0digits$}", self.number));
+        name.into()
+    }
+
+    /// Goes on to the next file because the current one is full.
+    pub(super) fn next_by_size(&mut self) {
+        self.number += 1;
+        if self.rotation.seconds.is_none() && self.rotation.count == Some(self.number) {
+            self.number = 0;
+        }
+    }
+
+    /// Goes on to the period that `now` falls into. False if the count of files is reached, and the
+    /// capture is to end.
+    pub(super) fn next_by_time(&mut self, now: Timestamp) -> bool {
+        if self.rotation.size.is_none() && self.rotation.count == Some(self.periods) {
+            return false;
+        }
+        self.periods += 1;
+        self.number = 0;
+        if let Some(length) = self.period_length() {
+            self.period.0 += now.0.saturating_sub(self.period.0) / length * length;
+        }
+        true
+    }
+
+    /// When the current period ends.
+    pub(super) fn period_end(&self) -> Option<Timestamp> {
+        Some(Timestamp(self.period.0.saturating_add(self.period_length()?)))
+    }
+
+    fn period_length(&self) -> Option<u64> {
+        self.rotation.seconds.map(|seconds| seconds.max(1).saturating_mul(1_000_000_000))
+    }
+}
+
+/// Digits of the highest number below `count`.
+fn digits(count: u32) -> usize {
+    match count.saturating_sub(1) {
+        0 => 0,
+        highest => highest.ilog10() as usize + 1,
+    }
+}
+
+/// The name with its strftime conversions filled in for local time; what is no valid format stays
+/// as it is.
+fn formatted(base: &Path, when: Timestamp) -> PathBuf {
+    let Some(format) = base.to_str() else { return base.to_owned() };
+    let name = jiff::Timestamp::from_second(when.seconds() as i64).and_then(|instant| {
+        jiff::fmt::strtime::format(format, &instant.to_zoned(TimeZone::system()))
+    });
+    name.map_or_else(|_| base.to_owned(), PathBuf::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn by_size(count: Option<u32>, files: usize) -> Vec<String> {
+        let rotation = Rotation { size: Some(1), seconds: None, count };
+        let mut names = Names::new(Path::new("f"), rotation, Timestamp(0));
+        let mut next = || {
+            let name = names.current().display().to_string();
+            names.next_by_size();
+            name
+        };
+        (0..files).map(|_| next()).collect()
+    }
+
+    #[test]
+    fn size_alone_numbers_from_the_second_file() {
+        assert_eq!(by_size(None, 3), ["f", "f1", "f2"]);
+    }
+
+    #[test]
+    fn a_count_pads_and_goes_around() {
+        assert_eq!(by_size(Some(3), 5), ["f0", "f1", "f2", "f0", "f1"]);
+        assert_eq!(by_size(Some(11), 2), ["f00", "f01"]);
+        // tcpdump has no digit to spare for a ring of one.
+        assert_eq!(by_size(Some(1), 2), ["f", "f"]);
+    }
+
+    #[test]
+    fn seconds_format_the_start_of_the_period_and_skip_empty_ones() {
+        let second = 1_000_000_000;
+        let rotation = Rotation { seconds: Some(10), ..Rotation::default() };
+        let mut names = Names::new(Path::new("f-%s"), rotation, Timestamp(100 * second));
+        assert_eq!(names.current(), Path::new("f-100"));
+        assert_eq!(names.period_end(), Some(Timestamp(110 * second)));
+        assert!(names.next_by_time(Timestamp(137 * second)));
+        assert_eq!(names.current(), Path::new("f-130"));
+    }
+
+    #[test]
+    fn seconds_and_a_count_end_the_capture() {
+        let rotation = Rotation { seconds: Some(1), count: Some(2), size: None };
+        let mut names = Names::new(Path::new("f%s"), rotation, Timestamp(0));
+        assert!(names.next_by_time(Timestamp(1_000_000_000)));
+        assert!(!names.next_by_time(Timestamp(2_000_000_000)));
+    }
+
+    #[test]
+    fn seconds_and_size_number_within_the_period() {
+        let rotation = Rotation { seconds: Some(1), size: Some(1), count: None };
+        let mut names = Names::new(Path::new("f%s-"), rotation, Timestamp(0));
+        names.next_by_size();
+        assert_eq!(names.current(), Path::new("f0-1"));
+        assert!(names.next_by_time(Timestamp(1_000_000_000)));
+        assert_eq!(names.current(), Path::new("f1-"));
+    }
+}

@@ -1,0 +1,213 @@
+//! Buffers that travel between the readers and the writer.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use linerate_ring::Timestamp;
+
+use super::{Encoder, InterfaceDescription};
+use crate::read::Record;
+
+/// Bytes in a buffer: enough that one system call carries some ten thousand small packets, little
+/// enough that a handful of them stays in the processor's last cache level.
+pub(super) const CAPACITY: usize = 1 << 20;
+
+/// Encoded records on their way to the file.
+#[derive(Default)]
+pub(super) struct Chunk {
+    pub(super) bytes: Vec<u8>,
+    pub(super) frames: u64,
+    /// The latest time stamp among the records.
+    pub(super) last: Timestamp,
+}
+
+impl Chunk {
+    fn new() -> Self {
+        Self { bytes: Vec::with_capacity(CAPACITY), ..Self::default() }
+    }
+}
+
+/// What the readers hand to the writer's thread.
+pub(super) enum Job {
+    Write(Chunk),
+    /// One more interface, which later packets refer to.
+    Interface(Box<InterfaceDescription>),
+}
+
+#[derive(Default)]
+struct Queues {
+    jobs: VecDeque<Job>,
+    empty: Vec<Chunk>,
+    /// The writer takes no more: a limit is reached or the file failed.
+    closed: bool,
+    feeds: usize,
+}
+
+/// The bounded stock of buffers.
+pub(super) struct Pool {
+    queues: Mutex<Queues>,
+    work: Condvar,
+    room: Condvar,
+}
+
+impl Pool {
+    pub(super) fn new(buffers: usize) -> Arc<Self> {
+        let empty = (0..buffers).map(|_| Chunk::new()).collect();
+        let queues = Mutex::new(Queues { empty, ..Queues::default() });
+        Arc::new(Self { queues, work: Condvar::new(), room: Condvar::new() })
+    }
+
+    /// The writer's next job; `None` once every feed is gone and nothing is left.
+    pub(super) fn next(&self) -> Option<Job> {
+        let mut queues = self.lock();
+        loop {
+            if let Some(job) = queues.jobs.pop_front() {
+                return Some(job);
+            }
+            if queues.feeds == 0 {
+                return None;
+            }
+            queues = self.work.wait(queues).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    pub(super) fn give_back(&self, mut chunk: Chunk) {
+        chunk.bytes.clear();
+        // A jumbo record may have grown it; the stock stays what it was.
+        chunk.bytes.shrink_to(CAPACITY);
+        (chunk.frames, chunk.last) = (0, Timestamp(0));
+        self.lock().empty.push(chunk);
+        self.room.notify_one();
+    }
+
+    /// Tells the feeds that further records will not be written.
+    pub(super) fn close(&self) {
+        self.lock().closed = true;
+        self.room.notify_all();
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.lock().closed
+    }
+
+    /// The share of buffers that wait for the writer, 0 to 1.
+    pub(super) fn fill(&self) -> f32 {
+        let queues = self.lock();
+        let waiting = queues.jobs.iter().filter(|job| matches!(job, Job::Write(_))).count();
+        waiting as f32 / (waiting + queues.empty.len()).max(1) as f32
+    }
+
+    pub(super) fn send(&self, job: Job) {
+        self.lock().jobs.push_back(job);
+        self.work.notify_one();
+    }
+
+    fn take(&self) -> (Chunk, Duration) {
+        let mut queues = self.lock();
+        let mut waited = Duration::ZERO;
+        loop {
+            if let Some(chunk) = queues.empty.pop() {
+                return (chunk, waited);
+            }
+            let start = Instant::now();
+            queues = self.room.wait(queues).unwrap_or_else(PoisonError::into_inner);
+            waited += start.elapsed();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queues> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One reader's end: encodes packets into a buffer and sends it off when it is full.
+///
+/// Dropping it sends what is left.
+pub struct Feed {
+    pool: Arc<Pool>,
+    encoder: Encoder,
+    chunk: Chunk,
+    since: Option<Instant>,
+    stalled: Duration,
+}
+
+impl Feed {
+    pub(super) fn new(pool: Arc<Pool>, encoder: Encoder) -> Self {
+        pool.lock().feeds += 1;
+        let (chunk, _) = pool.take();
+        Self { pool, encoder, chunk, since: None, stalled: Duration::ZERO }
+    }
+
+    /// Encodes one packet. When the buffer is full this waits for an empty one: the ring behind the
+    /// caller then holds what arrives meanwhile, and the kernel counts what does not fit.
+    #[inline]
+    pub fn push(&mut self, record: &Record<'_>) {
+        let needed = self.encoder.longest(record);
+        if self.chunk.bytes.len() + needed > CAPACITY && self.chunk.frames > 0 {
+            self.exchange();
+        }
+        let chunk = &mut self.chunk;
+        self.encoder.encode(&mut chunk.bytes, record);
+        chunk.frames += 1;
+        chunk.last = chunk.last.max(record.frame.timestamp.unwrap_or_default());
+    }
+
+    /// Sends what is there if it is older than `age`; called between batches.
+    pub fn tick(&mut self, now: Instant, age: Duration) {
+        if self.chunk.frames == 0 {
+            self.since = None;
+            return;
+        }
+        let since = *self.since.get_or_insert(now);
+        if now.duration_since(since) >= age {
+            self.flush();
+        }
+    }
+
+    /// Sends what is there to the writer.
+    pub fn flush(&mut self) {
+        if self.chunk.frames > 0 {
+            self.exchange();
+        }
+    }
+
+    /// Describes one more interface, behind everything pushed so far.
+    pub fn describe(&mut self, interface: InterfaceDescription) {
+        self.flush();
+        self.pool.send(Job::Interface(Box::new(interface)));
+    }
+
+    /// Whether the writer takes no more, because a limit is reached or the file failed. What is
+    /// pushed after that is counted as unwritten.
+    pub fn is_closed(&self) -> bool {
+        self.pool.is_closed()
+    }
+
+    /// How long this reader has waited for the writer since the last call.
+    pub fn take_stall(&mut self) -> Duration {
+        std::mem::take(&mut self.stalled)
+    }
+
+    #[cold]
+    fn exchange(&mut self) {
+        self.pool.send(Job::Write(std::mem::take(&mut self.chunk)));
+        self.since = None;
+        let (chunk, waited) = self.pool.take();
+        self.stalled += waited;
+        self.chunk = chunk;
+    }
+}
+
+impl Drop for Feed {
+    fn drop(&mut self) {
+        let rest = std::mem::take(&mut self.chunk);
+        let mut queues = self.pool.lock();
+        if rest.frames > 0 {
+            queues.jobs.push_back(Job::Write(rest));
+        }
+        queues.feeds -= 1;
+        drop(queues);
+        self.pool.work.notify_one();
+    }
+}

@@ -1,0 +1,462 @@
+//! The writer's thread: buffers into files, and when to begin another one.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use linerate_ring::Timestamp;
+
+use super::name::Names;
+use super::pcapng::{InterfaceDescription, InterfaceTotals, Section};
+use super::pool::{Chunk, Feed, Job, Pool};
+use super::sink::{Compression, Sink};
+use super::walk::records;
+use super::{Encoder, Rotation, pcap, pcapng};
+use crate::{Error, Format, Result};
+
+/// Asks for the counts of every interface, for the statistics at a file's end.
+pub type Totals = Box<dyn Fn() -> Vec<InterfaceTotals> + Send>;
+
+/// What to write and where.
+pub struct Options {
+    /// The file, `-` for standard output; with a rotation the stem of the names.
+    pub path: PathBuf,
+    /// Format and contents of the records.
+    pub encoder: Encoder,
+    /// Compression.
+    pub compression: Compression,
+    /// When to begin another file.
+    pub rotation: Rotation,
+    /// Bytes after which the whole capture ends (`-a filesize:`).
+    pub size_limit: Option<u64>,
+    /// A program to run with the name of each finished file (`-z`).
+    pub postrotate: Option<OsString>,
+    /// What pcapng says about the origin.
+    pub section: Section,
+    /// The interfaces, in the order of their numbers; classic pcap takes the first one's link type.
+    pub interfaces: Vec<InterfaceDescription>,
+    /// Buffers of 1 MiB between the readers and the file; at least two for each reader.
+    pub buffers: usize,
+    /// When the first period of `rotation.seconds` begins; `None` for the first packet's time.
+    pub start: Option<Timestamp>,
+    /// The counts for the statistics blocks.
+    pub totals: Totals,
+}
+
+/// How far the writer is; may be read at any time.
+#[derive(Debug, Default)]
+pub struct Progress {
+    files: AtomicU64,
+    bytes: AtomicU64,
+    written: AtomicU64,
+    unwritten: AtomicU64,
+    current: Mutex<PathBuf>,
+}
+
+impl Progress {
+    /// Files begun.
+    pub fn files(&self) -> u64 {
+        self.files.load(Relaxed)
+    }
+
+    /// Bytes in all files.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Relaxed)
+    }
+
+    /// Packets in the files.
+    pub fn written(&self) -> u64 {
+        self.written.load(Relaxed)
+    }
+
+    /// Packets that could not be written.
+    pub fn unwritten(&self) -> u64 {
+        self.unwritten.load(Relaxed)
+    }
+
+    /// The file being written.
+    pub fn current(&self) -> PathBuf {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// How it ended.
+#[derive(Debug, Default)]
+pub struct Summary {
+    /// Files begun.
+    pub files: u64,
+    /// Bytes in all of them.
+    pub bytes: u64,
+    /// Packets in them.
+    pub written: u64,
+    /// Packets that could not be written.
+    pub unwritten: u64,
+    /// Packets that came after a limit of size or count had been reached: they are no part of the
+    /// capture.
+    pub beyond_limit: u64,
+    /// The reader of the pipe went away.
+    pub pipe_closed: bool,
+    /// What stopped the writing, if anything did.
+    pub failure: Option<Error>,
+}
+
+/// A running writer.
+pub struct Writer {
+    thread: JoinHandle<Summary>,
+    pool: Arc<Pool>,
+    progress: Arc<Progress>,
+    encoder: Encoder,
+}
+
+impl Writer {
+    /// Opens the first file, writes its header and starts the thread.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Create`] and [`Error::Write`].
+    pub fn start(options: Options) -> Result<Self> {
+        let pool = Pool::new(options.buffers.max(2));
+        let progress = Arc::new(Progress::default());
+        let encoder = options.encoder;
+        let mut files = Files::new(options, Arc::clone(&pool), Arc::clone(&progress));
+        if files.names.is_some() {
+            files.open()?;
+        }
+        let thread = std::thread::Builder::new()
+            .name("writer".into())
+            .spawn(move || files.run())
+            .map_err(|source| Error::Thread { source })?;
+        Ok(Self { thread, pool, progress, encoder })
+    }
+
+    /// A new reader's end. The writer ends when every feed is dropped, so make all of them before
+    /// dropping the first.
+    pub fn feed(&self) -> Feed {
+        Feed::new(Arc::clone(&self.pool), self.encoder)
+    }
+
+    /// How far it is.
+    pub fn progress(&self) -> Arc<Progress> {
+        Arc::clone(&self.progress)
+    }
+
+    /// The share of buffers that wait to be written, 0 to 1.
+    pub fn fill(&self) -> f32 {
+        self.pool.fill()
+    }
+
+    /// Whether it takes no more: a limit is reached or a file failed.
+    pub fn is_closed(&self) -> bool {
+        self.pool.is_closed()
+    }
+
+    /// Waits until everything that the feeds sent is in the file, and closes it.
+    pub fn finish(self) -> Summary {
+        self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+}
+
+/// Why a file ends in the middle of a buffer.
+enum Boundary {
+    /// It is full; the next one takes what follows.
+    Full,
+    /// The packet that follows belongs to another period.
+    Period(Timestamp),
+    /// The capture is as large as it may be.
+    Limit,
+}
+
+struct Files {
+    options: Options,
+    pool: Arc<Pool>,
+    progress: Arc<Progress>,
+    names: Option<Names>,
+    sink: Option<Sink>,
+    path: PathBuf,
+    /// Packets in the current file.
+    records: u64,
+    children: Vec<Child>,
+    summary: Summary,
+    stopped: bool,
+}
+
+impl Files {
+    fn new(options: Options, pool: Arc<Pool>, progress: Arc<Progress>) -> Self {
+        let start = match options.start {
+            None if options.rotation.seconds.is_some() => None,
+            start => Some(start.unwrap_or_default()),
+        };
+        let names = start.map(|start| Names::new(&options.path, options.rotation, start));
+        Self {
+            options,
+            pool,
+            progress,
+            names,
+            sink: None,
+            path: PathBuf::new(),
+            records: 0,
+            children: Vec::new(),
+            summary: Summary::default(),
+            stopped: false,
+        }
+    }
+
+    fn run(mut self) -> Summary {
+        while let Some(job) = self.pool.next() {
+            match job {
+                Job::Write(chunk) => {
+                    self.write(&chunk);
+                    self.pool.give_back(chunk);
+                }
+                Job::Interface(interface) => self.describe(*interface),
+            }
+        }
+        if self.names.is_none() && !self.stopped {
+            // Nothing came whose time could name the file; an empty capture is still a file.
+            self.name_from(Timestamp(0));
+        }
+        self.close();
+        for child in &mut self.children {
+            let _ = child.wait();
+        }
+        self.summary
+    }
+
+    /// Opens the file that is next and writes what stands before the packets.
+    fn open(&mut self) -> Result<()> {
+        let Some(names) = &self.names else { return Ok(()) };
+        self.path = names.current();
+        let create = |source| Error::Create { path: self.path.clone(), source };
+        let sink = Sink::create(&self.path, self.options.compression).map_err(create)?;
+        self.progress.current.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&self.path);
+        self.sink = Some(sink);
+        self.records = 0;
+        self.summary.files += 1;
+        self.progress.files.store(self.summary.files, Relaxed);
+        let mut header = Vec::new();
+        let encoder = self.options.encoder;
+        match encoder.format {
+            Format::Pcapng => {
+                pcapng::section(&mut header, &self.options.section);
+                for interface in &self.options.interfaces {
+                    pcapng::interface(&mut header, interface);
+                }
+            }
+            Format::Pcap { nanoseconds } => {
+                let linktype = self.options.interfaces.first().map_or(1, |first| first.linktype);
+                pcap::header(&mut header, nanoseconds, encoder.snaplen, linktype);
+            }
+        }
+        self.put(&header).map_err(|source| Error::Write { path: self.path.clone(), source })
+    }
+
+    fn name_from(&mut self, start: Timestamp) {
+        self.names = Some(Names::new(&self.options.path, self.options.rotation, start));
+        if let Err(error) = self.open() {
+            self.fail(error);
+        }
+    }
+
+    /// Bytes that are no packets: whole or not at all.
+    fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let Some(sink) = &mut self.sink else { return Ok(()) };
+        let before = sink.length();
+        let result = sink.write(bytes, |_| 0).map_err(|(error, _)| error);
+        self.count_bytes(before);
+        result
+    }
+
+    fn count_bytes(&mut self, before: u64) {
+        let after = self.sink.as_ref().map_or(before, Sink::length);
+        self.summary.bytes += after - before;
+        self.progress.bytes.store(self.summary.bytes, Relaxed);
+    }
+
+    fn describe(&mut self, interface: InterfaceDescription) {
+        if self.options.encoder.format == Format::Pcapng && !self.stopped {
+            let mut block = Vec::new();
+            pcapng::interface(&mut block, &interface);
+            if let Err(source) = self.put(&block) {
+                self.fail(Error::Write { path: self.path.clone(), source });
+            }
+        }
+        self.options.interfaces.push(interface);
+    }
+
+    fn write(&mut self, chunk: &Chunk) {
+        let format = self.options.encoder.format;
+        let (mut rest, mut frames) = (&chunk.bytes[..], chunk.frames);
+        if self.names.is_none()
+            && let Some(first) = records(format, rest).next()
+        {
+            self.name_from(first.timestamp);
+        }
+        while frames > 0 && !self.stopped {
+            let (bytes, count, boundary) = match self.boundary(rest, chunk.last) {
+                Some((bytes, count, why)) => (bytes, count, Some(why)),
+                None => (rest.len(), frames, None),
+            };
+            let lost = self.append(&rest[..bytes], count);
+            if lost > 0 || self.stopped {
+                frames -= count;
+                self.lose(lost);
+                break;
+            }
+            rest = &rest[bytes..];
+            frames -= count;
+            match boundary {
+                Some(Boundary::Limit) => self.stop(),
+                Some(Boundary::Full) => self.rotate(None),
+                Some(Boundary::Period(now)) => self.rotate(Some(now)),
+                None => {}
+            }
+        }
+        if self.summary.failure.is_some() || self.summary.pipe_closed {
+            self.lose(frames);
+        } else {
+            self.summary.beyond_limit += frames;
+        }
+    }
+
+    /// Appends records to the current file and answers how many of them are not in it.
+    fn append(&mut self, bytes: &[u8], count: u64) -> u64 {
+        let Some(sink) = &mut self.sink else { return count };
+        if bytes.is_empty() {
+            return 0;
+        }
+        let format = self.options.encoder.format;
+        let before = sink.length();
+        let mut kept = count;
+        let result = sink.write(bytes, |done| {
+            let whole = records(format, bytes).take_while(|mark| mark.end <= done);
+            let (number, end) = whole.fold((0, 0), |(number, _), mark| (number + 1, mark.end));
+            kept = number;
+            end
+        });
+        if let Err((source, stayed)) = result {
+            kept = if stayed == 0 { 0 } else { kept };
+            self.fail(Error::Write { path: self.path.clone(), source });
+        } else if self.options.compression != Compression::None
+            && self.options.size_limit.is_some_and(|limit| sink.length() >= limit)
+        {
+            self.stop();
+        }
+        self.count_bytes(before);
+        self.records += kept;
+        self.summary.written += kept;
+        self.progress.written.store(self.summary.written, Relaxed);
+        count - kept
+    }
+
+    /// The first place in `bytes` where the current file ends: how many bytes and packets are before
+    /// it, and why. `last` is the latest time in them.
+    fn boundary(&self, bytes: &[u8], last: Timestamp) -> Option<(usize, u64, Boundary)> {
+        let length = self.sink.as_ref().map_or(0, Sink::length);
+        let Rotation { size, .. } = self.options.rotation;
+        let limit = self.options.size_limit;
+        let period_end = self.names.as_ref().and_then(Names::period_end);
+        // How long the file gets is known only afterwards when it is compressed: then files end
+        // between buffers.
+        let compressed = self.options.compression != Compression::None;
+        let after = length + if compressed { 0 } else { bytes.len() as u64 };
+        let size_matters = size.is_some_and(|size| after > size);
+        let limit_matters = !compressed && limit.is_some_and(|limit| after >= limit);
+        if !size_matters && !limit_matters && period_end.is_none_or(|end| last < end) {
+            return None;
+        }
+        let mut start = 0;
+        for (number, mark) in records(self.options.encoder.format, bytes).enumerate() {
+            let number = number as u64;
+            if period_end.is_some_and(|end| mark.timestamp >= end) {
+                return Some((start, number, Boundary::Period(mark.timestamp)));
+            }
+            let so_far = length + if compressed { 0 } else { start as u64 };
+            let has_some = self.records + if compressed { 0 } else { number } > 0;
+            if has_some && size.is_some_and(|size| so_far > size) {
+                let before = if compressed { (0, 0) } else { (start, number) };
+                return Some((before.0, before.1, Boundary::Full));
+            }
+            if !compressed && limit.is_some_and(|limit| length + mark.end as u64 >= limit) {
+                return Some((mark.end, number + 1, Boundary::Limit));
+            }
+            start = mark.end;
+        }
+        None
+    }
+
+    /// Ends this file and begins the next: of the period that `now` is in, or with the next number.
+    fn rotate(&mut self, now: Option<Timestamp>) {
+        self.close();
+        let Some(names) = &mut self.names else { return };
+        match now {
+            None => names.next_by_size(),
+            Some(now) => {
+                if !names.next_by_time(now) {
+                    return self.stop();
+                }
+            }
+        }
+        if let Err(error) = self.open() {
+            self.fail(error);
+        }
+    }
+
+    /// Ends the current file with the statistics.
+    fn close(&mut self) {
+        if self.sink.is_none() {
+            return;
+        }
+        if self.options.encoder.format == Format::Pcapng && !self.summary.pipe_closed {
+            let mut block = Vec::new();
+            for (number, totals) in (self.options.totals)().iter().enumerate() {
+                pcapng::statistics(&mut block, number as u32, totals);
+            }
+            if let Err(source) = self.put(&block)
+                && self.summary.failure.is_none()
+            {
+                self.fail(Error::Write { path: self.path.clone(), source });
+            }
+        }
+        self.sink = None;
+        self.postrotate();
+    }
+
+    fn postrotate(&mut self) {
+        self.children.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
+        let Some(program) = self.options.postrotate.as_ref() else { return };
+        if !self.options.rotation.rotates() || self.path == Path::new("-") {
+            return;
+        }
+        match Command::new(program).arg(&self.path).spawn() {
+            Ok(child) => self.children.push(child),
+            Err(error) => {
+                let program = program.display();
+                tracing::warn!("cannot run {program} for {}: {error}", self.path.display());
+            }
+        }
+    }
+
+    fn fail(&mut self, error: Error) {
+        let pipe = |source: &io::Error| source.kind() == io::ErrorKind::BrokenPipe;
+        if matches!(&error, Error::Write { source, .. } if pipe(source)) {
+            self.summary.pipe_closed = true;
+        } else {
+            self.summary.failure.get_or_insert(error);
+        }
+        self.stop();
+    }
+
+    fn stop(&mut self) {
+        self.stopped = true;
+        self.pool.close();
+    }
+
+    fn lose(&mut self, frames: u64) {
+        self.summary.unwritten += frames;
+        self.progress.unwritten.store(self.summary.unwritten, Relaxed);
+    }
+}
