@@ -126,6 +126,23 @@ pub enum Error {
         slots: usize,
     },
 
+    /// The kernel would refuse a packet ring with EINVAL, for breaking this rule.
+    #[error("the kernel would refuse this ring: {0}")]
+    Rule(#[from] crate::packet::Rule),
+
+    /// A frame that an interface cannot send for its length.
+    #[error("a frame of {len} bytes cannot be sent on interface {interface}: {least} to {most} can")]
+    FrameLength {
+        /// The interface.
+        interface: String,
+        /// Bytes of the frame.
+        len: usize,
+        /// Shortest frame in bytes.
+        least: usize,
+        /// Longest frame in bytes, with a VLAN tag.
+        most: usize,
+    },
+
     /// A request that makes no sense, found before the kernel was asked.
     #[error("{0}")]
     Invalid(String),

@@ -5,8 +5,10 @@ pub mod error;
 pub mod filter;
 pub mod frame;
 pub mod live;
+pub mod packet;
 pub mod region;
 pub mod steer;
+pub mod tee;
 pub mod xdp;
 
 pub use error::{Error, Result};

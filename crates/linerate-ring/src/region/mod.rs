@@ -20,6 +20,8 @@ pub use got::{Got, Refusal};
 pub use numa::interface_node;
 pub use pages::Pages;
 
+pub(crate) use map::base_page_size;
+
 use std::slice;
 
 use crate::{Error, Result};

@@ -1,0 +1,304 @@
+//! [`Builder`]: what to ask of a receive ring, and how the kernel is asked.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::fanout::Fanout;
+use super::layout::{FRAME_ALIGNMENT, V3_HEADER, VLAN_TAG};
+use super::program::Gate;
+use super::receive::Ring;
+use super::rules::{Kind, Request};
+use super::socket::{Interface, Socket};
+use super::stamps::Stamps;
+use crate::filter::Classic;
+use crate::{Error, Result};
+
+/// Bytes of a block unless said: some 1,700 frames of 64 bytes, and still in a core's own cache
+/// when they are read. libpcap has the same.
+const BLOCK_SIZE: u32 = 256 << 10;
+
+/// Bytes of a ring unless said. A 64-byte frame takes 152 bytes of it, so that a program may stall
+/// for 400 ms at a million of them a second.
+const BUFFER: u64 = 64 << 20;
+
+/// Time until a block that is not full is handed over, unless said.
+const RETIRE: Duration = Duration::from_millis(20);
+
+/// Most bytes of a frame, unless said: more than any frame has.
+const SNAPLEN: u32 = 262_144;
+
+/// Which frames to capture, seen from the host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Traffic {
+    /// Those that the interface received.
+    In,
+    /// Those that the host sends.
+    Out,
+    /// Both; on the loopback interface, where each frame is sent and received, once each.
+    #[default]
+    InOut,
+}
+
+/// What to ask for; made by [`Ring::builder`].
+#[derive(Clone, Debug)]
+#[must_use = "a builder does nothing until `build` is called"]
+pub struct Builder {
+    /// `None` stands for all interfaces.
+    interface: Option<String>,
+    block_size: u32,
+    buffer: u64,
+    blocks: Option<u32>,
+    retire: Duration,
+    snaplen: u32,
+    promiscuous: bool,
+    traffic: Traffic,
+    filter: Option<Classic>,
+    fanout: Option<Fanout>,
+    stamps: Stamps,
+    hash: bool,
+    busy_poll: Duration,
+}
+
+impl Builder {
+    pub(super) fn new(interface: Option<String>) -> Self {
+        Self {
+            interface,
+            block_size: BLOCK_SIZE,
+            buffer: BUFFER,
+            blocks: None,
+            retire: RETIRE,
+            snaplen: SNAPLEN,
+            promiscuous: false,
+            traffic: Traffic::InOut,
+            filter: None,
+            fanout: None,
+            stamps: Stamps::Software,
+            hash: false,
+            busy_poll: Duration::ZERO,
+        }
+    }
+
+    /// Bytes of a block, whole pages; 256 KiB unless said. The kernel hands over a block at a time,
+    /// and cuts frames that are larger.
+    pub fn block_size(mut self, bytes: u32) -> Self {
+        self.block_size = bytes;
+        self
+    }
+
+    /// Number of blocks, in place of [`Builder::buffer`].
+    pub fn blocks(mut self, blocks: u32) -> Self {
+        self.blocks = Some(blocks);
+        self
+    }
+
+    /// Bytes of the whole ring, rounded up to whole blocks, at least two; 64 MiB unless said. A
+    /// frame takes 86 bytes more than it has, rounded up to 8.
+    pub fn buffer(mut self, bytes: u64) -> Self {
+        (self.buffer, self.blocks) = (bytes, None);
+        self
+    }
+
+    /// Time until the kernel hands over a block that is not full: the longest that a frame waits
+    /// for the program. Whole milliseconds, at least one; 20 unless said.
+    pub fn retire(mut self, timeout: Duration) -> Self {
+        self.retire = timeout;
+        self
+    }
+
+    /// Longest piece of a frame to capture, in bytes; the kernel copies no more.
+    pub fn snaplen(mut self, bytes: u32) -> Self {
+        self.snaplen = bytes;
+        self
+    }
+
+    /// Whether the interface shall also receive frames that are addressed to others, for as long
+    /// as the ring lives. Without meaning for all interfaces at once.
+    pub fn promiscuous(mut self, on: bool) -> Self {
+        self.promiscuous = on;
+        self
+    }
+
+    /// Which direction to capture; both unless said.
+    pub fn traffic(mut self, traffic: Traffic) -> Self {
+        self.traffic = traffic;
+        self
+    }
+
+    /// Frames that this program rejects do not enter the ring. It sees frames as the kernel keeps
+    /// them, an outer VLAN tag moved to metadata: libpcap compiles for that when it is given a
+    /// handle of a live interface.
+    pub fn filter(mut self, filter: Option<Classic>) -> Self {
+        self.filter = filter;
+        self
+    }
+
+    /// Shares the interface's frames with the other rings of a group.
+    pub fn fanout(mut self, fanout: Fanout) -> Self {
+        self.fanout = Some(fanout);
+        self
+    }
+
+    /// Whose time stamps to ask for.
+    pub fn stamps(mut self, stamps: Stamps) -> Self {
+        self.stamps = stamps;
+        self
+    }
+
+    /// Whether to have the receive hash of each frame. The kernel computes it where the card did
+    /// not, which costs time.
+    pub fn hash(mut self, on: bool) -> Self {
+        self.hash = on;
+        self
+    }
+
+    /// Time for which [`Ring::wait`] watches the ring before it sleeps; none unless said. It saves
+    /// the wake-up at the price of a core. (`SO_BUSY_POLL` is not for packet sockets: the kernel
+    /// does not note on them which device queue to poll.)
+    pub fn busy_poll(mut self, time: Duration) -> Self {
+        self.busy_poll = time;
+        self
+    }
+
+    /// The ring, receiving.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Privilege`] without CAP_NET_RAW, [`Error::NoInterface`], [`Error::InterfaceDown`],
+    /// [`Error::Rule`] for sizes that the kernel refuses, [`Error::Invalid`] for a filter or
+    /// fanout group that it refuses or memory that it does not have, [`Error::System`] for the rest.
+    pub fn build(self) -> Result<Ring> {
+        let ring = self.prepare()?;
+        ring.open_gate()?;
+        Ok(ring)
+    }
+
+    /// `count` rings that share the interface's frames, in a new group of the mode and flags of
+    /// [`Builder::fanout`]. None receives before all are members, so that no frame comes twice.
+    ///
+    /// # Errors
+    ///
+    /// As [`Builder::build`]; [`Error::Invalid`] without a fanout or without rings.
+    pub fn build_group(mut self, count: usize) -> Result<Vec<Ring>> {
+        if count == 0 || self.fanout.is_none() {
+            return Err(Error::Invalid(
+                "a group needs a fanout mode and at least one ring".to_owned(),
+            ));
+        }
+        let mut rings = Vec::with_capacity(count);
+        for _ in 0..count {
+            let ring = self.clone().prepare()?;
+            self.fanout = self.fanout.map(|fanout| match ring.fanout_group() {
+                Some(number) => fanout.group(number),
+                None => fanout,
+            });
+            rings.push(ring);
+        }
+        rings.iter().try_for_each(Ring::open_gate)?;
+        Ok(rings)
+    }
+
+    /// Everything but letting frames in.
+    fn prepare(self) -> Result<Ring> {
+        let request = self.request()?;
+        let socket = Socket::open()?;
+        let interface = self.interface.as_deref().map(Interface::find).transpose()?;
+        let name = self.interface.as_deref().unwrap_or("any");
+        let link = match &interface {
+            Some(interface) => Some(interface.hardware_type(&socket)?),
+            None => None,
+        };
+        let system = |action: &str| {
+            let action = format!("{action} (interface {name})");
+            move |error| Error::system(action, error)
+        };
+
+        // A frame that comes between binding and the filter, or joining a group, would enter the
+        // ring unasked.
+        Gate::shut(&socket)?;
+        socket
+            .set(libc::SOL_PACKET, libc::PACKET_RESERVE, &request.reserve)
+            .map_err(system("reserve room for VLAN tags"))?;
+        let restore = self.stamps.apply(&socket, interface.as_ref())?;
+        if self.traffic == Traffic::In {
+            socket
+                .set(libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, &1i32)
+                .map_err(system("ignore outgoing frames"))?;
+        }
+        let map = socket.map(request, name)?;
+        let index = interface.as_ref().map_or(0, |interface| interface.index);
+        if self.promiscuous && index != 0 {
+            let member = libc::packet_mreq {
+                mr_ifindex: index as libc::c_int,
+                mr_type: libc::PACKET_MR_PROMISC as u16,
+                mr_alen: 0,
+                mr_address: [0; 8],
+            };
+            socket
+                .set(libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &member)
+                .map_err(system("switch on promiscuous mode"))?;
+        }
+        socket.bind(index, libc::ETH_P_ALL as u16).map_err(|error| match error.raw_os_error() {
+            Some(libc::ENODEV) => Error::NoInterface(name.to_owned()),
+            _ => Error::system(format!("bind to interface {name}"), error),
+        })?;
+        if let Some(error) = socket.take_error() {
+            return Err(match error.raw_os_error() {
+                Some(libc::ENETDOWN) => Error::InterfaceDown(name.to_owned()),
+                _ => Error::system(format!("bind to interface {name}"), error),
+            });
+        }
+        let incoming_only = self.traffic == Traffic::In;
+        let group = match &self.fanout {
+            Some(fanout) => Some(fanout.join(&socket, incoming_only, name)?),
+            None => None,
+        };
+        let loopback = match link {
+            Some(libc::ARPHRD_LOOPBACK) => Some(index),
+            Some(_) => None,
+            None => Interface::find("lo").ok().map(|lo| lo.index),
+        };
+        let gate =
+            Gate { traffic: self.traffic, loopback, filter: self.filter, snaplen: self.snaplen };
+        let settings = super::receive::Settings {
+            name: name.to_owned(),
+            link: link.unwrap_or(libc::ARPHRD_VOID),
+            retire: Duration::from_millis(u64::from(request.retire_ms)),
+            busy_poll: self.busy_poll,
+            hash: self.hash,
+            gate,
+            group,
+            restore,
+        };
+        Ok(Ring::new(Arc::new(socket), map, request, settings))
+    }
+
+    /// The ring in the kernel's terms, checked.
+    fn request(&self) -> Result<Request> {
+        if self.snaplen == 0 {
+            return Err(Error::Invalid("a snap length of 0 bytes captures nothing".to_owned()));
+        }
+        let blocks = match self.blocks {
+            Some(blocks) => blocks,
+            // A size of zero is left for the rules to name.
+            None => u32::try_from(self.buffer.div_ceil(u64::from(self.block_size.max(1))))
+                .unwrap_or(u32::MAX)
+                .max(2),
+        };
+        let reserve = VLAN_TAG as u32;
+        let request = Request {
+            kind: Kind::Receive,
+            block_size: self.block_size,
+            blocks,
+            // Any size that the rules allow will do: frames in a V3 ring lie as long as they are.
+            frame_size: (V3_HEADER + reserve).next_multiple_of(FRAME_ALIGNMENT),
+            frames: 0,
+            retire_ms: u32::try_from(self.retire.as_millis().max(1)).unwrap_or(u32::MAX),
+            private_size: 0,
+            features: if self.hash { libc::TP_FT_REQ_FILL_RXHASH as u32 } else { 0 },
+            reserve,
+        }
+        .with_all_frames();
+        request.check()?;
+        Ok(request)
+    }
+}

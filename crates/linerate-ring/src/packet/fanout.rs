@@ -1,0 +1,194 @@
+//! [`Fanout`]: several rings that share the frames of one interface.
+
+use std::fmt;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::str::FromStr;
+use std::sync::Arc;
+
+use super::program::to_kernel;
+use super::socket::Socket;
+use crate::filter::Classic;
+use crate::{Error, Result};
+
+/// How a group decides which of its rings gets a frame (`packet(7)`, `PACKET_FANOUT`).
+#[derive(Clone, Debug)]
+pub enum Mode {
+    /// By a symmetric hash of addresses and ports: both directions of a flow stay together.
+    Hash,
+    /// In turns.
+    LoadBalance,
+    /// By the CPU that received the frame.
+    Cpu,
+    /// The first ring until it is full, then the next.
+    Rollover,
+    /// At random.
+    Random,
+    /// By the receive queue of the network card.
+    QueueMapping,
+    /// By the number that a classic BPF program returns, modulo the rings of the group.
+    Classic(Classic),
+    /// The same with an eBPF program of the type `BPF_PROG_TYPE_SOCKET_FILTER`.
+    Extended(Arc<OwnedFd>),
+}
+
+impl Mode {
+    const fn kernel(&self) -> libc::c_uint {
+        match self {
+            Self::Hash => libc::PACKET_FANOUT_HASH,
+            Self::LoadBalance => libc::PACKET_FANOUT_LB,
+            Self::Cpu => libc::PACKET_FANOUT_CPU,
+            Self::Rollover => libc::PACKET_FANOUT_ROLLOVER,
+            Self::Random => libc::PACKET_FANOUT_RND,
+            Self::QueueMapping => libc::PACKET_FANOUT_QM,
+            Self::Classic(_) => libc::PACKET_FANOUT_CBPF,
+            Self::Extended(_) => libc::PACKET_FANOUT_EBPF,
+        }
+    }
+
+    /// The words that [`FromStr`] reads, with what they mean.
+    const WORDS: [(&'static str, Self); 6] = [
+        ("hash", Self::Hash),
+        ("lb", Self::LoadBalance),
+        ("cpu", Self::Cpu),
+        ("rollover", Self::Rollover),
+        ("rnd", Self::Random),
+        ("qm", Self::QueueMapping),
+    ];
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Hash => "hash",
+            Self::LoadBalance => "lb",
+            Self::Cpu => "cpu",
+            Self::Rollover => "rollover",
+            Self::Random => "rnd",
+            Self::QueueMapping => "qm",
+            Self::Classic(_) => "cbpf",
+            Self::Extended(_) => "ebpf",
+        })
+    }
+}
+
+impl FromStr for Mode {
+    type Err = Error;
+
+    /// Reads a mode that needs no program.
+    fn from_str(text: &str) -> Result<Self> {
+        let modes = Self::WORDS;
+        modes.into_iter().find(|(word, _)| *word == text).map(|(_, mode)| mode).ok_or_else(|| {
+            let words = Self::WORDS.map(|(word, _)| word).join(", ");
+            Error::Invalid(format!("unknown fanout mode \"{text}\": choose one of {words}"))
+        })
+    }
+}
+
+/// A group of rings to join, or to begin.
+#[derive(Clone, Debug)]
+pub struct Fanout {
+    mode: Mode,
+    group: Option<u16>,
+    defragment: bool,
+    rollover: bool,
+    members: Option<u32>,
+}
+
+impl Fanout {
+    /// A new group, its number chosen by the kernel so that no other group has it.
+    pub fn new(mode: Mode) -> Self {
+        Self { mode, group: None, defragment: false, rollover: false, members: None }
+    }
+
+    /// Joins the group of this number in this network namespace, or begins it. All members ask for
+    /// the same mode and flags, on the same interface.
+    pub fn group(mut self, number: u16) -> Self {
+        self.group = Some(number);
+        self
+    }
+
+    /// Has the kernel put IP fragments together first, so that all of a packet goes to one ring.
+    pub fn defragment(mut self, on: bool) -> Self {
+        self.defragment = on;
+        self
+    }
+
+    /// Gives a frame to the next ring with room when its own is full. [`Mode::Rollover`] does so
+    /// anyway and takes no flag.
+    pub fn rollover(mut self, on: bool) -> Self {
+        self.rollover = on;
+        self
+    }
+
+    /// The most members that the group can have (Linux 5.11); 256 unless said.
+    pub fn members(mut self, most: u32) -> Self {
+        self.members = Some(most);
+        self
+    }
+
+    /// Makes the socket, which is bound and up, a member. Returns the number of the group.
+    pub(super) fn join(&self, socket: &Socket, incoming_only: bool, name: &str) -> Result<u16> {
+        if self.rollover && matches!(self.mode, Mode::Rollover) {
+            return Err(Error::Invalid(
+                "fanout mode rollover takes no rollover flag: it rolls over anyway".to_owned(),
+            ));
+        }
+        let action = || match self.group {
+            Some(group) => format!("join fanout group {group} ({}) on {name}", self.mode),
+            None => format!("begin a fanout group ({}) on {name}", self.mode),
+        };
+        let mut flags = 0;
+        if self.group.is_none() {
+            flags |= libc::PACKET_FANOUT_FLAG_UNIQUEID;
+        }
+        if self.defragment {
+            flags |= libc::PACKET_FANOUT_FLAG_DEFRAG;
+        }
+        if self.rollover {
+            flags |= libc::PACKET_FANOUT_FLAG_ROLLOVER;
+        }
+        if incoming_only {
+            // Spares the work of steering frames that the filter rejects. Kernels before 6.2
+            // do not know it and do not mind.
+            flags |= libc::PACKET_FANOUT_FLAG_IGNORE_OUTGOING;
+        }
+        let group = u32::from(self.group.unwrap_or(0)) | (self.mode.kernel() | flags) << 16;
+        match self.members {
+            Some(most) => socket.set(libc::SOL_PACKET, libc::PACKET_FANOUT, &[group, most]),
+            None => socket.set(libc::SOL_PACKET, libc::PACKET_FANOUT, &group),
+        }
+        .map_err(|error| match error.raw_os_error() {
+            Some(libc::EINVAL) => Error::Invalid(format!(
+                "cannot {}: the group has another mode, other flags or another interface, or the \
+                 kernel does not know the mode",
+                action()
+            )),
+            Some(libc::ENOSPC) => Error::Invalid(format!("cannot {}: the group is full", action())),
+            _ => Error::system(action(), error),
+        })?;
+        let joined = socket
+            .get(libc::SOL_PACKET, libc::PACKET_FANOUT, 0u32)
+            .map_err(|error| Error::system("ask for the number of the fanout group", error))?;
+        self.load(socket).map_err(|error| Error::system(action(), error))?;
+        Ok(joined as u16)
+    }
+
+    /// Gives the group its program.
+    fn load(&self, socket: &Socket) -> std::io::Result<()> {
+        match &self.mode {
+            Mode::Classic(program) => {
+                let statements: Vec<libc::sock_filter> = program
+                    .statements()
+                    .iter()
+                    .map(|s| libc::sock_filter { code: s.code, jt: s.jt, jf: s.jf, k: s.k })
+                    .collect();
+                let program = to_kernel(&statements);
+                socket.set(libc::SOL_PACKET, libc::PACKET_FANOUT_DATA, &program)
+            }
+            Mode::Extended(program) => {
+                socket.set(libc::SOL_PACKET, libc::PACKET_FANOUT_DATA, &program.as_raw_fd())
+            }
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! Packet sockets with rings in shared memory: AF_PACKET, the way to frames that every Linux has.
+//!
+//! [`Ring`] receives without a system call or an allocation per frame: the kernel copies frames
+//! into blocks of a ring and hands over a block at a time, a [`Batch`]. [`Transmit`] sends frames
+//! that were written into a ring of its own. Neither takes traffic away from the host.
+//!
+//! The memory of these rings is the kernel's: it maps it page by page, whatever the pages behind it
+//! (seed 000, chapter 5, is about a kernel that does better). So there is no choice of page size
+//! here, unlike in a [`Region`](crate::Region).
+
+mod builder;
+mod fanout;
+mod layout;
+mod program;
+mod receive;
+pub mod rules;
+mod socket;
+mod stamps;
+mod statistics;
+#[cfg(test)]
+mod tests;
+mod transmit;
+pub mod walk;
+
+pub use builder::{Builder, Traffic};
+pub use fanout::{Fanout, Mode};
+pub use receive::{Batch, Ring};
+pub use rules::Rule;
+pub use stamps::{Clock, Stamps};
+pub use statistics::{Counters, Statistics};
+pub use transmit::{Transmit, TransmitBuilder, TransmitFrame, TransmitStatistics};
+
+use crate::Result;
+
+/// Whether this process can use packet rings here, found by making the smallest one.
+///
+/// # Errors
+///
+/// Why not: [`Error::Privilege`](crate::Error::Privilege) without CAP_NET_RAW, with the way to
+/// grant it; [`Error::Invalid`](crate::Error::Invalid) for a kernel without packet sockets;
+/// [`Error::System`](crate::Error::System) for one whose rings are too old.
+pub fn probe() -> Result<()> {
+    let page = u32::try_from(crate::region::base_page_size()).unwrap_or(u32::MAX);
+    let request = rules::Request {
+        kind: rules::Kind::Receive,
+        block_size: page,
+        blocks: 1,
+        frame_size: page,
+        frames: 1,
+        retire_ms: 1,
+        private_size: 0,
+        features: 0,
+        reserve: 0,
+    };
+    request.check()?;
+    socket::Socket::open()?.map(request, "any").map(drop)
+}

@@ -1,0 +1,134 @@
+//! The classic BPF program that the kernel runs on a ring's socket: direction first, then the
+//! user's filter, then the snap length.
+
+use super::Traffic;
+use super::socket::Socket;
+use crate::filter::{Classic, MAX_STATEMENTS, Statement};
+use crate::{Error, Result};
+
+/// What decides whether a frame enters the ring, and how much of it.
+#[derive(Clone, Debug)]
+pub(super) struct Gate {
+    pub(super) traffic: Traffic,
+    /// Index of the loopback interface where its frames may be seen; each of them comes by twice,
+    /// as sent and as received.
+    pub(super) loopback: Option<u32>,
+    pub(super) filter: Option<Classic>,
+    pub(super) snaplen: u32,
+}
+
+impl Gate {
+    /// Lets frames in from now on, as the gate says. The kernel exchanges programs atomically.
+    pub(super) fn open(&self, socket: &Socket) -> Result<()> {
+        let program = self.program()?;
+        attach(socket, &program)
+    }
+
+    /// Lets nothing in.
+    pub(super) fn shut(socket: &Socket) -> Result<()> {
+        attach(socket, &[ret(0)])
+    }
+
+    fn program(&self) -> Result<Vec<libc::sock_filter>> {
+        let mut program = self.prologue();
+        let cut;
+        let statements = match &self.filter {
+            Some(filter) => {
+                cut = filter.clone().with_snaplen(self.snaplen);
+                cut.statements()
+            }
+            None => &[],
+        };
+        program.extend(statements.iter().map(|&Statement { code, jt, jf, k }| libc::sock_filter {
+            code,
+            jt,
+            jf,
+            k,
+        }));
+        if statements.is_empty() {
+            program.push(ret(self.snaplen));
+        }
+        if program.len() > MAX_STATEMENTS {
+            return Err(Error::Invalid(format!(
+                "the filter has {} statements, {} with the test of the direction; the kernel takes \
+                 {MAX_STATEMENTS}",
+                statements.len(),
+                program.len()
+            )));
+        }
+        Ok(program)
+    }
+
+    /// Rejects what goes the other way.
+    fn prologue(&self) -> Vec<libc::sock_filter> {
+        let outgoing = u32::from(libc::PACKET_OUTGOING);
+        let packet_type = load(libc::SKF_AD_PKTTYPE);
+        match (self.traffic, self.loopback) {
+            (Traffic::In, _) => vec![packet_type, equal(outgoing, 0, 1), ret(0)],
+            (Traffic::Out, _) => vec![packet_type, equal(outgoing, 1, 0), ret(0)],
+            (Traffic::InOut, None) => Vec::new(),
+            (Traffic::InOut, Some(index)) => vec![
+                packet_type,
+                equal(outgoing, 0, 3),
+                load(libc::SKF_AD_IFINDEX),
+                equal(index, 0, 1),
+                ret(0),
+            ],
+        }
+    }
+}
+
+fn load(ancillary: libc::c_int) -> libc::sock_filter {
+    let k = (libc::SKF_AD_OFF + ancillary) as u32;
+    libc::sock_filter { code: (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16, jt: 0, jf: 0, k }
+}
+
+fn equal(k: u32, jt: u8, jf: u8) -> libc::sock_filter {
+    libc::sock_filter { code: (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16, jt, jf, k }
+}
+
+fn ret(k: u32) -> libc::sock_filter {
+    libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k }
+}
+
+fn attach(socket: &Socket, program: &[libc::sock_filter]) -> Result<()> {
+    socket
+        .set(libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &to_kernel(program))
+        .map_err(|error| Error::system("attach the filter to the packet socket", error))
+}
+
+/// The kernel's view of a program; it reads the statements during the call only.
+pub(super) fn to_kernel(program: &[libc::sock_filter]) -> libc::sock_fprog {
+    let len = u16::try_from(program.len()).expect("a program has at most 4096 statements");
+    libc::sock_fprog { len, filter: program.as_ptr().cast_mut() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gate(traffic: Traffic, loopback: Option<u32>, filter: Option<Classic>) -> Gate {
+        Gate { traffic, loopback, filter, snaplen: 96 }
+    }
+
+    #[test]
+    fn a_program_always_ends_in_a_return_of_the_snap_length() {
+        for traffic in [Traffic::In, Traffic::Out, Traffic::InOut] {
+            for filter in [None, Some(Classic::accept_all(65_535))] {
+                let program = gate(traffic, Some(1), filter).program().unwrap();
+                let last = program.last().unwrap();
+                assert_eq!((last.code, last.k), (ret(0).code, 96));
+            }
+        }
+    }
+
+    #[test]
+    fn a_filter_too_long_for_the_prologue_is_refused() {
+        let mut statements = vec![Statement { code: 0, jt: 0, jf: 0, k: 0 }; MAX_STATEMENTS];
+        statements[MAX_STATEMENTS - 1] = Statement { code: 6, jt: 0, jf: 0, k: 1 };
+        let filter = Classic::new(statements).unwrap();
+        assert!(gate(Traffic::InOut, None, Some(filter.clone())).program().is_ok());
+        let error = gate(Traffic::In, None, Some(filter)).program().unwrap_err().to_string();
+        assert!(error.contains("4099 with the test of the direction"), "{error}");
+    }
+}

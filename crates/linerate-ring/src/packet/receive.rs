@@ -1,0 +1,438 @@
+//! [`Ring`]: a `TPACKET_V3` receive ring, and [`Batch`], one block of it.
+//!
+//! Who owns a block is said by one word in it. The kernel fills blocks in turn and publishes each
+//! with a store to that word; the ring reads it with Acquire, so that the frames are seen whole.
+//! Dropping the batch stores the word back with Release: the kernel, which orders its reads after
+//! it, then overwrites frames that nobody reads any more. While blocks are ready, nothing here is a
+//! system call.
+
+use std::hint;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::ptr::NonNull;
+use std::slice;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use zerocopy::FromBytes;
+
+use super::builder::Builder;
+use super::layout::{BLOCK_STATUS, BlockHeader, STATUS_USER};
+use super::program::Gate;
+use super::rules::Request;
+use super::socket::{Map, Socket};
+use super::stamps::{Clock, Restore};
+use super::statistics::{Counters, Statistics};
+use super::walk::{Lend, Walk};
+use crate::filter::Classic;
+use crate::{Error, Frame, Result};
+
+/// Seconds between two reads of the kernel's 32-bit counters, so that none can wrap unseen: that
+/// takes 2^32 frames, 29 seconds at a rate that no wire has.
+const READ_COUNTERS_EVERY: u32 = 20;
+
+/// A receive ring, shared with the kernel.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use linerate_ring::packet::Ring;
+///
+/// # fn main() -> linerate_ring::Result<()> {
+/// let mut ring = Ring::builder("eth0").promiscuous(true).build()?;
+/// while ring.wait(Duration::from_secs(1))? {
+///     while let Some(mut batch) = ring.batch() {
+///         while let Some(frame) = batch.next() {
+///             println!("{} bytes", frame.wire_len);
+///         }
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Ring {
+    // Unmapped before the socket is closed.
+    map: Map,
+    socket: Arc<Socket>,
+    request: Request,
+    settings: Settings,
+    /// The block that the kernel hands over next.
+    current: u32,
+    counters: Counters,
+    /// When the kernel's counters were last read, in seconds of its clock.
+    counters_read: u32,
+    clock: Option<Clock>,
+    ending: Option<Ending>,
+}
+
+/// What a ring remembers of how it was built.
+#[derive(Debug)]
+pub(super) struct Settings {
+    pub(super) name: String,
+    pub(super) link: u16,
+    pub(super) retire: Duration,
+    pub(super) busy_poll: Duration,
+    pub(super) hash: bool,
+    pub(super) gate: Gate,
+    pub(super) group: Option<u16>,
+    /// Dropped with the ring.
+    #[expect(dead_code, reason = "a guard: it acts when it is dropped")]
+    pub(super) restore: Option<Restore>,
+}
+
+/// Why no more frames come, to be told when those that came before have been lent.
+#[derive(Clone, Copy, Debug)]
+struct Ending {
+    cause: Cause,
+    /// When the kernel has handed over the last block for certain.
+    drained_at: Instant,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cause {
+    Stopped,
+    Down,
+    Gone,
+}
+
+impl Ring {
+    /// Asks for a ring on one interface.
+    pub fn builder(interface: impl Into<String>) -> Builder {
+        Builder::new(Some(interface.into()))
+    }
+
+    /// Asks for a ring on all interfaces of the network namespace, those to come included. Their
+    /// frames begin with whatever link-layer header each interface has.
+    pub fn builder_for_all() -> Builder {
+        Builder::new(None)
+    }
+
+    pub(super) fn new(socket: Arc<Socket>, map: Map, request: Request, settings: Settings) -> Self {
+        let counters = Counters::new(&socket);
+        let (counters_read, clock, ending) = (0, None, None);
+        Self { map, socket, request, settings, current: 0, counters, counters_read, clock, ending }
+    }
+
+    /// Waits until a batch is ready. Returns `false` when `timeout` has passed without one or a
+    /// signal came.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InterfaceDown`], once each time the interface goes down; the ring goes on when it
+    /// comes up again. [`Error::InterfaceGone`], from then on. Both only after everything that was
+    /// captured before has been lent.
+    pub fn wait(&mut self, timeout: Duration) -> Result<bool> {
+        if self.is_ready() || self.spin() {
+            return Ok(true);
+        }
+        let deadline = Instant::now().checked_add(timeout);
+        loop {
+            let now = Instant::now();
+            if let Some(ending) = self.ending.filter(|ending| ending.drained_at <= now) {
+                // The last block may have come since it was looked for.
+                return if self.is_ready() { Ok(true) } else { self.end(ending.cause) };
+            }
+            let until = [deadline, self.ending.map(|ending| ending.drained_at)];
+            let until = until.into_iter().flatten().min();
+            match self.poll(until.map(|until| until.saturating_duration_since(now)))? {
+                Polled::Interrupted => return Ok(self.is_ready()),
+                Polled::Readable if self.is_ready() => return Ok(true),
+                // A block of ours, not given back yet, can look ready to the kernel.
+                Polled::Readable | Polled::Nothing => {}
+                Polled::Error => self.note_error()?,
+            }
+            if self.is_ready() {
+                return Ok(true);
+            }
+            if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// The next block that the kernel has handed over, or `None` when there is none yet.
+    #[inline]
+    pub fn batch(&mut self) -> Option<Batch<'_>> {
+        if !self.is_ready() {
+            return None;
+        }
+        let block = self.block();
+        let len = self.request.block_size as usize;
+        // SAFETY: the block is `len` bytes inside the mapping, and ours until its status word says
+        // otherwise, which only dropping the batch does.
+        let bytes = unsafe { slice::from_raw_parts(block.as_ptr(), len) };
+        let lend = Lend { snaplen: self.settings.gate.snaplen, hash: self.settings.hash };
+        let walk = Walk::new(bytes, lend);
+        let seconds = BlockHeader::read_from_prefix(bytes).map_or(0, |(head, _)| head.last_seconds);
+        if seconds.wrapping_sub(self.counters_read) >= READ_COUNTERS_EVERY {
+            self.counters.read();
+            self.counters_read = seconds;
+        }
+        Some(Batch { ring: self, block, len, walk })
+    }
+
+    /// The counts since the ring was built.
+    pub fn statistics(&self) -> Statistics {
+        self.counters.read()
+    }
+
+    /// A handle that reads the statistics from another thread, and after the ring is gone.
+    pub fn counters(&self) -> Counters {
+        self.counters.clone()
+    }
+
+    /// Lets no further frame in. [`Ring::wait`] goes on to hand over what came before, and then
+    /// returns `false` at once.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`] when the kernel refuses the rejecting filter.
+    pub fn stop(&mut self) -> Result<()> {
+        Gate::shut(&self.socket)?;
+        if self.ending.is_none_or(|ending| ending.cause == Cause::Down) {
+            self.ending = Some(self.ending_now(Cause::Stopped));
+        }
+        Ok(())
+    }
+
+    /// Exchanges the filter; the kernel does so between two frames. Frames that are in the ring
+    /// have passed the old one: [`Ring::discard`] takes them out.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] for a filter that is too long, [`Error::System`] for one that the kernel
+    /// refuses. The old one then stays.
+    pub fn set_filter(&mut self, filter: Option<Classic>) -> Result<()> {
+        let gate = Gate { filter, ..self.settings.gate.clone() };
+        if self.ending.is_none_or(|ending| ending.cause != Cause::Stopped) {
+            gate.open(&self.socket)?;
+        }
+        self.settings.gate = gate;
+        Ok(())
+    }
+
+    /// Gives back everything that came until now, unread, and returns how many frames that were.
+    /// Takes up to twice the retire timeout. Frames that come meanwhile stay out.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`] when the kernel refuses an exchange of filters.
+    pub fn discard(&mut self) -> Result<u64> {
+        let before = self.counters.read().unread;
+        Gate::shut(&self.socket)?;
+        let drained_at = self.ending_now(Cause::Stopped).drained_at;
+        loop {
+            while let Some(batch) = self.batch() {
+                drop(batch);
+            }
+            let left = drained_at.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            if let Polled::Error = self.poll(Some(left))? {
+                self.note_error()?;
+            }
+        }
+        if self.ending.is_none_or(|ending| ending.cause != Cause::Stopped) {
+            self.open_gate()?;
+        }
+        Ok(self.counters.read().unread - before)
+    }
+
+    /// The number of the fanout group, for other rings to join.
+    pub fn fanout_group(&self) -> Option<u16> {
+        self.settings.group
+    }
+
+    /// The interface's name when the ring was built; `any` for all interfaces.
+    pub fn interface(&self) -> &str {
+        &self.settings.name
+    }
+
+    /// Type of the link layer: one of the kernel's `ARPHRD_` numbers (1 is Ethernet), and
+    /// `ARPHRD_VOID` (65535) for all interfaces.
+    pub fn link(&self) -> u16 {
+        self.settings.link
+    }
+
+    /// Bytes of the ring.
+    pub fn buffer(&self) -> u64 {
+        u64::from(self.request.block_size) * u64::from(self.request.blocks)
+    }
+
+    /// The clock that stamped the last frame lent; `None` before the first.
+    pub fn clock(&self) -> Option<Clock> {
+        self.clock
+    }
+
+    pub(super) fn open_gate(&self) -> Result<()> {
+        self.settings.gate.open(&self.socket)
+    }
+
+    #[inline]
+    fn block(&self) -> NonNull<u8> {
+        self.map.at(self.current as usize * self.request.block_size as usize)
+    }
+
+    /// Whether the current block is user space's.
+    #[inline]
+    fn is_ready(&self) -> bool {
+        // SAFETY: the word is inside the mapping and aligned, as blocks are whole pages; it is
+        // accessed as an atomic only.
+        let status = unsafe { AtomicU32::from_ptr(self.block().add(BLOCK_STATUS).as_ptr().cast()) };
+        status.load(Ordering::Acquire) & STATUS_USER != 0
+    }
+
+    /// Gives the current block back to the kernel and moves on to the next.
+    #[inline]
+    fn release(&mut self) {
+        // SAFETY: as in `is_ready`.
+        let status = unsafe { AtomicU32::from_ptr(self.block().add(BLOCK_STATUS).as_ptr().cast()) };
+        status.store(libc::TP_STATUS_KERNEL, Ordering::Release);
+        self.current += 1;
+        if self.current == self.request.blocks {
+            self.current = 0;
+        }
+    }
+
+    /// Watches the current block for as long as was asked for.
+    fn spin(&self) -> bool {
+        if self.settings.busy_poll.is_zero() {
+            return false;
+        }
+        let start = Instant::now();
+        while start.elapsed() < self.settings.busy_poll {
+            for _ in 0..64 {
+                if self.is_ready() {
+                    return true;
+                }
+                hint::spin_loop();
+            }
+        }
+        false
+    }
+
+    /// Sleeps until the kernel has something to say.
+    fn poll(&self, timeout: Option<Duration>) -> Result<Polled> {
+        let mut fd =
+            libc::pollfd { fd: self.as_fd().as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        let timeout = timeout.map(|timeout| libc::timespec {
+            tv_sec: libc::time_t::try_from(timeout.as_secs()).unwrap_or(libc::time_t::MAX),
+            tv_nsec: timeout.subsec_nanos() as libc::c_long,
+        });
+        let timeout = timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+        // SAFETY: one pollfd and, unless null, one timespec, both alive during the call.
+        match unsafe { libc::ppoll(&mut fd, 1, timeout, std::ptr::null()) } {
+            0 => Ok(Polled::Nothing),
+            1.. if fd.revents & libc::POLLERR != 0 => Ok(Polled::Error),
+            1.. => Ok(Polled::Readable),
+            _ => match std::io::Error::last_os_error() {
+                error if error.kind() == std::io::ErrorKind::Interrupted => Ok(Polled::Interrupted),
+                error => Err(Error::system(
+                    format!("wait for frames of interface {}", self.settings.name),
+                    error,
+                )),
+            },
+        }
+    }
+
+    /// Finds out what the socket's error is about.
+    fn note_error(&mut self) -> Result<()> {
+        let Some(error) = self.socket.take_error() else { return Ok(()) };
+        if error.raw_os_error() != Some(libc::ENETDOWN) {
+            let action = format!("receive from interface {}", self.settings.name);
+            return Err(Error::system(action, error));
+        }
+        let cause = if self.socket.lost_interface() { Cause::Gone } else { Cause::Down };
+        // After a stop it is no news that nothing comes, but that nothing ever will is.
+        if cause == Cause::Gone || self.ending.is_none() {
+            self.ending = Some(self.ending_now(cause));
+        }
+        Ok(())
+    }
+
+    /// Says that no more frames come.
+    fn end(&mut self, cause: Cause) -> Result<bool> {
+        let name = self.settings.name.clone();
+        match cause {
+            Cause::Stopped => Ok(false),
+            Cause::Gone => Err(Error::InterfaceGone(name)),
+            Cause::Down => {
+                self.ending = None;
+                // Both end with ENETDOWN, and a removal goes through a going down.
+                if self.socket.lost_interface() {
+                    self.ending = Some(Ending { cause: Cause::Gone, drained_at: Instant::now() });
+                    return Err(Error::InterfaceGone(name));
+                }
+                Err(Error::InterfaceDown(name))
+            }
+        }
+    }
+
+    /// An ending whose last block comes when the retire timer has fired on it. The timer looks
+    /// twice before it closes a block, and may be late.
+    fn ending_now(&self, cause: Cause) -> Ending {
+        let late = Duration::from_millis(20) + self.settings.retire / 4;
+        Ending { cause, drained_at: Instant::now() + 2 * self.settings.retire + late }
+    }
+}
+
+impl AsFd for Ring {
+    /// For `poll` and `epoll`: readable when a batch is ready. Only [`Ring::wait`] tells what an
+    /// error on it means.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // Whoever holds counters shall have the last ones.
+        self.counters.read();
+    }
+}
+
+enum Polled {
+    Readable,
+    Nothing,
+    Interrupted,
+    Error,
+}
+
+/// One block of frames. The kernel gets it back when the batch is dropped.
+#[derive(Debug)]
+pub struct Batch<'r> {
+    ring: &'r mut Ring,
+    block: NonNull<u8>,
+    len: usize,
+    walk: Walk,
+}
+
+impl Batch<'_> {
+    /// Lends the next frame, in the order of arrival.
+    #[inline]
+    #[expect(clippy::should_implement_trait, reason = "an iterator could not lend")]
+    pub fn next(&mut self) -> Option<Frame<'_>> {
+        // SAFETY: the block is ours until the batch is dropped, and `&mut self` lets one frame of
+        // it be borrowed at a time.
+        let block = unsafe { slice::from_raw_parts_mut(self.block.as_ptr(), self.len) };
+        self.walk.next(block)
+    }
+
+    /// Frames that have not been lent yet.
+    pub fn remaining(&self) -> u32 {
+        self.walk.remaining()
+    }
+}
+
+impl Drop for Batch<'_> {
+    fn drop(&mut self) {
+        let (lent, unread) = (self.walk.lent(), self.walk.remaining());
+        self.ring.counters.add(lent, unread, self.walk.is_damaged());
+        if lent > 0 {
+            let hardware = self.walk.has_hardware_stamp();
+            self.ring.clock = Some(if hardware { Clock::Hardware } else { Clock::Software });
+        }
+        self.ring.release();
+    }
+}

@@ -1,0 +1,262 @@
+//! [`Socket`]: the system calls of a packet socket, and [`Map`], its rings in memory.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr::{self, NonNull};
+
+use super::rules::Request;
+use crate::error::Size;
+use crate::{Error, Result};
+
+/// A raw packet socket, bound to nothing until [`Socket::bind`].
+#[derive(Debug)]
+pub(super) struct Socket(OwnedFd);
+
+impl Socket {
+    pub(super) fn open() -> Result<Self> {
+        // SAFETY: socket has no precondition.
+        let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
+        if fd >= 0 {
+            // SAFETY: the kernel just gave us this descriptor.
+            return Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }));
+        }
+        let action = "open a packet socket";
+        let error = io::Error::last_os_error();
+        Err(match error.raw_os_error() {
+            Some(libc::EPERM | libc::EACCES) => {
+                Error::Privilege { action: action.to_owned(), capability: "CAP_NET_RAW" }
+            }
+            Some(libc::EAFNOSUPPORT) => Error::Invalid(
+                "this kernel has no packet sockets (it was built without CONFIG_PACKET)".to_owned(),
+            ),
+            _ => Error::system(action, error),
+        })
+    }
+
+    /// Sets an option of a plain C type.
+    pub(super) fn set<T: Copy>(
+        &self,
+        level: libc::c_int,
+        option: libc::c_int,
+        value: &T,
+    ) -> io::Result<()> {
+        // SAFETY: the kernel reads `size_of::<T>()` bytes at `value`, and what they point to, if
+        // anything, is borrowed by the caller for the call.
+        let answer = unsafe {
+            libc::setsockopt(
+                self.0.as_raw_fd(),
+                level,
+                option,
+                ptr::from_ref(value).cast(),
+                size_of::<T>() as libc::socklen_t,
+            )
+        };
+        if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// Reads an option of a plain C type that any bytes make a valid value of.
+    pub(super) fn get<T: Copy>(
+        &self,
+        level: libc::c_int,
+        option: libc::c_int,
+        mut value: T,
+    ) -> io::Result<T> {
+        let mut len = size_of::<T>() as libc::socklen_t;
+        // SAFETY: the kernel writes at most `len` bytes to `value`.
+        let answer = unsafe {
+            libc::getsockopt(
+                self.0.as_raw_fd(),
+                level,
+                option,
+                ptr::from_mut(&mut value).cast(),
+                &mut len,
+            )
+        };
+        if answer == 0 { Ok(value) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// Starts to receive from an interface, or from all of them if `index` is 0.
+    pub(super) fn bind(&self, index: u32, protocol: u16) -> io::Result<()> {
+        let mut address = no_address();
+        address.sll_family = libc::AF_PACKET as u16;
+        address.sll_protocol = protocol.to_be();
+        address.sll_ifindex = index as libc::c_int;
+        // SAFETY: `address` is a sockaddr_ll of the length that is passed.
+        let answer = unsafe {
+            libc::bind(
+                self.0.as_raw_fd(),
+                ptr::from_ref(&address).cast(),
+                size_of::<libc::sockaddr_ll>() as libc::socklen_t,
+            )
+        };
+        if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// Whether the interface that the socket was bound to has been removed.
+    pub(super) fn lost_interface(&self) -> bool {
+        let mut address = no_address();
+        let mut len = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+        // SAFETY: the kernel writes at most `len` bytes to `address`.
+        unsafe {
+            libc::getsockname(self.0.as_raw_fd(), ptr::from_mut(&mut address).cast(), &mut len);
+        }
+        address.sll_ifindex == -1
+    }
+
+    /// Takes the pending error, such as ENETDOWN.
+    pub(super) fn take_error(&self) -> Option<io::Error> {
+        match self.get(libc::SOL_SOCKET, libc::SO_ERROR, 0 as libc::c_int) {
+            Ok(0) => None,
+            Ok(errno) => Some(io::Error::from_raw_os_error(errno)),
+            Err(error) => Some(error),
+        }
+    }
+
+    /// Has the kernel allocate a ring and maps it. The request has been checked.
+    pub(super) fn map(&self, request: Request, interface: &str) -> Result<Map> {
+        let bytes = request.block_size as usize * request.blocks as usize;
+        let action = || {
+            format!(
+                "allocate a ring of {} blocks of {} for interface {interface}",
+                request.blocks,
+                Size(u64::from(request.block_size))
+            )
+        };
+        self.set(libc::SOL_PACKET, libc::PACKET_VERSION, &request.kind.version())
+            .map_err(|error| Error::system("choose the version of the ring", error))?;
+        let kernel = request.to_kernel();
+        self.set(libc::SOL_PACKET, request.kind.option(), &kernel).map_err(|error| match error
+            .raw_os_error()
+        {
+            Some(libc::ENOMEM) => Error::Invalid(format!(
+                "cannot {}: the kernel has no memory for it; ask for a smaller buffer",
+                action()
+            )),
+            _ => Error::system(action(), error),
+        })?;
+        // SAFETY: a fresh shared mapping at an address of the kernel's choice.
+        let address = unsafe {
+            libc::mmap(
+                ptr::null_mut(),
+                bytes,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                self.0.as_raw_fd(),
+                0,
+            )
+        };
+        if address == libc::MAP_FAILED {
+            return Err(Error::last_os(format!("map the ring of interface {interface}")));
+        }
+        let start = NonNull::new(address.cast()).expect("mmap does not map address zero");
+        Ok(Map { start, len: bytes })
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// The memory of a ring, shared with the kernel; unmapped on drop.
+#[derive(Debug)]
+pub(super) struct Map {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: a mapping belongs to the process, not to the thread that made it.
+unsafe impl Send for Map {}
+// SAFETY: `&Map` gives away the address only; who reads or writes there states why he may.
+unsafe impl Sync for Map {}
+
+impl Map {
+    /// The byte at `offset`.
+    pub(super) fn at(&self, offset: usize) -> NonNull<u8> {
+        assert!(offset < self.len);
+        // SAFETY: the offset is inside the mapping.
+        unsafe { self.start.add(offset) }
+    }
+}
+
+impl Drop for Map {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, and borrows of its bytes borrow its owner.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
+    }
+}
+
+/// An interface, as the system calls by name see it.
+pub(super) struct Interface<'a> {
+    pub(super) name: &'a str,
+    pub(super) index: u32,
+}
+
+impl<'a> Interface<'a> {
+    /// Looks the interface up in the current network namespace.
+    pub(super) fn find(name: &'a str) -> Result<Self> {
+        let none = || Error::NoInterface(name.to_owned());
+        // A name that does not fit is none; `if_nametoindex` would cut it.
+        let c_name = CString::new(name).map_err(|_| none())?;
+        if name.len() >= libc::IFNAMSIZ {
+            return Err(none());
+        }
+        // SAFETY: `c_name` is a C string.
+        match unsafe { libc::if_nametoindex(c_name.as_ptr()) } {
+            0 => Err(none()),
+            index => Ok(Self { name, index }),
+        }
+    }
+
+    /// Type of the link layer, one of the kernel's `ARPHRD_` numbers.
+    pub(super) fn hardware_type(&self, socket: &Socket) -> Result<u16> {
+        let request = self.ask(socket, libc::SIOCGIFHWADDR, "hardware type")?;
+        // SAFETY: the kernel has filled in the hardware address, a plain structure.
+        Ok(unsafe { request.ifr_ifru.ifru_hwaddr.sa_family })
+    }
+
+    /// Largest network-layer packet in bytes.
+    pub(super) fn mtu(&self, socket: &Socket) -> Result<u32> {
+        let request = self.ask(socket, libc::SIOCGIFMTU, "MTU")?;
+        // SAFETY: the kernel has filled in the MTU, a plain number.
+        Ok(unsafe { request.ifr_ifru.ifru_mtu } as u32)
+    }
+
+    fn ask(&self, socket: &Socket, what: libc::Ioctl, word: &str) -> Result<libc::ifreq> {
+        let mut request = self.request();
+        // SAFETY: these requests read the name from an ifreq and write into it.
+        let answer = unsafe { libc::ioctl(socket.0.as_raw_fd(), what, &mut request) };
+        if answer == 0 {
+            return Ok(request);
+        }
+        let error = io::Error::last_os_error();
+        Err(match error.raw_os_error() {
+            Some(libc::ENODEV) => Error::NoInterface(self.name.to_owned()),
+            _ => Error::system(format!("ask for the {word} of interface {}", self.name), error),
+        })
+    }
+
+    /// An ioctl request about this interface, nothing but its name filled in.
+    pub(super) fn request(&self) -> libc::ifreq {
+        // SAFETY: ifreq is plain data, for which zero is valid.
+        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+        for (to, from) in request.ifr_name.iter_mut().zip(self.name.bytes()) {
+            *to = from as libc::c_char;
+        }
+        request
+    }
+}
+
+fn no_address() -> libc::sockaddr_ll {
+    libc::sockaddr_ll {
+        sll_family: 0,
+        sll_protocol: 0,
+        sll_ifindex: 0,
+        sll_hatype: 0,
+        sll_pkttype: 0,
+        sll_halen: 0,
+        sll_addr: [0; 8],
+    }
+}

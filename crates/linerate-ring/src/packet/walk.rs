@@ -1,0 +1,143 @@
+//! [`Walk`]: from frame to frame through the bytes of one block.
+//!
+//! The kernel writes a block and then hands it over, so nobody changes it during the walk. Still
+//! its offsets are checked against its end: whatever the bytes say, no byte outside is read. The
+//! walk is a pure function of bytes, which a fuzzer can run without a kernel.
+
+use zerocopy::FromBytes;
+
+use super::layout::{
+    ADDRESSES, BlockHeader, FrameHeader, STATUS_CHECKSUM_NOT_READY, STATUS_HARDWARE_STAMP,
+    STATUS_VLAN, STATUS_VLAN_PROTOCOL, VLAN_TAG,
+};
+use crate::{Direction, Frame, Timestamp};
+
+/// What to make of the frames of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lend {
+    /// Longest piece of a frame to lend, in bytes.
+    pub snaplen: u32,
+    /// Whether the kernel was asked for the receive hash.
+    pub hash: bool,
+}
+
+/// The way through one block.
+#[derive(Clone, Debug)]
+pub struct Walk {
+    lend: Lend,
+    /// Where the next frame's header is.
+    offset: usize,
+    /// Frames still to come.
+    remaining: u32,
+    lent: u32,
+    damaged: bool,
+    hardware_stamp: bool,
+}
+
+impl Walk {
+    /// Starts at the head of a block. Bytes too few for a head hold no frame.
+    pub fn new(block: &[u8], lend: Lend) -> Self {
+        let (offset, remaining, damaged) = match BlockHeader::read_from_prefix(block) {
+            Ok((header, _)) => (header.first_offset as usize, header.frames, false),
+            Err(_) => (0, 0, true),
+        };
+        Self { lend, offset, remaining, lent: 0, damaged, hardware_stamp: false }
+    }
+
+    /// The next frame of the block that the walk was started on, its VLAN tag put back in place.
+    #[inline]
+    pub fn next<'b>(&mut self, block: &'b mut [u8]) -> Option<Frame<'b>> {
+        if self.remaining == 0 {
+            return None;
+        }
+        let Some((header, data)) = self.header(block) else {
+            self.remaining = 0;
+            self.damaged = true;
+            return None;
+        };
+        let next = header.next_offset as usize;
+        self.remaining -= 1;
+        self.lent += 1;
+        if self.remaining > 0 && next < size_of::<FrameHeader>() {
+            // Frames would overlap, and a walk through zeros would take for ever.
+            self.remaining = 0;
+            self.damaged = true;
+        }
+        self.offset += next;
+        self.hardware_stamp = header.status & STATUS_HARDWARE_STAMP != 0;
+
+        let mut start = data;
+        let mut captured = header.captured as usize;
+        let mut wire_len = header.wire_len;
+        if header.status & STATUS_VLAN != 0 && captured >= ADDRESSES {
+            start -= VLAN_TAG;
+            restore_tag(&mut block[start..data + ADDRESSES], &header);
+            captured += VLAN_TAG;
+            wire_len += VLAN_TAG as u32;
+        }
+        let captured = captured.min(self.lend.snaplen as usize);
+        let mut frame = Frame::new(&block[start..start + captured]);
+        frame.wire_len = wire_len;
+        frame.timestamp =
+            Some(Timestamp(u64::from(header.seconds) * 1_000_000_000 + u64::from(header.nanos)));
+        frame.hash = self.lend.hash.then_some(header.hash);
+        frame.direction = match header.packet_type {
+            libc::PACKET_OUTGOING => Direction::Outbound,
+            _ => Direction::Inbound,
+        };
+        frame.checksum_partial = header.status & STATUS_CHECKSUM_NOT_READY != 0;
+        Some(frame)
+    }
+
+    /// Frames that the block holds and [`Walk::next`] has not given yet.
+    pub fn remaining(&self) -> u32 {
+        self.remaining
+    }
+
+    /// Frames that [`Walk::next`] gave.
+    pub fn lent(&self) -> u32 {
+        self.lent
+    }
+
+    /// Whether an offset pointed outside, which ended the walk early.
+    pub fn is_damaged(&self) -> bool {
+        self.damaged
+    }
+
+    /// Whether the last frame's time stamp was the network card's.
+    pub fn has_hardware_stamp(&self) -> bool {
+        self.hardware_stamp
+    }
+
+    /// The header at the current offset, and where its frame's bytes start; `None` when header or
+    /// bytes are not inside the block, or the bytes would overlap the header.
+    #[inline]
+    fn header(&self, block: &[u8]) -> Option<(FrameHeader, usize)> {
+        let (header, _) = FrameHeader::read_from_prefix(block.get(self.offset..)?).ok()?;
+        let mac = usize::from(header.mac_offset);
+        let tag = if header.status & STATUS_VLAN != 0 { VLAN_TAG } else { 0 };
+        if mac < size_of::<FrameHeader>() + tag {
+            return None;
+        }
+        // Each term is below 2^33, and `offset` is inside the block: no overflow.
+        let data = self.offset + mac;
+        let end = data as u64 + u64::from(header.captured);
+        (end <= block.len() as u64).then_some((header, data))
+    }
+}
+
+/// Moves the addresses forward by the length of a tag, and puts the tag behind them.
+#[inline]
+fn restore_tag(head: &mut [u8], header: &FrameHeader) {
+    const ETHERTYPE_VLAN: u16 = 0x8100;
+    let protocol = match header.status & STATUS_VLAN_PROTOCOL {
+        0 => ETHERTYPE_VLAN,
+        _ => header.vlan_protocol,
+    };
+    head.copy_within(VLAN_TAG.., 0);
+    head[ADDRESSES..ADDRESSES + 2].copy_from_slice(&protocol.to_be_bytes());
+    head[ADDRESSES + 2..].copy_from_slice(&(header.vlan_tci as u16).to_be_bytes());
+}
+
+#[cfg(test)]
+mod tests;
