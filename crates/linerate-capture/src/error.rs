@@ -111,6 +111,58 @@ pub enum Error {
         /// What the system said.
         source: io::Error,
     },
+    /// No interface has this name.
+    #[error("no interface named {name}; there are {names}")]
+    NoInterface {
+        /// What was asked for.
+        name: String,
+        /// Those that exist.
+        names: String,
+    },
+    /// The interface's frames begin with a header that no filter or file format here knows.
+    #[error(
+        "{interface} has a link layer of type {number} (ARPHRD); Ethernet, loopback and bare IP are \
+         possible"
+    )]
+    LinkLayer {
+        /// The interface.
+        interface: String,
+        /// The kernel's number of its link layer.
+        number: u16,
+    },
+    /// The kernel does not answer about its interfaces.
+    #[error("cannot ask the kernel about its interfaces: {source}")]
+    Netlink {
+        /// What it said.
+        source: io::Error,
+    },
+    /// AF_XDP would take the traffic away from whoever uses it.
+    #[error(
+        "--source xdp takes the frames of {interface} away from the host, and the interface is in \
+         use: {uses}. What the filter matches will not reach the host for as long as the capture \
+         runs; say --take-over if that is meant, or take --source tee or packet, which leave the \
+         traffic alone"
+    )]
+    TakeOver {
+        /// The interface.
+        interface: String,
+        /// What would be cut off.
+        uses: String,
+    },
+    /// The source does not see this direction.
+    #[error(
+        "--source {kind} sees only the frames that {interface} receives; use -Q in, or --source \
+         packet for outgoing ones"
+    )]
+    Direction {
+        /// The interface.
+        interface: String,
+        /// The source.
+        kind: crate::choose::Kind,
+    },
+    /// A ring failed; the message says on which interface.
+    #[error(transparent)]
+    Ring(#[from] linerate_ring::Error),
     /// A thread cannot be started.
     #[error("cannot start a thread: {source}")]
     Thread {

@@ -4,9 +4,11 @@
 //! go into a file ([`write`]). What was lost on the way, and why, is in the [`ledger`].
 #![forbid(unsafe_code)]
 
+pub mod choose;
 mod error;
 pub mod filter;
 mod format;
+pub mod interface;
 pub mod ledger;
 pub mod read;
 pub mod write;

@@ -1,0 +1,329 @@
+//! What the kernel says about interfaces: who uses them, and what they received and lost.
+
+use std::fmt;
+use std::io;
+use std::net::IpAddr;
+
+use netlink_packet_core::{NLM_F_DUMP, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload};
+use netlink_packet_route::address::{AddressAttribute, AddressMessage};
+use netlink_packet_route::link::{
+    InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkMessage, Stats64,
+};
+use netlink_packet_route::route::{RouteAttribute, RouteMessage};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
+
+use crate::{Error, Result};
+
+/// The kernel's numbers of link layers (`ARPHRD_`, `linux/if_arp.h`).
+const ARPHRD_ETHER: u16 = 1;
+const ARPHRD_LOOPBACK: u16 = 772;
+const ARPHRD_NONE: u16 = 0xfffe;
+const ARPHRD_RAWIP: u16 = 519;
+
+/// One interface of this network namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Interface {
+    /// Its name.
+    pub name: String,
+    /// Its number.
+    pub index: u32,
+    /// It is administratively up.
+    pub up: bool,
+    /// It has a carrier.
+    pub running: bool,
+    /// It is the loopback interface.
+    pub loopback: bool,
+    /// Largest packet, in bytes, without the link-layer header.
+    pub mtu: u32,
+    /// What kind of virtual device it is, such as `veth`; `None` for hardware.
+    pub kind: Option<String>,
+    /// The kernel's `ARPHRD_` number of its link layer.
+    pub link_layer: u16,
+    /// Its addresses, IPv6 link-local ones included.
+    pub addresses: Vec<IpAddr>,
+    /// What else uses it.
+    pub uses: Vec<Use>,
+    /// Its counters.
+    pub counters: Counters,
+}
+
+/// Something that needs an interface's traffic, and would be cut off without it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Use {
+    /// The loopback interface carries what local programs say to each other.
+    Loopback,
+    /// It has an address other than an IPv6 link-local one.
+    Address(IpAddr),
+    /// It is a port of a bridge, a bond or another device of this name.
+    Port(String),
+    /// A device on top of it, such as a VLAN.
+    Under(String),
+    /// Routes lead through it; true if the default route is among them.
+    Routes {
+        /// The default route is one of them.
+        default: bool,
+    },
+}
+
+impl fmt::Display for Use {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Loopback => f.write_str("it is the loopback interface"),
+            Self::Address(address) => write!(f, "it has the address {address}"),
+            Self::Port(above) => write!(f, "it is a port of {above}"),
+            Self::Under(above) => write!(f, "{above} is on top of it"),
+            Self::Routes { default: true } => f.write_str("the default route leads through it"),
+            Self::Routes { default: false } => f.write_str("routes lead through it"),
+        }
+    }
+}
+
+/// What an interface counted since it exists.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Packets received.
+    pub received: u64,
+    /// Packets lost in the interface or its driver: dropped, missed, overrun.
+    pub lost: u64,
+}
+
+impl Interface {
+    /// All interfaces, in the kernel's order.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Netlink`].
+    pub fn all() -> Result<Vec<Self>> {
+        let links = dump(RouteNetlinkMessage::GetLink(LinkMessage::default()))?;
+        let addresses = dump(RouteNetlinkMessage::GetAddress(AddressMessage::default()))?;
+        let mut interfaces: Vec<Self> = links
+            .iter()
+            .filter_map(|message| match message {
+                RouteNetlinkMessage::NewLink(link) => Some(describe(link)),
+                _ => None,
+            })
+            .collect();
+        for message in &links {
+            if let RouteNetlinkMessage::NewLink(link) = message {
+                note_relations(link, &mut interfaces);
+            }
+        }
+        for message in &addresses {
+            if let RouteNetlinkMessage::NewAddress(address) = message {
+                note_address(address, &mut interfaces);
+            }
+        }
+        for family in [AddressFamily::Inet, AddressFamily::Inet6] {
+            let mut request = RouteMessage::default();
+            request.header.address_family = family;
+            for message in dump(RouteNetlinkMessage::GetRoute(request))? {
+                if let RouteNetlinkMessage::NewRoute(route) = message {
+                    note_route(&route, &mut interfaces);
+                }
+            }
+        }
+        Ok(interfaces)
+    }
+
+    /// The interface of this name.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoInterface`], which lists those that exist, and [`Error::Netlink`].
+    pub fn named(name: &str) -> Result<Self> {
+        let mut all = Self::all()?;
+        match all.iter().position(|interface| interface.name == name) {
+            Some(position) => Ok(all.swap_remove(position)),
+            None => {
+                let names = all.into_iter().map(|interface| interface.name).collect::<Vec<_>>();
+                Err(Error::NoInterface { name: name.to_owned(), names: names.join(", ") })
+            }
+        }
+    }
+
+    /// The link type of its frames in the LINKTYPE registry: 1 for Ethernet, 101 for bare IP
+    /// packets, as of TUN devices.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::LinkLayer`] for any other.
+    pub fn linktype(&self) -> Result<u16> {
+        match self.link_layer {
+            ARPHRD_ETHER | ARPHRD_LOOPBACK => Ok(1),
+            ARPHRD_NONE | ARPHRD_RAWIP => Ok(101),
+            number => Err(Error::LinkLayer { interface: self.name.clone(), number }),
+        }
+    }
+}
+
+/// The counters of one interface now; `None` once it is gone.
+pub(crate) fn counters(index: u32) -> Option<Counters> {
+    let mut request = LinkMessage::default();
+    request.header.index = index;
+    let answers = exchange(RouteNetlinkMessage::GetLink(request), NLM_F_REQUEST).ok()?;
+    answers.iter().find_map(|message| match message {
+        RouteNetlinkMessage::NewLink(link) => Some(describe(link).counters),
+        _ => None,
+    })
+}
+
+fn describe(link: &LinkMessage) -> Interface {
+    let mut interface = Interface {
+        index: link.header.index,
+        up: link.header.flags.contains(LinkFlags::Up),
+        running: link.header.flags.contains(LinkFlags::Running),
+        loopback: link.header.flags.contains(LinkFlags::Loopback),
+        link_layer: u16::from(link.header.link_layer_type),
+        ..Interface::default()
+    };
+    if interface.loopback {
+        interface.uses.push(Use::Loopback);
+    }
+    for attribute in &link.attributes {
+        match attribute {
+            LinkAttribute::IfName(name) => interface.name.clone_from(name),
+            LinkAttribute::Mtu(mtu) => interface.mtu = *mtu,
+            LinkAttribute::Stats64(counters) => interface.counters = summed(counters),
+            _ => {}
+        }
+    }
+    interface.kind = kind(link).map(ToString::to_string);
+    interface
+}
+
+fn summed(counters: &Stats64) -> Counters {
+    Counters {
+        received: counters.rx_packets,
+        lost: counters.rx_dropped
+            + counters.rx_missed_errors
+            + counters.rx_fifo_errors
+            + counters.rx_over_errors,
+    }
+}
+
+fn kind(link: &LinkMessage) -> Option<&InfoKind> {
+    link.attributes.iter().find_map(|attribute| match attribute {
+        LinkAttribute::LinkInfo(infos) => infos.iter().find_map(|info| match info {
+            LinkInfo::Kind(kind) => Some(kind),
+            _ => None,
+        }),
+        _ => None,
+    })
+}
+
+/// Bridges and bonds above `link`, and devices that it stands on.
+fn note_relations(link: &LinkMessage, interfaces: &mut [Interface]) {
+    let own = link.header.index;
+    let name_of = |index: u32, interfaces: &[Interface]| {
+        let found = interfaces.iter().find(|interface| interface.index == index);
+        found.map_or_else(|| format!("device {index}"), |found| found.name.clone())
+    };
+    let elsewhere = |attribute: &LinkAttribute| matches!(attribute, LinkAttribute::LinkNetNsId(_));
+    // The two ends of a veth pair name each other; neither is on top.
+    let stands_on =
+        !matches!(kind(link), Some(InfoKind::Veth)) && !link.attributes.iter().any(elsewhere);
+    for attribute in &link.attributes {
+        match attribute {
+            LinkAttribute::Controller(above) if *above != 0 => {
+                let name = name_of(*above, interfaces);
+                note(interfaces, own, Use::Port(name));
+            }
+            LinkAttribute::Link(below) if stands_on && *below != 0 && *below != own => {
+                let name = name_of(own, interfaces);
+                note(interfaces, *below, Use::Under(name));
+            }
+            _ => {}
+        }
+    }
+}
+
+fn note_address(message: &AddressMessage, interfaces: &mut [Interface]) {
+    let local = message.attributes.iter().find_map(|attribute| match attribute {
+        AddressAttribute::Local(address) => Some(*address),
+        _ => None,
+    });
+    let remote = message.attributes.iter().find_map(|attribute| match attribute {
+        AddressAttribute::Address(address) => Some(*address),
+        _ => None,
+    });
+    let Some(address) = local.or(remote) else { return };
+    let index = message.header.index;
+    if let Some(interface) = interfaces.iter_mut().find(|interface| interface.index == index) {
+        interface.addresses.push(address);
+        // Every interface that is up has a link-local IPv6 address of its own making: it says
+        // nothing about use.
+        if !matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local()) {
+            interface.uses.push(Use::Address(address));
+        }
+    }
+}
+
+/// Routes that an address brings along are no use of their own: only those of the main table that
+/// somebody set, and those to elsewhere, count.
+fn note_route(route: &RouteMessage, interfaces: &mut [Interface]) {
+    use netlink_packet_route::route::RouteProtocol;
+    const MAIN_TABLE: u8 = 254;
+    if route.header.table != MAIN_TABLE || route.header.protocol == RouteProtocol::Kernel {
+        return;
+    }
+    let default = route.header.destination_prefix_length == 0;
+    for attribute in &route.attributes {
+        match attribute {
+            RouteAttribute::Oif(index) => note(interfaces, *index, Use::Routes { default }),
+            RouteAttribute::MultiPath(hops) => {
+                for hop in hops {
+                    note(interfaces, hop.interface_index, Use::Routes { default });
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+fn note(interfaces: &mut [Interface], index: u32, new: Use) {
+    if let Some(interface) = interfaces.iter_mut().find(|interface| interface.index == index)
+        && !interface.uses.contains(&new)
+    {
+        interface.uses.push(new);
+    }
+}
+
+fn dump(request: RouteNetlinkMessage) -> Result<Vec<RouteNetlinkMessage>> {
+    exchange(request, NLM_F_REQUEST | NLM_F_DUMP).map_err(|source| Error::Netlink { source })
+}
+
+/// Sends one request and collects the answers.
+fn exchange(request: RouteNetlinkMessage, flags: u16) -> io::Result<Vec<RouteNetlinkMessage>> {
+    let mut socket = Socket::new(NETLINK_ROUTE)?;
+    socket.bind_auto()?;
+    socket.connect(&SocketAddr::new(0, 0))?;
+    let mut request = NetlinkMessage::from(request);
+    request.header.flags = flags;
+    request.finalize();
+    let mut bytes = vec![0; request.buffer_len()];
+    request.serialize(&mut bytes);
+    socket.send(&bytes, 0)?;
+    let mut answers = Vec::new();
+    loop {
+        let (bytes, _) = socket.recv_from_full()?;
+        let mut rest = &bytes[..];
+        while !rest.is_empty() {
+            let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest)
+                .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string()))?;
+            let length = message.header.length as usize;
+            rest = rest.get(length.next_multiple_of(4).max(4)..).unwrap_or_default();
+            match message.payload {
+                NetlinkPayload::InnerMessage(answer) => {
+                    answers.push(answer);
+                    if flags & NLM_F_DUMP == 0 {
+                        return Ok(answers);
+                    }
+                }
+                NetlinkPayload::Done(_) => return Ok(answers),
+                NetlinkPayload::Error(error) if error.code.is_some() => return Err(error.to_io()),
+                _ => {}
+            }
+        }
+    }
+}
