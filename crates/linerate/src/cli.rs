@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
-use crate::verbs::{completion, manual};
+use crate::verbs::{completion, generate, manual};
 
 /// Capture, receive, forward and segment packets at line rate, on an unmodified Linux kernel.
 #[derive(Debug, Parser)]
@@ -23,6 +23,8 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
+    /// Send synthetic traffic.
+    Generate(generate::Arguments),
     /// Print a completion script for a shell.
     Completion(completion::Arguments),
     /// Write the man pages into a folder.
@@ -38,6 +40,7 @@ pub fn run() -> ExitCode {
             completion::run(&arguments);
             Ok(ExitCode::SUCCESS)
         }
+        Verb::Generate(arguments) => generate::run(&arguments),
         Verb::Manual(arguments) => manual::run(&arguments).map(|()| ExitCode::SUCCESS),
     };
     outcome.unwrap_or_else(|error| {

@@ -1,4 +1,5 @@
 //! One module per verb.
 
 pub(crate) mod completion;
+pub(crate) mod generate;
 pub(crate) mod manual;

@@ -1,0 +1,351 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+/* The live-frame generator: writes one frame of the plan each time it runs, and redirects it.
+ *
+ * Pages are recycled with whatever the receiver wrote into them, so every header byte is written every
+ * time. The payload behind the stamp is not: it is zero, adds nothing to a checksum, and nobody on the
+ * way of a frame changes it.
+ */
+#include <linux/bpf.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+
+#include "generate.h"
+
+char LICENSE[] SEC("license") = "Dual MIT/GPL";
+
+#define STAMP_MAGIC 0x4c4e5254 /* "LNRT" */
+#define WAIT_ROUNDS (1 << 22)  /* each takes one look at the clock, some 20 ns */
+
+const volatile struct generate_plan plan = {};
+
+struct generate_counters counters = {};
+
+struct generate_state {
+	__u64 sequence;
+	__u64 flow;
+	__u64 index[GENERATE_FIELDS];
+	__u64 size_index;
+	__u64 random;
+	__u64 size_random;
+	__u64 due;	    /* nanoseconds: when the next frame may go */
+	__u64 due_fraction; /* in units of 2^-32 ns */
+	__u64 now;
+	__u32 cpu;
+	__u32 in_flight; /* frames emitted in this batch and not yet accounted for by the driver */
+} state = {};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_DEVMAP);
+	__uint(max_entries, 1);
+	__uint(key_size, 4);
+	__uint(value_size, 4);
+} port SEC(".maps");
+
+struct net_device {
+	int ifindex;
+} __attribute__((preserve_access_index));
+
+static __always_inline __u64 next_random(__u64 *state)
+{
+	__u64 x = *state;
+
+	x ^= x >> 12;
+	x ^= x << 25;
+	x ^= x >> 27;
+	*state = x;
+	return x * 0x2545f4914f6cdd1dULL;
+}
+
+/* A number below count, which is at most 2^32. */
+static __always_inline __u64 below(__u64 *random, __u64 count)
+{
+	return ((next_random(random) >> 32) * count) >> 32;
+}
+
+static __always_inline __u16 fold(__u64 sum)
+{
+	sum = (sum & 0xffffffff) + (sum >> 32);
+	sum = (sum & 0xffffffff) + (sum >> 32);
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	return sum;
+}
+
+static long look_at_clock(__u32 round, void *context)
+{
+	state.now = bpf_ktime_get_ns();
+	return state.now >= state.due;
+}
+
+/* Waits until the next frame is due; false when it gave up. */
+static __always_inline int pace(__u32 size)
+{
+	__u64 step;
+
+	if (!state.due) {
+		state.now = bpf_ktime_get_ns();
+		state.due = state.now;
+	}
+	if (state.now < state.due) {
+		bpf_loop(WAIT_ROUNDS, look_at_clock, NULL, 0);
+		if (state.now < state.due)
+			return 0;
+		if (state.now - state.due > plan.slack)
+			state.due = state.now - plan.slack;
+	}
+	step = plan.frame_time + plan.byte_time * size;
+	state.due_fraction += step & 0xffffffff;
+	state.due += (step >> 32) + (state.due_fraction >> 32);
+	state.due_fraction &= 0xffffffff;
+	return 1;
+}
+
+static __always_inline __u32 next_size(void)
+{
+	__u64 count, index;
+
+	if (plan.size_kind == GENERATE_SIZE_FIXED)
+		return plan.size_max;
+	count = plan.size_kind == GENERATE_SIZE_MIX ? plan.mix_len
+						    : plan.size_max - plan.size_min + 1;
+	if (plan.random_size) {
+		index = below(&state.size_random, count);
+	} else {
+		index = state.size_index;
+		state.size_index = index + 1 == count ? 0 : index + 1;
+	}
+	if (plan.size_kind == GENERATE_SIZE_MIX)
+		return plan.mix[index & (GENERATE_MIX - 1)];
+	return plan.size_min + index;
+}
+
+/* The value of a field that varies. Walked fields count like the digits of a number: the next digit
+ * moves when this one (and every one before, in *carry) starts again. */
+static __always_inline __u64 next_value(enum generate_field field, int *carry)
+{
+	__u64 count = plan.fields[field].count;
+	__u64 index;
+
+	if (plan.random[field])
+		return plan.fields[field].base + below(&state.random, count);
+	index = state.index[field];
+	if (*carry) {
+		__u64 after = index + 1;
+
+		if (after == count)
+			after = 0;
+		else
+			*carry = 0;
+		state.index[field] = after;
+	}
+	return plan.fields[field].base + index;
+}
+
+static __always_inline void next_flow(void)
+{
+	if (!plan.flows)
+		return;
+	if (++state.flow < plan.flows)
+		return;
+	state.flow = 0;
+	state.random = plan.seed;
+	state.index[0] = state.index[1] = state.index[2] = state.index[3] = 0;
+}
+
+/* Writes an address and returns what it adds to a checksum. Only the lower half of an IPv6 address
+ * varies. */
+static __always_inline __u64 write_address(void *header, __u32 at4, __u32 at6, __u64 value)
+{
+	if (plan.ipv6) {
+		__u64 raw = bpf_cpu_to_be64(value);
+
+		*(__u64 *)(header + at6 + 8) = raw;
+		return (raw & 0xffffffff) + (raw >> 32);
+	} else {
+		__u32 raw = bpf_htonl((__u32)value);
+
+		*(__u32 *)(header + at4) = raw;
+		return raw;
+	}
+}
+
+static __always_inline void write_random_mac(void *at)
+{
+	__u64 random = next_random(&state.random);
+
+	*(__u8 *)at = ((random >> 56) & 0xfc) | 2; /* locally administered, not a group */
+	*(__u8 *)(at + 1) = random >> 48;
+	*(__u16 *)(at + 2) = random >> 32;
+	*(__u16 *)(at + 4) = random >> 16;
+}
+
+#define COPY_WORD(n)                                                                               \
+	do {                                                                                       \
+		if (header_len >= 8 * (n) + 8)                                                     \
+			*(__u64 *)(data + 8 * (n)) = plan.template_raw[n];                         \
+	} while (0)
+
+SEC("xdp")
+int generate(struct xdp_md *context)
+{
+	__u32 size = next_size();
+	__u32 header_len = plan.header_len;
+	__u64 network = plan.network_sum, transport = plan.transport_sum;
+	void *data, *end, *header;
+	__u32 need = header_len;
+	int carry = 1;
+
+	if (plan.frame_time || plan.byte_time) {
+		if (!pace(size))
+			return XDP_DROP;
+	}
+	if (plan.size_kind != GENERATE_SIZE_FIXED && size != plan.size_max) {
+		if (bpf_xdp_adjust_tail(context, (int)size - (int)plan.size_max))
+			return XDP_DROP;
+	}
+	if (plan.stamp_time)
+		need += 20;
+	else if (plan.stamp_sequence)
+		need += 12;
+	data = (void *)(long)context->data;
+	end = (void *)(long)context->data_end;
+	if (data + need > end)
+		return XDP_DROP;
+
+	COPY_WORD(0);
+	COPY_WORD(1);
+	COPY_WORD(2);
+	COPY_WORD(3);
+	COPY_WORD(4);
+	COPY_WORD(5);
+	COPY_WORD(6);
+	COPY_WORD(7);
+	COPY_WORD(8);
+	COPY_WORD(9);
+	if (header_len & 4)
+		*(__u32 *)(data + (header_len & ~7U)) =
+			*(const volatile __u32 *)((void *)plan.template_raw + (header_len & ~7U));
+	if (header_len & 2)
+		*(__u16 *)(data + (header_len & ~3U)) =
+			*(const volatile __u16 *)((void *)plan.template_raw + (header_len & ~3U));
+
+	if (plan.random_destination_mac)
+		write_random_mac(data);
+	if (plan.random_source_mac)
+		write_random_mac(data + 6);
+
+	header = data + plan.transport_at;
+	if (plan.fields[GENERATE_SOURCE_PORT].count > 1) {
+		__u16 raw = bpf_htons((__u16)next_value(GENERATE_SOURCE_PORT, &carry));
+
+		*(__u16 *)header = raw;
+		transport += raw;
+	}
+	if (plan.fields[GENERATE_DESTINATION_PORT].count > 1) {
+		__u16 raw = bpf_htons((__u16)next_value(GENERATE_DESTINATION_PORT, &carry));
+
+		*(__u16 *)(header + 2) = raw;
+		transport += raw;
+	}
+	header = data + plan.network_at;
+	if (plan.fields[GENERATE_SOURCE].count > 1) {
+		__u64 sum = write_address(header, 12, 8, next_value(GENERATE_SOURCE, &carry));
+
+		network += sum;
+		transport += sum;
+	}
+	if (plan.fields[GENERATE_DESTINATION].count > 1) {
+		__u64 sum = write_address(header, 16, 24, next_value(GENERATE_DESTINATION, &carry));
+
+		network += sum;
+		transport += sum;
+	}
+	next_flow();
+
+	if (plan.size_kind != GENERATE_SIZE_FIXED) {
+		__u16 transport_len = bpf_htons(size - plan.transport_at);
+
+		if (plan.ipv6) {
+			*(__u16 *)(header + 4) = transport_len;
+		} else {
+			__u16 total = bpf_htons(size - plan.network_at);
+
+			*(__u16 *)(header + 2) = total;
+			network += total;
+		}
+		if (plan.udp) {
+			*(__u16 *)(data + plan.transport_at + 4) = transport_len;
+			transport += transport_len;
+		}
+		transport += transport_len;
+	}
+	if (!plan.ipv6)
+		*(__u16 *)(header + 10) = ~fold(network);
+
+	if (plan.stamp_sequence) {
+		__u64 raw = bpf_cpu_to_be64(state.sequence);
+
+		*(__u32 *)(data + header_len) = bpf_htonl(STAMP_MAGIC);
+		*(__u64 *)(data + header_len + 4) = raw;
+		transport += (raw & 0xffffffff) + (raw >> 32);
+	}
+	if (plan.stamp_time) {
+		__u64 raw = bpf_cpu_to_be64(bpf_ktime_get_ns());
+
+		*(__u64 *)(data + header_len + 12) = raw;
+		transport += (raw & 0xffffffff) + (raw >> 32);
+	}
+	{
+		__u16 checksum = ~fold(transport);
+
+		if (plan.udp && !checksum)
+			checksum = 0xffff;
+		*(__u16 *)(data + plan.checksum_at) = checksum;
+	}
+
+	if (!state.sequence) {
+		counters.first = bpf_ktime_get_ns();
+		counters.last = counters.first;
+	}
+	state.sequence++;
+	state.in_flight++;
+	state.cpu = bpf_get_smp_processor_id();
+	counters.emitted++;
+	counters.bytes += size;
+	return bpf_redirect_map(&port, 0, 0);
+}
+
+/* Whether what happens on this CPU happens to frames of this run. No other traffic can come between the
+ * first frame of a batch and its flush, for softirqs are off. */
+static __always_inline int is_ours(void)
+{
+	return state.in_flight && state.cpu == bpf_get_smp_processor_id();
+}
+
+SEC("tp_btf/xdp_devmap_xmit")
+int BPF_PROG(count_handover, const struct net_device *from, const struct net_device *to, int sent,
+	     int drops, int error)
+{
+	if (!is_ours() || to->ifindex != plan.target)
+		return 0;
+	state.in_flight -= sent + drops;
+	counters.accepted += sent;
+	counters.refused += drops;
+	if (drops)
+		counters.driver_error = error;
+	counters.last = bpf_ktime_get_ns();
+	return 0;
+}
+
+SEC("tp_btf/xdp_redirect_map_err")
+int BPF_PROG(count_undirected, const struct net_device *from, const void *program,
+	     const void *target, int error)
+{
+	if (!is_ours())
+		return 0;
+	state.in_flight--;
+	counters.undirected++;
+	counters.redirect_error = error;
+	return 0;
+}

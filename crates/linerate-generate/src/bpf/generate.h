@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+/* What the generating program and its user side share. Numbers are in host byte order but where a name
+ * ends in _raw: those are bytes as they stand in the frame, read as one machine word. */
+#ifndef LINERATE_GENERATE_H
+#define LINERATE_GENERATE_H
+
+#include <linux/types.h>
+
+#define GENERATE_TEMPLATE_WORDS 10 /* 80 bytes: Ethernet, a tag, IPv6 and TCP take 78 */
+#define GENERATE_MIX 16		   /* sizes of a mix, walked in turn */
+
+enum generate_field {
+	GENERATE_SOURCE_PORT,
+	GENERATE_DESTINATION_PORT,
+	GENERATE_SOURCE,
+	GENERATE_DESTINATION,
+	GENERATE_FIELDS,
+};
+
+enum generate_sizes {
+	GENERATE_SIZE_FIXED,
+	GENERATE_SIZE_RANGE,
+	GENERATE_SIZE_MIX,
+};
+
+/* One field of the flow: `base + index`, where the index is below `count`. For an IPv6 address this is
+ * its lower half. A count of 1 leaves the field to the template. */
+struct generate_range {
+	__u64 base;
+	__u64 count;
+};
+_Static_assert(sizeof(struct generate_range) == 16, "shared with Rust");
+
+/* Everything that is decided before the program is loaded. It is constant data, so that the verifier
+ * removes the branches that a run does not take. */
+struct generate_plan {
+	__u64 template_raw[GENERATE_TEMPLATE_WORDS]; /* the headers; zero where a field varies */
+	struct generate_range fields[GENERATE_FIELDS];
+	__u64 network_sum;   /* ones' complement sum of the constant part of the IPv4 header */
+	__u64 transport_sum; /* the same of pseudo header, transport header and stamp */
+	__u64 seed;
+	__u64 flows;	   /* flows after which the fields start again; 0: never */
+	__u64 frame_time;  /* nanoseconds from frame to frame, 32.32 fixed point; 0: no pacing */
+	__u64 byte_time;   /* nanoseconds more for each byte of a frame, 32.32 fixed point */
+	__u64 slack;	   /* nanoseconds that a late run may make up by sending faster */
+	__u32 target;	   /* interface that receives the frames */
+	__u32 header_len;  /* bytes of all headers: a multiple of 2 */
+	__u32 network_at;  /* offsets from the start of the frame */
+	__u32 transport_at;
+	__u32 checksum_at; /* of the transport checksum */
+	__u32 size_min;
+	__u32 size_max; /* length of the frame that the kernel is given */
+	__u32 size_kind;
+	__u32 mix_len;
+	__u16 mix[GENERATE_MIX];
+	__u8 ipv6;
+	__u8 udp;
+	__u8 random[GENERATE_FIELDS];
+	__u8 random_size;
+	__u8 random_source_mac;
+	__u8 random_destination_mac;
+	__u8 stamp_sequence;
+	__u8 stamp_time;
+	__u8 padding[1];
+};
+_Static_assert(sizeof(struct generate_plan) == 280, "shared with Rust");
+
+/* What a run has done. Written by the one CPU that runs it. */
+struct generate_counters {
+	__u64 emitted;	/* frames given to the redirect */
+	__u64 bytes;	/* their bytes */
+	__u64 accepted; /* frames that the driver took */
+	__u64 refused;	/* frames that the driver gave back */
+	__u64 undirected; /* frames that the redirect itself refused */
+	__u64 first;	/* CLOCK_MONOTONIC nanoseconds of the first frame */
+	__u64 last;	/* and of the last hand-over to the driver */
+	__s32 driver_error;   /* negative errno of the last refusal by the driver, 0: its ring was full */
+	__s32 redirect_error; /* negative errno of the last refusal by the redirect */
+};
+_Static_assert(sizeof(struct generate_counters) == 64, "shared with Rust");
+
+#endif

@@ -1,0 +1,74 @@
+use std::io;
+
+/// Why traffic could not be planned, generated or replayed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// An argument makes no sense.
+    #[error("{what}: {why}")]
+    Argument {
+        /// The argument and its value, as `size 20`.
+        what: String,
+        /// What is wrong, and what would be right.
+        why: String,
+    },
+    /// There is no such interface.
+    #[error("interface {name}: no such interface; there are: {}", known.join(", "))]
+    NoInterface {
+        /// The name that was asked for.
+        name: String,
+        /// The names that exist.
+        known: Vec<String>,
+    },
+    /// The interface cannot be used as it is.
+    #[error("interface {name}: {why}")]
+    Interface {
+        /// Its name.
+        name: String,
+        /// What is wrong, and what to do.
+        why: String,
+    },
+    /// A privilege is missing.
+    #[error(
+        "interface {name}: no permission to {action}; it takes {capabilities}: run as root, or grant \
+         them with `sudo setcap {setcap}+ep PROGRAM`"
+    )]
+    Privilege {
+        /// The interface.
+        name: String,
+        /// What was refused.
+        action: &'static str,
+        /// The capabilities, as a person reads them.
+        capabilities: &'static str,
+        /// The same as `setcap` takes them.
+        setcap: &'static str,
+    },
+    /// The kernel or driver does not offer what a back end needs.
+    #[error("interface {name}: {backend} is not to be had: {why}")]
+    Unavailable {
+        /// The interface.
+        name: String,
+        /// The back end.
+        backend: &'static str,
+        /// What is missing.
+        why: String,
+    },
+    /// The kernel refused something else.
+    #[error("interface {name}: cannot {action}: {source}")]
+    Kernel {
+        /// The interface.
+        name: String,
+        /// What was tried.
+        action: &'static str,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+/// The result of planning, generating or replaying.
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    pub(crate) fn argument(what: impl Into<String>, why: impl Into<String>) -> Self {
+        Self::Argument { what: what.into(), why: why.into() }
+    }
+}

@@ -1,0 +1,230 @@
+//! `linerate generate`: synthetic traffic.
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use linerate_generate::fields::{Addresses, Ports};
+use linerate_generate::{
+    Backend, Generator, Plan, Random, Rate, Report, Running, Settings, Sizes, Stamp, Transport,
+};
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+/// Arguments of `linerate generate`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Sizes are those of the frame in memory: Ethernet header and VLAN tag included, without the four bytes
+of frame check sequence that a wire adds. A field with a range is walked in order, source port first,
+then destination port, source and destination address; --random takes it at random instead.
+
+The fastest way into an interface, XDP live frames, ends at a veth pair only where the peer has an XDP
+program or GRO on. `sent` counts every frame given to the interface, `refused` those that the far end
+could not take.
+
+Examples:
+  linerate generate -i veth0 --count 1000000
+  linerate generate -i veth0 --seconds 10 --rate 1Mpps --flows 100
+  linerate generate -i veth0 --size 700-1500 --random src,dst,sport,dport,mac,size --seed 7")]
+pub(crate) struct Arguments {
+    /// Interface that the frames leave by.
+    #[arg(short, long, value_name = "IFACE")]
+    interface: String,
+    /// Frames to send; without end if neither this nor --seconds is given.
+    #[arg(short, long, value_name = "N")]
+    count: Option<u64>,
+    /// Stop after so many seconds.
+    #[arg(long, value_name = "S")]
+    seconds: Option<f64>,
+    /// Frame length: bytes, a range as 64-1500, a list as 64,64,1500, or imix (7:4:1 of 64, 590 and
+    /// 1514 bytes) [default: 64, or what the headers take]
+    #[arg(short, long)]
+    size: Option<Sizes>,
+    /// Speed: max, frames per second as 450kpps, or bits per second as 2Gbps.
+    #[arg(short, long, default_value = "max")]
+    rate: Rate,
+    /// Start the fields again after so many flows; varies the source port if nothing else varies.
+    #[arg(short, long, value_name = "N")]
+    flows: Option<u64>,
+    /// Source addresses: one, a range as 10.0.0.1-10.0.0.9, or a network as 10.0.0.0/24
+    /// [default: 198.18.0.1 or 2001:2::1]
+    #[arg(long, value_name = "ADDRESSES")]
+    src: Option<Addresses>,
+    /// Destination addresses [default: 198.19.0.1 or 2001:2:0:1::1]
+    #[arg(long, value_name = "ADDRESSES")]
+    dst: Option<Addresses>,
+    /// Source ports: one, or a range as 1024-65535 [default: 1024]
+    #[arg(long, value_name = "PORTS")]
+    sport: Option<Ports>,
+    /// Destination ports [default: 9, discard]
+    #[arg(long, value_name = "PORTS")]
+    dport: Option<Ports>,
+    /// Source hardware address [default: the interface's own]
+    #[arg(long, value_name = "MAC")]
+    src_mac: Option<String>,
+    /// Destination hardware address [default: a veth peer's if it is in this namespace, else
+    /// 02:4c:4e:52:54:02, which is nobody's]
+    #[arg(long, value_name = "MAC")]
+    dst_mac: Option<String>,
+    /// Send UDP datagrams (the default).
+    #[arg(long, conflicts_with = "tcp")]
+    udp: bool,
+    /// Send TCP segments (of no connection).
+    #[arg(long)]
+    tcp: bool,
+    /// Put an 802.1Q tag with this identifier into each frame.
+    #[arg(long, value_name = "ID")]
+    vlan: Option<u16>,
+    /// Fields that are random: a list of src, dst, sport, dport, mac (or smac, dmac), size.
+    #[arg(long, value_name = "FIELDS")]
+    random: Option<Random>,
+    /// Start of the random numbers; the same seed gives the same frames.
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    seed: u64,
+    /// Payload: none (all zero), sequence (LNRT and the frame's number), time (and nanoseconds of
+    /// CLOCK_MONOTONIC) [default: sequence where the shortest frame has room]
+    #[arg(long)]
+    stamp: Option<Stamp>,
+    /// CPU that sends.
+    #[arg(long, value_name = "N")]
+    cpu: Option<usize>,
+    /// How frames get out: auto, live (XDP live frames), packet (AF_PACKET).
+    #[arg(long, default_value = "auto")]
+    backend: Backend,
+    /// Flood an interface even if a default route leaves by it.
+    #[arg(long)]
+    allow_default_route: bool,
+    /// Print one JSON object on standard output at the end.
+    #[arg(long)]
+    json: bool,
+    /// No progress and no summary.
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+/// Generates, and reports.
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let plan = Plan::decide(&arguments.interface, arguments.settings()?)?;
+    let interrupted = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&interrupted))
+            .context("cannot handle signals")?;
+    }
+    let bar = progress_bar(&plan, arguments.quiet);
+    let running = Generator::start(plan)?;
+    follow(&running, &bar, &interrupted);
+    let report = running.wait()?;
+    bar.finish_and_clear();
+    if arguments.json {
+        println!("{}", serde_json::to_string(&report)?);
+    } else if !arguments.quiet {
+        summarise(&report);
+    }
+    if report.sent > 0 && report.accepted == 0 {
+        let hint = report.hint.as_deref().unwrap_or("no reason given");
+        anyhow::bail!("all {} frames were refused: {hint}", report.sent);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+impl Arguments {
+    fn settings(&self) -> Result<Settings> {
+        let mac = |text: &Option<String>| {
+            text.as_deref()
+                .map(|text| text.parse().with_context(|| format!("{text:?}")))
+                .transpose()
+        };
+        let duration = self
+            .seconds
+            .map(Duration::try_from_secs_f64)
+            .transpose()
+            .with_context(|| format!("seconds {}", self.seconds.unwrap_or_default()))?;
+        Ok(Settings {
+            count: self.count,
+            duration,
+            sizes: self.size.clone(),
+            rate: self.rate,
+            flows: self.flows,
+            source: self.src,
+            destination: self.dst,
+            source_ports: self.sport,
+            destination_ports: self.dport,
+            source_mac: mac(&self.src_mac)?,
+            destination_mac: mac(&self.dst_mac)?,
+            transport: if self.tcp { Transport::Tcp } else { Transport::Udp },
+            vlan: self.vlan,
+            random: self.random.unwrap_or_default(),
+            seed: self.seed,
+            stamp: self.stamp,
+            cpu: self.cpu,
+            backend: self.backend,
+            allow_default_route: self.allow_default_route,
+        })
+    }
+}
+
+fn progress_bar(plan: &Plan, quiet: bool) -> ProgressBar {
+    if quiet || !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    match plan.count() {
+        Some(count) => ProgressBar::new(count).with_style(style("{wide_bar} {percent}% {msg}")),
+        None => ProgressBar::new_spinner().with_style(style("{spinner} {msg}")),
+    }
+}
+
+fn style(template: &str) -> ProgressStyle {
+    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
+}
+
+fn follow(running: &Running, bar: &ProgressBar, interrupted: &AtomicBool) {
+    let mut before = running.progress();
+    let mut round = 0_u32;
+    while !running.is_finished() {
+        std::thread::sleep(Duration::from_millis(10));
+        if interrupted.load(Ordering::Relaxed) {
+            running.stop();
+        }
+        round += 1;
+        if round % 20 != 0 || bar.is_hidden() {
+            continue;
+        }
+        let now = running.progress();
+        let rate = (now.sent - before.sent) as f64 / (now.seconds - before.seconds).max(1e-9);
+        bar.set_position(now.sent);
+        bar.set_message(format!(
+            "{} sent, {}/s, {} refused",
+            now.sent,
+            scaled(rate, "p"),
+            now.refused
+        ));
+        before = now;
+    }
+}
+
+fn summarise(report: &Report) {
+    let Report { interface, backend, why, sent, accepted, refused, seconds, .. } = report;
+    println!("{sent} frames sent to {interface} in {seconds:.3} s through {backend} ({why})");
+    println!(
+        "{}, {}; {accepted} accepted, {refused} refused",
+        scaled(report.packets_per_second, "pps"),
+        scaled(report.bits_per_second, "b/s")
+    );
+    if let Some(hint) = &report.hint {
+        println!("refused because {hint}");
+    }
+}
+
+/// A number with a factor and its unit, as `1.234 Mpps`.
+pub(super) fn scaled(value: f64, unit: &str) -> String {
+    match value {
+        value if value >= 1e9 => format!("{:.3} G{unit}", value / 1e9),
+        value if value >= 1e6 => format!("{:.3} M{unit}", value / 1e6),
+        value if value >= 1e3 => format!("{:.3} k{unit}", value / 1e3),
+        value => format!("{value:.1} {unit}"),
+    }
+}
