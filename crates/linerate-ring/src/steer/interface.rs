@@ -1,46 +1,52 @@
 //! [`Interface`]: what a source has to know of a network interface, asked of the kernel through
 //! `ioctl`, which answers for the network namespace of the caller (sysfs may not).
 
-use std::ffi::CString;
 use std::io;
 use std::mem;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::Arc;
 
 use crate::{Error, Result};
 
-/// A network interface of this namespace.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A network interface of the namespace that the thread was in when it was looked up; questions go
+/// to that namespace, wherever the thread is by then.
+#[derive(Clone, Debug)]
 pub(crate) struct Interface {
     /// Its name.
     pub(crate) name: String,
     /// Its index.
     pub(crate) index: u32,
+    control: Arc<OwnedFd>,
 }
 
 impl Interface {
     pub(crate) fn named(name: &str) -> Result<Self> {
-        let missing = || Error::NoInterface(name.to_owned());
-        let c_name = CString::new(name).map_err(|_| missing())?;
-        // SAFETY: a C string.
-        match unsafe { libc::if_nametoindex(c_name.as_ptr()) } {
-            0 => Err(missing()),
-            index => Ok(Self { name: name.to_owned(), index }),
+        if name.is_empty() || name.len() >= libc::IF_NAMESIZE || name.contains('\0') {
+            return Err(Error::NoInterface(name.to_owned()));
         }
+        // SAFETY: no memory involved.
+        let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
+        if fd < 0 {
+            return Err(Error::last_os(format!("ask about interface {name}")));
+        }
+        // SAFETY: a descriptor just made for us alone.
+        let control = Arc::new(unsafe { OwnedFd::from_raw_fd(fd) });
+        let mut interface = Self { name: name.to_owned(), index: 0, control };
+        let mut request = interface.request();
+        interface.ask(libc::SIOCGIFINDEX as _, &mut request).map_err(|error| match error {
+            Error::InterfaceGone(name) => Error::NoInterface(name),
+            other => other,
+        })?;
+        // SAFETY: the kernel filled this member.
+        interface.index = unsafe { request.ifr_ifru.ifru_ifindex } as u32;
+        Ok(interface)
     }
 
     /// Whether an interface of this index is still there.
     pub(crate) fn exists(&self) -> bool {
-        let mut name = [0; libc::IF_NAMESIZE];
-        // SAFETY: a buffer of the size that the call wants.
-        unsafe { !libc::if_indextoname(self.index, name.as_mut_ptr()).is_null() }
-    }
-
-    /// The largest packet, without the link-layer header.
-    pub(crate) fn mtu(&self) -> Result<u32> {
         let mut request = self.request();
-        self.ask(libc::SIOCGIFMTU as _, &mut request)?;
-        // SAFETY: the kernel filled this member.
-        Ok(unsafe { request.ifr_ifru.ifru_mtu } as u32)
+        request.ifr_ifru.ifru_ifindex = self.index as i32;
+        self.ask(libc::SIOCGIFNAME as _, &mut request).is_ok()
     }
 
     /// Whether it is administratively up.
@@ -87,19 +93,12 @@ impl Interface {
     }
 
     fn ask(&self, what: libc::Ioctl, request: &mut libc::ifreq) -> Result<()> {
-        let failed = || Error::last_os(format!("ask about interface {}", self.name));
-        // SAFETY: no memory involved.
-        let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
-        if fd < 0 {
-            return Err(failed());
-        }
-        // SAFETY: a descriptor just made for us alone.
-        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         // SAFETY: `request` is a whole `ifreq`, and what it points to outlives the call.
-        if unsafe { libc::ioctl(fd.as_raw_fd(), what, request) } < 0 {
-            return Err(match io::Error::last_os_error().raw_os_error() {
+        if unsafe { libc::ioctl(self.control.as_raw_fd(), what, request) } < 0 {
+            let error = io::Error::last_os_error();
+            return Err(match error.raw_os_error() {
                 Some(libc::ENODEV) => Error::InterfaceGone(self.name.clone()),
-                _ => failed(),
+                _ => Error::system(format!("ask about interface {}", self.name), error),
             });
         }
         Ok(())

@@ -1,0 +1,341 @@
+//! [`Tee`]: capture while the traffic still reaches the stack.
+//!
+//! An XDP program copies the frames that a filter accepts into a BPF ring buffer and lets every
+//! frame go on. Up to eight captures, of any processes, share an interface, each with its own
+//! filter and buffer: a root program is attached once and calls eight empty functions, and each
+//! capture replaces one of them.
+//!
+//! ```no_run
+//! # fn main() -> linerate_ring::Result<()> {
+//! use std::time::Duration;
+//!
+//! let mut tee = linerate_ring::tee::Tee::builder("eth0").snap(128).build()?;
+//! while tee.wait(Duration::from_secs(1))? {
+//!     while let Some(mut batch) = tee.batch() {
+//!         while let Some(frame) = batch.next() {
+//!             println!("{} of {} bytes", frame.len(), frame.wire_len);
+//!         }
+//!     }
+//! }
+//! # Ok(())
+//! # }
+//! ```
+
+mod batch;
+mod probe;
+mod records;
+mod root;
+
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+
+pub use batch::Batch;
+pub use probe::{Probe, probe};
+
+use crate::filter::Instruction;
+use crate::steer::interface::Interface;
+use crate::steer::program::{self, Load, Template};
+use crate::steer::{Attach, sum_of_cpus};
+use crate::xdp::{Pace, sys};
+use crate::{Error, Result};
+use records::{Records, Shared};
+use root::{Root, SLOTS};
+
+#[allow(missing_docs, unreachable_pub, clippy::all, clippy::undocumented_unsafe_blocks)]
+#[allow(clippy::cast_lossless, clippy::semicolon_if_nothing_returned, dead_code)]
+#[allow(unsafe_op_in_unsafe_fn, clippy::uninlined_format_args, clippy::manual_let_else)]
+mod skeleton {
+    include!(concat!(env!("OUT_DIR"), "/tee.skel.rs"));
+}
+
+/// Bytes of the ring buffer unless said: 600,000 frames of 64 bytes.
+pub const DEFAULT_BUFFER: usize = 64 << 20;
+/// The most that one frame can give; longer ones are cut.
+pub const SNAP_MAX: u32 = 65_535;
+/// Batches between two looks at how far TAI is ahead of UTC.
+const CLOCK_CHECK: u32 = 4096;
+
+/// Counts since the tee was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Statistics {
+    /// Frames lent by batches.
+    pub received: u64,
+    /// Frames copied to the ring buffer.
+    pub captured: u64,
+    /// Frames that the filter refused.
+    pub unmatched: u64,
+    /// Frames that the filter accepted but the full ring buffer had no room for: the reader was too
+    /// slow for it.
+    pub full: u64,
+    /// Frames whose bytes could not be copied; a defect when not 0.
+    pub faults: u64,
+}
+
+impl Statistics {
+    /// Frames that were accepted and did not reach the ring buffer.
+    pub fn lost(&self) -> u64 {
+        self.full + self.faults
+    }
+}
+
+/// A capture beside the stack, on all receive queues of an interface.
+///
+/// Nothing is left attached when it is dropped, nor when the process dies.
+#[derive(Debug)]
+pub struct Tee {
+    // Dropped in this order: out of the root's slot, then out of the root's link.
+    slot_link: OwnedFd,
+    root: Root,
+    slot: usize,
+    template: Template,
+    records: Records,
+    shared: Shared,
+    interface: Interface,
+    pace: Pace,
+    batch: u32,
+    batches: u32,
+    tai_ahead: u64,
+    received: u64,
+    was_up: bool,
+}
+
+impl Tee {
+    /// A tee on what `interface` receives.
+    pub fn builder(interface: &str) -> Builder<'static> {
+        Builder {
+            interface: interface.to_owned(),
+            buffer: DEFAULT_BUFFER,
+            snap: SNAP_MAX,
+            filter: None,
+            stamps: true,
+            pace: Pace::default(),
+            batch: 256,
+            attach: None,
+        }
+    }
+
+    /// Waits until a frame can be read: true. False when `timeout` is over or a signal came.
+    ///
+    /// # Errors
+    /// [`Error::InterfaceDown`], once each time that it goes down. [`Error::InterfaceGone`],
+    /// [`Error::System`].
+    pub fn wait(&mut self, timeout: Duration) -> Result<bool> {
+        let records = &mut self.records;
+        let Some(left) = self.pace.nap(timeout, || records.ready()) else { return Ok(true) };
+        self.shared.announce_sleep();
+        if !self.records.ready() {
+            let mut fds = [libc::pollfd {
+                fd: self.template.map("records").as_raw_fd(),
+                events: libc::POLLIN,
+                revents: 0,
+            }];
+            let woken = sys::poll(&mut fds, left);
+            self.shared.awake();
+            woken.map_err(|error| {
+                Error::system(format!("wait for frames of {}", self.interface.name), error)
+            })?;
+        }
+        self.shared.awake();
+        let ready = self.records.ready();
+        if !ready {
+            self.check_up()?;
+        }
+        Ok(ready)
+    }
+
+    /// The frames that have come, up to the size of a batch; `None` when there are none. The space
+    /// of those that were read goes back to the kernel when the batch is dropped; those that were
+    /// not are in the next batch.
+    #[inline]
+    pub fn batch(&mut self) -> Option<Batch<'_>> {
+        if !self.records.ready() {
+            return None;
+        }
+        if self.batches.is_multiple_of(CLOCK_CHECK) {
+            self.tai_ahead = sys::tai_ahead();
+        }
+        self.batches = self.batches.wrapping_add(1);
+        Some(Batch::new(&mut self.records, self.batch, self.tai_ahead, &mut self.received))
+    }
+
+    /// Counts of the program, over all CPUs, and of this reader.
+    ///
+    /// # Errors
+    /// [`Error::System`].
+    pub fn statistics(&self) -> Result<Statistics> {
+        let [captured, unmatched, full, faults] = sum_of_cpus(self.template.map("counters"))?;
+        Ok(Statistics { received: self.received, captured, unmatched, full, faults })
+    }
+
+    /// Where the root program runs.
+    pub fn attached(&self) -> Attach {
+        self.root.attach()
+    }
+
+    /// Why it runs in the stack and not in the driver, where it does and this process attached it.
+    pub fn why_generic(&self) -> Option<&str> {
+        self.root.why_generic()
+    }
+
+    /// Which of the places for captures on the interface this one has.
+    pub fn slot(&self) -> usize {
+        self.slot
+    }
+
+    /// Bytes of the ring buffer.
+    pub fn capacity(&self) -> usize {
+        self.records.capacity()
+    }
+
+    /// Bytes of the ring buffer that wait to be read.
+    pub fn pending(&self) -> usize {
+        self.records.pending()
+    }
+
+    /// The link of the slot, for a test that wants to see what the kernel says of it.
+    pub fn as_link(&self) -> BorrowedFd<'_> {
+        self.slot_link.as_fd()
+    }
+
+    fn check_up(&mut self) -> Result<()> {
+        if !self.interface.exists() {
+            return Err(Error::InterfaceGone(self.interface.name.clone()));
+        }
+        let up = self.interface.is_up()?;
+        let went_down = self.was_up && !up;
+        self.was_up = up;
+        if went_down { Err(Error::InterfaceDown(self.interface.name.clone())) } else { Ok(()) }
+    }
+}
+
+/// What to ask for; made by [`Tee::builder`].
+#[derive(Clone, Debug)]
+#[must_use = "a builder does nothing until `build` is called"]
+pub struct Builder<'a> {
+    interface: String,
+    buffer: usize,
+    snap: u32,
+    filter: Option<&'a [Instruction]>,
+    stamps: bool,
+    pace: Pace,
+    batch: u32,
+    attach: Option<Attach>,
+}
+
+impl<'a> Builder<'a> {
+    /// Bytes of the ring buffer, rounded up to a power of two; [`DEFAULT_BUFFER`] unless said. It is
+    /// memory of the kernel, in small pages.
+    pub fn buffer(mut self, bytes: usize) -> Self {
+        self.buffer = bytes;
+        self
+    }
+
+    /// Bytes to copy of each frame at most; all, up to [`SNAP_MAX`], unless said.
+    pub fn snap(mut self, bytes: u32) -> Self {
+        self.snap = bytes;
+        self
+    }
+
+    /// Frames refused by this subprogram are not copied; `None` copies all.
+    pub fn filter<'b>(self, filter: Option<&'b [Instruction]>) -> Builder<'b>
+    where
+        'a: 'b,
+    {
+        Builder { filter, ..self }
+    }
+
+    /// Whether the kernel stamps each frame; it does unless said.
+    pub fn stamps(mut self, on: bool) -> Self {
+        self.stamps = on;
+        self
+    }
+
+    /// How [`Tee::wait`] waits.
+    pub fn pace(mut self, pace: Pace) -> Self {
+        self.pace = pace;
+        self
+    }
+
+    /// Frames in a batch at most; 256 unless said.
+    pub fn batch(mut self, frames: u32) -> Self {
+        self.batch = frames.max(1);
+        self
+    }
+
+    /// Native or generic only, for the first capture on the interface; the others join it.
+    pub fn attach(mut self, attach: Option<Attach>) -> Self {
+        self.attach = attach;
+        self
+    }
+
+    /// Makes the ring buffer, joins or attaches the root program, and takes a slot in it.
+    ///
+    /// # Errors
+    /// [`Error::NoInterface`], [`Error::Privilege`], [`Error::ForeignProgram`] when another XDP
+    /// program is on the interface, [`Error::NoSlot`] when eight captures are, [`Error::Verifier`]
+    /// for a filter that the kernel refuses, [`Error::System`].
+    pub fn build(self) -> Result<Tee> {
+        program::quiet_libbpf();
+        let interface = Interface::named(&self.interface)?;
+        let size = ring_size(self.buffer)?;
+        let [root, capture] = templates(&self, size)?;
+        let root = Root::join(&interface, &root, self.attach)?;
+        let target = root.target()?;
+        let load = Load { filter: self.filter, device: None, extends: Some(target.slot(0)) };
+        let program = capture.load(load)?;
+        let records = Records::map(capture.map("records"), size)?;
+        let shared = Shared::map(capture.map("shared"))?;
+        let was_up = interface.is_up()?;
+        let taken = target.attach(program.as_fd(), &interface)?;
+        let Some((slot, slot_link)) = taken else {
+            return Err(Error::NoSlot { interface: interface.name, slots: SLOTS });
+        };
+        Ok(Tee {
+            slot_link,
+            root,
+            slot,
+            template: capture,
+            records,
+            shared,
+            interface,
+            pace: self.pace,
+            batch: self.batch,
+            batches: 0,
+            tai_ahead: sys::tai_ahead(),
+            received: 0,
+            was_up,
+        })
+    }
+}
+
+/// The size of a ring buffer that holds `bytes`: a power of two of whole pages, below 2 GiB.
+fn ring_size(bytes: usize) -> Result<u32> {
+    let page = 4096;
+    match bytes.max(page).checked_next_power_of_two() {
+        Some(size) if size <= 1 << 30 => Ok(size as u32),
+        _ => Err(Error::Invalid(format!("a tee buffer of {bytes} bytes: 1 GiB is the most"))),
+    }
+}
+
+fn templates(wanted: &Builder<'_>, size: u32) -> Result<[Template; 2]> {
+    let mut storage = MaybeUninit::uninit();
+    let invalid = |what: &str, error| Error::Invalid(format!("{what}: {error}"));
+    let mut open = skeleton::TeeSkelBuilder::default()
+        .open(&mut storage)
+        .map_err(|error| invalid("cannot read the tee's programs", error))?;
+    open.maps
+        .records
+        .set_max_entries(size)
+        .map_err(|error| invalid("cannot size the tee's ring buffer", error))?;
+    if let Some(constants) = open.maps.rodata_data.as_deref_mut() {
+        constants.has_filter = u32::from(wanted.filter.is_some());
+        constants.stamps = u32::from(wanted.stamps);
+        constants.snap_len = wanted.snap.clamp(1, SNAP_MAX);
+    }
+    let both = Template::prepare_all(open.open_object(), &[root::NAME, "capture"])?;
+    Ok(both.try_into().expect("two were asked for"))
+}

@@ -1,0 +1,51 @@
+//! [`probe`]: whether a tee would work on an interface, without touching its traffic.
+
+use super::{Builder, Tee, root, templates};
+use crate::steer::attach::{self, attached};
+use crate::steer::interface::Interface;
+use crate::steer::program::{self, Load};
+use crate::{Error, Result};
+
+/// What a tee would give on an interface.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Probe {
+    /// Why it does not work, if it does not: a missing privilege (with how to grant it), a foreign
+    /// XDP program, no such interface, a kernel without what it needs.
+    pub obstacle: Option<Error>,
+    /// Another capture is there already, which this one would join.
+    pub joins: bool,
+}
+
+impl Probe {
+    /// Whether a [`Tee`] can be expected to open.
+    pub fn works(&self) -> bool {
+        self.obstacle.is_none()
+    }
+}
+
+/// Tries what can be tried without attaching: makes a small ring buffer, loads the root program and
+/// a capture that extends it.
+pub fn probe(interface: &str) -> Probe {
+    match attempt(interface) {
+        Ok(joins) => Probe { obstacle: None, joins },
+        Err(error) => Probe { obstacle: Some(error), joins: false },
+    }
+}
+
+fn attempt(name: &str) -> Result<bool> {
+    program::quiet_libbpf();
+    let interface = Interface::named(name)?;
+    let found = attached(interface.index)?;
+    let joins = match &found {
+        Some(found) if found.name == root::NAME => true,
+        Some(found) => return Err(attach::foreign(name, found)),
+        None => false,
+    };
+    let wanted: Builder<'_> = Tee::builder(name).buffer(4096);
+    let [root, capture] = templates(&wanted, 4096)?;
+    let program = root.load(Load::default())?;
+    let target = root::Target::of(std::os::fd::AsFd::as_fd(&program))?;
+    capture.load(Load { extends: Some(target.slot(0)), ..Load::default() })?;
+    Ok(joins)
+}

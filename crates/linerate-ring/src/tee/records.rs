@@ -1,0 +1,196 @@
+//! [`Records`]: a BPF ring buffer, read in place; and [`Shared`], the word that says who sleeps.
+//!
+//! The ring is one page with the reader's position, one with the writer's, and the data, mapped
+//! twice in a row by the kernel so that no record is ever split (`kernel/bpf/ringbuf.c`). A record
+//! is an eight-byte header and its bytes. The writer reserves it with the busy bit set, fills it,
+//! and clears the bit; the reader takes records in order until it meets the writer's position or a
+//! busy one, and moves its own position when it is done with their bytes, not before.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+use crate::{Error, Result};
+
+/// The record is being written.
+const BUSY: u32 = 1 << 31;
+/// The record holds nothing.
+const DISCARDED: u32 = 1 << 30;
+/// Bytes of the header before each record.
+const HEADER: u64 = 8;
+
+/// The reading end of a ring buffer.
+#[derive(Debug)]
+pub(super) struct Records {
+    reader: Mapping,
+    writer: Mapping,
+    data: NonNull<u8>,
+    mask: u64,
+    /// The next record to read; ahead of the published position within a batch.
+    position: u64,
+    /// The writer's position as last seen.
+    limit: u64,
+}
+
+// SAFETY: the mappings belong to this value; what the kernel writes is only touched through atomics,
+// or after they say that it is complete.
+unsafe impl Send for Records {}
+
+impl Records {
+    /// Maps the ring buffer `map` of `size` bytes.
+    pub(super) fn map(map: BorrowedFd<'_>, size: u32) -> Result<Self> {
+        // SAFETY: no memory involved.
+        let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
+        let failed = |error| Error::system("map the tee's ring buffer", error);
+        let writable = libc::PROT_READ | libc::PROT_WRITE;
+        let reader = Mapping::new(map, page, 0, writable).map_err(failed)?;
+        let len = page + 2 * size as usize;
+        let writer = Mapping::new(map, len, page, libc::PROT_READ).map_err(failed)?;
+        // SAFETY: the data begins one page into a mapping that is longer.
+        let data = unsafe { writer.base.add(page) };
+        let mut records =
+            Self { reader, writer, data, mask: u64::from(size) - 1, position: 0, limit: 0 };
+        records.position = records.reader_position().load(Ordering::Relaxed);
+        records.limit = records.position;
+        Ok(records)
+    }
+
+    /// Whether a record has been reserved that was not read yet; looks at the writer's position
+    /// only when the copy says no.
+    #[inline]
+    pub(super) fn ready(&mut self) -> bool {
+        if self.position != self.limit {
+            return true;
+        }
+        // Acquire: the headers of the records below are initialised.
+        self.limit = self.writer_position().load(Ordering::Acquire);
+        self.position != self.limit
+    }
+
+    /// The next complete record's bytes, or `None`. They stay until [`Records::release`].
+    ///
+    /// # Safety
+    /// The bytes must not be used after the next `release`.
+    #[inline]
+    pub(super) unsafe fn next<'r>(&mut self) -> Option<&'r [u8]> {
+        while self.position != self.limit {
+            let offset = (self.position & self.mask) as usize;
+            // SAFETY: within the data; records are aligned to eight bytes. The writer changes the
+            // word when it submits, hence the atomic.
+            let header = unsafe { self.data.add(offset).cast::<AtomicU32>().as_ref() };
+            // Acquire: pairs with the writer's exchange, after which the bytes are complete.
+            let header = header.load(Ordering::Acquire);
+            if header & BUSY != 0 {
+                return None;
+            }
+            let len = u64::from(header & !DISCARDED);
+            self.position += (HEADER + len).next_multiple_of(8);
+            if header & DISCARDED == 0 {
+                // SAFETY: a complete record, contiguous through the double mapping; the kernel does
+                // not write there until our position passes it, which `release` does.
+                return Some(unsafe {
+                    let bytes = self.data.add(offset + HEADER as usize);
+                    std::slice::from_raw_parts(bytes.as_ptr(), len as usize)
+                });
+            }
+        }
+        None
+    }
+
+    /// Gives the space of everything read back to the kernel.
+    #[inline]
+    pub(super) fn release(&mut self) {
+        // Release: our reads are done before the kernel may overwrite.
+        self.reader_position().store(self.position, Ordering::Release);
+    }
+
+    /// Bytes of data.
+    pub(super) fn capacity(&self) -> usize {
+        self.mask as usize + 1
+    }
+
+    /// Bytes between the two positions.
+    pub(super) fn pending(&self) -> usize {
+        (self.writer_position().load(Ordering::Acquire) - self.position) as usize
+    }
+
+    fn reader_position(&self) -> &AtomicU64 {
+        // SAFETY: the first word of a page that lives as long as `self`.
+        unsafe { self.reader.base.cast().as_ref() }
+    }
+
+    fn writer_position(&self) -> &AtomicU64 {
+        // SAFETY: as above.
+        unsafe { self.writer.base.cast().as_ref() }
+    }
+}
+
+/// `struct tee_shared`: the reader says that it sleeps, so that the program wakes it then and only
+/// then.
+#[derive(Debug)]
+pub(super) struct Shared(Mapping);
+
+// SAFETY: the mapping belongs to this value and is touched through an atomic only.
+unsafe impl Send for Shared {}
+
+impl Shared {
+    pub(super) fn map(map: BorrowedFd<'_>) -> Result<Self> {
+        // SAFETY: no memory involved.
+        let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
+        Mapping::new(map, page, 0, libc::PROT_READ | libc::PROT_WRITE)
+            .map(Self)
+            .map_err(|error| Error::system("map the tee's shared word", error))
+    }
+
+    /// To be called before the last look at the ring. The fence pairs with the full barrier of the
+    /// program's submit: either the program sees the word, or we see its record.
+    pub(super) fn announce_sleep(&self) {
+        self.waiting().store(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+
+    pub(super) fn awake(&self) {
+        self.waiting().store(0, Ordering::Relaxed);
+    }
+
+    fn waiting(&self) -> &AtomicU32 {
+        // SAFETY: the first word of a page that lives as long as `self`.
+        unsafe { self.0.base.cast().as_ref() }
+    }
+}
+
+/// A mapping of a BPF map, unmapped on drop.
+#[derive(Debug)]
+struct Mapping {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+impl Mapping {
+    fn new(map: BorrowedFd<'_>, len: usize, offset: usize, protection: i32) -> io::Result<Self> {
+        // SAFETY: a fresh shared mapping, no existing memory is touched.
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                len,
+                protection,
+                libc::MAP_SHARED | libc::MAP_POPULATE,
+                map.as_raw_fd(),
+                offset as libc::off_t,
+            )
+        };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let base = NonNull::new(base.cast()).expect("mmap returns no null mapping");
+        Ok(Self { base, len })
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the mapping made in `new`; nothing refers to it any more.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}
