@@ -1,2 +1,17 @@
 //! Experiments, runs, charts and the report.
-#![forbid(unsafe_code)]
+//!
+//! An experiment lays two hosts in network namespaces, drives traffic from one to the other with
+//! the `linerate` command itself, captures it with Linerate and with its peers as their users do,
+//! and checks of every single run that each frame sent was received or counted as dropped. What it
+//! measured goes into a folder of raw CSV and one JSON summary ([`store`]); the report
+//! ([`report`]) is drawn from the summaries alone.
+#![deny(unsafe_code)]
+
+pub mod facts;
+pub mod interrupt;
+pub mod model;
+pub mod process;
+pub mod progress;
+pub mod report;
+pub mod statistics;
+pub mod store;
