@@ -338,7 +338,7 @@ int BPF_PROG(count_handover, const struct net_device *from, const struct net_dev
 	return 0;
 }
 
-SEC("tp_btf/xdp_redirect_map_err")
+SEC("tp_btf/xdp_redirect_err")
 int BPF_PROG(count_undirected, const struct net_device *from, const void *program,
 	     const void *target, int error)
 {
