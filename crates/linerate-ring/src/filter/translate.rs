@@ -270,10 +270,11 @@ impl<'a> Translation<'a> {
 
     fn run(mut self) -> Result<Vec<Instruction>, Untranslatable> {
         let awaited = Awaited::of(self.operations);
-        if awaited.accumulator {
+        let can_accept = self.known[0].is_some();
+        if can_accept && awaited.accumulator {
             self.emit(set(ACCUMULATOR, 0));
         }
-        if awaited.index {
+        if can_accept && awaited.index {
             self.emit(set(INDEX, 0));
         }
         for at in 0..self.operations.len() {

@@ -32,34 +32,36 @@ impl Random {
     }
 }
 
-/// Frames of all kinds that the expressions speak of, whole and well-formed.
-pub fn whole() -> Vec<Vec<u8>> {
+/// Frames of all kinds that the expressions speak of, whole and well-formed. Of the frames with IP
+/// inside, one in `thinning` comes in every wrapping too.
+pub fn whole(thinning: usize) -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     ipv4(&mut frames);
     ipv6(&mut frames);
     let internet = frames.len();
     link(&mut frames);
     osi(&mut frames);
-    for inner in 0..internet {
+    for inner in (0..internet).step_by(thinning) {
         let inner = frames[inner].clone();
         wrap(&mut frames, &inner);
     }
     frames
 }
 
-/// Whole frames, then each of them cut at every length, bent at random places, and noise.
-pub fn all() -> Vec<Vec<u8>> {
+/// Whole frames, then each of them cut at several lengths (one in 5 times `thinning` at every
+/// length), bent at random places, and noise.
+pub fn all(thinning: usize) -> Vec<Vec<u8>> {
     let mut random = Random::new(0x11ae_7a7e);
-    let mut frames = whole();
+    let mut frames = whole(thinning);
     let whole = frames.len();
     for index in 0..whole {
         // The headers end within the first 90 bytes; past them a few lengths are as good as all.
-        let step = if index % 5 == 0 { 1 } else { 7 };
+        let step = if index % (5 * thinning) == 0 { 1 } else { 7 * thinning };
         let length = frames[index].len();
         for cut in (index % step..length.min(90)).step_by(step).chain([length - 1, length / 2]) {
             frames.push(frames[index][..cut].to_vec());
         }
-        for _ in 0..6 {
+        for _ in 0..6 / thinning + 1 {
             let mut bent = frames[index].clone();
             for _ in 0..1 + random.below(4) {
                 let at = random.below(bent.len().min(80));
@@ -120,7 +122,12 @@ fn ipv4(frames: &mut Vec<Vec<u8>>) {
         push(ethernet(LEFT, RIGHT, 0x0800, &packet(A, B, protocol, 0, false, &[], payload)));
         let group = [224, 0, 0, 9];
         let multicast = [1, 0, 0x5e, 0, 0, 9];
-        push(ethernet(LEFT, multicast, 0x0800, &packet(C, group, protocol, 0, false, &[], payload)));
+        push(ethernet(
+            LEFT,
+            multicast,
+            0x0800,
+            &packet(C, group, protocol, 0, false, &[], payload),
+        ));
     }
     let datagram = [0, 53, 0, 53, 0, 40, 0x12, 0x34, 9, 9, 9, 9, 9, 9, 9, 9];
     for (offset, more) in [(0, true), (1, true), (185, false), (0x1fff, false)] {
@@ -132,8 +139,18 @@ fn ipv4(frames: &mut Vec<Vec<u8>>) {
         push(ethernet(LEFT, RIGHT, 0x0800, &packet(A, B, 6, 0, false, options, &[0x50; 24])));
     }
     let limited = [255; 4];
-    push(ethernet(LEFT, BROADCAST, 0x0800, &packet([10, 1, 2, 3], limited, 17, 0, false, &[], &datagram)));
-    push(ethernet(OTHER, LEFT, 0x0800, &packet([203, 0, 113, 9], [10, 0, 0, 1], 17, 0, true, &[], &datagram)));
+    push(ethernet(
+        LEFT,
+        BROADCAST,
+        0x0800,
+        &packet([10, 1, 2, 3], limited, 17, 0, false, &[], &datagram),
+    ));
+    push(ethernet(
+        OTHER,
+        LEFT,
+        0x0800,
+        &packet([203, 0, 113, 9], [10, 0, 0, 1], 17, 0, true, &[], &datagram),
+    ));
     push(ethernet(OTHER, LEFT, 0x0800, &packet(A, A, 1, 0, false, &[], &datagram)));
     // Lengths that lie: total length, header length and version.
     for (at, value) in [(16, 0xff), (17, 0x14), (14, 0x4f), (14, 0x40), (14, 0x65), (38, 0xff)] {
@@ -141,7 +158,9 @@ fn ipv4(frames: &mut Vec<Vec<u8>>) {
         lying[at] = value;
         push(lying);
     }
-    push(build(|out| eth().ipv4(A, B, 64).udp(4000, 9).write(out, &[0; 1000])));
+    let mut unchecked = build(|out| eth().ipv4(A, B, 64).udp(4000, 9).write(out, &[0; 1000]));
+    unchecked[40..42].fill(0);
+    push(unchecked);
     push(build(|out| eth().ipv4(A, B, 64).udp(53, 9).write(out, &[0; 1472])));
 }
 
@@ -152,9 +171,12 @@ fn ipv6(frames: &mut Vec<Vec<u8>>) {
     let all_nodes = [0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
     let multicast = [0x33, 0x33, 0, 0, 0, 1];
     let mut push = |frame| frames.push(frame);
-    for (source, destination) in
-        [(address(1), address(2)), (address(2), subnet), (subnet, link_local), (link_local, all_nodes)]
-    {
+    for (source, destination) in [
+        (address(1), address(2)),
+        (address(2), subnet),
+        (subnet, link_local),
+        (link_local, all_nodes),
+    ] {
         let to = if destination == all_nodes { multicast } else { RIGHT };
         let ip = || PacketBuilder::ethernet2(LEFT, to).ipv6(source, destination, 64);
         push(build(|out| ip().udp(53, 1024).write(out, &[0; 12])));
@@ -192,6 +214,7 @@ fn link(frames: &mut Vec<Vec<u8>>) {
             let mut body = vec![0, 1, 8, 0, 6, 4, 0, operation];
             body.extend(LEFT.iter().chain(&A).chain(&[0; 6]).chain(&B));
             push(ethernet(LEFT, to, ethertype, &body));
+            push([&to[..], &LEFT, &[0x81, 0, 0, 5], &ethertype.to_be_bytes(), &body].concat());
             body[14..18].copy_from_slice(&C);
             body.resize(46, 0);
             push(ethernet(OTHER, to, ethertype, &body));
@@ -227,8 +250,8 @@ fn osi(frames: &mut Vec<Vec<u8>>) {
     };
     for saps in [[0x42, 0x42], [0xfe, 0xfe], [0xf0, 0xf0], [0xe0, 0xe0], [0xaa, 0xaa], [0, 0]] {
         for control in [
-            0x00, 0x01, 0x05, 0x09, 0x03, 0x13, 0x63, 0x73, 0x43, 0x53, 0x6f, 0x7f, 0xe3, 0xf3, 0xaf,
-            0xbf, 0x87, 0x97, 0x0f,
+            0x00, 0x01, 0x05, 0x09, 0x03, 0x13, 0x63, 0x73, 0x43, 0x53, 0x6f, 0x7f, 0xe3, 0xf3,
+            0xaf, 0xbf, 0x87, 0x97, 0x0f,
         ] {
             let mut body = vec![saps[0], saps[1], control];
             body.extend([0; 30]);
@@ -269,7 +292,8 @@ fn wrap(frames: &mut Vec<Vec<u8>>, inner: &[u8]) {
     push(&[0x88, 0xa8, 0, 5, 0x81, 0, 0, 6], typed);
     push(&[0x81, 0, 0, 5, 0x81, 0, 0, 6], typed);
     push(&[0x91, 0, 0, 5, 0x81, 0, 0, 5], typed);
-    let label = |label: u32, bottom: bool| (label << 12 | u32::from(bottom) << 8 | 64).to_be_bytes();
+    let label =
+        |label: u32, bottom: bool| (label << 12 | u32::from(bottom) << 8 | 64).to_be_bytes();
     let mpls = [0x88, 0x47];
     push(&[&mpls[..], &label(100, true)].concat(), payload);
     push(&[&mpls[..], &label(0xf_ffff, true)].concat(), payload);
@@ -283,7 +307,8 @@ fn wrap(frames: &mut Vec<Vec<u8>>, inner: &[u8]) {
         push(&[&[0x81, 0, 0, 5][..], &pppoe].concat(), payload);
     }
     for (options, network, bare) in [(0_u8, 42, false), (2, 42, true), (0, 43, true)] {
-        let mut geneve = vec![options, 0, if bare { 0x08 } else { 0x65 }, if bare { 0 } else { 0x58 }];
+        let mut geneve =
+            vec![options, 0, if bare { 0x08 } else { 0x65 }, if bare { 0 } else { 0x58 }];
         if bare && version == 6 {
             (geneve[2], geneve[3]) = (0x86, 0xdd);
         }

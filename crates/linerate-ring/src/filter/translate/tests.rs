@@ -50,6 +50,8 @@ fn what_cannot_accept_is_one_rejection() {
     assert_eq!(listing(&[(0x06, 0, 0, 0)]), "w0 = 0x0\nexit\n");
     let past_the_reach = [(0x30, 0, 0, REACH), (0x06, 0, 0, 1)];
     assert_eq!(listing(&past_the_reach), "w0 = 0x0\nexit\n");
+    let index_unset = [(0x50, 0, 0, REACH), (0x16, 0, 0, 0)];
+    assert_eq!(listing(&index_unset), "w0 = 0x0\nexit\n");
     let both_ways = [(0x30, 0, 0, 0), (0x15, 0, 1, 4), (0x06, 0, 0, 0), (0x06, 0, 0, 0)];
     assert_eq!(listing(&both_ways), "w0 = 0x0\nexit\n");
 }
