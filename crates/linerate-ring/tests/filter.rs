@@ -118,7 +118,7 @@ fn a_frame_in_several_buffers_is_judged_by_the_first() {
             "greater 9000".to_owned(),
             format!("ether[{last}] = 0"),
             format!("ether[{}] = 0", last + 1),
-            format!("ether[{}:2] = 0", last),
+            format!("ether[{last}:2] = 0"),
             "ether[len - 1] = 0".to_owned(),
         ] {
             let classic = classic(&expression);

@@ -13,28 +13,28 @@ const B: [u8; 4] = [192, 0, 2, 2];
 const C: [u8; 4] = [198, 51, 100, 7];
 
 /// Numbers that look random and are the same in every run (xorshift64*).
-pub struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
-    pub fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self(seed | 1)
     }
 
-    pub fn next(&mut self) -> u32 {
+    pub(crate) fn next(&mut self) -> u32 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
         (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) as u32
     }
 
-    pub fn below(&mut self, limit: usize) -> usize {
+    pub(crate) fn below(&mut self, limit: usize) -> usize {
         self.next() as usize % limit
     }
 }
 
 /// Frames of all kinds that the expressions speak of, whole and well-formed. Of the frames with IP
 /// inside, one in `thinning` comes in every wrapping too.
-pub fn whole(thinning: usize) -> Vec<Vec<u8>> {
+pub(crate) fn whole(thinning: usize) -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     ipv4(&mut frames);
     ipv6(&mut frames);
@@ -50,7 +50,7 @@ pub fn whole(thinning: usize) -> Vec<Vec<u8>> {
 
 /// Whole frames, then each of them cut at several lengths (one in 5 times `thinning` at every
 /// length), bent at random places, and noise.
-pub fn all(thinning: usize) -> Vec<Vec<u8>> {
+pub(crate) fn all(thinning: usize) -> Vec<Vec<u8>> {
     let mut random = Random::new(0x11ae_7a7e);
     let mut frames = whole(thinning);
     let whole = frames.len();

@@ -12,7 +12,7 @@ const STACK_WORDS: u64 = 16;
 
 /// Whether `code` is sound in shape, whatever the frame: known registers, jumps that go forward and
 /// stay inside, an exit at the end.
-pub fn check_shape(code: &[Instruction]) -> Result<(), String> {
+pub(crate) fn check_shape(code: &[Instruction]) -> Result<(), String> {
     let last = code.last().ok_or("no instruction")?;
     if last.code != 0x95 {
         return Err(format!("the last instruction is {last:?}"));
@@ -33,7 +33,7 @@ pub fn check_shape(code: &[Instruction]) -> Result<(), String> {
 }
 
 /// Runs `code` over `frame`; the error says what the verifier should have refused.
-pub fn run(code: &[Instruction], frame: &[u8], wire_len: u32) -> Result<u32, String> {
+pub(crate) fn run(code: &[Instruction], frame: &[u8], wire_len: u32) -> Result<u32, String> {
     let mut machine = Machine { frame, registers: [None; 11], stack: [None; STACK_WORDS as usize] };
     machine.registers[1] = Some(DATA);
     machine.registers[2] = Some(DATA + frame.len() as u64);
@@ -68,7 +68,7 @@ impl Machine<'_> {
         let Instruction { code, offset, immediate, .. } = instruction;
         let (destination, source) = (instruction.destination(), instruction.source());
         let operand = |machine: &Self| {
-            if code & 8 == 0 { Ok(immediate as i64 as u64) } else { machine.read(source) }
+            if code & 8 == 0 { Ok(i64::from(immediate) as u64) } else { machine.read(source) }
         };
         let value = match code {
             0x61 | 0x69 | 0x71 => {
@@ -137,7 +137,7 @@ impl Machine<'_> {
 
     fn stack_word(&self, address: u64) -> Result<usize, String> {
         let below = STACK_TOP.wrapping_sub(address);
-        if below % 4 == 0 && (1..=STACK_WORDS).contains(&(below / 4)) {
+        if below.is_multiple_of(4) && (1..=STACK_WORDS).contains(&(below / 4)) {
             Ok((below / 4 - 1) as usize)
         } else {
             Err(format!("the stack at {below} bytes below its top"))

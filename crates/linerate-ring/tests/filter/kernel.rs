@@ -11,15 +11,15 @@ const PADDING: usize = 14;
 
 /// Longest frame that lies in one piece in a test run, in bytes: a page without the 256 bytes of
 /// headroom, the 320 of `skb_shared_info`, and the padding.
-pub const LINEAR: usize = 4096 - 256 - 320 - PADDING;
+pub(crate) const LINEAR: usize = 4096 - 256 - 320 - PADDING;
 
 /// A loaded XDP program that returns what a filter says.
-pub struct Loaded(OwnedFd);
+pub(crate) struct Loaded(OwnedFd);
 
 impl Loaded {
     /// Loads `filter` as a subprogram that is told a frame length of `extra` bytes more than there
     /// are; the error is the verifier's log.
-    pub fn new(filter: &[Instruction], extra: u16) -> Result<Self, String> {
+    pub(crate) fn new(filter: &[Instruction], extra: u16) -> Result<Self, String> {
         const PSEUDO_CALL: u8 = 1;
         const BUFFER_LENGTH: i32 = libbpf_sys::BPF_FUNC_xdp_get_buff_len as i32;
         let mut program = vec![
@@ -38,7 +38,7 @@ impl Loaded {
     }
 
     /// What the filter returns for `frame`.
-    pub fn run(&self, frame: &[u8], scratch: &mut Vec<u8>) -> u32 {
+    pub(crate) fn run(&self, frame: &[u8], scratch: &mut Vec<u8>) -> u32 {
         scratch.clear();
         scratch.resize(PADDING, 0xee);
         scratch.extend_from_slice(frame);

@@ -11,14 +11,14 @@ unsafe extern "C" {
 /// How many bytes libpcap accepts of `frame`, whose length on the wire was `wire_len`.
 ///
 /// The program must be valid: libpcap trusts it.
-pub fn accepts(program: &[Statement], frame: &[u8], wire_len: u32) -> u32 {
+pub(crate) fn accepts(program: &[Statement], frame: &[u8], wire_len: u32) -> u32 {
     // SAFETY: `Statement` has the layout of `bpf_insn`; the program was checked, so it ends with a
     // return and jumps within itself; libpcap reads no more than `frame.len()` bytes.
     unsafe { bpf_filter(program.as_ptr(), frame.as_ptr(), wire_len, frame.len() as u32) }
 }
 
 /// Whether libpcap holds `program` for valid.
-pub fn validates(program: &[Statement]) -> bool {
+pub(crate) fn validates(program: &[Statement]) -> bool {
     // SAFETY: as above; libpcap only reads the statements.
     unsafe { bpf_validate(program.as_ptr(), program.len() as i32) != 0 }
 }

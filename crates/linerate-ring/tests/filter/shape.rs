@@ -13,7 +13,7 @@ const CODES: [u16; 60] = [
 /// A program with one statement for every four bytes, and a return.
 ///
 /// Bytes choose among what is allowed; what the rules forbid nevertheless becomes a constant load.
-pub fn program(bytes: &[u8]) -> Classic {
+pub(crate) fn program(bytes: &[u8]) -> Classic {
     let length = (bytes.len() / 4).min(1000);
     let mut statements: Vec<Statement> = bytes
         .chunks_exact(4)
