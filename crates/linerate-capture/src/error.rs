@@ -163,6 +163,29 @@ pub enum Error {
     /// A ring failed; the message says on which interface.
     #[error(transparent)]
     Ring(#[from] linerate_ring::Error),
+    /// Only packet sockets have several readers on one interface.
+    #[error(
+        "--source {kind} reads all queues of an interface in one thread; --threads needs --source \
+         packet"
+    )]
+    Threads {
+        /// The source.
+        kind: crate::choose::Kind,
+    },
+    /// Classic pcap has one link type for all its packets.
+    #[error(
+        "the interfaces have different link layers, and a pcap file has only one; write pcapng \
+         (--format pcapng), or one file for each interface"
+    )]
+    LinkLayers,
+    /// The user to change to.
+    #[error("cannot become user {user}: {why}")]
+    User {
+        /// The name.
+        user: String,
+        /// Why not.
+        why: String,
+    },
     /// A thread cannot be started.
     #[error("cannot start a thread: {source}")]
     Thread {

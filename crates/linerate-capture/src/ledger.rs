@@ -3,10 +3,12 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use linerate_ring::Timestamp;
 use serde::Serialize;
 
+use crate::interface::{self, Counters, Interface};
 use crate::write::InterfaceTotals;
 
 /// Packets lost since the start of the capture, by cause.
@@ -20,6 +22,8 @@ pub struct Drops {
     pub xdp_fill_empty: u64,
     /// The receive ring of an AF_XDP socket was full.
     pub receive_ring_full: u64,
+    /// Frames longer than an AF_XDP chunk, where the driver has no multi-buffer frames.
+    pub too_long: u64,
     /// The kernel found a descriptor of an AF_XDP ring invalid.
     pub invalid_descriptors: u64,
     /// A packet socket's ring had no free block (`tp_drops`).
@@ -45,6 +49,7 @@ impl Drops {
     pub fn kernel(&self) -> u64 {
         self.xdp_fill_empty
             + self.receive_ring_full
+            + self.too_long
             + self.invalid_descriptors
             + self.tp_drops
             + self.ring_buffer_full
@@ -52,11 +57,12 @@ impl Drops {
     }
 
     /// Every cause with its name in the JSON and its count.
-    pub fn causes(&self) -> [(&'static str, u64); 9] {
+    pub fn causes(&self) -> [(&'static str, u64); 10] {
         [
             ("interface", self.interface),
             ("xdp_fill_empty", self.xdp_fill_empty),
             ("receive_ring_full", self.receive_ring_full),
+            ("too_long", self.too_long),
             ("invalid_descriptors", self.invalid_descriptors),
             ("tp_drops", self.tp_drops),
             ("freezes", self.freezes),
@@ -71,6 +77,7 @@ impl Drops {
         self.interface += other.interface;
         self.xdp_fill_empty += other.xdp_fill_empty;
         self.receive_ring_full += other.receive_ring_full;
+        self.too_long += other.too_long;
         self.invalid_descriptors += other.invalid_descriptors;
         self.tp_drops += other.tp_drops;
         self.freezes += other.freezes;
@@ -80,19 +87,27 @@ impl Drops {
         self
     }
 
-    /// What was lost in the ring itself, moved to the writer's account: the ring overflowed only
-    /// because nobody emptied it.
-    pub(crate) fn blame_writer(&mut self, before: &Self) {
-        let causes = [
-            (&mut self.xdp_fill_empty, before.xdp_fill_empty),
-            (&mut self.receive_ring_full, before.receive_ring_full),
-            (&mut self.tp_drops, before.tp_drops),
-            (&mut self.ring_buffer_full, before.ring_buffer_full),
-        ];
-        for (count, before) in causes {
-            self.writer_too_slow += *count - before.min(*count);
-            *count = before.min(*count);
+    /// What the rings lost since `before`. While the reader waits for the writer they overflow only
+    /// because nobody empties them: those losses go to the writer's account.
+    pub(crate) fn ring_losses_since(&self, before: &Self) -> Self {
+        Self {
+            xdp_fill_empty: self.xdp_fill_empty.saturating_sub(before.xdp_fill_empty),
+            receive_ring_full: self.receive_ring_full.saturating_sub(before.receive_ring_full),
+            tp_drops: self.tp_drops.saturating_sub(before.tp_drops),
+            ring_buffer_full: self.ring_buffer_full.saturating_sub(before.ring_buffer_full),
+            ..Self::default()
         }
+    }
+
+    /// These counts with `moved`, sums of [`Drops::ring_losses_since`], on the writer's account. The
+    /// total stays.
+    pub(crate) fn blamed_on_writer(mut self, moved: &Self) -> Self {
+        self.xdp_fill_empty -= moved.xdp_fill_empty;
+        self.receive_ring_full -= moved.receive_ring_full;
+        self.tp_drops -= moved.tp_drops;
+        self.ring_buffer_full -= moved.ring_buffer_full;
+        self.writer_too_slow += moved.total();
+        self
     }
 }
 
@@ -108,48 +123,125 @@ impl fmt::Display for Drops {
     }
 }
 
-/// One interface's page of the ledger. Its readers write to it once a batch, anybody may read it.
+/// One interface's page of the ledger.
+#[derive(Debug)]
+pub struct Page {
+    index: u32,
+    /// The interface's own counters when the capture began.
+    before: Counters,
+    /// The same now.
+    now: Mutex<Counters>,
+    start: Timestamp,
+    /// One account for each reader.
+    pub(crate) accounts: Vec<Account>,
+}
+
+/// One reader's counts. It writes to them once a round of batches; anybody may read.
 #[derive(Debug, Default)]
-pub struct Account {
-    /// Packets that the kernel's filter accepted, lost ones included.
-    pub received: AtomicU64,
-    /// Packets that reached the sink.
-    pub captured: AtomicU64,
-    /// Captured bytes.
-    pub bytes: AtomicU64,
+pub(crate) struct Account {
+    received: AtomicU64,
+    captured: AtomicU64,
+    bytes: AtomicU64,
+    rejected: AtomicU64,
     drops: Mutex<Drops>,
 }
 
-impl Account {
-    /// What was lost so far.
-    pub fn drops(&self) -> Drops {
-        *self.drops.lock().unwrap_or_else(PoisonError::into_inner)
+impl Page {
+    pub(crate) fn new(interface: &Interface, readers: usize) -> Self {
+        let before = interface::counters(interface.index).unwrap_or(interface.counters);
+        Self {
+            index: interface.index,
+            before,
+            now: Mutex::new(before),
+            start: now(),
+            accounts: (0..readers).map(|_| Account::default()).collect(),
+        }
     }
 
-    /// Takes in new counts.
-    pub fn set_drops(&self, drops: Drops) {
-        *self.drops.lock().unwrap_or_else(PoisonError::into_inner) = drops;
+    /// Asks the interface for its counters; what it said last stays when it is gone.
+    pub fn refresh(&self) {
+        if let Some(counters) = interface::counters(self.index) {
+            *self.now.lock().unwrap_or_else(PoisonError::into_inner) = counters;
+        }
+    }
+
+    /// What was lost so far.
+    pub fn drops(&self) -> Drops {
+        let readers = self.accounts.iter().map(Account::drops).fold(Drops::default(), Drops::plus);
+        Drops { interface: self.since().lost, ..readers }
+    }
+
+    /// Packets that the filter accepted, lost ones included.
+    pub fn received(&self) -> u64 {
+        self.sum(|account| &account.received)
+    }
+
+    /// Packets that reached the sink.
+    pub fn captured(&self) -> u64 {
+        self.sum(|account| &account.captured)
+    }
+
+    /// Bytes on the wire of those.
+    pub fn bytes(&self) -> u64 {
+        self.sum(|account| &account.bytes)
     }
 
     /// The counts as a statistics block has them.
-    pub fn totals(
-        &self,
-        start: Timestamp,
-        end: Timestamp,
-        received: Option<u64>,
-    ) -> InterfaceTotals {
+    pub fn totals(&self) -> InterfaceTotals {
+        self.refresh();
         let drops = self.drops();
         InterfaceTotals {
-            start,
-            end,
-            received,
+            start: self.start,
+            end: now(),
+            received: Some(self.since().received),
             interface_dropped: Some(drops.interface),
-            filter_accepted: Some(self.received.load(Relaxed)),
+            filter_accepted: Some(self.received()),
             system_dropped: Some(drops.kernel()),
-            delivered: Some(self.captured.load(Relaxed)),
-            comment: Some(format!("drops: {drops}")),
+            delivered: Some(self.captured()),
+            comment: Some(format!("lost by cause: {drops}")),
         }
     }
+
+    fn since(&self) -> Counters {
+        let now = *self.now.lock().unwrap_or_else(PoisonError::into_inner);
+        // An interface whose counters were reset would count backwards.
+        Counters {
+            received: now.received.saturating_sub(self.before.received),
+            lost: now.lost.saturating_sub(self.before.lost),
+        }
+    }
+
+    fn sum(&self, of: impl Fn(&Account) -> &AtomicU64) -> u64 {
+        self.accounts.iter().map(|account| of(account).load(Relaxed)).sum()
+    }
+}
+
+impl Account {
+    /// A round of batches. There is one writer: a load and a store are enough.
+    pub(crate) fn add(&self, captured: u64, bytes: u64, rejected: u64) {
+        for (count, more) in
+            [(&self.captured, captured), (&self.bytes, bytes), (&self.rejected, rejected)]
+        {
+            count.store(count.load(Relaxed) + more, Relaxed);
+        }
+    }
+
+    /// What the source counted: frames accepted by the filter in the kernel, and losses. Frames that
+    /// a filter in user space (`filtered_here`) turned away were not "received by filter".
+    pub(crate) fn set(&self, received: u64, drops: Drops, filtered_here: bool) {
+        let rejected = if filtered_here { self.rejected.load(Relaxed) } else { 0 };
+        self.received.store(received.saturating_sub(rejected), Relaxed);
+        *self.drops.lock().unwrap_or_else(PoisonError::into_inner) = drops;
+    }
+
+    fn drops(&self) -> Drops {
+        *self.drops.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn now() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]
@@ -159,11 +251,10 @@ mod tests {
     #[test]
     fn blaming_the_writer_moves_counts_and_keeps_the_total() {
         let before = Drops { tp_drops: 3, interface: 1, ..Drops::default() };
-        let mut drops = Drops { tp_drops: 10, receive_ring_full: 2, interface: 1, ..before };
-        let total = drops.total();
-        drops.blame_writer(&before);
-        assert_eq!((drops.tp_drops, drops.receive_ring_full, drops.writer_too_slow), (3, 0, 9));
-        assert_eq!(drops.total(), total);
+        let drops = Drops { tp_drops: 10, receive_ring_full: 2, interface: 1, ..before };
+        let blamed = drops.blamed_on_writer(&drops.ring_losses_since(&before));
+        assert_eq!((blamed.tp_drops, blamed.receive_ring_full, blamed.writer_too_slow), (3, 0, 9));
+        assert_eq!(blamed.total(), drops.total());
     }
 
     #[test]

@@ -5,12 +5,16 @@
 #![forbid(unsafe_code)]
 
 pub mod choose;
+pub mod engine;
 mod error;
 pub mod filter;
 mod format;
 pub mod interface;
 pub mod ledger;
+pub mod open;
+pub mod privilege;
 pub mod read;
+pub mod source;
 pub mod write;
 
 pub use error::{Error, Result};

@@ -169,6 +169,15 @@ impl Reader {
     /// answers `None`.
     #[allow(clippy::should_implement_trait, reason = "an iterator cannot lend its item")]
     pub fn next(&mut self) -> Result<Option<Record<'_>>> {
+        Ok(self.next_described()?.map(|(record, _)| record))
+    }
+
+    /// As [`Reader::next`], with the interfaces described so far, the packet's own among them.
+    ///
+    /// # Errors
+    ///
+    /// As [`Reader::next`].
+    pub fn next_described(&mut self) -> Result<Option<(Record<'_>, &[Interface])>> {
         if self.finished {
             return Ok(None);
         }
@@ -181,6 +190,6 @@ impl Reader {
             self.finished = false;
             self.records += 1;
         }
-        Ok(record)
+        Ok(record.map(|record| (record, &self.interfaces[..])))
     }
 }

@@ -1,0 +1,73 @@
+//! What the threads of a capture share.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+
+use crate::Error;
+
+/// Something that the user should know while the capture goes on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The interface went down; the capture waits for it.
+    Down(String),
+    /// It is up again.
+    Up(String),
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Down(name) => {
+                write!(f, "interface {name} went down; waiting for it to come up again")
+            }
+            Self::Up(name) => write!(f, "interface {name} is up again"),
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Affairs {
+    pub(super) stop: AtomicBool,
+    /// Counts the requests to flush.
+    pub(super) flush: AtomicU64,
+    /// Packets that may still be taken, where there is a limit.
+    remaining: Option<AtomicI64>,
+    failure: Mutex<Option<Error>>,
+}
+
+impl Affairs {
+    pub(super) fn new(count: Option<u64>) -> Self {
+        Self {
+            stop: AtomicBool::new(false),
+            flush: AtomicU64::new(0),
+            remaining: count.map(|count| AtomicI64::new(i64::try_from(count).unwrap_or(i64::MAX))),
+            failure: Mutex::new(None),
+        }
+    }
+
+    /// Takes one of the packets that are left; false if none is.
+    #[inline]
+    pub(super) fn claim(&self) -> bool {
+        match &self.remaining {
+            None => true,
+            Some(remaining) => {
+                let before = remaining.fetch_sub(1, Relaxed);
+                if before <= 1 {
+                    self.stop.store(true, Relaxed);
+                }
+                before >= 1
+            }
+        }
+    }
+
+    /// Ends the capture because of an error; the first one counts.
+    pub(super) fn fail(&self, error: Error) {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        self.stop.store(true, Relaxed);
+    }
+
+    pub(super) fn take_failure(&self) -> Option<Error> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}

@@ -1,0 +1,161 @@
+//! `-r`: from a capture file through a filter to a sink.
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Instant;
+
+use linerate_ring::Frame;
+
+use super::Outcome;
+use super::report::{Cpu, FilterReport, Report};
+use crate::Result;
+use crate::filter::{Filter, Side};
+use crate::ledger::Drops;
+use crate::read::{Interface, Reader};
+use crate::write::{Feed, InterfaceDescription, Writer};
+
+/// What to read, and how much of it.
+pub struct Input {
+    /// The file.
+    pub reader: Reader,
+    /// Filter expression; `None` or empty takes everything.
+    pub filter: Option<String>,
+    /// Longest piece of a packet to keep, in bytes; the filter program is compiled for it.
+    pub snaplen: u32,
+    /// End after this many matching packets.
+    pub count: Option<u64>,
+}
+
+/// Where the packets go.
+pub enum FileSink {
+    /// Nowhere: they are counted.
+    Discard,
+    /// Into a file, which takes as long as it takes: nothing is lost between two files.
+    File(Box<Writer>),
+    /// To a function, with the packet's link type; it answers false to end.
+    Call(Box<dyn FnMut(&Frame<'_>, u16) -> bool>),
+}
+
+/// How a file's interface is described in another one.
+pub fn description(
+    interface: &Interface,
+    filter: Option<&str>,
+    snaplen: u32,
+) -> InterfaceDescription {
+    InterfaceDescription {
+        name: interface.name.clone(),
+        description: interface.description.clone(),
+        filter: filter.map(str::to_owned).or_else(|| interface.filter.clone()),
+        linktype: interface.linktype,
+        snaplen: if interface.snaplen == 0 { snaplen } else { interface.snaplen.min(snaplen) },
+    }
+}
+
+/// Reads until the end of the file, the limit, or `stop`. What was read before trouble is in the
+/// sink; the trouble comes back in the outcome.
+pub fn read_file(mut input: Input, sink: FileSink, stop: &AtomicBool) -> Outcome {
+    let start = Instant::now();
+    let (mut output, writer) = match sink {
+        FileSink::Discard => (Output::Discard, None),
+        FileSink::File(writer) => (Output::Feed(writer.feed()), Some(writer)),
+        FileSink::Call(call) => (Output::Call(call), None),
+    };
+    let mut report = Report { source: "file".into(), pages: "none".into(), ..Report::default() };
+    let text = input.filter.take().filter(|text| !text.trim().is_empty());
+    report.filter = text.as_ref().map(|text| FilterReport {
+        expression: text.clone(),
+        side: Side::User,
+        why: "a file has no kernel side".into(),
+    });
+    let failure = copy(&mut input, text.as_deref(), &mut output, &mut report, stop).err();
+    drop(output);
+    let summary = writer.map(|writer| {
+        let progress = writer.progress();
+        (writer.finish(), progress.current())
+    });
+    report.seconds = start.elapsed().as_secs_f64();
+    report.cpu = Cpu::now();
+    let Some((summary, file)) = summary else {
+        return Outcome { report, failure, pipe_closed: false };
+    };
+    report.settle(&summary);
+    report.dropped = Drops { disk: summary.unwritten, ..Drops::default() }.into();
+    (report.written, report.files) = (summary.written, summary.files);
+    (report.file_bytes, report.file) = (summary.bytes, Some(file));
+    // A full disk explains more than the end of the input that it caused.
+    let failure = summary.failure.or(failure);
+    Outcome { report, failure, pipe_closed: summary.pipe_closed }
+}
+
+enum Output {
+    Discard,
+    Feed(Feed),
+    Call(Box<dyn FnMut(&Frame<'_>, u16) -> bool>),
+}
+
+fn copy(
+    input: &mut Input,
+    text: Option<&str>,
+    output: &mut Output,
+    report: &mut Report,
+    stop: &AtomicBool,
+) -> Result<()> {
+    let mut filters = Filters { text, snaplen: input.snaplen, made: Vec::new() };
+    // An expression with a mistake in it is refused also for an empty file.
+    filters.of(input.reader.interfaces().first().map_or(1, |first| first.linktype))?;
+    let mut described = input.reader.interfaces().len();
+    let mut scratch = Vec::new();
+    while !stop.load(Relaxed) && input.count.is_none_or(|count| report.captured < count) {
+        let Some((record, interfaces)) = input.reader.next_described()? else { break };
+        report.received += 1;
+        let frame = &record.frame;
+        let linktype = interfaces[record.interface as usize].linktype;
+        if let Some(filter) = filters.of(linktype)?
+            && !filter.matches(frame.contiguous(&mut scratch), frame.wire_len)
+        {
+            continue;
+        }
+        report.captured += 1;
+        report.bytes += u64::from(frame.wire_len);
+        match output {
+            Output::Discard => {}
+            Output::Feed(feed) => {
+                for interface in &interfaces[described..] {
+                    feed.describe(description(interface, text, input.snaplen));
+                }
+                described = interfaces.len();
+                feed.push(&record);
+                if feed.is_closed() {
+                    break;
+                }
+            }
+            Output::Call(call) => {
+                if !call(frame, linktype) {
+                    break;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The expression compiled for each link type that the file has.
+struct Filters<'a> {
+    text: Option<&'a str>,
+    snaplen: u32,
+    made: Vec<(u16, Filter)>,
+}
+
+impl Filters<'_> {
+    fn of(&mut self, linktype: u16) -> Result<Option<&Filter>> {
+        let Some(text) = self.text else { return Ok(None) };
+        let position = match self.made.iter().position(|(made_for, _)| *made_for == linktype) {
+            Some(position) => position,
+            None => {
+                let filter = Filter::compile(text, linktype, self.snaplen, true)?;
+                self.made.push((linktype, filter));
+                self.made.len() - 1
+            }
+        };
+        Ok(Some(&self.made[position].1))
+    }
+}

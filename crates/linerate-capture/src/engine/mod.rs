@@ -1,0 +1,243 @@
+//! The running capture: readers, the writer, and who is told what.
+
+mod affairs;
+mod files;
+mod reader;
+mod report;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+pub use affairs::Event;
+pub use files::{FileSink, Input, description, read_file};
+pub use report::{FilterReport, InterfaceReport, Report};
+
+use crate::ledger::{Drops, Page};
+use crate::open::{Opened, Request};
+use crate::write::{Options, Progress, Summary, Writer};
+use crate::{Error, Result};
+use affairs::Affairs;
+use reader::{Output, Reader, Taker};
+
+/// How the readers behave.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// End after this many packets (`-c`).
+    pub count: Option<u64>,
+    /// Each packet is to reach the file at once (`-U`).
+    pub packet_buffered: bool,
+    /// CPUs for the readers, in turn; empty leaves it to the kernel.
+    pub cpus: Vec<usize>,
+    /// Give up all privileges of the threads that need none any more.
+    pub drop_privileges: bool,
+}
+
+/// Where the packets go.
+pub enum Sink {
+    /// Nowhere: they are counted.
+    Discard,
+    /// Into a file.
+    File(Box<Writer>),
+    /// To a function that is called for each packet, one reader at a time.
+    Call(Box<dyn FnMut(&linerate_ring::Frame<'_>, u32) -> bool + Send>),
+}
+
+/// A capture in progress.
+pub struct Engine {
+    readers: Vec<JoinHandle<()>>,
+    writer: Option<Writer>,
+    progress: Option<Arc<Progress>>,
+    affairs: Arc<Affairs>,
+    pages: Arc<Vec<Page>>,
+    events: Receiver<Event>,
+    facts: Vec<InterfaceReport>,
+    filter: Option<FilterReport>,
+    start: Instant,
+}
+
+/// How a capture ended.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The final counts.
+    pub report: Report,
+    /// What ended it, if that was not the user.
+    pub failure: Option<Error>,
+    /// The reader of the pipe went away.
+    pub pipe_closed: bool,
+}
+
+/// One page of the ledger for each interface, in the order of their numbers.
+pub fn ledger(opened: &[Opened]) -> Arc<Vec<Page>> {
+    Arc::new(opened.iter().map(|one| Page::new(&one.interface, one.sources.len())).collect())
+}
+
+/// What the statistics blocks of the files are to say.
+pub fn totals(pages: &Arc<Vec<Page>>) -> crate::write::Totals {
+    let pages = Arc::clone(pages);
+    Box::new(move || pages.iter().map(Page::totals).collect())
+}
+
+impl Engine {
+    /// Starts the readers.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Thread`].
+    pub fn start(
+        opened: Vec<Opened>,
+        pages: Arc<Vec<Page>>,
+        sink: Sink,
+        settings: &Settings,
+    ) -> Result<Self> {
+        let (tell, events) = channel();
+        let affairs = Arc::new(Affairs::new(settings.count));
+        let facts = opened.iter().map(InterfaceReport::of).collect();
+        let filter = opened.first().and_then(FilterReport::of);
+        let (writer, call) = match sink {
+            Sink::Discard => (None, None),
+            Sink::File(writer) => (Some(*writer), None),
+            Sink::Call(call) => (None, Some(reader::shared(call))),
+        };
+        // The writer ends when its last feed goes: make all of them first.
+        let mut prepared = Vec::new();
+        for (number, one) in opened.into_iter().enumerate() {
+            let filter = one.filter.filter(|_| one.filter_in_user).map(Arc::new);
+            for (index, source) in one.sources.into_iter().enumerate() {
+                let output = match (&writer, &call) {
+                    (Some(writer), _) => Output::Feed(writer.feed()),
+                    (None, Some(call)) => Output::Call(Arc::clone(call)),
+                    (None, None) => Output::Discard,
+                };
+                let taker = Taker {
+                    output,
+                    filter: filter.clone(),
+                    interface: number as u32,
+                    affairs: Arc::clone(&affairs),
+                };
+                prepared.push((number, index, one.interface.name.clone(), source, taker));
+            }
+        }
+        let mut readers = Vec::new();
+        for (turn, (number, index, name, source, taker)) in prepared.into_iter().enumerate() {
+            let reader = Reader {
+                source,
+                taker,
+                name,
+                pages: Arc::clone(&pages),
+                page: number,
+                account: index,
+                tell: Sender::clone(&tell),
+                age: if settings.packet_buffered { Duration::ZERO } else { reader::AGE },
+                cpu: settings.cpus.get(turn % settings.cpus.len().max(1)).copied(),
+                drop_privileges: settings.drop_privileges,
+            };
+            let thread = std::thread::Builder::new()
+                .name(format!("reader {turn}"))
+                .spawn(move || reader.run())
+                .map_err(|source| Error::Thread { source })?;
+            readers.push(thread);
+        }
+        let progress = writer.as_ref().map(Writer::progress);
+        let start = Instant::now();
+        Ok(Self { readers, writer, progress, affairs, pages, events, facts, filter, start })
+    }
+
+    /// Asks the readers to end. They read what came before.
+    pub fn stop(&self) {
+        self.affairs.stop.store(true, Relaxed);
+    }
+
+    /// Brings what was captured into the file now.
+    pub fn flush(&self) {
+        self.affairs.flush.fetch_add(1, Relaxed);
+    }
+
+    /// Whether every reader has ended.
+    pub fn is_finished(&self) -> bool {
+        self.readers.iter().all(JoinHandle::is_finished)
+    }
+
+    /// What happened since the last call that the user should know.
+    pub fn events(&self) -> impl Iterator<Item = Event> + '_ {
+        self.events.try_iter()
+    }
+
+    /// The counts now.
+    pub fn report(&self) -> Report {
+        self.pages.iter().for_each(Page::refresh);
+        let progress = self.progress.as_deref();
+        let mut drops = self.pages.iter().map(Page::drops).fold(Drops::default(), Drops::plus);
+        drops.disk = progress.map_or(0, Progress::unwritten);
+        let mut interfaces = self.facts.clone();
+        for (fact, page) in interfaces.iter_mut().zip(self.pages.iter()) {
+            fact.update(page);
+        }
+        Report {
+            captured: interfaces.iter().map(|one| one.captured).sum(),
+            received: interfaces.iter().map(|one| one.received).sum(),
+            bytes: interfaces.iter().map(|one| one.bytes).sum(),
+            written: progress.map_or(0, Progress::written),
+            files: progress.map_or(0, Progress::files),
+            file_bytes: progress.map_or(0, Progress::bytes),
+            file: progress.map(Progress::current).filter(|path| *path != PathBuf::new()),
+            writer_fill: self.writer.as_ref().map(Writer::fill),
+            seconds: self.start.elapsed().as_secs_f64(),
+            filter: self.filter.clone(),
+            ..Report::new(drops, interfaces)
+        }
+    }
+
+    /// Waits for the readers and the writer.
+    pub fn finish(mut self) -> Outcome {
+        for reader in self.readers.drain(..) {
+            if let Err(panic) = reader.join() {
+                std::panic::resume_unwind(panic);
+            }
+        }
+        let seconds = self.start.elapsed().as_secs_f64();
+        let summary = self.writer.take().map(Writer::finish).unwrap_or_default();
+        let mut report = self.report();
+        report.seconds = seconds;
+        report.settle(&summary);
+        let Summary { failure, pipe_closed, .. } = summary;
+        Outcome { report, failure: self.affairs.take_failure().or(failure), pipe_closed }
+    }
+}
+
+/// Opens all interfaces of a capture.
+///
+/// # Errors
+///
+/// The first refusal of [`Opened::open`], and [`Error::LinkLayers`] when the interfaces' frames
+/// begin differently.
+pub fn open_all(names: &[String], request: &Request) -> Result<Vec<Opened>> {
+    names.iter().map(|name| Opened::open(name, request)).collect()
+}
+
+/// Starts a writer whose interfaces and statistics are those of `opened`.
+///
+/// # Errors
+///
+/// As [`Writer::start`]; [`Error::LinkLayers`] for classic pcap of interfaces whose link layers
+/// differ.
+pub fn start_writer(
+    opened: &[Opened],
+    pages: &Arc<Vec<Page>>,
+    mut options: Options,
+) -> Result<Writer> {
+    options.interfaces = report::descriptions(opened, options.encoder.snaplen)?;
+    let types = || options.interfaces.iter().map(|interface| interface.linktype);
+    if options.encoder.format != crate::Format::Pcapng
+        && types().any(|one| Some(one) != types().next())
+    {
+        return Err(Error::LinkLayers);
+    }
+    options.totals = totals(pages);
+    options.buffers =
+        options.buffers.max(2 * opened.iter().map(|one| one.sources.len()).sum::<usize>());
+    Writer::start(options)
+}

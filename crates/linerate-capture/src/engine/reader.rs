@@ -1,0 +1,282 @@
+//! The reader's loop: from the ring to the output, without a system call or an allocation a packet.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use linerate_ring::{Frame, Timestamp};
+
+use super::affairs::{Affairs, Event};
+use crate::filter::Filter;
+use crate::ledger::{Account, Drops, Page};
+use crate::read::Record;
+use crate::source::{Drained, Source};
+use crate::write::Feed;
+
+/// How long packets may wait in a buffer that is not full before they go to the file.
+pub(super) const AGE: Duration = Duration::from_millis(100);
+
+/// The longest sleep when nothing comes: what it takes to notice that the capture is to end.
+const NAP: Duration = Duration::from_millis(50);
+
+/// The same when the end was asked for: what is still to come comes soon.
+const LAST_NAP: Duration = Duration::from_millis(5);
+
+/// How often the kernel's counters are read while packets come.
+const REFRESH: Duration = Duration::from_millis(200);
+
+/// Batches between two looks at the clock.
+const BATCHES: usize = 8;
+
+/// How long a source that cannot be closed is read on after the end was asked for. More than any
+/// buffer takes.
+const LAST_ORDERS: Duration = Duration::from_millis(500);
+
+/// The function of [`super::Sink::Call`], shared by the readers.
+pub(super) type Call = Arc<Mutex<Box<dyn FnMut(&Frame<'_>, u32) -> bool + Send>>>;
+
+pub(super) fn shared(call: Box<dyn FnMut(&Frame<'_>, u32) -> bool + Send>) -> Call {
+    Arc::new(Mutex::new(call))
+}
+
+pub(super) enum Output {
+    Discard,
+    Feed(Feed),
+    Call(Call),
+}
+
+/// What happens to each frame.
+pub(super) struct Taker {
+    pub(super) output: Output,
+    /// The filter, if it runs here.
+    pub(super) filter: Option<Arc<Filter>>,
+    pub(super) interface: u32,
+    pub(super) affairs: Arc<Affairs>,
+}
+
+/// What a round of batches did.
+#[derive(Default)]
+struct Round {
+    taken: u64,
+    bytes: u64,
+    /// Frames that the filter in user space turned away.
+    rejected: u64,
+}
+
+impl Taker {
+    /// Filters and outputs one frame; false if no more are wanted.
+    #[inline]
+    fn take(&mut self, frame: &Frame<'_>, round: &mut Round, scratch: &mut Vec<u8>) -> bool {
+        if let Some(filter) = &self.filter
+            && !filter.matches(frame.contiguous(scratch), frame.wire_len)
+        {
+            round.rejected += 1;
+            return true;
+        }
+        if !self.affairs.claim() {
+            return false;
+        }
+        round.taken += 1;
+        round.bytes += u64::from(frame.wire_len);
+        match &mut self.output {
+            Output::Discard => true,
+            Output::Feed(feed) => {
+                let mut frame = *frame;
+                if frame.timestamp.is_none() {
+                    frame.timestamp = Some(now());
+                }
+                feed.push(&Record { frame, interface: self.interface, comment: None });
+                true
+            }
+            Output::Call(call) => {
+                (call.lock().unwrap_or_else(PoisonError::into_inner))(frame, self.interface)
+            }
+        }
+    }
+}
+
+pub(super) struct Reader {
+    pub(super) source: Source,
+    pub(super) taker: Taker,
+    pub(super) name: String,
+    pub(super) pages: Arc<Vec<Page>>,
+    pub(super) page: usize,
+    pub(super) account: usize,
+    pub(super) tell: Sender<Event>,
+    pub(super) age: Duration,
+    pub(super) cpu: Option<usize>,
+    pub(super) drop_privileges: bool,
+}
+
+impl Reader {
+    pub(super) fn run(mut self) {
+        self.settle_in();
+        let pages = Arc::clone(&self.pages);
+        let account = &pages[self.page].accounts[self.account];
+        let mut books = Books::default();
+        let mut scratch = Vec::new();
+        let mut down = false;
+        let mut flushed = 0;
+        let mut ending: Option<Ending> = None;
+        loop {
+            if ending.is_none() && self.taker.affairs.stop.load(Relaxed) {
+                let dry = self.source.stop();
+                ending = Some(Ending { dry, since: Instant::now() });
+            }
+            let timeout = if ending.is_some() { LAST_NAP } else { NAP };
+            let ready = match self.source.wait(timeout) {
+                Ok(ready) => ready,
+                Err(linerate_ring::Error::InterfaceDown(_)) => {
+                    down = true;
+                    let _ = self.tell.send(Event::Down(self.name.clone()));
+                    continue;
+                }
+                Err(error) => {
+                    self.taker.affairs.fail(error.into());
+                    break;
+                }
+            };
+            if ready && std::mem::take(&mut down) {
+                let _ = self.tell.send(Event::Up(self.name.clone()));
+            }
+            let mut round = Round::default();
+            let enough = self.round(&mut round, &mut scratch);
+            account.add(round.taken, round.bytes, round.rejected);
+            let now = Instant::now();
+            self.tend(&mut books, account, &mut flushed, now, !ready);
+            if enough {
+                break;
+            }
+            if let Some(ending) = &ending
+                && ending.is_over(ready, now)
+            {
+                break;
+            }
+        }
+        self.source.stop();
+        books.close(&self.source, account, self.taker.filter.is_some());
+    }
+
+    /// Takes some batches; true if the taker wants no more.
+    fn round(&mut self, round: &mut Round, scratch: &mut Vec<u8>) -> bool {
+        for _ in 0..BATCHES {
+            let taker = &mut self.taker;
+            match self.source.drain(|frame| taker.take(frame, round, scratch)) {
+                Drained::Nothing => return false,
+                Drained::All(_) => {}
+                Drained::Enough => return true,
+            }
+        }
+        false
+    }
+
+    /// What is due between batches: old buffers to the writer, counters into the ledger.
+    fn tend(
+        &mut self,
+        books: &mut Books,
+        account: &Account,
+        flushed: &mut u64,
+        now: Instant,
+        idle: bool,
+    ) {
+        let filtered_here = self.taker.filter.is_some();
+        if let Output::Feed(feed) = &mut self.taker.output {
+            let wanted = self.taker.affairs.flush.load(Relaxed);
+            let age = if *flushed == wanted { self.age } else { Duration::ZERO };
+            *flushed = wanted;
+            feed.tick(now, age);
+            if feed.is_closed() {
+                self.taker.affairs.stop.store(true, Relaxed);
+            }
+            if !feed.take_stall().is_zero() {
+                books.blame();
+            }
+        }
+        let due = books.refreshed.is_none_or(|last| now.duration_since(last) >= REFRESH);
+        if due || (idle && books.blaming.is_some()) {
+            books.refresh(&self.source, account, filtered_here, now, idle);
+        }
+    }
+
+    fn settle_in(&self) {
+        if let Some(cpu) = self.cpu {
+            let mut set = nix::sched::CpuSet::new();
+            let pinned = set
+                .set(cpu)
+                .and_then(|()| nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &set));
+            if let Err(error) = pinned {
+                tracing::warn!("cannot run a reader on CPU {cpu}: {error}");
+            }
+        }
+        // Turning frames away at the end takes a new program where the source is XDP; a packet
+        // socket needs nothing any more.
+        if self.drop_privileges && matches!(self.source, Source::Packet(_)) {
+            crate::privilege::drop_all();
+        }
+    }
+}
+
+/// The end was asked for.
+struct Ending {
+    /// The source will run dry by itself.
+    dry: bool,
+    since: Instant,
+}
+
+impl Ending {
+    fn is_over(&self, ready: bool, now: Instant) -> bool {
+        // A packet ring hands its last block over up to two timeouts later, and says so by
+        // returning at once: `wait` with no patience is asked again until then.
+        if self.dry {
+            return !ready && now.duration_since(self.since) > Duration::from_millis(60);
+        }
+        !ready || now.duration_since(self.since) > LAST_ORDERS
+    }
+}
+
+/// One reader's part of the ledger.
+#[derive(Default)]
+struct Books {
+    refreshed: Option<Instant>,
+    last: Drops,
+    /// The counts before the reader had to wait for the writer.
+    blaming: Option<Drops>,
+    /// What was lost while it waited.
+    moved: Drops,
+}
+
+impl Books {
+    /// From the last refresh on, losses in the ring are the writer's.
+    fn blame(&mut self) {
+        self.blaming.get_or_insert(self.last);
+    }
+
+    fn refresh(
+        &mut self,
+        source: &Source,
+        account: &Account,
+        filtered_here: bool,
+        now: Instant,
+        idle: bool,
+    ) {
+        self.refreshed = Some(now);
+        let Ok(counts) = source.counts() else { return };
+        if let Some(before) = self.blaming {
+            self.moved = self.moved.plus(counts.drops.ring_losses_since(&before));
+            // The ring is empty: whatever is lost from now on is not the writer's any more.
+            self.blaming = (!idle).then_some(counts.drops);
+        }
+        self.last = counts.drops;
+        account.set(counts.received, counts.drops.blamed_on_writer(&self.moved), filtered_here);
+    }
+
+    fn close(&mut self, source: &Source, account: &Account, filtered_here: bool) {
+        self.refresh(source, account, filtered_here, Instant::now(), true);
+    }
+}
+
+fn now() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+}

@@ -1,0 +1,191 @@
+//! What a capture says of itself: at the end, on demand and live.
+
+use std::path::PathBuf;
+
+use serde::{Serialize, Serializer};
+
+use crate::Result;
+use crate::filter::Side;
+use crate::ledger::{Drops, Page};
+use crate::open::Opened;
+use crate::write::{InterfaceDescription, Summary};
+
+/// The counts of a capture; serialises to the command's JSON.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Report {
+    /// Packets that reached the sink.
+    pub captured: u64,
+    /// Packets that the filter accepted, lost ones included.
+    pub received: u64,
+    /// Packets lost, by cause; `total` sums them up (freezes are events and not in it).
+    pub dropped: Dropped,
+    /// The source: `packet`, `xdp`, `tee` or `file`; several of them joined by `+`.
+    pub source: String,
+    /// The pages of the buffer, as they were got.
+    pub pages: String,
+    /// From the start to the last packet's reading.
+    pub seconds: f64,
+    /// Bytes on the wire of the captured packets.
+    pub bytes: u64,
+    /// Packets in files.
+    pub written: u64,
+    /// Files begun.
+    pub files: u64,
+    /// Bytes in files.
+    pub file_bytes: u64,
+    /// The file written last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file: Option<PathBuf>,
+    /// The share of the writer's buffers that wait for the file.
+    #[serde(skip)]
+    pub writer_fill: Option<f32>,
+    /// The filter and where it runs.
+    pub filter: Option<FilterReport>,
+    /// Processor time of the process in seconds.
+    pub cpu: Cpu,
+    /// The same counts, interface by interface.
+    pub interfaces: Vec<InterfaceReport>,
+}
+
+/// Lost packets by cause, with their sum.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Dropped {
+    /// The causes.
+    #[serde(flatten)]
+    pub causes: Drops,
+    /// All packets lost.
+    pub total: u64,
+}
+
+impl From<Drops> for Dropped {
+    fn from(causes: Drops) -> Self {
+        Self { causes, total: causes.total() }
+    }
+}
+
+/// Processor time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Cpu {
+    /// In user space, in seconds.
+    pub user: f64,
+    /// In the kernel on the process's behalf, in seconds.
+    pub system: f64,
+}
+
+impl Cpu {
+    /// What this process has used so far.
+    pub fn now() -> Self {
+        use nix::sys::resource::{UsageWho, getrusage};
+        use nix::sys::time::TimeValLike;
+        getrusage(UsageWho::RUSAGE_SELF).map_or_else(
+            |_| Self::default(),
+            |usage| Self {
+                user: usage.user_time().num_microseconds() as f64 / 1e6,
+                system: usage.system_time().num_microseconds() as f64 / 1e6,
+            },
+        )
+    }
+}
+
+/// A filter and where it runs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct FilterReport {
+    /// The expression.
+    pub expression: String,
+    /// `kernel` or `user`.
+    #[serde(rename = "in", serialize_with = "side")]
+    pub side: Side,
+    /// Why there.
+    pub why: String,
+}
+
+fn side<S: Serializer>(side: &Side, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+    serializer.collect_str(side)
+}
+
+impl FilterReport {
+    pub(super) fn of(opened: &Opened) -> Option<Self> {
+        let filter = opened.filter.as_ref()?;
+        let side = if opened.filter_in_user { Side::User } else { Side::Kernel };
+        Some(Self { expression: filter.text().to_owned(), side, why: opened.filter_why.clone() })
+    }
+}
+
+/// The counts of one interface.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct InterfaceReport {
+    /// Its name.
+    pub name: String,
+    /// The source.
+    pub source: String,
+    /// Why that source.
+    pub reason: String,
+    /// The pages of the buffer.
+    pub pages: String,
+    /// Readers.
+    pub readers: usize,
+    /// How the source runs, and why not better.
+    pub notes: Vec<String>,
+    /// Packets that reached the sink.
+    pub captured: u64,
+    /// Packets that the filter accepted.
+    pub received: u64,
+    /// Bytes on the wire of the captured packets.
+    pub bytes: u64,
+    /// Packets lost, by cause.
+    pub dropped: Dropped,
+}
+
+impl InterfaceReport {
+    pub(super) fn of(opened: &Opened) -> Self {
+        Self {
+            name: opened.interface.name.clone(),
+            source: opened.choice.source.to_string(),
+            reason: opened.choice.reason.clone(),
+            pages: opened.pages.clone(),
+            readers: opened.sources.len(),
+            notes: opened.notes.clone(),
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn update(&mut self, page: &Page) {
+        self.captured = page.captured();
+        self.received = page.received();
+        self.bytes = page.bytes();
+        self.dropped = page.drops().into();
+    }
+}
+
+impl Report {
+    pub(super) fn new(drops: Drops, interfaces: Vec<InterfaceReport>) -> Self {
+        let joined = |of: fn(&InterfaceReport) -> &str| {
+            let mut words: Vec<&str> = interfaces.iter().map(of).collect();
+            words.dedup();
+            words.join("+")
+        };
+        let (source, pages) = (joined(|one| &one.source), joined(|one| &one.pages));
+        let cpu = Cpu::now();
+        Self { dropped: drops.into(), source, pages, cpu, interfaces, ..Self::default() }
+    }
+
+    /// The final word of the writer: what came after a limit was never part of the capture.
+    pub(super) fn settle(&mut self, summary: &Summary) {
+        self.captured = self.captured.saturating_sub(summary.beyond_limit + summary.unwritten);
+        self.cpu = Cpu::now();
+    }
+}
+
+/// The interfaces as a file describes them.
+pub(super) fn descriptions(opened: &[Opened], snaplen: u32) -> Result<Vec<InterfaceDescription>> {
+    let describe = |one: &Opened| {
+        Ok(InterfaceDescription {
+            name: Some(one.interface.name.clone()),
+            description: one.interface.kind.as_ref().map(|kind| format!("{kind} device")),
+            filter: one.filter.as_ref().map(|filter| filter.text().to_owned()),
+            linktype: one.interface.linktype()?,
+            snaplen,
+        })
+    };
+    opened.iter().map(describe).collect()
+}

@@ -1,0 +1,295 @@
+//! Opening the sources of one interface as a capture wants them.
+
+use std::time::Duration;
+
+use linerate_ring::filter::Instruction;
+use linerate_ring::packet::{Fanout, Mode, Ring, Traffic};
+use linerate_ring::region::Pages;
+use linerate_ring::{packet, tee, xdp};
+
+use crate::choose::{Choice, Kind, Wish, choose};
+use crate::filter::{Filter, Placement, Side};
+use crate::interface::Interface;
+use crate::source::Source;
+use crate::{Error, Result};
+
+/// Whose clock stamps the frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Stamps {
+    /// Nobody's: nothing looks at the time.
+    None,
+    /// The kernel's, frame by frame.
+    #[default]
+    Host,
+    /// The kernel's, once for each batch that an AF_XDP source hands over; packet sockets and the
+    /// tee stamp each frame all the same.
+    Batch,
+    /// The network card's, where it stamps.
+    Adapter,
+}
+
+/// What to open; everything but the interface has a default that fits.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// Source, direction and the like.
+    pub wish: Wish,
+    /// Longest piece of a frame to keep, in bytes.
+    pub snaplen: u32,
+    /// Bytes of buffer between the kernel and the reader; `None` takes each source's own default.
+    pub buffer: Option<u64>,
+    /// Pages of an AF_XDP buffer.
+    pub pages: Pages,
+    /// Also receive what is addressed to others.
+    pub promiscuous: bool,
+    /// Hand over each frame at once.
+    pub immediate: bool,
+    /// Poll the driver for so long before sleeping.
+    pub busy_poll: Option<Duration>,
+    /// Readers that share the interface.
+    pub threads: usize,
+    /// How packet rings share it.
+    pub fanout: Mode,
+    /// The filter expression; `None` or empty takes everything.
+    pub filter: Option<String>,
+    /// Where the filter is to run; `None` prefers the kernel.
+    pub filter_in: Option<Side>,
+    /// Time stamps.
+    pub stamps: Stamps,
+}
+
+impl Default for Request {
+    fn default() -> Self {
+        Self {
+            wish: Wish::default(),
+            snaplen: 262_144,
+            buffer: None,
+            pages: Pages::Auto,
+            promiscuous: true,
+            immediate: false,
+            busy_poll: None,
+            threads: 1,
+            fanout: Mode::Hash,
+            filter: None,
+            filter_in: None,
+            stamps: Stamps::Host,
+        }
+    }
+}
+
+/// An interface with its sources, receiving.
+#[derive(Debug)]
+pub struct Opened {
+    /// The interface as it was found.
+    pub interface: Interface,
+    /// One source for each reader.
+    pub sources: Vec<Source>,
+    /// Which and why.
+    pub choice: Choice,
+    /// The filter, where there is one.
+    pub filter: Option<Filter>,
+    /// Whether each frame has to pass [`Filter::matches`].
+    pub filter_in_user: bool,
+    /// Where the filter runs, and why there.
+    pub filter_why: String,
+    /// The pages of the buffer, as they were got.
+    pub pages: String,
+    /// How the source runs (native or generic, zero-copy or not), and why not better.
+    pub notes: Vec<String>,
+}
+
+impl Opened {
+    /// Opens `name` as `request` wants it.
+    ///
+    /// # Errors
+    ///
+    /// Everything that [`Interface::named`], [`choose`], [`Filter`] and the rings refuse.
+    pub fn open(name: &str, request: &Request) -> Result<Self> {
+        let interface = Interface::named(name)?;
+        let linktype = interface.linktype()?;
+        let wish = Wish { several_readers: request.threads > 1, ..request.wish };
+        let mut choice = choose(&interface, wish)?;
+        if request.threads > 1 && choice.source != Kind::Packet {
+            return Err(Error::Threads { kind: choice.source });
+        }
+        let text = request.filter.as_deref().filter(|text| !text.trim().is_empty());
+        let filter = match text {
+            None => None,
+            Some(text) if choice.source == Kind::Packet => {
+                Some(Filter::compile_live(name, text, request.snaplen)?)
+            }
+            Some(text) => Some(Filter::compile(text, linktype, request.snaplen, true)?),
+        };
+        let opener = Opener { name, request, filter: filter.as_ref() };
+        let (mut sources, filter_in_user, filter_why, pages, mut notes) = match opener
+            .open(choice.source)
+        {
+            // A driver may promise more than it holds; what was not asked for by name gives way.
+            Err(Error::Ring(error)) if wish.source.is_none() && choice.source != Kind::Packet => {
+                let reason = format!("{} does not open here: {error}", choice.source);
+                choice = Choice { source: Kind::Packet, reason };
+                opener.open(Kind::Packet)?
+            }
+            result => result?,
+        };
+        notes.retain(|note| !note.is_empty());
+        sources.shrink_to_fit();
+        Ok(Self { interface, sources, choice, filter, filter_in_user, filter_why, pages, notes })
+    }
+}
+
+type Parts = (Vec<Source>, bool, String, String, Vec<String>);
+
+struct Opener<'a> {
+    name: &'a str,
+    request: &'a Request,
+    filter: Option<&'a Filter>,
+}
+
+impl Opener<'_> {
+    fn open(&self, kind: Kind) -> Result<Parts> {
+        match kind {
+            Kind::Packet => self.packet(),
+            Kind::Xdp => self.in_xdp(|filter| {
+                let source = self.xdp(filter)?;
+                let mode = source.mode();
+                let pages = source.region().got().to_string();
+                let how = format!(
+                    "{} XDP, {}, {} queues",
+                    source.attached(),
+                    if mode.zero_copy { "zero-copy" } else { "one copy by the kernel" },
+                    source.queues().count()
+                );
+                let notes = std::iter::once(how).chain(mode.why).collect();
+                Ok((Source::Xdp(Box::new(source), self.promiscuous()?), pages, notes))
+            }),
+            Kind::Tee => self.in_xdp(|filter| {
+                let tee = self.tee(filter)?;
+                let notes = std::iter::once(format!("{} XDP", tee.attached()))
+                    .chain(tee.why_generic().map(str::to_owned))
+                    .collect();
+                let pages = "small (a BPF map)".to_owned();
+                Ok((Source::Tee(Box::new(tee), self.promiscuous()?), pages, notes))
+            }),
+        }
+    }
+
+    fn packet(&self) -> Result<Parts> {
+        let request = self.request;
+        let mut builder = Ring::builder(self.name)
+            .promiscuous(request.promiscuous)
+            .traffic(request.wish.traffic.unwrap_or_default())
+            .snaplen(request.snaplen)
+            .stamps(match request.stamps {
+                Stamps::Adapter => packet::Stamps::Hardware,
+                _ => packet::Stamps::Software,
+            })
+            .busy_poll(request.busy_poll.unwrap_or_default());
+        if request.immediate {
+            builder = builder.retire(Duration::from_millis(1));
+        }
+        if let Some(bytes) = request.buffer {
+            let each = bytes.div_ceil(request.threads.max(1) as u64);
+            // The kernel hands over whole blocks: a small buffer needs small ones to have several.
+            let block = (each / 8).next_power_of_two().clamp(64 << 10, 256 << 10) as u32;
+            builder = builder.block_size(block).buffer(each);
+        }
+        let build = |placement: &Option<Placement<_>>| {
+            let program = placement.as_ref().and_then(|placement| placement.kernel.clone());
+            let builder = builder.clone().filter(program);
+            if request.threads > 1 {
+                let fanout = Fanout::new(request.fanout.clone());
+                builder.fanout(fanout).build_group(request.threads)
+            } else {
+                builder.build().map(|ring| vec![ring])
+            }
+        };
+        let placement = self.filter.map(|f| f.on_socket(request.filter_in)).transpose()?;
+        let (rings, placement) = (build(&placement)?, placement);
+        let sources = rings.into_iter().map(|ring| Source::Packet(Box::new(ring))).collect();
+        let (user, why) = described(placement.as_ref());
+        Ok((sources, user, why, "small (the kernel's own ring)".to_owned(), Vec::new()))
+    }
+
+    /// Opens a source whose filter is eBPF; one that the verifier refuses runs in user space.
+    fn in_xdp(
+        &self,
+        open: impl Fn(Option<&[Instruction]>) -> Result<(Source, String, Vec<String>)>,
+    ) -> Result<Parts> {
+        let wanted = self.request.filter_in;
+        let mut placement = self.filter.map(|filter| filter.in_xdp(wanted)).transpose()?;
+        let program = |placement: &Option<Placement<Vec<Instruction>>>| {
+            placement.as_ref().and_then(|placement| placement.kernel.clone())
+        };
+        let (source, pages, notes) = match open(program(&placement).as_deref()) {
+            Err(Error::Ring(linerate_ring::Error::Verifier { why, .. }))
+                if program(&placement).is_some() =>
+            {
+                placement = self.filter.map(|filter| filter.refused(wanted, &why)).transpose()?;
+                open(None)?
+            }
+            result => result?,
+        };
+        let (user, why) = described(placement.as_ref());
+        Ok((vec![source], user, why, pages, notes))
+    }
+
+    fn xdp(&self, filter: Option<&[Instruction]>) -> Result<xdp::Source> {
+        let request = self.request;
+        let mut builder = xdp::Source::builder(self.name)
+            .pages(request.pages)
+            .filter(filter)
+            .stamps(match request.stamps {
+                Stamps::None => xdp::Stamps::None,
+                Stamps::Host => xdp::Stamps::Kernel,
+                Stamps::Batch => xdp::Stamps::Reader,
+                Stamps::Adapter => xdp::Stamps::Hardware,
+            })
+            .busy_poll(request.busy_poll.map(|time| xdp::BusyPoll {
+                microseconds: u32::try_from(time.as_micros()).unwrap_or(u32::MAX),
+                budget: 64,
+            }));
+        if request.immediate {
+            builder = builder.pace(xdp::Pace::BLOCKING);
+        }
+        if let Some(bytes) = request.buffer {
+            let whole = (bytes as usize).next_multiple_of(2 << 20);
+            builder = builder.buffer(whole);
+        }
+        Ok(builder.build()?)
+    }
+
+    fn tee(&self, filter: Option<&[Instruction]>) -> Result<tee::Tee> {
+        let request = self.request;
+        let mut builder = tee::Tee::builder(self.name)
+            .filter(filter)
+            .snap(request.snaplen.min(tee::SNAP_MAX))
+            .stamps(request.stamps != Stamps::None);
+        if request.immediate {
+            builder = builder.pace(xdp::Pace::BLOCKING);
+        }
+        if let Some(bytes) = request.buffer {
+            builder = builder.buffer((bytes as usize).next_power_of_two());
+        }
+        Ok(builder.build()?)
+    }
+
+    /// An AF_XDP socket cannot make an interface promiscuous; a packet socket that takes nothing can.
+    fn promiscuous(&self) -> Result<Option<Box<Ring>>> {
+        if !self.request.promiscuous {
+            return Ok(None);
+        }
+        let mut ring = Ring::builder(self.name)
+            .promiscuous(true)
+            .traffic(Traffic::In)
+            .block_size(4096)
+            .snaplen(64)
+            .blocks(2)
+            .build()?;
+        ring.stop()?;
+        Ok(Some(Box::new(ring)))
+    }
+}
+
+fn described<P>(placement: Option<&Placement<P>>) -> (bool, String) {
+    placement.map_or((false, String::new()), |p| (p.user, p.why.clone()))
+}
