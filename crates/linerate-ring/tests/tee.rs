@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use linerate_netns::{VethOptions, root_or_skip};
 use linerate_ring::tee::{Builder, Tee};
-use xdp_support::{Cable, number, udp};
+use xdp_support::{Cable, udp};
 
 fn tee(cable: &Cable, with: impl FnOnce(Builder<'static>) -> Builder<'static> + Send) -> Tee {
     cable

@@ -2,12 +2,12 @@
 
 mod xdp_support;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use linerate_netns::{VethOptions, root_or_skip};
 use linerate_ring::region::Pages;
-use linerate_ring::xdp::{Pace, Source, SourceBuilder, Stamps};
-use xdp_support::{Cable, number, udp};
+use linerate_ring::xdp::{Source, SourceBuilder};
+use xdp_support::{Cable, udp};
 
 fn source(
     cable: &Cable,

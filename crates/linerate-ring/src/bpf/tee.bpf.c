@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /* Copies frames that a filter accepts to a ring buffer and lets every frame go on to the stack.
  *
- * Two programs. The root is attached to the interface once, whatever the number of captures, and
- * calls eight empty functions. A capture replaces one of them with `capture` (an extension program,
- * BPF_PROG_TYPE_EXT): the kernel allots the function to one capture, and puts the empty one back
- * when the capture's link closes, however its process ended. */
+ * Two programs. The root is attached to the interface once, whatever the number of captures. A
+ * capture stands in one of eight slots; root and captures form a chain of tail calls through the
+ * slots that are taken, and the last one passes the frame on.
+ *
+ * A slot is taken by putting a socket in `alive`: the kernel lets only one in, and takes it out when
+ * the socket closes, however its process ended. A program whose socket has gone is not called. */
 
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -14,44 +16,26 @@
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
-/* Global and weak: a function of its own to the verifier, and not to be looked into by the
- * compiler. The argument is used so that it is passed. */
-#define SLOT(n)                                                                                    \
-	__attribute__((weak, noinline)) int slot##n(struct xdp_md *ctx)                            \
-	{                                                                                          \
-		int verdict = XDP_PASS;                                                            \
-                                                                                                   \
-		asm volatile("" : "+r"(verdict) : "r"(ctx));                                       \
-		return verdict;                                                                    \
-	}
-
-SLOT(0)
-SLOT(1)
-SLOT(2)
-SLOT(3)
-SLOT(4)
-SLOT(5)
-SLOT(6)
-SLOT(7)
-
-SEC("xdp.frags")
-int TEE_ROOT(struct xdp_md *ctx)
-{
-	slot0(ctx);
-	slot1(ctx);
-	slot2(ctx);
-	slot3(ctx);
-	slot4(ctx);
-	slot5(ctx);
-	slot6(ctx);
-	slot7(ctx);
-	return XDP_PASS;
-}
-
 /* Constants to the verifier, which removes the branches not taken. */
 const volatile __u32 has_filter = 0;
 const volatile __u32 stamps = 1;
 const volatile __u32 snap_len = TEE_SNAP_MAX;
+const volatile __u32 slot = 0;
+
+/* Both belong to the root; captures find them through it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_XSKMAP);
+	__uint(max_entries, TEE_SLOTS);
+	__type(key, __u32);
+	__type(value, __u32);
+} alive SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, TEE_SLOTS);
+	__type(key, __u32);
+	__type(value, __u32);
+} captures SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
@@ -73,10 +57,42 @@ struct {
 	__type(value, struct tee_shared);
 } shared SEC(".maps");
 
+/* Calls the next capture at or after slot `from`; returns when there is none. The index is a
+ * constant at each call, so that the kernel makes a direct jump of it. */
+static __attribute__((always_inline)) void call_from(struct xdp_md *ctx, __u32 from)
+{
+#pragma clang loop unroll(full)
+	for (__u32 i = 0; i < TEE_SLOTS; i++) {
+		__u32 key = i;
+
+		if (i >= from && bpf_map_lookup_elem(&alive, &key))
+			bpf_tail_call_static(ctx, &captures, i);
+	}
+}
+
+SEC("xdp.frags")
+int TEE_ROOT(struct xdp_md *ctx)
+{
+	call_from(ctx, 0);
+	return XDP_PASS;
+}
+
+/* `len`, which is 1 to 65536, in a form from which the verifier sees that. */
+static __attribute__((always_inline)) __u64 bounded(__u32 len)
+{
+	__u64 bytes = len - 1;
+
+	asm volatile("%0 &= 0xffff" : "+r"(bytes));
+	bytes++;
+	asm volatile("" : "+r"(bytes));
+	return bytes;
+}
+
 /* One size class: reserve room for `room` bytes, copy `len` of them, submit without a wake-up. The
  * kernel wants the size reserved as a constant. */
 #define COPY(room)                                                                                 \
 	do {                                                                                       \
+		__u64 bytes = bounded(len);                                                        \
 		struct tee_record *record =                                                        \
 			bpf_ringbuf_reserve(&records, sizeof(struct tee_record) + (room), 0);      \
                                                                                                    \
@@ -88,7 +104,7 @@ struct {
 		record->ifindex = ctx->ingress_ifindex;                                            \
 		record->queue = ctx->rx_queue_index;                                               \
 		record->flags = 0;                                                                 \
-		if (bpf_xdp_load_bytes(ctx, 0, record + 1, len)) {                                 \
+		if (bytes > (room) || bpf_xdp_load_bytes(ctx, 0, record + 1, bytes)) {             \
 			bpf_ringbuf_discard(record, BPF_RB_NO_WAKEUP);                             \
 			goto fault;                                                                \
 		}                                                                                  \
@@ -108,8 +124,7 @@ static __attribute__((always_inline)) void wake_reader(struct tee_shared *reader
 		bpf_ringbuf_discard(carrier, BPF_RB_FORCE_WAKEUP);
 }
 
-SEC("xdp.frags")
-int capture(struct xdp_md *ctx)
+static __attribute__((always_inline)) void copy(struct xdp_md *ctx)
 {
 	void *data = (void *)(long)ctx->data;
 	void *data_end = (void *)(long)ctx->data_end;
@@ -120,14 +135,11 @@ int capture(struct xdp_md *ctx)
 	__u32 len = wire_len < snap_len ? wire_len : snap_len;
 
 	if (!counts || !reader)
-		return XDP_PASS;
+		return;
 	if (has_filter && !filter(data, data_end, wire_len)) {
 		counts->unmatched++;
-		return XDP_PASS;
+		return;
 	}
-	/* The verifier wants to see the bounds that every frame keeps. */
-	if (len < 1 || len > TEE_SNAP_MAX)
-		goto fault;
 	if (len <= 64)
 		COPY(64);
 	else if (len <= 96)
@@ -161,11 +173,18 @@ int capture(struct xdp_md *ctx)
 	counts->captured++;
 	if (*(volatile __u32 *)&reader->waiting)
 		wake_reader(reader);
-	return XDP_PASS;
+	return;
 full:
 	counts->full++;
-	return XDP_PASS;
+	return;
 fault:
 	counts->faults++;
+}
+
+SEC("xdp.frags")
+int capture(struct xdp_md *ctx)
+{
+	copy(ctx);
+	call_from(ctx, slot + 1);
 	return XDP_PASS;
 }

@@ -5,7 +5,7 @@
 
 #include <linux/types.h>
 
-/* Name of the root program, by which another process recognises it, and of its slots. */
+/* Name of the root program, by which another process recognises it, and the number of its slots. */
 #define TEE_ROOT linerate_tee
 #define TEE_SLOTS 8
 

@@ -176,8 +176,55 @@ pub(crate) fn program(id: u32) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
+/// The maps of a loaded program that have these names and `entries` entries.
+pub(crate) fn maps_of<const N: usize>(
+    program: BorrowedFd<'_>,
+    names: [&str; N],
+    entries: u32,
+) -> [Option<OwnedFd>; N] {
+    let mut found = [const { None }; N];
+    let mut ids = [0u32; 64];
+    let mut info = libbpf_sys::bpf_prog_info {
+        nr_map_ids: ids.len() as u32,
+        map_ids: ids.as_mut_ptr() as u64,
+        ..Default::default()
+    };
+    let mut len = size_of_val(&info) as u32;
+    // SAFETY: `info` is writable and `len` its size; `ids` has the room that it says.
+    let answer = unsafe {
+        libbpf_sys::bpf_prog_get_info_by_fd(program.as_raw_fd(), &mut info, &mut len)
+    };
+    if answer < 0 {
+        return found;
+    }
+    for &id in ids.iter().take(info.nr_map_ids as usize) {
+        // SAFETY: no memory involved.
+        let fd = unsafe { libbpf_sys::bpf_map_get_fd_by_id(id) };
+        if fd < 0 {
+            continue;
+        }
+        // SAFETY: a descriptor just made for us alone.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        let mut info = libbpf_sys::bpf_map_info::default();
+        let mut len = size_of_val(&info) as u32;
+        // SAFETY: `info` is writable and `len` its size.
+        let answer = unsafe {
+            libbpf_sys::bpf_map_get_info_by_fd(fd.as_raw_fd(), &mut info, &mut len)
+        };
+        // SAFETY: the kernel ends the name with a NUL within the array.
+        let name = unsafe { CStr::from_ptr(info.name.as_ptr()) };
+        let place = names.iter().position(|wanted| wanted.as_bytes() == name.to_bytes());
+        if let (0, Some(place)) = (answer, place)
+            && info.max_entries == entries
+        {
+            found[place] = Some(fd);
+        }
+    }
+    found
+}
+
 /// What the kernel knows of a loaded program.
-pub(crate) fn program_info(program: BorrowedFd<'_>) -> Option<libbpf_sys::bpf_prog_info> {
+fn program_info(program: BorrowedFd<'_>) -> Option<libbpf_sys::bpf_prog_info> {
     let mut info = libbpf_sys::bpf_prog_info::default();
     let mut len = size_of_val(&info) as u32;
     // SAFETY: `info` is writable and `len` its size; its array pointers are null, so none is filled.

@@ -124,7 +124,7 @@ impl Steer {
         let hardware = stamps == Stamps::Hardware;
         let template = template(hardware, options, stamps)?;
         let device = hardware.then_some(interface.index);
-        let program = template.load(Load { filter: options.filter, device, extends: None })?;
+        let program = template.load(Load { filter: options.filter, device })?;
         Ok(Self {
             interface,
             template,
@@ -193,7 +193,7 @@ impl Steer {
                     .into(),
             ));
         }
-        let load = Load { filter, device: self.device, extends: None };
+        let load = Load { filter, device: self.device };
         let program = self.template.load(load)?;
         if let Some(link) = &self.link {
             link.replace(program.as_fd()).map_err(|error| {

@@ -1,10 +1,9 @@
 //! [`Template`]: a program that has been through libbpf (relocated, its maps made) but is loaded
 //! here, as often as needed, each time with another filter in place of its last subprogram.
 //!
-//! Loading by hand gives three things that `bpf_object__load` does not: the filter can change while
-//! the maps stay, the verifier's log belongs to the error, and the program can be loaded as an
-//! extension of another process's program. Line information is left out, since it describes the
-//! stub and not the filter that took its place.
+//! Loading by hand gives two things that `bpf_object__load` does not: the filter can change while
+//! the maps stay, and the verifier's log belongs to the error. Line information is left out, since
+//! it describes the stub and not the filter that took its place.
 
 use std::ffi::{CStr, CString, c_void};
 use std::io;
@@ -46,8 +45,6 @@ pub(crate) struct Load<'a> {
     pub(crate) filter: Option<&'a [Instruction]>,
     /// Binds the program to this interface, so that it may call the receive metadata kfuncs.
     pub(crate) device: Option<u32>,
-    /// Makes it an extension that can replace the function of this BTF type in this program.
-    pub(crate) extends: Option<(BorrowedFd<'a>, u32)>,
 }
 
 impl Template {
@@ -116,9 +113,9 @@ impl Template {
     /// [`Error::Privilege`], or [`Error::Verifier`] with the verifier's last words.
     pub(crate) fn load(&self, how: Load<'_>) -> Result<OwnedFd> {
         let instructions = self.with_filter(how.filter.unwrap_or(&ACCEPT));
-        let extension = how.extends.is_some();
         let mut options = libbpf_sys::bpf_prog_load_opts {
             sz: size_of::<libbpf_sys::bpf_prog_load_opts>() as libbpf_sys::size_t,
+            expected_attach_type: libbpf_sys::BPF_XDP,
             prog_btf_fd: self.btf.as_raw_fd() as u32,
             prog_flags: libbpf_sys::BPF_F_XDP_HAS_FRAGS,
             func_info: self.functions.as_ptr().cast::<c_void>(),
@@ -126,20 +123,13 @@ impl Template {
             func_info_rec_size: size_of::<libbpf_sys::bpf_func_info>() as u32,
             ..Default::default()
         };
-        if !extension {
-            options.expected_attach_type = libbpf_sys::BPF_XDP;
-        }
         if let Some(ifindex) = how.device {
             options.prog_flags |= libbpf_sys::BPF_F_XDP_DEV_BOUND_ONLY;
             options.prog_ifindex = ifindex;
         }
-        if let Some((target, function)) = how.extends {
-            options.attach_prog_fd = target.as_raw_fd() as u32;
-            options.attach_btf_id = function;
-        }
-        match self.submit(&instructions, extension, &mut options) {
+        match self.submit(&instructions, &mut options) {
             Ok(program) => Ok(program),
-            Err(error) => Err(self.explain(error, &instructions, extension, &mut options)),
+            Err(error) => Err(self.explain(error, &instructions, &mut options)),
         }
     }
 
@@ -162,18 +152,13 @@ impl Template {
     fn submit(
         &self,
         instructions: &[Instruction],
-        extension: bool,
         options: &mut libbpf_sys::bpf_prog_load_opts,
     ) -> io::Result<OwnedFd> {
-        let kind = match extension {
-            true => libbpf_sys::BPF_PROG_TYPE_EXT,
-            false => libbpf_sys::BPF_PROG_TYPE_XDP,
-        };
         // SAFETY: every pointer in `options` refers to memory that outlives the call; the
         // instructions have the layout of `bpf_insn`.
         let fd = unsafe {
             libbpf_sys::bpf_prog_load(
-                kind,
+                libbpf_sys::BPF_PROG_TYPE_XDP,
                 self.name.as_ptr(),
                 c"Dual MIT/GPL".as_ptr(),
                 instructions.as_ptr().cast(),
@@ -193,27 +178,24 @@ impl Template {
         &self,
         error: io::Error,
         instructions: &[Instruction],
-        extension: bool,
         options: &mut libbpf_sys::bpf_prog_load_opts,
     ) -> Error {
         let action = format!("load the BPF program {}", self.name.to_string_lossy());
-        if matches!(error.raw_os_error(), Some(libc::EPERM)) {
-            return refusal(action, libc::EPERM);
-        }
         let mut log = vec![0u8; LOG_SIZE];
         options.log_level = 1;
         options.log_size = LOG_SIZE as u32;
         options.log_buf = log.as_mut_ptr().cast();
-        if self.submit(instructions, extension, options).is_ok() {
+        if self.submit(instructions, options).is_ok() {
             return Error::system(action, error);
         }
         let log = CStr::from_bytes_until_nul(&log).map(CStr::to_string_lossy).unwrap_or_default();
         tracing::debug!(program = %self.name.to_string_lossy(), %log, "the verifier refused");
         // The verifier ends with statistics; its last words are before them.
-        let last = log
-            .lines()
-            .rfind(|line| !line.trim().is_empty() && !line.starts_with("processed "))
-            .unwrap_or("no reason given");
+        let last =
+            log.lines().rfind(|line| !line.trim().is_empty() && !line.starts_with("processed "));
+        let Some(last) = last else {
+            return refusal(action, error.raw_os_error().unwrap_or(libc::EIO));
+        };
         Error::Verifier { program: action, why: last.to_owned(), source: error }
     }
 }

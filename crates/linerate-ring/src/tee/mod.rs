@@ -2,8 +2,8 @@
 //!
 //! An XDP program copies the frames that a filter accepts into a BPF ring buffer and lets every
 //! frame go on. Up to eight captures, of any processes, share an interface, each with its own
-//! filter and buffer: a root program is attached once and calls eight empty functions, and each
-//! capture replaces one of them.
+//! filter and buffer: a root program is attached once, whoever came first, and calls the programs of
+//! all captures in turn.
 //!
 //! ```no_run
 //! # fn main() -> linerate_ring::Result<()> {
@@ -27,7 +27,7 @@ mod records;
 mod root;
 
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
@@ -42,7 +42,7 @@ use crate::steer::{Attach, sum_of_cpus};
 use crate::xdp::{Pace, sys};
 use crate::{Error, Result};
 use records::{Records, Shared};
-use root::{Root, SLOTS};
+use root::{Root, Slot};
 
 #[allow(missing_docs, unreachable_pub, clippy::all, clippy::undocumented_unsafe_blocks)]
 #[allow(clippy::cast_lossless, clippy::semicolon_if_nothing_returned, dead_code)]
@@ -55,6 +55,8 @@ mod skeleton {
 pub const DEFAULT_BUFFER: usize = 64 << 20;
 /// The most that one frame can give; longer ones are cut.
 pub const SNAP_MAX: u32 = 65_535;
+/// The smallest ring buffer.
+const PAGE: usize = 4096;
 /// Batches between two looks at how far TAI is ahead of UTC.
 const CLOCK_CHECK: u32 = 4096;
 
@@ -87,10 +89,9 @@ impl Statistics {
 /// Nothing is left attached when it is dropped, nor when the process dies.
 #[derive(Debug)]
 pub struct Tee {
-    // Dropped in this order: out of the root's slot, then out of the root's link.
-    slot_link: OwnedFd,
+    // Dropped in this order: out of the slot, then out of the root's link.
+    slot: Slot,
     root: Root,
-    slot: usize,
     template: Template,
     records: Records,
     shared: Shared,
@@ -182,8 +183,8 @@ impl Tee {
     }
 
     /// Which of the places for captures on the interface this one has.
-    pub fn slot(&self) -> usize {
-        self.slot
+    pub fn slot(&self) -> u32 {
+        self.slot.number()
     }
 
     /// Bytes of the ring buffer.
@@ -194,11 +195,6 @@ impl Tee {
     /// Bytes of the ring buffer that wait to be read.
     pub fn pending(&self) -> usize {
         self.records.pending()
-    }
-
-    /// The link of the slot, for a test that wants to see what the kernel says of it.
-    pub fn as_link(&self) -> BorrowedFd<'_> {
-        self.slot_link.as_fd()
     }
 
     fn check_up(&mut self) -> Result<()> {
@@ -282,22 +278,17 @@ impl<'a> Builder<'a> {
         program::quiet_libbpf();
         let interface = Interface::named(&self.interface)?;
         let size = ring_size(self.buffer)?;
-        let [root, capture] = templates(&self, size)?;
-        let root = Root::join(&interface, &root, self.attach)?;
-        let target = root.target()?;
-        let load = Load { filter: self.filter, device: None, extends: Some(target.slot(0)) };
-        let program = capture.load(load)?;
+        let root = Root::join(&interface, &template(&self, size, None)?, self.attach)?;
+        let slot = root.take(&interface)?;
+        let capture = template(&self, size, Some((&root, &slot)))?;
+        let program = capture.load(Load { filter: self.filter, device: None })?;
         let records = Records::map(capture.map("records"), size)?;
         let shared = Shared::map(capture.map("shared"))?;
         let was_up = interface.is_up()?;
-        let taken = target.attach(program.as_fd(), &interface)?;
-        let Some((slot, slot_link)) = taken else {
-            return Err(Error::NoSlot { interface: interface.name, slots: SLOTS });
-        };
+        slot.fill(program.as_fd(), &interface)?;
         Ok(Tee {
-            slot_link,
-            root,
             slot,
+            root,
             template: capture,
             records,
             shared,
@@ -314,19 +305,21 @@ impl<'a> Builder<'a> {
 
 /// The size of a ring buffer that holds `bytes`: a power of two of whole pages, below 2 GiB.
 fn ring_size(bytes: usize) -> Result<u32> {
-    let page = 4096;
-    match bytes.max(page).checked_next_power_of_two() {
+    match bytes.max(PAGE).checked_next_power_of_two() {
         Some(size) if size <= 1 << 30 => Ok(size as u32),
         _ => Err(Error::Invalid(format!("a tee buffer of {bytes} bytes: 1 GiB is the most"))),
     }
 }
 
-fn templates(wanted: &Builder<'_>, size: u32) -> Result<[Template; 2]> {
+/// The root program, or where `place` says which slot of which root, a capture for it.
+fn template(wanted: &Builder<'_>, size: u32, place: Option<(&Root, &Slot)>) -> Result<Template> {
     let mut storage = MaybeUninit::uninit();
     let invalid = |what: &str, error| Error::Invalid(format!("{what}: {error}"));
     let mut open = skeleton::TeeSkelBuilder::default()
         .open(&mut storage)
         .map_err(|error| invalid("cannot read the tee's programs", error))?;
+    // The root needs no ring buffer, only the smallest that can be made.
+    let size = if place.is_some() { size } else { PAGE as u32 };
     open.maps
         .records
         .set_max_entries(size)
@@ -335,7 +328,12 @@ fn templates(wanted: &Builder<'_>, size: u32) -> Result<[Template; 2]> {
         constants.has_filter = u32::from(wanted.filter.is_some());
         constants.stamps = u32::from(wanted.stamps);
         constants.snap_len = wanted.snap.clamp(1, SNAP_MAX);
+        constants.slot = place.map_or(0, |(_, slot)| slot.number());
     }
-    let both = Template::prepare_all(open.open_object(), &[root::NAME, "capture"])?;
-    Ok(both.try_into().expect("two were asked for"))
+    let Some((root, _)) = place else { return Template::prepare(open.open_object(), root::NAME) };
+    for (name, map) in root.maps() {
+        let shared = if name == "alive" { &mut open.maps.alive } else { &mut open.maps.captures };
+        shared.reuse_fd(map).map_err(|error| invalid("cannot share the tee's maps", error))?;
+    }
+    Template::prepare(open.open_object(), "capture")
 }

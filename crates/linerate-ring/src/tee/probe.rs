@@ -1,6 +1,6 @@
 //! [`probe`]: whether a tee would work on an interface, without touching its traffic.
 
-use super::{Builder, Tee, root, templates};
+use super::{Builder, Tee, root, template};
 use crate::steer::attach::{self, attached};
 use crate::steer::interface::Interface;
 use crate::steer::program::{self, Load};
@@ -24,8 +24,7 @@ impl Probe {
     }
 }
 
-/// Tries what can be tried without attaching: makes a small ring buffer, loads the root program and
-/// a capture that extends it.
+/// Tries what can be tried without attaching: makes the maps and loads the root program.
 pub fn probe(interface: &str) -> Probe {
     match attempt(interface) {
         Ok(joins) => Probe { obstacle: None, joins },
@@ -42,10 +41,7 @@ fn attempt(name: &str) -> Result<bool> {
         Some(found) => return Err(attach::foreign(name, found)),
         None => false,
     };
-    let wanted: Builder<'_> = Tee::builder(name).buffer(4096);
-    let [root, capture] = templates(&wanted, 4096)?;
-    let program = root.load(Load::default())?;
-    let target = root::Target::of(std::os::fd::AsFd::as_fd(&program))?;
-    capture.load(Load { extends: Some(target.slot(0)), ..Load::default() })?;
+    let wanted: Builder<'_> = Tee::builder(name);
+    template(&wanted, 0, None)?.load(Load::default())?;
     Ok(joins)
 }

@@ -3,12 +3,18 @@
 //! Who keeps it, without a daemon, a pin or a lock file: every participant holds a descriptor of the
 //! same BPF link, the first because it made the link, the others because they looked it up by the
 //! program on the interface. The kernel detaches the program when the last descriptor closes,
-//! whatever ends the process that held it. Slots are allotted by the kernel too: a function can be
-//! replaced by one extension program at a time, and a second gets `EBUSY`.
+//! whatever ends the process that held it.
+//!
+//! Who has which slot is the kernel's to say too. A slot is an entry of a socket map (`alive`) and
+//! one of a program array (`captures`). A capture puts a socket in the first with "only if empty",
+//! which one of several contenders achieves, and then owns the second. When it dies, its socket
+//! closes and leaves the map by itself; the root does not call a program whose socket has gone, and
+//! whoever takes the slot next replaces it.
+//!
+//! Extension programs (`BPF_PROG_TYPE_EXT`) would do the same with less, but kernels under lockdown
+//! or a hardening policy refuse to load them; tail calls work everywhere.
 
-use std::ffi::CString;
-use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use crate::steer::Attach;
@@ -21,7 +27,7 @@ use crate::{Error, Result};
 /// Name of the root program, by which it is recognised; `TEE_ROOT` in `bpf/tee.h`.
 pub(super) const NAME: &str = "linerate_tee";
 /// Captures that an interface can carry; `TEE_SLOTS` in `bpf/tee.h`.
-pub(super) const SLOTS: usize = 8;
+pub(super) const SLOTS: u32 = 8;
 /// How often to look again when others come and go at the same moment.
 const ATTEMPTS: usize = 200;
 
@@ -29,11 +35,12 @@ const ATTEMPTS: usize = 200;
 #[derive(Debug)]
 pub(super) struct Root {
     link: Link,
-    program: OwnedFd,
+    alive: OwnedFd,
+    captures: OwnedFd,
 }
 
 impl Root {
-    /// Attaches the root program, or takes part in the one that another tee attached.
+    /// Attaches the root program of `template`, or takes part in the one that another tee attached.
     pub(super) fn join(
         interface: &Interface,
         template: &Template,
@@ -55,7 +62,13 @@ impl Root {
                         None => template.load(Load::default())?,
                     };
                     match Link::attach(program.as_fd(), &interface.name, interface.index, only) {
-                        Ok(link) => return Ok(Self { link, program }),
+                        Ok(link) => {
+                            let own = |name| {
+                                let map = template.map(name).try_clone_to_owned();
+                                map.map_err(|error| Error::system("share the tee's maps", error))
+                            };
+                            return Ok(Self { link, alive: own("alive")?, captures: own("captures")? });
+                        }
                         // Another tee was quicker: look again and join it.
                         Err(Error::ForeignProgram { name, .. }) if name == NAME => {
                             loaded = Some(program);
@@ -76,8 +89,18 @@ impl Root {
         let Some(link) = Link::join(found.id, found.attach)? else { return Ok(None) };
         let Ok(program) = attach::program(found.id) else { return Ok(None) };
         // From here on the link stays; was it still on the interface when we got it?
-        let now = attach::attached(interface.index)?;
-        Ok(now.is_some_and(|now| now.id == found.id).then_some(Self { link, program }))
+        if attach::attached(interface.index)?.is_none_or(|now| now.id != found.id) {
+            return Ok(None);
+        }
+        let [alive, captures] = attach::maps_of(program.as_fd(), ["alive", "captures"], SLOTS);
+        match (alive, captures) {
+            (Some(alive), Some(captures)) => Ok(Some(Self { link, alive, captures })),
+            _ => Err(Error::Invalid(format!(
+                "the program {NAME} on {} is not one that this version can join; end the captures \
+                 of the other version",
+                interface.name
+            ))),
+        }
     }
 
     /// Where the program runs.
@@ -90,91 +113,84 @@ impl Root {
         self.link.why.as_deref()
     }
 
-    /// The functions that extensions can replace.
-    pub(super) fn target(&self) -> Result<Target<'_>> {
-        Target::of(self.program.as_fd())
-    }
-}
-
-/// The root program and the types of its replaceable functions.
-#[derive(Debug)]
-pub(super) struct Target<'r> {
-    program: BorrowedFd<'r>,
-    slots: [u32; SLOTS],
-}
-
-impl<'r> Target<'r> {
-    /// The replaceable functions of a loaded root program.
-    pub(super) fn of(program: BorrowedFd<'r>) -> Result<Self> {
-        let incompatible = || {
-            Error::Invalid(format!(
-                "the program {NAME} on the interface is not one that this version can join; end the \
-                 captures of the other version"
-            ))
-        };
-        let info = attach::program_info(program).ok_or_else(incompatible)?;
-        // SAFETY: no memory involved; null on error.
-        let btf = unsafe { libbpf_sys::btf__load_from_kernel_by_id(info.btf_id) };
-        if btf.is_null() {
-            return Err(refusal("read the type information of the tee's root program", {
-                io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
-            }));
-        }
-        let mut slots = [0; SLOTS];
-        for (number, slot) in slots.iter_mut().enumerate() {
-            let name = CString::new(format!("slot{number}")).expect("no NUL");
-            // SAFETY: live type information and a C string.
-            let id = unsafe {
-                libbpf_sys::btf__find_by_name_kind(btf, name.as_ptr(), libbpf_sys::BTF_KIND_FUNC)
-            };
-            *slot = u32::try_from(id).unwrap_or(0);
-        }
-        // SAFETY: made above, used no more.
-        unsafe { libbpf_sys::btf__free(btf) };
-        if slots.contains(&0) {
-            return Err(incompatible());
-        }
-        Ok(Self { program, slots })
-    }
-    /// What a program has to be loaded for to replace slot `number`. All slots have one type, so a
-    /// program loaded for one can be attached to any.
-    pub(super) fn slot(&self, number: usize) -> (BorrowedFd<'r>, u32) {
-        (self.program, self.slots[number])
+    /// The maps that captures of this root must use.
+    pub(super) fn maps(&self) -> [(&'static str, BorrowedFd<'_>); 2] {
+        [("alive", self.alive.as_fd()), ("captures", self.captures.as_fd())]
     }
 
-    /// Puts `extension` in the first free slot; `None` when all are taken.
-    pub(super) fn attach(
-        &self,
-        extension: BorrowedFd<'_>,
-        interface: &Interface,
-    ) -> Result<Option<(usize, OwnedFd)>> {
-        for (number, &slot) in self.slots.iter().enumerate() {
-            let options = libbpf_sys::bpf_link_create_opts {
-                sz: size_of::<libbpf_sys::bpf_link_create_opts>() as libbpf_sys::size_t,
-                target_btf_id: slot,
-                ..Default::default()
-            };
-            // SAFETY: two live programs and options that carry their size.
-            let fd = unsafe {
-                libbpf_sys::bpf_link_create(
-                    extension.as_raw_fd(),
-                    self.program.as_raw_fd(),
-                    0,
-                    &options,
-                )
-            };
-            match -fd {
-                libc::EBUSY => {}
-                errno @ 1.. => {
-                    return Err(refusal(
-                        format!("put a capture in slot {number} of the tee on {}", interface.name),
-                        errno,
-                    ));
+    /// Takes a free slot.
+    pub(super) fn take(&self, interface: &Interface) -> Result<Slot> {
+        let token = sys::socket().map_err(|error| match error.raw_os_error() {
+            Some(libc::EPERM) => Error::Privilege {
+                action: format!("take a place for a capture on {}", interface.name),
+                capability: "CAP_NET_RAW",
+            },
+            _ => Error::system("open an AF_XDP socket", error),
+        })?;
+        let captures = self
+            .captures
+            .try_clone()
+            .map_err(|error| Error::system("share the tee's maps", error))?;
+        for number in 0..SLOTS {
+            match put(self.alive.as_fd(), number, token.as_fd(), libbpf_sys::BPF_NOEXIST) {
+                0 => return Ok(Slot { number, captures, _token: token }),
+                libc::EEXIST => {}
+                errno => {
+                    let action = format!("take a place for a capture on {}", interface.name);
+                    return Err(refusal(action, errno));
                 }
-                // SAFETY: a descriptor just made for us alone.
-                _ => return Ok(Some((number, unsafe { OwnedFd::from_raw_fd(fd) }))),
             }
         }
-        Ok(None)
+        Err(Error::NoSlot { interface: interface.name.clone(), slots: SLOTS as usize })
+    }
+}
+
+/// A slot that this process has. Dropping it takes the program out, then frees the slot.
+#[derive(Debug)]
+pub(super) struct Slot {
+    number: u32,
+    captures: OwnedFd,
+    /// The socket in `alive`: the slot is ours while it is open.
+    _token: OwnedFd,
+}
+
+impl Slot {
+    /// Which one.
+    pub(super) fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Puts a program in, from now on called for every frame.
+    pub(super) fn fill(&self, program: BorrowedFd<'_>, interface: &Interface) -> Result<()> {
+        match put(self.captures.as_fd(), self.number, program, libbpf_sys::BPF_ANY) {
+            0 => Ok(()),
+            errno => Err(refusal(format!("start a capture on {}", interface.name), errno)),
+        }
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        // SAFETY: a map with keys of four bytes. Where it fails there was no program.
+        unsafe {
+            libbpf_sys::bpf_map_delete_elem(
+                self.captures.as_raw_fd(),
+                (&raw const self.number).cast(),
+            )
+        };
+    }
+}
+
+/// Puts a descriptor in a map of descriptors; 0 or an `errno`.
+fn put(map: BorrowedFd<'_>, key: u32, value: BorrowedFd<'_>, flags: u32) -> i32 {
+    let value = value.as_raw_fd();
+    // SAFETY: a map with keys and values of four bytes, both ours.
+    -unsafe {
+        libbpf_sys::bpf_map_update_elem(
+            map.as_raw_fd(),
+            (&raw const key).cast(),
+            (&raw const value).cast(),
+            u64::from(flags),
+        )
     }
 }
