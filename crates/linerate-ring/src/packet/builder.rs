@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::fanout::Fanout;
-use super::layout::{FRAME_ALIGNMENT, V3_HEADER, VLAN_TAG};
+use super::layout::VLAN_TAG;
 use super::program::Gate;
 use super::receive::Ring;
 use super::rules::{Kind, Request};
@@ -289,8 +289,9 @@ impl Builder {
             kind: Kind::Receive,
             block_size: self.block_size,
             blocks,
-            // Any size that the rules allow will do: frames in a V3 ring lie as long as they are.
-            frame_size: (V3_HEADER + reserve).next_multiple_of(FRAME_ALIGNMENT),
+            // Frames in a V3 ring lie as long as they are; the largest size that the rules allow
+            // keeps the number of frames small.
+            frame_size: self.block_size,
             frames: 0,
             retire_ms: u32::try_from(self.retire.as_millis().max(1)).unwrap_or(u32::MAX),
             private_size: 0,

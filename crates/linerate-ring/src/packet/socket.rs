@@ -1,6 +1,7 @@
 //! [`Socket`]: the system calls of a packet socket, and [`Map`], its rings in memory.
 
 use std::ffi::CString;
+use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::{self, NonNull};
@@ -115,7 +116,7 @@ impl Socket {
 
     /// Has the kernel allocate a ring and maps it. The request has been checked.
     pub(super) fn map(&self, request: Request, interface: &str) -> Result<Map> {
-        let bytes = request.block_size as usize * request.blocks as usize;
+        let bytes = (request.block_size as usize).saturating_mul(request.blocks as usize);
         let action = || {
             format!(
                 "allocate a ring of {} blocks of {} for interface {interface}",
@@ -123,6 +124,13 @@ impl Socket {
                 Size(u64::from(request.block_size))
             )
         };
+        if let Some(available) = available_memory().filter(|available| bytes > *available) {
+            return Err(Error::Invalid(format!(
+                "cannot {}: that is more than the {} MiB of memory available",
+                action(),
+                available >> 20
+            )));
+        }
         self.set(libc::SOL_PACKET, libc::PACKET_VERSION, &request.kind.version())
             .map_err(|error| Error::system("choose the version of the ring", error))?;
         let kernel = request.to_kernel();
@@ -130,7 +138,8 @@ impl Socket {
             .raw_os_error()
         {
             Some(libc::ENOMEM) => Error::Invalid(format!(
-                "cannot {}: the kernel has no memory for it; ask for a smaller buffer",
+                "cannot {}: the kernel finds no memory for it, or for the list of its \
+ blocks; ask for fewer blocks",
                 action()
             )),
             _ => Error::system(action(), error),
@@ -247,6 +256,15 @@ impl<'a> Interface<'a> {
         }
         request
     }
+}
+
+/// Bytes that the machine can give without swapping, as far as it says. The kernel itself would
+/// take all it has for a ring, and then kill processes.
+fn available_memory() -> Option<usize> {
+    let meminfo = fs::read_to_string("/proc/meminfo").ok()?;
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kib: usize = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kib.checked_mul(1024)
 }
 
 fn no_address() -> libc::sockaddr_ll {

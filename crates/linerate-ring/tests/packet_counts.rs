@@ -1,0 +1,145 @@
+//! What receiving a frame costs: no allocation, and a system call only when there is nothing to do.
+//!
+//! Allocations are counted by the allocator of this program, system calls by strace, which runs
+//! this program again in the part of the receiver.
+
+mod packet_support;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::fs;
+use std::time::Duration;
+
+use linerate_netns::{root_or_skip, say_skipped};
+use linerate_ring::packet::Ring;
+use packet_support::{Cable, numbered, quick};
+
+/// Says to the program that strace runs how many frames to receive.
+const FRAMES: &str = "LINERATE_TEST_FRAMES";
+
+struct Counting;
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+// SAFETY: everything is left to the system's allocator.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        // SAFETY: as promised to us.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: as promised to us.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+/// Receives `count` frames; returns the sum of their lengths.
+fn receive(ring: &mut Ring, count: u64) -> u64 {
+    let (mut frames, mut bytes) = (0, 0);
+    while frames < count {
+        while let Some(mut batch) = ring.batch() {
+            while let Some(frame) = batch.next() {
+                frames += 1;
+                bytes += frame.len() as u64;
+            }
+        }
+        if frames < count {
+            assert!(ring.wait(Duration::from_secs(10)).expect("waited"), "only {frames} came");
+        }
+    }
+    bytes
+}
+
+#[test]
+fn receiving_allocates_nothing() {
+    root_or_skip!("receiving_allocates_nothing");
+    let cable = Cable::new();
+    let mut ring = cable.ring();
+    let frames: Vec<_> = (0..2000).map(|n| numbered(n, 100)).collect();
+    std::thread::scope(|scope| {
+        scope.spawn(|| (0..10).for_each(|_| cable.send(&frames)));
+        let before = ALLOCATIONS.get();
+        let bytes = receive(&mut ring, 20_000);
+        assert_eq!(ALLOCATIONS.get() - before, 0);
+        assert_eq!(bytes, 2_000_000);
+    });
+    let before = ALLOCATIONS.get();
+    drop(std::hint::black_box(Box::new(1)));
+    assert_eq!(ALLOCATIONS.get() - before, 1, "the counter does not count");
+}
+
+#[test]
+fn sending_allocates_nothing() {
+    root_or_skip!("sending_allocates_nothing");
+    let cable = Cable::new();
+    let mut ring = cable.transmit();
+    let frame = numbered(1, 100);
+    let before = ALLOCATIONS.get();
+    for _ in 0..5000 {
+        if let Some(mut slot) = ring.frame(frame.len()).expect("a fitting length") {
+            slot.copy_from_slice(&frame);
+            slot.send();
+        } else {
+            ring.flush().expect("flushed");
+        }
+    }
+    ring.flush().expect("flushed");
+    assert_eq!(ALLOCATIONS.get() - before, 0);
+    assert!(ring.statistics().sent > 4000);
+}
+
+#[test]
+fn a_system_call_serves_more_than_fifty_frames() {
+    const NAME: &str = "a_system_call_serves_more_than_fifty_frames";
+    if let Ok(frames) = std::env::var(FRAMES) {
+        let mut ring = quick("rx").build().expect("a ring");
+        println!("ready");
+        receive(&mut ring, frames.parse().expect("a number"));
+        return;
+    }
+    root_or_skip!(NAME);
+    let cable = Cable::new();
+    let strace = |args: &[&str]| cable.receiver.command("strace").args(args).output();
+    if !strace(&["-V"]).is_ok_and(|output| output.status.success()) {
+        return say_skipped(NAME, "needs strace");
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let calls = |count: u64| {
+        let report = folder.path().join("calls");
+        let program = std::env::current_exe().expect("this program");
+        let mut child = cable
+            .receiver
+            .command("strace")
+            .args(["-f", "-c", "-U", "calls,name", "-o"])
+            .arg(&report)
+            .arg(program)
+            .args(["--exact", NAME, "--nocapture", "--test-threads=1"])
+            .env(FRAMES, count.to_string())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .expect("strace");
+        let output = std::io::BufReader::new(child.stdout.take().expect("piped"));
+        let mut lines = std::io::BufRead::lines(output);
+        assert!(lines.any(|line| line.expect("text").contains("ready")), "never ready");
+        let frames: Vec<_> = (0..1000).map(|n| numbered(n, 100)).collect();
+        (0..count / 1000).for_each(|_| cable.send(&frames));
+        assert!(child.wait().expect("waited").success());
+        let report = fs::read_to_string(&report).expect("a report");
+        let total = report.lines().find(|line| line.trim_end().ends_with(" total"));
+        let total = total.and_then(|line| line.split_whitespace().next()).expect("a total");
+        total.parse::<u64>().expect("a number")
+    };
+    // Everything that the program does counts, its start included.
+    let (few, many) = (calls(1000), calls(101_000));
+    let a_frame = many.saturating_sub(few) as f64 / 100_000.0;
+    println!("{few} system calls for 1000 frames, {many} for 101000: {a_frame:.4} a frame");
+    assert!(few > 10, "strace counted nothing");
+    assert!(a_frame < 0.02, "{a_frame} system calls a frame");
+}
