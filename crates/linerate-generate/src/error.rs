@@ -43,7 +43,7 @@ pub enum Error {
         setcap: &'static str,
     },
     /// The kernel or driver does not offer what a back end needs.
-    #[error("interface {name}: {backend} is not to be had: {why}")]
+    #[error("interface {name}: {backend} cannot be used: {why}")]
     Unavailable {
         /// The interface.
         name: String,
@@ -62,12 +62,20 @@ pub enum Error {
         /// What the kernel said.
         source: io::Error,
     },
+    /// A transmit ring said no.
+    #[error(transparent)]
+    Ring(#[from] linerate_ring::Error),
 }
 
 /// The result of planning, generating or replaying.
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
+    /// Another back end may do better.
+    pub(crate) fn leaves_a_choice(&self) -> bool {
+        matches!(self, Self::Unavailable { .. } | Self::Privilege { .. })
+    }
+
     pub(crate) fn argument(what: impl Into<String>, why: impl Into<String>) -> Self {
         Self::Argument { what: what.into(), why: why.into() }
     }

@@ -7,6 +7,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use nix::libc::ENETDOWN;
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::pthread::pthread_kill;
 use nix::sys::signal::Signal;
@@ -14,9 +15,9 @@ use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
 use serde::Serialize;
 
-use crate::live::{self, Counters};
+use crate::counters::{Counters, Counts};
 use crate::plan::{Backend, Plan};
-use crate::{Error, Result};
+use crate::{Error, Result, live, ring};
 
 /// Ends the system call in which a thread generates. Its default is to be ignored, so that one that
 /// comes late harms nobody.
@@ -36,25 +37,57 @@ impl Generator {
     /// [`Error::Privilege`], [`Error::Unavailable`] where no back end works, [`Error::Argument`] for a
     /// CPU that is not there.
     pub fn start(plan: Plan) -> Result<Running> {
-        let (choice, why) = choose(&plan)?;
+        let mut why = String::new();
+        let mut started = Err(Error::argument("backend", "none can do this"));
+        for (backend, reason) in candidates(&plan)? {
+            started = Self::launch(&plan, backend);
+            match &started {
+                Err(error) if plan.backend == Backend::Auto && error.leaves_a_choice() => {
+                    why = format!("instead: {error}");
+                }
+                Err(_) => break,
+                Ok(_) => {
+                    let why = if why.is_empty() { reason } else { why };
+                    return started.and_then(|launched| Self::follow(plan, backend, why, launched));
+                }
+            }
+        }
+        started.and_then(|_| Err(died(&plan.interface.name)))
+    }
+
+    fn launch(plan: &Plan, backend: Backend) -> Result<Launched> {
         let stop = Arc::new(AtomicBool::new(false));
         let (ready, is_ready) = sync_channel(1);
         let worker = {
             let (plan, stop) = (plan.clone(), Arc::clone(&stop));
-            spawn("generate", move || work(&plan, choice, &stop, &ready))?
+            spawn("generate", move || work(&plan, backend, &stop, &ready))?
         };
-        let counters = match is_ready.recv() {
-            Ok(Ok(counters)) => Arc::new(counters),
-            Ok(Err(error)) => return Err(error),
-            Err(_) => return Err(died(&plan.interface.name, worker)),
-        };
+        match is_ready.recv() {
+            Ok(Ok(counters)) => Ok(Launched { worker, stop, counters: Arc::new(counters) }),
+            Ok(Err(error)) => Err(error),
+            Err(_) => Err(match worker.join() {
+                Ok(Err(error)) => error,
+                _ => died(&plan.interface.name),
+            }),
+        }
+    }
+
+    fn follow(plan: Plan, backend: Backend, why: String, launched: Launched) -> Result<Running> {
+        let Launched { worker, stop, counters } = launched;
         let (stopper, stopped) = sync_channel(1);
         let watch = {
             let (counters, duration) = (Arc::clone(&counters), plan.duration);
             spawn("generate-watch", move || watch(worker, &counters, duration, &stop, &stopped))?
         };
-        Ok(Running { plan, backend: choice, why, counters, stopper, watch })
+        Ok(Running { plan, backend, why, counters, stopper, watch })
     }
+}
+
+/// A worker that is about to send its first frame.
+struct Launched {
+    worker: JoinHandle<Result<()>>,
+    stop: Arc<AtomicBool>,
+    counters: Arc<Counters>,
 }
 
 /// A run that goes on. Dropping it stops it.
@@ -118,8 +151,8 @@ impl Running {
     pub fn progress(&self) -> Progress {
         let Some(counters) = self.counters.read() else { return Progress::default() };
         Progress {
-            sent: counters.accepted + counters.refused + counters.undirected,
-            refused: counters.refused + counters.undirected,
+            sent: counters.emitted,
+            refused: counters.refused,
             bytes: counters.bytes,
             seconds: counters.last.saturating_sub(counters.first) as f64 / 1e9,
         }
@@ -142,9 +175,9 @@ impl Running {
     pub fn wait(self) -> Result<Report> {
         let Self { plan, backend, why, counters, stopper, watch } = self;
         let name_of = &plan.interface.name;
-        watch.join().map_err(|_| panicked(name_of))??;
+        watch.join().map_err(|_| died(name_of))??;
         drop(stopper);
-        let counters = counters.read().ok_or_else(|| panicked(name_of))?;
+        let counters = counters.read().ok_or_else(|| died(name_of))?;
         let refused = counters.emitted - counters.accepted;
         let seconds = counters.last.saturating_sub(counters.first) as f64 / 1e9;
         let rate = |amount: u64| if seconds > 0.0 { amount as f64 / seconds } else { 0.0 };
@@ -159,31 +192,34 @@ impl Running {
             seconds,
             packets_per_second: rate(counters.emitted),
             bits_per_second: rate(counters.bytes.saturating_mul(8)),
-            hint: (refused > 0)
-                .then(|| hint(&plan, counters.driver_error, counters.redirect_error)),
+            hint: (refused > 0).then(|| hint(&plan.interface.name, backend, &counters)),
         })
     }
 }
 
-fn choose(plan: &Plan) -> Result<(Backend, String)> {
+/// The back ends to try, best first, each with the reason that is told if it works.
+fn candidates(plan: &Plan) -> Result<Vec<(Backend, String)>> {
     let rate = plan.rate.packets(plan.sizes.mean());
+    let too_slow = rate.is_some_and(|rate| rate < live::MIN_RATE);
+    let too_long = plan.sizes.max() > live::MAX_FRAME;
+    let long = format!("live frames have at most {} bytes", live::MAX_FRAME);
+    let slow = format!("live frames go at {} a second at least", live::MIN_RATE);
     match plan.backend {
-        Backend::Live if plan.sizes.max() > live::MAX_FRAME => Err(Error::argument(
-            format!("size {}", plan.sizes),
-            format!("live frames have at most {} bytes", live::MAX_FRAME),
-        )),
-        Backend::Live if rate.is_some_and(|rate| rate < live::MIN_RATE) => Err(Error::argument(
-            format!("rate {}", plan.rate),
-            format!("live frames go at {} a second at least", live::MIN_RATE),
-        )),
-        Backend::Live => Ok((Backend::Live, "asked for".into())),
-        _ => Ok((Backend::Live, "the fastest".into())),
+        Backend::Live if too_long => Err(Error::argument(format!("size {}", plan.sizes), long)),
+        Backend::Live if too_slow => Err(Error::argument(format!("rate {}", plan.rate), slow)),
+        Backend::Auto if too_long => Ok(vec![(Backend::Packet, long)]),
+        Backend::Auto if too_slow => Ok(vec![(Backend::Packet, slow)]),
+        Backend::Auto => Ok(vec![
+            (Backend::Live, "the fastest".into()),
+            (Backend::Packet, "works everywhere".into()),
+        ]),
+        asked => Ok(vec![(asked, "asked for".into())]),
     }
 }
 
 fn work(
     plan: &Plan,
-    _backend: Backend,
+    backend: Backend,
     stop: &AtomicBool,
     ready: &SyncSender<Result<Counters>>,
 ) -> Result<()> {
@@ -193,7 +229,10 @@ fn work(
         let _ = ready.send(Err(error));
         return Ok(());
     }
-    live::run(plan, stop, ready)
+    match backend {
+        Backend::Packet => ring::run(plan, stop, ready),
+        _ => live::run(plan, plan.backend == Backend::Auto, stop, ready),
+    }
 }
 
 fn pin(name: &str, cpu: usize) -> Result<()> {
@@ -243,7 +282,7 @@ fn watch(
     if let Ok(handler) = handler {
         signal_hook::low_level::unregister(handler);
     }
-    worker.join().unwrap_or_else(|_| Err(panicked("?")))
+    worker.join().unwrap_or_else(|_| Err(died("?")))
 }
 
 /// Until `duration` after the first frame; the whole of it while there is none.
@@ -267,14 +306,7 @@ fn spawn(
     })
 }
 
-fn died(name: &str, worker: JoinHandle<Result<()>>) -> Error {
-    match worker.join() {
-        Ok(Err(error)) => error,
-        _ => panicked(name),
-    }
-}
-
-fn panicked(name: &str) -> Error {
+fn died(name: &str) -> Error {
     Error::Kernel {
         name: name.to_owned(),
         action: "generate",
@@ -290,25 +322,24 @@ fn name(backend: Backend) -> &'static str {
     }
 }
 
-fn hint(plan: &Plan, driver_error: i32, redirect_error: i32) -> String {
-    use nix::libc::{ENETDOWN, ENXIO, EOPNOTSUPP};
-    let name = &plan.interface.name;
-    match (-driver_error, -redirect_error) {
-        (ENXIO, _) => format!(
-            "nobody receives at the other end of {name}: a veth takes live frames only where its peer \
-             is up and has an XDP program or GRO (`ethtool -K PEER gro on`, in the peer's namespace)"
+fn hint(name: &str, backend: Backend, counts: &Counts) -> String {
+    let error = [counts.redirect_error, counts.driver_error].into_iter().find(|error| *error != 0);
+    match error.map(|error| -error) {
+        _ if counts.nobody_takes_them() => format!(
+            "{name} sends no XDP frames: its driver cannot, or, of a veth, the peer is down or has \
+             neither an XDP program nor GRO (`ethtool -K PEER gro on` in the peer's namespace); \
+             --backend packet sends in any case"
         ),
-        (_, EOPNOTSUPP) => {
-            format!("the driver of {name} sends no XDP frames; --backend packet does")
+        Some(ENETDOWN) => format!("{name} went down"),
+        Some(error) => {
+            format!("the kernel said: {}", std::io::Error::from_raw_os_error(error))
         }
-        (ENETDOWN, _) | (_, ENETDOWN) => format!("{name} went down"),
-        (0, 0) => format!(
-            "the receive ring behind {name} was full: a lower --rate, or --cpu to keep sender and \
-             receiver on CPUs of their own"
+        None if backend == Backend::Live => format!(
+            "the receive ring behind {name} was full: a lower --rate helps, or another --cpu (that of \
+             the receiver for a veth)"
         ),
-        (driver, redirect) => format!(
-            "the kernel said: {}",
-            std::io::Error::from_raw_os_error(if driver != 0 { driver } else { redirect })
-        ),
+        None => {
+            format!("{name} dropped them (its own count, which includes other senders' frames)")
+        }
     }
 }

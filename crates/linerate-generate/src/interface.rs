@@ -60,6 +60,14 @@ impl Interface {
             carries_default_route: carries_default_route(name),
         })
     }
+
+    /// Frames that an interface dropped instead of sending them, since it exists; 0 where it is gone.
+    pub(crate) fn transmit_dropped(index: u32) -> u64 {
+        links()
+            .ok()
+            .and_then(|links| links.into_iter().find(|link| link.index == index))
+            .map_or(0, |link| link.transmit_dropped)
+    }
 }
 
 struct Link {
@@ -71,6 +79,7 @@ struct Link {
     link: Option<u32>,
     /// `link` is an index of another namespace.
     link_elsewhere: bool,
+    transmit_dropped: u64,
 }
 
 fn links() -> io::Result<Vec<Link>> {
@@ -114,12 +123,16 @@ impl From<&LinkMessage> for Link {
             up: message.header.flags.contains(LinkFlags::Up),
             link: None,
             link_elsewhere: false,
+            transmit_dropped: 0,
         };
         for attribute in &message.attributes {
             match attribute {
                 LinkAttribute::IfName(name) => link.name.clone_from(name),
                 LinkAttribute::Mtu(mtu) => link.mtu = *mtu,
                 LinkAttribute::Link(peer) => link.link = Some(*peer),
+                LinkAttribute::Stats64(statistics) => {
+                    link.transmit_dropped = statistics.tx_dropped;
+                }
                 LinkAttribute::LinkNetNsId(_) => link.link_elsewhere = true,
                 LinkAttribute::Address(address) => {
                     if let Ok(address) = <[u8; 6]>::try_from(address.as_slice()) {

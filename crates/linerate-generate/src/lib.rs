@@ -14,17 +14,22 @@
 //! ```
 #![deny(unsafe_code)]
 
+mod clock;
+mod counters;
 mod error;
 pub mod fields;
+mod frames;
 mod generator;
 pub mod interface;
 mod live;
 mod plan;
 mod rate;
+mod ring;
 mod size;
 mod template;
 
 pub use error::{Error, Result};
+pub use frames::Frames;
 pub use generator::{Generator, Progress, Report, Running};
 pub use plan::{Backend, Plan, Random, Settings, Stamp, Transport};
 pub use rate::Rate;

@@ -3,14 +3,18 @@
 use std::io;
 use std::mem::{MaybeUninit, offset_of};
 use std::os::fd::AsFd;
+use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;
 
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
-use libbpf_rs::{ErrorKind, MapCore, MapFlags, MapHandle, OpenObject};
+use libbpf_rs::{ErrorKind, MapCore, MapFlags, MapHandle, OpenObject, PrintLevel};
 use linerate_ring::live;
+use nix::libc;
 
+use crate::counters::{Counters, Counts};
 use crate::fields::{Addresses, Ports};
+use crate::frames::{flow_seed, size_seed};
 use crate::plan::{Plan, Stamp, Transport};
 use crate::{Error, Rate, Result, Sizes};
 
@@ -52,88 +56,132 @@ const SLACK: u64 = 10_000_000;
 /// Runs of the program in one system call; the kernel counts in 32 bits.
 const REPEAT: u64 = 1 << 30;
 
-/// The counters of a run, readable from any thread.
+/// The counters of a run in the kernel, readable from any thread.
 #[derive(Debug)]
-pub(crate) struct Counters {
+pub(crate) struct Window {
     map: MapHandle,
 }
 
-impl Counters {
+impl Window {
     /// Reads all counters, which the kernel goes on writing meanwhile.
-    pub(crate) fn read(&self) -> Option<types::generate_counters> {
+    pub(crate) fn read(&self) -> Option<Counts> {
         let value = self.map.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY).ok()??;
-        let mut words = value
-            .get(offset_of!(types::bss, counters)..)?
-            .chunks_exact(8)
-            .map(|word| u64::from_ne_bytes(word.try_into().unwrap_or_default()));
-        let mut next = || words.next();
-        let (emitted, bytes, accepted) = (next()?, next()?, next()?);
-        let (refused, undirected, first, last) = (next()?, next()?, next()?, next()?);
-        let errors = next()?.to_ne_bytes();
-        let error =
-            |at: usize| i32::from_ne_bytes(errors[at..at + 4].try_into().unwrap_or_default());
-        Some(types::generate_counters {
-            emitted,
-            bytes,
-            accepted,
-            refused,
-            undirected,
-            first,
-            last,
-            driver_error: error(0),
-            redirect_error: error(4),
+        let counters = value.get(offset_of!(types::bss, counters)..)?;
+        let word = |at: usize| {
+            let bytes = counters.get(at..)?.first_chunk()?;
+            Some(u64::from_ne_bytes(*bytes))
+        };
+        let error = |at: usize| {
+            let bytes = counters.get(at..)?.first_chunk()?;
+            Some(i32::from_ne_bytes(*bytes))
+        };
+        Some(Counts {
+            emitted: word(offset_of!(types::generate_counters, emitted))?,
+            bytes: word(offset_of!(types::generate_counters, bytes))?,
+            accepted: word(offset_of!(types::generate_counters, accepted))?,
+            refused: word(offset_of!(types::generate_counters, refused))?
+                + word(offset_of!(types::generate_counters, undirected))?,
+            first: word(offset_of!(types::generate_counters, first))?,
+            last: word(offset_of!(types::generate_counters, last))?,
+            driver_error: error(offset_of!(types::generate_counters, driver_error))?,
+            redirect_error: error(offset_of!(types::generate_counters, redirect_error))?,
         })
     }
 }
 
 /// Loads the program, says so through `ready`, and runs it on this thread until all frames are sent or
 /// `stop` is set *and* a signal arrives.
+///
+/// With `trial`, the first frame goes alone: where the driver does not take it, the back end is reported
+/// as unavailable before anything is counted.
 pub(crate) fn run(
     plan: &Plan,
+    trial: bool,
     stop: &AtomicBool,
     ready: &SyncSender<Result<Counters>>,
 ) -> Result<()> {
     let mut storage = MaybeUninit::uninit();
-    let name = plan.interface.name.as_str();
-    let (skeleton, map) = match load(plan, &mut storage) {
+    let set_up = load(plan, &mut storage).and_then(|mut skeleton| {
+        if trial {
+            try_one(plan, &mut skeleton)?;
+        }
+        let (own, shared) = (window(plan, &skeleton)?, window(plan, &skeleton)?);
+        Ok((skeleton, own, shared))
+    });
+    let (skeleton, own, shared) = match set_up {
         Ok(done) => done,
         Err(error) => {
             let _ = ready.send(Err(error));
             return Ok(());
         }
     };
-    let own = Counters {
-        map: MapHandle::try_from(&skeleton.maps.bss)
-            .map_err(|error| refusal(name, "read the counters", &error))?,
-    };
-    let _ = ready.send(Ok(Counters { map }));
+    let _ = ready.send(Ok(Counters::Live(shared)));
     let batch = batch(plan);
     while !stop.load(Ordering::Relaxed) {
-        let emitted = own.read().map_or(0, |counters| counters.emitted);
+        let emitted = own.read().map_or(0, |counts| counts.emitted);
         let left = plan.count.unwrap_or(u64::MAX).saturating_sub(emitted);
         if left == 0 {
             break;
         }
-        let repeat = left.min(REPEAT) as u32;
-        match live::run(skeleton.progs.generate.as_fd(), &plan.template.frame, repeat, batch) {
-            Ok(()) => {}
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(source) => {
-                return Err(Error::Kernel {
-                    name: name.to_owned(),
-                    action: "run the generating program on live frames",
-                    source,
-                });
-            }
-        }
+        send(plan, &skeleton, left.min(REPEAT) as u32, batch)?;
     }
     Ok(())
+}
+
+/// Sends up to `repeat` frames; a signal ends it early.
+fn send(plan: &Plan, skeleton: &skeleton::GenerateSkel<'_>, repeat: u32, batch: u32) -> Result<()> {
+    match live::run(skeleton.progs.generate.as_fd(), &plan.template.frame, repeat, batch) {
+        Err(error) if error.kind() != io::ErrorKind::Interrupted => {
+            Err(match error.raw_os_error() {
+                Some(libc::EINVAL | libc::EOPNOTSUPP) => Error::Unavailable {
+                    name: plan.interface.name.clone(),
+                    backend: NAME,
+                    why: "this kernel has none (Linux 5.18 was the first)".into(),
+                },
+                _ => Error::Kernel {
+                    name: plan.interface.name.clone(),
+                    action: "run the generating program on live frames",
+                    source: error,
+                },
+            })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Sends the first frame, and sets the clock back to the second.
+fn try_one(plan: &Plan, skeleton: &mut skeleton::GenerateSkel<'_>) -> Result<()> {
+    send(plan, skeleton, 1, 1)?;
+    let counts = window(plan, skeleton)?.read().unwrap_or_default();
+    if counts.accepted == 0 && counts.nobody_takes_them() {
+        return Err(Error::Unavailable {
+            name: plan.interface.name.clone(),
+            backend: NAME,
+            why: "its driver sends no XDP frames (a veth does when its peer is up and has an XDP \
+                  program or GRO on)"
+                .into(),
+        });
+    }
+    if plan.count != Some(1)
+        && let Some(data) = skeleton.maps.bss_data.as_deref_mut()
+    {
+        data.counters.first = 0;
+        data.state.due = 0;
+    }
+    Ok(())
+}
+
+fn window(plan: &Plan, skeleton: &skeleton::GenerateSkel<'_>) -> Result<Window> {
+    let map = MapHandle::try_from(&skeleton.maps.bss)
+        .map_err(|error| refusal(&plan.interface.name, "read the counters", &error))?;
+    Ok(Window { map })
 }
 
 fn load<'o>(
     plan: &Plan,
     storage: &'o mut MaybeUninit<OpenObject>,
-) -> Result<(skeleton::GenerateSkel<'o>, MapHandle)> {
+) -> Result<skeleton::GenerateSkel<'o>> {
+    quiet_libbpf();
     let name = plan.interface.name.as_str();
     let mut open = skeleton::GenerateSkelBuilder::default()
         .open(storage)
@@ -153,27 +201,17 @@ fn load<'o>(
         .port
         .update(&0_u32.to_ne_bytes(), &plan.interface.index.to_ne_bytes(), MapFlags::ANY)
         .map_err(|error| refusal(name, "redirect to the interface", &error))?;
-    let map = MapHandle::try_from(&skeleton.maps.bss)
-        .map_err(|error| refusal(name, "read the counters", &error))?;
-    Ok((skeleton, map))
+    Ok(skeleton)
 }
 
-/// What random numbers of the flow fields start from; never 0, where the generator would stay.
-pub(crate) fn flow_seed(seed: u64) -> u64 {
-    mix(seed.wrapping_mul(2))
-}
-
-/// What random lengths start from.
-pub(crate) fn size_seed(seed: u64) -> u64 {
-    mix(seed.wrapping_mul(2).wrapping_add(1))
-}
-
-/// The finaliser of SplitMix64, so that seeds 1, 2, 3 start far apart.
-fn mix(seed: u64) -> u64 {
-    let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    (z ^ (z >> 31)) | 1
+/// Routes what libbpf would print to standard error to tracing.
+fn quiet_libbpf() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        libbpf_rs::set_print(Some((PrintLevel::Info, |_, message| {
+            tracing::debug!(target: "libbpf", "{}", message.trim_end());
+        })));
+    });
 }
 
 fn batch(plan: &Plan) -> u32 {

@@ -12,7 +12,7 @@ use crate::template::{self, Template};
 use crate::{Error, Rate, Result, Sizes};
 
 /// Frames that one run may send at most.
-pub const MAX_COUNT: u64 = 1 << 62;
+const MAX_COUNT: u64 = 1 << 62;
 
 /// What to generate, as somebody asks for it. `None` leaves the choice to [`Plan::decide`].
 #[derive(Clone, Debug, Default)]

@@ -304,7 +304,7 @@ int generate(struct xdp_md *context)
 		*(__u16 *)(data + plan.checksum_at) = checksum;
 	}
 
-	if (!state.sequence) {
+	if (!counters.first) {
 		counters.first = bpf_ktime_get_ns();
 		counters.last = counters.first;
 	}

@@ -1,0 +1,227 @@
+//! [`Frames`]: the frames of a plan, built in user space.
+//!
+//! They are byte for byte those that the program in the kernel writes (but for the time in a stamp),
+//! made the straightforward way: every header emitted anew, every checksum summed over all bytes.
+
+use std::net::IpAddr;
+
+use linerate_wire::checksum::Sum;
+use linerate_wire::ip::Protocol;
+use linerate_wire::{ethernet, ipv4, ipv6, tcp, udp};
+
+use crate::clock;
+use crate::plan::{Plan, Stamp, Transport};
+use crate::size::Sizes;
+use crate::template::STAMP_MAGIC;
+
+/// Builds one frame after the other.
+#[derive(Clone, Debug)]
+pub struct Frames<'p> {
+    plan: &'p Plan,
+    sequence: u64,
+    flow: u64,
+    index: [u64; 4],
+    size_index: u64,
+    random: Random,
+    size_random: Random,
+}
+
+impl<'p> Frames<'p> {
+    /// The frames of a plan from the first on.
+    pub fn of(plan: &'p Plan) -> Self {
+        Self {
+            plan,
+            sequence: 0,
+            flow: 0,
+            index: [0; 4],
+            size_index: 0,
+            random: Random(flow_seed(plan.seed)),
+            size_random: Random(size_seed(plan.seed)),
+        }
+    }
+
+    /// Length of the next frame, which [`Frames::write`] then writes. Each call moves on.
+    pub fn next_len(&mut self) -> usize {
+        let count = match &self.plan.sizes {
+            Sizes::Fixed(size) => return usize::from(*size),
+            Sizes::Range(min, max) => u64::from(max - min) + 1,
+            Sizes::Mix(sizes) => sizes.len() as u64,
+        };
+        let index = if self.plan.random.size {
+            self.size_random.below(count)
+        } else {
+            let after = (self.size_index + 1) % count;
+            std::mem::replace(&mut self.size_index, after)
+        };
+        match &self.plan.sizes {
+            Sizes::Mix(sizes) => usize::from(sizes[index as usize]),
+            sizes => usize::from(sizes.min()) + index as usize,
+        }
+    }
+
+    /// Writes the next frame over all of `frame`.
+    pub fn write(&mut self, frame: &mut [u8]) {
+        let plan = self.plan;
+        let template = &plan.template;
+        let (network_at, transport_at) = (template.network_at, template.transport_at);
+        frame.fill(0);
+        frame[..template.header_len].copy_from_slice(&template.frame[..template.header_len]);
+        if plan.random.destination_mac {
+            frame[..6].copy_from_slice(&self.random.mac().0);
+        }
+        if plan.random.source_mac {
+            frame[6..12].copy_from_slice(&self.random.mac().0);
+        }
+        let mut carry = true;
+        let source_port = plan.source_ports.first()
+            + self.value(0, plan.source_ports.count(), plan.random.source_port, &mut carry) as u16;
+        let destination_port = plan.destination_ports.first()
+            + self.value(
+                1,
+                plan.destination_ports.count(),
+                plan.random.destination_port,
+                &mut carry,
+            ) as u16;
+        let source = self.value(2, plan.source.count(), plan.random.source, &mut carry);
+        let source = plan.source.nth(source);
+        let destination =
+            self.value(3, plan.destination.count(), plan.random.destination, &mut carry);
+        let destination = plan.destination.nth(destination);
+        self.next_flow();
+        self.stamp(&mut frame[template.header_len..]);
+
+        let len = (frame.len() - transport_at) as u16;
+        let protocol = match plan.transport {
+            Transport::Udp => Protocol::UDP,
+            Transport::Tcp => Protocol::TCP,
+        };
+        let pseudo = Sum::pseudo(source, destination, protocol, len).unwrap_or_default();
+        write_network(&mut frame[network_at..], source, destination, len);
+        write_transport(
+            &mut frame[transport_at..],
+            plan.transport,
+            (source_port, destination_port),
+            pseudo,
+        );
+    }
+
+    fn value(&mut self, field: usize, count: u64, random: bool, carry: &mut bool) -> u64 {
+        if count == 1 {
+            return 0;
+        }
+        if random {
+            return self.random.below(count);
+        }
+        let index = self.index[field];
+        if *carry {
+            self.index[field] = (index + 1) % count;
+            *carry = self.index[field] == 0;
+        }
+        index
+    }
+
+    fn next_flow(&mut self) {
+        let Some(flows) = self.plan.flows else { return };
+        self.flow += 1;
+        if self.flow == flows {
+            self.flow = 0;
+            self.index = [0; 4];
+            self.random = Random(flow_seed(self.plan.seed));
+        }
+    }
+
+    fn stamp(&mut self, payload: &mut [u8]) {
+        let stamp = self.plan.stamp;
+        if stamp != Stamp::None {
+            payload[..4].copy_from_slice(&STAMP_MAGIC);
+            payload[4..12].copy_from_slice(&self.sequence.to_be_bytes());
+        }
+        if stamp == Stamp::Time {
+            payload[12..20].copy_from_slice(&clock::now().to_be_bytes());
+        }
+        self.sequence += 1;
+    }
+}
+
+fn write_network(bytes: &mut [u8], source: IpAddr, destination: IpAddr, len: u16) {
+    match (source, destination) {
+        (IpAddr::V4(source), IpAddr::V4(destination)) => {
+            // The version byte is the template's; the length comes before the check that wants it.
+            bytes[2..4].copy_from_slice(&(len + ipv4::HEADER_LEN as u16).to_be_bytes());
+            if let Ok(mut packet) = ipv4::Packet::new_checked(bytes) {
+                packet.set_source(source);
+                packet.set_destination(destination);
+                packet.fill_checksum();
+            }
+        }
+        (IpAddr::V6(source), IpAddr::V6(destination)) => {
+            if let Ok(mut packet) = ipv6::Packet::new_checked(bytes) {
+                packet.set_payload_len(len);
+                packet.set_source(source);
+                packet.set_destination(destination);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn write_transport(bytes: &mut [u8], transport: Transport, ports: (u16, u16), pseudo: Sum) {
+    match transport {
+        Transport::Udp => {
+            let repr = udp::Repr { source_port: ports.0, destination_port: ports.1 };
+            // Only a datagram shorter than its header could fail, and the plan refused those sizes.
+            let _ = repr.emit(bytes, pseudo);
+        }
+        Transport::Tcp => {
+            if let Ok(mut segment) = tcp::Segment::new_checked(bytes) {
+                segment.set_source_port(ports.0);
+                segment.set_destination_port(ports.1);
+                segment.fill_checksum(pseudo);
+            }
+        }
+    }
+}
+
+/// xorshift64*, as in the kernel's program.
+#[derive(Clone, Debug)]
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    fn below(&mut self, count: u64) -> u64 {
+        ((self.next() >> 32) * count) >> 32
+    }
+
+    /// A locally administered unicast address.
+    fn mac(&mut self) -> ethernet::Address {
+        let random = self.next();
+        let [first, second, ..] = random.to_be_bytes();
+        let [c, d] = ((random >> 32) as u16).to_ne_bytes();
+        let [e, f] = ((random >> 16) as u16).to_ne_bytes();
+        ethernet::Address([first & 0xfc | 2, second, c, d, e, f])
+    }
+}
+
+/// What random numbers of the flow fields start from; never 0, where the generator would stay.
+pub(crate) fn flow_seed(seed: u64) -> u64 {
+    mix(seed.wrapping_mul(2))
+}
+
+/// What random lengths start from.
+pub(crate) fn size_seed(seed: u64) -> u64 {
+    mix(seed.wrapping_mul(2).wrapping_add(1))
+}
+
+/// The finaliser of SplitMix64, so that seeds 1, 2, 3 start far apart.
+fn mix(seed: u64) -> u64 {
+    let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    (z ^ (z >> 31)) | 1
+}
