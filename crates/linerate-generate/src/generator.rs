@@ -8,16 +8,14 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use nix::libc::ENETDOWN;
-use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::pthread::pthread_kill;
 use nix::sys::signal::Signal;
 use nix::time::{ClockId, clock_gettime};
-use nix::unistd::Pid;
 use serde::Serialize;
 
 use crate::counters::{Counters, Counts};
 use crate::plan::{Backend, Plan};
-use crate::{Error, Result, live, ring};
+use crate::{Error, Result, cpu, live, ring};
 
 /// Ends the system call in which a thread generates. Its default is to be ignored, so that one that
 /// comes late harms nobody.
@@ -224,7 +222,7 @@ fn work(
     ready: &SyncSender<Result<Counters>>,
 ) -> Result<()> {
     if let Some(cpu) = plan.cpu
-        && let Err(error) = pin(&plan.interface.name, cpu)
+        && let Err(error) = cpu::pin(&plan.interface.name, cpu)
     {
         let _ = ready.send(Err(error));
         return Ok(());
@@ -233,23 +231,6 @@ fn work(
         Backend::Packet => ring::run(plan, stop, ready),
         _ => live::run(plan, plan.backend == Backend::Auto, stop, ready),
     }
-}
-
-fn pin(name: &str, cpu: usize) -> Result<()> {
-    let mut set = CpuSet::new();
-    set.set(cpu)
-        .and_then(|()| sched_setaffinity(Pid::from_raw(0), &set))
-        .map_err(|error| match error {
-            nix::Error::EINVAL => Error::argument(
-                format!("cpu {cpu}"),
-                "this process may not run there; `nproc` tells how many CPUs there are, counted from 0",
-            ),
-            error => Error::Kernel {
-                name: name.to_owned(),
-                action: "pin the generator to a CPU",
-                source: error.into(),
-            },
-        })
 }
 
 /// Ends the worker when its time is over or somebody asks for it, and returns what it returned.

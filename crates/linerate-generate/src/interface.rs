@@ -61,6 +61,22 @@ impl Interface {
         })
     }
 
+    /// Refuses an interface that is down, or that carries a default route where that is not allowed.
+    pub(crate) fn check(&self, allow_default_route: bool) -> Result<()> {
+        let refuse = |why: String| Err(Error::Interface { name: self.name.clone(), why });
+        if !self.up {
+            return refuse(format!("is down; `ip link set dev {} up` brings it up", self.name));
+        }
+        if self.carries_default_route && !allow_default_route {
+            return refuse(
+                "carries a default route: a flood would cut this host off from its network; \
+                 --allow-default-route does it all the same"
+                    .into(),
+            );
+        }
+        Ok(())
+    }
+
     /// Frames that an interface dropped instead of sending them, since it exists; 0 where it is gone.
     pub(crate) fn transmit_dropped(index: u32) -> u64 {
         links()

@@ -16,6 +16,7 @@
 
 mod clock;
 mod counters;
+mod cpu;
 mod error;
 pub mod fields;
 mod frames;
@@ -24,6 +25,7 @@ pub mod interface;
 mod live;
 mod plan;
 mod rate;
+pub mod replay;
 mod ring;
 mod size;
 mod template;

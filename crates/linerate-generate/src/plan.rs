@@ -229,7 +229,7 @@ impl Plan {
 
     /// The same for an interface that was found already.
     pub fn decide_for(interface: Interface, settings: Settings) -> Result<Self> {
-        check_interface(&interface, settings.allow_default_route)?;
+        interface.check(settings.allow_default_route)?;
         let Settings { count, duration, rate, transport, vlan, random, seed, cpu, backend, .. } =
             settings;
         check_limits(count, duration, vlan)?;
@@ -336,21 +336,6 @@ impl Plan {
     pub(crate) fn is_ipv6(&self) -> bool {
         self.source.is_ipv6()
     }
-}
-
-fn check_interface(interface: &Interface, allow_default_route: bool) -> Result<()> {
-    let refuse = |why: String| Err(Error::Interface { name: interface.name.clone(), why });
-    if !interface.up {
-        return refuse(format!("is down; `ip link set dev {} up` brings it up", interface.name));
-    }
-    if interface.carries_default_route && !allow_default_route {
-        return refuse(
-            "carries a default route: a flood would cut this host off from its network; \
-             --allow-default-route does it all the same"
-                .into(),
-        );
-    }
-    Ok(())
 }
 
 fn check_limits(count: Option<u64>, duration: Option<Duration>, vlan: Option<u16>) -> Result<()> {

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
-use crate::verbs::{completion, generate, manual};
+use crate::verbs::{completion, generate, manual, replay};
 
 /// Capture, receive, forward and segment packets at line rate, on an unmodified Linux kernel.
 #[derive(Debug, Parser)]
@@ -25,6 +25,8 @@ pub struct Cli {
 enum Verb {
     /// Send synthetic traffic.
     Generate(generate::Arguments),
+    /// Send captured traffic again.
+    Replay(replay::Arguments),
     /// Print a completion script for a shell.
     Completion(completion::Arguments),
     /// Write the man pages into a folder.
@@ -41,6 +43,7 @@ pub fn run() -> ExitCode {
             Ok(ExitCode::SUCCESS)
         }
         Verb::Generate(arguments) => generate::run(&arguments),
+        Verb::Replay(arguments) => replay::run(&arguments),
         Verb::Manual(arguments) => manual::run(&arguments).map(|()| ExitCode::SUCCESS),
     };
     outcome.unwrap_or_else(|error| {

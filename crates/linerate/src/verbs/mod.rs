@@ -3,3 +3,4 @@
 pub(crate) mod completion;
 pub(crate) mod generate;
 pub(crate) mod manual;
+pub(crate) mod replay;

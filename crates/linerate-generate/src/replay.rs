@@ -1,0 +1,331 @@
+//! Replay: frames that were captured once, sent again.
+//!
+//! Frames come from anything that implements [`Frames`]: a [`Trace`] in memory, or a file that is read
+//! meanwhile. [`run`] sends them through an AF_PACKET transmit ring on the calling thread.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use linerate_ring::packet::Transmit;
+use serde::Serialize;
+
+use crate::interface::Interface;
+use crate::{Error, Rate, Result, clock, cpu};
+
+mod trace;
+
+pub use trace::Trace;
+
+/// Frames handed to the kernel with one system call where they are due together.
+const BATCH: u32 = 64;
+
+/// How long the interface may take to send the last frames.
+const DRAIN: Duration = Duration::from_secs(2);
+
+/// Where frames come from.
+pub trait Frames {
+    /// What reading them can fail with.
+    type Error;
+
+    /// The next frame, `None` at the end.
+    ///
+    /// # Errors
+    /// When it cannot be read; the replay ends there.
+    fn next(&mut self) -> std::result::Result<Option<Recorded<'_>>, Self::Error>;
+
+    /// Goes back to the first frame.
+    ///
+    /// # Errors
+    /// When that cannot be done, as with a pipe.
+    fn rewind(&mut self) -> std::result::Result<(), Self::Error>;
+}
+
+/// A frame as it was recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Recorded<'a> {
+    /// Its bytes, from the Ethernet header on.
+    pub bytes: &'a [u8],
+    /// Nanoseconds since the frame before it; 0 for the first, and where the clock went back.
+    pub gap: u64,
+    /// The record has fewer bytes than the frame had.
+    pub cut: bool,
+}
+
+/// When frames go.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Speed {
+    /// With the recorded gaps divided by this factor, which is above 0.
+    Recorded(f64),
+    /// At a rate; [`Rate::Max`] is as fast as the machine can.
+    Rate(Rate),
+}
+
+/// How to replay.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Settings {
+    /// When frames go.
+    pub speed: Speed,
+    /// How often the whole is sent, at least 1.
+    pub rounds: u64,
+    /// Frames to send at most, over all rounds.
+    pub limit: Option<u64>,
+    /// CPU that sends; wherever the scheduler put the thread where `None`.
+    pub cpu: Option<usize>,
+    /// Send to an interface that carries a default route.
+    pub allow_default_route: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            speed: Speed::Recorded(1.0),
+            rounds: 1,
+            limit: None,
+            cpu: None,
+            allow_default_route: false,
+        }
+    }
+}
+
+/// How far a replay is, for another thread to look at.
+#[derive(Debug, Default)]
+pub struct Progress {
+    sent: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl Progress {
+    /// Frames given to the interface so far.
+    pub fn sent(&self) -> u64 {
+        self.sent.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of those frames.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+}
+
+/// What a replay did.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Report {
+    /// The interface.
+    pub interface: String,
+    /// Frames read: `sent`, `too_long` and `too_short` together.
+    pub frames: u64,
+    /// Frames given to the interface: `accepted` and `refused` together.
+    pub sent: u64,
+    /// Frames that the interface took.
+    pub accepted: u64,
+    /// Frames that it dropped, as it counts them itself: frames of other senders are among them.
+    pub refused: u64,
+    /// Frames not sent because they are longer than the MTU allows.
+    pub too_long: u64,
+    /// Frames not sent because they are shorter than an Ethernet header.
+    pub too_short: u64,
+    /// Frames sent with fewer bytes than they once had, because the record was cut.
+    pub cut: u64,
+    /// Bytes of the frames sent.
+    pub bytes: u64,
+    /// Seconds from the first frame to the last.
+    pub seconds: f64,
+    /// Frames sent per second.
+    pub packets_per_second: f64,
+    /// Bits sent per second, frames as they stand in memory.
+    pub bits_per_second: f64,
+    /// How late frames went on average, in microseconds; 0 at full speed.
+    pub late_mean_us: f64,
+    /// How late the latest went, in microseconds; 0 at full speed.
+    pub late_max_us: f64,
+    /// Rounds begun.
+    pub rounds: u64,
+}
+
+/// Sends frames until there are no more, the limit is reached, or `stop` is set, which is seen within
+/// some 20 ms.
+///
+/// # Errors
+/// What reading a frame failed with; [`Error::NoInterface`], [`Error::Interface`] where it is down or
+/// carries a default route, [`Error::Argument`], and [`Error::Ring`] for what the kernel refuses. The
+/// frames before it were sent.
+pub fn run<F>(
+    interface: &str,
+    frames: &mut F,
+    settings: Settings,
+    progress: &Progress,
+    stop: &AtomicBool,
+) -> std::result::Result<Report, F::Error>
+where
+    F: Frames,
+    F::Error: From<Error>,
+{
+    let mut sender = Sender::new(interface, settings)?;
+    let stopping = || stop.load(Ordering::Relaxed);
+    for _ in 0..settings.rounds {
+        if sender.report.rounds > 0 {
+            frames.rewind()?;
+        }
+        sender.report.rounds += 1;
+        let before = sender.report.sent;
+        while let Some(recorded) = frames.next()? {
+            if sender.is_done() || !sender.send(recorded, progress, &stopping)? {
+                return Ok(sender.finish(progress)?);
+            }
+        }
+        if sender.report.sent == before {
+            break;
+        }
+    }
+    Ok(sender.finish(progress)?)
+}
+
+struct Sender {
+    ring: Transmit,
+    settings: Settings,
+    report: Report,
+    index: u32,
+    dropped_before: u64,
+    /// Frames in the ring that the kernel was not told of.
+    pending: u32,
+    /// CLOCK_MONOTONIC nanoseconds of the first frame.
+    start: u64,
+    /// When the next frame is due, in nanoseconds since the start.
+    due: f64,
+    late_sum: u64,
+    late_max: u64,
+}
+
+impl Sender {
+    fn new(name: &str, settings: Settings) -> Result<Self> {
+        check(settings)?;
+        let interface = Interface::find(name)?;
+        interface.check(settings.allow_default_route)?;
+        if let Some(cpu) = settings.cpu {
+            cpu::pin(name, cpu)?;
+        }
+        Ok(Self {
+            ring: Transmit::builder(name).build()?,
+            settings,
+            report: Report { interface: name.to_owned(), ..Report::default() },
+            dropped_before: Interface::transmit_dropped(interface.index),
+            index: interface.index,
+            pending: 0,
+            start: 0,
+            due: 0.0,
+            late_sum: 0,
+            late_max: 0,
+        })
+    }
+
+    fn is_done(&self) -> bool {
+        self.settings.limit.is_some_and(|limit| self.report.sent >= limit)
+    }
+
+    /// Sends a frame when it is due; false when `stop` said so first.
+    fn send(
+        &mut self,
+        recorded: Recorded<'_>,
+        progress: &Progress,
+        stop: &impl Fn() -> bool,
+    ) -> Result<bool> {
+        if stop() {
+            return Ok(false);
+        }
+        if self.report.sent == 0 {
+            self.start = clock::now();
+        } else if let Speed::Recorded(factor) = self.settings.speed {
+            self.due += recorded.gap as f64 / factor;
+        }
+        self.report.frames += 1;
+        let (least, most) = self.ring.frame_len();
+        let len = recorded.bytes.len();
+        if len < least || len > most {
+            self.report.too_short += u64::from(len < least);
+            self.report.too_long += u64::from(len > most);
+            return Ok(true);
+        }
+        if !self.wait(progress, stop)? {
+            return Ok(false);
+        }
+        while self.ring.frame(len)?.is_none() {
+            self.flush(progress)?;
+            if stop() {
+                return Ok(false);
+            }
+        }
+        if let Some(mut frame) = self.ring.frame(len)? {
+            frame.copy_from_slice(recorded.bytes);
+            frame.send();
+        }
+        self.pending += 1;
+        self.report.sent += 1;
+        self.report.bytes += len as u64;
+        self.report.cut += u64::from(recorded.cut);
+        self.due += match self.settings.speed {
+            Speed::Rate(Rate::Packets(rate)) => 1e9 / rate,
+            Speed::Rate(Rate::Bits(rate)) => len as f64 * 8e9 / rate,
+            Speed::Rate(Rate::Max) | Speed::Recorded(_) => 0.0,
+        };
+        if self.pending >= BATCH {
+            self.flush(progress)?;
+        }
+        Ok(true)
+    }
+
+    /// Waits until the next frame is due. What is in the ring goes out before a wait.
+    fn wait(&mut self, progress: &Progress, stop: &impl Fn() -> bool) -> Result<bool> {
+        if self.settings.speed == Speed::Rate(Rate::Max) {
+            return Ok(true);
+        }
+        let deadline = self.start + self.due as u64;
+        let mut now = clock::now();
+        if now < deadline {
+            self.flush(progress)?;
+            if !clock::wait_until(deadline, stop) {
+                return Ok(false);
+            }
+            now = clock::now();
+        }
+        let late = now.saturating_sub(deadline);
+        self.late_sum += late;
+        self.late_max = self.late_max.max(late);
+        Ok(true)
+    }
+
+    fn flush(&mut self, progress: &Progress) -> Result<()> {
+        self.ring.flush()?;
+        self.pending = 0;
+        progress.sent.store(self.report.sent, Ordering::Relaxed);
+        progress.bytes.store(self.report.bytes, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn finish(mut self, progress: &Progress) -> Result<Report> {
+        self.flush(progress)?;
+        let mut report = self.report;
+        if report.sent > 0 {
+            report.seconds = clock::now().saturating_sub(self.start) as f64 / 1e9;
+            report.packets_per_second = report.sent as f64 / report.seconds.max(1e-9);
+            report.bits_per_second = report.bytes as f64 * 8.0 / report.seconds.max(1e-9);
+            report.late_mean_us = self.late_sum as f64 / report.sent as f64 / 1e3;
+            report.late_max_us = self.late_max as f64 / 1e3;
+        }
+        self.ring.finish(DRAIN)?;
+        let dropped = Interface::transmit_dropped(self.index).saturating_sub(self.dropped_before);
+        report.refused = (self.ring.statistics().rejected + dropped).min(report.sent);
+        report.accepted = report.sent - report.refused;
+        Ok(report)
+    }
+}
+
+fn check(settings: Settings) -> Result<()> {
+    if let Speed::Recorded(factor) = settings.speed
+        && !(factor > 0.0 && factor.is_finite())
+    {
+        return Err(Error::argument(format!("multiplier {factor}"), "must be above 0"));
+    }
+    if settings.rounds == 0 || settings.limit == Some(0) {
+        return Err(Error::argument("loop or limit 0", "must be at least 1"));
+    }
+    Ok(())
+}
