@@ -1,0 +1,72 @@
+//! TCP and UDP as tcpdump prints them with `-q`.
+
+use std::fmt::{self, Write};
+use std::net::IpAddr;
+
+use super::ip::Around;
+
+/// A segment of `length` bytes on the wire, of which `segment` was captured.
+pub(super) fn tcp(line: &mut String, segment: &[u8], length: usize, around: Around) -> fmt::Result {
+    if segment.len() < 4 {
+        let Around { source, destination, .. } = around;
+        return write!(line, "{source} > {destination}: [|tcp]");
+    }
+    ports(line, segment, around)?;
+    let Some(fixed) = segment.first_chunk::<20>() else {
+        return line.write_str(" [|tcp]");
+    };
+    let header = usize::from(fixed[12] >> 4) * 4;
+    if header < 20 {
+        let rest = length.wrapping_sub(header) as u32;
+        return write!(line, " tcp {rest} [bad hdr length {header} - too short, < 20]");
+    }
+    write!(line, "tcp {}", length.wrapping_sub(header) as u32)?;
+    if header > length {
+        write!(line, " [bad hdr length {header} - too long, > {length}]")?;
+    }
+    Ok(())
+}
+
+/// A datagram of `length` bytes on the wire, of which `datagram` was captured.
+pub(super) fn udp(
+    line: &mut String,
+    datagram: &[u8],
+    length: usize,
+    around: Around,
+) -> fmt::Result {
+    if datagram.len() < 4 {
+        if !around.named {
+            write!(line, "{} > {}: ", around.source, around.destination)?;
+        }
+        return line.write_str(" [|udp]");
+    }
+    ports(line, datagram, around)?;
+    let Some(&[_, _, _, _, high, low, _, _]) = datagram.first_chunk::<8>() else {
+        return line.write_str(" [|udp]");
+    };
+    let claimed = usize::from(u16::from_be_bytes([high, low]));
+    if claimed < 8 {
+        return write!(line, "truncated-udplength {claimed}");
+    }
+    if claimed > length && !around.fragment {
+        return write!(line, "UDP, bad length {} > {}", claimed - 8, length.saturating_sub(8));
+    }
+    write!(line, "UDP, length {}", claimed - 8)
+}
+
+/// `source.port > destination.port: `, or the ports alone where the addresses are there already.
+fn ports(line: &mut String, header: &[u8], around: Around) -> fmt::Result {
+    let source = u16::from_be_bytes([header[0], header[1]]);
+    let destination = u16::from_be_bytes([header[2], header[3]]);
+    if around.named {
+        return write!(line, "{source} > {destination}: ");
+    }
+    end(line, around.source, source)?;
+    line.write_str(" > ")?;
+    end(line, around.destination, destination)?;
+    line.write_str(": ")
+}
+
+fn end(line: &mut String, address: IpAddr, port: u16) -> fmt::Result {
+    write!(line, "{address}.{port}")
+}
