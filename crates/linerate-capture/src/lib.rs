@@ -12,6 +12,7 @@ mod format;
 pub mod interface;
 pub mod ledger;
 pub mod open;
+pub mod print;
 pub mod privilege;
 pub mod read;
 pub mod source;
