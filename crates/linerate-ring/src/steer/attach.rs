@@ -191,9 +191,8 @@ pub(crate) fn maps_of<const N: usize>(
     };
     let mut len = size_of_val(&info) as u32;
     // SAFETY: `info` is writable and `len` its size; `ids` has the room that it says.
-    let answer = unsafe {
-        libbpf_sys::bpf_prog_get_info_by_fd(program.as_raw_fd(), &mut info, &mut len)
-    };
+    let answer =
+        unsafe { libbpf_sys::bpf_prog_get_info_by_fd(program.as_raw_fd(), &mut info, &mut len) };
     if answer < 0 {
         return found;
     }
@@ -208,9 +207,8 @@ pub(crate) fn maps_of<const N: usize>(
         let mut info = libbpf_sys::bpf_map_info::default();
         let mut len = size_of_val(&info) as u32;
         // SAFETY: `info` is writable and `len` its size.
-        let answer = unsafe {
-            libbpf_sys::bpf_map_get_info_by_fd(fd.as_raw_fd(), &mut info, &mut len)
-        };
+        let answer =
+            unsafe { libbpf_sys::bpf_map_get_info_by_fd(fd.as_raw_fd(), &mut info, &mut len) };
         // SAFETY: the kernel ends the name with a NUL within the array.
         let name = unsafe { CStr::from_ptr(info.name.as_ptr()) };
         let place = names.iter().position(|wanted| wanted.as_bytes() == name.to_bytes());

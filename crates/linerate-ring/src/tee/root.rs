@@ -67,7 +67,11 @@ impl Root {
                                 let map = template.map(name).try_clone_to_owned();
                                 map.map_err(|error| Error::system("share the tee's maps", error))
                             };
-                            return Ok(Self { link, alive: own("alive")?, captures: own("captures")? });
+                            return Ok(Self {
+                                link,
+                                alive: own("alive")?,
+                                captures: own("captures")?,
+                            });
                         }
                         // Another tee was quicker: look again and join it.
                         Err(Error::ForeignProgram { name, .. }) if name == NAME => {

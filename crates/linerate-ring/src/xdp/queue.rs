@@ -159,11 +159,6 @@ impl<M: Memory> Producer<M> {
     pub(crate) fn outstanding(&self) -> u32 {
         self.head.wrapping_sub(self.memory.consumer().load(Ordering::Acquire))
     }
-
-    /// The number of slots.
-    pub(crate) fn slots(&self) -> u32 {
-        self.memory.slots()
-    }
 }
 
 /// The consuming end of a ring (receive, completion).
