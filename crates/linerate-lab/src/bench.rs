@@ -42,12 +42,14 @@ pub struct Cores {
 impl Cores {
     /// The first two cores that this process may use.
     pub fn choose() -> Self {
-        let allowed: Vec<usize> = nix::sched::sched_getaffinity(nix::unistd::Pid::from_raw(0))
-            .map(|set| {
-                (0..nix::sched::CpuSet::count()).filter(|&cpu| set.is_set(cpu).unwrap_or(false))
-            })
-            .map(Iterator::collect)
-            .unwrap_or_default();
+        let here = nix::unistd::Pid::from_raw(0);
+        let allowed: Vec<usize> = nix::sched::sched_getaffinity(here).map_or_else(
+            |_| Vec::new(),
+            |set| {
+                let all = 0..nix::sched::CpuSet::count();
+                all.filter(|&cpu| set.is_set(cpu).unwrap_or(false)).collect()
+            },
+        );
         let generator = allowed.first().copied().unwrap_or(0);
         Self { generator, consumer: allowed.get(1).copied().unwrap_or(generator) }
     }
@@ -113,9 +115,8 @@ impl Bench {
     /// # Errors
     /// When a capture left something attached, which is a defect.
     pub fn wait_until_free(&self) -> Result<()> {
-        let free = || {
-            Ok(!self.cable.b.has_xdp()? && !has_packet_socket(&self.receiver, &self.cable.b)?)
-        };
+        let free =
+            || Ok(!self.cable.b.has_xdp()? && !has_packet_socket(&self.receiver, &self.cable.b)?);
         interrupt::wait_until("a capture to leave the interface", Duration::from_secs(10), free)
     }
 }

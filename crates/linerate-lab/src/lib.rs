@@ -7,11 +7,23 @@
 //! ([`report`]) is drawn from the summaries alone.
 #![deny(unsafe_code)]
 
+pub mod bench;
+pub mod consumer;
+pub mod counters;
+pub mod demo;
+pub mod experiments;
 pub mod facts;
 pub mod interrupt;
+pub mod load;
+pub mod measure;
 pub mod model;
+pub mod pages;
+pub mod peer;
 pub mod process;
+pub mod programs;
 pub mod progress;
 pub mod report;
+pub mod sink;
 pub mod statistics;
 pub mod store;
+pub mod traffic;

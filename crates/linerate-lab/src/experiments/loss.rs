@@ -1,0 +1,135 @@
+//! `capture-loss`: packet loss by delay factor (seed 000, Fig. 6.13).
+
+use anyhow::Result;
+
+use super::{Context, Experiment};
+use crate::measure::{Measured, measure};
+use crate::model::{Axis, Chart, Claim, Line, Point, Role};
+use crate::peer::Peer;
+use crate::programs;
+use crate::statistics::Spread;
+use crate::traffic::Traffic;
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "capture-loss",
+    title: "Loss by delay factor",
+    about: "A consumer hashes every byte of every frame, and every hundredth frame keeps it for \
+            another F × 1000 multiplications; F is the delay factor. The traffic is synthetic (700 \
+            to 1500 bytes, random addresses, ports and hardware addresses, as the seed sets pktgen \
+            up) and a replayed trace of HTTP, DNS and a TCP bulk transfer, both as fast as they go.",
+    run,
+};
+
+/// Every so-manieth frame is of interest.
+const EVERY: u64 = 100;
+
+fn run(context: &mut Context) -> Result<()> {
+    let trace = context.store.folder().join("trace.pcap");
+    let traced = programs::record(&trace)?;
+    let factors: &[u64] = context.pick(&[0, 40, 120], &[0, 20, 40, 60, 80, 100, 140, 200]);
+    let frames = context.pick(400_000, 2_000_000);
+    context.notes.push(
+        "packet and tee have one line each: their rings are the kernel's own memory, mapped page \
+         by page on a stock kernel. The seed's curves for them need its kernel change."
+            .into(),
+    );
+    let synthetic = one(context, "synthetic", &Traffic::synthetic(frames, None), factors)?;
+    match traced {
+        Some(in_trace) => {
+            let loops = (frames / in_trace).max(1);
+            let replayed = Traffic::Replayed { file: trace, loops, rate: None };
+            one(context, "replayed", &replayed, factors)?;
+        }
+        None => context.notes.push(
+            "skipped: the replayed trace: recording one takes python3, curl, dnsmasq, dig, iperf3 \
+             and tcpdump"
+                .into(),
+        ),
+    }
+    context.claims.push(compare(&synthetic));
+    Ok(())
+}
+
+/// One kind of traffic: a chart with a line for each source and kind of pages.
+fn one(context: &mut Context, kind: &str, traffic: &Traffic, factors: &[u64]) -> Result<Vec<Line>> {
+    let subjects = [
+        ("xdp", "hugetlb"),
+        ("xdp", "thp"),
+        ("xdp", "small"),
+        ("packet", "small"),
+        ("tee", "small"),
+    ];
+    let repeats = context.options.repeats;
+    context.expect(factors.len() * subjects.len() * repeats);
+    let mut lines: Vec<Line> = subjects
+        .iter()
+        .map(|(source, pages)| Peer::consumer(source, pages, 0, EVERY).name)
+        .map(|name| Line { name, role: Role::Ours, points: Vec::new() })
+        .collect();
+    for &factor in factors {
+        let mut losses: Vec<Vec<f64>> = vec![Vec::new(); subjects.len()];
+        for repeat in 1..=repeats {
+            for ((source, pages), losses) in subjects.iter().zip(&mut losses) {
+                let peer = Peer::consumer(source, pages, factor, EVERY);
+                let measured = measure(&context.bench, &peer, traffic);
+                let name = format!("{kind}: {}", peer.name);
+                let kept = context.keep(&name, factor as f64, repeat, measured)?;
+                losses.extend(kept.filter(Measured::counts).map(|kept| kept.loss() * 100.0));
+            }
+        }
+        for (line, losses) in lines.iter_mut().zip(losses) {
+            line.points.push(Point {
+                x: factor as f64,
+                void: repeats - losses.len(),
+                spread: Spread::of(losses),
+                remark: None,
+            });
+        }
+    }
+    context.charts.push(Chart {
+        id: kind.into(),
+        title: format!("Frames lost by delay factor, {kind} traffic"),
+        caption:
+            "Lower is better. Where whiskers of two kinds of pages overlap, the pages made no \
+                  difference that these runs can show."
+                .into(),
+        x: Some(Axis::linear("delay factor", "thousand multiplications each hundredth frame")),
+        y: Axis::linear("lost", "%"),
+        lines: lines.clone(),
+    });
+    Ok(lines)
+}
+
+/// The claim is to tell, not to win: the largest difference between huge and small pages beside the
+/// spread of the same point.
+fn compare(lines: &[Line]) -> Claim {
+    let claim =
+        "huge pages against small pages, xdp: largest difference of loss, synthetic traffic";
+    let find = |name: &str| lines.iter().find(|line| line.name == name);
+    let bound = "told with its spread";
+    let (Some(huge), Some(small)) = (find("xdp, huge pages"), find("xdp, small pages")) else {
+        return Claim::open(claim, "one of the lines is missing", bound);
+    };
+    let pairs = huge.points.iter().zip(&small.points);
+    let differences = pairs.filter_map(|(a, b)| Some((a.x, b.spread?, a.spread?)));
+    let largest = differences.max_by(|(_, a, b), (_, c, d)| {
+        (a.median - b.median).abs().total_cmp(&(c.median - d.median).abs())
+    });
+    match largest {
+        Some((x, small, huge)) => {
+            let overlap = small.min <= huge.max && huge.min <= small.max;
+            let figure = format!(
+                "at F = {x}: small {:.2}% ({:.2} to {:.2}), huge {:.2}% ({:.2} to {:.2}); {}",
+                small.median,
+                small.min,
+                small.max,
+                huge.median,
+                huge.min,
+                huge.max,
+                if overlap { "the spreads overlap" } else { "the spreads are apart" }
+            );
+            Claim::new(claim, figure, bound, true)
+        }
+        None => Claim::open(claim, "no run counted", bound),
+    }
+}

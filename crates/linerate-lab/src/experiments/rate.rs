@@ -1,0 +1,118 @@
+//! `capture-rate`: frames captured a second by frame size.
+
+use anyhow::Result;
+
+use super::search::LossFree;
+use super::{Context, Experiment, Sweep};
+use crate::measure::Measured;
+use crate::model::{Axis, Chart, Claim, Line, Point};
+use crate::peer::Peer;
+use crate::traffic::Traffic;
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "capture-rate",
+    title: "Frames captured a second, by frame size",
+    about: "The generator sends as fast as it can, from 64 to 1500 bytes, to a capture that throws \
+            frames away. Generator and receive interrupt share one core, the capture has the \
+            other. Where frames are lost at full speed, the 64-byte rate without loss is searched \
+            for downwards.",
+    run,
+};
+
+/// What `--source xdp` is called here with huge pages.
+pub(super) const XDP: &str = "xdp, huge pages";
+
+/// Everybody, and notes on who is missing.
+pub(super) fn everybody(context: &mut Context) -> Vec<Peer> {
+    let mut peers = vec![
+        Peer::capture("xdp", Some("hugetlb")),
+        Peer::capture("xdp", Some("small")),
+        Peer::capture("packet", None),
+        Peer::capture("tee", None),
+    ];
+    let (others, missing) = Peer::others();
+    peers.extend(others);
+    peers.push(Peer::bare("hugetlb"));
+    context.notes.extend(missing);
+    context.notes.push(
+        "packet and tee have one line each: their rings are the kernel's own memory, which a stock \
+         kernel maps page by page whatever is asked for. Only the xdp buffer can lie in huge pages."
+            .into(),
+    );
+    peers
+}
+
+fn run(context: &mut Context) -> Result<()> {
+    let peers = everybody(context);
+    let sizes: &[u32] = context.pick(&[64, 1500], &[64, 128, 256, 512, 1024, 1500]);
+    let frames = context.pick(500_000, 4_000_000);
+    let places: Vec<_> =
+        sizes.iter().map(|&size| (f64::from(size), Traffic::sized(size, frames, None))).collect();
+    let sweep = Sweep::run(context, peers, &places)?;
+    let x = || Some(Axis::logarithmic("frame size", "bytes"));
+    context.charts.push(Chart {
+        id: "rate".into(),
+        title: "Frames captured a second at full speed".into(),
+        caption: "Higher is better. The generator alone reaches several million frames a second; \
+                  what a capture costs on the receive side slows the sending core down."
+            .into(),
+        x: x(),
+        y: Axis::linear("captured", "million frames a second"),
+        lines: sweep.lines(|measured| measured.rate() / 1e6),
+    });
+    context.charts.push(Chart {
+        id: "loss".into(),
+        title: "Frames lost at full speed".into(),
+        caption: "Lower is better; every lost frame is in somebody's count.".into(),
+        x: x(),
+        y: Axis::linear("lost", "%"),
+        lines: sweep.lines(|measured| measured.loss() * 100.0),
+    });
+
+    let chosen = ["xdp, huge pages", "packet", "tcpdump", "bare AF_XDP loop"];
+    let main: Vec<Peer> =
+        sweep.peers.iter().filter(|peer| chosen.contains(&peer.name.as_str())).cloned().collect();
+    let frames = context.pick(1_000_000, 10_000_000);
+    let free = LossFree::search(context, &main, frames, || Ok(()))?;
+    let bar = |peer: &Peer| Line {
+        name: peer.name.clone(),
+        role: peer.role,
+        points: vec![Point {
+            x: 0.0,
+            spread: free.of(&peer.name).map(|spread| spread.scaled(1e-6)),
+            void: 0,
+            remark: None,
+        }],
+    };
+    context.charts.push(Chart {
+        id: "loss-free".into(),
+        title: format!("64-byte frames a second without loss, over {} million", frames / 1_000_000),
+        caption: "Longer is better.".into(),
+        x: None,
+        y: Axis::linear("captured without loss", "million frames a second"),
+        lines: main.iter().map(bar).collect(),
+    });
+    context.claims.extend([
+        Claim::at_least(
+            "64-byte frames without loss a second: xdp over tcpdump -w /dev/null",
+            free.ratio(XDP, "tcpdump"),
+            2.7,
+        ),
+        Claim::at_least(
+            "the framework's own cost: rate of xdp over a bare AF_XDP loop, 64 bytes",
+            sweep.ratio(64.0, XDP, "bare AF_XDP loop", Measured::rate),
+            0.95,
+        ),
+        Claim::at_least(
+            "--source packet is no slower: rate over tcpdump, 64 bytes",
+            sweep.ratio(64.0, "packet", "tcpdump", Measured::rate),
+            1.0,
+        ),
+        Claim::at_most(
+            "--source packet: CPU time a frame over tcpdump's, 64 bytes",
+            sweep.ratio(64.0, "packet", "tcpdump", Measured::cpu_per_frame),
+            1.0,
+        ),
+    ]);
+    Ok(())
+}

@@ -1,0 +1,200 @@
+//! One measurement: a receiver, traffic, and the account of every frame.
+
+use std::time::Duration;
+
+use anyhow::Result;
+
+use crate::bench::Bench;
+use crate::interrupt;
+use crate::load::{Core, Share};
+use crate::peer::{Peer, Tally};
+use crate::process::{Cpu, Running};
+use crate::traffic::{Sent, Traffic};
+
+/// The columns of [`Measured::cells`].
+pub const COLUMNS: [&str; 16] = [
+    "line",
+    "x",
+    "repeat",
+    "sent",
+    "refused",
+    "interface_dropped",
+    "captured",
+    "dropped",
+    "causes",
+    "seconds",
+    "sent_per_second",
+    "captured_per_second",
+    "cpu_user_s",
+    "cpu_system_s",
+    "core_system_share",
+    "void",
+];
+
+/// What happened to the frames of one measurement.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    /// What was sent.
+    pub sent: Sent,
+    /// Frames that the two interfaces counted as dropped, the refused ones among them.
+    pub interface_dropped: u64,
+    /// What the receiver says.
+    pub tally: Tally,
+    /// CPU time of the receiver.
+    pub cpu: Cpu,
+    /// What its core did while frames were sent.
+    pub share: Share,
+    /// Why this measurement does not count.
+    pub void: Option<String>,
+}
+
+impl Measured {
+    /// Frames captured a second, over the time of sending.
+    pub fn rate(&self) -> f64 {
+        self.tally.captured as f64 / self.sent.seconds.max(1e-9)
+    }
+
+    /// Frames that were sent and not captured.
+    pub fn lost(&self) -> u64 {
+        self.sent.frames.saturating_sub(self.tally.captured)
+    }
+
+    /// The part of the frames sent that was not captured, 0 to 1.
+    pub fn loss(&self) -> f64 {
+        self.lost() as f64 / (self.sent.frames.max(1)) as f64
+    }
+
+    /// CPU nanoseconds of the receiver for each captured frame.
+    pub fn cpu_per_frame(&self) -> f64 {
+        (self.cpu.user + self.cpu.system) * 1e9 / (self.tally.captured.max(1)) as f64
+    }
+
+    /// Whether it counts.
+    pub fn counts(&self) -> bool {
+        self.void.is_none()
+    }
+
+    /// A row of raw data.
+    pub fn cells(&self, line: &str, x: f64, repeat: usize) -> [String; 16] {
+        let causes: Vec<String> =
+            self.tally.dropped.iter().map(|(cause, count)| format!("{cause}: {count}")).collect();
+        [
+            line.to_owned(),
+            x.to_string(),
+            repeat.to_string(),
+            self.sent.frames.to_string(),
+            self.sent.refused.to_string(),
+            self.interface_dropped.to_string(),
+            self.tally.captured.to_string(),
+            self.tally.lost().to_string(),
+            causes.join("; "),
+            format!("{:.6}", self.sent.seconds),
+            format!("{:.0}", self.sent.rate()),
+            format!("{:.0}", self.rate()),
+            format!("{:.6}", self.cpu.user),
+            format!("{:.6}", self.cpu.system),
+            format!("{:.4}", self.share.system),
+            self.void.clone().unwrap_or_default(),
+        ]
+    }
+}
+
+/// Runs `peer` under `traffic`.
+///
+/// # Errors
+/// When a program fails, or a signal asks for the end.
+pub fn measure(bench: &Bench, peer: &Peer, traffic: &Traffic) -> Result<Measured> {
+    measure_with(bench, peer, traffic, |_, _| Ok(()))
+}
+
+/// The same; `meddle` is called while frames are sent, with the receiver and the sender.
+///
+/// # Errors
+/// As [`measure`], and what `meddle` fails with.
+pub fn measure_with(
+    bench: &Bench,
+    peer: &Peer,
+    traffic: &Traffic,
+    meddle: impl FnOnce(&mut Running, &mut Running) -> Result<()>,
+) -> Result<Measured> {
+    bench.cable.b.set_gro(traffic.needs_napi())?;
+    let mut receiver = Running::start(&peer.name, &mut peer.command(bench)?)?;
+    bench.wait_until_listening(&mut receiver)?;
+    let dropped_before = interface_drops(bench)?;
+    let core_before = Core::read(bench.cores.consumer)?;
+    let mut sender = traffic.start(bench)?;
+    meddle(&mut receiver, &mut sender)?;
+    let sent = traffic.finish(sender)?;
+    let share = Core::read(bench.cores.consumer)?.since(core_before);
+    settle(bench)?;
+    receiver.check()?;
+    let finished = receiver.stop(Duration::from_secs(120))?;
+    let cpu = finished.cpu;
+    let tally = peer.tally(finished)?;
+    let [sender_drops, receiver_drops] = interface_drops(bench)?;
+    bench.wait_until_free()?;
+    // What the far end had no room for counts at the sending interface. What an XDP program drops
+    // counts at the receiving one; there it is either what the sink was asked to drop or what the
+    // capture program lists itself.
+    let refused = sender_drops - dropped_before[0];
+    let stack = if peer.is_xdp() { 0 } else { receiver_drops - dropped_before[1] };
+    let interface_dropped = refused + stack;
+    let void = account(sent, &tally, interface_dropped);
+    Ok(Measured { sent, interface_dropped, tally, cpu, share, void })
+}
+
+/// Sent = captured + counted drops, or the run does not count.
+fn account(sent: Sent, tally: &Tally, interface_dropped: u64) -> Option<String> {
+    let explained = tally.captured + tally.lost() + interface_dropped;
+    if explained == sent.frames {
+        return None;
+    }
+    let difference = i128::from(sent.frames) - i128::from(explained);
+    Some(if difference > 0 {
+        format!("{difference} of {} frames are unaccounted for", sent.frames)
+    } else {
+        format!("{} frames more than the {} sent", -difference, sent.frames)
+    })
+}
+
+fn interface_drops(bench: &Bench) -> Result<[u64; 2]> {
+    Ok([bench.cable.a.counters()?.tx_dropped, bench.cable.b.counters()?.rx_dropped])
+}
+
+/// Waits until the receiving interface has been quiet for a while, and its readers with it: tcpdump
+/// looks into its ring at least every 100 ms, the others more often.
+///
+/// # Errors
+/// When a signal asks for the end.
+pub fn settle(bench: &Bench) -> Result<()> {
+    let mut before = bench.cable.b.counters()?.rx_packets;
+    loop {
+        interrupt::sleep(Duration::from_millis(150))?;
+        let now = bench.cable.b.counters()?.rx_packets;
+        if now == before {
+            break;
+        }
+        before = now;
+    }
+    interrupt::sleep(Duration::from_millis(350))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_that_nobody_counted_make_a_run_void() {
+        let sent = Sent { frames: 100, refused: 5, seconds: 1.0 };
+        let tally = |captured| Tally {
+            captured,
+            dropped: [("ring".to_owned(), 10)].into(),
+            ..Tally::default()
+        };
+        assert_eq!(account(sent, &tally(85), 5), None);
+        let missing = account(sent, &tally(80), 5).unwrap();
+        assert!(missing.starts_with("5 of 100"), "{missing}");
+        let surplus = account(sent, &tally(86), 5).unwrap();
+        assert!(surplus.starts_with("1 frames more"), "{surplus}");
+    }
+}

@@ -1,0 +1,43 @@
+//! Huge pages for the length of a run, given back afterwards.
+
+use std::fs;
+
+use anyhow::{Context, Result};
+
+const POOL: &str = "/proc/sys/vm/nr_hugepages";
+
+/// Huge pages of the default size, reserved while this value lives.
+#[derive(Debug)]
+pub struct Reserved {
+    before: u64,
+    /// Pages in the pool now.
+    pub got: u64,
+}
+
+impl Reserved {
+    /// Makes the pool at least `wanted` pages large, as far as memory allows. `None` on a kernel
+    /// without huge pages.
+    ///
+    /// # Errors
+    /// When the pool cannot be written.
+    pub fn at_least(wanted: u64) -> Result<Option<Self>> {
+        let Ok(before) = read() else { return Ok(None) };
+        if before < wanted {
+            fs::write(POOL, wanted.to_string()).with_context(|| format!("cannot write {POOL}"))?;
+        }
+        Ok(Some(Self { before, got: read()? }))
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        if self.got != self.before {
+            let _ = fs::write(POOL, self.before.to_string());
+        }
+    }
+}
+
+fn read() -> Result<u64> {
+    let text = fs::read_to_string(POOL).with_context(|| format!("cannot read {POOL}"))?;
+    text.trim().parse().with_context(|| format!("{POOL} holds no number"))
+}

@@ -1,0 +1,335 @@
+//! The capture programs that are compared: how each is started as its users start it, and how its
+//! closing words are read.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use linerate_netns::Command;
+
+use crate::bench::{Bench, RECEIVER};
+use crate::facts::installed;
+use crate::model::Role;
+use crate::process::{Finished, count};
+
+/// A program at the receiving end.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    /// Its name in charts; up to a comma the family, which shares a colour.
+    pub name: String,
+    /// Ours, a peer, or the limit.
+    pub role: Role,
+    program: Program,
+    /// Where it writes; `None` to throw frames away.
+    file: Option<PathBuf>,
+}
+
+#[derive(Clone, Debug)]
+enum Program {
+    Capture { source: &'static str, pages: Option<&'static str> },
+    Consumer { source: &'static str, pages: &'static str, delay: u64, every: u64 },
+    Bare { pages: &'static str },
+    Sink,
+    Tcpdump,
+    Dumpcap,
+    Netsniff,
+}
+
+/// What a program says it did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Frames that it delivered: wrote, analysed or counted.
+    pub captured: u64,
+    /// Frames that it knows it lost, by cause.
+    pub dropped: BTreeMap<String, u64>,
+    /// The source that Linerate chose; empty for everybody else.
+    pub source: String,
+}
+
+impl Tally {
+    /// All drops together.
+    pub fn lost(&self) -> u64 {
+        self.dropped.values().sum()
+    }
+}
+
+impl Peer {
+    /// `linerate capture` from a source; `pages` where the source lets one choose.
+    pub fn capture(source: &'static str, pages: Option<&'static str>) -> Self {
+        let name = match pages {
+            Some("hugetlb") => format!("{source}, huge pages"),
+            Some("thp") => format!("{source}, transparent"),
+            Some(pages) => format!("{source}, {pages} pages"),
+            None => source.to_owned(),
+        };
+        Self { name, role: Role::Ours, program: Program::Capture { source, pages }, file: None }
+    }
+
+    /// Linerate's rings under a program that hashes every byte and works on every `every`-th frame
+    /// for `delay` × 1000 multiplications (seed 000, §6.3.3).
+    pub fn consumer(source: &'static str, pages: &'static str, delay: u64, every: u64) -> Self {
+        let program = Program::Consumer { source, pages, delay, every };
+        Self { program, ..Self::capture(source, (source == "xdp").then_some(pages)) }
+    }
+
+    /// A plain AF_XDP loop without Linerate's library.
+    pub fn bare(pages: &'static str) -> Self {
+        let program = Program::Bare { pages };
+        Self { name: "bare AF_XDP loop".into(), role: Role::Limit, program, file: None }
+    }
+
+    /// Counts and drops in the driver.
+    pub fn sink() -> Self {
+        let program = Program::Sink;
+        Self { name: "nothing (XDP drop)".into(), role: Role::Limit, program, file: None }
+    }
+
+    /// tcpdump, with everything at its default.
+    pub fn tcpdump() -> Self {
+        Self::other("tcpdump", Program::Tcpdump)
+    }
+
+    /// dumpcap, with everything at its default.
+    pub fn dumpcap() -> Self {
+        Self::other("dumpcap", Program::Dumpcap)
+    }
+
+    /// netsniff-ng, with everything at its default.
+    pub fn netsniff() -> Self {
+        Self::other("netsniff-ng", Program::Netsniff)
+    }
+
+    /// tcpdump, dumpcap and netsniff-ng as far as they are installed, and a note for each that is
+    /// not.
+    pub fn others() -> (Vec<Self>, Vec<String>) {
+        let (here, missing): (Vec<_>, Vec<_>) =
+            [Self::tcpdump(), Self::dumpcap(), Self::netsniff()]
+                .into_iter()
+                .partition(Self::is_installed);
+        let note = |peer: &Self| format!("skipped: {}: it is not installed", peer.name);
+        (here, missing.iter().map(note).collect())
+    }
+
+    fn other(name: &str, program: Program) -> Self {
+        Self { name: name.into(), role: Role::Peer, program, file: None }
+    }
+
+    /// The same, writing to a file.
+    #[must_use]
+    pub fn writing(mut self, file: PathBuf) -> Self {
+        self.file = Some(file);
+        self
+    }
+
+    /// The same under another name.
+    #[must_use]
+    pub fn named(mut self, name: &str) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// Where it writes; `None` when frames are thrown away.
+    pub fn file(&self) -> Option<&Path> {
+        self.file.as_deref()
+    }
+
+    /// Whether it can be started here.
+    pub fn is_installed(&self) -> bool {
+        match self.program {
+            Program::Tcpdump | Program::Dumpcap | Program::Netsniff => installed(&self.name),
+            _ => true,
+        }
+    }
+
+    /// Whether it takes frames with an XDP program.
+    pub fn is_xdp(&self) -> bool {
+        match self.program {
+            Program::Capture { source, .. } | Program::Consumer { source, .. } => {
+                source != "packet"
+            }
+            Program::Bare { .. } | Program::Sink => true,
+            _ => false,
+        }
+    }
+
+    /// The command line, to run at the receiving host on the consumer's core.
+    ///
+    /// # Errors
+    /// When this program's own file is gone.
+    pub fn command(&self, bench: &Bench) -> Result<Command> {
+        let file = self.file.as_ref().map_or("/dev/null", |file| file.to_str().unwrap_or("-"));
+        let ours = |words: &[&str]| {
+            bench.linerate(&bench.receiver, bench.cores.consumer, words.iter().copied())
+        };
+        let theirs = |words: &[&str]| {
+            let mut command = bench.receiver.command(&self.name);
+            command.args(words).cpus([bench.cores.consumer]);
+            Ok(command)
+        };
+        match &self.program {
+            Program::Capture { source, pages } => {
+                let mut words = vec!["capture", "-i", RECEIVER, "--source", source];
+                words.extend(["--take-over", "--json", "--quiet", "-w", file]);
+                if let Some(pages) = pages {
+                    words.extend(["--pages", pages]);
+                }
+                ours(&words)
+            }
+            Program::Consumer { source, pages, delay, every } => {
+                let (delay, every) = (delay.to_string(), every.to_string());
+                let mut words = vec!["lab", "consumer", "-i", RECEIVER, "--source", source];
+                words.extend(["--pages", pages, "--delay", &delay, "--every", &every]);
+                ours(&words)
+            }
+            Program::Bare { pages } => ours(&["lab", "bare", "-i", RECEIVER, "--pages", pages]),
+            Program::Sink => ours(&["lab", "sink", "-i", RECEIVER]),
+            // -Z root: Debian's tcpdump would else change to a user who may not write the file.
+            Program::Tcpdump => theirs(&["-i", RECEIVER, "-n", "-Z", "root", "-w", file]),
+            Program::Dumpcap => theirs(&["-q", "-i", RECEIVER, "-w", file]),
+            Program::Netsniff => theirs(&["--in", RECEIVER, "--out", file, "--silent"]),
+        }
+    }
+
+    /// Reads its closing words.
+    ///
+    /// # Errors
+    /// When it failed, or they are not what its versions known here print.
+    pub fn tally(&self, finished: Finished) -> Result<Tally> {
+        match self.program {
+            Program::Capture { .. }
+            | Program::Consumer { .. }
+            | Program::Bare { .. }
+            | Program::Sink => from_json(&finished.success()?.json()?),
+            Program::Tcpdump => tcpdump(&finished.stderr),
+            Program::Dumpcap => dumpcap(&finished.stderr),
+            Program::Netsniff => netsniff(&(finished.stdout + &finished.stderr)),
+        }
+        .with_context(|| format!("cannot read what {} said", self.name))
+    }
+}
+
+/// `{"captured": n, "dropped": {"cause": n, …}, …}`.
+fn from_json(report: &serde_json::Value) -> Result<Tally> {
+    let dropped = report["dropped"].as_object().context("no object \"dropped\"")?;
+    let dropped = dropped
+        .iter()
+        .map(|(cause, value)| {
+            let value = value.as_u64().with_context(|| format!("{cause} is no count"))?;
+            Ok((cause.clone(), value))
+        })
+        .collect::<Result<BTreeMap<_, _>>>()?;
+    Ok(Tally {
+        captured: count(report, "captured")?,
+        dropped: dropped.into_iter().filter(|(_, value)| *value > 0).collect(),
+        source: report["source"].as_str().unwrap_or_default().to_owned(),
+    })
+}
+
+/// `12 packets captured`, `15 packets received by filter`, `2 packets dropped by kernel`,
+/// `1 packet dropped by interface`. What was received but neither captured nor dropped was still in
+/// the ring when tcpdump was told to end; it never comes out.
+fn tcpdump(said: &str) -> Result<Tally> {
+    let line = |end: &str| {
+        said.lines().find_map(|line| {
+            let line = line.trim();
+            let (number, words) = line.split_once(' ')?;
+            let words = words.strip_prefix("packets ").or(words.strip_prefix("packet "))?;
+            if words == end { number.parse::<u64>().ok() } else { None }
+        })
+    };
+    let captured = line("captured").context("no line \"packets captured\"")?;
+    let received = line("received by filter").context("no line \"received by filter\"")?;
+    let kernel = line("dropped by kernel").unwrap_or(0);
+    let interface = line("dropped by interface").unwrap_or(0);
+    let left = received.saturating_sub(captured + kernel);
+    Ok(tally(captured, [("kernel", kernel), ("interface", interface), ("left in the ring", left)]))
+}
+
+/// `Packets captured: 12`, and
+/// `Packets received/dropped on interface 'in0': 12/3 (pcap:3/dumpcap:0/flushed:0/ps_ifdrop:0) (80.0%)`.
+fn dumpcap(said: &str) -> Result<Tally> {
+    let line = said
+        .lines()
+        .find(|line| line.starts_with("Packets received/dropped on interface"))
+        .context("no line \"Packets received/dropped\"")?;
+    let counts = line.split_once("': ").context("no counts")?.1;
+    let (received, rest) = counts.split_once('/').context("no received count")?;
+    let inner = rest.split_once('(').and_then(|(_, inner)| inner.split_once(')'));
+    let inner = inner.context("no causes of drops")?.0;
+    let causes = inner.split('/').filter_map(|cause| {
+        let (name, value) = cause.split_once(':')?;
+        Some((name, value.parse().ok()?))
+    });
+    Ok(tally(received.trim().parse()?, causes))
+}
+
+/// `12  packets incoming (2 unread on exit)`, `10  packets passed filter`,
+/// `2  packets failed filter (out of space)`.
+fn netsniff(said: &str) -> Result<Tally> {
+    let number = |words: &str| {
+        said.lines().find_map(|line| {
+            let (number, rest) = line.trim().split_once("  packets ")?;
+            if rest.starts_with(words) { number.trim().parse::<u64>().ok() } else { None }
+        })
+    };
+    let passed = number("passed filter").context("no line \"packets passed filter\"")?;
+    let failed = number("failed filter").unwrap_or(0);
+    let unread = said
+        .lines()
+        .find_map(|line| {
+            let (_, rest) = line.split_once("packets incoming (")?;
+            rest.split_once(" unread")?.0.parse::<u64>().ok()
+        })
+        .unwrap_or(0);
+    let Some(captured) = passed.checked_sub(unread) else { bail!("more unread than passed") };
+    Ok(tally(captured, [("out of space", failed), ("unread on exit", unread)]))
+}
+
+fn tally<'a>(captured: u64, dropped: impl IntoIterator<Item = (&'a str, u64)>) -> Tally {
+    let dropped = dropped.into_iter().filter(|(_, count)| *count > 0);
+    let dropped = dropped.map(|(cause, count)| (cause.to_owned(), count)).collect();
+    Tally { captured, dropped, source: String::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tcpdump_is_read() {
+        let said = "tcpdump: listening on in0, link-type EN10MB\n10 packets captured\n\
+            15 packets received by filter\n3 packets dropped by kernel\n";
+        let read = tcpdump(said).unwrap();
+        assert_eq!(read, tally(10, [("kernel", 3), ("left in the ring", 2)]));
+        let one = "1 packet captured\n1 packet received by filter\n0 packets dropped by kernel\n\
+            2 packets dropped by interface\n";
+        assert_eq!(tcpdump(one).unwrap(), tally(1, [("interface", 2)]));
+        assert!(tcpdump("tcpdump: in0: no such device").is_err());
+    }
+
+    #[test]
+    fn dumpcap_is_read() {
+        let said = "Capturing on 'in0'\nFile: /dev/null\nPackets captured: 5\n\
+            Packets received/dropped on interface 'in0': 5/4 \
+            (pcap:3/dumpcap:1/flushed:0/ps_ifdrop:0) (55.6%)\n";
+        assert_eq!(dumpcap(said).unwrap(), tally(5, [("pcap", 3), ("dumpcap", 1)]));
+        assert!(dumpcap("").is_err());
+    }
+
+    #[test]
+    fn netsniff_is_read() {
+        let said = "\r         105  packets incoming (2 unread on exit)\n\
+            \r          102  packets passed filter\n\r  3  packets failed filter (out of space)\n\
+            \r      2.8571%  packet droprate\n\r  4 sec, 5 usec in total\n";
+        let expected = tally(100, [("out of space", 3), ("unread on exit", 2)]);
+        assert_eq!(netsniff(said).unwrap(), expected);
+        assert!(netsniff("").is_err());
+    }
+
+    #[test]
+    fn our_own_json_is_read() {
+        let report = serde_json::json!({"captured": 7, "dropped": {"disk": 0, "ring": 2}});
+        assert_eq!(from_json(&report).unwrap(), tally(7, [("ring", 2)]));
+        assert!(from_json(&serde_json::json!({"captured": 7})).is_err());
+    }
+}

@@ -1,0 +1,178 @@
+//! Traffic of real programs between two hosts: HTTP, DNS and a TCP bulk transfer.
+
+use std::fs;
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::bench::{Bench, RECEIVER};
+use crate::facts::installed;
+use crate::interrupt;
+use crate::process::Running;
+
+/// The serving host's address.
+pub const SERVER: &str = "198.18.0.2";
+/// What [`record`] needs.
+const NEEDED: [&str; 6] = ["python3", "curl", "dnsmasq", "dig", "iperf3", "tcpdump"];
+
+/// A kind of exchange.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exchange {
+    /// Files over HTTP/1.1, by `python3 -m http.server` and curl.
+    Http,
+    /// Lookups, by dnsmasq and dig.
+    Dns,
+    /// A TCP bulk transfer, by iperf3.
+    Bulk,
+}
+
+impl Exchange {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Http, Self::Dns, Self::Bulk];
+
+    /// For people.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Http => "HTTP exchanges (python3, curl)",
+            Self::Dns => "DNS exchanges (dnsmasq, dig)",
+            Self::Bulk => "TCP bulk transfer (iperf3)",
+        }
+    }
+
+    /// The programs that it takes.
+    pub fn programs(self) -> &'static [&'static str] {
+        match self {
+            Self::Http => &["python3", "curl"],
+            Self::Dns => &["dnsmasq", "dig"],
+            Self::Bulk => &["iperf3"],
+        }
+    }
+
+    /// The programs that are missing here.
+    pub fn missing(self) -> Vec<&'static str> {
+        self.programs().iter().copied().filter(|program| !installed(program)).collect()
+    }
+
+    /// Lets the two hosts of `bench` talk; `folder` is for files that are served.
+    ///
+    /// # Errors
+    /// When a program fails, or an answer is not what was asked for.
+    pub fn run(self, bench: &Bench, folder: &Path) -> Result<()> {
+        match self {
+            Self::Http => http(bench, folder),
+            Self::Dns => dns(bench),
+            Self::Bulk => bulk(bench),
+        }
+    }
+}
+
+/// Gives the receiving host its address, so that programs can talk to it.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn address(bench: &Bench) -> Result<()> {
+    bench.cable.b.add_address(SERVER.parse()?, 24)?;
+    bench.cable.b.add_neighbour("198.18.0.1".parse()?, bench.cable.a.mac())?;
+    Ok(())
+}
+
+/// Records a trace of all exchanges to `file`, and returns how many frames are in it. `None` where
+/// a program is missing.
+///
+/// # Errors
+/// When a program fails.
+pub fn record(file: &Path) -> Result<Option<u64>> {
+    if NEEDED.iter().any(|program| !installed(program)) {
+        return Ok(None);
+    }
+    let bench = Bench::lay()?;
+    address(&bench)?;
+    let folder = tempfile::tempdir().context("cannot make a folder for served files")?;
+    let path = file.to_str().context("the trace's path is not UTF-8")?;
+    let mut command = bench.receiver.command("tcpdump");
+    command.args(["-i", RECEIVER, "-n", "-Z", "root", "-B", "65536", "-w", path]);
+    let mut recorder = Running::start("tcpdump", &mut command)?;
+    bench.wait_until_listening(&mut recorder)?;
+    for exchange in Exchange::ALL {
+        exchange.run(&bench, folder.path())?;
+    }
+    interrupt::sleep(Duration::from_millis(1200))?;
+    let said = recorder.stop(Duration::from_secs(20))?.success()?.stderr;
+    let frames = said
+        .lines()
+        .find_map(|line| line.strip_suffix(" packets captured")?.trim().parse().ok())
+        .context("tcpdump did not say how many packets it captured")?;
+    Ok(Some(frames))
+}
+
+fn http(bench: &Bench, folder: &Path) -> Result<()> {
+    let sizes = [200usize, 4_000, 30_000, 250_000, 1_000_000];
+    for size in sizes {
+        // Not all alike, so that a compressing writer has something to do.
+        let bytes: Vec<u8> = (0..size).map(|at| (at * 31 + at / 251) as u8).collect();
+        fs::write(folder.join(format!("{size}.bin")), bytes)?;
+    }
+    let mut command = bench.receiver.command("python3");
+    command.args(["-m", "http.server", "8000", "--bind", SERVER, "--directory"]).arg(folder);
+    let mut server = Running::start("python3 -m http.server", &mut command)?;
+    wait_for_port(bench, &mut server, 8000)?;
+    for round in 0..12 {
+        let size = sizes[round % sizes.len()];
+        let mut fetch = bench.sender.command("curl");
+        fetch.args(["--silent", "--show-error", "--fail", "--max-time", "20", "--output"]);
+        fetch.args(["/dev/null", "--write-out", "{\"bytes\": %{size_download}}"]);
+        fetch.arg(format!("http://{SERVER}:8000/{size}.bin"));
+        let done = Running::start("curl", &mut fetch)?.wait(Duration::from_secs(30))?;
+        let got = done.success()?.json()?["bytes"].as_u64();
+        ensure!(got == Some(size as u64), "curl got {got:?} bytes instead of {size}");
+    }
+    Ok(())
+}
+
+fn dns(bench: &Bench) -> Result<()> {
+    let mut command = bench.receiver.command("dnsmasq");
+    command.args(["--keep-in-foreground", "--conf-file=/dev/null", "--no-resolv", "--no-hosts"]);
+    command.args(["--bind-interfaces", "--user=root", "--group=root", "--pid-file="]);
+    command.arg(format!("--listen-address={SERVER}")).arg("--except-interface=lo");
+    command.args(["--address=/lab.example/198.18.0.77", "--log-facility=-"]);
+    let mut server = Running::start("dnsmasq", &mut command)?;
+    wait_for_port(bench, &mut server, 53)?;
+    for number in 0..40 {
+        let mut ask = bench.sender.command("dig");
+        ask.args(["+short", "+tries=3", "+time=2", "A"]);
+        ask.arg(format!("host{number}.lab.example")).arg(format!("@{SERVER}"));
+        let answer = Running::start("dig", &mut ask)?.wait(Duration::from_secs(15))?.success()?;
+        ensure!(answer.stdout.trim() == "198.18.0.77", "dig was told {:?}", answer.stdout);
+    }
+    Ok(())
+}
+
+fn bulk(bench: &Bench) -> Result<()> {
+    let mut command = bench.receiver.command("iperf3");
+    command.args(["--server", "--one-off", "--bind", SERVER]);
+    let mut server = Running::start("iperf3 --server", &mut command)?;
+    // A connection made only to see whether the port is open would use up its one client.
+    let listening = || {
+        server.check()?;
+        let table = bench.receiver.run(|| fs::read_to_string("/proc/thread-self/net/tcp"))??;
+        Ok(table.lines().any(|line| line.contains(":1451 ") && line.contains(" 0A ")))
+    };
+    interrupt::wait_until("iperf3 to listen", Duration::from_secs(10), listening)?;
+    let mut client = bench.sender.command("iperf3");
+    client.args(["--client", SERVER, "--bytes", "40M", "--json"]);
+    Running::start("iperf3", &mut client)?.wait(Duration::from_secs(60))?.success()?;
+    server.wait(Duration::from_secs(10))?;
+    Ok(())
+}
+
+fn wait_for_port(bench: &Bench, server: &mut Running, port: u16) -> Result<()> {
+    let address: SocketAddr = format!("{SERVER}:{port}").parse()?;
+    let open = || {
+        server.check()?;
+        let limit = Duration::from_millis(500);
+        Ok(bench.sender.run(|| TcpStream::connect_timeout(&address, limit).is_ok())?)
+    };
+    interrupt::wait_until(&format!("port {port} to open"), Duration::from_secs(15), open)
+}

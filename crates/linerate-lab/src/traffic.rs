@@ -1,0 +1,138 @@
+//! What is sent, and what the sender says it sent.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use crate::bench::{Bench, SENDER};
+use crate::process::{Running, count};
+
+/// Traffic of one measurement.
+#[derive(Clone, Debug)]
+pub enum Traffic {
+    /// `linerate generate`.
+    Generated {
+        /// `--size`: bytes, a range or a list.
+        size: String,
+        /// Frames.
+        frames: u64,
+        /// Frames a second; `None` for as fast as it goes.
+        rate: Option<u64>,
+        /// Random addresses, ports and hardware addresses, as seed 000 sets pktgen up (Fig. 6.5).
+        random: bool,
+    },
+    /// `linerate replay`.
+    Replayed {
+        /// The trace.
+        file: PathBuf,
+        /// How often it is sent.
+        loops: u64,
+        /// Frames a second; `None` for as fast as it goes.
+        rate: Option<u64>,
+    },
+}
+
+/// What was sent.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sent {
+    /// Frames that the sender tried.
+    pub frames: u64,
+    /// Frames of these that the far interface had no room for, as the sender counted.
+    pub refused: u64,
+    /// From the first frame to the last.
+    pub seconds: f64,
+}
+
+impl Sent {
+    /// Frames a second.
+    pub fn rate(&self) -> f64 {
+        self.frames as f64 / self.seconds.max(1e-9)
+    }
+}
+
+impl Traffic {
+    /// 64-byte frames (without the frame check sequence), all of one flow.
+    pub fn smallest(frames: u64, rate: Option<u64>) -> Self {
+        Self::sized(64, frames, rate)
+    }
+
+    /// Frames of one size, all of one flow.
+    pub fn sized(size: u32, frames: u64, rate: Option<u64>) -> Self {
+        Self::Generated { size: size.to_string(), frames, rate, random: false }
+    }
+
+    /// The synthetic traffic of seed 000, Fig. 6.5: 700 to 1500 bytes, everything else random.
+    pub fn synthetic(frames: u64, rate: Option<u64>) -> Self {
+        Self::Generated { size: "700-1500".into(), frames, rate, random: true }
+    }
+
+    /// Whether the receiving interface must have its NAPI on without an XDP program, which GRO does
+    /// on a veth: live frames need it. Replayed TCP must not be coalesced, so there it is off.
+    pub fn needs_napi(&self) -> bool {
+        matches!(self, Self::Generated { .. })
+    }
+
+    /// Starts sending from the bench's sender, on the generator's core.
+    ///
+    /// # Errors
+    /// When the command cannot be started.
+    pub fn start(&self, bench: &Bench) -> Result<Running> {
+        let mut arguments: Vec<String> = Vec::new();
+        let mut add = |words: &[&str]| arguments.extend(words.iter().map(|w| (*w).to_owned()));
+        match self {
+            Self::Generated { size, frames, rate, random } => {
+                add(&["generate", "-i", SENDER, "--json", "--quiet", "--size", size]);
+                add(&["--count", &frames.to_string()]);
+                add(&["--cpu", &bench.cores.generator.to_string()]);
+                add(&["--dst-mac", &bench.cable.b.mac().to_string()]);
+                if let Some(rate) = rate {
+                    add(&["--rate", &format!("{rate}pps")]);
+                }
+                if *random {
+                    add(&["--random", "src,dst,sport,dport,mac,size"]);
+                    add(&["--src", "222.222.222.1-222.222.222.255", "--dst", "198.18.0.0/15"]);
+                }
+            }
+            Self::Replayed { file, loops, rate } => {
+                let file = file.to_str().context("the trace's path is not UTF-8")?;
+                add(&["replay", "-i", SENDER, "--json", "--quiet", file]);
+                add(&["--loop", &loops.to_string()]);
+                match rate {
+                    Some(rate) => add(&["--pps", &rate.to_string()]),
+                    None => add(&["--topspeed"]),
+                }
+            }
+        }
+        let mut command = bench.linerate(&bench.sender, bench.cores.generator, arguments)?;
+        Running::start(self.sender(), &mut command)
+    }
+
+    /// Waits for the end of a sender, and reads what it says.
+    ///
+    /// # Errors
+    /// When it fails or does not end.
+    pub fn finish(&self, sender: Running) -> Result<Sent> {
+        let report = sender.wait(Duration::from_secs(1200))?.success()?.json()?;
+        Ok(Sent {
+            frames: count(&report, "sent")?,
+            refused: count(&report, "refused")?,
+            seconds: report["seconds"].as_f64().context("the sender's report has no seconds")?,
+        })
+    }
+
+    /// Sends everything.
+    ///
+    /// # Errors
+    /// As [`Traffic::start`] and [`Traffic::finish`].
+    pub fn send(&self, bench: &Bench) -> Result<Sent> {
+        self.finish(self.start(bench)?)
+    }
+
+    fn sender(&self) -> &'static str {
+        match self {
+            Self::Generated { .. } => "linerate generate",
+            Self::Replayed { .. } => "linerate replay",
+        }
+    }
+}
