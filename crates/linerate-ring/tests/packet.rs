@@ -258,6 +258,18 @@ fn the_interface_goes_down_and_comes_up_again() {
     assert!(matches!(error, Error::InterfaceDown(_)), "{error}");
 }
 
+#[test]
+fn an_unplugged_cable_is_no_error_and_frames_come_again() {
+    root_or_skip!("an_unplugged_cable_is_no_error_and_frames_come_again");
+    let cable = Cable::new();
+    let mut ring = cable.ring();
+    cable.veth.a.down().unwrap();
+    assert!(!ring.wait(Duration::from_millis(200)).unwrap());
+    cable.veth.a.up().unwrap();
+    wait_for_carrier(&cable);
+    assert!(number(&collect(&mut ring, 1)[0].bytes) == 1000);
+}
+
 /// Waits until frames reach `rx` again: a veth's carrier is set from a work queue.
 fn wait_for_carrier(cable: &Cable) {
     let mut ring = cable.ring();

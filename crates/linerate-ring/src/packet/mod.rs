@@ -11,6 +11,7 @@
 mod builder;
 mod fanout;
 mod layout;
+mod owner;
 mod program;
 mod receive;
 pub mod rules;

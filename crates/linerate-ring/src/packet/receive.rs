@@ -1,23 +1,21 @@
 //! [`Ring`]: a `TPACKET_V3` receive ring, and [`Batch`], one block of it.
 //!
-//! Who owns a block is said by one word in it. The kernel fills blocks in turn and publishes each
-//! with a store to that word; the ring reads it with Acquire, so that the frames are seen whole.
-//! Dropping the batch stores the word back with Release: the kernel, which orders its reads after
-//! it, then overwrites frames that nobody reads any more. While blocks are ready, nothing here is a
-//! system call.
+//! Who owns a block is said by one word in it (`owner`): the kernel publishes blocks in turn, and
+//! dropping a batch gives its block back. While blocks are ready, nothing here is a system call.
 
 use std::hint;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::slice;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::AtomicU32;
 use std::time::{Duration, Instant};
 
 use zerocopy::FromBytes;
 
 use super::builder::Builder;
-use super::layout::{BLOCK_STATUS, BlockHeader, STATUS_USER};
+use super::layout::{BLOCK_STATUS, BlockHeader};
+use super::owner;
 use super::program::Gate;
 use super::rules::Request;
 use super::socket::{Map, Socket};
@@ -274,21 +272,23 @@ impl Ring {
         self.map.at(self.current as usize * self.request.block_size as usize)
     }
 
-    /// Whether the current block is user space's.
+    /// The word that says whose the current block is.
     #[inline]
-    fn is_ready(&self) -> bool {
+    fn status(&self) -> &AtomicU32 {
         // SAFETY: the word is inside the mapping and aligned, as blocks are whole pages; it is
         // accessed as an atomic only.
-        let status = unsafe { AtomicU32::from_ptr(self.block().add(BLOCK_STATUS).as_ptr().cast()) };
-        status.load(Ordering::Acquire) & STATUS_USER != 0
+        unsafe { AtomicU32::from_ptr(self.block().add(BLOCK_STATUS).as_ptr().cast()) }
+    }
+
+    #[inline]
+    fn is_ready(&self) -> bool {
+        owner::is_filled(self.status())
     }
 
     /// Gives the current block back to the kernel and moves on to the next.
     #[inline]
     fn release(&mut self) {
-        // SAFETY: as in `is_ready`.
-        let status = unsafe { AtomicU32::from_ptr(self.block().add(BLOCK_STATUS).as_ptr().cast()) };
-        status.store(libc::TP_STATUS_KERNEL, Ordering::Release);
+        owner::give_back(self.status());
         self.current += 1;
         if self.current == self.request.blocks {
             self.current = 0;

@@ -139,7 +139,7 @@ impl Socket {
         {
             Some(libc::ENOMEM) => Error::Invalid(format!(
                 "cannot {}: the kernel finds no memory for it, or for the list of its \
- blocks; ask for fewer blocks",
+                 blocks; ask for fewer blocks",
                 action()
             )),
             _ => Error::system(action(), error),

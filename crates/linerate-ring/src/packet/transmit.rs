@@ -15,6 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::layout::{FRAME_ALIGNMENT, V2_PAYLOAD, VLAN_TAG};
+use super::owner;
 use super::rules::{Kind, Request};
 use super::socket::{Interface, Map, Socket};
 use crate::{Error, Result};
@@ -107,8 +108,7 @@ impl Transmit {
             return Err(Error::FrameLength { interface: self.name.clone(), len, least, most });
         }
         let slot = self.next;
-        let available = self.queued < self.request.frames
-            && self.status(slot).load(Ordering::Acquire) == libc::TP_STATUS_AVAILABLE;
+        let available = self.queued < self.request.frames && owner::is_available(self.status(slot));
         Ok(available.then_some(TransmitFrame { ring: self, len }))
     }
 
@@ -158,7 +158,7 @@ impl Transmit {
     pub fn finish(&mut self, timeout: Duration) -> Result<bool> {
         self.flush()?;
         let start = Instant::now();
-        let done = |slot| self.status(slot).load(Ordering::Acquire) == libc::TP_STATUS_AVAILABLE;
+        let done = |slot| owner::is_available(self.status(slot));
         while !(0..self.request.frames).all(done) {
             if start.elapsed() >= timeout {
                 return Ok(false);
@@ -255,7 +255,7 @@ impl Transmit {
     fn publish(&self, slot: u32, len: u32) {
         // SAFETY: the length is the header's second word, in a slot that is ours.
         unsafe { self.slot(slot).cast::<u32>().add(1).write(len) };
-        self.status(slot).store(libc::TP_STATUS_SEND_REQUEST, Ordering::Release);
+        owner::request_sending(self.status(slot));
     }
 
     fn len(&self, slot: u32) -> u32 {
