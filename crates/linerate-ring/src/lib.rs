@@ -1,6 +1,7 @@
 //! Rings shared with the kernel: memory regions, AF_PACKET rings, AF_XDP sockets, the tee, and the
 //! XDP programs that steer frames to them.
 
+pub mod bare;
 pub mod error;
 pub mod filter;
 pub mod frame;
