@@ -24,6 +24,11 @@ pub fn install() -> Result<()> {
     Ok(())
 }
 
+/// What the signals set.
+pub fn flag() -> &'static AtomicBool {
+    FLAG.get_or_init(Arc::default)
+}
+
 /// # Errors
 /// When a signal asked for the end.
 pub fn check() -> Result<()> {

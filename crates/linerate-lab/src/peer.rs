@@ -28,7 +28,7 @@ pub struct Peer {
 enum Program {
     Capture { source: &'static str, pages: Option<&'static str> },
     Consumer { source: &'static str, pages: &'static str, delay: u64, every: u64 },
-    Bare { pages: &'static str },
+    Bare { huge: bool },
     Sink,
     Tcpdump,
     Dumpcap,
@@ -73,8 +73,8 @@ impl Peer {
     }
 
     /// A plain AF_XDP loop without Linerate's library.
-    pub fn bare(pages: &'static str) -> Self {
-        let program = Program::Bare { pages };
+    pub fn bare(huge: bool) -> Self {
+        let program = Program::Bare { huge };
         Self { name: "bare AF_XDP loop".into(), role: Role::Limit, program, file: None }
     }
 
@@ -181,7 +181,8 @@ impl Peer {
                 words.extend(["--pages", pages, "--delay", &delay, "--every", &every]);
                 ours(&words)
             }
-            Program::Bare { pages } => ours(&["lab", "bare", "-i", RECEIVER, "--pages", pages]),
+            Program::Bare { huge: true } => ours(&["lab", "bare", "-i", RECEIVER, "--huge"]),
+            Program::Bare { huge: false } => ours(&["lab", "bare", "-i", RECEIVER]),
             Program::Sink => ours(&["lab", "sink", "-i", RECEIVER]),
             // -Z root: Debian's tcpdump would else change to a user who may not write the file.
             Program::Tcpdump => theirs(&["-i", RECEIVER, "-n", "-Z", "root", "-w", file]),

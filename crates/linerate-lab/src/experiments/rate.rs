@@ -32,7 +32,7 @@ pub(super) fn everybody(context: &mut Context) -> Vec<Peer> {
     ];
     let (others, missing) = Peer::others();
     peers.extend(others);
-    peers.push(Peer::bare("hugetlb"));
+    peers.push(Peer::bare(true));
     context.notes.extend(missing);
     context.notes.push(
         "packet and tee have one line each: their rings are the kernel's own memory, which a stock \

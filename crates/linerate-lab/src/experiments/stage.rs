@@ -27,7 +27,7 @@ fn run(context: &mut Context) -> Result<()> {
         Peer::capture("packet", None),
         Peer::capture("tee", None),
         Peer::tcpdump(),
-        Peer::bare("hugetlb"),
+        Peer::bare(true),
     ];
     peers.retain(|peer| {
         let here = peer.is_installed();

@@ -31,7 +31,7 @@ fn run(context: &mut Context) -> Result<()> {
         Peer::capture("packet", None),
         Peer::capture("tee", None),
         Peer::tcpdump(),
-        Peer::bare("hugetlb"),
+        Peer::bare(true),
     ];
     peers.retain(Peer::is_installed);
     let stalls = context.pick(3, 8);
