@@ -91,7 +91,8 @@ pub struct Opened {
     pub filter_in_user: bool,
     /// Where the filter runs, and why there.
     pub filter_why: String,
-    /// The pages of the buffer, as they were got.
+    /// The kind of pages that the buffer got. The rings of packet sockets and of the tee are the
+    /// kernel's own, which maps them page by page.
     pub pages: String,
     /// How the source runs (native or generic, zero-copy or not), and why not better.
     pub notes: Vec<String>,
@@ -152,14 +153,15 @@ impl Opener<'_> {
             Kind::Xdp => self.in_xdp(|filter| {
                 let source = self.xdp(filter)?;
                 let mode = source.mode();
-                let pages = source.region().got().to_string();
+                let got = source.region().got();
+                let (pages, buffer) = (got.pages.to_string(), format!("buffer: {got}"));
                 let how = format!(
                     "{} XDP, {}, {} queues",
                     source.attached(),
                     if mode.zero_copy { "zero-copy" } else { "one copy by the kernel" },
                     source.queues().count()
                 );
-                let notes = std::iter::once(how).chain(mode.why).collect();
+                let notes = [how, buffer].into_iter().chain(mode.why).collect();
                 Ok((Source::Xdp(Box::new(source), self.promiscuous()?), pages, notes))
             }),
             Kind::Tee => self.in_xdp(|filter| {
@@ -167,7 +169,7 @@ impl Opener<'_> {
                 let notes = std::iter::once(format!("{} XDP", tee.attached()))
                     .chain(tee.why_generic().map(str::to_owned))
                     .collect();
-                let pages = "small (a BPF map)".to_owned();
+                let pages = Pages::Small.to_string();
                 Ok((Source::Tee(Box::new(tee), self.promiscuous()?), pages, notes))
             }),
         }
@@ -207,7 +209,7 @@ impl Opener<'_> {
         let (rings, placement) = (build(&placement)?, placement);
         let sources = rings.into_iter().map(|ring| Source::Packet(Box::new(ring))).collect();
         let (user, why) = described(placement.as_ref());
-        Ok((sources, user, why, "small (the kernel's own ring)".to_owned(), Vec::new()))
+        Ok((sources, user, why, Pages::Small.to_string(), Vec::new()))
     }
 
     /// Opens a source whose filter is eBPF; one that the verifier refuses runs in user space.

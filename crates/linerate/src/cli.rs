@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
-use crate::verbs::{completion, generate, manual, replay};
+use crate::verbs::{capture, completion, generate, lab, manual, replay};
 
 /// Capture, receive, forward and segment packets at line rate, on an unmodified Linux kernel.
 #[derive(Debug, Parser)]
@@ -23,10 +23,14 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
+    /// Capture packets from interfaces, or read them from a file, into files or lines.
+    Capture(Box<capture::Arguments>),
     /// Send synthetic traffic.
     Generate(generate::Arguments),
     /// Send captured traffic again.
     Replay(replay::Arguments),
+    /// Measure against peers, and draw the report.
+    Lab(lab::Arguments),
     /// Print a completion script for a shell.
     Completion(completion::Arguments),
     /// Write the man pages into a folder.
@@ -38,12 +42,14 @@ pub fn run() -> ExitCode {
     let cli = Cli::parse();
     start_logging(cli.verbose);
     let outcome: Result<ExitCode> = match cli.verb {
+        Verb::Capture(arguments) => capture::run(&arguments),
         Verb::Completion(arguments) => {
             completion::run(&arguments);
             Ok(ExitCode::SUCCESS)
         }
         Verb::Generate(arguments) => generate::run(&arguments),
         Verb::Replay(arguments) => replay::run(&arguments),
+        Verb::Lab(arguments) => lab::run(&arguments),
         Verb::Manual(arguments) => manual::run(&arguments).map(|()| ExitCode::SUCCESS),
     };
     outcome.unwrap_or_else(|error| {

@@ -43,6 +43,8 @@ pub struct Options {
     pub buffers: usize,
     /// When the first period of `rotation.seconds` begins; `None` for the first packet's time.
     pub start: Option<Timestamp>,
+    /// The thread gives up its capabilities, unless it will have to open more files.
+    pub drop_privileges: bool,
     /// The counts for the statistics blocks.
     pub totals: Totals,
 }
@@ -206,6 +208,9 @@ impl Files {
     }
 
     fn run(mut self) -> Summary {
+        if self.options.drop_privileges && self.sink.is_some() && !self.options.rotation.rotates() {
+            crate::privilege::drop_all();
+        }
         while let Some(job) = self.pool.next() {
             match job {
                 Job::Write(chunk) => {

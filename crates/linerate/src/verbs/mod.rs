@@ -1,6 +1,8 @@
 //! One module per verb.
 
+pub(crate) mod capture;
 pub(crate) mod completion;
 pub(crate) mod generate;
+pub(crate) mod lab;
 pub(crate) mod manual;
 pub(crate) mod replay;

@@ -1,0 +1,65 @@
+//! `-D`, and the names that `-i` takes.
+
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+use linerate_capture::choose::{Wish, choose};
+use linerate_capture::interface::Interface;
+use serde_json::json;
+
+/// Lists the interfaces, numbered from 1, with what `auto` would take on each.
+pub(super) fn run(as_json: bool) -> Result<ExitCode> {
+    let interfaces = Interface::all()?;
+    let source = |interface: &Interface| match choose(interface, Wish::default()) {
+        Ok(choice) => (choice.source.to_string(), choice.reason),
+        Err(error) => ("none".to_owned(), error.to_string()),
+    };
+    if as_json {
+        let list: Vec<_> = interfaces
+            .iter()
+            .map(|one| {
+                let (source, reason) = source(one);
+                let addresses: Vec<_> = one.addresses.iter().map(ToString::to_string).collect();
+                json!({
+                    "name": one.name, "index": one.index, "up": one.up, "running": one.running,
+                    "kind": one.kind, "mtu": one.mtu, "addresses": addresses,
+                    "source": source, "reason": reason,
+                })
+            })
+            .collect();
+        println!("{}", serde_json::Value::from(list));
+        return Ok(ExitCode::SUCCESS);
+    }
+    for (number, one) in interfaces.iter().enumerate() {
+        let state = match (one.up, one.running) {
+            (true, true) => "up, running",
+            (true, false) => "up, no carrier",
+            (false, _) => "down",
+        };
+        let kind = one.kind.as_deref().map_or_else(String::new, |kind| format!(", {kind}"));
+        let (source, reason) = source(one);
+        println!("{}.{} [{state}{kind}] {source}: {reason}", number + 1, one.name);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The interfaces meant by `given`: names, or numbers as `-D` prints them; the first one that is up
+/// and not the loopback interface if none is given.
+pub(super) fn resolve(given: &[String]) -> Result<Vec<String>> {
+    let all = Interface::all()?;
+    if given.is_empty() {
+        return match all.iter().find(|one| one.up && one.running && !one.loopback) {
+            Some(first) => Ok(vec![first.name.clone()]),
+            None => bail!("no interface is up but the loopback interface; choose one with -i"),
+        };
+    }
+    let by_number = |text: &str| {
+        let number: usize = text.parse().ok()?;
+        all.get(number.checked_sub(1)?).map(|one| one.name.clone())
+    };
+    let resolve = |text: &String| match all.iter().any(|one| one.name == *text) {
+        true => text.clone(),
+        false => by_number(text).unwrap_or_else(|| text.clone()),
+    };
+    Ok(given.iter().map(resolve).collect())
+}

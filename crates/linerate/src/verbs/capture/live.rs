@@ -1,0 +1,193 @@
+//! While a capture runs: signals, the live line, and the last words.
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
+use linerate_capture::engine::{Engine, Outcome, Report};
+use linerate_capture::open::Opened;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
+
+use super::arguments::Arguments;
+use super::values::Limit;
+
+/// How soon a signal or a limit is noticed.
+const TICK: Duration = Duration::from_millis(25);
+
+/// How often the live line changes.
+const LINE: Duration = Duration::from_millis(500);
+
+/// The signals that a capture answers to.
+pub(super) struct Signals {
+    stop: Arc<AtomicBool>,
+    counts: Arc<AtomicBool>,
+    flush: Arc<AtomicBool>,
+}
+
+impl Signals {
+    /// Takes them from now on. A second signal to end, before the first has been obeyed, ends the
+    /// program at once.
+    pub(super) fn register() -> Result<Self> {
+        use signal_hook::flag::{register, register_conditional_shutdown};
+        let signals = Self { stop: Arc::default(), counts: Arc::default(), flush: Arc::default() };
+        let register_all = || -> std::io::Result<()> {
+            for signal in [SIGINT, SIGTERM, SIGHUP] {
+                register_conditional_shutdown(signal, 128 + signal, Arc::clone(&signals.stop))?;
+                register(signal, Arc::clone(&signals.stop))?;
+            }
+            register(SIGUSR1, Arc::clone(&signals.counts))?;
+            register(SIGUSR2, Arc::clone(&signals.flush))?;
+            Ok(())
+        };
+        register_all().context("cannot take signals")?;
+        Ok(signals)
+    }
+
+    /// Set when the capture is to end.
+    pub(super) fn stop(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.stop)
+    }
+}
+
+/// Says what is captured, how, and why so.
+pub(super) fn announce(opened: &[Opened], snaplen: u32) {
+    for one in opened {
+        let name = &one.interface.name;
+        let (source, reason) = (one.choice.source, &one.choice.reason);
+        let notes: String = one.notes.iter().map(|note| format!("; {note}")).collect();
+        eprintln!(
+            "linerate: listening on {name}, source {source} ({reason}{notes}), pages: {}, snapshot \
+             length {snaplen} bytes",
+            one.pages
+        );
+        if let Some(filter) = &one.filter {
+            let side = if one.filter_in_user { "user space" } else { "the kernel" };
+            eprintln!("linerate: filter \"{}\" runs in {side}: {}", filter.text(), one.filter_why);
+        }
+    }
+}
+
+/// Waits for the end of a capture, and meanwhile does what signals and limits ask for.
+pub(super) fn follow(engine: Engine, signals: &Signals, arguments: &Arguments) -> Outcome {
+    let start = Instant::now();
+    let duration = arguments.limit(|limit| match limit {
+        Limit::Duration(duration) => Some(*duration),
+        _ => None,
+    });
+    let mut line = (!arguments.quiet && std::io::stderr().is_terminal()).then(Line::new);
+    while !engine.is_finished() {
+        std::thread::sleep(TICK);
+        if signals.stop.load(Relaxed) || duration.is_some_and(|limit| start.elapsed() >= limit) {
+            engine.stop();
+        }
+        if signals.flush.swap(false, Relaxed) {
+            engine.flush();
+        }
+        let say = |text: &str| match &line {
+            Some(line) => line.bar.suspend(|| eprintln!("{text}")),
+            None => eprintln!("{text}"),
+        };
+        if signals.counts.swap(false, Relaxed) {
+            say(&counts(&engine.report()));
+        }
+        engine.events().for_each(|event| say(&format!("linerate: {event}")));
+        if let Some(line) = &mut line {
+            line.update(&engine);
+        }
+    }
+    if let Some(line) = line {
+        line.bar.finish_and_clear();
+    }
+    for event in engine.events() {
+        eprintln!("linerate: {event}");
+    }
+    engine.finish()
+}
+
+/// The last words, the JSON and the exit status.
+pub(super) fn conclude(outcome: &Outcome, json: bool) -> Result<ExitCode> {
+    let report = &outcome.report;
+    if let Some(error) = &outcome.failure {
+        eprintln!("linerate: {error}");
+    }
+    if report.source != "file" {
+        eprintln!("{}", counts(report));
+    } else if report.dropped.total > 0 {
+        eprintln!("{} packets could not be written", report.dropped.total);
+    }
+    if json {
+        println!("{}", serde_json::to_string(report).context("cannot write the JSON")?);
+    }
+    let lost_on_disk = report.dropped.causes.disk > 0 && !outcome.pipe_closed;
+    let failed = outcome.failure.is_some() || lost_on_disk;
+    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// tcpdump's three lines, and the ledger behind the third.
+fn counts(report: &Report) -> String {
+    let drops = &report.dropped.causes;
+    let mut text = format!(
+        "{} packets captured\n{} packets received by filter\n{} packets dropped by kernel",
+        report.captured,
+        report.received,
+        drops.kernel()
+    );
+    if drops.interface > 0 {
+        text += &format!("\n{} packets dropped by interface", drops.interface);
+    }
+    if drops.disk > 0 {
+        text += &format!("\n{} packets could not be written", drops.disk);
+    }
+    if report.dropped.total > 0 || drops.freezes > 0 {
+        text += &format!("\nlost by cause: {drops}");
+    }
+    text
+}
+
+/// The line on a terminal.
+struct Line {
+    bar: ProgressBar,
+    last: Instant,
+    captured: u64,
+}
+
+impl Line {
+    fn new() -> Self {
+        let bar = ProgressBar::new_spinner();
+        if let Ok(style) = ProgressStyle::with_template("{wide_msg}") {
+            bar.set_style(style);
+        }
+        Self { bar, last: Instant::now(), captured: 0 }
+    }
+
+    fn update(&mut self, engine: &Engine) {
+        let elapsed = self.last.elapsed();
+        if elapsed < LINE {
+            return;
+        }
+        let report = engine.report();
+        let rate =
+            (report.captured - self.captured.min(report.captured)) as f64 / elapsed.as_secs_f64();
+        (self.last, self.captured) = (Instant::now(), report.captured);
+        let mut text = format!(
+            "{} packets, {}/s, lost: {}",
+            HumanCount(report.captured),
+            HumanCount(rate as u64),
+            report.dropped.causes
+        );
+        if let Some(fill) = report.writer_fill {
+            text += &format!(
+                ", {} in {} files, buffers {:.0}% full",
+                HumanBytes(report.file_bytes),
+                report.files,
+                fill * 100.0
+            );
+        }
+        self.bar.set_message(text);
+        self.bar.tick();
+    }
+}

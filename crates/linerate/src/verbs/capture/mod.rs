@@ -1,0 +1,154 @@
+//! `linerate capture`: packets from interfaces or files into files or lines.
+
+mod arguments;
+mod list;
+mod live;
+mod output;
+mod values;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use anyhow::{Context, Result, bail};
+use linerate_capture::engine::{self, FileSink, Input, Settings, Sink};
+use linerate_capture::open::{Request, Stamps};
+use linerate_capture::read::Reader;
+use linerate_capture::{choose::Wish, privilege};
+
+pub(crate) use arguments::Arguments;
+use arguments::StampType;
+use values::Limit;
+
+/// Longest packet piece unless said; what tcpdump has.
+const SNAPLEN: u32 = 262_144;
+
+/// Runs the verb.
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    if arguments.list_interfaces {
+        return list::run(arguments.json);
+    }
+    if arguments.json && arguments.write.as_deref().is_some_and(|path| path.as_os_str() == "-") {
+        bail!("--json and -w - both want standard output; write into a file, or leave out --json");
+    }
+    let filter = match &arguments.filter_file {
+        Some(path) => Some(
+            std::fs::read_to_string(path)
+                .with_context(|| format!("cannot read the filter in {}", path.display()))?,
+        ),
+        None => Some(arguments.expression.join(" ")).filter(|text| !text.trim().is_empty()),
+    };
+    if arguments.read.is_some() {
+        return from_file(arguments, filter);
+    }
+    from_interfaces(arguments, filter)
+}
+
+fn from_interfaces(arguments: &Arguments, filter: Option<String>) -> Result<ExitCode> {
+    let signals = live::Signals::register()?;
+    let names = list::resolve(&arguments.interface)?;
+    let request = request(arguments, filter);
+    let opened = engine::open_all(&names, &request)?;
+    if !arguments.quiet {
+        live::announce(&opened, snaplen(arguments));
+    }
+    if let Some(user) = arguments.relinquish_privileges.as_deref().filter(|user| *user != "root") {
+        privilege::become_user(user)?;
+    }
+    let pages = engine::ledger(&opened);
+    let sink = match output::target(arguments) {
+        output::Target::Discard => Sink::Discard,
+        output::Target::Lines => Sink::Call(output::printer(arguments, &opened)?),
+        output::Target::File(path) => {
+            // Both directions can only come from packet sockets.
+            let both = opened.iter().any(|one| {
+                one.choice.source == linerate_capture::choose::Kind::Packet
+                    && request.wish.traffic != Some(linerate_ring::packet::Traffic::In)
+            });
+            let options = output::options(arguments, path, both, Some(output::now()));
+            Sink::File(Box::new(engine::start_writer(&opened, &pages, options)?))
+        }
+    };
+    let settings = Settings {
+        count: smaller(arguments.count, arguments.limit(packets)),
+        packet_buffered: arguments.packet_buffered,
+        cpus: arguments.cpu.clone().unwrap_or_default().0,
+        drop_privileges: true,
+    };
+    let running = engine::Engine::start(opened, pages, sink, &settings)?;
+    privilege::drop_all();
+    let outcome = live::follow(running, &signals, arguments);
+    live::conclude(&outcome, arguments.json)
+}
+
+fn from_file(arguments: &Arguments, filter: Option<String>) -> Result<ExitCode> {
+    let path = arguments.read.as_deref().unwrap_or_else(|| "-".as_ref());
+    let signals = live::Signals::register()?;
+    let reader = Reader::open(path)?;
+    if let Some(user) = arguments.relinquish_privileges.as_deref().filter(|user| *user != "root") {
+        privilege::become_user(user)?;
+    }
+    let sink = match output::target(arguments) {
+        output::Target::Discard => FileSink::Discard,
+        output::Target::Lines => FileSink::Call(output::file_printer(arguments)),
+        output::Target::File(path) => {
+            let text = filter.as_deref();
+            let options = output::file_options(arguments, path, &reader, text);
+            FileSink::File(Box::new(linerate_capture::write::Writer::start(options)?))
+        }
+    };
+    let input = Input {
+        reader,
+        filter,
+        snaplen: snaplen(arguments),
+        count: smaller(arguments.count, arguments.limit(packets)),
+    };
+    let stop: Arc<AtomicBool> = signals.stop();
+    let outcome = engine::read_file(input, sink, &stop);
+    live::conclude(&outcome, arguments.json)
+}
+
+fn request(arguments: &Arguments, filter: Option<String>) -> Request {
+    Request {
+        wish: Wish {
+            source: arguments.kind(),
+            traffic: arguments.direction,
+            take_over: arguments.take_over,
+            several_readers: arguments.threads > 1,
+        },
+        snaplen: snaplen(arguments),
+        buffer: arguments.buffer_size.map(|kib| kib.saturating_mul(1024)),
+        pages: arguments.pages,
+        promiscuous: !arguments.no_promiscuous_mode,
+        immediate: arguments.immediate_mode,
+        busy_poll: arguments.busy_poll,
+        threads: arguments.threads,
+        fanout: arguments.fanout.clone(),
+        filter,
+        filter_in: arguments.filter_in,
+        stamps: match arguments.time_stamp_type {
+            _ if arguments.discard => Stamps::None,
+            StampType::Host => Stamps::Host,
+            StampType::HostLowPrecision => Stamps::Batch,
+            StampType::Adapter => Stamps::Adapter,
+        },
+    }
+}
+
+fn snaplen(arguments: &Arguments) -> u32 {
+    match arguments.snapshot_length {
+        0 => SNAPLEN,
+        bytes => bytes.min(SNAPLEN),
+    }
+}
+
+fn packets(limit: &Limit) -> Option<u64> {
+    match limit {
+        Limit::Packets(number) => Some(*number),
+        _ => None,
+    }
+}
+
+fn smaller(a: Option<u64>, b: Option<u64>) -> Option<u64> {
+    a.into_iter().chain(b).min()
+}

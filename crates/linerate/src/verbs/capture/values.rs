@@ -1,0 +1,124 @@
+//! How the values of `linerate capture`'s options are written.
+
+use std::time::Duration;
+
+use linerate_capture::choose::Kind;
+use linerate_ring::packet::Traffic;
+
+/// `--source`, where `auto` leaves the choice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Source(pub(super) Option<Kind>);
+
+/// Numbers of CPUs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Cpus(pub(super) Vec<usize>);
+
+/// `-a`: when the capture ends by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Limit {
+    /// After this time.
+    Duration(Duration),
+    /// After so many packets.
+    Packets(u64),
+    /// When the file has so many bytes.
+    FileSize(u64),
+}
+
+pub(super) fn source(text: &str) -> Result<Source, String> {
+    if text == "auto" { Ok(Source(None)) } else { text.parse().map(|kind| Source(Some(kind))) }
+}
+
+pub(super) fn direction(text: &str) -> Result<Traffic, String> {
+    match text {
+        "in" => Ok(Traffic::In),
+        "out" => Ok(Traffic::Out),
+        "inout" => Ok(Traffic::InOut),
+        _ => Err("a direction is `in`, `out` or `inout`".into()),
+    }
+}
+
+/// tcpdump's `-C`: millions of bytes, or a binary unit.
+pub(super) fn file_size(text: &str) -> Result<u64, String> {
+    let (digits, unit) = match text.chars().last() {
+        Some('k' | 'K') => (&text[..text.len() - 1], 1 << 10),
+        Some('m' | 'M') => (&text[..text.len() - 1], 1 << 20),
+        Some('g' | 'G') => (&text[..text.len() - 1], 1 << 30),
+        _ => (text, 1_000_000),
+    };
+    let number: u64 = digits.parse().map_err(|_| "a number, or one with k, M or G".to_owned())?;
+    match number.checked_mul(unit) {
+        Some(0) => Err("a file needs room for a packet".into()),
+        Some(bytes) => Ok(bytes),
+        None => Err("more bytes than a file can have".into()),
+    }
+}
+
+pub(super) fn limit(text: &str) -> Result<Limit, String> {
+    let explain = || "a limit is duration:SECONDS, packets:NUMBER or filesize:KB".to_owned();
+    let (kind, value) = text.split_once(':').ok_or_else(explain)?;
+    match kind {
+        "duration" => {
+            let seconds: f64 = value.parse().map_err(|_| explain())?;
+            Duration::try_from_secs_f64(seconds).map(Limit::Duration).map_err(|_| explain())
+        }
+        "packets" => value.parse().map(Limit::Packets).map_err(|_| explain()),
+        "filesize" => {
+            let kilobytes: u64 = value.parse().map_err(|_| explain())?;
+            Ok(Limit::FileSize(kilobytes.saturating_mul(1000)))
+        }
+        _ => Err(explain()),
+    }
+}
+
+pub(super) fn threads(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(number @ 1..=256) => Ok(number),
+        _ => Err("a number of readers from 1 to 256".into()),
+    }
+}
+
+pub(super) fn microseconds(text: &str) -> Result<Duration, String> {
+    text.parse().map(Duration::from_micros).map_err(|_| "a whole number of microseconds".into())
+}
+
+pub(super) fn cpus(text: &str) -> Result<Cpus, String> {
+    let number = |text: &str| {
+        text.trim().parse::<usize>().map_err(|_| "CPUs are written as `1` or `0,2-3`".to_owned())
+    };
+    let mut cpus = Vec::new();
+    for part in text.split(',') {
+        match part.split_once('-') {
+            Some((first, last)) => cpus.extend(number(first)?..=number(last)?),
+            None => cpus.push(number(part)?),
+        }
+    }
+    Ok(Cpus(cpus))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_millions_or_binary_units() {
+        assert_eq!(file_size("2"), Ok(2_000_000));
+        assert_eq!(file_size("2k"), Ok(2048));
+        assert_eq!(file_size("3M"), Ok(3 << 20));
+        assert_eq!(file_size("1G"), Ok(1 << 30));
+        assert!(file_size("0").is_err() && file_size("x").is_err() && file_size("").is_err());
+    }
+
+    #[test]
+    fn limits_name_what_they_limit() {
+        assert_eq!(limit("duration:1.5"), Ok(Limit::Duration(Duration::from_millis(1500))));
+        assert_eq!(limit("packets:7"), Ok(Limit::Packets(7)));
+        assert_eq!(limit("filesize:3"), Ok(Limit::FileSize(3000)));
+        assert!(limit("files:3").is_err() && limit("duration:-1").is_err());
+    }
+
+    #[test]
+    fn cpu_lists_have_ranges() {
+        assert_eq!(cpus("0,2-4"), Ok(Cpus(vec![0, 2, 3, 4])));
+        assert!(cpus("a").is_err());
+    }
+}
