@@ -1,29 +1,39 @@
-//! Tees on real veth pairs: a copy for each capture, and the stack still gets everything.
+//! Tees on real veth pairs: a copy for each capture, the stack still gets everything, and nothing
+//! stays attached.
 
 mod xdp_support;
 
 use std::time::Duration;
 
 use linerate_netns::{VethOptions, root_or_skip};
-use linerate_ring::tee::{Builder, Tee};
-use xdp_support::{Cable, udp};
+use linerate_ring::tee::{Builder, Tee, probe};
+use linerate_ring::xdp::{Attach, Pace, Source};
+use linerate_ring::{Error, Frame, Result};
+use xdp_support::{CHILD, Cable, Stack, becomes_free, child, number, port, to_port, udp};
 
-fn tee(cable: &Cable, with: impl FnOnce(Builder<'static>) -> Builder<'static> + Send) -> Tee {
-    cable
-        .receiver
-        .run(|| with(Tee::builder("rx").buffer(8 << 20)).build())
-        .expect("the namespace")
-        .unwrap_or_else(|error| panic!("{error}"))
+fn open<'f>(
+    cable: &Cable,
+    with: impl FnOnce(Builder<'static>) -> Builder<'f> + Send,
+) -> Result<Tee> {
+    cable.receiver.run(|| with(Tee::builder("rx").buffer(16 << 20)).build()).expect("the namespace")
 }
 
-fn drain(tee: &mut Tee, mut each: impl FnMut(&linerate_ring::Frame<'_>)) {
+fn tee<'f>(cable: &Cable, with: impl FnOnce(Builder<'static>) -> Builder<'f> + Send) -> Tee {
+    open(cable, with).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Reads until nothing has come for a while; calls `each` with every frame.
+fn drain(tee: &mut Tee, mut each: impl FnMut(&Frame<'_>)) -> u64 {
+    let mut count = 0;
     while tee.wait(Duration::from_millis(300)).expect("wait") {
         while let Some(mut batch) = tee.batch() {
             while let Some(frame) = batch.next() {
                 each(&frame);
+                count += 1;
             }
         }
     }
+    count
 }
 
 #[test]
@@ -46,4 +56,253 @@ fn all_that_is_sent_is_copied_in_order_and_unchanged() {
     sender.join().unwrap();
     let counts = tee.statistics().unwrap();
     assert_eq!((expected, counts.received, counts.lost()), (20_000, 20_000, 0), "{counts:?}");
+    assert_eq!(tee.attached(), Attach::Native, "a veth has native XDP");
+}
+
+#[test]
+fn four_tees_get_their_frames_and_the_stack_gets_all() {
+    root_or_skip!("four_tees_get_their_frames_and_the_stack_gets_all");
+    let cable = Cable::new(VethOptions::default());
+    let filters: Vec<_> = (0..3).map(|n| to_port(7 + n)).collect();
+    let stacks: Vec<_> = (0..3).map(|n| Stack::listen(&cable, 7 + n)).collect();
+    let mut tees: Vec<_> = filters.iter().map(|f| tee(&cable, |b| b.filter(Some(f)))).collect();
+    tees.push(tee(&cable, |b| b.snap(50)));
+    assert_eq!(tees.iter().filter_map(Tee::slot).collect::<Vec<_>>(), [0, 1, 2, 3]);
+    let raw = cable.raw();
+    let send = || (0..300).for_each(|n| raw.send(&udp(7 + n as u16 % 3, n, 100)));
+    send();
+    for (n, tee) in tees.iter_mut().enumerate().take(3) {
+        let count = drain(tee, |frame| assert_eq!(port(frame.head()), 7 + n as u16));
+        let counts = tee.statistics().unwrap();
+        assert_eq!((count, counts.captured, counts.unmatched), (100, 100, 200), "{counts:?}");
+    }
+    let all = drain(&mut tees[3], |frame| assert_eq!((frame.len(), frame.wire_len), (50, 100)));
+    assert_eq!(all, 300);
+    assert!(stacks.iter().all(|stack| stack.count() == 100), "the stack gets every frame");
+    // One in the middle leaves; the others go on, and the next takes its place.
+    tees.remove(1);
+    send();
+    let counts: Vec<_> = tees.iter_mut().map(|tee| drain(tee, |_| ())).collect();
+    assert_eq!(counts, [100, 100, 300]);
+    let again = tee(&cable, |b| b);
+    assert_eq!(again.slot(), Some(1));
+    // The one that attached the root leaves before the others.
+    drop(tees.remove(0));
+    send();
+    assert_eq!(drain(&mut tees[1], |_| ()), 300);
+    drop((tees, again));
+    assert!(becomes_free(&cable), "after the last");
+}
+
+#[test]
+fn taken_frames_end_and_the_others_reach_the_stack() {
+    root_or_skip!("taken_frames_end_and_the_others_reach_the_stack");
+    let cable = Cable::new(VethOptions::default());
+    let filter = to_port(7);
+    let taken = Stack::listen(&cable, 7);
+    let passed = Stack::listen(&cable, 8);
+    let mut taking = tee(&cable, |b| b.filter(Some(&filter)).take(true));
+    assert_eq!(taking.slot(), None);
+    let raw = cable.raw();
+    (0..200).for_each(|n| raw.send(&udp(7 + n as u16 % 2, n, 100)));
+    let mut expected = 0;
+    drain(&mut taking, |frame| {
+        assert_eq!(frame.head(), udp(7, expected, 100));
+        expected += 2;
+    });
+    let counts = taking.statistics().unwrap();
+    assert_eq!((counts.captured, counts.unmatched, counts.lost()), (100, 100, 0), "{counts:?}");
+    assert_eq!((taken.count(), passed.count()), (0, 100));
+    // It has the interface for itself, and leaves it as it was.
+    let error = open(&cable, |b| b).expect_err("the interface is taken");
+    assert!(matches!(&error, Error::ForeignProgram { name, .. } if name == "take"), "{error}");
+    drop(taking);
+    assert!(becomes_free(&cable));
+}
+
+#[test]
+fn a_ninth_tee_is_refused() {
+    root_or_skip!("a_ninth_tee_is_refused");
+    let cable = Cable::new(VethOptions::default());
+    let mut tees: Vec<_> = (0..8).map(|_| tee(&cable, |b| b.buffer(1 << 16))).collect();
+    match open(&cable, |b| b) {
+        Err(Error::NoSlot { interface, slots }) => assert_eq!((&*interface, slots), ("rx", 8)),
+        other => panic!("{other:?}"),
+    }
+    cable.raw().send(&udp(7, 5, 100));
+    for tee in &mut tees {
+        assert_eq!(drain(tee, |frame| assert_eq!(number(frame.head()), 5)), 1);
+    }
+}
+
+#[test]
+fn processes_share_an_interface_and_may_be_killed() {
+    const NAME: &str = "processes_share_an_interface_and_may_be_killed";
+    if std::env::var_os(CHILD).is_some() {
+        let _tee = Tee::builder("rx").buffer(1 << 16).build().unwrap();
+        println!("ready");
+        std::thread::sleep(Duration::from_secs(60));
+        return;
+    }
+    root_or_skip!(NAME);
+    let cable = Cable::new(VethOptions::default());
+    let raw = cable.raw();
+    // The child attaches the root; it dies, and the others stay.
+    let mut first = child(&cable, NAME);
+    let mut second = child(&cable, NAME);
+    let mut own = tee(&cable, |b| b);
+    assert_eq!(own.slot(), Some(2));
+    for child in [&mut first, &mut second] {
+        raw.send(&udp(7, 0, 100));
+        assert_eq!(drain(&mut own, |_| ()), 1);
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    raw.send(&udp(7, 0, 100));
+    assert_eq!(drain(&mut own, |_| ()), 1, "goes on without them");
+    let heir = tee(&cable, |b| b);
+    assert_eq!(heir.slot(), Some(0), "the place of a dead process is free");
+    drop((own, heir));
+    assert!(becomes_free(&cable), "after the last");
+    // A lone one is killed.
+    let mut lone = child(&cable, NAME);
+    assert!(cable.veth.b.has_xdp().unwrap());
+    lone.kill().unwrap();
+    lone.wait().unwrap();
+    assert!(becomes_free(&cable), "after kill -9");
+}
+
+#[test]
+fn tees_that_start_and_stop_at_the_same_moment_all_work() {
+    root_or_skip!("tees_that_start_and_stop_at_the_same_moment_all_work");
+    let cable = Cable::new(VethOptions::default());
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..10 {
+                    let tee = tee(&cable, |b| b.buffer(4096));
+                    assert!(tee.slot() < Some(8));
+                }
+            });
+        }
+    });
+    assert!(becomes_free(&cable));
+}
+
+#[test]
+fn jumbo_frames_are_copied_whole() {
+    root_or_skip!("jumbo_frames_are_copied_whole");
+    let cable = Cable::new(VethOptions { mtu: 9000, ..VethOptions::default() });
+    let mut tee = tee(&cable, |b| b);
+    let raw = cable.raw();
+    (0..500).for_each(|n| raw.send(&udp(7, n, 60 + (n as usize * 17) % 8900)));
+    let mut next = 0;
+    drain(&mut tee, |frame| {
+        assert_eq!(frame.head(), udp(7, next, 60 + (next as usize * 17) % 8900));
+        next += 1;
+    });
+    assert_eq!((next, tee.statistics().unwrap().lost()), (500, 0));
+}
+
+#[test]
+fn what_a_small_buffer_cannot_hold_is_counted() {
+    root_or_skip!("what_a_small_buffer_cannot_hold_is_counted");
+    let cable = Cable::new(VethOptions::default());
+    let mut tee = tee(&cable, |b| b.buffer(1 << 16));
+    let raw = cable.raw();
+    (0..2000).for_each(|n| raw.send(&udp(7, n, 100)));
+    let mut next = 0;
+    let received = drain(&mut tee, |frame| {
+        assert_eq!(number(frame.head()), next, "the oldest are kept, in order");
+        next += 1;
+    });
+    let counts = tee.statistics().unwrap();
+    assert!(received > 300 && counts.full > 0, "{counts:?}");
+    assert_eq!(received + counts.full, 2000, "{counts:?}");
+    (0..100).for_each(|n| raw.send(&udp(7, n, 100)));
+    assert_eq!(drain(&mut tee, |_| ()), 100, "the space has come back");
+}
+
+#[test]
+fn a_sleeping_reader_is_woken() {
+    root_or_skip!("a_sleeping_reader_is_woken");
+    let cable = Cable::new(VethOptions::default());
+    let mut tee = tee(&cable, |b| b.pace(Pace::BLOCKING));
+    let raw = cable.raw();
+    let sender = std::thread::spawn(move || {
+        for n in 0..200 {
+            std::thread::sleep(Duration::from_micros(n * 7));
+            raw.send(&udp(7, n, 100));
+        }
+    });
+    let mut count = 0;
+    while count < 200 {
+        // Far longer than a frame takes to come: a wake-up that is lost ends the test.
+        assert!(tee.wait(Duration::from_secs(3)).unwrap(), "never woken after {count}");
+        while let Some(mut batch) = tee.batch() {
+            while batch.next().is_some() {
+                count += 1;
+            }
+        }
+    }
+    sender.join().unwrap();
+}
+
+#[test]
+fn stamps_are_utc_and_rise() {
+    root_or_skip!("stamps_are_utc_and_rise");
+    let cable = Cable::new(VethOptions::default());
+    let mut tee = tee(&cable, |b| b);
+    let raw = cable.raw();
+    let now = || std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64;
+    let before = now();
+    (0..50).for_each(|n| raw.send(&udp(7, n, 100)));
+    let after = now();
+    let mut last = before - 1_000_000;
+    drain(&mut tee, |frame| {
+        let stamp = frame.timestamp.expect("stamped").0;
+        assert!(stamp > last && stamp < after + 1_000_000, "{last} {stamp} {after}");
+        last = stamp;
+    });
+    drop(tee);
+    let mut unstamped = self::tee(&cable, |b| b.stamps(false));
+    raw.send(&udp(7, 0, 100));
+    assert_eq!(drain(&mut unstamped, |frame| assert_eq!(frame.timestamp, None)), 1);
+}
+
+#[test]
+fn somebody_elses_program_is_named_and_left_alone() {
+    root_or_skip!("somebody_elses_program_is_named_and_left_alone");
+    let cable = Cable::new(VethOptions::default());
+    let source = cable.receiver.run(|| Source::builder("rx").buffer(1 << 20).build());
+    let source = source.unwrap().unwrap();
+    assert!(
+        matches!(open(&cable, |b| b), Err(Error::ForeignProgram { name, .. }) if name == "steer")
+    );
+    drop(source);
+    assert!(becomes_free(&cable));
+    let free = cable.receiver.run(|| probe("rx")).unwrap();
+    assert!(free.works() && !free.joins, "{free:?}");
+    assert!(!cable.veth.b.has_xdp().unwrap(), "a probe attaches nothing");
+    let _tee = tee(&cable, |b| b);
+    let taken = cable.receiver.run(|| probe("rx")).unwrap();
+    assert!(taken.works() && taken.joins, "{taken:?}");
+    let source = cable.receiver.run(|| Source::builder("rx").buffer(1 << 20).build()).unwrap();
+    assert!(matches!(source, Err(Error::ForeignProgram { name, .. }) if name == "linerate_tee"));
+}
+
+#[test]
+fn an_interface_that_goes_down_or_away_is_said_so() {
+    root_or_skip!("an_interface_that_goes_down_or_away_is_said_so");
+    let cable = Cable::new(VethOptions::default());
+    let mut tee = tee(&cable, |b| b.pace(Pace::BLOCKING));
+    let tick = Duration::from_millis(50);
+    cable.veth.b.down().unwrap();
+    assert!(matches!(tee.wait(tick), Err(Error::InterfaceDown(name)) if name == "rx"));
+    cable.veth.b.up().unwrap();
+    cable.raw().send(&udp(7, 0, 100));
+    assert_eq!(drain(&mut tee, |_| ()), 1, "goes on");
+    cable.veth.delete().unwrap();
+    let gone = (0..20).find_map(|_| tee.wait(tick).err());
+    assert!(matches!(gone, Some(Error::InterfaceGone(name)) if name == "rx"));
 }

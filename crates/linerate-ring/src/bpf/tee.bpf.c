@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
-/* Copies frames that a filter accepts to a ring buffer and lets every frame go on to the stack.
+/* Copies frames that a filter accepts to a ring buffer.
  *
- * Two programs. The root is attached to the interface once, whatever the number of captures. A
- * capture stands in one of eight slots; root and captures form a chain of tail calls through the
- * slots that are taken, and the last one passes the frame on.
+ * `capture` lets every frame go on to the stack, and shares the interface. The root program is
+ * attached once, whatever the number of captures. A capture stands in one of eight slots; root and
+ * captures form a chain of tail calls through the slots that are taken, and the last one passes the
+ * frame on. `take` has the interface for itself, and ends the frames that the filter accepts.
  *
  * A slot is taken by putting a socket in `alive`: the kernel lets only one in, and takes it out when
  * the socket closes, however its process ended. A program whose socket has gone is not called. */
@@ -124,7 +125,8 @@ static __attribute__((always_inline)) void wake_reader(struct tee_shared *reader
 		bpf_ringbuf_discard(carrier, BPF_RB_FORCE_WAKEUP);
 }
 
-static __attribute__((always_inline)) void copy(struct xdp_md *ctx)
+/* True when the filter accepts the frame, even if there was no room for it. */
+static __attribute__((always_inline)) int copy(struct xdp_md *ctx)
 {
 	void *data = (void *)(long)ctx->data;
 	void *data_end = (void *)(long)ctx->data_end;
@@ -135,10 +137,10 @@ static __attribute__((always_inline)) void copy(struct xdp_md *ctx)
 	__u32 len = wire_len < snap_len ? wire_len : snap_len;
 
 	if (!counts || !reader)
-		return;
+		return 0;
 	if (has_filter && !filter(data, data_end, wire_len)) {
 		counts->unmatched++;
-		return;
+		return 0;
 	}
 	if (len <= 64)
 		COPY(64);
@@ -173,12 +175,13 @@ static __attribute__((always_inline)) void copy(struct xdp_md *ctx)
 	counts->captured++;
 	if (*(volatile __u32 *)&reader->waiting)
 		wake_reader(reader);
-	return;
+	return 1;
 full:
 	counts->full++;
-	return;
+	return 1;
 fault:
 	counts->faults++;
+	return 1;
 }
 
 SEC("xdp.frags")
@@ -187,4 +190,10 @@ int capture(struct xdp_md *ctx)
 	copy(ctx);
 	call_from(ctx, slot + 1);
 	return XDP_PASS;
+}
+
+SEC("xdp.frags")
+int take(struct xdp_md *ctx)
+{
+	return copy(ctx) ? XDP_DROP : XDP_PASS;
 }

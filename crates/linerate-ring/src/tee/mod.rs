@@ -5,6 +5,11 @@
 //! filter and buffer: a root program is attached once, whoever came first, and calls the programs of
 //! all captures in turn.
 //!
+//! With [`Builder::take`] the accepted frames end there, and the interface is not shared. Where a
+//! driver has no zero-copy AF_XDP this is the fastest way to capture what nothing else uses: records
+//! lie one behind the other and are as long as their frames, so the kernel writes memory in order,
+//! while the chunks of a UMEM of the same depth miss the cache one by one.
+//!
 //! ```no_run
 //! # fn main() -> linerate_ring::Result<()> {
 //! use std::time::Duration;
@@ -36,6 +41,7 @@ pub use batch::Batch;
 pub use probe::{Probe, probe};
 
 use crate::filter::Instruction;
+use crate::steer::attach::Link;
 use crate::steer::interface::Interface;
 use crate::steer::program::{self, Load, Template};
 use crate::steer::{Attach, sum_of_cpus};
@@ -89,9 +95,7 @@ impl Statistics {
 /// Nothing is left attached when it is dropped, nor when the process dies.
 #[derive(Debug)]
 pub struct Tee {
-    // Dropped in this order: out of the slot, then out of the root's link.
-    slot: Slot,
-    root: Root,
+    attachment: Attachment,
     template: Template,
     records: Records,
     shared: Shared,
@@ -102,6 +106,14 @@ pub struct Tee {
     tai_ahead: u64,
     received: u64,
     was_up: bool,
+}
+
+/// What keeps the program on the interface.
+#[derive(Debug)]
+enum Attachment {
+    // Dropped in this order: out of the slot, then out of the root's link.
+    Slot(Slot, Root),
+    Interface(Link),
 }
 
 impl Tee {
@@ -116,6 +128,7 @@ impl Tee {
             pace: Pace::default(),
             batch: 256,
             attach: None,
+            take: false,
         }
     }
 
@@ -172,19 +185,29 @@ impl Tee {
         Ok(Statistics { received: self.received, captured, unmatched, full, faults })
     }
 
-    /// Where the root program runs.
+    /// Where the program runs that is on the interface.
     pub fn attached(&self) -> Attach {
-        self.root.attach()
+        match &self.attachment {
+            Attachment::Slot(_, root) => root.attach(),
+            Attachment::Interface(link) => link.attach,
+        }
     }
 
     /// Why it runs in the stack and not in the driver, where it does and this process attached it.
     pub fn why_generic(&self) -> Option<&str> {
-        self.root.why_generic()
+        match &self.attachment {
+            Attachment::Slot(_, root) => root.why_generic(),
+            Attachment::Interface(link) => link.why.as_deref(),
+        }
     }
 
-    /// Which of the places for captures on the interface this one has.
-    pub fn slot(&self) -> u32 {
-        self.slot.number()
+    /// Which of the places for captures on the interface this one has; `None` when it takes the
+    /// frames and so has the interface for itself.
+    pub fn slot(&self) -> Option<u32> {
+        match &self.attachment {
+            Attachment::Slot(slot, _) => Some(slot.number()),
+            Attachment::Interface(_) => None,
+        }
     }
 
     /// Bytes of the ring buffer.
@@ -220,6 +243,7 @@ pub struct Builder<'a> {
     pace: Pace,
     batch: u32,
     attach: Option<Attach>,
+    take: bool,
 }
 
 impl<'a> Builder<'a> {
@@ -268,7 +292,16 @@ impl<'a> Builder<'a> {
         self
     }
 
-    /// Makes the ring buffer, joins or attaches the root program, and takes a slot in it.
+    /// Whether the frames that the filter accepts end here, also those that the full buffer had no
+    /// room for. The stack then sees only the others, and no other capture shares the interface.
+    /// Off unless said.
+    pub fn take(mut self, take: bool) -> Self {
+        self.take = take;
+        self
+    }
+
+    /// Makes the ring buffer, joins or attaches the root program and takes a slot in it, or with
+    /// [`Builder::take`] attaches to the interface itself.
     ///
     /// # Errors
     /// [`Error::NoInterface`], [`Error::Privilege`], [`Error::ForeignProgram`] when another XDP
@@ -278,18 +311,30 @@ impl<'a> Builder<'a> {
         program::quiet_libbpf();
         let interface = Interface::named(&self.interface)?;
         let size = ring_size(self.buffer)?;
-        let root = Root::join(&interface, &template(&self, size, None)?, self.attach)?;
-        let slot = root.take(&interface)?;
-        let capture = template(&self, size, Some((&root, &slot)))?;
-        let program = capture.load(Load { filter: self.filter, device: None })?;
-        let records = Records::map(capture.map("records"), size)?;
-        let shared = Shared::map(capture.map("shared"))?;
         let was_up = interface.is_up()?;
-        slot.fill(program.as_fd(), &interface)?;
+        let load = Load { filter: self.filter, device: None };
+        let map = |template: &Template| -> Result<_> {
+            Ok((Records::map(template.map("records"), size)?, Shared::map(template.map("shared"))?))
+        };
+        let (template, (records, shared), attachment) = if self.take {
+            let take = template(&self, size, Role::Take)?;
+            let program = take.load(load)?;
+            let mapped = map(&take)?;
+            let name = &interface.name;
+            let link = Link::attach(program.as_fd(), name, interface.index, self.attach)?;
+            (take, mapped, Attachment::Interface(link))
+        } else {
+            let root = Root::join(&interface, &template(&self, size, Role::Root)?, self.attach)?;
+            let slot = root.take(&interface)?;
+            let capture = template(&self, size, Role::Capture(&root, &slot))?;
+            let program = capture.load(load)?;
+            let mapped = map(&capture)?;
+            slot.fill(program.as_fd(), &interface)?;
+            (capture, mapped, Attachment::Slot(slot, root))
+        };
         Ok(Tee {
-            slot,
-            root,
-            template: capture,
+            attachment,
+            template,
             records,
             shared,
             interface,
@@ -311,15 +356,22 @@ fn ring_size(bytes: usize) -> Result<u32> {
     }
 }
 
-/// The root program, or where `place` says which slot of which root, a capture for it.
-fn template(wanted: &Builder<'_>, size: u32, place: Option<(&Root, &Slot)>) -> Result<Template> {
+/// Which of the programs of `bpf/tee.bpf.c`.
+enum Role<'r> {
+    Root,
+    /// A capture for this slot of this root.
+    Capture(&'r Root, &'r Slot),
+    Take,
+}
+
+fn template(wanted: &Builder<'_>, size: u32, role: Role<'_>) -> Result<Template> {
     let mut storage = MaybeUninit::uninit();
     let invalid = |what: &str, error| Error::Invalid(format!("{what}: {error}"));
     let mut open = skeleton::TeeSkelBuilder::default()
         .open(&mut storage)
         .map_err(|error| invalid("cannot read the tee's programs", error))?;
     // The root needs no ring buffer, only the smallest that can be made.
-    let size = if place.is_some() { size } else { PAGE as u32 };
+    let size = if matches!(role, Role::Root) { PAGE as u32 } else { size };
     open.maps
         .records
         .set_max_entries(size)
@@ -328,12 +380,21 @@ fn template(wanted: &Builder<'_>, size: u32, place: Option<(&Root, &Slot)>) -> R
         constants.has_filter = u32::from(wanted.filter.is_some());
         constants.stamps = u32::from(wanted.stamps);
         constants.snap_len = wanted.snap.clamp(1, SNAP_MAX);
-        constants.slot = place.map_or(0, |(_, slot)| slot.number());
+        if let Role::Capture(_, slot) = role {
+            constants.slot = slot.number();
+        }
     }
-    let Some((root, _)) = place else { return Template::prepare(open.open_object(), root::NAME) };
-    for (name, map) in root.maps() {
-        let shared = if name == "alive" { &mut open.maps.alive } else { &mut open.maps.captures };
-        shared.reuse_fd(map).map_err(|error| invalid("cannot share the tee's maps", error))?;
-    }
-    Template::prepare(open.open_object(), "capture")
+    let name = match role {
+        Role::Root => root::NAME,
+        Role::Take => "take",
+        Role::Capture(root, _) => {
+            for (name, map) in root.maps() {
+                let own =
+                    if name == "alive" { &mut open.maps.alive } else { &mut open.maps.captures };
+                own.reuse_fd(map).map_err(|error| invalid("cannot share the tee's maps", error))?;
+            }
+            "capture"
+        }
+    };
+    Template::prepare(open.open_object(), name)
 }

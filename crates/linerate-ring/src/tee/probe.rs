@@ -1,6 +1,6 @@
 //! [`probe`]: whether a tee would work on an interface, without touching its traffic.
 
-use super::{Builder, Tee, root, template};
+use super::{Builder, Role, Tee, root, template};
 use crate::steer::attach::{self, attached};
 use crate::steer::interface::Interface;
 use crate::steer::program::{self, Load};
@@ -42,6 +42,6 @@ fn attempt(name: &str) -> Result<bool> {
         None => false,
     };
     let wanted: Builder<'_> = Tee::builder(name);
-    template(&wanted, 0, None)?.load(Load::default())?;
+    template(&wanted, 0, Role::Root)?.load(Load::default())?;
     Ok(joins)
 }
