@@ -51,7 +51,8 @@ impl<T: AsRef<[u8]>> Packet<T> {
             return Err(Error::Malformed { what: WHAT, why: "header length under 20" });
         }
         require(WHAT, bytes, header)?;
-        if usize::from(read::u16(bytes, field::TOTAL_LEN)) < header {
+        let total = usize::from(read::u16(bytes, field::TOTAL_LEN));
+        if total != 0 && total < header {
             return Err(Error::Malformed { what: WHAT, why: "total length under header length" });
         }
         Ok(Self { buffer })
@@ -67,7 +68,8 @@ impl<T: AsRef<[u8]>> Packet<T> {
         (usize::from(read::u8(self.buffer.as_ref(), field::VERSION_LEN) & 0xf) * 4).max(HEADER_LEN)
     }
 
-    /// Length of header and payload that the header claims; the bytes may hold less or more.
+    /// Length of header and payload that the header claims; the bytes may hold less or more. It is 0
+    /// in the super-packets over 64 KiB that Linux hands around (BIG TCP), which end with the frame.
     pub fn total_len(&self) -> u16 {
         read::u16(self.buffer.as_ref(), field::TOTAL_LEN)
     }
@@ -134,7 +136,15 @@ impl<T: AsRef<[u8]>> Packet<T> {
 
     /// Length of the payload that the header claims.
     pub fn payload_len(&self) -> usize {
-        usize::from(self.total_len()).saturating_sub(self.header_len())
+        self.end().saturating_sub(self.header_len())
+    }
+
+    /// Where the packet ends, in bytes from its start; may be past the end of the bytes.
+    pub fn end(&self) -> usize {
+        match self.total_len() {
+            0 => self.buffer.as_ref().len(),
+            len => len.into(),
+        }
     }
 
     fn fragment(&self) -> u16 {
@@ -150,7 +160,7 @@ impl<'a, T: AsRef<[u8]> + ?Sized> Packet<&'a T> {
 
     /// The payload without link-layer padding; shorter than claimed where the capture was cut.
     pub fn payload(&self) -> &'a [u8] {
-        read::clamp(self.buffer.as_ref(), self.header_len(), self.total_len().into())
+        read::clamp(self.buffer.as_ref(), self.header_len(), self.end())
     }
 }
 

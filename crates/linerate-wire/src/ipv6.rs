@@ -62,9 +62,13 @@ impl<T: AsRef<[u8]>> Packet<T> {
         read::u16(self.buffer.as_ref(), field::PAYLOAD_LEN)
     }
 
-    /// Length of header and payload that the header claims.
+    /// Length of header and payload that the header claims; all that is there where it claims nothing
+    /// because the packet is a jumbogram (RFC 2675), as Linux' super-packets over 64 KiB are.
     pub fn total_len(&self) -> usize {
-        HEADER_LEN + usize::from(self.payload_len())
+        match (self.payload_len(), self.next_header()) {
+            (0, Protocol::HOP_BY_HOP) => self.buffer.as_ref().len(),
+            (len, _) => HEADER_LEN + usize::from(len),
+        }
     }
 
     /// What follows the fixed header: an extension header, or the upper layer.

@@ -196,7 +196,7 @@ impl Layers {
     fn descend_ipv4(&mut self, frame: &[u8], bytes: &[u8]) -> Result<()> {
         let packet = ipv4::Packet::new_checked(bytes)?;
         self.network = Network::Ipv4 { fragment: packet.is_fragment() };
-        self.end = frame.len().min(self.network_offset + usize::from(packet.total_len()));
+        self.end = frame.len().min(self.network_offset + packet.end());
         self.protocol = Some(packet.protocol());
         self.transport_offset = self.network_offset + packet.header_len();
         self.payload_offset = self.transport_offset;
