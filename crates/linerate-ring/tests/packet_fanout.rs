@@ -4,6 +4,7 @@ mod packet_support;
 
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use linerate_netns::root_or_skip;
 use linerate_ring::filter::{Classic, Statement};
@@ -106,7 +107,8 @@ fn a_full_ring_rolls_over_to_the_next() {
     root_or_skip!("a_full_ring_rolls_over_to_the_next");
     let cable = Cable::new();
     let fanout = Fanout::new(Mode::Hash).rollover(true);
-    let builder = quick("rx").block_size(65_536).blocks(4).fanout(fanout);
+    let slow = Duration::from_millis(500);
+    let builder = quick("rx").block_size(65_536).blocks(4).retire(slow).fanout(fanout);
     let mut rings = cable.receiver.run(|| builder.build_group(2)).unwrap().unwrap();
     // One flow, 192 bytes a frame: more than one ring takes before it is three quarters full, which
     // is when it rolls over, and less than both.
@@ -150,14 +152,14 @@ fn a_group_survives_the_interface_going_down() {
     let mut rings: Vec<Ring> = cable.receiver.run(|| builder.build_group(2)).unwrap().unwrap();
     cable.veth.b.down().unwrap();
     for ring in &mut rings {
-        let error = ring.wait(std::time::Duration::from_secs(5)).unwrap_err();
+        let error = ring.wait(Duration::from_secs(5)).unwrap_err();
         assert!(error.to_string().contains("interface rx is down"), "{error}");
     }
     cable.veth.b.up().unwrap();
-    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(5);
+    let deadline = Instant::now() + Duration::from_secs(5);
     let heard = |rings: &[Ring]| rings.iter().all(|ring| ring.statistics().packets > 0);
-    while !heard(&rings) && std::time::Instant::now() < deadline {
-        cable.send(&(0..4).map(|n| numbered(n, 60)).collect::<Vec<_>>());
+    while !heard(&rings) && Instant::now() < deadline {
+        cable.launch(&(0..4).map(|n| numbered(n, 60)).collect::<Vec<_>>());
     }
     assert!(heard(&rings));
 }

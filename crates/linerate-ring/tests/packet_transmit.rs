@@ -34,6 +34,7 @@ fn frames_arrive_in_order_more_than_once_around_the_ring() {
         assert_eq!((statistics.sent, statistics.rejected), (1000, 0));
         let bytes: u64 = (0..1000).map(|n| 60 + n % 500).sum();
         assert_eq!(statistics.bytes, bytes);
+        cable.settle(if bypass { 2000 } else { 1000 });
     }
     let numbers: Vec<_> = finish(&mut receiver).iter().map(|kept| number(&kept.bytes)).collect();
     assert_eq!(numbers, (0..1000).chain(0..1000).collect::<Vec<_>>());
@@ -53,6 +54,7 @@ fn a_frame_that_is_dropped_is_not_sent() {
         }
     }
     ring.flush().unwrap();
+    cable.settle(3);
     let numbers: Vec<_> = finish(&mut receiver).iter().map(|kept| number(&kept.bytes)).collect();
     assert_eq!(numbers, [1, 2, 3]);
 }
@@ -105,6 +107,7 @@ fn a_frame_too_long_for_a_shrunken_mtu_is_taken_out() {
         }
     }
     assert!(ring.finish(Duration::from_secs(5)).unwrap());
+    cable.settle(396);
     let numbers: Vec<_> = finish(&mut receiver).iter().map(|kept| number(&kept.bytes)).collect();
     assert_eq!(numbers, (0..400).filter(|n| !long.contains(n)).collect::<Vec<_>>());
 }
@@ -150,7 +153,7 @@ fn frames_wait_while_the_interface_is_down_and_gone_is_gone() {
     cable.veth.a.up().unwrap();
     ring.flush().unwrap();
     assert_eq!(ring.statistics().sent, 1);
-    let Cable { veth, sender: _sender, receiver: _receiver } = cable;
+    let Cable { veth, sender: _sender, receiver: _receiver, .. } = cable;
     veth.delete().unwrap();
     let mut frame = ring.frame(60).unwrap().unwrap();
     frame.copy_from_slice(&numbered(1, 60));

@@ -295,7 +295,7 @@ impl Builder {
             frames: 0,
             retire_ms: u32::try_from(self.retire.as_millis().max(1)).unwrap_or(u32::MAX),
             private_size: 0,
-            features: if self.hash { libc::TP_FT_REQ_FILL_RXHASH as u32 } else { 0 },
+            features: if self.hash { libc::TP_FT_REQ_FILL_RXHASH } else { 0 },
             reserve,
         }
         .with_all_frames();

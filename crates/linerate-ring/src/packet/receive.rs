@@ -318,7 +318,7 @@ impl Ring {
             libc::pollfd { fd: self.as_fd().as_raw_fd(), events: libc::POLLIN, revents: 0 };
         let timeout = timeout.map(|timeout| libc::timespec {
             tv_sec: libc::time_t::try_from(timeout.as_secs()).unwrap_or(libc::time_t::MAX),
-            tv_nsec: timeout.subsec_nanos() as libc::c_long,
+            tv_nsec: libc::c_long::from(timeout.subsec_nanos() as i32),
         });
         let timeout = timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
         // SAFETY: one pollfd and, unless null, one timespec, both alive during the call.

@@ -155,7 +155,7 @@ impl Mapping {
         mask[(node / BITS) as usize] = 1 << (node % BITS);
         // The kernel reads one bit less than it is told.
         let bits = mask.len() as u64 * u64::from(BITS) + 1;
-        let mode = libc::MPOL_BIND as libc::c_long;
+        let mode = libc::c_long::from(libc::MPOL_BIND);
         // SAFETY: the range is this mapping's, the mask has `bits - 1` bits.
         let answer = unsafe {
             libc::syscall(

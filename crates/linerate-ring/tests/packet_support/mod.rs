@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use linerate_netns::{Namespace, Veth, VethOptions};
-use linerate_ring::packet::{Builder, Ring, Transmit};
+use linerate_ring::packet::{Builder, Ring, Traffic, Transmit};
 use linerate_ring::{Direction, Result, Timestamp};
 
 /// Ethertype for experiments (IEEE 802), which no protocol of the kernel takes.
@@ -16,6 +16,9 @@ pub(crate) struct Cable {
     pub(crate) veth: Veth,
     pub(crate) sender: Namespace,
     pub(crate) receiver: Namespace,
+    /// The first ring on `rx`. The kernel shows a frame to the first ring last, so what this one
+    /// has counted the others have got.
+    witness: Ring,
 }
 
 impl Cable {
@@ -24,11 +27,33 @@ impl Cable {
         let receiver = Namespace::create("prrx").expect("a namespace");
         let options = VethOptions::default();
         let veth = Veth::create(&sender, "tx", &receiver, "rx", options).expect("a veth pair");
-        Self { veth, sender, receiver }
+        let witness = Ring::builder("rx").traffic(Traffic::In).block_size(4096).blocks(1);
+        let witness = receiver.run(|| witness.build()).expect("the namespace").expect("a ring");
+        Self { veth, sender, receiver, witness }
     }
 
-    /// Sends frames from `tx`; returns when the kernel is done with them.
+    /// Sends frames from `tx`; returns when they have arrived.
     pub(crate) fn send(&self, frames: &[Vec<u8>]) {
+        let before = self.arrived();
+        self.launch(frames);
+        self.settle(before + frames.len());
+    }
+
+    /// Frames that reached `rx` or were lost on the way.
+    fn arrived(&self) -> usize {
+        self.witness.statistics().packets as usize + self.lost()
+    }
+
+    /// Waits until as many frames have arrived since the cable was laid.
+    pub(crate) fn settle(&self, frames: usize) {
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while self.arrived() < frames && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Sends frames from `tx`, not caring whether they arrive.
+    pub(crate) fn launch(&self, frames: &[Vec<u8>]) {
         let mut ring = self.transmit();
         for frame in frames {
             loop {
@@ -47,6 +72,12 @@ impl Cable {
     pub(crate) fn transmit(&self) -> Transmit {
         let build = || Transmit::builder("tx").frames(256).build();
         self.sender.run(build).expect("the namespace").expect("a transmit ring")
+    }
+
+    /// Frames that the cable lost: beyond a thousand, a CPU's backlog drops what a busy softirq has
+    /// not fetched (`net.core.netdev_max_backlog`).
+    pub(crate) fn lost(&self) -> usize {
+        self.veth.a.counters().expect("counters").tx_dropped as usize
     }
 
     /// A ring in the receiver's namespace.
