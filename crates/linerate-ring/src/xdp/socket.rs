@@ -4,7 +4,7 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::queue::{Consumer, Producer};
 use super::ring::Mapped;
@@ -15,6 +15,8 @@ use crate::{Error, Result};
 /// `SO_PREFER_BUSY_POLL` and `SO_BUSY_POLL_BUDGET` of `asm-generic/socket.h`.
 const SO_PREFER_BUSY_POLL: i32 = 69;
 const SO_BUSY_POLL_BUDGET: i32 = 70;
+/// How long the queue of a socket that was closed may stay taken.
+const QUEUE_PATIENCE: Duration = Duration::from_millis(500);
 /// Slots of a ring that the kernel asks for but nobody uses.
 const UNUSED_RING: u32 = 64;
 
@@ -439,6 +441,26 @@ impl Builder {
         })
     }
 
+    /// Binds, and waits a moment for a queue that is taken: the kernel frees the queue of a closed
+    /// socket from a work item, some time after the close.
+    fn bind_when_free(
+        &self,
+        fd: BorrowedFd<'_>,
+        ifindex: u32,
+        flags: u16,
+        shared: Option<BorrowedFd<'_>>,
+    ) -> io::Result<()> {
+        let end = Instant::now() + QUEUE_PATIENCE;
+        loop {
+            match sys::bind(fd, ifindex, self.queue, flags, shared) {
+                Err(error) if error.raw_os_error() == Some(libc::EBUSY) && Instant::now() < end => {
+                    sys::pause(Duration::from_millis(5));
+                }
+                answer => return answer,
+            }
+        }
+    }
+
     /// Binds with the best that the kernel and the driver take, found by trying.
     fn bind(
         &self,
@@ -456,7 +478,7 @@ impl Builder {
         if let Some(shared) = shared {
             // A shared UMEM takes its flags from the first socket.
             let flags = libc::XDP_SHARED_UMEM;
-            sys::bind(fd.as_fd(), interface.index, self.queue, flags, Some(shared))?;
+            self.bind_when_free(fd.as_fd(), interface.index, flags, Some(shared))?;
             mode.zero_copy = sys::is_zero_copy(fd.as_fd())?;
             mode.multi_buffer = self.multi_buffer;
             mode.need_wakeup = true;
@@ -478,7 +500,7 @@ impl Builder {
                 if multi_buffer && !self.multi_buffer {
                     continue;
                 }
-                match sys::bind(fd.as_fd(), interface.index, self.queue, flags | copy, None) {
+                match self.bind_when_free(fd.as_fd(), interface.index, flags | copy, None) {
                     Ok(()) => {
                         mode.zero_copy = sys::is_zero_copy(fd.as_fd())?;
                         mode.multi_buffer = multi_buffer;

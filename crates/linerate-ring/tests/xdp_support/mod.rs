@@ -3,10 +3,14 @@
 #![allow(dead_code, reason = "each test file uses a part")]
 
 use std::ffi::CString;
-use std::io;
+use std::io::{self, BufRead, BufReader};
+use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
 
 use linerate_netns::{Namespace, Veth, VethOptions};
+use linerate_ring::filter::{Classic, Instruction, Statement, translate};
 
 /// Two namespaces and a veth pair: `tx` sends, `rx` receives.
 pub(crate) struct Cable {
@@ -25,6 +29,10 @@ impl Cable {
             namespace.sysctl("net/ipv6/conf/default/disable_ipv6", "1").expect("a sysctl");
         }
         let veth = Veth::create(&sender, "tx", &receiver, "rx", options).expect("a veth pair");
+        veth.b.add_address("10.9.0.2".parse().unwrap(), 24).expect("an address");
+        // The frames come from an address that the receiver cannot reach.
+        receiver.sysctl("net/ipv4/conf/all/rp_filter", "0").expect("a sysctl");
+        receiver.sysctl("net/ipv4/conf/rx/rp_filter", "0").expect("a sysctl");
         Self { veth, sender, receiver }
     }
 
@@ -108,4 +116,78 @@ pub(crate) fn number(frame: &[u8]) -> u64 {
 /// The port that [`udp`] put in.
 pub(crate) fn port(frame: &[u8]) -> u16 {
     u16::from_be_bytes([frame[36], frame[37]])
+}
+
+/// A kernel filter that accepts [`udp`] frames to `port`.
+pub(crate) fn to_port(port: u16) -> Vec<Instruction> {
+    let statement = |code, jt, jf, k| Statement { code, jt, jf, k };
+    let load_half = (libc::BPF_LD | libc::BPF_H | libc::BPF_ABS) as u16;
+    let equal = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+    let answer = (libc::BPF_RET | libc::BPF_K) as u16;
+    let program = Classic::new([
+        statement(load_half, 0, 0, 36),
+        statement(equal, 0, 1, port.into()),
+        statement(answer, 0, 0, 65_535),
+        statement(answer, 0, 0, 0),
+    ]);
+    translate(&program.expect("a valid program")).expect("a translatable program")
+}
+
+/// Counts the UDP datagrams that the stack of the receiver delivers to `port` of 10.9.0.2.
+pub(crate) struct Stack(UdpSocket);
+
+impl Stack {
+    pub(crate) fn listen(cable: &Cable, port: u16) -> Self {
+        let socket = cable.receiver.run(|| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port)));
+        let socket = socket.expect("the namespace").expect("a socket");
+        socket.set_nonblocking(true).expect("non-blocking");
+        Self(socket)
+    }
+
+    /// How many have come, once no more come.
+    pub(crate) fn count(&self) -> usize {
+        let (mut count, mut quiet) = (0, 0);
+        while quiet < 10 {
+            match self.0.recv(&mut [0; 64]) {
+                Ok(_) => (count, quiet) = (count + 1, 0),
+                Err(_) => {
+                    quiet += 1;
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+            }
+        }
+        count
+    }
+}
+
+/// A child process of this test program, in the receiver's namespace, that runs the test `name`
+/// with `LINERATE_TEST_CHILD` set and says `ready`.
+pub(crate) fn child(cable: &Cable, name: &str) -> Child {
+    let mut child = cable
+        .receiver
+        .command(std::env::current_exe().expect("this program"))
+        .args(["--exact", name, "--nocapture", "--test-threads=1"])
+        .env(CHILD, "1")
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("a child");
+    let lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+    let ready = lines.map_while(Result::ok).any(|line| line.contains("ready"));
+    assert!(ready, "the child ended before it was ready");
+    child
+}
+
+/// The variable that tells a child that it is one.
+pub(crate) const CHILD: &str = "LINERATE_TEST_CHILD";
+
+/// Waits until the interface has no XDP program, as it has a moment after the last owner's end.
+pub(crate) fn becomes_free(cable: &Cable) -> bool {
+    let end = Instant::now() + Duration::from_secs(5);
+    while Instant::now() < end {
+        if !cable.veth.b.has_xdp().expect("asked") {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    false
 }
