@@ -52,7 +52,10 @@ fn count(file: &str) -> Option<u64> {
 fn reserved_huge_pages_are_what_the_region_gets() {
     root_or_skip!("reserved_huge_pages_are_what_the_region_gets");
     let Some(_reserved) = Reserved::new(8) else {
-        return linerate_netns::say_skipped("reserved_huge_pages", "cannot reserve huge pages");
+        return linerate_netns::say_skipped(
+            "reserved_huge_pages_are_what_the_region_gets",
+            "cannot reserve huge pages",
+        );
     };
     for pages in [Pages::Hugetlb, Pages::Auto] {
         let mut region =
@@ -98,7 +101,10 @@ fn the_command_in_the_error_reserves_enough() {
 fn pages_promised_to_one_region_are_not_given_to_another() {
     root_or_skip!("pages_promised_to_one_region_are_not_given_to_another");
     let Some(_reserved) = Reserved::new(4) else {
-        return linerate_netns::say_skipped("pages_promised", "cannot reserve huge pages");
+        return linerate_netns::say_skipped(
+            "pages_promised_to_one_region_are_not_given_to_another",
+            "cannot reserve huge pages",
+        );
     };
     let free = count("free_hugepages").unwrap() - count("resv_hugepages").unwrap();
     let all = Region::builder((free as usize) << 21).pages(Pages::Hugetlb).build().unwrap();
