@@ -1,0 +1,151 @@
+//! `linerate lab`: experiments against peers, and the report.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::{Args, Subcommand};
+use linerate_lab::experiments::{self, Options};
+use linerate_lab::{consumer, demo, interrupt, report, sink, store};
+
+/// Arguments of `linerate lab`.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// List the experiments.
+    List,
+    /// Run experiments; each leaves raw CSV, the machine's facts and a JSON summary in a folder of
+    /// its own, and prints which claims held.
+    #[command(
+        after_help = "Exit status: 0 when every claim held or stayed open, 1 when one did not."
+    )]
+    Run {
+        /// Experiments of `linerate lab list`, or all.
+        #[arg(required = true, value_name = "EXPERIMENT")]
+        experiments: Vec<String>,
+        /// The folder that receives DATE-HOST-EXPERIMENT.
+        #[arg(long, value_name = "DIR", default_value = "runs")]
+        out: PathBuf,
+        /// Fewer points and frames: minutes instead of hours.
+        #[arg(long)]
+        quick: bool,
+        /// Repeats of each point.
+        #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
+        repeats: u16,
+    },
+    /// Draw one HTML page from all runs in a folder.
+    Report {
+        /// A folder of runs, or one run.
+        #[arg(value_name = "DIR", default_value = "runs")]
+        folder: PathBuf,
+        /// The page [default: DIR/index.html].
+        #[arg(long, value_name = "FILE")]
+        page: Option<PathBuf>,
+    },
+    /// Lay two hosts, drive real traffic, capture it with Linerate and with tcpdump, account for
+    /// every frame, and draw the report.
+    Demo {
+        /// The folder that receives index.html and the run.
+        #[arg(long, value_name = "DIR", default_value = "report")]
+        out: PathBuf,
+    },
+    /// Analyse frames as seed 000 does (used by capture-loss and capture-tlb).
+    #[command(hide = true)]
+    Consumer {
+        #[arg(short, long)]
+        interface: String,
+        #[arg(long)]
+        source: String,
+        #[arg(long, default_value = "auto")]
+        pages: linerate_ring::region::Pages,
+        #[arg(long, default_value_t = 0)]
+        delay: u64,
+        #[arg(long, default_value_t = 1)]
+        every: u64,
+        #[arg(long)]
+        hold: bool,
+    },
+    /// Receive with a plain AF_XDP loop, the limit that rates are compared with.
+    #[command(hide = true)]
+    Bare {
+        #[arg(short, long)]
+        interface: String,
+        #[arg(long)]
+        huge: bool,
+    },
+    /// Count and drop frames in the driver (used by capture-stage).
+    #[command(hide = true)]
+    Sink {
+        #[arg(short, long)]
+        interface: String,
+    },
+}
+
+/// Runs it.
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    interrupt::install()?;
+    match &arguments.command {
+        Command::List => {
+            for experiment in experiments::ALL {
+                println!("{:<16}{}", experiment.name, experiment.title);
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Run { experiments, out, quick, repeats } => {
+            let options = Options { quick: *quick, repeats: usize::from(*repeats) };
+            let mut held = true;
+            for experiment in experiments::find(experiments)? {
+                eprintln!("{}: {}", experiment.name, experiment.title);
+                let (summary, folder) = experiments::run(experiment, out, options)
+                    .with_context(|| format!("{} broke off", experiment.name))?;
+                println!("raw data and summary: {}", folder.display());
+                held &= summary.claims.iter().all(|claim| claim.holds != Some(false));
+            }
+            Ok(if held { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        }
+        Command::Report { folder, page } => {
+            let page = page.clone().unwrap_or_else(|| folder.join("index.html"));
+            report::write(&page, &store::summaries(folder)?)?;
+            println!("{}", page.display());
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Demo { out } => {
+            let held = demo::run(out)?;
+            Ok(if held { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        }
+        Command::Consumer { interface, source, pages, delay, every, hold } => {
+            let report = consumer::run(&consumer::Settings {
+                interface: interface.clone(),
+                source: source.clone(),
+                pages: *pages,
+                delay: *delay,
+                every: *every,
+                hold: *hold,
+            })?;
+            println!("{}", serde_json::to_string(&report)?);
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Bare { interface, huge } => {
+            let counts = linerate_ring::bare::run(interface, *huge, interrupt::flag())
+                .with_context(|| format!("cannot receive from {interface}"))?;
+            println!(
+                "{{\"captured\": {}, \"dropped\": {{\"no chunk\": {}, \"ring full\": {}}}}}",
+                counts.received, counts.dropped, counts.ring_full
+            );
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Sink { interface } => {
+            let arrived = sink::run(interface)?;
+            println!(
+                "{{\"captured\": {}, \"bytes\": {}, \"dropped\": {{}}}}",
+                arrived.frames, arrived.bytes
+            );
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
