@@ -21,8 +21,8 @@ pub const ETHERNET: u16 = 1;
 #[derive(Debug)]
 pub struct Filter {
     text: String,
-    /// For frames as they are captured, with VLAN tags in their place; the error is libpcap's,
-    /// which knows `inbound` and its like only for sockets.
+    /// For frames as they are captured, with VLAN tags in their place; the error says why only a
+    /// socket can run the expression.
     frames: std::result::Result<Program, String>,
     /// For a packet socket, which keeps VLAN tags beside the frame.
     socket: Option<std::result::Result<Classic, Invalid>>,
@@ -55,7 +55,7 @@ impl Filter {
     /// # Errors
     ///
     /// [`Error::Filter`] with libpcap's own message, and with the position in the text where that
-    /// can be told.
+    /// can be told; also for what only sockets know (`inbound`).
     pub fn compile(text: &str, link_type: u16, snaplen: u32, optimize: bool) -> Result<Self> {
         let handle = pcap::Capture::dead(pcap::Linktype(dlt(link_type)))
             .map_err(|error| Error::filter(text, message(&error), None))?;
@@ -68,6 +68,9 @@ impl Filter {
     /// The kernel takes the VLAN tag out of a frame before a packet socket's filter sees it, so
     /// `vlan 5` must ask for the tag's metadata there. libpcap compiles so for the handle of a live
     /// interface only; one is opened for that moment, with a small buffer and not promiscuous.
+    ///
+    /// For the same reason `udp port 53` takes tagged datagrams on a packet socket, as tcpdump
+    /// does, while in XDP, in files and in user space it takes untagged ones only.
     ///
     /// # Errors
     ///
@@ -90,8 +93,8 @@ impl Filter {
         Ok(Self {
             text: text.to_owned(),
             frames: frames
-                .map(|program| Program::new(program, snaplen))
-                .map_err(|error| message(&error)),
+                .map_err(|error| message(&error))
+                .and_then(|program| Program::new(program, snaplen)),
             socket: Some(Classic::new(socket).map(|classic| classic.with_snaplen(snaplen))),
         })
     }
@@ -131,10 +134,16 @@ impl Filter {
 }
 
 impl Program {
-    fn new(program: pcap::BpfProgram, snaplen: u32) -> Self {
+    fn new(program: pcap::BpfProgram, snaplen: u32) -> std::result::Result<Self, String> {
         match Classic::new(statements(&program)) {
-            Ok(classic) => Self::Classic(classic.with_snaplen(snaplen)),
-            Err(why) => Self::Loop { program: Mutex::new(Looping(program)), why },
+            Ok(classic) => match classic.metadata() {
+                None => Ok(Self::Classic(classic.with_snaplen(snaplen))),
+                Some(what) => Err(format!(
+                    "it asks for packet metadata ({what:?}), as `inbound` does, which only a \
+                     packet socket knows"
+                )),
+            },
+            Err(why) => Ok(Self::Loop { program: Mutex::new(Looping(program)), why }),
         }
     }
 }

@@ -27,6 +27,12 @@ fn an_error_has_the_words_of_libpcap_and_the_place() {
 }
 
 #[test]
+fn what_only_sockets_know_is_refused_for_files() {
+    let (message, _) = fault("inbound and udp");
+    assert!(message.contains("`inbound`") && message.contains("packet socket"), "{message}");
+}
+
+#[test]
 fn judges_a_cut_frame_by_its_real_length() {
     let filter = Filter::compile("greater 1000", ETHERNET, 96, true).unwrap();
     assert!(filter.matches(&[0; 96], 1500));

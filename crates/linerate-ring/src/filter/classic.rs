@@ -85,6 +85,14 @@ impl Classic {
         self
     }
 
+    /// The packet metadata that the program reads, if it does: then only a packet socket runs it.
+    pub fn metadata(&self) -> Option<Ancillary> {
+        self.operations.iter().find_map(|operation| match operation {
+            Operation::LoadAncillary(what) => Some(*what),
+            _ => None,
+        })
+    }
+
     /// The decoded statements, one for one.
     pub(super) fn operations(&self) -> &[Operation] {
         &self.operations
