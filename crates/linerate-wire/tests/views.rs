@@ -309,7 +309,7 @@ fn extension_headers_are_walked() {
     assert_eq!((layers.transport, layers.trouble), (Transport::Udp, None));
     assert_eq!(layers.transport_offset, 14 + 40 + 8 + 16 + 12 + 8);
     assert_eq!(layers.payload(&frame), [0xaa]);
-    assert_eq!(etherparse::SlicedPacket::from_ethernet(&frame).unwrap().transport.is_some(), true);
+    assert!(etherparse::SlicedPacket::from_ethernet(&frame).unwrap().transport.is_some());
 }
 
 #[test]
