@@ -60,7 +60,9 @@ impl Filter {
         let handle = pcap::Capture::dead(pcap::Linktype(dlt(link_type)))
             .map_err(|error| Error::filter(text, message(&error), None))?;
         let program = compile_on(&handle, text, optimize)?;
-        Ok(Self { text: text.to_owned(), frames: Ok(Program::new(program, snaplen)), socket: None })
+        let program =
+            Program::new(program, snaplen).map_err(|why| Error::filter(text, why, None))?;
+        Ok(Self { text: text.to_owned(), frames: Ok(program), socket: None })
     }
 
     /// Compiles `text` for a packet socket on `interface` as well as for its frames.
