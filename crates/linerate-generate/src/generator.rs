@@ -117,7 +117,7 @@ pub struct Progress {
 pub struct Report {
     /// The interface.
     pub interface: String,
-    /// What carried the frames: `live`, `packet`.
+    /// What carried the frames: `live`, `packet` or `xdp`.
     pub backend: String,
     /// Why this back end.
     pub why: String,
@@ -205,6 +205,9 @@ fn candidates(plan: &Plan) -> Result<Vec<(Backend, String)>> {
     match plan.backend {
         Backend::Live if too_long => Err(Error::argument(format!("size {}", plan.sizes), long)),
         Backend::Live if too_slow => Err(Error::argument(format!("rate {}", plan.rate), slow)),
+        Backend::Xdp if plan.sizes.max() > 4096 => {
+            Err(Error::argument(format!("size {}", plan.sizes), "AF_XDP sends at most 4096 bytes"))
+        }
         Backend::Auto if too_long => Ok(vec![(Backend::Packet, long)]),
         Backend::Auto if too_slow => Ok(vec![(Backend::Packet, slow)]),
         Backend::Auto => Ok(vec![
@@ -228,8 +231,10 @@ fn work(
         return Ok(());
     }
     match backend {
-        Backend::Packet => ring::run(plan, stop, ready),
-        _ => live::run(plan, plan.backend == Backend::Auto, stop, ready),
+        Backend::Packet | Backend::Xdp => ring::run(plan, backend, stop, ready),
+        Backend::Auto | Backend::Live => {
+            live::run(plan, plan.backend == Backend::Auto, stop, ready)
+        }
     }
 }
 
@@ -300,6 +305,7 @@ fn name(backend: Backend) -> &'static str {
         Backend::Auto => "auto",
         Backend::Live => "live",
         Backend::Packet => "packet",
+        Backend::Xdp => "xdp",
     }
 }
 

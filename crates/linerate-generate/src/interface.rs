@@ -2,7 +2,7 @@
 
 use std::io;
 
-use linerate_wire::ethernet;
+use linerate_wire::{ethernet, vlan};
 use netlink_packet_core::{NLM_F_DUMP, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
@@ -75,6 +75,20 @@ impl Interface {
             );
         }
         Ok(())
+    }
+
+    /// Bytes of the longest frame, with a VLAN tag or without.
+    pub(crate) fn longest_frame(&self, tagged: bool) -> usize {
+        let tag = if tagged { vlan::TAG_LEN } else { 0 };
+        self.mtu as usize + ethernet::HEADER_LEN + tag
+    }
+
+    /// The name that goes with an index, or the index where it is gone.
+    pub(crate) fn name_of(index: u32) -> String {
+        links()
+            .ok()
+            .and_then(|links| links.into_iter().find(|link| link.index == index))
+            .map_or_else(|| format!("number {index}"), |link| link.name)
     }
 
     /// Frames that an interface dropped instead of sending them, since it exists; 0 where it is gone.

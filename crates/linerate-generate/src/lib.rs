@@ -23,6 +23,7 @@ mod frames;
 mod generator;
 pub mod interface;
 mod live;
+mod outlet;
 mod plan;
 mod rate;
 pub mod replay;

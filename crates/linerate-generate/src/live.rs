@@ -60,6 +60,8 @@ const REPEAT: u64 = 1 << 30;
 #[derive(Debug)]
 pub(crate) struct Window {
     map: MapHandle,
+    /// The length of every frame, where they are all alike: then the program does not count bytes.
+    fixed_len: Option<u64>,
 }
 
 impl Window {
@@ -75,9 +77,11 @@ impl Window {
             let bytes = counters.get(at..)?.first_chunk()?;
             Some(i32::from_ne_bytes(*bytes))
         };
+        let emitted = word(offset_of!(types::generate_counters, emitted))?;
+        let counted = word(offset_of!(types::generate_counters, bytes))?;
         Some(Counts {
-            emitted: word(offset_of!(types::generate_counters, emitted))?,
-            bytes: word(offset_of!(types::generate_counters, bytes))?,
+            emitted,
+            bytes: self.fixed_len.map_or(counted, |len| emitted.saturating_mul(len)),
             accepted: word(offset_of!(types::generate_counters, accepted))?,
             refused: word(offset_of!(types::generate_counters, refused))?
                 + word(offset_of!(types::generate_counters, undirected))?,
@@ -174,7 +178,8 @@ fn try_one(plan: &Plan, skeleton: &mut skeleton::GenerateSkel<'_>) -> Result<()>
 fn window(plan: &Plan, skeleton: &skeleton::GenerateSkel<'_>) -> Result<Window> {
     let map = MapHandle::try_from(&skeleton.maps.bss)
         .map_err(|error| refusal(&plan.interface.name, "read the counters", &error))?;
-    Ok(Window { map })
+    let fixed = matches!(plan.sizes, Sizes::Fixed(_));
+    Ok(Window { map, fixed_len: fixed.then(|| plan.sizes.max().into()) })
 }
 
 fn load<'o>(
@@ -283,7 +288,7 @@ fn encode(plan: &Plan) -> types::generate_plan {
         random_destination_mac: random.destination_mac.into(),
         stamp_sequence: (plan.stamp != Stamp::None).into(),
         stamp_time: (plan.stamp == Stamp::Time).into(),
-        padding: [0],
+        network_varies: plan.network_varies().into(),
     }
 }
 

@@ -174,6 +174,9 @@ pub enum Backend {
     Live,
     /// An AF_PACKET transmit ring.
     Packet,
+    /// An AF_XDP socket on the first queue. Never chosen by itself: where the driver has zero-copy, it
+    /// takes the queue away from the stack. Frames have at most 4096 bytes.
+    Xdp,
 }
 
 impl FromStr for Backend {
@@ -184,7 +187,11 @@ impl FromStr for Backend {
             "auto" => Ok(Self::Auto),
             "live" => Ok(Self::Live),
             "packet" => Ok(Self::Packet),
-            _ => Err(Error::argument(format!("backend {text:?}"), "expected auto, live or packet")),
+            "xdp" => Ok(Self::Xdp),
+            _ => Err(Error::argument(
+                format!("backend {text:?}"),
+                "expected auto, live, packet or xdp",
+            )),
         }
     }
 }
@@ -270,8 +277,7 @@ impl Plan {
         }
         let header_len = template::header_len(vlan.is_some(), v6, transport);
         let (sizes, stamp) = sizes_and_stamp(&settings.sizes, settings.stamp, header_len)?;
-        let tag = if vlan.is_some() { vlan::TAG_LEN } else { 0 };
-        let largest = interface.mtu as usize + ethernet::HEADER_LEN + tag;
+        let largest = interface.longest_frame(vlan.is_some());
         if usize::from(sizes.max()) > largest {
             let why = format!(
                 "{} takes at most {largest} bytes (its MTU is {})",
@@ -335,6 +341,13 @@ impl Plan {
 
     pub(crate) fn is_ipv6(&self) -> bool {
         self.source.is_ipv6()
+    }
+
+    /// Whether the IPv4 header checksum differs from frame to frame.
+    pub(crate) fn network_varies(&self) -> bool {
+        let one_length = matches!(self.sizes, Sizes::Fixed(_));
+        let one_pair = self.source.count() == 1 && self.destination.count() == 1;
+        !(self.is_ipv6() || (one_length && one_pair))
     }
 }
 
@@ -403,6 +416,7 @@ fn sizes_and_stamp(
     let wanted = stamp.unwrap_or(Stamp::None).len();
     let need = header_len + wanted;
     let sizes = sizes.clone().unwrap_or_else(|| Sizes::Fixed(need.max(64) as u16));
+    sizes.check()?;
     let min = usize::from(sizes.min());
     if min < need {
         let stamp = match wanted {

@@ -1,16 +1,15 @@
 //! Replay: frames that were captured once, sent again.
 //!
 //! Frames come from anything that implements [`Frames`]: a [`Trace`] in memory, or a file that is read
-//! meanwhile. [`run`] sends them through an AF_PACKET transmit ring on the calling thread.
+//! meanwhile. [`run`] sends them through a transmit ring on the calling thread.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
 
-use linerate_ring::packet::Transmit;
 use serde::Serialize;
 
 use crate::interface::Interface;
-use crate::{Error, Rate, Result, clock, cpu};
+use crate::outlet::Outlet;
+use crate::{Backend, Error, Rate, Result, clock, cpu};
 
 mod trace;
 
@@ -18,9 +17,6 @@ pub use trace::Trace;
 
 /// Frames handed to the kernel with one system call where they are due together.
 const BATCH: u32 = 64;
-
-/// How long the interface may take to send the last frames.
-const DRAIN: Duration = Duration::from_secs(2);
 
 /// Where frames come from.
 pub trait Frames {
@@ -71,6 +67,9 @@ pub struct Settings {
     pub limit: Option<u64>,
     /// CPU that sends; wherever the scheduler put the thread where `None`.
     pub cpu: Option<usize>,
+    /// [`Backend::Xdp`] for an AF_XDP socket on the first queue, which sends frames of up to 4096
+    /// bytes; all others mean an AF_PACKET ring.
+    pub backend: Backend,
     /// Send to an interface that carries a default route.
     pub allow_default_route: bool,
 }
@@ -82,6 +81,7 @@ impl Default for Settings {
             rounds: 1,
             limit: None,
             cpu: None,
+            backend: Backend::Auto,
             allow_default_route: false,
         }
     }
@@ -180,11 +180,9 @@ where
 }
 
 struct Sender {
-    ring: Transmit,
+    outlet: Outlet,
     settings: Settings,
     report: Report,
-    index: u32,
-    dropped_before: u64,
     /// Frames in the ring that the kernel was not told of.
     pending: u32,
     /// CLOCK_MONOTONIC nanoseconds of the first frame.
@@ -204,11 +202,9 @@ impl Sender {
             cpu::pin(name, cpu)?;
         }
         Ok(Self {
-            ring: Transmit::builder(name).build()?,
+            outlet: Outlet::open(settings.backend, &interface, interface.longest_frame(true))?,
             settings,
             report: Report { interface: name.to_owned(), ..Report::default() },
-            dropped_before: Interface::transmit_dropped(interface.index),
-            index: interface.index,
             pending: 0,
             start: 0,
             due: 0.0,
@@ -237,7 +233,7 @@ impl Sender {
             self.due += recorded.gap as f64 / factor;
         }
         self.report.frames += 1;
-        let (least, most) = self.ring.frame_len();
+        let (least, most) = self.outlet.frame_len();
         let len = recorded.bytes.len();
         if len < least || len > most {
             self.report.too_short += u64::from(len < least);
@@ -247,15 +243,8 @@ impl Sender {
         if !self.wait(progress, stop)? {
             return Ok(false);
         }
-        while self.ring.frame(len)?.is_none() {
-            self.flush(progress)?;
-            if stop() {
-                return Ok(false);
-            }
-        }
-        if let Some(mut frame) = self.ring.frame(len)? {
-            frame.copy_from_slice(recorded.bytes);
-            frame.send();
+        if !self.outlet.put(len, stop, |frame| frame.copy_from_slice(recorded.bytes))? {
+            return Ok(false);
         }
         self.pending += 1;
         self.report.sent += 1;
@@ -293,7 +282,7 @@ impl Sender {
     }
 
     fn flush(&mut self, progress: &Progress) -> Result<()> {
-        self.ring.flush()?;
+        self.outlet.flush()?;
         self.pending = 0;
         progress.sent.store(self.report.sent, Ordering::Relaxed);
         progress.bytes.store(self.report.bytes, Ordering::Relaxed);
@@ -310,9 +299,7 @@ impl Sender {
             report.late_mean_us = self.late_sum as f64 / report.sent as f64 / 1e3;
             report.late_max_us = self.late_max as f64 / 1e3;
         }
-        self.ring.finish(DRAIN)?;
-        let dropped = Interface::transmit_dropped(self.index).saturating_sub(self.dropped_before);
-        report.refused = (self.ring.statistics().rejected + dropped).min(report.sent);
+        report.refused = self.outlet.finish()?.min(report.sent);
         report.accepted = report.sent - report.refused;
         Ok(report)
     }

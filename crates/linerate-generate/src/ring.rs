@@ -1,16 +1,13 @@
-//! The AF_PACKET back end: frames built in user space and sent through a transmit ring.
+//! The AF_PACKET and AF_XDP back ends: frames built in user space and sent through a transmit ring.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;
-use std::time::Duration;
-
-use linerate_ring::packet::Transmit;
 
 use crate::counters::{Counters, Tally};
 use crate::frames::Frames;
-use crate::interface::Interface;
-use crate::plan::Plan;
+use crate::outlet::Outlet;
+use crate::plan::{Backend, Plan};
 use crate::{Rate, Result, clock};
 
 /// Frames between two system calls at full speed.
@@ -22,21 +19,17 @@ const STEP: f64 = 100_000.0;
 /// How far a paced run may fall behind and still catch up, in nanoseconds.
 const SLACK: u64 = 10_000_000;
 
-/// How long the interface may take to send the last frames.
-const DRAIN: Duration = Duration::from_secs(2);
-
 /// Sends the frames of the plan on this thread until all are sent or `stop` is set.
 pub(crate) fn run(
     plan: &Plan,
+    backend: Backend,
     stop: &AtomicBool,
     ready: &SyncSender<Result<Counters>>,
 ) -> Result<()> {
-    let name = plan.interface.name.as_str();
-    let dropped_before = Interface::transmit_dropped(plan.interface.index);
-    let mut ring = match Transmit::builder(name).build() {
-        Ok(ring) => ring,
+    let mut outlet = match Outlet::open(backend, &plan.interface, plan.sizes.max().into()) {
+        Ok(outlet) => outlet,
         Err(error) => {
-            let _ = ready.send(Err(error.into()));
+            let _ = ready.send(Err(error));
             return Ok(());
         }
     };
@@ -54,27 +47,19 @@ pub(crate) fn run(
         let end = count.min(emitted + BATCH);
         while emitted < end && pace.due <= horizon {
             let len = frames.next_len();
-            while ring.frame(len)?.is_none() {
-                ring.flush()?;
-                if stopping() {
-                    break;
-                }
+            if !outlet.put(len, stopping, |frame| frames.write(frame))? {
+                break;
             }
-            let Some(mut frame) = ring.frame(len)? else { break };
-            frames.write(&mut frame);
-            frame.send();
             emitted += 1;
             bytes += len as u64;
             pace.step(len);
         }
-        ring.flush()?;
+        outlet.flush()?;
         tally.emitted.store(emitted, Ordering::Relaxed);
         tally.bytes.store(bytes, Ordering::Relaxed);
         tally.last.store(clock::now(), Ordering::Relaxed);
     }
-    ring.finish(DRAIN)?;
-    let dropped = Interface::transmit_dropped(plan.interface.index).saturating_sub(dropped_before);
-    tally.refused.store(ring.statistics().rejected + dropped, Ordering::Relaxed);
+    tally.refused.store(outlet.finish()?, Ordering::Relaxed);
     Ok(())
 }
 

@@ -10,6 +10,9 @@ use crate::{Error, Result};
 /// are the usual 594 and 1518 bytes; the smallest is 64 here as everywhere in this crate.
 const INTERNET_MIX: [u16; 12] = [64, 590, 64, 64, 590, 64, 1514, 64, 590, 64, 64, 590];
 
+/// Lengths that a list may have.
+const MIX: usize = 16;
+
 /// Frame lengths in bytes as frames stand in memory: Ethernet header and tag included, without the
 /// four bytes of frame check sequence that a wire adds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +29,16 @@ impl Sizes {
     /// Seven frames of 64 bytes, four of 590 and one of 1514 in every twelve.
     pub fn internet_mix() -> Self {
         Self::Mix(INTERNET_MIX.to_vec())
+    }
+
+    /// Refuses a range that runs backwards and a list that is too long or empty.
+    pub(crate) fn check(&self) -> Result<()> {
+        let why = match self {
+            Self::Range(min, max) if min > max => "the range runs backwards",
+            Self::Mix(sizes) if !(1..=MIX).contains(&sizes.len()) => "a list has 1 to 16 lengths",
+            _ => return Ok(()),
+        };
+        Err(Error::argument(format!("size {self}"), why))
     }
 
     /// The shortest length.
@@ -83,18 +96,12 @@ impl FromStr for Sizes {
         }
         if let Some((min, max)) = lower.split_once('-') {
             let (min, max) = (number(min)?, number(max)?);
-            if min > max {
-                let why = format!("the range runs backwards; {max}-{min} would be right");
-                return Err(Error::argument(format!("size {text:?}"), why));
-            }
+            Self::Range(min, max).check()?;
             return Ok(if min == max { Self::Fixed(min) } else { Self::Range(min, max) });
         }
         if lower.contains(',') {
-            let sizes: Vec<u16> = lower.split(',').map(number).collect::<Result<_>>()?;
-            if sizes.len() > 16 {
-                return Err(Error::argument(format!("size {text:?}"), "at most 16 lengths"));
-            }
-            return Ok(Self::Mix(sizes));
+            let mix = Self::Mix(lower.split(',').map(number).collect::<Result<_>>()?);
+            return mix.check().map(|()| mix);
         }
         number(&lower).map(Self::Fixed)
     }

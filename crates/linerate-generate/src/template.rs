@@ -7,6 +7,7 @@ use linerate_wire::{ipv4, ipv6, tcp, udp, vlan};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::plan::{Plan, Stamp, Transport};
+use crate::size::Sizes;
 
 /// The first bytes of the stamp.
 pub(crate) const STAMP_MAGIC: [u8; 4] = *b"LNRT";
@@ -29,7 +30,7 @@ pub(crate) struct Template {
 impl Template {
     pub(crate) fn of(plan: &Plan) -> Self {
         let size = usize::from(plan.sizes.max());
-        let fixed = plan.sizes.min() == plan.sizes.max();
+        let fixed = matches!(plan.sizes, Sizes::Fixed(_));
         let network_at = ethernet::HEADER_LEN + if plan.vlan.is_some() { vlan::TAG_LEN } else { 0 };
         let transport_at =
             network_at + if plan.is_ipv6() { ipv6::HEADER_LEN } else { ipv4::HEADER_LEN };
@@ -135,7 +136,9 @@ fn emit(plan: &Plan, frame: &mut [u8], network_at: usize, transport_at: usize, h
                 ttl: 64,
             };
             ip.emit(&mut frame[network_at..]).expect(fits);
-            frame[network_at + 10..network_at + 12].fill(0);
+            if plan.network_varies() {
+                frame[network_at + 10..network_at + 12].fill(0);
+            }
         }
         (IpAddr::V6(source), IpAddr::V6(destination)) => {
             let ip = ipv6::Repr {

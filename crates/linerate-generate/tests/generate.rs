@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use common::Cable;
-use etherparse::{LinkExtHeader, NetHeaders, PacketHeaders, TransportHeader};
+use common::verify::verify;
 use linerate_generate::fields::{Addresses, Ports};
 use linerate_generate::{
     Backend, Error, Frames, Generator, Plan, Random, Rate, Report, Settings, Sizes, Stamp,
@@ -57,58 +57,6 @@ fn expected(cable: &Cable, settings: &Settings) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Parses a frame with etherparse, recomputes every checksum and length, and returns the identifier of
-/// its tag.
-fn verify(frame: &[u8]) -> Option<u16> {
-    let headers = PacketHeaders::from_ethernet_slice(frame).unwrap();
-    let payload = headers.payload.slice();
-    let transport = headers.transport.unwrap();
-    let (found, right) = match headers.net.as_ref().unwrap() {
-        NetHeaders::Ipv4(ip, _) => {
-            assert_eq!(ip.header_checksum, ip.calc_header_checksum());
-            assert_eq!(
-                usize::from(ip.total_len),
-                ip.header_len() + transport.header_len() + payload.len()
-            );
-            assert_eq!((ip.time_to_live, ip.dont_fragment), (64, true));
-            match &transport {
-                TransportHeader::Udp(udp) => {
-                    (udp.checksum, udp.calc_checksum_ipv4(ip, payload).unwrap())
-                }
-                TransportHeader::Tcp(tcp) => {
-                    (tcp.checksum, tcp.calc_checksum_ipv4(ip, payload).unwrap())
-                }
-                other => panic!("{other:?}"),
-            }
-        }
-        NetHeaders::Ipv6(ip, _) => {
-            assert_eq!(usize::from(ip.payload_length), transport.header_len() + payload.len());
-            assert_eq!(ip.hop_limit, 64);
-            match &transport {
-                TransportHeader::Udp(udp) => {
-                    (udp.checksum, udp.calc_checksum_ipv6(ip, payload).unwrap())
-                }
-                TransportHeader::Tcp(tcp) => {
-                    (tcp.checksum, tcp.calc_checksum_ipv6(ip, payload).unwrap())
-                }
-                other => panic!("{other:?}"),
-            }
-        }
-        NetHeaders::Arp(arp) => panic!("{arp:?}"),
-    };
-    assert_eq!(found, right, "transport checksum");
-    let network_len = frame.len() - headers.link_exts.len() * 4 - 14;
-    let parsed_len = headers.net.as_ref().unwrap().header_len() + transport.header_len();
-    assert_eq!(network_len, parsed_len + payload.len(), "padding that nobody asked for");
-    if let TransportHeader::Udp(udp) = &transport {
-        assert_eq!(usize::from(udp.length), 8 + payload.len());
-    }
-    headers.link_exts.first().map(|extension| match extension {
-        LinkExtHeader::Vlan(tag) => tag.vlan_id.value(),
-        other => panic!("{other:?}"),
-    })
-}
-
 #[test]
 fn every_combination_arrives_with_right_checksums() {
     root_or_skip!("every_combination_arrives_with_right_checksums");
@@ -149,17 +97,23 @@ fn every_combination_arrives_with_right_checksums() {
 }
 
 #[test]
-fn packet_ring_sends_the_same_frames() {
-    root_or_skip!("packet_ring_sends_the_same_frames");
+fn rings_send_the_same_frames() {
+    root_or_skip!("rings_send_the_same_frames");
     let cable = Cable::lay(1500);
-    for (vlan, rate) in [(None, GENTLE), (Some(7), Rate::Packets(2_000.0)), (None, Rate::Max)] {
+    for (vlan, rate, backend) in [
+        (None, GENTLE, Backend::Packet),
+        (Some(7), Rate::Packets(2_000.0), Backend::Packet),
+        (None, Rate::Max, Backend::Packet),
+        (Some(7), GENTLE, Backend::Xdp),
+        (None, Rate::Max, Backend::Xdp),
+    ] {
         let settings = Settings {
             count: Some(200),
             sizes: Some(Sizes::Range(90, 400)),
             rate,
             vlan,
             random: ALL,
-            backend: Backend::Packet,
+            backend,
             ..Settings::default()
         };
         let frames = carry(&cable, &settings);
@@ -274,7 +228,7 @@ fn a_timed_run_ends_and_can_be_stopped() {
     let report = cable.near.run(|| run(timed)).unwrap();
     assert!(report.sent > 0 && report.seconds >= 0.25, "{report:?}");
 
-    for backend in [Backend::Live, Backend::Packet] {
+    for backend in [Backend::Live, Backend::Packet, Backend::Xdp] {
         let endless = Settings { backend, rate: GENTLE, ..Settings::default() };
         let report = cable
             .near

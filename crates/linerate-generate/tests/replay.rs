@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use common::Cable;
 use linerate_generate::replay::{self, Progress, Recorded, Report, Settings, Speed, Trace};
-use linerate_generate::{Error, Rate};
+use linerate_generate::{Backend, Error, Rate};
 use linerate_netns::root_or_skip;
 
 /// A frame that no stack answers: an experimental EtherType (IEEE 802, 0x88b5) and a number.
@@ -41,12 +41,15 @@ fn arrives_byte_for_byte_in_order() {
     root_or_skip!("arrives_byte_for_byte_in_order");
     let cable = Cable::lay(1500);
     let len = |number: u32| 60 + (number as usize * 37) % 1454;
-    let mut trace = trace(200, len, |_| 0);
-    let (arrivals, report) = cable.carry(200, || run(&mut trace, top_speed()).unwrap());
-    assert_eq!((report.frames, report.sent, report.accepted), (200, 200, 200), "{report:?}");
-    assert_eq!(arrivals.len(), 200);
-    for (number, (arrived, _)) in arrivals.iter().enumerate() {
-        assert_eq!(*arrived, frame(number as u32, len(number as u32)));
+    for backend in [Backend::Packet, Backend::Xdp] {
+        let mut trace = trace(200, len, |_| 0);
+        let settings = Settings { backend, ..top_speed() };
+        let (arrivals, report) = cable.carry(200, || run(&mut trace, settings).unwrap());
+        assert_eq!((report.frames, report.sent, report.accepted), (200, 200, 200), "{report:?}");
+        assert_eq!(arrivals.len(), 200);
+        for (number, (arrived, _)) in arrivals.iter().enumerate() {
+            assert_eq!(*arrived, frame(number as u32, len(number as u32)));
+        }
     }
 }
 

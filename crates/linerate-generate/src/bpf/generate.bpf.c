@@ -22,7 +22,6 @@ const volatile struct generate_plan plan = {};
 struct generate_counters counters = {};
 
 struct generate_state {
-	__u64 sequence;
 	__u64 flow;
 	__u64 index[GENERATE_FIELDS];
 	__u64 size_index;
@@ -31,8 +30,7 @@ struct generate_state {
 	__u64 due;	    /* nanoseconds: when the next frame may go */
 	__u64 due_fraction; /* in units of 2^-32 ns */
 	__u64 now;
-	__u32 cpu;
-	__u32 in_flight; /* frames emitted in this batch and not yet accounted for by the driver */
+	__u32 cpu;	    /* that runs the program */
 } state = {};
 
 struct {
@@ -280,11 +278,11 @@ int generate(struct xdp_md *context)
 		}
 		transport += transport_len;
 	}
-	if (!plan.ipv6)
+	if (plan.network_varies)
 		*(__u16 *)(header + 10) = ~fold(network);
 
 	if (plan.stamp_sequence) {
-		__u64 raw = bpf_cpu_to_be64(state.sequence);
+		__u64 raw = bpf_cpu_to_be64(counters.emitted);
 
 		*(__u32 *)(data + header_len) = bpf_htonl(STAMP_MAGIC);
 		*(__u64 *)(data + header_len + 4) = raw;
@@ -308,19 +306,20 @@ int generate(struct xdp_md *context)
 		counters.first = bpf_ktime_get_ns();
 		counters.last = counters.first;
 	}
-	state.sequence++;
-	state.in_flight++;
 	state.cpu = bpf_get_smp_processor_id();
 	counters.emitted++;
-	counters.bytes += size;
+	if (plan.size_kind != GENERATE_SIZE_FIXED)
+		counters.bytes += size;
 	return bpf_redirect_map(&port, 0, 0);
 }
 
-/* Whether what happens on this CPU happens to frames of this run. No other traffic can come between the
- * first frame of a batch and its flush, for softirqs are off. */
+/* Whether what happens on this CPU happens to frames of this run: some are on their way between program
+ * and driver. No other traffic can come between the first frame of a batch and its flush, for softirqs
+ * are off. */
 static __always_inline int is_ours(void)
 {
-	return state.in_flight && state.cpu == bpf_get_smp_processor_id();
+	return counters.emitted != counters.accepted + counters.refused + counters.undirected &&
+	       state.cpu == bpf_get_smp_processor_id();
 }
 
 SEC("tp_btf/xdp_devmap_xmit")
@@ -329,7 +328,6 @@ int BPF_PROG(count_handover, const struct net_device *from, const struct net_dev
 {
 	if (!is_ours() || to->ifindex != plan.target)
 		return 0;
-	state.in_flight -= sent + drops;
 	counters.accepted += sent;
 	counters.refused += drops;
 	if (drops)
@@ -344,7 +342,6 @@ int BPF_PROG(count_undirected, const struct net_device *from, const void *progra
 {
 	if (!is_ours())
 		return 0;
-	state.in_flight--;
 	counters.undirected++;
 	counters.redirect_error = error;
 	return 0;

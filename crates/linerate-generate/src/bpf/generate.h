@@ -61,14 +61,14 @@ struct generate_plan {
 	__u8 random_destination_mac;
 	__u8 stamp_sequence;
 	__u8 stamp_time;
-	__u8 padding[1];
+	__u8 network_varies; /* the IPv4 checksum has to be made anew for each frame */
 };
 _Static_assert(sizeof(struct generate_plan) == 280, "shared with Rust");
 
 /* What a run has done. Written by the one CPU that runs it. */
 struct generate_counters {
 	__u64 emitted;	/* frames given to the redirect */
-	__u64 bytes;	/* their bytes */
+	__u64 bytes;	/* their bytes, where they are not all of one length */
 	__u64 accepted; /* frames that the driver took */
 	__u64 refused;	/* frames that the driver gave back */
 	__u64 undirected; /* frames that the redirect itself refused */

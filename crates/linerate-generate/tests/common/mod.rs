@@ -1,6 +1,8 @@
 //! Two namespaces, a cable, and a packet ring at its far end.
 #![allow(dead_code, reason = "not every test file uses all of it")]
 
+pub(crate) mod verify;
+
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;

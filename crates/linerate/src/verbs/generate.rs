@@ -92,7 +92,7 @@ pub(crate) struct Arguments {
     /// CPU that sends.
     #[arg(long, value_name = "N")]
     cpu: Option<usize>,
-    /// How frames get out: auto, live (XDP live frames), packet (AF_PACKET).
+    /// How frames get out: auto, live (XDP live frames), packet (AF_PACKET), xdp (AF_XDP).
     #[arg(long, default_value = "auto")]
     backend: Backend,
     /// Flood an interface even if a default route leaves by it.

@@ -60,6 +60,9 @@ pub(crate) struct Arguments {
     /// CPU that sends.
     #[arg(long, value_name = "N")]
     cpu: Option<usize>,
+    /// How frames get out: packet (AF_PACKET) or xdp (AF_XDP).
+    #[arg(long, default_value = "packet", value_parser = ["packet", "xdp"])]
+    backend: String,
     /// Send even if a default route leaves by the interface.
     #[arg(long)]
     allow_default_route: bool,
@@ -136,6 +139,7 @@ impl Arguments {
             rounds: self.rounds,
             limit: self.limit,
             cpu: self.cpu,
+            backend: self.backend.parse()?,
             allow_default_route: self.allow_default_route,
         })
     }

@@ -1,0 +1,131 @@
+//! [`Outlet`]: a ring of frames on their way from user space to an interface.
+
+use std::time::{Duration, Instant};
+
+use linerate_ring::{packet, xdp};
+
+use crate::interface::Interface;
+use crate::plan::Backend;
+use crate::{Error, Result};
+
+/// Chunks of an AF_XDP socket that sends.
+const CHUNKS: u32 = 2048;
+
+/// How long the ring may be without room before that is an error.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// How long the interface may take to send the last frames.
+const DRAIN: Duration = Duration::from_secs(2);
+
+/// An AF_PACKET or AF_XDP transmit ring, and what the interface made of its frames.
+#[derive(Debug)]
+pub(crate) struct Outlet {
+    way: Way,
+    interface: u32,
+    dropped_before: u64,
+    least: usize,
+    most: usize,
+}
+
+#[derive(Debug)]
+enum Way {
+    Packet(packet::Transmit),
+    Xdp(Box<xdp::Transmit>),
+}
+
+impl Outlet {
+    /// Opens the ring that `backend` names, AF_PACKET unless it is AF_XDP, for frames of up to
+    /// `longest` bytes. AF_XDP sends from the first queue.
+    pub(crate) fn open(backend: Backend, interface: &Interface, longest: usize) -> Result<Self> {
+        let name = interface.name.as_str();
+        let dropped_before = Interface::transmit_dropped(interface.index);
+        let (way, least, most) = match backend {
+            Backend::Xdp => {
+                let chunk = if longest > 2048 { 4096 } else { 2048 };
+                let ring = xdp::Transmit::open(name, 0, CHUNKS, chunk)?;
+                let most = ring.capacity().min(interface.longest_frame(true));
+                (Way::Xdp(Box::new(ring)), linerate_wire::ethernet::HEADER_LEN, most)
+            }
+            _ => {
+                let ring = packet::Transmit::builder(name).build()?;
+                let (least, most) = ring.frame_len();
+                (Way::Packet(ring), least, most)
+            }
+        };
+        Ok(Self { way, interface: interface.index, dropped_before, least, most })
+    }
+
+    /// Shortest and longest frame that can be sent, in bytes.
+    pub(crate) fn frame_len(&self) -> (usize, usize) {
+        (self.least, self.most)
+    }
+
+    /// Has `write` fill a frame of `len` bytes, and puts it into the ring; flushes first where there
+    /// is no room. False when `stop` said so before there was any.
+    pub(crate) fn put(
+        &mut self,
+        len: usize,
+        stop: impl Fn() -> bool,
+        write: impl FnOnce(&mut [u8]),
+    ) -> Result<bool> {
+        let mut full_since = None;
+        loop {
+            match &mut self.way {
+                Way::Packet(ring) => {
+                    if let Some(mut frame) = ring.frame(len)? {
+                        write(&mut frame);
+                        frame.send();
+                        return Ok(true);
+                    }
+                }
+                Way::Xdp(ring) => {
+                    if let Some(mut frame) = ring.frame() {
+                        write(&mut ring.bytes(&mut frame)[..len]);
+                        ring.send(frame, len);
+                        return Ok(true);
+                    }
+                }
+            }
+            self.flush()?;
+            if stop() {
+                return Ok(false);
+            }
+            if full_since.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
+                return Err(Error::Kernel {
+                    name: Interface::name_of(self.interface),
+                    action: "send: its ring had no room for a second",
+                    source: std::io::ErrorKind::TimedOut.into(),
+                });
+            }
+        }
+    }
+
+    /// Has the kernel take what is in the ring.
+    pub(crate) fn flush(&mut self) -> Result<()> {
+        match &mut self.way {
+            Way::Packet(ring) => ring.flush()?,
+            Way::Xdp(ring) => {
+                ring.flush()?;
+                ring.reclaim();
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until the last frames are out, and counts those that were not sent after all. What the
+    /// interface dropped is its own count, which includes the frames of other senders.
+    pub(crate) fn finish(mut self) -> Result<u64> {
+        let rejected = match &mut self.way {
+            Way::Packet(ring) => {
+                ring.finish(DRAIN)?;
+                ring.statistics().rejected
+            }
+            Way::Xdp(ring) => {
+                ring.drain(DRAIN)?;
+                0
+            }
+        };
+        let dropped = Interface::transmit_dropped(self.interface);
+        Ok(rejected + dropped.saturating_sub(self.dropped_before))
+    }
+}
