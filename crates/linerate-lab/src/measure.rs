@@ -137,7 +137,8 @@ pub fn measure_with(
     // counts at the receiving one; there it is either what the sink was asked to drop or what the
     // capture program lists itself.
     let refused = sender_drops - dropped_before[0];
-    let stack = if peer.is_xdp() { 0 } else { receiver_drops - dropped_before[1] };
+    let in_driver = peer.is_xdp() || matches!(tally.source.as_str(), "xdp" | "tee");
+    let stack = if in_driver { 0 } else { receiver_drops - dropped_before[1] };
     let interface_dropped = refused + stack;
     let void = account(sent, &tally, interface_dropped);
     Ok(Measured { sent, interface_dropped, tally, cpu, share, void })
