@@ -10,6 +10,9 @@ use linerate_ring::region::{Pages, Region};
 
 const NUMBER: &str = "/proc/sys/vm/nr_hugepages";
 
+/// Pages of 1 GiB.
+const GIGANTIC: &str = "/sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages";
+
 /// Some huge pages, reserved until dropped.
 struct Reserved {
     before: u64,
@@ -68,6 +71,29 @@ fn reserved_huge_pages_are_what_the_region_gets() {
         region.as_mut_slice().fill(1);
         assert_eq!(got.node, Some(0));
         assert_eq!(got.to_string(), "4 MiB in hugetlb pages of 2 MiB, node 0, locked");
+    }
+}
+
+#[test]
+fn a_page_of_one_gibibyte_is_taken_where_one_is_reserved() {
+    const NAME: &str = "a_page_of_one_gibibyte_is_taken_where_one_is_reserved";
+    root_or_skip!(NAME);
+    let read = || fs::read_to_string(GIGANTIC).ok()?.trim().parse::<u64>().ok();
+    let Some(before) = read() else {
+        return linerate_netns::say_skipped(NAME, "this machine has no pages of 1 GiB");
+    };
+    let put_back = || fs::write(GIGANTIC, before.to_string()).expect("put back");
+    fs::write(GIGANTIC, (before + 1).to_string()).expect("reserved");
+    if read() != Some(before + 1) {
+        put_back();
+        return linerate_netns::say_skipped(NAME, "no contiguous GiB is free");
+    }
+    let got = [Pages::HugetlbGigantic, Pages::Auto]
+        .map(|pages| Region::builder(1 << 30).pages(pages).build().map(|got| got.got().clone()));
+    put_back();
+    for got in got {
+        let got = got.expect("a region");
+        assert_eq!((got.pages, got.page_size), (Pages::HugetlbGigantic, 1 << 30));
     }
 }
 

@@ -16,7 +16,7 @@ pub enum Stamps {
     /// if somebody keeps it so (`phc2sys`).
     Hardware,
     /// As [`Stamps::Hardware`], and tells the card to stamp every frame. That is a setting of the
-    /// interface, which is put back when the ring goes.
+    /// interface, which is put back when the ring is dropped; a process that is killed leaves it.
     HardwareSwitchedOn,
 }
 
