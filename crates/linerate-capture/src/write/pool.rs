@@ -42,6 +42,8 @@ struct Queues {
     /// The writer takes no more: a limit is reached or the file failed.
     closed: bool,
     feeds: usize,
+    /// There has been a feed, or there will be none: the writer's thread starts before the first.
+    begun: bool,
 }
 
 /// The bounded stock of buffers.
@@ -65,7 +67,7 @@ impl Pool {
             if let Some(job) = queues.jobs.pop_front() {
                 return Some(job);
             }
-            if queues.feeds == 0 {
+            if queues.feeds == 0 && queues.begun {
                 return None;
             }
             queues = self.work.wait(queues).unwrap_or_else(PoisonError::into_inner);
@@ -85,6 +87,12 @@ impl Pool {
     pub(super) fn close(&self) {
         self.lock().closed = true;
         self.room.notify_all();
+    }
+
+    /// Lets the writer end even if no feed was ever made.
+    pub(super) fn expect_no_more(&self) {
+        self.lock().begun = true;
+        self.work.notify_all();
     }
 
     pub(super) fn is_closed(&self) -> bool {
@@ -134,7 +142,11 @@ pub struct Feed {
 
 impl Feed {
     pub(super) fn new(pool: Arc<Pool>, encoder: Encoder) -> Self {
-        pool.lock().feeds += 1;
+        {
+            let mut queues = pool.lock();
+            queues.feeds += 1;
+            queues.begun = true;
+        }
         let (chunk, _) = pool.take();
         Self { pool, encoder, chunk, since: None, stalled: Duration::ZERO }
     }

@@ -158,6 +158,7 @@ impl Writer {
 
     /// Waits until everything that the feeds sent is in the file, and closes it.
     pub fn finish(self) -> Summary {
+        self.pool.expect_no_more();
         self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 }
