@@ -23,6 +23,7 @@ use skeleton::types;
 #[allow(
     clippy::all,
     clippy::pedantic,
+    clippy::undocumented_unsafe_blocks,
     dead_code,
     missing_docs,
     non_camel_case_types,
