@@ -57,6 +57,8 @@ pub struct Transmit {
     map: Map,
     socket: Socket,
     request: Request,
+    /// Slots in a block.
+    per_block: u32,
     name: String,
     least: usize,
     most: usize,
@@ -279,9 +281,8 @@ impl Transmit {
     #[inline]
     fn slot(&self, slot: u32) -> NonNull<u8> {
         let Request { block_size, frame_size, .. } = self.request;
-        let per_block = block_size / frame_size;
-        let block = (slot / per_block) as usize * block_size as usize;
-        self.map.at(block + (slot % per_block) as usize * frame_size as usize)
+        let block = (slot / self.per_block) as usize * block_size as usize;
+        self.map.at(block + (slot % self.per_block) as usize * frame_size as usize)
     }
 }
 
@@ -329,10 +330,11 @@ impl TransmitBuilder {
         let page = u32::try_from(crate::region::base_page_size()).unwrap_or(u32::MAX);
         let block_size =
             frame_size.max(BLOCK_SIZE).checked_next_multiple_of(page).unwrap_or(u32::MAX);
+        let per_block = block_size / frame_size;
         let request = Request {
             kind: Kind::Transmit,
             block_size,
-            blocks: self.frames.div_ceil(block_size / frame_size),
+            blocks: self.frames.div_ceil(per_block),
             frame_size,
             frames: 0,
             retire_ms: 0,
@@ -360,7 +362,18 @@ impl TransmitBuilder {
         let least = header.max(1) as usize;
         let statistics = TransmitStatistics::default();
         let (most, name) = (most as usize, self.interface);
-        Ok(Transmit { map, socket, request, name, least, most, next: 0, queued: 0, statistics })
+        Ok(Transmit {
+            map,
+            socket,
+            request,
+            per_block,
+            name,
+            least,
+            most,
+            next: 0,
+            queued: 0,
+            statistics,
+        })
     }
 }
 
