@@ -102,7 +102,6 @@ impl Engine {
             Sink::File(writer) => (Some(*writer), None),
             Sink::Call(call) => (None, Some(reader::shared(call))),
         };
-        // The writer ends when its last feed goes: make all of them first.
         let mut prepared = Vec::new();
         for (number, one) in opened.into_iter().enumerate() {
             let filter = one.filter.filter(|_| one.filter_in_user).map(Arc::new);

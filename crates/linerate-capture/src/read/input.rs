@@ -44,7 +44,7 @@ impl Input {
                 Box::new(zstd::stream::read::Decoder::with_buffer(whole).map_err(failed)?)
             }
             [0x04, 0x22, 0x4d, 0x18] => {
-                Box::new(Lz4Frames(lz4_flex::frame::FrameDecoder::new(whole)))
+                Box::new(Lz4Frames(Some(lz4_flex::frame::FrameDecoder::new(whole))))
             }
             _ => Box::new(whole),
         };
@@ -152,17 +152,25 @@ impl Input {
     }
 }
 
-/// Several lz4 frames in a row are one stream, as `lz4 -d` sees it; the decoder stops after each.
-struct Lz4Frames<R: BufRead>(lz4_flex::frame::FrameDecoder<R>);
+/// Several lz4 frames in a row are one stream, as `lz4 -d` sees it. The decoder stops after each, and
+/// each gets a decoder of its own: one that goes on cannot change its block size.
+struct Lz4Frames<R: BufRead>(Option<lz4_flex::frame::FrameDecoder<R>>);
 
 impl<R: BufRead> Read for Lz4Frames<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
-            match self.0.read(buffer)? {
-                0 if buffer.is_empty() || self.0.get_mut().fill_buf()?.is_empty() => return Ok(0),
-                0 => {}
-                n => return Ok(n),
+            let Some(decoder) = &mut self.0 else { return Ok(0) };
+            let length = decoder.read(buffer)?;
+            if length > 0 || buffer.is_empty() {
+                return Ok(length);
             }
+            let Some(mut rest) = self.0.take().map(lz4_flex::frame::FrameDecoder::into_inner) else {
+                return Ok(0);
+            };
+            if rest.fill_buf()?.is_empty() {
+                return Ok(0);
+            }
+            self.0 = Some(lz4_flex::frame::FrameDecoder::new(rest));
         }
     }
 }

@@ -41,7 +41,8 @@ struct Queues {
     empty: Vec<Chunk>,
     /// The writer takes no more: a limit is reached or the file failed.
     closed: bool,
-    feeds: usize,
+    /// Who may still send jobs: the feeds, and the [`Keeper`].
+    senders: usize,
     /// There has been a feed, or there will be none: the writer's thread starts before the first.
     begun: bool,
 }
@@ -60,14 +61,14 @@ impl Pool {
         Arc::new(Self { queues, work: Condvar::new(), room: Condvar::new() })
     }
 
-    /// The writer's next job; `None` once every feed is gone and nothing is left.
+    /// The writer's next job; `None` once every feed and the keeper are gone and nothing is left.
     pub(super) fn next(&self) -> Option<Job> {
         let mut queues = self.lock();
         loop {
             if let Some(job) = queues.jobs.pop_front() {
                 return Some(job);
             }
-            if queues.feeds == 0 && queues.begun {
+            if queues.senders == 0 && queues.begun {
                 return None;
             }
             queues = self.work.wait(queues).unwrap_or_else(PoisonError::into_inner);
@@ -126,6 +127,23 @@ impl Pool {
 
     fn lock(&self) -> MutexGuard<'_, Queues> {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Keeps the writer's thread waiting while feeds are still to be made.
+pub(super) struct Keeper(Arc<Pool>);
+
+impl Keeper {
+    pub(super) fn new(pool: &Arc<Pool>) -> Self {
+        pool.lock().senders += 1;
+        Self(Arc::clone(pool))
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.0.lock().senders -= 1;
+        self.0.work.notify_one();
     }
 }
 
@@ -218,7 +236,7 @@ impl Drop for Feed {
         if rest.frames > 0 {
             queues.jobs.push_back(Job::Write(rest));
         }
-        queues.feeds -= 1;
+        queues.senders -= 1;
         drop(queues);
         self.pool.work.notify_one();
     }

@@ -12,7 +12,7 @@ use linerate_ring::Timestamp;
 
 use super::name::Names;
 use super::pcapng::{InterfaceDescription, InterfaceTotals, Section};
-use super::pool::{Chunk, Feed, Job, Pool};
+use super::pool::{Chunk, Feed, Job, Keeper, Pool};
 use super::sink::{Compression, Sink};
 use super::walk::records;
 use super::{Encoder, Rotation, pcap, pcapng};
@@ -112,6 +112,7 @@ pub struct Writer {
     pool: Arc<Pool>,
     progress: Arc<Progress>,
     encoder: Encoder,
+    keeper: Keeper,
 }
 
 impl Writer {
@@ -128,15 +129,15 @@ impl Writer {
         if files.names.is_some() {
             files.open()?;
         }
+        let keeper = Keeper::new(&pool);
         let thread = std::thread::Builder::new()
             .name("writer".into())
             .spawn(move || files.run())
             .map_err(|source| Error::Thread { source })?;
-        Ok(Self { thread, pool, progress, encoder })
+        Ok(Self { thread, pool, progress, encoder, keeper })
     }
 
-    /// A new reader's end. The writer ends when every feed is dropped, so make all of them before
-    /// dropping the first.
+    /// A new reader's end.
     pub fn feed(&self) -> Feed {
         Feed::new(Arc::clone(&self.pool), self.encoder)
     }
@@ -156,8 +157,9 @@ impl Writer {
         self.pool.is_closed()
     }
 
-    /// Waits until everything that the feeds sent is in the file, and closes it.
+    /// Waits until every feed is dropped and what they sent is in the file, and closes it.
     pub fn finish(self) -> Summary {
+        drop(self.keeper);
         self.pool.expect_no_more();
         self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
