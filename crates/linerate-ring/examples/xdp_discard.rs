@@ -35,6 +35,10 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
             touch = true;
             continue;
         }
+        if option == "--single" {
+            builder = builder.multi_buffer(false);
+            continue;
+        }
         let value = arguments.next().ok_or("an option without a value")?;
         match option.as_str() {
             "--seconds" => seconds = value.parse()?,

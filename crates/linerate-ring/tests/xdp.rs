@@ -343,6 +343,46 @@ fn two_interfaces_share_one_umem() {
 }
 
 #[test]
+fn chunks_of_a_closed_socket_come_back() {
+    root_or_skip!("chunks_of_a_closed_socket_come_back");
+    let cable = Cable::new(VethOptions { queues: 2, ..VethOptions::default() });
+    let built = cable.receiver.run(|| -> Result<()> {
+        let umem = Umem::new(Region::builder(1 << 20).pages(Pages::Small).build()?, 2048)?;
+        let first = Socket::builder("rx", 0, &umem).receive(256).build()?;
+        let second = Socket::builder("rx", 1, &umem).receive(512).build();
+        assert!(second.is_err(), "there are 512 chunks, and the first socket has some");
+        let second = Socket::builder("rx", 1, &umem).receive(256).build()?;
+        // The socket that registered the memory goes first; the other one shares it on.
+        drop(first);
+        let third = Socket::builder("rx", 0, &umem).receive(256).build()?;
+        drop((second, third));
+        Socket::builder("rx", 0, &umem).receive(512).build().map(drop)
+    });
+    built.unwrap().unwrap();
+}
+
+#[test]
+fn generic_xdp_and_busy_polling_work_where_asked_for() {
+    root_or_skip!("generic_xdp_and_busy_polling_work_where_asked_for");
+    let cable = Cable::new(VethOptions::default());
+    let busy = linerate_ring::xdp::BusyPoll { microseconds: 20, budget: 64 };
+    for (attach, busy_poll) in [(Attach::Generic, None), (Attach::Native, Some(busy))] {
+        let mut source = source(&cable, |b| b.attach(Some(attach)).busy_poll(busy_poll));
+        assert_eq!((source.attached(), source.mode().busy_poll), (attach, busy_poll.is_some()));
+        let raw = cable.raw();
+        (0..1000).for_each(|n| raw.send(&udp(7, n, 100)));
+        let mut next = 0;
+        drain(&mut source, |frame| {
+            assert_eq!(frame.head(), udp(7, next, 100));
+            next += 1;
+        });
+        assert_eq!((next, source.statistics().unwrap().lost()), (1000, 0), "{attach}");
+        drop(source);
+        assert!(becomes_free(&cable));
+    }
+}
+
+#[test]
 fn what_a_transmit_ring_sends_arrives() {
     root_or_skip!("what_a_transmit_ring_sends_arrives");
     let cable = Cable::new(VethOptions::default());
@@ -395,7 +435,7 @@ fn an_interface_that_goes_down_or_away_is_said_so() {
 fn bad_wishes_are_refused_with_a_reason() {
     root_or_skip!("bad_wishes_are_refused_with_a_reason");
     let cable = Cable::new(VethOptions::default());
-    let refused = |error: Result<Source>| error.err().expect("refused").to_string();
+    let refused = |error: Result<Source>| error.expect_err("refused").to_string();
     let none = cable.receiver.run(|| Source::builder("nosuch").build()).unwrap();
     assert!(refused(none).contains("no interface named nosuch"));
     assert!(refused(open(&cable, |b| b.queues(&[9]))).contains("there is no such queue"));

@@ -54,7 +54,8 @@ impl Interface {
         let mut request = self.request();
         self.ask(libc::SIOCGIFFLAGS as _, &mut request)?;
         // SAFETY: the kernel filled this member.
-        Ok(unsafe { request.ifr_ifru.ifru_flags } as i32 & libc::IFF_UP != 0)
+        let flags = unsafe { request.ifr_ifru.ifru_flags };
+        Ok(i32::from(flags) & libc::IFF_UP != 0)
     }
 
     /// The number of receive queues in use; 1 where the driver does not say.

@@ -47,10 +47,12 @@ pub enum Stamps {
     /// Costs nothing on the receiving core.
     #[default]
     Reader,
-    /// The XDP program, frame by frame, from the kernel's clock.
+    /// The XDP program, frame by frame, from the kernel's clock. Cost 70 to 90 ns a frame on a
+    /// virtual machine over veth, the metadata that carries the stamp included.
     Kernel,
     /// The network card where its driver answers, else as [`Stamps::Kernel`]. The card's clock is
-    /// taken as it is. Brings the card's hash and stripped VLAN tag too.
+    /// taken as it is. Brings the card's hash and stripped VLAN tag too. Cost up to 30 ns more than
+    /// [`Stamps::Kernel`] where the driver had nothing to say.
     Hardware,
 }
 

@@ -82,8 +82,9 @@ pub struct Socket {
     /// Chunks to send from that are in no ring.
     pub(super) idle: Vec<u64>,
     pub(super) umem: Arc<Umem>,
-    chunks: Vec<Range<u32>>,
     pub(super) fd: Arc<OwnedFd>,
+    // Dropped after the descriptor.
+    _chunks: Chunks,
     pub(super) interface: Interface,
     pub(super) queue: u32,
     pub(super) reading: Reading,
@@ -226,19 +227,17 @@ impl AsFd for Socket {
     }
 }
 
-impl Drop for Socket {
+/// Chunks that a socket has; they go back when this is dropped, which must be after the socket has
+/// closed, since the kernel may write to them until then.
+#[derive(Debug)]
+struct Chunks {
+    umem: Arc<Umem>,
+    ranges: Vec<Range<u32>>,
+}
+
+impl Drop for Chunks {
     fn drop(&mut self) {
-        // The kernel lets go of the chunks when the last descriptor closes, which is ours: the
-        // UMEM holds weak ones, and upgrades them under the lock taken here.
-        let mut state = self.umem.state();
-        if let Some(fd) = Arc::get_mut(&mut self.fd) {
-            // A fresh descriptor of nothing takes its place, so that the socket closes now, before
-            // the chunks can be taken by another one.
-            if let Ok(null) = std::fs::File::open("/dev/null") {
-                *fd = null.into();
-                state.give(std::mem::take(&mut self.chunks));
-            }
-        }
+        self.umem.state().give(std::mem::take(&mut self.ranges));
     }
 }
 
@@ -355,7 +354,7 @@ impl Builder {
         }
         rings.fill.publish();
         let idle = addresses.collect();
-        let mode = match self.bind(&fd, &interface, shared.as_ref().map(|fd| fd.as_fd())) {
+        let mode = match self.bind(&fd, &interface, shared.as_deref(), state.multi_buffer) {
             Ok(mode) => mode,
             Err(error) => {
                 drop(fd);
@@ -365,6 +364,9 @@ impl Builder {
         };
         state.sockets.retain(|socket| socket.strong_count() > 0);
         state.sockets.push(Arc::downgrade(&fd));
+        state.multi_buffer = mode.multi_buffer;
+        // Before the lock is let go: chunks of a closed socket come back under it.
+        drop(shared);
         drop(state);
         Ok(Socket {
             receive: rings.receive,
@@ -372,8 +374,8 @@ impl Builder {
             transmit: rings.transmit,
             completion: rings.completion,
             idle,
+            _chunks: Chunks { umem: Arc::clone(&self.umem), ranges: chunks },
             umem: self.umem,
-            chunks,
             fd,
             interface,
             queue: self.queue,
@@ -466,7 +468,8 @@ impl Builder {
         &self,
         fd: &Arc<OwnedFd>,
         interface: &Interface,
-        shared: Option<BorrowedFd<'_>>,
+        shared: Option<&OwnedFd>,
+        shared_multi_buffer: bool,
     ) -> io::Result<Mode> {
         let mut mode = Mode::default();
         if let Some(busy) = self.busy_poll {
@@ -478,9 +481,9 @@ impl Builder {
         if let Some(shared) = shared {
             // A shared UMEM takes its flags from the first socket.
             let flags = libc::XDP_SHARED_UMEM;
-            self.bind_when_free(fd.as_fd(), interface.index, flags, Some(shared))?;
+            self.bind_when_free(fd.as_fd(), interface.index, flags, Some(shared.as_fd()))?;
             mode.zero_copy = sys::is_zero_copy(fd.as_fd())?;
-            mode.multi_buffer = self.multi_buffer;
+            mode.multi_buffer = shared_multi_buffer;
             mode.need_wakeup = true;
             return Ok(mode);
         }

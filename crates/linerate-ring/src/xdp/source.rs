@@ -12,6 +12,12 @@ use crate::steer::{self, Attach, Stamps, Steer, Unmatched};
 use crate::{Error, Region, Result};
 
 /// Bytes of the default buffer: 65,536 chunks, which hold 65 ms at a million frames a second.
+///
+/// Depth has a price. The kernel takes chunks in the order in which they came back, so every one of
+/// them is touched before the first is touched again, and a buffer larger than the cache is always
+/// cold. On a veth of a virtual machine with 1 MiB of second-level cache, 64-byte frames came at 3.5
+/// million a second with this buffer, and at 4.4 million with one of 16 MiB, which is also what the
+/// bare loop of that depth does. Who can promise not to stall takes the smaller one.
 pub const DEFAULT_BUFFER: usize = 128 << 20;
 /// Bytes of a chunk unless said.
 pub const DEFAULT_CHUNK: u32 = 2048;

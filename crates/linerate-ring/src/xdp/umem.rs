@@ -26,6 +26,8 @@ pub(crate) struct State {
     free: Vec<Range<u32>>,
     /// Sockets that know this UMEM, through any of which another one can get at it.
     pub(crate) sockets: Vec<Weak<OwnedFd>>,
+    /// Whether the first of them got multi-buffer frames; the others get the same.
+    pub(crate) multi_buffer: bool,
 }
 
 impl Umem {
@@ -46,7 +48,8 @@ impl Umem {
         let chunks = u32::try_from(region.len() / chunk as usize).map_err(|_| {
             Error::Invalid(format!("a UMEM of {} bytes: too many chunks", region.len()))
         })?;
-        let state = State { free: std::iter::once(0..chunks).collect(), sockets: Vec::new() };
+        let free = std::iter::once(0..chunks).collect();
+        let state = State { free, sockets: Vec::new(), multi_buffer: false };
         Ok(Arc::new(Self { region, chunk, state: Mutex::new(state) }))
     }
 
