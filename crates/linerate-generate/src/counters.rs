@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use nix::libc::{ENXIO, EOPNOTSUPP};
+use nix::libc::{ENODEV, ENXIO, EOPNOTSUPP};
 
 use crate::live::Window;
 
@@ -47,6 +47,11 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
+    /// The interface was removed.
+    pub(crate) fn gone(&self) -> bool {
+        self.redirect_error == -ENODEV
+    }
+
     /// The interface takes no XDP frames, now or ever: its driver has no way to send them, or (a veth
     /// before Linux 6.3) its peer does not receive them.
     pub(crate) fn nobody_takes_them(&self) -> bool {

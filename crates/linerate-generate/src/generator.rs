@@ -21,6 +21,9 @@ use crate::{Error, Result, cpu, live, ring};
 /// comes late harms nobody.
 const KICK: Signal = Signal::SIGURG;
 
+/// How often a run is looked at.
+const GLANCE: Duration = Duration::from_millis(10);
+
 /// Starts runs.
 #[derive(Debug)]
 pub struct Generator;
@@ -137,6 +140,8 @@ pub struct Report {
     pub bits_per_second: f64,
     /// What to do about frames that were refused, where that is known.
     pub hint: Option<String>,
+    /// What ended the run before its time; what is above happened before.
+    pub trouble: Option<String>,
 }
 
 impl Running {
@@ -166,14 +171,14 @@ impl Running {
         let _ = self.stopper.try_send(());
     }
 
-    /// Waits for the end of the run.
+    /// Waits for the end of the run. What ended it early is told in [`Report::trouble`].
     ///
     /// # Errors
-    /// What stopped the run before its end; frames may have been sent.
+    /// When the sending thread died and nothing is known.
     pub fn wait(self) -> Result<Report> {
         let Self { plan, backend, why, counters, stopper, watch } = self;
         let name_of = &plan.interface.name;
-        watch.join().map_err(|_| died(name_of))??;
+        let ended = watch.join().map_err(|_| died(name_of))?;
         drop(stopper);
         let counters = counters.read().ok_or_else(|| died(name_of))?;
         let refused = counters.emitted - counters.accepted;
@@ -191,6 +196,11 @@ impl Running {
             packets_per_second: rate(counters.emitted),
             bits_per_second: rate(counters.bytes.saturating_mul(8)),
             hint: (refused > 0).then(|| hint(&plan.interface.name, backend, &counters)),
+            trouble: match ended {
+                Ok(()) if counters.gone() => Some(format!("interface {name_of} was removed")),
+                Ok(()) => None,
+                Err(error) => Some(error.to_string()),
+            },
         })
     }
 }
@@ -249,21 +259,17 @@ fn watch(
     let handler = signal_hook::flag::register(KICK as i32, Arc::new(AtomicBool::new(false)));
     let mut stopping = false;
     while !worker.is_finished() {
-        let left = match duration {
-            Some(_) if stopping => Duration::from_millis(1),
-            Some(duration) => time_left(counters, duration),
-            None if stopping => Duration::from_millis(1),
-            None => Duration::from_millis(20),
-        };
-        match stopped.recv_timeout(left.min(Duration::from_millis(20))) {
-            Ok(()) | Err(RecvTimeoutError::Disconnected) => stopping = true,
-            Err(RecvTimeoutError::Timeout) => {}
-        }
-        stopping |= duration.is_some_and(|duration| time_left(counters, duration).is_zero());
         if stopping {
             stop.store(true, Ordering::Relaxed);
+            // One may come while the thread is not in the system call yet, so there are more.
             let _ = pthread_kill(worker.as_pthread_t(), KICK);
+            thread::sleep(Duration::from_millis(1));
+            continue;
         }
+        let left = duration.map_or(GLANCE, |duration| time_left(counters, duration).min(GLANCE));
+        stopping = stopped.recv_timeout(left) != Err(RecvTimeoutError::Timeout)
+            || duration.is_some_and(|duration| time_left(counters, duration).is_zero())
+            || counters.read().is_some_and(|counts| counts.gone());
     }
     if let Ok(handler) = handler {
         signal_hook::low_level::unregister(handler);

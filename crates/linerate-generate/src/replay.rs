@@ -3,6 +3,7 @@
 //! Frames come from anything that implements [`Frames`]: a [`Trace`] in memory, or a file that is read
 //! meanwhile. [`run`] sends them through a transmit ring on the calling thread.
 
+use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use serde::Serialize;
@@ -139,29 +140,47 @@ pub struct Report {
     pub late_max_us: f64,
     /// Rounds begun.
     pub rounds: u64,
+    /// What ended the replay before its time; what is above happened before.
+    pub trouble: Option<String>,
 }
 
 /// Sends frames until there are no more, the limit is reached, or `stop` is set, which is seen within
 /// some 20 ms.
 ///
 /// # Errors
-/// What reading a frame failed with; [`Error::NoInterface`], [`Error::Interface`] where it is down or
-/// carries a default route, [`Error::Argument`], and [`Error::Ring`] for what the kernel refuses. The
-/// frames before it were sent.
+/// Before anything is sent: [`Error::NoInterface`], [`Error::Interface`] where it is down or carries a
+/// default route, [`Error::Argument`], and [`Error::Ring`] for what the kernel refuses. What ends the
+/// replay later is told in [`Report::trouble`].
 pub fn run<F>(
     interface: &str,
     frames: &mut F,
     settings: Settings,
     progress: &Progress,
     stop: &AtomicBool,
-) -> std::result::Result<Report, F::Error>
+) -> Result<Report>
+where
+    F: Frames,
+    F::Error: From<Error> + Display,
+{
+    let mut sender = Sender::new(interface, settings)?;
+    let ended = send_all(&mut sender, frames, progress, stop);
+    // The whole chain of causes, where the error has one.
+    let trouble = ended.err().map(|error| format!("{error:#}"));
+    Ok(sender.finish(trouble, progress))
+}
+
+fn send_all<F>(
+    sender: &mut Sender,
+    frames: &mut F,
+    progress: &Progress,
+    stop: &AtomicBool,
+) -> std::result::Result<(), F::Error>
 where
     F: Frames,
     F::Error: From<Error>,
 {
-    let mut sender = Sender::new(interface, settings)?;
     let stopping = || stop.load(Ordering::Relaxed);
-    for _ in 0..settings.rounds {
+    for _ in 0..sender.settings.rounds {
         if sender.report.rounds > 0 {
             frames.rewind()?;
         }
@@ -169,14 +188,14 @@ where
         let before = sender.report.sent;
         while let Some(recorded) = frames.next()? {
             if sender.is_done() || !sender.send(recorded, progress, &stopping)? {
-                return Ok(sender.finish(progress)?);
+                return Ok(());
             }
         }
         if sender.report.sent == before {
             break;
         }
     }
-    Ok(sender.finish(progress)?)
+    Ok(sender.flush(progress)?)
 }
 
 struct Sender {
@@ -289,9 +308,10 @@ impl Sender {
         Ok(())
     }
 
-    fn finish(mut self, progress: &Progress) -> Result<Report> {
-        self.flush(progress)?;
+    fn finish(mut self, trouble: Option<String>, progress: &Progress) -> Report {
+        let flushed = self.flush(progress).err().map(|error| error.to_string());
         let mut report = self.report;
+        report.trouble = trouble.or(flushed);
         if report.sent > 0 {
             report.seconds = clock::now().saturating_sub(self.start) as f64 / 1e9;
             report.packets_per_second = report.sent as f64 / report.seconds.max(1e-9);
@@ -299,9 +319,13 @@ impl Sender {
             report.late_mean_us = self.late_sum as f64 / report.sent as f64 / 1e3;
             report.late_max_us = self.late_max as f64 / 1e3;
         }
-        report.refused = self.outlet.finish()?.min(report.sent);
+        report.refused = match self.outlet.finish() {
+            Ok(refused) => refused.min(report.sent),
+            // What was still in the ring did not go out.
+            Err(_) => u64::from(self.pending).min(report.sent),
+        };
         report.accepted = report.sent - report.refused;
-        Ok(report)
+        report
     }
 }
 

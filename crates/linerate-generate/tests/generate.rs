@@ -246,6 +246,25 @@ fn a_timed_run_ends_and_can_be_stopped() {
 }
 
 #[test]
+fn a_removed_interface_ends_the_run() {
+    root_or_skip!("a_removed_interface_ends_the_run");
+    for backend in [Backend::Live, Backend::Packet] {
+        let cable = Cable::lay(1500);
+        let endless = Settings { backend, rate: GENTLE, ..Settings::default() };
+        let plan = cable.near.run(|| Plan::decide("near", endless).unwrap()).unwrap();
+        let running = cable.near.run(|| Generator::start(plan).unwrap()).unwrap();
+        while running.progress().sent < 100 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        cable.veth.b.clone().delete().unwrap();
+        let report = running.wait().unwrap();
+        assert!(report.sent >= 100);
+        let trouble = report.trouble.unwrap();
+        assert!(trouble.contains("removed") || trouble.contains("down"), "{trouble}");
+    }
+}
+
+#[test]
 fn nobody_at_the_far_end_is_told() {
     root_or_skip!("nobody_at_the_far_end_is_told");
     let cable = Cable::lay(1500);

@@ -6,6 +6,7 @@
  * way of a frame changes it.
  */
 #include <linux/bpf.h>
+#include <linux/errno.h>
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
@@ -307,10 +308,15 @@ int generate(struct xdp_md *context)
 		counters.last = counters.first;
 	}
 	state.cpu = bpf_get_smp_processor_id();
+	if (bpf_redirect_map(&port, 0, XDP_DROP) != XDP_REDIRECT) {
+		/* The map forgets an interface that is removed. */
+		counters.redirect_error = -ENODEV;
+		return XDP_DROP;
+	}
 	counters.emitted++;
 	if (plan.size_kind != GENERATE_SIZE_FIXED)
 		counters.bytes += size;
-	return bpf_redirect_map(&port, 0, 0);
+	return XDP_REDIRECT;
 }
 
 /* Whether what happens on this CPU happens to frames of this run: some are on their way between program

@@ -119,10 +119,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     follow(&running, &bar, &interrupted);
     let report = running.wait()?;
     bar.finish_and_clear();
+    if let (0, Some(trouble)) = (report.sent, &report.trouble) {
+        anyhow::bail!("{trouble}");
+    }
     if arguments.json {
         println!("{}", serde_json::to_string(&report)?);
     } else if !arguments.quiet {
         summarise(&report);
+    }
+    if let Some(trouble) = &report.trouble {
+        anyhow::bail!("ended after {} frames: {trouble}", report.sent);
     }
     if report.sent > 0 && report.accepted == 0 {
         let hint = report.hint.as_deref().unwrap_or("no reason given");

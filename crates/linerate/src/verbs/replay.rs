@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use linerate_capture::read::Reader;
@@ -93,7 +93,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let interface = arguments.interface.as_str();
     let report = thread::scope(|scope| {
         let sender = scope.spawn(|| match &mut trace {
-            Some(trace) => Ok(replay::run(interface, trace, settings, &progress, &stop)?),
+            Some(trace) => replay::run(interface, trace, settings, &progress, &stop),
             None => replay::run(interface, &mut files, settings, &progress, &stop),
         });
         while !sender.is_finished() {
@@ -105,9 +105,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
                 scaled(progress.bytes() as f64, "B")
             ));
         }
-        sender.join().unwrap_or_else(|_| bail!("the sending thread panicked"))
-    })?;
+        sender.join().map_err(|_| anyhow!("the sending thread panicked"))
+    })??;
     bar.finish_and_clear();
+    if let (0, Some(trouble)) = (report.sent, &report.trouble) {
+        bail!("{trouble}");
+    }
     if arguments.json {
         println!("{}", serde_json::to_string(&report)?);
     } else if !arguments.quiet {
@@ -119,6 +122,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
              `ip link set dev {interface} mtu N` makes room",
             report.too_long
         );
+    }
+    if let Some(trouble) = &report.trouble {
+        bail!("ended after {} frames: {trouble}", report.sent);
     }
     let nothing = report.frames > 0 && report.accepted == 0;
     Ok(if nothing { ExitCode::FAILURE } else { ExitCode::SUCCESS })
