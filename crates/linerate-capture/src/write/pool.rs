@@ -43,8 +43,6 @@ struct Queues {
     closed: bool,
     /// Who may still send jobs: the feeds, and the [`Keeper`].
     senders: usize,
-    /// There has been a feed, or there will be none: the writer's thread starts before the first.
-    begun: bool,
 }
 
 /// The bounded stock of buffers.
@@ -68,7 +66,7 @@ impl Pool {
             if let Some(job) = queues.jobs.pop_front() {
                 return Some(job);
             }
-            if queues.senders == 0 && queues.begun {
+            if queues.senders == 0 {
                 return None;
             }
             queues = self.work.wait(queues).unwrap_or_else(PoisonError::into_inner);
@@ -88,12 +86,6 @@ impl Pool {
     pub(super) fn close(&self) {
         self.lock().closed = true;
         self.room.notify_all();
-    }
-
-    /// Lets the writer end even if no feed was ever made.
-    pub(super) fn expect_no_more(&self) {
-        self.lock().begun = true;
-        self.work.notify_all();
     }
 
     pub(super) fn is_closed(&self) -> bool {
@@ -160,11 +152,7 @@ pub struct Feed {
 
 impl Feed {
     pub(super) fn new(pool: Arc<Pool>, encoder: Encoder) -> Self {
-        {
-            let mut queues = pool.lock();
-            queues.feeds += 1;
-            queues.begun = true;
-        }
+        pool.lock().senders += 1;
         let (chunk, _) = pool.take();
         Self { pool, encoder, chunk, since: None, stalled: Duration::ZERO }
     }

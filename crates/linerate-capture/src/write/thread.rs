@@ -160,7 +160,6 @@ impl Writer {
     /// Waits until every feed is dropped and what they sent is in the file, and closes it.
     pub fn finish(self) -> Summary {
         drop(self.keeper);
-        self.pool.expect_no_more();
         self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 }
