@@ -13,7 +13,8 @@ use crate::{Error, Result};
 pub enum Kind {
     /// AF_PACKET: sees both directions; the host keeps its traffic.
     Packet,
-    /// AF_XDP: the fastest; takes the frames away from the host.
+    /// XDP, through AF_XDP sockets or a BPF ring buffer: the fastest; takes the frames away from the
+    /// host.
     Xdp,
     /// XDP and a BPF ring buffer: sees what comes in; the host keeps its traffic.
     Tee,

@@ -1,5 +1,6 @@
 //! Opening the sources of one interface as a capture wants them.
 
+use std::str::FromStr;
 use std::time::Duration;
 
 use linerate_ring::filter::Instruction;
@@ -28,11 +29,40 @@ pub enum Stamps {
     Adapter,
 }
 
+/// The way from the XDP program to the reader, where the frames are taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Through {
+    /// [`Through::Socket`] where the driver writes into the UMEM itself, or where something was asked
+    /// for that only sockets have; else [`Through::Buffer`].
+    #[default]
+    Auto,
+    /// AF_XDP sockets over a UMEM.
+    Socket,
+    /// A BPF ring buffer: the program copies. On a driver without zero-copy the kernel copies in
+    /// either case, and into a ring buffer it does so in the order of memory.
+    Buffer,
+}
+
+impl FromStr for Through {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "socket" => Ok(Self::Socket),
+            "buffer" => Ok(Self::Buffer),
+            _ => Err(format!("unknown way `{text}`: choose one of auto, socket, buffer")),
+        }
+    }
+}
+
 /// What to open; everything but the interface has a default that fits.
 #[derive(Clone, Debug)]
 pub struct Request {
     /// Source, direction and the like.
     pub wish: Wish,
+    /// How frames that an XDP program takes reach the reader.
+    pub through: Through,
     /// Longest piece of a frame to keep, in bytes.
     pub snaplen: u32,
     /// Bytes of buffer between the kernel and the reader; `None` takes each source's own default.
@@ -61,6 +91,7 @@ impl Default for Request {
     fn default() -> Self {
         Self {
             wish: Wish::default(),
+            through: Through::Auto,
             snaplen: 262_144,
             buffer: None,
             pages: Pages::Auto,
@@ -138,6 +169,8 @@ impl Opened {
     }
 }
 
+/// A source in XDP, its pages, and notes.
+type Taken = (Source, String, Vec<String>);
 type Parts = (Vec<Source>, bool, String, String, Vec<String>);
 
 struct Opener<'a> {
@@ -150,28 +183,14 @@ impl Opener<'_> {
     fn open(&self, kind: Kind) -> Result<Parts> {
         match kind {
             Kind::Packet => self.packet(),
-            Kind::Xdp => self.in_xdp(|filter| {
-                let source = self.xdp(filter)?;
-                let mode = source.mode();
-                let got = source.region().got();
-                let (pages, buffer) = (got.pages.to_string(), format!("buffer: {got}"));
-                let how = format!(
-                    "{} XDP, {}, {} queues",
-                    source.attached(),
-                    if mode.zero_copy { "zero-copy" } else { "one copy by the kernel" },
-                    source.queues().count()
-                );
-                let notes = [how, buffer].into_iter().chain(mode.why).collect();
-                Ok((Source::Xdp(Box::new(source), self.promiscuous()?), pages, notes))
-            }),
-            Kind::Tee => self.in_xdp(|filter| {
-                let tee = self.tee(filter)?;
-                let notes = std::iter::once(format!("{} XDP", tee.attached()))
-                    .chain(tee.why_generic().map(str::to_owned))
-                    .collect();
-                let pages = Pages::Small.to_string();
-                Ok((Source::Tee(Box::new(tee), self.promiscuous()?), pages, notes))
-            }),
+            Kind::Xdp => {
+                let (through, why) = self.through();
+                self.in_xdp(|filter| match through {
+                    Through::Buffer => self.buffer(filter, true, why),
+                    Through::Auto | Through::Socket => self.sockets(filter, why),
+                })
+            }
+            Kind::Tee => self.in_xdp(|filter| self.buffer(filter, false, "")),
         }
     }
 
@@ -212,11 +231,56 @@ impl Opener<'_> {
         Ok((sources, user, why, Pages::Small.to_string(), Vec::new()))
     }
 
+    /// The way that frames take out of the XDP program, and why not the other.
+    fn through(&self) -> (Through, &'static str) {
+        let request = self.request;
+        match request.through {
+            Through::Auto if request.pages != Pages::Auto => {
+                (Through::Socket, "only a UMEM has a choice of pages")
+            }
+            Through::Auto if request.busy_poll.is_some() => {
+                (Through::Socket, "only sockets poll the driver")
+            }
+            Through::Auto if request.stamps == Stamps::Adapter => {
+                (Through::Socket, "only their program asks the card for its stamps")
+            }
+            Through::Auto if xdp::probe(self.name).zero_copy => {
+                (Through::Socket, "the driver shares frames without a copy")
+            }
+            Through::Auto => (Through::Buffer, "the driver has no zero-copy AF_XDP"),
+            asked => (asked, "asked for"),
+        }
+    }
+
+    fn sockets(&self, filter: Option<&[Instruction]>, why: &str) -> Result<Taken> {
+        let source = self.xdp(filter)?;
+        let mode = source.mode();
+        let got = source.region().got();
+        let (pages, buffer) = (got.pages.to_string(), format!("buffer: {got}"));
+        let how = format!(
+            "{} XDP, AF_XDP sockets ({why}), {}, {} queues",
+            source.attached(),
+            if mode.zero_copy { "zero-copy" } else { "one copy by the kernel" },
+            source.queues().count()
+        );
+        let notes = [how, buffer].into_iter().chain(mode.why).collect();
+        Ok((Source::Xdp(Box::new(source), self.promiscuous()?), pages, notes))
+    }
+
+    /// A ring buffer that the program copies to, taking the frames or letting them go on.
+    fn buffer(&self, filter: Option<&[Instruction]>, take: bool, why: &str) -> Result<Taken> {
+        let tee = self.tee(filter, take)?;
+        let how = match take {
+            true => format!("{} XDP, a ring buffer ({why})", tee.attached()),
+            false => format!("{} XDP", tee.attached()),
+        };
+        let notes = std::iter::once(how).chain(tee.why_generic().map(str::to_owned)).collect();
+        let pages = Pages::Small.to_string();
+        Ok((Source::Tee(Box::new(tee), self.promiscuous()?), pages, notes))
+    }
+
     /// Opens a source whose filter is eBPF; one that the verifier refuses runs in user space.
-    fn in_xdp(
-        &self,
-        open: impl Fn(Option<&[Instruction]>) -> Result<(Source, String, Vec<String>)>,
-    ) -> Result<Parts> {
+    fn in_xdp(&self, open: impl Fn(Option<&[Instruction]>) -> Result<Taken>) -> Result<Parts> {
         let wanted = self.request.filter_in;
         let mut placement = self.filter.map(|filter| filter.in_xdp(wanted)).transpose()?;
         let program = |placement: &Option<Placement<Vec<Instruction>>>| {
@@ -260,10 +324,11 @@ impl Opener<'_> {
         Ok(builder.build()?)
     }
 
-    fn tee(&self, filter: Option<&[Instruction]>) -> Result<tee::Tee> {
+    fn tee(&self, filter: Option<&[Instruction]>, take: bool) -> Result<tee::Tee> {
         let request = self.request;
         let mut builder = tee::Tee::builder(self.name)
             .filter(filter)
+            .take(take)
             .snap(request.snaplen.min(tee::SNAP_MAX))
             .stamps(request.stamps != Stamps::None);
         if request.immediate {

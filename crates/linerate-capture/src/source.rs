@@ -15,7 +15,8 @@ pub enum Source {
     Packet(Box<packet::Ring>),
     /// AF_XDP sockets, and a closed packet ring that keeps the interface promiscuous.
     Xdp(Box<xdp::Source>, Option<Box<packet::Ring>>),
-    /// The tee, and a closed packet ring that keeps the interface promiscuous.
+    /// A ring buffer that an XDP program copies to, as a tee or taking the frames, and a closed
+    /// packet ring that keeps the interface promiscuous.
     Tee(Box<tee::Tee>, Option<Box<packet::Ring>>),
 }
 
@@ -45,6 +46,7 @@ impl Source {
         match self {
             Self::Packet(_) => Kind::Packet,
             Self::Xdp(..) => Kind::Xdp,
+            Self::Tee(tee, _) if tee.slot().is_none() => Kind::Xdp,
             Self::Tee(..) => Kind::Tee,
         }
     }

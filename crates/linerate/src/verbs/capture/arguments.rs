@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use linerate_capture::choose::Kind;
 use linerate_capture::filter::Side;
+use linerate_capture::open::Through;
 use linerate_ring::packet::{Mode, Traffic};
 use linerate_ring::region::Pages;
 
@@ -124,7 +125,13 @@ pub(crate) struct Arguments {
     #[arg(long)]
     pub(super) take_over: bool,
 
-    /// Pages of an xdp buffer: auto, hugetlb, hugetlb-1g, thp or small.
+    /// How frames that `--source xdp` takes come out of the kernel: `socket` (AF_XDP), `buffer` (a
+    /// BPF ring buffer), or `auto`: sockets where the driver shares frames without a copy or where
+    /// --pages, --busy-poll or the card's stamps ask for them, else the buffer, which is faster.
+    #[arg(long, value_name = "WAY", default_value = "auto")]
+    pub(super) xdp_through: Through,
+
+    /// Pages of the buffer of AF_XDP sockets: auto, hugetlb, hugetlb-1g, thp or small.
     #[arg(long, value_name = "PAGES", default_value = "auto")]
     pub(super) pages: Pages,
 

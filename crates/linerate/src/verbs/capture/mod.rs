@@ -116,6 +116,7 @@ fn request(arguments: &Arguments, filter: Option<String>) -> Request {
             take_over: arguments.take_over,
             several_readers: arguments.threads > 1,
         },
+        through: arguments.xdp_through,
         snaplen: snaplen(arguments),
         buffer: arguments.buffer_size.map(|kib| kib.saturating_mul(1024)),
         pages: arguments.pages,
