@@ -9,6 +9,9 @@
 //! ([`Demand`], from the back: checking it early rejects the same frames), what has been checked
 //! on every path that leads here ([`Known`], from the front), and what the index can be at most.
 
+mod facts;
+
+use self::facts::{Awaited, Demand, Known, end};
 use super::classic::{
     Ancillary, Arithmetic, Classic, Condition, Operand, Operation, SCRATCH_WORDS, Width,
 };
@@ -95,137 +98,6 @@ pub enum Untranslatable {
 
 /// `SKF_LL_OFF`: absolute offsets from here up are relative to headers that a socket filter knows.
 const RELATIVE_OFFSETS: u32 = -0x20_0000_i32 as u32;
-
-/// Bytes that every accepting path from a statement on is going to need.
-///
-/// More than [`REACH`] means that no path accepts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Demand {
-    /// From `data` on.
-    frame: u32,
-    /// From `data + X` on, with the X of now.
-    indexed: u32,
-}
-
-impl Demand {
-    const NOTHING: Self = Self { frame: 0, indexed: 0 };
-    const IMPOSSIBLE: Self = Self { frame: REACH + 1, indexed: REACH + 1 };
-
-    fn of(operations: &[Operation]) -> Vec<Self> {
-        let mut demands = vec![Self::NOTHING; operations.len()];
-        for (at, &operation) in operations.iter().enumerate().rev() {
-            let next = operation
-                .successors(at)
-                .map(|successor| demands[successor])
-                .reduce(Self::of_either)
-                .unwrap_or(Self::NOTHING);
-            demands[at] = next.before(operation);
-        }
-        demands
-    }
-
-    fn of_either(self, other: Self) -> Self {
-        Self { frame: self.frame.min(other.frame), indexed: self.indexed.min(other.indexed) }
-    }
-
-    /// The demand before `operation`, from the demand after it.
-    fn before(self, operation: Operation) -> Self {
-        let demand = match operation {
-            Operation::Return(0) => Self::IMPOSSIBLE,
-            Operation::LoadAbsolute { width, offset } => {
-                Self { frame: self.frame.max(end(offset, width)), ..self }
-            }
-            Operation::LoadIndirect { width, offset } => {
-                Self { indexed: self.indexed.max(end(offset, width)), ..self }
-            }
-            Operation::IndexHeaderLength { offset } => {
-                Self { frame: self.frame.max(end(offset, Width::Byte)), indexed: 0 }
-            }
-            Operation::IndexConstant(_)
-            | Operation::IndexLength
-            | Operation::IndexScratch(_)
-            | Operation::IndexFromAccumulator => Self { indexed: 0, ..self },
-            _ => self,
-        };
-        if self.is_impossible() || demand.is_impossible() { Self::IMPOSSIBLE } else { demand }
-    }
-
-    fn is_impossible(self) -> bool {
-        self.frame > REACH || self.indexed > REACH
-    }
-}
-
-/// What holds on every path that leads to a statement.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Known {
-    /// `data + frame <= data_end`.
-    frame: u32,
-    /// R5 is `data + X` and `R5 + indexed <= data_end`; 0 says nothing about R5.
-    indexed: u32,
-    /// X is at most this, and the verifier can tell.
-    index_max: u32,
-}
-
-impl Known {
-    const AT_START: Self = Self { frame: 0, indexed: 0, index_max: 0 };
-
-    fn on_either(self, other: Self) -> Self {
-        Self {
-            frame: self.frame.min(other.frame),
-            indexed: self.indexed.min(other.indexed),
-            index_max: self.index_max.max(other.index_max),
-        }
-    }
-
-    fn with_index(self, index_max: u32) -> Self {
-        Self { index_max, indexed: 0, ..self }
-    }
-}
-
-/// Which registers some path reads before it writes them; classic BPF starts them at 0.
-#[derive(Clone, Copy, Default)]
-struct Awaited {
-    accumulator: bool,
-    index: bool,
-}
-
-impl Awaited {
-    fn of(operations: &[Operation]) -> Self {
-        let mut awaited = vec![Self::default(); operations.len()];
-        for (at, &operation) in operations.iter().enumerate().rev() {
-            let (mut accumulator, mut index) = operation
-                .successors(at)
-                .map(|next| (awaited[next].accumulator, awaited[next].index))
-                .fold((false, false), |a, b| (a.0 | b.0, a.1 | b.1));
-            match operation {
-                Operation::LoadAbsolute { .. }
-                | Operation::LoadAncillary(_)
-                | Operation::LoadLength
-                | Operation::LoadConstant(_)
-                | Operation::LoadScratch(_) => accumulator = false,
-                Operation::LoadIndirect { .. } | Operation::AccumulatorFromIndex => {
-                    (accumulator, index) = (false, true);
-                }
-                Operation::IndexHeaderLength { .. }
-                | Operation::IndexLength
-                | Operation::IndexConstant(_)
-                | Operation::IndexScratch(_) => index = false,
-                Operation::IndexFromAccumulator => (accumulator, index) = (true, false),
-                Operation::StoreIndex(_) => index = true,
-                Operation::Compute(_, operand) | Operation::Branch { operand, .. } => {
-                    accumulator = true;
-                    index |= operand == Operand::Index;
-                }
-                Operation::Store(_) | Operation::Negate | Operation::ReturnAccumulator => {
-                    accumulator = true;
-                }
-                Operation::Jump(_) | Operation::Return(_) => {}
-            }
-            awaited[at] = Self { accumulator, index };
-        }
-        awaited[0]
-    }
-}
 
 /// Where a jump goes.
 #[derive(Clone, Copy, Debug)]
@@ -525,10 +397,6 @@ impl<'a> Translation<'a> {
         }
         Ok(self.code)
     }
-}
-
-fn end(offset: u32, width: Width) -> u32 {
-    offset.saturating_add(width.bytes())
 }
 
 const ACCUMULATOR: u8 = 0;
