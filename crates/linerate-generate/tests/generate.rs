@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use common::Cable;
 use common::verify::verify;
 use linerate_generate::fields::{Addresses, Ports};
+use linerate_generate::interface::Interface;
 use linerate_generate::{
     Backend, Error, Frames, Generator, Plan, Random, Rate, Report, Settings, Sizes, Stamp,
     Transport,
@@ -46,7 +47,12 @@ fn carry(cable: &Cable, settings: &Settings) -> Vec<Vec<u8>> {
 
 /// The frames of the same plan, built in user space.
 fn expected(cable: &Cable, settings: &Settings) -> Vec<Vec<u8>> {
-    let plan = cable.near.run(|| Plan::decide("near", settings.clone()).unwrap()).unwrap();
+    let interface = cable.near.run(|| Interface::find("near").unwrap()).unwrap();
+    built(interface, settings)
+}
+
+fn built(interface: Interface, settings: &Settings) -> Vec<Vec<u8>> {
+    let plan = Plan::decide_for(interface, settings.clone()).unwrap();
     let mut frames = Frames::of(&plan);
     (0..settings.count.unwrap())
         .map(|_| {
@@ -195,6 +201,31 @@ fn same_seed_same_frames() {
     assert_ne!(first, other);
     let lengths: HashSet<usize> = first.iter().map(Vec::len).collect();
     assert!(lengths.len() > 50, "lengths vary");
+}
+
+#[test]
+fn a_udp_checksum_of_zero_is_sent_as_ones() {
+    root_or_skip!("a_udp_checksum_of_zero_is_sent_as_ones");
+    let cable = Cable::lay(1500);
+    for source in ["10.0.0.1", "2001:db8::1"] {
+        let settings = |port| Settings {
+            count: Some(1),
+            source: Some(source.parse().unwrap()),
+            source_ports: Some(Ports::one(port)),
+            sizes: Some(Sizes::Fixed(80)),
+            ..Settings::default()
+        };
+        let checksum_at = if source.contains(':') { 60 } else { 40 };
+        let ones = |frame: &[u8]| frame[checksum_at..checksum_at + 2] == [0xff, 0xff];
+        // Of all ports exactly one makes the sum of the frame zero.
+        let interface = cable.near.run(|| Interface::find("near").unwrap()).unwrap();
+        let port = (0..=u16::MAX)
+            .find(|port| ones(&built(interface.clone(), &settings(*port))[0]))
+            .expect("every sum is met once");
+        let frame = &carry(&cable, &settings(port))[0];
+        verify(frame);
+        assert!(ones(frame), "{frame:02x?}");
+    }
 }
 
 #[test]

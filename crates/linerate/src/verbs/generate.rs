@@ -18,12 +18,12 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 /// Arguments of `linerate generate`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Sizes are those of the frame in memory: Ethernet header and VLAN tag included, without the four bytes
-of frame check sequence that a wire adds. A field with a range is walked in order, source port first,
+Sizes are those of the frame in memory: Ethernet header and VLAN tag included, without the four bytes \
+of frame check sequence that a wire adds. A field with a range is walked in order, source port first, \
 then destination port, source and destination address; --random takes it at random instead.
 
-The fastest way into an interface, XDP live frames, ends at a veth pair only where the peer has an XDP
-program or GRO on. `sent` counts every frame given to the interface, `refused` those that the far end
+The fastest way into an interface, XDP live frames, ends at a veth pair only where the peer has an XDP \
+program or GRO on. `sent` counts every frame given to the interface, `refused` those that the far end \
 could not take.
 
 Examples:

@@ -24,9 +24,9 @@ const ETHERNET: u16 = 1;
 /// Arguments of `linerate replay`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Without a speed the recorded gaps are kept, to within what the kernel's timers allow (some tens of
-microseconds). Gaps between files and rounds are zero. --topspeed and --loop read the files into memory
-first.
+Without a speed the recorded gaps are kept, to within what the kernel's timers allow (some tens of \
+microseconds). Gaps between files and rounds are zero. --topspeed and --loop read the files into \
+memory first.
 
 Examples:
   linerate replay -i veth0 trace.pcapng
