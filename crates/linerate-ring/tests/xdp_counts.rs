@@ -15,7 +15,7 @@ use std::time::Duration;
 use linerate_netns::{VethOptions, root_or_skip, say_skipped};
 use linerate_ring::region::Pages;
 use linerate_ring::tee::Tee;
-use linerate_ring::xdp::{Source, Stamps, Transmit};
+use linerate_ring::xdp::{Pace, Source, Stamps, Transmit};
 use xdp_support::{CHILD, Cable, udp};
 
 struct Counting;
@@ -80,9 +80,9 @@ macro_rules! receive {
 receive!(Source);
 receive!(Tee);
 
-fn source(stamps: Stamps) -> Source {
-    let builder = Source::builder("rx").pages(Pages::Small).buffer(64 << 20).stamps(stamps);
-    builder.build().expect("a source")
+fn source(stamps: Stamps, pace: Pace) -> Source {
+    let builder = Source::builder("rx").pages(Pages::Small).buffer(64 << 20);
+    builder.stamps(stamps).pace(pace).build().expect("a source")
 }
 
 fn allocations_of(cable: &Cable, mut receiver: impl Receive, len: usize) -> u64 {
@@ -100,10 +100,10 @@ fn receiving_allocates_nothing() {
     root_or_skip!("receiving_allocates_nothing");
     let cable = Cable::new(VethOptions { mtu: 9000, ..VethOptions::default() });
     for stamps in [Stamps::None, Stamps::Reader, Stamps::Kernel, Stamps::Hardware] {
-        let source = cable.receiver.run(|| source(stamps)).unwrap();
+        let source = cable.receiver.run(|| source(stamps, Pace::default())).unwrap();
         assert_eq!(allocations_of(&cable, source, 100), 0, "{stamps:?}");
     }
-    let source = cable.receiver.run(|| source(Stamps::Reader)).unwrap();
+    let source = cable.receiver.run(|| source(Stamps::Reader, Pace::default())).unwrap();
     assert_eq!(allocations_of(&cable, source, 5000), 0, "frames in pieces");
     let tee = cable.receiver.run(|| Tee::builder("rx").build().unwrap()).unwrap();
     assert_eq!(allocations_of(&cable, tee, 100), 0, "a tee");
@@ -132,6 +132,9 @@ fn sending_allocates_nothing() {
     assert!(sender.drain(Duration::from_secs(5)).unwrap());
     assert_eq!(ALLOCATIONS.get() - before, 0);
 }
+
+/// Long naps: the sender of this test is slow, and a nap serves as many frames as come during it.
+const NAPS: Pace = Pace { pause: Duration::from_millis(2), patience: Duration::from_millis(100) };
 
 /// System calls of a child that receives `count` frames with what `kind` names, its start and end
 /// included.
@@ -167,11 +170,11 @@ fn a_system_call_serves_more_than_fifty_frames() {
         let (kind, count) = wish.split_once(' ').expect("two words");
         let count = count.parse().expect("a number");
         if kind == "xdp" {
-            let mut source = source(Stamps::Reader);
+            let mut source = source(Stamps::Reader, NAPS);
             println!("ready");
             source.all(count);
         } else {
-            let mut tee = Tee::builder("rx").build().expect("a tee");
+            let mut tee = Tee::builder("rx").pace(NAPS).build().expect("a tee");
             println!("ready");
             tee.all(count);
         }

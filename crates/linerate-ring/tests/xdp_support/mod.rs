@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test file uses a part")]
 
+use std::cell::Cell;
 use std::ffi::CString;
 use std::io::{self, BufRead, BufReader};
 use std::net::{Ipv4Addr, UdpSocket};
@@ -9,7 +10,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use linerate_netns::{Namespace, Veth, VethOptions};
+use linerate_netns::{Interface, Namespace, Veth, VethOptions};
 use linerate_ring::filter::{Classic, Instruction, Statement, translate};
 
 /// Two namespaces and a veth pair: `tx` sends, `rx` receives.
@@ -38,12 +39,42 @@ impl Cable {
 
     /// A raw socket that sends whole frames from `tx`.
     pub(crate) fn raw(&self) -> Raw {
-        self.sender.run(|| Raw::open("tx")).expect("the namespace").expect("a packet socket")
+        let raw = self.sender.run(|| Raw::open("tx")).expect("the namespace");
+        let arrived = self.veth.b.counters().expect("counters").rx_packets;
+        let pacing = Pacing { to: self.veth.b.clone(), arrived, sent: Cell::new(0) };
+        Raw { pacing: Some(pacing), ..raw.expect("a packet socket") }
     }
 }
 
 /// A packet socket bound to an interface.
-pub(crate) struct Raw(OwnedFd);
+pub(crate) struct Raw {
+    fd: OwnedFd,
+    pacing: Option<Pacing>,
+}
+
+/// Keeps the sender from running ahead of a busy softirq: a veth holds 256 frames and drops the
+/// next one without a word to the sender.
+struct Pacing {
+    to: Interface,
+    arrived: u64,
+    sent: Cell<u64>,
+}
+
+impl Pacing {
+    const AHEAD: u64 = 64;
+
+    fn sent_one(&self) {
+        self.sent.set(self.sent.get() + 1);
+        if !self.sent.get().is_multiple_of(Self::AHEAD) {
+            return;
+        }
+        let end = Instant::now() + Duration::from_secs(5);
+        while self.to.counters().expect("counters").rx_packets < self.arrived + self.sent.get() {
+            assert!(Instant::now() < end, "the cable lost frames");
+            std::thread::yield_now();
+        }
+    }
+}
 
 impl Raw {
     pub(crate) fn open(interface: &str) -> io::Result<Self> {
@@ -64,7 +95,7 @@ impl Raw {
             if libc::bind(fd.as_raw_fd(), (&raw const address).cast(), len) < 0 {
                 return Err(io::Error::last_os_error());
             }
-            Ok(Self(fd))
+            Ok(Self { fd, pacing: None })
         }
     }
 
@@ -72,9 +103,9 @@ impl Raw {
         loop {
             // SAFETY: a slice and its length.
             let sent =
-                unsafe { libc::send(self.0.as_raw_fd(), frame.as_ptr().cast(), frame.len(), 0) };
+                unsafe { libc::send(self.fd.as_raw_fd(), frame.as_ptr().cast(), frame.len(), 0) };
             if sent == frame.len() as isize {
-                return;
+                return self.pacing.iter().for_each(Pacing::sent_one);
             }
             let error = io::Error::last_os_error();
             assert_eq!(error.raw_os_error(), Some(libc::ENOBUFS), "send: {error}");
