@@ -143,6 +143,8 @@ pub(crate) struct Account {
     captured: AtomicU64,
     bytes: AtomicU64,
     rejected: AtomicU64,
+    /// How full the source's buffer is, in thousandths.
+    fill: AtomicU64,
     drops: Mutex<Drops>,
 }
 
@@ -184,6 +186,12 @@ impl Page {
     /// Bytes on the wire of those.
     pub fn bytes(&self) -> u64 {
         self.sum(|account| &account.bytes)
+    }
+
+    /// How full the fullest reader's buffer is, 0 to 1; 0 where the source cannot tell.
+    pub fn fill(&self) -> f32 {
+        let fill = |account: &Account| account.fill.load(Relaxed);
+        self.accounts.iter().map(fill).max().unwrap_or_default() as f32 / 1000.0
     }
 
     /// The counts as a statistics block has them.
@@ -232,6 +240,11 @@ impl Account {
         let rejected = if filtered_here { self.rejected.load(Relaxed) } else { 0 };
         self.received.store(received.saturating_sub(rejected), Relaxed);
         *self.drops.lock().unwrap_or_else(PoisonError::into_inner) = drops;
+    }
+
+    /// How full the source's buffer is, 0 to 1.
+    pub(crate) fn set_fill(&self, fill: f32) {
+        self.fill.store((fill * 1000.0) as u64, Relaxed);
     }
 
     fn drops(&self) -> Drops {

@@ -415,6 +415,94 @@ fn several_readers_share_the_frames() {
 }
 
 #[test]
+fn captures_at_the_same_time_do_not_disturb_each_other() {
+    root_or_skip!("captures_at_the_same_time_do_not_disturb_each_other");
+    let cable = Cable::lay();
+    let folder = folder();
+    let start = |(number, source): (usize, &&str)| {
+        let path = folder.path().join(format!("{number}.pcapng"));
+        let file = path.display();
+        let capture = cable.capture(&format!(
+            "--source {source} -w {file} -B 16384 udp[8:4] % 2 = {}",
+            number % 2
+        ));
+        (capture, path)
+    };
+    let running: Vec<_> =
+        ["tee", "tee", "packet", "packet"].iter().enumerate().map(start).collect();
+    cable.send(1000, 64);
+    for (number, (capture, path)) in running.into_iter().enumerate() {
+        let (status, _, said) = capture.interrupt();
+        assert!(status.success(), "{said}");
+        let expected: Vec<u32> = (0..1000).filter(|n| n % 2 == number as u32 % 2).collect();
+        assert_eq!(numbers(&path), expected, "capture {number}: {said}");
+    }
+}
+
+#[test]
+fn several_interfaces_share_a_file() {
+    root_or_skip!("several_interfaces_share_a_file");
+    let cable = Cable::lay();
+    let folder = folder();
+    let path = folder.path().join("two.pcapng");
+    cable.far.interface("lo").unwrap().up().unwrap();
+    let capture = cable.capture(&format!("-i lo -w {} --json udp", path.display()));
+    cable.send(30, 64);
+    let to_self = || {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        for _ in 0..20 {
+            socket.send_to(&[0; 64], "127.0.0.1:5000").unwrap();
+        }
+    };
+    cable.far.run(to_self).unwrap();
+    let (status, json, said) = capture.interrupt();
+    assert!(status.success(), "{said}");
+    let mut reader = Reader::open(&path).unwrap();
+    let mut counts = [0, 0];
+    while let Some(record) = reader.next().unwrap() {
+        counts[record.interface as usize] += 1;
+    }
+    assert_eq!(counts, [30, 20], "{said}");
+    let names: Vec<_> = reader.interfaces().iter().map(|one| one.name.clone().unwrap()).collect();
+    assert_eq!(names, ["far", "lo"]);
+    assert_eq!(json["interfaces"][1]["captured"], 20, "{json}");
+    everybody_accepts(&path);
+}
+
+#[test]
+fn another_user_owns_the_file() {
+    root_or_skip!("another_user_owns_the_file");
+    use std::os::unix::fs::{MetadataExt, chown};
+    let nobody = nix::unistd::User::from_name("nobody").unwrap().unwrap();
+    let cable = Cable::lay();
+    let folder = folder();
+    chown(folder.path(), Some(nobody.uid.as_raw()), None).unwrap();
+    for source in ["packet", "tee"] {
+        let path = folder.path().join(source);
+        let file = path.display();
+        let options = format!("--source {source} -Z nobody -C 50k -w {file} -B 16384 udp");
+        let capture = cable.capture(&options);
+        cable.send(1000, 64);
+        let (status, _, said) = capture.interrupt();
+        assert!(status.success() && said.contains("1000 packets captured"), "{source}: {said}");
+        assert_eq!(std::fs::metadata(&path).unwrap().uid(), nobody.uid.as_raw());
+    }
+}
+
+#[test]
+fn lines_are_printed_without_a_file() {
+    root_or_skip!("lines_are_printed_without_a_file");
+    let cable = Cable::lay();
+    let capture = cable.capture("-c 3 udp");
+    cable.send(10, 64);
+    let (status, out, said) = capture.wait();
+    assert!(status.success(), "{said}");
+    let lines: Vec<_> = out.lines().collect();
+    assert_eq!(lines.len(), 3, "{out}");
+    assert!(lines[0].contains("IP 10.9.0.1.4000 > 10.9.0.2.5000: UDP, length 64"), "{out}");
+}
+
+#[test]
 fn trouble_is_named_with_its_remedy() {
     root_or_skip!("trouble_is_named_with_its_remedy");
     let cable = Cable::lay();

@@ -25,14 +25,17 @@ pub struct Input {
     pub count: Option<u64>,
 }
 
+/// Is called for each packet with its link type; answers false to end.
+pub type PerFilePacket = Box<dyn FnMut(&Frame<'_>, u16) -> bool>;
+
 /// Where the packets go.
 pub enum FileSink {
     /// Nowhere: they are counted.
     Discard,
     /// Into a file, which takes as long as it takes: nothing is lost between two files.
     File(Box<Writer>),
-    /// To a function, with the packet's link type; it answers false to end.
-    Call(Box<dyn FnMut(&Frame<'_>, u16) -> bool>),
+    /// To a function.
+    Call(PerFilePacket),
 }
 
 /// How a file's interface is described in another one.
@@ -89,7 +92,7 @@ pub fn read_file(mut input: Input, sink: FileSink, stop: &AtomicBool) -> Outcome
 enum Output {
     Discard,
     Feed(Feed),
-    Call(Box<dyn FnMut(&Frame<'_>, u16) -> bool>),
+    Call(PerFilePacket),
 }
 
 fn copy(

@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 pub use affairs::Event;
-pub use files::{FileSink, Input, description, read_file};
+pub use files::{FileSink, Input, PerFilePacket, description, read_file};
 pub use report::{FilterReport, InterfaceReport, Report};
 
 use crate::ledger::{Drops, Page};
@@ -36,6 +36,9 @@ pub struct Settings {
     pub drop_privileges: bool,
 }
 
+/// Is called for each packet with the number of its interface; answers false to end.
+pub type PerPacket = Box<dyn FnMut(&linerate_ring::Frame<'_>, u32) -> bool + Send>;
+
 /// Where the packets go.
 pub enum Sink {
     /// Nowhere: they are counted.
@@ -43,7 +46,7 @@ pub enum Sink {
     /// Into a file.
     File(Box<Writer>),
     /// To a function that is called for each packet, one reader at a time.
-    Call(Box<dyn FnMut(&linerate_ring::Frame<'_>, u32) -> bool + Send>),
+    Call(PerPacket),
 }
 
 /// A capture in progress.

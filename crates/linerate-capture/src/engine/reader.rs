@@ -7,6 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use linerate_ring::{Frame, Timestamp};
 
+use super::PerPacket;
 use super::affairs::{Affairs, Event};
 use crate::filter::Filter;
 use crate::ledger::{Account, Drops, Page};
@@ -34,9 +35,9 @@ const BATCHES: usize = 8;
 const LAST_ORDERS: Duration = Duration::from_millis(500);
 
 /// The function of [`super::Sink::Call`], shared by the readers.
-pub(super) type Call = Arc<Mutex<Box<dyn FnMut(&Frame<'_>, u32) -> bool + Send>>>;
+pub(super) type Call = Arc<Mutex<PerPacket>>;
 
-pub(super) fn shared(call: Box<dyn FnMut(&Frame<'_>, u32) -> bool + Send>) -> Call {
+pub(super) fn shared(call: PerPacket) -> Call {
     Arc::new(Mutex::new(call))
 }
 
@@ -194,6 +195,9 @@ impl Reader {
             }
         }
         let due = books.refreshed.is_none_or(|last| now.duration_since(last) >= REFRESH);
+        if due {
+            account.set_fill(self.source.fill().unwrap_or_default());
+        }
         if due || (idle && books.blaming.is_some()) {
             books.refresh(&self.source, account, filtered_here, now, idle);
         }

@@ -134,6 +134,9 @@ pub struct InterfaceReport {
     pub bytes: u64,
     /// Packets lost, by cause.
     pub dropped: Dropped,
+    /// How full the buffer between kernel and reader was lately, 0 to 1.
+    #[serde(skip)]
+    pub fill: f32,
 }
 
 impl InterfaceReport {
@@ -154,6 +157,7 @@ impl InterfaceReport {
         self.received = page.received();
         self.bytes = page.bytes();
         self.dropped = page.drops().into();
+        self.fill = page.fill();
     }
 }
 

@@ -96,7 +96,7 @@ impl State {
             };
         }
         let (kind, length) = (self.word(words[0]), self.word(words[1]));
-        if length < 12 || length > LONGEST || length % 4 != 0 {
+        if !(12..=LONGEST).contains(&length) || !length.is_multiple_of(4) {
             return Err(input.malformed(format!(
                 "a block of type {kind:#x} says it is {length} bytes long; \
                  multiples of 4 from 12 to {LONGEST} are possible"

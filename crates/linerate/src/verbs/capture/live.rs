@@ -179,9 +179,11 @@ impl Line {
             HumanCount(rate as u64),
             report.dropped.causes
         );
+        let ring = report.interfaces.iter().map(|one| one.fill).fold(0.0, f32::max);
+        text += &format!(", ring {:.0}% full", ring * 100.0);
         if let Some(fill) = report.writer_fill {
             text += &format!(
-                ", {} in {} files, buffers {:.0}% full",
+                ", {} in {} files, writer {:.0}% full",
                 HumanBytes(report.file_bytes),
                 report.files,
                 fill * 100.0

@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
 use linerate_capture::Format;
-use linerate_capture::engine::description;
+use linerate_capture::engine::{PerFilePacket, PerPacket, description};
 use linerate_capture::open::Opened;
 use linerate_capture::print::Printer;
 use linerate_capture::read::Reader;
@@ -21,9 +21,6 @@ use super::values::Limit;
 /// Buffers of 1 MiB between readers and file: what a disk that hesitates for a quarter of a second
 /// needs at 100 MB/s, before the ring has to hold the rest.
 const BUFFERS: usize = 24;
-
-type LivePrinter = Box<dyn FnMut(&Frame<'_>, u32) -> bool + Send>;
-type FilePrinter = Box<dyn FnMut(&Frame<'_>, u16) -> bool>;
 
 /// What becomes of the packets.
 pub(super) enum Target<'a> {
@@ -99,7 +96,7 @@ pub(super) fn file_options(
 /// # Errors
 ///
 /// A link layer that has no lines.
-pub(super) fn printer(arguments: &Arguments, opened: &[Opened]) -> Result<LivePrinter> {
+pub(super) fn printer(arguments: &Arguments, opened: &[Opened]) -> Result<PerPacket> {
     let nanoseconds = arguments.time_stamp_precision == Some(Precision::Nano);
     let printer = |one: &Opened| Ok(Printer::new(one.interface.linktype()?, nanoseconds));
     let mut printers = opened.iter().map(printer).collect::<Result<Vec<_>>>()?;
@@ -108,7 +105,7 @@ pub(super) fn printer(arguments: &Arguments, opened: &[Opened]) -> Result<LivePr
 }
 
 /// The same for packets from a file.
-pub(super) fn file_printer(arguments: &Arguments) -> FilePrinter {
+pub(super) fn file_printer(arguments: &Arguments) -> PerFilePacket {
     let nanoseconds = arguments.time_stamp_precision == Some(Precision::Nano);
     let mut printers: Vec<(u16, Printer)> = Vec::new();
     let mut lines = Lines::default();
