@@ -73,7 +73,7 @@ impl Walk {
             start -= VLAN_TAG;
             restore_tag(&mut block[start..data + ADDRESSES], &header);
             captured += VLAN_TAG;
-            wire_len += VLAN_TAG as u32;
+            wire_len = wire_len.saturating_add(VLAN_TAG as u32);
         }
         let captured = captured.min(self.lend.snaplen as usize);
         let mut frame = Frame::new(&block[start..start + captured]);

@@ -175,3 +175,13 @@ fn a_tag_without_a_protocol_is_802_1q() {
     );
     assert_eq!((frame.len(), frame.wire_len), (64, 64));
 }
+
+#[test]
+fn an_impossible_wire_length_does_not_overflow() {
+    let mut laid = Laid::new(&[0; 60]);
+    laid.wire_len = u32::MAX - 1;
+    laid.tag = Some((None, 5));
+    let mut block = block(&[laid], 4096);
+    let mut walk = Walk::new(&block, LEND);
+    assert_eq!(walk.next(&mut block).map(|frame| frame.wire_len), Some(u32::MAX));
+}
