@@ -104,7 +104,7 @@ impl Demo {
         }
         let summary = Summary {
             experiment: "demo".into(),
-            title: "Real traffic, captured without loss".into(),
+            title: "Real traffic, every frame accounted for".into(),
             about: "Two hosts in network namespaces exchange HTTP, DNS and a TCP bulk transfer by \
                     real programs, a recorded file is replayed, and the generator floods 64-byte \
                     frames. Linerate and tcpdump capture each of them to a file; every frame that \
