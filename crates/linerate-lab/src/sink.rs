@@ -8,7 +8,14 @@ use libbpf_rs::{MapCore, MapFlags};
 
 use crate::interrupt;
 
-#[allow(unsafe_code, missing_docs, unreachable_pub, clippy::all)]
+#[allow(
+    unsafe_code,
+    missing_docs,
+    unreachable_pub,
+    clippy::all,
+    clippy::undocumented_unsafe_blocks,
+    clippy::pedantic
+)]
 mod skeleton {
     include!(concat!(env!("OUT_DIR"), "/sink.skel.rs"));
 }
