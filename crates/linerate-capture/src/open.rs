@@ -147,6 +147,8 @@ impl Opened {
         let filter = match text {
             None => None,
             Some(text) if choice.source == Kind::Packet => {
+                // libpcap's word for a missing privilege says neither which nor how to grant it.
+                packet::probe()?;
                 Some(Filter::compile_live(name, text, request.snaplen)?)
             }
             Some(text) => Some(Filter::compile(text, linktype, request.snaplen, true)?),

@@ -21,6 +21,13 @@ pub(super) const AGE: Duration = Duration::from_millis(100);
 /// The longest sleep when nothing comes: what it takes to notice that the capture is to end.
 const NAP: Duration = Duration::from_millis(50);
 
+/// The same when nothing has come for [`SLEEPY`] naps. Rings watch for a while before they sleep in
+/// the kernel, each time anew: an idle capture that costs nothing has to ask rarely.
+const SLEEP: Duration = Duration::from_millis(400);
+
+/// Naps in vain after which a reader sleeps: all that it had is in the file by then.
+const SLEEPY: u32 = 6;
+
 /// The same when the end was asked for: what is still to come comes soon.
 const LAST_NAP: Duration = Duration::from_millis(5);
 
@@ -119,13 +126,18 @@ impl Reader {
         let mut scratch = Vec::new();
         let mut down = false;
         let mut flushed = 0;
+        let mut vain = 0_u32;
         let mut ending: Option<Ending> = None;
         loop {
             if ending.is_none() && self.taker.affairs.stop.load(Relaxed) {
                 let dry = self.source.stop();
                 ending = Some(Ending { dry, since: Instant::now() });
             }
-            let timeout = if ending.is_some() { LAST_NAP } else { NAP };
+            let timeout = match &ending {
+                Some(_) => LAST_NAP,
+                None if vain >= SLEEPY => SLEEP,
+                None => NAP,
+            };
             let ready = match self.source.wait(timeout) {
                 Ok(ready) => ready,
                 Err(linerate_ring::Error::InterfaceDown(_)) => {
@@ -138,6 +150,7 @@ impl Reader {
                     break;
                 }
             };
+            vain = if ready { 0 } else { vain.saturating_add(1) };
             if ready && std::mem::take(&mut down) {
                 let _ = self.tell.send(Event::Up(self.name.clone()));
             }
