@@ -19,7 +19,7 @@ use crate::programs::{self, Exchange};
 use crate::statistics::{Spread, paired_ratio};
 use crate::store::{Sheet, Store};
 use crate::traffic::Traffic;
-use crate::{interrupt, progress, report};
+use crate::{progress, report};
 
 /// Floods of each capture, in turns.
 const ROUNDS: usize = 5;
@@ -319,8 +319,7 @@ fn watch(bench: &Bench, peer: &Peer, drive: impl FnOnce() -> Result<()>) -> Resu
     bench.wait_until_listening(&mut capture)?;
     let (a, b) = (bench.cable.a.counters()?, bench.cable.b.counters()?);
     drive()?;
-    settle(bench)?;
-    interrupt::sleep(Duration::from_millis(500))?;
+    settle(bench, peer)?;
     capture.check()?;
     let tally = peer.tally(capture.stop(Duration::from_secs(30))?)?;
     let (a_now, b_now) = (bench.cable.a.counters()?, bench.cable.b.counters()?);

@@ -126,7 +126,7 @@ pub fn measure_with(
     meddle(&mut receiver, &mut sender)?;
     let sent = traffic.finish(sender)?;
     let share = Core::read(bench.cores.consumer)?.since(core_before);
-    settle(bench)?;
+    settle(bench, peer)?;
     receiver.check()?;
     let finished = receiver.stop(Duration::from_secs(120))?;
     let cpu = finished.cpu;
@@ -162,12 +162,13 @@ fn interface_drops(bench: &Bench) -> Result<[u64; 2]> {
     Ok([bench.cable.a.counters()?.tx_dropped, bench.cable.b.counters()?.rx_dropped])
 }
 
-/// Waits until the receiving interface has been quiet for a while, and its readers with it: tcpdump
-/// looks into its ring at least every 100 ms, the others more often.
+/// Waits until the receiving interface has been quiet for a while, and then for as long as `peer`
+/// may leave frames in its ring: what it has not looked at when it is told to end is lost, and that
+/// would be our fault.
 ///
 /// # Errors
 /// When a signal asks for the end.
-pub fn settle(bench: &Bench) -> Result<()> {
+pub fn settle(bench: &Bench, peer: &Peer) -> Result<()> {
     let mut before = bench.cable.b.counters()?.rx_packets;
     loop {
         interrupt::sleep(Duration::from_millis(150))?;
@@ -177,7 +178,7 @@ pub fn settle(bench: &Bench) -> Result<()> {
         }
         before = now;
     }
-    interrupt::sleep(Duration::from_millis(350))
+    interrupt::sleep(peer.patience())
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use linerate_netns::Command;
@@ -138,6 +139,16 @@ impl Peer {
         match self.program {
             Program::Tcpdump | Program::Dumpcap | Program::Netsniff => installed(&self.name),
             _ => true,
+        }
+    }
+
+    /// How long frames may lie in its ring before it looks at them. tcpdump asks libpcap for a time
+    /// limit of a second, after which the kernel hands over a block that is not full; dumpcap for a
+    /// quarter of that.
+    pub fn patience(&self) -> Duration {
+        match self.program {
+            Program::Tcpdump => Duration::from_millis(1300),
+            _ => Duration::from_millis(600),
         }
     }
 
