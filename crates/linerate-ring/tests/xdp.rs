@@ -91,6 +91,24 @@ fn what_a_small_buffer_cannot_hold_is_counted() {
     assert_eq!(drain(&mut source, |_| ()), 256);
 }
 
+/// As many frames as come in 50 ms at a million a second; what counts is how many, not how fast.
+#[test]
+fn the_default_buffer_rides_out_a_stall_of_the_reader() {
+    root_or_skip!("the_default_buffer_rides_out_a_stall_of_the_reader");
+    let cable = Cable::new(VethOptions::default());
+    let build = || Source::builder("rx").pages(Pages::Small).build();
+    let mut source = cable.receiver.run(build).unwrap().unwrap();
+    let raw = cable.raw();
+    (0..50_000).for_each(|n| raw.send(&udp(7, n, 60)));
+    assert_eq!(source.pending(), 50_000);
+    let mut next = 0;
+    drain(&mut source, |frame| {
+        assert_eq!(number(frame.head()), next);
+        next += 1;
+    });
+    assert_eq!((next, source.statistics().unwrap().lost()), (50_000, 0));
+}
+
 #[test]
 fn frames_not_read_stay_for_the_next_batch() {
     root_or_skip!("frames_not_read_stay_for_the_next_batch");
