@@ -102,6 +102,10 @@ impl Link {
             if unsafe { libbpf_sys::bpf_link_get_next_id(link_id, &mut link_id) } < 0 {
                 return match io::Error::last_os_error() {
                     error if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
+                    error if error.raw_os_error() == Some(libc::EPERM) => Err(Error::Privilege {
+                        action: "join the captures of other processes on an interface".into(),
+                        capability: "CAP_SYS_ADMIN",
+                    }),
                     error => Err(refusal("list BPF links", error.raw_os_error().unwrap_or(0))),
                 };
             }
