@@ -9,7 +9,7 @@ const POOL: &str = "/proc/sys/vm/nr_hugepages";
 /// Huge pages of the default size, reserved while this value lives.
 #[derive(Debug)]
 pub struct Reserved {
-    before: u64,
+    added: u64,
     /// Pages in the pool now.
     pub got: u64,
 }
@@ -25,14 +25,16 @@ impl Reserved {
         if before < wanted {
             fs::write(POOL, wanted.to_string()).with_context(|| format!("cannot write {POOL}"))?;
         }
-        Ok(Some(Self { before, got: read()? }))
+        let got = read()?;
+        Ok(Some(Self { added: got.saturating_sub(before), got }))
     }
 }
 
 impl Drop for Reserved {
     fn drop(&mut self) {
-        if self.got != self.before {
-            let _ = fs::write(POOL, self.before.to_string());
+        // Takes away what was added, and not what somebody else has reserved meanwhile.
+        if let (true, Ok(now)) = (self.added > 0, read()) {
+            let _ = fs::write(POOL, now.saturating_sub(self.added).to_string());
         }
     }
 }
