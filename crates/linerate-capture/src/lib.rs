@@ -1,7 +1,7 @@
 //! Sources, filters and sinks of a packet capture.
 //!
 //! Frames come from a ring of [`linerate_ring`] or from a capture file ([`read`]), pass a filter and
-//! go into a file ([`write`]). What was lost on the way, and why, is in the [`ledger`].
+//! go into a file ([`mod@write`]). What was lost on the way, and why, is in the [`ledger`].
 #![forbid(unsafe_code)]
 
 pub mod choose;
