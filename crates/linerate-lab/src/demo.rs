@@ -134,7 +134,7 @@ impl Demo {
     /// Linerate as it comes, and tcpdump where it is installed, each writing to its file.
     fn captures(&self, name: &str) -> Vec<Peer> {
         let file = |end: &str| self.files.path().join(format!("{name}.{end}"));
-        let ours = Peer::capture("auto", None).named("Linerate").writing(file("pcapng"));
+        let ours = Peer::capture("auto").named("Linerate").writing(file("pcapng"));
         let theirs = self.tcpdump.then(|| Peer::tcpdump().writing(file("pcap")));
         std::iter::once(ours).chain(theirs).collect()
     }
@@ -196,7 +196,7 @@ impl Demo {
         let mut peers = self.captures("flood");
         peers[0].name = "Linerate, auto".into();
         let xdp = self.files.path().join("flood-xdp.pcapng");
-        peers.insert(0, Peer::capture("xdp", None).named("Linerate, xdp").writing(xdp));
+        peers.insert(0, Peer::capture("xdp").named("Linerate, xdp").writing(xdp));
         let traffic = Traffic::smallest(FLOOD, None);
         let mut runs: Vec<Vec<Measured>> = vec![Vec::new(); peers.len()];
         for round in 1..=ROUNDS {

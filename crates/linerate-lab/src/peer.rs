@@ -13,6 +13,9 @@ use crate::facts::installed;
 use crate::model::Role;
 use crate::process::{Finished, count};
 
+/// The name of [`Peer::like_bare`].
+pub const LIKE_BARE: &str = "xdp sockets, as the bare loop";
+
 /// A program at the receiving end.
 #[derive(Clone, Debug)]
 pub struct Peer {
@@ -27,7 +30,7 @@ pub struct Peer {
 
 #[derive(Clone, Debug)]
 enum Program {
-    Capture { source: &'static str, pages: Option<&'static str> },
+    Capture { source: &'static str, options: Vec<&'static str>, discard: bool },
     Consumer { source: &'static str, pages: &'static str, delay: u64, every: u64 },
     Bare { huge: bool },
     Sink,
@@ -55,22 +58,34 @@ impl Tally {
 }
 
 impl Peer {
-    /// `linerate capture` from a source; `pages` where the source lets one choose.
-    pub fn capture(source: &'static str, pages: Option<&'static str>) -> Self {
+    /// `linerate capture` from a source, with everything else at its default.
+    pub fn capture(source: &'static str) -> Self {
+        let program = Program::Capture { source, options: Vec::new(), discard: false };
+        Self { name: source.to_owned(), role: Role::Ours, program, file: None }
+    }
+
+    /// `linerate capture --source xdp` through AF_XDP sockets over these pages.
+    pub fn sockets(pages: &'static str) -> Self {
         let name = match pages {
-            Some("hugetlb") => format!("{source}, huge pages"),
-            Some("thp") => format!("{source}, transparent"),
-            Some(pages) => format!("{source}, {pages} pages"),
-            None => source.to_owned(),
+            "hugetlb" => "xdp sockets, huge pages".to_owned(),
+            "thp" => "xdp sockets, transparent".to_owned(),
+            pages => format!("xdp sockets, {pages} pages"),
         };
-        Self { name, role: Role::Ours, program: Program::Capture { source, pages }, file: None }
+        Self::capture("xdp").with(&["--xdp-through", "socket", "--pages", pages]).named(&name)
+    }
+
+    /// What the bare loop does, by `linerate capture`: AF_XDP sockets as deep as its own, on huge
+    /// pages, and nothing done with the frames.
+    pub fn like_bare() -> Self {
+        Self::sockets("hugetlb").with(&["-B", "16384"]).discarding().named(LIKE_BARE)
     }
 
     /// Linerate's rings under a program that hashes every byte and works on every `every`-th frame
     /// for `delay` × 1000 multiplications (seed 000, §6.3.3).
     pub fn consumer(source: &'static str, pages: &'static str, delay: u64, every: u64) -> Self {
         let program = Program::Consumer { source, pages, delay, every };
-        Self { program, ..Self::capture(source, (source == "xdp").then_some(pages)) }
+        let name = if source == "xdp" { Self::sockets(pages).name } else { source.to_owned() };
+        Self { program, ..Self::capture(source).named(&name) }
     }
 
     /// A plain AF_XDP loop without Linerate's library.
@@ -113,6 +128,25 @@ impl Peer {
 
     fn other(name: &str, program: Program) -> Self {
         Self { name: name.into(), role: Role::Peer, program, file: None }
+    }
+
+    /// The same with more options of `linerate capture`; for others, the same.
+    #[must_use]
+    fn with(mut self, more: &[&'static str]) -> Self {
+        if let Program::Capture { options, .. } = &mut self.program {
+            options.extend(more);
+        }
+        self
+    }
+
+    /// The same, counting the frames and writing them nowhere, where it is `linerate capture`.
+    #[must_use]
+    pub fn discarding(mut self) -> Self {
+        if let Program::Capture { discard, .. } = &mut self.program {
+            *discard = true;
+            self.name += ", discarding";
+        }
+        self
     }
 
     /// The same, writing to a file.
@@ -178,12 +212,11 @@ impl Peer {
             Ok(command)
         };
         match &self.program {
-            Program::Capture { source, pages } => {
+            Program::Capture { source, options, discard } => {
                 let mut words = vec!["capture", "-i", RECEIVER, "--source", source];
-                words.extend(["--take-over", "--json", "--quiet", "-w", file]);
-                if let Some(pages) = pages {
-                    words.extend(["--pages", pages]);
-                }
+                words.extend(["--take-over", "--json", "--quiet"]);
+                words.extend(if *discard { vec!["--discard"] } else { vec!["-w", file] });
+                words.extend(options);
                 ours(&words)
             }
             Program::Consumer { source, pages, delay, every } => {

@@ -25,9 +25,10 @@ const HEADLINE: f64 = 450_000.0;
 
 fn run(context: &mut Context) -> Result<()> {
     let mut peers = vec![
-        Peer::capture("xdp", Some("hugetlb")),
-        Peer::capture("packet", None),
-        Peer::capture("tee", None),
+        Peer::capture("xdp"),
+        Peer::sockets("hugetlb"),
+        Peer::capture("packet"),
+        Peer::capture("tee"),
         Peer::tcpdump(),
     ];
     peers.retain(Peer::is_installed);

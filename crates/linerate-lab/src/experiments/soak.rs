@@ -28,7 +28,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 const SLACK_MIB: f64 = 1.0;
 
 fn run(context: &mut Context) -> Result<()> {
-    let peers = [Peer::capture("xdp", Some("hugetlb")), Peer::capture("packet", None)];
+    let peers = [Peer::capture("xdp"), Peer::capture("packet")];
     let length = Duration::from_secs(context.pick(20, 600));
     let mut sheet = context.store.sheet("memory", &["line", "seconds", "resident_mib"])?;
     context.expect(peers.len());

@@ -23,9 +23,10 @@ fn run(context: &mut Context) -> Result<()> {
     let sink = Peer::sink();
     let mut peers = vec![
         sink.clone(),
-        Peer::capture("xdp", Some("hugetlb")),
-        Peer::capture("packet", None),
-        Peer::capture("tee", None),
+        Peer::capture("xdp"),
+        Peer::sockets("hugetlb"),
+        Peer::capture("packet"),
+        Peer::capture("tee"),
         Peer::tcpdump(),
         Peer::bare(true),
     ];

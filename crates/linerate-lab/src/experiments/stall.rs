@@ -27,9 +27,10 @@ const PAUSE: Duration = Duration::from_millis(450);
 
 fn run(context: &mut Context) -> Result<()> {
     let mut peers = vec![
-        Peer::capture("xdp", Some("hugetlb")),
-        Peer::capture("packet", None),
-        Peer::capture("tee", None),
+        Peer::capture("xdp"),
+        Peer::sockets("hugetlb"),
+        Peer::capture("packet"),
+        Peer::capture("tee"),
         Peer::tcpdump(),
         Peer::bare(true),
     ];

@@ -32,8 +32,8 @@ fn run(context: &mut Context) -> Result<()> {
         .context("cannot make a folder for the capture files")?;
     let file = |name: &str| folder.path().join(name);
     let mut peers = vec![
-        Peer::capture("xdp", Some("hugetlb")).writing(file("xdp.pcapng")),
-        Peer::capture("packet", None).writing(file("packet.pcapng")),
+        Peer::capture("xdp").writing(file("xdp.pcapng")),
+        Peer::capture("packet").writing(file("packet.pcapng")),
         Peer::tcpdump().writing(file("tcpdump.pcap")),
         Peer::dumpcap().writing(file("dumpcap.pcapng")),
     ];
