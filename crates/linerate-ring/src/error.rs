@@ -131,7 +131,9 @@ pub enum Error {
     Rule(#[from] crate::packet::Rule),
 
     /// A frame that an interface cannot send for its length.
-    #[error("a frame of {len} bytes cannot be sent on interface {interface}: {least} to {most} can")]
+    #[error(
+        "a frame of {len} bytes cannot be sent on interface {interface}: {least} to {most} can"
+    )]
     FrameLength {
         /// The interface.
         interface: String,

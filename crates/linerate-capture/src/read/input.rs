@@ -164,7 +164,8 @@ impl<R: BufRead> Read for Lz4Frames<R> {
             if length > 0 || buffer.is_empty() {
                 return Ok(length);
             }
-            let Some(mut rest) = self.0.take().map(lz4_flex::frame::FrameDecoder::into_inner) else {
+            let Some(mut rest) = self.0.take().map(lz4_flex::frame::FrameDecoder::into_inner)
+            else {
                 return Ok(0);
             };
             if rest.fill_buf()?.is_empty() {
