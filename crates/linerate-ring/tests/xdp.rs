@@ -3,6 +3,7 @@
 
 mod xdp_support;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use linerate_netns::{Veth, VethOptions, root_or_skip};
@@ -429,6 +430,24 @@ fn what_a_transmit_ring_sends_arrives() {
     });
     sender.join().unwrap();
     assert_eq!(next + source.statistics().unwrap().lost(), 20_000);
+}
+
+#[test]
+fn a_frame_to_send_outlives_its_socket_in_vain() {
+    root_or_skip!("a_frame_to_send_outlives_its_socket_in_vain");
+    let cable = Cable::new(VethOptions::default());
+    cable
+        .sender
+        .run(|| {
+            let mut first = Transmit::open("tx", 0, 64, 2048).unwrap();
+            let left = first.frame().unwrap();
+            drop(first);
+            // Its memory may well lie where that of the first was.
+            let mut second = Transmit::open("tx", 0, 64, 2048).unwrap();
+            let refused = catch_unwind(AssertUnwindSafe(|| second.send(left, 60)));
+            assert!(refused.is_err());
+        })
+        .unwrap();
 }
 
 #[test]

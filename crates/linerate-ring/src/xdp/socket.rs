@@ -4,6 +4,7 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::queue::{Consumer, Producer};
@@ -19,6 +20,8 @@ const SO_BUSY_POLL_BUDGET: i32 = 70;
 const QUEUE_PATIENCE: Duration = Duration::from_millis(500);
 /// Slots of a ring that the kernel asks for but nobody uses.
 const UNUSED_RING: u32 = 64;
+/// The number of the next socket.
+static NEXT_NUMBER: AtomicU64 = AtomicU64::new(0);
 
 /// Whether the driver writes into the UMEM itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -87,6 +90,8 @@ pub struct Socket {
     _chunks: Chunks,
     pub(super) interface: Interface,
     pub(super) queue: u32,
+    /// Tells the frames to send of this socket from those of all others that ever were.
+    pub(super) number: u64,
     pub(super) reading: Reading,
     mode: Mode,
     pace: Pace,
@@ -379,6 +384,7 @@ impl Builder {
             fd,
             interface,
             queue: self.queue,
+            number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
             reading: self.reading,
             mode,
             pace: self.pace,

@@ -19,8 +19,8 @@ const KERNEL_BATCH: u32 = 32;
 #[must_use = "send it, or give it back with Socket::discard"]
 pub struct Outgoing {
     address: u64,
-    /// Which UMEM it belongs to.
-    base: *mut u8,
+    /// Which socket it came from.
+    socket: u64,
 }
 
 impl Socket {
@@ -32,19 +32,29 @@ impl Socket {
             self.reclaim();
         }
         let address = self.idle.pop()?;
-        Some(Outgoing { address, base: self.umem.region().as_ptr() })
+        Some(Outgoing { address, socket: self.number })
     }
 
-    /// The bytes of a frame, all of its chunk.
+    /// The bytes of a frame, all of its chunk. They are borrowed from the socket as well, which has
+    /// the memory:
+    ///
+    /// ```compile_fail,E0505
+    /// # fn send(mut sender: linerate_ring::xdp::Transmit) {
+    /// let mut frame = sender.frame().unwrap();
+    /// let bytes = sender.bytes(&mut frame);
+    /// drop(sender);
+    /// bytes.fill(0);
+    /// # }
+    /// ```
     ///
     /// # Panics
-    /// When the frame is of another UMEM.
+    /// When the frame is of another socket.
     #[inline]
-    pub fn bytes<'f>(&self, frame: &'f mut Outgoing) -> &'f mut [u8] {
+    pub fn bytes<'f>(&'f self, frame: &'f mut Outgoing) -> &'f mut [u8] {
         self.own(frame);
-        // SAFETY: a whole chunk of this UMEM, which is in no ring; the frame is its only owner.
+        // SAFETY: a whole chunk of this socket, which is in no ring; the frame is its only owner.
         unsafe {
-            let at = frame.base.add(frame.address as usize);
+            let at = self.umem.region().as_ptr().add(frame.address as usize);
             std::slice::from_raw_parts_mut(at, self.umem.chunk() as usize)
         }
     }
@@ -53,7 +63,7 @@ impl Socket {
     /// after [`Socket::flush`].
     ///
     /// # Panics
-    /// When `len` is more than a chunk, the socket cannot send, or the frame is of another UMEM.
+    /// When `len` is more than a chunk, the socket cannot send, or the frame is of another socket.
     #[inline]
     pub fn send(&mut self, frame: Outgoing, len: usize) {
         self.own(&frame);
@@ -65,6 +75,9 @@ impl Socket {
     }
 
     /// Takes a frame back unsent.
+    ///
+    /// # Panics
+    /// When the frame is of another socket.
     pub fn discard(&mut self, frame: Outgoing) {
         self.own(&frame);
         self.idle.push(frame.address);
@@ -126,7 +139,7 @@ impl Socket {
 
     #[inline]
     fn own(&self, frame: &Outgoing) {
-        assert!(std::ptr::eq(frame.base, self.umem.region().as_ptr()), "a frame of another UMEM");
+        assert_eq!(frame.socket, self.number, "a frame of another socket");
     }
 }
 
