@@ -57,18 +57,11 @@ impl Region {
         self.mapping.as_ptr()
     }
 
-    /// The bytes; zero until somebody writes to them.
-    ///
-    /// An owner that has given the memory to the kernel or to another holder of
-    /// [`Region::as_ptr`] must not read through this while they write.
-    pub fn as_slice(&self) -> &[u8] {
-        // SAFETY: the mapping is `len` readable, initialised bytes for as long as `self` lives.
-        unsafe { slice::from_raw_parts(self.as_ptr(), self.len()) }
-    }
-
-    /// The bytes, to write to.
+    /// The bytes; zero until somebody writes to them. There is no such view behind a shared
+    /// reference, since that is what everybody has while the kernel writes to the region.
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
-        // SAFETY: as above, and `&mut self` keeps every other safe access away.
+        // SAFETY: the mapping is `len` readable, initialised bytes for as long as `self` lives, and
+        // `&mut self` keeps every other safe access away.
         unsafe { slice::from_raw_parts_mut(self.as_ptr(), self.len()) }
     }
 

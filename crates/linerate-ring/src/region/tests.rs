@@ -23,7 +23,7 @@ fn small_pages_are_small_also_where_the_kernel_prefers_huge_ones() {
 #[test]
 fn a_region_is_zeroed_prefaulted_and_writable_to_its_last_byte() {
     let mut region = Region::builder(3 * MIB).build().unwrap();
-    assert!(region.as_slice().iter().all(|byte| *byte == 0));
+    assert!(region.as_mut_slice().iter().all(|byte| *byte == 0));
     let pages = region.len() / map::base_page_size();
     let mut resident = vec![0u8; pages];
     // SAFETY: `resident` has a byte for each page of the region.
@@ -33,7 +33,7 @@ fn a_region_is_zeroed_prefaulted_and_writable_to_its_last_byte() {
     assert!(resident.iter().all(|page| page & 1 == 1));
     let last = region.len() - 1;
     region.as_mut_slice()[last] = 7;
-    assert_eq!(region.as_slice()[last], 7);
+    assert_eq!(region.as_mut_slice()[last], 7);
 }
 
 #[test]
