@@ -469,6 +469,30 @@ fn an_interface_that_goes_down_or_away_is_said_so() {
 }
 
 #[test]
+fn an_interface_is_known_by_its_index_not_by_its_name() {
+    root_or_skip!("an_interface_is_known_by_its_index_not_by_its_name");
+    let cable = Cable::new(VethOptions::default());
+    let mut source = source(&cable, |b| b.pace(Pace::BLOCKING));
+    let tick = Duration::from_millis(50);
+    let ip = |arguments: &str| {
+        let status = cable.receiver.command("ip").args(arguments.split(' ')).status().unwrap();
+        assert!(status.success(), "ip {arguments}");
+    };
+    ip("link set dev rx down");
+    assert!(matches!(source.wait(tick), Err(Error::InterfaceDown(_))));
+    ip("link set dev rx name other");
+    ip("link set dev other up");
+    assert!(!source.wait(tick).unwrap(), "renamed, not gone");
+    cable.raw().send(&udp(7, 0, 100));
+    assert_eq!(drain(&mut source, |_| ()), 1);
+    ip("link del dev other");
+    ip("link add rx type veth peer name unused");
+    ip("link set dev rx up");
+    let gone = (0..20).find_map(|_| source.wait(tick).err());
+    assert!(matches!(gone, Some(Error::InterfaceGone(_))), "another one has its name: {gone:?}");
+}
+
+#[test]
 fn bad_wishes_are_refused_with_a_reason() {
     root_or_skip!("bad_wishes_are_refused_with_a_reason");
     let cable = Cable::new(VethOptions::default());

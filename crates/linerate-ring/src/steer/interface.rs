@@ -49,9 +49,12 @@ impl Interface {
         self.ask(libc::SIOCGIFNAME as _, &mut request).is_ok()
     }
 
-    /// Whether it is administratively up.
+    /// Whether it is administratively up. The question goes to its index: it may have been renamed,
+    /// and after a removal another interface may have its name.
     pub(crate) fn is_up(&self) -> Result<bool> {
         let mut request = self.request();
+        request.ifr_ifru.ifru_ifindex = self.index as i32;
+        self.ask(libc::SIOCGIFNAME as _, &mut request)?;
         self.ask(libc::SIOCGIFFLAGS as _, &mut request)?;
         // SAFETY: the kernel filled this member.
         let flags = unsafe { request.ifr_ifru.ifru_flags };

@@ -221,9 +221,6 @@ impl Tee {
     }
 
     fn check_up(&mut self) -> Result<()> {
-        if !self.interface.exists() {
-            return Err(Error::InterfaceGone(self.interface.name.clone()));
-        }
         let up = self.interface.is_up()?;
         let went_down = self.was_up && !up;
         self.was_up = up;
