@@ -507,3 +507,18 @@ fn bad_wishes_are_refused_with_a_reason() {
     assert!(found.works() && found.native && found.multi_buffer && !found.zero_copy, "{found:?}");
     assert!(!cable.veth.b.has_xdp().unwrap(), "a probe attaches nothing");
 }
+
+#[test]
+fn a_single_socket_says_that_its_interface_has_gone() {
+    root_or_skip!("a_single_socket_says_that_its_interface_has_gone");
+    let cable = Cable::new(VethOptions::default());
+    let build = || -> Result<Socket> {
+        let umem = Umem::new(Region::builder(1 << 20).pages(Pages::Small).build()?, 2048)?;
+        Socket::builder("rx", 0, &umem).receive(64).pace(Pace::BLOCKING).build()
+    };
+    let mut socket = cable.receiver.run(build).unwrap().unwrap();
+    let tick = Duration::from_millis(50);
+    assert!(!socket.wait(tick).unwrap());
+    cable.veth.delete().unwrap();
+    assert!(matches!(socket.wait(tick), Err(Error::InterfaceGone(name)) if name == "rx"));
+}

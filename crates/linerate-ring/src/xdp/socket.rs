@@ -164,6 +164,10 @@ impl Socket {
         if woken {
             self.check(fds[0].revents)?;
         }
+        // The kernel unbinds the socket of an interface that goes, and says nothing to `poll`.
+        if !self.ready() && !self.interface.exists() && !self.ready() {
+            return Err(Error::InterfaceGone(self.interface.name.clone()));
+        }
         Ok(self.ready())
     }
 
