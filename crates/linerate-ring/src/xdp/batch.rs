@@ -91,12 +91,17 @@ impl<'s> Batch<'s> {
     }
 
     /// Collects the pieces that follow the first; `None`, and nothing taken, when the last of them
-    /// has not been published yet.
+    /// has not been published yet. Looks at the kernel's index again for it: the copy says that there
+    /// is something to read, so that nobody else would.
     #[cold]
     fn gather(&mut self) -> Option<usize> {
         let mut count = 0;
         loop {
-            let piece = self.receive.peek(1 + count as u32)?;
+            let ahead = 1 + count as u32;
+            if ahead >= self.receive.known() {
+                self.receive.refresh();
+            }
+            let piece = self.receive.peek(ahead)?;
             if let Some(place) = self.pieces.get_mut(count) {
                 // SAFETY: the chunk is ours until the batch is dropped.
                 let at = unsafe { self.base.add(piece.addr as usize) };
