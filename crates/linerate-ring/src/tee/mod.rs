@@ -154,11 +154,16 @@ impl Tee {
             })?;
         }
         self.shared.awake();
-        let ready = self.records.ready();
-        if !ready {
-            self.check_up()?;
+        if !self.records.ready()
+            && let Err(error) = self.check_up()
+        {
+            if !self.records.ready() {
+                return Err(error);
+            }
+            // What came before the trouble comes first; the next call finds the trouble again.
+            self.was_up = true;
         }
-        Ok(ready)
+        Ok(self.records.ready())
     }
 
     /// The frames that have come, up to the size of a batch; `None` when there are none. The space

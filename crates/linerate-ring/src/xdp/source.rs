@@ -79,8 +79,12 @@ impl Source {
             for (socket, poll) in self.sockets.iter().zip(&self.polls) {
                 socket.check(poll.revents)?;
             }
-        } else {
-            self.check_up()?;
+        } else if let Err(error) = self.check_up() {
+            if !self.sockets.iter_mut().any(Socket::ready) {
+                return Err(error);
+            }
+            // What came before the trouble comes first; the next call finds the trouble again.
+            self.was_up = true;
         }
         Ok(self.sockets.iter_mut().any(Socket::ready))
     }
