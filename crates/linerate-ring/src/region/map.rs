@@ -97,12 +97,7 @@ impl Mapping {
         if unsafe { libc::mlock(self.as_ptr().cast(), self.len) } == 0 {
             return Ok(());
         }
-        let source = io::Error::last_os_error();
-        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-        // SAFETY: `limit` is a place for one rlimit.
-        unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &mut limit) };
-        let limit = (limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur);
-        Err(Error::MemoryLock { len: self.len, limit, source })
+        Err(beyond_lock_limit(self.len, io::Error::last_os_error()))
     }
 
     /// Reserves address space for `len` bytes aligned to `align`, with a guard page on either side.
@@ -208,6 +203,15 @@ impl Drop for Mapping {
         // region or took the duty upon itself in an unsafe block of its own.
         unsafe { libc::munmap(self.outer.as_ptr().cast(), self.outer_len) };
     }
+}
+
+/// The error for `len` bytes that could not be locked.
+pub(crate) fn beyond_lock_limit(len: usize, source: io::Error) -> Error {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is a place for one rlimit.
+    unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &mut limit) };
+    let limit = (limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur);
+    Error::MemoryLock { len, limit, source }
 }
 
 /// Bytes in a base page of this machine.

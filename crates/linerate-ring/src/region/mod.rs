@@ -20,7 +20,7 @@ pub use got::{Got, Refusal};
 pub use numa::interface_node;
 pub use pages::Pages;
 
-pub(crate) use map::base_page_size;
+pub(crate) use map::{base_page_size, beyond_lock_limit};
 
 use std::slice;
 

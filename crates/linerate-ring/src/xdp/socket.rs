@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use super::queue::{Consumer, Producer};
 use super::ring::Mapped;
 use super::{Batch, Pace, Statistics, Umem, sys};
+use crate::region::beyond_lock_limit;
 use crate::steer::interface::Interface;
 use crate::{Error, Result};
 
@@ -321,7 +322,7 @@ impl Builder {
     ///
     /// # Errors
     /// [`Error::NoInterface`], [`Error::Privilege`], [`Error::Invalid`] for a UMEM with too few
-    /// chunks, [`Error::System`] (a queue that does not exist is `EINVAL`, one that another socket
+    /// chunks, [`Error::MemoryLock`] for one beyond `RLIMIT_MEMLOCK`, [`Error::System`] (a queue that does not exist is `EINVAL`, one that another socket
     /// has is `EBUSY`).
     pub fn build(self) -> Result<Socket> {
         let interface = Interface::named(&self.interface)?;
@@ -351,7 +352,11 @@ impl Builder {
         let mut state = umem.state();
         let shared = state.sockets.iter().find_map(std::sync::Weak::upgrade);
         if shared.is_none() {
-            self.register(fd.as_fd()).map_err(|error| fail("register a UMEM", error))?;
+            self.register(fd.as_fd()).map_err(|error| match error.raw_os_error() {
+                // The kernel pins the memory, and counts it as locked (`xdp_umem_account_pages`).
+                Some(libc::ENOBUFS) => beyond_lock_limit(self.umem.region().len(), error),
+                _ => fail("register a UMEM", error),
+            })?;
         }
         let mut rings = self.rings(fd.as_fd()).map_err(|error| fail("make AF_XDP rings", error))?;
         let chunks = state.take(self.receive + self.transmit)?;
