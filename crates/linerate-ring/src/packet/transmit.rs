@@ -133,7 +133,8 @@ impl Transmit {
             let Err(error) = answer else { continue };
             match error.raw_os_error() {
                 // The frame at fault has been taken out, or a signal came.
-                Some(libc::EMSGSIZE | libc::EINVAL | libc::EINTR) => {}
+                Some(libc::EMSGSIZE | libc::EINVAL | libc::EINTR)
+                    if progress.elapsed() < PATIENCE => {}
                 Some(libc::EAGAIN | libc::ENOBUFS) if progress.elapsed() < PATIENCE => {
                     self.statistics.retries += 1;
                     self.wait_for_room(error.raw_os_error() == Some(libc::EAGAIN));
