@@ -33,6 +33,8 @@ pub struct Source {
     steer: Steer,
     sockets: Vec<Socket>,
     umem: Arc<Umem>,
+    /// Chunks of all sockets.
+    depth: u32,
     interface: Interface,
     turn: usize,
     batches: u32,
@@ -164,7 +166,7 @@ impl Source {
 
     /// Frames that the buffer holds, over all queues.
     pub fn depth(&self) -> u32 {
-        self.umem.chunks()
+        self.depth
     }
 
     /// Frames that wait to be read, over all queues: the fill of the buffer.
@@ -362,7 +364,8 @@ impl<'a> Builder<'a> {
         let polls = sockets.iter().map(Socket::poll_entry).collect();
         let was_up = interface.is_up()?;
         steer.attach()?;
-        let pace = self.pace;
-        Ok(Source { steer, sockets, umem, interface, turn: 0, batches: 0, pace, was_up, polls })
+        let (depth, pace) = (depth * queues.len() as u32, self.pace);
+        let (turn, batches) = (0, 0);
+        Ok(Source { steer, sockets, umem, depth, interface, turn, batches, pace, was_up, polls })
     }
 }
