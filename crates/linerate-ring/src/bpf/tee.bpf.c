@@ -114,15 +114,16 @@ static __attribute__((always_inline)) __u64 bounded(__u32 len)
 
 /* The reader says that it sleeps. The submit before was a full barrier, and so is the reader's
  * fence between setting the flag and looking at the ring: one of the two sees the other. An empty
- * record carries the wake-up, since only a record can. */
+ * record carries the wake-up, since only a record can. Where there is no room for it the flag stays,
+ * for whoever fills the ring on another CPU meanwhile to see it and wake. */
 static __attribute__((always_inline)) void wake_reader(struct tee_shared *reader)
 {
-	void *carrier;
+	void *carrier = bpf_ringbuf_reserve(&records, 8, 0);
 
+	if (!carrier)
+		return;
 	reader->waiting = 0;
-	carrier = bpf_ringbuf_reserve(&records, 8, 0);
-	if (carrier)
-		bpf_ringbuf_discard(carrier, BPF_RB_FORCE_WAKEUP);
+	bpf_ringbuf_discard(carrier, BPF_RB_FORCE_WAKEUP);
 }
 
 /* True when the filter accepts the frame, even if there was no room for it. */
