@@ -41,6 +41,7 @@ pub use batch::Batch;
 pub use probe::{Probe, probe};
 
 use crate::filter::Instruction;
+use crate::region::base_page_size;
 use crate::steer::attach::Link;
 use crate::steer::interface::Interface;
 use crate::steer::program::{self, Load, Template};
@@ -61,8 +62,6 @@ mod skeleton {
 pub const DEFAULT_BUFFER: usize = 64 << 20;
 /// The most that one frame can give; longer ones are cut.
 pub const SNAP_MAX: u32 = 65_535;
-/// The smallest ring buffer.
-const PAGE: usize = 4096;
 /// Batches between two looks at how far TAI is ahead of UTC.
 const CLOCK_CHECK: u32 = 4096;
 
@@ -352,7 +351,7 @@ impl<'a> Builder<'a> {
 
 /// The size of a ring buffer that holds `bytes`: a power of two of whole pages, below 2 GiB.
 fn ring_size(bytes: usize) -> Result<u32> {
-    match bytes.max(PAGE).checked_next_power_of_two() {
+    match bytes.max(base_page_size()).checked_next_power_of_two() {
         Some(size) if size <= 1 << 30 => Ok(size as u32),
         _ => Err(Error::Invalid(format!("a tee buffer of {bytes} bytes: 1 GiB is the most"))),
     }
@@ -373,7 +372,7 @@ fn template(wanted: &Builder<'_>, size: u32, role: Role<'_>) -> Result<Template>
         .open(&mut storage)
         .map_err(|error| invalid("cannot read the tee's programs", error))?;
     // The root needs no ring buffer, only the smallest that can be made.
-    let size = if matches!(role, Role::Root) { PAGE as u32 } else { size };
+    let size = if matches!(role, Role::Root) { base_page_size() as u32 } else { size };
     open.maps
         .records
         .set_max_entries(size)
