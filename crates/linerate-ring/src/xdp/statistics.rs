@@ -12,8 +12,8 @@ pub struct Statistics {
     /// Frames moved into the transmit ring and published.
     pub sent: u64,
     /// Frames that the kernel could not take because no free chunk was in the fill ring: the reader
-    /// was too slow for the buffer. In zero-copy mode the card drops them itself, and its own
-    /// counters say so too.
+    /// was too slow for the buffer. Always 0 in zero-copy mode, where the card drops them itself and
+    /// only its own counters say how many.
     pub fill_empty: u64,
     /// Frames dropped because the receive ring was full.
     pub ring_full: u64,
