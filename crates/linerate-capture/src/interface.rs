@@ -84,8 +84,11 @@ impl fmt::Display for Use {
 pub struct Counters {
     /// Packets received.
     pub received: u64,
-    /// Packets lost in the interface or its driver: dropped, missed, overrun.
-    pub lost: u64,
+    /// Packets lost before the driver saw them: missed, overrun.
+    pub missed: u64,
+    /// `rx_dropped`: packets that the driver or the stack dropped. Several drivers (tun, virtio_net,
+    /// veth) count here what an XDP program took or could not hand on.
+    pub dropped: u64,
 }
 
 impl Interface {
@@ -195,10 +198,9 @@ fn describe(link: &LinkMessage) -> Interface {
 fn summed(counters: &Stats64) -> Counters {
     Counters {
         received: counters.rx_packets,
-        lost: counters.rx_dropped
-            + counters.rx_missed_errors
-            + counters.rx_fifo_errors
-            + counters.rx_over_errors,
+        // Drivers use the last two for the same thing, and some set both.
+        missed: counters.rx_missed_errors + counters.rx_fifo_errors.max(counters.rx_over_errors),
+        dropped: counters.rx_dropped,
     }
 }
 

@@ -8,15 +8,16 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use linerate_ring::Timestamp;
 use serde::Serialize;
 
+use crate::choose::Kind;
 use crate::interface::{self, Counters, Interface};
 use crate::write::InterfaceTotals;
 
 /// Packets lost since the start of the capture, by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Drops {
-    /// The interface had no buffer or the driver no time (`rx_dropped`, `rx_missed_errors`,
-    /// `rx_fifo_errors`, `rx_over_errors` of the interface). It counts what the filter would have
-    /// rejected, too.
+    /// The interface had no buffer or the driver no time (`rx_missed_errors`, `rx_fifo_errors` or
+    /// `rx_over_errors`, and for packet sockets `rx_dropped` of the interface). It counts what the
+    /// filter would have rejected, too.
     pub interface: u64,
     /// The fill ring of an AF_XDP socket was empty.
     pub xdp_fill_empty: u64,
@@ -127,6 +128,10 @@ impl fmt::Display for Drops {
 #[derive(Debug)]
 pub struct Page {
     index: u32,
+    /// Whether `rx_dropped` counts losses. Where frames are captured by XDP it counts, by driver,
+    /// also those that were captured, those that a ring of ours counts itself, and those that the
+    /// stack has no use for.
+    dropped_is_lost: bool,
     /// The interface's own counters when the capture began.
     before: Counters,
     /// The same now.
@@ -149,10 +154,11 @@ pub(crate) struct Account {
 }
 
 impl Page {
-    pub(crate) fn new(interface: &Interface, readers: usize) -> Self {
+    pub(crate) fn new(interface: &Interface, source: Kind, readers: usize) -> Self {
         let before = interface::counters(interface.index).unwrap_or(interface.counters);
         Self {
             index: interface.index,
+            dropped_is_lost: source == Kind::Packet,
             before,
             now: Mutex::new(before),
             start: now(),
@@ -170,7 +176,9 @@ impl Page {
     /// What was lost so far.
     pub fn drops(&self) -> Drops {
         let readers = self.accounts.iter().map(Account::drops).fold(Drops::default(), Drops::plus);
-        Drops { interface: self.since().lost, ..readers }
+        let since = self.since();
+        let dropped = if self.dropped_is_lost { since.dropped } else { 0 };
+        Drops { interface: since.missed + dropped, ..readers }
     }
 
     /// Packets that the filter accepted, lost ones included.
@@ -215,7 +223,8 @@ impl Page {
         // An interface whose counters were reset would count backwards.
         Counters {
             received: now.received.saturating_sub(self.before.received),
-            lost: now.lost.saturating_sub(self.before.lost),
+            missed: now.missed.saturating_sub(self.before.missed),
+            dropped: now.dropped.saturating_sub(self.before.dropped),
         }
     }
 

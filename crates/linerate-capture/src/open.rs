@@ -187,10 +187,17 @@ impl Opener<'_> {
             Kind::Packet => self.packet(),
             Kind::Xdp => {
                 let (through, why) = self.through();
-                self.in_xdp(|filter| match through {
-                    Through::Buffer => self.buffer(filter, true, why),
-                    Through::Auto | Through::Socket => self.sockets(filter, why),
-                })
+                if through != Through::Buffer {
+                    return self.in_xdp(|filter| self.sockets(filter, why));
+                }
+                match self.in_xdp(|filter| self.buffer(filter, true, why)) {
+                    // The program needs a newer kernel than AF_XDP does.
+                    Err(Error::Ring(error)) if self.request.through == Through::Auto => {
+                        let why = format!("a ring buffer does not open here: {error}");
+                        self.in_xdp(|filter| self.sockets(filter, &why))
+                    }
+                    result => result,
+                }
             }
             Kind::Tee => self.in_xdp(|filter| self.buffer(filter, false, "")),
         }

@@ -70,6 +70,9 @@ pub fn find(names: &[String]) -> Result<Vec<Experiment>> {
 pub fn run(experiment: Experiment, out: &Path, options: Options) -> Result<(Summary, PathBuf)> {
     let mut context = Context::begin(&experiment, out, options)?;
     let outcome = (experiment.run)(&mut context);
+    if let Err(error) = &outcome {
+        context.notes.push(format!("This run broke off, and what it has is not all: {error:#}"));
+    }
     let (summary, folder) = context.finish(&experiment)?;
     outcome?;
     if !summary.claims.is_empty() {

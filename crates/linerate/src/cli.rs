@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
+use crate::say;
 use crate::verbs::{capture, completion, generate, lab, manual, replay};
 
 /// Capture, receive, forward and segment packets at line rate, on an unmodified Linux kernel.
@@ -43,18 +44,23 @@ pub fn run() -> ExitCode {
     start_logging(cli.verbose);
     let outcome: Result<ExitCode> = match cli.verb {
         Verb::Capture(arguments) => capture::run(&arguments),
-        Verb::Completion(arguments) => {
-            completion::run(&arguments);
-            Ok(ExitCode::SUCCESS)
-        }
+        Verb::Completion(arguments) => completion::run(&arguments).map(|()| ExitCode::SUCCESS),
         Verb::Generate(arguments) => generate::run(&arguments),
         Verb::Replay(arguments) => replay::run(&arguments),
         Verb::Lab(arguments) => lab::run(&arguments),
         Verb::Manual(arguments) => manual::run(&arguments).map(|()| ExitCode::SUCCESS),
     };
     outcome.unwrap_or_else(|error| {
-        eprintln!("linerate: {error:#}");
+        say::tell(format_args!("linerate: {}", described(&error)));
         ExitCode::FAILURE
+    })
+}
+
+/// The error and its causes. Most errors here name their cause themselves; it is not said twice.
+fn described(error: &anyhow::Error) -> String {
+    error.chain().skip(1).fold(error.to_string(), |text, cause| {
+        let cause = cause.to_string();
+        if text.contains(&cause) { text } else { format!("{text}: {cause}") }
     })
 }
 

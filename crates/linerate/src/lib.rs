@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod cli;
+mod say;
 mod verbs;
 
 pub use cli::{Cli, run};

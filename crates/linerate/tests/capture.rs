@@ -571,6 +571,115 @@ fn a_damaged_file_gives_what_it_has_and_status_1() {
     assert_eq!(packets, 99);
 }
 
+#[test]
+fn a_pcap_file_takes_one_link_type_only() {
+    let folder = folder();
+    let (input, output) = (folder.path().join("in.pcapng"), folder.path().join("out.pcap"));
+    std::fs::write(&input, two_link_types()).unwrap();
+    let read_into = |output: &Path| {
+        let mut command = std::process::Command::new(LINERATE);
+        command.args(["capture", "-r"]).arg(&input).arg("-w").arg(output).output().unwrap()
+    };
+    let refused = read_into(&output);
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(1), "{said}");
+    assert!(said.contains("link layers") && said.contains("pcapng"), "{said}");
+    let output = folder.path().join("out.pcapng");
+    let done = read_into(&output);
+    assert!(done.status.success(), "{done:?}");
+    let reader = Reader::open(&output).unwrap();
+    let types: Vec<_> = reader.interfaces().iter().map(|one| one.linktype).collect();
+    assert_eq!(types, [1, 101]);
+}
+
+/// A packet of an Ethernet interface and one of an interface of bare IP packets, and a block of names
+/// before the interfaces.
+fn two_link_types() -> Vec<u8> {
+    let mut file = Vec::new();
+    let mut block = |kind: u32, body: &[u8]| {
+        let length = (body.len() as u32 + 12).to_le_bytes();
+        file.extend([&kind.to_le_bytes(), &length, body, &length].concat());
+    };
+    let section = [0x1a2b_3c4d_u32.to_le_bytes(), [1, 0, 0, 0], [0xff; 4], [0xff; 4]];
+    block(0x0a0d_0d0a, &section.concat());
+    block(4, &[0; 4]);
+    for link_type in [1, 101] {
+        block(1, &[link_type, 0, 0, 0, 0, 0, 4, 0]);
+    }
+    for interface in [0, 1] {
+        let mut body = vec![0; 20 + 28];
+        body[0] = interface;
+        (body[12], body[16]) = (28, 28);
+        block(6, &body);
+    }
+    file
+}
+
+#[test]
+fn a_file_is_not_emptied_before_it_is_read() {
+    let folder = folder();
+    let path = folder.path().join("in.pcap");
+    write_mixed(&path);
+    let before = std::fs::read(&path).unwrap();
+    let mut command = std::process::Command::new(LINERATE);
+    let output = command.args(["capture", "-r"]).arg(&path).arg("-w").arg(&path).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert_eq!(std::fs::read(&path).unwrap(), before);
+}
+
+#[test]
+fn lines_that_cannot_be_written_are_a_failure() {
+    let folder = folder();
+    let path = folder.path().join("in.pcap");
+    write_mixed(&path);
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let mut command = std::process::Command::new(LINERATE);
+    let output = command.args(["capture", "-r"]).arg(&path).stdout(full).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert_eq!(said.matches("No space left").count(), 1, "{said}");
+}
+
+#[test]
+fn a_reader_who_leaves_is_no_failure() {
+    for arguments in [&["completion", "bash"][..], &["capture", "-D"], &["lab", "list"]] {
+        let mut command = std::process::Command::new(LINERATE);
+        command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        drop(child.stdout.take());
+        let ended = child.wait_with_output().unwrap();
+        assert!(ended.status.success(), "{arguments:?}: {ended:?}");
+    }
+}
+
+#[test]
+fn a_capture_under_nohup_outlives_its_terminal() {
+    root_or_skip!("a_capture_under_nohup_outlives_its_terminal");
+    let cable = Cable::lay();
+    let folder = folder();
+    let path = folder.path().join("nohup.pcapng");
+    let mut command = cable.far.command("sh");
+    command.args(["-c", "trap '' HUP; exec \"$@\"", "sh", LINERATE, "capture", "-i", "far", "-w"]);
+    command.arg(&path).arg("udp").stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut errors = BufReader::new(child.stderr.take().unwrap());
+    let mut said = String::new();
+    while !said.contains("listening on") {
+        assert_ne!(errors.read_line(&mut said).unwrap(), 0, "it ended at once: {said}");
+    }
+    // What the terminal does when it goes: a hangup, and nobody who reads standard error.
+    drop(errors);
+    let id = Pid::from_raw(child.id() as i32);
+    kill(id, Signal::SIGHUP).unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    kill(id, Signal::SIGUSR1).unwrap();
+    std::thread::sleep(Duration::from_millis(100));
+    cable.send(20, 64);
+    kill(id, Signal::SIGINT).unwrap();
+    assert!(child.wait().unwrap().success());
+    assert_eq!(numbers(&path), (0..20).collect::<Vec<_>>());
+}
+
 /// A hundred IPv4 packets, every other one UDP, of several lengths and TTLs.
 fn write_mixed(path: &Path) {
     let mut file = Vec::new();

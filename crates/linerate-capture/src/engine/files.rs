@@ -7,11 +7,11 @@ use linerate_ring::Frame;
 
 use super::Outcome;
 use super::report::{Cpu, FilterReport, Report};
-use crate::Result;
 use crate::filter::{Filter, Side};
 use crate::ledger::Drops;
 use crate::read::{Interface, Reader};
 use crate::write::{Feed, InterfaceDescription, Writer};
+use crate::{Error, Format, Result};
 
 /// What to read, and how much of it.
 pub struct Input {
@@ -105,6 +105,13 @@ fn copy(
     let mut filters = Filters { text, snaplen: input.snaplen, made: Vec::new() };
     // An expression with a mistake in it is refused also for an empty file.
     filters.of(input.reader.interfaces().first().map_or(1, |first| first.linktype))?;
+    // A pcap header has one link type, the first interface's.
+    let only = match output {
+        Output::Feed(feed) if feed.format() != Format::Pcapng => {
+            Some(input.reader.interfaces().first().map_or(1, |first| first.linktype))
+        }
+        _ => None,
+    };
     let mut described = input.reader.interfaces().len();
     let mut scratch = Vec::new();
     while !stop.load(Relaxed) && input.count.is_none_or(|count| report.captured < count) {
@@ -116,6 +123,9 @@ fn copy(
             && !filter.matches(frame.contiguous(&mut scratch), frame.wire_len)
         {
             continue;
+        }
+        if only.is_some_and(|only| only != linktype) {
+            return Err(Error::LinkLayers);
         }
         report.captured += 1;
         report.bytes += u64::from(frame.wire_len);

@@ -75,7 +75,8 @@ pub struct Outcome {
 
 /// One page of the ledger for each interface, in the order of their numbers.
 pub fn ledger(opened: &[Opened]) -> Arc<Vec<Page>> {
-    Arc::new(opened.iter().map(|one| Page::new(&one.interface, one.sources.len())).collect())
+    let page = |one: &Opened| Page::new(&one.interface, one.choice.source, one.sources.len());
+    Arc::new(opened.iter().map(page).collect())
 }
 
 /// What the statistics blocks of the files are to say.

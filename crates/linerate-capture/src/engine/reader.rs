@@ -98,7 +98,13 @@ impl Taker {
                 true
             }
             Output::Call(call) => {
-                (call.lock().unwrap_or_else(PoisonError::into_inner))(frame, self.interface)
+                let more =
+                    (call.lock().unwrap_or_else(PoisonError::into_inner))(frame, self.interface);
+                if !more {
+                    // The other readers may wait for their next packet for a long time.
+                    self.affairs.stop.store(true, Relaxed);
+                }
+                more
             }
         }
     }

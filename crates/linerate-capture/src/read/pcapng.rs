@@ -33,20 +33,25 @@ pub(super) struct State {
     first_interface: usize,
 }
 
+fn is_packet(kind: u32) -> bool {
+    matches!(kind, ENHANCED_PACKET | SIMPLE_PACKET | OBSOLETE_PACKET)
+}
+
 /// Whether a file that starts like this is pcapng.
 pub(super) fn recognises(start: &[u8]) -> bool {
     start == SECTION_HEADER.to_be_bytes()
 }
 
 impl State {
-    /// Reads the section header and the interface descriptions right behind it.
+    /// Reads what stands before the first packet: the section header, interface descriptions, and
+    /// among them perhaps names, secrets and statistics.
     pub(super) fn open(
         &mut self,
         input: &mut Input,
         interfaces: &mut Vec<Interface>,
     ) -> Result<()> {
         while let Some((kind, length)) = self.block_header(input)? {
-            if !matches!(kind, SECTION_HEADER | INTERFACE_DESCRIPTION) {
+            if is_packet(kind) {
                 break;
             }
             self.describe(kind, length, input, interfaces)?;
@@ -62,7 +67,7 @@ impl State {
     ) -> Result<Option<Record<'a>>> {
         let (kind, length) = loop {
             let Some((kind, length)) = self.block_header(input)? else { return Ok(None) };
-            if matches!(kind, ENHANCED_PACKET | SIMPLE_PACKET | OBSOLETE_PACKET) {
+            if is_packet(kind) {
                 break (kind, length);
             }
             self.describe(kind, length, input, interfaces)?;

@@ -101,14 +101,22 @@ fn digits(count: u32) -> usize {
     }
 }
 
+/// Whether a name can be filled in. One that cannot would be the same for every period, and each
+/// file would be written over by the next.
+pub(super) fn is_format(base: &Path) -> bool {
+    filled(base, Timestamp(0)).is_some()
+}
+
 /// The name with its strftime conversions filled in for local time; what is no valid format stays
 /// as it is.
 fn formatted(base: &Path, when: Timestamp) -> PathBuf {
-    let Some(format) = base.to_str() else { return base.to_owned() };
-    let name = jiff::Timestamp::from_second(when.seconds() as i64).and_then(|instant| {
-        jiff::fmt::strtime::format(format, &instant.to_zoned(TimeZone::system()))
-    });
-    name.map_or_else(|_| base.to_owned(), PathBuf::from)
+    filled(base, when).unwrap_or_else(|| base.to_owned())
+}
+
+fn filled(base: &Path, when: Timestamp) -> Option<PathBuf> {
+    let instant = jiff::Timestamp::from_second(when.seconds() as i64).ok()?;
+    let zoned = instant.to_zoned(TimeZone::system());
+    jiff::fmt::strtime::format(base.to_str()?, &zoned).ok().map(PathBuf::from)
 }
 
 #[cfg(test)]
@@ -148,6 +156,13 @@ mod tests {
         assert_eq!(names.period_end(), Some(Timestamp(110 * second)));
         assert!(names.next_by_time(Timestamp(137 * second)));
         assert_eq!(names.current(), Path::new("f-130"));
+    }
+
+    #[test]
+    fn a_name_that_cannot_be_filled_in_is_told_apart() {
+        assert!(is_format(Path::new("f-%H%M%S.pcap")) && is_format(Path::new("plain")));
+        assert!(is_format(Path::new("100%%.pcap")));
+        assert!(!is_format(Path::new("f-%!.pcap")) && !is_format(Path::new("100%")));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use linerate_ring::Timestamp;
 
 use super::{Encoder, InterfaceDescription};
+use crate::Format;
 use crate::read::Record;
 
 /// Bytes in a buffer: enough that one system call carries some ten thousand small packets, little
@@ -155,6 +156,11 @@ impl Feed {
         pool.lock().senders += 1;
         let (chunk, _) = pool.take();
         Self { pool, encoder, chunk, since: None, stalled: Duration::ZERO }
+    }
+
+    /// The format that packets are encoded in.
+    pub(crate) fn format(&self) -> Format {
+        self.encoder.format
     }
 
     /// Encodes one packet. When the buffer is full this waits for an empty one: the ring behind the

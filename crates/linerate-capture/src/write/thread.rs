@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 
 use linerate_ring::Timestamp;
 
-use super::name::Names;
+use super::name::{self, Names};
 use super::pcapng::{InterfaceDescription, InterfaceTotals, Section};
 use super::pool::{Chunk, Feed, Job, Keeper, Pool};
 use super::sink::{Compression, Sink};
@@ -126,6 +126,11 @@ impl Writer {
         let progress = Arc::new(Progress::default());
         let encoder = options.encoder;
         let mut files = Files::new(options, Arc::clone(&pool), Arc::clone(&progress));
+        if files.options.rotation.seconds.is_some() && !name::is_format(&files.options.path) {
+            let what = "the name is no format for strftime(3), which -G fills in; write %% for %";
+            let source = io::Error::new(io::ErrorKind::InvalidInput, what);
+            return Err(Error::Create { path: files.options.path, source });
+        }
         if files.names.is_some() {
             files.open()?;
         }
@@ -398,6 +403,9 @@ impl Files {
     /// Ends this file and begins the next: of the period that `now` is in, or with the next number.
     fn rotate(&mut self, now: Option<Timestamp>) {
         self.close();
+        if self.stopped {
+            return;
+        }
         let Some(names) = &mut self.names else { return };
         match now {
             None => names.next_by_size(),

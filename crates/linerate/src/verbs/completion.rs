@@ -1,5 +1,6 @@
 //! `linerate completion SHELL`: a completion script on standard output.
 
+use anyhow::Result;
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
 
@@ -11,7 +12,9 @@ pub(crate) struct Arguments {
 }
 
 /// Prints the script.
-pub(crate) fn run(arguments: &Arguments) {
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let mut command = crate::Cli::command();
-    clap_complete::generate(arguments.shell, &mut command, "linerate", &mut std::io::stdout());
+    let mut script = Vec::new();
+    clap_complete::generate(arguments.shell, &mut command, "linerate", &mut script);
+    crate::say::print(String::from_utf8_lossy(&script).trim_end())
 }

@@ -15,6 +15,8 @@ use linerate_generate::{
 };
 use signal_hook::consts::{SIGINT, SIGTERM};
 
+use crate::say;
+
 /// Arguments of `linerate generate`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -123,9 +125,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         anyhow::bail!("{trouble}");
     }
     if arguments.json {
-        println!("{}", serde_json::to_string(&report)?);
+        say::print(serde_json::to_string(&report)?)?;
     } else if !arguments.quiet {
-        summarise(&report);
+        summarise(&report)?;
     }
     if let Some(trouble) = &report.trouble {
         anyhow::bail!("ended after {} frames: {trouble}", report.sent);
@@ -212,17 +214,20 @@ fn follow(running: &Running, bar: &ProgressBar, interrupted: &AtomicBool) {
     }
 }
 
-fn summarise(report: &Report) {
+fn summarise(report: &Report) -> Result<()> {
     let Report { interface, backend, why, sent, accepted, refused, seconds, .. } = report;
-    println!("{sent} frames sent to {interface} in {seconds:.3} s through {backend} ({why})");
-    println!(
+    say::print(format_args!(
+        "{sent} frames sent to {interface} in {seconds:.3} s through {backend} ({why})"
+    ))?;
+    say::print(format_args!(
         "{}, {}; {accepted} accepted, {refused} refused",
         scaled(report.packets_per_second, "pps"),
         scaled(report.bits_per_second, "b/s")
-    );
+    ))?;
     if let Some(hint) = &report.hint {
-        println!("refused because {hint}");
+        say::print(format_args!("refused because {hint}"))?;
     }
+    Ok(())
 }
 
 /// A number with a factor and its unit, as `1.234 Mpps`.

@@ -8,6 +8,8 @@ use clap::{Args, Subcommand};
 use linerate_lab::experiments::{self, Options};
 use linerate_lab::{consumer, demo, interrupt, report, sink, store};
 
+use crate::say;
+
 /// Arguments of `linerate lab`.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -92,7 +94,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     match &arguments.command {
         Command::List => {
             for experiment in experiments::ALL {
-                println!("{:<16}{}", experiment.name, experiment.title);
+                say::print(format_args!("{:<16}{}", experiment.name, experiment.title))?;
             }
             Ok(ExitCode::SUCCESS)
         }
@@ -100,10 +102,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
             let options = Options { quick: *quick, repeats: usize::from(*repeats) };
             let mut held = true;
             for experiment in experiments::find(experiments)? {
-                eprintln!("{}: {}", experiment.name, experiment.title);
+                say::tell(format_args!("{}: {}", experiment.name, experiment.title));
                 let (summary, folder) = experiments::run(experiment, out, options)
                     .with_context(|| format!("{} broke off", experiment.name))?;
-                println!("raw data and summary: {}", folder.display());
+                say::print(format_args!("raw data and summary: {}", folder.display()))?;
                 held &= summary.claims.iter().all(|claim| claim.holds != Some(false));
             }
             Ok(if held { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -111,7 +113,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         Command::Report { folder, page } => {
             let page = page.clone().unwrap_or_else(|| folder.join("index.html"));
             report::write(&page, &store::summaries(folder)?)?;
-            println!("{}", page.display());
+            say::print(page.display())?;
             Ok(ExitCode::SUCCESS)
         }
         Command::Demo { out } => {
@@ -127,24 +129,24 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
                 every: *every,
                 hold: *hold,
             })?;
-            println!("{}", serde_json::to_string(&report)?);
+            say::print(serde_json::to_string(&report)?)?;
             Ok(ExitCode::SUCCESS)
         }
         Command::Bare { interface, huge } => {
             let counts = linerate_ring::bare::run(interface, *huge, interrupt::flag())
                 .with_context(|| format!("cannot receive from {interface}"))?;
-            println!(
+            say::print(format_args!(
                 "{{\"captured\": {}, \"dropped\": {{\"no chunk\": {}, \"ring full\": {}}}}}",
                 counts.received, counts.dropped, counts.ring_full
-            );
+            ))?;
             Ok(ExitCode::SUCCESS)
         }
         Command::Sink { interface } => {
             let arrived = sink::run(interface)?;
-            println!(
+            say::print(format_args!(
                 "{{\"captured\": {}, \"bytes\": {}, \"dropped\": {{}}}}",
                 arrived.frames, arrived.bytes
-            );
+            ))?;
             Ok(ExitCode::SUCCESS)
         }
     }

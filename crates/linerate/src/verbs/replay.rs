@@ -17,6 +17,7 @@ use linerate_generate::replay::{self, Frames, Progress, Recorded, Report, Settin
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::generate::scaled;
+use crate::say;
 
 /// LINKTYPE_ETHERNET in the registry of capture file formats.
 const ETHERNET: u16 = 1;
@@ -112,16 +113,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         bail!("{trouble}");
     }
     if arguments.json {
-        println!("{}", serde_json::to_string(&report)?);
+        say::print(serde_json::to_string(&report)?)?;
     } else if !arguments.quiet {
-        summarise(&report);
+        summarise(&report)?;
     }
     if report.too_long > 0 {
-        eprintln!(
+        say::tell(format_args!(
             "linerate: {} frames were longer than the MTU of {interface} allows and not sent; \
              `ip link set dev {interface} mtu N` makes room",
             report.too_long
-        );
+        ));
     }
     if let Some(trouble) = &report.trouble {
         bail!("ended after {} frames: {trouble}", report.sent);
@@ -237,22 +238,24 @@ fn progress_bar(total: Option<u64>, quiet: bool) -> ProgressBar {
     )
 }
 
-fn summarise(report: &Report) {
+fn summarise(report: &Report) -> Result<()> {
     let Report { interface, sent, accepted, refused, seconds, cut, too_short, .. } = report;
-    println!("{sent} frames sent to {interface} in {seconds:.3} s");
-    println!(
+    say::print(format_args!("{sent} frames sent to {interface} in {seconds:.3} s"))?;
+    say::print(format_args!(
         "{}, {}; {accepted} accepted, {refused} refused",
         scaled(report.packets_per_second, "pps"),
         scaled(report.bits_per_second, "b/s")
-    );
+    ))?;
     if report.late_max_us > 0.0 {
         let (mean, max) = (report.late_mean_us, report.late_max_us);
-        println!("{mean:.1} us late on average, {max:.1} us at most");
+        say::print(format_args!("{mean:.1} us late on average, {max:.1} us at most"))?;
     }
     if *cut > 0 {
-        println!("{cut} frames were cut when they were captured, and sent as they are");
+        say::print(format_args!("{cut} frames were cut when captured, and sent as they are"))?;
     }
     if *too_short > 0 {
-        println!("{too_short} frames were shorter than an Ethernet header and not sent");
+        let what = "frames were shorter than an Ethernet header and not sent";
+        say::print(format_args!("{too_short} {what}"))?;
     }
+    Ok(())
 }

@@ -39,7 +39,8 @@ pub(crate) struct Arguments {
     pub(super) discard: bool,
 
     /// End after this many packets.
-    #[arg(short, long, value_name = "PACKETS")]
+    #[arg(short, long, value_name = "PACKETS",
+        value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) count: Option<u64>,
 
     /// Keep at most this many bytes of each packet; 0 stands for 262144.
@@ -48,7 +49,8 @@ pub(crate) struct Arguments {
 
     /// Bytes of buffer between kernel and program, in KiB; by default 64 MiB (packet, tee) or
     /// 128 MiB (xdp).
-    #[arg(short = 'B', long, value_name = "KIB")]
+    #[arg(short = 'B', long, value_name = "KIB",
+        value_parser = clap::value_parser!(u64).range(1..=1 << 31))]
     pub(super) buffer_size: Option<u64>,
 
     /// Go on in another file when one has this many million bytes; with the suffix k, M or G in
@@ -166,6 +168,10 @@ pub(crate) struct Arguments {
     /// Accepted for habit's sake: addresses and ports are never turned into names.
     #[arg(short = 'n', action = clap::ArgAction::Count, hide = true)]
     pub(super) numeric: u8,
+
+    /// Accepted for habit's sake: each line is written at once anyway.
+    #[arg(short = 'l', hide = true)]
+    pub(super) line_buffered: bool,
 
     /// Which packets: an expression as pcap-filter(7) has it.
     #[arg(value_name = "EXPRESSION")]

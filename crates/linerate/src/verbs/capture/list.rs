@@ -7,6 +7,8 @@ use linerate_capture::choose::{Wish, choose};
 use linerate_capture::interface::Interface;
 use serde_json::json;
 
+use crate::say;
+
 /// Lists the interfaces, numbered from 1, with what `auto` would take on each.
 pub(super) fn run(as_json: bool) -> Result<ExitCode> {
     let interfaces = Interface::all()?;
@@ -27,7 +29,7 @@ pub(super) fn run(as_json: bool) -> Result<ExitCode> {
                 })
             })
             .collect();
-        println!("{}", serde_json::Value::from(list));
+        say::print(serde_json::Value::from(list))?;
         return Ok(ExitCode::SUCCESS);
     }
     for (number, one) in interfaces.iter().enumerate() {
@@ -38,7 +40,8 @@ pub(super) fn run(as_json: bool) -> Result<ExitCode> {
         };
         let kind = one.kind.as_deref().map_or_else(String::new, |kind| format!(", {kind}"));
         let (source, reason) = source(one);
-        println!("{}.{} [{state}{kind}] {source}: {reason}", number + 1, one.name);
+        let number = number + 1;
+        say::print(format_args!("{number}.{} [{state}{kind}] {source}: {reason}", one.name))?;
     }
     Ok(ExitCode::SUCCESS)
 }

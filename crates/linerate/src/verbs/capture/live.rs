@@ -14,6 +14,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 
 use super::arguments::Arguments;
 use super::values::Limit;
+use crate::say;
 
 /// How soon a signal or a limit is noticed.
 const TICK: Duration = Duration::from_millis(25);
@@ -35,7 +36,9 @@ impl Signals {
         use signal_hook::flag::{register, register_conditional_shutdown};
         let signals = Self { stop: Arc::default(), counts: Arc::default(), flush: Arc::default() };
         let register_all = || -> std::io::Result<()> {
-            for signal in [SIGINT, SIGTERM, SIGHUP] {
+            // Under nohup(1) the capture is to outlive its terminal.
+            let hangup = (!is_ignored(SIGHUP)).then_some(SIGHUP);
+            for signal in [SIGINT, SIGTERM].into_iter().chain(hangup) {
                 register_conditional_shutdown(signal, 128 + signal, Arc::clone(&signals.stop))?;
                 register(signal, Arc::clone(&signals.stop))?;
             }
@@ -53,20 +56,29 @@ impl Signals {
     }
 }
 
+/// Whether whoever started this process has told it to ignore `signal`.
+fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
+}
+
 /// Says what is captured, how, and why so.
 pub(super) fn announce(opened: &[Opened], snaplen: u32) {
     for one in opened {
         let name = &one.interface.name;
         let (source, reason) = (one.choice.source, &one.choice.reason);
         let notes: String = one.notes.iter().map(|note| format!("; {note}")).collect();
-        eprintln!(
+        say::tell(format_args!(
             "linerate: listening on {name}, source {source} ({reason}{notes}), pages: {}, snapshot \
              length {snaplen} bytes",
             one.pages
-        );
+        ));
         if let Some(filter) = &one.filter {
             let side = if one.filter_in_user { "user space" } else { "the kernel" };
-            eprintln!("linerate: filter \"{}\" runs in {side}: {}", filter.text(), one.filter_why);
+            let (text, why) = (filter.text(), &one.filter_why);
+            say::tell(format_args!("linerate: filter \"{text}\" runs in {side}: {why}"));
         }
     }
 }
@@ -78,7 +90,11 @@ pub(super) fn follow(engine: Engine, signals: &Signals, arguments: &Arguments) -
         Limit::Duration(duration) => Some(*duration),
         _ => None,
     });
-    let mut line = (!arguments.quiet && std::io::stderr().is_terminal()).then(Line::new);
+    // Packets printed on the same terminal are live enough, and would be drawn over.
+    let printed =
+        arguments.write.is_none() && !arguments.discard && std::io::stdout().is_terminal();
+    let shown = !arguments.quiet && !printed && std::io::stderr().is_terminal();
+    let mut line = shown.then(Line::new);
     while !engine.is_finished() {
         std::thread::sleep(TICK);
         if signals.stop.load(Relaxed) || duration.is_some_and(|limit| start.elapsed() >= limit) {
@@ -88,8 +104,8 @@ pub(super) fn follow(engine: Engine, signals: &Signals, arguments: &Arguments) -
             engine.flush();
         }
         let say = |text: &str| match &line {
-            Some(line) => line.bar.suspend(|| eprintln!("{text}")),
-            None => eprintln!("{text}"),
+            Some(line) => line.bar.suspend(|| say::tell(text)),
+            None => say::tell(text),
         };
         if signals.counts.swap(false, Relaxed) {
             say(&counts(&engine.report()));
@@ -103,7 +119,7 @@ pub(super) fn follow(engine: Engine, signals: &Signals, arguments: &Arguments) -
         line.bar.finish_and_clear();
     }
     for event in engine.events() {
-        eprintln!("linerate: {event}");
+        say::tell(format_args!("linerate: {event}"));
     }
     engine.finish()
 }
@@ -112,18 +128,18 @@ pub(super) fn follow(engine: Engine, signals: &Signals, arguments: &Arguments) -
 pub(super) fn conclude(outcome: &Outcome, json: bool) -> Result<ExitCode> {
     let report = &outcome.report;
     if let Some(error) = &outcome.failure {
-        eprintln!("linerate: {error}");
+        say::tell(format_args!("linerate: {error}"));
     }
     if report.source != "file" {
-        eprintln!("{}", counts(report));
+        say::tell(counts(report));
     } else if report.dropped.total > 0 {
-        eprintln!("{} packets could not be written", report.dropped.total);
+        say::tell(format_args!("{} packets could not be written", report.dropped.total));
     }
     if json {
-        println!("{}", serde_json::to_string(report).context("cannot write the JSON")?);
+        say::print(serde_json::to_string(report).context("cannot write the JSON")?)?;
     }
     let lost_on_disk = report.dropped.causes.disk > 0 && !outcome.pipe_closed;
-    let failed = outcome.failure.is_some() || lost_on_disk;
+    let failed = outcome.failure.is_some() || lost_on_disk || super::output::failed();
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 

@@ -6,6 +6,7 @@ mod live;
 mod output;
 mod values;
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -83,6 +84,11 @@ fn from_interfaces(arguments: &Arguments, filter: Option<String>) -> Result<Exit
 
 fn from_file(arguments: &Arguments, filter: Option<String>) -> Result<ExitCode> {
     let path = arguments.read.as_deref().unwrap_or_else(|| "-".as_ref());
+    if let Some(output) = &arguments.write
+        && same_file(path, output)
+    {
+        bail!("{} would be emptied before it is read; write into another file", path.display());
+    }
     let signals = live::Signals::register()?;
     let reader = Reader::open(path)?;
     if let Some(user) = arguments.relinquish_privileges.as_deref().filter(|user| *user != "root") {
@@ -106,6 +112,16 @@ fn from_file(arguments: &Arguments, filter: Option<String>) -> Result<ExitCode> 
     let stop: Arc<AtomicBool> = signals.stop();
     let outcome = engine::read_file(input, sink, &stop);
     live::conclude(&outcome, arguments.json)
+}
+
+/// Whether both are one regular file, whatever their names.
+fn same_file(a: &Path, b: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let place = |path: &Path| {
+        let found = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;
+        Some((found.dev(), found.ino()))
+    };
+    place(a).is_some_and(|one| place(b) == Some(one))
 }
 
 fn request(arguments: &Arguments, filter: Option<String>) -> Request {

@@ -1,7 +1,8 @@
 //! Where the packets of `linerate capture` go.
 
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
@@ -17,6 +18,7 @@ use linerate_ring::{Frame, Timestamp};
 
 use super::arguments::{Arguments, Compress, FileFormat, Precision};
 use super::values::Limit;
+use crate::say;
 
 /// Buffers of 1 MiB between readers and file: what a disk that hesitates for a quarter of a second
 /// needs at 100 MB/s, before the ring has to hold the rest.
@@ -119,6 +121,14 @@ pub(super) fn file_printer(arguments: &Arguments) -> PerFilePacket {
     })
 }
 
+/// A line could not be written, though somebody would have read it.
+static FAILED: AtomicBool = AtomicBool::new(false);
+
+/// Whether printing packets failed.
+pub(super) fn failed() -> bool {
+    FAILED.load(Relaxed)
+}
+
 /// Buffers of one line.
 #[derive(Default)]
 struct Lines {
@@ -127,12 +137,20 @@ struct Lines {
 }
 
 impl Lines {
-    /// Prints at once, for whoever watches; false when nobody reads any more.
+    /// Prints at once, for whoever watches; false when nobody reads any more or it cannot be written.
     fn print(&mut self, printer: &mut Printer, frame: &Frame<'_>) -> bool {
         self.line.clear();
         let bytes = frame.contiguous(&mut self.scratch);
         printer.print(&mut self.line, frame.timestamp, bytes, frame.wire_len);
-        std::io::stdout().write_all(self.line.as_bytes()).is_ok()
+        match std::io::stdout().write_all(self.line.as_bytes()) {
+            Ok(()) => return true,
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
+            Err(error) => {
+                say::tell(format_args!("linerate: cannot write to standard output: {error}"));
+                FAILED.store(true, Relaxed);
+            }
+        }
+        false
     }
 }
 

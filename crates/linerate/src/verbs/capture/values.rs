@@ -13,6 +13,9 @@ pub(super) struct Source(pub(super) Option<Kind>);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Cpus(pub(super) Vec<usize>);
 
+/// What the kernel's set of CPUs has room for (`CPU_SETSIZE`).
+const MOST_CPUS: usize = 1024;
+
 /// `-a`: when the capture ends by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Limit {
@@ -61,7 +64,10 @@ pub(super) fn limit(text: &str) -> Result<Limit, String> {
             let seconds: f64 = value.parse().map_err(|_| explain())?;
             Duration::try_from_secs_f64(seconds).map(Limit::Duration).map_err(|_| explain())
         }
-        "packets" => value.parse().map(Limit::Packets).map_err(|_| explain()),
+        "packets" => match value.parse() {
+            Ok(number @ 1..) => Ok(Limit::Packets(number)),
+            _ => Err(explain()),
+        },
         "filesize" => {
             let kilobytes: u64 = value.parse().map_err(|_| explain())?;
             Ok(Limit::FileSize(kilobytes.saturating_mul(1000)))
@@ -83,7 +89,8 @@ pub(super) fn microseconds(text: &str) -> Result<Duration, String> {
 
 pub(super) fn cpus(text: &str) -> Result<Cpus, String> {
     let number = |text: &str| {
-        text.trim().parse::<usize>().map_err(|_| "CPUs are written as `1` or `0,2-3`".to_owned())
+        let number = text.trim().parse::<usize>().ok().filter(|number| *number < MOST_CPUS);
+        number.ok_or_else(|| format!("CPUs below {MOST_CPUS} are written as `1` or `0,2-3`"))
     };
     let mut cpus = Vec::new();
     for part in text.split(',') {
@@ -114,11 +121,12 @@ mod tests {
         assert_eq!(limit("packets:7"), Ok(Limit::Packets(7)));
         assert_eq!(limit("filesize:3"), Ok(Limit::FileSize(3000)));
         assert!(limit("files:3").is_err() && limit("duration:-1").is_err());
+        assert!(limit("packets:0").is_err());
     }
 
     #[test]
     fn cpu_lists_have_ranges() {
         assert_eq!(cpus("0,2-4"), Ok(Cpus(vec![0, 2, 3, 4])));
-        assert!(cpus("a").is_err());
+        assert!(cpus("a").is_err() && cpus("0-99999999999").is_err());
     }
 }

@@ -1,0 +1,24 @@
+//! Words to the user. `println!` and `eprintln!` panic when nobody reads any more (a closed pipe, a
+//! terminal that is gone), and a capture must not end by that.
+
+use std::fmt::Display;
+use std::io::{ErrorKind, Write};
+
+use anyhow::{Context, Result};
+
+/// A line on standard output. A reader who went away has read enough.
+///
+/// # Errors
+///
+/// When it cannot be written, as on a full disk.
+pub(crate) fn print(line: impl Display) -> Result<()> {
+    match writeln!(std::io::stdout(), "{line}") {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        result => result.context("cannot write to standard output"),
+    }
+}
+
+/// A line on standard error, if that still leads anywhere.
+pub(crate) fn tell(line: impl Display) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
