@@ -198,7 +198,7 @@ fn follow(running: &Running, bar: &ProgressBar, interrupted: &AtomicBool) {
             running.stop();
         }
         round += 1;
-        if round % 20 != 0 || bar.is_hidden() {
+        if !round.is_multiple_of(20) || bar.is_hidden() {
             continue;
         }
         let now = running.progress();
