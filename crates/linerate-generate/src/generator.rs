@@ -181,7 +181,7 @@ impl Running {
         let ended = watch.join().map_err(|_| died(name_of))?;
         drop(stopper);
         let counters = counters.read().ok_or_else(|| died(name_of))?;
-        let refused = counters.emitted - counters.accepted;
+        let refused = counters.emitted.saturating_sub(counters.accepted);
         let seconds = counters.last.saturating_sub(counters.first) as f64 / 1e9;
         let rate = |amount: u64| if seconds > 0.0 { amount as f64 / seconds } else { 0.0 };
         Ok(Report {

@@ -49,7 +49,7 @@ pub(super) fn everybody(context: &mut Context) -> Vec<Peer> {
 fn run(context: &mut Context) -> Result<()> {
     let peers = everybody(context);
     let sizes: &[u32] = context.pick(&[64, 1500], &[64, 128, 256, 512, 1024, 1500]);
-    let frames = context.pick(500_000, 4_000_000);
+    let frames = context.pick(2_000_000, 4_000_000);
     let places: Vec<_> =
         sizes.iter().map(|&size| (f64::from(size), Traffic::sized(size, frames, None))).collect();
     let sweep = Sweep::run(context, peers, &places)?;
@@ -76,7 +76,7 @@ fn run(context: &mut Context) -> Result<()> {
     let chosen = [XDP, "packet", "tcpdump", "bare AF_XDP loop"];
     let main: Vec<Peer> =
         sweep.peers.iter().filter(|peer| chosen.contains(&peer.name.as_str())).cloned().collect();
-    let frames = context.pick(1_000_000, 10_000_000);
+    let frames = context.pick(3_000_000, 10_000_000);
     let free = LossFree::search(context, &main, frames, || Ok(()))?;
     let bar = |peer: &Peer| Line {
         name: peer.name.clone(),

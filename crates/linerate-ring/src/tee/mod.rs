@@ -62,8 +62,6 @@ mod skeleton {
 pub const DEFAULT_BUFFER: usize = 64 << 20;
 /// The most that one frame can give; longer ones are cut.
 pub const SNAP_MAX: u32 = 65_535;
-/// Batches between two looks at how far TAI is ahead of UTC.
-const CLOCK_CHECK: u32 = 4096;
 
 /// Counts since the tee was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -101,8 +99,6 @@ pub struct Tee {
     interface: Interface,
     pace: Pace,
     batch: u32,
-    batches: u32,
-    tai_ahead: u64,
     received: u64,
     was_up: bool,
 }
@@ -173,11 +169,9 @@ impl Tee {
         if !self.records.ready() {
             return None;
         }
-        if self.batches.is_multiple_of(CLOCK_CHECK) {
-            self.tai_ahead = sys::tai_ahead();
-        }
-        self.batches = self.batches.wrapping_add(1);
-        Some(Batch::new(&mut self.records, self.batch, self.tai_ahead, &mut self.received))
+        // The offset changes when somebody tells the kernel of leap seconds, which a time daemon does
+        // once, long after boot. Two clock readings without a system call, once a batch.
+        Some(Batch::new(&mut self.records, self.batch, sys::tai_ahead(), &mut self.received))
     }
 
     /// Counts of the program, over all CPUs, and of this reader.
@@ -341,8 +335,6 @@ impl<'a> Builder<'a> {
             interface,
             pace: self.pace,
             batch: self.batch,
-            batches: 0,
-            tai_ahead: sys::tai_ahead(),
             received: 0,
             was_up,
         })

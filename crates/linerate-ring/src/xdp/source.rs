@@ -21,8 +21,6 @@ use crate::{Error, Region, Result};
 pub const DEFAULT_BUFFER: usize = 128 << 20;
 /// Bytes of a chunk unless said.
 pub const DEFAULT_CHUNK: u32 = 2048;
-/// Batches between two looks at how far TAI is ahead of UTC.
-const CLOCK_CHECK: u32 = 4096;
 
 /// All receive queues of an interface, or some, each with its rings over one region, read in turn.
 ///
@@ -37,7 +35,6 @@ pub struct Source {
     depth: u32,
     interface: Interface,
     turn: usize,
-    batches: u32,
     pace: Pace,
     was_up: bool,
     polls: Vec<libc::pollfd>,
@@ -101,11 +98,13 @@ impl Source {
             turn = if turn + 1 == count { 0 } else { turn + 1 };
             if self.sockets[current].ready() {
                 self.turn = turn;
-                if self.batches.is_multiple_of(CLOCK_CHECK) {
-                    self.read_clocks();
+                // It changes when a time daemon tells the kernel of leap seconds, long after boot. Two
+                // clock readings without a system call, once a batch, where stamps are made of it.
+                let socket = &mut self.sockets[current];
+                if socket.reading.metadata {
+                    socket.reading.tai_ahead = sys::tai_ahead();
                 }
-                self.batches = self.batches.wrapping_add(1);
-                return self.sockets[current].batch();
+                return socket.batch();
             }
         }
         None
@@ -176,11 +175,6 @@ impl Source {
             .filter_map(|socket| socket.receive.as_mut())
             .map(|r| r.refresh())
             .sum()
-    }
-
-    fn read_clocks(&mut self) {
-        let tai_ahead = sys::tai_ahead();
-        self.sockets.iter_mut().for_each(|socket| socket.reading.tai_ahead = tai_ahead);
     }
 
     /// Sockets are not told when an interface goes down, so it is asked when nothing comes.
@@ -365,7 +359,6 @@ impl<'a> Builder<'a> {
         let was_up = interface.is_up()?;
         steer.attach()?;
         let (depth, pace) = (depth * queues.len() as u32, self.pace);
-        let (turn, batches) = (0, 0);
-        Ok(Source { steer, sockets, umem, depth, interface, turn, batches, pace, was_up, polls })
+        Ok(Source { steer, sockets, umem, depth, interface, turn: 0, pace, was_up, polls })
     }
 }
