@@ -47,8 +47,8 @@ pub(crate) struct Arguments {
     #[arg(short, long, value_name = "BYTES", default_value = "262144")]
     pub(super) snapshot_length: u32,
 
-    /// Bytes of buffer between kernel and program, in KiB; by default 64 MiB (packet, tee) or
-    /// 128 MiB (xdp).
+    /// Bytes of buffer between kernel and program, in KiB; by default 64 MiB, or 128 MiB for
+    /// AF_XDP sockets.
     #[arg(short = 'B', long, value_name = "KIB",
         value_parser = clap::value_parser!(u64).range(1..=1 << 31))]
     pub(super) buffer_size: Option<u64>,
