@@ -59,7 +59,9 @@ fn a_run_leaves_raw_data_a_summary_and_a_page_and_nothing_else() {
     let pid = child.id();
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
-    assert!(text(&output.stdout).contains("claim"), "{}", text(&output.stdout));
+    let said = text(&output.stdout);
+    assert!(said.contains("huge pages against small pages"), "{said}");
+    assert!(said.contains(") a frame"), "a figure with its spread: {said}");
     assert_eq!(namespaces_of(pid), Vec::<String>::new());
 
     let run = fs::read_dir(out.path()).unwrap().next().unwrap().unwrap().path();

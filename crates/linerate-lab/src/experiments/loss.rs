@@ -4,7 +4,7 @@ use anyhow::Result;
 
 use super::{Context, Experiment};
 use crate::measure::{Measured, measure};
-use crate::model::{Axis, Chart, Claim, Line, Point, Role};
+use crate::model::{Axis, Chart, Line, Point, Role};
 use crate::peer::Peer;
 use crate::programs;
 use crate::statistics::Spread;
@@ -46,7 +46,7 @@ fn run(context: &mut Context) -> Result<()> {
                 .into(),
         ),
     }
-    context.claims.push(compare(&synthetic));
+    context.notes.push(compare(&synthetic));
     Ok(())
 }
 
@@ -100,15 +100,14 @@ fn one(context: &mut Context, kind: &str, traffic: &Traffic, factors: &[u64]) ->
     Ok(lines)
 }
 
-/// The claim is to tell, not to win: the largest difference between huge and small pages beside the
+/// Nothing to hold or not, only to tell: the largest difference between huge and small pages beside the
 /// spread of the same point.
-fn compare(lines: &[Line]) -> Claim {
-    let claim =
+fn compare(lines: &[Line]) -> String {
+    let subject =
         "huge pages against small pages, xdp: largest difference of loss, synthetic traffic";
-    let find = |name: &str| lines.iter().find(|line| line.name == name);
-    let bound = "told with its spread";
-    let (Some(huge), Some(small)) = (find("xdp, huge pages"), find("xdp, small pages")) else {
-        return Claim::open(claim, "one of the lines is missing", bound);
+    let find = |pages| lines.iter().find(|line| line.name == Peer::sockets(pages).name);
+    let (Some(huge), Some(small)) = (find("hugetlb"), find("small")) else {
+        return format!("{subject}: one of the lines is missing");
     };
     let pairs = huge.points.iter().zip(&small.points);
     let differences = pairs.filter_map(|(a, b)| Some((a.x, b.spread?, a.spread?)));
@@ -118,8 +117,8 @@ fn compare(lines: &[Line]) -> Claim {
     match largest {
         Some((x, small, huge)) => {
             let overlap = small.min <= huge.max && huge.min <= small.max;
-            let figure = format!(
-                "at F = {x}: small {:.2}% ({:.2} to {:.2}), huge {:.2}% ({:.2} to {:.2}); {}",
+            format!(
+                "{subject}: at F = {x}: small {:.2}% ({:.2} to {:.2}), huge {:.2}% ({:.2} to {:.2}); {}",
                 small.median,
                 small.min,
                 small.max,
@@ -127,9 +126,8 @@ fn compare(lines: &[Line]) -> Claim {
                 huge.min,
                 huge.max,
                 if overlap { "the spreads overlap" } else { "the spreads are apart" }
-            );
-            Claim::new(claim, figure, bound, true)
+            )
         }
-        None => Claim::open(claim, "no run counted", bound),
+        None => format!("{subject}: no run counted"),
     }
 }

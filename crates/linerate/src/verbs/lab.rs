@@ -105,6 +105,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
                 say::tell(format_args!("{}: {}", experiment.name, experiment.title));
                 let (summary, folder) = experiments::run(experiment, out, options)
                     .with_context(|| format!("{} broke off", experiment.name))?;
+                for note in &summary.notes {
+                    say::print(format_args!("note: {note}"))?;
+                }
                 say::print(format_args!("raw data and summary: {}", folder.display()))?;
                 held &= summary.claims.iter().all(|claim| claim.holds != Some(false));
             }
