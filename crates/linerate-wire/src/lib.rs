@@ -19,7 +19,7 @@
 //! # Ok::<(), linerate_wire::Error>(())
 //! ```
 #![no_std]
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub mod arp;
 pub mod checksum;
@@ -35,6 +35,7 @@ pub mod layers;
 mod read;
 pub mod tcp;
 pub mod udp;
+pub mod virtio;
 pub mod vlan;
 
 pub use error::{Error, Result};

@@ -1,7 +1,15 @@
 //! The Internet checksum (RFC 1071), its incremental update (RFC 1624) and the pseudo headers of TCP,
 //! UDP and ICMPv6 (RFC 9293 §3.1, RFC 8200 §8.1).
+//!
+//! [`Sum`] is the arithmetic; an [`Engine`] is the loop over many bytes, chosen by what the CPU has.
+//! Who sums or copies many pieces in a row picks the engine once.
+
+mod engine;
+mod portable;
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+pub use engine::Engine;
 
 use crate::ip::Protocol;
 
@@ -17,32 +25,32 @@ impl Sum {
 
     /// The pseudo header of a packet between two IPv4 addresses; `len` is that of the transport
     /// header and payload in bytes.
-    pub fn pseudo_v4(
+    pub const fn pseudo_v4(
         source: Ipv4Addr,
         destination: Ipv4Addr,
         protocol: Protocol,
         len: u16,
     ) -> Self {
         Self::ZERO
-            .bytes(&source.octets())
-            .bytes(&destination.octets())
-            .word(protocol.0.into())
+            .word32(source.to_bits())
+            .word32(destination.to_bits())
+            .word(protocol.0 as u16)
             .word(len)
     }
 
     /// The pseudo header of a packet between two IPv6 addresses; `len` is that of the transport
     /// header and payload in bytes.
-    pub fn pseudo_v6(
+    pub const fn pseudo_v6(
         source: Ipv6Addr,
         destination: Ipv6Addr,
         protocol: Protocol,
         len: u32,
     ) -> Self {
         Self::ZERO
-            .bytes(&source.octets())
-            .bytes(&destination.octets())
-            .word(protocol.0.into())
-            .bytes(&len.to_be_bytes())
+            .word128(source.to_bits())
+            .word128(destination.to_bits())
+            .word(protocol.0 as u16)
+            .word32(len)
     }
 
     /// The pseudo header between two addresses; `None` where one is IPv4 and the other IPv6.
@@ -63,47 +71,78 @@ impl Sum {
         }
     }
 
+    /// From a sum of words in the machine's own byte order.
+    #[inline]
+    const fn native(sum: u64) -> Self {
+        // RFC 1071 §2(B): sums of swapped bytes are swapped sums.
+        Self(fold(sum).to_be() as u64)
+    }
+
     /// Adds bytes; a last odd byte counts as the high half of a word.
+    #[inline]
     #[must_use]
     pub fn bytes(self, bytes: &[u8]) -> Self {
-        // Summing 32-bit pieces in the machine's own byte order into 64 bits cannot overflow below
-        // 16 GiB, vectorises, and differs from the big-endian sum only by a byte swap at the end.
-        let mut words = bytes.chunks_exact(4);
-        let mut sum = 0_u64;
-        for word in &mut words {
-            sum += u64::from(u32::from_ne_bytes([word[0], word[1], word[2], word[3]]));
-        }
-        let rest = words.remainder();
-        let mut last = [0_u8; 4];
-        last[..rest.len()].copy_from_slice(rest);
-        sum += u64::from(u32::from_ne_bytes(last));
-        Self(self.0 + u64::from(u16::from_ne_bytes(fold(sum).to_be_bytes())))
+        self.plus(Engine::detect().sum(bytes))
+    }
+
+    /// Copies `from` to `to` and adds the bytes in the same pass; a last odd byte counts as the high
+    /// half of a word.
+    ///
+    /// # Panics
+    ///
+    /// If `from` and `to` differ in length, as [`slice::copy_from_slice`] does.
+    #[inline]
+    #[must_use]
+    #[track_caller]
+    pub fn copy(self, from: &[u8], to: &mut [u8]) -> Self {
+        self.plus(Engine::detect().copy(from, to))
     }
 
     /// Adds one 16-bit word.
+    #[inline]
     #[must_use]
     pub const fn word(self, word: u16) -> Self {
         Self(self.0 + word as u64)
     }
 
-    /// Adds another sum of an even number of bytes.
+    /// Adds two 16-bit words, the first in the upper half.
+    #[inline]
+    #[must_use]
+    pub const fn word32(self, word: u32) -> Self {
+        // 2^16 is 1 in ones' complement arithmetic of 16 bits, so the halves need not be taken apart.
+        Self(self.0 + word as u64)
+    }
+
+    /// Adds eight 16-bit words, the first uppermost.
+    const fn word128(self, word: u128) -> Self {
+        self.word32((word >> 96) as u32)
+            .word32((word >> 64) as u32)
+            .word32((word >> 32) as u32)
+            .word32(word as u32)
+    }
+
+    /// Adds another sum. All bytes that were added before, on this side, must be of an even number.
+    #[inline]
     #[must_use]
     pub const fn plus(self, other: Self) -> Self {
         Self(self.0 + fold(other.0) as u64)
     }
 
     /// The folded sum, not complemented.
+    #[inline]
     pub const fn folded(self) -> u16 {
         fold(self.0)
     }
 
     /// The checksum of what was added.
+    #[inline]
     pub const fn checksum(self) -> u16 {
         !fold(self.0)
     }
 
     /// The checksum as UDP sends it: 0 would mean "none", so 0xffff, which is the same number, goes
     /// in its place (RFC 768).
+    #[inline]
     pub const fn udp_checksum(self) -> u16 {
         match self.checksum() {
             0 => 0xffff,
@@ -112,6 +151,7 @@ impl Sum {
     }
 
     /// Whether what was added contained its own right checksum.
+    #[inline]
     pub const fn is_valid(self) -> bool {
         fold(self.0) == 0xffff
     }
@@ -138,6 +178,7 @@ pub const fn update_u32(checksum: u16, old: u32, new: u32) -> u16 {
     update(checksum, old as u16, new as u16)
 }
 
+#[inline]
 const fn fold(sum: u64) -> u16 {
     let sum = (sum & 0xffff_ffff) + (sum >> 32);
     let sum = (sum & 0xffff) + (sum >> 16);
