@@ -35,7 +35,6 @@ pub mod layers;
 mod read;
 pub mod tcp;
 pub mod udp;
-pub mod virtio;
 pub mod vlan;
 
 pub use error::{Error, Result};
