@@ -35,6 +35,7 @@ pub mod layers;
 mod read;
 pub mod tcp;
 pub mod udp;
+pub mod virtio;
 pub mod vlan;
 
 pub use error::{Error, Result};

@@ -1,0 +1,273 @@
+//! The header that goes before a frame which somebody else is to finish (virtio 1.2, §5.1.6;
+//! `struct virtio_net_hdr` of `include/uapi/linux/virtio_net.h`): TUN and TAP devices, packet sockets
+//! and virtual machines tell with it how to segment, and where a checksum is missing.
+//!
+//! It is not a header of the wire: it is read and written once, beside its frame, so that there is a
+//! value and no view. Its numbers are in the byte order of the machine, as TUN devices and packet
+//! sockets have them unless told otherwise.
+
+use core::fmt;
+
+use crate::error::require;
+use crate::{Result, read};
+
+/// Length of the header in bytes.
+pub const HEADER_LEN: usize = 10;
+
+/// Length of the header with the count of merged buffers (`struct virtio_net_hdr_mrg_rxbuf`), which
+/// neither TUN devices nor packet sockets fill in.
+pub const MERGEABLE_HEADER_LEN: usize = 12;
+
+const WHAT: &str = "virtio header";
+
+mod field {
+    pub(super) const FLAGS: usize = 0;
+    pub(super) const GSO: usize = 1;
+    pub(super) const HEADER_LEN: usize = 2;
+    pub(super) const SEGMENT_SIZE: usize = 4;
+    pub(super) const CHECKSUM_START: usize = 6;
+    pub(super) const CHECKSUM_OFFSET: usize = 8;
+}
+
+/// What is known of the checksum.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Flags(pub u8);
+
+impl Flags {
+    /// The checksum field holds the sum of the pseudo header only. To be filled in: the checksum from
+    /// [`Header::checksum_start`] to the end (`VIRTIO_NET_HDR_F_NEEDS_CSUM`).
+    pub const NEEDS_CHECKSUM: Self = Self(1);
+    /// Somebody checked the checksum, and it was right (`VIRTIO_NET_HDR_F_DATA_VALID`).
+    pub const DATA_VALID: Self = Self(2);
+    /// The two checksum fields count coalesced segments and duplicate acknowledgements instead
+    /// (`VIRTIO_NET_HDR_F_RSC_INFO`).
+    pub const RSC_INFO: Self = Self(4);
+    /// The outer UDP checksum of a tunnel is to be filled in for each segment
+    /// (`VIRTIO_NET_HDR_F_UDP_TUNNEL_CSUM`).
+    pub const UDP_TUNNEL_CHECKSUM: Self = Self(8);
+
+    /// Whether all flags of `other` are set.
+    pub const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// The flags of both.
+    pub const fn union(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+/// How the frame is to be segmented: a kind, and bits beside it.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct Gso(pub u8);
+
+impl Gso {
+    /// Not at all.
+    pub const NONE: Self = Self(0);
+    /// TCP over IPv4 (`VIRTIO_NET_HDR_GSO_TCPV4`).
+    pub const TCPV4: Self = Self(1);
+    /// One UDP datagram in IP fragments, IPv4 or IPv6 (`VIRTIO_NET_HDR_GSO_UDP`).
+    pub const UDP: Self = Self(3);
+    /// TCP over IPv6 (`VIRTIO_NET_HDR_GSO_TCPV6`).
+    pub const TCPV6: Self = Self(4);
+    /// Many UDP datagrams, IPv4 or IPv6 (`VIRTIO_NET_HDR_GSO_UDP_L4`).
+    pub const UDP_L4: Self = Self(5);
+
+    /// Beside a kind: the packet is inside UDP over IPv4 (`VIRTIO_NET_HDR_GSO_UDP_TUNNEL_IPV4`).
+    pub const UDP_TUNNEL_IPV4: Self = Self(0x20);
+    /// Beside a kind: the packet is inside UDP over IPv6 (`VIRTIO_NET_HDR_GSO_UDP_TUNNEL_IPV6`).
+    pub const UDP_TUNNEL_IPV6: Self = Self(0x40);
+    /// Beside a kind of TCP: CWR is set, which belongs to the first segment alone
+    /// (`VIRTIO_NET_HDR_GSO_ECN`).
+    pub const ECN: Self = Self(0x80);
+
+    /// The kind, without the bits beside it.
+    pub const fn kind(self) -> Self {
+        Self(self.0 & 0x1f)
+    }
+
+    /// The kind and bits of both.
+    pub const fn union(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Whether all bits of `other` are set; for the bits, not for kinds.
+    pub const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+impl fmt::Display for Gso {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = match self.kind() {
+            Self::NONE => "none",
+            Self::TCPV4 => "TCPv4",
+            Self::UDP => "UDP fragments",
+            Self::TCPV6 => "TCPv6",
+            Self::UDP_L4 => "UDP",
+            Self(kind) => return write!(f, "kind {kind}"),
+        };
+        f.write_str(name)?;
+        let bits = [
+            (Self::UDP_TUNNEL_IPV4, "UDPv4"),
+            (Self::UDP_TUNNEL_IPV6, "UDPv6"),
+            (Self::ECN, "ECN"),
+        ];
+        let mut set = bits.iter().filter(|(bit, _)| self.contains(*bit));
+        set.try_for_each(|(_, name)| write!(f, "+{name}"))
+    }
+}
+
+impl fmt::Debug for Gso {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Gso({self})")
+    }
+}
+
+/// The header. The default says that the frame is finished.
+///
+/// Offsets count from the first byte of the frame that follows. A header that came from outside is a
+/// claim: no offset has been compared with the frame.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Header {
+    /// What is known of the checksum.
+    pub flags: Flags,
+    /// How the frame is to be segmented.
+    pub gso: Gso,
+    /// Bytes of all headers. A hint: the kernel itself gets it wrong for packets that it forwards.
+    pub header_len: u16,
+    /// Payload bytes of a segment, 0 without segmentation; for [`Gso::UDP`], bytes of a fragment.
+    pub segment_size: u16,
+    /// Where the checksummed bytes start: at the transport header.
+    pub checksum_start: u16,
+    /// Where the checksum stands, in bytes from `checksum_start`.
+    pub checksum_offset: u16,
+}
+
+impl Header {
+    /// Reads a header from the start of `bytes`.
+    ///
+    /// # Errors
+    /// Fewer than [`HEADER_LEN`] bytes.
+    pub fn parse(bytes: &[u8]) -> Result<Self> {
+        require(WHAT, bytes, HEADER_LEN)?;
+        let word = |at| u16::from_ne_bytes(read::array(bytes, at));
+        Ok(Self {
+            flags: Flags(read::u8(bytes, field::FLAGS)),
+            gso: Gso(read::u8(bytes, field::GSO)),
+            header_len: word(field::HEADER_LEN),
+            segment_size: word(field::SEGMENT_SIZE),
+            checksum_start: word(field::CHECKSUM_START),
+            checksum_offset: word(field::CHECKSUM_OFFSET),
+        })
+    }
+
+    /// Writes the header over `bytes`, which are as long as the two sides agreed on; what is longer
+    /// than [`HEADER_LEN`] becomes zero.
+    ///
+    /// # Errors
+    /// Fewer than [`HEADER_LEN`] bytes.
+    pub fn emit(&self, bytes: &mut [u8]) -> Result<()> {
+        require(WHAT, bytes, HEADER_LEN)?;
+        bytes.fill(0);
+        read::put(bytes, field::FLAGS, &[self.flags.0]);
+        read::put(bytes, field::GSO, &[self.gso.0]);
+        read::put(bytes, field::HEADER_LEN, &self.header_len.to_ne_bytes());
+        read::put(bytes, field::SEGMENT_SIZE, &self.segment_size.to_ne_bytes());
+        read::put(bytes, field::CHECKSUM_START, &self.checksum_start.to_ne_bytes());
+        read::put(bytes, field::CHECKSUM_OFFSET, &self.checksum_offset.to_ne_bytes());
+        Ok(())
+    }
+
+    /// Whether the frame is a super-packet.
+    pub const fn is_gso(&self) -> bool {
+        self.gso.kind().0 != Gso::NONE.0
+    }
+}
+
+impl fmt::Display for Header {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "gso {}", self.gso)?;
+        if self.is_gso() {
+            write!(f, " of {}", self.segment_size)?;
+        }
+        if self.flags.contains(Flags::NEEDS_CHECKSUM) {
+            write!(f, ", checksum from {} at {}", self.checksum_start, self.checksum_offset)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Error;
+
+    const SUPER: Header = Header {
+        flags: Flags::NEEDS_CHECKSUM,
+        gso: Gso(0x81),
+        header_len: 66,
+        segment_size: 1448,
+        checksum_start: 34,
+        checksum_offset: 16,
+    };
+
+    #[test]
+    fn the_fields_lie_where_the_kernel_has_them() {
+        let mut bytes = [0xff; MERGEABLE_HEADER_LEN];
+        SUPER.emit(&mut bytes).unwrap();
+        assert_eq!(bytes[..2], [1, 0x81]);
+        let words: [u16; 5] = core::array::from_fn(|word| {
+            u16::from_ne_bytes([bytes[2 + 2 * word], bytes[3 + 2 * word]])
+        });
+        assert_eq!(words, [66, 1448, 34, 16, 0]);
+    }
+
+    #[test]
+    fn what_was_written_is_read_back() {
+        for len in [HEADER_LEN, MERGEABLE_HEADER_LEN, 24] {
+            for header in [SUPER, Header::default()] {
+                let mut bytes = [0xff; 24];
+                header.emit(&mut bytes[..len]).unwrap();
+                assert_eq!(Header::parse(&bytes[..len]), Ok(header));
+                assert!(bytes[HEADER_LEN..len].iter().all(|byte| *byte == 0));
+            }
+        }
+    }
+
+    #[test]
+    fn too_few_bytes_are_refused() {
+        let cut = Error::Truncated { what: WHAT, need: 10, have: 9 };
+        assert_eq!(Header::parse(&[0; 9]), Err(cut));
+        assert_eq!(SUPER.emit(&mut [0; 9]), Err(cut));
+    }
+
+    #[test]
+    fn kinds_and_bits_are_told_apart() {
+        assert_eq!(SUPER.gso.kind(), Gso::TCPV4);
+        assert!(SUPER.gso.contains(Gso::ECN) && SUPER.is_gso());
+        assert!(!Header { gso: Gso::ECN, ..SUPER }.is_gso());
+    }
+
+    #[test]
+    fn it_prints_in_one_line() {
+        let mut line = Line { bytes: [0; 64], len: 0 };
+        fmt::write(&mut line, format_args!("{SUPER}")).unwrap();
+        assert_eq!(&line.bytes[..line.len], b"gso TCPv4+ECN of 1448, checksum from 34 at 16");
+    }
+
+    /// A place to print to without the standard library.
+    struct Line {
+        bytes: [u8; 64],
+        len: usize,
+    }
+
+    impl fmt::Write for Line {
+        fn write_str(&mut self, text: &str) -> fmt::Result {
+            let end = self.len + text.len();
+            self.bytes[self.len..end].copy_from_slice(text.as_bytes());
+            self.len = end;
+            Ok(())
+        }
+    }
+}
