@@ -76,6 +76,8 @@ pub struct EtherType(pub u16);
 impl EtherType {
     /// IPv4 (RFC 894).
     pub const IPV4: Self = Self(0x0800);
+    /// A bridged Ethernet frame, in tunnels (RFC 1701, RFC 8926).
+    pub const BRIDGED: Self = Self(0x6558);
     /// ARP (RFC 826).
     pub const ARP: Self = Self(0x0806);
     /// A customer VLAN tag (IEEE 802.1Q).
@@ -102,6 +104,7 @@ impl fmt::Display for EtherType {
             Self::IPV4 => f.write_str("IPv4"),
             Self::IPV6 => f.write_str("IPv6"),
             Self::ARP => f.write_str("ARP"),
+            Self::BRIDGED => f.write_str("Ethernet"),
             Self::VLAN => f.write_str("802.1Q"),
             Self::SERVICE_VLAN => f.write_str("802.1ad"),
             Self(other) => write!(f, "0x{other:04x}"),

@@ -13,14 +13,20 @@ impl Protocol {
     pub const ICMP: Self = Self(1);
     /// IGMP.
     pub const IGMP: Self = Self(2);
+    /// An IPv4 packet (RFC 2003).
+    pub const IPV4: Self = Self(4);
     /// TCP.
     pub const TCP: Self = Self(6);
     /// UDP.
     pub const UDP: Self = Self(17);
+    /// An IPv6 packet (RFC 2473, RFC 4213).
+    pub const IPV6: Self = Self(41);
     /// IPv6 routing header.
     pub const ROUTING: Self = Self(43);
     /// IPv6 fragment header.
     pub const FRAGMENT: Self = Self(44);
+    /// Generic routing encapsulation (RFC 2784).
+    pub const GRE: Self = Self(47);
     /// Encapsulating security payload: what follows is encrypted.
     pub const ESP: Self = Self(50);
     /// Authentication header.

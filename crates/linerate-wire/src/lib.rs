@@ -26,6 +26,8 @@ pub mod checksum;
 mod error;
 pub mod ethernet;
 pub mod flow;
+pub mod geneve;
+pub mod gre;
 pub mod icmpv4;
 pub mod icmpv6;
 pub mod ip;
@@ -37,6 +39,7 @@ pub mod tcp;
 pub mod udp;
 pub mod virtio;
 pub mod vlan;
+pub mod vxlan;
 
 pub use error::{Error, Result};
 pub use layers::{Layers, parse};
