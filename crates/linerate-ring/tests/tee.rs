@@ -224,6 +224,49 @@ fn what_a_small_buffer_cannot_hold_is_counted() {
 }
 
 #[test]
+fn a_stop_under_load_leaves_no_frame_without_an_account() {
+    root_or_skip!("a_stop_under_load_leaves_no_frame_without_an_account");
+    const SENT: u64 = 60_000;
+    // A buffer that holds all, and one that overflows.
+    for (take, buffer) in [(false, 16 << 20), (true, 16 << 20), (false, 1 << 16), (true, 1 << 16)] {
+        let cable = Cable::new(VethOptions::default());
+        let mut tee = tee(&cable, |b| b.take(take).buffer(buffer));
+        let (raw, stack) = (cable.raw(), Stack::listen(&cable, 7));
+        let sender = std::thread::spawn(move || (0..SENT).for_each(|n| raw.send(&udp(7, n, 100))));
+        let mut numbers = Vec::new();
+        while numbers.len() < 5000 {
+            assert!(tee.wait(Duration::from_secs(3)).unwrap(), "{take} {buffer}: nothing comes");
+            while let Some(mut batch) = tee.batch() {
+                while let Some(frame) = batch.next() {
+                    numbers.push(number(frame.head()));
+                }
+            }
+        }
+        tee.stop().unwrap();
+        let at_stop = tee.statistics().unwrap();
+        drain(&mut tee, |frame| numbers.push(number(frame.head())));
+        assert_eq!(tee.statistics().unwrap().received, at_stop.captured, "all is in the ring");
+        sender.join().unwrap();
+        assert!(!tee.wait(Duration::from_secs(60)).unwrap(), "it says so at once");
+        assert!(tee.batch().is_none());
+        let end = tee.statistics().unwrap();
+        assert!(end.late > 0, "the sender was done before the stop: {end:?}");
+        assert_eq!((end.captured, end.lost()), (at_stop.captured, at_stop.lost()), "{end:?}");
+        assert_eq!(end.received + end.lost() + end.late, SENT, "{take} {buffer}: {end:?}");
+        assert_eq!(numbers.len() as u64, end.received);
+        assert!(numbers.is_sorted_by(|a, b| a < b));
+        if buffer > 1 << 16 {
+            assert_eq!(end.lost(), 0, "{end:?}");
+            assert_eq!(numbers.last(), Some(&(end.received - 1)), "none is missing in between");
+        }
+        if take {
+            // The receive buffer of the stack's socket holds some hundred.
+            assert!(stack.count() > 0, "what came later went to the stack");
+        }
+    }
+}
+
+#[test]
 fn a_sleeping_reader_is_woken() {
     root_or_skip!("a_sleeping_reader_is_woken");
     let cable = Cable::new(VethOptions::default());

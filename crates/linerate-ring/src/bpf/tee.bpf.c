@@ -126,7 +126,8 @@ static __attribute__((always_inline)) void wake_reader(struct tee_shared *reader
 	bpf_ringbuf_discard(carrier, BPF_RB_FORCE_WAKEUP);
 }
 
-/* True when the filter accepts the frame, even if there was no room for it. */
+/* True when the filter accepts the frame, even if there was no room for it; false after the stop, so
+ * that the frame goes on as it will when the program is gone. */
 static __attribute__((always_inline)) int copy(struct xdp_md *ctx)
 {
 	void *data = (void *)(long)ctx->data;
@@ -139,6 +140,10 @@ static __attribute__((always_inline)) int copy(struct xdp_md *ctx)
 
 	if (!counts || !reader)
 		return 0;
+	if (*(volatile __u32 *)&reader->stop) {
+		counts->late++;
+		return 0;
+	}
 	if (has_filter && !filter(data, data_end, wire_len)) {
 		counts->unmatched++;
 		return 0;

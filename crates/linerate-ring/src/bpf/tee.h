@@ -27,14 +27,15 @@ struct tee_counters {
 	__u64 unmatched; /* refused by the filter */
 	__u64 full;      /* accepted, but the ring buffer was full */
 	__u64 faults;    /* accepted, but the copy failed */
+	__u64 late;      /* came after the stop: not looked at */
 };
 
-_Static_assert(sizeof(struct tee_counters) == 32, "tee_counters is 32 bytes");
+_Static_assert(sizeof(struct tee_counters) == 40, "tee_counters is 40 bytes");
 
 /* Memory-mapped by both sides. */
 struct tee_shared {
 	__u32 waiting; /* the reader sets it before it sleeps, the program clears it and wakes */
-	__u32 padding;
+	__u32 stop;    /* the reader sets it once: no frame is looked at any more */
 };
 
 _Static_assert(sizeof(struct tee_shared) == 8, "tee_shared is 8 bytes");

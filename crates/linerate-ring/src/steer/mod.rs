@@ -5,6 +5,7 @@
 //! [`Unmatched::Drop`] says so).
 
 pub(crate) mod attach;
+pub(crate) mod grace;
 pub(crate) mod interface;
 pub(crate) mod program;
 
@@ -145,21 +146,11 @@ impl Steer {
     /// # Errors
     /// [`Error::System`], for instance for a queue above 255.
     pub fn insert(&self, queue: u32, socket: BorrowedFd<'_>) -> Result<()> {
-        let value = socket.as_raw_fd();
-        // SAFETY: a map with keys and values of four bytes, both ours.
-        let answer = unsafe {
-            libbpf_sys::bpf_map_update_elem(
-                self.template.map("sockets").as_raw_fd(),
-                (&raw const queue).cast(),
-                (&raw const value).cast(),
-                u64::from(libbpf_sys::BPF_ANY),
-            )
-        };
-        match answer {
+        match put(self.template.map("sockets"), queue, socket, libbpf_sys::BPF_ANY) {
             0 => Ok(()),
-            _ => Err(program::refusal(
+            errno => Err(program::refusal(
                 format!("steer queue {queue} of interface {} to a socket", self.interface.name),
-                -answer,
+                errno,
             )),
         }
     }
@@ -267,4 +258,18 @@ pub(crate) fn sum_of_cpus<const N: usize>(map: BorrowedFd<'_>) -> Result<[u64; N
         sum.iter_mut().zip(value).for_each(|(sum, value)| *sum += value);
     }
     Ok(sum)
+}
+
+/// Puts a descriptor in a map of descriptors; 0 or an `errno`.
+pub(crate) fn put(map: BorrowedFd<'_>, key: u32, value: BorrowedFd<'_>, flags: u32) -> i32 {
+    let value = value.as_raw_fd();
+    // SAFETY: a map with keys and values of four bytes, both ours.
+    -unsafe {
+        libbpf_sys::bpf_map_update_elem(
+            map.as_raw_fd(),
+            (&raw const key).cast(),
+            (&raw const value).cast(),
+            u64::from(flags),
+        )
+    }
 }

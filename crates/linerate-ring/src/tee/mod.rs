@@ -43,6 +43,7 @@ pub use probe::{Probe, probe};
 use crate::filter::Instruction;
 use crate::region::base_page_size;
 use crate::steer::attach::Link;
+use crate::steer::grace::Grace;
 use crate::steer::interface::Interface;
 use crate::steer::program::{self, Load, Template};
 use crate::steer::{Attach, sum_of_cpus};
@@ -78,6 +79,8 @@ pub struct Statistics {
     pub full: u64,
     /// Frames whose bytes could not be copied; a defect when not 0.
     pub faults: u64,
+    /// Frames that came after [`Tee::stop`] and went on without being looked at.
+    pub late: u64,
 }
 
 impl Statistics {
@@ -96,11 +99,13 @@ pub struct Tee {
     template: Template,
     records: Records,
     shared: Shared,
+    grace: Grace,
     interface: Interface,
     pace: Pace,
     batch: u32,
     received: u64,
     was_up: bool,
+    stopped: bool,
 }
 
 /// What keeps the program on the interface.
@@ -127,12 +132,16 @@ impl Tee {
         }
     }
 
-    /// Waits until a frame can be read: true. False when `timeout` is over or a signal came.
+    /// Waits until a frame can be read: true. False when `timeout` is over or a signal came, and at
+    /// once when nothing is left after [`Tee::stop`].
     ///
     /// # Errors
     /// [`Error::InterfaceDown`], once each time that it goes down. [`Error::InterfaceGone`],
     /// [`Error::System`].
     pub fn wait(&mut self, timeout: Duration) -> Result<bool> {
+        if self.stopped {
+            return Ok(self.records.ready());
+        }
         let records = &mut self.records;
         let Some(left) = self.pace.nap(timeout, || records.ready()) else { return Ok(true) };
         self.shared.announce_sleep();
@@ -174,13 +183,30 @@ impl Tee {
         Some(Batch::new(&mut self.records, self.batch, sys::tai_ahead(), &mut self.received))
     }
 
+    /// Lets no further frame in. When it returns, all that was copied is in the ring buffer for
+    /// [`Tee::batch`] to give, and the counts but for [`Statistics::late`] are final. Frames that
+    /// come from now on go on to the stack, also with [`Builder::take`]. Takes some tens of
+    /// milliseconds.
+    ///
+    /// # Errors
+    /// [`Error::Privilege`], [`Error::System`]: the last frames may then still be on their way.
+    pub fn stop(&mut self) -> Result<()> {
+        if self.stopped {
+            return Ok(());
+        }
+        self.shared.stop();
+        self.grace.wait()?;
+        self.stopped = true;
+        Ok(())
+    }
+
     /// Counts of the program, over all CPUs, and of this reader.
     ///
     /// # Errors
     /// [`Error::System`].
     pub fn statistics(&self) -> Result<Statistics> {
-        let [captured, unmatched, full, faults] = sum_of_cpus(self.template.map("counters"))?;
-        Ok(Statistics { received: self.received, captured, unmatched, full, faults })
+        let [captured, unmatched, full, faults, late] = sum_of_cpus(self.template.map("counters"))?;
+        Ok(Statistics { received: self.received, captured, unmatched, full, faults, late })
     }
 
     /// Where the program runs that is on the interface.
@@ -329,6 +355,7 @@ impl<'a> Builder<'a> {
         };
         Ok(Tee {
             attachment,
+            grace: Grace::new(template.map("counters"))?,
             template,
             records,
             shared,
@@ -337,6 +364,7 @@ impl<'a> Builder<'a> {
             batch: self.batch,
             received: 0,
             was_up,
+            stopped: false,
         })
     }
 }

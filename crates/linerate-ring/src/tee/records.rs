@@ -127,7 +127,7 @@ impl Records {
 }
 
 /// `struct tee_shared`: the reader says that it sleeps, so that the program wakes it then and only
-/// then.
+/// then; and that it wants no more.
 #[derive(Debug)]
 pub(super) struct Shared(Mapping);
 
@@ -154,9 +154,20 @@ impl Shared {
         self.waiting().store(0, Ordering::Relaxed);
     }
 
+    /// Programs that start from now on copy nothing; those that run may still.
+    pub(super) fn stop(&self) {
+        // Release: on no account after the wait for those that run.
+        self.stopping().store(1, Ordering::Release);
+    }
+
     fn waiting(&self) -> &AtomicU32 {
         // SAFETY: the first word of a page that lives as long as `self`.
         unsafe { self.0.base.cast().as_ref() }
+    }
+
+    fn stopping(&self) -> &AtomicU32 {
+        // SAFETY: the second word of that page.
+        unsafe { self.0.base.cast::<AtomicU32>().add(1).as_ref() }
     }
 }
 

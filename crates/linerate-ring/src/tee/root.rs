@@ -17,10 +17,10 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use crate::steer::Attach;
 use crate::steer::attach::{self, Link};
 use crate::steer::interface::Interface;
 use crate::steer::program::{Load, Template, refusal};
+use crate::steer::{Attach, put};
 use crate::xdp::sys;
 use crate::{Error, Result};
 
@@ -182,19 +182,5 @@ impl Drop for Slot {
                 (&raw const self.number).cast(),
             )
         };
-    }
-}
-
-/// Puts a descriptor in a map of descriptors; 0 or an `errno`.
-fn put(map: BorrowedFd<'_>, key: u32, value: BorrowedFd<'_>, flags: u32) -> i32 {
-    let value = value.as_raw_fd();
-    // SAFETY: a map with keys and values of four bytes, both ours.
-    -unsafe {
-        libbpf_sys::bpf_map_update_elem(
-            map.as_raw_fd(),
-            (&raw const key).cast(),
-            (&raw const value).cast(),
-            u64::from(flags),
-        )
     }
 }
