@@ -1,5 +1,6 @@
 //! What can go wrong in a capture, said so that the reader knows what to do about it.
 
+use std::any::Any;
 use std::io;
 use std::path::PathBuf;
 
@@ -189,12 +190,35 @@ pub enum Error {
         /// Why not.
         why: String,
     },
+    /// A thread of the capture panicked, which ended the capture.
+    #[error(
+        "the {thread} panicked: {message}; the capture ended, and what was written before is whole. \
+         This is a defect: please report it with these words"
+    )]
+    Panicked {
+        /// Which thread.
+        thread: String,
+        /// What it said.
+        message: String,
+    },
     /// A thread cannot be started.
     #[error("cannot start a thread: {source}")]
     Thread {
         /// What the system said.
         source: io::Error,
     },
+}
+
+impl Error {
+    /// What [`std::panic::catch_unwind`] caught in `thread`.
+    pub(crate) fn panicked(thread: String, panic: &(dyn Any + Send)) -> Self {
+        let message = match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
+            (Some(text), _) => (*text).to_owned(),
+            (_, Some(text)) => text.clone(),
+            _ => "it did not say why".to_owned(),
+        };
+        Self::Panicked { thread, message }
+    }
 }
 
 /// What to do about an output error, where that is known.

@@ -197,9 +197,8 @@ impl Engine {
     /// Waits for the readers and the writer.
     pub fn finish(mut self) -> Outcome {
         for reader in self.readers.drain(..) {
-            if let Err(panic) = reader.join() {
-                std::panic::resume_unwind(panic);
-            }
+            // A reader catches its own panics and says so in `affairs`.
+            let _ = reader.join();
         }
         let seconds = self.start.elapsed().as_secs_f64();
         let summary = self.writer.take().map(Writer::finish).unwrap_or_default();

@@ -1,5 +1,6 @@
 //! The reader's loop: from the ring to the output, without a system call or an allocation a packet.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,6 +10,7 @@ use linerate_ring::{Frame, Timestamp};
 
 use super::PerPacket;
 use super::affairs::{Affairs, Event};
+use crate::Error;
 use crate::filter::Filter;
 use crate::ledger::{Account, Drops, Page};
 use crate::read::Record;
@@ -63,19 +65,31 @@ pub(super) struct Taker {
     pub(super) affairs: Arc<Affairs>,
 }
 
-/// What a round of batches did.
-#[derive(Default)]
-struct Round {
+/// What a round of batches did; goes into the account when it is dropped, also by a panic.
+struct Round<'a> {
+    account: &'a Account,
     taken: u64,
     bytes: u64,
     /// Frames that the filter in user space turned away.
     rejected: u64,
 }
 
+impl<'a> Round<'a> {
+    fn new(account: &'a Account) -> Self {
+        Self { account, taken: 0, bytes: 0, rejected: 0 }
+    }
+}
+
+impl Drop for Round<'_> {
+    fn drop(&mut self) {
+        self.account.add(self.taken, self.bytes, self.rejected);
+    }
+}
+
 impl Taker {
     /// Filters and outputs one frame; false if no more are wanted.
     #[inline]
-    fn take(&mut self, frame: &Frame<'_>, round: &mut Round, scratch: &mut Vec<u8>) -> bool {
+    fn take(&mut self, frame: &Frame<'_>, round: &mut Round<'_>, scratch: &mut Vec<u8>) -> bool {
         if let Some(filter) = &self.filter
             && !filter.matches(frame.contiguous(scratch), frame.wire_len)
         {
@@ -85,9 +99,7 @@ impl Taker {
         if !self.affairs.claim() {
             return false;
         }
-        round.taken += 1;
-        round.bytes += u64::from(frame.wire_len);
-        match &mut self.output {
+        let more = match &mut self.output {
             Output::Discard => true,
             Output::Feed(feed) => {
                 let mut frame = *frame;
@@ -106,7 +118,10 @@ impl Taker {
                 }
                 more
             }
-        }
+        };
+        round.taken += 1;
+        round.bytes += u64::from(frame.wire_len);
+        more
     }
 }
 
@@ -124,11 +139,26 @@ pub(super) struct Reader {
 }
 
 impl Reader {
+    /// Reads until the capture ends. A panic ends it for the other readers, too: without this they,
+    /// and whoever waits for them, would wait for ever.
     pub(super) fn run(mut self) {
-        self.settle_in();
         let pages = Arc::clone(&self.pages);
         let account = &pages[self.page].accounts[self.account];
         let mut books = Books::default();
+        for step in [Self::work, Self::leave] {
+            let done = catch_unwind(AssertUnwindSafe(|| step(&mut self, account, &mut books)));
+            if let Err(panic) = done {
+                let thread = format!("reader of {}", self.name);
+                self.taker.affairs.fail(Error::panicked(thread, &*panic));
+                if let Output::Feed(feed) = &mut self.taker.output {
+                    feed.mend();
+                }
+            }
+        }
+    }
+
+    fn work(&mut self, account: &Account, books: &mut Books) {
+        self.settle_in();
         let mut scratch = Vec::new();
         let mut down = false;
         let mut flushed = 0;
@@ -160,11 +190,9 @@ impl Reader {
             if ready && std::mem::take(&mut down) {
                 let _ = self.tell.send(Event::Up(self.name.clone()));
             }
-            let mut round = Round::default();
-            let enough = self.round(&mut round, &mut scratch);
-            account.add(round.taken, round.bytes, round.rejected);
+            let enough = self.round(&mut Round::new(account), &mut scratch);
             let now = Instant::now();
-            self.tend(&mut books, account, &mut flushed, now, !ready);
+            self.tend(books, account, &mut flushed, now, !ready);
             if enough {
                 break;
             }
@@ -174,12 +202,16 @@ impl Reader {
                 break;
             }
         }
+    }
+
+    /// The last counts of a source that lets nothing more in.
+    fn leave(&mut self, account: &Account, books: &mut Books) {
         self.source.stop();
         books.close(&self.source, account, self.taker.filter.is_some());
     }
 
     /// Takes some batches; true if the taker wants no more.
-    fn round(&mut self, round: &mut Round, scratch: &mut Vec<u8>) -> bool {
+    fn round(&mut self, round: &mut Round<'_>, scratch: &mut Vec<u8>) -> bool {
         for _ in 0..BATCHES {
             let taker = &mut self.taker;
             match self.source.drain(|frame| taker.take(frame, round, scratch)) {

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use linerate_ring::Timestamp;
 
+use super::walk::records;
 use super::{Encoder, InterfaceDescription};
 use crate::Format;
 use crate::read::Record;
@@ -196,6 +197,13 @@ impl Feed {
         }
     }
 
+    /// Removes what a panic left of a record behind the whole ones.
+    pub(crate) fn mend(&mut self) {
+        let whole = records(self.encoder.format, &self.chunk.bytes);
+        let end = whole.take(self.chunk.frames as usize).last().map_or(0, |mark| mark.end);
+        self.chunk.bytes.truncate(end);
+    }
+
     /// Describes one more interface, behind everything pushed so far.
     pub fn describe(&mut self, interface: InterfaceDescription) {
         self.flush();
@@ -233,5 +241,31 @@ impl Drop for Feed {
         queues.senders -= 1;
         drop(queues);
         self.pool.work.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use linerate_ring::Frame;
+
+    use super::*;
+
+    #[test]
+    fn half_a_record_is_cut_off() {
+        for format in [Format::Pcapng, Format::Pcap { nanoseconds: true }] {
+            let encoder =
+                Encoder { format, snaplen: 100, options: super::super::PacketOptions::default() };
+            let mut feed = Feed::new(Pool::new(2), encoder);
+            let record = Record { frame: Frame::new(b"twelve bytes"), interface: 0, comment: None };
+            feed.mend();
+            assert!(feed.chunk.bytes.is_empty());
+            feed.push(&record);
+            feed.push(&record);
+            let whole = feed.chunk.bytes.clone();
+            // What is there of a third one when encoding it panics.
+            feed.chunk.bytes.extend_from_slice(&whole[..21]);
+            feed.mend();
+            assert_eq!(feed.chunk.bytes, whole, "{format:?}");
+        }
     }
 }

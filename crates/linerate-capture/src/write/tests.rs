@@ -212,3 +212,21 @@ fn a_folder_that_is_not_there_is_named() {
     let error = Writer::start(options(path, Format::Pcapng)).err().expect("an error").to_string();
     assert!(error.contains("/nonexistent/f.pcapng") && error.contains("folder"), "{error}");
 }
+
+#[test]
+fn a_writer_that_panics_ends_the_capture_and_counts_what_it_did_not_write() {
+    let (_folder, path) = folder();
+    let rotation = Rotation { size: Some(10_000), ..Rotation::default() };
+    let options = Options {
+        rotation,
+        totals: Box::new(|| panic!("no counts")),
+        ..options(&path, Format::Pcapng)
+    };
+    // Many times what the buffers hold: whoever feeds it would wait for ever.
+    let summary = write(options, &numbered(200_000));
+    let said = summary.failure.expect("a failure").to_string();
+    assert!(said.contains("writer panicked: no counts"), "{said}");
+    assert_eq!(summary.written + summary.unwritten, 200_000);
+    assert_eq!(numbers(&path), (0..summary.written).collect::<Vec<_>>());
+    assert!(summary.written > 100);
+}

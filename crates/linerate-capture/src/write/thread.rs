@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -190,6 +191,8 @@ struct Files {
     records: u64,
     children: Vec<Child>,
     summary: Summary,
+    /// Packets that came from the feeds.
+    taken: u64,
     stopped: bool,
 }
 
@@ -210,17 +213,43 @@ impl Files {
             records: 0,
             children: Vec::new(),
             summary: Summary::default(),
+            taken: 0,
             stopped: false,
         }
     }
 
     fn run(mut self) -> Summary {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.work())) {
+            self.give_up(Error::panicked("writer".into(), &*panic));
+        }
+        for child in &mut self.children {
+            let _ = child.wait();
+        }
+        self.summary
+    }
+
+    /// After a panic: readers may wait for empty buffers, and what they still send has to be counted.
+    fn give_up(&mut self, error: Error) {
+        self.fail(error);
+        self.sink = None;
+        let Summary { written, unwritten, beyond_limit, .. } = self.summary;
+        self.lose(self.taken - written - unwritten - beyond_limit);
+        while let Some(job) = self.pool.next() {
+            if let Job::Write(chunk) = job {
+                self.lose(chunk.frames);
+                self.pool.give_back(chunk);
+            }
+        }
+    }
+
+    fn work(&mut self) {
         if self.options.drop_privileges && self.sink.is_some() && !self.options.rotation.rotates() {
             crate::privilege::drop_all();
         }
         while let Some(job) = self.pool.next() {
             match job {
                 Job::Write(chunk) => {
+                    self.taken += chunk.frames;
                     self.write(&chunk);
                     self.pool.give_back(chunk);
                 }
@@ -232,10 +261,6 @@ impl Files {
             self.name_from(Timestamp(0));
         }
         self.close();
-        for child in &mut self.children {
-            let _ = child.wait();
-        }
-        self.summary
     }
 
     /// Opens the file that is next and writes what stands before the packets.
