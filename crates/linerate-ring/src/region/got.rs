@@ -26,6 +26,9 @@ pub struct Got {
     /// The NUMA node on which every page lies; `None` when they are spread or the kernel has no
     /// nodes.
     pub node: Option<u32>,
+    /// Why it is not the node that [`super::Builder::near`] asked for; `None` where it is, as far as
+    /// the kernel tells, and where none was asked for.
+    pub elsewhere: Option<String>,
     /// The better kinds that [`Pages::Auto`] tried in vain, best first.
     pub refusals: Vec<Refusal>,
 }
@@ -51,6 +54,9 @@ impl fmt::Display for Got {
         }
         if self.locked {
             f.write_str(", locked")?;
+        }
+        if let Some(why) = &self.elsewhere {
+            write!(f, "; {why}")?;
         }
         self.refusals.iter().try_for_each(|refusal| write!(f, "; {refusal}"))
     }
@@ -84,7 +90,9 @@ impl Got {
         };
         let locked = entry.locked || matches!(pages, Pages::Hugetlb | Pages::HugetlbGigantic);
         let node = numa::node_of_mapping(start);
-        Ok(Self { pages, page_size, huge_bytes, len: mapping.len(), locked, node, refusals })
+        let elsewhere = mapping.why_elsewhere(node);
+        let len = mapping.len();
+        Ok(Self { pages, page_size, huge_bytes, len, locked, node, elsewhere, refusals })
     }
 }
 

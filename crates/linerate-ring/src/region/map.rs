@@ -3,7 +3,7 @@
 use std::io;
 use std::ptr::{self, NonNull};
 
-use super::{Pages, hugetlb};
+use super::{Pages, Place, hugetlb};
 use crate::error::Size;
 use crate::{Error, Result};
 
@@ -23,6 +23,8 @@ pub(super) struct Mapping {
     outer_len: usize,
     start: NonNull<u8>,
     len: usize,
+    /// The node that was preferred, and why the kernel would not hear of it.
+    near: Option<(u32, Option<io::Error>)>,
 }
 
 // SAFETY: a mapping belongs to the process, not to the thread that made it.
@@ -31,8 +33,8 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps at least `len` bytes of this kind of pages, bound to `node`, nothing touched yet.
-    pub(super) fn new(len: usize, pages: Pages, node: Option<u32>) -> Result<Self> {
+    /// Maps at least `len` bytes of this kind of pages in this place, nothing touched yet.
+    pub(super) fn new(len: usize, pages: Pages, place: Option<Place>) -> Result<Self> {
         let page_size = match pages {
             Pages::Hugetlb | Pages::HugetlbGigantic => hugetlb::size(pages),
             Pages::Transparent => hugetlb::size(Pages::Hugetlb),
@@ -41,12 +43,25 @@ impl Mapping {
         let huge = matches!(pages, Pages::Hugetlb | Pages::HugetlbGigantic);
         let len = len.next_multiple_of(page_size);
         if huge {
-            hugetlb::check(len, pages, node)?;
+            let only = match place {
+                Some(Place::On(node)) => Some(node),
+                _ => None,
+            };
+            hugetlb::check(len, pages, only)?;
         }
-        let mapping = Self::reserve(len, page_size)?;
+        let mut mapping = Self::reserve(len, page_size)?;
         mapping.place(pages, page_size)?;
-        if let Some(node) = node {
-            mapping.bind(node)?;
+        match place {
+            Some(Place::On(node)) => {
+                mapping.set_policy(libc::MPOL_BIND, node).map_err(|error| {
+                    let size = Size(len as u64);
+                    Error::system(format!("bind {size} of memory to NUMA node {node}"), error)
+                })?;
+            }
+            Some(Place::Near(node)) => {
+                mapping.near = Some((node, mapping.set_policy(libc::MPOL_PREFERRED, node).err()));
+            }
+            None => {}
         }
         match pages {
             Pages::Transparent => mapping.advise(libc::MADV_HUGEPAGE).map_err(|error| {
@@ -68,6 +83,19 @@ impl Mapping {
 
     pub(super) fn len(&self) -> usize {
         self.len
+    }
+
+    /// Why the memory, which lies on `node` if on one, is not where it was preferred to be.
+    pub(super) fn why_elsewhere(&self, node: Option<u32>) -> Option<String> {
+        match &self.near {
+            Some((near, Some(error))) => {
+                Some(format!("not on NUMA node {near}: the kernel refuses it ({error})"))
+            }
+            Some((near, None)) if node.is_some_and(|node| node != *near) => {
+                Some(format!("not on NUMA node {near}, which has no such memory left"))
+            }
+            _ => None,
+        }
     }
 
     /// Has the kernel back every page now. It reports what it cannot back, where a touch would end
@@ -123,7 +151,7 @@ impl Mapping {
         let offset = (outer.addr().get() + guard).next_multiple_of(align) - outer.addr().get();
         // SAFETY: `offset` + `len` + `guard` is at most `outer_len`, so both stay inside.
         let start = unsafe { outer.add(offset) };
-        Ok(Self { outer, outer_len, start, len })
+        Ok(Self { outer, outer_len, start, len, near: None })
     }
 
     /// Puts the pages in the place reserved for them.
@@ -144,32 +172,26 @@ impl Mapping {
         Ok(())
     }
 
-    fn bind(&self, node: u32) -> Result<()> {
+    /// Sets where pages come from that are touched from now on.
+    fn set_policy(&self, mode: libc::c_int, node: u32) -> io::Result<()> {
         const BITS: u32 = u64::BITS;
         let mut mask = vec![0u64; (node / BITS + 1) as usize];
         mask[(node / BITS) as usize] = 1 << (node % BITS);
         // The kernel reads one bit less than it is told.
         let bits = mask.len() as u64 * u64::from(BITS) + 1;
-        let mode = libc::c_long::from(libc::MPOL_BIND);
         // SAFETY: the range is this mapping's, the mask has `bits - 1` bits.
         let answer = unsafe {
             libc::syscall(
                 libc::SYS_mbind,
                 self.as_ptr(),
                 self.len,
-                mode,
+                libc::c_long::from(mode),
                 mask.as_ptr(),
                 bits as libc::c_ulong,
                 MPOL_MF_STRICT,
             )
         };
-        match answer {
-            0 => Ok(()),
-            _ => Err(Error::last_os(format!(
-                "bind {} of memory to NUMA node {node}",
-                Size(self.len as u64)
-            ))),
-        }
+        if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
     fn advise(&self, advice: libc::c_int) -> io::Result<()> {

@@ -38,7 +38,7 @@ pub struct Region {
 impl Region {
     /// Asks for a region of at least `len` bytes; more where `len` is no multiple of the page size.
     pub fn builder(len: usize) -> Builder {
-        Builder { len, pages: Pages::Auto, node: None, lock: false }
+        Builder { len, pages: Pages::Auto, place: None, lock: false }
     }
 
     /// Bytes in the region: whole pages, at least what was asked for.
@@ -77,8 +77,17 @@ impl Region {
 pub struct Builder {
     len: usize,
     pages: Pages,
-    node: Option<u32>,
+    place: Option<Place>,
     lock: bool,
+}
+
+/// The NUMA node that the memory is to come from.
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    /// From no other.
+    On(u32),
+    /// From others where that is not possible.
+    Near(u32),
 }
 
 impl Builder {
@@ -88,10 +97,18 @@ impl Builder {
         self
     }
 
-    /// Binds the memory to a NUMA node (see [`interface_node`]); `None` leaves the choice to the
-    /// kernel.
+    /// Binds the memory to a NUMA node; `None` leaves the choice to the kernel. Undoes
+    /// [`Builder::near`].
     pub fn node(mut self, node: Option<u32>) -> Self {
-        self.node = node;
+        self.place = node.map(Place::On);
+        self
+    }
+
+    /// Prefers a NUMA node (see [`interface_node`]), and takes what others have where it has none
+    /// left or is closed to this process, as in a cpuset without it: [`Got::elsewhere`] then says
+    /// why. `None` leaves the choice to the kernel. Undoes [`Builder::node`].
+    pub fn near(mut self, node: Option<u32>) -> Self {
+        self.place = node.map(Place::Near);
         self
     }
 
@@ -113,7 +130,7 @@ impl Builder {
         if self.len == 0 || self.len > isize::MAX as usize / 2 {
             return Err(Error::Invalid(format!("a region of {} bytes makes no sense", self.len)));
         }
-        if let Some(node) = self.node {
+        if let Some(Place::On(node)) = self.place {
             numa::check(node)?;
         }
         if self.pages != Pages::Auto {
@@ -134,7 +151,7 @@ impl Builder {
 
     /// One kind of pages, tried.
     fn attempt(&self, pages: Pages, refusals: Vec<Refusal>) -> Result<Region> {
-        let mapping = Mapping::new(self.len, pages, self.node)?;
+        let mapping = Mapping::new(self.len, pages, self.place)?;
         mapping.prefault(pages)?;
         if self.lock {
             mapping.lock()?;

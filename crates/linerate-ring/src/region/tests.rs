@@ -107,6 +107,22 @@ fn a_region_bound_to_a_node_lies_there() {
 }
 
 #[test]
+fn a_node_that_is_preferred_and_cannot_be_had_gives_way_and_says_so() {
+    let build = |builder: Builder| builder.pages(Pages::Small).build();
+    let region = build(Region::builder(2 * MIB).near(Some(0))).unwrap();
+    // A kernel without NUMA refuses any node.
+    assert!(region.got().elsewhere.is_none() || region.got().node.is_none(), "{}", region.got());
+    // To the kernel a node that is not there and one outside of the cpuset are the same.
+    let region = build(Region::builder(2 * MIB).near(Some(900))).unwrap();
+    let why = region.got().elsewhere.as_deref().expect("a reason");
+    assert!(why.starts_with("not on NUMA node 900: the kernel refuses it"), "{why}");
+    assert!(region.got().to_string().contains(why), "{}", region.got());
+    assert_ne!(region.got().node, Some(900));
+    let strict = build(Region::builder(2 * MIB).near(Some(0)).node(Some(900)));
+    assert!(matches!(strict, Err(Error::Invalid(_))), "{strict:?}");
+}
+
+#[test]
 fn no_bytes_make_no_region() {
     assert!(matches!(Region::builder(0).build(), Err(Error::Invalid(_))));
     assert!(matches!(Region::builder(usize::MAX).build(), Err(Error::Invalid(_))));

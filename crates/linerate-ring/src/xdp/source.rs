@@ -322,7 +322,7 @@ impl<'a> Builder<'a> {
         let region = Region::builder(self.buffer)
             .pages(self.pages)
             .lock(self.lock)
-            .node(region::interface_node(&self.interface))
+            .near(region::interface_node(&self.interface))
             .build()?;
         let umem = Umem::new(region, self.chunk)?;
         let depth = (self.buffer / self.chunk as usize) as u32 / queues.len() as u32;
