@@ -18,6 +18,10 @@ pub const HEADER_LEN: usize = 10;
 /// neither TUN devices nor packet sockets fill in.
 pub const MERGEABLE_HEADER_LEN: usize = 12;
 
+/// Length of the header with the hash and the offsets of a tunnel
+/// (`struct virtio_net_hdr_v1_hash_tunnel`, Linux 6.17).
+pub const TUNNEL_HEADER_LEN: usize = 24;
+
 const WHAT: &str = "virtio header";
 
 mod field {
@@ -27,6 +31,8 @@ mod field {
     pub(super) const SEGMENT_SIZE: usize = 4;
     pub(super) const CHECKSUM_START: usize = 6;
     pub(super) const CHECKSUM_OFFSET: usize = 8;
+    pub(super) const OUTER_TRANSPORT: usize = 20;
+    pub(super) const INNER_NETWORK: usize = 22;
 }
 
 /// What is known of the checksum.
@@ -142,16 +148,22 @@ pub struct Header {
     pub checksum_start: u16,
     /// Where the checksum stands, in bytes from `checksum_start`.
     pub checksum_offset: u16,
+    /// Where the UDP header of a tunnel starts; 0 in a header under [`TUNNEL_HEADER_LEN`].
+    pub outer_transport: u16,
+    /// Where the IP header inside a tunnel starts; 0 in a header under [`TUNNEL_HEADER_LEN`].
+    pub inner_network: u16,
 }
 
 impl Header {
-    /// Reads a header from the start of `bytes`.
+    /// Reads a header from `bytes`, which are as long as the two sides agreed on.
     ///
     /// # Errors
     /// Fewer than [`HEADER_LEN`] bytes.
     pub fn parse(bytes: &[u8]) -> Result<Self> {
         require(WHAT, bytes, HEADER_LEN)?;
         let word = |at| u16::from_ne_bytes(read::array(bytes, at));
+        // The offsets of a tunnel are younger than virtio 1, and little-endian everywhere.
+        let young = |at| u16::from_le_bytes(read::array(bytes, at));
         Ok(Self {
             flags: Flags(read::u8(bytes, field::FLAGS)),
             gso: Gso(read::u8(bytes, field::GSO)),
@@ -159,11 +171,13 @@ impl Header {
             segment_size: word(field::SEGMENT_SIZE),
             checksum_start: word(field::CHECKSUM_START),
             checksum_offset: word(field::CHECKSUM_OFFSET),
+            outer_transport: young(field::OUTER_TRANSPORT),
+            inner_network: young(field::INNER_NETWORK),
         })
     }
 
-    /// Writes the header over `bytes`, which are as long as the two sides agreed on; what is longer
-    /// than [`HEADER_LEN`] becomes zero.
+    /// Writes the header over `bytes`, which are as long as the two sides agreed on. What
+    /// this type does not have becomes zero; the offsets of a tunnel go into a long header only.
     ///
     /// # Errors
     /// Fewer than [`HEADER_LEN`] bytes.
@@ -176,6 +190,8 @@ impl Header {
         read::put(bytes, field::SEGMENT_SIZE, &self.segment_size.to_ne_bytes());
         read::put(bytes, field::CHECKSUM_START, &self.checksum_start.to_ne_bytes());
         read::put(bytes, field::CHECKSUM_OFFSET, &self.checksum_offset.to_ne_bytes());
+        read::put(bytes, field::OUTER_TRANSPORT, &self.outer_transport.to_le_bytes());
+        read::put(bytes, field::INNER_NETWORK, &self.inner_network.to_le_bytes());
         Ok(())
     }
 
@@ -210,6 +226,8 @@ mod tests {
         segment_size: 1448,
         checksum_start: 34,
         checksum_offset: 16,
+        outer_transport: 0,
+        inner_network: 0,
     };
 
     #[test]
@@ -225,14 +243,26 @@ mod tests {
 
     #[test]
     fn what_was_written_is_read_back() {
-        for len in [HEADER_LEN, MERGEABLE_HEADER_LEN, 24] {
+        for len in [HEADER_LEN, MERGEABLE_HEADER_LEN, TUNNEL_HEADER_LEN] {
             for header in [SUPER, Header::default()] {
-                let mut bytes = [0xff; 24];
+                let mut bytes = [0xff; TUNNEL_HEADER_LEN];
                 header.emit(&mut bytes[..len]).unwrap();
                 assert_eq!(Header::parse(&bytes[..len]), Ok(header));
                 assert!(bytes[HEADER_LEN..len].iter().all(|byte| *byte == 0));
             }
         }
+    }
+
+    #[test]
+    fn the_offsets_of_a_tunnel_are_in_a_long_header_only() {
+        let tunnel = Header { outer_transport: 34, inner_network: 0x0140, ..SUPER };
+        let mut bytes = [0xff; TUNNEL_HEADER_LEN];
+        tunnel.emit(&mut bytes).unwrap();
+        assert_eq!(bytes[20..], [34, 0, 0x40, 1]);
+        assert_eq!(Header::parse(&bytes), Ok(tunnel));
+        assert_eq!(Header::parse(&bytes[..MERGEABLE_HEADER_LEN]), Ok(SUPER));
+        tunnel.emit(&mut bytes[..MERGEABLE_HEADER_LEN]).unwrap();
+        assert_eq!(Header::parse(&bytes[..MERGEABLE_HEADER_LEN]), Ok(SUPER));
     }
 
     #[test]
