@@ -1,16 +1,18 @@
 //! What the kernel says about interfaces: who uses them, and what they received and lost.
 
+mod routes;
+
 use std::fmt;
 use std::io;
 use std::net::IpAddr;
+use std::ops::ControlFlow::{self, Break, Continue};
 
 use netlink_packet_core::{NLM_F_DUMP, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload};
+use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
 use netlink_packet_route::link::{
     InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkMessage, Stats64,
 };
-use netlink_packet_route::route::{RouteAttribute, RouteMessage};
-use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
 use crate::{Error, Result};
@@ -92,7 +94,8 @@ pub struct Counters {
 }
 
 impl Interface {
-    /// All interfaces, in the kernel's order.
+    /// All interfaces, in the kernel's order, without routes among their uses:
+    /// [`Interface::with_routes`] asks for those of one interface.
     ///
     /// # Errors
     ///
@@ -117,19 +120,10 @@ impl Interface {
                 note_address(address, &mut interfaces);
             }
         }
-        for family in [AddressFamily::Inet, AddressFamily::Inet6] {
-            let mut request = RouteMessage::default();
-            request.header.address_family = family;
-            for message in dump(RouteNetlinkMessage::GetRoute(request))? {
-                if let RouteNetlinkMessage::NewRoute(route) = message {
-                    note_route(&route, &mut interfaces);
-                }
-            }
-        }
         Ok(interfaces)
     }
 
-    /// The interface of this name.
+    /// The interface of this name, with the routes among its uses.
     ///
     /// # Errors
     ///
@@ -137,12 +131,23 @@ impl Interface {
     pub fn named(name: &str) -> Result<Self> {
         let mut all = Self::all()?;
         match all.iter().position(|interface| interface.name == name) {
-            Some(position) => Ok(all.swap_remove(position)),
+            Some(position) => all.swap_remove(position).with_routes(),
             None => {
                 let names = all.into_iter().map(|interface| interface.name).collect::<Vec<_>>();
                 Err(Error::NoInterface { name: name.to_owned(), names: names.join(", ") })
             }
         }
+    }
+
+    /// The same with [`Use::Routes`], if routes lead through it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Netlink`].
+    pub fn with_routes(mut self) -> Result<Self> {
+        let routes = routes::through(self.index).map_err(|source| Error::Netlink { source })?;
+        self.uses.extend(routes.map(|default| Use::Routes { default }));
+        Ok(self)
     }
 
     /// The link type of its frames in the LINKTYPE registry: 1 for Ethernet, 101 for bare IP
@@ -261,28 +266,6 @@ fn note_address(message: &AddressMessage, interfaces: &mut [Interface]) {
     }
 }
 
-/// Routes that an address brings along are no use of their own: only those of the main table that
-/// somebody set, and those to elsewhere, count.
-fn note_route(route: &RouteMessage, interfaces: &mut [Interface]) {
-    use netlink_packet_route::route::RouteProtocol;
-    const MAIN_TABLE: u8 = 254;
-    if route.header.table != MAIN_TABLE || route.header.protocol == RouteProtocol::Kernel {
-        return;
-    }
-    let default = route.header.destination_prefix_length == 0;
-    for attribute in &route.attributes {
-        match attribute {
-            RouteAttribute::Oif(index) => note(interfaces, *index, Use::Routes { default }),
-            RouteAttribute::MultiPath(hops) => {
-                for hop in hops {
-                    note(interfaces, hop.interface_index, Use::Routes { default });
-                }
-            }
-            _ => {}
-        }
-    }
-}
-
 fn note(interfaces: &mut [Interface], index: u32, new: Use) {
     if let Some(interface) = interfaces.iter_mut().find(|interface| interface.index == index)
         && !interface.uses.contains(&new)
@@ -297,16 +280,31 @@ fn dump(request: RouteNetlinkMessage) -> Result<Vec<RouteNetlinkMessage>> {
 
 /// Sends one request and collects the answers.
 fn exchange(request: RouteNetlinkMessage, flags: u16) -> io::Result<Vec<RouteNetlinkMessage>> {
+    let mut answers = Vec::new();
+    ask(request, flags, |answer| {
+        answers.push(answer);
+        if flags & NLM_F_DUMP == 0 { Break(()) } else { Continue(()) }
+    })?;
+    Ok(answers)
+}
+
+/// Sends one request and hands over the answers, until they end or `take` wants no more.
+fn ask(
+    request: RouteNetlinkMessage,
+    flags: u16,
+    mut take: impl FnMut(RouteNetlinkMessage) -> ControlFlow<()>,
+) -> io::Result<()> {
     let mut socket = Socket::new(NETLINK_ROUTE)?;
     socket.bind_auto()?;
     socket.connect(&SocketAddr::new(0, 0))?;
+    // The kernel filters a dump by what the request says only when it is told to look (Linux 4.20).
+    let _ = socket.set_netlink_get_strict_chk(true);
     let mut request = NetlinkMessage::from(request);
     request.header.flags = flags;
     request.finalize();
     let mut bytes = vec![0; request.buffer_len()];
     request.serialize(&mut bytes);
     socket.send(&bytes, 0)?;
-    let mut answers = Vec::new();
     loop {
         let (bytes, _) = socket.recv_from_full()?;
         let mut rest = &bytes[..];
@@ -317,12 +315,14 @@ fn exchange(request: RouteNetlinkMessage, flags: u16) -> io::Result<Vec<RouteNet
             rest = rest.get(length.next_multiple_of(4).max(4)..).unwrap_or_default();
             match message.payload {
                 NetlinkPayload::InnerMessage(answer) => {
-                    answers.push(answer);
-                    if flags & NLM_F_DUMP == 0 {
-                        return Ok(answers);
+                    if take(answer).is_break() {
+                        return Ok(());
                     }
                 }
-                NetlinkPayload::Done(_) => return Ok(answers),
+                NetlinkPayload::Done(done) if done.code < 0 => {
+                    return Err(io::Error::from_raw_os_error(-done.code));
+                }
+                NetlinkPayload::Done(_) => return Ok(()),
                 NetlinkPayload::Error(error) if error.code.is_some() => return Err(error.to_io()),
                 _ => {}
             }

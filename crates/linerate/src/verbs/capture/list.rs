@@ -11,7 +11,8 @@ use crate::say;
 
 /// Lists the interfaces, numbered from 1, with what `auto` would take on each.
 pub(super) fn run(as_json: bool) -> Result<ExitCode> {
-    let interfaces = Interface::all()?;
+    let interfaces = Interface::all()?.into_iter().map(Interface::with_routes);
+    let interfaces = interfaces.collect::<linerate_capture::Result<Vec<_>>>()?;
     let source = |interface: &Interface| match choose(interface, Wish::default()) {
         Ok(choice) => (choice.source.to_string(), choice.reason),
         Err(error) => ("none".to_owned(), error.to_string()),
