@@ -12,7 +12,9 @@ pub enum Error {
     #[error("cannot split: {0}; send or drop the packet as it is")]
     Header(#[from] linerate_wire::Error),
     /// A length field does not agree with the bytes that are there.
-    #[error("cannot split: the {what} claims {claimed} bytes where there are {have}; was the packet cut by a snapshot length?")]
+    #[error(
+        "cannot split: the {what} claims {claimed} bytes where there are {have}; was the packet cut by a snapshot length?"
+    )]
     Length {
         /// The header whose length field it is.
         what: &'static str,
@@ -31,7 +33,9 @@ pub enum Error {
     #[error("cannot split: the packet is an IP fragment; reassemble it first or send it as it is")]
     Fragment,
     /// A packet over 65,535 bytes: a jumbogram (RFC 2675), or an IPv4 total length of 0 (BIG TCP).
-    #[error("cannot split: a packet over 65535 bytes; keep gso_max_size of the sender at 65536 or less")]
+    #[error(
+        "cannot split: a packet over 65535 bytes; keep gso_max_size of the sender at 65536 or less"
+    )]
     Jumbo,
     /// A protocol or an IPv6 extension header that cannot be split, or not behind.
     #[error("cannot split {0}: only TCP and UDP are segmented; ask for fragments instead")]
@@ -63,7 +67,9 @@ pub enum Error {
     #[error("cannot split a TCP segment with SYN; let the sender keep SYN data under the MSS")]
     Syn,
     /// The packet must be fragmented and may not be.
-    #[error("a packet of {len} bytes must not be fragmented (DF is set) and the MTU is {mtu}; report \"fragmentation needed\" to the sender")]
+    #[error(
+        "a packet of {len} bytes must not be fragmented (DF is set) and the MTU is {mtu}; report \"fragmentation needed\" to the sender"
+    )]
     DontFragment {
         /// Length of the IP packet in bytes.
         len: usize,
@@ -78,7 +84,9 @@ pub enum Error {
     #[error("cannot split into pieces of 0 bytes")]
     ZeroSize,
     /// The MTU leaves no room for payload.
-    #[error("an MTU of {mtu} is too small for this packet: its headers and the least payload need {need}")]
+    #[error(
+        "an MTU of {mtu} is too small for this packet: its headers and the least payload need {need}"
+    )]
     MtuTooSmall {
         /// The MTU in bytes.
         mtu: u16,
@@ -86,13 +94,18 @@ pub enum Error {
         need: usize,
     },
     /// Headers longer than [`MAX_HEADER_LEN`](crate::segment::MAX_HEADER_LEN).
-    #[error("cannot split: {len} bytes of headers, and {} are the most", crate::segment::MAX_HEADER_LEN)]
+    #[error(
+        "cannot split: {len} bytes of headers, and {} are the most",
+        crate::segment::MAX_HEADER_LEN
+    )]
     HeadersTooLong {
         /// Bytes of headers in front of the payload.
         len: usize,
     },
     /// More segments than the options allow.
-    #[error("the packet makes {count} segments and the policy allows {max}; raise max_segments or have the sender make smaller bursts")]
+    #[error(
+        "the packet makes {count} segments and the policy allows {max}; raise max_segments or have the sender make smaller bursts"
+    )]
     TooManySegments {
         /// Segments that the packet makes.
         count: usize,
@@ -100,7 +113,9 @@ pub enum Error {
         max: u32,
     },
     /// A longer packet than the options allow.
-    #[error("a burst of {len} bytes, and the policy allows {max}; raise max_burst or have the sender make smaller bursts")]
+    #[error(
+        "a burst of {len} bytes, and the policy allows {max}; raise max_burst or have the sender make smaller bursts"
+    )]
     BurstTooLong {
         /// Length of the IP packet in bytes.
         len: usize,
@@ -108,7 +123,9 @@ pub enum Error {
         max: u32,
     },
     /// The caller's buffer does not hold the next segment. It can be asked for again.
-    #[error("the next segment has {need} bytes and the buffer {have}; give Segments::max_len() bytes")]
+    #[error(
+        "the next segment has {need} bytes and the buffer {have}; give Segments::max_len() bytes"
+    )]
     BufferTooSmall {
         /// Length of the next segment in bytes.
         need: usize,

@@ -23,11 +23,20 @@
 //! - Bytes behind the IP packet in an Ethernet frame (padding) are dropped.
 //! - A packet that fits comes out as one piece, its checksums done.
 
+mod fragment;
+mod layout;
 mod options;
+mod transport;
 
-pub use options::{Checksums, GENEVE_PORT, IpId, Link, Options, Split, VXLAN_PORT};
+pub use options::{Checksums, IpId, Link, Options, Split};
 
-use crate::Result;
+use linerate_wire::checksum::{Engine, Sum};
+use linerate_wire::ip::Protocol;
+
+use crate::{Error, Result};
+use fragment::Fragmenter;
+use layout::{Ip, Layout};
+use transport::Transport;
 
 /// Most bytes of headers, link header included, in front of the payload of a segment: two VLAN tags,
 /// IPv6, Geneve with all options, another Ethernet and IPv6 header and TCP with all options fit.
@@ -36,14 +45,31 @@ pub const MAX_HEADER_LEN: usize = 512;
 /// The segments of one super-packet that are still to come.
 #[derive(Clone, Debug)]
 pub struct Segments<'p> {
+    /// The template, and how much of it the next segment takes.
+    header: [u8; MAX_HEADER_LEN],
+    header_len: usize,
+    kind: Kind,
+    engine: Engine,
+    /// Payload that is still to go out.
     rest: &'p [u8],
+    /// Payload of every segment but the last, a first fragment's lead included.
+    size: usize,
     left: usize,
+    first: bool,
+    max_len: usize,
+}
+
+#[derive(Clone, Debug)]
+enum Kind {
+    Transport(Transport),
+    Fragments(Fragmenter),
 }
 
 /// A segment in two pieces; on the wire they follow each other.
 #[derive(Clone, Copy, Debug)]
 pub struct Parts<'s, 'p> {
-    /// All headers, link header included. Valid until the next segment is asked for.
+    /// All headers, link header included, and what of the payload had to be changed (the checksum of a
+    /// fragmented datagram).
     pub header: &'s [u8],
     /// The payload, in the super-packet.
     pub payload: &'p [u8],
@@ -57,8 +83,9 @@ pub struct Segment<'p> {
     payload: &'p [u8],
 }
 
-/// What hardware has to finish: the ones' complement sum of the bytes from `start` to the end of the
-/// segment, its complement written at `start + offset`. The numbers of `virtio_net_hdr` and `xsk_tx_metadata`.
+/// What hardware has to finish: the checksum over the bytes from `start` to the end of the segment goes
+/// to `start + offset`, where the sum of the pseudo header stands. The numbers of `virtio_net_hdr` and
+/// of `xsk_tx_metadata`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Partial {
     /// Where the transport header starts, in bytes from the start of the segment.
@@ -71,37 +98,207 @@ impl<'p> Segments<'p> {
     /// Prepares the segments of `packet`.
     ///
     /// # Errors
-    /// Any of [`Error`](crate::Error) but `BufferTooSmall`; then the packet cannot be split as asked.
+    /// Any of [`Error`] but `BufferTooSmall`; then the packet cannot be split as asked.
     pub fn new(packet: &'p [u8], options: &Options) -> Result<Self> {
-        let _ = (packet, options);
-        unimplemented!()
+        let outer = layout::outermost(packet, options.link)?;
+        let len = outer.end - outer.at;
+        if len > options.max_burst as usize {
+            return Err(Error::BurstTooLong { len, max: options.max_burst });
+        }
+        match options.split {
+            Split::Tcp { mss } => Self::split_as(packet, outer, Protocol::TCP, mss, options),
+            Split::Udp { size } => Self::split_as(packet, outer, Protocol::UDP, size, options),
+            Split::Fragments { mtu } => Self::split_network(packet, &outer, mtu, options),
+            Split::Mtu(mtu) => match layout::transport(packet, outer, options) {
+                Ok(layout) if layout.innermost().protocol == Protocol::TCP => {
+                    let headers = layout.payload - outer.at;
+                    let room = usize::from(mtu).saturating_sub(headers);
+                    let payload = layout.innermost().end - layout.payload;
+                    if room == 0 && payload + headers > usize::from(mtu) {
+                        return Err(Error::MtuTooSmall { mtu, need: headers + 1 });
+                    }
+                    Self::split_transport(packet, &layout, room.max(1), options)
+                }
+                _ => Self::split_network(packet, &outer, mtu, options),
+            },
+        }
     }
 
-    /// Length in bytes of the longest segment to come, link header included.
+    fn split_as(
+        packet: &'p [u8],
+        outer: Ip,
+        wanted: Protocol,
+        size: u16,
+        options: &Options,
+    ) -> Result<Self> {
+        if size == 0 {
+            return Err(Error::ZeroSize);
+        }
+        let layout = layout::transport(packet, outer, options)?;
+        let found = layout.innermost().protocol;
+        if found != wanted {
+            return Err(Error::OtherProtocol { wanted, found });
+        }
+        Self::split_transport(packet, &layout, size.into(), options)
+    }
+
+    fn split_transport(
+        packet: &'p [u8],
+        layout: &Layout,
+        size: usize,
+        options: &Options,
+    ) -> Result<Self> {
+        let header_len = layout.payload;
+        let rest = &packet[header_len..layout.innermost().end];
+        let count = rest.len().div_ceil(size).max(1);
+        limit(count, options)?;
+        if header_len > MAX_HEADER_LEN {
+            return Err(Error::HeadersTooLong { len: header_len });
+        }
+        let mut header = [0; MAX_HEADER_LEN];
+        header[..header_len].copy_from_slice(&packet[..header_len]);
+        let kind = Kind::Transport(Transport::new(layout, &mut header, count, options)?);
+        let max_len = header_len + size.min(rest.len());
+        let engine = Engine::detect();
+        Ok(Self { header, header_len, kind, engine, rest, size, left: count, first: true, max_len })
+    }
+
+    fn split_network(packet: &'p [u8], outer: &Ip, mtu: u16, options: &Options) -> Result<Self> {
+        let mut header = [0; MAX_HEADER_LEN];
+        let plan = Fragmenter::plan(packet, outer, mtu, &mut header, options)?;
+        limit(plan.count, options)?;
+        let fragment::Plan { fragmenter, header_len, payload: rest, size, count } = plan;
+        let lead = fragmenter.lead();
+        let last = lead + rest.len() - (count - 1) * size;
+        let max_len = header_len - lead + if count > 1 { size.max(last) } else { last };
+        let (kind, engine) = (Kind::Fragments(fragmenter), Engine::detect());
+        Ok(Self { header, header_len, kind, engine, rest, size, left: count, first: true, max_len })
+    }
+
+    /// Length in bytes of the longest segment, link header included.
     pub fn max_len(&self) -> usize {
-        unimplemented!()
+        self.max_len
     }
 
-    /// What is left to finish in every segment; `None` but with [`Checksums::Partial`].
+    /// What is left to finish in every segment; `None` where nothing is, as always without
+    /// [`Checksums::Partial`], for fragments, and for datagrams without a checksum.
     pub fn partial(&self) -> Option<Partial> {
-        unimplemented!()
+        match &self.kind {
+            Kind::Transport(transport) => transport.partial(),
+            Kind::Fragments(fragmenter) => fragmenter.partial(),
+        }
     }
 
     /// Writes the next segment to the start of `out` and returns its length in bytes; `None` after the
     /// last. Bytes of `out` behind the segment may be written as well.
     ///
     /// # Errors
-    /// [`Error::BufferTooSmall`](crate::Error::BufferTooSmall), after which the same segment can be
-    /// asked for again.
+    /// [`Error::BufferTooSmall`], after which the same segment can be asked for again.
+    #[inline]
     pub fn write_next(&mut self, out: &mut [u8]) -> Result<Option<usize>> {
-        let _ = out;
-        unimplemented!()
+        if self.left == 0 {
+            return Ok(None);
+        }
+        let payload_len = self.prepare();
+        let need = self.header_len + payload_len;
+        if out.len() < need || self.header_len > MAX_HEADER_LEN {
+            return Err(Error::BufferTooSmall { need, have: out.len() });
+        }
+        copy_header(&self.header, self.header_len, out);
+        let (header, body) = out[..need].split_at_mut(self.header_len);
+        let (payload, rest) = self.rest.split_at(payload_len);
+        let last = self.left == 1;
+        match &mut self.kind {
+            Kind::Transport(transport) => {
+                let sum = if transport.sums() {
+                    self.engine.copy(payload, body)
+                } else {
+                    body.copy_from_slice(payload);
+                    Sum::ZERO
+                };
+                transport.fill(header, sum, self.first, last);
+            }
+            Kind::Fragments(fragmenter) => {
+                body.copy_from_slice(payload);
+                fragmenter.fill(header, payload_len, last);
+            }
+        }
+        self.advance(rest);
+        Ok(Some(need))
     }
 
     /// The next segment as header and payload; `None` after the last. With [`Checksums::Full`] the
     /// payload is read once for its sum.
+    #[inline]
     pub fn next_parts(&mut self) -> Option<Parts<'_, 'p>> {
-        unimplemented!()
+        if self.left == 0 {
+            return None;
+        }
+        let payload_len = self.prepare();
+        let (payload, rest) = self.rest.split_at(payload_len);
+        let header_len = self.header_len;
+        let last = self.left == 1;
+        let header = &mut self.header[..header_len];
+        match &mut self.kind {
+            Kind::Transport(transport) => {
+                let sum = if transport.sums() { self.engine.sum(payload) } else { Sum::ZERO };
+                transport.fill(header, sum, self.first, last);
+            }
+            Kind::Fragments(fragmenter) => fragmenter.fill(header, payload_len, last),
+        }
+        self.advance(rest);
+        Some(Parts { header: &self.header[..header_len], payload })
+    }
+
+    /// Makes the template the one for the next segment; returns the length of its payload.
+    #[inline]
+    fn prepare(&mut self) -> usize {
+        let mut len = if self.left == 1 { self.rest.len() } else { self.size };
+        match &mut self.kind {
+            Kind::Transport(transport) => {
+                transport.set_len(&mut self.header, self.header_len, len);
+            }
+            Kind::Fragments(fragmenter) => {
+                fragmenter.prepare(&mut self.header);
+                self.header_len = fragmenter.header_len();
+                if self.left > 1 {
+                    len -= fragmenter.lead();
+                }
+            }
+        }
+        len.min(self.rest.len())
+    }
+
+    #[inline]
+    fn advance(&mut self, rest: &'p [u8]) {
+        self.rest = rest;
+        self.left -= 1;
+        self.first = false;
+    }
+}
+
+fn limit(count: usize, options: &Options) -> Result<()> {
+    match count > options.max_segments as usize {
+        true => Err(Error::TooManySegments { count, max: options.max_segments }),
+        false => Ok(()),
+    }
+}
+
+/// Copies the first `len` bytes of the template to `out`, which holds them. Whole blocks are copied
+/// where there is room, because a copy of known length is a few moves and no call; what is too much is
+/// overwritten by the payload.
+#[inline]
+fn copy_header(header: &[u8; MAX_HEADER_LEN], len: usize, out: &mut [u8]) {
+    const BLOCK: usize = 64;
+    let blocks = len.div_ceil(BLOCK);
+    let (from, _) = header.as_chunks::<BLOCK>();
+    let (to, _) = out.as_chunks_mut::<BLOCK>();
+    if to.len() >= blocks {
+        for (to, from) in to.iter_mut().zip(from).take(blocks) {
+            *to = *from;
+        }
+    } else {
+        out[..len].copy_from_slice(&header[..len]);
     }
 }
 
@@ -109,7 +306,11 @@ impl<'p> Iterator for Segments<'p> {
     type Item = Segment<'p>;
 
     fn next(&mut self) -> Option<Segment<'p>> {
-        unimplemented!()
+        let parts = self.next_parts()?;
+        let mut header = [0; MAX_HEADER_LEN];
+        let header_len = parts.header.len();
+        header[..header_len].copy_from_slice(parts.header);
+        Some(Segment { header, header_len, payload: parts.payload })
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
@@ -121,7 +322,7 @@ impl ExactSizeIterator for Segments<'_> {}
 impl core::iter::FusedIterator for Segments<'_> {}
 
 impl<'p> Segment<'p> {
-    /// All headers, link header included.
+    /// All headers, link header included, as [`Parts::header`].
     pub fn header(&self) -> &[u8] {
         &self.header[..self.header_len]
     }

@@ -1,10 +1,6 @@
 //! What to do with a super-packet.
 
-/// Default UDP port of VXLAN (RFC 7348).
-pub const VXLAN_PORT: u16 = 4789;
-
-/// Default UDP port of Geneve (RFC 8926).
-pub const GENEVE_PORT: u16 = 6081;
+use linerate_wire::{geneve, vxlan};
 
 /// What the packet starts with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -106,8 +102,8 @@ impl Options {
             outer_id: IpId::Increment,
             inner_id: IpId::Increment,
             accurate_ecn: false,
-            vxlan_port: VXLAN_PORT,
-            geneve_port: GENEVE_PORT,
+            vxlan_port: vxlan::PORT,
+            geneve_port: geneve::PORT,
             fragment_id: 0,
             max_burst: u32::MAX,
             max_segments: u32::MAX,

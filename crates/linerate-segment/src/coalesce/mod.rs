@@ -1,0 +1,250 @@
+//! Joining: the segments of a flow in, the super-packet that they could have come from out.
+//!
+//! A [`Coalescer`] holds the headers of each flow's super-packet and the *names* of its frames (tokens
+//! of the caller's choice: an index into a batch, a UMEM address, a slot of a pool). Payload is read
+//! once, for its checksum, and never copied: what comes out is one finished header and the places of
+//! the payload, which go into one gathering write. A frame that came out is the caller's again.
+//!
+//! ```
+//! use linerate_segment::coalesce::{Coalescer, Flow, Options, Output};
+//! # let frames: [Vec<u8>; 0] = [];
+//! let mut coalescer = Coalescer::new(vec![Flow::default(); 64], &Options::default());
+//! let mut write = |output: Output<'_>| match output {
+//!     Output::Frame { token, .. } => { /* write frames[token] as it is */ }
+//!     Output::Super(packet) => {
+//!         let _header = (packet.virtio(), packet.header());
+//!         for (token, payload) in packet.payload() { /* frames[token][payload] */ }
+//!     }
+//! };
+//! for (token, frame) in frames.iter().enumerate() {
+//!     coalescer.push(frame, token as u64, 0, &mut write);
+//! }
+//! coalescer.flush_all(&mut write); // the batch ends, and with it the loan of its frames
+//! ```
+//!
+//! # Rules
+//!
+//! They are those of Linux (`dev_gro_receive`, `inet_gro_receive`, `ipv6_gro_receive`,
+//! `tcp_gro_receive`, `udp_gro_receive_segment`, and those of the tunnels), a little stricter so that
+//! [`segment`](crate::segment) gives back every byte:
+//!
+//! - Segments of a flow agree in all header bytes (link header, VLAN tags, type of service, hop limit,
+//!   DF, acknowledgement, window, flags, TCP options and their timestamps, tunnel headers) but lengths,
+//!   checksums, IPv4 identifications and sequence numbers, which follow each other, and PSH, FIN and
+//!   CWR.
+//! - Identifications of an IPv4 header count up by one a segment, or, with DF, all are the same.
+//! - A segment that is shorter than the first, or has PSH or FIN, is the last. One that is longer, or
+//!   CWR behind the first segment, starts anew. SYN, RST, URG, no payload, IPv4 options, fragments and
+//!   bytes behind the IP packet go by alone.
+//! - Every checksum is checked first. A frame whose checksum is wrong goes by as it is, and so does UDP
+//!   without a checksum, and a checksum that is right but written as nobody computes it (0xffff, which
+//!   only UDP sends).
+//! - A super-packet's outermost IP packet has at most 65,535 bytes, and it has at most
+//!   [`MAX_SEGMENTS`] segments.
+//!
+//! Whatever cannot be joined comes out behind what is held of its flow: the order of a flow never
+//! changes. Flows may overtake each other.
+
+mod flow;
+mod headers;
+mod output;
+mod table;
+
+pub use flow::Flow;
+pub use output::{Output, Payload, Reason, SuperPacket};
+
+use linerate_wire::checksum::Engine;
+use linerate_wire::ip::Protocol;
+use linerate_wire::{geneve, vxlan};
+
+use crate::segment::layout::Layout;
+use crate::segment::{self, Checksums, Link, Split};
+use table::Table;
+
+/// Most segments of a super-packet (the kernel's `UDP_MAX_SEGMENTS`): 64 KiB of 512 bytes each.
+pub const MAX_SEGMENTS: usize = 128;
+
+/// Most bytes of headers, link header included, of a packet that is joined: IPv6 in VXLAN over IPv6
+/// with VLAN tags and TCP options fits.
+pub const MAX_HEADER_LEN: usize = 256;
+
+/// What a coalescer does. Start with the default and change what differs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Options {
+    /// What a frame starts with.
+    pub link: Link,
+    /// Join TCP segments.
+    pub tcp: bool,
+    /// Join UDP datagrams of one size, for receivers that can take them apart again (`UDP_GRO`
+    /// sockets, a TUN device with USO).
+    pub udp: bool,
+    /// Join what is inside of VXLAN, Geneve, GRE and IP in IP.
+    pub tunnels: bool,
+    /// UDP destination port that means VXLAN; 0 for none.
+    pub vxlan_port: u16,
+    /// UDP destination port that means Geneve; 0 for none.
+    pub geneve_port: u16,
+    /// What the innermost checksum of a super-packet becomes. `Partial` is what a virtio header asks
+    /// for, `Full` what a capture file wants; both cost a few additions, as the payload was summed.
+    /// `None` leaves 0 in all transport and tunnel checksums.
+    pub checksums: Checksums,
+    /// Longest IP packet to make, in bytes.
+    pub max_len: u16,
+    /// Most segments to join, `2..=`[`MAX_SEGMENTS`].
+    pub max_segments: u16,
+}
+
+impl Default for Options {
+    /// Ethernet frames, all protocols, full checksums, the largest super-packets.
+    fn default() -> Self {
+        Self {
+            link: Link::Ethernet,
+            tcp: true,
+            udp: true,
+            tunnels: true,
+            vxlan_port: vxlan::PORT,
+            geneve_port: geneve::PORT,
+            checksums: Checksums::Full,
+            max_len: u16::MAX,
+            max_segments: MAX_SEGMENTS as u16,
+        }
+    }
+}
+
+impl Options {
+    /// How the segmenter has to look at the same frames.
+    fn parse(&self) -> segment::Options {
+        segment::Options {
+            link: self.link,
+            vxlan_port: self.vxlan_port,
+            geneve_port: self.geneve_port,
+            ..segment::Options::new(Split::Mtu(u16::MAX))
+        }
+    }
+
+    /// Whether packets of this kind are joined.
+    fn joins(&self, layout: &Layout) -> bool {
+        let protocol = match layout.innermost().protocol {
+            Protocol::TCP => self.tcp,
+            _ => self.udp,
+        };
+        protocol && (self.tunnels || layout.tunnel.is_none())
+    }
+}
+
+/// Joins the segments of many flows. `S` is the memory for the flows that it can hold at a time: a
+/// vector, an array, a borrowed slice. At most 65,535 are used; where all are taken, the oldest makes
+/// room.
+#[derive(Clone, Debug)]
+pub struct Coalescer<S> {
+    flows: S,
+    table: Table,
+    engine: Engine,
+    options: Options,
+    /// Where the headers are looked for.
+    parse: segment::Options,
+}
+
+impl<S: AsRef<[Flow]> + AsMut<[Flow]>> Coalescer<S> {
+    /// A coalescer that holds nothing yet.
+    pub fn new(mut flows: S, options: &Options) -> Self {
+        let table = Table::new(flows.as_mut());
+        let parse = options.parse();
+        Self { flows, table, engine: Engine::detect(), options: *options, parse }
+    }
+
+    /// Takes a frame, which `token` names from now on. It comes out of this call or of a later one,
+    /// to `sink`; until then the caller keeps its bytes as they are. `time` is when it came, in a unit
+    /// that [`flush_before`](Self::flush_before) shares.
+    pub fn push(&mut self, frame: &[u8], token: u64, time: u64, sink: &mut impl FnMut(Output<'_>)) {
+        let alone = |reason| Output::Frame { token, reason };
+        let layout = match headers::parse(frame, &self.parse) {
+            Ok(layout) => layout,
+            Err(addresses) => {
+                // Which flow it is of cannot be told: any between these addresses may be it.
+                if let Some(addresses) = addresses {
+                    self.flush_between(addresses, sink);
+                }
+                return sink(alone(Reason::Protocol));
+            }
+        };
+        let segment = match self.options.joins(&layout) {
+            true => headers::examine(frame, &layout, self.engine),
+            false => Err(Reason::Protocol),
+        };
+        let hash = headers::hash(frame, &layout);
+        let flows = self.flows.as_mut();
+        if let Some(index) = self.table.find(flows, hash, |flow| flow.is_of(frame, &layout)) {
+            let joined = match &segment {
+                Ok(segment) => flows[index].join(frame, token, &layout, segment, &self.options),
+                Err(_) => Err(Reason::Followed),
+            };
+            match joined {
+                Ok(false) => return,
+                Ok(true) => return self.flush(index, Reason::End, sink),
+                Err(reason) => self.flush(index, reason, sink),
+            }
+        }
+        match segment {
+            Ok(segment) if segment.is_last() => sink(alone(Reason::End)),
+            Ok(segment) => match self.room(hash, sink) {
+                Some(index) => {
+                    self.flows.as_mut()[index].begin(frame, token, time, &layout, &segment);
+                }
+                None => sink(alone(Reason::Room)),
+            },
+            Err(reason) => sink(alone(reason)),
+        }
+    }
+
+    /// Hands over every flow whose first frame came at `time` or before it, the oldest first.
+    pub fn flush_before(&mut self, time: u64, sink: &mut impl FnMut(Output<'_>)) {
+        // In the order of arrival, which is that of time unless the caller's clock went back; then a
+        // flow waits for an older one, no longer.
+        while let Some(index) = self.table.oldest() {
+            if self.flows.as_ref()[index].since() > time {
+                break;
+            }
+            self.flush(index, Reason::Time, sink);
+        }
+    }
+
+    /// Hands over everything, the flow that began first before the others.
+    pub fn flush_all(&mut self, sink: &mut impl FnMut(Output<'_>)) {
+        while let Some(index) = self.table.oldest() {
+            self.flush(index, Reason::Time, sink);
+        }
+    }
+
+    /// When the frame came that waits longest; `None` where none waits.
+    pub fn oldest(&self) -> Option<u64> {
+        self.table.oldest().map(|index| self.flows.as_ref()[index].since())
+    }
+
+    /// A place for a new flow; the oldest makes room where all are taken.
+    fn room(&mut self, hash: u32, sink: &mut impl FnMut(Output<'_>)) -> Option<usize> {
+        if let Some(index) = self.table.insert(self.flows.as_mut(), hash) {
+            return Some(index);
+        }
+        self.flush(self.table.oldest()?, Reason::Room, sink);
+        self.table.insert(self.flows.as_mut(), hash)
+    }
+
+    fn flush(&mut self, index: usize, reason: Reason, sink: &mut impl FnMut(Output<'_>)) {
+        let flows = self.flows.as_mut();
+        self.table.remove(flows, index);
+        flows[index].finish(reason, &self.options, sink);
+    }
+
+    /// Flushes the flows between two outermost IP addresses.
+    fn flush_between(&mut self, addresses: &[u8], sink: &mut impl FnMut(Output<'_>)) {
+        let mut next = self.table.oldest();
+        while let Some(index) = next {
+            let flows = self.flows.as_mut();
+            next = self.table.newer(flows, index);
+            if flows[index].is_between(addresses) {
+                self.flush(index, Reason::Followed, sink);
+            }
+        }
+    }
+}
