@@ -1,0 +1,141 @@
+//! How a capture ends, by itself and by others, and what it leaves behind.
+
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use linerate_capture::read::Reader;
+use linerate_netns::root_or_skip;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::support::{Cable, LINERATE, everybody_accepts, folder, numbers};
+
+#[test]
+fn an_interface_that_disappears_ends_the_capture_with_everything_in_the_file() {
+    root_or_skip!("an_interface_that_disappears_ends_the_capture_with_everything_in_the_file");
+    for source in ["packet", "xdp --take-over"] {
+        let mut cable = Cable::lay();
+        let folder = folder();
+        let path = folder.path().join("gone.pcapng");
+        let file = path.display();
+        let capture = cable.capture(&format!("--source {source} -w {file} -B 16384 udp"));
+        cable.send(500, 64);
+        std::thread::sleep(Duration::from_millis(200));
+        cable.veth.take().unwrap().delete().unwrap();
+        let (status, _, said) = capture.wait();
+        assert_eq!(status.code(), Some(1), "{source}: {said}");
+        assert!(said.contains("gone"), "{source}: {said}");
+        assert_eq!(numbers(&path), (0..500).collect::<Vec<_>>(), "{source}: {said}");
+        everybody_accepts(&path);
+    }
+}
+
+#[test]
+fn an_interface_that_goes_down_is_waited_for() {
+    root_or_skip!("an_interface_that_goes_down_is_waited_for");
+    let cable = Cable::lay();
+    let folder = folder();
+    let path = folder.path().join("down.pcapng");
+    let mut capture = cable.capture(&format!("--source packet -w {} udp", path.display()));
+    cable.send(10, 64);
+    cable.veth().b.down().unwrap();
+    capture.until("went down");
+    cable.veth().b.up().unwrap();
+    // The near end forgets its neighbour when the carrier goes.
+    let neighbour = cable.veth().b.mac();
+    cable.veth().a.add_neighbour("10.9.0.2".parse().unwrap(), neighbour).unwrap();
+    cable.send(10, 64);
+    capture.until("up again");
+    let (status, _, said) = capture.interrupt();
+    assert!(status.success(), "{said}");
+    assert_eq!(numbers(&path).len(), 20, "{said}");
+}
+
+#[test]
+fn signals_print_the_counts_and_flush_the_file() {
+    root_or_skip!("signals_print_the_counts_and_flush_the_file");
+    let cable = Cable::lay();
+    let folder = folder();
+    let path = folder.path().join("usr.pcapng");
+    let mut capture = cable.capture(&format!("-w {} udp", path.display()));
+    cable.send(50, 64);
+    std::thread::sleep(Duration::from_millis(300));
+    capture.signal(Signal::SIGUSR1);
+    capture.until("50 packets captured");
+    capture.until("0 packets dropped by kernel");
+    capture.signal(Signal::SIGUSR2);
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while numbers(&path).len() < 50 {
+        assert!(Instant::now() < deadline, "{} of 50 packets", numbers(&path).len());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(capture.interrupt().0.success());
+}
+
+#[test]
+fn nothing_stays_attached_after_a_kill() {
+    root_or_skip!("nothing_stays_attached_after_a_kill");
+    for source in ["xdp --take-over", "tee"] {
+        let cable = Cable::lay();
+        let capture = cable.capture(&format!("--source {source} --discard -B 8192"));
+        assert!(cable.veth().b.has_xdp().unwrap(), "{source}");
+        capture.signal(Signal::SIGKILL);
+        capture.wait();
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while cable.veth().b.has_xdp().unwrap() {
+            assert!(Instant::now() < deadline, "{source} is still attached");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let again = cable.capture(&format!("--source {source} --discard -B 8192"));
+        assert!(again.interrupt().0.success());
+    }
+}
+
+#[test]
+fn a_pipe_feeds_another_program_and_may_be_closed() {
+    root_or_skip!("a_pipe_feeds_another_program_and_may_be_closed");
+    let cable = Cable::lay();
+    let mut capture = cable.capture("-w - -U udp");
+    let stdout = capture.child.stdout.take().unwrap();
+    let reading = std::thread::spawn(move || {
+        let mut reader = Reader::from_stream("pipe", Box::new(stdout)).unwrap();
+        for _ in 0..20 {
+            assert!(reader.next().unwrap().is_some());
+        }
+    });
+    cable.send(20, 64);
+    reading.join().unwrap();
+    // The pipe is closed now: the next packet ends the capture.
+    cable.send(20, 64);
+    let (status, _, said) = capture.wait();
+    assert!(status.success(), "{said}");
+}
+
+#[test]
+fn a_capture_under_nohup_outlives_its_terminal() {
+    root_or_skip!("a_capture_under_nohup_outlives_its_terminal");
+    let cable = Cable::lay();
+    let folder = folder();
+    let path = folder.path().join("nohup.pcapng");
+    let mut command = cable.far.command("sh");
+    command.args(["-c", "trap '' HUP; exec \"$@\"", "sh", LINERATE, "capture", "-i", "far", "-w"]);
+    command.arg(&path).arg("udp").stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut errors = BufReader::new(child.stderr.take().unwrap());
+    let mut said = String::new();
+    while !said.contains("listening on") {
+        assert_ne!(errors.read_line(&mut said).unwrap(), 0, "it ended at once: {said}");
+    }
+    // What the terminal does when it goes: a hangup, and nobody who reads standard error.
+    drop(errors);
+    let id = Pid::from_raw(child.id() as i32);
+    kill(id, Signal::SIGHUP).unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    kill(id, Signal::SIGUSR1).unwrap();
+    std::thread::sleep(Duration::from_millis(100));
+    cable.send(20, 64);
+    kill(id, Signal::SIGINT).unwrap();
+    assert!(child.wait().unwrap().success());
+    assert_eq!(numbers(&path), (0..20).collect::<Vec<_>>());
+}

@@ -1,0 +1,9 @@
+//! `linerate capture` as a user runs it, on real interfaces, judged by other programs.
+
+mod ends;
+mod files;
+mod reading;
+mod sharing;
+mod sources;
+mod support;
+mod words;
