@@ -79,6 +79,25 @@ impl Bench {
         Ok(Self { sender, receiver, cable, cores: Cores::choose() })
     }
 
+    /// The driver of the receiving interface, by `ethtool -i`, or its kind by `ip -d link`, which a
+    /// virtual interface has instead of a driver; what it is called when neither can tell.
+    pub fn driver(&self) -> String {
+        let said = |program: &str, words: &[&str]| {
+            let output = self.receiver.command(program).args(words).output().ok()?;
+            output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+        };
+        let by_ethtool = || {
+            let said = said("ethtool", &["-i", RECEIVER])?;
+            Some(said.lines().find_map(|line| line.strip_prefix("driver:"))?.trim().to_owned())
+        };
+        let by_ip = || {
+            let said = said("ip", &["-json", "-details", "link", "show", RECEIVER])?;
+            let links: serde_json::Value = serde_json::from_str(&said).ok()?;
+            Some(links[0]["linkinfo"]["info_kind"].as_str()?.to_owned())
+        };
+        by_ethtool().or_else(by_ip).unwrap_or_else(|| "not known (no ethtool, no ip)".into())
+    }
+
     /// This very command, to run in `host` on `core`.
     ///
     /// # Errors

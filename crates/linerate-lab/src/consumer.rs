@@ -49,6 +49,8 @@ pub struct Report {
     pub dropped: BTreeMap<&'static str, u64>,
     /// All hashes together, so that nobody can say the work was left out.
     pub hash: u64,
+    /// How its XDP program is attached; nothing without one.
+    pub mode: Option<String>,
     /// What the buffer is made of.
     pub pages: String,
     /// Nanoseconds spent on frames, waiting left out.
@@ -99,6 +101,7 @@ pub fn run(settings: &Settings) -> Result<Report> {
         bytes: work.bytes,
         dropped: reader.dropped()?,
         hash: work.hash,
+        mode: reader.mode(),
         pages,
         busy_nanoseconds: busy.as_nanos().try_into().unwrap_or(u64::MAX),
         page_faults,
@@ -180,6 +183,15 @@ impl Reader {
             other => bail!("unknown source {other:?}; choose xdp, packet or tee"),
         };
         opened.with_context(|| format!("cannot read from {interface}"))
+    }
+
+    /// How its XDP program is attached.
+    fn mode(&self) -> Option<String> {
+        match self {
+            Self::Xdp(source) => Some(format!("{} XDP, AF_XDP sockets", source.attached())),
+            Self::Packet(_) => None,
+            Self::Tee(tee) => Some(format!("{} XDP", tee.attached())),
+        }
     }
 
     /// What the buffer is made of.

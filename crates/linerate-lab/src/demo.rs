@@ -1,5 +1,6 @@
 //! `linerate lab demo`: the main job on real traffic, end to end, in a few minutes.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -64,6 +65,7 @@ pub fn run(out: &Path) -> Result<bool> {
     demo.flood()?;
     let mut demo = demo;
     demo.bar.finish_and_clear();
+    demo.summary.facts.set_modes(&demo.modes);
     demo.summary.seconds = began.elapsed().as_secs_f64();
     demo.store.finish(&demo.summary)?;
     let page = out.join("index.html");
@@ -86,14 +88,16 @@ struct Demo {
     /// Capture files, gone at the end.
     files: tempfile::TempDir,
     tcpdump: bool,
+    /// How XDP was attached, by capture.
+    modes: BTreeMap<String, String>,
     _pages: Option<Reserved>,
 }
 
 impl Demo {
     fn begin(out: &Path, now: &Zoned) -> Result<Self> {
         // Said before anything is made, so that a missing right is the first thing one reads.
-        drop(Bench::lay()?);
-        let facts = Facts::gather();
+        let driver = Bench::lay()?.driver();
+        let facts = Facts { driver, ..Facts::gather() };
         let date = now.strftime("%Y-%m-%d").to_string();
         let store = Store::create(out, &date, &facts.host, "demo")?;
         let raw = store.sheet("raw", &COLUMNS)?;
@@ -127,6 +131,7 @@ impl Demo {
             bar: progress::bar((Exchange::ALL.len() * 2 + 2 + ROUNDS * 3) as u64),
             files: tempfile::tempdir().context("cannot make a folder for capture files")?,
             tcpdump,
+            modes: BTreeMap::new(),
             _pages: Reserved::at_least(160)?,
         })
     }
@@ -208,6 +213,9 @@ impl Demo {
                     let void = format!("flood: {}, round {round}: {why}", peer.name);
                     self.summary.void.push(void);
                 }
+                if !measured.tally.mode.is_empty() {
+                    self.modes.insert(peer.name.clone(), measured.tally.mode.clone());
+                }
                 runs.push(measured);
                 self.bar.inc(1);
             }
@@ -284,6 +292,7 @@ impl Demo {
                 "the flood is captured faster than by tcpdump: rate over rate, --source xdp",
                 paired_ratio(&rates(0), &rates(2)),
                 1.0,
+                ROUNDS,
             ));
         }
     }

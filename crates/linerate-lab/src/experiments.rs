@@ -3,6 +3,7 @@
 mod context;
 mod load;
 mod loss;
+mod only;
 mod rate;
 mod search;
 mod soak;
@@ -16,7 +17,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 
-pub use context::{Context, Options};
+pub use context::{Context, Options, Plan};
+pub use only::Only;
 pub(crate) use sweep::{Cell, Sweep};
 
 use crate::model::{Summary, claim_table};
@@ -63,18 +65,43 @@ pub fn find(names: &[String]) -> Result<Vec<Experiment>> {
         .collect()
 }
 
+/// What a run will be: the experiment is gone through without measuring.
+///
+/// # Errors
+/// When it cannot be run here, or `--only` leaves nothing of it.
+pub fn plan(experiment: &Experiment, options: &Options) -> Result<Plan> {
+    let mut context = Context::rehearse(options.clone());
+    (experiment.run)(&mut context)?;
+    let plan = context.plan();
+    if plan.measurements == 0 {
+        bail!(
+            "no measurement of {} is called {}; there are: {}",
+            experiment.name,
+            options.only.words(),
+            plan.names.join("; ")
+        );
+    }
+    Ok(plan)
+}
+
 /// Runs one, stores it, prints its claims, and returns its summary and folder.
 ///
 /// # Errors
 /// When it cannot be run or stored, or a signal asks for the end.
-pub fn run(experiment: Experiment, out: &Path, options: Options) -> Result<(Summary, PathBuf)> {
-    let mut context = Context::begin(&experiment, out, options)?;
+pub fn run(
+    experiment: &Experiment,
+    out: &Path,
+    options: &Options,
+    plan: &Plan,
+) -> Result<(Summary, PathBuf)> {
+    let mut context = Context::begin(experiment, out, options.clone(), plan)?;
     let outcome = (experiment.run)(&mut context);
     if let Err(error) = &outcome {
         context.notes.push(format!("This run broke off, and what it has is not all: {error:#}"));
     }
-    let (summary, folder) = context.finish(&experiment)?;
+    let finished = context.finish(experiment)?;
     outcome?;
+    let Some((summary, folder)) = finished else { bail!("a rehearsal is no run") };
     if !summary.claims.is_empty() {
         println!("{}", claim_table(&summary.claims));
     }
@@ -84,6 +111,31 @@ pub fn run(experiment: Experiment, out: &Path, options: Options) -> Result<(Summ
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_experiment_can_be_planned_without_measuring() {
+        for experiment in &ALL {
+            let quick = Options { quick: true, ..Options::default() };
+            let (quick, full) =
+                (plan(experiment, &quick).unwrap(), plan(experiment, &Options::default()).unwrap());
+            assert!(quick.measurements > 0 && quick.seconds > 1.0, "{}", experiment.name);
+            assert!(full.seconds > quick.seconds, "{}", experiment.name);
+            assert!(full.names.iter().all(|name| name.contains(" at ")), "{:?}", full.names);
+        }
+    }
+
+    #[test]
+    fn a_plan_is_as_narrow_as_it_is_asked_to_be() {
+        let only = |pattern: &str| Options {
+            only: Only::new(vec![pattern.into()]),
+            repeats: 3,
+            ..Options::default()
+        };
+        let narrow = plan(&rate::EXPERIMENT, &only("xdp at 64")).unwrap();
+        assert_eq!(narrow.measurements, 3 + 3, "the sweep and the search");
+        let Err(error) = plan(&rate::EXPERIMENT, &only("nothing")) else { panic!("planned") };
+        assert!(error.to_string().contains("xdp at 64; "), "{error}");
+    }
 
     #[test]
     fn names_are_unique_and_found() {

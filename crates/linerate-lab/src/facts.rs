@@ -32,9 +32,9 @@ pub struct Facts {
     pub transparent_huge_pages: String,
     /// Whether the processor's own event counters can be read.
     pub pmu: bool,
-    /// The interfaces' driver.
+    /// The interfaces' driver; empty where none was looked at.
     pub driver: String,
-    /// How XDP runs on them.
+    /// How XDP ran on them, by line, as the captures reported it; empty where none did.
     pub xdp_mode: String,
     /// Versions of Linerate and of the peers that are installed.
     pub versions: BTreeMap<String, String>,
@@ -77,10 +77,21 @@ impl Facts {
             transparent_huge_pages: bracketed(&read("/sys/kernel/mm/transparent_hugepage/enabled")),
             pmu: Path::new("/sys/bus/event_source/devices/cpu").exists()
                 || Path::new("/sys/bus/event_source/devices/cpu_core").exists(),
-            driver: "veth (a virtual cable; these are not the numbers of a network card)".into(),
-            xdp_mode: "native in the veth driver, AF_XDP by copy".into(),
+            driver: String::new(),
+            xdp_mode: String::new(),
             versions,
         }
+    }
+
+    /// Takes over what each line of the run reported of its XDP program.
+    pub fn set_modes(&mut self, modes: &BTreeMap<String, String>) {
+        let mut lines: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for (line, mode) in modes {
+            lines.entry(mode).or_default().push(line);
+        }
+        let words: Vec<String> =
+            lines.iter().map(|(mode, lines)| format!("{}: {mode}", lines.join(", "))).collect();
+        self.xdp_mode = words.join("; ");
     }
 
     /// The facts as name and value, for people.
@@ -90,6 +101,11 @@ impl Facts {
         } else {
             format!(" ({} virtual machine)", self.hypervisor)
         };
+        let or_none = |text: &str, none: &str| if text.is_empty() { none } else { text }.to_owned();
+        let mut driver = or_none(&self.driver, "not looked at");
+        if driver == "veth" {
+            driver += " (a virtual cable; these are not the numbers of a network card)";
+        }
         let huge: Vec<String> =
             self.huge_pages.iter().map(|(size, count)| format!("{count} of {size} KiB")).collect();
         let versions: Vec<String> =
@@ -102,8 +118,8 @@ impl Facts {
             ("huge pages reserved", if huge.is_empty() { "none".into() } else { huge.join(", ") }),
             ("transparent huge pages", self.transparent_huge_pages.clone()),
             ("event counters (PMU)", if self.pmu { "yes" } else { "none on this machine" }.into()),
-            ("interfaces", self.driver.clone()),
-            ("XDP", self.xdp_mode.clone()),
+            ("interfaces", driver),
+            ("XDP", or_none(&self.xdp_mode, "not used, or nobody said how")),
             ("programs", versions.join(", ")),
         ]
     }
@@ -220,6 +236,15 @@ mod tests {
     fn the_chosen_setting_is_the_bracketed_one() {
         assert_eq!(bracketed("always [madvise] never"), "madvise");
         assert_eq!(bracketed(""), "not in this kernel");
+    }
+
+    #[test]
+    fn lines_with_the_same_mode_are_told_together() {
+        let mut facts = Facts::default();
+        assert!(facts.lines().contains(&("XDP", "not used, or nobody said how".into())));
+        let modes = [("tee", "native XDP"), ("xdp", "generic XDP"), ("xdp 2", "generic XDP")];
+        facts.set_modes(&modes.map(|(line, mode)| (line.into(), mode.into())).into());
+        assert_eq!(facts.xdp_mode, "xdp, xdp 2: generic XDP; tee: native XDP");
     }
 
     #[test]

@@ -1,8 +1,23 @@
 //! What a core did, from `/proc/stat`.
 
 use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
+use linerate_netns::Interface;
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::unistd::Pid;
+
+use crate::bench::Cores;
+use crate::interrupt;
+
+/// How often [`Watch`] looks: the end of a stretch is known to this.
+const GLANCE: Duration = Duration::from_millis(20);
+/// A shorter stretch has too few of the hundredths of a second in which `/proc/stat` counts.
+const SHORTEST: Duration = Duration::from_millis(500);
 
 /// Ticks of one core since boot, by what it did (`proc(5)`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -66,6 +81,80 @@ impl Core {
         let all = (user + system + interrupt + rest).max(1.0);
         Share { user: user / all, system: system / all, interrupt: interrupt / all }
     }
+}
+
+/// Watches a core from the first frame that arrives at an interface to the last, so that neither the
+/// start of the sender nor its end dilutes the shares.
+#[derive(Debug)]
+pub struct Watch {
+    flowing: Arc<AtomicBool>,
+    ending: Arc<AtomicBool>,
+    thread: JoinHandle<Result<Option<Share>>>,
+}
+
+impl Watch {
+    /// Begins to watch the consumer's core, from the generator's: who looks there would be seen.
+    ///
+    /// # Errors
+    /// When there is no thread to be had.
+    pub fn start(cores: Cores, interface: &Interface) -> Result<Self> {
+        let (flowing, ending) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
+        let (interface, flows, ends) = (interface.clone(), flowing.clone(), ending.clone());
+        let thread = thread::Builder::new()
+            .name("lab-watch".into())
+            .spawn(move || watch(cores, &interface, &flows, &ends))
+            .context("cannot start a thread")?;
+        Ok(Self { flowing, ending, thread })
+    }
+
+    /// Waits until frames arrive, or for `limit`.
+    ///
+    /// # Errors
+    /// When a signal asks for the end.
+    pub fn wait_for_frames(&self, limit: Duration) -> Result<()> {
+        let end = Instant::now() + limit;
+        while !self.flowing.load(Ordering::Relaxed) && Instant::now() < end {
+            interrupt::sleep(Duration::from_millis(5))?;
+        }
+        Ok(())
+    }
+
+    /// Ends; `None` when frames did not arrive for long enough to say anything.
+    ///
+    /// # Errors
+    /// When counters could not be read.
+    pub fn finish(self) -> Result<Option<Share>> {
+        self.ending.store(true, Ordering::Relaxed);
+        self.thread.join().map_err(|_| anyhow!("the thread that watches a core died"))?
+    }
+}
+
+fn watch(
+    cores: Cores,
+    interface: &Interface,
+    flowing: &AtomicBool,
+    ending: &AtomicBool,
+) -> Result<Option<Share>> {
+    let mut set = CpuSet::new();
+    set.set(cores.generator)
+        .and_then(|()| sched_setaffinity(Pid::from_raw(0), &set))
+        .context("cannot watch from the generator's core")?;
+    let mut seen = interface.counters()?.rx_packets;
+    let mut stretch: Option<[(Instant, Core); 2]> = None;
+    while !ending.load(Ordering::Relaxed) {
+        thread::sleep(GLANCE);
+        let frames = interface.counters()?.rx_packets;
+        if frames == seen {
+            continue;
+        }
+        seen = frames;
+        let now = (Instant::now(), Core::read(cores.consumer)?);
+        let [first, _] = stretch.unwrap_or([now; 2]);
+        stretch = Some([first, now]);
+        flowing.store(true, Ordering::Relaxed);
+    }
+    let long = stretch.filter(|[first, last]| last.0 - first.0 >= SHORTEST);
+    Ok(long.map(|[first, last]| last.1.since(first.1)))
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use crate::bench::Bench;
 use crate::interrupt;
-use crate::load::{Core, Share};
+use crate::load::{Share, Watch};
 use crate::peer::{Peer, Tally};
 use crate::process::{Cpu, Running};
 use crate::traffic::{Sent, Traffic};
@@ -42,8 +42,8 @@ pub struct Measured {
     pub tally: Tally,
     /// CPU time of the receiver.
     pub cpu: Cpu,
-    /// What its core did while frames were sent.
-    pub share: Share,
+    /// What its core did from the first frame to the last; `None` where that was too short to tell.
+    pub share: Option<Share>,
     /// Why this measurement does not count.
     pub void: Option<String>,
 }
@@ -67,6 +67,23 @@ impl Measured {
     /// CPU nanoseconds of the receiver for each captured frame.
     pub fn cpu_per_frame(&self) -> f64 {
         (self.cpu.user + self.cpu.system) * 1e9 / (self.tally.captured.max(1)) as f64
+    }
+
+    /// CPU time of the receiver, its start and end too, as a part of the time of sending.
+    pub fn cpu_share(&self) -> f64 {
+        (self.cpu.user + self.cpu.system) / self.sent.seconds.max(1e-9)
+    }
+
+    /// The same, void if frames went out at less than 0.95 of `rate`: what is easy at a lower rate says
+    /// nothing of this one.
+    #[must_use]
+    pub fn held_to(mut self, rate: Option<u64>) -> Self {
+        if let Some(rate) = rate.filter(|rate| self.sent.rate() < *rate as f64 * 0.95) {
+            let sent = self.sent.rate();
+            let why = format!("{sent:.0} frames a second were sent where {rate} were asked for");
+            self.void.get_or_insert(why);
+        }
+        self
     }
 
     /// Whether it counts.
@@ -93,7 +110,7 @@ impl Measured {
             format!("{:.0}", self.rate()),
             format!("{:.6}", self.cpu.user),
             format!("{:.6}", self.cpu.system),
-            format!("{:.4}", self.share.system),
+            self.share.map(|share| format!("{:.4}", share.system)).unwrap_or_default(),
             self.void.clone().unwrap_or_default(),
         ]
     }
@@ -107,7 +124,7 @@ pub fn measure(bench: &Bench, peer: &Peer, traffic: &Traffic) -> Result<Measured
     measure_with(bench, peer, traffic, |_, _| Ok(()))
 }
 
-/// The same; `meddle` is called while frames are sent, with the receiver and the sender.
+/// The same; `meddle` is called when the first frames have arrived, with the receiver and the sender.
 ///
 /// # Errors
 /// As [`measure`], and what `meddle` fails with.
@@ -121,11 +138,12 @@ pub fn measure_with(
     let mut receiver = Running::start(&peer.name, &mut peer.command(bench)?)?;
     bench.wait_until_listening(&mut receiver)?;
     let dropped_before = interface_drops(bench)?;
-    let core_before = Core::read(bench.cores.consumer)?;
+    let watch = Watch::start(bench.cores, &bench.cable.b)?;
     let mut sender = traffic.start(bench)?;
+    watch.wait_for_frames(Duration::from_secs(2))?;
     meddle(&mut receiver, &mut sender)?;
     let sent = traffic.finish(sender)?;
-    let share = Core::read(bench.cores.consumer)?.since(core_before);
+    let share = watch.finish()?;
     settle(bench, peer)?;
     receiver.check()?;
     let finished = receiver.stop(Duration::from_secs(120))?;
@@ -184,6 +202,22 @@ pub fn settle(bench: &Bench, peer: &Peer) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_run_that_is_too_slow_for_its_rate_is_void() {
+        let measured = Measured {
+            sent: Sent { frames: 900, refused: 0, seconds: 1.0 },
+            interface_dropped: 0,
+            tally: Tally::default(),
+            cpu: Cpu::default(),
+            share: None,
+            void: None,
+        };
+        assert!(measured.clone().held_to(None).counts());
+        assert!(measured.clone().held_to(Some(940)).counts());
+        let slow = measured.held_to(Some(1000));
+        assert!(slow.void.as_ref().unwrap().contains("where 1000 were"), "{slow:?}");
+    }
 
     #[test]
     fn frames_that_nobody_counted_make_a_run_void() {

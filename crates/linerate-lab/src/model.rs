@@ -120,39 +120,74 @@ pub struct Claim {
     pub figure: String,
     /// What it must be.
     pub bound: String,
-    /// Whether it held; `None` where it could not be judged (a peer is missing, all runs void).
+    /// Whether it held; `None` where it could not be judged (a peer is missing, too many runs void).
     pub holds: Option<bool>,
+    /// The median decided, but single runs lie on the other side of the bound.
+    #[serde(default)]
+    pub straddles: bool,
 }
 
 impl Claim {
     /// A figure against its bound.
     pub fn new(claim: &str, figure: String, bound: &str, holds: bool) -> Self {
         let (claim, bound) = (claim.to_owned(), bound.to_owned());
-        Self { claim, figure, bound, holds: Some(holds) }
+        Self { claim, figure, bound, holds: Some(holds), straddles: false }
     }
 
     /// A claim that this run cannot judge, and why.
     pub fn open(claim: &str, why: &str, bound: &str) -> Self {
         let (claim, bound) = (claim.to_owned(), bound.to_owned());
-        Self { claim, figure: why.to_owned(), bound, holds: None }
+        Self { claim, figure: why.to_owned(), bound, holds: None, straddles: false }
     }
 
-    /// A ratio that must be at least `bound`.
-    pub fn at_least(claim: &str, ratio: Option<Spread>, bound: f64) -> Self {
-        Self::ratio(claim, ratio, &format!("at least {bound}"), |median| median >= bound)
+    /// A ratio of `repeats` that must be at least `bound`.
+    pub fn at_least(claim: &str, ratio: Option<Spread>, bound: f64, repeats: usize) -> Self {
+        Self::ratio(claim, ratio, &format!("at least {bound}"), repeats, |value| value >= bound)
     }
 
-    /// A ratio that must be at most `bound`.
-    pub fn at_most(claim: &str, ratio: Option<Spread>, bound: f64) -> Self {
-        Self::ratio(claim, ratio, &format!("at most {bound:.3}"), |median| median <= bound)
+    /// A ratio of `repeats` that must be at most `bound`.
+    pub fn at_most(claim: &str, ratio: Option<Spread>, bound: f64, repeats: usize) -> Self {
+        Self::ratio(claim, ratio, &format!("at most {bound:.3}"), repeats, |value| value <= bound)
     }
 
-    fn ratio(claim: &str, ratio: Option<Spread>, bound: &str, holds: impl Fn(f64) -> bool) -> Self {
-        let Some(Spread { count, min, median, max, .. }) = ratio else {
+    fn ratio(
+        claim: &str,
+        ratio: Option<Spread>,
+        bound: &str,
+        repeats: usize,
+        holds: impl Fn(f64) -> bool,
+    ) -> Self {
+        let Some(spread) = ratio else {
             return Self::open(claim, "no pair of runs counted", bound);
         };
+        let Spread { count, min, median, max, .. } = spread;
         let figure = format!("{median:.3} (min {min:.3}, max {max:.3}, {count} pairs)");
-        Self::new(claim, figure, bound, holds(median))
+        if !spread.speaks_for(repeats) {
+            return Self::open(claim, &format!("{figure}: too few of {repeats}"), bound);
+        }
+        Self::new(claim, figure, bound, holds(median)).straddling(holds(min) != holds(max))
+    }
+
+    /// The same, with the spread on both sides of the bound or not.
+    #[must_use]
+    pub fn straddling(self, straddles: bool) -> Self {
+        Self { straddles, ..self }
+    }
+
+    /// The same with more words behind its figure.
+    #[must_use]
+    pub fn adding(mut self, words: &str) -> Self {
+        self.figure += words;
+        self
+    }
+
+    /// The verdict for people.
+    pub fn words(&self) -> &'static str {
+        match (self.holds, self.straddles) {
+            (Some(true), true) => "median holds; spread on both sides",
+            (Some(false), true) => "median does not; spread on both sides",
+            _ => self.verdict(),
+        }
     }
 
     /// "yes", "no" or "open".
@@ -169,7 +204,7 @@ impl Claim {
 pub fn claim_table(claims: &[Claim]) -> String {
     let mut rows = vec![["claim", "figure", "bound", "holds"].map(str::to_owned)];
     rows.extend(claims.iter().map(|claim| {
-        [claim.claim.clone(), claim.figure.clone(), claim.bound.clone(), claim.verdict().to_owned()]
+        [claim.claim.clone(), claim.figure.clone(), claim.bound.clone(), claim.words().to_owned()]
     }));
     text_table(&rows)
 }
@@ -198,12 +233,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_ratio_is_judged_by_its_median() {
+    fn a_ratio_is_judged_by_its_median_and_says_where_the_rest_lies() {
         let ratio = Spread::of([2.6, 2.8, 2.9]);
-        assert_eq!(Claim::at_least("a", ratio, 2.7).holds, Some(true));
-        assert_eq!(Claim::at_least("a", ratio, 2.85).holds, Some(false));
-        assert_eq!(Claim::at_most("a", ratio, 2.7).holds, Some(false));
-        assert_eq!(Claim::at_most("a", None, 2.7).verdict(), "open");
+        let least = |bound| Claim::at_least("a", ratio, bound, 5);
+        assert_eq!((least(2.5).holds, least(2.5).words()), (Some(true), "yes"));
+        let both = least(2.7);
+        assert_eq!((both.holds, both.words()), (Some(true), "median holds; spread on both sides"));
+        let both = least(2.85);
+        assert_eq!((both.verdict(), both.straddles), ("no", true));
+        assert_eq!(least(3.0).words(), "no");
+        assert_eq!(Claim::at_most("a", ratio, 2.5, 5).words(), "no");
+        assert_eq!(Claim::at_most("a", None, 2.7, 5).words(), "open");
+        let few = Claim::at_least("a", ratio, 2.5, 6);
+        assert_eq!((few.holds, few.figure.contains("too few of 6")), (None, true));
     }
 
     #[test]

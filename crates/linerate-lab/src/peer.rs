@@ -12,7 +12,10 @@ use crate::bench::{Bench, RECEIVER};
 use crate::facts::installed;
 use crate::model::Role;
 use crate::process::{Finished, count};
+use crate::traffic::Traffic;
 
+/// The name of [`Peer::tcpdump_buffered`].
+pub const BUFFERED: &str = "tcpdump, 128 MiB";
 /// The name of [`Peer::like_bare`].
 pub const LIKE_BARE: &str = "xdp sockets, as the bare loop";
 
@@ -34,7 +37,7 @@ enum Program {
     Consumer { source: &'static str, pages: &'static str, delay: u64, every: u64 },
     Bare { huge: bool },
     Sink,
-    Tcpdump,
+    Tcpdump { buffered: bool },
     Dumpcap,
     Netsniff,
 }
@@ -48,6 +51,8 @@ pub struct Tally {
     pub dropped: BTreeMap<String, u64>,
     /// The source that Linerate chose; empty for everybody else.
     pub source: String,
+    /// How it attached its XDP program, in its own words; empty where it has none.
+    pub mode: String,
 }
 
 impl Tally {
@@ -102,7 +107,12 @@ impl Peer {
 
     /// tcpdump, with everything at its default.
     pub fn tcpdump() -> Self {
-        Self::other("tcpdump", Program::Tcpdump)
+        Self::other("tcpdump", Program::Tcpdump { buffered: false })
+    }
+
+    /// tcpdump with a buffer as large as Linerate's default, so that nobody can say it was starved.
+    pub fn tcpdump_buffered() -> Self {
+        Self::other(BUFFERED, Program::Tcpdump { buffered: true })
     }
 
     /// dumpcap, with everything at its default.
@@ -115,11 +125,11 @@ impl Peer {
         Self::other("netsniff-ng", Program::Netsniff)
     }
 
-    /// tcpdump, dumpcap and netsniff-ng as far as they are installed, and a note for each that is
+    /// tcpdump, with its own buffer and with a large one, dumpcap and netsniff-ng as far as they are installed, and a note for each that is
     /// not.
     pub fn others() -> (Vec<Self>, Vec<String>) {
         let (here, missing): (Vec<_>, Vec<_>) =
-            [Self::tcpdump(), Self::dumpcap(), Self::netsniff()]
+            [Self::tcpdump(), Self::tcpdump_buffered(), Self::dumpcap(), Self::netsniff()]
                 .into_iter()
                 .partition(Self::is_installed);
         let note = |peer: &Self| format!("skipped: {}: it is not installed", peer.name);
@@ -171,9 +181,23 @@ impl Peer {
     /// Whether it can be started here.
     pub fn is_installed(&self) -> bool {
         match self.program {
-            Program::Tcpdump | Program::Dumpcap | Program::Netsniff => installed(&self.name),
+            Program::Tcpdump { .. } => installed("tcpdump"),
+            Program::Dumpcap => installed("dumpcap"),
+            Program::Netsniff => installed("netsniff-ng"),
             _ => true,
         }
+    }
+
+    /// About how many seconds a measurement takes: start, sending, and what is left to settle. The
+    /// speeds are those at which the machine of docs/figures.md sends 64-byte frames to each.
+    pub fn expected_seconds(&self, traffic: &Traffic) -> f64 {
+        let full_speed = match &self.program {
+            Program::Sink => 5e6,
+            Program::Capture { source: "xdp", .. } | Program::Bare { .. } => 2.8e6,
+            _ => 1e6,
+        };
+        let rate = traffic.rate().map_or(full_speed, |rate| rate as f64);
+        1.2 + self.patience().as_secs_f64() + traffic.frames() as f64 / rate
     }
 
     /// How long frames may lie in its ring before it looks at them. tcpdump asks libpcap for a time
@@ -181,7 +205,7 @@ impl Peer {
     /// quarter of that.
     pub fn patience(&self) -> Duration {
         match self.program {
-            Program::Tcpdump => Duration::from_millis(1300),
+            Program::Tcpdump { .. } => Duration::from_millis(1300),
             _ => Duration::from_millis(600),
         }
     }
@@ -206,8 +230,8 @@ impl Peer {
         let ours = |words: &[&str]| {
             bench.linerate(&bench.receiver, bench.cores.consumer, words.iter().copied())
         };
-        let theirs = |words: &[&str]| {
-            let mut command = bench.receiver.command(&self.name);
+        let theirs = |program: &str, words: &[&str]| {
+            let mut command = bench.receiver.command(program);
             command.args(words).cpus([bench.cores.consumer]);
             Ok(command)
         };
@@ -229,9 +253,17 @@ impl Peer {
             Program::Bare { huge: false } => ours(&["lab", "bare", "-i", RECEIVER]),
             Program::Sink => ours(&["lab", "sink", "-i", RECEIVER]),
             // -Z root: Debian's tcpdump would else change to a user who may not write the file.
-            Program::Tcpdump => theirs(&["-i", RECEIVER, "-n", "-Z", "root", "-w", file]),
-            Program::Dumpcap => theirs(&["-q", "-i", RECEIVER, "-w", file]),
-            Program::Netsniff => theirs(&["--in", RECEIVER, "--out", file, "--silent"]),
+            Program::Tcpdump { buffered } => {
+                let mut words = vec!["-i", RECEIVER, "-n", "-Z", "root", "-w", file];
+                if *buffered {
+                    words.extend(["-B", "131072"]);
+                }
+                theirs("tcpdump", &words)
+            }
+            Program::Dumpcap => theirs("dumpcap", &["-q", "-i", RECEIVER, "-w", file]),
+            Program::Netsniff => {
+                theirs("netsniff-ng", &["--in", RECEIVER, "--out", file, "--silent"])
+            }
         }
     }
 
@@ -245,7 +277,7 @@ impl Peer {
             | Program::Consumer { .. }
             | Program::Bare { .. }
             | Program::Sink => from_json(&finished.success()?.json()?),
-            Program::Tcpdump => tcpdump(&finished.stderr),
+            Program::Tcpdump { .. } => tcpdump(&finished.stderr),
             Program::Dumpcap => dumpcap(&finished.stderr),
             Program::Netsniff => netsniff(&(finished.stdout + &finished.stderr)),
         }
@@ -269,7 +301,19 @@ fn from_json(report: &serde_json::Value) -> Result<Tally> {
         captured: count(report, "captured")?,
         dropped: dropped.into_iter().filter(|(_, value)| *value > 0).collect(),
         source: report["source"].as_str().unwrap_or_default().to_owned(),
+        mode: mode(report),
     })
+}
+
+/// How the XDP program of `linerate capture` is attached: the first note on its interface, where the
+/// source is one of XDP. `linerate lab consumer` has a field for it.
+fn mode(report: &serde_json::Value) -> String {
+    let mode = match report["source"].as_str() {
+        Some("xdp" | "tee") => &report["interfaces"][0]["notes"][0],
+        Some(_) => return String::new(),
+        None => &report["mode"],
+    };
+    mode.as_str().unwrap_or_default().to_owned()
 }
 
 /// `12 packets captured`, `15 packets received by filter`, `2 packets dropped by kernel`,
@@ -334,7 +378,7 @@ fn netsniff(said: &str) -> Result<Tally> {
 fn tally<'a>(captured: u64, dropped: impl IntoIterator<Item = (&'a str, u64)>) -> Tally {
     let dropped = dropped.into_iter().filter(|(_, count)| *count > 0);
     let dropped = dropped.map(|(cause, count)| (cause.to_owned(), count)).collect();
-    Tally { captured, dropped, source: String::new() }
+    Tally { captured, dropped, ..Tally::default() }
 }
 
 #[cfg(test)]
@@ -378,5 +422,10 @@ mod tests {
             serde_json::json!({"captured": 7, "dropped": {"disk": 0, "ring": 2, "total": 2}});
         assert_eq!(from_json(&report).unwrap(), tally(7, [("ring", 2)]));
         assert!(from_json(&serde_json::json!({"captured": 7})).is_err());
+        let notes = serde_json::json!([{"notes": ["native XDP, a ring buffer", "more"]}]);
+        let of = |source| serde_json::json!({"source": source, "interfaces": notes});
+        assert_eq!(mode(&of("xdp")), "native XDP, a ring buffer");
+        assert_eq!(mode(&of("packet")), "");
+        assert_eq!(mode(&serde_json::json!({"mode": "generic XDP"})), "generic XDP");
     }
 }

@@ -78,13 +78,18 @@ pub fn address(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
+/// Whether all programs are here that [`record`] needs.
+pub fn can_record() -> bool {
+    NEEDED.iter().all(|program| installed(program))
+}
+
 /// Records a trace of all exchanges to `file`, and returns how many frames are in it. `None` where
 /// a program is missing.
 ///
 /// # Errors
 /// When a program fails.
 pub fn record(file: &Path) -> Result<Option<u64>> {
-    if NEEDED.iter().any(|program| !installed(program)) {
+    if !can_record() {
         return Ok(None);
     }
     let bench = Bench::lay()?;

@@ -38,6 +38,12 @@ impl Spread {
         })
     }
 
+    /// Whether these are enough of `repeats` to stand for all of them: more than half. What was void
+    /// is not known to be like the rest.
+    pub fn speaks_for(&self, repeats: usize) -> bool {
+        self.count * 2 > repeats
+    }
+
     /// The same in another unit.
     pub fn scaled(self, factor: f64) -> Self {
         let Self { count, min, low, median, high, max } = self;
@@ -70,6 +76,7 @@ mod tests {
         assert_eq!((spread.high, spread.max, spread.count), (4.0, 5.0, 5));
         let even = Spread::of([1.0, 2.0, 3.0, 4.0]).unwrap();
         assert_eq!((even.low, even.median, even.high), (1.75, 2.5, 3.25));
+        assert!(even.speaks_for(7) && !even.speaks_for(8));
     }
 
     #[test]

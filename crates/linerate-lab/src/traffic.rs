@@ -73,6 +73,20 @@ impl Traffic {
         matches!(self, Self::Generated { .. })
     }
 
+    /// Frames a second that were asked for; `None` for as fast as it goes.
+    pub fn rate(&self) -> Option<u64> {
+        let (Self::Generated { rate, .. } | Self::Replayed { rate, .. }) = self;
+        *rate
+    }
+
+    /// Frames that are asked for, of a replayed trace one of each pass.
+    pub fn frames(&self) -> u64 {
+        match self {
+            Self::Generated { frames, .. } => *frames,
+            Self::Replayed { loops, .. } => *loops,
+        }
+    }
+
     /// Starts sending from the bench's sender, on the generator's core.
     ///
     /// # Errors

@@ -30,7 +30,9 @@ fn namespaces_of(pid: u32) -> Vec<String> {
 fn the_experiments_of_the_issue_are_listed() {
     let listed = text(&linerate(&["lab", "list"]).stdout);
     for name in ["capture-rate", "capture-loss", "capture-tlb", "capture-load"] {
-        assert!(listed.lines().any(|line| line.starts_with(name)), "{name} is not in {listed}");
+        let line = listed.lines().find(|line| line.starts_with(name));
+        let line = line.unwrap_or_else(|| panic!("{name} is not in {listed}"));
+        assert!(line.contains("; about ") && line.contains("(quick: about "), "no length: {line}");
     }
 }
 
@@ -39,6 +41,9 @@ fn wrong_names_and_empty_folders_say_what_to_do() {
     let output = linerate(&["lab", "run", "capture-everything"]);
     assert!(!output.status.success());
     assert!(text(&output.stderr).contains("capture-rate"), "{}", text(&output.stderr));
+    let output = linerate(&["lab", "run", "capture-stage", "--only", "xdp at 65"]);
+    assert!(!output.status.success());
+    assert!(text(&output.stderr).contains("xdp at 64; "), "{}", text(&output.stderr));
     let folder = tempfile::tempdir().unwrap();
     let output = linerate(&["lab", "report", folder.path().to_str().unwrap()]);
     assert!(!output.status.success());
@@ -72,6 +77,9 @@ fn a_run_leaves_raw_data_a_summary_and_a_page_and_nothing_else() {
     let summary: serde_json::Value = serde_json::from_str(&summary).unwrap();
     assert_eq!(summary["void"], serde_json::json!([]), "{summary}");
     assert!(summary["facts"]["kernel"].as_str().unwrap().contains('.'));
+    assert_eq!(summary["facts"]["driver"], "veth");
+    let mode = summary["facts"]["xdp_mode"].as_str().unwrap();
+    assert!(mode.contains("native XDP, AF_XDP sockets"), "as the consumers said: {mode}");
 
     let drawn = linerate(&["lab", "report", folder]);
     assert!(drawn.status.success(), "{}", text(&drawn.stderr));

@@ -1,5 +1,6 @@
 //! What every experiment has at hand.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -7,7 +8,7 @@ use anyhow::Result;
 use indicatif::ProgressBar;
 use jiff::Zoned;
 
-use super::Experiment;
+use super::{Experiment, Only};
 use crate::bench::Bench;
 use crate::facts::Facts;
 use crate::interrupt;
@@ -23,26 +24,36 @@ use crate::traffic::Traffic;
 const HUGE_PAGES: u64 = 160;
 
 /// How experiments are run.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Options {
     /// Fewer points and frames.
     pub quick: bool,
     /// Repeats of each point, at least 1; five or more for a result to be believed.
     pub repeats: usize,
+    /// Which measurements are made.
+    pub only: Only,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { quick: false, repeats: 5 }
+        Self { quick: false, repeats: 5, only: Only::default() }
     }
 }
 
-/// The two hosts, the folder, and what has been found so far.
+/// What a run will be, as far as one can tell beforehand.
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    /// Measurements, without the search below a rate at which frames were lost.
+    pub measurements: usize,
+    /// About how long they take, on a machine like that of docs/figures.md.
+    pub seconds: f64,
+    /// The names of all measurements, those that `--only` leaves out among them.
+    pub names: Vec<String>,
+}
+
+/// The two hosts, the folder, and what has been found so far. In a rehearsal there are no hosts and
+/// no folder: nothing is measured, and the plan is what comes of it.
 pub struct Context {
-    /// The two hosts.
-    pub bench: Bench,
-    /// The run's folder.
-    pub store: Store,
     /// How to run.
     pub options: Options,
     /// Found so far.
@@ -51,9 +62,19 @@ pub struct Context {
     pub claims: Vec<Claim>,
     /// Found so far.
     pub notes: Vec<String>,
+    plan: Plan,
     void: Vec<String>,
+    /// How XDP was attached, by line, as the captures said.
+    modes: BTreeMap<String, String>,
+    stage: Option<Stage>,
+}
+
+/// What a run has and a rehearsal has not.
+struct Stage {
+    bench: Bench,
+    store: Store,
+    sheets: BTreeMap<&'static str, Sheet>,
     facts: Facts,
-    raw: Option<Sheet>,
     bar: ProgressBar,
     began: Instant,
     started: String,
@@ -61,43 +82,58 @@ pub struct Context {
 }
 
 impl Context {
-    pub(super) fn begin(experiment: &Experiment, out: &Path, options: Options) -> Result<Self> {
+    /// For a rehearsal.
+    pub(super) fn rehearse(options: Options) -> Self {
+        Self {
+            options,
+            charts: Vec::new(),
+            claims: Vec::new(),
+            notes: Vec::new(),
+            plan: Plan::default(),
+            void: Vec::new(),
+            modes: BTreeMap::new(),
+            stage: None,
+        }
+    }
+
+    /// For a run that `plan` was made for.
+    pub(super) fn begin(
+        experiment: &Experiment,
+        out: &Path,
+        options: Options,
+        plan: &Plan,
+    ) -> Result<Self> {
         let bench = Bench::lay()?;
         let pages = Reserved::at_least(HUGE_PAGES)?;
-        let (facts, now) = (Facts::gather(), Zoned::now());
+        let (mut facts, now) = (Facts::gather(), Zoned::now());
+        facts.driver = bench.driver();
         let date = now.strftime("%Y-%m-%d").to_string();
         let store = Store::create(out, &date, &facts.host, experiment.name)?;
-        let mut notes = Vec::new();
+        let mut context = Self::rehearse(options);
         if pages.as_ref().is_none_or(|pages| pages.got < HUGE_PAGES) {
-            notes.push(format!(
+            context.notes.push(format!(
                 "There is no room for {HUGE_PAGES} huge pages; lines with huge pages are missing \
                  or use what there is."
             ));
         }
         if bench.cores.generator == bench.cores.consumer {
-            notes.push("One core: generator and consumer take turns on it.".into());
+            context.notes.push("One core: generator and consumer take turns on it.".into());
         }
-        Ok(Self {
+        if !context.options.only.is_all() {
+            let only = context.options.only.words();
+            context.notes.push(format!("Measured only: {only}. Claims on the rest are open."));
+        }
+        context.stage = Some(Stage {
             bench,
             store,
-            options,
-            charts: Vec::new(),
-            claims: Vec::new(),
-            notes,
-            void: Vec::new(),
+            sheets: BTreeMap::new(),
             facts,
-            raw: None,
-            bar: ProgressBar::hidden(),
+            bar: progress::bar(plan.measurements as u64),
             began: Instant::now(),
             started: now.strftime("%Y-%m-%d %H:%M:%S").to_string(),
             _pages: pages,
-        })
-    }
-
-    /// Announces how many measurements there will be.
-    pub fn expect(&mut self, measurements: usize) {
-        self.bar.finish_and_clear();
-        self.bar = progress::bar(measurements as u64);
+        });
+        Ok(context)
     }
 
     /// One or the other, as the run is quick or not.
@@ -105,47 +141,51 @@ impl Context {
         if self.options.quick { quick } else { full }
     }
 
-    /// Measures and keeps the row. `None` when a program failed, which is kept as a void run.
-    ///
-    /// # Errors
-    /// When the row cannot be kept, or a signal asks for the end.
-    pub fn point(
-        &mut self,
-        peer: &Peer,
-        traffic: &Traffic,
-        x: f64,
-        repeat: usize,
-    ) -> Result<Option<Measured>> {
-        let measured = measure(&self.bench, peer, traffic);
-        self.keep(&peer.name, x, repeat, measured)
+    /// The run's folder; `None` in a rehearsal.
+    pub fn folder(&self) -> Option<&Path> {
+        self.stage.as_ref().map(|stage| stage.store.folder())
     }
 
-    /// Keeps the row of a measurement that was made elsewhere.
+    /// Whether a line is measured at `x`.
+    pub fn wants(&mut self, line: &str, x: f64) -> bool {
+        let name = format!("{line} at {x}");
+        let admitted = self.options.only.admits(&name);
+        if !self.plan.names.contains(&name) {
+            self.plan.names.push(name);
+        }
+        admitted
+    }
+
+    /// Those of `peers` that are measured at `x`.
+    pub fn wanted(&mut self, peers: Vec<Peer>, x: f64) -> Vec<Peer> {
+        peers.into_iter().filter(|peer| self.wants(&peer.name, x)).collect()
+    }
+
+    /// Does `work`, which takes about `seconds`. `None` in a rehearsal, and when it failed, which is
+    /// kept as a void run.
     ///
     /// # Errors
-    /// As [`Context::point`].
-    pub fn keep(
+    /// When a signal asks for the end.
+    pub fn attempt<T>(
         &mut self,
         line: &str,
         x: f64,
         repeat: usize,
-        measured: Result<Measured>,
-    ) -> Result<Option<Measured>> {
-        self.bar.set_message(format!("{line} at {x}"));
-        self.bar.inc(1);
+        seconds: f64,
+        work: impl FnOnce(&Bench) -> Result<T>,
+    ) -> Result<Option<T>> {
+        self.plan.measurements += 1;
+        self.plan.seconds += seconds;
+        let Some(stage) = &mut self.stage else { return Ok(None) };
+        stage.bar.set_message(format!("{line} at {x}"));
+        let done = work(&stage.bench);
+        if stage.bar.length().is_some_and(|length| stage.bar.position() >= length) {
+            stage.bar.inc_length(1);
+        }
+        stage.bar.inc(1);
         interrupt::check()?;
-        match measured {
-            Ok(measured) => {
-                if let Some(why) = &measured.void {
-                    self.void.push(format!("{line} at {x}, repeat {repeat}: {why}"));
-                }
-                let raw = match &mut self.raw {
-                    Some(raw) => raw,
-                    none => none.insert(self.store.sheet("raw", &COLUMNS)?),
-                };
-                raw.row(measured.cells(line, x, repeat))?;
-                Ok(Some(measured))
-            }
+        match done {
+            Ok(done) => Ok(Some(done)),
             Err(error) => {
                 self.void.push(format!("{line} at {x}, repeat {repeat}: {error:#}"));
                 Ok(None)
@@ -153,33 +193,93 @@ impl Context {
         }
     }
 
-    /// Moves the bar on where a measurement is not kept by [`Context::keep`].
-    pub fn step(&self, what: &str) {
-        self.bar.set_message(what.to_owned());
-        self.bar.inc(1);
+    /// The same for a measurement, whose row is kept.
+    ///
+    /// # Errors
+    /// When the row cannot be kept, or a signal asks for the end.
+    pub fn keep(
+        &mut self,
+        line: &str,
+        x: f64,
+        repeat: usize,
+        seconds: f64,
+        work: impl FnOnce(&Bench) -> Result<Measured>,
+    ) -> Result<Option<Measured>> {
+        let Some(measured) = self.attempt(line, x, repeat, seconds, work)? else { return Ok(None) };
+        if let Some(why) = &measured.void {
+            self.void.push(format!("{line} at {x}, repeat {repeat}: {why}"));
+        }
+        self.attached(line, &measured.tally.mode);
+        self.row("raw", &COLUMNS, measured.cells(line, x, repeat))?;
+        Ok(Some(measured))
     }
 
-    /// A run that did not count, and why.
-    pub fn mark_void(&mut self, why: String) {
-        self.void.push(why);
+    /// Remembers how a line's XDP program was attached, in its own words; nothing where it has none.
+    pub fn attached(&mut self, line: &str, mode: &str) {
+        if !mode.is_empty() {
+            self.modes.insert(line.to_owned(), mode.to_owned());
+        }
     }
 
-    pub(super) fn finish(self, experiment: &Experiment) -> Result<(Summary, PathBuf)> {
-        self.bar.finish_and_clear();
+    /// Measures `peer` under `traffic`.
+    ///
+    /// # Errors
+    /// As [`Context::keep`].
+    pub fn point(
+        &mut self,
+        peer: &Peer,
+        traffic: &Traffic,
+        x: f64,
+        repeat: usize,
+    ) -> Result<Option<Measured>> {
+        let seconds = peer.expected_seconds(traffic);
+        self.keep(&peer.name, x, repeat, seconds, |bench| measure(bench, peer, traffic))
+    }
+
+    /// Appends a row to the sheet `name`, which begins with `columns`.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn row(
+        &mut self,
+        name: &'static str,
+        columns: &[&str],
+        cells: impl IntoIterator<Item = String>,
+    ) -> Result<()> {
+        let Some(stage) = &mut self.stage else { return Ok(()) };
+        let sheet = match stage.sheets.entry(name) {
+            std::collections::btree_map::Entry::Occupied(kept) => kept.into_mut(),
+            std::collections::btree_map::Entry::Vacant(place) => {
+                place.insert(stage.store.sheet(name, columns)?)
+            }
+        };
+        sheet.row(cells)
+    }
+
+    /// What a rehearsal has found.
+    pub(super) fn plan(self) -> Plan {
+        self.plan
+    }
+
+    /// Stores what a run has found; `None` after a rehearsal.
+    pub(super) fn finish(self, experiment: &Experiment) -> Result<Option<(Summary, PathBuf)>> {
+        let Some(mut stage) = self.stage else { return Ok(None) };
+        stage.bar.finish_and_clear();
+        stage.facts.set_modes(&self.modes);
         let summary = Summary {
             experiment: experiment.name.into(),
             title: experiment.title.into(),
             about: experiment.about.into(),
-            started: self.started,
-            seconds: self.began.elapsed().as_secs_f64(),
+            started: stage.started,
+            seconds: stage.began.elapsed().as_secs_f64(),
             quick: self.options.quick,
-            facts: self.facts,
+            facts: stage.facts,
             charts: self.charts,
             claims: self.claims,
             notes: self.notes,
             void: self.void,
         };
-        self.store.finish(&summary)?;
-        Ok((summary, self.store.folder().to_owned()))
+        stage.store.finish(&summary)?;
+        Ok(Some((summary, stage.store.folder().to_owned())))
     }
 }

@@ -28,22 +28,23 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 const SLACK_MIB: f64 = 1.0;
 
 fn run(context: &mut Context) -> Result<()> {
-    let peers = [Peer::capture("xdp"), Peer::capture("packet")];
+    let peers = context.wanted(vec![Peer::capture("xdp"), Peer::capture("packet")], 64.0);
     let length = Duration::from_secs(context.pick(20, 600));
-    let mut sheet = context.store.sheet("memory", &["line", "seconds", "resident_mib"])?;
-    context.expect(peers.len());
     let mut lines = Vec::new();
     for peer in &peers {
         let mut samples: Vec<(f64, f64)> = Vec::new();
         // More than can be sent in this time; the sender is told to end when it is over.
         let traffic = Traffic::smallest(1 << 40, None);
-        let measured = measure_with(&context.bench, peer, &traffic, |receiver, sender| {
-            samples = sample(receiver, length)?;
-            sender.signal(nix::sys::signal::Signal::SIGINT)
-        });
-        let kept = context.keep(&peer.name, 64.0, 1, measured)?;
+        let expected = length.as_secs_f64() + peer.expected_seconds(&Traffic::smallest(0, None));
+        let kept = context.keep(&peer.name, 64.0, 1, expected, |bench| {
+            measure_with(bench, peer, &traffic, |receiver, sender| {
+                samples = sample(receiver, length)?;
+                sender.signal(nix::sys::signal::Signal::SIGINT)
+            })
+        })?;
         for (seconds, mib) in &samples {
-            sheet.row([peer.name.clone(), format!("{seconds:.1}"), format!("{mib:.3}")])?;
+            let cells = [peer.name.clone(), format!("{seconds:.1}"), format!("{mib:.3}")];
+            context.row("memory", &["line", "seconds", "resident_mib"], cells)?;
         }
         // Memory that is flat while nothing is captured says nothing.
         let captured = kept.map_or(0, |kept| kept.tally.captured);

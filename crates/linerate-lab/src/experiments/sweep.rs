@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use super::Context;
-use crate::measure::Measured;
+use crate::measure::{Measured, measure};
 use crate::model::{Line, Point};
 use crate::peer::Peer;
 use crate::statistics::{Spread, paired_ratio};
@@ -16,25 +16,29 @@ pub(crate) type Cell = Option<Measured>;
 pub(crate) struct Sweep {
     pub(crate) peers: Vec<Peer>,
     pub(crate) xs: Vec<f64>,
-    /// By place, peer, repeat.
+    /// By place, peer, repeat; without repeats where the run was told to leave them out.
     cells: Vec<Vec<Vec<Cell>>>,
 }
 
 impl Sweep {
-    /// Measures `peers` at each of `places`, round after round.
+    /// Measures `peers` at each of `places`, round after round. Traffic with a rate must reach it.
     pub(crate) fn run(
         context: &mut Context,
         peers: Vec<Peer>,
         places: &[(f64, Traffic)],
     ) -> Result<Self> {
         let repeats = context.options.repeats;
-        context.expect(peers.len() * places.len() * repeats);
         let mut cells = Vec::with_capacity(places.len());
         for (x, traffic) in places {
+            let wanted: Vec<_> = peers.iter().map(|peer| context.wants(&peer.name, *x)).collect();
             let mut here = vec![Vec::with_capacity(repeats); peers.len()];
             for repeat in 1..=repeats {
-                for (peer, done) in peers.iter().zip(&mut here) {
-                    done.push(context.point(peer, traffic, *x, repeat)?);
+                let all = peers.iter().zip(&mut here).zip(&wanted);
+                for ((peer, done), _) in all.filter(|(_, wanted)| **wanted) {
+                    let seconds = peer.expected_seconds(traffic);
+                    done.push(context.keep(&peer.name, *x, repeat, seconds, |bench| {
+                        Ok(measure(bench, peer, traffic)?.held_to(traffic.rate()))
+                    })?);
                 }
             }
             cells.push(here);
@@ -42,23 +46,25 @@ impl Sweep {
         Ok(Self { peers, xs: places.iter().map(|(x, _)| *x).collect(), cells })
     }
 
-    /// The lines of a chart of `value`.
-    pub(crate) fn lines(&self, value: impl Fn(&Measured) -> f64) -> Vec<Line> {
+    /// The lines of a chart of `value`; what has none (`None`) is as good as void.
+    pub(crate) fn lines(&self, value: impl Fn(&Measured) -> Option<f64>) -> Vec<Line> {
         let line = |(number, peer): (usize, &Peer)| {
-            let points = self.xs.iter().zip(&self.cells).map(|(x, here)| {
-                let cells = &here[number];
+            let places = self.xs.iter().zip(&self.cells).map(|(x, here)| (x, &here[number]));
+            let points = places.filter(|(_, cells)| !cells.is_empty()).map(|(x, cells)| {
                 let counted = || cells.iter().flatten().filter(|cell| cell.counts());
+                let spread = Spread::of(counted().filter_map(&value));
                 let loss = Spread::of(counted().map(Measured::loss)).map_or(0.0, |s| s.median);
                 Point {
                     x: *x,
-                    spread: Spread::of(counted().map(&value)),
-                    void: cells.len() - counted().count(),
+                    spread,
+                    void: cells.len() - spread.map_or(0, |spread| spread.count),
                     remark: (loss > 0.0).then(|| format!("{:.3}% lost", loss * 100.0)),
                 }
             });
             Line { name: peer.name.clone(), role: peer.role, points: points.collect() }
         };
-        self.peers.iter().enumerate().map(line).collect()
+        let lines = self.peers.iter().enumerate().map(line);
+        lines.filter(|line| !line.points.is_empty()).collect()
     }
 
     /// The repeats of one peer at one place.
@@ -68,6 +74,19 @@ impl Sweep {
         match (place, peer) {
             (Some(place), Some(peer)) => &self.cells[place][peer],
             _ => &[],
+        }
+    }
+
+    /// What each of two peers lost of its frames, for whoever reads a ratio of their rates; empty
+    /// where neither lost any.
+    pub(crate) fn losses(&self, x: f64, names: [&str; 2]) -> String {
+        let loss = |name: &str| {
+            let counted = self.cells(x, name).iter().flatten().filter(|cell| cell.counts());
+            Spread::of(counted.map(|cell| cell.loss() * 100.0)).map_or(0.0, |spread| spread.median)
+        };
+        match names.map(loss) {
+            [0.0, 0.0] => String::new(),
+            [ours, theirs] => format!("; lost {ours:.2}% against {theirs:.2}%"),
         }
     }
 

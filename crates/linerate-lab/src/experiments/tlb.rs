@@ -7,13 +7,12 @@ use linerate_netns::Command;
 use nix::sys::signal::Signal;
 
 use super::{Context, Experiment};
-use crate::bench::RECEIVER;
+use crate::bench::{Bench, RECEIVER};
 use crate::counters::Translation;
 use crate::interrupt;
 use crate::model::{Axis, Chart, Line, Point, Role};
 use crate::process::{Running, count};
 use crate::statistics::Spread;
-use crate::store::Sheet;
 use crate::traffic::Traffic;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -28,6 +27,8 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 
 /// Fewer than the default buffer has chunks (65,536).
 const FRAMES: u64 = 60_000;
+/// Their mean size, by which the measurements are named.
+const SIZES: f64 = 1100.0;
 
 /// What one walk says.
 struct Walk {
@@ -36,13 +37,13 @@ struct Walk {
     page_faults: u64,
     translation: Option<Translation>,
     got: String,
+    mode: String,
 }
 
 fn run(context: &mut Context) -> Result<()> {
     let kinds =
         [("hugetlb", "huge pages"), ("thp", "transparent huge pages"), ("small", "small pages")];
     let repeats = context.options.repeats * context.pick(1, 2);
-    context.expect(kinds.len() * repeats);
     let columns = [
         "pages",
         "got",
@@ -55,28 +56,27 @@ fn run(context: &mut Context) -> Result<()> {
         "dtlb_stores",
         "dtlb_store_misses",
     ];
-    let mut sheet = context.store.sheet("walks", &columns)?;
+    let wanted = kinds.map(|(_, name)| context.wants(name, SIZES));
     let mut walks: [Vec<Walk>; 3] = Default::default();
     for repeat in 1..=repeats {
-        for ((pages, name), walks) in kinds.iter().zip(&mut walks) {
-            interrupt::check()?;
-            match walk(context, pages) {
-                Ok(walk) => {
-                    keep(&mut sheet, pages, repeat, &walk)?;
-                    walks.push(walk);
-                }
-                Err(error) => context.mark_void(format!("{name}, repeat {repeat}: {error:#}")),
+        for (((pages, name), walks), _) in
+            kinds.iter().zip(&mut walks).zip(wanted).filter(|(_, wanted)| *wanted)
+        {
+            let walk = context.attempt(name, SIZES, repeat, 2.0, |bench| walk(bench, pages))?;
+            if let Some(walk) = walk {
+                context.row("walks", &columns, cells(pages, repeat, &walk))?;
+                context.attached(name, &walk.mode);
+                walks.push(walk);
             }
-            context.step(name);
         }
     }
     let bars = |value: &dyn Fn(&Walk) -> Option<f64>| -> Vec<Line> {
-        let bar = |((_, name), walks): (&(&str, &str), &Vec<Walk>)| {
+        let bar = |(((_, name), walks), _): ((&(&str, &str), &Vec<Walk>), bool)| {
             let spread = Spread::of(walks.iter().filter_map(value));
             let point = Point { x: 0.0, spread, void: repeats - walks.len(), remark: None };
             Line { name: (*name).into(), role: Role::Ours, points: vec![point] }
         };
-        kinds.iter().zip(&walks).map(bar).collect()
+        kinds.iter().zip(&walks).zip(wanted).filter(|(_, wanted)| *wanted).map(bar).collect()
     };
     let each = |count: u64, walk: &Walk| count as f64 / walk.frames.max(1) as f64;
     let chart = |id: &str, title: &str, label: &str, unit: &str, lines| Chart {
@@ -122,7 +122,8 @@ fn run(context: &mut Context) -> Result<()> {
     let stand_in = if counted { "" } else { " (stand-in for TLB misses)" };
     let title = format!("Time of the ring walk for a frame{stand_in}");
     let time = bars(&|walk| Some(each(walk.nanoseconds, walk)));
-    let medians: Vec<_> = time.iter().map(|line| line.points[0].spread).collect();
+    let spread = |name: &str| time.iter().find(|line| line.name == name)?.points[0].spread;
+    let (huge, small) = (spread(kinds[0].1), spread(kinds[2].1));
     context.charts.push(chart("time", &title, "time", "ns a frame", time));
     context.charts.push(chart(
         "faults",
@@ -132,12 +133,15 @@ fn run(context: &mut Context) -> Result<()> {
         bars(&|walk| Some(walk.page_faults as f64)),
     ));
     for ((_, name), walks) in kinds.iter().zip(&walks) {
-        if let Some(walk) = walks.first() {
-            context.notes.push(format!("asked for {name}, got: {}", walk.got));
+        let mut got: Vec<&str> = walks.iter().map(|walk| walk.got.as_str()).collect();
+        got.sort_unstable();
+        got.dedup();
+        if !got.is_empty() {
+            context.notes.push(format!("asked for {name}, got: {}", got.join("; or ")));
         }
     }
     let subject = format!("time of the ring walk, huge pages against small pages{stand_in}");
-    context.notes.push(match (medians[0], medians[2]) {
+    context.notes.push(match (huge, small) {
         (Some(huge), Some(small)) => format!(
             "{subject}: {:.0} ns ({:.0} to {:.0}) against {:.0} ns ({:.0} to {:.0}) a frame",
             huge.median, huge.min, huge.max, small.median, small.min, small.max
@@ -147,8 +151,7 @@ fn run(context: &mut Context) -> Result<()> {
     Ok(())
 }
 
-fn walk(context: &Context, pages: &str) -> Result<Walk> {
-    let bench = &context.bench;
+fn walk(bench: &Bench, pages: &str) -> Result<Walk> {
     let words = ["lab", "consumer", "-i", RECEIVER, "--source", "xdp", "--hold", "--pages", pages];
     let mut command: Command = bench.linerate(&bench.receiver, bench.cores.consumer, words)?;
     let mut consumer = Running::start("linerate lab consumer", &mut command)?;
@@ -167,15 +170,16 @@ fn walk(context: &Context, pages: &str) -> Result<Walk> {
         page_faults: count(&report, "page_faults")?,
         translation: serde_json::from_value(report["translation"].clone())
             .context("the consumer's TLB counts cannot be read")?,
+        mode: report["mode"].as_str().unwrap_or_default().to_owned(),
         got: report["pages"].as_str().unwrap_or_default().to_owned(),
     })
 }
 
-fn keep(sheet: &mut Sheet, pages: &str, repeat: usize, walk: &Walk) -> Result<()> {
+fn cells(pages: &str, repeat: usize, walk: &Walk) -> [String; 10] {
     let cell = |value: fn(&Translation) -> u64| {
         walk.translation.as_ref().map(value).map(|count| count.to_string()).unwrap_or_default()
     };
-    sheet.row([
+    [
         pages.to_owned(),
         walk.got.clone(),
         repeat.to_string(),
@@ -186,5 +190,5 @@ fn keep(sheet: &mut Sheet, pages: &str, repeat: usize, walk: &Walk) -> Result<()
         cell(|t| t.load_misses),
         cell(|t| t.stores),
         cell(|t| t.store_misses),
-    ])
+    ]
 }

@@ -48,12 +48,18 @@ fn head(html: &mut String, summaries: &[Summary]) {
     let claims: Vec<&Claim> = summaries.iter().flat_map(|summary| &summary.claims).collect();
     if !claims.is_empty() {
         let of = |holds| claims.iter().filter(|claim| claim.holds == holds).count();
+        let both = |claim: &&&Claim| claim.holds == Some(true) && claim.straddles;
+        let of_both = match claims.iter().filter(both).count() {
+            0 => String::new(),
+            both => format!(", {both} of them with the spread on both sides"),
+        };
         let _ = writeln!(
             html,
-            "<p class=\"tally\"><span class=\"badge yes\">{} held</span>\
+            "<p class=\"tally\"><span class=\"badge yes\">{} held{}</span>\
              <span class=\"badge no\">{} did not</span>\
              <span class=\"badge open\">{} open</span></p>",
             of(Some(true)),
+            of_both,
             of(Some(false)),
             of(None)
         );
@@ -102,11 +108,12 @@ fn claims(html: &mut String, claims: &[Claim]) {
         let verdict = claim.verdict();
         let _ = writeln!(
             html,
-            "<tr><td>{}</td><td>{}</td><td>{}</td><td><span class=\"badge {verdict}\">{verdict}\
+            "<tr><td>{}</td><td>{}</td><td>{}</td><td><span class=\"badge {verdict}\">{}\
              </span></td></tr>",
             Escaped(&claim.claim),
             Escaped(&claim.figure),
-            Escaped(&claim.bound)
+            Escaped(&claim.bound),
+            claim.words()
         );
     }
     html.push_str("</tbody></table></div>\n");

@@ -62,12 +62,12 @@ pub(crate) fn sample() -> Summary {
         started: "2026-01-02 03:04".into(),
         seconds: 61.0,
         quick: true,
-        facts: Facts::gather(),
+        facts: Facts { driver: "veth".into(), ..Facts::gather() },
         charts: vec![chart, bars],
         claims: vec![
-            Claim::at_least("xdp against tcpdump", Spread::of([2.8, 2.9]), 2.7),
-            Claim::at_most("cost against tcpdump", Spread::of([0.3]), 1.0 / 4.5),
-            Claim::at_least("a peer that is not there", None, 1.0),
+            Claim::at_least("xdp against tcpdump", Spread::of([2.6, 2.8, 2.9]), 2.7, 3),
+            Claim::at_most("cost against tcpdump", Spread::of([0.3]), 1.0 / 4.5, 1),
+            Claim::at_least("a peer that is not there", None, 1.0, 5),
         ],
         notes: vec!["A note.".into()],
         void: vec!["dumpcap at 64 bytes, repeat 1: 12 frames are unaccounted for".into()],
@@ -81,7 +81,15 @@ fn the_page_refers_to_nothing_outside() {
         assert!(!html.contains(forbidden), "{forbidden}");
     }
     assert!(html.contains("&lt;script&gt;"));
-    for name in ["xdp, huge pages", "tcpdump", "netsniff-ng", "5 void", "Void runs", "veth"] {
+    for name in [
+        "xdp, huge pages",
+        "tcpdump",
+        "netsniff-ng",
+        "5 void",
+        "Void runs",
+        "veth",
+        "spread on both sides",
+    ] {
         assert!(html.contains(name), "{name}");
     }
 }

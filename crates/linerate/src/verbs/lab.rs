@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
-use linerate_lab::experiments::{self, Options};
+use linerate_lab::experiments::{self, Only, Options};
 use linerate_lab::{consumer, demo, interrupt, report, sink, store};
 
 use crate::say;
@@ -19,13 +19,20 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// List the experiments.
+    /// List the experiments, and about how long each takes, in full and with --quick.
     List,
     /// Run experiments; each leaves raw CSV, the machine's facts and a JSON summary in a folder of
     /// its own, and prints which claims held.
-    #[command(
-        after_help = "Exit status: 0 when every claim held or stayed open, 1 when one did not."
-    )]
+    #[command(after_help = "\
+A measurement is called LINE at X: the line of a chart and the place on its axis, the frame size where \
+there is no axis. --only with a name that is not there lists them.
+
+Exit status: 0 when every claim held or stayed open, 1 when one did not.
+
+Examples:
+  linerate lab run capture-stage --quick
+  linerate lab run capture-rate --only '* at 64'
+  linerate lab run capture-soak --only 'xdp at 64'")]
     Run {
         /// Experiments of `linerate lab list`, or all.
         #[arg(required = true, value_name = "EXPERIMENT")]
@@ -39,6 +46,10 @@ enum Command {
         /// Repeats of each point.
         #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
         repeats: u16,
+        /// Make only the measurements of this name, with * for any text and ? for any character;
+        /// repeatable.
+        #[arg(long, value_name = "PATTERN")]
+        only: Vec<String>,
     },
     /// Draw one HTML page from all runs in a folder.
     Report {
@@ -94,16 +105,32 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     match &arguments.command {
         Command::List => {
             for experiment in experiments::ALL {
-                say::print(format_args!("{:<16}{}", experiment.name, experiment.title))?;
+                let time = |quick| {
+                    let options = Options { quick, ..Options::default() };
+                    experiments::plan(&experiment, &options).map(|plan| about(plan.seconds))
+                };
+                let time = match (time(false), time(true)) {
+                    (Ok(full), Ok(quick)) => format!("{full} (quick: {quick})"),
+                    (Err(error), _) | (_, Err(error)) => format!("not here: {error:#}"),
+                };
+                say::print(format_args!("{:<16}{}; {time}", experiment.name, experiment.title))?;
             }
             Ok(ExitCode::SUCCESS)
         }
-        Command::Run { experiments, out, quick, repeats } => {
-            let options = Options { quick: *quick, repeats: usize::from(*repeats) };
+        Command::Run { experiments, out, quick, repeats, only } => {
+            let repeats = usize::from(*repeats);
+            let options = Options { quick: *quick, repeats, only: Only::new(only.clone()) };
             let mut held = true;
             for experiment in experiments::find(experiments)? {
-                say::tell(format_args!("{}: {}", experiment.name, experiment.title));
-                let (summary, folder) = experiments::run(experiment, out, options)
+                let plan = experiments::plan(&experiment, &options)?;
+                say::tell(format_args!(
+                    "{}: {}; {} measurements, {}, longer where a rate without loss is searched for",
+                    experiment.name,
+                    experiment.title,
+                    plan.measurements,
+                    about(plan.seconds)
+                ));
+                let (summary, folder) = experiments::run(&experiment, out, &options, &plan)
                     .with_context(|| format!("{} broke off", experiment.name))?;
                 for note in &summary.notes {
                     say::print(format_args!("note: {note}"))?;
@@ -152,5 +179,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
             ))?;
             Ok(ExitCode::SUCCESS)
         }
+    }
+}
+
+/// A time for people.
+fn about(seconds: f64) -> String {
+    match seconds {
+        seconds if seconds < 100.0 => format!("about {seconds:.0} s"),
+        seconds if seconds < 6000.0 => format!("about {:.0} min", seconds / 60.0),
+        seconds => format!("about {:.1} h", seconds / 3600.0),
     }
 }
