@@ -3,7 +3,12 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
 /// Streaming compression of the output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,10 +43,17 @@ enum Compressor {
 }
 
 impl Sink {
-    /// Creates the file, or empties it if it exists; `-` is standard output.
-    pub(super) fn create(path: &Path, compression: Compression) -> io::Result<Self> {
+    /// Creates the file, or empties it if it exists; `-` is standard output. A named pipe is waited
+    /// for until somebody reads it, or until `stop`.
+    pub(super) fn create(
+        path: &Path,
+        compression: Compression,
+        stop: &AtomicBool,
+    ) -> io::Result<Self> {
         let file = if path.as_os_str() == "-" {
             File::from(io::stdout().as_fd().try_clone_to_owned()?)
+        } else if path.metadata().is_ok_and(|found| found.file_type().is_fifo()) {
+            open_pipe(path, stop)?
         } else {
             OpenOptions::new().write(true).create(true).truncate(true).open(path)?
         };
@@ -128,5 +140,31 @@ impl Sink {
             let _ = (&self.file).seek(SeekFrom::Start(self.length));
         }
         kept
+    }
+}
+
+/// How often a named pipe is asked whether somebody reads it.
+const ASK: Duration = Duration::from_millis(20);
+
+/// Opens a named pipe once it has a reader. A plain open(2) would wait in the kernel, where signals
+/// that only set a flag do not end it.
+fn open_pipe(path: &Path, stop: &AtomicBool) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed());
+    loop {
+        match options.open(path) {
+            Ok(file) => {
+                fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
+                return Ok(file);
+            }
+            // What a pipe without a reader answers (fifo(7)).
+            Err(error) if error.raw_os_error() == Some(nix::errno::Errno::ENXIO as i32) => {}
+            Err(error) => return Err(error),
+        }
+        if stop.load(Relaxed) {
+            let what = "nobody opened this pipe for reading before the capture was told to end";
+            return Err(io::Error::new(io::ErrorKind::Interrupted, what));
+        }
+        std::thread::sleep(ASK);
     }
 }

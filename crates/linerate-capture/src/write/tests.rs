@@ -1,6 +1,7 @@
 //! What is written is what is read, whatever the packets and the format.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use linerate_ring::{Direction, Frame, Timestamp};
 use proptest::prelude::*;
@@ -49,6 +50,7 @@ fn options(path: &Path, format: Format) -> Options {
         buffers: 4,
         start: Some(Timestamp(0)),
         drop_privileges: false,
+        stop: Arc::default(),
         totals: Box::new(|| vec![InterfaceTotals { delivered: Some(7), ..Default::default() }]),
     }
 }

@@ -5,7 +5,7 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
@@ -46,6 +46,8 @@ pub struct Options {
     pub start: Option<Timestamp>,
     /// The thread gives up its capabilities, unless it will have to open more files.
     pub drop_privileges: bool,
+    /// Ends the wait for somebody to read a named pipe.
+    pub stop: Arc<AtomicBool>,
     /// The counts for the statistics blocks.
     pub totals: Totals,
 }
@@ -268,7 +270,8 @@ impl Files {
         let Some(names) = &self.names else { return Ok(()) };
         self.path = names.current();
         let create = |source| Error::Create { path: self.path.clone(), source };
-        let sink = Sink::create(&self.path, self.options.compression).map_err(create)?;
+        let sink = Sink::create(&self.path, self.options.compression, &self.options.stop)
+            .map_err(create)?;
         self.progress.current.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&self.path);
         self.sink = Some(sink);
         self.records = 0;

@@ -1,7 +1,8 @@
 //! How a capture ends, by itself and by others, and what it leaves behind.
 
 use std::io::{BufRead, BufReader};
-use std::process::Stdio;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use linerate_capture::read::Reader;
@@ -9,7 +10,7 @@ use linerate_netns::root_or_skip;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::support::{Cable, LINERATE, everybody_accepts, folder, numbers};
+use crate::support::{Cable, LINERATE, everybody_accepts, folder, numbers, write_mixed};
 
 #[test]
 fn an_interface_that_disappears_ends_the_capture_with_everything_in_the_file() {
@@ -110,6 +111,55 @@ fn a_pipe_feeds_another_program_and_may_be_closed() {
     cable.send(20, 64);
     let (status, _, said) = capture.wait();
     assert!(status.success(), "{said}");
+}
+
+/// Starts `linerate` with these arguments, which leave it waiting for a reader of `pipe`.
+fn waiting_for_a_reader(mut command: Command, pipe: &Path) -> Child {
+    nix::unistd::mkfifo(pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    command.arg("-w").arg(pipe).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    // It has taken its signals before it comes to the pipe.
+    let caught = |status: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+        let mask = u64::from_str_radix(line.unwrap_or("0").trim(), 16).unwrap();
+        mask >> (Signal::SIGUSR2 as i32 - 1) & 1 == 1
+    };
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !caught(&std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap()) {
+        assert!(Instant::now() < deadline);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    child
+}
+
+#[test]
+fn a_pipe_that_nobody_reads_is_left_at_the_first_signal() {
+    let folder = folder();
+    let input = folder.path().join("in.pcap");
+    write_mixed(&input);
+    let mut command = Command::new(LINERATE);
+    command.args(["capture", "-r"]).arg(&input);
+    let child = waiting_for_a_reader(command, &folder.path().join("pipe"));
+    kill(Pid::from_raw(child.id() as i32), Signal::SIGINT).unwrap();
+    let ended = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(1), "{said}");
+    assert!(said.contains("nobody opened this pipe") && said.contains("/pipe"), "{said}");
+}
+
+#[test]
+fn a_pipe_whose_reader_comes_late_gets_everything() {
+    let folder = folder();
+    let input = folder.path().join("in.pcap");
+    let pipe = folder.path().join("pipe");
+    write_mixed(&input);
+    let mut command = Command::new(LINERATE);
+    command.args(["capture", "--format", "pcap", "-r"]).arg(&input);
+    let child = waiting_for_a_reader(command, &pipe);
+    let got = std::fs::read(&pipe).unwrap();
+    assert!(child.wait_with_output().unwrap().status.success());
+    assert_eq!(got, std::fs::read(&input).unwrap());
 }
 
 #[test]

@@ -66,7 +66,8 @@ fn from_interfaces(arguments: &Arguments, filter: Option<String>) -> Result<Exit
                 one.choice.source == linerate_capture::choose::Kind::Packet
                     && request.wish.traffic != Some(linerate_ring::packet::Traffic::In)
             });
-            let options = output::options(arguments, path, both, Some(output::now()));
+            let options =
+                output::options(arguments, path, both, Some(output::now()), signals.stop());
             Sink::File(Box::new(engine::start_writer(&opened, &pages, options)?))
         }
     };
@@ -99,7 +100,7 @@ fn from_file(arguments: &Arguments, filter: Option<String>) -> Result<ExitCode> 
         output::Target::Lines => FileSink::Call(output::file_printer(arguments)),
         output::Target::File(path) => {
             let text = filter.as_deref();
-            let options = output::file_options(arguments, path, &reader, text);
+            let options = output::file_options(arguments, path, &reader, text, signals.stop());
             FileSink::File(Box::new(linerate_capture::write::Writer::start(options)?))
         }
     };

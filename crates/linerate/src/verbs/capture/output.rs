@@ -2,6 +2,7 @@
 
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -39,12 +40,14 @@ pub(super) fn target(arguments: &Arguments) -> Target<'_> {
     }
 }
 
-/// How the file of a live capture is written; `both_directions` says that packets may go either way.
+/// How the file of a live capture is written; `both_directions` says that packets may go either way,
+/// and `stop` is set when the capture is to end.
 pub(super) fn options(
     arguments: &Arguments,
     path: &Path,
     both_directions: bool,
     start: Option<Timestamp>,
+    stop: Arc<AtomicBool>,
 ) -> Options {
     let format = format(arguments, path);
     Options {
@@ -70,6 +73,7 @@ pub(super) fn options(
         buffers: BUFFERS,
         start,
         drop_privileges: true,
+        stop,
         totals: Box::new(Vec::<InterfaceTotals>::new),
     }
 }
@@ -80,8 +84,9 @@ pub(super) fn file_options(
     path: &Path,
     reader: &Reader,
     filter: Option<&str>,
+    stop: Arc<AtomicBool>,
 ) -> Options {
-    let mut options = options(arguments, path, true, None);
+    let mut options = options(arguments, path, true, None, stop);
     let snaplen = super::snaplen(arguments);
     let describe = |interface| description(interface, filter, snaplen);
     options.interfaces = reader.interfaces().iter().map(describe).collect();
