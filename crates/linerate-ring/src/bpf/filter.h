@@ -3,7 +3,8 @@
  *
  * Its contract: the first contiguous piece of the frame from `data` to `data_end`, `len` the length
  * of the whole frame; the result is 0 to refuse, anything else to accept. The programs call it last,
- * so that it is the last subprogram of the loaded program and can have any length. */
+ * so that it is the last subprogram of the loaded program and can have any length. They also call it
+ * where nothing is filtered, so that a filter can be put in while they run. */
 #ifndef LINERATE_FILTER_H
 #define LINERATE_FILTER_H
 

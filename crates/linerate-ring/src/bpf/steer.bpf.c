@@ -10,7 +10,6 @@
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
 /* Constants to the verifier, which removes the branches not taken. */
-const volatile __u32 has_filter = 0;
 const volatile __u32 stamps = STEER_STAMP_NONE;
 const volatile __u32 drop_unmatched = 0;
 
@@ -85,7 +84,7 @@ static __always_inline int accepted(struct xdp_md *ctx)
 	void *data = (void *)(long)ctx->data;
 	void *data_end = (void *)(long)ctx->data_end;
 
-	return !has_filter || filter(data, data_end, bpf_xdp_get_buff_len(ctx));
+	return filter(data, data_end, bpf_xdp_get_buff_len(ctx));
 }
 
 SEC("xdp.frags")

@@ -18,7 +18,6 @@
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
 /* Constants to the verifier, which removes the branches not taken. */
-const volatile __u32 has_filter = 0;
 const volatile __u32 stamps = 1;
 const volatile __u32 snap_len = TEE_SNAP_MAX;
 const volatile __u32 slot = 0;
@@ -144,7 +143,7 @@ static __attribute__((always_inline)) int copy(struct xdp_md *ctx)
 		counts->late++;
 		return 0;
 	}
-	if (has_filter && !filter(data, data_end, wire_len)) {
+	if (!filter(data, data_end, wire_len)) {
 		counts->unmatched++;
 		return 0;
 	}

@@ -129,7 +129,7 @@ impl Link {
     }
 
     /// Puts `program` in place of the one attached. No frame sees both or neither.
-    pub(crate) fn replace(&self, program: BorrowedFd<'_>) -> io::Result<()> {
+    pub(crate) fn replace(&self, program: BorrowedFd<'_>, interface: &str) -> Result<()> {
         // SAFETY: two live descriptors, default options.
         let answer = unsafe {
             libbpf_sys::bpf_link_update(
@@ -138,7 +138,10 @@ impl Link {
                 std::ptr::null_mut(),
             )
         };
-        if answer < 0 { Err(io::Error::from_raw_os_error(-answer)) } else { Ok(()) }
+        if answer < 0 {
+            return Err(refusal(format!("replace the XDP program on {interface}"), -answer));
+        }
+        Ok(())
     }
 }
 

@@ -19,6 +19,7 @@ pub use attach::Attach;
 use crate::filter::Instruction;
 use crate::{Error, Result};
 use attach::Link;
+use grace::Grace;
 use interface::Interface;
 use program::{Load, Template};
 
@@ -90,7 +91,7 @@ pub struct Steer {
     device: Option<u32>,
     stamps: Stamps,
     why_stamps: Option<String>,
-    has_filter: bool,
+    grace: Grace,
     program: std::os::fd::OwnedFd,
     link: Option<Link>,
     only: Option<Attach>,
@@ -128,13 +129,14 @@ impl Steer {
         let template = template(hardware, options, stamps)?;
         let device = hardware.then_some(interface.index);
         let program = template.load(Load { filter: options.filter, device })?;
+        let grace = Grace::new(template.map("counters"))?;
         Ok(Self {
             interface,
             template,
             device,
             stamps,
             why_stamps: None,
-            has_filter: options.filter.is_some(),
+            grace,
             program,
             link: None,
             only: options.attach,
@@ -174,27 +176,29 @@ impl Steer {
     }
 
     /// Puts another filter in place, at once for all queues and between two frames: no frame is
-    /// judged by a mixture. `None` accepts all.
+    /// judged by a mixture. `None` accepts all. When it returns, what the old filter accepted is in
+    /// the rings of the sockets, and nothing that it accepts comes any more; that takes some tens of
+    /// milliseconds while attached.
     ///
     /// # Errors
     /// [`Error::Verifier`] and the like; the old filter then stays in force.
     pub fn set_filter(&mut self, filter: Option<&[Instruction]>) -> Result<()> {
-        if !self.has_filter && filter.is_some() {
-            return Err(Error::Invalid(
-                "this steering program was loaded without a filter, and its constants say so; load \
-                 it with one that accepts everything to replace it later"
-                    .into(),
-            ));
-        }
         let load = Load { filter, device: self.device };
         let program = self.template.load(load)?;
         if let Some(link) = &self.link {
-            link.replace(program.as_fd()).map_err(|error| {
-                Error::system(format!("replace the filter on {}", self.interface.name), error)
-            })?;
+            link.replace(program.as_fd(), &self.interface.name)?;
+            self.grace.wait()?;
         }
         self.program = program;
         Ok(())
+    }
+
+    /// Puts a filter in place that refuses everything, as [`Steer::set_filter`] does.
+    ///
+    /// # Errors
+    /// As [`Steer::set_filter`].
+    pub fn refuse_all(&mut self) -> Result<()> {
+        self.set_filter(Some(&program::REFUSE))
     }
 
     /// What the program has counted since it was loaded, over all its filters.
@@ -228,7 +232,6 @@ fn template(hardware: bool, options: &Options<'_>, stamps: Stamps) -> Result<Tem
         .open(&mut storage)
         .map_err(|error| Error::Invalid(format!("cannot read the steering programs: {error}")))?;
     if let Some(constants) = open.maps.rodata_data.as_deref_mut() {
-        constants.has_filter = u32::from(options.filter.is_some());
         constants.stamps = u32::from(stamps == Stamps::Kernel);
         constants.drop_unmatched = u32::from(options.unmatched == Unmatched::Drop);
     }

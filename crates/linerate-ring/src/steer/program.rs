@@ -20,9 +20,15 @@ use crate::{Error, Result};
 const STUB: &str = "filter";
 /// Bytes of verifier log kept when a program is refused.
 const LOG_SIZE: usize = 1 << 20;
-/// The filter that accepts everything: `r0 = 1; exit`.
-const ACCEPT: [Instruction; 2] =
-    [Instruction::new(0xb7, 0, 0, 0, 1), Instruction::new(0x95, 0, 0, 0, 0)];
+/// The filter that accepts everything.
+const ACCEPT: [Instruction; 2] = answer(1);
+/// The filter that refuses everything.
+pub(crate) const REFUSE: [Instruction; 2] = answer(0);
+
+/// `r0 = verdict; exit`.
+const fn answer(verdict: i32) -> [Instruction; 2] {
+    [Instruction::new(0xb7, 0, 0, 0, verdict), Instruction::new(0x95, 0, 0, 0, 0)]
+}
 
 /// A relocated program and the maps that its instructions name.
 #[derive(Debug)]

@@ -200,6 +200,21 @@ impl Tee {
         Ok(())
     }
 
+    /// Puts another filter in place while the capture runs, between two frames: no frame is judged by
+    /// a mixture. `None` accepts all. When it returns, what the old filter accepted is in the ring
+    /// buffer, and nothing that it accepts comes any more; that takes some tens of milliseconds.
+    ///
+    /// # Errors
+    /// [`Error::Verifier`] and the like; the old filter then stays in force.
+    pub fn set_filter(&mut self, filter: Option<&[Instruction]>) -> Result<()> {
+        let program = self.template.load(Load { filter, device: None })?;
+        match &self.attachment {
+            Attachment::Slot(slot, _) => slot.fill(program.as_fd(), &self.interface)?,
+            Attachment::Interface(link) => link.replace(program.as_fd(), &self.interface.name)?,
+        }
+        self.grace.wait()
+    }
+
     /// Counts of the program, over all CPUs, and of this reader.
     ///
     /// # Errors
@@ -398,7 +413,6 @@ fn template(wanted: &Builder<'_>, size: u32, role: Role<'_>) -> Result<Template>
         .set_max_entries(size)
         .map_err(|error| invalid("cannot size the tee's ring buffer", error))?;
     if let Some(constants) = open.maps.rodata_data.as_deref_mut() {
-        constants.has_filter = u32::from(wanted.filter.is_some());
         constants.stamps = u32::from(wanted.stamps);
         constants.snap_len = wanted.snap.clamp(1, SNAP_MAX);
         if let Role::Capture(_, slot) = role {

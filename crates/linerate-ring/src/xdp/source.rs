@@ -37,6 +37,7 @@ pub struct Source {
     turn: usize,
     pace: Pace,
     was_up: bool,
+    stopped: bool,
     polls: Vec<libc::pollfd>,
 }
 
@@ -60,12 +61,16 @@ impl Source {
         }
     }
 
-    /// Waits until a frame can be read: true. False when `timeout` is over or a signal came.
+    /// Waits until a frame can be read: true. False when `timeout` is over or a signal came, and at
+    /// once when nothing is left after [`Source::stop`].
     ///
     /// # Errors
     /// [`Error::InterfaceDown`], once each time that it goes down: the source goes on when it comes
     /// up. [`Error::InterfaceGone`] when it was removed. [`Error::System`].
     pub fn wait(&mut self, timeout: Duration) -> Result<bool> {
+        if self.stopped {
+            return Ok(self.sockets.iter_mut().any(Socket::ready));
+        }
         let pace = self.pace;
         let sockets = &mut self.sockets;
         let Some(left) = pace.nap(timeout, || sockets.iter_mut().any(Socket::ready)) else {
@@ -126,12 +131,27 @@ impl Source {
         Ok(sum)
     }
 
-    /// Puts another filter in the kernel; see [`Steer::set_filter`].
+    /// Lets no further frame in. When it returns, all that was accepted is in the rings for
+    /// [`Source::batch`] to give. Frames that come from now on are refused, as by a filter. Takes some
+    /// tens of milliseconds.
+    ///
+    /// # Errors
+    /// As [`Steer::set_filter`].
+    pub fn stop(&mut self) -> Result<()> {
+        if !self.stopped {
+            self.steer.refuse_all()?;
+            self.stopped = true;
+        }
+        Ok(())
+    }
+
+    /// Puts another filter in the kernel, to no effect after [`Source::stop`]; see
+    /// [`Steer::set_filter`].
     ///
     /// # Errors
     /// As [`Steer::set_filter`].
     pub fn set_filter(&mut self, filter: Option<&[Instruction]>) -> Result<()> {
-        self.steer.set_filter(filter)
+        if self.stopped { Ok(()) } else { self.steer.set_filter(filter) }
     }
 
     /// Where the steering program runs.
@@ -359,6 +379,17 @@ impl<'a> Builder<'a> {
         let was_up = interface.is_up()?;
         steer.attach()?;
         let (depth, pace) = (depth * queues.len() as u32, self.pace);
-        Ok(Source { steer, sockets, umem, depth, interface, turn: 0, pace, was_up, polls })
+        Ok(Source {
+            steer,
+            sockets,
+            umem,
+            depth,
+            interface,
+            turn: 0,
+            pace,
+            was_up,
+            stopped: false,
+            polls,
+        })
     }
 }
