@@ -164,6 +164,15 @@ pub enum Error {
         /// The source.
         kind: crate::choose::Kind,
     },
+    /// A file does not say which way a packet went.
+    #[error(
+        "-Q needs the direction of each packet, and the file does not say that of packet {packet} (no \
+         epb_flags); leave -Q out"
+    )]
+    Undirected {
+        /// The packet's number in the file, from 1.
+        packet: u64,
+    },
     /// A ring failed; the message says on which interface.
     #[error(transparent)]
     Ring(#[from] linerate_ring::Error),

@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;
 
-use linerate_ring::Frame;
+use linerate_ring::packet::Traffic;
+use linerate_ring::{Direction, Frame};
 
 use super::Outcome;
 use super::report::{Cpu, FilterReport, Report};
@@ -23,6 +24,10 @@ pub struct Input {
     pub snaplen: u32,
     /// End after this many matching packets.
     pub count: Option<u64>,
+    /// Which way the packets are to have gone.
+    pub traffic: Traffic,
+    /// Each packet is to reach the file at once.
+    pub packet_buffered: bool,
 }
 
 /// Is called for each packet with its link type; answers false to end.
@@ -124,6 +129,12 @@ fn copy(
         {
             continue;
         }
+        if !goes(frame.direction, input.traffic) {
+            if frame.direction == Direction::Unknown {
+                return Err(Error::Undirected { packet: report.received });
+            }
+            continue;
+        }
         if only.is_some_and(|only| only != linktype) {
             return Err(Error::LinkLayers);
         }
@@ -137,6 +148,9 @@ fn copy(
                 }
                 described = interfaces.len();
                 feed.push(&record);
+                if input.packet_buffered {
+                    feed.flush();
+                }
                 if feed.is_closed() {
                     break;
                 }
@@ -149,6 +163,15 @@ fn copy(
         }
     }
     Ok(())
+}
+
+/// Whether a packet of this direction is wanted.
+fn goes(direction: Direction, wanted: Traffic) -> bool {
+    match wanted {
+        Traffic::InOut => true,
+        Traffic::In => direction == Direction::Inbound,
+        Traffic::Out => direction == Direction::Outbound,
+    }
 }
 
 /// The expression compiled for each link type that the file has.

@@ -72,7 +72,8 @@ pub(crate) struct Arguments {
     #[arg(short = 'z', value_name = "PROGRAM", requires = "write")]
     pub(super) postrotate: Option<std::ffi::OsString>,
 
-    /// End after `duration:SECONDS`, `packets:NUMBER` or `filesize:KB`; may be given several times.
+    /// End after `duration:SECONDS` (not with -r), `packets:NUMBER` or `filesize:KB`; may be given
+    /// several times.
     #[arg(short = 'a', long = "autostop", value_name = "LIMIT", value_parser = values::limit)]
     pub(super) autostop: Vec<values::Limit>,
 
@@ -80,11 +81,13 @@ pub(crate) struct Arguments {
     #[arg(short = 'p', long)]
     pub(super) no_promiscuous_mode: bool,
 
-    /// Bring each packet into the file at once, in place of every tenth of a second.
+    /// Bring each packet into the file at once, in place of every tenth of a second (with -r: of every
+    /// MiB).
     #[arg(short = 'U', long)]
     pub(super) packet_buffered: bool,
 
-    /// Capture only packets that come in, go out, or both (the default).
+    /// Take only packets that come in, go out, or both (the default). A file has to say which way
+    /// they went (pcapng with `epb_flags`).
     #[arg(short = 'Q', long, value_name = "in|out|inout", value_parser = values::direction)]
     pub(super) direction: Option<Traffic>,
 
@@ -120,29 +123,29 @@ pub(crate) struct Arguments {
 
     /// How to get at the packets: `auto`, `packet`, `xdp` or `tee`. `auto` never takes traffic away
     /// from the host, and says what it took and why.
-    #[arg(long, value_name = "SOURCE", default_value = "auto", value_parser = values::source)]
+    #[arg(long, value_name = "SOURCE", default_value = "auto", value_parser = values::source, conflicts_with = "read")]
     pub(super) source: values::Source,
 
     /// Let `--source xdp` take the traffic of an interface that the host uses.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "read")]
     pub(super) take_over: bool,
 
     /// How frames that `--source xdp` takes come out of the kernel: `socket` (AF_XDP), `buffer` (a
     /// BPF ring buffer), or `auto`: sockets where the driver shares frames without a copy or where
     /// --pages, --busy-poll or the card's stamps ask for them, else the buffer, which is faster.
-    #[arg(long, value_name = "WAY", default_value = "auto")]
+    #[arg(long, value_name = "WAY", default_value = "auto", conflicts_with = "read")]
     pub(super) xdp_through: Through,
 
     /// Pages of the buffer of AF_XDP sockets: auto, hugetlb, hugetlb-1g, thp or small.
-    #[arg(long, value_name = "PAGES", default_value = "auto")]
+    #[arg(long, value_name = "PAGES", default_value = "auto", conflicts_with = "read")]
     pub(super) pages: Pages,
 
     /// Readers that share each interface.
-    #[arg(long, value_name = "N", default_value = "1", value_parser = values::threads)]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = values::threads, conflicts_with = "read")]
     pub(super) threads: usize,
 
     /// How readers share it: hash, lb, cpu, rollover, rnd or qm.
-    #[arg(long, value_name = "MODE", default_value = "hash")]
+    #[arg(long, value_name = "MODE", default_value = "hash", conflicts_with = "read")]
     pub(super) fanout: Mode,
 
     /// Run the filter in the `kernel` or in `user` space; by default in the kernel if it takes it.
@@ -150,11 +153,11 @@ pub(crate) struct Arguments {
     pub(super) filter_in: Option<Side>,
 
     /// Poll for so long before sleeping.
-    #[arg(long, value_name = "MICROSECONDS", value_parser = values::microseconds)]
+    #[arg(long, value_name = "MICROSECONDS", value_parser = values::microseconds, conflicts_with = "read")]
     pub(super) busy_poll: Option<Duration>,
 
     /// CPUs for the readers, such as `1` or `0,2-3`.
-    #[arg(long, value_name = "LIST", value_parser = values::cpus)]
+    #[arg(long, value_name = "LIST", value_parser = values::cpus, conflicts_with = "read")]
     pub(super) cpu: Option<values::Cpus>,
 
     /// One JSON object on standard output at the end.

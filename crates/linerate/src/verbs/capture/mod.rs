@@ -4,6 +4,7 @@ mod arguments;
 mod list;
 mod live;
 mod output;
+mod reading;
 mod values;
 
 use std::path::Path;
@@ -20,6 +21,8 @@ use linerate_capture::{choose::Wish, privilege};
 pub(crate) use arguments::Arguments;
 use arguments::StampType;
 use values::Limit;
+
+use crate::say;
 
 /// Longest packet piece unless said; what tcpdump has.
 const SNAPLEN: u32 = 262_144;
@@ -90,8 +93,19 @@ fn from_file(arguments: &Arguments, filter: Option<String>) -> Result<ExitCode> 
     {
         bail!("{} would be emptied before it is read; write into another file", path.display());
     }
+    if let Some(refusal) = reading::refusal(arguments) {
+        return Ok(wrong(&refusal));
+    }
+    if !arguments.quiet {
+        reading::idle(arguments).iter().for_each(|option| {
+            say::tell(format_args!("linerate: {option} has no effect on a file"));
+        });
+    }
     let signals = live::Signals::register()?;
     let reader = Reader::open(path)?;
+    if let Some(refusal) = reading::refusal_of(arguments, &reader) {
+        return Ok(wrong(&refusal));
+    }
     if let Some(user) = arguments.relinquish_privileges.as_deref().filter(|user| *user != "root") {
         privilege::become_user(user)?;
     }
@@ -109,10 +123,18 @@ fn from_file(arguments: &Arguments, filter: Option<String>) -> Result<ExitCode> 
         filter,
         snaplen: snaplen(arguments),
         count: smaller(arguments.count, arguments.limit(packets)),
+        traffic: arguments.direction.unwrap_or_default(),
+        packet_buffered: arguments.packet_buffered,
     };
     let stop: Arc<AtomicBool> = signals.stop();
     let outcome = engine::read_file(input, sink, &stop);
     live::conclude(&outcome, arguments.json)
+}
+
+/// Says what is wrong with the command line, as the exit status does.
+fn wrong(what: &str) -> ExitCode {
+    say::tell(format_args!("linerate: {what}"));
+    ExitCode::from(2)
 }
 
 /// Whether both are one regular file, whatever their names.
