@@ -1,6 +1,7 @@
 //! Generic Segmentation Offload outside the kernel: pure functions on bytes.
 //!
-//! [`segment`] splits one super-packet into the segments or fragments that go on the wire.
+//! [`segment`] splits one super-packet into the segments or fragments that go on the wire, and
+//! [`coalesce`] makes super-packets of segments.
 //! [`Policy`] says per interface and protocol whether that happens and up to which size.
 //!
 //! Nothing here allocates, and nothing needs the standard library.
@@ -23,6 +24,7 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+pub mod coalesce;
 mod error;
 mod policy;
 pub mod segment;

@@ -7,11 +7,11 @@ use linerate_wire::{gre, ipv4, ipv6, tcp, udp};
 use super::headers::{self, Segment, word};
 use super::output::{Output, Reason, SuperPacket};
 use super::table::Links;
-use super::{MAX_HEADER_LEN, MAX_SEGMENTS, Options};
+use super::{MAX_SEGMENTS, Options};
 use crate::segment::layout::{Ip, Layout, Tunnel, Version};
-use crate::segment::{Checksums, IpId};
+use crate::segment::{Checksums, IpId, MAX_HEADER_LEN};
 
-/// Memory for one flow: the headers of its super-packet and the names of its frames, under 2 KiB.
+/// Memory for one flow: the headers of its super-packet and the names of its frames, 2.5 KiB.
 #[derive(Clone, Debug)]
 pub struct Flow {
     pub(super) links: Links,
@@ -95,9 +95,9 @@ impl Flow {
 
     /// Whether a frame belongs to this flow.
     pub(super) fn is_of(&self, frame: &[u8], layout: &Layout) -> bool {
-        self.held.as_ref().is_some_and(|held| {
-            headers::same_flow(&self.header, &held.layout, frame, layout)
-        })
+        self.held
+            .as_ref()
+            .is_some_and(|held| headers::same_flow(&self.header, &held.layout, frame, layout))
     }
 
     /// Whether the outermost addresses are these.

@@ -7,10 +7,10 @@ use linerate_wire::checksum::Engine;
 use linerate_wire::ip::Protocol;
 use linerate_wire::{gre, ipv4, ipv6, layers, tcp, udp};
 
-use super::{MAX_HEADER_LEN, Reason};
+use super::Reason;
 use crate::Error;
 use crate::segment::layout::{self, Ip, Layout, Tunnel, Version};
-use crate::segment::{Link, Options};
+use crate::segment::{Link, MAX_HEADER_LEN, Options};
 
 /// Flags that some segments of a flow have and others not.
 const VARYING: u16 = tcp::Flags::FIN.0 | tcp::Flags::PSH.0 | tcp::Flags::CWR.0;

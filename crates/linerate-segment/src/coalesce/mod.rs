@@ -64,10 +64,6 @@ use table::Table;
 /// Most segments of a super-packet (the kernel's `UDP_MAX_SEGMENTS`): 64 KiB of 512 bytes each.
 pub const MAX_SEGMENTS: usize = 128;
 
-/// Most bytes of headers, link header included, of a packet that is joined: IPv6 in VXLAN over IPv6
-/// with VLAN tags and TCP options fits.
-pub const MAX_HEADER_LEN: usize = 256;
-
 /// What a coalescer does. Start with the default and change what differs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Options {

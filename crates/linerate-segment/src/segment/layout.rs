@@ -12,29 +12,29 @@ use crate::{Error, Result};
 
 /// An IP header in the packet. Offsets are in bytes from the start of the packet.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ip {
-    pub(super) version: Version,
+pub(crate) struct Ip {
+    pub(crate) version: Version,
     /// Where the header starts.
-    pub(super) at: usize,
+    pub(crate) at: usize,
     /// Where what it carries starts, behind options or extension headers.
-    pub(super) upper: usize,
+    pub(crate) upper: usize,
     /// Where the packet ends.
-    pub(super) end: usize,
+    pub(crate) end: usize,
     /// What it carries.
-    pub(super) protocol: Protocol,
+    pub(crate) protocol: Protocol,
     /// The pseudo header of what it carries, without the length.
     pseudo: core::result::Result<Sum, Error>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Version {
+pub(crate) enum Version {
     V4,
     V6,
 }
 
 /// A tunnel between an outer and an inner IP header.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Tunnel {
+pub(crate) enum Tunnel {
     /// VXLAN or Geneve: the UDP header is where the outer IP header ends.
     Udp { checksum: bool },
     /// GRE: its header is where the outer IP header ends.
@@ -45,18 +45,18 @@ pub(super) enum Tunnel {
 
 /// The headers of a super-packet of TCP or UDP.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Layout {
+pub(crate) struct Layout {
     /// The outermost IP header.
-    pub(super) outer: Ip,
+    pub(crate) outer: Ip,
     /// The tunnel and the IP header inside of it.
-    pub(super) tunnel: Option<(Tunnel, Ip)>,
+    pub(crate) tunnel: Option<(Tunnel, Ip)>,
     /// Where the payload of TCP or UDP starts.
-    pub(super) payload: usize,
+    pub(crate) payload: usize,
 }
 
 impl Layout {
     /// The IP header in front of TCP or UDP.
-    pub(super) fn innermost(&self) -> &Ip {
+    pub(crate) fn innermost(&self) -> &Ip {
         self.tunnel.as_ref().map_or(&self.outer, |(_, inner)| inner)
     }
 }
@@ -120,7 +120,7 @@ impl Ip {
     }
 
     /// The pseudo header of TCP or UDP, without the length.
-    pub(super) fn pseudo(&self) -> Result<Sum> {
+    pub(crate) fn pseudo(&self) -> Result<Sum> {
         self.pseudo
     }
 
@@ -149,7 +149,7 @@ impl Version {
 }
 
 /// The extension headers of the IPv6 header at `at` up to `end`: protocol and offset of each.
-pub(super) struct Extensions<'a> {
+pub(crate) struct Extensions<'a> {
     packet: &'a [u8],
     next: Protocol,
     at: usize,
@@ -157,7 +157,7 @@ pub(super) struct Extensions<'a> {
 }
 
 impl<'a> Extensions<'a> {
-    pub(super) fn new(packet: &'a [u8], at: usize, end: usize) -> Self {
+    pub(crate) fn new(packet: &'a [u8], at: usize, end: usize) -> Self {
         let next = Protocol(packet.get(at + 6).copied().unwrap_or(59));
         Self { packet, next, at: at + ipv6::HEADER_LEN, end }
     }
@@ -231,7 +231,7 @@ fn final_destination(bytes: &[u8], first: Protocol, upper: usize) -> Result<Opti
 }
 
 /// The outermost IP header.
-pub(super) fn outermost(packet: &[u8], link: Link) -> Result<Ip> {
+pub(crate) fn outermost(packet: &[u8], link: Link) -> Result<Ip> {
     match link {
         Link::Ethernet => behind_ethernet(packet, 0, packet.len()),
         Link::Ip => {
@@ -277,7 +277,7 @@ fn behind_tunnel(packet: &[u8], at: usize, end: usize, carries: EtherType) -> Re
 }
 
 /// Finds the innermost TCP or UDP header behind `outer`.
-pub(super) fn transport(packet: &[u8], outer: Ip, options: &Options) -> Result<Layout> {
+pub(crate) fn transport(packet: &[u8], outer: Ip, options: &Options) -> Result<Layout> {
     outer.extensions_repeat(packet)?;
     let Some((tunnel, inner)) = tunnel(packet, &outer, options)? else {
         return Ok(Layout { outer, tunnel: None, payload: payload(packet, &outer)? });
@@ -357,7 +357,7 @@ fn datagram<'p>(packet: &'p [u8], ip: &Ip) -> Result<udp::Datagram<&'p [u8]>> {
 }
 
 /// Where the payload of the TCP or UDP header in `ip` starts.
-pub(super) fn payload(packet: &[u8], ip: &Ip) -> Result<usize> {
+pub(crate) fn payload(packet: &[u8], ip: &Ip) -> Result<usize> {
     let bytes = packet.get(ip.upper..ip.end).unwrap_or(&[]);
     match ip.protocol {
         Protocol::TCP => Ok(ip.upper + tcp::Segment::new_checked(bytes)?.header_len()),

@@ -24,7 +24,7 @@
 //! - A packet that fits comes out as one piece, its checksums done.
 
 mod fragment;
-mod layout;
+pub(crate) mod layout;
 mod options;
 mod transport;
 

@@ -1,0 +1,4 @@
+//! Coalescing against frames that another hand wrote, rule by rule, and as the inverse of splitting.
+
+mod build;
+mod rules;
