@@ -1,5 +1,5 @@
-//! Rings shared with the kernel: memory regions, AF_PACKET rings, AF_XDP sockets, the tee, and the
-//! XDP programs that steer frames to them.
+//! Rings shared with the kernel: memory regions, AF_PACKET rings, AF_XDP sockets, the tee, the
+//! XDP programs that steer frames to them, and TUN and TAP devices.
 
 pub mod bare;
 pub mod error;
@@ -10,6 +10,7 @@ pub mod packet;
 pub mod region;
 pub mod steer;
 pub mod tee;
+pub mod tun;
 pub mod xdp;
 
 pub use error::{Error, Result};

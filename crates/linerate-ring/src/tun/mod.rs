@@ -1,0 +1,82 @@
+//! TUN and TAP devices: interfaces whose other end is this program, through `/dev/net/tun`
+//! (`Documentation/networking/tuntap.rst`).
+//!
+//! Packets come and go with a virtio header each, so that the kernel's stack can hand over
+//! super-packets and unfinished checksums ([`Offloads`]), and take them. A [`Queue`] moves one packet
+//! with one system call; the kernel copies it, and nothing else does.
+//!
+//! ```no_run
+//! use linerate_ring::tun::{Device, Kind, MAX_PACKET};
+//!
+//! # fn main() -> linerate_ring::Result<()> {
+//! let device = Device::builder("tap%d").kind(Kind::Tap).queues(2).build()?;
+//! println!("{} hands down {}", device.name(), device.offloads());
+//! let mut buffer = vec![0; MAX_PACKET];
+//! for queue in device.queues() {
+//!     while let Some((header, len)) = queue.receive(&mut buffer)? {
+//!         println!("{len} bytes: {header}");
+//!     }
+//! }
+//! # Ok(())
+//! # }
+//! ```
+
+mod builder;
+mod offloads;
+mod queue;
+
+pub use builder::Builder;
+pub use offloads::Offloads;
+pub use queue::{MAX_PACKET, MAX_PIECES, Queue};
+
+/// What the interface carries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Ethernet frames.
+    #[default]
+    Tap,
+    /// IPv4 and IPv6 packets, without a link layer.
+    Tun,
+}
+
+/// An interface of our own. It goes when the last of its queues is dropped, also with the process.
+#[derive(Debug)]
+pub struct Device {
+    name: String,
+    kind: Kind,
+    offloads: Offloads,
+    queues: Vec<Queue>,
+}
+
+impl Device {
+    /// Asks for a device. `name` may contain `%d`, for which the kernel puts the first free number.
+    pub fn builder(name: impl Into<String>) -> Builder {
+        Builder::new(name.into())
+    }
+
+    /// The interface's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What it carries.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// What the kernel may leave unfinished in packets that it hands over: of what was asked for, as
+    /// much as this kernel has.
+    pub fn offloads(&self) -> Offloads {
+        self.offloads
+    }
+
+    /// The queues, at least one. The kernel spreads flows over them.
+    pub fn queues(&self) -> &[Queue] {
+        &self.queues
+    }
+
+    /// The queues, for a thread each. The interface lives as long as one of them does.
+    pub fn into_queues(self) -> Vec<Queue> {
+        self.queues
+    }
+}
