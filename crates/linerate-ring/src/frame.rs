@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use linerate_wire::virtio;
+
 /// Nanoseconds since the Unix epoch (UTC), as the kernel or the network card stamped the frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(pub u64);
@@ -57,6 +59,9 @@ pub struct Frame<'a> {
     pub queue: u16,
     /// The transport checksum is not filled in yet (a local sender left it to hardware).
     pub checksum_partial: bool,
+    /// How the frame is to be segmented and its checksum filled in, offsets from its first byte;
+    /// `None` where nobody asked the kernel for it.
+    pub virtio: Option<virtio::Header>,
 }
 
 impl<'a> Frame<'a> {
@@ -71,6 +76,7 @@ impl<'a> Frame<'a> {
             direction: Direction::Unknown,
             queue: 0,
             checksum_partial: false,
+            virtio: None,
         }
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::fanout::Fanout;
-use super::layout::VLAN_TAG;
+use super::layout::{PACKET_VNET_HDR, VLAN_TAG};
 use super::program::Gate;
 use super::receive::Ring;
 use super::rules::{Kind, Request};
@@ -56,6 +56,7 @@ pub struct Builder {
     fanout: Option<Fanout>,
     stamps: Stamps,
     hash: bool,
+    virtio: bool,
     busy_poll: Duration,
 }
 
@@ -74,6 +75,7 @@ impl Builder {
             fanout: None,
             stamps: Stamps::Software,
             hash: false,
+            virtio: false,
             busy_poll: Duration::ZERO,
         }
     }
@@ -151,6 +153,15 @@ impl Builder {
         self
     }
 
+    /// Whether to have a virtio header with each frame, which says how a super-packet, to be sent or
+    /// received with offloads, was or will be segmented ([`Frame::virtio`](crate::Frame::virtio)).
+    /// The kernel drops, as if there were no room, super-packets that the header has no word for
+    /// (SCTP).
+    pub fn virtio_header(mut self, on: bool) -> Self {
+        self.virtio = on;
+        self
+    }
+
     /// Time for which [`Ring::wait`] watches the ring before it sleeps; none unless said. It saves
     /// the wake-up at the price of a core. (`SO_BUSY_POLL` is not for packet sockets: the kernel
     /// does not note on them which device queue to poll.)
@@ -224,6 +235,12 @@ impl Builder {
                 .set(libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, &1i32)
                 .map_err(system("ignore outgoing frames"))?;
         }
+        if self.virtio {
+            // Once there is a ring, the kernel answers EBUSY.
+            socket
+                .set(libc::SOL_PACKET, PACKET_VNET_HDR, &1i32)
+                .map_err(system("ask for virtio headers"))?;
+        }
         let map = socket.map(request, name)?;
         let index = interface.as_ref().map_or(0, |interface| interface.index);
         if self.promiscuous && index != 0 {
@@ -265,6 +282,7 @@ impl Builder {
             retire: Duration::from_millis(u64::from(request.retire_ms)),
             busy_poll: self.busy_poll,
             hash: self.hash,
+            virtio: self.virtio,
             gate,
             group,
             restore,

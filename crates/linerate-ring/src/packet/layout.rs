@@ -35,6 +35,9 @@ pub(super) const TPACKET_V2: libc::c_int = 1;
 /// See [`TPACKET_V2`].
 pub(super) const TPACKET_V3: libc::c_int = 2;
 
+/// Option of a packet socket: a virtio header goes before each frame (`linux/if_packet.h`).
+pub(super) const PACKET_VNET_HDR: libc::c_int = 15;
+
 /// Block or frame belongs to user space.
 pub(super) const STATUS_USER: u32 = libc::TP_STATUS_USER;
 /// The transport checksum is still to be computed.

@@ -71,6 +71,7 @@ pub(super) struct Settings {
     pub(super) retire: Duration,
     pub(super) busy_poll: Duration,
     pub(super) hash: bool,
+    pub(super) virtio: bool,
     pub(super) gate: Gate,
     pub(super) group: Option<u16>,
     /// Dropped with the ring.
@@ -159,7 +160,8 @@ impl Ring {
         // SAFETY: the block is `len` bytes inside the mapping, and ours until its status word says
         // otherwise, which only dropping the batch does.
         let bytes = unsafe { slice::from_raw_parts(block.as_ptr(), len) };
-        let lend = Lend { snaplen: self.settings.gate.snaplen, hash: self.settings.hash };
+        let Settings { hash, virtio, .. } = self.settings;
+        let lend = Lend { snaplen: self.settings.gate.snaplen, hash, virtio };
         let walk = Walk::new(bytes, lend);
         let seconds = BlockHeader::read_from_prefix(bytes).map_or(0, |(head, _)| head.last_seconds);
         if seconds.wrapping_sub(self.counters_read) >= READ_COUNTERS_EVERY {

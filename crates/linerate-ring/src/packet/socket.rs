@@ -77,6 +77,11 @@ impl Socket {
         if answer == 0 { Ok(value) } else { Err(io::Error::last_os_error()) }
     }
 
+    /// The descriptor alone.
+    pub(super) fn into_fd(self) -> OwnedFd {
+        self.0
+    }
+
     /// Starts to receive from an interface, or from all of them if `index` is 0.
     pub(super) fn bind(&self, index: u32, protocol: u16) -> io::Result<()> {
         let mut address = no_address();

@@ -4,6 +4,7 @@
 //! its offsets are checked against its end: whatever the bytes say, no byte outside is read. The
 //! walk is a pure function of bytes, which a fuzzer can run without a kernel.
 
+use linerate_wire::virtio;
 use zerocopy::FromBytes;
 
 use super::layout::{
@@ -19,6 +20,8 @@ pub struct Lend {
     pub snaplen: u32,
     /// Whether the kernel was asked for the receive hash.
     pub hash: bool,
+    /// Whether the kernel was asked to put a virtio header before each frame.
+    pub virtio: bool,
 }
 
 /// The way through one block.
@@ -66,6 +69,8 @@ impl Walk {
         self.offset += next;
         self.hardware_stamp = header.status & STATUS_HARDWARE_STAMP != 0;
 
+        // Read before the tag is put back, which takes the place of a part of it.
+        let mut virtio = self.virtio(block, data);
         let mut start = data;
         let mut captured = header.captured as usize;
         let mut wire_len = header.wire_len;
@@ -74,6 +79,7 @@ impl Walk {
             restore_tag(&mut block[start..data + ADDRESSES], &header);
             captured += VLAN_TAG;
             wire_len = wire_len.saturating_add(VLAN_TAG as u32);
+            virtio = virtio.map(behind_tag);
         }
         let captured = captured.min(self.lend.snaplen as usize);
         let mut frame = Frame::new(&block[start..start + captured]);
@@ -86,6 +92,7 @@ impl Walk {
             _ => Direction::Inbound,
         };
         frame.checksum_partial = header.status & STATUS_CHECKSUM_NOT_READY != 0;
+        frame.virtio = virtio;
         Some(frame)
     }
 
@@ -116,7 +123,8 @@ impl Walk {
         let (header, _) = FrameHeader::read_from_prefix(block.get(self.offset..)?).ok()?;
         let mac = usize::from(header.mac_offset);
         let tag = if header.status & STATUS_VLAN != 0 { VLAN_TAG } else { 0 };
-        if mac < size_of::<FrameHeader>() + tag {
+        let virtio = if self.lend.virtio { virtio::HEADER_LEN } else { 0 };
+        if mac < size_of::<FrameHeader>() + tag.max(virtio) {
             return None;
         }
         // Each term is below 2^33, and `offset` is inside the block: no overflow.
@@ -124,6 +132,24 @@ impl Walk {
         let end = data as u64 + u64::from(header.captured);
         (end <= block.len() as u64).then_some((header, data))
     }
+
+    /// The virtio header that ends where the frame at `data` starts.
+    #[inline]
+    fn virtio(&self, block: &[u8], data: usize) -> Option<virtio::Header> {
+        let bytes = self.lend.virtio.then(|| &block[data - virtio::HEADER_LEN..data])?;
+        virtio::Header::parse(bytes).ok()
+    }
+}
+
+/// The offsets as they are when the frame is longer by a tag, which the kernel did not count.
+fn behind_tag(mut header: virtio::Header) -> virtio::Header {
+    if header.is_gso() {
+        header.header_len = header.header_len.saturating_add(VLAN_TAG as u16);
+    }
+    if header.flags.contains(virtio::Flags::NEEDS_CHECKSUM) {
+        header.checksum_start = header.checksum_start.saturating_add(VLAN_TAG as u16);
+    }
+    header
 }
 
 /// Moves the addresses forward by the length of a tag, and puts the tag behind them.

@@ -2,7 +2,7 @@ use super::super::layout::BLOCK_HEADER;
 use super::*;
 use proptest::prelude::*;
 
-const LEND: Lend = Lend { snaplen: 262_144, hash: true };
+const LEND: Lend = Lend { snaplen: 262_144, hash: true, virtio: false };
 
 /// A frame as the kernel would lay it into a block.
 #[derive(Clone, Debug)]
@@ -14,6 +14,7 @@ struct Laid {
     hash: u32,
     nanos: u32,
     partial: bool,
+    virtio: virtio::Header,
 }
 
 impl Laid {
@@ -26,6 +27,7 @@ impl Laid {
             hash: 0,
             nanos: 7,
             partial: false,
+            virtio: virtio::Header::default(),
         }
     }
 
@@ -43,7 +45,7 @@ impl Laid {
 
 /// Writes a block as `prb_fill_curr_block` and `tpacket_rcv` do.
 fn block(frames: &[Laid], size: usize) -> Vec<u8> {
-    const MAC: usize = 86;
+    const MAC: usize = 96;
     let mut block = vec![0; size];
     let put = |block: &mut Vec<u8>, at: usize, bytes: &[u8]| {
         block[at..at + bytes.len()].copy_from_slice(bytes);
@@ -72,6 +74,7 @@ fn block(frames: &[Laid], size: usize) -> Vec<u8> {
         put(&mut block, at + 24, &(MAC as u16).to_ne_bytes());
         put(&mut block, at + 28, &frame.hash.to_ne_bytes());
         block[at + 58] = if frame.outgoing { libc::PACKET_OUTGOING } else { 0 };
+        frame.virtio.emit(&mut block[at + MAC - virtio::HEADER_LEN..at + MAC]).unwrap();
         put(&mut block, at + MAC, &frame.bytes);
         at += next;
     }
@@ -87,9 +90,18 @@ prop_compose! {
         hash in any::<u32>(),
         nanos in 0u32..1_000_000_000,
         partial in any::<bool>(),
+        segment in prop::option::of(1u16..2000),
     ) -> Laid {
+        let virtio = virtio::Header {
+            flags: virtio::Flags(u8::from(partial)),
+            gso: if segment.is_some() { virtio::Gso::TCPV4 } else { virtio::Gso::NONE },
+            header_len: segment.map_or(0, |_| 54),
+            segment_size: segment.unwrap_or(0),
+            checksum_start: if partial { 34 } else { 0 },
+            ..virtio::Header::default()
+        };
         let wire_len = bytes.len() as u32 + longer;
-        Laid { bytes, wire_len, tag, outgoing, hash, nanos, partial }
+        Laid { bytes, wire_len, tag, outgoing, hash, nanos, partial, virtio }
     }
 }
 
@@ -100,7 +112,7 @@ proptest! {
         snaplen in 1u32..300,
     ) {
         let mut block = block(&frames, 16 << 10);
-        let mut walk = Walk::new(&block, Lend { snaplen, hash: true });
+        let mut walk = Walk::new(&block, Lend { snaplen, hash: true, virtio: true });
         for laid in &frames {
             let frame = walk.next(&mut block).unwrap();
             let bytes = laid.on_the_wire();
@@ -113,6 +125,10 @@ proptest! {
             prop_assert_eq!(frame.timestamp, Some(stamp));
             prop_assert_eq!(frame.direction == Direction::Outbound, laid.outgoing);
             prop_assert_eq!(frame.checksum_partial, laid.partial);
+            let mut virtio = laid.virtio;
+            virtio.header_len += if virtio.is_gso() { added as u16 } else { 0 };
+            virtio.checksum_start += if laid.partial { added as u16 } else { 0 };
+            prop_assert_eq!(frame.virtio, Some(virtio));
         }
         prop_assert!(walk.next(&mut block).is_none());
         prop_assert_eq!((walk.lent() as usize, walk.is_damaged()), (frames.len(), false));
@@ -121,10 +137,11 @@ proptest! {
     #[test]
     fn any_bytes_end_the_walk_without_a_read_outside(
         mut bytes in prop::collection::vec(any::<u8>(), 0..600),
+        virtio in any::<bool>(),
     ) {
         let least = size_of::<FrameHeader>();
         let most = bytes.len() / least + 1;
-        let mut walk = Walk::new(&bytes, LEND);
+        let mut walk = Walk::new(&bytes, Lend { virtio, ..LEND });
         let mut frames = 0;
         while let Some(frame) = walk.next(&mut bytes) {
             prop_assert!(frame.head().len() <= 600);
@@ -138,11 +155,12 @@ proptest! {
         frames in prop::collection::vec(laid(), 1..12),
         at in 0usize..4096,
         word in prop_oneof![any::<u32>(), 0u32..200, Just(u32::MAX)],
+        virtio in any::<bool>(),
     ) {
         let mut block = block(&frames, 4096);
         let at = at.min(block.len() - 4);
         block[at..at + 4].copy_from_slice(&word.to_ne_bytes());
-        let mut walk = Walk::new(&block, LEND);
+        let mut walk = Walk::new(&block, Lend { virtio, ..LEND });
         let mut lent = 0;
         while walk.next(&mut block).is_some() {
             lent += 1;
@@ -154,7 +172,7 @@ proptest! {
 #[test]
 fn a_frame_that_points_outside_is_damage_and_not_a_frame() {
     let mut bytes = block(&[Laid::new(&[1; 60]), Laid::new(&[2; 60])], 512);
-    let second = BLOCK_HEADER as usize + 152;
+    let second = BLOCK_HEADER as usize + 160;
     bytes[second + 12..second + 16].copy_from_slice(&400u32.to_ne_bytes());
     let mut walk = Walk::new(&bytes, LEND);
     assert_eq!(walk.next(&mut bytes).map(|frame| frame.head().to_vec()), Some(vec![1; 60]));
