@@ -213,7 +213,7 @@ impl Page {
             interface_dropped: Some(drops.interface),
             filter_accepted: Some(self.received()),
             system_dropped: Some(drops.kernel()),
-            delivered: Some(self.captured()),
+            delivered: None,
             comment: Some(format!("lost by cause: {drops}")),
         }
     }

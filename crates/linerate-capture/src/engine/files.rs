@@ -64,7 +64,7 @@ pub fn read_file(mut input: Input, sink: FileSink, stop: &AtomicBool) -> Outcome
     let start = Instant::now();
     let (mut output, writer) = match sink {
         FileSink::Discard => (Output::Discard, None),
-        FileSink::File(writer) => (Output::Feed(writer.feed()), Some(writer)),
+        FileSink::File(writer) => (Output::Feed(writer.feed(0)), Some(writer)),
         FileSink::Call(call) => (Output::Call(call), None),
     };
     let mut report = Report { source: "file".into(), pages: "none".into(), ..Report::default() };

@@ -111,7 +111,7 @@ impl Engine {
             let filter = one.filter.filter(|_| one.filter_in_user).map(Arc::new);
             for (index, source) in one.sources.into_iter().enumerate() {
                 let output = match (&writer, &call) {
-                    (Some(writer), _) => Output::Feed(writer.feed()),
+                    (Some(writer), _) => Output::Feed(writer.feed(number as u32)),
                     (None, Some(call)) => Output::Call(Arc::clone(call)),
                     (None, None) => Output::Discard,
                 };

@@ -8,7 +8,7 @@ use crate::Result;
 use crate::filter::Side;
 use crate::ledger::{Drops, Page};
 use crate::open::Opened;
-use crate::write::{InterfaceDescription, Summary};
+use crate::write::{Fate, InterfaceDescription, Summary};
 
 /// The counts of a capture; serialises to the command's JSON.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -173,9 +173,17 @@ impl Report {
         Self { dropped: drops.into(), source, pages, cpu, interfaces, ..Self::default() }
     }
 
-    /// The final word of the writer: what came after a limit was never part of the capture.
+    /// The final word of the writer: what is not in the files was not captured.
     pub(super) fn settle(&mut self, summary: &Summary) {
-        self.captured = self.captured.saturating_sub(summary.beyond_limit + summary.unwritten);
+        let missing = |fate: &Fate| fate.taken - fate.written;
+        for (one, fate) in self.interfaces.iter_mut().zip(&summary.interfaces) {
+            one.captured = one.captured.saturating_sub(missing(fate));
+            one.bytes = one.bytes.saturating_sub(fate.missing_bytes);
+            one.dropped = Drops { disk: fate.unwritten(), ..one.dropped.causes }.into();
+        }
+        let fates = &summary.interfaces;
+        self.captured = self.captured.saturating_sub(fates.iter().map(missing).sum());
+        self.bytes = self.bytes.saturating_sub(fates.iter().map(|fate| fate.missing_bytes).sum());
         self.cpu = Cpu::now();
     }
 }

@@ -22,4 +22,4 @@ pub use name::Rotation;
 pub use pcapng::{InterfaceDescription, InterfaceTotals, Section};
 pub use pool::Feed;
 pub use sink::Compression;
-pub use thread::{Options, Progress, Summary, Totals, Writer};
+pub use thread::{Fate, Options, Progress, Summary, Totals, Writer};

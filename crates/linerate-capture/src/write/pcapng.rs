@@ -74,7 +74,7 @@ pub struct InterfaceTotals {
     pub filter_accepted: Option<u64>,
     /// `isb_osdrop`.
     pub system_dropped: Option<u64>,
-    /// `isb_usrdeliv`.
+    /// `isb_usrdeliv`; the writer puts in what it wrote.
     pub delivered: Option<u64>,
     /// The counts by cause, as text.
     pub comment: Option<String>,

@@ -22,6 +22,15 @@ pub(super) struct Chunk {
     pub(super) frames: u64,
     /// The latest time stamp among the records.
     pub(super) last: Timestamp,
+    /// The interfaces of the records, in their order.
+    pub(super) origins: Vec<Origin>,
+}
+
+/// Records in a row that count for one interface.
+#[derive(Clone, Copy)]
+pub(super) struct Origin {
+    pub(super) interface: u32,
+    pub(super) frames: u64,
 }
 
 impl Chunk {
@@ -79,6 +88,7 @@ impl Pool {
         chunk.bytes.clear();
         // A jumbo record may have grown it; the stock stays what it was.
         chunk.bytes.shrink_to(CAPACITY);
+        chunk.origins.clear();
         (chunk.frames, chunk.last) = (0, Timestamp(0));
         self.lock().empty.push(chunk);
         self.room.notify_one();
@@ -147,16 +157,18 @@ impl Drop for Keeper {
 pub struct Feed {
     pool: Arc<Pool>,
     encoder: Encoder,
+    /// The interface that its packets count for.
+    interface: u32,
     chunk: Chunk,
     since: Option<Instant>,
     stalled: Duration,
 }
 
 impl Feed {
-    pub(super) fn new(pool: Arc<Pool>, encoder: Encoder) -> Self {
+    pub(super) fn new(pool: Arc<Pool>, encoder: Encoder, interface: u32) -> Self {
         pool.lock().senders += 1;
         let (chunk, _) = pool.take();
-        Self { pool, encoder, chunk, since: None, stalled: Duration::ZERO }
+        Self { pool, encoder, interface, chunk, since: None, stalled: Duration::ZERO }
     }
 
     /// The format that packets are encoded in.
@@ -223,17 +235,25 @@ impl Feed {
 
     #[cold]
     fn exchange(&mut self) {
-        self.pool.send(Job::Write(std::mem::take(&mut self.chunk)));
+        let job = Job::Write(self.filled());
+        self.pool.send(job);
         self.since = None;
         let (chunk, waited) = self.pool.take();
         self.stalled += waited;
         self.chunk = chunk;
     }
+
+    /// What was pushed.
+    fn filled(&mut self) -> Chunk {
+        let mut chunk = std::mem::take(&mut self.chunk);
+        chunk.origins.push(Origin { interface: self.interface, frames: chunk.frames });
+        chunk
+    }
 }
 
 impl Drop for Feed {
     fn drop(&mut self) {
-        let rest = std::mem::take(&mut self.chunk);
+        let rest = self.filled();
         let mut queues = self.pool.lock();
         if rest.frames > 0 {
             queues.jobs.push_back(Job::Write(rest));
@@ -255,7 +275,7 @@ mod tests {
         for format in [Format::Pcapng, Format::Pcap { nanoseconds: true }] {
             let encoder =
                 Encoder { format, snaplen: 100, options: super::super::PacketOptions::default() };
-            let mut feed = Feed::new(Pool::new(2), encoder);
+            let mut feed = Feed::new(Pool::new(2), encoder, 0);
             let record = Record { frame: Frame::new(b"twelve bytes"), interface: 0, comment: None };
             feed.mend();
             assert!(feed.chunk.bytes.is_empty());

@@ -51,13 +51,13 @@ fn options(path: &Path, format: Format) -> Options {
         start: Some(Timestamp(0)),
         drop_privileges: false,
         stop: Arc::default(),
-        totals: Box::new(|| vec![InterfaceTotals { delivered: Some(7), ..Default::default() }]),
+        totals: Box::new(|| vec![InterfaceTotals { received: Some(7), ..Default::default() }]),
     }
 }
 
 fn write(options: Options, packets: &[Packet]) -> Summary {
     let writer = Writer::start(options).expect("a writer");
-    let mut feed = writer.feed();
+    let mut feed = writer.feed(0);
     for packet in packets {
         let mut frame = Frame::new(&packet.data);
         frame.wire_len += packet.cut;
@@ -130,7 +130,8 @@ proptest! {
             prop_assert_eq!(interface.name.as_deref(), Some("x0"));
             prop_assert_eq!(interface.filter.as_deref(), Some("udp"));
             let statistics = interface.statistics.clone().expect("statistics");
-            prop_assert_eq!(statistics.delivered, Some(7));
+            prop_assert_eq!(statistics.received, Some(7));
+            prop_assert_eq!(statistics.delivered, Some(packets.len() as u64));
         }
     }
 }
@@ -199,6 +200,9 @@ fn a_limit_of_size_ends_the_capture_and_counts_nothing_as_lost() {
     assert_eq!(summary.written + summary.beyond_limit, 1000);
     assert_eq!(numbers(&path).len() as u64, summary.written);
     assert!(summary.written > 0 && summary.beyond_limit > 0);
+    let [fate] = summary.interfaces[..] else { panic!("one interface") };
+    assert_eq!((fate.taken, fate.written, fate.unwritten()), (1000, summary.written, 0));
+    assert_eq!(fate.missing_bytes, 8 * summary.beyond_limit);
 }
 
 #[test]
@@ -229,6 +233,7 @@ fn a_writer_that_panics_ends_the_capture_and_counts_what_it_did_not_write() {
     let said = summary.failure.expect("a failure").to_string();
     assert!(said.contains("writer panicked: no counts"), "{said}");
     assert_eq!(summary.written + summary.unwritten, 200_000);
+    assert_eq!(summary.interfaces[0].unwritten(), summary.unwritten);
     assert_eq!(numbers(&path), (0..summary.written).collect::<Vec<_>>());
     assert!(summary.written > 100);
 }

@@ -13,7 +13,7 @@ use linerate_ring::Timestamp;
 
 use super::name::{self, Names};
 use super::pcapng::{InterfaceDescription, InterfaceTotals, Section};
-use super::pool::{Chunk, Feed, Job, Keeper, Pool};
+use super::pool::{Chunk, Feed, Job, Keeper, Origin, Pool};
 use super::sink::{Compression, Sink};
 use super::walk::records;
 use super::{Encoder, Rotation, pcap, pcapng};
@@ -103,10 +103,33 @@ pub struct Summary {
     /// Packets that came after a limit of size or count had been reached: they are no part of the
     /// capture.
     pub beyond_limit: u64,
+    /// The same counts, interface by interface.
+    pub interfaces: Vec<Fate>,
     /// The reader of the pipe went away.
     pub pipe_closed: bool,
     /// What stopped the writing, if anything did.
     pub failure: Option<Error>,
+}
+
+/// What became of one interface's packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Fate {
+    /// Packets that readers handed over.
+    pub taken: u64,
+    /// Packets in the files.
+    pub written: u64,
+    /// Packets that came after a limit.
+    pub beyond_limit: u64,
+    /// Bytes on the wire of those that are not in the files. What was under way when the writer
+    /// panicked is not in it.
+    pub missing_bytes: u64,
+}
+
+impl Fate {
+    /// Packets that could not be written.
+    pub fn unwritten(&self) -> u64 {
+        self.taken - self.written - self.beyond_limit
+    }
 }
 
 /// A running writer.
@@ -145,9 +168,9 @@ impl Writer {
         Ok(Self { thread, pool, progress, encoder, keeper })
     }
 
-    /// A new reader's end.
-    pub fn feed(&self) -> Feed {
-        Feed::new(Arc::clone(&self.pool), self.encoder)
+    /// A new reader's end, whose packets count for this interface.
+    pub fn feed(&self, interface: u32) -> Feed {
+        Feed::new(Arc::clone(&self.pool), self.encoder, interface)
     }
 
     /// How far it is.
@@ -193,8 +216,6 @@ struct Files {
     records: u64,
     children: Vec<Child>,
     summary: Summary,
-    /// Packets that came from the feeds.
-    taken: u64,
     stopped: bool,
 }
 
@@ -215,7 +236,6 @@ impl Files {
             records: 0,
             children: Vec::new(),
             summary: Summary::default(),
-            taken: 0,
             stopped: false,
         }
     }
@@ -234,11 +254,12 @@ impl Files {
     fn give_up(&mut self, error: Error) {
         self.fail(error);
         self.sink = None;
-        let Summary { written, unwritten, beyond_limit, .. } = self.summary;
-        self.lose(self.taken - written - unwritten - beyond_limit);
+        let under_way = self.summary.interfaces.iter().map(Fate::unwritten).sum::<u64>();
+        self.lose(under_way - self.summary.unwritten);
         while let Some(job) = self.pool.next() {
             if let Job::Write(chunk) = job {
-                self.lose(chunk.frames);
+                self.take(&chunk);
+                self.miss(&chunk, 0);
                 self.pool.give_back(chunk);
             }
         }
@@ -251,7 +272,7 @@ impl Files {
         while let Some(job) = self.pool.next() {
             match job {
                 Job::Write(chunk) => {
-                    self.taken += chunk.frames;
+                    self.take(&chunk);
                     self.write(&chunk);
                     self.pool.give_back(chunk);
                 }
@@ -340,14 +361,13 @@ impl Files {
                 Some((bytes, count, why)) => (bytes, count, Some(why)),
                 None => (rest.len(), frames, None),
             };
-            let lost = self.append(&rest[..bytes], count);
-            if lost > 0 || self.stopped {
-                frames -= count;
-                self.lose(lost);
+            let kept = self.append(&rest[..bytes], count);
+            self.deliver(&chunk.origins, chunk.frames - frames, kept);
+            frames -= kept;
+            if kept < count || self.stopped {
                 break;
             }
             rest = &rest[bytes..];
-            frames -= count;
             match boundary {
                 Some(Boundary::Limit) => self.stop(),
                 Some(Boundary::Full) => self.rotate(None),
@@ -355,18 +375,65 @@ impl Files {
                 None => {}
             }
         }
-        if self.summary.failure.is_some() || self.summary.pipe_closed {
-            self.lose(frames);
-        } else {
-            self.summary.beyond_limit += frames;
+        if frames > 0 {
+            self.miss(chunk, chunk.frames - frames);
         }
     }
 
-    /// Appends records to the current file and answers how many of them are not in it.
+    /// Counts what readers handed over.
+    fn take(&mut self, chunk: &Chunk) {
+        for origin in &chunk.origins {
+            self.fate(origin.interface).taken += origin.frames;
+        }
+    }
+
+    /// Counts packets, behind the first `before` of these, as written.
+    fn deliver(&mut self, origins: &[Origin], mut before: u64, mut count: u64) {
+        for origin in origins {
+            let written = origin.frames.saturating_sub(before).min(count);
+            before = before.saturating_sub(origin.frames);
+            count -= written;
+            self.fate(origin.interface).written += written;
+        }
+    }
+
+    /// Counts the packets of `chunk` behind the first `written` ones, which are not in the files.
+    #[cold]
+    fn miss(&mut self, chunk: &Chunk, written: u64) {
+        let failed = self.summary.failure.is_some() || self.summary.pipe_closed;
+        let mut marks = records(self.options.encoder.format, &chunk.bytes);
+        let mut before = written;
+        for origin in &chunk.origins {
+            let kept = before.min(origin.frames);
+            before -= kept;
+            let missing = origin.frames - kept;
+            let of_origin = marks.by_ref().take(origin.frames as usize).skip(kept as usize);
+            let bytes: u64 = of_origin.map(|mark| u64::from(mark.wire_len)).sum();
+            let fate = self.fate(origin.interface);
+            fate.missing_bytes += bytes;
+            if failed {
+                self.lose(missing);
+            } else {
+                fate.beyond_limit += missing;
+                self.summary.beyond_limit += missing;
+            }
+        }
+    }
+
+    fn fate(&mut self, interface: u32) -> &mut Fate {
+        let fates = &mut self.summary.interfaces;
+        let index = interface as usize;
+        if fates.len() <= index {
+            fates.resize(index + 1, Fate::default());
+        }
+        &mut fates[index]
+    }
+
+    /// Appends records to the current file and answers how many of them are in it.
     fn append(&mut self, bytes: &[u8], count: u64) -> u64 {
-        let Some(sink) = &mut self.sink else { return count };
+        let Some(sink) = &mut self.sink else { return 0 };
         if bytes.is_empty() {
-            return 0;
+            return count;
         }
         let format = self.options.encoder.format;
         let before = sink.length();
@@ -389,7 +456,7 @@ impl Files {
         self.records += kept;
         self.summary.written += kept;
         self.progress.written.store(self.summary.written, Relaxed);
-        count - kept
+        kept
     }
 
     /// The first place in `bytes` where the current file ends: how many bytes and packets are before
@@ -455,8 +522,9 @@ impl Files {
         }
         if self.options.encoder.format == Format::Pcapng && !self.summary.pipe_closed {
             let mut block = Vec::new();
-            for (number, totals) in (self.options.totals)().iter().enumerate() {
-                pcapng::statistics(&mut block, number as u32, totals);
+            for (number, mut totals) in (self.options.totals)().into_iter().enumerate() {
+                totals.delivered = Some(self.fate(number as u32).written);
+                pcapng::statistics(&mut block, number as u32, &totals);
             }
             if let Err(source) = self.put(&block)
                 && self.summary.failure.is_none()

@@ -3,7 +3,7 @@
 use linerate_netns::root_or_skip;
 use serde_json::Value;
 
-use crate::support::{Cable, accepts, everybody_accepts, folder, numbers};
+use crate::support::{Cable, accepts, everybody_accepts, folder, numbers, statistics};
 
 #[test]
 fn rotation_loses_nothing() {
@@ -79,7 +79,40 @@ fn a_full_disk_leaves_a_valid_file_and_counts_the_rest() {
     assert_eq!(json["written"], kept.len(), "{json}");
     assert_eq!(json["captured"], kept.len(), "{json}");
     assert!(json["dropped"]["disk"].as_u64().unwrap() > 0, "{json}");
+    // Ethernet, IPv4, UDP and the payload.
+    assert_eq!(json["bytes"], kept.len() * (14 + 20 + 8 + 1000), "{json}");
+    for key in ["captured", "bytes"] {
+        assert_eq!(json["interfaces"][0][key], json[key], "{key} in {json}");
+    }
+    assert_eq!(json["interfaces"][0]["dropped"]["disk"], json["dropped"]["disk"], "{json}");
     everybody_accepts(&path);
+}
+
+#[test]
+fn a_full_disk_in_the_middle_of_a_rotation_leaves_true_statistics() {
+    root_or_skip!("a_full_disk_in_the_middle_of_a_rotation_leaves_true_statistics");
+    let cable = Cable::lay();
+    let disk = Small::mount("size=512k");
+    let path = disk.0.path().join("full");
+    let capture = cable.capture(&format!("-w {} -C 100k --json udp", path.display()));
+    cable.send(3000, 1000);
+    let (status, out, said) = capture.wait();
+    assert_eq!(status.code(), Some(1), "{said}");
+    let json: Value = serde_json::from_str(&out).unwrap();
+    let files = json["files"].as_u64().unwrap();
+    assert!(files > 2, "{json}");
+    let mut written = 0;
+    for number in 0..files - 1 {
+        let name = if number == 0 { "full".to_owned() } else { format!("full{number}") };
+        let path = disk.0.path().join(name);
+        written += numbers(&path).len() as u64;
+        // Counted since the start of the capture.
+        assert_eq!(statistics(&path).delivered, Some(written), "file {number}");
+    }
+    let last = disk.0.path().join(format!("full{}", files - 1));
+    written += numbers(&last).len() as u64;
+    assert_eq!(json["interfaces"][0]["captured"], written, "{json}");
+    assert_eq!(json["captured"], written, "{json}");
 }
 
 #[test]
