@@ -34,7 +34,22 @@ impl Cable {
         // The frames come from an address that the receiver cannot reach.
         receiver.sysctl("net/ipv4/conf/all/rp_filter", "0").expect("a sysctl");
         receiver.sysctl("net/ipv4/conf/rx/rp_filter", "0").expect("a sysctl");
-        Self { veth, sender, receiver }
+        let cable = Self { veth, sender, receiver };
+        cable.wait_until_it_carries();
+        cable
+    }
+
+    /// The kernel starts the queue of a new interface from a work item, and drops without a word what
+    /// is sent before. The ethertype is one for experiments, which no stack takes.
+    fn wait_until_it_carries(&self) {
+        let raw = self.sender.run(|| Raw::open("tx")).expect("the namespace").expect("a socket");
+        let frame = [&[0xff; 12][..], &[0x88, 0xb5], &[0; 46]].concat();
+        let end = Instant::now() + Duration::from_secs(5);
+        while self.veth.b.counters().expect("counters").rx_packets == 0 {
+            assert!(Instant::now() < end, "nothing comes through");
+            raw.send(&frame);
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// A raw socket that sends whole frames from `tx`.
