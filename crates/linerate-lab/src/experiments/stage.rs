@@ -36,7 +36,7 @@ fn run(context: &mut Context) -> Result<()> {
         here
     });
     let peers = context.wanted(peers, 64.0);
-    let traffic = Traffic::smallest(context.pick(3_000_000, 5_000_000), None);
+    let traffic = Traffic::smallest(context.pick(3_000_000, 10_000_000), None);
     let sink = Peer::sink();
     let repeats = context.options.repeats;
     let mut costs = vec![Vec::with_capacity(repeats); peers.len()];
