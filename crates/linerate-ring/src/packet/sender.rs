@@ -63,7 +63,10 @@ impl Sender {
         header.emit(&mut bytes).expect("there is room for a header");
         let pieces = [IoSlice::new(&bytes), IoSlice::new(frame)];
         match (&self.file).write_vectored(&pieces) {
-            Ok(_) => Ok(()),
+            Ok(len) => {
+                debug_assert_eq!(len, bytes.len() + frame.len(), "a frame goes whole or not");
+                Ok(())
+            }
             Err(error) => Err(self.failed(header, frame.len(), error)),
         }
     }

@@ -102,7 +102,11 @@ impl Queue {
     #[inline]
     fn write(&self, header: &Header, pieces: &[IoSlice<'_>]) -> Result<bool> {
         match (&self.file).write_vectored(pieces) {
-            Ok(_) => Ok(true),
+            Ok(len) => {
+                let whole = pieces.iter().map(|piece| piece.len()).sum::<usize>();
+                debug_assert_eq!(len, whole, "a packet goes whole or not");
+                Ok(true)
+            }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
                 let len: usize = pieces[1..].iter().map(|piece| piece.len()).sum();
