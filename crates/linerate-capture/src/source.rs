@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use linerate_ring::filter::{Classic, Statement, translate};
 use linerate_ring::{Frame, packet, tee, xdp};
 
 use crate::choose::Kind;
@@ -38,6 +37,17 @@ pub enum Drained {
     All(u64),
     /// The taker wanted no more.
     Enough,
+}
+
+/// What is still to come after [`Source::stop`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stopped {
+    /// All is in the ring: the source is dry when it has nothing ready.
+    Whole,
+    /// The kernel hands the last block over when its timeout ends.
+    Late,
+    /// The source could not be closed: frames still come.
+    Open,
 }
 
 impl Source {
@@ -120,17 +130,19 @@ impl Source {
         })
     }
 
-    /// Lets nothing more in, as far as the source can; what came before is still to be read. True
-    /// if the source will run dry.
-    pub fn stop(&mut self) -> bool {
-        match self {
-            Self::Packet(ring) => ring.stop().is_ok(),
-            Self::Xdp(source, _) => {
-                let nothing = Statement { code: 0x06, jt: 0, jf: 0, k: 0 };
-                let rejecting = Classic::new(vec![nothing]).ok().and_then(|p| translate(&p).ok());
-                rejecting.is_some_and(|program| source.set_filter(Some(&program)).is_ok())
+    /// Lets nothing more in; what came before is still to be read.
+    pub fn stop(&mut self) -> Stopped {
+        let (stopped, last) = match self {
+            Self::Packet(ring) => (ring.stop(), Stopped::Late),
+            Self::Xdp(source, _) => (source.stop(), Stopped::Whole),
+            Self::Tee(tee, _) => (tee.stop(), Stopped::Whole),
+        };
+        match stopped {
+            Ok(()) => last,
+            Err(error) => {
+                tracing::debug!(%error, "a source that is not closed");
+                Stopped::Open
             }
-            Self::Tee(..) => false,
         }
     }
 

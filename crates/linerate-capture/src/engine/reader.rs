@@ -14,7 +14,7 @@ use crate::Error;
 use crate::filter::Filter;
 use crate::ledger::{Account, Drops, Page};
 use crate::read::Record;
-use crate::source::{Drained, Source};
+use crate::source::{Drained, Source, Stopped};
 use crate::write::Feed;
 
 /// How long packets may wait in a buffer that is not full before they go to the file.
@@ -166,8 +166,8 @@ impl Reader {
         let mut ending: Option<Ending> = None;
         loop {
             if ending.is_none() && self.taker.affairs.stop.load(Relaxed) {
-                let dry = self.source.stop();
-                ending = Some(Ending { dry, since: Instant::now() });
+                let stopped = self.source.stop();
+                ending = Some(Ending { stopped, since: Instant::now() });
             }
             let timeout = match &ending {
                 Some(_) => LAST_NAP,
@@ -274,19 +274,20 @@ impl Reader {
 
 /// The end was asked for.
 struct Ending {
-    /// The source will run dry by itself.
-    dry: bool,
+    stopped: Stopped,
     since: Instant,
 }
 
 impl Ending {
     fn is_over(&self, ready: bool, now: Instant) -> bool {
-        // A packet ring hands its last block over up to two timeouts later, and says so by
-        // returning at once: `wait` with no patience is asked again until then.
-        if self.dry {
-            return !ready && now.duration_since(self.since) > Duration::from_millis(60);
+        let since = now.duration_since(self.since);
+        match self.stopped {
+            Stopped::Whole => !ready,
+            // A packet ring hands its last block over up to two timeouts later, and says so by
+            // returning at once: `wait` with no patience is asked again until then.
+            Stopped::Late => !ready && since > Duration::from_millis(60),
+            Stopped::Open => !ready || since > LAST_ORDERS,
         }
-        !ready || now.duration_since(self.since) > LAST_ORDERS
     }
 }
 

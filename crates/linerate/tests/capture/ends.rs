@@ -1,6 +1,7 @@
 //! How a capture ends, by itself and by others, and what it leaves behind.
 
 use std::io::{BufRead, BufReader};
+use std::net::UdpSocket;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -9,6 +10,7 @@ use linerate_capture::read::Reader;
 use linerate_netns::root_or_skip;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use serde_json::Value;
 
 use crate::support::{Cable, LINERATE, everybody_accepts, folder, numbers, write_mixed};
 
@@ -51,6 +53,53 @@ fn an_interface_that_goes_down_is_waited_for() {
     let (status, _, said) = capture.interrupt();
     assert!(status.success(), "{said}");
     assert_eq!(numbers(&path).len(), 20, "{said}");
+}
+
+#[test]
+fn a_ctrl_c_under_load_leaves_no_frame_without_an_account() {
+    root_or_skip!("a_ctrl_c_under_load_leaves_no_frame_without_an_account");
+    for source in
+        ["xdp --take-over --xdp-through buffer", "xdp --take-over --xdp-through socket", "tee"]
+    {
+        // A buffer that holds all, and one that overflows where it can be made so small.
+        for buffer in [65_536, 64] {
+            let what = format!("{source} -B {buffer}");
+            let cable = Cable::lay();
+            let folder = folder();
+            let path = folder.path().join("c.pcapng");
+            // Somebody listens: an answer that the port is closed would be traffic, too.
+            let listener = cable.far.run(|| UdpSocket::bind("10.9.0.2:5000").unwrap()).unwrap();
+            let capture =
+                cable.capture(&format!("--source {what} -w {} --json udp", path.display()));
+            let (status, json, said) = std::thread::scope(|scope| {
+                scope.spawn(|| cable.send(60_000, 64));
+                std::thread::sleep(Duration::from_millis(200));
+                capture.interrupt()
+            });
+            assert!(status.success(), "{what}: {said}");
+            let count = |value: &Value| value.as_u64().unwrap();
+            let (captured, dropped) = (count(&json["captured"]), count(&json["dropped"]["total"]));
+            let numbers = numbers(&path);
+            assert_eq!(numbers.len() as u64, captured, "{what}: {said}");
+            assert_eq!(count(&json["received"]), captured + dropped, "{what}: {json}");
+            assert!(captured > 0 && numbers.is_sorted_by(|a, b| a < b), "{what}: {said}");
+            let (arrived, stack) = (cable.veth().b.counters().unwrap().rx_packets, packets(&cable));
+            assert!(stack > 0, "{what}: all had come before the interrupt");
+            let taken = if source == "tee" { 0 } else { captured + dropped };
+            assert_eq!(arrived, taken + stack, "{what}: {json}");
+            drop(listener);
+        }
+    }
+}
+
+/// IPv4 packets that the stack of the far host has received.
+fn packets(cable: &Cable) -> u64 {
+    let read = || std::fs::read_to_string("/proc/thread-self/net/snmp").unwrap();
+    let table = cable.far.run(read).unwrap();
+    let mut rows = table.lines().filter_map(|line| line.strip_prefix("Ip: "));
+    let names = rows.next().unwrap().split(' ');
+    let mut columns = names.zip(rows.next().unwrap().split(' '));
+    columns.find(|(name, _)| *name == "InReceives").unwrap().1.parse().unwrap()
 }
 
 #[test]
