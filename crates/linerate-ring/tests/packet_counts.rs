@@ -3,43 +3,20 @@
 //! Allocations are counted by the allocator of this program, system calls by strace, which runs
 //! this program again in the part of the receiver.
 
+mod counting;
 mod packet_support;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use counting::allocations;
 use linerate_netns::{root_or_skip, say_skipped};
 use linerate_ring::packet::Ring;
 use packet_support::{Cable, numbered, quick};
 
 /// Says to the program that strace runs how many frames to receive.
 const FRAMES: &str = "LINERATE_TEST_FRAMES";
-
-struct Counting;
-
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-// SAFETY: everything is left to the system's allocator.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: as promised to us.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: as promised to us.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
 
 /// Ends another thread's loop, also when this one panics.
 struct SetOnDrop<'a>(&'a AtomicBool);
@@ -81,14 +58,10 @@ fn receiving_allocates_nothing() {
             }
         });
         let _done = SetOnDrop(&done);
-        let before = ALLOCATIONS.get();
-        let bytes = receive(&mut ring, 20_000);
-        assert_eq!(ALLOCATIONS.get() - before, 0);
+        let (allocations, bytes) = allocations(|| receive(&mut ring, 20_000));
+        assert_eq!(allocations, 0);
         assert!(bytes >= 2_000_000);
     });
-    let before = ALLOCATIONS.get();
-    drop(std::hint::black_box(Box::new(1)));
-    assert_eq!(ALLOCATIONS.get() - before, 1, "the counter does not count");
 }
 
 #[test]
@@ -97,17 +70,18 @@ fn sending_allocates_nothing() {
     let cable = Cable::new();
     let mut ring = cable.transmit();
     let frame = numbered(1, 100);
-    let before = ALLOCATIONS.get();
-    for _ in 0..5000 {
-        if let Some(mut slot) = ring.frame(frame.len()).expect("a fitting length") {
-            slot.copy_from_slice(&frame);
-            slot.send();
-        } else {
-            ring.flush().expect("flushed");
+    let (allocations, ()) = allocations(|| {
+        for _ in 0..5000 {
+            if let Some(mut slot) = ring.frame(frame.len()).expect("a fitting length") {
+                slot.copy_from_slice(&frame);
+                slot.send();
+            } else {
+                ring.flush().expect("flushed");
+            }
         }
-    }
-    ring.flush().expect("flushed");
-    assert_eq!(ALLOCATIONS.get() - before, 0);
+        ring.flush().expect("flushed");
+    });
+    assert_eq!(allocations, 0);
     assert!(ring.statistics().sent > 4000);
 }
 
