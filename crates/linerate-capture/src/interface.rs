@@ -13,6 +13,7 @@ use netlink_packet_route::address::{AddressAttribute, AddressMessage};
 use netlink_packet_route::link::{
     InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkMessage, Stats64,
 };
+use linerate_ring::packet::Listener;
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
 use crate::{Error, Result};
@@ -66,6 +67,8 @@ pub enum Use {
         /// The default route is one of them.
         default: bool,
     },
+    /// A packet socket of another process hears it; who, as far as that can be told.
+    Listener(String),
 }
 
 impl fmt::Display for Use {
@@ -77,6 +80,7 @@ impl fmt::Display for Use {
             Self::Under(above) => write!(f, "{above} is on top of it"),
             Self::Routes { default: true } => f.write_str("the default route leads through it"),
             Self::Routes { default: false } => f.write_str("routes lead through it"),
+            Self::Listener(who) => write!(f, "{who} has a packet socket on it"),
         }
     }
 }
@@ -120,6 +124,7 @@ impl Interface {
                 note_address(address, &mut interfaces);
             }
         }
+        note_listeners(&mut interfaces);
         Ok(interfaces)
     }
 
@@ -241,6 +246,27 @@ fn note_relations(link: &LinkMessage, interfaces: &mut [Interface]) {
                 note(interfaces, *below, Use::Under(name));
             }
             _ => {}
+        }
+    }
+}
+
+/// Packet sockets of other processes: captures, DHCP clients, LLDP daemons.
+fn note_listeners(interfaces: &mut [Interface]) {
+    // Without /proc nothing can be said about others.
+    for listener in Listener::all().unwrap_or_default() {
+        let holders = listener.holders();
+        if holders.iter().any(|holder| holder.id == std::process::id()) {
+            continue;
+        }
+        let who = match holders.as_slice() {
+            [] => "another program".to_owned(),
+            some => some.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+        };
+        for interface in interfaces.iter_mut().filter(|one| listener.hears(one.index)) {
+            let new = Use::Listener(who.clone());
+            if !interface.uses.contains(&new) {
+                interface.uses.push(new);
+            }
         }
     }
 }

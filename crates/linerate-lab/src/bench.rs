@@ -1,11 +1,11 @@
 //! Two hosts, a cable, and who works on which core.
 
 use std::ffi::OsString;
-use std::fs;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use linerate_netns::{Command, Interface, Namespace, Veth, VethOptions};
+use linerate_ring::packet::Listener;
 
 use crate::interrupt;
 use crate::process::Running;
@@ -140,9 +140,7 @@ impl Bench {
     }
 }
 
-/// `/proc/net/packet` lists the packet sockets of a namespace with the index each is bound to.
 fn has_packet_socket(host: &Namespace, interface: &Interface) -> Result<bool> {
-    let table = host.run(|| fs::read_to_string("/proc/thread-self/net/packet"))??;
-    let index = interface.index().to_string();
-    Ok(table.lines().skip(1).any(|line| line.split_whitespace().nth(4) == Some(&index)))
+    let index = Some(interface.index());
+    Ok(host.run(Listener::all)??.iter().any(|listener| listener.interface == index))
 }

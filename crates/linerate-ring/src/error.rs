@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 
 use crate::region::Pages;
-use crate::steer::Attach;
+use crate::steer::{Attach, Holder};
 
 /// The result of everything in this crate.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -98,12 +98,7 @@ pub enum Error {
     },
 
     /// An XDP program of somebody else is on the interface. It is never replaced.
-    #[error(
-        "interface {interface} has an XDP program already: id {id}, name \"{name}\" ({attach}); \
-         stop the program that attached it, or detach it with `ip link set dev {interface} {} off` \
-         (`bpftool net detach` and `bpftool link` for one held by a link)",
-        match attach { Attach::Native => "xdpdrv", Attach::Generic => "xdpgeneric" }
-    )]
+    #[error("{}", Occupied(self))]
     ForeignProgram {
         /// The interface.
         interface: String,
@@ -113,6 +108,12 @@ pub enum Error {
         name: String,
         /// Where it runs.
         attach: Attach,
+        /// It is of a capture of Linerate.
+        capture: bool,
+        /// It is the root of a tee.
+        tee: bool,
+        /// What keeps it there.
+        holder: Holder,
     },
 
     /// All places for captures on one interface are taken.
@@ -162,13 +163,70 @@ impl Error {
     }
 }
 
+/// Who has the interface, and how to get at its frames all the same.
+struct Occupied<'a>(&'a Error);
+
+impl fmt::Display for Occupied<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Error::ForeignProgram { interface, id, name, attach, capture, tee, holder } = self.0
+        else {
+            return Ok(());
+        };
+        let by = holder.names();
+        if *tee {
+            return write!(
+                f,
+                "another linerate capture has a tee on interface {interface} ({by}), and frames \
+                 cannot be taken beside a tee; use --source tee here as well, or end that capture"
+            );
+        }
+        if *capture {
+            return write!(
+                f,
+                "another linerate capture takes the frames of interface {interface} by XDP ({by}); \
+                 end it, or start both with --source tee, which captures share"
+            );
+        }
+        write!(
+            f,
+            "interface {interface} has an XDP program already: id {id}, name \"{name}\" ({attach}); "
+        )?;
+        let off = match attach {
+            Attach::Native => "xdpdrv",
+            Attach::Generic => "xdpgeneric",
+        };
+        match holder {
+            Holder::Processes(_) => write!(f, "end who holds it by a BPF link: {by}"),
+            Holder::Link(link) => write!(
+                f,
+                "it is held by BPF link {link}, which is pinned: `bpftool --bpffs link show id {link}` \
+                 names the file to remove"
+            ),
+            Holder::Interface => {
+                write!(f, "detach it with `ip link set dev {interface} {off} off`")
+            }
+            Holder::Unknown => {
+                write!(f, "end the program that attached it; as root this message names it")
+            }
+        }
+    }
+}
+
+/// What sources in XDP need. setcap(8) replaces what a program had: it takes all of them at once.
+const FOR_XDP: &str = "cap_net_raw,cap_net_admin,cap_bpf,cap_perfmon";
+
 /// How to grant a capability.
 struct Grant(&'static str);
 
 impl fmt::Display for Grant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let capability = self.0.to_ascii_lowercase();
-        write!(f, "run as root, or grant it with `sudo setcap {capability}+ep PROGRAM`")
+        let missing = self.0.to_ascii_lowercase();
+        let all = match missing.as_str() {
+            alone @ ("cap_net_raw" | "cap_net_admin") => alone.to_owned(),
+            bpf if bpf.split(',').all(|one| FOR_XDP.contains(one)) => FOR_XDP.to_owned(),
+            more => format!("{FOR_XDP},{more}"),
+        };
+        write!(f, "run as root, or grant it with `sudo setcap {all}+ep PROGRAM`")
     }
 }
 

@@ -7,6 +7,7 @@ pub mod filter;
 pub mod frame;
 pub mod live;
 pub mod packet;
+mod process;
 pub mod region;
 pub mod steer;
 pub mod tee;
@@ -14,5 +15,6 @@ pub mod tun;
 pub mod xdp;
 
 pub use error::{Error, Result};
+pub use process::Process;
 pub use frame::{Direction, Frame, Timestamp};
 pub use region::Region;

@@ -115,7 +115,10 @@ fn taken_frames_end_and_the_others_reach_the_stack() {
     assert_eq!((taken.count(), passed.count()), (0, 100));
     // It has the interface for itself, and leaves it as it was.
     let error = open(&cable, |b| b).expect_err("the interface is taken");
-    assert!(matches!(&error, Error::ForeignProgram { name, .. } if name == "take"), "{error}");
+    assert!(
+        matches!(&error, Error::ForeignProgram { name, .. } if name == "linerate_take"),
+        "{error}"
+    );
     drop(taking);
     assert!(becomes_free(&cable));
 }
@@ -320,7 +323,7 @@ fn somebody_elses_program_is_named_and_left_alone() {
     let source = cable.receiver.run(|| Source::builder("rx").buffer(1 << 20).build());
     let source = source.unwrap().unwrap();
     assert!(
-        matches!(open(&cable, |b| b), Err(Error::ForeignProgram { name, .. }) if name == "steer")
+        matches!(open(&cable, |b| b), Err(Error::ForeignProgram { name, .. }) if name == "linerate_steer")
     );
     drop(source);
     assert!(becomes_free(&cable));

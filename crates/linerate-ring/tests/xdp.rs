@@ -238,10 +238,10 @@ fn somebody_elses_program_is_named_and_left_alone() {
     let cable = Cable::new(VethOptions::default());
     let mut first = source(&cable, |b| b);
     match open(&cable, |b| b) {
-        Err(Error::ForeignProgram { interface, id, name, attach }) => {
+        Err(Error::ForeignProgram { interface, id, name, attach, .. }) => {
             assert_eq!(
                 (interface.as_str(), name.as_str(), attach),
-                ("rx", "steer", Attach::Native)
+                ("rx", "linerate_steer", Attach::Native)
             );
             assert!(id > 0);
         }

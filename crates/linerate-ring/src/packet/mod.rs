@@ -11,6 +11,7 @@
 mod builder;
 mod fanout;
 mod layout;
+mod listeners;
 mod owner;
 mod program;
 mod receive;
@@ -26,6 +27,7 @@ pub mod walk;
 
 pub use builder::{Builder, Traffic};
 pub use fanout::{Fanout, Mode};
+pub use listeners::Listener;
 pub use receive::{Batch, Ring};
 pub use rules::Rule;
 pub use sender::Sender;

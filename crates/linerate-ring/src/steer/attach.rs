@@ -6,8 +6,12 @@ use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-use super::program::refusal;
+use super::holder::Holder;
+use super::program::{PREFIX, refusal};
 use crate::{Error, Result};
+
+/// Name of the root program of a tee; `TEE_ROOT` in `bpf/tee.h`.
+pub(crate) const TEE: &str = "linerate_tee";
 
 /// Where in the kernel an XDP program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -38,13 +42,30 @@ impl Attach {
 
 /// An XDP program that is on an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Attached {
+pub struct Attached {
     /// Its id, as `bpftool prog` shows.
-    pub(crate) id: u32,
+    pub id: u32,
     /// Its name, up to 15 characters.
-    pub(crate) name: String,
+    pub name: String,
     /// Where it runs.
-    pub(crate) attach: Attach,
+    pub attach: Attach,
+}
+
+impl Attached {
+    /// Whether it is of a capture of Linerate, this process's or another's.
+    pub fn is_capture(&self) -> bool {
+        self.name.starts_with(PREFIX)
+    }
+
+    /// Whether it is the root of a tee, which lets every frame go on.
+    pub fn is_tee(&self) -> bool {
+        self.name == TEE
+    }
+
+    /// What keeps it there.
+    pub fn holder(&self) -> Holder {
+        Holder::of(self.id)
+    }
 }
 
 /// An attached program; detached when this is dropped, unless somebody else holds the link too.
@@ -96,36 +117,7 @@ impl Link {
     /// Takes part in the link that holds program `id` on an interface: the program then stays until
     /// the last of all participants has gone. `None` when the link has gone in the meantime.
     pub(crate) fn join(id: u32, attach: Attach) -> Result<Option<Self>> {
-        let mut link_id = 0;
-        loop {
-            // SAFETY: writes the next id to our variable.
-            if unsafe { libbpf_sys::bpf_link_get_next_id(link_id, &mut link_id) } < 0 {
-                return match io::Error::last_os_error() {
-                    error if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
-                    error if error.raw_os_error() == Some(libc::EPERM) => Err(Error::Privilege {
-                        action: "join the captures of other processes on an interface".into(),
-                        capability: "CAP_SYS_ADMIN",
-                    }),
-                    error => Err(refusal("list BPF links", error.raw_os_error().unwrap_or(0))),
-                };
-            }
-            // SAFETY: no memory involved.
-            let fd = unsafe { libbpf_sys::bpf_link_get_fd_by_id(link_id) };
-            if fd < 0 {
-                // Gone between the two calls, or not ours to see.
-                continue;
-            }
-            // SAFETY: a descriptor just made for us alone.
-            let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-            let mut info = libbpf_sys::bpf_link_info::default();
-            let mut len = size_of_val(&info) as u32;
-            // SAFETY: `info` is writable and `len` its size.
-            let answer =
-                unsafe { libbpf_sys::bpf_link_get_info_by_fd(fd.as_raw_fd(), &mut info, &mut len) };
-            if answer == 0 && info.type_ == libbpf_sys::BPF_LINK_TYPE_XDP && info.prog_id == id {
-                return Ok(Some(Self { fd, attach, why: None }));
-            }
-        }
+        Ok(link_of(id)?.map(|(fd, _)| Self { fd, attach, why: None }))
     }
 
     /// Puts `program` in place of the one attached. No frame sees both or neither.
@@ -148,6 +140,40 @@ impl Link {
 impl AsFd for Link {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+}
+
+/// The link that holds XDP program `program` on an interface, and its id; `None` when none does.
+pub(crate) fn link_of(program: u32) -> Result<Option<(OwnedFd, u32)>> {
+    let mut id = 0;
+    loop {
+        // SAFETY: writes the next id to our variable.
+        if unsafe { libbpf_sys::bpf_link_get_next_id(id, &mut id) } < 0 {
+            return match io::Error::last_os_error() {
+                error if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
+                error if error.raw_os_error() == Some(libc::EPERM) => Err(Error::Privilege {
+                    action: "join the captures of other processes on an interface".into(),
+                    capability: "CAP_SYS_ADMIN",
+                }),
+                error => Err(refusal("list BPF links", error.raw_os_error().unwrap_or(0))),
+            };
+        }
+        // SAFETY: no memory involved.
+        let fd = unsafe { libbpf_sys::bpf_link_get_fd_by_id(id) };
+        if fd < 0 {
+            // Gone between the two calls, or not ours to see.
+            continue;
+        }
+        // SAFETY: a descriptor just made for us alone.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        let mut info = libbpf_sys::bpf_link_info::default();
+        let mut len = size_of_val(&info) as u32;
+        // SAFETY: `info` is writable and `len` its size.
+        let answer =
+            unsafe { libbpf_sys::bpf_link_get_info_by_fd(fd.as_raw_fd(), &mut info, &mut len) };
+        if answer == 0 && info.type_ == libbpf_sys::BPF_LINK_TYPE_XDP && info.prog_id == program {
+            return Ok(Some((fd, id)));
+        }
     }
 }
 
@@ -245,6 +271,9 @@ pub(crate) fn foreign(interface: &str, found: &Attached) -> Error {
         id: found.id,
         name: found.name.clone(),
         attach: found.attach,
+        tee: found.is_tee(),
+        capture: found.is_capture(),
+        holder: found.holder(),
     }
 }
 

@@ -6,6 +6,7 @@
 
 pub(crate) mod attach;
 pub(crate) mod grace;
+pub(crate) mod holder;
 pub(crate) mod interface;
 pub(crate) mod program;
 
@@ -14,7 +15,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 
-pub use attach::Attach;
+pub use attach::{Attach, Attached};
+pub use holder::Holder;
 
 use crate::filter::Instruction;
 use crate::{Error, Result};
@@ -81,6 +83,14 @@ pub struct Counters {
     pub unmatched: u64,
     /// Accepted, but the frame's queue has no socket; passed to the stack.
     pub no_socket: u64,
+}
+
+/// The XDP program on an interface, if there is one. Needs no privilege.
+///
+/// # Errors
+/// [`Error::NoInterface`], [`Error::System`].
+pub fn attached(interface: &str) -> Result<Option<Attached>> {
+    attach::attached(Interface::named(interface)?.index)
 }
 
 /// A steering program on an interface; detached on drop, and by the kernel when the process dies.

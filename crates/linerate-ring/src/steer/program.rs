@@ -18,6 +18,8 @@ use crate::{Error, Result};
 
 /// Name of the subprogram that a filter replaces.
 const STUB: &str = "filter";
+/// What the names of all programs begin with once they are loaded.
+pub(crate) const PREFIX: &str = "linerate_";
 /// Bytes of verifier log kept when a program is refused.
 const LOG_SIZE: usize = 1 << 20;
 /// The filter that accepts everything.
@@ -33,6 +35,7 @@ const fn answer(verdict: i32) -> [Instruction; 2] {
 /// A relocated program and the maps that its instructions name.
 #[derive(Debug)]
 pub(crate) struct Template {
+    /// Of which the kernel keeps 15 characters.
     name: CString,
     instructions: Vec<Instruction>,
     /// `(instruction, BTF type)` of each function, in order.
@@ -110,7 +113,12 @@ impl Template {
                 assert_eq!(index, functions.len() - 1, "{name}: the filter is called last");
                 functions[index].insn_off as usize
             });
-        Ok(Self { name: c_name, instructions, functions, stub, btf: duplicate(btf_fd)?, maps })
+        let own = CString::new(match name.starts_with(PREFIX) {
+            true => name.to_owned(),
+            false => format!("{PREFIX}{name}"),
+        });
+        let own = own.expect("a program name has no NUL");
+        Ok(Self { name: own, instructions, functions, stub, btf: duplicate(btf_fd)?, maps })
     }
 
     /// Loads the program.
@@ -202,6 +210,10 @@ impl Template {
         let Some(last) = last else {
             return refusal(action, error.raw_os_error().unwrap_or(libc::EIO));
         };
+        // What the verifier demands of those without CAP_PERFMON only, whatever its errno.
+        if log.contains("!root") && matches!(error.raw_os_error(), Some(libc::EACCES | libc::EPERM)) {
+            return Error::Privilege { action, capability: "CAP_PERFMON" };
+        }
         Error::Verifier { program: action, why: last.to_owned(), source: error }
     }
 }

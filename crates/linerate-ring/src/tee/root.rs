@@ -24,8 +24,8 @@ use crate::steer::{Attach, put};
 use crate::xdp::sys;
 use crate::{Error, Result};
 
-/// Name of the root program, by which it is recognised; `TEE_ROOT` in `bpf/tee.h`.
-pub(super) const NAME: &str = "linerate_tee";
+/// Name of the root program, by which it is recognised.
+pub(super) use crate::steer::attach::TEE as NAME;
 /// Captures that an interface can carry; `TEE_SLOTS` in `bpf/tee.h`.
 pub(super) const SLOTS: u32 = 8;
 /// How often to look again when others come and go at the same moment.

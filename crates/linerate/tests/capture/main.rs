@@ -2,6 +2,7 @@
 
 mod ends;
 mod files;
+mod neighbours;
 mod reading;
 mod sharing;
 mod sources;
