@@ -1,0 +1,492 @@
+//! The kernel as oracle: generated super-packets are segmented by it and by us, and every byte is
+//! compared.
+//!
+//! What the kernel cannot be asked for by these ways: a fixed identification (it comes from GRO
+//! alone) and Accurate ECN (from its own TCP alone).
+
+mod kernel {
+    pub(crate) mod compare;
+    pub(crate) mod generate;
+    pub(crate) mod packet;
+    pub(crate) mod random;
+    pub(crate) mod tunnel;
+    pub(crate) mod wire;
+}
+
+use std::collections::BTreeMap;
+use std::net::UdpSocket;
+
+use kernel::compare::{Case, Comparison, Difference, Ours, Tally, is_same, split, told};
+use kernel::generate::Kinds;
+use kernel::packet::{How, Ip, Shape, TO, Transport};
+use kernel::random::Random;
+use kernel::tunnel::Tunnel;
+use kernel::wire::{Seen, Wire, ip, spy};
+use linerate_netns::{root_or_skip, say_skipped};
+use linerate_segment::segment::{Checksums, Link, Options, Split};
+use linerate_wire::checksum;
+use linerate_wire::virtio::Header;
+
+/// Cases of each way in, or a number of times as many where time does not matter.
+const CASES: u32 = 6000;
+
+/// What differs on every way in.
+const DIFFERENCES: [Difference; 6] = [
+    Difference {
+        // Sequence numbers would be taken twice; the kernel's own TCP never makes such a packet.
+        name: "a SYN with data for several segments is refused by us",
+        of: |shape| shape.is_syn() && shape.payload > usize::from(shape.size) && !shape.is_stub(),
+        is: |kernel, ours| kernel.len() > 1 && ours.is_err(),
+    },
+    Difference {
+        // `__virtio_net_hdr_to_skb` counts TCP options as payload, `tcp_gso_segment` does not.
+        name: "payload for one segment, more than that with the TCP options: the kernel drops it",
+        of: Shape::is_stub,
+        is: |kernel, ours| kernel.is_empty() && ours.as_ref().is_ok_and(|ours| ours.len() == 1),
+    },
+    Difference {
+        // `UDP_MAX_SEGMENTS`.
+        name: "more than 128 datagrams are refused by the kernel",
+        of: |shape| shape.how == How::Datagrams && shape.payload > 128 * usize::from(shape.size),
+        is: |kernel, ours| kernel.is_empty() && ours.is_ok(),
+    },
+    Difference {
+        // We are asked for an MTU, which has room for what would be the fragment header.
+        name: "an IPv6 datagram that fits without a fragment header is left whole by us",
+        of: |shape| {
+            let len = shape.payload + 8;
+            let size = usize::from(shape.size);
+            shape.how == How::Fragments && !shape.is_v4() && (size + 1..=size + 8).contains(&len)
+        },
+        is: |kernel, ours| kernel.len() == 2 && ours.as_ref().is_ok_and(|ours| ours.len() == 1),
+    },
+    Difference {
+        // `ipv6_gso_segment` counts them at every fragment, which no receiver could put together.
+        name: "IPv6 extension headers are counted in the offsets of the kernel's UFO",
+        of: |shape| {
+            let several = shape.payload + 8 > usize::from(shape.size);
+            shape.how == How::Fragments && !shape.is_v4() && shape.network_len() > 40 && several
+        },
+        is: |kernel, ours| {
+            let ours = ours.as_ref().expect("fragments");
+            let differ = |(a, b): (&Vec<u8>, &Vec<u8>)| {
+                a.len() == b.len() && a.iter().zip(b).filter(|(a, b)| a != b).count() <= 2
+            };
+            ours.len() == kernel.len() && ours != kernel && ours.iter().zip(kernel).all(differ)
+        },
+    },
+    Difference {
+        // `inet_gso_segment` repeats the header; `ip_fragment` does as RFC 791 says, and we do.
+        name: "IPv4 options that are not for every fragment are repeated by the kernel's UFO",
+        of: |shape| shape.how == How::Fragments && shape.has_first_only_options(),
+        is: |kernel, ours| {
+            let ours = ours.as_ref().expect("fragments");
+            ours.len() == kernel.len() && ours[0] == kernel[0] && ours[1..] != kernel[1..]
+        },
+    },
+];
+
+/// What differs where a router fragments.
+const ROUTED: [Difference; 1] = [Difference {
+    name: "a TCP header that does not fit one fragment up to its checksum is refused by us",
+    of: |shape| {
+        let fragmented = 20 + shape.payload > usize::from(shape.size) && !shape.is_df();
+        shape.protocol() == 6 && shape.size < 24 && fragmented
+    },
+    is: |kernel, ours| kernel.len() > 1 && ours.is_err(),
+}];
+
+impl Shape {
+    fn is_syn(&self) -> bool {
+        matches!(self.transport, Transport::Tcp { flags, .. } if flags & 2 != 0)
+    }
+
+    fn is_df(&self) -> bool {
+        matches!(self.ip, Ip::V4 { df: true, .. })
+    }
+
+    /// No super-packet to the virtio header.
+    fn is_single(&self) -> bool {
+        let options = self.transport_len() - if self.how == How::Tcp { 20 } else { 8 };
+        self.payload + options <= usize::from(self.size)
+    }
+
+    /// One segment to us and to `tcp_gso_segment`, and several to the virtio header.
+    fn is_stub(&self) -> bool {
+        let options = self.transport_len() - 20.min(self.transport_len());
+        let size = usize::from(self.size);
+        self.how == How::Tcp && self.payload <= size && self.payload + options > size
+    }
+
+    /// The identification of IPv6 fragments, which the kernel chooses and we are given.
+    fn fragment_id(&self, kernel: &Seen) -> u32 {
+        if self.how != How::Fragments || self.is_v4() {
+            return 0;
+        }
+        let at = self.link_len() + self.network_len() + 4;
+        let id = kernel.first().and_then(|frame| frame.get(at..at + 4));
+        id.map_or(0, |id| u32::from_be_bytes(id.try_into().expect("four bytes")))
+    }
+
+    /// Options that only the first fragment is to have, of a datagram that makes more.
+    fn has_first_only_options(&self) -> bool {
+        match &self.ip {
+            Ip::V4 { options, .. } => {
+                options.contains(&0x5e) && self.payload + 8 > usize::from(self.size)
+            }
+            Ip::V6 { .. } => false,
+        }
+    }
+}
+
+/// Whole frames, known by their source address.
+fn number(frame: &[u8]) -> Option<u32> {
+    let bytes = frame.get(6..12).filter(|bytes| bytes[..2] == [0x02, 0x10])?;
+    Some(u32::from_be_bytes([bytes[2], bytes[3], bytes[4], bytes[5]])).filter(|n| *n != u32::MAX)
+}
+
+fn ours(case: &Case, kernel: &Seen, checksums: Checksums) -> Ours {
+    let mut options = Options { checksums, ..Options::new(case.shape.split()) };
+    options.fragment_id = case.shape.fragment_id(kernel);
+    split(&case.packet, &options)
+}
+
+const FRAMES: Kinds =
+    Kinds { tags: 2, fragments: true, longest: 65_535, mtu: 65_000, routed_through: None };
+
+fn times() -> u32 {
+    if std::env::var_os("LINERATE_THOROUGH").is_some() { 50 } else { 1 }
+}
+
+/// The thread, and with it what it makes the kernel do, stays where it is.
+fn stay() {
+    use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+    use nix::unistd::Pid;
+    let all = sched_getaffinity(Pid::from_raw(0)).expect("a set of CPUs");
+    let first = (0..CpuSet::count()).find(|cpu| all.is_set(*cpu).unwrap_or(false));
+    let mut one = CpuSet::new();
+    one.set(first.expect("a CPU")).expect("set");
+    sched_setaffinity(Pid::from_raw(0), &one).expect("stayed");
+}
+
+/// Compares, tells what became of the cases, and holds that each listed difference was met.
+fn compare(way: &str, mut comparison: Comparison<'_>, seed: u64, count: u32) {
+    stay();
+    let Tally { same, segments, different } = comparison.run(seed, count * times());
+    println!("{way}: {same} cases the same, {segments} frames; different: {different:#?}");
+    let listed: BTreeMap<_, usize> =
+        comparison.differences.iter().map(|listed| (listed.name, 0)).collect();
+    assert_eq!(
+        different.keys().collect::<Vec<_>>(),
+        listed.keys().collect::<Vec<_>>(),
+        "{way}: a difference is listed that there is not"
+    );
+    assert_eq!(same + different.values().sum::<usize>(), (count * times()) as usize);
+}
+
+#[test]
+fn frames_through_a_packet_socket() {
+    root_or_skip!("frames_through_a_packet_socket");
+    let comparison = Comparison {
+        wire: &mut Wire::packet_socket(),
+        kinds: FRAMES,
+        packet: &Shape::frame,
+        header: &Shape::header,
+        number,
+        ours: &|case, kernel| ours(case, kernel, Checksums::Full),
+        differences: &DIFFERENCES,
+        spy: None,
+    };
+    compare("packet socket", comparison, 1, CASES);
+}
+
+#[test]
+fn frames_whose_checksums_are_left_open() {
+    root_or_skip!("frames_whose_checksums_are_left_open");
+    let comparison = Comparison {
+        wire: &mut Wire::packet_socket_and_checksums(),
+        kinds: Kinds { fragments: false, ..FRAMES },
+        packet: &Shape::frame,
+        header: &Shape::header,
+        number,
+        ours: &|case, kernel| ours(case, kernel, Checksums::Partial),
+        differences: &DIFFERENCES[..3],
+        spy: None,
+    };
+    compare("packet socket, checksums open", comparison, 2, CASES / 2);
+}
+
+#[test]
+fn frames_through_a_tap() {
+    root_or_skip!("frames_through_a_tap");
+    let comparison = Comparison {
+        wire: &mut Wire::tap(),
+        kinds: FRAMES,
+        packet: &Shape::frame,
+        header: &Shape::header,
+        number,
+        ours: &|case, kernel| ours(case, kernel, Checksums::Full),
+        differences: &DIFFERENCES,
+        spy: None,
+    };
+    compare("TAP", comparison, 3, CASES);
+}
+
+/// Routed packets, known by the end of their source address.
+fn routed_number(frame: &[u8]) -> Option<u32> {
+    let source = match frame.get(12..14)? {
+        [0x08, 0x00] => frame.get(26..30).filter(|source| source[0] == 10)?,
+        [0x86, 0xdd] => frame.get(34..38).filter(|_| frame[22..24] == [0xfd, 0x10])?,
+        _ => return None,
+    };
+    u32::from_be_bytes([0, source[1], source[2], source[3]]).checked_sub(256)
+}
+
+/// What a router makes of a packet before it segments it.
+fn hop(packet: &[u8]) -> Vec<u8> {
+    let mut packet = packet.to_vec();
+    if packet[0] >> 4 == 6 {
+        packet[7] -= 1;
+        return packet;
+    }
+    packet[8] -= 1;
+    packet[10..12].fill(0);
+    let header_len = usize::from(packet[0] & 15) * 4;
+    let sum = checksum::of(&packet[..header_len]);
+    packet[10..12].copy_from_slice(&sum.to_be_bytes());
+    packet
+}
+
+/// Our packets with the link header that the kernel gave its own.
+fn linked(ours: Ours, kernel: &Seen) -> Ours {
+    let link = kernel.first().map_or(&[][..], |frame| &frame[..14]);
+    assert!(link.is_empty() || link[..6] == TO, "a routed frame goes to the neighbour");
+    ours.map(|ours| ours.iter().map(|packet| [link, packet].concat()).collect())
+}
+
+#[test]
+fn packets_routed_from_a_tun() {
+    root_or_skip!("packets_routed_from_a_tun");
+    let comparison = Comparison {
+        wire: &mut Wire::tun(65_535),
+        kinds: Kinds { tags: 0, ..FRAMES },
+        packet: &Shape::packet,
+        header: &Shape::header_without_link,
+        number: routed_number,
+        ours: &|case, kernel| {
+            let mut options = Options { link: Link::Ip, ..Options::new(case.shape.split()) };
+            options.fragment_id = case.shape.fragment_id(kernel);
+            linked(split(&hop(&case.packet), &options), kernel)
+        },
+        differences: &DIFFERENCES,
+        spy: None,
+    };
+    compare("TUN", comparison, 4, CASES);
+}
+
+#[test]
+fn fragments_of_routed_packets() {
+    root_or_skip!("fragments_of_routed_packets");
+    for mtu in [68, 576, 1006, 1500, 9000] {
+        let comparison = Comparison {
+            wire: &mut Wire::tun(mtu.into()),
+            kinds: Kinds { routed_through: Some(mtu), tags: 0, ..FRAMES },
+            packet: &|shape, number, random| {
+                let mut packet = shape.packet(number, random);
+                shape.finish(&mut packet);
+                packet
+            },
+            header: &|_| Header::default(),
+            number: routed_number,
+            ours: &|case, kernel| {
+                let options = Options::new(Split::Fragments { mtu });
+                let options = Options { link: Link::Ip, ..options };
+                linked(split(&hop(&case.packet), &options), kernel)
+            },
+            differences: if mtu == 68 { &ROUTED } else { &[] },
+            spy: None,
+        };
+        compare(&format!("routed, MTU {mtu}"), comparison, mtu.into(), CASES / 12);
+    }
+}
+
+#[test]
+fn fragments_of_datagrams_from_a_socket() {
+    root_or_skip!("fragments_of_datagrams_from_a_socket");
+    stay();
+    let mut random = Random::new(6);
+    let mut wire = Wire::packet_socket();
+    let near = &wire.cable.a;
+    for (here, there, prefix) in [("10.7.0.1", "10.7.0.2", 24), ("fd07::1", "fd07::2", 64)] {
+        near.add_address(here.parse().unwrap(), prefix).unwrap();
+        near.add_neighbour(there.parse().unwrap(), linerate_netns::Mac(TO)).unwrap();
+    }
+    let mut datagrams = 0;
+    for mtu in [1280, 1500, 2304, 9000] {
+        wire.cable.a.set_mtu(mtu.into()).unwrap();
+        for (here, there) in [("10.7.0.1:7", "10.7.0.2:9"), ("[fd07::1]:7", "[fd07::2]:9")] {
+            let socket = wire.sender.run(|| UdpSocket::bind(here)).unwrap().unwrap();
+            for _ in 0..100 * times() {
+                let len = if random.once_in(4) { 65_400 } else { random.within(1..=20_000) };
+                let message = random.bytes(len);
+                socket.send_to(&message, there).unwrap();
+                let seen = wire.seen(|frame| {
+                    let ip = matches!(frame.get(12..14), Some([0x08, 0x00] | [0x86, 0xdd]));
+                    (ip && frame[..6] == TO).then_some(0)
+                });
+                let kernel = &seen[&0];
+                let (whole, id) = datagram(&kernel[0], &message);
+                let split_as = Split::Fragments { mtu };
+                let options = Options { fragment_id: id, ..Options::new(split_as) };
+                let ours = split(&whole, &options);
+                assert!(is_same(kernel, &ours), "MTU {mtu}, {len}: {}", told(kernel, &ours));
+                datagrams += 1;
+            }
+        }
+    }
+    println!("sockets: {datagrams} datagrams the same");
+}
+
+/// The datagram of which `first` is the first fragment, or all, and its identification for IPv6.
+fn datagram(first: &[u8], message: &[u8]) -> (Vec<u8>, u32) {
+    let len = (8 + message.len()) as u16;
+    let (mut whole, id) = if first[12] == 0x08 {
+        let mut whole = first[..42].to_vec();
+        whole[16..18].copy_from_slice(&(20 + len).to_be_bytes());
+        whole[20] &= 0x40;
+        whole[21] = 0;
+        whole[24..26].fill(0);
+        let sum = checksum::of(&whole[14..34]);
+        whole[24..26].copy_from_slice(&sum.to_be_bytes());
+        (whole, 0)
+    } else {
+        let mut whole = first[..54].to_vec();
+        let mut id = 0;
+        let udp = if whole[20] == 44 {
+            whole[20] = first[54];
+            id = u32::from_be_bytes(first[58..62].try_into().unwrap());
+            62
+        } else {
+            54
+        };
+        whole[18..20].copy_from_slice(&len.to_be_bytes());
+        whole.extend(&first[udp..udp + 8]);
+        (whole, id)
+    };
+    whole.extend(message);
+    (whole, id)
+}
+
+/// Inner frames of a tunnel, known by their source address.
+fn tunnelled_number(frame: &[u8]) -> Option<u32> {
+    let udp = match frame.get(12..14)? {
+        [0x08, 0x00] => 34,
+        [0x86, 0xdd] => 54,
+        _ => return None,
+    };
+    let port = u16::from_be_bytes(frame.get(udp + 2..udp + 4)?.try_into().ok()?);
+    let options = match port {
+        4789 => 0,
+        6081 => usize::from(frame.get(udp + 8)? & 0x3f) * 4,
+        _ => return None,
+    };
+    number(frame.get(udp + 16 + options..)?)
+}
+
+/// With two tags, a VXLAN device has the kernel segment before the tunnel.
+const INNER: Kinds = Kinds { tags: 1, fragments: false, longest: 65_200, mtu: 60_000, ..FRAMES };
+
+#[test]
+fn frames_through_a_vxlan_device() {
+    root_or_skip!("frames_through_a_vxlan_device");
+    let kinds = [
+        ("local 10.8.0.1 remote 10.8.0.2", "noudpcsum"),
+        ("local 10.8.0.1 remote 10.8.0.2", "udpcsum"),
+        ("local fd08::1 remote fd08::2", "noudp6zerocsumtx"),
+        ("local fd08::1 remote fd08::2", "udp6zerocsumtx udp6zerocsumrx"),
+    ];
+    for (seed, (ends, checksum)) in kinds.into_iter().enumerate() {
+        let mut wire = Wire::through("vx", |sender, cable| {
+            for (here, there, prefix) in [("10.8.0.1", "10.8.0.2", 24), ("fd08::1", "fd08::2", 64)]
+            {
+                cable.a.add_address(here.parse().unwrap(), prefix).unwrap();
+                cable.a.add_neighbour(there.parse().unwrap(), linerate_netns::Mac(TO)).unwrap();
+            }
+            ip(
+                sender,
+                &format!(
+                    "link add vx mtu 65000 type vxlan id 5 dstport 4789 dev tx {ends} {checksum}"
+                ),
+            );
+            sender.interface("vx").unwrap().up().unwrap();
+        });
+        let mut spy = spy(&wire);
+        let comparison = Comparison {
+            wire: &mut wire,
+            kinds: INNER,
+            packet: &Shape::frame,
+            header: &Shape::header,
+            number: tunnelled_number,
+            ours: &|case, _| split(&case.packet, &Options::new(case.shape.split())),
+            differences: &DIFFERENCES[..3],
+            spy: Some(&mut spy),
+        };
+        compare(&format!("VXLAN {checksum}"), comparison, seed as u64 + 20, CASES / 6);
+    }
+}
+
+/// What differs in tunnels from a TAP device.
+const TUNNELS: [Difference; 4] = {
+    let [syn, stub, many, ..] = DIFFERENCES;
+    let single = Difference {
+        // The virtio header speaks of the outer checksum of segments only.
+        name: "the kernel does not complete the outer checksum of a frame that is no super-packet",
+        of: Shape::is_single,
+        is: |kernel, ours| {
+            let ours = ours.as_ref().expect("a frame");
+            let [ours, kernel] = [&ours[..], kernel].map(|frames| (frames.len(), &frames[0]));
+            let pairs = ours.1.iter().zip(kernel.1).enumerate();
+            let places: Vec<_> = pairs.filter(|(_, (a, b))| a != b).map(|(at, _)| at).collect();
+            let udp = if kernel.1[12] == 0x08 { 34 } else { 54 };
+            let checksum = udp + 6..udp + 8;
+            ours.0 == 1
+                && kernel.0 == 1
+                && ours.1.len() == kernel.1.len()
+                && !places.is_empty()
+                && places.iter().all(|at| checksum.contains(at))
+        },
+    };
+    [syn, stub, many, single]
+};
+
+#[test]
+fn tunnels_through_a_tap() {
+    root_or_skip!("tunnels_through_a_tap");
+    let mut wire = Wire::tap();
+    if !wire.takes_tunnels() {
+        return say_skipped("tunnels_through_a_tap", "TUN devices of this kernel know no tunnels");
+    }
+    let tunnels = [
+        (true, None, false),
+        (true, None, true),
+        (false, None, true),
+        (false, None, false),
+        (true, Some(0), true),
+        (true, Some(32), false),
+        (false, Some(16), true),
+    ];
+    for (seed, (v4, geneve, checksum)) in tunnels.into_iter().enumerate() {
+        let tunnel = Tunnel { v4, geneve, checksum };
+        let comparison = Comparison {
+            wire: &mut wire,
+            kinds: INNER,
+            packet: &|shape, number, random| tunnel.frame(shape, number, random),
+            header: &|shape| tunnel.header(shape),
+            number: tunnelled_number,
+            ours: &|case, _| split(&case.packet, &Options::new(case.shape.split())),
+            differences: if checksum { &TUNNELS } else { &TUNNELS[..3] },
+            spy: None,
+        };
+        compare(&format!("{tunnel:?}"), comparison, 30 + seed as u64, CASES / 12);
+    }
+}
