@@ -2,11 +2,13 @@
 
 use core::fmt;
 
+#[cfg(target_arch = "x86_64")]
+use super::simd::Simd;
 use super::{Sum, portable};
 
 /// A way to sum bytes, or to copy and sum them in one pass.
 ///
-/// All engines give the same sums for the same bytes. [`Engine::detect`] asks the CPU once in the life
+/// All engines give the same sums for the same bytes, up to 16 GiB of them. [`Engine::detect`] asks the CPU once in the life
 /// of the process; keep its result where many pieces follow each other, such as the segments of one
 /// packet.
 ///
@@ -24,6 +26,8 @@ pub struct Engine(Path);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Path {
     Portable,
+    #[cfg(target_arch = "x86_64")]
+    Simd(Simd),
 }
 
 impl Engine {
@@ -33,21 +37,31 @@ impl Engine {
     /// The fastest engine that this CPU has.
     #[inline]
     pub fn detect() -> Self {
+        #[cfg(target_arch = "x86_64")]
+        if let Some(simd) = Simd::detect() {
+            return Self(Path::Simd(simd));
+        }
         Self::PORTABLE
     }
 
     /// All engines that this CPU has, the fastest first.
     pub fn offered() -> impl Iterator<Item = Self> {
-        [Self::PORTABLE].into_iter()
+        #[cfg(target_arch = "x86_64")]
+        let simd = Simd::offered().map(|simd| Self(Path::Simd(simd)));
+        #[cfg(not(target_arch = "x86_64"))]
+        let simd = core::iter::empty();
+        simd.chain([Self::PORTABLE])
     }
 
     /// The sum of `bytes`; a last odd byte counts as the high half of a word.
     #[inline]
     #[must_use]
     pub fn sum(self, bytes: &[u8]) -> Sum {
-        match self.0 {
-            Path::Portable => Sum::native(portable::sum(bytes)),
-        }
+        Sum::native(match self.0 {
+            Path::Portable => portable::sum(bytes),
+            #[cfg(target_arch = "x86_64")]
+            Path::Simd(simd) => simd.sum(bytes),
+        })
     }
 
     /// Copies `from` to `to`, and gives the sum of the bytes; a last odd byte counts as the high half
@@ -61,16 +75,20 @@ impl Engine {
     #[track_caller]
     pub fn copy(self, from: &[u8], to: &mut [u8]) -> Sum {
         assert_eq!(from.len(), to.len(), "copying between slices of different length");
-        match self.0 {
-            Path::Portable => Sum::native(portable::copy(from, to)),
-        }
+        Sum::native(match self.0 {
+            Path::Portable => portable::copy(from, to),
+            #[cfg(target_arch = "x86_64")]
+            Path::Simd(simd) => simd.copy(from, to),
+        })
     }
 }
 
 impl fmt::Display for Engine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.0 {
-            Path::Portable => "portable",
-        })
+        match self.0 {
+            Path::Portable => f.write_str("portable"),
+            #[cfg(target_arch = "x86_64")]
+            Path::Simd(simd) => simd.fmt(f),
+        }
     }
 }

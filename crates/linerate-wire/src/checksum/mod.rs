@@ -6,6 +6,9 @@
 
 mod engine;
 mod portable;
+#[cfg(target_arch = "x86_64")]
+#[allow(unsafe_code)]
+mod simd;
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
