@@ -135,10 +135,7 @@ pub(super) fn examine(
 ) -> core::result::Result<Segment, Reason> {
     let inner = layout.innermost();
     // Bytes behind the packet would be lost, and a long header does not fit.
-    if layout.outer.end != frame.len()
-        || inner.end != frame.len()
-        || layout.payload > MAX_HEADER_LEN
-    {
+    if inner.end != frame.len() || layout.payload > MAX_HEADER_LEN {
         return Err(Reason::Protocol);
     }
     let payload = &frame[layout.payload..];

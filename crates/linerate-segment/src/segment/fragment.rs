@@ -15,8 +15,8 @@ const MORE_FRAGMENTS: u16 = 0x2000;
 /// Length of an IPv6 fragment header in bytes.
 const FRAGMENT_HEADER_LEN: usize = 8;
 
-/// What changes from fragment to fragment. In the template these fields are zero: length, flags, offset
-/// and checksum of IPv4; length of IPv6, flags and offset of its fragment header.
+/// What changes from fragment to fragment: length, flags, offset and checksum of IPv4; length of IPv6,
+/// flags and offset of its fragment header. The template does not matter there.
 #[derive(Clone, Debug)]
 pub(super) struct Fragmenter {
     version: Version,
@@ -120,12 +120,7 @@ impl Fragmenter {
             partial,
         };
         match ip.version {
-            Version::V4 => {
-                for at in [2, 6, 10] {
-                    put16(header, ip.at + at, 0);
-                }
-                fragmenter.sum = Sum::ZERO.bytes(&header[ip.at..repeated]);
-            }
+            Version::V4 => fragmenter.sum_v4(header),
             Version::V6 if fits => {}
             Version::V6 => {
                 header[repeated..repeated + 4].copy_from_slice(&[packet[next_header], 0, 0, 0]);
@@ -163,8 +158,15 @@ impl Fragmenter {
         if self.version == Version::V4 && self.data > self.at + ipv4::HEADER_LEN {
             let options = &mut header[self.at + ipv4::HEADER_LEN..self.data];
             keep_copied_options(options);
-            self.sum = Sum::ZERO.bytes(&header[self.at..self.data]);
+            self.sum_v4(header);
         }
+    }
+
+    fn sum_v4(&mut self, header: &mut [u8; MAX_HEADER_LEN]) {
+        for at in [2, 6, 10] {
+            put16(header, self.at + at, 0);
+        }
+        self.sum = Sum::ZERO.bytes(&header[self.at..self.data]);
     }
 
     /// Writes what is this fragment's own over a copy of the template.

@@ -17,8 +17,8 @@ pub(super) fn put16(bytes: &mut [u8], at: usize, value: u16) {
     }
 }
 
-/// What changes from segment to segment. In the template these fields are zero: identifications and
-/// checksums of IPv4, sequence number, flags and (where it is computed) checksum of TCP and UDP.
+/// What changes from segment to segment: identifications and checksums of IPv4, sequence number, flags
+/// and (where it is computed) checksum of TCP and UDP. The template does not matter there.
 #[derive(Clone, Debug)]
 pub(super) struct Transport {
     outer: IpHeader,
@@ -77,7 +77,7 @@ struct Around {
 }
 
 impl IpHeader {
-    fn new(ip: &Ip, header: &mut [u8; MAX_HEADER_LEN], policy: IpId, count: usize) -> Result<Self> {
+    fn new(ip: &Ip, header: &[u8; MAX_HEADER_LEN], policy: IpId, count: usize) -> Result<Self> {
         let (mut id, mut step) = (0, 0);
         if ip.version == Version::V4 {
             let view = ipv4::Packet::new_checked(&header[ip.at..])?;
@@ -86,8 +86,6 @@ impl IpHeader {
             }
             id = view.identification();
             step = u16::from(policy == IpId::Increment);
-            put16(header, ip.at + 4, 0);
-            put16(header, ip.at + 10, 0);
         }
         Ok(Self { version: ip.version, at: ip.at, upper: ip.upper, id, step, sum: Sum::ZERO })
     }
@@ -96,6 +94,8 @@ impl IpHeader {
         match self.version {
             Version::V4 => {
                 put16(header, self.at + 2, (end - self.at) as u16);
+                put16(header, self.at + 4, 0);
+                put16(header, self.at + 10, 0);
                 self.sum = Sum::ZERO.bytes(&header[self.at..self.upper]);
             }
             Version::V6 => put16(header, self.at + 4, (end - self.at - 40) as u16),
@@ -138,8 +138,6 @@ impl Transport {
                 return Err(Error::Syn);
             }
             let not_first = if options.accurate_ecn { 0 } else { Flags::CWR.0 as u8 };
-            header[at + 4..at + 8].fill(0);
-            header[at + 13] = 0;
             (State::Tcp { sequence, flags: flags.0 as u8, not_first }, false)
         } else {
             (State::Udp, udp::Datagram::new_checked(&header[at..])?.checksum() == 0)
@@ -154,10 +152,7 @@ impl Transport {
             Checksum::Full | Checksum::Partial => ip.pseudo()?,
             Checksum::Absent | Checksum::Off => Sum::ZERO,
         };
-        let transport =
-            Self { outer, inner, around, at, state, checksum, pseudo, sum: Sum::ZERO, len: None };
-        put16(header, at + transport.checksum_offset(), 0);
-        Ok(transport)
+        Ok(Self { outer, inner, around, at, state, checksum, pseudo, sum: Sum::ZERO, len: None })
     }
 
     fn checksum_offset(&self) -> usize {
@@ -204,9 +199,15 @@ impl Transport {
         if let Some(inner) = &mut self.inner {
             inner.set_end(header, end);
         }
-        if matches!(self.state, State::Udp) {
-            put16(header, self.at + 4, (end - self.at) as u16);
+        // The last segment may have left its own numbers here; sums are made without them.
+        match self.state {
+            State::Tcp { .. } => {
+                header[self.at + 4..self.at + 8].fill(0);
+                header[self.at + 13] = 0;
+            }
+            State::Udp => put16(header, self.at + 4, (end - self.at) as u16),
         }
+        put16(header, self.at + self.checksum_offset(), 0);
         let pseudo = self.pseudo.word32((end - self.at) as u32);
         match self.checksum {
             Checksum::Full => self.sum = pseudo.bytes(&header[self.at..header_len]),
