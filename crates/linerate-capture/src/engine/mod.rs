@@ -125,6 +125,11 @@ impl Engine {
             }
         }
         let mut readers = Vec::new();
+        let age = match prepared.len() {
+            _ if settings.packet_buffered => Duration::ZERO,
+            1 => reader::AGE,
+            _ => reader::AGE_OF_SEVERAL,
+        };
         for (turn, (number, index, name, source, taker)) in prepared.into_iter().enumerate() {
             let reader = Reader {
                 source,
@@ -134,7 +139,7 @@ impl Engine {
                 page: number,
                 account: index,
                 tell: Sender::clone(&tell),
-                age: if settings.packet_buffered { Duration::ZERO } else { reader::AGE },
+                age,
                 cpu: settings.cpus.get(turn % settings.cpus.len().max(1)).copied(),
                 drop_privileges: settings.drop_privileges,
             };
@@ -239,7 +244,12 @@ pub fn start_writer(
         return Err(Error::LinkLayers);
     }
     options.totals = totals(pages);
-    options.buffers =
-        options.buffers.max(2 * opened.iter().map(|one| one.sources.len()).sum::<usize>());
+    let readers = opened.iter().map(|one| one.sources.len()).sum::<usize>();
+    options.in_order &= readers > 1;
+    options.buffers = options.buffers.max(2 * readers);
+    if options.in_order {
+        // What a fast reader fills while the writer waits for a slow one.
+        options.buffers += 8 * readers;
+    }
     Writer::start(options)
 }

@@ -20,6 +20,9 @@ use crate::write::Feed;
 /// How long packets may wait in a buffer that is not full before they go to the file.
 pub(super) const AGE: Duration = Duration::from_millis(100);
 
+/// The same where there are several readers: whoever puts their packets in order waits for the last.
+pub(super) const AGE_OF_SEVERAL: Duration = Duration::from_millis(20);
+
 /// The longest sleep when nothing comes: what it takes to notice that the capture is to end.
 const NAP: Duration = Duration::from_millis(50);
 
@@ -54,6 +57,20 @@ pub(super) enum Output {
     Discard,
     Feed(Feed),
     Call(Call),
+}
+
+impl Output {
+    /// See [`Feed::has_some`].
+    fn has_some(&self) -> bool {
+        matches!(self, Self::Feed(feed) if feed.has_some())
+    }
+
+    /// See [`Feed::rest`].
+    fn rest(&self, resting: bool) {
+        if let Self::Feed(feed) = self {
+            feed.rest(resting);
+        }
+    }
 }
 
 /// What happens to each frame.
@@ -172,9 +189,13 @@ impl Reader {
             let timeout = match &ending {
                 Some(_) => LAST_NAP,
                 None if vain >= SLEEPY => SLEEP,
+                None if self.taker.output.has_some() => NAP.min(self.age),
                 None => NAP,
             };
-            let ready = match self.source.wait(timeout) {
+            self.taker.output.rest(true);
+            let waited = self.source.wait(timeout);
+            self.taker.output.rest(false);
+            let ready = match waited {
                 Ok(ready) => ready,
                 Err(linerate_ring::Error::InterfaceDown(_)) => {
                     down = true;

@@ -7,6 +7,7 @@
 //! over the encoded bytes, and only in the one buffer where a boundary matters.
 
 mod encoder;
+mod merge;
 mod name;
 mod pcap;
 mod pcapng;

@@ -1,11 +1,13 @@
 //! Buffers that travel between the readers and the writer.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering::Release};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use linerate_ring::Timestamp;
 
+use super::merge::Merge;
 use super::walk::records;
 use super::{Encoder, InterfaceDescription};
 use crate::Format;
@@ -15,9 +17,16 @@ use crate::read::Record;
 /// enough that a handful of them stays in the processor's last cache level.
 pub(super) const CAPACITY: usize = 1 << 20;
 
+/// How soon it is noticed that what is held back may go.
+const LOOK: Duration = Duration::from_millis(5);
+
 /// Encoded records on their way to the file.
 #[derive(Default)]
 pub(super) struct Chunk {
+    /// The reader.
+    pub(super) lane: usize,
+    /// When the reader sent it.
+    pub(super) sent: Option<Instant>,
     pub(super) bytes: Vec<u8>,
     pub(super) frames: u64,
     /// The latest time stamp among the records.
@@ -37,6 +46,12 @@ impl Chunk {
     fn new() -> Self {
         Self { bytes: Vec::with_capacity(CAPACITY), ..Self::default() }
     }
+
+    pub(super) fn clear(&mut self) {
+        self.bytes.clear();
+        self.origins.clear();
+        (self.frames, self.last) = (0, Timestamp(0));
+    }
 }
 
 /// What the readers hand to the writer's thread.
@@ -44,6 +59,8 @@ pub(super) enum Job {
     Write(Chunk),
     /// One more interface, which later packets refer to.
     Interface(Box<InterfaceDescription>),
+    /// This reader sends no more.
+    End(usize),
 }
 
 #[derive(Default)]
@@ -54,6 +71,19 @@ struct Queues {
     closed: bool,
     /// Who may still send jobs: the feeds, and the [`Keeper`].
     senders: usize,
+    /// Feeds that wait for an empty buffer.
+    starving: usize,
+    /// For each feed ever made, whether it waits for packets and has none to send.
+    idle: Vec<Arc<AtomicBool>>,
+}
+
+/// What the writer may do with a [`Merge`] now.
+pub(super) struct Ready {
+    /// Records up to this stamp may go.
+    pub(super) limit: Timestamp,
+    pub(super) interfaces: Vec<InterfaceDescription>,
+    /// Nothing more will come.
+    pub(super) last: bool,
 }
 
 /// The bounded stock of buffers.
@@ -84,12 +114,41 @@ impl Pool {
         }
     }
 
+    /// Puts all jobs into `merge` and says how far that may go, at the latest after [`LOOK`] if it
+    /// holds something back.
+    pub(super) fn gather(&self, merge: &mut Merge) -> Ready {
+        let mut queues = self.lock();
+        let holds = merge.holds();
+        while queues.jobs.is_empty() && queues.senders > 0 && !(holds && queues.starving > 0) {
+            if !holds {
+                queues = self.work.wait(queues).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            let waited = self.work.wait_timeout(queues, LOOK);
+            let (next, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+            queues = next;
+            if timeout.timed_out() {
+                break;
+            }
+        }
+        merge.know(&queues.idle);
+        let mut interfaces = Vec::new();
+        for job in queues.jobs.drain(..) {
+            match job {
+                Job::Write(chunk) => merge.add(chunk),
+                Job::Interface(interface) => interfaces.push(*interface),
+                Job::End(lane) => merge.end(lane),
+            }
+        }
+        // Under the lock: what an idle reader has sent is here.
+        let limit = merge.limit(Instant::now(), queues.starving > 0);
+        Ready { limit, interfaces, last: queues.senders == 0 }
+    }
+
     pub(super) fn give_back(&self, mut chunk: Chunk) {
-        chunk.bytes.clear();
+        chunk.clear();
         // A jumbo record may have grown it; the stock stays what it was.
         chunk.bytes.shrink_to(CAPACITY);
-        chunk.origins.clear();
-        (chunk.frames, chunk.last) = (0, Timestamp(0));
         self.lock().empty.push(chunk);
         self.room.notify_one();
     }
@@ -124,7 +183,10 @@ impl Pool {
                 return (chunk, waited);
             }
             let start = Instant::now();
+            queues.starving += 1;
+            self.work.notify_one();
             queues = self.room.wait(queues).unwrap_or_else(PoisonError::into_inner);
+            queues.starving -= 1;
             waited += start.elapsed();
         }
     }
@@ -159,6 +221,8 @@ pub struct Feed {
     encoder: Encoder,
     /// The interface that its packets count for.
     interface: u32,
+    lane: usize,
+    idle: Arc<AtomicBool>,
     chunk: Chunk,
     since: Option<Instant>,
     stalled: Duration,
@@ -166,9 +230,14 @@ pub struct Feed {
 
 impl Feed {
     pub(super) fn new(pool: Arc<Pool>, encoder: Encoder, interface: u32) -> Self {
-        pool.lock().senders += 1;
+        let idle = Arc::new(AtomicBool::new(false));
+        let mut queues = pool.lock();
+        queues.senders += 1;
+        let lane = queues.idle.len();
+        queues.idle.push(Arc::clone(&idle));
+        drop(queues);
         let (chunk, _) = pool.take();
-        Self { pool, encoder, interface, chunk, since: None, stalled: Duration::ZERO }
+        Self { pool, encoder, interface, lane, idle, chunk, since: None, stalled: Duration::ZERO }
     }
 
     /// The format that packets are encoded in.
@@ -188,6 +257,18 @@ impl Feed {
         self.encoder.encode(&mut chunk.bytes, record);
         chunk.frames += 1;
         chunk.last = chunk.last.max(record.frame.timestamp.unwrap_or_default());
+    }
+
+    /// Whether packets are there that were not sent.
+    pub fn has_some(&self) -> bool {
+        self.chunk.frames > 0
+    }
+
+    /// Says whether the caller now waits for packets. Nobody has to wait for one that does and has
+    /// nothing, when packets of several readers are put in order.
+    pub fn rest(&self, resting: bool) {
+        // Release: whoever sees it also sees what was sent before.
+        self.idle.store(resting && !self.has_some(), Release);
     }
 
     /// Sends what is there if it is older than `age`; called between batches.
@@ -247,6 +328,7 @@ impl Feed {
     fn filled(&mut self) -> Chunk {
         let mut chunk = std::mem::take(&mut self.chunk);
         chunk.origins.push(Origin { interface: self.interface, frames: chunk.frames });
+        (chunk.lane, chunk.sent) = (self.lane, Some(Instant::now()));
         chunk
     }
 }
@@ -258,6 +340,7 @@ impl Drop for Feed {
         if rest.frames > 0 {
             queues.jobs.push_back(Job::Write(rest));
         }
+        queues.jobs.push_back(Job::End(self.lane));
         queues.senders -= 1;
         drop(queues);
         self.pool.work.notify_one();

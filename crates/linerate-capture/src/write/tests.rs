@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use linerate_ring::{Direction, Frame, Timestamp};
 use proptest::prelude::*;
@@ -50,6 +51,7 @@ fn options(path: &Path, format: Format) -> Options {
         buffers: 4,
         start: Some(Timestamp(0)),
         drop_privileges: false,
+        in_order: false,
         stop: Arc::default(),
         totals: Box::new(|| vec![InterfaceTotals { received: Some(7), ..Default::default() }]),
     }
@@ -236,4 +238,104 @@ fn a_writer_that_panics_ends_the_capture_and_counts_what_it_did_not_write() {
     assert_eq!(summary.interfaces[0].unwritten(), summary.unwritten);
     assert_eq!(numbers(&path), (0..summary.written).collect::<Vec<_>>());
     assert!(summary.written > 100);
+}
+
+/// Frames of `count` readers whose stamps interleave and whose buffers come at times of their own; the
+/// stamps in the file, with the interfaces.
+fn merged(count: u32, format: Format, rotation: Rotation, each: u64) -> (Summary, Vec<(u64, u32)>) {
+    let (folder, path) = folder();
+    let interface = |number: u32| InterfaceDescription {
+        name: Some(format!("x{number}")),
+        linktype: 1,
+        ..InterfaceDescription::default()
+    };
+    let options = Options {
+        in_order: true,
+        buffers: 100,
+        rotation,
+        interfaces: (0..count).map(interface).collect(),
+        totals: Box::new(Vec::new),
+        ..options(&path, format)
+    };
+    let writer = Writer::start(options).expect("a writer");
+    let mut feeds: Vec<_> = (0..count).map(|number| (number, writer.feed(number))).collect();
+    for turn in 0..each {
+        for (number, feed) in &mut feeds {
+            // Runs of several lengths, so that readers take turns of every kind.
+            let stamp = (turn / 7 * u64::from(count) + u64::from(*number)) * 7 + turn % 7;
+            let data = stamp.to_be_bytes();
+            let mut frame = Frame::new(&data);
+            frame.timestamp = Some(Timestamp(stamp * 1_000_000));
+            feed.push(&Record { frame, interface: *number, comment: None });
+            if turn % (500 + 300 * u64::from(*number)) == 0 {
+                feed.flush();
+            }
+        }
+    }
+    drop(feeds);
+    let summary = writer.finish();
+    let mut all = Vec::new();
+    for number in 0..summary.files {
+        let name = if number == 0 { "f".to_owned() } else { format!("f{number}") };
+        let mut reader = Reader::open(&folder.path().join(name)).expect("a readable file");
+        while let Some(record) = reader.next().expect("a whole file") {
+            let stamp = u64::from_be_bytes(record.frame.head().try_into().expect("eight bytes"));
+            all.push((stamp, record.interface));
+        }
+    }
+    (summary, all)
+}
+
+#[test]
+fn several_readers_are_put_in_the_order_of_time() {
+    for format in [Format::Pcapng, Format::Pcap { nanoseconds: true }] {
+        for rotation in
+            [Rotation::default(), Rotation { size: Some(100_000), ..Rotation::default() }]
+        {
+            let (summary, all) = merged(3, format, rotation, 20_000);
+            let stamps: Vec<u64> = all.iter().map(|(stamp, _)| *stamp).collect();
+            let mut sorted = stamps.clone();
+            sorted.sort_unstable();
+            sorted.dedup();
+            assert_eq!(sorted.len(), 60_000, "each once");
+            assert!(stamps == sorted, "{format:?}, {} files: not in order", summary.files);
+            let written: Vec<u64> = summary.interfaces.iter().map(|fate| fate.written).collect();
+            assert_eq!(written, [20_000; 3]);
+            if format == Format::Pcapng {
+                assert!(
+                    all.iter().all(|(stamp, interface)| stamp / 7 % 3 == u64::from(*interface))
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn nobody_waits_for_a_reader_that_rests_or_for_one_that_hangs() {
+    for resting in [true, false] {
+        let (_folder, path) = folder();
+        let options = Options { in_order: true, buffers: 6, ..options(&path, Format::Pcapng) };
+        let writer = Writer::start(options).expect("a writer");
+        let silent = writer.feed(0);
+        silent.rest(resting);
+        let mut feed = writer.feed(0);
+        let packet = 1_u64.to_be_bytes();
+        let mut frame = Frame::new(&packet);
+        frame.timestamp = Some(Timestamp(5));
+        let record = Record { frame, interface: 0, comment: None };
+        feed.push(&record);
+        feed.flush();
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while writer.progress().written() == 0 {
+            assert!(Instant::now() < deadline, "it waits for ever");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        // More than the stock of buffers holds: the oldest go although the silent one is waited for.
+        for _ in 0..300_000 {
+            feed.push(&record);
+        }
+        drop((feed, silent));
+        let summary = writer.finish();
+        assert_eq!((summary.written, summary.unwritten), (300_001, 0));
+    }
 }

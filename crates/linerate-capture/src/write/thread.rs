@@ -11,9 +11,10 @@ use std::thread::JoinHandle;
 
 use linerate_ring::Timestamp;
 
+use super::merge::Merge;
 use super::name::{self, Names};
 use super::pcapng::{InterfaceDescription, InterfaceTotals, Section};
-use super::pool::{Chunk, Feed, Job, Keeper, Origin, Pool};
+use super::pool::{Chunk, Feed, Job, Keeper, Origin, Pool, Ready};
 use super::sink::{Compression, Sink};
 use super::walk::records;
 use super::{Encoder, Rotation, pcap, pcapng};
@@ -46,6 +47,9 @@ pub struct Options {
     pub start: Option<Timestamp>,
     /// The thread gives up its capabilities, unless it will have to open more files.
     pub drop_privileges: bool,
+    /// Puts the packets of several feeds in the order of time, as far as waiting a quarter of a
+    /// second for the slowest of them does that. What one feed brings stays in its order.
+    pub in_order: bool,
     /// Ends the wait for somebody to read a named pipe.
     pub stop: Arc<AtomicBool>,
     /// The counts for the statistics blocks.
@@ -269,8 +273,12 @@ impl Files {
         if self.options.drop_privileges && self.sink.is_some() && !self.options.rotation.rotates() {
             crate::privilege::drop_all();
         }
+        if self.options.in_order {
+            self.merge();
+        }
         while let Some(job) = self.pool.next() {
             match job {
+                Job::End(_) => {}
                 Job::Write(chunk) => {
                     self.take(&chunk);
                     self.write(&chunk);
@@ -284,6 +292,25 @@ impl Files {
             self.name_from(Timestamp(0));
         }
         self.close();
+    }
+
+    /// Writes what several feeds send in the order of time, until they end.
+    fn merge(&mut self) {
+        let pool = Arc::clone(&self.pool);
+        let mut merge = Merge::new(self.options.encoder.format);
+        loop {
+            let Ready { limit, interfaces, last } = pool.gather(&mut merge);
+            interfaces.into_iter().for_each(|interface| self.describe(interface));
+            let limit = if last || self.stopped { Timestamp(u64::MAX) } else { limit };
+            merge.release(limit, |chunk| {
+                self.take(chunk);
+                self.write(chunk);
+            });
+            merge.take_empty().for_each(|chunk| pool.give_back(chunk));
+            if last {
+                return;
+            }
+        }
     }
 
     /// Opens the file that is next and writes what stands before the packets.

@@ -73,6 +73,8 @@ pub(super) fn options(
         buffers: BUFFERS,
         start,
         drop_privileges: true,
+        // Order takes a little time, and "at once" has none.
+        in_order: !arguments.packet_buffered,
         stop,
         totals: Box::new(Vec::<InterfaceTotals>::new),
     }
