@@ -191,6 +191,17 @@ pub enum Error {
          (--format pcapng), or one file for each interface"
     )]
     LinkLayers,
+    /// A signal to end came while interfaces were being opened.
+    #[error("a signal ended the capture before all its interfaces were open")]
+    Stopped,
+    /// A reader cannot run there.
+    #[error("no reader can run on CPU {cpu}: {source}; `nproc` counts the CPUs, from 0")]
+    Cpu {
+        /// Its number.
+        cpu: usize,
+        /// What the system said.
+        source: io::Error,
+    },
     /// The user to change to.
     #[error("cannot become user {user}: {why}")]
     User {
@@ -235,6 +246,9 @@ fn hint(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::StorageFull => "; free some space, or limit the capture with -C and -W",
         io::ErrorKind::QuotaExceeded => "; the user's quota is used up",
+        io::ErrorKind::FileTooLarge => {
+            "; the limit on file sizes (`ulimit -f`) is reached: raise it, or limit the files with -C"
+        }
         io::ErrorKind::NotFound => "; make the folder first",
         io::ErrorKind::PermissionDenied => {
             "; the user that the capture runs as must be allowed to write there"

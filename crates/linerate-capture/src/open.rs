@@ -22,8 +22,8 @@ pub enum Stamps {
     /// The kernel's, frame by frame.
     #[default]
     Host,
-    /// The kernel's, once for each batch that an AF_XDP source hands over; packet sockets and the
-    /// tee stamp each frame all the same.
+    /// The host's, once for all frames that the reader of an XDP source or a tee takes at a time;
+    /// packet sockets stamp each frame all the same.
     Batch,
     /// The network card's, where it stamps.
     Adapter,
@@ -65,7 +65,7 @@ pub struct Request {
     pub through: Through,
     /// Longest piece of a frame to keep, in bytes.
     pub snaplen: u32,
-    /// Bytes of buffer between the kernel and the reader; `None` takes each source's own default.
+    /// Bytes of buffer between the kernel and all readers; `None` takes each source's own default.
     pub buffer: Option<u64>,
     /// Pages of an AF_XDP buffer.
     pub pages: Pages,
@@ -127,6 +127,9 @@ pub struct Opened {
     pub pages: String,
     /// How the source runs (native or generic, zero-copy or not), and why not better.
     pub notes: Vec<String>,
+    /// What the user should know before waiting for frames: who takes them away, and what was asked
+    /// for that this source does not have. A sentence each.
+    pub warnings: Vec<String>,
 }
 
 impl Opened {
@@ -167,9 +170,71 @@ impl Opened {
         };
         notes.retain(|note| !note.is_empty());
         sources.shrink_to_fit();
-        Ok(Self { interface, sources, choice, filter, filter_in_user, filter_why, pages, notes })
+        let sockets = matches!(sources.first(), Some(Source::Xdp(..)));
+        let mut warnings = without_effect(request, choice.source, sockets);
+        if choice.source == Kind::Packet {
+            warnings.extend(bypassed(name));
+        }
+        Ok(Self {
+            interface,
+            sources,
+            choice,
+            filter,
+            filter_in_user,
+            filter_why,
+            pages,
+            notes,
+            warnings,
+        })
     }
 }
+
+/// What a packet socket on `name` does not get to see because of an XDP program, if there is one.
+fn bypassed(name: &str) -> Option<String> {
+    // A tee lets every frame go on; who cannot ask is not told.
+    let found = linerate_ring::steer::attached(name).ok()?.filter(|found| !found.is_tee())?;
+    let by = found.holder().names();
+    Some(match found.is_capture() {
+        true => format!(
+            "another linerate capture ({by}) takes frames of {name} by XDP: those do not come here; end \
+             it, or start both with --source tee"
+        ),
+        false => format!(
+            "{name} has an XDP program (id {}, name \"{}\", held by: {by}): frames that it drops or \
+             redirects do not come here",
+            found.id, found.name
+        ),
+    })
+}
+
+/// What was asked for and this source does not have.
+fn without_effect(request: &Request, kind: Kind, sockets: bool) -> Vec<String> {
+    let mut idle = Vec::new();
+    if request.pages != Pages::Auto && !sockets {
+        idle.push(format!(
+            "--pages {} has no effect: the buffer is the kernel's own, in small pages; only AF_XDP \
+             sockets (--source xdp --xdp-through socket) have a choice",
+            request.pages
+        ));
+    }
+    let in_ring_buffer = kind != Kind::Packet && !sockets;
+    if request.busy_poll.is_some() && in_ring_buffer {
+        idle.push("--busy-poll has no effect on a BPF ring buffer".to_owned());
+    }
+    if request.stamps == Stamps::Adapter && in_ring_buffer {
+        idle.push(
+            "-j adapter has no effect: the program of a BPF ring buffer stamps with the host's clock"
+                .to_owned(),
+        );
+    }
+    if request.through != Through::Auto && kind != Kind::Xdp {
+        idle.push(format!("--xdp-through has no effect on --source {kind}"));
+    }
+    idle
+}
+
+/// Bytes of buffer that each of many readers gets at least, unless somebody says how much there is.
+const LEAST_SHARE: u64 = 1 << 20;
 
 /// A source in XDP, its pages, and notes.
 type Taken = (Source, String, Vec<String>);
@@ -217,8 +282,12 @@ impl Opener<'_> {
         if request.immediate {
             builder = builder.retire(Duration::from_millis(1));
         }
-        if let Some(bytes) = request.buffer {
-            let each = bytes.div_ceil(request.threads.max(1) as u64);
+        if request.buffer.is_some() || request.threads > 1 {
+            let readers = request.threads.max(1) as u64;
+            let each = match request.buffer {
+                Some(bytes) => bytes.div_ceil(readers),
+                None => (packet::DEFAULT_BUFFER / readers).max(LEAST_SHARE),
+            };
             // The kernel hands over whole blocks: a small buffer needs small ones to have several.
             let block = (each / 8).next_power_of_two().clamp(64 << 10, 256 << 10) as u32;
             builder = builder.block_size(block).buffer(each);
@@ -296,9 +365,15 @@ impl Opener<'_> {
             placement.as_ref().and_then(|placement| placement.kernel.clone())
         };
         let (source, pages, notes) = match open(program(&placement).as_deref()) {
-            Err(Error::Ring(linerate_ring::Error::Verifier { why, .. }))
-                if program(&placement).is_some() =>
-            {
+            Err(Error::Ring(refusal)) if program(&placement).is_some() => {
+                let why = match refusal {
+                    linerate_ring::Error::Verifier { why, .. } => why,
+                    // It may be the filter alone that needs it.
+                    linerate_ring::Error::Privilege { capability: "CAP_PERFMON", .. } => {
+                        "without CAP_PERFMON the verifier refuses it".to_owned()
+                    }
+                    other => return Err(other.into()),
+                };
                 placement = self.filter.map(|filter| filter.refused(wanted, &why)).transpose()?;
                 open(None)?
             }
@@ -339,7 +414,7 @@ impl Opener<'_> {
             .filter(filter)
             .take(take)
             .snap(request.snaplen.min(tee::SNAP_MAX))
-            .stamps(request.stamps != Stamps::None);
+            .stamps(matches!(request.stamps, Stamps::Host | Stamps::Adapter));
         if request.immediate {
             builder = builder.pace(xdp::Pace::BLOCKING);
         }

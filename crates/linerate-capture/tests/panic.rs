@@ -1,6 +1,7 @@
 //! A reader that panics ends the capture for all.
 
 use std::net::{IpAddr, UdpSocket};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use linerate_capture::Error;
@@ -13,7 +14,7 @@ use linerate_ring::packet::Mode;
 /// Captures `names` until the third packet, at which the reader panics.
 fn capture(names: &[&str], request: &Request, send: impl FnOnce()) -> Outcome {
     let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-    let opened = open_all(&names, request).unwrap();
+    let opened = open_all(&names, request, &AtomicBool::new(false)).unwrap();
     let mut seen = 0;
     let sink = Sink::Call(Box::new(move |_, _| {
         seen += 1;

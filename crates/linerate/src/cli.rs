@@ -1,5 +1,6 @@
 //! From raw arguments to a verb, and from its result to an exit status.
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -8,7 +9,7 @@ use clap::{Parser, Subcommand};
 use crate::say;
 use crate::verbs::{capture, completion, generate, lab, manual, replay};
 
-/// Capture, receive, forward and segment packets at line rate, on an unmodified Linux kernel.
+/// Capture packets and send them at line rate, on an unmodified Linux kernel, and measure how well.
 #[derive(Debug, Parser)]
 #[command(name = "linerate", version, max_term_width = 100)]
 #[command(after_help = "Exit status: 0 on success, 1 on failure, 2 on a wrong command line.\n\
@@ -72,5 +73,7 @@ fn start_logging(verbose: u8) {
         _ => "debug",
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
-    fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time().init();
+    let colours = std::io::stderr().is_terminal();
+    let lines = fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time();
+    lines.with_ansi(colours).init();
 }

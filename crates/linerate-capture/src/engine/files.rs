@@ -1,6 +1,7 @@
 //! `-r`: from a capture file through a filter to a sink.
 
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
 use linerate_ring::packet::Traffic;
@@ -11,7 +12,7 @@ use super::report::{Cpu, FilterReport, Report};
 use crate::filter::{Filter, Side};
 use crate::ledger::Drops;
 use crate::read::{Interface, Reader};
-use crate::write::{Feed, InterfaceDescription, Writer};
+use crate::write::{Feed, InterfaceDescription, Progress, Writer};
 use crate::{Error, Format, Result};
 
 /// What to read, and how much of it.
@@ -58,23 +59,79 @@ pub fn description(
     }
 }
 
-/// Reads until the end of the file, the limit, or `stop`. What was read before trouble is in the
+/// How far the reading of a file has come, for other threads to see, and what they ask of it.
+#[derive(Debug, Default)]
+pub struct FileProgress {
+    received: AtomicU64,
+    captured: AtomicU64,
+    flush: AtomicBool,
+    writer: Option<Arc<Progress>>,
+}
+
+impl FileProgress {
+    /// For reading into `sink`.
+    pub fn of(sink: &FileSink) -> Self {
+        let writer = match sink {
+            FileSink::File(writer) => Some(writer.progress()),
+            _ => None,
+        };
+        Self { writer, ..Self::default() }
+    }
+
+    /// Asks for what was read to be brought into the file now.
+    pub fn flush(&self) {
+        self.flush.store(true, Relaxed);
+    }
+
+    /// The counts now.
+    pub fn report(&self) -> Report {
+        let writer = self.writer.as_deref();
+        Report {
+            source: SOURCE.into(),
+            received: self.received.load(Relaxed),
+            captured: self.captured.load(Relaxed),
+            files: writer.map_or(0, Progress::files),
+            file_bytes: writer.map_or(0, Progress::bytes),
+            ..Report::default()
+        }
+    }
+
+    fn note(&self, report: &Report) {
+        self.received.store(report.received, Relaxed);
+        self.captured.store(report.captured, Relaxed);
+    }
+
+    fn take_flush(&self) -> bool {
+        self.flush.load(Relaxed) && self.flush.swap(false, Relaxed)
+    }
+}
+
+/// What a report names as the source.
+const SOURCE: &str = "file";
+
+/// Reads until the end of the file, the limit, or `stop`, and says in `progress` how far it is. What was read before trouble is in the
 /// sink; the trouble comes back in the outcome.
-pub fn read_file(mut input: Input, sink: FileSink, stop: &AtomicBool) -> Outcome {
+pub fn read_file(
+    mut input: Input,
+    sink: FileSink,
+    stop: &AtomicBool,
+    progress: &FileProgress,
+) -> Outcome {
     let start = Instant::now();
     let (mut output, writer) = match sink {
         FileSink::Discard => (Output::Discard, None),
         FileSink::File(writer) => (Output::Feed(writer.feed(0)), Some(writer)),
         FileSink::Call(call) => (Output::Call(call), None),
     };
-    let mut report = Report { source: "file".into(), pages: "none".into(), ..Report::default() };
+    let mut report = Report { source: SOURCE.into(), pages: "none".into(), ..Report::default() };
     let text = input.filter.take().filter(|text| !text.trim().is_empty());
     report.filter = text.as_ref().map(|text| FilterReport {
         expression: text.clone(),
         side: Side::User,
         why: "a file has no kernel side".into(),
     });
-    let failure = copy(&mut input, text.as_deref(), &mut output, &mut report, stop).err();
+    let watched = Watched { stop, progress };
+    let failure = copy(&mut input, text.as_deref(), &mut output, &mut report, &watched).err();
     drop(output);
     let summary = writer.map(|writer| {
         let progress = writer.progress();
@@ -94,6 +151,12 @@ pub fn read_file(mut input: Input, sink: FileSink, stop: &AtomicBool) -> Outcome
     Outcome { report, failure, pipe_closed: summary.pipe_closed }
 }
 
+/// What reading and other threads tell each other.
+struct Watched<'a> {
+    stop: &'a AtomicBool,
+    progress: &'a FileProgress,
+}
+
 enum Output {
     Discard,
     Feed(Feed),
@@ -105,8 +168,9 @@ fn copy(
     text: Option<&str>,
     output: &mut Output,
     report: &mut Report,
-    stop: &AtomicBool,
+    watched: &Watched<'_>,
 ) -> Result<()> {
+    let Watched { stop, progress } = watched;
     let mut filters = Filters { text, snaplen: input.snaplen, made: Vec::new() };
     // An expression with a mistake in it is refused also for an empty file.
     filters.of(input.reader.interfaces().first().map_or(1, |first| first.linktype))?;
@@ -122,6 +186,7 @@ fn copy(
     while !stop.load(Relaxed) && input.count.is_none_or(|count| report.captured < count) {
         let Some((record, interfaces)) = input.reader.next_described()? else { break };
         report.received += 1;
+        progress.note(report);
         let frame = &record.frame;
         let linktype = interfaces[record.interface as usize].linktype;
         if let Some(filter) = filters.of(linktype)?
@@ -148,7 +213,7 @@ fn copy(
                 }
                 described = interfaces.len();
                 feed.push(&record);
-                if input.packet_buffered {
+                if input.packet_buffered || progress.take_flush() {
                     feed.flush();
                 }
                 if feed.is_closed() {

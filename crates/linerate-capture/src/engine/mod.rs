@@ -7,13 +7,13 @@ mod report;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 pub use affairs::Event;
-pub use files::{FileSink, Input, PerFilePacket, description, read_file};
+pub use files::{FileProgress, FileSink, Input, PerFilePacket, description, read_file};
 pub use report::{FilterReport, InterfaceReport, Report};
 
 use crate::ledger::{Drops, Page};
@@ -219,10 +219,26 @@ impl Engine {
 ///
 /// # Errors
 ///
-/// The first refusal of [`Opened::open`], and [`Error::LinkLayers`] when the interfaces' frames
-/// begin differently.
-pub fn open_all(names: &[String], request: &Request) -> Result<Vec<Opened>> {
-    names.iter().map(|name| Opened::open(name, request)).collect()
+/// The first refusal of [`Opened::open`]; [`Error::Stopped`].
+pub fn open_all(names: &[String], request: &Request, stop: &AtomicBool) -> Result<Vec<Opened>> {
+    let open = |name: &String| match stop.load(Relaxed) {
+        true => Err(Error::Stopped),
+        false => Opened::open(name, request),
+    };
+    names.iter().map(open).collect()
+}
+
+/// Finds out whether readers can run on these CPUs.
+///
+/// # Errors
+///
+/// [`Error::Cpu`] for the first that they cannot.
+pub fn check_cpus(cpus: &[usize]) -> Result<()> {
+    let pin = |cpu: usize| reader::pin(cpu).map_err(|source| Error::Cpu { cpu, source });
+    let check = || cpus.iter().try_for_each(|cpu| pin(*cpu));
+    // In a thread of its own: this one stays where it is.
+    std::thread::scope(|scope| scope.spawn(check).join())
+        .unwrap_or_else(|panic| Err(Error::panicked("check of the CPUs".to_owned(), &*panic)))
 }
 
 /// Starts a writer whose interfaces and statistics are those of `opened`.

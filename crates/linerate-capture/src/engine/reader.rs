@@ -1,5 +1,6 @@
 //! The reader's loop: from the ring to the output, without a system call or an allocation a packet.
 
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::Sender;
@@ -89,11 +90,13 @@ struct Round<'a> {
     bytes: u64,
     /// Frames that the filter in user space turned away.
     rejected: u64,
+    /// The time of those frames that the source does not stamp.
+    stamp: Option<Timestamp>,
 }
 
 impl<'a> Round<'a> {
     fn new(account: &'a Account) -> Self {
-        Self { account, taken: 0, bytes: 0, rejected: 0 }
+        Self { account, taken: 0, bytes: 0, rejected: 0, stamp: None }
     }
 }
 
@@ -116,13 +119,13 @@ impl Taker {
         if !self.affairs.claim() {
             return false;
         }
+        let mut frame = *frame;
+        if frame.timestamp.is_none() && !matches!(self.output, Output::Discard) {
+            frame.timestamp = Some(*round.stamp.get_or_insert_with(now));
+        }
         let more = match &mut self.output {
             Output::Discard => true,
             Output::Feed(feed) => {
-                let mut frame = *frame;
-                if frame.timestamp.is_none() {
-                    frame.timestamp = Some(now());
-                }
                 feed.push(&Record { frame, interface: self.interface, comment: None });
                 true
             }
@@ -277,11 +280,7 @@ impl Reader {
 
     fn settle_in(&self) {
         if let Some(cpu) = self.cpu {
-            let mut set = nix::sched::CpuSet::new();
-            let pinned = set
-                .set(cpu)
-                .and_then(|()| nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &set));
-            if let Err(error) = pinned {
+            if let Err(error) = pin(cpu) {
                 tracing::warn!("cannot run a reader on CPU {cpu}: {error}");
             }
         }
@@ -291,6 +290,13 @@ impl Reader {
             crate::privilege::drop_all();
         }
     }
+}
+
+/// Keeps the calling thread on a CPU.
+pub(super) fn pin(cpu: usize) -> io::Result<()> {
+    let mut set = nix::sched::CpuSet::new();
+    set.set(cpu)?;
+    Ok(nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &set)?)
 }
 
 /// The end was asked for.

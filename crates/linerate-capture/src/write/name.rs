@@ -10,7 +10,8 @@ use linerate_ring::Timestamp;
 /// The names follow tcpdump(1): with a size alone `name`, `name1`, `name2`, …; with a size and a
 /// count `name0` to `nameN` with leading zeros, around and around; with seconds the name is a
 /// strftime(3) format, and a count is where the capture ends; with both, files within one period are
-/// numbered anew and the count only pads the numbers.
+/// numbered anew and the count only pads the numbers. Unlike there, files of several periods that
+/// would have the same name are numbered, too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rotation {
     /// Bytes a file may have before the next packet opens another one (`-C`).
@@ -53,7 +54,7 @@ impl Names {
             self.base.clone()
         };
         let digits = self.rotation.size.and(self.rotation.count).map_or(0, digits);
-        if self.rotation.size.is_none() || (self.number == 0 && digits == 0) {
+        if self.number == 0 && digits == 0 {
             return base;
         }
         let mut name = base.into_os_string();
@@ -76,10 +77,13 @@ impl Names {
             return false;
         }
         self.periods += 1;
-        self.number = 0;
+        let before = formatted(&self.base, self.period);
         if let Some(length) = self.period_length() {
             self.period.0 += now.0.saturating_sub(self.period.0) / length * length;
         }
+        // A name that does not say the time, or not in such detail, would be written over.
+        let same = formatted(&self.base, self.period) == before;
+        self.number = if same { self.number + 1 } else { 0 };
         true
     }
 
@@ -156,6 +160,26 @@ mod tests {
         assert_eq!(names.period_end(), Some(Timestamp(110 * second)));
         assert!(names.next_by_time(Timestamp(137 * second)));
         assert_eq!(names.current(), Path::new("f-130"));
+    }
+
+    #[test]
+    fn periods_of_one_name_are_numbered() {
+        let second = 1_000_000_000;
+        let rotation = Rotation { seconds: Some(1), ..Rotation::default() };
+        let mut names = Names::new(Path::new("f"), rotation, Timestamp(0));
+        assert_eq!(names.current(), Path::new("f"));
+        assert!(names.next_by_time(Timestamp(second)));
+        assert_eq!(names.current(), Path::new("f1"));
+        assert!(names.next_by_time(Timestamp(5 * second)));
+        assert_eq!(names.current(), Path::new("f2"));
+        // Two periods fall into one minute, the third does not.
+        let rotation = Rotation { seconds: Some(20), ..Rotation::default() };
+        let mut names = Names::new(Path::new("f%M-"), rotation, Timestamp(20 * second));
+        assert_eq!(names.current(), Path::new("f00-"));
+        assert!(names.next_by_time(Timestamp(40 * second)));
+        assert_eq!(names.current(), Path::new("f00-1"));
+        assert!(names.next_by_time(Timestamp(60 * second)));
+        assert_eq!(names.current(), Path::new("f01-"));
     }
 
     #[test]

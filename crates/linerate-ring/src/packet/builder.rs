@@ -19,7 +19,7 @@ const BLOCK_SIZE: u32 = 256 << 10;
 
 /// Bytes of a ring unless said. A 64-byte frame takes 152 bytes of it, so that a program may stall
 /// for 400 ms at a million of them a second.
-const BUFFER: u64 = 64 << 20;
+pub const DEFAULT_BUFFER: u64 = 64 << 20;
 
 /// Time until a block that is not full is handed over, unless said.
 const RETIRE: Duration = Duration::from_millis(20);
@@ -65,7 +65,7 @@ impl Builder {
         Self {
             interface,
             block_size: BLOCK_SIZE,
-            buffer: BUFFER,
+            buffer: DEFAULT_BUFFER,
             blocks: None,
             retire: RETIRE,
             snaplen: SNAPLEN,

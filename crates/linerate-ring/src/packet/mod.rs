@@ -25,7 +25,7 @@ mod tests;
 mod transmit;
 pub mod walk;
 
-pub use builder::{Builder, Traffic};
+pub use builder::{Builder, DEFAULT_BUFFER, Traffic};
 pub use fanout::{Fanout, Mode};
 pub use listeners::Listener;
 pub use receive::{Batch, Ring};

@@ -121,10 +121,13 @@ impl Ring {
     /// comes up again. [`Error::InterfaceGone`], from then on. Both only after everything that was
     /// captured before has been lent.
     pub fn wait(&mut self, timeout: Duration) -> Result<bool> {
-        if self.is_ready() || self.spin() {
+        if self.is_ready() {
             return Ok(true);
         }
         let deadline = Instant::now().checked_add(timeout);
+        if self.spin(timeout) {
+            return Ok(true);
+        }
         loop {
             let now = Instant::now();
             if let Some(ending) = self.ending.filter(|ending| ending.drained_at <= now) {
@@ -297,13 +300,14 @@ impl Ring {
         }
     }
 
-    /// Watches the current block for as long as was asked for.
-    fn spin(&self) -> bool {
+    /// Watches the current block for as long as was asked for, and no longer than `timeout`.
+    fn spin(&self, timeout: Duration) -> bool {
         if self.settings.busy_poll.is_zero() {
             return false;
         }
         let start = Instant::now();
-        while start.elapsed() < self.settings.busy_poll {
+        let time = self.settings.busy_poll.min(timeout);
+        while start.elapsed() < time {
             for _ in 0..64 {
                 if self.is_ready() {
                     return true;

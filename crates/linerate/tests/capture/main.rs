@@ -3,6 +3,7 @@
 mod ends;
 mod files;
 mod neighbours;
+mod privileges;
 mod reading;
 mod sharing;
 mod sources;

@@ -61,3 +61,58 @@ fn auto_leaves_the_frames_to_another_programs_capture() {
     let (_, json, said) = capture.interrupt();
     assert_eq!(json["source"], "xdp", "{said}");
 }
+
+/// Starts a capture that must fail, and what it says.
+fn refused(cable: &Cable, arguments: &str) -> String {
+    let output = cable.run(&format!("-i far --discard {arguments}"));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{arguments}: {said}");
+    said
+}
+
+#[test]
+fn two_captures_that_want_the_frames_are_told_of_each_other() {
+    root_or_skip!("two_captures_that_want_the_frames_are_told_of_each_other");
+    for way in ["buffer", "socket"] {
+        let cable = idle();
+        let first = cable.capture(&format!("--source xdp --xdp-through {way} --discard -B 8192"));
+        let holder = format!("linerate (process {})", first.child.id());
+        for second in ["xdp --take-over", "tee"] {
+            let said = refused(&cable, &format!("--source {second}"));
+            for word in ["another linerate capture takes", &holder, "--source tee"] {
+                assert!(said.contains(word), "{way}, {second}: no {word} in {said}");
+            }
+        }
+        // The remedy works.
+        assert!(first.interrupt().0.success());
+        let tees = [0, 1].map(|_| cable.capture("--source tee --discard -B 8192 --json udp"));
+        let said = refused(&cable, "--source xdp --take-over");
+        for word in ["another linerate capture has a tee", "--source tee"] {
+            assert!(said.contains(word), "{way}: no {word} in {said}");
+        }
+        cable.send(20, 64);
+        for tee in tees {
+            assert_eq!(tee.interrupt().1["captured"], 20);
+        }
+    }
+}
+
+#[test]
+fn a_second_capture_that_gets_nothing_says_so() {
+    root_or_skip!("a_second_capture_that_gets_nothing_says_so");
+    let cable = idle();
+    let first = cable.capture("--discard --json -B 8192 udp");
+    let mut second = cable.capture("--discard --json udp");
+    second.until("do not come here");
+    let words = format!("another linerate capture (linerate (process {}))", first.child.id());
+    assert!(second.said.contains(&words), "{}", second.said);
+    cable.send(20, 64);
+    let ((_, first, _), (_, second, said)) = (first.interrupt(), second.interrupt());
+    assert_eq!((&first["source"], &first["captured"]), (&"xdp".into(), &20.into()));
+    assert_eq!((&second["source"], &second["captured"]), (&"packet".into(), &0.into()), "{said}");
+    // Beside a tee nothing is missed, and nothing said.
+    let tee = cable.capture("--source tee --discard -B 8192");
+    let (_, json, said) = cable.capture("--discard --json").interrupt();
+    assert!(json["source"] == "packet" && !said.contains("warning"), "{said}");
+    assert!(tee.interrupt().0.success());
+}

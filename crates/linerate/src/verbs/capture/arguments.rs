@@ -47,8 +47,8 @@ pub(crate) struct Arguments {
     #[arg(short, long, value_name = "BYTES", default_value = "262144")]
     pub(super) snapshot_length: u32,
 
-    /// Bytes of buffer between kernel and program, in KiB; by default 64 MiB, or 128 MiB for
-    /// AF_XDP sockets.
+    /// Bytes of buffer between kernel and program, in KiB, for all readers of an interface together; by
+    /// default 64 MiB, or 128 MiB for AF_XDP sockets.
     #[arg(short = 'B', long, value_name = "KIB",
         value_parser = clap::value_parser!(u64).range(1..=1 << 31))]
     pub(super) buffer_size: Option<u64>,
@@ -58,7 +58,8 @@ pub(crate) struct Arguments {
     #[arg(short = 'C', value_name = "SIZE", value_parser = values::file_size, requires = "write")]
     pub(super) rotate_size: Option<u64>,
 
-    /// Go on in another file after so many seconds; the file's name is a format for strftime(3).
+    /// Go on in another file after so many seconds; the file's name is a format for strftime(3). Files
+    /// that would have the name of the one before are numbered as with -C.
     #[arg(short = 'G', value_name = "SECONDS", requires = "write",
         value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) rotate_seconds: Option<u64>,
@@ -88,7 +89,7 @@ pub(crate) struct Arguments {
 
     /// Take only packets that come in, go out, or both (the default). A file has to say which way
     /// they went (pcapng with `epb_flags`).
-    #[arg(short = 'Q', long, value_name = "in|out|inout", value_parser = values::direction)]
+    #[arg(short = 'Q', long, value_name = "in|out|inout", value_parser = values::directions())]
     pub(super) direction: Option<Traffic>,
 
     /// Become this user once the interfaces are open, before any file is made. Without it the
@@ -123,7 +124,7 @@ pub(crate) struct Arguments {
 
     /// How to get at the packets: `auto`, `packet`, `xdp` or `tee`. `auto` never takes traffic away
     /// from the host, and says what it took and why.
-    #[arg(long, value_name = "SOURCE", default_value = "auto", value_parser = values::source, conflicts_with = "read")]
+    #[arg(long, value_name = "SOURCE", default_value = "auto", value_parser = values::sources(), conflicts_with = "read")]
     pub(super) source: values::Source,
 
     /// Let `--source xdp` take the traffic of an interface that the host uses.
@@ -133,26 +134,27 @@ pub(crate) struct Arguments {
     /// How frames that `--source xdp` takes come out of the kernel: `socket` (AF_XDP), `buffer` (a
     /// BPF ring buffer), or `auto`: sockets where the driver shares frames without a copy or where
     /// --pages, --busy-poll or the card's stamps ask for them, else the buffer, which is faster.
-    #[arg(long, value_name = "WAY", default_value = "auto", conflicts_with = "read")]
+    #[arg(long, value_name = "WAY", default_value = "auto", value_parser = values::ways(), conflicts_with = "read")]
     pub(super) xdp_through: Through,
 
     /// Pages of the buffer of AF_XDP sockets: auto, hugetlb, hugetlb-1g, thp or small.
-    #[arg(long, value_name = "PAGES", default_value = "auto", conflicts_with = "read")]
+    #[arg(long, value_name = "PAGES", default_value = "auto", value_parser = values::pages(), conflicts_with = "read")]
     pub(super) pages: Pages,
 
-    /// Readers that share each interface.
+    /// Readers that share each interface, and its buffer.
     #[arg(long, value_name = "N", default_value = "1", value_parser = values::threads, conflicts_with = "read")]
     pub(super) threads: usize,
 
-    /// How readers share it: hash, lb, cpu, rollover, rnd or qm.
-    #[arg(long, value_name = "MODE", default_value = "hash", conflicts_with = "read")]
+    /// How readers (--threads) share it: hash, lb, cpu, rollover, rnd or qm.
+    #[arg(long, value_name = "MODE", default_value = "hash", requires = "threads", value_parser = values::modes(), conflicts_with = "read")]
     pub(super) fanout: Mode,
 
     /// Run the filter in the `kernel` or in `user` space; by default in the kernel if it takes it.
-    #[arg(long, value_name = "SIDE")]
+    #[arg(long, value_name = "SIDE", value_parser = values::sides())]
     pub(super) filter_in: Option<Side>,
 
-    /// Poll for so long before sleeping.
+    /// Poll for so long before sleeping, up to 100000; not for a BPF ring buffer (tee, or xdp without
+    /// sockets).
     #[arg(long, value_name = "MICROSECONDS", value_parser = values::microseconds, conflicts_with = "read")]
     pub(super) busy_poll: Option<Duration>,
 
@@ -182,7 +184,8 @@ pub(crate) struct Arguments {
 }
 
 const AFTER_HELP: &str = "\
-Signals: SIGINT and SIGTERM end the capture with everything captured in the file; SIGUSR1 prints the \
+Signals: SIGINT and SIGTERM end the capture with everything captured in the file (a second one, a second \
+later, ends at once); SIGUSR1 prints the \
 counts; SIGUSR2 brings what was captured into the file now.\n\
 \n\
 Examples:\n  \
@@ -208,10 +211,11 @@ pub(super) enum Precision {
 pub(super) enum StampType {
     /// The kernel's, packet by packet.
     Host,
-    /// The kernel's, once for each batch of an xdp source: cheaper.
+    /// The kernel's, once for all packets that an xdp or tee source hands over at a time: cheaper
+    /// there. Packet sockets stamp each packet all the same.
     #[value(name = "host_lowprec")]
     HostLowPrecision,
-    /// The network card's where it has one, else the kernel's.
+    /// The network card's where it has one, else the kernel's; packet sockets and AF_XDP sockets.
     Adapter,
 }
 

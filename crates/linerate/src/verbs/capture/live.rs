@@ -1,68 +1,28 @@
-//! While a capture runs: signals, the live line, and the last words.
+//! While a capture runs: what signals ask for, the live line, and the last words.
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
-use linerate_capture::engine::{Engine, Outcome, Report};
+use linerate_capture::engine::{Engine, FileProgress, Outcome, Report};
 use linerate_capture::open::Opened;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 
 use super::arguments::Arguments;
+use super::signals::Signals;
 use super::values::Limit;
 use crate::say;
 
 /// How soon a signal or a limit is noticed.
 const TICK: Duration = Duration::from_millis(25);
 
+/// What a report names as the source of packets from a file.
+const FILE: &str = "file";
+
 /// How often the live line changes.
 const LINE: Duration = Duration::from_millis(500);
-
-/// The signals that a capture answers to.
-pub(super) struct Signals {
-    stop: Arc<AtomicBool>,
-    counts: Arc<AtomicBool>,
-    flush: Arc<AtomicBool>,
-}
-
-impl Signals {
-    /// Takes them from now on. A second signal to end, before the first has been obeyed, ends the
-    /// program at once.
-    pub(super) fn register() -> Result<Self> {
-        use signal_hook::flag::{register, register_conditional_shutdown};
-        let signals = Self { stop: Arc::default(), counts: Arc::default(), flush: Arc::default() };
-        let register_all = || -> std::io::Result<()> {
-            // Under nohup(1) the capture is to outlive its terminal.
-            let hangup = (!is_ignored(SIGHUP)).then_some(SIGHUP);
-            for signal in [SIGINT, SIGTERM].into_iter().chain(hangup) {
-                register_conditional_shutdown(signal, 128 + signal, Arc::clone(&signals.stop))?;
-                register(signal, Arc::clone(&signals.stop))?;
-            }
-            register(SIGUSR1, Arc::clone(&signals.counts))?;
-            register(SIGUSR2, Arc::clone(&signals.flush))?;
-            Ok(())
-        };
-        register_all().context("cannot take signals")?;
-        Ok(signals)
-    }
-
-    /// Set when the capture is to end.
-    pub(super) fn stop(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.stop)
-    }
-}
-
-/// Whether whoever started this process has told it to ignore `signal`.
-fn is_ignored(signal: i32) -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
-        .is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
-}
 
 /// Says what is captured, how, and why so.
 pub(super) fn announce(opened: &[Opened], snaplen: u32) {
@@ -83,6 +43,13 @@ pub(super) fn announce(opened: &[Opened], snaplen: u32) {
     }
 }
 
+/// Says what stands in the way of what was asked for.
+pub(super) fn warn(opened: &[Opened]) {
+    for warning in opened.iter().flat_map(|one| &one.warnings) {
+        say::tell(format_args!("linerate: warning: {warning}"));
+    }
+}
+
 /// Waits for the end of a capture, and meanwhile does what signals and limits ask for.
 pub(super) fn follow(engine: Engine, signals: &Signals, arguments: &Arguments) -> Outcome {
     let start = Instant::now();
@@ -90,29 +57,22 @@ pub(super) fn follow(engine: Engine, signals: &Signals, arguments: &Arguments) -
         Limit::Duration(duration) => Some(*duration),
         _ => None,
     });
-    // Packets printed on the same terminal are live enough, and would be drawn over.
-    let printed =
-        arguments.write.is_none() && !arguments.discard && std::io::stdout().is_terminal();
-    let shown = !arguments.quiet && !printed && std::io::stderr().is_terminal();
-    let mut line = shown.then(Line::new);
+    let mut line = Line::if_wanted(arguments);
     while !engine.is_finished() {
         std::thread::sleep(TICK);
-        if signals.stop.load(Relaxed) || duration.is_some_and(|limit| start.elapsed() >= limit) {
+        if signals.is_stopped() || duration.is_some_and(|limit| start.elapsed() >= limit) {
             engine.stop();
         }
-        if signals.flush.swap(false, Relaxed) {
+        if signals.take_flush() {
             engine.flush();
         }
-        let say = |text: &str| match &line {
-            Some(line) => line.bar.suspend(|| say::tell(text)),
-            None => say::tell(text),
-        };
-        if signals.counts.swap(false, Relaxed) {
+        let say = |text: &str| beside(line.as_ref(), text);
+        if signals.take_counts() {
             say(&counts(&engine.report()));
         }
         engine.events().for_each(|event| say(&format!("linerate: {event}")));
         if let Some(line) = &mut line {
-            line.update(&engine);
+            line.update(|| engine.report());
         }
     }
     if let Some(line) = line {
@@ -124,13 +84,58 @@ pub(super) fn follow(engine: Engine, signals: &Signals, arguments: &Arguments) -
     engine.finish()
 }
 
+/// Prints a line above the live one.
+fn beside(line: Option<&Line>, text: &str) {
+    match line {
+        Some(line) => line.bar.suspend(|| say::tell(text)),
+        None => say::tell(text),
+    }
+}
+
+/// Reads a file with `read`, and meanwhile does what signals ask for.
+pub(super) fn accompany(
+    progress: &FileProgress,
+    signals: &Signals,
+    arguments: &Arguments,
+    read: impl FnOnce() -> Outcome,
+) -> Outcome {
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut line = Line::if_wanted(arguments);
+            while !done.load(Relaxed) {
+                std::thread::park_timeout(TICK);
+                if signals.take_flush() {
+                    progress.flush();
+                }
+                if signals.take_counts() {
+                    beside(line.as_ref(), &file_counts(&progress.report()));
+                }
+                if let Some(line) = &mut line {
+                    line.update(|| progress.report());
+                }
+            }
+            if let Some(line) = line {
+                line.bar.finish_and_clear();
+            }
+        });
+        let outcome = read();
+        done.store(true, Relaxed);
+        outcome
+    })
+}
+
+fn file_counts(report: &Report) -> String {
+    format!("{} packets captured\n{} packets read", report.captured, report.received)
+}
+
 /// The last words, the JSON and the exit status.
 pub(super) fn conclude(outcome: &Outcome, json: bool) -> Result<ExitCode> {
     let report = &outcome.report;
     if let Some(error) = &outcome.failure {
         say::tell(format_args!("linerate: {error}"));
     }
-    if report.source != "file" {
+    if report.source != FILE {
         say::tell(counts(report));
     } else if report.dropped.total > 0 {
         say::tell(format_args!("{} packets could not be written", report.dropped.total));
@@ -172,6 +177,15 @@ struct Line {
 }
 
 impl Line {
+    /// A line if somebody watches. Packets printed on the same terminal are live enough, and would be
+    /// drawn over.
+    fn if_wanted(arguments: &Arguments) -> Option<Self> {
+        let printed =
+            arguments.write.is_none() && !arguments.discard && std::io::stdout().is_terminal();
+        let shown = !arguments.quiet && !printed && std::io::stderr().is_terminal();
+        shown.then(Self::new)
+    }
+
     fn new() -> Self {
         let bar = ProgressBar::new_spinner();
         if let Ok(style) = ProgressStyle::with_template("{wide_msg}") {
@@ -180,23 +194,26 @@ impl Line {
         Self { bar, last: Instant::now(), captured: 0 }
     }
 
-    fn update(&mut self, engine: &Engine) {
+    fn update(&mut self, report: impl FnOnce() -> Report) {
         let elapsed = self.last.elapsed();
         if elapsed < LINE {
             return;
         }
-        let report = engine.report();
+        let report = report();
         let rate =
             (report.captured - self.captured.min(report.captured)) as f64 / elapsed.as_secs_f64();
         (self.last, self.captured) = (Instant::now(), report.captured);
-        let mut text = format!(
-            "{} packets, {}/s, lost: {}",
-            HumanCount(report.captured),
-            HumanCount(rate as u64),
-            report.dropped.causes
-        );
-        let ring = report.interfaces.iter().map(|one| one.fill).fold(0.0, f32::max);
-        text += &format!(", ring {:.0}% full", ring * 100.0);
+        let (captured, rate) = (HumanCount(report.captured), HumanCount(rate as u64));
+        let mut text = if report.source == FILE {
+            format!("{} packets read, {captured} taken, {rate}/s", HumanCount(report.received))
+        } else {
+            let ring = report.interfaces.iter().map(|one| one.fill).fold(0.0, f32::max);
+            format!(
+                "{captured} packets, {rate}/s, lost: {}, ring {:.0}% full",
+                report.dropped.causes,
+                ring * 100.0
+            )
+        };
         if let Some(fill) = report.writer_fill {
             text += &format!(
                 ", {} in {} files, writer {:.0}% full",

@@ -5,21 +5,21 @@ mod list;
 mod live;
 mod output;
 mod reading;
+mod signals;
 mod values;
 
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result, bail};
-use linerate_capture::engine::{self, FileSink, Input, Settings, Sink};
+use linerate_capture::engine::{self, FileProgress, FileSink, Input, Settings, Sink};
 use linerate_capture::open::{Request, Stamps};
 use linerate_capture::read::Reader;
 use linerate_capture::{choose::Wish, privilege};
 
 pub(crate) use arguments::Arguments;
 use arguments::StampType;
+use signals::Signals;
 use values::Limit;
 
 use crate::say;
@@ -49,13 +49,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
 }
 
 fn from_interfaces(arguments: &Arguments, filter: Option<String>) -> Result<ExitCode> {
-    let signals = live::Signals::register()?;
+    let signals = Signals::register()?;
     let names = list::resolve(&arguments.interface)?;
     let request = request(arguments, filter);
-    let opened = engine::open_all(&names, &request)?;
+    let cpus = arguments.cpu.clone().unwrap_or_default().0;
+    engine::check_cpus(&cpus)?;
+    let opened = engine::open_all(&names, &request, &signals.stop())?;
     if !arguments.quiet {
         live::announce(&opened, snaplen(arguments));
     }
+    live::warn(&opened);
     if let Some(user) = arguments.relinquish_privileges.as_deref().filter(|user| *user != "root") {
         privilege::become_user(user)?;
     }
@@ -77,11 +80,12 @@ fn from_interfaces(arguments: &Arguments, filter: Option<String>) -> Result<Exit
     let settings = Settings {
         count: smaller(arguments.count, arguments.limit(packets)),
         packet_buffered: arguments.packet_buffered,
-        cpus: arguments.cpu.clone().unwrap_or_default().0,
+        cpus,
         drop_privileges: true,
     };
     let running = engine::Engine::start(opened, pages, sink, &settings)?;
     privilege::drop_all();
+    signals.drop_privileges();
     let outcome = live::follow(running, &signals, arguments);
     live::conclude(&outcome, arguments.json)
 }
@@ -101,7 +105,7 @@ fn from_file(arguments: &Arguments, filter: Option<String>) -> Result<ExitCode> 
             say::tell(format_args!("linerate: {option} has no effect on a file"));
         });
     }
-    let signals = live::Signals::register()?;
+    let signals = Signals::register()?;
     let reader = Reader::open(path)?;
     if let Some(refusal) = reading::refusal_of(arguments, &reader) {
         return Ok(wrong(&refusal));
@@ -126,8 +130,9 @@ fn from_file(arguments: &Arguments, filter: Option<String>) -> Result<ExitCode> 
         traffic: arguments.direction.unwrap_or_default(),
         packet_buffered: arguments.packet_buffered,
     };
-    let stop: Arc<AtomicBool> = signals.stop();
-    let outcome = engine::read_file(input, sink, &stop);
+    let progress = FileProgress::of(&sink);
+    let read = || engine::read_file(input, sink, &signals.stop(), &progress);
+    let outcome = live::accompany(&progress, &signals, arguments, read);
     live::conclude(&outcome, arguments.json)
 }
 

@@ -1,9 +1,15 @@
 //! How the values of `linerate capture`'s options are written.
 
+use std::fmt::Display;
+use std::str::FromStr;
 use std::time::Duration;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use linerate_capture::choose::Kind;
-use linerate_ring::packet::Traffic;
+use linerate_capture::filter::Side;
+use linerate_capture::open::Through;
+use linerate_ring::packet::{Mode, Traffic};
+use linerate_ring::region::Pages;
 
 /// `--source`, where `auto` leaves the choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,8 +89,54 @@ pub(super) fn threads(text: &str) -> Result<usize, String> {
     }
 }
 
+/// Longest time to poll, in microseconds: a reader that polls does not see that it is to end.
+const LONGEST_POLL: u64 = 100_000;
+
 pub(super) fn microseconds(text: &str) -> Result<Duration, String> {
-    text.parse().map(Duration::from_micros).map_err(|_| "a whole number of microseconds".into())
+    match text.parse() {
+        Ok(time @ 0..=LONGEST_POLL) => Ok(Duration::from_micros(time)),
+        _ => Err(format!("a whole number of microseconds up to {LONGEST_POLL}")),
+    }
+}
+
+/// A parser of these words, which a shell can then complete.
+fn words<T: Clone + Send + Sync + 'static>(
+    words: impl IntoIterator<Item = &'static str>,
+    parse: fn(&str) -> Result<T, String>,
+) -> impl TypedValueParser<Value = T> {
+    PossibleValuesParser::new(words).try_map(move |word| parse(&word))
+}
+
+/// The same for a type that says itself how it is written.
+fn known<T>(list: &'static [&'static str]) -> impl TypedValueParser<Value = T>
+where
+    T: FromStr<Err: Display> + Clone + Send + Sync + 'static,
+{
+    words(list.iter().copied(), |word| word.parse().map_err(|error: T::Err| error.to_string()))
+}
+
+pub(super) fn sources() -> impl TypedValueParser<Value = Source> {
+    words(["auto", "packet", "xdp", "tee"], source)
+}
+
+pub(super) fn directions() -> impl TypedValueParser<Value = Traffic> {
+    words(["in", "out", "inout"], direction)
+}
+
+pub(super) fn ways() -> impl TypedValueParser<Value = Through> {
+    known(&["auto", "socket", "buffer"])
+}
+
+pub(super) fn pages() -> impl TypedValueParser<Value = Pages> {
+    known(&["auto", "hugetlb", "hugetlb-1g", "thp", "small"])
+}
+
+pub(super) fn modes() -> impl TypedValueParser<Value = Mode> {
+    known(&["hash", "lb", "cpu", "rollover", "rnd", "qm"])
+}
+
+pub(super) fn sides() -> impl TypedValueParser<Value = Side> {
+    known(&["kernel", "user"])
 }
 
 pub(super) fn cpus(text: &str) -> Result<Cpus, String> {
