@@ -13,7 +13,9 @@ use linerate_ring::xdp::{
     Attach, Pace, Socket, Source, SourceBuilder, Stamps, Transmit, Umem, Unmatched, probe,
 };
 use linerate_ring::{Error, Frame, Region, Result};
-use xdp_support::{CHILD, Cable, Raw, Stack, becomes_free, child, number, port, to_port, udp};
+use xdp_support::{
+    CHILD, Cable, Pacing, Raw, Stack, becomes_free, child, number, port, to_port, udp,
+};
 
 fn small(builder: SourceBuilder<'_>) -> SourceBuilder<'_> {
     builder.buffer(8 << 20).pages(Pages::Small)
@@ -51,7 +53,8 @@ fn drain(source: &mut Source, mut each: impl FnMut(&Frame<'_>)) -> u64 {
 fn all_that_is_sent_arrives_in_order_and_unchanged() {
     root_or_skip!("all_that_is_sent_arrives_in_order_and_unchanged");
     let cable = Cable::new(VethOptions::default());
-    let mut source = source(&cable, |b| b);
+    // A chunk for each frame: how busy the machine is does not matter.
+    let mut source = source(&cable, |b| b.buffer(64 << 20));
     let raw = cable.raw();
     let sender = std::thread::spawn(move || {
         for n in 0..20_000 {
@@ -407,9 +410,10 @@ fn what_a_transmit_ring_sends_arrives() {
     let cable = Cable::new(VethOptions::default());
     let mut source = source(&cable, |b| b);
     let sender = cable.sender.run(|| Transmit::open("tx", 0, 512, 2048)).unwrap().unwrap();
+    let pacing = cable.pacing();
     let sender = std::thread::spawn(move || {
         let mut sender = sender;
-        let mut n = 0;
+        let mut n = 0u64;
         while n < 20_000 {
             let Some(mut frame) = sender.frame() else {
                 sender.flush().unwrap();
@@ -419,6 +423,10 @@ fn what_a_transmit_ring_sends_arrives() {
             sender.bytes(&mut frame)[..bytes.len()].copy_from_slice(&bytes);
             sender.send(frame, bytes.len());
             n += 1;
+            if n.is_multiple_of(Pacing::AHEAD) {
+                sender.flush().unwrap();
+            }
+            pacing.sent_one();
         }
         assert!(sender.drain(Duration::from_secs(5)).unwrap());
         assert_eq!(sender.statistics().unwrap().sent, 20_000);

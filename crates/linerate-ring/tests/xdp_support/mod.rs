@@ -55,9 +55,13 @@ impl Cable {
     /// A raw socket that sends whole frames from `tx`.
     pub(crate) fn raw(&self) -> Raw {
         let raw = self.sender.run(|| Raw::open("tx")).expect("the namespace");
+        Raw { pacing: Some(self.pacing()), ..raw.expect("a packet socket") }
+    }
+
+    /// The pace for another sender.
+    pub(crate) fn pacing(&self) -> Pacing {
         let arrived = self.veth.b.counters().expect("counters").rx_packets;
-        let pacing = Pacing { to: self.veth.b.clone(), arrived, sent: Cell::new(0) };
-        Raw { pacing: Some(pacing), ..raw.expect("a packet socket") }
+        Pacing { to: self.veth.b.clone(), arrived, sent: Cell::new(0) }
     }
 }
 
@@ -69,16 +73,18 @@ pub(crate) struct Raw {
 
 /// Keeps the sender from running ahead of a busy softirq: a veth holds 256 frames and drops the
 /// next one without a word to the sender.
-struct Pacing {
+pub(crate) struct Pacing {
     to: Interface,
     arrived: u64,
     sent: Cell<u64>,
 }
 
 impl Pacing {
-    const AHEAD: u64 = 64;
+    pub(crate) const AHEAD: u64 = 64;
 
-    fn sent_one(&self) {
+    /// To be called after each frame; one in [`Self::AHEAD`] waits, and none may be left in a ring of
+    /// the sender then.
+    pub(crate) fn sent_one(&self) {
         self.sent.set(self.sent.get() + 1);
         if !self.sent.get().is_multiple_of(Self::AHEAD) {
             return;
