@@ -3,13 +3,12 @@
 use std::io;
 use std::mem::{MaybeUninit, offset_of};
 use std::os::fd::AsFd;
-use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;
 
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
-use libbpf_rs::{ErrorKind, MapCore, MapFlags, MapHandle, OpenObject, PrintLevel};
-use linerate_ring::live;
+use libbpf_rs::{ErrorKind, MapCore, MapFlags, MapHandle, OpenObject};
+use linerate_ring::{live, steer};
 use nix::libc;
 
 use crate::counters::{Counters, Counts};
@@ -187,7 +186,7 @@ fn load<'o>(
     plan: &Plan,
     storage: &'o mut MaybeUninit<OpenObject>,
 ) -> Result<skeleton::GenerateSkel<'o>> {
-    quiet_libbpf();
+    steer::quiet_libbpf();
     let name = plan.interface.name.as_str();
     let mut open = skeleton::GenerateSkelBuilder::default()
         .open(storage)
@@ -208,16 +207,6 @@ fn load<'o>(
         .update(&0_u32.to_ne_bytes(), &plan.interface.index.to_ne_bytes(), MapFlags::ANY)
         .map_err(|error| refusal(name, "redirect to the interface", &error))?;
     Ok(skeleton)
-}
-
-/// Routes what libbpf would print to standard error to tracing.
-fn quiet_libbpf() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        libbpf_rs::set_print(Some((PrintLevel::Info, |_, message| {
-            tracing::debug!(target: "libbpf", "{}", message.trim_end());
-        })));
-    });
 }
 
 fn batch(plan: &Plan) -> u32 {

@@ -5,6 +5,7 @@ pub mod bare;
 pub mod error;
 pub mod filter;
 pub mod frame;
+mod interface;
 pub mod live;
 pub mod packet;
 mod process;
@@ -15,6 +16,6 @@ pub mod tun;
 pub mod xdp;
 
 pub use error::{Error, Result};
-pub use process::Process;
 pub use frame::{Direction, Frame, Timestamp};
+pub use process::Process;
 pub use region::Region;

@@ -8,9 +8,10 @@ use super::layout::{PACKET_VNET_HDR, VLAN_TAG};
 use super::program::Gate;
 use super::receive::Ring;
 use super::rules::{Kind, Request};
-use super::socket::{Interface, Socket};
+use super::socket::Socket;
 use super::stamps::Stamps;
 use crate::filter::Classic;
+use crate::interface::Interface;
 use crate::{Error, Result};
 
 /// Bytes of a block unless said: some 1,700 frames of 64 bytes, and still in a core's own cache
@@ -212,10 +213,10 @@ impl Builder {
     fn prepare(self) -> Result<Ring> {
         let request = self.request()?;
         let socket = Socket::open()?;
-        let interface = self.interface.as_deref().map(Interface::find).transpose()?;
+        let interface = self.interface.as_deref().map(Interface::named).transpose()?;
         let name = self.interface.as_deref().unwrap_or("any");
         let link = match &interface {
-            Some(interface) => Some(interface.hardware_type(&socket)?),
+            Some(interface) => Some(interface.hardware_type()?),
             None => None,
         };
         let system = |action: &str| {
@@ -272,7 +273,7 @@ impl Builder {
         let loopback = match link {
             Some(libc::ARPHRD_LOOPBACK) => Some(index),
             Some(_) => None,
-            None => Interface::find("lo").ok().map(|lo| lo.index),
+            None => Interface::named("lo").ok().map(|lo| lo.index),
         };
         let gate =
             Gate { traffic: self.traffic, loopback, filter: self.filter, snaplen: self.snaplen };

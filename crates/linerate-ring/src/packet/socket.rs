@@ -1,6 +1,5 @@
 //! [`Socket`]: the system calls of a packet socket, and [`Map`], its rings in memory.
 
-use std::ffi::CString;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -199,67 +198,6 @@ impl Drop for Map {
     fn drop(&mut self) {
         // SAFETY: the mapping is ours, and borrows of its bytes borrow its owner.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
-    }
-}
-
-/// An interface, as the system calls by name see it.
-pub(super) struct Interface<'a> {
-    pub(super) name: &'a str,
-    pub(super) index: u32,
-}
-
-impl<'a> Interface<'a> {
-    /// Looks the interface up in the current network namespace.
-    pub(super) fn find(name: &'a str) -> Result<Self> {
-        let none = || Error::NoInterface(name.to_owned());
-        // A name that does not fit is none; `if_nametoindex` would cut it.
-        let c_name = CString::new(name).map_err(|_| none())?;
-        if name.len() >= libc::IFNAMSIZ {
-            return Err(none());
-        }
-        // SAFETY: `c_name` is a C string.
-        match unsafe { libc::if_nametoindex(c_name.as_ptr()) } {
-            0 => Err(none()),
-            index => Ok(Self { name, index }),
-        }
-    }
-
-    /// Type of the link layer, one of the kernel's `ARPHRD_` numbers.
-    pub(super) fn hardware_type(&self, socket: &Socket) -> Result<u16> {
-        let request = self.ask(socket, libc::SIOCGIFHWADDR, "hardware type")?;
-        // SAFETY: the kernel has filled in the hardware address, a plain structure.
-        Ok(unsafe { request.ifr_ifru.ifru_hwaddr.sa_family })
-    }
-
-    /// Largest network-layer packet in bytes.
-    pub(super) fn mtu(&self, socket: &Socket) -> Result<u32> {
-        let request = self.ask(socket, libc::SIOCGIFMTU, "MTU")?;
-        // SAFETY: the kernel has filled in the MTU, a plain number.
-        Ok(unsafe { request.ifr_ifru.ifru_mtu } as u32)
-    }
-
-    fn ask(&self, socket: &Socket, what: libc::Ioctl, word: &str) -> Result<libc::ifreq> {
-        let mut request = self.request();
-        // SAFETY: these requests read the name from an ifreq and write into it.
-        let answer = unsafe { libc::ioctl(socket.0.as_raw_fd(), what, &mut request) };
-        if answer == 0 {
-            return Ok(request);
-        }
-        let error = io::Error::last_os_error();
-        Err(match error.raw_os_error() {
-            Some(libc::ENODEV) => Error::NoInterface(self.name.to_owned()),
-            _ => Error::system(format!("ask for the {word} of interface {}", self.name), error),
-        })
-    }
-
-    /// An ioctl request about this interface, nothing but its name filled in.
-    pub(super) fn request(&self) -> libc::ifreq {
-        // SAFETY: ifreq is plain data, for which zero is valid.
-        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-        for (to, from) in request.ifr_name.iter_mut().zip(self.name.bytes()) {
-            *to = from as libc::c_char;
-        }
-        request
     }
 }
 

@@ -1,9 +1,9 @@
 //! Where time stamps come from: the kernel's clock or the network card's.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
 
-use super::socket::{Interface, Socket};
+use super::socket::Socket;
+use crate::interface::Interface;
 use crate::{Error, Result};
 
 /// Which time stamps to ask for.
@@ -34,13 +34,13 @@ impl Stamps {
     pub(super) fn apply(
         self,
         socket: &Socket,
-        interface: Option<&Interface<'_>>,
+        interface: Option<&Interface>,
     ) -> Result<Option<Restore>> {
         if self == Self::Software {
             return Ok(None);
         }
         let restore = match (self, interface) {
-            (Self::HardwareSwitchedOn, Some(interface)) => Some(switch_on(socket, interface)?),
+            (Self::HardwareSwitchedOn, Some(interface)) => Some(switch_on(interface)?),
             (Self::HardwareSwitchedOn, None) => {
                 return Err(Error::Invalid(
                     "hardware time stamps are switched on for one interface, not for all of them"
@@ -60,17 +60,15 @@ impl Stamps {
 /// Puts the card's setting back on drop.
 #[derive(Debug)]
 pub(super) struct Restore {
-    socket: Socket,
-    name: String,
+    interface: Interface,
     before: Config,
 }
 
 impl Drop for Restore {
     fn drop(&mut self) {
-        let interface = Interface { name: &self.name, index: 0 };
-        let before = self.before;
-        if let Err(error) = configure(&self.socket, &interface, libc::SIOCSHWTSTAMP, before) {
-            tracing::warn!(interface = self.name, %error, "cannot put back the time stamps");
+        if let Err(error) = configure(&self.interface, libc::SIOCSHWTSTAMP, self.before) {
+            let name = &self.interface.name;
+            tracing::warn!(interface = name, %error, "cannot put back the time stamps");
         }
     }
 }
@@ -84,7 +82,7 @@ struct Config {
     rx_filter: libc::c_int,
 }
 
-fn switch_on(socket: &Socket, interface: &Interface<'_>) -> Result<Restore> {
+fn switch_on(interface: &Interface) -> Result<Restore> {
     let action = || format!("switch on hardware time stamps of interface {}", interface.name);
     let failed = |error: io::Error| match error.raw_os_error() {
         Some(libc::EPERM) => Error::Privilege { action: action(), capability: "CAP_NET_ADMIN" },
@@ -96,22 +94,16 @@ fn switch_on(socket: &Socket, interface: &Interface<'_>) -> Result<Restore> {
         _ => Error::system(action(), error),
     };
     let get = libc::SIOCGHWTSTAMP;
-    let before = configure(socket, interface, get, Config::default()).map_err(failed)?;
+    let before = configure(interface, get, Config::default()).map_err(failed)?;
     let rx_filter = libc::HWTSTAMP_FILTER_ALL as libc::c_int;
-    configure(socket, interface, libc::SIOCSHWTSTAMP, Config { rx_filter, ..before })
-        .map_err(failed)?;
-    Ok(Restore { socket: Socket::open()?, name: interface.name.to_owned(), before })
+    configure(interface, libc::SIOCSHWTSTAMP, Config { rx_filter, ..before }).map_err(failed)?;
+    Ok(Restore { interface: interface.clone(), before })
 }
 
-fn configure(
-    socket: &Socket,
-    interface: &Interface<'_>,
-    what: libc::Ioctl,
-    mut config: Config,
-) -> io::Result<Config> {
+fn configure(interface: &Interface, what: libc::Ioctl, mut config: Config) -> io::Result<Config> {
     let mut request = interface.request();
     request.ifr_ifru.ifru_data = std::ptr::from_mut(&mut config).cast();
     // SAFETY: both requests read and write a hwtstamp_config where `ifr_data` points, in the call.
-    let answer = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), what, &mut request) };
-    if answer == 0 { Ok(config) } else { Err(io::Error::last_os_error()) }
+    unsafe { interface.call(what, &mut request) }?;
+    Ok(config)
 }

@@ -17,7 +17,8 @@ use std::time::{Duration, Instant};
 use super::layout::{FRAME_ALIGNMENT, V2_PAYLOAD, VLAN_TAG};
 use super::owner;
 use super::rules::{Kind, Request};
-use super::socket::{Interface, Map, Socket};
+use super::socket::{Map, Socket};
+use crate::interface::Interface;
 use crate::{Error, Result};
 
 /// Bytes of an Ethernet header.
@@ -318,12 +319,12 @@ impl TransmitBuilder {
     pub fn build(self) -> Result<Transmit> {
         let name = self.interface.as_str();
         let socket = Socket::open()?;
-        let interface = Interface::find(name)?;
-        let header = match interface.hardware_type(&socket)? {
+        let interface = Interface::named(name)?;
+        let header = match interface.hardware_type()? {
             libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK => ETHERNET,
             _ => 0,
         };
-        let most = interface.mtu(&socket)?.saturating_add(header + VLAN_TAG as u32);
+        let most = interface.mtu()?.saturating_add(header + VLAN_TAG as u32);
         let frame_size = (V2_PAYLOAD as u32)
             .checked_add(most)
             .and_then(|size| size.checked_next_multiple_of(FRAME_ALIGNMENT))

@@ -7,7 +7,6 @@
 pub(crate) mod attach;
 pub(crate) mod grace;
 pub(crate) mod holder;
-pub(crate) mod interface;
 pub(crate) mod program;
 
 use std::mem::MaybeUninit;
@@ -17,12 +16,13 @@ use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 
 pub use attach::{Attach, Attached};
 pub use holder::Holder;
+pub use program::quiet_libbpf;
 
 use crate::filter::Instruction;
+use crate::interface::Interface;
 use crate::{Error, Result};
 use attach::Link;
 use grace::Grace;
-use interface::Interface;
 use program::{Load, Template};
 
 #[allow(missing_docs, unreachable_pub, clippy::all, clippy::undocumented_unsafe_blocks)]
@@ -134,7 +134,7 @@ impl Steer {
     }
 
     fn load_with(interface: Interface, options: &Options<'_>, stamps: Stamps) -> Result<Self> {
-        program::quiet_libbpf();
+        quiet_libbpf();
         let hardware = stamps == Stamps::Hardware;
         let template = template(hardware, options, stamps)?;
         let device = hardware.then_some(interface.index);

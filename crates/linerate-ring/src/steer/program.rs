@@ -211,15 +211,16 @@ impl Template {
             return refusal(action, error.raw_os_error().unwrap_or(libc::EIO));
         };
         // What the verifier demands of those without CAP_PERFMON only, whatever its errno.
-        if log.contains("!root") && matches!(error.raw_os_error(), Some(libc::EACCES | libc::EPERM)) {
+        if log.contains("!root") && matches!(error.raw_os_error(), Some(libc::EACCES | libc::EPERM))
+        {
             return Error::Privilege { action, capability: "CAP_PERFMON" };
         }
         Error::Verifier { program: action, why: last.to_owned(), source: error }
     }
 }
 
-/// Routes libbpf's own messages, which would go to standard error, to tracing.
-pub(crate) fn quiet_libbpf() {
+/// Routes libbpf's own messages, which would go to standard error, to tracing; for the whole process.
+pub fn quiet_libbpf() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         libbpf_rs::set_print(Some((PrintLevel::Info, |_, message| {

@@ -41,10 +41,10 @@ pub use batch::Batch;
 pub use probe::{Probe, probe};
 
 use crate::filter::Instruction;
+use crate::interface::Interface;
 use crate::region::base_page_size;
 use crate::steer::attach::Link;
 use crate::steer::grace::Grace;
-use crate::steer::interface::Interface;
 use crate::steer::program::{self, Load, Template};
 use crate::steer::{Attach, sum_of_cpus};
 use crate::xdp::{Pace, sys};

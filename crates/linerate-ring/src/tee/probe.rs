@@ -1,8 +1,8 @@
 //! [`probe`]: whether a tee would work on an interface, without touching its traffic.
 
 use super::{Builder, Role, Tee, root, template};
+use crate::interface::Interface;
 use crate::steer::attach::{self, attached};
-use crate::steer::interface::Interface;
 use crate::steer::program::{self, Load};
 use crate::{Error, Result};
 

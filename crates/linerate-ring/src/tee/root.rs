@@ -17,8 +17,8 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
+use crate::interface::Interface;
 use crate::steer::attach::{self, Link};
-use crate::steer::interface::Interface;
 use crate::steer::program::{Load, Template, refusal};
 use crate::steer::{Attach, put};
 use crate::xdp::sys;
@@ -124,13 +124,8 @@ impl Root {
 
     /// Takes a free slot.
     pub(super) fn take(&self, interface: &Interface) -> Result<Slot> {
-        let token = sys::socket().map_err(|error| match error.raw_os_error() {
-            Some(libc::EPERM) => Error::Privilege {
-                action: format!("take a place for a capture on {}", interface.name),
-                capability: "CAP_NET_RAW",
-            },
-            _ => Error::system("open an AF_XDP socket", error),
-        })?;
+        let action = format!("take a place for a capture on {}", interface.name);
+        let token = sys::socket(&action)?;
         let captures = self
             .captures
             .try_clone()
@@ -139,10 +134,7 @@ impl Root {
             match put(self.alive.as_fd(), number, token.as_fd(), libbpf_sys::BPF_NOEXIST) {
                 0 => return Ok(Slot { number, captures, _token: token }),
                 libc::EEXIST => {}
-                errno => {
-                    let action = format!("take a place for a capture on {}", interface.name);
-                    return Err(refusal(action, errno));
-                }
+                errno => return Err(refusal(action, errno)),
             }
         }
         Err(Error::NoSlot { interface: interface.name.clone(), slots: SLOTS as usize })

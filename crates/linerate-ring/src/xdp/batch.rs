@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use super::metadata::Metadata;
 use super::queue::{Consumer, Producer};
 use super::ring::Mapped;
-use super::socket::Reading;
+use super::socket::Marking;
 use super::{Socket, sys};
 use crate::{Direction, Frame, Timestamp};
 
@@ -20,7 +20,9 @@ pub struct Batch<'s> {
     fill: &'s mut Producer<Mapped<u64>>,
     fd: BorrowedFd<'s>,
     base: *mut u8,
-    reading: Reading,
+    marking: Marking,
+    /// How far ahead to fetch frames into the cache.
+    prefetch: u32,
     queue: u16,
     left: u32,
     stamp: Option<Timestamp>,
@@ -31,16 +33,17 @@ pub struct Batch<'s> {
 impl<'s> Batch<'s> {
     #[inline]
     pub(super) fn new(socket: &'s mut Socket) -> Self {
-        let reading = socket.reading;
+        let (marking, reception) = (socket.marking, socket.reception);
         Self {
             receive: socket.receive.as_mut().expect("checked by Socket::batch"),
             fill: &mut socket.fill,
             fd: socket.fd.as_fd(),
             base: socket.umem.region().as_ptr(),
-            reading,
+            marking,
+            prefetch: reception.prefetch,
             queue: socket.queue as u16,
-            left: reading.batch,
-            stamp: reading.stamp.then(sys::now),
+            left: reception.batch,
+            stamp: marking.stamp.then(sys::now),
             received: &mut socket.received,
             pieces: [&[]; PIECES],
         }
@@ -74,9 +77,9 @@ impl<'s> Batch<'s> {
         let mut at = self.at(&first);
         let mut len = first.len as usize;
         let mut about = About { stamp: self.stamp, hash: None };
-        if self.reading.metadata {
+        if self.marking.metadata {
             // SAFETY: the chunk is ours, and the kernel keeps headroom for metadata in front.
-            (at, len) = unsafe { about.restore(at, len, self.reading.tai_ahead) };
+            (at, len) = unsafe { about.restore(at, len, self.marking.tai_ahead) };
         }
         // SAFETY: the chunk is ours until the batch is dropped, and the frame borrows the batch.
         let mut frame = Frame::new(unsafe { std::slice::from_raw_parts(at, len) });
@@ -135,8 +138,8 @@ impl<'s> Batch<'s> {
     #[inline]
     fn prefetch(&self) {
         #[cfg(target_arch = "x86_64")]
-        if self.reading.prefetch != 0
-            && let Some(ahead) = self.receive.peek(self.reading.prefetch)
+        if self.prefetch != 0
+            && let Some(ahead) = self.receive.peek(self.prefetch)
         {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
             // SAFETY: a prefetch has no effect that a program can see.

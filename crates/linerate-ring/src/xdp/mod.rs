@@ -26,6 +26,7 @@ mod metadata;
 pub(crate) mod pace;
 mod probe;
 pub(crate) mod queue;
+mod reception;
 mod ring;
 mod socket;
 mod source;

@@ -1,7 +1,7 @@
 //! [`probe`]: what AF_XDP can do on an interface, without touching its traffic.
 
+use crate::interface::Interface;
 use crate::steer::attach::attached;
-use crate::steer::interface::Interface;
 use crate::steer::{Options, Stamps, Steer};
 use crate::{Error, Result};
 
@@ -64,16 +64,7 @@ impl Probe {
         if let Some(found) = attached(interface.index)? {
             return Err(crate::steer::attach::foreign(name, &found));
         }
-        sys::socket().map_err(|error| match error.raw_os_error() {
-            Some(libc::EPERM) => Error::Privilege {
-                action: format!("open an AF_XDP socket on {name}"),
-                capability: "CAP_NET_RAW",
-            },
-            Some(libc::EAFNOSUPPORT) => {
-                Error::Invalid("this kernel has no AF_XDP (CONFIG_XDP_SOCKETS)".into())
-            }
-            _ => Error::system("open an AF_XDP socket", error),
-        })?;
+        sys::socket(&format!("open an AF_XDP socket on {name}"))?;
         let steer = Steer::load(name, &Options { stamps: Stamps::Hardware, ..Options::default() })?;
         self.metadata = steer.stamps().0 == Stamps::Hardware;
         self.why.extend(steer.stamps().1.map(str::to_owned));

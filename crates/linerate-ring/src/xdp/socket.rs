@@ -8,10 +8,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::queue::{Consumer, Producer};
+use super::reception::{Reception, reception_setters};
 use super::ring::Mapped;
 use super::{Batch, Pace, Statistics, Umem, sys};
+use crate::interface::Interface;
 use crate::region::beyond_lock_limit;
-use crate::steer::interface::Interface;
 use crate::{Error, Result};
 
 /// `SO_PREFER_BUSY_POLL` and `SO_BUSY_POLL_BUDGET` of `asm-generic/socket.h`.
@@ -93,24 +94,20 @@ pub struct Socket {
     pub(super) queue: u32,
     /// Tells the frames to send of this socket from those of all others that ever were.
     pub(super) number: u64,
-    pub(super) reading: Reading,
+    pub(super) reception: Reception,
+    pub(super) marking: Marking,
     mode: Mode,
-    pace: Pace,
     pub(super) received: u64,
     pub(super) sent: u64,
 }
 
-/// How frames are read from the receive ring.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Reading {
-    /// Descriptors in a batch at most.
-    pub(super) batch: u32,
+/// What is known of a frame besides its bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Marking {
     /// The steering program puts metadata in front of frames.
     pub(super) metadata: bool,
     /// A batch is stamped when it is taken.
     pub(super) stamp: bool,
-    /// How far ahead to fetch frames into the cache; 0 not at all.
-    pub(super) prefetch: u32,
     /// Nanoseconds of TAI ahead of UTC.
     pub(super) tai_ahead: u64,
 }
@@ -124,17 +121,8 @@ impl Socket {
             umem: Arc::clone(umem),
             receive: 0,
             transmit: 0,
-            copying: Copying::Auto,
-            multi_buffer: true,
-            busy_poll: None,
-            pace: Pace::default(),
-            reading: Reading {
-                batch: 256,
-                metadata: false,
-                stamp: false,
-                prefetch: 0,
-                tai_ahead: 0,
-            },
+            reception: Reception::default(),
+            marking: Marking::default(),
         }
     }
 
@@ -158,7 +146,7 @@ impl Socket {
     /// # Errors
     /// [`Error::InterfaceGone`] when the interface was removed. [`Error::System`].
     pub fn wait(&mut self, timeout: Duration) -> Result<bool> {
-        let pace = self.pace;
+        let pace = self.reception.pace;
         let Some(left) = pace.nap(timeout, || self.ready()) else { return Ok(true) };
         let mut fds = [self.poll_entry()];
         let woken = sys::poll(&mut fds, left).map_err(|error| self.failed("poll", error))?;
@@ -260,11 +248,8 @@ pub struct Builder {
     umem: Arc<Umem>,
     receive: u32,
     transmit: u32,
-    copying: Copying,
-    multi_buffer: bool,
-    busy_poll: Option<BusyPoll>,
-    pace: Pace,
-    pub(super) reading: Reading,
+    pub(super) reception: Reception,
+    pub(super) marking: Marking,
 }
 
 impl Builder {
@@ -281,42 +266,7 @@ impl Builder {
         self
     }
 
-    /// Whether a copy in the kernel is acceptable.
-    pub fn copying(mut self, copying: Copying) -> Self {
-        self.copying = copying;
-        self
-    }
-
-    /// Whether to ask for frames longer than a chunk; on unless said, where the kernel has it.
-    pub fn multi_buffer(mut self, on: bool) -> Self {
-        self.multi_buffer = on;
-        self
-    }
-
-    /// Busy polling; off unless said.
-    pub fn busy_poll(mut self, busy_poll: Option<BusyPoll>) -> Self {
-        self.busy_poll = busy_poll;
-        self
-    }
-
-    /// How [`Socket::wait`] waits.
-    pub fn pace(mut self, pace: Pace) -> Self {
-        self.pace = pace;
-        self
-    }
-
-    /// Descriptors in a batch at most; 256 unless said.
-    pub fn batch(mut self, descriptors: u32) -> Self {
-        self.reading.batch = descriptors.max(1);
-        self
-    }
-
-    /// How many frames ahead to fetch into the cache while frames are read; 0, no fetching, unless
-    /// said. Of use to a reader that looks into frames.
-    pub fn prefetch(mut self, frames: u32) -> Self {
-        self.reading.prefetch = frames;
-        self
-    }
+    reception_setters!();
 
     /// Opens, sizes, maps, fills and binds.
     ///
@@ -327,10 +277,6 @@ impl Builder {
     pub fn build(self) -> Result<Socket> {
         let interface = Interface::named(&self.interface)?;
         let fail = |what: &str, error: io::Error| match error.raw_os_error() {
-            Some(libc::EPERM) => Error::Privilege {
-                action: format!("open an AF_XDP socket on {}", self.interface),
-                capability: "CAP_NET_RAW",
-            },
             Some(libc::EINVAL) if what.starts_with("bind") => Error::Invalid(format!(
                 "cannot bind an AF_XDP socket to queue {} of {}: there is no such queue, or the \
                  driver refuses the chunk size ({} bytes) with its MTU",
@@ -347,7 +293,7 @@ impl Builder {
                 Error::system(format!("{what} (queue {} of {})", self.queue, self.interface), error)
             }
         };
-        let fd = Arc::new(sys::socket().map_err(|error| fail("open an AF_XDP socket", error))?);
+        let fd = Arc::new(sys::socket(&format!("open an AF_XDP socket on {}", self.interface))?);
         let umem = Arc::clone(&self.umem);
         let mut state = umem.state();
         let shared = state.sockets.iter().find_map(std::sync::Weak::upgrade);
@@ -394,9 +340,9 @@ impl Builder {
             interface,
             queue: self.queue,
             number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
-            reading: self.reading,
+            reception: self.reception,
+            marking: self.marking,
             mode,
-            pace: self.pace,
             received: 0,
             sent: 0,
         })
@@ -487,7 +433,7 @@ impl Builder {
         shared_multi_buffer: bool,
     ) -> io::Result<Mode> {
         let mut mode = Mode::default();
-        if let Some(busy) = self.busy_poll {
+        if let Some(busy) = self.reception.busy_poll {
             match set_busy_poll(fd.as_fd(), busy) {
                 Ok(()) => mode.busy_poll = true,
                 Err(error) => mode.why.push(format!("no busy polling: {error}")),
@@ -502,7 +448,7 @@ impl Builder {
             mode.need_wakeup = true;
             return Ok(mode);
         }
-        let copying: &[u16] = match self.copying {
+        let copying: &[u16] = match self.reception.copying {
             Copying::Auto => &[libc::XDP_ZEROCOPY, libc::XDP_COPY],
             Copying::Never => &[libc::XDP_ZEROCOPY],
             Copying::Always => &[libc::XDP_COPY],
@@ -515,7 +461,7 @@ impl Builder {
         let mut last = io::Error::from_raw_os_error(libc::EOPNOTSUPP);
         for &copy in copying {
             for &(flags, multi_buffer, need_wakeup) in extras {
-                if multi_buffer && !self.multi_buffer {
+                if multi_buffer && !self.reception.multi_buffer {
                     continue;
                 }
                 match self.bind_when_free(fd.as_fd(), interface.index, flags | copy, None) {
@@ -523,7 +469,7 @@ impl Builder {
                         mode.zero_copy = sys::is_zero_copy(fd.as_fd())?;
                         mode.multi_buffer = multi_buffer;
                         mode.need_wakeup = need_wakeup;
-                        if !multi_buffer && self.multi_buffer {
+                        if !multi_buffer && self.reception.multi_buffer {
                             mode.why.push(format!("no multi-buffer frames: {last}"));
                         }
                         return Ok(mode);

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::socket::Reading;
+use super::reception::{Reception, reception_setters};
+use super::socket::Marking;
 use super::{Batch, BusyPoll, Copying, Mode, Pace, Socket, Statistics, Umem, sys};
 use crate::filter::Instruction;
+use crate::interface::Interface;
 use crate::region::{self, Pages};
-use crate::steer::interface::Interface;
 use crate::steer::{self, Attach, Stamps, Steer, Unmatched};
 use crate::{Error, Region, Result};
 
@@ -51,12 +52,7 @@ impl Source {
             chunk: DEFAULT_CHUNK,
             pages: Pages::Auto,
             lock: false,
-            batch: 256,
-            prefetch: 0,
-            copying: Copying::Auto,
-            multi_buffer: true,
-            busy_poll: None,
-            pace: Pace::default(),
+            reception: Reception::default(),
             steer: steer::Options::default(),
         }
     }
@@ -106,8 +102,8 @@ impl Source {
                 // It changes when a time daemon tells the kernel of leap seconds, long after boot. Two
                 // clock readings without a system call, once a batch, where stamps are made of it.
                 let socket = &mut self.sockets[current];
-                if socket.reading.metadata {
-                    socket.reading.tai_ahead = sys::tai_ahead();
+                if socket.marking.metadata {
+                    socket.marking.tai_ahead = sys::tai_ahead();
                 }
                 return socket.batch();
             }
@@ -216,12 +212,7 @@ pub struct Builder<'a> {
     chunk: u32,
     pages: Pages,
     lock: bool,
-    batch: u32,
-    prefetch: u32,
-    copying: Copying,
-    multi_buffer: bool,
-    busy_poll: Option<BusyPoll>,
-    pace: Pace,
+    reception: Reception,
     steer: steer::Options<'a>,
 }
 
@@ -258,41 +249,7 @@ impl<'a> Builder<'a> {
         self
     }
 
-    /// Frames in a batch at most; 256 unless said. 64 to 512 make sense.
-    pub fn batch(mut self, frames: u32) -> Self {
-        self.batch = frames;
-        self
-    }
-
-    /// How many frames ahead to fetch into the cache; 0, none, unless said.
-    pub fn prefetch(mut self, frames: u32) -> Self {
-        self.prefetch = frames;
-        self
-    }
-
-    /// Whether a copy in the kernel is acceptable.
-    pub fn copying(mut self, copying: Copying) -> Self {
-        self.copying = copying;
-        self
-    }
-
-    /// Whether to ask for multi-buffer frames; on unless said.
-    pub fn multi_buffer(mut self, on: bool) -> Self {
-        self.multi_buffer = on;
-        self
-    }
-
-    /// Busy polling; off unless said.
-    pub fn busy_poll(mut self, busy_poll: Option<BusyPoll>) -> Self {
-        self.busy_poll = busy_poll;
-        self
-    }
-
-    /// How [`Source::wait`] waits.
-    pub fn pace(mut self, pace: Pace) -> Self {
-        self.pace = pace;
-        self
-    }
+    reception_setters!();
 
     /// Who stamps frames; the reader unless said.
     pub fn stamps(mut self, stamps: Stamps) -> Self {
@@ -357,19 +314,13 @@ impl<'a> Builder<'a> {
         }
         let mut sockets = Vec::new();
         for &queue in &queues {
-            let mut builder = Socket::builder(&self.interface, queue, &umem)
-                .receive(depth)
-                .copying(self.copying)
-                .multi_buffer(self.multi_buffer)
-                .busy_poll(self.busy_poll)
-                .batch(self.batch)
-                .prefetch(self.prefetch);
+            let mut builder = Socket::builder(&self.interface, queue, &umem).receive(depth);
             let stamps = steer.stamps().0;
-            builder.reading = Reading {
+            builder.reception = self.reception;
+            builder.marking = Marking {
                 metadata: matches!(stamps, Stamps::Kernel | Stamps::Hardware),
                 stamp: stamps == Stamps::Reader,
                 tai_ahead: sys::tai_ahead(),
-                ..builder.reading
             };
             let socket = builder.build()?;
             steer.insert(queue, std::os::fd::AsFd::as_fd(&socket))?;
@@ -378,7 +329,7 @@ impl<'a> Builder<'a> {
         let polls = sockets.iter().map(Socket::poll_entry).collect();
         let was_up = interface.is_up()?;
         steer.attach()?;
-        let (depth, pace) = (depth * queues.len() as u32, self.pace);
+        let (depth, pace) = (depth * queues.len() as u32, self.reception.pace);
         Ok(Source {
             steer,
             sockets,

@@ -5,13 +5,23 @@ use std::mem;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
-use crate::Timestamp;
+use crate::{Error, Result, Timestamp};
 
-pub(crate) fn socket() -> io::Result<OwnedFd> {
+/// A new socket, to do `action`.
+pub(crate) fn socket(action: &str) -> Result<OwnedFd> {
     // SAFETY: no memory involved.
     let fd = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
     if fd < 0 {
-        return Err(io::Error::last_os_error());
+        let error = io::Error::last_os_error();
+        return Err(match error.raw_os_error() {
+            Some(libc::EPERM) => {
+                Error::Privilege { action: action.to_owned(), capability: "CAP_NET_RAW" }
+            }
+            Some(libc::EAFNOSUPPORT) => {
+                Error::Invalid("this kernel has no AF_XDP (CONFIG_XDP_SOCKETS)".to_owned())
+            }
+            _ => Error::system(action, error),
+        });
     }
     // SAFETY: a descriptor just made for us alone.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })

@@ -85,7 +85,24 @@ impl Interface {
         }
     }
 
-    fn request(&self) -> libc::ifreq {
+    /// Type of the link layer, one of the kernel's `ARPHRD_` numbers.
+    pub(crate) fn hardware_type(&self) -> Result<u16> {
+        let mut request = self.request();
+        self.ask(libc::SIOCGIFHWADDR as _, &mut request)?;
+        // SAFETY: the kernel filled this member.
+        Ok(unsafe { request.ifr_ifru.ifru_hwaddr.sa_family })
+    }
+
+    /// Largest network-layer packet in bytes.
+    pub(crate) fn mtu(&self) -> Result<u32> {
+        let mut request = self.request();
+        self.ask(libc::SIOCGIFMTU as _, &mut request)?;
+        // SAFETY: the kernel filled this member.
+        Ok(unsafe { request.ifr_ifru.ifru_mtu } as u32)
+    }
+
+    /// A request about this interface, nothing but its name filled in.
+    pub(crate) fn request(&self) -> libc::ifreq {
         // SAFETY: all zeroes is a valid `ifreq`.
         let mut request: libc::ifreq = unsafe { mem::zeroed() };
         let bytes = self.name.as_bytes();
@@ -97,14 +114,26 @@ impl Interface {
     }
 
     fn ask(&self, what: libc::Ioctl, request: &mut libc::ifreq) -> Result<()> {
-        // SAFETY: `request` is a whole `ifreq`, and what it points to outlives the call.
-        if unsafe { libc::ioctl(self.control.as_raw_fd(), what, request) } < 0 {
-            let error = io::Error::last_os_error();
-            return Err(match error.raw_os_error() {
-                Some(libc::ENODEV) => Error::InterfaceGone(self.name.clone()),
-                _ => Error::system(format!("ask about interface {}", self.name), error),
-            });
+        // SAFETY: callers point to nothing, or to what outlives the call.
+        unsafe { self.call(what, request) }.map_err(|error| match error.raw_os_error() {
+            Some(libc::ENODEV) => Error::InterfaceGone(self.name.clone()),
+            _ => Error::system(format!("ask about interface {}", self.name), error),
+        })
+    }
+
+    /// The bare call.
+    ///
+    /// # Safety
+    /// What `request` points to must be what the kernel reads or writes there for `what`.
+    pub(crate) unsafe fn call(
+        &self,
+        what: libc::Ioctl,
+        request: &mut libc::ifreq,
+    ) -> io::Result<()> {
+        // SAFETY: `request` is a whole `ifreq`; the caller vouches for what it points to.
+        match unsafe { libc::ioctl(self.control.as_raw_fd(), what, request) } {
+            0.. => Ok(()),
+            _ => Err(io::Error::last_os_error()),
         }
-        Ok(())
     }
 }
