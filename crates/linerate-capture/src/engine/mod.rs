@@ -215,7 +215,7 @@ impl Engine {
     }
 }
 
-/// Opens all interfaces of a capture.
+/// Opens all interfaces of a capture, unless `stop` is set meanwhile.
 ///
 /// # Errors
 ///

@@ -131,7 +131,7 @@ impl Taker {
             }
             Output::Call(call) => {
                 let more =
-                    (call.lock().unwrap_or_else(PoisonError::into_inner))(frame, self.interface);
+                    (call.lock().unwrap_or_else(PoisonError::into_inner))(&frame, self.interface);
                 if !more {
                     // The other readers may wait for their next packet for a long time.
                     self.affairs.stop.store(true, Relaxed);
