@@ -174,6 +174,10 @@ impl Opened {
         let mut warnings = without_effect(request, choice.source, sockets);
         if choice.source == Kind::Packet {
             warnings.extend(bypassed(name));
+        } else if !sources.iter().any(Source::has_stripped_tags)
+            && linerate_ring::strips_vlan_tags(name)?
+        {
+            warnings.push(stripped(name, interface.kind.as_deref()));
         }
         Ok(Self {
             interface,
@@ -205,6 +209,20 @@ fn bypassed(name: &str) -> Option<String> {
             found.id, found.name
         ),
     })
+}
+
+/// That VLAN tags are missing, and what helps. A veth only passes on what the other end has put
+/// beside the frame.
+fn stripped(name: &str, kind: Option<&str>) -> String {
+    let (who, remedy) = match kind {
+        Some("veth") => ("the other end of", "ethtool -K OTHER-END txvlan off".to_owned()),
+        _ => ("the driver of", format!("ethtool -K {name} rxvlan off")),
+    };
+    format!(
+        "{who} {name} takes VLAN tags out of frames (rx-vlan-offload) before XDP sees them: they will \
+         be missing, and `vlan` filters will not match; `{remedy}` keeps them in, and --source packet \
+         puts them back"
+    )
 }
 
 /// What was asked for and this source does not have.
@@ -443,4 +461,15 @@ impl Opener<'_> {
 
 fn described<P>(placement: Option<&Placement<P>>) -> (bool, String) {
     placement.map_or((false, String::new()), |p| (p.user, p.why.clone()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn missing_tags_are_named_with_the_remedy() {
+        assert!(stripped("eth9", None).contains("`ethtool -K eth9 rxvlan off`"));
+        assert!(stripped("far", Some("veth")).contains("txvlan off"));
+    }
 }

@@ -61,6 +61,15 @@ impl Source {
         }
     }
 
+    /// Whether VLAN tags that the driver took out of frames are in them again.
+    pub fn has_stripped_tags(&self) -> bool {
+        match self {
+            Self::Packet(_) => true,
+            Self::Xdp(source, _) => source.stamps() == xdp::Stamps::Hardware,
+            Self::Tee(..) => false,
+        }
+    }
+
     /// Waits until there is a batch; false if `timeout` passed or a signal came. How it waits is
     /// each ring's own affair: short naps while traffic flows, sleep in the kernel when it does not.
     ///

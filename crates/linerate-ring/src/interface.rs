@@ -8,6 +8,18 @@ use std::sync::Arc;
 
 use crate::{Error, Result};
 
+/// Asks the driver (`linux/sockios.h`).
+const SIOCETHTOOL: u64 = 0x8946;
+
+/// Whether the driver of `interface` takes VLAN tags out of the frames that it receives, so that no
+/// XDP program sees them (`rx-vlan-offload` in `ethtool -k`); false where it does not say.
+///
+/// # Errors
+/// [`Error::NoInterface`], [`Error::System`].
+pub fn strips_vlan_tags(interface: &str) -> Result<bool> {
+    Interface::named(interface).map(|interface| interface.strips_vlan_tags())
+}
+
 /// A network interface of the namespace that the thread was in when it was looked up; questions go
 /// to that namespace, wherever the thread is by then.
 #[derive(Clone, Debug)]
@@ -75,7 +87,6 @@ impl Interface {
             combined: u32,
         }
         const ETHTOOL_GCHANNELS: u32 = 0x3c;
-        const SIOCETHTOOL: u64 = 0x8946;
         let mut channels = Channels { command: ETHTOOL_GCHANNELS, ..Default::default() };
         let mut request = self.request();
         request.ifr_ifru.ifru_data = (&raw mut channels).cast();
@@ -83,6 +94,23 @@ impl Interface {
             Ok(()) => (channels.rx + channels.combined).max(1),
             Err(_) => 1,
         }
+    }
+
+    /// Whether the driver takes VLAN tags out of the frames that it receives (`rx-vlan-offload` in
+    /// `ethtool -k`); false where it does not say.
+    fn strips_vlan_tags(&self) -> bool {
+        /// `struct ethtool_value` of `linux/ethtool.h`.
+        #[repr(C)]
+        struct Value {
+            command: u32,
+            data: u32,
+        }
+        const ETHTOOL_GFLAGS: u32 = 0x25;
+        const ETH_FLAG_RXVLAN: u32 = 1 << 8;
+        let mut flags = Value { command: ETHTOOL_GFLAGS, data: 0 };
+        let mut request = self.request();
+        request.ifr_ifru.ifru_data = (&raw mut flags).cast();
+        self.ask(SIOCETHTOOL as _, &mut request).is_ok() && flags.data & ETH_FLAG_RXVLAN != 0
     }
 
     /// Type of the link layer, one of the kernel's `ARPHRD_` numbers.

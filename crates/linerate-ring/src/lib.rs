@@ -17,5 +17,6 @@ pub mod xdp;
 
 pub use error::{Error, Result};
 pub use frame::{Direction, Frame, Timestamp};
+pub use interface::strips_vlan_tags;
 pub use process::Process;
 pub use region::Region;

@@ -42,6 +42,22 @@ fn trouble_is_named_with_its_remedy() {
 }
 
 #[test]
+fn stripped_vlan_tags_are_warned_of() {
+    root_or_skip!("stripped_vlan_tags_are_warned_of");
+    let cable = Cable::lay();
+    let said = |arguments: &str| {
+        let output = cable.run(&format!("-i far --discard -a duration:0 -B 8192 {arguments}"));
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8_lossy(&output.stderr).matches("rx-vlan-offload").count()
+    };
+    let sources = ["--source tee", "--source xdp --take-over", "--source packet"];
+    cable.veth().b.set_features(&[("rx-vlan-hw-parse", true)]).unwrap();
+    assert_eq!(sources.map(said), [1, 1, 0]);
+    cable.veth().b.set_features(&[("rx-vlan-hw-parse", false)]).unwrap();
+    assert_eq!(sources.map(said), [0, 0, 0]);
+}
+
+#[test]
 fn lines_that_cannot_be_written_are_a_failure() {
     let folder = folder();
     let path = folder.path().join("in.pcap");
