@@ -12,6 +12,7 @@ mod name;
 mod pcap;
 mod pcapng;
 mod pool;
+mod progress;
 mod sink;
 #[cfg(test)]
 mod tests;
@@ -22,5 +23,6 @@ pub use encoder::{Encoder, PacketOptions};
 pub use name::Rotation;
 pub use pcapng::{InterfaceDescription, InterfaceTotals, Section};
 pub use pool::Feed;
+pub use progress::{Fate, Progress, Summary};
 pub use sink::Compression;
-pub use thread::{Fate, Options, Progress, Summary, Totals, Writer};
+pub use thread::{Options, Totals, Writer};

@@ -5,8 +5,8 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 
 use linerate_ring::Timestamp;
@@ -15,6 +15,7 @@ use super::merge::Merge;
 use super::name::{self, Names};
 use super::pcapng::{InterfaceDescription, InterfaceTotals, Section};
 use super::pool::{Chunk, Feed, Job, Keeper, Origin, Pool, Ready};
+use super::progress::{Fate, Progress, Summary};
 use super::sink::{Compression, Sink};
 use super::walk::records;
 use super::{Encoder, Rotation, pcap, pcapng};
@@ -54,86 +55,6 @@ pub struct Options {
     pub stop: Arc<AtomicBool>,
     /// The counts for the statistics blocks.
     pub totals: Totals,
-}
-
-/// How far the writer is; may be read at any time.
-#[derive(Debug, Default)]
-pub struct Progress {
-    files: AtomicU64,
-    bytes: AtomicU64,
-    written: AtomicU64,
-    unwritten: AtomicU64,
-    current: Mutex<PathBuf>,
-}
-
-impl Progress {
-    /// Files begun.
-    pub fn files(&self) -> u64 {
-        self.files.load(Relaxed)
-    }
-
-    /// Bytes in all files.
-    pub fn bytes(&self) -> u64 {
-        self.bytes.load(Relaxed)
-    }
-
-    /// Packets in the files.
-    pub fn written(&self) -> u64 {
-        self.written.load(Relaxed)
-    }
-
-    /// Packets that could not be written.
-    pub fn unwritten(&self) -> u64 {
-        self.unwritten.load(Relaxed)
-    }
-
-    /// The file being written.
-    pub fn current(&self) -> PathBuf {
-        self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-}
-
-/// How it ended.
-#[derive(Debug, Default)]
-pub struct Summary {
-    /// Files begun.
-    pub files: u64,
-    /// Bytes in all of them.
-    pub bytes: u64,
-    /// Packets in them.
-    pub written: u64,
-    /// Packets that could not be written.
-    pub unwritten: u64,
-    /// Packets that came after a limit of size or count had been reached: they are no part of the
-    /// capture.
-    pub beyond_limit: u64,
-    /// The same counts, interface by interface.
-    pub interfaces: Vec<Fate>,
-    /// The reader of the pipe went away.
-    pub pipe_closed: bool,
-    /// What stopped the writing, if anything did.
-    pub failure: Option<Error>,
-}
-
-/// What became of one interface's packets.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Fate {
-    /// Packets that readers handed over.
-    pub taken: u64,
-    /// Packets in the files.
-    pub written: u64,
-    /// Packets that came after a limit.
-    pub beyond_limit: u64,
-    /// Bytes on the wire of those that are not in the files. What was under way when the writer
-    /// panicked is not in it.
-    pub missing_bytes: u64,
-}
-
-impl Fate {
-    /// Packets that could not be written.
-    pub fn unwritten(&self) -> u64 {
-        self.taken - self.written - self.beyond_limit
-    }
 }
 
 /// A running writer.
