@@ -24,7 +24,7 @@ pub(crate) struct Difference {
     /// Which cases.
     pub(crate) of: fn(&Shape) -> bool,
     /// How exactly they differ.
-    pub(crate) is: fn(&Seen, &Ours) -> bool,
+    pub(crate) is: fn(&Shape, &Seen, &Ours) -> bool,
 }
 
 /// One super-packet.
@@ -41,6 +41,8 @@ pub(crate) struct Case {
 pub(crate) struct Tally {
     pub(crate) same: usize,
     pub(crate) segments: usize,
+    /// Sent again, because the machine may have lost a frame.
+    pub(crate) again: usize,
     pub(crate) different: BTreeMap<&'static str, usize>,
 }
 
@@ -91,6 +93,7 @@ impl Comparison<'_> {
             let mut verdict = self.verdict(&group[&number], &kernel);
             if verdict.is_err() {
                 // Once more, alone: a busy machine may have lost a frame.
+                tally.again += 1;
                 kernel = self.send(group, &[number]).remove(&number).unwrap_or_default();
                 verdict = self.verdict(&group[&number], &kernel);
             }
@@ -130,7 +133,9 @@ impl Comparison<'_> {
         let ours = (self.ours)(case, kernel);
         let listed = self.differences.iter().find(|difference| (difference.of)(&case.shape));
         match listed {
-            Some(difference) if (difference.is)(kernel, &ours) => Ok(Some(difference.name)),
+            Some(difference) if (difference.is)(&case.shape, kernel, &ours) => {
+                Ok(Some(difference.name))
+            }
             Some(difference) => {
                 Err(format!("not \"{}\": {}", difference.name, told(kernel, &ours)))
             }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::io::ErrorKind;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use linerate_netns::{Interface, Namespace, Veth, VethOptions};
@@ -165,8 +166,8 @@ impl Wire {
     /// Everything that reached the far end since the last call, by the case it is of. The calling
     /// thread stays on one CPU, so that the last frame sent arrives last.
     pub(crate) fn seen(&mut self, case: impl Fn(&[u8]) -> Option<u32>) -> HashMap<u32, Seen> {
-        self.mark();
-        drain(&mut self.ring, self.groups, case)
+        self.groups += 1;
+        drain(&mut self.ring, &self.socket, self.groups, case)
     }
 
     /// As [`Wire::seen`], and what `spy` saw of it before the kernel segmented it.
@@ -175,33 +176,35 @@ impl Wire {
         spy: &mut Ring,
         case: impl Fn(&[u8]) -> Option<u32>,
     ) -> (HashMap<u32, Seen>, HashMap<u32, Seen>) {
-        self.mark();
-        (drain(&mut self.ring, self.groups, &case), drain(spy, self.groups, &case))
-    }
-
-    /// Marks the end of a group, behind a device: if it is routed, a router has no use for the mark.
-    fn mark(&mut self) {
         self.groups += 1;
-        self.socket.send(&Header::default(), &mark(self.groups)).expect("sent");
+        let drain = |ring| drain(ring, &self.socket, self.groups, &case);
+        (drain(&mut self.ring), drain(spy))
     }
 }
 
-/// What a ring received up to the mark of a group.
-fn drain(ring: &mut Ring, group: u16, case: impl Fn(&[u8]) -> Option<u32>) -> HashMap<u32, Seen> {
+/// What a ring received up to the mark of a group, which is sent behind it: not through a device, which
+/// may be routed, and a router has no use for the mark.
+fn drain(
+    ring: &mut Ring,
+    socket: &Sender,
+    group: u16,
+    case: impl Fn(&[u8]) -> Option<u32>,
+) -> HashMap<u32, Seen> {
     let mark = mark(group);
     let mut seen: HashMap<u32, Seen> = HashMap::new();
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while Instant::now() < deadline {
-        ring.wait(Duration::from_millis(100)).expect("waited");
-        while let Some(mut batch) = ring.batch() {
+    // Again, if the machine lost it.
+    for _ in 0..50 {
+        socket.send(&Header::default(), &mark).expect("sent");
+        while ring.wait(Duration::from_millis(200)).expect("waited") {
             let mut ended = false;
-            while let Some(frame) = batch.next() {
-                ended |= frame.head() == mark;
-                if let Some(number) = case(frame.head()) {
-                    seen.entry(number).or_default().push(frame.head().to_vec());
+            while let Some(mut batch) = ring.batch() {
+                while let Some(frame) = batch.next() {
+                    ended |= frame.head() == mark;
+                    if let Some(number) = case(frame.head()) {
+                        seen.entry(number).or_default().push(frame.head().to_vec());
+                    }
                 }
             }
-            drop(batch);
             if ended {
                 return seen;
             }
@@ -231,6 +234,19 @@ pub(crate) fn spy(wire: &Wire) -> Ring {
     receive(&wire.receiver, "spied")
 }
 
+/// Puts what goes out through the wire into IP, before the spy sees it: `how` is a section of the
+/// program beside this file.
+pub(crate) fn encapsulate(wire: &Wire, how: &str) {
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/kernel/encapsulate.bpf.c");
+    let object = Path::new(env!("CARGO_TARGET_TMPDIR")).join("encapsulate.bpf.o");
+    let object = object.to_str().expect("a path in UTF-8");
+    run(&wire.sender, "clang", &format!("-O2 -g -target bpf -c {source} -o {object}"));
+    tc(
+        &wire.sender,
+        &format!("filter add dev tx egress protocol all prio 1 bpf da obj {object} sec {how}"),
+    );
+}
+
 /// Takes every offload from an interface.
 pub(crate) fn silence(interface: &Interface) {
     interface.set_offloads(false).expect("offloads");
@@ -252,13 +268,21 @@ pub(crate) fn ip(namespace: &Namespace, words: &str) {
     run(namespace, "ip", words);
 }
 
+/// Whether the kernel makes VXLAN devices.
+pub(crate) fn has_vxlan() -> bool {
+    let namespace = Namespace::create("vxlan").expect("a namespace");
+    let words = "link add vx type vxlan id 5 dstport 4789";
+    let made = namespace.command("ip").args(words.split(' ')).output();
+    made.is_ok_and(|output| output.status.success())
+}
+
 fn tc(namespace: &Namespace, words: &str) {
     run(namespace, "tc", words);
 }
 
 fn run(namespace: &Namespace, program: &str, words: &str) {
     let output = namespace.command(program).args(words.split(' ')).output();
-    let output = output.unwrap_or_else(|error| panic!("{error}; iproute2 has {program}"));
+    let output = output.unwrap_or_else(|error| panic!("{error}: install iproute2 and clang"));
     let trouble = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{program} {words}: {trouble}");
 }
