@@ -121,7 +121,10 @@ impl Flow {
         let Some(held) = &mut self.held else { return Err(Reason::Followed) };
         let header = held.layout.payload;
         let (ours, mask) = (&self.header[..header], &self.mask[..header]);
-        if layout.payload != header || headers::differ(ours, &frame[..header], mask) {
+        if layout.payload != header
+            || headers::differ(ours, &frame[..header], mask)
+            || headers::summed(layout) != headers::summed(&held.layout)
+        {
             return Err(Reason::Header);
         }
         if segment.flags.contains(tcp::Flags::CWR) {

@@ -252,6 +252,11 @@ pub(super) fn differ(a: &[u8], b: &[u8], mask: &[u8]) -> bool {
     difference != 0
 }
 
+/// Whether the tunnel header has a checksum. A datagram may have none although its neighbours do.
+pub(super) fn summed(layout: &Layout) -> bool {
+    matches!(layout.tunnel, Some((Tunnel::Udp { checksum: true }, _)))
+}
+
 /// The 16-bit number at `at`, which is inside.
 pub(super) fn word(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([bytes[at], bytes[at + 1]])

@@ -98,6 +98,16 @@ fn another_tunnel_is_another_flow() {
 }
 
 #[test]
+fn a_tunnel_checksum_is_there_in_all_or_in_none() {
+    let plain = Spec { tunnel: Some(Tunnel::Vxlan { checksum: false }), ..Spec::default() };
+    let summed = Some(Tunnel::Vxlan { checksum: true });
+    assert_apart(&plain, Reason::Header, |next| next.tunnel = summed);
+    let plain_tunnel = plain.tunnel;
+    let summed = Spec { tunnel: summed, ..plain };
+    assert_apart(&summed, Reason::Header, |next| next.tunnel = plain_tunnel);
+}
+
+#[test]
 fn tunnels_pass_where_they_are_not_asked_for() {
     let spec = Spec { tunnel: Some(Tunnel::Ip), ..Spec::default() };
     let frames = spec.stream(&bytes(3000), 1000, 1);
