@@ -26,7 +26,7 @@
 //!
 //! They are those of Linux (`dev_gro_receive`, `inet_gro_receive`, `ipv6_gro_receive`,
 //! `tcp_gro_receive`, `udp_gro_receive_segment`, and those of the tunnels), a little stricter so that
-//! [`segment`](crate::segment) gives back every byte:
+//! [`segment`](mod@segment) gives back every byte:
 //!
 //! - Segments of a flow agree in all header bytes (link header, VLAN tags, type of service, hop limit,
 //!   DF, acknowledgement, window, flags, TCP options and their timestamps, tunnel headers) but lengths,

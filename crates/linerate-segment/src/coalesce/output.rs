@@ -29,7 +29,7 @@ pub enum Output<'c> {
 pub enum Reason {
     /// It is not a packet that can be joined at all: neither TCP nor UDP, a fragment, with IPv4
     /// options, cut short, with bytes behind the packet, or with headers over
-    /// [`MAX_HEADER`](crate::coalesce::MAX_HEADER) bytes.
+    /// [`MAX_HEADER_LEN`](segment::MAX_HEADER_LEN) bytes.
     Protocol,
     /// No payload: a pure acknowledgement, or an empty datagram.
     Empty,
@@ -109,7 +109,7 @@ impl<'c> SuperPacket<'c> {
         self.reason
     }
 
-    /// With these, [`Segments`](crate::segment::Segments) makes the frames again, byte for byte,
+    /// With these, [`Segments`](segment::Segments) makes the frames again, byte for byte,
     /// where the checksums are full.
     pub fn split(&self) -> segment::Options {
         let split = match self.layout.innermost().protocol {
