@@ -1,5 +1,6 @@
 //! What the kernel says about interfaces: who uses them, and what they received and lost.
 
+mod hidden;
 mod routes;
 
 use std::fmt;
@@ -7,13 +8,13 @@ use std::io;
 use std::net::IpAddr;
 use std::ops::ControlFlow::{self, Break, Continue};
 
+use linerate_ring::packet::Listener;
 use netlink_packet_core::{NLM_F_DUMP, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
 use netlink_packet_route::link::{
     InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkMessage, Stats64,
 };
-use linerate_ring::packet::Listener;
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
 use crate::{Error, Result};
@@ -67,6 +68,13 @@ pub enum Use {
         /// The default route is one of them.
         default: bool,
     },
+    /// Something made it receive what is addressed to others, as a macvlan without a hardware address of
+    /// its own does.
+    Promiscuous,
+    /// It was told to receive for this hardware address, as by a macvlan, also of another namespace.
+    OtherAddress([u8; 6]),
+    /// A queue discipline or program at the entrance of the stack (clsact, tcx) judges what it receives.
+    Ingress,
     /// A packet socket of another process hears it; who, as far as that can be told.
     Listener(String),
 }
@@ -80,6 +88,13 @@ impl fmt::Display for Use {
             Self::Under(above) => write!(f, "{above} is on top of it"),
             Self::Routes { default: true } => f.write_str("the default route leads through it"),
             Self::Routes { default: false } => f.write_str("routes lead through it"),
+            Self::Promiscuous => f.write_str("something made it promiscuous"),
+            Self::OtherAddress([a, b, c, d, e, g]) => write!(
+                f,
+                "it receives for {a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}, perhaps a macvlan in \
+                 another namespace"
+            ),
+            Self::Ingress => f.write_str("tc or tcx filters what it receives"),
             Self::Listener(who) => write!(f, "{who} has a packet socket on it"),
         }
     }
@@ -98,8 +113,8 @@ pub struct Counters {
 }
 
 impl Interface {
-    /// All interfaces, in the kernel's order, without routes among their uses:
-    /// [`Interface::with_routes`] asks for those of one interface.
+    /// All interfaces, in the kernel's order, without those uses that have to be asked for interface
+    /// by interface: [`Interface::with_all_uses`] adds them.
     ///
     /// # Errors
     ///
@@ -128,7 +143,7 @@ impl Interface {
         Ok(interfaces)
     }
 
-    /// The interface of this name, with the routes among its uses.
+    /// The interface of this name, with all its uses.
     ///
     /// # Errors
     ///
@@ -136,7 +151,7 @@ impl Interface {
     pub fn named(name: &str) -> Result<Self> {
         let mut all = Self::all()?;
         match all.iter().position(|interface| interface.name == name) {
-            Some(position) => all.swap_remove(position).with_routes(),
+            Some(position) => all.swap_remove(position).with_all_uses(),
             None => {
                 let names = all.into_iter().map(|interface| interface.name).collect::<Vec<_>>();
                 Err(Error::NoInterface { name: name.to_owned(), names: names.join(", ") })
@@ -144,14 +159,19 @@ impl Interface {
         }
     }
 
-    /// The same with [`Use::Routes`], if routes lead through it.
+    /// The same with [`Use::Routes`], [`Use::OtherAddress`] and [`Use::Ingress`], where it has them.
     ///
     /// # Errors
     ///
     /// [`Error::Netlink`].
-    pub fn with_routes(mut self) -> Result<Self> {
+    pub fn with_all_uses(mut self) -> Result<Self> {
         let routes = routes::through(self.index).map_err(|source| Error::Netlink { source })?;
         self.uses.extend(routes.map(|default| Use::Routes { default }));
+        self.uses.extend(hidden::uses(self.index));
+        if self.uses.len() > 1 {
+            // A bridge, a capture or a macvlan is why.
+            self.uses.retain(|one| *one != Use::Promiscuous);
+        }
         Ok(self)
     }
 
@@ -202,6 +222,15 @@ fn describe(link: &LinkMessage) -> Interface {
         }
     }
     interface.kind = kind(link).map(ToString::to_string);
+    // The flag is what an administrator set, and counts once.
+    let asked = u32::from(link.header.flags.contains(LinkFlags::Promisc));
+    let promiscuity = link.attributes.iter().find_map(|attribute| match attribute {
+        LinkAttribute::Promiscuity(count) => Some(*count),
+        _ => None,
+    });
+    if promiscuity.unwrap_or_default() > asked {
+        interface.uses.push(Use::Promiscuous);
+    }
     interface
 }
 

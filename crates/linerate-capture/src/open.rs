@@ -142,6 +142,10 @@ impl Opened {
         let interface = Interface::named(name)?;
         let linktype = interface.linktype()?;
         let wish = Wish { several_readers: request.threads > 1, ..request.wish };
+        if wish.source == Some(Kind::Xdp) {
+            // Somebody who takes the frames uses the interface, too: --take-over is no way past that.
+            linerate_ring::steer::require_free(name)?;
+        }
         let mut choice = choose(&interface, wish)?;
         if request.threads > 1 && choice.source != Kind::Packet {
             return Err(Error::Threads { kind: choice.source });

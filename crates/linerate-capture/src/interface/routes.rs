@@ -12,6 +12,12 @@ use nix::errno::Errno;
 /// The kernel's number of the table that holds ordinary routes (`RT_TABLE_MAIN`).
 const MAIN_TABLE: u8 = 254;
 
+/// That of the table of the host's own addresses (`RT_TABLE_LOCAL`).
+const LOCAL_TABLE: u8 = 255;
+
+/// What stands for all tables in a request (`RT_TABLE_UNSPEC`).
+const ALL_TABLES: u8 = 0;
+
 /// Answers after which "the default route is none of them" is believed: it has the shortest prefix, and
 /// both families dump the table in the order of prefixes.
 const ENOUGH: u32 = 64;
@@ -21,7 +27,13 @@ const ENOUGH: u32 = 64;
 pub(super) fn through(index: u32) -> io::Result<Option<bool>> {
     let mut found = Found::default();
     for family in [AddressFamily::Inet, AddressFamily::Inet6] {
-        ask(family, index, &mut found)?;
+        ask(family, MAIN_TABLE, index, &mut found)?;
+    }
+    if found.default.is_none() {
+        // Tables of policy routing. Any route is an answer: they are not in the order of prefixes.
+        for family in [AddressFamily::Inet, AddressFamily::Inet6] {
+            ask(family, ALL_TABLES, index, &mut found)?;
+        }
     }
     Ok(found.default)
 }
@@ -32,18 +44,21 @@ struct Found {
     answers: u32,
 }
 
-fn ask(family: AddressFamily, index: u32, found: &mut Found) -> io::Result<()> {
+fn ask(family: AddressFamily, table: u8, index: u32, found: &mut Found) -> io::Result<()> {
     let mut request = RouteMessage::default();
     request.header.address_family = family;
-    request.header.table = MAIN_TABLE;
+    request.header.table = table;
     request.attributes.push(RouteAttribute::Oif(index));
     let request = RouteNetlinkMessage::GetRoute(request);
     let first = found.answers;
     let asked = super::ask(request, NLM_F_REQUEST | NLM_F_DUMP, |answer| {
         let RouteNetlinkMessage::NewRoute(route) = answer else { return Continue(()) };
         found.answers += 1;
-        found.note(&route, index);
-        found.is_enough(first)
+        found.note(&route, table, index);
+        match found.default {
+            Some(_) if table == ALL_TABLES => Break(()),
+            _ => found.is_enough(first),
+        }
     });
     match asked {
         // A namespace without this family has no such table.
@@ -54,9 +69,13 @@ fn ask(family: AddressFamily, index: u32, found: &mut Found) -> io::Result<()> {
 
 impl Found {
     /// Routes that an address brings along are no use of their own.
-    fn note(&mut self, route: &RouteMessage, index: u32) {
+    fn note(&mut self, route: &RouteMessage, table: u8, index: u32) {
         // Kernels before 4.20 do not filter.
-        let elsewhere = !leads_through(route, index) || route.header.table != MAIN_TABLE;
+        let wanted = match table {
+            ALL_TABLES => route.header.table != LOCAL_TABLE,
+            table => route.header.table == table,
+        };
+        let elsewhere = !leads_through(route, index) || !wanted;
         if elsewhere || route.header.protocol == RouteProtocol::Kernel {
             return;
         }
@@ -105,7 +124,7 @@ mod tests {
         }
         let asked = |index| {
             let mut found = Found::default();
-            ask(AddressFamily::Inet, index, &mut found).unwrap();
+            ask(AddressFamily::Inet, MAIN_TABLE, index, &mut found).unwrap();
             (found.default, found.answers)
         };
         let (default, answers) = near.run(|| asked(busy.a.index())).unwrap();
@@ -116,6 +135,21 @@ mod tests {
         near.add_route(address("0.0.0.0"), 0, address("10.9.0.2")).unwrap();
         assert_eq!(near.run(|| through(busy.a.index()).unwrap()).unwrap(), Some(true));
         assert_eq!(near.run(|| through(idle.a.index()).unwrap()).unwrap(), None);
+        // Policy routing: a table that has a number of its own, or one beyond eight bits.
+        for table in ["100", "1000"] {
+            let route = |what: &str| {
+                let arguments = [what, "13.0.0.0/8", "dev", "idle", "table", table];
+                let mut command = near.command("ip");
+                assert!(command.arg("route").args(arguments).status().unwrap().success());
+            };
+            route("add");
+            assert_eq!(
+                near.run(|| through(idle.a.index()).unwrap()).unwrap(),
+                Some(false),
+                "{table}"
+            );
+            route("del");
+        }
         near.add_route(address("12.0.0.0"), 8, address("10.9.1.2")).unwrap();
         assert_eq!(near.run(|| through(idle.a.index()).unwrap()).unwrap(), Some(false));
     }

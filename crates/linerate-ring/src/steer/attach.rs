@@ -198,6 +198,29 @@ pub(crate) fn attached(ifindex: u32) -> Result<Option<Attached>> {
     Ok(Some(Attached { id, name, attach }))
 }
 
+/// Whether BPF programs judge at the stack's entrance what the interface of this index receives (tcx).
+///
+/// # Errors
+/// [`Error::Privilege`], [`Error::System`].
+pub fn has_ingress_program(ifindex: u32) -> Result<bool> {
+    let mut query = libbpf_sys::bpf_prog_query_opts {
+        sz: size_of::<libbpf_sys::bpf_prog_query_opts>() as libbpf_sys::size_t,
+        ..Default::default()
+    };
+    // SAFETY: `query` is writable and carries its size; its array pointers are null.
+    let answer = unsafe {
+        libbpf_sys::bpf_prog_query_opts(ifindex as i32, libbpf_sys::BPF_TCX_INGRESS, &mut query)
+    };
+    // SAFETY: plain numbers in all members of the union.
+    let count = unsafe { query.__bindgen_anon_1.count };
+    match -answer {
+        0 => Ok(count > 0),
+        // Nothing there, or a kernel without tcx (before Linux 6.6).
+        libc::ENOENT | libc::EINVAL => Ok(false),
+        errno => Err(refusal(format!("ask interface {ifindex} for its tcx programs"), errno)),
+    }
+}
+
 /// The loaded program with this id.
 pub(crate) fn program(id: u32) -> io::Result<OwnedFd> {
     // SAFETY: no memory involved.
@@ -313,4 +336,66 @@ fn says_unsupported(error: &io::Error) -> bool {
 
 fn attach_action(interface: &str, attach: Attach) -> String {
     format!("attach an XDP program ({attach}) to interface {interface}")
+}
+
+#[cfg(test)]
+mod tests {
+    use linerate_netns::{Namespace, Veth, VethOptions, root_or_skip, say_skipped};
+
+    use super::*;
+    use crate::filter::Instruction;
+
+    /// Attaches a program to what `ifindex` receives, which lets everything go on.
+    fn tcx(ifindex: u32) -> io::Result<OwnedFd> {
+        const GO_ON: i32 = -1;
+        let code = [Instruction::new(0xb7, 0, 0, 0, GO_ON), Instruction::new(0x95, 0, 0, 0, 0)];
+        let options = libbpf_sys::bpf_link_create_opts {
+            sz: size_of::<libbpf_sys::bpf_link_create_opts>() as libbpf_sys::size_t,
+            ..Default::default()
+        };
+        let own = |fd: i32| match fd {
+            // SAFETY: a descriptor just made for us alone.
+            0.. => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
+            errno => Err(io::Error::from_raw_os_error(-errno)),
+        };
+        // SAFETY: two instructions in the kernel's layout, C strings, no options.
+        let program = own(unsafe {
+            libbpf_sys::bpf_prog_load(
+                libbpf_sys::BPF_PROG_TYPE_SCHED_CLS,
+                c"go_on".as_ptr(),
+                c"GPL".as_ptr(),
+                code.as_ptr().cast(),
+                code.len() as libbpf_sys::size_t,
+                std::ptr::null_mut(),
+            )
+        })?;
+        // SAFETY: a live program and options that carry their size.
+        own(unsafe {
+            libbpf_sys::bpf_link_create(
+                program.as_raw_fd(),
+                ifindex as i32,
+                libbpf_sys::BPF_TCX_INGRESS,
+                &options,
+            )
+        })
+    }
+
+    #[test]
+    fn a_tcx_program_is_seen() {
+        root_or_skip!("a_tcx_program_is_seen");
+        let (a, b) = (Namespace::create("tcx-a").unwrap(), Namespace::create("tcx-b").unwrap());
+        let cable = Veth::create(&a, "a", &b, "b", VethOptions::default()).unwrap();
+        let index = cable.a.index();
+        let has = || a.run(|| has_ingress_program(index).unwrap()).unwrap();
+        assert!(!has());
+        let link = match a.run(|| tcx(index)).unwrap() {
+            Ok(link) => link,
+            Err(error) => {
+                return say_skipped("a_tcx_program_is_seen", &format!("no tcx: {error}"));
+            }
+        };
+        assert!(has());
+        drop(link);
+        assert!(!has());
+    }
 }

@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 
-pub use attach::{Attach, Attached};
+pub use attach::{Attach, Attached, has_ingress_program};
 pub use holder::Holder;
 pub use program::quiet_libbpf;
 
@@ -91,6 +91,14 @@ pub struct Counters {
 /// [`Error::NoInterface`], [`Error::System`].
 pub fn attached(interface: &str) -> Result<Option<Attached>> {
     attach::attached(Interface::named(interface)?.index)
+}
+
+/// Whether an XDP program can be attached to the interface, as far as others are concerned.
+///
+/// # Errors
+/// [`Error::ForeignProgram`] where there is one; as [`attached`].
+pub fn require_free(interface: &str) -> Result<()> {
+    attached(interface)?.map_or(Ok(()), |found| Err(attach::foreign(interface, &found)))
 }
 
 /// A steering program on an interface; detached on drop, and by the kernel when the process dies.

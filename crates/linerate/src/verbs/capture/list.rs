@@ -9,9 +9,12 @@ use serde_json::json;
 
 use crate::say;
 
+/// The name that stands for all interfaces that are up, as in tcpdump.
+pub(super) const ANY: &str = "any";
+
 /// Lists the interfaces, numbered from 1, with what `auto` would take on each.
 pub(super) fn run(as_json: bool) -> Result<ExitCode> {
-    let interfaces = Interface::all()?.into_iter().map(Interface::with_routes);
+    let interfaces = Interface::all()?.into_iter().map(Interface::with_all_uses);
     let interfaces = interfaces.collect::<linerate_capture::Result<Vec<_>>>()?;
     let source = |interface: &Interface| match choose(interface, Wish::default()) {
         Ok(choice) => (choice.source.to_string(), choice.reason),

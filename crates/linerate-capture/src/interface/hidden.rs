@@ -1,0 +1,112 @@
+//! Users of an interface that have no link, address or route of their own to show: devices in other
+//! namespaces that receive through it, and programs at the stack's entrance.
+
+use std::io;
+
+use netlink_packet_core::{NLM_F_DUMP, NLM_F_REQUEST};
+use netlink_packet_route::neighbour::{NeighbourAttribute, NeighbourFlags, NeighbourMessage};
+use netlink_packet_route::tc::{TcHandle, TcMessage};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+
+use super::{Use, exchange};
+
+/// Those of the interface `index`. What cannot be asked is taken for not there.
+pub(super) fn uses(index: u32) -> Vec<Use> {
+    let other_address = other_address(index).unwrap_or_default().map(Use::OtherAddress);
+    let ingress = has_ingress_queue(index).unwrap_or_default()
+        || linerate_ring::steer::has_ingress_program(index).unwrap_or_default();
+    other_address.into_iter().chain(ingress.then_some(Use::Ingress)).collect()
+}
+
+/// A hardware address, not its own, that the interface was told to receive for: as a macvlan does, in
+/// whatever namespace it is.
+fn other_address(index: u32) -> io::Result<Option<[u8; 6]>> {
+    let mut request = NeighbourMessage::default();
+    request.header.family = AddressFamily::Bridge;
+    request.header.ifindex = index;
+    let answers = exchange(RouteNetlinkMessage::GetNeighbour(request), NLM_F_REQUEST | NLM_F_DUMP)?;
+    Ok(answers.iter().find_map(|answer| match answer {
+        RouteNetlinkMessage::NewNeighbour(entry)
+            if entry.header.ifindex == index
+                && entry.header.flags.contains(NeighbourFlags::Own) =>
+        {
+            entry.attributes.iter().find_map(unicast)
+        }
+        _ => None,
+    }))
+}
+
+fn unicast(attribute: &NeighbourAttribute) -> Option<[u8; 6]> {
+    let NeighbourAttribute::LinkLayerAddress(address) = attribute else { return None };
+    let address: [u8; 6] = address.as_slice().try_into().ok()?;
+    (address[0] & 1 == 0 && address != [0; 6]).then_some(address)
+}
+
+/// Whether the interface has an `ingress` or `clsact` queue discipline, which nobody makes but for
+/// filters in it.
+fn has_ingress_queue(index: u32) -> io::Result<bool> {
+    let mut request = TcMessage::default();
+    request.header.index = index.cast_signed();
+    let answers =
+        exchange(RouteNetlinkMessage::GetQueueDiscipline(request), NLM_F_REQUEST | NLM_F_DUMP)?;
+    Ok(answers.iter().any(|answer| match answer {
+        RouteNetlinkMessage::NewQueueDiscipline(queue) => {
+            queue.header.index.cast_unsigned() == index && queue.header.parent == TcHandle::INGRESS
+        }
+        _ => false,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use linerate_netns::{Namespace, Veth, VethOptions, root_or_skip};
+
+    use super::*;
+    use crate::interface::Interface;
+
+    /// The uses of `port` of this host.
+    fn seen(host: &Namespace) -> Vec<Use> {
+        host.run(|| Interface::named("port").unwrap().uses).unwrap()
+    }
+
+    fn done(host: &Namespace, program: &str, arguments: &str) -> bool {
+        let mut command = host.command(program);
+        let ended = command.args(arguments.split_whitespace()).output();
+        ended.is_ok_and(|output| output.status.success())
+    }
+
+    #[test]
+    fn devices_in_other_namespaces_and_programs_at_the_entrance_are_seen() {
+        const NAME: &str = "devices_in_other_namespaces_and_programs_at_the_entrance_are_seen";
+        root_or_skip!(NAME);
+        let host = Namespace::create("chide-host").unwrap();
+        let peer = Namespace::create("chide-peer").unwrap();
+        host.sysctl("net.ipv6.conf.default.disable_ipv6", "1").unwrap();
+        let _cable = Veth::create(&host, "port", &peer, "peer", VethOptions::default()).unwrap();
+        assert_eq!(seen(&host), []);
+        if done(&host, "ip", "link add mac0 link port address 02:00:00:00:00:09 type macvlan") {
+            assert!(done(&host, "ip", &format!("link set mac0 netns {}", peer.name())));
+            assert!(done(&peer, "ip", "link set mac0 up"));
+            assert_eq!(seen(&host), [Use::OtherAddress([2, 0, 0, 0, 0, 9])]);
+            assert!(done(&peer, "ip", "link del mac0"));
+            // passthru takes the address of the port itself.
+            let add =
+                format!("link add mac1 link port netns {} type macvlan mode passthru", peer.name());
+            assert!(done(&host, "ip", &add) && done(&peer, "ip", "link set mac1 up"));
+            assert_eq!(seen(&host), [Use::Promiscuous]);
+            assert!(done(&peer, "ip", "link del mac1"));
+        } else {
+            linerate_netns::say_skipped(NAME, "the kernel has no macvlan");
+        }
+        // What an administrator set for a capture is no use.
+        assert!(done(&host, "ip", "link set port promisc on"));
+        assert_eq!(seen(&host), []);
+        if done(&host, "tc", "qdisc add dev port clsact") {
+            assert_eq!(seen(&host), [Use::Ingress]);
+            assert!(done(&host, "tc", "qdisc del dev port clsact"));
+        } else {
+            linerate_netns::say_skipped(NAME, "the kernel has no clsact");
+        }
+        assert_eq!(seen(&host), []);
+    }
+}
