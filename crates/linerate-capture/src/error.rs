@@ -113,10 +113,7 @@ pub enum Error {
         source: io::Error,
     },
     /// No interface has this name.
-    #[error(
-        "no interface named {name}; there are {names}{}",
-        if name == "any" { " (give -i once for each that is meant)" } else { "" }
-    )]
+    #[error("no interface named {name}; there are {names}")]
     NoInterface {
         /// What was asked for.
         name: String,

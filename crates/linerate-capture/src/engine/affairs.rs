@@ -13,6 +13,8 @@ pub enum Event {
     Down(String),
     /// It is up again.
     Up(String),
+    /// It was removed; the capture goes on with the others.
+    Gone(String),
 }
 
 impl fmt::Display for Event {
@@ -22,6 +24,9 @@ impl fmt::Display for Event {
                 write!(f, "interface {name} went down; waiting for it to come up again")
             }
             Self::Up(name) => write!(f, "interface {name} is up again"),
+            Self::Gone(name) => {
+                write!(f, "interface {name} is gone; the capture goes on with the others")
+            }
         }
     }
 }

@@ -32,6 +32,8 @@ pub struct Settings {
     pub packet_buffered: bool,
     /// CPUs for the readers, in turn; empty leaves it to the kernel.
     pub cpus: Vec<usize>,
+    /// An interface that is removed ends only its own part of the capture.
+    pub outlive_interfaces: bool,
     /// Give up all privileges of the threads that need none any more.
     pub drop_privileges: bool,
 }
@@ -141,6 +143,7 @@ impl Engine {
                 tell: Sender::clone(&tell),
                 age,
                 cpu: settings.cpus.get(turn % settings.cpus.len().max(1)).copied(),
+                outlive_interface: settings.outlive_interfaces,
                 drop_privileges: settings.drop_privileges,
             };
             let thread = std::thread::Builder::new()

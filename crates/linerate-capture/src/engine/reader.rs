@@ -155,6 +155,7 @@ pub(super) struct Reader {
     pub(super) tell: Sender<Event>,
     pub(super) age: Duration,
     pub(super) cpu: Option<usize>,
+    pub(super) outlive_interface: bool,
     pub(super) drop_privileges: bool,
 }
 
@@ -204,6 +205,10 @@ impl Reader {
                     down = true;
                     let _ = self.tell.send(Event::Down(self.name.clone()));
                     continue;
+                }
+                Err(linerate_ring::Error::InterfaceGone(_)) if self.outlive_interface => {
+                    let _ = self.tell.send(Event::Gone(self.name.clone()));
+                    break;
                 }
                 Err(error) => {
                     self.taker.affairs.fail(error.into());

@@ -2,7 +2,9 @@
 
 mod ends;
 mod files;
+mod limits;
 mod neighbours;
+mod options;
 mod privileges;
 mod reading;
 mod sharing;

@@ -5,7 +5,7 @@ use std::net::UdpSocket;
 use linerate_capture::read::Reader;
 use linerate_netns::root_or_skip;
 
-use crate::support::{Cable, everybody_accepts, folder, numbers};
+use crate::support::{Cable, Capture, LINERATE, everybody_accepts, folder, numbers};
 
 #[test]
 fn several_readers_share_the_frames() {
@@ -77,4 +77,39 @@ fn several_interfaces_share_a_file() {
     assert_eq!(names, ["far", "lo"]);
     assert_eq!(json["interfaces"][1]["captured"], 20, "{json}");
     everybody_accepts(&path);
+}
+
+#[test]
+fn all_interfaces_are_captured_and_one_may_go() {
+    root_or_skip!("all_interfaces_are_captured_and_one_may_go");
+    let mut cable = Cable::lay();
+    let folder = folder();
+    let path = folder.path().join("any.pcapng");
+    cable.far.interface("lo").unwrap().up().unwrap();
+    let mut command = cable.far.command(LINERATE);
+    command.args(["capture", "-i", "any", "--json", "-w"]).arg(&path).arg("udp");
+    let mut capture = Capture::listening(&mut command);
+    // A line for each interface.
+    capture.until("listening on far");
+    let to_self = || {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        for _ in 0..20 {
+            socket.send_to(&[0; 64], "127.0.0.1:5000").unwrap();
+        }
+    };
+    cable.send(30, 64);
+    cable.far.run(to_self).unwrap();
+    cable.veth.take().unwrap().delete().unwrap();
+    capture.until("interface far is gone");
+    cable.far.run(to_self).unwrap();
+    let (status, json, said) = capture.interrupt();
+    assert!(status.success(), "{said}");
+    let count = |name: &str| {
+        let interfaces = json["interfaces"].as_array().unwrap();
+        interfaces.iter().find(|one| one["name"] == name).unwrap()["captured"].clone()
+    };
+    assert_eq!((count("far"), count("lo")), (30.into(), 40.into()), "{json}");
+    everybody_accepts(&path);
+    let output = cable.run("-i any --source tee --discard");
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
 }

@@ -60,13 +60,7 @@ impl Cable {
     pub(crate) fn capture(&self, arguments: &str) -> Capture {
         let mut command = self.far.command(LINERATE);
         command.args(["capture", "-i", "far"]).args(arguments.split_whitespace());
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let mut errors = BufReader::new(child.stderr.take().unwrap());
-        let mut said = String::new();
-        while !said.contains("listening on") {
-            assert_ne!(errors.read_line(&mut said).unwrap(), 0, "it ended at once: {said}");
-        }
-        Capture { child, errors, said }
+        Capture::listening(&mut command)
     }
 
     /// Runs a capture that is expected to end by itself.
@@ -83,6 +77,17 @@ pub(crate) struct Capture {
 }
 
 impl Capture {
+    /// Starts a capture and waits until it listens.
+    pub(crate) fn listening(command: &mut linerate_netns::Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut errors = BufReader::new(child.stderr.take().unwrap());
+        let mut said = String::new();
+        while !said.contains("listening on") {
+            assert_ne!(errors.read_line(&mut said).unwrap(), 0, "it ended at once: {said}");
+        }
+        Self { child, errors, said }
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(self.child.id() as i32), signal).unwrap();
     }

@@ -16,8 +16,9 @@ use super::values;
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
-    /// Capture on this interface; may be given several times. Without it the first one that is up
-    /// and is not the loopback interface.
+    /// Capture on this interface, or the one of this number of -D; may be given several times. `any`
+    /// stands for all that are up, through packet sockets and without promiscuous mode. Without -i
+    /// the first one that is up and is not the loopback interface.
     #[arg(short, long, value_name = "NAME", conflicts_with = "read")]
     pub(super) interface: Vec<String>,
 

@@ -51,7 +51,7 @@ pub(super) fn run(as_json: bool) -> Result<ExitCode> {
 }
 
 /// The interfaces meant by `given`: names, or numbers as `-D` prints them; the first one that is up
-/// and not the loopback interface if none is given.
+/// and not the loopback interface if none is given, all that are up for [`ANY`].
 pub(super) fn resolve(given: &[String]) -> Result<Vec<String>> {
     let all = Interface::all()?;
     if given.is_empty() {
@@ -59,6 +59,10 @@ pub(super) fn resolve(given: &[String]) -> Result<Vec<String>> {
             Some(first) => Ok(vec![first.name.clone()]),
             None => bail!("no interface is up but the loopback interface; choose one with -i"),
         };
+    }
+    if given.iter().any(|name| name == ANY) {
+        let usable = all.iter().filter(|one| one.up && one.linktype().is_ok());
+        return Ok(usable.map(|one| one.name.clone()).collect());
     }
     let by_number = |text: &str| {
         let number: usize = text.parse().ok()?;

@@ -15,7 +15,8 @@ use anyhow::{Context, Result, bail};
 use linerate_capture::engine::{self, FileProgress, FileSink, Input, Settings, Sink};
 use linerate_capture::open::{Request, Stamps};
 use linerate_capture::read::Reader;
-use linerate_capture::{choose::Wish, privilege};
+use linerate_capture::choose::{Kind, Wish};
+use linerate_capture::privilege;
 
 pub(crate) use arguments::Arguments;
 use arguments::StampType;
@@ -26,6 +27,9 @@ use crate::say;
 
 /// Longest packet piece unless said; what tcpdump has.
 const SNAPLEN: u32 = 262_144;
+
+/// Bytes of buffer that each of many interfaces gets at least.
+const LEAST_SHARE: u64 = 4 << 20;
 
 /// Runs the verb.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
@@ -51,7 +55,18 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
 fn from_interfaces(arguments: &Arguments, filter: Option<String>) -> Result<ExitCode> {
     let signals = Signals::register()?;
     let names = list::resolve(&arguments.interface)?;
-    let request = request(arguments, filter);
+    let any = arguments.interface.iter().any(|name| name == list::ANY);
+    let mut request = request(arguments, filter);
+    if any {
+        if matches!(request.wish.source, Some(Kind::Xdp | Kind::Tee)) {
+            return Ok(wrong("-i any is for packet sockets (--source packet, or auto)"));
+        }
+        request.wish.source = Some(Kind::Packet);
+        // It is for looking at what the host says and hears; there may be many.
+        request.promiscuous = false;
+        let share = linerate_ring::packet::DEFAULT_BUFFER / names.len().max(1) as u64;
+        request.buffer.get_or_insert(share.max(LEAST_SHARE));
+    }
     let cpus = arguments.cpu.clone().unwrap_or_default().0;
     engine::check_cpus(&cpus)?;
     let opened = engine::open_all(&names, &request, &signals.stop())?;
@@ -69,7 +84,7 @@ fn from_interfaces(arguments: &Arguments, filter: Option<String>) -> Result<Exit
         output::Target::File(path) => {
             // Both directions can only come from packet sockets.
             let both = opened.iter().any(|one| {
-                one.choice.source == linerate_capture::choose::Kind::Packet
+                one.choice.source == Kind::Packet
                     && request.wish.traffic != Some(linerate_ring::packet::Traffic::In)
             });
             let options =
@@ -81,6 +96,7 @@ fn from_interfaces(arguments: &Arguments, filter: Option<String>) -> Result<Exit
         count: smaller(arguments.count, arguments.limit(packets)),
         packet_buffered: arguments.packet_buffered,
         cpus,
+        outlive_interfaces: any,
         drop_privileges: true,
     };
     let running = engine::Engine::start(opened, pages, sink, &settings)?;
