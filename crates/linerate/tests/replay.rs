@@ -1,5 +1,6 @@
 //! `linerate replay` as a user runs it.
 
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -188,4 +189,47 @@ fn frames_over_the_mtu_are_reported() {
     // 100 bytes of packet, the Ethernet header, and room for a tag: frames of 60 to 118 bytes go.
     assert_eq!((&report["sent"], &report["too_long"]), (&59.into(), &61.into()), "{report}");
     assert!(String::from_utf8_lossy(&output.stderr).contains("MTU"));
+}
+
+#[test]
+fn loading_into_memory_is_shown_and_can_be_stopped() {
+    const NAME: &str = "loading_into_memory_is_shown_and_can_be_stopped";
+    root_or_skip!(NAME);
+    let cable = Cable::lay();
+    let folder = tempfile::tempdir().unwrap();
+    let (sample, pipe) = (folder.path().join("sample.pcap"), folder.path().join("pipe"));
+    write_pcap(&sample, 200, 1, 1);
+    let bytes = std::fs::read(&sample).unwrap();
+    // A file without an end, on a terminal of its own.
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let command = format!("exec {LINERATE} replay -i near --topspeed {}", pipe.display());
+    let mut script = cable.near.command("script");
+    script.args(["-qefc", &command, "/dev/null"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let Ok(mut child) = script.spawn() else { return say_skipped(NAME, "needs script") };
+    let feed = std::thread::spawn(move || {
+        let mut pipe = std::fs::File::options().write(true).open(pipe).unwrap();
+        pipe.write_all(&bytes[..24]).unwrap();
+        // Slowly: it is all kept.
+        while pipe.write_all(&bytes[24..]).is_ok() {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    });
+    let mut screen = child.stdout.take().unwrap();
+    let mut shown = String::new();
+    let mut piece = [0; 4096];
+    let mut read = |shown: &mut String| {
+        let length = screen.read(&mut piece).unwrap_or(0);
+        shown.push_str(&String::from_utf8_lossy(&piece[..length]));
+        length > 0
+    };
+    while !shown.contains("4096 frames read into memory") {
+        assert!(read(&mut shown), "{shown}");
+    }
+    // What Ctrl-C on the terminal sends.
+    child.stdin.take().unwrap().write_all(b"\x03").unwrap();
+    while read(&mut shown) {}
+    assert_eq!(child.wait().unwrap().code(), Some(1), "{shown}");
+    assert!(shown.contains("nothing was sent"), "{shown}");
+    feed.join().unwrap();
+    assert_eq!(cable.received(), 0);
 }

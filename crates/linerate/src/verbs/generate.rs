@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use indicatif::{ProgressBar, ProgressStyle};
 use linerate_generate::fields::{Addresses, Ports};
 use linerate_generate::{
@@ -95,7 +96,9 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N")]
     cpu: Option<usize>,
     /// How frames get out: auto, live (XDP live frames), packet (AF_PACKET), xdp (AF_XDP).
-    #[arg(long, default_value = "auto")]
+    #[arg(long, default_value = "auto",
+        value_parser = PossibleValuesParser::new(["auto", "live", "packet", "xdp"])
+            .try_map(|word| word.parse::<Backend>()))]
     backend: Backend,
     /// Flood an interface even if a default route leaves by it.
     #[arg(long)]

@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
@@ -84,7 +84,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     let mut files = Files::new(&arguments.files);
     let preload = arguments.topspeed || arguments.rounds > 1;
-    let mut trace = preload.then(|| Trace::preload(&mut files)).transpose()?;
+    let mut trace = match preload {
+        true => Some(load(&mut files, &stop, arguments.quiet)?),
+        false => None,
+    };
     let total = trace.as_ref().map(|trace| {
         let all = (trace.len() as u64).saturating_mul(arguments.rounds);
         all.min(arguments.limit.unwrap_or(u64::MAX))
@@ -129,6 +132,48 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     let nothing = report.frames > 0 && report.accepted == 0;
     Ok(if nothing { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Reads the files into memory, and shows how far it is.
+fn load(files: &mut Files<'_>, stop: &AtomicBool, quiet: bool) -> Result<Trace> {
+    let bar = progress_bar(None, quiet);
+    let trace = Trace::preload(&mut Loading { files, stop, bar: &bar, frames: 0, bytes: 0 });
+    bar.finish_and_clear();
+    trace
+}
+
+/// Frames on their way into memory.
+struct Loading<'a, 'f> {
+    files: &'a mut Files<'f>,
+    stop: &'a AtomicBool,
+    bar: &'a ProgressBar,
+    frames: u64,
+    bytes: u64,
+}
+
+impl Frames for Loading<'_, '_> {
+    type Error = anyhow::Error;
+
+    fn next(&mut self) -> Result<Option<Recorded<'_>>> {
+        /// Frames between two looks at the signals.
+        const LOOK: u64 = 1 << 12;
+        if self.frames.is_multiple_of(LOOK) {
+            if self.stop.load(Relaxed) {
+                bail!("stopped while files were read into memory; nothing was sent");
+            }
+            let bytes = scaled(self.bytes as f64, "B");
+            self.bar.set_message(format!("{} frames read into memory, {bytes}", self.frames));
+            self.bar.tick();
+        }
+        self.frames += 1;
+        let frame = self.files.next()?;
+        self.bytes += frame.as_ref().map_or(0, |frame| frame.bytes.len() as u64);
+        Ok(frame)
+    }
+
+    fn rewind(&mut self) -> Result<()> {
+        self.files.rewind()
+    }
 }
 
 impl Arguments {
