@@ -138,13 +138,19 @@ impl Shape {
         id.map_or(0, |id| u32::from_be_bytes(id.try_into().expect("four bytes")))
     }
 
-    /// Options that only the first fragment is to have, of a datagram that makes more.
+    /// Options that only the first fragment is to have, of a datagram that makes more: those that do
+    /// something, and have not the high bit.
     fn has_first_only_options(&self) -> bool {
-        match &self.ip {
-            Ip::V4 { options, .. } => {
-                options.contains(&0x5e) && self.payload + 8 > usize::from(self.size)
-            }
-            Ip::V6 { .. } => false,
+        let Ip::V4 { options, .. } = &self.ip else { return false };
+        let mut rest = &options[..];
+        while let [kind, after @ ..] = rest {
+            rest = match kind {
+                0 => return false,
+                1 => after,
+                kind if kind & 0x80 == 0 => return self.payload + 8 > usize::from(self.size),
+                _ => &rest[usize::from(after[0])..],
+            };
         }
+        false
     }
 }
