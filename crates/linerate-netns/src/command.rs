@@ -3,9 +3,11 @@
 use std::ffi::OsStr;
 use std::path::Path;
 use std::process::{self, Child, ExitStatus, Output, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::{io, mem, thread};
 
 use nix::sched::{CpuSet, sched_setaffinity};
+use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
 
 use crate::namespace::Handle;
@@ -19,11 +21,19 @@ pub struct Command {
     inner: process::Command,
     namespace: Arc<Handle>,
     cpus: Vec<usize>,
+    tied: bool,
 }
 
 impl Command {
     pub(crate) fn new(namespace: Arc<Handle>, program: &OsStr) -> Self {
-        Self { inner: process::Command::new(program), namespace, cpus: Vec::new() }
+        let inner = process::Command::new(program);
+        Self { inner, namespace, cpus: Vec::new(), tied: false }
+    }
+
+    pub(crate) fn tied(namespace: Arc<Handle>, program: &OsStr) -> Self {
+        let mut command = Self::new(namespace, OsStr::new("setpriv"));
+        command.args(["--pdeathsig", "KILL", "--"]).arg(program);
+        Self { tied: true, ..command }
     }
 
     /// Adds an argument.
@@ -86,7 +96,47 @@ impl Command {
     /// # Errors
     /// When the program is not there or may not run, or a CPU does not exist.
     pub fn spawn(&mut self) -> Result<Child> {
+        if self.tied {
+            return self.spawn_tied();
+        }
         self.inside(process::Command::spawn)
+    }
+
+    /// What the kernel calls the death of the parent is the end of the thread that started the child
+    /// (`prctl(2)`, PR_SET_PDEATHSIG), so that this thread has to stay as long as the child does.
+    fn spawn_tied(&mut self) -> Result<Child> {
+        let mut inner = mem::replace(&mut self.inner, process::Command::new(""));
+        let (namespace, cpus) = (self.namespace.clone(), self.cpus.clone());
+        let (tell, told) = mpsc::sync_channel(1);
+        let stay = move || {
+            let started = namespace.enter().map(|()| {
+                let started = bind_thread(&cpus).and_then(|()| inner.spawn());
+                (inner, started)
+            });
+            let pid = match &started {
+                Ok((_, Ok(child))) => Some(Pid::from_raw(child.id().cast_signed())),
+                _ => None,
+            };
+            // An open namespace keeps its name: the owner must be able to remove it now.
+            drop(namespace);
+            let _ = tell.send(started);
+            if let Some(pid) = pid {
+                // Leaves the child for its owner to reap; an error means that this has happened.
+                let _ = waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT);
+            }
+        };
+        let started = thread::Builder::new()
+            .name("netns-child".into())
+            .spawn(stay)
+            .and_then(|_| told.recv().map_err(io::Error::other));
+        let started = match started {
+            Ok(started) => started.map(|(inner, started)| {
+                self.inner = inner;
+                started
+            })?,
+            Err(error) => Err(error),
+        };
+        started.map_err(|source| self.failed(source))
     }
 
     /// Runs it to its end and collects what it printed.
@@ -107,22 +157,26 @@ impl Command {
 
     fn inside<T: Send>(
         &mut self,
-        start: impl FnOnce(&mut process::Command) -> std::io::Result<T> + Send,
+        start: impl FnOnce(&mut process::Command) -> io::Result<T> + Send,
     ) -> Result<T> {
-        let Self { inner, namespace, cpus } = self;
+        let Self { inner, namespace, cpus, .. } = self;
         let started = namespace.run(|| {
             bind_thread(cpus)?;
             start(inner)
         })?;
-        started.map_err(|source| Error::Spawn {
-            program: inner.get_program().to_string_lossy().into_owned(),
-            namespace: namespace.name.clone(),
+        started.map_err(|source| self.failed(source))
+    }
+
+    fn failed(&self, source: io::Error) -> Error {
+        Error::Spawn {
+            program: self.inner.get_program().to_string_lossy().into_owned(),
+            namespace: self.namespace.name.clone(),
             source,
-        })
+        }
     }
 }
 
-fn bind_thread(cpus: &[usize]) -> std::io::Result<()> {
+fn bind_thread(cpus: &[usize]) -> io::Result<()> {
     if cpus.is_empty() {
         return Ok(());
     }

@@ -62,6 +62,21 @@ macro_rules! root_or_skip {
     };
 }
 
+/// Returns from a test whose kernel lacks what it needs, by the probe's own words, saying so on
+/// standard error. A `None` goes on.
+///
+/// The line is `skipped: NAME: OBSTACLE`. What the machine could do if it were set up otherwise is no
+/// obstacle: give this only what a probe found missing, so that a defect still fails.
+#[macro_export]
+macro_rules! probe_or_skip {
+    ($name:expr, $obstacle:expr) => {
+        if let Some(obstacle) = $obstacle {
+            $crate::say_skipped($name, &obstacle.to_string());
+            return;
+        }
+    };
+}
+
 /// Prints `skipped: NAME: REASON` past the capture of the test harness, so that it is always seen.
 pub fn say_skipped(name: &str, reason: &str) {
     use std::io::Write;

@@ -112,6 +112,17 @@ impl Namespace {
         Command::new(self.handle.clone(), program.as_ref())
     }
 
+    /// The same for a program that must not outlive this process: the kernel kills it when this
+    /// process ends, also by `kill -9`. What it starts itself is not meant. Where util-linux's setpriv
+    /// is missing, as [`Namespace::command`].
+    pub fn tied(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        if std::env::split_paths(&path).any(|folder| folder.join("setpriv").is_file()) {
+            return Command::tied(self.handle.clone(), program.as_ref());
+        }
+        self.command(program)
+    }
+
     /// An interface that is in the namespace.
     ///
     /// # Errors

@@ -227,3 +227,61 @@ fn hardware_addresses_are_read_as_printed() {
         assert!(wrong.parse::<Mac>().is_err(), "{wrong}");
     }
 }
+
+#[test]
+fn a_tied_program_ends_with_the_process_that_started_it_and_not_before() {
+    const NAME: &str = "a_tied_program_ends_with_the_process_that_started_it_and_not_before";
+    const TOLD: &str = "LINERATE_TEST_TIED";
+    root_or_skip!(NAME);
+    if std::env::var_os(TOLD).is_some() {
+        // The process that is killed below.
+        let namespace = Namespace::create("tied").unwrap();
+        let child = namespace.tied("sleep").arg("600").spawn().unwrap();
+        println!("pid {}", child.id());
+        thread::sleep(Duration::from_secs(600));
+    }
+    let test = std::env::current_exe().unwrap();
+    let mut parent = std::process::Command::new(test)
+        .args(["--exact", "--nocapture", &format!("namespace::tests::{NAME}")])
+        .env(TOLD, "1")
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = std::io::BufRead::lines(std::io::BufReader::new(parent.stdout.take().unwrap()));
+    let pid: u32 = lines
+        .map_while(io::Result::ok)
+        .find_map(|line| line.split_once("pid ")?.1.trim().parse().ok())
+        .expect("the number of the tied program");
+    let state = || {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        stat.rsplit_once(") ")?.1.chars().next()
+    };
+    thread::sleep(Duration::from_millis(300));
+    assert_eq!(state(), Some('S'), "the thread that started it is gone, and it is not");
+    parent.kill().unwrap();
+    parent.wait().unwrap();
+    let end = Instant::now() + Duration::from_secs(5);
+    // Where nobody reaps orphans it stays as a zombie.
+    while !matches!(state(), None | Some('Z')) {
+        assert!(Instant::now() < end, "it lives on: {:?}", state());
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn a_tied_program_is_run_and_waited_for_like_any_other() {
+    root_or_skip!("a_tied_program_is_run_and_waited_for_like_any_other");
+    let namespace = Namespace::create("tied").unwrap();
+    let mut child = namespace
+        .tied("sh")
+        .args(["-c", "ip -brief link; exit 7"])
+        .stdout(std::process::Stdio::piped())
+        .cpus([0])
+        .spawn()
+        .unwrap();
+    let status = child.wait().unwrap();
+    assert_eq!(status.code(), Some(7));
+    let mut said = String::new();
+    std::io::Read::read_to_string(&mut child.stdout.take().unwrap(), &mut said).unwrap();
+    assert!(said.starts_with("lo ") && said.lines().count() == 1, "inside the namespace: {said}");
+}
