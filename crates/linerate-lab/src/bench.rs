@@ -109,7 +109,7 @@ impl Bench {
         arguments: impl IntoIterator<Item = S>,
     ) -> Result<Command> {
         let program = std::env::current_exe().context("cannot find the linerate program")?;
-        let mut command = host.command(program);
+        let mut command = host.tied(program);
         command.args(arguments.into_iter().map(Into::into)).cpus([core]);
         Ok(command)
     }

@@ -17,6 +17,7 @@ pub mod interrupt;
 pub mod load;
 pub mod measure;
 pub mod model;
+pub mod owner;
 pub mod pages;
 pub mod peer;
 pub mod process;

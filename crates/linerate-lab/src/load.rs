@@ -1,4 +1,4 @@
-//! What a core did, from `/proc/stat`.
+//! What a core did, from `/proc/stat`, and how far a receiver is behind.
 
 use std::fs;
 use std::sync::Arc;
@@ -13,6 +13,7 @@ use nix::unistd::Pid;
 
 use crate::bench::Cores;
 use crate::interrupt;
+use crate::process::{CpuClock, Running};
 
 /// How often [`Watch`] looks: the end of a stretch is known to this.
 const GLANCE: Duration = Duration::from_millis(20);
@@ -83,13 +84,30 @@ impl Core {
     }
 }
 
-/// Watches a core from the first frame that arrives at an interface to the last, so that neither the
-/// start of the sender nor its end dilutes the shares.
+/// What a [`Watch`] saw.
+#[derive(Clone, Copy, Debug)]
+pub struct Watched {
+    /// What the core did from the first frame to the last; `None` where that was too short to tell.
+    pub share: Option<Share>,
+    /// CPU time that the receiver had used when the last frame arrived.
+    pub used: Duration,
+}
+
+/// One look at the interface and the receiver.
+#[derive(Clone, Copy, Debug)]
+struct Glance {
+    at: Instant,
+    frames: u64,
+    used: Duration,
+}
+
+/// Watches a core and a receiver from the first frame that arrives at an interface to the last, so that
+/// neither the start of the sender nor its end dilutes the shares.
 #[derive(Debug)]
 pub struct Watch {
     flowing: Arc<AtomicBool>,
     ending: Arc<AtomicBool>,
-    thread: JoinHandle<Result<Option<Share>>>,
+    thread: JoinHandle<Result<Watched>>,
 }
 
 impl Watch {
@@ -97,12 +115,13 @@ impl Watch {
     ///
     /// # Errors
     /// When there is no thread to be had.
-    pub fn start(cores: Cores, interface: &Interface) -> Result<Self> {
+    pub fn start(cores: Cores, interface: &Interface, receiver: &Running) -> Result<Self> {
+        let clock = receiver.clock()?;
         let (flowing, ending) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
         let (interface, flows, ends) = (interface.clone(), flowing.clone(), ending.clone());
         let thread = thread::Builder::new()
             .name("lab-watch".into())
-            .spawn(move || watch(cores, &interface, &flows, &ends))
+            .spawn(move || watch(cores, &interface, clock, &flows, &ends))
             .context("cannot start a thread")?;
         Ok(Self { flowing, ending, thread })
     }
@@ -119,11 +138,11 @@ impl Watch {
         Ok(())
     }
 
-    /// Ends; `None` when frames did not arrive for long enough to say anything.
+    /// Ends.
     ///
     /// # Errors
     /// When counters could not be read.
-    pub fn finish(self) -> Result<Option<Share>> {
+    pub fn finish(self) -> Result<Watched> {
         self.ending.store(true, Ordering::Relaxed);
         self.thread.join().map_err(|_| anyhow!("the thread that watches a core died"))?
     }
@@ -132,29 +151,50 @@ impl Watch {
 fn watch(
     cores: Cores,
     interface: &Interface,
+    receiver: CpuClock,
     flowing: &AtomicBool,
     ending: &AtomicBool,
-) -> Result<Option<Share>> {
+) -> Result<Watched> {
     let mut set = CpuSet::new();
     set.set(cores.generator)
         .and_then(|()| sched_setaffinity(Pid::from_raw(0), &set))
         .context("cannot watch from the generator's core")?;
-    let mut seen = interface.counters()?.rx_packets;
+    let glance = || -> Result<Glance> {
+        let frames = interface.counters()?.rx_packets;
+        Ok(Glance { at: Instant::now(), frames, used: receiver.read()? })
+    };
+    let first = glance()?;
+    // The last three glances at which there were more frames than before.
+    let mut grown = [first; 3];
+    let mut before = first;
     let mut stretch: Option<[(Instant, Core); 2]> = None;
     while !ending.load(Ordering::Relaxed) {
         thread::sleep(GLANCE);
-        let frames = interface.counters()?.rx_packets;
-        if frames == seen {
-            continue;
+        let now = glance()?;
+        if now.frames > before.frames {
+            let core = (now.at, Core::read(cores.consumer)?);
+            let [start, _] = stretch.unwrap_or([core; 2]);
+            stretch = Some([start, core]);
+            grown = [grown[1], before, now];
+            flowing.store(true, Ordering::Relaxed);
         }
-        seen = frames;
-        let now = (Instant::now(), Core::read(cores.consumer)?);
-        let [first, _] = stretch.unwrap_or([now; 2]);
-        stretch = Some([first, now]);
-        flowing.store(true, Ordering::Relaxed);
+        before = now;
     }
     let long = stretch.filter(|[first, last]| last.0 - first.0 >= SHORTEST);
-    Ok(long.map(|[first, last]| last.1.since(first.1)))
+    let share = long.map(|[first, last]| last.1.since(first.1));
+    Ok(Watched { share, used: used_by_the_last_frame(grown) })
+}
+
+/// The last frame came somewhere between two glances. Where, is told by the frames between them and the
+/// rate between the two glances before; a receiver that is behind works all that time.
+fn used_by_the_last_frame([first, second, third]: [Glance; 3]) -> Duration {
+    let seconds = |from: Glance, to: Glance| (to.at - from.at).as_secs_f64();
+    let frames = |from: Glance, to: Glance| (to.frames - from.frames) as f64;
+    let rate = frames(first, second) / seconds(first, second).max(1e-9);
+    let needed = frames(second, third) / rate;
+    let part = (needed / seconds(second, third).max(1e-9)).clamp(0.0, 1.0);
+    let part = if part.is_finite() { part } else { 1.0 };
+    second.used + (third.used - second.used).mul_f64(part)
 }
 
 #[cfg(test)]
@@ -172,6 +212,24 @@ mod tests {
         let share = after.since(before);
         assert_eq!((share.user, share.system, share.interrupt), (0.3, 0.0, 0.2));
         assert_eq!(Core::parse(&text(1, 1), 0), None);
+    }
+
+    #[test]
+    fn what_came_after_the_last_frame_is_told_from_what_came_before() {
+        let start = Instant::now();
+        let glance = |at, frames, used| Glance {
+            at: start + Duration::from_millis(at),
+            frames,
+            used: Duration::from_millis(used),
+        };
+        let of = |last| used_by_the_last_frame([glance(0, 0, 0), glance(20, 2000, 20), last]);
+        assert_eq!(of(glance(40, 4000, 40)).as_millis(), 40);
+        assert_eq!(of(glance(40, 2500, 40)).as_millis(), 25);
+        assert_eq!(of(glance(40, 9000, 40)).as_millis(), 40);
+        // Nothing came before: no rate, and all that was used was for these frames.
+        let none = glance(0, 0, 3);
+        assert_eq!(used_by_the_last_frame([none, none, glance(20, 5, 9)]).as_millis(), 9);
+        assert_eq!(used_by_the_last_frame([none; 3]).as_millis(), 3);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! One measurement: a receiver, traffic, and the account of every frame.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
@@ -12,7 +12,7 @@ use crate::process::{Cpu, Running};
 use crate::traffic::{Sent, Traffic};
 
 /// The columns of [`Measured::cells`].
-pub const COLUMNS: [&str; 16] = [
+pub const COLUMNS: [&str; 17] = [
     "line",
     "x",
     "repeat",
@@ -23,6 +23,7 @@ pub const COLUMNS: [&str; 16] = [
     "dropped",
     "causes",
     "seconds",
+    "behind_s",
     "sent_per_second",
     "captured_per_second",
     "cpu_user_s",
@@ -30,6 +31,11 @@ pub const COLUMNS: [&str; 16] = [
     "core_system_share",
     "void",
 ];
+
+/// An interface or a receiver that does nothing for so long has done everything.
+const STILL: Duration = Duration::from_millis(150);
+/// A receiver that is still busy so long after the last frame is not waited for.
+const LONGEST_BEHIND: Duration = Duration::from_secs(60);
 
 /// What happened to the frames of one measurement.
 #[derive(Clone, Debug)]
@@ -40,6 +46,9 @@ pub struct Measured {
     pub interface_dropped: u64,
     /// What the receiver says.
     pub tally: Tally,
+    /// How long the receiver went on working on what its buffer held when the last frame arrived: the
+    /// CPU time that it used from then on, which on a core of its own is the time itself.
+    pub behind: Duration,
     /// CPU time of the receiver.
     pub cpu: Cpu,
     /// What its core did from the first frame to the last; `None` where that was too short to tell.
@@ -49,9 +58,10 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// Frames captured a second, over the time of sending.
+    /// Frames captured a second, from the first frame sent until the last one was read: what a large
+    /// buffer holds at the end of sending is not captured yet.
     pub fn rate(&self) -> f64 {
-        self.tally.captured as f64 / self.sent.seconds.max(1e-9)
+        self.tally.captured as f64 / (self.sent.seconds + self.behind.as_secs_f64()).max(1e-9)
     }
 
     /// Frames that were sent and not captured.
@@ -92,7 +102,7 @@ impl Measured {
     }
 
     /// A row of raw data.
-    pub fn cells(&self, line: &str, x: f64, repeat: usize) -> [String; 16] {
+    pub fn cells(&self, line: &str, x: f64, repeat: usize) -> [String; 17] {
         let causes: Vec<String> =
             self.tally.dropped.iter().map(|(cause, count)| format!("{cause}: {count}")).collect();
         [
@@ -106,6 +116,7 @@ impl Measured {
             self.tally.lost().to_string(),
             causes.join("; "),
             format!("{:.6}", self.sent.seconds),
+            format!("{:.6}", self.behind.as_secs_f64()),
             format!("{:.0}", self.sent.rate()),
             format!("{:.0}", self.rate()),
             format!("{:.6}", self.cpu.user),
@@ -138,14 +149,15 @@ pub fn measure_with(
     let mut receiver = Running::start(&peer.name, &mut peer.command(bench)?)?;
     bench.wait_until_listening(&mut receiver)?;
     let dropped_before = interface_drops(bench)?;
-    let watch = Watch::start(bench.cores, &bench.cable.b)?;
+    let watch = Watch::start(bench.cores, &bench.cable.b, &receiver)?;
     let mut sender = traffic.start(bench)?;
     watch.wait_for_frames(Duration::from_secs(2))?;
     meddle(&mut receiver, &mut sender)?;
     let sent = traffic.finish(sender)?;
-    let share = watch.finish()?;
-    settle(bench, peer)?;
+    let watched = watch.finish()?;
+    let used = settle(bench, peer, &receiver)?;
     receiver.check()?;
+    let behind = if peer.spins() { Duration::ZERO } else { used.saturating_sub(watched.used) };
     let finished = receiver.stop(Duration::from_secs(120))?;
     let cpu = finished.cpu;
     let tally = peer.tally(finished)?;
@@ -159,7 +171,8 @@ pub fn measure_with(
     let stack = if in_driver { 0 } else { receiver_drops - dropped_before[1] };
     let interface_dropped = refused + stack;
     let void = account(sent, &tally, interface_dropped);
-    Ok(Measured { sent, interface_dropped, tally, cpu, share, void })
+    let share = watched.share;
+    Ok(Measured { sent, interface_dropped, tally, behind, cpu, share, void })
 }
 
 /// Sent = captured + counted drops, or the run does not count.
@@ -180,23 +193,28 @@ fn interface_drops(bench: &Bench) -> Result<[u64; 2]> {
     Ok([bench.cable.a.counters()?.tx_dropped, bench.cable.b.counters()?.rx_dropped])
 }
 
-/// Waits until the receiving interface has been quiet for a while, and then for as long as `peer`
-/// may leave frames in its ring: what it has not looked at when it is told to end is lost, and that
-/// would be our fault.
+/// Waits until the receiving interface has been quiet and `receiver` idle for a while, and then for as
+/// long as `peer` may leave frames in its ring: what it has not looked at when it is told to end is
+/// lost, and that would be our fault. Returns the CPU time that it had used when it was idle.
 ///
 /// # Errors
 /// When a signal asks for the end.
-pub fn settle(bench: &Bench, peer: &Peer) -> Result<()> {
-    let mut before = bench.cable.b.counters()?.rx_packets;
-    loop {
-        interrupt::sleep(Duration::from_millis(150))?;
-        let now = bench.cable.b.counters()?.rx_packets;
-        if now == before {
-            break;
+pub fn settle(bench: &Bench, peer: &Peer, receiver: &Running) -> Result<Duration> {
+    let clock = receiver.clock()?;
+    let look = || Ok::<_, anyhow::Error>((bench.cable.b.counters()?.rx_packets, clock.read()?));
+    let end = Instant::now() + LONGEST_BEHIND;
+    let mut before = look()?;
+    let used = loop {
+        interrupt::sleep(STILL)?;
+        let now = look()?;
+        let idle = peer.spins() || now.1 - before.1 < STILL / 5 || Instant::now() > end;
+        if now.0 == before.0 && idle {
+            break now.1;
         }
         before = now;
-    }
-    interrupt::sleep(peer.patience())
+    };
+    interrupt::sleep(peer.patience())?;
+    Ok(used)
 }
 
 #[cfg(test)]
@@ -209,6 +227,7 @@ mod tests {
             sent: Sent { frames: 900, refused: 0, seconds: 1.0 },
             interface_dropped: 0,
             tally: Tally::default(),
+            behind: Duration::ZERO,
             cpu: Cpu::default(),
             share: None,
             void: None,
@@ -217,6 +236,20 @@ mod tests {
         assert!(measured.clone().held_to(Some(940)).counts());
         let slow = measured.held_to(Some(1000));
         assert!(slow.void.as_ref().unwrap().contains("where 1000 were"), "{slow:?}");
+    }
+
+    #[test]
+    fn what_a_buffer_holds_at_the_end_is_not_captured_yet() {
+        let measured = Measured {
+            sent: Sent { frames: 1000, refused: 0, seconds: 1.0 },
+            interface_dropped: 0,
+            tally: Tally { captured: 900, ..Tally::default() },
+            behind: Duration::from_millis(500),
+            cpu: Cpu::default(),
+            share: None,
+            void: None,
+        };
+        assert_eq!((measured.rate(), measured.sent.rate()), (600.0, 1000.0));
     }
 
     #[test]

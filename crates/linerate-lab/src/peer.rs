@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use linerate_netns::Command;
+use linerate_ring::{tee, xdp};
 
 use crate::bench::{Bench, RECEIVER};
 use crate::facts::installed;
@@ -210,6 +211,12 @@ impl Peer {
         }
     }
 
+    /// Whether it never sleeps, so that its CPU time does not tell when it has read everything. What
+    /// spins here has room for 8,192 frames: a few milliseconds.
+    pub fn spins(&self) -> bool {
+        matches!(self.program, Program::Bare { .. })
+    }
+
     /// Whether it takes frames with an XDP program.
     pub fn is_xdp(&self) -> bool {
         match self.program {
@@ -219,6 +226,24 @@ impl Peer {
             Program::Bare { .. } | Program::Sink => true,
             _ => false,
         }
+    }
+
+    /// Why this machine cannot run it, by the probe of what it needs; `None` where it can.
+    ///
+    /// # Errors
+    /// When the receiving host is gone.
+    pub fn obstacle(&self, bench: &Bench) -> Result<Option<String>> {
+        let source = match self.program {
+            Program::Capture { source, .. } | Program::Consumer { source, .. } => source,
+            Program::Bare { .. } => "xdp",
+            _ => return Ok(None),
+        };
+        let obstacle = bench.receiver.run(|| match source {
+            "xdp" => xdp::probe(RECEIVER).obstacle,
+            "tee" => tee::probe(RECEIVER).obstacle,
+            _ => None,
+        })?;
+        Ok(obstacle.map(|why| why.to_string()))
     }
 
     /// The command line, to run at the receiving host on the consumer's core.
@@ -231,7 +256,7 @@ impl Peer {
             bench.linerate(&bench.receiver, bench.cores.consumer, words.iter().copied())
         };
         let theirs = |program: &str, words: &[&str]| {
-            let mut command = bench.receiver.command(program);
+            let mut command = bench.receiver.tied(program);
             command.args(words).cpus([bench.cores.consumer]);
             Ok(command)
         };

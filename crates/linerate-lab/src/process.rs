@@ -1,4 +1,5 @@
-//! A program that runs beside the experiment, and never outlives it.
+//! A program that runs beside the experiment, and never outlives it: one made by
+//! `linerate_netns::Namespace::tied` not even when this process is killed.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -9,6 +10,7 @@ use anyhow::{Context, Result, bail};
 use linerate_netns::Command;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::signal::{Signal, kill};
+use nix::time::{ClockId, clock_getcpuclockid, clock_gettime};
 use nix::unistd::Pid;
 
 use crate::interrupt;
@@ -30,6 +32,21 @@ pub struct Cpu {
     pub user: f64,
     /// In the kernel on its behalf.
     pub system: f64,
+}
+
+/// The CPU time of a program that runs, to the nanosecond.
+#[derive(Clone, Copy, Debug)]
+pub struct CpuClock(ClockId);
+
+impl CpuClock {
+    /// What all its threads have used so far, in user space and in the kernel.
+    ///
+    /// # Errors
+    /// When it has ended and was waited for.
+    pub fn read(self) -> Result<Duration> {
+        let time = clock_gettime(self.0).context("cannot read a program's CPU time")?;
+        Ok(Duration::from(time))
+    }
 }
 
 /// A program that has ended.
@@ -67,6 +84,16 @@ impl Running {
     /// Its process number.
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Its CPU time.
+    ///
+    /// # Errors
+    /// When it is gone.
+    pub fn clock(&self) -> Result<CpuClock> {
+        clock_getcpuclockid(Pid::from_raw(self.child.id().cast_signed()))
+            .map(CpuClock)
+            .with_context(|| format!("{} has no CPU clock", self.name))
     }
 
     /// Sends it a signal.

@@ -96,7 +96,7 @@ pub fn record(file: &Path) -> Result<Option<u64>> {
     address(&bench)?;
     let folder = tempfile::tempdir().context("cannot make a folder for served files")?;
     let path = file.to_str().context("the trace's path is not UTF-8")?;
-    let mut command = bench.receiver.command("tcpdump");
+    let mut command = bench.receiver.tied("tcpdump");
     command.args(["-i", RECEIVER, "-n", "-Z", "root", "-B", "65536", "-w", path]);
     let mut recorder = Running::start("tcpdump", &mut command)?;
     bench.wait_until_listening(&mut recorder)?;
@@ -119,13 +119,13 @@ fn http(bench: &Bench, folder: &Path) -> Result<()> {
         let bytes: Vec<u8> = (0..size).map(|at| (at * 31 + at / 251) as u8).collect();
         fs::write(folder.join(format!("{size}.bin")), bytes)?;
     }
-    let mut command = bench.receiver.command("python3");
+    let mut command = bench.receiver.tied("python3");
     command.args(["-m", "http.server", "8000", "--bind", SERVER, "--directory"]).arg(folder);
     let mut server = Running::start("python3 -m http.server", &mut command)?;
     wait_for_port(bench, &mut server, 8000)?;
     for round in 0..12 {
         let size = sizes[round % sizes.len()];
-        let mut fetch = bench.sender.command("curl");
+        let mut fetch = bench.sender.tied("curl");
         fetch.args(["--silent", "--show-error", "--fail", "--max-time", "20", "--output"]);
         fetch.args(["/dev/null", "--write-out", "{\"bytes\": %{size_download}}"]);
         fetch.arg(format!("http://{SERVER}:8000/{size}.bin"));
@@ -137,7 +137,7 @@ fn http(bench: &Bench, folder: &Path) -> Result<()> {
 }
 
 fn dns(bench: &Bench) -> Result<()> {
-    let mut command = bench.receiver.command("dnsmasq");
+    let mut command = bench.receiver.tied("dnsmasq");
     command.args(["--keep-in-foreground", "--conf-file=/dev/null", "--no-resolv", "--no-hosts"]);
     command.args(["--bind-interfaces", "--user=root", "--group=root", "--pid-file="]);
     command.arg(format!("--listen-address={SERVER}")).arg("--except-interface=lo");
@@ -145,7 +145,7 @@ fn dns(bench: &Bench) -> Result<()> {
     let mut server = Running::start("dnsmasq", &mut command)?;
     wait_for_port(bench, &mut server, 53)?;
     for number in 0..40 {
-        let mut ask = bench.sender.command("dig");
+        let mut ask = bench.sender.tied("dig");
         ask.args(["+short", "+tries=3", "+time=2", "A"]);
         ask.arg(format!("host{number}.lab.example")).arg(format!("@{SERVER}"));
         let answer = Running::start("dig", &mut ask)?.wait(Duration::from_secs(15))?.success()?;
@@ -155,7 +155,7 @@ fn dns(bench: &Bench) -> Result<()> {
 }
 
 fn bulk(bench: &Bench) -> Result<()> {
-    let mut command = bench.receiver.command("iperf3");
+    let mut command = bench.receiver.tied("iperf3");
     command.args(["--server", "--one-off", "--bind", SERVER]);
     let mut server = Running::start("iperf3 --server", &mut command)?;
     // A connection made only to see whether the port is open would use up its one client.
@@ -165,7 +165,7 @@ fn bulk(bench: &Bench) -> Result<()> {
         Ok(table.lines().any(|line| line.contains(":1451 ") && line.contains(" 0A ")))
     };
     interrupt::wait_until("iperf3 to listen", Duration::from_secs(10), listening)?;
-    let mut client = bench.sender.command("iperf3");
+    let mut client = bench.sender.tied("iperf3");
     client.args(["--client", SERVER, "--bytes", "40M", "--json"]);
     Running::start("iperf3", &mut client)?.wait(Duration::from_secs(60))?.success()?;
     server.wait(Duration::from_secs(10))?;

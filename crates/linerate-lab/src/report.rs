@@ -15,6 +15,7 @@ use anyhow::{Context, Result};
 pub use page::page;
 
 use crate::model::Summary;
+use crate::owner;
 
 /// Writes the page.
 ///
@@ -24,7 +25,9 @@ pub fn write(path: &Path, summaries: &[Summary]) -> Result<()> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     }
-    fs::write(path, page(summaries)).with_context(|| format!("cannot write {}", path.display()))
+    fs::write(path, page(summaries)).with_context(|| format!("cannot write {}", path.display()))?;
+    owner::give(path);
+    Ok(())
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 
 use crate::model::Summary;
+use crate::owner;
 
 /// The name of the summary in a run's folder.
 pub const SUMMARY: &str = "summary.json";
@@ -23,7 +24,10 @@ impl Store {
     /// # Errors
     /// When the folder cannot be made.
     pub fn create(out: &Path, date: &str, host: &str, experiment: &str) -> Result<Self> {
-        fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
+        if !out.is_dir() {
+            fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
+            owner::give(out);
+        }
         let plain: String = host
             .chars()
             .map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '-' })
@@ -32,7 +36,10 @@ impl Store {
             let suffix = if number == 1 { String::new() } else { format!("-{number}") };
             let folder = out.join(format!("{date}-{plain}-{experiment}{suffix}"));
             match fs::create_dir(&folder) {
-                Ok(()) => return Ok(Self { folder }),
+                Ok(()) => {
+                    owner::give(&folder);
+                    return Ok(Self { folder });
+                }
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
                 Err(error) => {
                     return Err(error).with_context(|| format!("cannot make {}", folder.display()));
@@ -55,6 +62,7 @@ impl Store {
         let path = self.folder.join(format!("{name}.csv"));
         let file =
             File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
+        owner::give(&path);
         let mut sheet = Sheet { out: BufWriter::new(file), columns: columns.len(), path };
         sheet.row(columns.iter().map(|column| (*column).to_owned()))?;
         Ok(sheet)
@@ -67,7 +75,10 @@ impl Store {
     pub fn finish(&self, summary: &Summary) -> Result<()> {
         let path = self.folder.join(SUMMARY);
         let text = serde_json::to_string_pretty(summary)?;
-        fs::write(&path, text + "\n").with_context(|| format!("cannot write {}", path.display()))
+        fs::write(&path, text + "\n")
+            .with_context(|| format!("cannot write {}", path.display()))?;
+        owner::give_all(&self.folder);
+        Ok(())
     }
 }
 

@@ -156,9 +156,42 @@ impl Context {
         admitted
     }
 
-    /// Those of `peers` that are measured at `x`.
-    pub fn wanted(&mut self, peers: Vec<Peer>, x: f64) -> Vec<Peer> {
-        peers.into_iter().filter(|peer| self.wants(&peer.name, x)).collect()
+    /// Those of `peers` that are measured at `x` and that this machine can run.
+    ///
+    /// # Errors
+    /// As [`Context::can_run`].
+    pub fn wanted(&mut self, mut peers: Vec<Peer>, x: f64) -> Result<Vec<Peer>> {
+        peers.retain(|peer| self.wants(&peer.name, x));
+        self.able(peers)
+    }
+
+    /// Those of `peers` that this machine can run.
+    ///
+    /// # Errors
+    /// As [`Context::can_run`].
+    pub fn able(&mut self, peers: Vec<Peer>) -> Result<Vec<Peer>> {
+        let mut able = Vec::with_capacity(peers.len());
+        for peer in peers {
+            if self.can_run(&peer)? {
+                able.push(peer);
+            }
+        }
+        Ok(able)
+    }
+
+    /// Whether this machine can run `peer`, by a probe; where it cannot, a note says why. In a rehearsal
+    /// everybody can.
+    ///
+    /// # Errors
+    /// When the hosts are gone.
+    pub fn can_run(&mut self, peer: &Peer) -> Result<bool> {
+        let Some(stage) = &self.stage else { return Ok(true) };
+        let Some(why) = peer.obstacle(&stage.bench)? else { return Ok(true) };
+        let note = format!("skipped: {}: {why}", peer.name);
+        if !self.notes.contains(&note) {
+            self.notes.push(note);
+        }
+        Ok(false)
     }
 
     /// Does `work`, which takes about `seconds`. `None` in a rehearsal, and when it failed, which is

@@ -73,8 +73,11 @@ fn one(context: &mut Context, kind: &str, traffic: &Traffic, factors: &[u64]) ->
     for &factor in factors {
         let mut losses: Vec<Vec<f64>> = vec![Vec::new(); subjects.len()];
         let name = |line: &Line| format!("{kind}: {}", line.name);
-        let wanted: Vec<bool> =
-            lines.iter().map(|line| context.wants(&name(line), factor as f64)).collect();
+        let mut wanted = Vec::with_capacity(lines.len());
+        for (line, (source, pages)) in lines.iter().zip(subjects) {
+            let able = context.can_run(&Peer::consumer(source, pages, factor, EVERY))?;
+            wanted.push(context.wants(&name(line), factor as f64) && able);
+        }
         for repeat in 1..=repeats {
             let all = subjects.iter().zip(&lines).zip(&wanted).zip(&mut losses);
             for (((&(source, pages), line), _), losses) in all.filter(|((_, wanted), _)| **wanted) {

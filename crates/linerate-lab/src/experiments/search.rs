@@ -29,7 +29,7 @@ impl LossFree {
         frames: u64,
         mut prepare: impl FnMut() -> Result<()>,
     ) -> Result<Self> {
-        let peers = context.wanted(peers, 64.0);
+        let peers = context.wanted(peers, 64.0)?;
         let mut rates = vec![Vec::new(); peers.len()];
         for repeat in 1..=context.options.repeats {
             for (peer, found) in peers.iter().zip(&mut rates) {

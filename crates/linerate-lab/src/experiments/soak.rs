@@ -28,7 +28,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 const SLACK_MIB: f64 = 1.0;
 
 fn run(context: &mut Context) -> Result<()> {
-    let peers = context.wanted(vec![Peer::capture("xdp"), Peer::capture("packet")], 64.0);
+    let peers = context.wanted(vec![Peer::capture("xdp"), Peer::capture("packet")], 64.0)?;
     let length = Duration::from_secs(context.pick(20, 600));
     let mut lines = Vec::new();
     for peer in &peers {

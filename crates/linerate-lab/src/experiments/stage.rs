@@ -35,7 +35,7 @@ fn run(context: &mut Context) -> Result<()> {
         }
         here
     });
-    let peers = context.wanted(peers, 64.0);
+    let peers = context.wanted(peers, 64.0)?;
     let traffic = Traffic::smallest(context.pick(3_000_000, 10_000_000), None);
     let sink = Peer::sink();
     let repeats = context.options.repeats;

@@ -40,7 +40,7 @@ fn run(context: &mut Context) -> Result<()> {
         bare.clone(),
     ];
     peers.retain(Peer::is_installed);
-    let peers = context.wanted(peers, 64.0);
+    let peers = context.wanted(peers, 64.0)?;
     let stalls = context.pick(3, 8);
     let frames = stalls * 500_000 + 500_000;
     let traffic = Traffic::smallest(frames, Some(1_000_000));

@@ -27,6 +27,7 @@ impl Sweep {
         peers: Vec<Peer>,
         places: &[(f64, Traffic)],
     ) -> Result<Self> {
+        let peers = context.able(peers)?;
         let repeats = context.options.repeats;
         let mut cells = Vec::with_capacity(places.len());
         for (x, traffic) in places {

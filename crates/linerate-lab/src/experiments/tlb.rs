@@ -11,6 +11,7 @@ use crate::bench::{Bench, RECEIVER};
 use crate::counters::Translation;
 use crate::interrupt;
 use crate::model::{Axis, Chart, Line, Point, Role};
+use crate::peer::Peer;
 use crate::process::{Running, count};
 use crate::statistics::Spread;
 use crate::traffic::Traffic;
@@ -43,6 +44,9 @@ struct Walk {
 fn run(context: &mut Context) -> Result<()> {
     let kinds =
         [("hugetlb", "huge pages"), ("thp", "transparent huge pages"), ("small", "small pages")];
+    if !context.can_run(&Peer::consumer("xdp", "small", 0, 1))? {
+        return Ok(());
+    }
     let repeats = context.options.repeats * context.pick(1, 2);
     let columns = [
         "pages",

@@ -135,6 +135,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
                 for note in &summary.notes {
                     say::print(format_args!("note: {note}"))?;
                 }
+                for void in &summary.void {
+                    say::print(format_args!("void: {void}"))?;
+                }
                 say::print(format_args!("raw data and summary: {}", folder.display()))?;
                 held &= summary.claims.iter().all(|claim| claim.holds != Some(false));
             }
