@@ -3,9 +3,11 @@
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use linerate_netns::{root_or_skip, say_skipped};
+use linerate_netns::{probe_or_skip, root_or_skip, say_skipped};
+use linerate_ring::xdp;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -15,6 +17,12 @@ fn linerate(arguments: &[&str]) -> Output {
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// One lab at a time: all of them reserve huge pages, and one test counts them.
+fn alone() -> MutexGuard<'static, ()> {
+    static LAB: Mutex<()> = Mutex::new(());
+    LAB.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The namespaces that the process `pid` made and did not remove.
@@ -52,7 +60,10 @@ fn wrong_names_and_empty_folders_say_what_to_do() {
 
 #[test]
 fn a_run_leaves_raw_data_a_summary_and_a_page_and_nothing_else() {
-    root_or_skip!("a_run_leaves_raw_data_a_summary_and_a_page_and_nothing_else");
+    const NAME: &str = "a_run_leaves_raw_data_a_summary_and_a_page_and_nothing_else";
+    root_or_skip!(NAME);
+    probe_or_skip!(NAME, xdp::probe("lo").obstacle);
+    let _alone = alone();
     let out = tempfile::tempdir().unwrap();
     let folder = out.path().to_str().unwrap();
     let child = Command::new(env!("CARGO_BIN_EXE_linerate"))
@@ -95,6 +106,7 @@ fn an_interrupted_run_leaves_nothing_behind() {
         say_skipped(NAME, "tcpdump is not installed");
         return;
     }
+    let _alone = alone();
     let out = tempfile::tempdir().unwrap();
     let mut child = Command::new(env!("CARGO_BIN_EXE_linerate"))
         .args(["lab", "run", "capture-stage", "--out", out.path().to_str().unwrap()])
@@ -119,5 +131,78 @@ fn an_interrupted_run_leaves_nothing_behind() {
         std::thread::sleep(Duration::from_millis(20));
     };
     assert!(!status.success());
+    assert_eq!(namespaces_of(pid), Vec::<String>::new());
+}
+
+/// The children of a process, by name.
+fn children_of(pid: u32) -> Vec<(u32, String)> {
+    let parent_of = |stat: &str| stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse::<u32>().ok();
+    let entries = fs::read_dir("/proc").unwrap();
+    let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
+    pids.filter_map(|child| {
+        let stat = fs::read_to_string(format!("/proc/{child}/stat")).ok()?;
+        (parent_of(&stat)? == pid).then_some(())?;
+        Some((child, fs::read_to_string(format!("/proc/{child}/comm")).ok()?.trim().to_owned()))
+    })
+    .collect()
+}
+
+/// Whether a process is there and is not only waiting to be reaped.
+fn lives(pid: u32) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/stat"))
+        .is_ok_and(|stat| stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z')))
+}
+
+fn notes() -> Vec<std::path::PathBuf> {
+    let entries = fs::read_dir("/run/linerate").into_iter().flatten();
+    entries.filter_map(|entry| Some(entry.ok()?.path())).collect()
+}
+
+fn wait_until(what: &str, seconds: u64, mut condition: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(seconds);
+    while !condition() {
+        assert!(Instant::now() < end, "waited {seconds} s in vain for {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_killed_lab_takes_its_programs_along_and_the_next_gives_its_pages_back() {
+    const NAME: &str = "a_killed_lab_takes_its_programs_along_and_the_next_gives_its_pages_back";
+    root_or_skip!(NAME);
+    probe_or_skip!(NAME, xdp::probe("lo").obstacle);
+    if !Path::new("/usr/bin/setpriv").exists() {
+        return say_skipped(NAME, "setpriv is not installed");
+    }
+    let _alone = alone();
+    let out = tempfile::tempdir().unwrap();
+    let run = |repeats: &str| {
+        Command::new(env!("CARGO_BIN_EXE_linerate"))
+            .args(["lab", "run", "capture-tlb", "--quick", "--only", "small pages at 1100"])
+            .args(["--repeats", repeats, "--out", out.path().to_str().unwrap()])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap()
+    };
+    let pool = || fs::read_to_string("/proc/sys/vm/nr_hugepages").unwrap();
+    let (before, known) = (pool(), notes());
+    let mut lab = run("5");
+    let pid = lab.id();
+    let consumer = || children_of(pid).into_iter().find(|(_, name)| name == "linerate");
+    wait_until("a consumer", 30, || consumer().is_some());
+    let (raised, left) = (pool(), notes());
+    let programs = children_of(pid);
+    lab.kill().unwrap();
+    lab.wait().unwrap();
+    wait_until("its programs to end", 5, || !programs.iter().any(|(pid, _)| lives(*pid)));
+
+    // No room for huge pages, or enough of them before: nothing was added, and nothing is to be noted.
+    let added = left.into_iter().find(|note| !known.contains(note));
+    let written = added.as_ref().map(|note| fs::read_to_string(note).unwrap());
+    assert_eq!(written.is_some_and(|pages| pages != "0"), raised != before, "{before} {raised}");
+    assert!(run("1").wait().unwrap().success());
+    assert!(added.is_none_or(|note| !note.exists()), "the next one has taken the note");
+    assert_eq!(pool(), before);
     assert_eq!(namespaces_of(pid), Vec::<String>::new());
 }
