@@ -4,6 +4,10 @@
 #[path = "../../crates/linerate-ring/tests/filter/corpus.rs"]
 mod corpus;
 
+#[allow(dead_code, reason = "shared with the tests of the segmenter, which use more of it")]
+#[path = "../../crates/linerate-segment/tests/segment/build.rs"]
+mod build;
+
 use std::fs;
 use std::path::Path;
 
@@ -34,6 +38,7 @@ fn main() -> std::io::Result<()> {
     }
     pcapng(&frames)?;
     filters(&frames)?;
+    segments()?;
     for count in [1, 3] {
         write("block_walk", &format!("block-{count}"), &block(&frames[..count], 0))?;
         write("block_walk", &format!("tagged-{count}"), &block(&frames[..count], 0x50))?;
@@ -136,4 +141,38 @@ fn block(frames: &[&Vec<u8>], status: u32) -> Vec<u8> {
         block.extend(bytes);
     }
     [&[0][..], &block].concat()
+}
+
+/// Six bytes of options (kind, size, checksums, flags, fragment identification) and a packet; the same
+/// packets for the way back.
+fn segments() -> std::io::Result<()> {
+    use build::{Network, Packet, Tunnel};
+
+    let tunnels = [
+        ("plain", None),
+        ("vxlan", Some(Tunnel::Vxlan { checksum: true, group: false })),
+        ("geneve", Some(Tunnel::Geneve { checksum: false, options: vec![1; 8], bridged: true })),
+        ("gre", Some(Tunnel::Gre { checksum: true, key: Some(7), bridged: false })),
+        ("ip", Some(Tunnel::Ip)),
+    ];
+    for (name, tunnel) in tunnels {
+        for v6 in [false, true] {
+            let network = if v6 { Network::v6() } else { Network::default() };
+            for (kind, packet) in [(0_u8, Packet::tcp(150)), (1, Packet::udp(150))] {
+                let outer = tunnel.clone().map(|tunnel| (network.clone(), tunnel));
+                let packet = Packet { outer, network: network.clone(), ..packet };
+                let version = if v6 { 6 } else { 4 };
+                let protocol = if kind == 0 { "tcp" } else { "udp" };
+                let name = format!("{name}-{protocol}{version}");
+                let seed = |kind, size| [&[kind, size, 0, 0, 0, 9], &packet.build()[..]].concat();
+                write("segment", &name, &seed(kind, 64))?;
+                write("segment", &format!("{name}-mtu"), &seed(3, 120))?;
+                // Options, an edit of a byte and a swap, and the packet whose pieces are joined.
+                let edits = [1, 40, 0, 0x40, 0, 2, 0, 0];
+                let seed = [&[0, 4, 128, 31, 2][..], &edits, &packet.build()].concat();
+                write("coalesce", &name, &seed)?;
+            }
+        }
+    }
+    Ok(())
 }
