@@ -126,7 +126,6 @@ macro_rules! pass {
             let mut high = [high_halves(head), zero()];
             let mut at = first;
             while len - at >= TURN * LEN {
-                // All loads before the sums: the compiler keeps the order of loads and stores.
                 let vectors: [Vector; TURN] = core::array::from_fn(|i| take(at + i * LEN));
                 for (i, vector) in vectors.into_iter().enumerate() {
                     whole[i % 2] = add(whole[i % 2], vector);
