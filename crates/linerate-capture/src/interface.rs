@@ -369,11 +369,10 @@ fn ask(
             let length = message.header.length as usize;
             rest = rest.get(length.next_multiple_of(4).max(4)..).unwrap_or_default();
             match message.payload {
-                NetlinkPayload::InnerMessage(answer) => {
-                    if take(answer).is_break() {
-                        return Ok(());
-                    }
-                }
+                NetlinkPayload::InnerMessage(answer) => match take(answer) {
+                    Break(()) => return Ok(()),
+                    Continue(()) => {}
+                },
                 NetlinkPayload::Done(done) if done.code < 0 => {
                     return Err(io::Error::from_raw_os_error(-done.code));
                 }

@@ -205,9 +205,9 @@ impl fmt::Display for Occupied<'_> {
             Holder::Interface => {
                 write!(f, "detach it with `ip link set dev {interface} {off} off`")
             }
-            Holder::Unknown => {
-                write!(f, "end the program that attached it; as root this message names it")
-            }
+            Holder::Unknown => f.write_str(
+                "end the program that attached it; as root (with CAP_SYS_ADMIN) this says which",
+            ),
         }
     }
 }

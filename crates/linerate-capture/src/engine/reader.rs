@@ -284,10 +284,10 @@ impl Reader {
     }
 
     fn settle_in(&self) {
-        if let Some(cpu) = self.cpu {
-            if let Err(error) = pin(cpu) {
-                tracing::warn!("cannot run a reader on CPU {cpu}: {error}");
-            }
+        if let Some(cpu) = self.cpu
+            && let Err(error) = pin(cpu)
+        {
+            tracing::warn!("cannot run a reader on CPU {cpu}: {error}");
         }
         // Turning frames away at the end takes a new program where the source is XDP; a packet
         // socket needs nothing any more.

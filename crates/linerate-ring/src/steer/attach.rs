@@ -45,7 +45,8 @@ impl Attach {
 pub struct Attached {
     /// Its id, as `bpftool prog` shows.
     pub id: u32,
-    /// Its name, up to 15 characters.
+    /// Its name, up to 15 characters; empty where this process may not know it, see
+    /// [`Attached::is_hidden`].
     pub name: String,
     /// Where it runs.
     pub attach: Attach,
@@ -60,6 +61,11 @@ impl Attached {
     /// Whether it is the root of a tee, which lets every frame go on.
     pub fn is_tee(&self) -> bool {
         self.name == TEE
+    }
+
+    /// Whether this process lacks the privilege to look at it (CAP_SYS_ADMIN).
+    pub fn is_hidden(&self) -> bool {
+        program(self.id).is_err_and(|error| error.raw_os_error() == Some(libc::EPERM))
     }
 
     /// What keeps it there.
@@ -285,6 +291,16 @@ fn program_info(program: BorrowedFd<'_>) -> Option<libbpf_sys::bpf_prog_info> {
     let answer =
         unsafe { libbpf_sys::bpf_prog_get_info_by_fd(program.as_raw_fd(), &mut info, &mut len) };
     (answer == 0).then_some(info)
+}
+
+/// The error for a program that may be a tee to join, where this process may not look at it.
+pub(crate) fn join_refused(interface: &str) -> Error {
+    Error::Privilege {
+        action: format!(
+            "see whether the XDP program on interface {interface} is another capture's tee, to join it"
+        ),
+        capability: "CAP_SYS_ADMIN",
+    }
 }
 
 /// The error for a program that somebody else attached.

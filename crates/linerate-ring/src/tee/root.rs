@@ -55,6 +55,9 @@ impl Root {
                         return Ok(root);
                     }
                 }
+                Some(found) if found.is_hidden() => {
+                    return Err(attach::join_refused(&interface.name));
+                }
                 Some(found) => return Err(attach::foreign(&interface.name, &found)),
                 None => {
                     let program = match loaded.take() {

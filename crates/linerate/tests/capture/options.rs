@@ -2,7 +2,8 @@
 
 use std::io::Write;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 use linerate_capture::read::Reader;
 use linerate_netns::{root_or_skip, say_skipped};
@@ -95,7 +96,7 @@ fn a_program_runs_on_each_finished_file() {
         if seen.len() == 4 {
             break;
         }
-        std::thread::sleep(std::time::Duration::from_millis(20));
+        std::thread::sleep(Duration::from_millis(20));
     }
     seen.sort();
     let stem = out.display().to_string();
@@ -160,11 +161,11 @@ fn a_file_that_is_read_slowly_answers_signals() {
     nix::unistd::mkfifo(&input, nix::sys::stat::Mode::S_IRWXU).unwrap();
     let mut command = Command::new(LINERATE);
     command.args(["capture", "-r"]).arg(&input).arg("-w").arg(&out).arg("udp");
-    let mut child = command.stderr(std::process::Stdio::piped()).spawn().unwrap();
+    let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
     let mut pipe = std::fs::File::options().write(true).open(&input).unwrap();
     let bytes = std::fs::read(&sample).unwrap();
     pipe.write_all(&bytes[..4000]).unwrap();
-    std::thread::sleep(std::time::Duration::from_millis(400));
+    std::thread::sleep(Duration::from_millis(400));
     let id = nix::unistd::Pid::from_raw(child.id() as i32);
     nix::sys::signal::kill(id, Signal::SIGUSR1).unwrap();
     let mut errors = std::io::BufReader::new(child.stderr.take().unwrap());
@@ -177,6 +178,29 @@ fn a_file_that_is_read_slowly_answers_signals() {
     drop(pipe);
     assert!(child.wait().unwrap().success());
     assert_eq!(content(&out).0, 50);
+}
+
+#[test]
+fn reading_a_file_is_shown_on_a_terminal() {
+    let folder = folder();
+    let (input, sample) = (folder.path().join("in.pipe"), folder.path().join("sample.pcap"));
+    write_mixed(&sample);
+    nix::unistd::mkfifo(&input, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let command = format!("exec {LINERATE} capture -r {} --discard udp", input.display());
+    let mut script = Command::new("script");
+    script.args(["-qefc", &command, "/dev/null"]).stdout(Stdio::piped()).stdin(Stdio::null());
+    let Ok(child) = script.spawn() else {
+        return say_skipped("reading_a_file_is_shown_on_a_terminal", "needs script");
+    };
+    let bytes = std::fs::read(&sample).unwrap();
+    let mut pipe = std::fs::File::options().write(true).open(&input).unwrap();
+    pipe.write_all(&bytes).unwrap();
+    std::thread::sleep(Duration::from_millis(1500));
+    drop(pipe);
+    let ended = child.wait_with_output().unwrap();
+    let shown = String::from_utf8_lossy(&ended.stdout);
+    assert!(ended.status.success(), "{shown}");
+    assert!(shown.contains("100 packets read, 50 taken"), "{shown:?}");
 }
 
 #[test]
