@@ -116,7 +116,7 @@ impl Shape {
     }
 
     /// No super-packet to the virtio header.
-    fn is_single(&self) -> bool {
+    pub(crate) fn is_single(&self) -> bool {
         let options = self.transport_len() - if self.how == How::Tcp { 20 } else { 8 };
         self.payload + options <= usize::from(self.size)
     }
