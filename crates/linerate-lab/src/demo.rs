@@ -283,7 +283,7 @@ impl Demo {
         self.table.push([title.to_owned(), ours.sent(), ours.words() + &source, theirs]);
         self.summary.claims.push(Claim::new(
             &format!("{title}: every frame is in the file or in a count of drops"),
-            format!("{} sent, {}{source}", ours.sent(), ours.words()),
+            format!("sent: {}; {}{source}", ours.sent(), ours.words()),
             "sent = in file + dropped",
             ours.balances(),
         ));

@@ -1,5 +1,8 @@
 //! `linerate lab` as a user runs it.
 
+#[path = "../../linerate-lab/tests/browser/mod.rs"]
+mod browser;
+
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -96,6 +99,12 @@ fn a_run_leaves_raw_data_a_summary_and_a_page_and_nothing_else() {
     assert!(drawn.status.success(), "{}", text(&drawn.stderr));
     let page = fs::read_to_string(out.path().join("index.html")).unwrap();
     assert!(page.contains("<svg") && page.contains("small pages"));
+    if !browser::is_installed() {
+        return say_skipped("the_page_of_a_run_in_a_browser", "chromium is not installed");
+    }
+    for (width, dark) in [(1280, false), (390, true)] {
+        browser::open(&page, width, dark).hold(dark);
+    }
 }
 
 #[test]

@@ -1,11 +1,10 @@
 //! The page in a real browser, at a desk's and a phone's width.
 
-use std::fs;
-use std::path::Path;
-use std::process::{Command, Output};
+#[path = "../../tests/browser/mod.rs"]
+mod browser;
 
 use super::*;
-use crate::facts::{Facts, installed};
+use crate::facts::Facts;
 use crate::model::{Axis, Chart, Claim, Line, Point, Role};
 use crate::statistics::Spread;
 
@@ -95,56 +94,19 @@ fn the_page_refers_to_nothing_outside() {
 }
 
 #[test]
-fn a_browser_draws_the_charts_at_both_widths() {
-    const NAME: &str = "a_browser_draws_the_charts_at_both_widths";
-    if !installed("chromium") {
-        linerate_netns::say_skipped(NAME, "chromium is not installed");
-        return;
+fn a_browser_draws_the_charts_at_both_widths_light_and_dark() {
+    const NAME: &str = "a_browser_draws_the_charts_at_both_widths_light_and_dark";
+    if !browser::is_installed() {
+        return linerate_netns::say_skipped(NAME, "chromium is not installed");
     }
-    let folder = tempfile::tempdir().unwrap();
-    // The page itself runs no script; the frame around the copy that is tested measures it.
-    let inner = page(&[sample()]).replace('&', "&amp;").replace('"', "&quot;");
-    for (width, class) in [(1280, "wide"), (390, "narrow")] {
-        let path = folder.path().join(format!("{width}.html"));
-        let frame = format!(
-            "<body style=\"margin:0\"><iframe width=\"{width}\" height=\"800\" \
-             style=\"border:0\" srcdoc=\"{inner}\"></iframe>{PROBE}</body>"
-        );
-        fs::write(&path, frame).unwrap();
-        let output = browse(folder.path(), &path);
-        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(!errors.contains("CONSOLE"), "{errors}");
-        let dom = String::from_utf8_lossy(&output.stdout).into_owned();
-        let probed = dom.split_once("data-probe=\"").expect("the probe ran").1;
-        let probed = probed.split_once('"').unwrap().0;
-        let expected = format!("chart {class}:10:0:true chart {class}:10:0:true true");
-        assert_eq!(probed, expected, "at a width of {width}");
+    let page = page(&[sample()]);
+    for (width, class) in [(1280, "chart wide"), (390, "chart narrow")] {
+        for dark in [false, true] {
+            let shown = browser::open(&page, width, dark);
+            shown.hold(dark);
+            let drawn: Vec<_> =
+                shown.drawings.iter().map(|d| (d.class.as_str(), d.drawn)).collect();
+            assert_eq!(drawn, [(class, 10), (class, 10)], "at a width of {width}");
+        }
     }
-}
-
-/// Writes down of each drawing that is shown: its class, how many lines and bars have a length, how
-/// many texts stick out of it, and whether it is within the window; last, whether the page is.
-const PROBE: &str = "<script>onload=()=>{const w=frames[0],d=w.document,out=[];\
-    for(const svg of d.querySelectorAll('svg')){const box=svg.getBoundingClientRect();\
-    if(box.width===0)continue;let drawn=0,outside=0;\
-    for(const path of svg.querySelectorAll('path.line,path.bar'))\
-    if(path.getTotalLength()>10)drawn++;\
-    for(const text of svg.querySelectorAll('text')){const at=text.getBoundingClientRect();\
-    if(at.left<box.left-1||at.right>box.right+1||at.top<box.top-1||at.bottom>box.bottom+1)\
-    outside++;}\
-    out.push([svg.getAttribute('class'),drawn,outside,box.right<=w.innerWidth].join(':'));}\
-    out.push(d.documentElement.scrollWidth<=w.innerWidth);\
-    document.body.dataset.probe=out.join(' ');}</script>";
-
-fn browse(profile: &Path, page: &Path) -> Output {
-    Command::new("chromium")
-        .args(["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run"])
-        .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
-        .args(["--enable-logging=stderr", "--log-level=0", "--virtual-time-budget=2000"])
-        .arg(format!("--user-data-dir={}", profile.join("profile").display()))
-        .arg("--window-size=1280,900")
-        .arg("--dump-dom")
-        .arg(format!("file://{}", page.display()))
-        .output()
-        .expect("chromium starts")
 }
