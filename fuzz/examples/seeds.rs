@@ -9,6 +9,7 @@ mod corpus;
 mod build;
 
 use std::fs;
+use std::io::Write;
 use std::path::Path;
 
 fn main() -> std::io::Result<()> {
@@ -35,6 +36,9 @@ fn main() -> std::io::Result<()> {
         }
         write("pcap_reader", name, &file)?;
         write("pcap_reader", &format!("{name}-cut"), &file[..file.len() - 9])?;
+        if name == "little-micro" {
+            compressed("pcap_reader", "little-micro", &file)?;
+        }
     }
     pcapng(&frames)?;
     filters(&frames)?;
@@ -52,37 +56,178 @@ fn write(target: &str, name: &str, bytes: &[u8]) -> std::io::Result<()> {
     fs::write(folder.join(name), bytes)
 }
 
-fn pcapng(frames: &[&Vec<u8>]) -> std::io::Result<()> {
-    let block = |kind: u32, body: &[u8]| {
+/// The same file as each of the readers' decompressors takes it, whole, cut, and in two streams one
+/// after the other.
+fn compressed(target: &str, name: &str, file: &[u8]) -> std::io::Result<()> {
+    let gzip = |bytes: &[u8]| {
+        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+        gzip.write_all(bytes)?;
+        gzip.finish()
+    };
+    let zstd = |bytes: &[u8]| zstd::encode_all(bytes, 3);
+    let lz4 = |bytes: &[u8]| {
+        let mut lz4 = lz4_flex::frame::FrameEncoder::new(Vec::new());
+        lz4.write_all(bytes)?;
+        Ok(lz4.finish()?)
+    };
+    let methods: [(&str, &dyn Fn(&[u8]) -> std::io::Result<Vec<u8>>); 3] =
+        [("gzip", &gzip), ("zstd", &zstd), ("lz4", &lz4)];
+    for (method, compress) in methods {
+        let whole = compress(file)?;
+        let (first, second) = file.split_at(file.len() / 2);
+        let two = [compress(first)?, compress(second)?].concat();
+        write(target, &format!("{name}-{method}"), &whole)?;
+        write(target, &format!("{name}-{method}-cut"), &whole[..whole.len() * 2 / 3])?;
+        write(target, &format!("{name}-{method}-two"), &two)?;
+    }
+    Ok(())
+}
+
+/// Writes pcapng blocks in one byte order.
+#[derive(Clone, Copy)]
+struct Order {
+    big: bool,
+}
+
+impl Order {
+    fn half(self, number: u16) -> [u8; 2] {
+        if self.big { number.to_be_bytes() } else { number.to_le_bytes() }
+    }
+
+    fn word(self, number: u32) -> [u8; 4] {
+        if self.big { number.to_be_bytes() } else { number.to_le_bytes() }
+    }
+
+    fn long(self, number: u64) -> [u8; 8] {
+        if self.big { number.to_be_bytes() } else { number.to_le_bytes() }
+    }
+
+    fn block(self, kind: u32, body: &[u8]) -> Vec<u8> {
         let mut body = body.to_vec();
         body.resize(body.len().next_multiple_of(4), 0);
-        let length = (body.len() as u32 + 12).to_le_bytes();
-        [&kind.to_le_bytes()[..], &length, &body, &length].concat()
-    };
-    let mut section = 0x1a2b_3c4d_u32.to_le_bytes().to_vec();
-    section.extend([1, 0, 0, 0]);
-    section.extend([0xff; 8]);
-    let mut interface = vec![1, 0, 0, 0, 0, 0, 4, 0];
-    interface.extend([2, 0, 4, 0, b'e', b't', b'h', b'0', 9, 0, 1, 0, 9, 0, 0, 0, 0, 0, 0, 0]);
-    let head = [block(0x0a0d_0d0a, &section), block(1, &interface)].concat();
-    let mut file = head.clone();
-    for frame in &frames[..3] {
-        let length = (frame.len() as u32).to_le_bytes();
-        let mut body = [[0; 4], [0x60, 0xdd, 0x97, 0x17], [0; 4], length, length].concat();
-        body.extend(frame.iter());
-        body.resize(body.len().next_multiple_of(4), 0);
-        body.extend([1, 0, 2, 0, b'h', b'i', 0, 0, 0, 0, 0, 0]);
-        file.extend(block(6, &body));
+        let length = self.word(body.len() as u32 + 12);
+        [&self.word(kind)[..], &length, &body, &length].concat()
     }
-    let simple = [&(frames[0].len() as u32).to_le_bytes()[..], frames[0]].concat();
-    let mut statistics = vec![0; 12];
-    statistics.extend([4, 0, 8, 0, 7, 0, 0, 0, 0, 0, 0, 0, 5, 0, 8, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
-    statistics.extend([0; 4]);
-    file.extend(block(5, &statistics));
-    write("pcapng_reader", "enhanced", &file)?;
-    write("pcapng_reader", "cut", &file[..file.len() - 5])?;
-    write("pcapng_reader", "simple", &[head.clone(), block(3, &simple)].concat())?;
-    write("pcapng_reader", "blocks", &file[head.len()..])
+
+    fn option(self, code: u16, value: &[u8]) -> Vec<u8> {
+        let head = [self.half(code), self.half(value.len() as u16)].concat();
+        let mut option = [head, value.to_vec()].concat();
+        option.resize(option.len().next_multiple_of(4), 0);
+        option
+    }
+
+    /// `length` is that of the section, of which `u64::MAX` says nothing.
+    fn section(self, length: u64, options: &[Vec<u8>]) -> Vec<u8> {
+        let head = [&self.word(0x1a2b_3c4d)[..], &self.half(1), &self.half(0), &self.long(length)];
+        self.block(0x0a0d_0d0a, &[head.concat(), options.concat()].concat())
+    }
+
+    fn interface(self, link: u16, options: &[Vec<u8>]) -> Vec<u8> {
+        let head = [&self.half(link)[..], &self.half(0), &self.word(1024)];
+        self.block(1, &[head.concat(), options.concat()].concat())
+    }
+
+    fn packet(self, interface: u32, stamp: u64, frame: &[u8], options: &[Vec<u8>]) -> Vec<u8> {
+        let words = [interface, (stamp >> 32) as u32, stamp as u32, frame.len() as u32];
+        let mut body = words.map(|number| self.word(number)).concat();
+        body.extend(self.word(frame.len() as u32));
+        body.extend(frame);
+        body.resize(body.len().next_multiple_of(4), 0);
+        self.block(6, &[body, options.concat()].concat())
+    }
+
+    /// A statistics block with every counter of the format.
+    fn statistics(self, interface: u32) -> Vec<u8> {
+        let mut body = [self.word(interface), self.word(0x0005_f5e1), self.word(0)].concat();
+        for code in 2..=8 {
+            body.extend(self.option(code, &self.long(u64::from(code) * 1000)));
+        }
+        body.extend(self.option(0, &[]));
+        self.block(5, &body)
+    }
+}
+
+fn pcapng(frames: &[&Vec<u8>]) -> std::io::Result<()> {
+    for (name, big) in [("little", false), ("big", true)] {
+        let order = Order { big };
+        let end = order.option(0, &[]);
+        let comment = |text: &str| order.option(1, text.as_bytes());
+        let ethernet = order.interface(
+            1,
+            &[
+                order.option(2, b"eth0"),
+                order.option(9, &[9]),
+                order.option(14, &order.long(7)),
+                end.clone(),
+            ],
+        );
+        let head = [order.section(u64::MAX, &[]), ethernet.clone()].concat();
+        let mut file = head.clone();
+        for (number, frame) in frames[..3].iter().enumerate() {
+            let stamp = 1_700_000_000_000_000_000 + number as u64;
+            file.extend(order.packet(0, stamp, frame, &[comment("hi"), end.clone()]));
+        }
+        file.extend(order.statistics(0));
+        write("pcapng_reader", &format!("{name}-enhanced"), &file)?;
+        write("pcapng_reader", &format!("{name}-cut"), &file[..file.len() - 5])?;
+        write("pcapng_reader", &format!("{name}-blocks"), &file[head.len()..])?;
+        let length = order.word(frames[0].len() as u32);
+        let simple = order.block(3, &[&length[..], frames[0]].concat());
+        write("pcapng_reader", &format!("{name}-simple"), &[head.clone(), simple].concat())?;
+
+        // A comment wherever there can be one, two on one packet, and options that nobody knows.
+        let described = [
+            order
+                .section(u64::MAX, &[comment("a section"), order.option(3, b"Linux"), end.clone()]),
+            order.interface(1, &[comment("an interface"), order.option(6, b"mac!"), end.clone()]),
+            order.packet(
+                0,
+                1,
+                frames[1],
+                &[
+                    comment("one"),
+                    order.option(2, &order.word(1)),
+                    comment("two"),
+                    order.option(0x8bad, b"x"),
+                    end.clone(),
+                ],
+            ),
+            order.statistics(0),
+        ];
+        write("pcapng_reader", &format!("{name}-comments"), &described.concat())?;
+
+        // Sections in both byte orders, each with interfaces of its own, one of a known length.
+        let other = Order { big: !big };
+        let seconds = other.interface(101, &[other.option(9, &[0x80 | 20]), other.option(0, &[])]);
+        let inner = [seconds, ethernet_of(other), other.packet(1, 5, frames[2], &[])].concat();
+        let sections = [
+            file.clone(),
+            other.section(inner.len() as u64, &[]),
+            inner,
+            other.statistics(1),
+            head,
+            order.packet(0, 9, frames[0], &[]),
+        ];
+        write("pcapng_reader", &format!("{name}-sections"), &sections.concat())?;
+        // Blocks that a reader passes over: name resolution, decryption secrets, one of its own.
+        let passed = [
+            file,
+            order.block(4, &order.word(0)),
+            order.block(10, &[order.word(0x544c_534b), order.word(4), *b"keys"].concat()),
+            order.block(0x0000_0bad, &[order.word(32473), *b"mine"].concat()),
+            order.packet(0, 11, frames[1], &[]),
+        ];
+        write("pcapng_reader", &format!("{name}-passed-over"), &passed.concat())?;
+    }
+    let order = Order { big: false };
+    let file =
+        [order.section(u64::MAX, &[]), ethernet_of(order), order.packet(0, 5, frames[0], &[])];
+    compressed("pcapng_reader", "little", &file.concat())
+}
+
+/// An Ethernet interface without options.
+fn ethernet_of(order: Order) -> Vec<u8> {
+    order.interface(1, &[])
 }
 
 /// Programs as libpcap compiles them, and bytes that the target makes programs of.
