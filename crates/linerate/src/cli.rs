@@ -7,7 +7,7 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 
 use crate::say;
-use crate::verbs::{capture, completion, generate, lab, manual, replay};
+use crate::verbs::{capture, completion, generate, lab, manual, replay, uplink};
 
 /// Capture packets and send them at line rate, on an unmodified Linux kernel, and measure how well.
 #[derive(Debug, Parser)]
@@ -31,6 +31,8 @@ enum Verb {
     Generate(generate::Arguments),
     /// Send captured traffic again.
     Replay(replay::Arguments),
+    /// Join a TAP device to an interface, and split and join packets in between.
+    Uplink(uplink::Arguments),
     /// Measure against peers, and draw the report.
     Lab(lab::Arguments),
     /// Print a completion script for a shell.
@@ -49,6 +51,7 @@ pub fn run() -> ExitCode {
         Verb::Generate(arguments) => generate::run(&arguments),
         Verb::Replay(arguments) => replay::run(&arguments),
         Verb::Lab(arguments) => lab::run(&arguments),
+        Verb::Uplink(arguments) => uplink::run(&arguments),
         Verb::Manual(arguments) => manual::run(&arguments).map(|()| ExitCode::SUCCESS),
     };
     outcome.unwrap_or_else(|error| {

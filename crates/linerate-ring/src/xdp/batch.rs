@@ -93,6 +93,27 @@ impl<'s> Batch<'s> {
         Some(frame)
     }
 
+    /// The next frames, as many as `into` has places for, all lent at once, for a reader that joins them.
+    /// Returns how many. Ends in front of a frame in several pieces, which [`Batch::next`] gives, and
+    /// says nothing of stamps: it gives none at all where metadata stand in front of frames.
+    pub fn lend<'b>(&'b mut self, into: &mut [&'b [u8]]) -> usize {
+        let mut count = 0;
+        while count < into.len() && self.left != 0 && !self.marking.metadata {
+            let Some(next) = self.receive.peek(0) else { break };
+            if next.options & libc::XDP_PKT_CONTD != 0 {
+                break;
+            }
+            self.take(1);
+            *self.received += 1;
+            let (at, len) = (self.at(&next), next.len as usize);
+            // SAFETY: the chunk is ours until the batch is dropped, which the borrow forbids while the
+            // slice lives; nobody writes to it.
+            into[count] = unsafe { std::slice::from_raw_parts(at, len) };
+            count += 1;
+        }
+        count
+    }
+
     /// Collects the pieces that follow the first; `None`, and nothing taken, when the last of them
     /// has not been published yet. Looks at the kernel's index again for it: the copy says that there
     /// is something to read, so that nobody else would.

@@ -35,6 +35,16 @@ impl Socket {
         Some(Outgoing { address, socket: self.number })
     }
 
+    /// How many frames [`Socket::frame`] would give, looking at the kernel's index only when fewer than
+    /// `wanted` are known.
+    #[inline]
+    pub fn free(&mut self, wanted: usize) -> usize {
+        if self.idle.len() < wanted {
+            self.reclaim();
+        }
+        self.idle.len()
+    }
+
     /// The bytes of a frame, all of its chunk. They are borrowed from the socket as well, which has
     /// the memory:
     ///

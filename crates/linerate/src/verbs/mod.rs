@@ -6,3 +6,4 @@ pub(crate) mod generate;
 pub(crate) mod lab;
 pub(crate) mod manual;
 pub(crate) mod replay;
+pub(crate) mod uplink;

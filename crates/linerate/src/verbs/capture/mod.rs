@@ -5,8 +5,8 @@ mod list;
 mod live;
 mod output;
 mod reading;
-mod signals;
-mod values;
+pub(super) mod signals;
+pub(super) mod values;
 
 use std::path::Path;
 use std::process::ExitCode;

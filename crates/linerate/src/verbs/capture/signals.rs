@@ -1,4 +1,4 @@
-//! The signals that a capture answers to.
+//! The signals that a capture answers to, and an uplink.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -18,7 +18,7 @@ const GLANCE: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// What signals have asked for.
-pub(super) struct Signals {
+pub(in crate::verbs) struct Signals {
     stop: Arc<AtomicBool>,
     counts: Arc<AtomicBool>,
     flush: Arc<AtomicBool>,
@@ -28,7 +28,7 @@ pub(super) struct Signals {
 impl Signals {
     /// Takes them from now on. A signal to end that comes [`PATIENCE`] after the first, which has not
     /// been obeyed then, ends the program at once.
-    pub(super) fn register() -> Result<Self> {
+    pub(in crate::verbs) fn register() -> Result<Self> {
         let signals = Self {
             stop: Arc::default(),
             counts: Arc::default(),
@@ -68,27 +68,27 @@ impl Signals {
 
     /// Takes the capabilities from the thread that waits for signals, too. Not before a change of user,
     /// for which all threads have to have the same.
-    pub(super) fn drop_privileges(&self) {
+    pub(in crate::verbs) fn drop_privileges(&self) {
         self.unprivileged.store(true, Relaxed);
     }
 
     /// Set when the capture is to end.
-    pub(super) fn stop(&self) -> Arc<AtomicBool> {
+    pub(in crate::verbs) fn stop(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.stop)
     }
 
     /// Whether the capture is to end.
-    pub(super) fn is_stopped(&self) -> bool {
+    pub(in crate::verbs) fn is_stopped(&self) -> bool {
         self.stop.load(Relaxed)
     }
 
     /// Whether the counts were asked for since the last call.
-    pub(super) fn take_counts(&self) -> bool {
+    pub(in crate::verbs) fn take_counts(&self) -> bool {
         self.counts.swap(false, Relaxed)
     }
 
     /// Whether a flush was asked for since the last call.
-    pub(super) fn take_flush(&self) -> bool {
+    pub(in crate::verbs) fn take_flush(&self) -> bool {
         self.flush.swap(false, Relaxed)
     }
 }

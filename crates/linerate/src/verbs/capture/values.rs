@@ -17,7 +17,7 @@ pub(super) struct Source(pub(super) Option<Kind>);
 
 /// Numbers of CPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Cpus(pub(super) Vec<usize>);
+pub(in crate::verbs) struct Cpus(pub(in crate::verbs) Vec<usize>);
 
 /// What the kernel's set of CPUs has room for (`CPU_SETSIZE`).
 const MOST_CPUS: usize = 1024;
@@ -139,7 +139,7 @@ pub(super) fn sides() -> impl TypedValueParser<Value = Side> {
     known(&["kernel", "user"])
 }
 
-pub(super) fn cpus(text: &str) -> Result<Cpus, String> {
+pub(in crate::verbs) fn cpus(text: &str) -> Result<Cpus, String> {
     let number = |text: &str| {
         let number = text.trim().parse::<usize>().ok().filter(|number| *number < MOST_CPUS);
         number.ok_or_else(|| format!("CPUs below {MOST_CPUS} are written as `1` or `0,2-3`"))

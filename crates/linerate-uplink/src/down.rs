@@ -1,0 +1,193 @@
+//! [`Down`]: from the device to the interface. Super-packets are split into the port's frames, and
+//! checksums that the stack left open are finished, in the pass that copies.
+
+use std::time::{Duration, Instant};
+
+use linerate_ring::tun::{MAX_PACKET, Queue};
+use linerate_segment::Policy;
+use linerate_segment::segment::{Options, Segments, Split};
+use linerate_wire::checksum::Engine;
+use linerate_wire::virtio::{Flags, Gso, Header};
+
+use crate::Result;
+use crate::counts::Counts;
+use crate::port::{Port, Sent};
+use crate::worker::Pumped;
+
+/// Frames between two kicks. A kick in copy mode sends 32 anyway; with more of them the copies of the
+/// segments no longer lie in the core's own cache when the kernel reads them.
+const BATCH: usize = 64;
+
+/// The device is not read while the port has fewer free frames: a super-packet of 64 KiB with an MSS of
+/// 536 needs 123.
+pub(crate) const LEAST_ROOM: usize = 128;
+
+/// How long the rest of a super-packet waits for room in the port before it is given up.
+const PATIENCE: Duration = Duration::from_millis(50);
+
+/// The way down of one queue.
+pub(crate) struct Down {
+    buffer: Box<[u8]>,
+    engine: Engine,
+    policy: Policy,
+    /// The longest frame that goes out: MTU, Ethernet header and two VLAN tags.
+    most: usize,
+}
+
+impl Down {
+    /// `longest` is that of a frame that the port can write, in bytes.
+    pub(crate) fn new(policy: Policy, mtu: u32, longest: usize) -> Self {
+        Self {
+            buffer: vec![0; MAX_PACKET].into_boxed_slice(),
+            engine: Engine::detect(),
+            policy,
+            most: (mtu as usize + 14 + 2 * 4).min(longest),
+        }
+    }
+
+    /// Takes what waits in the device, as far as the port has room, and has it sent.
+    pub(crate) fn pump<P: Port>(
+        &mut self,
+        tap: &Queue,
+        port: &mut P,
+        counts: &mut Counts,
+    ) -> Result<Pumped> {
+        let (mut written, mut any) = (0, false);
+        while written < BATCH && port.room() >= LEAST_ROOM {
+            // One system call a super-packet, which buys the copy out of the stack and the header that
+            // says how to split: the driver has no ring to share.
+            match tap.receive(&mut self.buffer) {
+                Ok(Some((header, len))) => {
+                    any = true;
+                    written += self.forward(&header, len, port, counts)?;
+                }
+                Ok(None) => break,
+                Err(linerate_ring::Error::Invalid(_)) => {
+                    any = true;
+                    counts.dropped.too_long += 1;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let up = if written > 0 || port.has_unsent() { port.flush()? } else { true };
+        Ok(Pumped::new(any, port.has_unsent(), up))
+    }
+
+    /// Writes one packet from the buffer to the port. Returns how many frames it became.
+    fn forward<P: Port>(
+        &mut self,
+        header: &Header,
+        len: usize,
+        port: &mut P,
+        counts: &mut Counts,
+    ) -> Result<usize> {
+        let packet = &self.buffer[..len];
+        if !header.is_gso() {
+            return finish(self.engine, self.most, header, packet, port, counts);
+        }
+        let split = match header.gso.kind() {
+            Gso::TCPV4 | Gso::TCPV6 => Split::Tcp { mss: header.segment_size },
+            Gso::UDP_L4 => Split::Udp { size: header.segment_size },
+            _ => {
+                counts.unsplit.note_virtio();
+                return Ok(0);
+            }
+        };
+        let mut segments = match Segments::new(packet, &self.policy.limit(Options::new(split))) {
+            Ok(segments) => segments,
+            Err(error) => {
+                tracing::debug!(%error, %header, "a super-packet that is not split");
+                counts.unsplit.note(&error);
+                return Ok(0);
+            }
+        };
+        let longest = segments.max_len();
+        if longest > self.most {
+            counts.dropped.too_long += 1;
+            return Ok(0);
+        }
+        counts.down.super_packets += 1;
+        let mut frames = 0;
+        for _ in 0..segments.len() {
+            // Straight into the frame that is sent: the one copy, with the sum.
+            let write = |out: &mut [u8]| segments.write_next(out).ok().flatten().unwrap_or(0);
+            let bytes = place(port, longest, write)?;
+            if bytes == 0 {
+                counts.dropped.umem_full += segments.len() as u64;
+                break;
+            }
+            frames += 1;
+            counts.down.bytes += bytes as u64;
+        }
+        counts.down.segments += frames as u64;
+        Ok(frames)
+    }
+}
+
+/// Sends a packet that needs no splitting. Its checksum is made in the pass that copies.
+fn finish<P: Port>(
+    engine: Engine,
+    most: usize,
+    header: &Header,
+    packet: &[u8],
+    port: &mut P,
+    counts: &mut Counts,
+) -> Result<usize> {
+    if packet.len() > most {
+        counts.dropped.too_long += 1;
+        return Ok(0);
+    }
+    let open = header.flags.contains(Flags::NEEDS_CHECKSUM);
+    let start = usize::from(header.checksum_start);
+    let field = start + usize::from(header.checksum_offset);
+    if open && field + 2 > packet.len() {
+        counts.unsplit.note_virtio();
+        return Ok(0);
+    }
+    let write = |out: &mut [u8]| {
+        let Some(out) = out.get_mut(..packet.len()) else { return 0 };
+        if open {
+            out[..start].copy_from_slice(&packet[..start]);
+            // The field holds the sum of the pseudo header. A sum of 0 goes as 0xffff in every protocol
+            // that a device leaves open (`skb_checksum_help`).
+            let sum = engine.copy(&packet[start..], &mut out[start..]);
+            out[field..field + 2].copy_from_slice(&sum.udp_checksum().to_be_bytes());
+        } else {
+            out.copy_from_slice(packet);
+        }
+        packet.len()
+    };
+    let bytes = place(port, packet.len(), write)?;
+    if bytes == 0 {
+        counts.dropped.umem_full += 1;
+        return Ok(0);
+    }
+    counts.down.packets += 1;
+    counts.down.checksums += u64::from(open);
+    counts.down.bytes += bytes as u64;
+    Ok(1)
+}
+
+/// Has `write` fill one frame of the port, and waits a little for one. Returns its bytes; 0 when there
+/// was no frame.
+fn place<P: Port>(
+    port: &mut P,
+    longest: usize,
+    mut write: impl FnMut(&mut [u8]) -> usize,
+) -> Result<usize> {
+    if let Sent::Bytes(bytes) = port.write(longest, &mut write)? {
+        return Ok(bytes);
+    }
+    let start = Instant::now();
+    loop {
+        let going = port.flush()?;
+        if let Sent::Bytes(bytes) = port.write(longest, &mut write)? {
+            return Ok(bytes);
+        }
+        // Where the interface is down nothing will come back soon.
+        if !going || start.elapsed() > PATIENCE {
+            return Ok(0);
+        }
+        port.wait_to_send(Duration::from_millis(1));
+    }
+}

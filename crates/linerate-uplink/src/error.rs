@@ -1,0 +1,47 @@
+//! What can go wrong, said so that the reader knows what to do about it.
+
+use std::io;
+
+/// The result of this crate's operations.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why an uplink could not be opened or go on.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A ring, a device or an XDP program.
+    #[error(transparent)]
+    Ring(#[from] linerate_ring::Error),
+    /// The kernel refused a question about a link, or a change of it.
+    #[error("cannot {action}: {source}")]
+    Link {
+        /// What was being done; follows "cannot".
+        action: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The network namespace for the device cannot be entered.
+    #[error(
+        "cannot enter the network namespace {name}: {source}; `ip netns` lists those with a name"
+    )]
+    Namespace {
+        /// Its name or file.
+        name: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// No such CPU, or not for this process.
+    #[error("cannot run on CPU {cpu}: {source}; `nproc` tells how many there are, counted from 0")]
+    Cpu {
+        /// The number.
+        cpu: usize,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// A request that makes no sense.
+    #[error("{0}")]
+    Invalid(String),
+    /// A thread could not be started, or panicked.
+    #[error("a thread of the uplink {0}; this is a defect, please report it")]
+    Thread(String),
+}

@@ -1,0 +1,270 @@
+//! [`Uplink`]: everything that takes privileges, opened and not yet running.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use linerate_ring::packet::{Fanout, Mode, Ring, Traffic};
+use linerate_ring::steer::{self, Steer};
+use linerate_ring::tun::{Device, Offloads, Queue};
+use linerate_ring::xdp;
+use linerate_segment::Policy;
+use nix::sched::{CloneFlags, setns};
+
+use crate::link::{Link, Links, Wanted};
+use crate::port::{PacketPort, XdpPort, chunk};
+use crate::run::Facts;
+use crate::settings::{Backend, Settings};
+use crate::worker::pin;
+use crate::{Error, Result};
+
+/// Where iproute2 keeps the names of namespaces (`ip-netns(8)`).
+const NAMESPACES: &str = "/run/netns";
+
+/// The longest super-packet that a device has by default (`GSO_LEGACY_MAX_SIZE`).
+const LONGEST: u32 = 65_536;
+
+/// A device and the rings of an interface, joined as soon as it is started. The device is up.
+///
+/// Dropped, it takes everything away again: the device goes with its last descriptor, the XDP program
+/// with its link.
+pub struct Uplink {
+    // Dropped first: detached before the sockets close.
+    pub(crate) steer: Option<Steer>,
+    pub(crate) ports: Ports,
+    pub(crate) taps: Vec<Queue>,
+    pub(crate) offloads: Offloads,
+    /// A packet ring that takes nothing and keeps the interface promiscuous.
+    pub(crate) promiscuous: Option<Ring>,
+    pub(crate) interface: (Links, Link),
+    pub(crate) tap: (Links, Link),
+    pub(crate) facts: Facts,
+    pub(crate) settings: Settings,
+}
+
+/// The rings of each thread.
+pub(crate) enum Ports {
+    Xdp(Vec<XdpPort>),
+    Packet(Vec<PacketPort>),
+}
+
+/// Rings that were opened, with what there is to say of them.
+struct Opened {
+    ports: Ports,
+    steer: Option<Steer>,
+    promiscuous: Option<Ring>,
+    notes: Vec<String>,
+}
+
+impl Uplink {
+    /// Opens everything. When it returns, the interface's frames go to the uplink.
+    ///
+    /// # Errors
+    /// [`Error::Ring`] for the interface, its rings and the device; [`Error::Invalid`] for numbers that
+    /// do not go together; [`Error::Namespace`], [`Error::Cpu`], [`Error::Link`].
+    pub fn open(settings: &Settings) -> Result<Self> {
+        check_cpus(&settings.cpus)?;
+        let links = Links::open()?;
+        let name = settings.interface.as_str();
+        let link = links.named(name)?;
+        let probe = xdp::probe(name);
+        let queues = settings.queues.unwrap_or(probe.queues).max(1);
+        let mtu = settings.mtu.unwrap_or(link.mtu);
+        if mtu > link.mtu {
+            return Err(Error::Invalid(format!(
+                "an MTU of {mtu} bytes for {} is more than {name} has ({}); `ip link set {name} mtu \
+                 {mtu}` makes room",
+                settings.tap, link.mtu
+            )));
+        }
+        let mac = settings.mac.or(link.mac).ok_or_else(|| {
+            Error::Invalid(format!("interface {name} has no Ethernet address; an uplink needs one"))
+        })?;
+        let (backend, reason, mut opened) = choose(settings, &probe, queues, link.mtu)?;
+        let policy = settings.policy;
+        let wanted = Wanted {
+            mac,
+            mtu,
+            max_burst: (policy.max_burst < LONGEST).then_some(policy.max_burst),
+            max_segments: (policy.max_segments < LONGEST).then_some(policy.max_segments),
+        };
+        let (device, tap) = make(settings, queues, wanted)?;
+        let mut attach = None;
+        if let Some(steer) = &mut opened.steer {
+            attach = Some(steer.attach()?);
+            opened.notes.extend(steer.why_generic().map(str::to_owned));
+        }
+        let facts = Facts {
+            interface: name.to_owned(),
+            tap: device.name().to_owned(),
+            namespace: settings.namespace.as_ref().map(|path| path.display().to_string()),
+            backend: backend.to_string(),
+            reason,
+            attached: attach.map(|attach| attach.to_string()),
+            zero_copy: matches!(&opened.ports, Ports::Xdp(ports) if ports[0].mode().zero_copy),
+            notes: opened.notes,
+            offloads: device.offloads().to_string(),
+            queues,
+            mac: mac.to_string(),
+            mtu,
+        };
+        Ok(Self {
+            steer: opened.steer,
+            ports: opened.ports,
+            offloads: device.offloads(),
+            taps: device.into_queues(),
+            promiscuous: opened.promiscuous,
+            interface: (links, link),
+            tap,
+            facts,
+            settings: settings.clone(),
+        })
+    }
+
+    /// What was opened.
+    pub fn facts(&self) -> &Facts {
+        &self.facts
+    }
+}
+
+/// What the device offers the stack.
+fn offloads(policy: Policy) -> Offloads {
+    if !policy.enabled {
+        return Offloads::NONE;
+    }
+    let mut offloads = Offloads::CHECKSUM;
+    if policy.tcp {
+        offloads = offloads.union(Offloads::TSO4).union(Offloads::TSO6).union(Offloads::ECN);
+    }
+    if policy.udp {
+        offloads = offloads.union(Offloads::USO);
+    }
+    offloads
+}
+
+/// Opens the back end that was asked for, or the better one that opens.
+fn choose(
+    settings: &Settings,
+    probe: &xdp::Probe,
+    queues: u32,
+    mtu: u32,
+) -> Result<(Backend, String, Opened)> {
+    let name = settings.interface.as_str();
+    let asked = || "asked for".to_owned();
+    match settings.backend {
+        Some(Backend::Xdp) => Ok((Backend::Xdp, asked(), in_xdp(name, queues, probe.queues, mtu)?)),
+        Some(Backend::Packet) => Ok((Backend::Packet, asked(), in_packets(name, queues)?)),
+        None => {
+            let why = if let Some(obstacle) = &probe.obstacle {
+                format!("XDP is not to be had: {obstacle}")
+            } else if !probe.native {
+                "the driver has no XDP of its own, and generic XDP comes after the stack has joined \
+                 frames"
+                    .to_owned()
+            } else {
+                match in_xdp(name, queues, probe.queues, mtu) {
+                    Ok(opened) => {
+                        let why = "the driver has XDP, and segments go straight into its frames";
+                        return Ok((Backend::Xdp, why.to_owned(), opened));
+                    }
+                    Err(error) => format!("AF_XDP does not open: {error}"),
+                }
+            };
+            Ok((Backend::Packet, why, in_packets(name, queues)?))
+        }
+    }
+}
+
+fn in_xdp(name: &str, threads: u32, queues: u32, mtu: u32) -> Result<Opened> {
+    if threads > queues {
+        return Err(Error::Invalid(format!(
+            "{name} has {queues} queues, which is too few for {threads} threads; `ethtool -L {name} \
+             combined {threads}` makes more where the driver can, --queues {queues} asks for less"
+        )));
+    }
+    let chunk = chunk(mtu).ok_or_else(|| {
+        Error::Invalid(format!(
+            "an MTU of {mtu} bytes is too large for the UMEM of AF_XDP, whose chunks end at 4096 bytes: \
+             take --backend packet, or an MTU of 3818 or less"
+        ))
+    })?;
+    steer::require_free(name)?;
+    let steer = Steer::load(
+        name,
+        &steer::Options { stamps: steer::Stamps::None, ..steer::Options::default() },
+    )?;
+    let mut ports = Vec::new();
+    for thread in 0..threads {
+        let own: Vec<u32> = (thread..queues).step_by(threads as usize).collect();
+        ports.push(XdpPort::open(name, &own, chunk, &steer)?);
+    }
+    let notes = ports[0].mode().why.clone();
+    // A NIC delivers what is for its own address; the stack behind the device expects multicast and,
+    // with another address, everything else. A packet socket can ask for that, an AF_XDP socket not.
+    let mut promiscuous = Ring::builder(name)
+        .promiscuous(true)
+        .traffic(Traffic::In)
+        .block_size(4096)
+        .blocks(2)
+        .build()?;
+    promiscuous.stop()?;
+    Ok(Opened {
+        ports: Ports::Xdp(ports),
+        steer: Some(steer),
+        promiscuous: Some(promiscuous),
+        notes,
+    })
+}
+
+fn in_packets(name: &str, threads: u32) -> Result<Opened> {
+    let mut ports: Vec<PacketPort> = Vec::new();
+    for _ in 0..threads {
+        let fanout = (threads > 1).then(|| {
+            let fanout = Fanout::new(Mode::Hash);
+            match ports.first().and_then(PacketPort::group) {
+                Some(group) => fanout.group(group),
+                None => fanout,
+            }
+        });
+        ports.push(PacketPort::open(name, fanout)?);
+    }
+    let notes = vec![format!("the host's own stack sees what {name} receives, too")];
+    Ok(Opened { ports: Ports::Packet(ports), steer: None, promiscuous: None, notes })
+}
+
+/// Makes the device, in its namespace, and brings it up.
+fn make(settings: &Settings, queues: u32, wanted: Wanted) -> Result<(Device, (Links, Link))> {
+    let make = || {
+        let device = Device::builder(settings.tap.as_str())
+            .queues(queues)
+            .offloads(offloads(settings.policy))
+            .build()?;
+        let links = Links::open()?;
+        let link = links.set_up(device.name(), wanted)?;
+        Ok((device, (links, link)))
+    };
+    let Some(namespace) = &settings.namespace else { return make() };
+    // A device, and a socket, belong to the namespace of the thread that opens them.
+    let inside = || {
+        enter(namespace)?;
+        make()
+    };
+    std::thread::scope(|scope| scope.spawn(inside).join())
+        .unwrap_or_else(|_| Err(Error::Thread("that makes the device panicked".to_owned())))
+}
+
+fn enter(namespace: &Path) -> Result<()> {
+    let file: PathBuf = match namespace.components().count() {
+        1 => Path::new(NAMESPACES).join(namespace),
+        _ => namespace.to_owned(),
+    };
+    let failed = |source| Error::Namespace { name: namespace.display().to_string(), source };
+    let file = File::open(file).map_err(failed)?;
+    setns(file, CloneFlags::CLONE_NEWNET).map_err(|errno| failed(errno.into()))
+}
+
+/// Tries the CPUs in a thread of its own: this one stays where it is.
+fn check_cpus(cpus: &[usize]) -> Result<()> {
+    let check = || cpus.iter().try_for_each(|cpu| pin(*cpu));
+    std::thread::scope(|scope| scope.spawn(check).join())
+        .unwrap_or_else(|_| Err(Error::Thread("that tries the CPUs panicked".to_owned())))
+}

@@ -1,0 +1,74 @@
+//! [`Port`]: a queue's share of the interface, whichever way its frames come and go.
+
+mod packet;
+mod xdp;
+
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use linerate_ring::tun::Queue;
+
+pub(crate) use packet::PacketPort;
+pub(crate) use xdp::{XdpPort, chunk};
+
+use crate::Result;
+use crate::counts::{Counts, Drops};
+use crate::up::Up;
+
+/// What became of a frame to be written.
+pub(crate) enum Sent {
+    /// It is in the ring, with so many bytes.
+    Bytes(usize),
+    /// There is no free frame.
+    Full,
+}
+
+/// Rings to receive from and to send through. Nothing here waits but [`Port::wait_to_send`]; each
+/// implementation is compiled with the threads of its own.
+pub(crate) trait Port: Send {
+    /// Hands a batch of received frames to `up`. Whether there was one.
+    fn receive(&mut self, tap: &Queue, up: &mut Up, counts: &mut Counts) -> Result<bool>;
+
+    /// Frames that can be written at once, as far as that has to be known: a number above
+    /// [`crate::down::LEAST_ROOM`] says no more than that one.
+    fn room(&mut self) -> usize;
+
+    /// The longest frame that can be written.
+    fn longest(&self) -> usize;
+
+    /// Has `fill` write a frame of at most `longest` bytes. It returns how many it wrote.
+    fn write(&mut self, longest: usize, fill: &mut impl FnMut(&mut [u8]) -> usize) -> Result<Sent>;
+
+    /// Makes the kernel send what was written. False while the interface is down: it keeps the frames.
+    fn flush(&mut self) -> Result<bool>;
+
+    /// Whether frames were written that the kernel has not taken.
+    fn has_unsent(&self) -> bool;
+
+    /// Waits until the interface may have taken something.
+    fn wait_to_send(&mut self, timeout: Duration);
+
+    /// What becomes readable when a frame comes.
+    fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>>;
+
+    /// Takes note of an error that a poll of the descriptors reported.
+    fn note_error(&mut self);
+
+    /// What the kernel dropped on the way in.
+    fn drops(&self) -> Drops;
+}
+
+/// What a flush said: whether the interface is up.
+fn is_up(answer: linerate_ring::Result<bool>, unsent: &mut bool) -> Result<bool> {
+    match answer {
+        Ok(all) => {
+            *unsent = !all;
+            Ok(true)
+        }
+        Err(linerate_ring::Error::InterfaceDown(_)) => {
+            *unsent = true;
+            Ok(false)
+        }
+        Err(error) => Err(error.into()),
+    }
+}

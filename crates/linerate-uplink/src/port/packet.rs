@@ -1,0 +1,168 @@
+//! [`PacketPort`]: AF_PACKET rings, which every interface has.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use linerate_ring::packet::{Fanout, Ring, Traffic, Transmit};
+use linerate_ring::tun::Queue;
+use linerate_wire::virtio::Flags;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use super::{Port, Sent, is_up};
+use crate::Result;
+use crate::counts::{Counts, Drops};
+use crate::down::LEAST_ROOM;
+use crate::up::{LENT, Up};
+
+/// Bytes of a block of the receive ring: some forty full frames, so that a stream fills it before its
+/// timeout.
+const BLOCK: u32 = 64 << 10;
+
+/// Bytes of the receive ring.
+const BUFFER: u64 = 16 << 20;
+
+/// Until a block that is not full is handed over: the shortest that there is, and what a round trip pays.
+const RETIRE: Duration = Duration::from_millis(1);
+
+/// Frames of the transmit ring.
+const TRANSMIT: u32 = 1024;
+
+/// The rings of one thread.
+pub(crate) struct PacketPort {
+    ring: Ring,
+    transmit: Transmit,
+    unsent: bool,
+    arena: Arena,
+    scratch: Vec<u8>,
+}
+
+impl PacketPort {
+    /// Opens the rings; those of several threads share the interface's frames by flow.
+    pub(crate) fn open(interface: &str, fanout: Option<Fanout>) -> Result<Self> {
+        let mut builder = Ring::builder(interface)
+            .traffic(Traffic::In)
+            .promiscuous(true)
+            .virtio_header(true)
+            .block_size(BLOCK)
+            .buffer(BUFFER)
+            .retire(RETIRE);
+        if let Some(fanout) = fanout {
+            builder = builder.fanout(fanout);
+        }
+        let ring = builder.build()?;
+        let transmit = Transmit::builder(interface).frames(TRANSMIT).build()?;
+        Ok(Self { ring, transmit, unsent: false, arena: Arena::default(), scratch: Vec::new() })
+    }
+
+    /// The fanout group of the ring.
+    pub(crate) fn group(&self) -> Option<u16> {
+        self.ring.fanout_group()
+    }
+}
+
+impl Port for PacketPort {
+    fn receive(&mut self, tap: &Queue, up: &mut Up, counts: &mut Counts) -> Result<bool> {
+        let Some(mut batch) = self.ring.batch() else { return Ok(false) };
+        while let Some(frame) = batch.next() {
+            // What is joined or unfinished already, the device takes as it is.
+            let special = frame
+                .virtio
+                .filter(|header| header.is_gso() || header.flags.contains(Flags::NEEDS_CHECKSUM));
+            if let Some(header) = special {
+                self.arena.deliver(tap, up, counts)?;
+                up.deliver_with(tap, &header, frame.contiguous(&mut self.scratch), counts)?;
+            } else {
+                self.arena.push(frame.head());
+                if self.arena.ends.len() == LENT {
+                    self.arena.deliver(tap, up, counts)?;
+                }
+            }
+        }
+        self.arena.deliver(tap, up, counts)?;
+        Ok(true)
+    }
+
+    fn room(&mut self) -> usize {
+        // Slots come back in the order in which they went, so that the next one tells of all.
+        let (least, _) = self.transmit.frame_len();
+        match self.transmit.frame(least) {
+            Ok(Some(_)) => LEAST_ROOM,
+            _ => 0,
+        }
+    }
+
+    fn longest(&self) -> usize {
+        self.transmit.frame_len().1
+    }
+
+    fn write(&mut self, longest: usize, fill: &mut impl FnMut(&mut [u8]) -> usize) -> Result<Sent> {
+        let Some(mut frame) = self.transmit.frame(longest)? else { return Ok(Sent::Full) };
+        let bytes = fill(&mut frame);
+        if bytes > 0
+            // The same slot, now that the length is known.
+            && let Some(frame) = self.transmit.frame(bytes)?
+        {
+            frame.send();
+            self.unsent = true;
+        }
+        Ok(Sent::Bytes(bytes))
+    }
+
+    fn flush(&mut self) -> Result<bool> {
+        is_up(self.transmit.flush().map(|()| true), &mut self.unsent)
+    }
+
+    fn has_unsent(&self) -> bool {
+        self.unsent
+    }
+
+    fn wait_to_send(&mut self, timeout: Duration) {
+        let mut fds = [PollFd::new(self.transmit.as_fd(), PollFlags::POLLOUT)];
+        // Whatever it says, the caller tries again.
+        let _ = poll(&mut fds, PollTimeout::try_from(timeout).unwrap_or(PollTimeout::ZERO));
+    }
+
+    fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        std::iter::once(self.ring.as_fd())
+    }
+
+    fn note_error(&mut self) {
+        // Clears it; that the interface is down or gone is found out elsewhere, for both back ends.
+        let _ = self.ring.wait(Duration::ZERO);
+    }
+
+    fn drops(&self) -> Drops {
+        Drops { ring_full: self.ring.statistics().drops, ..Drops::default() }
+    }
+}
+
+/// Frames of a block one behind the other: a block lends its frames one at a time, and joining wants
+/// several. That is the copy which the AF_XDP back end does without.
+#[derive(Default)]
+struct Arena {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Arena {
+    fn push(&mut self, frame: &[u8]) {
+        self.bytes.extend_from_slice(frame);
+        self.ends.push(self.bytes.len());
+    }
+
+    fn deliver(&mut self, tap: &Queue, up: &mut Up, counts: &mut Counts) -> Result<()> {
+        if self.ends.is_empty() {
+            return Ok(());
+        }
+        let mut frames: [&[u8]; LENT] = [&[]; LENT];
+        let mut start = 0;
+        for (frame, &end) in frames.iter_mut().zip(&self.ends) {
+            *frame = &self.bytes[start..end];
+            start = end;
+        }
+        let result = up.deliver(tap, &frames[..self.ends.len()], counts);
+        self.bytes.clear();
+        self.ends.clear();
+        result
+    }
+}

@@ -1,0 +1,152 @@
+//! [`XdpPort`]: AF_XDP sockets. Segments are written into UMEM frames, and received frames are read
+//! where they lie in the UMEM.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use linerate_ring::Region;
+use linerate_ring::region::{self, Pages};
+use linerate_ring::steer::Steer;
+use linerate_ring::tun::Queue;
+use linerate_ring::xdp::{HEADROOM, Mode, Pace, Socket, Umem};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use super::{Port, Sent, is_up};
+use crate::Result;
+use crate::counts::{Counts, Drops};
+use crate::down::LEAST_ROOM;
+use crate::up::{LENT, Up};
+
+/// Chunks of a socket to receive into. At a million full frames a second they hold 4 ms; in copy mode
+/// more would only be colder.
+const RECEIVE: u32 = 4096;
+
+/// Chunks of a socket to send from: twenty super-packets. What came back last goes out first, so that an
+/// interface that keeps up uses a few of them, which stay in the cache.
+const TRANSMIT: u32 = 1024;
+
+/// Sizes of a chunk.
+const CHUNKS: [u32; 2] = [2048, 4096];
+
+/// AF_XDP sockets of one thread. It sends through the first.
+pub(crate) struct XdpPort {
+    sockets: Vec<Socket>,
+    unsent: bool,
+    scratch: Vec<u8>,
+}
+
+/// Bytes of a chunk for frames of an MTU in one piece; `None` where none is large enough.
+pub(crate) fn chunk(mtu: u32) -> Option<u32> {
+    let frame = mtu + 14 + 2 * 4;
+    CHUNKS.into_iter().find(|chunk| frame <= chunk - HEADROOM)
+}
+
+impl XdpPort {
+    /// Opens a socket on each of `queues` and has `steer` send their frames there.
+    pub(crate) fn open(interface: &str, queues: &[u32], chunk: u32, steer: &Steer) -> Result<Self> {
+        let mut sockets = Vec::new();
+        for &queue in queues {
+            // A UMEM each: sockets of several threads that shared one would share its rings' flags too.
+            let bytes = (RECEIVE + TRANSMIT) as usize * chunk as usize;
+            let region = Region::builder(bytes)
+                .pages(Pages::Auto)
+                .near(region::interface_node(interface))
+                .build()?;
+            let umem: Arc<Umem> = Umem::new(region, chunk)?;
+            let socket = Socket::builder(interface, queue, &umem)
+                .receive(RECEIVE)
+                .transmit(TRANSMIT)
+                .batch(LENT as u32)
+                .pace(Pace::BLOCKING)
+                .build()?;
+            steer.insert(queue, socket.as_fd())?;
+            sockets.push(socket);
+        }
+        Ok(Self { sockets, unsent: false, scratch: Vec::new() })
+    }
+
+    /// What the sockets got.
+    pub(crate) fn mode(&self) -> &Mode {
+        self.sockets[0].mode()
+    }
+}
+
+impl Port for XdpPort {
+    fn receive(&mut self, tap: &Queue, up: &mut Up, counts: &mut Counts) -> Result<bool> {
+        let mut any = false;
+        for socket in &mut self.sockets {
+            let Some(mut batch) = socket.batch() else { continue };
+            any = true;
+            loop {
+                let mut frames: [&[u8]; LENT] = [&[]; LENT];
+                let count = batch.lend(&mut frames);
+                if count > 0 {
+                    up.deliver(tap, &frames[..count], counts)?;
+                    continue;
+                }
+                // Nothing more, or a frame in several pieces.
+                let Some(frame) = batch.next() else { break };
+                up.deliver(tap, &[frame.contiguous(&mut self.scratch)], counts)?;
+            }
+        }
+        Ok(any)
+    }
+
+    fn room(&mut self) -> usize {
+        self.sockets[0].free(LEAST_ROOM)
+    }
+
+    fn longest(&self) -> usize {
+        self.sockets[0].umem().chunk() as usize
+    }
+
+    fn write(
+        &mut self,
+        _longest: usize,
+        fill: &mut impl FnMut(&mut [u8]) -> usize,
+    ) -> Result<Sent> {
+        let socket = &mut self.sockets[0];
+        let Some(mut frame) = socket.frame() else { return Ok(Sent::Full) };
+        let bytes = fill(socket.bytes(&mut frame));
+        if bytes == 0 {
+            socket.discard(frame);
+        } else {
+            socket.send(frame, bytes);
+        }
+        Ok(Sent::Bytes(bytes))
+    }
+
+    fn flush(&mut self) -> Result<bool> {
+        let socket = &mut self.sockets[0];
+        let answer = is_up(socket.flush(), &mut self.unsent);
+        // What came back is still in the cache, and goes out next.
+        socket.reclaim();
+        answer
+    }
+
+    fn has_unsent(&self) -> bool {
+        self.unsent
+    }
+
+    fn wait_to_send(&mut self, timeout: Duration) {
+        let mut fds = [PollFd::new(self.sockets[0].as_fd(), PollFlags::POLLOUT)];
+        // Whatever it says, the caller tries again.
+        let _ = poll(&mut fds, PollTimeout::try_from(timeout).unwrap_or(PollTimeout::ZERO));
+    }
+
+    fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.sockets.iter().map(AsFd::as_fd)
+    }
+
+    fn note_error(&mut self) {}
+
+    fn drops(&self) -> Drops {
+        let mut drops = Drops::default();
+        for counts in self.sockets.iter().filter_map(|socket| socket.statistics().ok()) {
+            drops.fill_empty += counts.fill_empty;
+            drops.ring_full += counts.ring_full + counts.too_long;
+        }
+        drops
+    }
+}

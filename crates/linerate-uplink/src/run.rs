@@ -1,0 +1,263 @@
+//! [`Running`]: the threads, and what they tell.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use linerate_ring::packet::Ring;
+use linerate_ring::steer::Steer;
+
+use crate::counts::Counts;
+use crate::down::Down;
+use crate::link::{Link, Links};
+use crate::open::{Ports, Uplink};
+use crate::port::Port;
+use crate::up::Up;
+use crate::worker::Worker;
+use crate::{Error, Result};
+
+/// How often the interface is looked at.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// What was opened, and why so.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Facts {
+    /// The interface.
+    pub interface: String,
+    /// The device.
+    pub tap: String,
+    /// The namespace that it was made in, where one was named.
+    pub namespace: Option<String>,
+    /// `xdp` or `packet`.
+    pub backend: String,
+    /// Why that one.
+    pub reason: String,
+    /// Where the XDP program runs: `native` or `generic`.
+    pub attached: Option<String>,
+    /// Driver and process share the frames' memory.
+    pub zero_copy: bool,
+    /// What else there is to know, a clause each.
+    pub notes: Vec<String>,
+    /// What the device leaves to the uplink.
+    pub offloads: String,
+    /// Queues of the device, and threads.
+    pub queues: u32,
+    /// The device's hardware address.
+    pub mac: String,
+    /// The device's MTU in bytes.
+    pub mtu: u32,
+}
+
+/// What was opened and what became of it.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Report {
+    /// What was opened.
+    #[serde(flatten)]
+    pub facts: Facts,
+    /// Seconds since the start.
+    pub seconds: f64,
+    /// Over all queues.
+    #[serde(flatten)]
+    pub counts: Counts,
+}
+
+/// How it ended.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The last counts.
+    pub report: Report,
+    /// Why it ended without being told to.
+    pub failure: Option<Error>,
+}
+
+/// What happens to the interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// It went down.
+    Down(String),
+    /// It came up again.
+    Up(String),
+    /// Its MTU is smaller than the device's now.
+    Mtu(String, u32),
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Down(name) => {
+                write!(f, "interface {name} is down; the uplink goes on when it comes up")
+            }
+            Self::Up(name) => write!(f, "interface {name} is up again"),
+            Self::Mtu(name, mtu) => write!(
+                f,
+                "interface {name} has an MTU of {mtu} bytes now: what is longer gets lost; start the \
+                 uplink again, or give the device the same"
+            ),
+        }
+    }
+}
+
+/// A running uplink.
+pub struct Running {
+    threads: Vec<JoinHandle<Result<()>>>,
+    shared: Vec<Arc<Mutex<Counts>>>,
+    stop: Arc<AtomicBool>,
+    steer: Option<Steer>,
+    _promiscuous: Option<Ring>,
+    interface: (Links, Link),
+    tap: (Links, Link),
+    facts: Facts,
+    start: Instant,
+    looked: Instant,
+    failure: Option<Error>,
+}
+
+impl Uplink {
+    /// Starts the threads, which have the privileges of the calling one: it may have dropped them.
+    ///
+    /// # Errors
+    /// [`Error::Thread`] when the system has no more threads.
+    pub fn start(self) -> Result<Running> {
+        let Self { steer, ports, taps, offloads, promiscuous, interface, tap, facts, settings } =
+            self;
+        let mut running = Running {
+            threads: Vec::new(),
+            shared: Vec::new(),
+            stop: Arc::default(),
+            steer,
+            _promiscuous: promiscuous,
+            interface,
+            tap,
+            facts,
+            start: Instant::now(),
+            looked: Instant::now(),
+            failure: None,
+        };
+        let (policy, mtu) = (settings.policy, running.interface.1.mtu);
+        let mut cpus = settings.cpus.iter().copied().cycle();
+        let mut taps = taps.into_iter();
+        let mut parts = || {
+            let tap = taps.next().expect("a queue of the device for each port");
+            (tap, Up::new(policy, offloads), cpus.next())
+        };
+        match ports {
+            Ports::Xdp(ports) => ports.into_iter().try_for_each(|port| {
+                let (tap, up, cpu) = parts();
+                let down = Down::new(policy, mtu, port.longest());
+                running.spawn(tap, port, up, down, cpu)
+            })?,
+            Ports::Packet(ports) => ports.into_iter().try_for_each(|port| {
+                let (tap, up, cpu) = parts();
+                let down = Down::new(policy, mtu, port.longest());
+                running.spawn(tap, port, up, down, cpu)
+            })?,
+        }
+        Ok(running)
+    }
+}
+
+impl Running {
+    fn spawn<P: Port + 'static>(
+        &mut self,
+        tap: linerate_ring::tun::Queue,
+        port: P,
+        up: Up,
+        down: Down,
+        cpu: Option<usize>,
+    ) -> Result<()> {
+        let shared: Arc<Mutex<Counts>> = Arc::default();
+        let stop = Arc::clone(&self.stop);
+        let worker = Worker { tap, port, up, down, stop, shared: Arc::clone(&shared), cpu };
+        let stop = Arc::clone(&self.stop);
+        let work = move || {
+            let result = worker.run();
+            // All or none: half of an uplink loses half of the flows.
+            stop.store(true, Relaxed);
+            result
+        };
+        let name = format!("uplink-{}", self.threads.len());
+        let thread = thread::Builder::new()
+            .name(name)
+            .spawn(work)
+            .map_err(|error| Error::Thread(format!("cannot be started: {error}")))?;
+        self.threads.push(thread);
+        self.shared.push(shared);
+        Ok(())
+    }
+
+    /// Tells it to end.
+    pub fn stop(&self) {
+        self.stop.store(true, Relaxed);
+    }
+
+    /// Whether it has ended, told to or not.
+    pub fn is_finished(&self) -> bool {
+        self.threads.iter().all(JoinHandle::is_finished)
+    }
+
+    /// The counts now.
+    pub fn report(&self) -> Report {
+        let mut counts = Counts::default();
+        for shared in &self.shared {
+            counts += *shared.lock().unwrap_or_else(PoisonError::into_inner);
+        }
+        // The device may be in another namespace by now; then only its user can see this.
+        if let Ok(Some(tap)) = self.tap.0.numbered(self.tap.1.index) {
+            counts.dropped.tap_queue = tap.tx_dropped.saturating_sub(self.tap.1.tx_dropped);
+        }
+        Report { facts: self.facts.clone(), seconds: self.start.elapsed().as_secs_f64(), counts }
+    }
+
+    /// Looks at the interface from time to time; to be called often. Ends the uplink when it is gone.
+    pub fn watch(&mut self) -> Option<Event> {
+        if self.looked.elapsed() < LOOK || self.failure.is_some() {
+            return None;
+        }
+        self.looked = Instant::now();
+        let name = self.facts.interface.clone();
+        let (links, before) = &mut self.interface;
+        let now = match links.numbered(before.index) {
+            Ok(Some(now)) => now,
+            Ok(None) => {
+                self.failure = Some(linerate_ring::Error::InterfaceGone(name).into());
+                self.stop();
+                return None;
+            }
+            Err(error) => {
+                tracing::debug!(%error, "the interface cannot be looked at");
+                return None;
+            }
+        };
+        let before = std::mem::replace(before, now.clone());
+        match () {
+            () if before.up && !now.up => Some(Event::Down(name)),
+            () if !before.up && now.up => Some(Event::Up(name)),
+            () if now.mtu < before.mtu && now.mtu < self.facts.mtu => {
+                Some(Event::Mtu(name, now.mtu))
+            }
+            () => None,
+        }
+    }
+
+    /// Ends it and takes everything away: first the XDP program, so that frames go to the host again,
+    /// then the rings and the device.
+    pub fn finish(mut self) -> Outcome {
+        self.stop();
+        drop(self.steer.take());
+        let before = self.report();
+        let mut failure = self.failure.take();
+        for thread in std::mem::take(&mut self.threads) {
+            let result =
+                thread.join().unwrap_or_else(|_| Err(Error::Thread("panicked".to_owned())));
+            if let Err(error) = result {
+                failure.get_or_insert(error);
+            }
+        }
+        let mut report = self.report();
+        // The device went with its queues, and its count with it.
+        report.counts.dropped.tap_queue = before.counts.dropped.tap_queue;
+        Outcome { report, failure }
+    }
+}

@@ -1,0 +1,186 @@
+//! While an uplink runs: what it is, what signals ask for, the live line, and the last words.
+
+use std::fmt::Write;
+use std::io::IsTerminal;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use indicatif::{ProgressBar, ProgressStyle};
+use linerate_capture::interface::Interface;
+use linerate_uplink::{Facts, Outcome, Report, Running};
+
+use crate::say;
+use crate::verbs::capture::signals::Signals;
+use crate::verbs::generate::scaled;
+
+/// How soon a signal is noticed.
+const TICK: Duration = Duration::from_millis(25);
+
+/// How often the live line changes.
+const LINE: Duration = Duration::from_millis(500);
+
+/// Says what was joined, how, and why so.
+pub(super) fn announce(facts: &Facts) {
+    let Facts { tap, interface, backend, reason, mac, mtu, queues, offloads, .. } = facts;
+    let notes: String = facts.notes.iter().map(|note| format!("; {note}")).collect();
+    let attached =
+        facts.attached.iter().map(|attached| format!(", {attached}")).collect::<String>();
+    let copy = if facts.zero_copy { ", zero-copy" } else { "" };
+    let namespace = facts.namespace.iter().map(|name| format!(" in {name}")).collect::<String>();
+    let s = if *queues == 1 { "" } else { "s" };
+    say::tell(format_args!(
+        "linerate: {tap}{namespace} joined to {interface}, back end {backend}{attached}{copy} \
+         ({reason}{notes})"
+    ));
+    say::tell(format_args!(
+        "linerate: {tap} has address {mac}, MTU {mtu}, {queues} queue{s}; it leaves to the uplink: \
+         {offloads}"
+    ));
+}
+
+/// Says what will not arrive.
+pub(super) fn warn(interface: &Interface, facts: &Facts) -> Result<()> {
+    if facts.backend != "xdp" {
+        return Ok(());
+    }
+    let name = &interface.name;
+    let (who, remedy) = match interface.kind.as_deref() {
+        Some("veth") => ("the other end of", "ethtool -K OTHER-END txvlan off".to_owned()),
+        _ => ("the driver of", format!("ethtool -K {name} rxvlan off")),
+    };
+    if linerate_ring::strips_vlan_tags(name)? {
+        say::tell(format_args!(
+            "linerate: warning: {who} {name} takes VLAN tags out of frames (rx-vlan-offload) before XDP \
+             sees them, and they will be missing; `{remedy}` keeps them in"
+        ));
+    }
+    Ok(())
+}
+
+/// Waits for the end, and meanwhile does what signals ask for.
+pub(super) fn follow(mut running: Running, signals: &Signals, quiet: bool) -> Outcome {
+    let mut line = (!quiet && std::io::stderr().is_terminal()).then(Line::new);
+    while !running.is_finished() {
+        std::thread::sleep(TICK);
+        if signals.is_stopped() {
+            running.stop();
+        }
+        let say = |line: Option<&Line>, text: &str| match line {
+            Some(line) => line.bar.suspend(|| say::tell(text)),
+            None => say::tell(text),
+        };
+        if signals.take_counts() {
+            say(line.as_ref(), &counts(&running.report()));
+        }
+        if let Some(event) = running.watch() {
+            say(line.as_ref(), &format!("linerate: {event}"));
+        }
+        if let Some(line) = &mut line {
+            line.update(&running);
+        }
+    }
+    if let Some(line) = line {
+        line.bar.finish_and_clear();
+    }
+    running.finish()
+}
+
+/// The last words, the JSON and the exit status.
+pub(super) fn conclude(outcome: &Outcome, json: bool) -> Result<ExitCode> {
+    if let Some(error) = &outcome.failure {
+        say::tell(format_args!("linerate: {error}"));
+    }
+    say::tell(counts(&outcome.report));
+    if json {
+        say::print(serde_json::to_string(&outcome.report).context("cannot write the JSON")?)?;
+    }
+    let failed = outcome.failure.is_some();
+    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// What went which way, and what did not.
+fn counts(report: &Report) -> String {
+    let Report { facts, counts, seconds } = report;
+    let (down, up) = (&counts.down, &counts.up);
+    let mut text = format!(
+        "{} to {}: {} super-packets split into {} segments, {} other packets, {}\n\
+         {} to {}: {} frames, {}; {} of them joined to {} super-packets\n\
+         {:.1} seconds, {} packets lost, {} not split",
+        facts.tap,
+        facts.interface,
+        down.super_packets,
+        down.segments,
+        down.packets,
+        scaled(down.bytes as f64, "B"),
+        facts.interface,
+        facts.tap,
+        up.frames,
+        scaled(up.bytes as f64, "B"),
+        up.joined,
+        up.super_packets,
+        seconds,
+        counts.dropped.total(),
+        counts.unsplit.total(),
+    );
+    if counts.dropped.total() > 0 {
+        text += &format!("\nlost by cause: {}", causes(report));
+    }
+    let kinds: Vec<_> =
+        counts.unsplit.kinds().map(|(kind, count)| format!("{kind} {count}")).collect();
+    if !kinds.is_empty() {
+        let _ = write!(text, "\nnot split for: {}", kinds.join(", "));
+    }
+    text
+}
+
+fn causes(report: &Report) -> String {
+    let causes = report.counts.dropped.named();
+    let seen: Vec<_> = causes
+        .iter()
+        .filter(|(_, count)| *count > 0)
+        .map(|(cause, count)| format!("{cause} {count}"))
+        .collect();
+    if seen.is_empty() { "none".to_owned() } else { seen.join(", ") }
+}
+
+/// The line on a terminal.
+struct Line {
+    bar: ProgressBar,
+    last: Instant,
+    before: (u64, u64),
+}
+
+impl Line {
+    fn new() -> Self {
+        let bar = ProgressBar::new_spinner();
+        if let Ok(style) = ProgressStyle::with_template("{wide_msg}") {
+            bar.set_style(style);
+        }
+        Self { bar, last: Instant::now(), before: (0, 0) }
+    }
+
+    fn update(&mut self, running: &Running) {
+        let elapsed = self.last.elapsed();
+        if elapsed < LINE {
+            return;
+        }
+        let report = running.report();
+        let (down, up) = (&report.counts.down, &report.counts.up);
+        let rate = |now: u64, before: u64| {
+            scaled(now.saturating_sub(before) as f64 * 8.0 / elapsed.as_secs_f64(), "b/s")
+        };
+        self.bar.set_message(format!(
+            "down {}, {} super-packets, {} segments; up {}, {} frames, {} super-packets; lost: {}",
+            rate(down.bytes, self.before.0),
+            down.super_packets,
+            down.segments,
+            rate(up.bytes, self.before.1),
+            up.frames,
+            up.super_packets,
+            causes(&report)
+        ));
+        self.bar.tick();
+        (self.last, self.before) = (Instant::now(), (down.bytes, up.bytes));
+    }
+}

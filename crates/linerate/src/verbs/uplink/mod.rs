@@ -1,0 +1,146 @@
+//! `linerate uplink`: a TAP device joined to an interface.
+
+mod follow;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+use clap::Args;
+use linerate_capture::interface::Interface;
+use linerate_capture::privilege;
+use linerate_segment::Policy;
+use linerate_uplink::{Backend, Settings, Uplink};
+use linerate_wire::ethernet::Address;
+
+use super::capture::signals::Signals;
+use super::capture::values;
+
+/// Arguments of `linerate uplink`.
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Arguments {
+    /// Name of the TAP device to make; %d stands for the first free number.
+    #[arg(long, value_name = "NAME", default_value = "tap%d")]
+    tap: String,
+
+    /// Interface that it is joined to.
+    #[arg(short, long, value_name = "IFACE")]
+    interface: String,
+
+    /// Way to the interface: auto, xdp (AF_XDP sockets) or packet (AF_PACKET rings).
+    #[arg(long, value_name = "BACKEND", default_value = "auto",
+        value_parser = ["auto", "xdp", "packet"])]
+    backend: String,
+
+    /// Take an interface that something uses, which is cut off then.
+    #[arg(long)]
+    take_over: bool,
+
+    /// Queues of the device, each with a thread; by default as many as the interface has.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
+    queues: Option<u32>,
+
+    /// CPUs for the threads, such as `1` or `0,2-3`.
+    #[arg(long, value_name = "LIST", value_parser = values::cpus)]
+    cpu: Option<values::Cpus>,
+
+    /// Hardware address of the device; by default that of the interface.
+    #[arg(long, value_name = "MAC")]
+    mac: Option<Address>,
+
+    /// MTU of the device; by default that of the interface.
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(68..=65_535))]
+    mtu: Option<u32>,
+
+    /// Make the device in this network namespace: a name that `ip netns` knows, or a file.
+    #[arg(long, value_name = "NAMESPACE")]
+    netns: Option<PathBuf>,
+
+    /// Offer the stack no offloads and join nothing, for comparison.
+    #[arg(long, conflicts_with_all = ["policy", "max_burst"])]
+    no_offload: bool,
+
+    /// What is split and joined, as `tcp=on,udp=off,max_segments=64`.
+    #[arg(long, value_name = "LIST", default_value = "")]
+    policy: Policy,
+
+    /// Longest super-packet, in bytes of its IP packet.
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1500..=65_536))]
+    max_burst: Option<u32>,
+
+    /// One JSON object on standard output at the end.
+    #[arg(long)]
+    json: bool,
+
+    /// No live line, and nothing said at the start.
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+const AFTER_HELP: &str = "\
+The device takes the interface's place: it has its address and MTU, and what the interface receives comes \
+out of it. Give it addresses, a bridge, a namespace or a virtual machine as you would the interface. \
+SIGINT or SIGTERM ends the uplink, and with it the device; SIGUSR1 prints the counts.
+
+Examples:
+  linerate uplink --tap up0 -i eth1
+  linerate uplink --tap up0 -i eth1 --netns blue --queues 2 --cpu 2-3
+  linerate uplink --tap up0 -i eth1 --no-offload";
+
+/// Runs the verb.
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let signals = Signals::register()?;
+    let interface = Interface::named(&arguments.interface)?;
+    refuse_use(&interface, arguments.take_over)?;
+    let uplink = Uplink::open(&arguments.settings()?)?;
+    if !arguments.quiet {
+        follow::announce(uplink.facts());
+    }
+    follow::warn(&interface, uplink.facts())?;
+    privilege::drop_all();
+    signals.drop_privileges();
+    // The threads have what this one has left: nothing.
+    let running = uplink.start()?;
+    let outcome = follow::follow(running, &signals, arguments.quiet);
+    follow::conclude(&outcome, arguments.json)
+}
+
+/// Leaves an interface to those who use it, unless somebody insists.
+fn refuse_use(interface: &Interface, take_over: bool) -> Result<()> {
+    if interface.uses.is_empty() || take_over {
+        return Ok(());
+    }
+    let uses: Vec<_> = interface.uses.iter().map(ToString::to_string).collect();
+    bail!(
+        "the uplink takes the place of {}, and the interface is in use: {}. That will be cut off for as \
+         long as the uplink runs; say --take-over if that is meant",
+        interface.name,
+        uses.join(", ")
+    );
+}
+
+impl Arguments {
+    fn settings(&self) -> Result<Settings> {
+        let policy = Policy {
+            enabled: self.policy.enabled && !self.no_offload,
+            max_burst: self.max_burst.unwrap_or(self.policy.max_burst),
+            ..self.policy
+        };
+        let backend = match self.backend.as_str() {
+            "auto" => None,
+            name => Some(name.parse::<Backend>().map_err(anyhow::Error::msg)?),
+        };
+        Ok(Settings {
+            tap: self.tap.clone(),
+            interface: self.interface.clone(),
+            backend,
+            queues: self.queues,
+            mac: self.mac,
+            mtu: self.mtu,
+            namespace: self.netns.clone(),
+            policy,
+            cpus: self.cpu.clone().unwrap_or_default().0,
+        })
+    }
+}
