@@ -76,7 +76,7 @@ pub enum Use {
     /// A queue discipline or program at the entrance of the stack (clsact, tcx) judges what it receives.
     Ingress,
     /// A packet socket of another process hears it; who, as far as that can be told.
-    Listener(String),
+    PacketSocket(String),
 }
 
 impl fmt::Display for Use {
@@ -95,7 +95,7 @@ impl fmt::Display for Use {
                  another namespace"
             ),
             Self::Ingress => f.write_str("tc or tcx filters what it receives"),
-            Self::Listener(who) => write!(f, "{who} has a packet socket on it"),
+            Self::PacketSocket(who) => write!(f, "{who} has a packet socket on it"),
         }
     }
 }
@@ -282,8 +282,8 @@ fn note_relations(link: &LinkMessage, interfaces: &mut [Interface]) {
 /// Packet sockets of other processes: captures, DHCP clients, LLDP daemons.
 fn note_listeners(interfaces: &mut [Interface]) {
     // Without /proc nothing can be said about others.
-    for listener in Listener::all().unwrap_or_default() {
-        let holders = listener.holders();
+    let listeners = Listener::all().unwrap_or_default();
+    for (listener, holders) in listeners.iter().zip(Listener::holders(&listeners)) {
         if holders.iter().any(|holder| holder.id == std::process::id()) {
             continue;
         }
@@ -292,7 +292,7 @@ fn note_listeners(interfaces: &mut [Interface]) {
             some => some.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
         };
         for interface in interfaces.iter_mut().filter(|one| listener.hears(one.index)) {
-            let new = Use::Listener(who.clone());
+            let new = Use::PacketSocket(who.clone());
             if !interface.uses.contains(&new) {
                 interface.uses.push(new);
             }

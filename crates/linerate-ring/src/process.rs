@@ -19,28 +19,48 @@ impl fmt::Display for Process {
     }
 }
 
-/// Processes with a descriptor for which `is_it` holds, each once, this one included. `is_it` is given
-/// the folder of a process in `/proc`, the number of a descriptor and what it is a descriptor of.
-pub(crate) fn holding(mut is_it: impl FnMut(&Path, &str, &str) -> bool) -> Vec<Process> {
-    let mut found = Vec::new();
+impl Process {
+    fn numbered(id: u32) -> Self {
+        let name = fs::read_to_string(format!("/proc/{id}/comm")).unwrap_or_default();
+        Self { id, name: name.trim_end().to_owned() }
+    }
+}
+
+/// An open file of a process.
+pub(crate) struct Descriptor<'a> {
+    /// The folder of the process in `/proc`.
+    pub(crate) process: &'a Path,
+    /// Its number there.
+    pub(crate) number: &'a str,
+    /// What it is a descriptor of.
+    pub(crate) target: &'a str,
+}
+
+/// The processes, this one included, that hold what is looked for, for each of `count` things.
+/// `which` says which of them a descriptor is of.
+pub(crate) fn holding(
+    count: usize,
+    which: impl Fn(&Descriptor<'_>) -> Option<usize>,
+) -> Vec<Vec<Process>> {
+    let mut found = vec![Vec::<Process>::new(); count];
+    if count == 0 {
+        return found;
+    }
     for folder in fs::read_dir("/proc").into_iter().flatten().flatten() {
         let Some(id) = folder.file_name().to_str().and_then(|name| name.parse().ok()) else {
             continue;
         };
-        let folder = folder.path();
+        let process = folder.path();
         // Processes of others are not to be looked into without privilege; some have ended by now.
-        let mut descriptors = fs::read_dir(folder.join("fd")).into_iter().flatten().flatten();
-        let holds = descriptors.any(|descriptor| {
+        for descriptor in fs::read_dir(process.join("fd")).into_iter().flatten().flatten() {
             let target = fs::read_link(descriptor.path()).unwrap_or_default();
             let number = descriptor.file_name();
-            match (number.to_str(), target.to_str()) {
-                (Some(number), Some(target)) => is_it(&folder, number, target),
-                _ => false,
+            let (Some(number), Some(target)) = (number.to_str(), target.to_str()) else { continue };
+            if let Some(thing) = which(&Descriptor { process: &process, number, target })
+                && found[thing].last().is_none_or(|last| last.id != id)
+            {
+                found[thing].push(Process::numbered(id));
             }
-        });
-        if holds {
-            let name = fs::read_to_string(folder.join("comm")).unwrap_or_default();
-            found.push(Process { id, name: name.trim_end().to_owned() });
         }
     }
     found

@@ -31,10 +31,14 @@ impl Listener {
         self.interface.is_none_or(|bound| bound == interface)
     }
 
-    /// The processes that hold it, as far as this one may know.
-    pub fn holders(&self) -> Vec<Process> {
-        let wanted = format!("socket:[{}]", self.inode);
-        process::holding(|_, _, target| target == wanted)
+    /// The processes that hold each of `listeners`, as far as this one may know. Looks through `/proc`,
+    /// once.
+    pub fn holders(listeners: &[Self]) -> Vec<Vec<Process>> {
+        process::holding(listeners.len(), |descriptor| {
+            let inode = descriptor.target.strip_prefix("socket:[")?.strip_suffix(']')?;
+            let inode = inode.parse().ok()?;
+            listeners.iter().position(|listener| listener.inode == inode)
+        })
     }
 }
 

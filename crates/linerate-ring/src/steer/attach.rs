@@ -361,30 +361,38 @@ mod tests {
     use super::*;
     use crate::filter::Instruction;
 
-    /// Attaches a program to what `ifindex` receives, which lets everything go on.
-    fn tcx(ifindex: u32) -> io::Result<OwnedFd> {
-        const GO_ON: i32 = -1;
-        let code = [Instruction::new(0xb7, 0, 0, 0, GO_ON), Instruction::new(0x95, 0, 0, 0, 0)];
-        let options = libbpf_sys::bpf_link_create_opts {
-            sz: size_of::<libbpf_sys::bpf_link_create_opts>() as libbpf_sys::size_t,
-            ..Default::default()
-        };
-        let own = |fd: i32| match fd {
-            // SAFETY: a descriptor just made for us alone.
+    fn own(fd: i32) -> io::Result<OwnedFd> {
+        match fd {
+            // SAFETY: the callers hand over descriptors just made for them alone.
             0.. => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
             errno => Err(io::Error::from_raw_os_error(-errno)),
-        };
+        }
+    }
+
+    /// A program that answers `verdict`.
+    fn load(kind: libbpf_sys::bpf_prog_type, verdict: i32) -> io::Result<OwnedFd> {
+        let code = [Instruction::new(0xb7, 0, 0, 0, verdict), Instruction::new(0x95, 0, 0, 0, 0)];
         // SAFETY: two instructions in the kernel's layout, C strings, no options.
-        let program = own(unsafe {
+        own(unsafe {
             libbpf_sys::bpf_prog_load(
-                libbpf_sys::BPF_PROG_TYPE_SCHED_CLS,
+                kind,
                 c"go_on".as_ptr(),
                 c"GPL".as_ptr(),
                 code.as_ptr().cast(),
                 code.len() as libbpf_sys::size_t,
                 std::ptr::null_mut(),
             )
-        })?;
+        })
+    }
+
+    /// Attaches a program to what `ifindex` receives, which lets everything go on.
+    fn tcx(ifindex: u32) -> io::Result<OwnedFd> {
+        const GO_ON: i32 = -1;
+        let options = libbpf_sys::bpf_link_create_opts {
+            sz: size_of::<libbpf_sys::bpf_link_create_opts>() as libbpf_sys::size_t,
+            ..Default::default()
+        };
+        let program = load(libbpf_sys::BPF_PROG_TYPE_SCHED_CLS, GO_ON)?;
         // SAFETY: a live program and options that carry their size.
         own(unsafe {
             libbpf_sys::bpf_link_create(
@@ -394,6 +402,42 @@ mod tests {
                 &options,
             )
         })
+    }
+
+    #[test]
+    fn who_holds_a_program_is_said_with_a_remedy_that_works() {
+        root_or_skip!("who_holds_a_program_is_said_with_a_remedy_that_works");
+        const PASS: i32 = 2;
+        let (a, b) = (Namespace::create("hold-a").unwrap(), Namespace::create("hold-b").unwrap());
+        let cable = Veth::create(&a, "a", &b, "b", VethOptions::default()).unwrap();
+        let index = cable.a.index();
+        let found = || a.run(|| attached(index).unwrap()).unwrap();
+        let program = load(libbpf_sys::BPF_PROG_TYPE_XDP, PASS).unwrap();
+
+        // By a link: who has it open.
+        let link = a.run(|| Link::attach(program.as_fd(), "a", index, None).unwrap()).unwrap();
+        let by_link = found().unwrap();
+        let Holder::Processes(processes) = by_link.holder() else { panic!("{by_link:?}") };
+        assert_eq!(processes.iter().map(|one| one.id).collect::<Vec<_>>(), [std::process::id()]);
+        let said = foreign("a", &by_link).to_string();
+        assert!(said.contains(&format!("(process {})", std::process::id())), "{said}");
+        drop(link);
+        assert_eq!(found(), None);
+
+        // Without one: nobody, until it is detached.
+        let flags = Attach::Native.flags();
+        // SAFETY: a live program, no options.
+        let attach = || unsafe {
+            libbpf_sys::bpf_xdp_attach(index as i32, program.as_raw_fd(), flags, std::ptr::null())
+        };
+        assert_eq!(a.run(attach).unwrap(), 0);
+        let by_interface = found().unwrap();
+        assert_eq!(by_interface.holder(), Holder::Interface);
+        let said = foreign("a", &by_interface).to_string();
+        let (_, remedy) = said.split_once("`ip ").expect("a command");
+        let remedy = remedy.trim_end_matches('`').split(' ');
+        assert!(a.command("ip").args(remedy).status().unwrap().success(), "{said}");
+        assert_eq!(found(), None);
     }
 
     #[test]

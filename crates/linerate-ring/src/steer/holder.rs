@@ -22,15 +22,16 @@ impl Holder {
     /// The holder of the XDP program with this id. Looks through `/proc`: for errors, not for loops.
     pub(crate) fn of(program: u32) -> Self {
         let wanted = format!("prog_id:\t{program}");
-        let processes = process::holding(|folder, number, target| {
+        let mut found = process::holding(1, |descriptor| {
             // Not every link of the system is worth a read.
-            target.starts_with("anon_inode:bpf") && target.ends_with("link") && {
-                let info = fs::read_to_string(folder.join("fdinfo").join(number));
-                let info = info.unwrap_or_default();
-                let has = |wanted: &str| info.lines().any(|line| line == wanted);
-                has("link_type:\txdp") && has(&wanted)
-            }
+            let target = descriptor.target;
+            let link = target.starts_with("anon_inode:bpf") && target.ends_with("link");
+            let path = descriptor.process.join("fdinfo").join(descriptor.number);
+            let info = link.then(|| fs::read_to_string(path).unwrap_or_default())?;
+            let has = |wanted: &str| info.lines().any(|line| line == wanted);
+            (has("link_type:\txdp") && has(&wanted)).then_some(0)
         });
+        let processes = found.remove(0);
         if !processes.is_empty() {
             return Self::Processes(processes);
         }
@@ -41,13 +42,15 @@ impl Holder {
         }
     }
 
-    /// The processes in words, or `unknown`.
+    /// It in words, `tcpdump (process 7)` for instance.
     pub fn names(&self) -> String {
         match self {
             Self::Processes(processes) => {
                 processes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
             }
-            _ => "unknown".to_owned(),
+            Self::Link(id) => format!("the pinned BPF link {id}"),
+            Self::Interface => "no process".to_owned(),
+            Self::Unknown => "unknown".to_owned(),
         }
     }
 }

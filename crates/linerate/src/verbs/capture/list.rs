@@ -62,7 +62,13 @@ pub(super) fn resolve(given: &[String]) -> Result<Vec<String>> {
     }
     if given.iter().any(|name| name == ANY) {
         let usable = all.iter().filter(|one| one.up && one.linktype().is_ok());
-        return Ok(usable.map(|one| one.name.clone()).collect());
+        let names: Vec<_> = usable.map(|one| one.name.clone()).collect();
+        if names.is_empty() {
+            bail!(
+                "no interface is up whose link layer is known; `ip link set NAME up` brings one up"
+            );
+        }
+        return Ok(names);
     }
     let by_number = |text: &str| {
         let number: usize = text.parse().ok()?;
