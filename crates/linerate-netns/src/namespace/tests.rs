@@ -236,9 +236,9 @@ fn a_tied_program_ends_with_the_process_that_started_it_and_not_before() {
     if std::env::var_os(TOLD).is_some() {
         // The process that is killed below.
         let namespace = Namespace::create("tied").unwrap();
-        let child = namespace.tied("sleep").arg("600").spawn().unwrap();
+        let mut child = namespace.tied("sleep").arg("600").spawn().unwrap();
         println!("pid {}", child.id());
-        thread::sleep(Duration::from_secs(600));
+        child.wait().unwrap();
     }
     let test = std::env::current_exe().unwrap();
     let mut parent = std::process::Command::new(test)
