@@ -16,6 +16,7 @@ pub mod print;
 pub mod privilege;
 pub mod read;
 pub mod source;
+pub mod split;
 pub mod write;
 
 pub use error::{Error, Result};

@@ -171,7 +171,7 @@ fn copy(
     watched: &Watched<'_>,
 ) -> Result<()> {
     let Watched { stop, progress } = watched;
-    let mut filters = Filters { text, snaplen: input.snaplen, made: Vec::new() };
+    let mut filters = Filters::new(text, input.snaplen);
     // An expression with a mistake in it is refused also for an empty file.
     filters.of(input.reader.interfaces().first().map_or(1, |first| first.linktype))?;
     // A pcap header has one link type, the first interface's.
@@ -240,14 +240,20 @@ fn goes(direction: Direction, wanted: Traffic) -> bool {
 }
 
 /// The expression compiled for each link type that the file has.
-struct Filters<'a> {
+pub(crate) struct Filters<'a> {
     text: Option<&'a str>,
     snaplen: u32,
     made: Vec<(u16, Filter)>,
 }
 
-impl Filters<'_> {
-    fn of(&mut self, linktype: u16) -> Result<Option<&Filter>> {
+impl<'a> Filters<'a> {
+    /// Of `text`; `None` takes everything.
+    pub(crate) fn new(text: Option<&'a str>, snaplen: u32) -> Self {
+        Self { text, snaplen, made: Vec::new() }
+    }
+
+    /// The filter for a link type, compiled when it is first asked for.
+    pub(crate) fn of(&mut self, linktype: u16) -> Result<Option<&Filter>> {
         let Some(text) = self.text else { return Ok(None) };
         let position = match self.made.iter().position(|(made_for, _)| *made_for == linktype) {
             Some(position) => position,

@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 
 pub use affairs::Event;
 pub use files::{FileProgress, FileSink, Input, PerFilePacket, description, read_file};
+pub(crate) use files::Filters;
+pub(crate) use report::Cpu;
 pub use report::{FilterReport, InterfaceReport, Report};
 
 use crate::ledger::{Drops, Page};

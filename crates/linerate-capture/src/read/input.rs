@@ -19,6 +19,8 @@ pub(super) struct Input {
     offset: u64,
     /// Bytes of the record lent last; they are given up with the next call.
     lent: usize,
+    /// Whether they are a packet's.
+    lent_packet: bool,
     records: u64,
 }
 
@@ -56,6 +58,7 @@ impl Input {
             end: 0,
             offset: 0,
             lent: 0,
+            lent_packet: false,
             records: 0,
         })
     }
@@ -87,8 +90,13 @@ impl Input {
     /// Makes a packet's record [`Input::lent`] until the next call that takes `&mut self`.
     pub(super) fn lend(&mut self, length: usize, what: &'static str) -> Result<()> {
         self.whole(length, what)?;
-        self.lent = length;
+        (self.lent, self.lent_packet) = (length, true);
         Ok(())
+    }
+
+    /// The same for a block that is no packet and that [`Input::whole`] showed.
+    pub(super) fn lend_other(&mut self, length: usize) {
+        (self.lent, self.lent_packet) = (length, false);
     }
 
     /// The record of the last [`Input::lend`].
@@ -123,7 +131,7 @@ impl Input {
     fn release(&mut self) {
         if self.lent > 0 {
             self.skip(self.lent);
-            self.records += 1;
+            self.records += u64::from(self.lent_packet);
             self.lent = 0;
         }
     }

@@ -14,6 +14,7 @@
 //! # }
 //! ```
 
+mod blocks;
 mod input;
 mod pcap;
 mod pcapng;
@@ -28,6 +29,7 @@ use std::path::Path;
 use linerate_ring::Frame;
 
 use crate::{Error, Format, Result};
+pub use blocks::{Block, Blocks, Shape};
 use input::Input;
 pub use time::Resolution;
 
@@ -105,15 +107,10 @@ impl Reader {
     ///
     /// [`Error::Open`], [`Error::NotACapture`], and what [`Reader::next`] says of a damaged header.
     pub fn open(path: &Path) -> Result<Self> {
-        if path.as_os_str() == "-" {
-            return Self::from_stream("standard input", Box::new(std::io::stdin()));
+        match file(path)? {
+            None => Self::from_stream("standard input", Box::new(std::io::stdin())),
+            Some(file) => Self::from_stream(&path.display().to_string(), Box::new(file)),
         }
-        let open = |source| Error::Open { path: path.to_owned(), source };
-        let file = File::open(path).map_err(open)?;
-        if file.metadata().map_err(open)?.is_dir() {
-            return Err(open(std::io::ErrorKind::IsADirectory.into()));
-        }
-        Self::from_stream(&path.display().to_string(), Box::new(file))
     }
 
     /// Reads from any stream; `name` is what errors call it.
@@ -122,6 +119,15 @@ impl Reader {
     ///
     /// As [`Reader::open`].
     pub fn from_stream(name: &str, stream: Box<dyn Read + Send>) -> Result<Self> {
+        let mut reader = Self::begin(name, stream)?;
+        if let State::Pcapng(state) = &mut reader.format {
+            state.open(&mut reader.input, &mut reader.interfaces)?;
+        }
+        Ok(reader)
+    }
+
+    /// As [`Reader::from_stream`], at the first block of a pcapng file.
+    fn begin(name: &str, stream: Box<dyn Read + Send>) -> Result<Self> {
         let mut input = Input::new(name, stream)?;
         let mut interfaces = Vec::new();
         let format = if pcapng::recognises(input.peek(4)?) {
@@ -129,11 +135,7 @@ impl Reader {
         } else {
             State::Pcap(pcap::State::open(&mut input, &mut interfaces)?)
         };
-        let mut reader = Self { input, format, interfaces, records: 0, finished: false };
-        if let State::Pcapng(state) = &mut reader.format {
-            state.open(&mut reader.input, &mut reader.interfaces)?;
-        }
-        Ok(reader)
+        Ok(Self { input, format, interfaces, records: 0, finished: false })
     }
 
     /// The file's format.
@@ -183,7 +185,7 @@ impl Reader {
         }
         self.finished = true;
         let record = match &mut self.format {
-            State::Pcap(state) => state.next(&mut self.input)?,
+            State::Pcap(state) => state.next(&mut self.input)?.map(|(record, _)| record),
             State::Pcapng(state) => state.next(&mut self.input, &mut self.interfaces)?,
         };
         if record.is_some() {
@@ -192,4 +194,17 @@ impl Reader {
         }
         Ok(record.map(|record| (record, &self.interfaces[..])))
     }
+}
+
+/// The file to read; `None` for `-`, standard input.
+fn file(path: &Path) -> Result<Option<File>> {
+    if path.as_os_str() == "-" {
+        return Ok(None);
+    }
+    let open = |source| Error::Open { path: path.to_owned(), source };
+    let file = File::open(path).map_err(open)?;
+    if file.metadata().map_err(open)?.is_dir() {
+        return Err(open(std::io::ErrorKind::IsADirectory.into()));
+    }
+    Ok(Some(file))
 }

@@ -7,7 +7,7 @@ use super::input::Input;
 use super::{Interface, Record, Resolution};
 use crate::Result;
 
-const FILE_HEADER: usize = 24;
+pub(super) const FILE_HEADER: usize = 24;
 const RECORD_HEADER: usize = 16;
 
 /// The longest packet that a record may claim, as libpcap has it (`MAXIMUM_SNAPLEN`, 256 KiB) with
@@ -16,7 +16,9 @@ const LONGEST: u32 = 16 << 20;
 
 /// What the file header said.
 pub(super) struct State {
-    big_endian: bool,
+    /// The file header itself.
+    pub(super) header: [u8; FILE_HEADER],
+    pub(super) big_endian: bool,
     resolution: Resolution,
 }
 
@@ -35,6 +37,8 @@ impl State {
             return Err(input.truncated("file header", FILE_HEADER as u64, start.len() as u64));
         };
         input.skip(FILE_HEADER);
+        let mut whole = [0; FILE_HEADER];
+        whole.copy_from_slice(&start);
         interfaces.push(Interface {
             // The upper half holds the length of the frame check sequence, not the link type.
             linktype: header.network.0 as u16,
@@ -42,15 +46,15 @@ impl State {
             resolution,
             ..Interface::default()
         });
-        Ok(Self { big_endian, resolution })
+        Ok(Self { header: whole, big_endian, resolution })
     }
 
     pub(super) fn nanoseconds(&self) -> bool {
         self.resolution == Resolution::Decimal(9)
     }
 
-    /// The next packet.
-    pub(super) fn next<'a>(&self, input: &'a mut Input) -> Result<Option<Record<'a>>> {
+    /// The next packet, and its record as it is in the file.
+    pub(super) fn next<'a>(&self, input: &'a mut Input) -> Result<Option<(Record<'a>, &'a [u8])>> {
         if input.peek(1)?.is_empty() {
             return Ok(None);
         }
@@ -67,7 +71,7 @@ impl State {
         let input: &'a Input = input;
         let parse = if self.big_endian { parse_pcap_frame_be } else { parse_pcap_frame };
         let (_, block) = parse(input.lent()).map_err(|_| input.malformed("not a packet record"))?;
-        Ok(Some(self.record(&block)))
+        Ok(Some((self.record(&block), input.lent())))
     }
 
     fn record<'a>(&self, block: &LegacyPcapBlock<'a>) -> Record<'a> {

@@ -12,12 +12,12 @@ use super::input::Input;
 use super::{Interface, Record, Resolution, Statistics};
 use crate::Result;
 
-const SECTION_HEADER: u32 = 0x0a0d_0d0a;
-const INTERFACE_DESCRIPTION: u32 = 1;
-const OBSOLETE_PACKET: u32 = 2;
-const SIMPLE_PACKET: u32 = 3;
+pub(super) const SECTION_HEADER: u32 = 0x0a0d_0d0a;
+pub(super) const INTERFACE_DESCRIPTION: u32 = 1;
+pub(super) const OBSOLETE_PACKET: u32 = 2;
+pub(super) const SIMPLE_PACKET: u32 = 3;
 const INTERFACE_STATISTICS: u32 = 5;
-const ENHANCED_PACKET: u32 = 6;
+pub(super) const ENHANCED_PACKET: u32 = 6;
 
 const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
 
@@ -28,7 +28,7 @@ const LONGEST: u32 = 64 << 20;
 /// Where in the file's sections the reader is.
 #[derive(Default)]
 pub(super) struct State {
-    big_endian: bool,
+    pub(super) big_endian: bool,
     /// Index of the current section's first interface: numbering starts anew in each section.
     first_interface: usize,
 }
@@ -55,6 +55,7 @@ impl State {
                 break;
             }
             self.describe(kind, length, input, interfaces)?;
+            input.skip(length);
         }
         Ok(())
     }
@@ -71,7 +72,35 @@ impl State {
                 break (kind, length);
             }
             self.describe(kind, length, input, interfaces)?;
+            input.skip(length);
         };
+        self.lend(kind, length, input, interfaces).map(|(record, _)| Some(record))
+    }
+
+    /// The next block, whatever it is: its type, its bytes, and the packet if it is one.
+    pub(super) fn next_block<'a>(
+        &mut self,
+        input: &'a mut Input,
+        interfaces: &mut Vec<Interface>,
+    ) -> Result<Option<(u32, &'a [u8], Option<Record<'a>>)>> {
+        let Some((kind, length)) = self.block_header(input)? else { return Ok(None) };
+        if is_packet(kind) {
+            let (record, bytes) = self.lend(kind, length, input, interfaces)?;
+            return Ok(Some((kind, bytes, Some(record))));
+        }
+        self.describe(kind, length, input, interfaces)?;
+        input.lend_other(length);
+        Ok(Some((kind, input.lent(), None)))
+    }
+
+    /// The packet block at the current position, as a packet and as it is.
+    fn lend<'a>(
+        &self,
+        kind: u32,
+        length: usize,
+        input: &'a mut Input,
+        interfaces: &[Interface],
+    ) -> Result<(Record<'a>, &'a [u8])> {
         input.lend(length, "packet block")?;
         let input: &'a Input = input;
         let parsed = if kind == OBSOLETE_PACKET {
@@ -82,7 +111,7 @@ impl State {
         };
         let (mut record, index) = parsed.map_err(|what| input.malformed(what))?;
         record.interface = (self.first_interface + index) as u32;
-        Ok(Some(record))
+        Ok((record, input.lent()))
     }
 
     /// Type and length of the next block, checked; `None` at the end of the file.
@@ -148,7 +177,6 @@ impl State {
             }
             _ => {}
         }
-        input.skip(length);
         Ok(())
     }
 

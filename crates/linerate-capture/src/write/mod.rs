@@ -9,8 +9,8 @@
 mod encoder;
 mod merge;
 mod name;
-mod pcap;
-mod pcapng;
+pub(crate) mod pcap;
+pub(crate) mod pcapng;
 mod pool;
 mod progress;
 mod sink;
@@ -25,4 +25,5 @@ pub use pcapng::{InterfaceDescription, InterfaceTotals, Section};
 pub use pool::Feed;
 pub use progress::{Fate, Progress, Summary};
 pub use sink::Compression;
+pub(crate) use sink::Sink;
 pub use thread::{Options, Totals, Writer};

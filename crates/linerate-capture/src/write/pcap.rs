@@ -8,7 +8,7 @@ use super::pcapng::append_data;
 pub(super) const RECORD_HEADER: usize = 16;
 
 /// The file header.
-pub(super) fn header(out: &mut Vec<u8>, nanoseconds: bool, snaplen: u32, linktype: u16) {
+pub(crate) fn header(out: &mut Vec<u8>, nanoseconds: bool, snaplen: u32, linktype: u16) {
     let magic: u32 = if nanoseconds { 0xa1b2_3c4d } else { 0xa1b2_c3d4 };
     out.extend_from_slice(&magic.to_le_bytes());
     out.extend_from_slice(&2_u16.to_le_bytes());

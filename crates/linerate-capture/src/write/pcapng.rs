@@ -81,7 +81,7 @@ pub struct InterfaceTotals {
 }
 
 /// The section header block.
-pub(super) fn section(out: &mut Vec<u8>, section: &Section) {
+pub(crate) fn section(out: &mut Vec<u8>, section: &Section) {
     block(out, SECTION_HEADER, |out| {
         out.extend_from_slice(&0x1a2b_3c4d_u32.to_le_bytes());
         out.extend_from_slice(&1_u16.to_le_bytes());
@@ -99,7 +99,7 @@ pub(super) fn section(out: &mut Vec<u8>, section: &Section) {
 }
 
 /// An interface description block.
-pub(super) fn interface(out: &mut Vec<u8>, interface: &InterfaceDescription) {
+pub(crate) fn interface(out: &mut Vec<u8>, interface: &InterfaceDescription) {
     block(out, INTERFACE_DESCRIPTION, |out| {
         out.extend_from_slice(&interface.linktype.to_le_bytes());
         out.extend_from_slice(&0_u16.to_le_bytes());

@@ -27,7 +27,7 @@ pub enum Compression {
 /// With compression, every buffer becomes a compressed frame of its own; frames in a row are one
 /// stream to every decompressor. So a file is complete after each write, also after `kill -9`, and
 /// after a failed write it can be cut back to the frame before.
-pub(super) struct Sink {
+pub(crate) struct Sink {
     file: File,
     /// Can be cut back (a regular file).
     regular: bool,
@@ -45,7 +45,7 @@ enum Compressor {
 impl Sink {
     /// Creates the file, or empties it if it exists; `-` is standard output. A named pipe is waited
     /// for until somebody reads it, or until `stop`.
-    pub(super) fn create(
+    pub(crate) fn create(
         path: &Path,
         compression: Compression,
         stop: &AtomicBool,
@@ -72,7 +72,7 @@ impl Sink {
     }
 
     /// Bytes in the file.
-    pub(super) fn length(&self) -> u64 {
+    pub(crate) fn length(&self) -> u64 {
         self.length
     }
 
@@ -82,7 +82,7 @@ impl Sink {
     /// # Errors
     ///
     /// The system's error, and how many bytes of `bytes` stayed.
-    pub(super) fn write(
+    pub(crate) fn write(
         &mut self,
         bytes: &[u8],
         whole: impl FnOnce(usize) -> usize,

@@ -1,0 +1,158 @@
+//! Capture files block by block, as they are in the file: for whoever changes some of a file and leaves
+//! the rest as it is.
+
+use std::io::{self, Read};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use super::{Interface, Reader, Record, State, file, pcapng};
+use crate::{Format, Result};
+
+/// What a block is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// The 24 bytes at the start of a pcap file.
+    PcapHeader,
+    /// A packet of a pcap file with its 16-byte header.
+    Pcap,
+    /// A section header.
+    Section,
+    /// An interface description.
+    Interface,
+    /// An enhanced packet block.
+    Enhanced,
+    /// The packet block that pcapng had before that one.
+    Obsolete,
+    /// A simple packet block.
+    Simple,
+    /// Any other block of pcapng: names, statistics, secrets, what programs add.
+    Other,
+}
+
+/// One block, lent until the next call.
+#[derive(Clone, Copy, Debug)]
+pub struct Block<'a> {
+    /// What it is.
+    pub shape: Shape,
+    /// All its bytes.
+    pub bytes: &'a [u8],
+    /// The byte order of its fields.
+    pub big_endian: bool,
+    /// The packet, if it is one.
+    pub record: Option<Record<'a>>,
+}
+
+/// A capture file that is read block by block.
+pub struct Blocks {
+    reader: Reader,
+    /// The header of a pcap file is still to come.
+    header: bool,
+    consumed: Arc<AtomicU64>,
+    size: Option<u64>,
+}
+
+impl Blocks {
+    /// Opens a file, or standard input for `-`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Reader::open`].
+    pub fn open(path: &Path) -> Result<Self> {
+        let Some(file) = file(path)? else {
+            return Self::from_stream("standard input", Box::new(io::stdin()));
+        };
+        let size = file.metadata().ok().filter(std::fs::Metadata::is_file).map(|file| file.len());
+        let blocks = Self::from_stream(&path.display().to_string(), Box::new(file))?;
+        Ok(Self { size, ..blocks })
+    }
+
+    /// Reads from any stream; `name` is what errors call it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Reader::open`].
+    pub fn from_stream(name: &str, stream: Box<dyn Read + Send>) -> Result<Self> {
+        let consumed = Arc::new(AtomicU64::new(0));
+        let counted = Counted { stream, count: Arc::clone(&consumed) };
+        let reader = Reader::begin(name, Box::new(counted))?;
+        let header = matches!(reader.format, State::Pcap(_));
+        Ok(Self { reader, header, consumed, size: None })
+    }
+
+    /// The file's format.
+    pub fn format(&self) -> Format {
+        self.reader.format()
+    }
+
+    /// Bytes of the file, compressed as it may be, that were taken so far.
+    pub fn consumed(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.consumed)
+    }
+
+    /// Bytes that the file has, where that is known.
+    pub fn size(&self) -> Option<u64> {
+        self.size
+    }
+
+    /// The next block with the interfaces described so far, or `None` at the end.
+    ///
+    /// # Errors
+    ///
+    /// As [`Reader::next`].
+    #[allow(clippy::should_implement_trait, reason = "an iterator cannot lend its item")]
+    pub fn next(&mut self) -> Result<Option<(Block<'_>, &[Interface])>> {
+        let reader = &mut self.reader;
+        if reader.finished {
+            return Ok(None);
+        }
+        reader.finished = true;
+        let block = match &mut reader.format {
+            State::Pcap(state) => {
+                let big_endian = state.big_endian;
+                if std::mem::take(&mut self.header) {
+                    let (shape, bytes) = (Shape::PcapHeader, &state.header);
+                    Some(Block { shape, bytes, big_endian, record: None })
+                } else {
+                    let next = state.next(&mut reader.input)?;
+                    next.map(|(record, bytes)| {
+                        let record = Some(record);
+                        Block { shape: Shape::Pcap, bytes, big_endian, record }
+                    })
+                }
+            }
+            State::Pcapng(state) => {
+                let next = state.next_block(&mut reader.input, &mut reader.interfaces)?;
+                let big_endian = state.big_endian;
+                next.map(|(kind, bytes, record)| {
+                    let shape = match kind {
+                        pcapng::SECTION_HEADER => Shape::Section,
+                        pcapng::INTERFACE_DESCRIPTION => Shape::Interface,
+                        pcapng::ENHANCED_PACKET => Shape::Enhanced,
+                        pcapng::OBSOLETE_PACKET => Shape::Obsolete,
+                        pcapng::SIMPLE_PACKET => Shape::Simple,
+                        _ => Shape::Other,
+                    };
+                    Block { shape, bytes, big_endian, record }
+                })
+            }
+        };
+        reader.finished = block.is_none();
+        reader.records += u64::from(block.is_some_and(|block| block.record.is_some()));
+        Ok(block.map(|block| (block, &reader.interfaces[..])))
+    }
+}
+
+/// A stream that says how far it was read.
+struct Counted {
+    stream: Box<dyn Read + Send>,
+    count: Arc<AtomicU64>,
+}
+
+impl Read for Counted {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let length = self.stream.read(buffer)?;
+        self.count.fetch_add(length as u64, Relaxed);
+        Ok(length)
+    }
+}

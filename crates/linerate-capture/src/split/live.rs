@@ -1,0 +1,118 @@
+//! Splitting while a capture runs: the kernel says with each super-packet how it would be segmented.
+
+use linerate_ring::Frame;
+use linerate_segment::segment::{Options, Segments, Split};
+use linerate_wire::checksum::Engine;
+use linerate_wire::virtio::{Flags, Gso, Header};
+
+use super::link;
+use super::tally::{Reason, Tally};
+
+/// Splits the frames of one reader. Frames have to come with virtio headers
+/// ([`Builder::virtio_header`](linerate_ring::packet::Builder::virtio_header)).
+#[derive(Clone, Debug)]
+pub struct Live {
+    linktype: u16,
+    engine: Engine,
+    tally: Tally,
+}
+
+impl Live {
+    /// For an interface of this link type (LINKTYPE registry).
+    pub fn new(linktype: u16) -> Self {
+        Self { linktype, engine: Engine::detect(), tally: Tally::default() }
+    }
+
+    /// The counts since the last call.
+    pub fn take_tally(&mut self) -> Tally {
+        std::mem::take(&mut self.tally)
+    }
+
+    /// Hands over what the wire carries of `frame`, with all checksums, until `take` answers false; then
+    /// answers false, too. Nothing is allocated, and payload is not copied: frames come in two pieces.
+    #[inline]
+    pub fn split(&mut self, frame: &Frame<'_>, mut take: impl FnMut(&Frame<'_>) -> bool) -> bool {
+        let header = frame.virtio.unwrap_or_default();
+        if header.is_gso() {
+            return self.pieces(frame, &header, take);
+        }
+        if header.flags.contains(Flags::NEEDS_CHECKSUM) {
+            return self.complete(frame, &header, take);
+        }
+        take(frame)
+    }
+
+    fn pieces(
+        &mut self,
+        frame: &Frame<'_>,
+        header: &Header,
+        mut take: impl FnMut(&Frame<'_>) -> bool,
+    ) -> bool {
+        let mut pieces = match self.segments(frame, header) {
+            Ok(pieces) => pieces,
+            Err(reason) => {
+                self.tally.refused.add(reason);
+                return take(frame);
+            }
+        };
+        self.tally.super_packets += 1;
+        while let Some(parts) = pieces.next_parts() {
+            let tail = [parts.payload];
+            let piece = like(frame, Frame::new(parts.header).with_tail(&tail));
+            self.tally.segments += 1;
+            if !take(&piece) {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn segments<'f>(&self, frame: &Frame<'f>, header: &Header) -> Result<Segments<'f>, Reason> {
+        // Packet rings lend whole pieces; of anything else only the first could be borrowed.
+        if (frame.head().len() as u64) < u64::from(frame.wire_len) {
+            return Err(Reason::Truncated);
+        }
+        let Some((0, link)) = link::packet(self.linktype, frame.head()) else {
+            return Err(Reason::LinkType);
+        };
+        let split = match header.gso.kind() {
+            Gso::TCPV4 | Gso::TCPV6 => Split::Tcp { mss: header.segment_size },
+            Gso::UDP_L4 => Split::Udp { size: header.segment_size },
+            _ => return Err(Reason::Protocol),
+        };
+        let options = Options { link, ..Options::new(split) };
+        Ok(Segments::new(frame.head(), &options)?)
+    }
+
+    /// A frame of this host's whose checksum the network card would have filled in.
+    fn complete(
+        &mut self,
+        frame: &Frame<'_>,
+        header: &Header,
+        mut take: impl FnMut(&Frame<'_>) -> bool,
+    ) -> bool {
+        let bytes = frame.head();
+        let start = usize::from(header.checksum_start);
+        let at = start + usize::from(header.checksum_offset);
+        let whole = bytes.len() as u64 == u64::from(frame.wire_len);
+        if !whole || at + 2 > bytes.len() {
+            return take(frame);
+        }
+        // The sum of the pseudo header stands in the field and is summed with the rest. Like the kernel
+        // (skb_checksum_help) this writes 0 as 0xffff for every protocol, as 0 means none to UDP.
+        let value = self.engine.sum(&bytes[start..]).udp_checksum();
+        self.tally.checksums += 1;
+        let field = value.to_be_bytes();
+        let tail = [&field[..], &bytes[at + 2..]];
+        take(&like(frame, Frame::new(&bytes[..at]).with_tail(&tail)))
+    }
+}
+
+/// `piece` with what is known of `frame`.
+fn like<'a>(frame: &Frame<'_>, mut piece: Frame<'a>) -> Frame<'a> {
+    piece.timestamp = frame.timestamp;
+    piece.hash = frame.hash;
+    piece.direction = frame.direction;
+    piece.queue = frame.queue;
+    piece
+}
