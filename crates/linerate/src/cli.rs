@@ -7,7 +7,7 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 
 use crate::say;
-use crate::verbs::{capture, completion, generate, lab, manual, replay, uplink};
+use crate::verbs::{capture, completion, generate, lab, manual, replay, segment, uplink};
 
 /// Capture packets and send them at line rate, on an unmodified Linux kernel, and measure how well.
 #[derive(Debug, Parser)]
@@ -31,6 +31,8 @@ enum Verb {
     Generate(generate::Arguments),
     /// Send captured traffic again.
     Replay(replay::Arguments),
+    /// Split the super-packets of a capture file into the frames that the wire carried, or join frames.
+    Segment(Box<segment::Arguments>),
     /// Join a TAP device to an interface, and split and join packets in between.
     Uplink(uplink::Arguments),
     /// Measure against peers, and draw the report.
@@ -51,6 +53,7 @@ pub fn run() -> ExitCode {
         Verb::Generate(arguments) => generate::run(&arguments),
         Verb::Replay(arguments) => replay::run(&arguments),
         Verb::Lab(arguments) => lab::run(&arguments),
+        Verb::Segment(arguments) => segment::run(&arguments),
         Verb::Uplink(arguments) => uplink::run(&arguments),
         Verb::Manual(arguments) => manual::run(&arguments).map(|()| ExitCode::SUCCESS),
     };

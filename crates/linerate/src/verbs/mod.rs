@@ -6,4 +6,5 @@ pub(crate) mod generate;
 pub(crate) mod lab;
 pub(crate) mod manual;
 pub(crate) mod replay;
+pub(crate) mod segment;
 pub(crate) mod uplink;

@@ -222,7 +222,7 @@ pub(super) enum StampType {
 
 /// Compression of files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Compress {
+pub(in crate::verbs) enum Compress {
     /// Zstandard.
     Zstd,
     /// LZ4.
@@ -233,7 +233,7 @@ pub(super) enum Compress {
 
 /// Format of files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum FileFormat {
+pub(in crate::verbs) enum FileFormat {
     /// pcapng, with interfaces, filters and counts in the file.
     Pcapng,
     /// Classic pcap.

@@ -20,6 +20,8 @@ use linerate_capture::privilege;
 
 pub(crate) use arguments::Arguments;
 use arguments::StampType;
+pub(super) use arguments::{Compress, FileFormat};
+pub(super) use output::{compression, extension, uncompressed};
 use signals::Signals;
 use values::Limit;
 
@@ -153,13 +155,13 @@ fn from_file(arguments: &Arguments, filter: Option<String>) -> Result<ExitCode> 
 }
 
 /// Says what is wrong with the command line, as the exit status does.
-fn wrong(what: &str) -> ExitCode {
+pub(super) fn wrong(what: &str) -> ExitCode {
     say::tell(format_args!("linerate: {what}"));
     ExitCode::from(2)
 }
 
 /// Whether both are one regular file, whatever their names.
-fn same_file(a: &Path, b: &Path) -> bool {
+pub(super) fn same_file(a: &Path, b: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
     let place = |path: &Path| {
         let found = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;

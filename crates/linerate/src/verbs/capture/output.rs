@@ -57,7 +57,7 @@ pub(super) fn options(
             snaplen: super::snaplen(arguments),
             options: PacketOptions { direction: both_directions, queue: false },
         },
-        compression: compression(arguments, path),
+        compression: compression(arguments.compress, path),
         rotation: Rotation {
             size: arguments.rotate_size,
             seconds: arguments.rotate_seconds,
@@ -177,8 +177,9 @@ fn format(arguments: &Arguments, path: &Path) -> Format {
     }
 }
 
-fn compression(arguments: &Arguments, path: &Path) -> Compression {
-    match arguments.compress {
+/// How a file of this name is compressed, unless somebody says it.
+pub(in crate::verbs) fn compression(asked: Option<Compress>, path: &Path) -> Compression {
+    match asked {
         Some(Compress::Zstd) => Compression::Zstd,
         Some(Compress::Lz4) => Compression::Lz4,
         Some(Compress::None) => Compression::None,
@@ -190,12 +191,13 @@ fn compression(arguments: &Arguments, path: &Path) -> Compression {
     }
 }
 
-fn extension(path: &Path) -> &str {
+/// What the name ends in, behind the last dot.
+pub(in crate::verbs) fn extension(path: &Path) -> &str {
     path.extension().and_then(|extension| extension.to_str()).unwrap_or_default()
 }
 
 /// The name without what says how it is compressed.
-fn uncompressed(path: &Path) -> PathBuf {
+pub(in crate::verbs) fn uncompressed(path: &Path) -> PathBuf {
     match extension(path) {
         "zst" | "lz4" => path.with_extension(""),
         _ => path.to_owned(),

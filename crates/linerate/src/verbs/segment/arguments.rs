@@ -1,0 +1,162 @@
+//! The command line of `linerate segment`.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use linerate_segment::segment;
+
+use super::super::capture::{Compress, FileFormat};
+
+/// Arguments of `linerate segment`.
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Arguments {
+    /// The capture file to read: pcap or pcapng, also in a gzip, zstd or lz4 stream; `-` is standard
+    /// input.
+    #[arg(value_name = "IN")]
+    pub(super) input: PathBuf,
+
+    /// Write into this file; `-` is standard output.
+    #[arg(short, long, value_name = "OUT")]
+    pub(super) write: PathBuf,
+
+    /// Longest IP packet that the wire carried, in bytes, IP header included. What is longer is split.
+    #[arg(long, value_name = "BYTES", default_value = "1500",
+        value_parser = clap::value_parser!(u16).range(68..), conflicts_with = "coalesce")]
+    pub(super) mtu: u16,
+
+    /// Payload of a TCP segment in bytes; without it, what the MTU leaves room for behind the headers of
+    /// each packet. All TCP with more is split, also if it fits the MTU.
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(1..),
+        conflicts_with = "coalesce")]
+    pub(super) mss: Option<u16>,
+
+    /// Payload of a UDP datagram in bytes, where UDP super-packets (USO, UDP GRO) are to be split. All UDP
+    /// with more is; a filter expression says which flow is meant.
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(1..),
+        conflicts_with = "coalesce")]
+    pub(super) uso: Option<u16>,
+
+    /// Make IP fragments of what is over the MTU and neither TCP nor, with --uso, UDP.
+    #[arg(long, conflicts_with = "coalesce")]
+    pub(super) fragment: bool,
+
+    /// The other way around: join the segments of each TCP connection, or the datagrams of each UDP flow
+    /// that have one length, as a host with GRO does.
+    #[arg(long, value_name = "WHAT", num_args = 0..=1, require_equals = true,
+        default_missing_value = "tcp")]
+    pub(super) coalesce: Option<Joined>,
+
+    /// How long after its first frame a super-packet may still grow, in microseconds of the file's time.
+    #[arg(long, value_name = "MICROSECONDS", default_value = "1000", requires = "coalesce",
+        value_parser = clap::value_parser!(u64).range(..=60_000_000))]
+    pub(super) hold: u64,
+
+    /// Checksums of what is split or joined: computed (`full`), those of the pseudo header (`partial`, as
+    /// a sender leaves them to its card), or 0 (`none`).
+    #[arg(long, value_name = "KIND", default_value = "full")]
+    pub(super) checksums: Checksums,
+
+    /// Fill in checksums that a sender left to its card also in packets that stay whole. Wrong ones stay
+    /// wrong. With --coalesce this comes before joining.
+    #[arg(long)]
+    pub(super) fix_checksums: bool,
+
+    /// The IPv4 identification of segments: one more with each (`increment`, as senders do), or the same
+    /// in all (`fixed`, only with DF).
+    #[arg(long, value_name = "POLICY", default_value = "increment", conflicts_with = "coalesce")]
+    pub(super) ip_id: IpId,
+
+    /// Leave IP packets longer than this whole.
+    #[arg(long, value_name = "BYTES", conflicts_with = "coalesce")]
+    pub(super) max_burst: Option<u32>,
+
+    /// Format of the output; by default as its name ends (.pcap, .pcapng), else that of the input.
+    #[arg(long, value_name = "FORMAT")]
+    pub(super) format: Option<FileFormat>,
+
+    /// Compress the output; by default as its name ends (.zst, .lz4).
+    #[arg(long, value_name = "METHOD")]
+    pub(super) compress: Option<Compress>,
+
+    /// One JSON object on standard output at the end.
+    #[arg(long)]
+    pub(super) json: bool,
+
+    /// No progress and no summary.
+    #[arg(short, long)]
+    pub(super) quiet: bool,
+
+    /// Which packets are split or joined: an expression as pcap-filter(7) has it. All others are passed on
+    /// as they are.
+    #[arg(value_name = "EXPRESSION")]
+    pub(super) expression: Vec<String>,
+}
+
+const AFTER_HELP: &str = "\
+A host with TSO or GRO shows a capture packets of up to 64 KiB that no wire carried. This splits them into \
+the frames that were on the wire. Everything else is copied as it is: time stamps, comments and other \
+packet options, interfaces, names, and packets that fit, byte for byte. What could not be split is \
+counted by reason and copied, too. Joined frames stand where the first of them stood and have its time.\n\
+\n\
+Signals: SIGINT and SIGTERM end it with everything read so far in the file; SIGUSR1 prints the counts.\n\
+\n\
+Examples:\n  \
+linerate segment tso.pcapng -w wire.pcapng\n  \
+linerate segment tso.pcap -w jumbo.pcap --mtu 9000 --fix-checksums\n  \
+linerate segment quic.pcapng -w wire.pcapng --uso 1252 udp port 443\n  \
+linerate segment wire.pcapng.zst -w host.pcapng --coalesce\n  \
+tcpdump -i eth0 -w - | linerate segment - -w - | tshark -r -\n\
+\n\
+Exit status: 0 when the end of the input was reached or a signal asked for the end, 1 when something \
+ended it before or a packet could not be written, 2 for a wrong command line.";
+
+/// What is joined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Joined {
+    /// TCP segments.
+    Tcp,
+    /// UDP datagrams.
+    Udp,
+    /// Both.
+    All,
+}
+
+/// Checksums of what is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Checksums {
+    /// Computed.
+    Full,
+    /// The sum of the pseudo header.
+    Partial,
+    /// Zero.
+    None,
+}
+
+impl From<Checksums> for segment::Checksums {
+    fn from(checksums: Checksums) -> Self {
+        match checksums {
+            Checksums::Full => Self::Full,
+            Checksums::Partial => Self::Partial,
+            Checksums::None => Self::None,
+        }
+    }
+}
+
+/// How identifications go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum IpId {
+    /// One more with each segment.
+    Increment,
+    /// The same in all.
+    Fixed,
+}
+
+impl From<IpId> for segment::IpId {
+    fn from(policy: IpId) -> Self {
+        match policy {
+            IpId::Increment => Self::Increment,
+            IpId::Fixed => Self::Fixed,
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! `linerate segment`: super-packets of capture files into frames, and back.
+
+mod arguments;
+mod live;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use linerate_capture::Format;
+use linerate_capture::read::Blocks;
+use linerate_capture::split::{self, Job, Joining, Output, Plan, Progress, Work};
+use linerate_capture::write::Section;
+
+pub(crate) use arguments::Arguments;
+use arguments::Joined;
+
+use super::capture::signals::Signals;
+use super::capture::{FileFormat, compression, extension, same_file, uncompressed, wrong};
+use crate::say;
+
+/// Runs the verb.
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let (input, output) = (arguments.input.as_path(), arguments.write.as_path());
+    if arguments.json && output.as_os_str() == "-" {
+        return Ok(wrong(
+            "--json and -w - both want standard output; write into a file, or leave out --json",
+        ));
+    }
+    if same_file(input, output) {
+        bail!("{} would be emptied before it is read; write into another file", input.display());
+    }
+    let signals = Signals::register()?;
+    let blocks = Blocks::open(input)?;
+    let was_pcapng = blocks.format() == Format::Pcapng;
+    let pcapng = is_pcapng(arguments, output, was_pcapng);
+    if was_pcapng && !pcapng && !arguments.quiet {
+        say::tell(
+            "linerate: a pcap file has no room for comments, packet options, names and the \
+             descriptions of interfaces: they are left out",
+        );
+    }
+    let output = Output::create(output, compression(arguments.compress, output), &signals.stop())?;
+    let job = Job {
+        blocks,
+        output,
+        pcapng,
+        work: work(arguments),
+        filter: Some(arguments.expression.join(" ")),
+        fix_checksums: arguments.fix_checksums,
+        section: Section::here(concat!("linerate ", env!("CARGO_PKG_VERSION"))),
+    };
+    let progress = Progress::of(&job);
+    let rewrite = || split::rewrite(job, &signals.stop(), &progress);
+    let outcome = live::accompany(&progress, &signals, arguments.quiet, rewrite);
+    let report = &outcome.report;
+    if let Some(error) = &outcome.failure {
+        say::tell(format_args!("linerate: {error}"));
+    }
+    if !arguments.quiet {
+        say::tell(summary(report));
+    }
+    if report.unwritten > 0 && !outcome.pipe_closed {
+        say::tell(format_args!("{} packets could not be written", report.unwritten));
+    }
+    if arguments.json {
+        say::print(serde_json::to_string(report).context("cannot write the JSON")?)?;
+    }
+    Ok(if outcome.failure.is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn work(arguments: &Arguments) -> Work {
+    let checksums = arguments.checksums.into();
+    match arguments.coalesce {
+        Some(joined) => Work::Join(Joining {
+            tcp: joined != Joined::Udp,
+            udp: joined != Joined::Tcp,
+            hold: arguments.hold * 1000,
+            checksums,
+        }),
+        None => Work::Split(Plan {
+            mtu: arguments.mtu,
+            mss: arguments.mss,
+            uso: arguments.uso,
+            fragment: arguments.fragment,
+            checksums,
+            ip_id: arguments.ip_id.into(),
+            max_burst: arguments.max_burst.unwrap_or(u32::MAX),
+        }),
+    }
+}
+
+/// Whether the output is pcapng.
+fn is_pcapng(arguments: &Arguments, path: &Path, input: bool) -> bool {
+    match arguments.format {
+        Some(format) => format == FileFormat::Pcapng,
+        None => match extension(&uncompressed(path)) {
+            "pcap" => false,
+            "pcapng" => true,
+            _ => input,
+        },
+    }
+}
+
+fn summary(report: &split::Report) -> String {
+    let mut text = format!("{} packets read, {} written\n", report.read, report.written);
+    match &report.joined {
+        None => text += &report.split.to_string(),
+        Some(joined) => {
+            text += &joined.to_string();
+            if report.split.checksums > 0 {
+                text += &format!("\n{} checksums filled in", report.split.checksums);
+            }
+        }
+    }
+    text
+}
