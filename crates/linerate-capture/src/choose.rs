@@ -54,6 +54,8 @@ pub struct Wish {
     pub take_over: bool,
     /// More than one reader is wanted.
     pub several_readers: bool,
+    /// Super-packets are to be split, which takes what the kernel says of each.
+    pub split: bool,
 }
 
 /// What was chosen.
@@ -80,6 +82,9 @@ pub fn choose(interface: &Interface, wish: Wish) -> Result<Choice> {
     let inbound_only = wish.traffic == Some(Traffic::In);
     match wish.source {
         Some(source @ (Kind::Xdp | Kind::Tee)) => {
+            if wish.split {
+                return Err(Error::Split { kind: source });
+            }
             if matches!(wish.traffic, Some(Traffic::Out | Traffic::InOut)) {
                 return Err(Error::Direction { interface: interface.name.clone(), kind: source });
             }
@@ -92,6 +97,11 @@ pub fn choose(interface: &Interface, wish: Wish) -> Result<Choice> {
             choice(source, "asked for".into())
         }
         Some(Kind::Packet) => choice(Kind::Packet, "asked for".into()),
+        None if wish.split => choice(
+            Kind::Packet,
+            "--split needs the kernel's word on each super-packet, which only packet sockets hand on"
+                .into(),
+        ),
         None if wish.several_readers => {
             choice(Kind::Packet, "several readers share an interface through fanout".into())
         }
@@ -170,6 +180,21 @@ mod tests {
         let error = choose(&used(), wish).expect_err("a refusal").to_string();
         assert!(error.contains("--take-over") && error.contains("default route"), "{error}");
         assert!(choose(&used(), Wish { take_over: true, ..wish }).is_ok());
+    }
+
+    #[test]
+    fn splitting_takes_packet_sockets() {
+        let idle = Interface { link_layer: 1, ..Interface::default() };
+        let wish = Wish { split: true, traffic: Some(Traffic::In), ..Wish::default() };
+        let choice = choose(&idle, wish).expect("a choice");
+        assert_eq!(choice.source, Kind::Packet);
+        assert!(choice.reason.contains("--split"), "{}", choice.reason);
+        for source in [Kind::Xdp, Kind::Tee] {
+            let refusal =
+                choose(&idle, Wish { source: Some(source), ..wish }).expect_err("refused");
+            let text = refusal.to_string();
+            assert!(text.contains("--split") && text.contains("--source packet"), "{text}");
+        }
     }
 
     #[test]

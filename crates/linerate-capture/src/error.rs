@@ -161,6 +161,15 @@ pub enum Error {
         /// The source.
         kind: crate::choose::Kind,
     },
+    /// Only packet sockets hand on how the kernel would segment a super-packet.
+    #[error(
+        "--split needs --source packet: the frames of --source {kind} come without the kernel's word on \
+         how long their segments are, and an XDP program hardly ever sees a super-packet"
+    )]
+    Split {
+        /// The source.
+        kind: crate::choose::Kind,
+    },
     /// A file does not say which way a packet went.
     #[error(
         "-Q needs the direction of each packet, and the file does not say that of packet {packet} (no \

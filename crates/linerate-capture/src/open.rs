@@ -296,6 +296,7 @@ impl Opener<'_> {
             .promiscuous(request.promiscuous)
             .traffic(request.wish.traffic.unwrap_or_default())
             .snaplen(request.snaplen)
+            .virtio_header(request.wish.split)
             .stamps(match request.stamps {
                 Stamps::Adapter => packet::Stamps::Hardware,
                 _ => packet::Stamps::Software,
@@ -311,7 +312,9 @@ impl Opener<'_> {
                 None => (packet::DEFAULT_BUFFER / readers).max(LEAST_SHARE),
             };
             // The kernel hands over whole blocks: a small buffer needs small ones to have several.
-            let block = (each / 8).next_power_of_two().clamp(64 << 10, 256 << 10) as u32;
+            // A super-packet has to fit into one.
+            let least = if request.wish.split { 128 << 10 } else { 64 << 10 };
+            let block = (each / 8).next_power_of_two().clamp(least, 256 << 10) as u32;
             builder = builder.block_size(block).buffer(each);
         }
         let build = |placement: &Option<Placement<_>>| {

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
 use crate::Error;
+use crate::split::Tally;
 
 /// Something that the user should know while the capture goes on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,15 +40,18 @@ pub(super) struct Affairs {
     /// Packets that may still be taken, where there is a limit.
     remaining: Option<AtomicI64>,
     failure: Mutex<Option<Error>>,
+    /// What all readers have split, where they do.
+    split: Option<Mutex<Tally>>,
 }
 
 impl Affairs {
-    pub(super) fn new(count: Option<u64>) -> Self {
+    pub(super) fn new(count: Option<u64>, split: bool) -> Self {
         Self {
             stop: AtomicBool::new(false),
             flush: AtomicU64::new(0),
             remaining: count.map(|count| AtomicI64::new(i64::try_from(count).unwrap_or(i64::MAX))),
             failure: Mutex::new(None),
+            split: split.then(Mutex::default),
         }
     }
 
@@ -70,6 +74,19 @@ impl Affairs {
     pub(super) fn fail(&self, error: Error) {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
         self.stop.store(true, Relaxed);
+    }
+
+    /// Adds what one reader has split.
+    pub(super) fn add_split(&self, more: &Tally) {
+        if let Some(split) = &self.split {
+            let mut tally = split.lock().unwrap_or_else(PoisonError::into_inner);
+            *tally = tally.plus(more);
+        }
+    }
+
+    /// What was split so far.
+    pub(super) fn split(&self) -> Option<Tally> {
+        self.split.as_ref().map(|tally| *tally.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     pub(super) fn take_failure(&self) -> Option<Error> {

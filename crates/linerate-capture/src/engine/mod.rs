@@ -13,13 +13,14 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 pub use affairs::Event;
-pub use files::{FileProgress, FileSink, Input, PerFilePacket, description, read_file};
 pub(crate) use files::Filters;
+pub use files::{FileProgress, FileSink, Input, PerFilePacket, description, read_file};
 pub(crate) use report::Cpu;
 pub use report::{FilterReport, InterfaceReport, Report};
 
 use crate::ledger::{Drops, Page};
 use crate::open::{Opened, Request};
+use crate::split::Live;
 use crate::write::{Options, Progress, Summary, Writer};
 use crate::{Error, Result};
 use affairs::Affairs;
@@ -36,6 +37,8 @@ pub struct Settings {
     pub cpus: Vec<usize>,
     /// An interface that is removed ends only its own part of the capture.
     pub outlive_interfaces: bool,
+    /// Split super-packets into frames; the sources come with virtio headers.
+    pub split: bool,
     /// Give up all privileges of the threads that need none any more.
     pub drop_privileges: bool,
 }
@@ -102,7 +105,7 @@ impl Engine {
         settings: &Settings,
     ) -> Result<Self> {
         let (tell, events) = channel();
-        let affairs = Arc::new(Affairs::new(settings.count));
+        let affairs = Arc::new(Affairs::new(settings.count, settings.split));
         let facts = opened.iter().map(InterfaceReport::of).collect();
         let filter = opened.first().and_then(FilterReport::of);
         let (writer, call) = match sink {
@@ -113,6 +116,8 @@ impl Engine {
         let mut prepared = Vec::new();
         for (number, one) in opened.into_iter().enumerate() {
             let filter = one.filter.filter(|_| one.filter_in_user).map(Arc::new);
+            let live =
+                settings.split.then(|| one.interface.linktype().map(Live::new)).transpose()?;
             for (index, source) in one.sources.into_iter().enumerate() {
                 let output = match (&writer, &call) {
                     (Some(writer), _) => Output::Feed(writer.feed(number as u32)),
@@ -125,7 +130,14 @@ impl Engine {
                     interface: number as u32,
                     affairs: Arc::clone(&affairs),
                 };
-                prepared.push((number, index, one.interface.name.clone(), source, taker));
+                prepared.push((
+                    number,
+                    index,
+                    one.interface.name.clone(),
+                    source,
+                    taker,
+                    live.clone(),
+                ));
             }
         }
         let mut readers = Vec::new();
@@ -134,10 +146,11 @@ impl Engine {
             1 => reader::AGE,
             _ => reader::AGE_OF_SEVERAL,
         };
-        for (turn, (number, index, name, source, taker)) in prepared.into_iter().enumerate() {
+        for (turn, (number, index, name, source, taker, live)) in prepared.into_iter().enumerate() {
             let reader = Reader {
                 source,
                 taker,
+                live,
                 name,
                 pages: Arc::clone(&pages),
                 page: number,
@@ -200,6 +213,7 @@ impl Engine {
             writer_fill: self.writer.as_ref().map(Writer::fill),
             seconds: self.start.elapsed().as_secs_f64(),
             filter: self.filter.clone(),
+            split: self.affairs.split(),
             ..Report::new(drops, interfaces)
         }
     }

@@ -16,6 +16,7 @@ use crate::filter::Filter;
 use crate::ledger::{Account, Drops, Page};
 use crate::read::Record;
 use crate::source::{Drained, Source, Stopped};
+use crate::split::Live;
 use crate::write::Feed;
 
 /// How long packets may wait in a buffer that is not full before they go to the file.
@@ -110,12 +111,24 @@ impl Taker {
     /// Filters and outputs one frame; false if no more are wanted.
     #[inline]
     fn take(&mut self, frame: &Frame<'_>, round: &mut Round<'_>, scratch: &mut Vec<u8>) -> bool {
+        !self.accepts(frame, round, scratch) || self.put(frame, round)
+    }
+
+    /// Whether the filter wants the frame.
+    #[inline]
+    fn accepts(&self, frame: &Frame<'_>, round: &mut Round<'_>, scratch: &mut Vec<u8>) -> bool {
         if let Some(filter) = &self.filter
             && !filter.matches(frame.contiguous(scratch), frame.wire_len)
         {
             round.rejected += 1;
-            return true;
+            return false;
         }
+        true
+    }
+
+    /// Outputs one frame; false if no more are wanted.
+    #[inline]
+    fn put(&mut self, frame: &Frame<'_>, round: &mut Round<'_>) -> bool {
         if !self.affairs.claim() {
             return false;
         }
@@ -148,6 +161,8 @@ impl Taker {
 pub(super) struct Reader {
     pub(super) source: Source,
     pub(super) taker: Taker,
+    /// Splits super-packets behind the filter.
+    pub(super) live: Option<Live>,
     pub(super) name: String,
     pub(super) pages: Arc<Vec<Page>>,
     pub(super) page: usize,
@@ -236,6 +251,9 @@ impl Reader {
     /// The last counts of a source that lets nothing more in.
     fn leave(&mut self, account: &Account, books: &mut Books) {
         self.source.stop();
+        if let Some(live) = &mut self.live {
+            self.taker.affairs.add_split(&live.take_tally());
+        }
         books.close(&self.source, account, self.taker.filter.is_some());
     }
 
@@ -243,7 +261,15 @@ impl Reader {
     fn round(&mut self, round: &mut Round<'_>, scratch: &mut Vec<u8>) -> bool {
         for _ in 0..BATCHES {
             let taker = &mut self.taker;
-            match self.source.drain(|frame| taker.take(frame, round, scratch)) {
+            // Decided here, and not for each frame.
+            let drained = match &mut self.live {
+                None => self.source.drain(|frame| taker.take(frame, round, scratch)),
+                Some(live) => self.source.drain(|frame| {
+                    !taker.accepts(frame, round, scratch)
+                        || live.split(frame, |piece| taker.put(piece, round))
+                }),
+            };
+            match drained {
                 Drained::Nothing => return false,
                 Drained::All(_) => {}
                 Drained::Enough => return true,
@@ -262,6 +288,9 @@ impl Reader {
         idle: bool,
     ) {
         let filtered_here = self.taker.filter.is_some();
+        if let Some(live) = &mut self.live {
+            self.taker.affairs.add_split(&live.take_tally());
+        }
         if let Output::Feed(feed) = &mut self.taker.output {
             let wanted = self.taker.affairs.flush.load(Relaxed);
             let age = if *flushed == wanted { self.age } else { Duration::ZERO };

@@ -8,6 +8,7 @@ use crate::Result;
 use crate::filter::Side;
 use crate::ledger::{Drops, Page};
 use crate::open::Opened;
+use crate::split::Tally;
 use crate::write::{Fate, InterfaceDescription, Summary};
 
 /// The counts of a capture; serialises to the command's JSON.
@@ -41,6 +42,9 @@ pub struct Report {
     pub writer_fill: Option<f32>,
     /// The filter and where it runs.
     pub filter: Option<FilterReport>,
+    /// What was split, where that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub split: Option<Tally>,
     /// Processor time of the process in seconds.
     pub cpu: Cpu,
     /// The same counts, interface by interface.

@@ -150,6 +150,12 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "MODE", default_value = "hash", requires = "threads", value_parser = values::modes(), conflicts_with = "read")]
     pub(super) fanout: Mode,
 
+    /// Split the super-packets of TSO, USO and GRO into the frames that the wire carries, with all their
+    /// checksums: after the filter, and before -s and -c. Only for --source packet, which auto then
+    /// takes. (`linerate segment` does it to files.)
+    #[arg(long, conflicts_with_all = ["read", "discard"])]
+    pub(super) split: bool,
+
     /// Run the filter in the `kernel` or in `user` space; by default in the kernel if it takes it.
     #[arg(long, value_name = "SIDE", value_parser = values::sides())]
     pub(super) filter_in: Option<Side>,

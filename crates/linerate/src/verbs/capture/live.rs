@@ -157,6 +157,9 @@ fn counts(report: &Report) -> String {
         report.received,
         drops.kernel()
     );
+    if let Some(split) = &report.split {
+        text += &format!("\n{split}");
+    }
     if drops.interface > 0 {
         text += &format!("\n{} packets dropped by interface", drops.interface);
     }

@@ -100,6 +100,7 @@ fn from_interfaces(arguments: &Arguments, filter: Option<String>) -> Result<Exit
         cpus,
         outlive_interfaces: any,
         drop_privileges: true,
+        split: arguments.split,
     };
     let running = engine::Engine::start(opened, pages, sink, &settings)?;
     privilege::drop_all();
@@ -177,9 +178,11 @@ fn request(arguments: &Arguments, filter: Option<String>) -> Request {
             traffic: arguments.direction,
             take_over: arguments.take_over,
             several_readers: arguments.threads > 1,
+            split: arguments.split,
         },
         through: arguments.xdp_through,
-        snaplen: snaplen(arguments),
+        // What is split has to be whole; the pieces are cut on their way into the file.
+        snaplen: if arguments.split { SNAPLEN } else { snaplen(arguments) },
         buffer: arguments.buffer_size.map(|kib| kib.saturating_mul(1024)),
         pages: arguments.pages,
         promiscuous: !arguments.no_promiscuous_mode,
