@@ -35,4 +35,13 @@ install: build ## command, man pages, completions under PREFIX (/usr/local)
 	target/release/linerate completion zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_linerate
 	target/release/linerate completion fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/linerate.fish
 
-.PHONY: help demo test build lint bench install
+install-c: ## the C library of segment and coalesce, its header and pkg-config file under PREFIX
+	cargo build --release --package linerate-segment-c
+	install -D -m 755 target/release/liblinerate_segment_c.so $(DESTDIR)$(PREFIX)/lib/liblinerate-segment.so.0
+	ln -sf liblinerate-segment.so.0 $(DESTDIR)$(PREFIX)/lib/liblinerate-segment.so
+	install -D -m 644 target/release/liblinerate_segment_c.a $(DESTDIR)$(PREFIX)/lib/liblinerate-segment.a
+	install -D -m 644 crates/linerate-segment-c/include/linerate/segment.h $(DESTDIR)$(PREFIX)/include/linerate/segment.h
+	install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig
+	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)|' crates/linerate-segment-c/linerate-segment.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/linerate-segment.pc
+
+.PHONY: help demo test build lint bench install install-c
