@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use super::{Interface, Reader, Record, State, file, pcapng};
+use super::{Interface, Reader, Record, State, file, pcap, pcapng};
 use crate::{Format, Result};
 
 /// What a block is.
@@ -93,6 +93,21 @@ impl Blocks {
     /// Bytes that the file has, where that is known.
     pub fn size(&self) -> Option<u64> {
         self.size
+    }
+
+    /// Whether the next block is here already: otherwise [`Blocks::next`] may wait for a pipe.
+    pub fn is_ready(&self) -> bool {
+        let ahead = self.reader.input.ahead();
+        let (big_endian, at, more) = match &self.reader.format {
+            State::Pcap(_) if self.header => return true,
+            State::Pcap(state) => (state.big_endian, 8, pcap::RECORD_HEADER),
+            State::Pcapng(state) => (state.big_endian, 4, 0),
+        };
+        let Some(field) = ahead.get(at..at + 4) else { return false };
+        let field = [field[0], field[1], field[2], field[3]];
+        let length =
+            if big_endian { u32::from_be_bytes(field) } else { u32::from_le_bytes(field) };
+        ahead.len() as u64 >= u64::from(length) + more as u64
     }
 
     /// The next block with the interfaces described so far, or `None` at the end.

@@ -109,6 +109,11 @@ impl Input {
         self.offset + self.lent as u64
     }
 
+    /// What was read and not handed out yet.
+    pub(super) fn ahead(&self) -> &[u8] {
+        &self.buffer[self.start + self.lent..self.end]
+    }
+
     pub(super) fn truncated(&self, what: &'static str, needed: u64, available: u64) -> Error {
         let (name, offset, salvaged) = (self.name.clone(), self.offset, self.records);
         Error::Truncated { name, offset, what, needed, available, salvaged }

@@ -8,7 +8,7 @@ use super::{Interface, Record, Resolution};
 use crate::Result;
 
 pub(super) const FILE_HEADER: usize = 24;
-const RECORD_HEADER: usize = 16;
+pub(super) const RECORD_HEADER: usize = 16;
 
 /// The longest packet that a record may claim, as libpcap has it (`MAXIMUM_SNAPLEN`, 256 KiB) with
 /// room for what other programs write; a longer claim is damage, not a packet.

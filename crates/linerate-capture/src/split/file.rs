@@ -215,6 +215,10 @@ impl Editor {
     ) -> Result<()> {
         let mut checked = false;
         while !stop.load(Relaxed) {
+            // Whoever reads a pipe is not kept waiting by one who does not write into another.
+            if blocks.size().is_none() && !blocks.is_ready() {
+                self.output.flush()?;
+            }
             let Some((block, interfaces)) = blocks.next()? else { break };
             match &block.record {
                 None => self.describe(&block, interfaces)?,
