@@ -141,3 +141,6 @@ fn completed(packet: &[u8], link: Link) -> Option<Segments<'_>> {
     let unfinished = partial.next_parts()?.header.get(at..at + 2)? == stands;
     if unfinished { new(split, Checksums::Full) } else { None }
 }
+
+#[cfg(test)]
+mod tests;
