@@ -49,7 +49,7 @@ pub(super) fn everybody(context: &mut Context) -> Vec<Peer> {
 fn run(context: &mut Context) -> Result<()> {
     let peers = everybody(context);
     let sizes: &[u32] = context.pick(&[64, 1500], &[64, 128, 256, 512, 1024, 1500]);
-    let frames = context.pick(2_000_000, 4_000_000);
+    let frames = context.pick(2_000_000, 10_000_000);
     let places: Vec<_> =
         sizes.iter().map(|&size| (f64::from(size), Traffic::sized(size, frames, None))).collect();
     let sweep = Sweep::run(context, peers, &places)?;

@@ -4,8 +4,8 @@ use anyhow::Result;
 
 use super::rate::XDP;
 use super::{Cell, Context, Experiment};
-use crate::model::{Axis, Chart, Claim, Line, Point};
-use crate::peer::Peer;
+use crate::model::{Axis, Chart, Claim, Line, Point, Role};
+use crate::peer::{BUFFERED, Peer};
 use crate::statistics::{Spread, paired_ratio};
 use crate::traffic::Traffic;
 
@@ -26,6 +26,7 @@ fn run(context: &mut Context) -> Result<()> {
         Peer::capture("packet"),
         Peer::capture("tee"),
         Peer::tcpdump(),
+        Peer::tcpdump_buffered(),
         Peer::bare(true),
     ];
     peers.retain(|peer| {
@@ -44,7 +45,8 @@ fn run(context: &mut Context) -> Result<()> {
         for (peer, costs) in peers.iter().zip(&mut costs) {
             let without = context.point(&sink, &traffic, 64.0, repeat)?;
             let with = context.point(peer, &traffic, 64.0, repeat)?;
-            costs.push(cost(&with, &without));
+            let may_lose = if peer.role == Role::Peer { FORGIVEN } else { 0.0 };
+            costs.push(cost(&with, &without, may_lose));
         }
     }
     let lines = peers.iter().zip(&costs).map(|(peer, costs)| {
@@ -57,7 +59,8 @@ fn run(context: &mut Context) -> Result<()> {
         id: "stage".into(),
         title: "Cost of the capture stage for a 64-byte frame".into(),
         caption: "Shorter is better. The consumer's own core is not in it. A pair in which frames \
-                  were lost is void: what was thrown away did not cost what capturing costs."
+                  were lost is void: what was thrown away did not cost what capturing costs. Of the \
+                  other programs a loss of up to 1% is passed over, to their favour."
             .into(),
         x: None,
         y: Axis::linear("added to each frame", "ns"),
@@ -67,25 +70,32 @@ fn run(context: &mut Context) -> Result<()> {
         let at = peers.iter().position(|peer| peer.name == name);
         at.map_or(&[][..], |at| &costs[at])
     };
-    // Against a rival that seems to cost nothing there is no ratio.
-    let theirs: Vec<f64> =
-        of("tcpdump").iter().map(|&cost| if cost > 0.0 { cost } else { f64::NAN }).collect();
-    context.claims.push(Claim::at_most(
-        "cost of the capture stage a frame: xdp over tcpdump",
-        paired_ratio(of(XDP), &theirs),
-        1.0 / 4.5,
-        repeats,
-    ));
+    for (rival, claim) in [
+        ("tcpdump", "cost of the capture stage a frame: xdp over tcpdump"),
+        (BUFFERED, "cost of the capture stage a frame: xdp over tcpdump with a buffer of 128 MiB"),
+    ] {
+        // Against a rival that seems to cost nothing there is no ratio.
+        let theirs: Vec<f64> =
+            of(rival).iter().map(|&cost| if cost > 0.0 { cost } else { f64::NAN }).collect();
+        let ratio = paired_ratio(of(XDP), &theirs);
+        context.claims.push(Claim::at_most(claim, ratio, 1.0 / 4.5, repeats));
+    }
     Ok(())
 }
 
+/// Share of its frames that a rival may lose and still count. A lost frame costs less than a captured
+/// one, so that its cost is then told too low, never too high. tcpdump at full speed loses a little on
+/// a fast machine in every run, and would never be compared.
+const FORGIVEN: f64 = 0.01;
+
 /// Nanoseconds a frame with less nanoseconds a frame without; NaN where one of the two does not
-/// count, or lost frames (what the sink counts and drops is not lost).
-fn cost(with: &Cell, without: &Cell) -> f64 {
-    let nanoseconds = |cell: &Cell| {
+/// count, or lost more frames than it may (what the sink counts and drops is not lost).
+fn cost(with: &Cell, without: &Cell, may_lose: f64) -> f64 {
+    let nanoseconds = |cell: &Cell, may_lose: f64| {
         cell.as_ref()
-            .filter(|cell| cell.counts() && cell.lost() == 0)
+            .filter(|cell| cell.counts())
+            .filter(|cell| cell.loss() <= may_lose)
             .map_or(f64::NAN, |cell| 1e9 / cell.sent.rate())
     };
-    nanoseconds(with) - nanoseconds(without)
+    nanoseconds(with, may_lose) - nanoseconds(without, 0.0)
 }
