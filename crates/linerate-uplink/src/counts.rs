@@ -54,7 +54,7 @@ pub struct Drops {
     pub umem_full: u64,
     /// To the interface: longer than its MTU allows.
     pub too_long: u64,
-    /// To the interface: the interface was down.
+    /// To the interface: it was down, and its ring full.
     pub interface_down: u64,
     /// From the interface: the kernel found no free chunk.
     pub fill_empty: u64,

@@ -111,13 +111,16 @@ impl Down {
         for _ in 0..segments.len() {
             // Straight into the frame that is sent: the one copy, with the sum.
             let write = |out: &mut [u8]| segments.write_next(out).ok().flatten().unwrap_or(0);
-            let bytes = place(port, longest, write)?;
-            if bytes == 0 {
-                counts.dropped.umem_full += segments.len() as u64;
-                break;
+            match place(port, longest, write)? {
+                Sent::Bytes(bytes) => {
+                    frames += 1;
+                    counts.down.bytes += bytes as u64;
+                }
+                nowhere => {
+                    lost(&nowhere, segments.len(), counts);
+                    break;
+                }
             }
-            frames += 1;
-            counts.down.bytes += bytes as u64;
         }
         counts.down.segments += frames as u64;
         Ok(frames)
@@ -157,36 +160,48 @@ fn finish<P: Port>(
         }
         packet.len()
     };
-    let bytes = place(port, packet.len(), write)?;
-    if bytes == 0 {
-        counts.dropped.umem_full += 1;
-        return Ok(0);
+    match place(port, packet.len(), write)? {
+        Sent::Bytes(bytes) => {
+            counts.down.packets += 1;
+            counts.down.checksums += u64::from(open);
+            counts.down.bytes += bytes as u64;
+            Ok(1)
+        }
+        nowhere => {
+            lost(&nowhere, 1, counts);
+            Ok(0)
+        }
     }
-    counts.down.packets += 1;
-    counts.down.checksums += u64::from(open);
-    counts.down.bytes += bytes as u64;
-    Ok(1)
 }
 
-/// Has `write` fill one frame of the port, and waits a little for one. Returns its bytes; 0 when there
-/// was no frame.
+#[cold]
+fn lost(nowhere: &Sent, frames: usize, counts: &mut Counts) {
+    match nowhere {
+        Sent::Down => counts.dropped.interface_down += frames as u64,
+        _ => counts.dropped.umem_full += frames as u64,
+    }
+}
+
+/// Has `write` fill one frame of the port, and waits a little for one.
 fn place<P: Port>(
     port: &mut P,
     longest: usize,
     mut write: impl FnMut(&mut [u8]) -> usize,
-) -> Result<usize> {
-    if let Sent::Bytes(bytes) = port.write(longest, &mut write)? {
-        return Ok(bytes);
+) -> Result<Sent> {
+    if let sent @ Sent::Bytes(_) = port.write(longest, &mut write)? {
+        return Ok(sent);
     }
     let start = Instant::now();
     loop {
-        let going = port.flush()?;
-        if let Sent::Bytes(bytes) = port.write(longest, &mut write)? {
-            return Ok(bytes);
+        let up = port.flush()?;
+        if let sent @ Sent::Bytes(_) = port.write(longest, &mut write)? {
+            return Ok(sent);
         }
-        // Where the interface is down nothing will come back soon.
-        if !going || start.elapsed() > PATIENCE {
-            return Ok(0);
+        if !up {
+            return Ok(Sent::Down);
+        }
+        if start.elapsed() > PATIENCE {
+            return Ok(Sent::Full);
         }
         port.wait_to_send(Duration::from_millis(1));
     }

@@ -6,7 +6,7 @@ use std::io;
 use linerate_wire::ethernet::Address;
 use netlink_packet_core::{NLM_F_ACK, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::RouteNetlinkMessage;
-use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
+use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
 use crate::{Error, Result};
@@ -24,6 +24,8 @@ pub(crate) struct Link {
     pub(crate) up: bool,
     pub(crate) mac: Option<Address>,
     pub(crate) mtu: u32,
+    /// Its other end is on this machine, too.
+    pub(crate) veth: bool,
     /// Packets that it was to send and dropped.
     pub(crate) tx_dropped: u64,
 }
@@ -128,6 +130,9 @@ fn describe(message: &LinkMessage) -> Link {
                 link.mac = <[u8; 6]>::try_from(&bytes[..]).ok().map(Address);
             }
             LinkAttribute::Mtu(mtu) => link.mtu = *mtu,
+            LinkAttribute::LinkInfo(infos) => {
+                link.veth = infos.contains(&LinkInfo::Kind(InfoKind::Veth));
+            }
             LinkAttribute::Stats64(counters) => link.tx_dropped = counters.tx_dropped,
             _ => {}
         }

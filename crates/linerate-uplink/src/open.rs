@@ -150,6 +150,10 @@ fn choose(
 ) -> Result<(Backend, String, Opened)> {
     let name = settings.interface.as_str();
     let asked = || "asked for".to_owned();
+    if settings.backend != Some(Backend::Packet) {
+        // What another program takes would not come through packet sockets either.
+        steer::require_free(name)?;
+    }
     match settings.backend {
         Some(Backend::Xdp) => Ok((Backend::Xdp, asked(), in_xdp(name, queues, probe.queues, mtu)?)),
         Some(Backend::Packet) => Ok((Backend::Packet, asked(), in_packets(name, queues)?)),
@@ -183,11 +187,10 @@ fn in_xdp(name: &str, threads: u32, queues: u32, mtu: u32) -> Result<Opened> {
     }
     let chunk = chunk(mtu).ok_or_else(|| {
         Error::Invalid(format!(
-            "an MTU of {mtu} bytes is too large for the UMEM of AF_XDP, whose chunks end at 4096 bytes: \
-             take --backend packet, or an MTU of 3818 or less"
+            "the MTU of {name}, {mtu} bytes, is too large for AF_XDP, whose chunks end at 4096 bytes: take \
+             --backend packet, or an MTU of 3818 or less"
         ))
     })?;
-    steer::require_free(name)?;
     let steer = Steer::load(
         name,
         &steer::Options { stamps: steer::Stamps::None, ..steer::Options::default() },

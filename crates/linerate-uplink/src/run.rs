@@ -135,12 +135,13 @@ impl Uplink {
             looked: Instant::now(),
             failure: None,
         };
-        let (policy, mtu) = (settings.policy, running.interface.1.mtu);
+        let (policy, mtu, local) =
+            (settings.policy, running.interface.1.mtu, running.interface.1.veth);
         let mut cpus = settings.cpus.iter().copied().cycle();
         let mut taps = taps.into_iter();
         let mut parts = || {
             let tap = taps.next().expect("a queue of the device for each port");
-            (tap, Up::new(policy, offloads), cpus.next())
+            (tap, Up::new(policy, offloads, local), cpus.next())
         };
         match ports {
             Ports::Xdp(ports) => ports.into_iter().try_for_each(|port| {

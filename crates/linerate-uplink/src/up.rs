@@ -8,7 +8,10 @@ use linerate_ring::tun::{MAX_PIECES, Offloads, Queue};
 use linerate_segment::Policy;
 use linerate_segment::coalesce::{Coalescer, Flow, Options, Output, Reason, SuperPacket};
 use linerate_segment::segment::Checksums;
+use linerate_wire::checksum::Sum;
+use linerate_wire::layers::{self, Transport};
 use linerate_wire::virtio::{Flags, Header};
+use linerate_wire::{tcp, udp};
 
 use crate::Result;
 use crate::counts::Counts;
@@ -22,11 +25,14 @@ pub(crate) const LENT: usize = 256;
 /// The way up of one queue.
 pub(crate) struct Up {
     coalescer: Option<Coalescer<Vec<Flow>>>,
+    /// Frames come from this machine, where nobody finishes the checksums of what never meets a wire.
+    local: bool,
 }
 
 impl Up {
-    /// Joins what `policy` allows and a device with `offloads` may be given.
-    pub(crate) fn new(policy: Policy, offloads: Offloads) -> Self {
+    /// Joins what `policy` allows and a device with `offloads` may be given. `local` says that frames come
+    /// from this machine, through a veth.
+    pub(crate) fn new(policy: Policy, offloads: Offloads, local: bool) -> Self {
         let options = Options {
             tcp: policy.tcp,
             // Who takes part in USO can split datagrams again, wherever they go.
@@ -41,7 +47,7 @@ impl Up {
         };
         let joins = policy.enabled && (options.tcp || options.udp);
         let coalescer = joins.then(|| Coalescer::new(vec![Flow::default(); FLOWS], &options));
-        Self { coalescer }
+        Self { coalescer, local }
     }
 
     /// Writes a batch of frames to the device, all of it: nothing is held back for the next.
@@ -56,14 +62,16 @@ impl Up {
         let Some(coalescer) = &mut self.coalescer else {
             return frames
                 .iter()
-                .try_for_each(|frame| whole(tap, &Header::default(), frame, counts));
+                .try_for_each(|frame| whole(tap, &unchecked(frame, self.local), frame, counts));
         };
+        let local = self.local;
         let mut result = Ok(());
         let mut write = |output: Output<'_>| {
             if result.is_ok() {
                 result = match output {
                     Output::Frame { token, reason } => {
-                        whole(tap, &checked(reason), frames[token as usize], counts)
+                        let frame = frames[token as usize];
+                        whole(tap, &header(reason, frame, local), frame, counts)
                     }
                     Output::Super(packet) => joined(tap, &packet, frames, counts),
                 };
@@ -91,12 +99,42 @@ impl Up {
 }
 
 /// Says that the checksum of a frame is right where the coalescer has looked at it.
-fn checked(reason: Reason) -> Header {
-    let flags = match reason {
-        Reason::Protocol | Reason::Empty | Reason::Checksum | Reason::Flags => Flags::default(),
-        _ => Flags::DATA_VALID,
+fn header(reason: Reason, frame: &[u8], local: bool) -> Header {
+    match reason {
+        Reason::Protocol | Reason::Empty | Reason::Checksum | Reason::Flags => {
+            unchecked(frame, local)
+        }
+        _ => Header { flags: Flags::DATA_VALID, ..Header::default() },
+    }
+}
+
+/// The header of a frame that nobody has looked at: the stack checks it.
+fn unchecked(frame: &[u8], local: bool) -> Header {
+    let open = if local { open_checksum(frame) } else { None };
+    open.unwrap_or_default()
+}
+
+/// A sender on the same machine leaves the checksum of TCP and UDP to hardware that there is not: the
+/// field holds the sum of the pseudo header, and XDP does not tell. Then the stack is to take the frame as
+/// one whose checksum is still to be made, as it would without XDP.
+fn open_checksum(frame: &[u8]) -> Option<Header> {
+    let layers = layers::parse(frame).ok()?;
+    let offset = match layers.transport {
+        Transport::Tcp => tcp::CHECKSUM_OFFSET,
+        Transport::Udp => udp::CHECKSUM_OFFSET,
+        _ => return None,
     };
-    Header { flags, ..Header::default() }
+    let (source, destination) = layers.addresses(frame)?;
+    let start = layers.transport_offset;
+    let len = u16::try_from(layers.end.checked_sub(start)?).ok()?;
+    let pseudo = Sum::pseudo(source, destination, layers.protocol?, len)?.folded();
+    let field = frame.get(start + offset..start + offset + 2)?;
+    (field == pseudo.to_be_bytes()).then_some(Header {
+        flags: Flags::NEEDS_CHECKSUM,
+        checksum_start: start as u16,
+        checksum_offset: offset as u16,
+        ..Header::default()
+    })
 }
 
 fn whole(tap: &Queue, header: &Header, frame: &[u8], counts: &mut Counts) -> Result<()> {
@@ -148,4 +186,32 @@ fn written(answer: linerate_ring::Result<bool>, counts: &mut Counts) -> Result<b
         }
     }
     Ok(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A UDP datagram over IPv4 with this checksum.
+    fn datagram(checksum: u16) -> Vec<u8> {
+        let mut frame = vec![0; 14];
+        frame[12] = 8;
+        frame.extend([0x45, 0, 0, 32, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+        frame.extend([0, 7, 0, 9, 0, 12]);
+        frame.extend(checksum.to_be_bytes());
+        frame.extend(b"what");
+        frame
+    }
+
+    #[test]
+    fn an_open_checksum_is_the_sum_of_the_pseudo_header() {
+        // 0a00 + 0001 + 0a00 + 0002 + 17 + 12
+        let pseudo = 0x1400 + 3 + 17 + 12;
+        let header = open_checksum(&datagram(pseudo)).expect("open");
+        assert_eq!(header.flags, Flags::NEEDS_CHECKSUM);
+        assert_eq!((header.checksum_start, header.checksum_offset), (34, 6));
+        assert_eq!(open_checksum(&datagram(pseudo + 1)), None);
+        assert_eq!(unchecked(&datagram(pseudo), false), Header::default());
+        assert_eq!(open_checksum(&datagram(pseudo)[..30]), None);
+    }
 }

@@ -21,6 +21,8 @@ pub(crate) enum Sent {
     Bytes(usize),
     /// There is no free frame.
     Full,
+    /// There is none, and will be none before the interface is up.
+    Down,
 }
 
 /// Rings to receive from and to send through. Nothing here waits but [`Port::wait_to_send`]; each

@@ -150,3 +150,16 @@ impl Port for XdpPort {
         drops
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chunk_holds_a_frame_with_two_tags_behind_the_headroom() {
+        assert_eq!(
+            [1500, 1770, 1771, 3818, 3819].map(chunk),
+            [Some(2048), Some(2048), Some(4096), Some(4096), None]
+        );
+    }
+}

@@ -1,0 +1,7 @@
+//! `linerate uplink` as a user runs it: the kernel's stack on both sides judges what crosses.
+
+mod ends;
+mod modes;
+mod support;
+mod traffic;
+mod wire;
