@@ -11,7 +11,7 @@ use linerate_netns::{VethOptions, root_or_skip};
 use linerate_ring::Result;
 use linerate_ring::filter::Instruction;
 use linerate_ring::tee::Tee;
-use linerate_ring::xdp::Source;
+use linerate_ring::xdp::{Source, Stamps};
 use xdp_support::{Cable, number, to_port, udp};
 
 /// What a source and a tee have in common here.
@@ -139,6 +139,47 @@ fn filters_are_exchanged_between_two_frames() {
     exchange(&cable, inside(|| Tee::builder("rx").take(true).build()), "a tee that takes");
     let source = cable.receiver.run(|| Source::builder("rx").build()).unwrap().unwrap();
     exchange(&cable, source, "a source");
+}
+
+#[test]
+fn a_stop_needs_no_privilege() {
+    root_or_skip!("a_stop_needs_no_privilege");
+    let cable = Cable::new(VethOptions::default());
+    let raw = cable.raw();
+    let check = |mut capture: Box<dyn Capture + Send>, what: &str| {
+        (0..500).for_each(|n| raw.send(&udp(7, n, 100)));
+        let (mut capture, refused) = std::thread::spawn(move || {
+            drop_capabilities();
+            let refused = capture.set_filter(Some(&to_port(8)));
+            capture.stop().expect("stopped");
+            (capture, refused)
+        })
+        .join()
+        .unwrap();
+        let denied = matches!(refused, Err(linerate_ring::Error::Privilege { .. }));
+        assert!(denied, "{what}: a new filter takes privilege: {refused:?}");
+        (500..1000).for_each(|n| raw.send(&udp(7, n, 100)));
+        let mut numbers = Vec::new();
+        while capture.read(&mut numbers) {}
+        assert!(numbers.iter().copied().eq(0..500), "{what}: {numbers:?}");
+        assert_eq!(capture.counts(), (500, 0, 500), "{what}");
+    };
+    let inside = |open: fn() -> Result<Tee>| cable.receiver.run(open).unwrap().unwrap();
+    check(Box::new(inside(|| Tee::builder("rx").build())), "a tee");
+    check(Box::new(inside(|| Tee::builder("rx").take(true).build())), "a tee that takes");
+    for stamps in [Stamps::Reader, Stamps::Hardware] {
+        let open = || Source::builder("rx").buffer(16 << 20).stamps(stamps).build();
+        let source = cable.receiver.run(open).unwrap().unwrap();
+        check(Box::new(source), "a source");
+    }
+}
+
+/// Takes every capability from this thread.
+fn drop_capabilities() {
+    let (header, none) = ([0x2008_0522u32, 0], [0u32; 6]);
+    // SAFETY: version 3 of the structures, for this thread, which the call only reads.
+    let answer = unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), none.as_ptr()) };
+    assert_eq!(answer, 0, "capset");
 }
 
 #[test]

@@ -10,7 +10,7 @@ pub(crate) mod holder;
 pub(crate) mod program;
 
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 
@@ -110,7 +110,10 @@ pub struct Steer {
     stamps: Stamps,
     why_stamps: Option<String>,
     grace: Grace,
-    program: std::os::fd::OwnedFd,
+    program: OwnedFd,
+    /// Refuses everything. Loaded from the start: by the end the process may have lost the privilege
+    /// to load one, while putting it in place takes none.
+    refusing: OwnedFd,
     link: Option<Link>,
     only: Option<Attach>,
 }
@@ -147,6 +150,7 @@ impl Steer {
         let template = template(hardware, options, stamps)?;
         let device = hardware.then_some(interface.index);
         let program = template.load(Load { filter: options.filter, device })?;
+        let refusing = template.load(Load { filter: Some(&program::REFUSE), device })?;
         let grace = Grace::new(template.map("counters"))?;
         Ok(Self {
             interface,
@@ -156,6 +160,7 @@ impl Steer {
             why_stamps: None,
             grace,
             program,
+            refusing,
             link: None,
             only: options.attach,
         })
@@ -202,21 +207,29 @@ impl Steer {
     /// [`Error::Verifier`] and the like; the old filter then stays in force.
     pub fn set_filter(&mut self, filter: Option<&[Instruction]>) -> Result<()> {
         let load = Load { filter, device: self.device };
-        let program = self.template.load(load)?;
+        self.put_in_place(self.template.load(load)?)
+    }
+
+    /// Puts a filter in place that refuses everything, as [`Steer::set_filter`] does, but needs no
+    /// privilege.
+    ///
+    /// # Errors
+    /// [`Error::System`], for instance when the interface has gone.
+    pub fn refuse_all(&mut self) -> Result<()> {
+        let refusing = self
+            .refusing
+            .try_clone()
+            .map_err(|error| Error::system("duplicate a BPF descriptor", error))?;
+        self.put_in_place(refusing)
+    }
+
+    fn put_in_place(&mut self, program: OwnedFd) -> Result<()> {
         if let Some(link) = &self.link {
             link.replace(program.as_fd(), &self.interface.name)?;
             self.grace.wait()?;
         }
         self.program = program;
         Ok(())
-    }
-
-    /// Puts a filter in place that refuses everything, as [`Steer::set_filter`] does.
-    ///
-    /// # Errors
-    /// As [`Steer::set_filter`].
-    pub fn refuse_all(&mut self) -> Result<()> {
-        self.set_filter(Some(&program::REFUSE))
     }
 
     /// What the program has counted since it was loaded, over all its filters.

@@ -129,10 +129,10 @@ impl Source {
 
     /// Lets no further frame in. When it returns, all that was accepted is in the rings for
     /// [`Source::batch`] to give. Frames that come from now on are refused, as by a filter. Takes some
-    /// tens of milliseconds.
+    /// tens of milliseconds, and no privilege.
     ///
     /// # Errors
-    /// As [`Steer::set_filter`].
+    /// As [`Steer::refuse_all`].
     pub fn stop(&mut self) -> Result<()> {
         if !self.stopped {
             self.steer.refuse_all()?;
