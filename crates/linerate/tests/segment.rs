@@ -114,7 +114,7 @@ fn segment(arguments: &str, input: &Path, output: &Path) -> Value {
 
 /// Sends `length` bytes by TCP from the far host to the near one and answers with them.
 fn bulk(cable: &Cable, length: usize) -> Vec<u8> {
-    let sent: Vec<u8> = (0..length).map(|at| (at * 31 ^ (at >> 9)) as u8).collect();
+    let sent: Vec<u8> = (0..length).map(|at| ((at * 31) ^ (at >> 9)) as u8).collect();
     let listener = cable.near.run(|| TcpListener::bind("10.9.0.1:9000")).unwrap().unwrap();
     let reader = std::thread::spawn(move || {
         let mut bytes = Vec::new();
@@ -232,7 +232,7 @@ fn datagrams_of_a_uso_sender_come_out_one_by_one() {
     receiver.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
     let sender = cable.far.run(|| UdpSocket::bind("10.9.0.2:4000")).unwrap().unwrap();
     nix::sys::socket::setsockopt(&sender, nix::sys::socket::sockopt::UdpGsoSegment, &1200).unwrap();
-    let payload: Vec<u8> = (0..20 * 1200 + 77).map(|at: u32| (at * 13 >> 3) as u8).collect();
+    let payload: Vec<u8> = (0..20 * 1200 + 77).map(|at: u32| ((at * 13) >> 3) as u8).collect();
     assert_eq!(sender.send_to(&payload, "10.9.0.1:5000").unwrap(), payload.len());
     let mut received = Vec::new();
     let mut buffer = [0; 2000];

@@ -105,8 +105,7 @@ impl Blocks {
         };
         let Some(field) = ahead.get(at..at + 4) else { return false };
         let field = [field[0], field[1], field[2], field[3]];
-        let length =
-            if big_endian { u32::from_be_bytes(field) } else { u32::from_le_bytes(field) };
+        let length = if big_endian { u32::from_be_bytes(field) } else { u32::from_le_bytes(field) };
         ahead.len() as u64 >= u64::from(length) + more as u64
     }
 
@@ -139,7 +138,7 @@ impl Blocks {
             State::Pcapng(state) => {
                 let next = state.next_block(&mut reader.input, &mut reader.interfaces)?;
                 let big_endian = state.big_endian;
-                next.map(|(kind, bytes, record)| {
+                next.map(|pcapng::Raw { kind, bytes, record }| {
                     let shape = match kind {
                         pcapng::SECTION_HEADER => Shape::Section,
                         pcapng::INTERFACE_DESCRIPTION => Shape::Interface,

@@ -33,6 +33,15 @@ pub(super) struct State {
     first_interface: usize,
 }
 
+/// A block as it is.
+pub(super) struct Raw<'a> {
+    /// Its type.
+    pub(super) kind: u32,
+    pub(super) bytes: &'a [u8],
+    /// The packet, if it is one.
+    pub(super) record: Option<Record<'a>>,
+}
+
 fn is_packet(kind: u32) -> bool {
     matches!(kind, ENHANCED_PACKET | SIMPLE_PACKET | OBSOLETE_PACKET)
 }
@@ -77,20 +86,20 @@ impl State {
         self.lend(kind, length, input, interfaces).map(|(record, _)| Some(record))
     }
 
-    /// The next block, whatever it is: its type, its bytes, and the packet if it is one.
+    /// The next block, whatever it is.
     pub(super) fn next_block<'a>(
         &mut self,
         input: &'a mut Input,
         interfaces: &mut Vec<Interface>,
-    ) -> Result<Option<(u32, &'a [u8], Option<Record<'a>>)>> {
+    ) -> Result<Option<Raw<'a>>> {
         let Some((kind, length)) = self.block_header(input)? else { return Ok(None) };
         if is_packet(kind) {
             let (record, bytes) = self.lend(kind, length, input, interfaces)?;
-            return Ok(Some((kind, bytes, Some(record))));
+            return Ok(Some(Raw { kind, bytes, record: Some(record) }));
         }
         self.describe(kind, length, input, interfaces)?;
         input.lend_other(length);
-        Ok(Some((kind, input.lent(), None)))
+        Ok(Some(Raw { kind, bytes: input.lent(), record: None }))
     }
 
     /// The packet block at the current position, as a packet and as it is.

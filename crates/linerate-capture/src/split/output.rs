@@ -57,7 +57,8 @@ impl Output {
         let packets = ends.iter().filter(|(end, packet)| *packet && *end <= kept).count();
         self.packets += packets as u64;
         self.buffer.clear();
-        (self.ends = ends, self.ends.clear());
+        self.ends = ends;
+        self.ends.clear();
         written.map_err(|(source, _)| Error::Write { path: self.path.clone(), source })
     }
 
