@@ -12,7 +12,7 @@ use linerate_ring::Result;
 use linerate_ring::filter::Instruction;
 use linerate_ring::tee::Tee;
 use linerate_ring::xdp::{Source, Stamps};
-use xdp_support::{Cable, number, to_port, udp};
+use xdp_support::{Cable, SetOnDrop, number, to_port, udp};
 
 /// What a source and a tee have in common here.
 trait Capture {
@@ -55,15 +55,6 @@ macro_rules! capture {
 }
 capture!(Source, |c| (c.matched, c.lost(), c.unmatched));
 capture!(Tee, |c| (c.captured, c.lost(), c.unmatched + c.late));
-
-/// Ends another thread's loop, also when this one panics.
-struct SetOnDrop<'a>(&'a AtomicBool);
-
-impl Drop for SetOnDrop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, SeqCst);
-    }
-}
 
 /// A filter, as the numbers of the frames that it accepts.
 type Accepts = fn(u64) -> bool;

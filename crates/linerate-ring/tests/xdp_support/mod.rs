@@ -8,6 +8,7 @@ use std::io::{self, BufRead, BufReader};
 use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use linerate_netns::{Interface, Namespace, Veth, VethOptions};
@@ -242,4 +243,13 @@ pub(crate) fn becomes_free(cable: &Cable) -> bool {
         std::thread::sleep(Duration::from_millis(10));
     }
     false
+}
+
+/// Ends another thread's loop, also when this one panics.
+pub(crate) struct SetOnDrop<'a>(pub(crate) &'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, SeqCst);
+    }
 }
