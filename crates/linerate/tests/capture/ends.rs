@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::net::UdpSocket;
+use std::os::unix::fs::chown;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -58,14 +59,19 @@ fn an_interface_that_goes_down_is_waited_for() {
 #[test]
 fn a_ctrl_c_under_load_leaves_no_frame_without_an_account() {
     root_or_skip!("a_ctrl_c_under_load_leaves_no_frame_without_an_account");
-    for source in
-        ["xdp --take-over --xdp-through buffer", "xdp --take-over --xdp-through socket", "tee"]
-    {
+    let nobody = nix::unistd::User::from_name("nobody").unwrap().unwrap();
+    for source in [
+        "xdp --take-over --xdp-through buffer",
+        "xdp --take-over --xdp-through socket",
+        "xdp --take-over --xdp-through socket -Z nobody",
+        "tee",
+    ] {
         // A buffer that holds all, and one that overflows where it can be made so small.
         for buffer in [65_536, 64] {
             let what = format!("{source} -B {buffer}");
             let cable = Cable::lay();
             let folder = folder();
+            chown(folder.path(), Some(nobody.uid.as_raw()), None).unwrap();
             let path = folder.path().join("c.pcapng");
             // Somebody listens: an answer that the port is closed would be traffic, too.
             let listener = cable.far.run(|| UdpSocket::bind("10.9.0.2:5000").unwrap()).unwrap();
