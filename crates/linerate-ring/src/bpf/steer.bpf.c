@@ -84,7 +84,7 @@ static __always_inline int accepted(struct xdp_md *ctx)
 	void *data = (void *)(long)ctx->data;
 	void *data_end = (void *)(long)ctx->data_end;
 
-	return filter(data, data_end, bpf_xdp_get_buff_len(ctx));
+	return !is_filtering() || filter(data, data_end, bpf_xdp_get_buff_len(ctx));
 }
 
 SEC("xdp.frags")

@@ -143,7 +143,7 @@ static __attribute__((always_inline)) int copy(struct xdp_md *ctx)
 		counts->late++;
 		return 0;
 	}
-	if (!filter(data, data_end, wire_len)) {
+	if (is_filtering() && !filter(data, data_end, wire_len)) {
 		counts->unmatched++;
 		return 0;
 	}

@@ -307,3 +307,35 @@ pub(crate) fn put(map: BorrowedFd<'_>, key: u32, value: BorrowedFd<'_>, flags: u
         )
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use linerate_netns::root_or_skip;
+
+    use super::*;
+
+    /// Functions of a program as the kernel runs it.
+    fn functions(program: BorrowedFd<'_>) -> u32 {
+        let mut info = libbpf_sys::bpf_prog_info::default();
+        let mut len = size_of_val(&info) as u32;
+        let fd = program.as_raw_fd();
+        // SAFETY: `info` is writable and `len` its size.
+        let answer = unsafe { libbpf_sys::bpf_prog_get_info_by_fd(fd, &mut info, &mut len) };
+        assert_eq!(answer, 0);
+        info.nr_func_info
+    }
+
+    #[test]
+    fn without_a_filter_none_is_called() {
+        root_or_skip!("without_a_filter_none_is_called");
+        for stamps in [Stamps::Reader, Stamps::Kernel] {
+            let options = Options { stamps, ..Options::default() };
+            let mut steer = Steer::load("lo", &options).unwrap();
+            assert_eq!(functions(steer.program.as_fd()), 1, "{stamps:?}");
+            steer.refuse_all().unwrap();
+            assert_eq!(functions(steer.program.as_fd()), 2, "{stamps:?}");
+            steer.set_filter(None).unwrap();
+            assert_eq!(functions(steer.program.as_fd()), 1, "{stamps:?}");
+        }
+    }
+}

@@ -18,19 +18,17 @@ use crate::{Error, Result};
 
 /// Name of the subprogram that a filter replaces.
 const STUB: &str = "filter";
+/// What a program loads to know whether it filters: `FILTERING` in `bpf/filter.h`.
+const FILTERING: i32 = 0x4c46_494c;
 /// What the names of all programs begin with once they are loaded.
 pub(crate) const PREFIX: &str = "linerate_";
 /// Bytes of verifier log kept when a program is refused.
 const LOG_SIZE: usize = 1 << 20;
-/// The filter that accepts everything.
-const ACCEPT: [Instruction; 2] = answer(1);
-/// The filter that refuses everything.
-pub(crate) const REFUSE: [Instruction; 2] = answer(0);
-
-/// `r0 = verdict; exit`.
-const fn answer(verdict: i32) -> [Instruction; 2] {
-    [Instruction::new(0xb7, 0, 0, 0, verdict), Instruction::new(0x95, 0, 0, 0, 0)]
-}
+/// `dst = immediate`, in 64 bits.
+const MOVE_IMMEDIATE: u8 = 0xb7;
+/// The filter that refuses everything: `r0 = 0; exit`.
+pub(crate) const REFUSE: [Instruction; 2] =
+    [Instruction::new(MOVE_IMMEDIATE, 0, 0, 0, 0), Instruction::new(0x95, 0, 0, 0, 0)];
 
 /// A relocated program and the maps that its instructions name.
 #[derive(Debug)]
@@ -50,7 +48,7 @@ pub(crate) struct Template {
 /// How a [`Template`] is to be loaded.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Load<'a> {
-    /// Takes the place of the stub; `None` accepts everything.
+    /// Takes the place of the stub; with `None` there is no call, and everything is accepted.
     pub(crate) filter: Option<&'a [Instruction]>,
     /// Binds the program to this interface, so that it may call the receive metadata kfuncs.
     pub(crate) device: Option<u32>,
@@ -113,6 +111,12 @@ impl Template {
                 assert_eq!(index, functions.len() - 1, "{name}: the filter is called last");
                 functions[index].insn_off as usize
             });
+        let asks = instructions.iter().any(asks_for_filter);
+        assert_eq!(
+            asks,
+            stub.is_some(),
+            "{name}: whoever calls the filter asks whether there is one"
+        );
         let own = CString::new(match name.starts_with(PREFIX) {
             true => name.to_owned(),
             false => format!("{PREFIX}{name}"),
@@ -126,7 +130,7 @@ impl Template {
     /// # Errors
     /// [`Error::Privilege`], or [`Error::Verifier`] with the verifier's last words.
     pub(crate) fn load(&self, how: Load<'_>) -> Result<OwnedFd> {
-        let instructions = self.with_filter(how.filter.unwrap_or(&ACCEPT));
+        let instructions = self.with_filter(how.filter);
         let mut options = libbpf_sys::bpf_prog_load_opts {
             sz: size_of::<libbpf_sys::bpf_prog_load_opts>() as libbpf_sys::size_t,
             expected_attach_type: libbpf_sys::BPF_XDP,
@@ -156,10 +160,15 @@ impl Template {
         found.unwrap_or_else(|| panic!("the BPF object has no map {name}")).1.as_fd()
     }
 
-    fn with_filter(&self, filter: &[Instruction]) -> Vec<Instruction> {
-        match self.stub {
-            Some(at) => [&self.instructions[..at], filter].concat(),
-            None => self.instructions.clone(),
+    fn with_filter(&self, filter: Option<&[Instruction]>) -> Vec<Instruction> {
+        match (self.stub, filter) {
+            (Some(at), Some(filter)) => [&self.instructions[..at], filter].concat(),
+            (Some(_), None) => {
+                let mut all = self.instructions.clone();
+                all.iter_mut().filter(|one| asks_for_filter(one)).for_each(|one| one.immediate = 0);
+                all
+            }
+            (None, _) => self.instructions.clone(),
         }
     }
 
@@ -237,6 +246,11 @@ pub(crate) fn refusal(action: impl Into<String>, errno: i32) -> Error {
         }
         _ => Error::system(action, io::Error::from_raw_os_error(errno)),
     }
+}
+
+/// Whether this is the load in `is_filtering` of `bpf/filter.h`.
+fn asks_for_filter(instruction: &Instruction) -> bool {
+    instruction.code == MOVE_IMMEDIATE && instruction.immediate == FILTERING
 }
 
 /// Duplicates every map of the object, and makes the instructions name the duplicates.
