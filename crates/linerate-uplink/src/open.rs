@@ -230,7 +230,10 @@ fn in_packets(name: &str, threads: u32) -> Result<Opened> {
         });
         ports.push(PacketPort::open(name, fanout)?);
     }
-    let notes = vec![format!("the host's own stack sees what {name} receives, too")];
+    let notes = vec![format!(
+        "the host's own stack hears what {name} receives, too: give the device to another namespace or to a \
+         bridge, or datagrams for its addresses are taken twice"
+    )];
     Ok(Opened { ports: Ports::Packet(ports), steer: None, promiscuous: None, notes })
 }
 
