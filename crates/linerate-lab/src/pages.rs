@@ -5,12 +5,14 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use tempfile::NamedTempFile;
+use tempfile::{NamedTempFile, TempPath};
 
 const POOL: &str = "/proc/sys/vm/nr_hugepages";
 /// Where notes lie; `/run` is empty after a start of the machine, as the pool is.
 const NOTES: &str = "/run/linerate";
 const NOTE: &str = "hugepages-";
+/// What a note is called until it is locked.
+const NEW: &str = "new-hugepages-";
 
 /// Huge pages of the default size, reserved while this value lives.
 ///
@@ -71,12 +73,16 @@ fn give_back(pool: &Path, added: u64) {
     }
 }
 
-/// A locked file for the count, which stays empty until the pages are there.
+/// A locked file for the count, which stays empty until the pages are there. It gets the name of a note
+/// when it is locked: before, another would take it for one of the dead.
 fn note(notes: &Path) -> Option<NamedTempFile> {
     fs::create_dir_all(notes).ok()?;
-    let note = tempfile::Builder::new().prefix(NOTE).tempfile_in(notes).ok()?;
-    note.as_file().lock().ok()?;
-    Some(note)
+    let (file, path) = tempfile::Builder::new().prefix(NEW).tempfile_in(notes).ok()?.into_parts();
+    file.lock().ok()?;
+    let unique = path.file_name()?.to_str()?.strip_prefix(NEW)?;
+    let name = notes.join(format!("{NOTE}{unique}"));
+    path.persist_noclobber(&name).ok()?;
+    Some(NamedTempFile::from_parts(file, TempPath::try_from_path(name).ok()?))
 }
 
 fn give_back_for_the_dead(pool: &Path, notes: &Path) {
@@ -106,6 +112,26 @@ fn read(pool: &Path) -> Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nobody_takes_the_note_of_a_beginner_for_one_of_the_dead() {
+        let folder = tempfile::tempdir().unwrap();
+        let (pool, notes) = (folder.path().join("pool"), folder.path().join("notes"));
+        fs::write(&pool, "10").unwrap();
+        let done = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let seeker = scope.spawn(|| {
+                while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                    give_back_for_the_dead(&pool, &notes);
+                }
+            });
+            let kept = (0..1000).all(|_| note(&notes).is_some_and(|note| note.path().exists()));
+            done.store(true, std::sync::atomic::Ordering::Relaxed);
+            seeker.join().unwrap();
+            assert!(kept);
+        });
+        assert_eq!(fs::read_dir(&notes).unwrap().count(), 0, "each is removed by its owner");
+    }
 
     /// The books are kept over a file, since the machine's pool belongs to everybody; the test of the
     /// command that kills a lab uses the pool.
