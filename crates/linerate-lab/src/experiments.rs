@@ -6,6 +6,9 @@ mod loss;
 mod only;
 mod rate;
 mod search;
+mod segment;
+mod segment_tcp;
+mod segment_udp;
 mod soak;
 mod stage;
 mod stall;
@@ -36,7 +39,7 @@ pub struct Experiment {
 }
 
 /// All of them, in the order of the report.
-pub const ALL: [Experiment; 8] = [
+pub const ALL: [Experiment; 10] = [
     rate::EXPERIMENT,
     stage::EXPERIMENT,
     write::EXPERIMENT,
@@ -45,6 +48,8 @@ pub const ALL: [Experiment; 8] = [
     loss::EXPERIMENT,
     tlb::EXPERIMENT,
     soak::EXPERIMENT,
+    segment_tcp::EXPERIMENT,
+    segment_udp::EXPERIMENT,
 ];
 
 /// Finds experiments by name; `all` stands for each of them.

@@ -8,8 +8,10 @@
 #![deny(unsafe_code)]
 
 pub mod bench;
+pub mod cgroup;
 pub mod consumer;
 pub mod counters;
+pub mod datagrams;
 pub mod demo;
 pub mod experiments;
 pub mod facts;
@@ -17,6 +19,7 @@ pub mod interrupt;
 pub mod load;
 pub mod measure;
 pub mod model;
+pub mod napi;
 pub mod owner;
 pub mod pages;
 pub mod peer;
@@ -27,4 +30,6 @@ pub mod report;
 pub mod sink;
 pub mod statistics;
 pub mod store;
+pub mod stream;
 pub mod traffic;
+pub mod uplink;

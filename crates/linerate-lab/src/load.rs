@@ -45,6 +45,13 @@ pub struct Share {
     pub interrupt: f64,
 }
 
+impl Share {
+    /// All that the core did, interrupts too.
+    pub fn busy(self) -> f64 {
+        self.user + self.system + self.interrupt
+    }
+}
+
 impl Core {
     /// Reads the line of core `number`.
     ///

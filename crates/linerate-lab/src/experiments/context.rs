@@ -226,6 +226,11 @@ impl Context {
         }
     }
 
+    /// Keeps why a measurement that was made does not count.
+    pub fn void(&mut self, line: &str, x: f64, repeat: usize, why: &str) {
+        self.void.push(format!("{line} at {x}, repeat {repeat}: {why}"));
+    }
+
     /// The same for a measurement, whose row is kept.
     ///
     /// # Errors

@@ -1,12 +1,14 @@
 //! `linerate lab`: experiments against peers, and the report.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use linerate_lab::experiments::{self, Only, Options};
-use linerate_lab::{consumer, demo, interrupt, report, sink, store};
+use linerate_lab::{consumer, datagrams, demo, interrupt, report, sink, store, stream};
 
 use crate::say;
 
@@ -91,6 +93,28 @@ Examples:
         #[arg(long)]
         huge: bool,
     },
+    /// Send a TCP stream, or datagrams (used by segment-tcp and segment-udp).
+    #[command(hide = true)]
+    Send {
+        #[arg(long)]
+        address: SocketAddr,
+        #[arg(long)]
+        seconds: f64,
+        #[arg(long, value_name = "PAYLOAD")]
+        datagrams: Option<usize>,
+        #[arg(long)]
+        split: bool,
+    },
+    /// Take and compare what `send` sends.
+    #[command(hide = true)]
+    Take {
+        #[arg(long)]
+        address: SocketAddr,
+        #[arg(long, value_name = "PAYLOAD")]
+        datagrams: Option<usize>,
+        #[arg(long)]
+        split: bool,
+    },
     /// Count and drop frames in the driver (used by capture-stage).
     #[command(hide = true)]
     Sink {
@@ -172,6 +196,25 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
                 "{{\"captured\": {}, \"dropped\": {{\"no chunk\": {}, \"ring full\": {}}}}}",
                 counts.received, counts.dropped, counts.ring_full
             ))?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Send { address, seconds, datagrams: payload, split } => {
+            let time = Duration::try_from_secs_f64(*seconds).context("--seconds is no time")?;
+            let seen = match payload {
+                Some(payload) => {
+                    serde_json::to_string(&datagrams::send(*address, *payload, *split, time)?)
+                }
+                None => serde_json::to_string(&stream::send(*address, time)?),
+            };
+            say::print(seen?)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Take { address, datagrams: payload, .. } => {
+            let seen = match payload {
+                Some(_) => serde_json::to_string(&datagrams::receive(*address)?),
+                None => serde_json::to_string(&stream::receive(*address)?),
+            };
+            say::print(seen?)?;
             Ok(ExitCode::SUCCESS)
         }
         Command::Sink { interface } => {
