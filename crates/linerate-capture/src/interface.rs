@@ -120,6 +120,13 @@ impl Interface {
     ///
     /// [`Error::Netlink`].
     pub fn all() -> Result<Vec<Self>> {
+        let mut interfaces = Self::all_but_listeners()?;
+        note_listeners(&mut interfaces);
+        Ok(interfaces)
+    }
+
+    /// As [`Interface::all`] without [`Use::PacketSocket`], for which every process has to be looked at.
+    pub(crate) fn all_but_listeners() -> Result<Vec<Self>> {
         let links = dump(RouteNetlinkMessage::GetLink(LinkMessage::default()))?;
         let addresses = dump(RouteNetlinkMessage::GetAddress(AddressMessage::default()))?;
         let mut interfaces: Vec<Self> = links
@@ -139,7 +146,6 @@ impl Interface {
                 note_address(address, &mut interfaces);
             }
         }
-        note_listeners(&mut interfaces);
         Ok(interfaces)
     }
 
@@ -149,14 +155,17 @@ impl Interface {
     ///
     /// [`Error::NoInterface`], which lists those that exist, and [`Error::Netlink`].
     pub fn named(name: &str) -> Result<Self> {
-        let mut all = Self::all()?;
-        match all.iter().position(|interface| interface.name == name) {
-            Some(position) => all.swap_remove(position).with_all_uses(),
-            None => {
-                let names = all.into_iter().map(|interface| interface.name).collect::<Vec<_>>();
-                Err(Error::NoInterface { name: name.to_owned(), names: names.join(", ") })
-            }
-        }
+        Self::find(&Self::all()?, name)?.clone().with_all_uses()
+    }
+
+    /// The one of this name.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoInterface`].
+    pub(crate) fn find<'a>(all: &'a [Self], name: &str) -> Result<&'a Self> {
+        let missing = || Error::NoInterface { name: name.to_owned(), names: listed(all) };
+        all.iter().find(|interface| interface.name == name).ok_or_else(missing)
     }
 
     /// The same with [`Use::Routes`], [`Use::OtherAddress`] and [`Use::Ingress`], where it has them.
@@ -187,6 +196,18 @@ impl Interface {
             ARPHRD_NONE | ARPHRD_RAWIP => Ok(101),
             number => Err(Error::LinkLayer { interface: self.name.clone(), number }),
         }
+    }
+}
+
+/// Names that an error message lists.
+const LISTED: usize = 20;
+
+/// The names of `all`, or of so many that a message stays readable.
+fn listed(all: &[Interface]) -> String {
+    let names: Vec<_> = all.iter().take(LISTED).map(|interface| interface.name.as_str()).collect();
+    match all.len().saturating_sub(LISTED) {
+        0 => names.join(", "),
+        more => format!("{} and {more} more", names.join(", ")),
     }
 }
 
@@ -381,5 +402,22 @@ fn ask(
                 _ => {}
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_names_some_interfaces_and_counts_the_rest() {
+        let named = |number| Interface { name: format!("x{number}"), ..Interface::default() };
+        let all: Vec<_> = (1..=23).map(named).collect();
+        let said = Interface::find(&all, "y").expect_err("no such name").to_string();
+        assert!(said.contains("named y; there are x1, x2,"), "{said}");
+        assert!(said.ends_with("x19, x20 and 3 more"), "{said}");
+        let said = Interface::find(&all[..20], "y").expect_err("no such name").to_string();
+        assert!(said.ends_with("x19, x20"), "{said}");
+        assert_eq!(Interface::find(&all, "x22").expect("it is there").name, "x22");
     }
 }

@@ -107,10 +107,21 @@ impl Default for Request {
     }
 }
 
+impl Request {
+    /// Whether the choice of the source depends on what else uses the interface.
+    pub(crate) fn asks_for_uses(&self) -> bool {
+        match self.wish.source {
+            None => true,
+            Some(Kind::Xdp) => !self.wish.take_over,
+            Some(Kind::Packet | Kind::Tee) => false,
+        }
+    }
+}
+
 /// An interface with its sources, receiving.
 #[derive(Debug)]
 pub struct Opened {
-    /// The interface as it was found.
+    /// The interface as it was found. What uses it is known only where the choice depends on that.
     pub interface: Interface,
     /// One source for each reader.
     pub sources: Vec<Source>,
@@ -133,13 +144,14 @@ pub struct Opened {
 }
 
 impl Opened {
-    /// Opens `name` as `request` wants it.
+    /// Opens `interface` as `request` wants it; its uses have to be known where
+    /// [`Request::asks_for_uses`].
     ///
     /// # Errors
     ///
-    /// Everything that [`Interface::named`], [`choose`], [`Filter`] and the rings refuse.
-    pub fn open(name: &str, request: &Request) -> Result<Self> {
-        let interface = Interface::named(name)?;
+    /// Everything that [`choose`], [`Filter`] and the rings refuse.
+    pub(crate) fn open(interface: Interface, request: &Request) -> Result<Self> {
+        let name = interface.name.as_str();
         let linktype = interface.linktype()?;
         let wish = Wish { several_readers: request.threads > 1, ..request.wish };
         if wish.source == Some(Kind::Xdp) {

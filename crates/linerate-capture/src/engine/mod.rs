@@ -18,6 +18,7 @@ pub use files::{FileProgress, FileSink, Input, PerFilePacket, description, read_
 pub(crate) use report::Cpu;
 pub use report::{FilterReport, InterfaceReport, Report};
 
+use crate::interface::{self, Interface};
 use crate::ledger::{Drops, Page};
 use crate::open::{Opened, Request};
 use crate::split::Live;
@@ -238,13 +239,62 @@ impl Engine {
 ///
 /// # Errors
 ///
-/// The first refusal of [`Opened::open`]; [`Error::Stopped`].
+/// [`Error::NoInterface`], [`Error::Netlink`], [`Error::Stopped`], and the first refusal of
+/// [`choose`](crate::choose::choose), of the filter or of the rings.
 pub fn open_all(names: &[String], request: &Request, stop: &AtomicBool) -> Result<Vec<Opened>> {
-    let open = |name: &String| match stop.load(Relaxed) {
-        true => Err(Error::Stopped),
-        false => Opened::open(name, request),
+    open_each(names, request, stop, None)
+}
+
+/// As [`open_all`], passing over interfaces that are removed meanwhile: also their names.
+///
+/// # Errors
+///
+/// As [`open_all`]; [`Error::NoInterface`] only if none is left.
+pub fn open_remaining(
+    names: &[String],
+    request: &Request,
+    stop: &AtomicBool,
+) -> Result<(Vec<Opened>, Vec<String>)> {
+    let mut gone = Vec::new();
+    let opened = open_each(names, request, stop, Some(&mut gone))?;
+    Ok((opened, gone))
+}
+
+fn open_each(
+    names: &[String],
+    request: &Request,
+    stop: &AtomicBool,
+    mut gone: Option<&mut Vec<String>>,
+) -> Result<Vec<Opened>> {
+    // Asked once: with hundreds of interfaces each answer takes a while.
+    let uses = request.asks_for_uses();
+    let all = if uses { Interface::all()? } else { Interface::all_but_listeners()? };
+    let open = |name: &String| {
+        if stop.load(Relaxed) {
+            return Err(Error::Stopped);
+        }
+        let found = Interface::find(&all, name)?.clone();
+        Opened::open(if uses { found.with_all_uses()? } else { found }, request)
     };
-    names.iter().map(open).collect()
+    // Which of several errors a removal causes depends on when it happens.
+    let is_gone = |name: &String| {
+        let found = Interface::find(&all, name);
+        found.map_or(true, |found| interface::counters(found.index).is_none())
+    };
+    let mut opened = Vec::new();
+    for name in names {
+        match (open(name), &mut gone) {
+            (Ok(one), _) => opened.push(one),
+            (Err(error), Some(gone)) if !matches!(error, Error::Stopped) && is_gone(name) => {
+                gone.push(name.clone());
+                if opened.is_empty() && gone.len() == names.len() {
+                    return Err(error);
+                }
+            }
+            (Err(error), _) => return Err(error),
+        }
+    }
+    Ok(opened)
 }
 
 /// Finds out whether readers can run on these CPUs.
@@ -258,6 +308,18 @@ pub fn check_cpus(cpus: &[usize]) -> Result<()> {
     // In a thread of its own: this one stays where it is.
     std::thread::scope(|scope| scope.spawn(check).join())
         .unwrap_or_else(|panic| Err(Error::panicked("check of the CPUs".to_owned(), &*panic)))
+}
+
+/// Buffers of 1 MiB that all readers together get, unless each has to have one for itself.
+const MOST_BUFFERS: usize = 256;
+
+/// How many buffers serve so many readers, if one is served by `least`.
+fn buffers(least: usize, readers: usize, in_order: bool) -> usize {
+    let wanted = least.max(2 * readers);
+    // What a fast reader fills while the writer waits for a slow one.
+    let wanted = wanted + if in_order { 8 * readers } else { 0 };
+    // Each reader keeps one; the others go to whoever fills them.
+    wanted.min(MOST_BUFFERS.max(readers + least))
 }
 
 /// Starts a writer whose interfaces and statistics are those of `opened`.
@@ -281,10 +343,22 @@ pub fn start_writer(
     options.totals = totals(pages);
     let readers = opened.iter().map(|one| one.sources.len()).sum::<usize>();
     options.in_order &= readers > 1;
-    options.buffers = options.buffers.max(2 * readers);
-    if options.in_order {
-        // What a fast reader fills while the writer waits for a slow one.
-        options.buffers += 8 * readers;
-    }
+    options.buffers = buffers(options.buffers, readers, options.in_order);
     Writer::start(options)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::buffers;
+
+    #[test]
+    fn many_readers_share_a_bounded_stock_of_buffers() {
+        assert_eq!(buffers(24, 1, false), 24);
+        assert_eq!(buffers(24, 2, true), 40);
+        assert_eq!(buffers(24, 20, true), 200);
+        assert_eq!(buffers(24, 100, true), 256);
+        for readers in [301, 4000] {
+            assert_eq!(buffers(24, readers, true), readers + 24);
+        }
+    }
 }

@@ -30,8 +30,12 @@ use crate::say;
 /// Longest packet piece unless said; what tcpdump has.
 const SNAPLEN: u32 = 262_144;
 
-/// Bytes of buffer that each of many interfaces gets at least.
+/// Bytes of buffer that each of many interfaces gets at least, as long as all together stay below
+/// [`MOST`].
 const LEAST_SHARE: u64 = 4 << 20;
+
+/// Bytes of buffer of all interfaces together that the least shares may add up to.
+const MOST: u64 = 256 << 20;
 
 /// Runs the verb.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
@@ -66,12 +70,19 @@ fn from_interfaces(arguments: &Arguments, filter: Option<String>) -> Result<Exit
         request.wish.source = Some(Kind::Packet);
         // It is for looking at what the host says and hears; there may be many.
         request.promiscuous = false;
-        let share = linerate_ring::packet::DEFAULT_BUFFER / names.len().max(1) as u64;
-        request.buffer.get_or_insert(share.max(LEAST_SHARE));
+        request.buffer.get_or_insert(share(names.len() as u64));
     }
     let cpus = arguments.cpu.clone().unwrap_or_default().0;
     engine::check_cpus(&cpus)?;
-    let opened = engine::open_all(&names, &request, &signals.stop())?;
+    let opened = if any {
+        let (opened, gone) = engine::open_remaining(&names, &request, &signals.stop())?;
+        for name in gone {
+            say::tell(format_args!("linerate: {name} is gone; the capture starts without it"));
+        }
+        opened
+    } else {
+        engine::open_all(&names, &request, &signals.stop())?
+    };
     if !arguments.quiet {
         live::announce(&opened, snaplen(arguments));
     }
@@ -153,6 +164,13 @@ fn from_file(arguments: &Arguments, filter: Option<String>) -> Result<ExitCode> 
     let read = || engine::read_file(input, sink, &signals.stop(), &progress);
     let outcome = live::accompany(&progress, &signals, arguments, read);
     live::conclude(&outcome, arguments.json)
+}
+
+/// Bytes of buffer for each of so many interfaces.
+fn share(interfaces: u64) -> u64 {
+    let interfaces = interfaces.max(1);
+    let least = LEAST_SHARE.min(MOST / interfaces);
+    (linerate_ring::packet::DEFAULT_BUFFER / interfaces).max(least)
 }
 
 /// Says what is wrong with the command line, as the exit status does.
