@@ -87,6 +87,11 @@ impl Merge {
         self.empty.drain(..)
     }
 
+    /// All buffers that readers sent, also those with packets.
+    pub(super) fn into_chunks(self) -> impl Iterator<Item = Chunk> {
+        self.lanes.into_iter().flat_map(|lane| lane.chunks).chain(self.empty)
+    }
+
     /// The stamp up to which no reader can have anything earlier. Call it with everything added that
     /// readers have sent: an idle one has nothing else.
     ///

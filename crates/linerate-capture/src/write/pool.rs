@@ -115,8 +115,8 @@ impl Pool {
     }
 
     /// Puts all jobs into `merge` and says how far that may go, at the latest after [`LOOK`] if it
-    /// holds something back.
-    pub(super) fn gather(&self, merge: &mut Merge) -> Ready {
+    /// holds something back. `take` sees each buffer before `merge` has it.
+    pub(super) fn gather(&self, merge: &mut Merge, mut take: impl FnMut(&Chunk)) -> Ready {
         let mut queues = self.lock();
         let holds = merge.holds();
         while queues.jobs.is_empty() && queues.senders > 0 && !(holds && queues.starving > 0) {
@@ -135,7 +135,10 @@ impl Pool {
         let mut interfaces = Vec::new();
         for job in queues.jobs.drain(..) {
             match job {
-                Job::Write(chunk) => merge.add(chunk),
+                Job::Write(chunk) => {
+                    take(&chunk);
+                    merge.add(chunk);
+                }
                 Job::Interface(interface) => interfaces.push(*interface),
                 Job::End(lane) => merge.end(lane),
             }

@@ -240,6 +240,46 @@ fn a_writer_that_panics_ends_the_capture_and_counts_what_it_did_not_write() {
     assert!(summary.written > 100);
 }
 
+#[test]
+fn a_writer_that_panics_while_it_merges_counts_all_and_lets_the_readers_go() {
+    let (_folder, path) = folder();
+    let options = Options {
+        in_order: true,
+        buffers: 4,
+        rotation: Rotation { size: Some(10_000), ..Rotation::default() },
+        totals: Box::new(|| panic!("no counts")),
+        ..options(&path, Format::Pcapng)
+    };
+    let writer = Writer::start(options).expect("a writer");
+    let each = 100_000_u64;
+    let feeds: Vec<_> = (0..2).map(|interface| writer.feed(interface)).collect();
+    let readers = feeds.into_iter().map(|mut feed| {
+        std::thread::spawn(move || {
+            for number in 0..each {
+                let data = number.to_be_bytes();
+                let mut frame = Frame::new(&data);
+                frame.timestamp = Some(Timestamp(number * 1000));
+                feed.push(&Record { frame, interface: 0, comment: None });
+            }
+        })
+    });
+    let readers: Vec<_> = readers.collect();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !readers.iter().all(std::thread::JoinHandle::is_finished) {
+        assert!(Instant::now() < deadline, "a reader waits for ever");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let summary = writer.finish();
+    let said = summary.failure.expect("a failure").to_string();
+    assert!(said.contains("writer panicked: no counts"), "{said}");
+    assert_eq!(summary.written + summary.unwritten, 2 * each);
+    let taken: Vec<_> = summary.interfaces.iter().map(|fate| fate.taken).collect();
+    assert_eq!(taken, [each; 2]);
+    let unwritten: u64 = summary.interfaces.iter().map(Fate::unwritten).sum();
+    assert_eq!(unwritten, summary.unwritten);
+    assert!(summary.written > 0 && numbers(&path).len() as u64 == summary.written);
+}
+
 /// Frames of `count` readers whose stamps interleave and whose buffers come at times of their own; the
 /// stamps in the file, with the interfaces.
 fn merged(count: u32, format: Format, rotation: Rotation, each: u64) -> (Summary, Vec<(u64, u32)>) {

@@ -166,8 +166,10 @@ impl Files {
     }
 
     fn run(mut self) -> Summary {
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.work())) {
-            self.give_up(Error::panicked("writer".into(), &*panic));
+        // Out here, as a panic must not take along what it holds.
+        let mut merge = Merge::new(self.options.encoder.format);
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.work(&mut merge))) {
+            self.give_up(Error::panicked("writer".into(), &*panic), merge);
         }
         for child in &mut self.children {
             let _ = child.wait();
@@ -176,9 +178,11 @@ impl Files {
     }
 
     /// After a panic: readers may wait for empty buffers, and what they still send has to be counted.
-    fn give_up(&mut self, error: Error) {
+    fn give_up(&mut self, error: Error, merge: Merge) {
         self.fail(error);
         self.sink = None;
+        // Its packets are counted as taken, and so are among those under way.
+        merge.into_chunks().for_each(|chunk| self.pool.give_back(chunk));
         let under_way = self.summary.interfaces.iter().map(Fate::unwritten).sum::<u64>();
         self.lose(under_way - self.summary.unwritten);
         while let Some(job) = self.pool.next() {
@@ -190,12 +194,12 @@ impl Files {
         }
     }
 
-    fn work(&mut self) {
+    fn work(&mut self, merge: &mut Merge) {
         if self.options.drop_privileges && self.sink.is_some() && !self.options.rotation.rotates() {
             crate::privilege::drop_all();
         }
         if self.options.in_order {
-            self.merge();
+            self.merge(merge);
         }
         while let Some(job) = self.pool.next() {
             match job {
@@ -216,17 +220,13 @@ impl Files {
     }
 
     /// Writes what several feeds send in the order of time, until they end.
-    fn merge(&mut self) {
+    fn merge(&mut self, merge: &mut Merge) {
         let pool = Arc::clone(&self.pool);
-        let mut merge = Merge::new(self.options.encoder.format);
         loop {
-            let Ready { limit, interfaces, last } = pool.gather(&mut merge);
+            let Ready { limit, interfaces, last } = pool.gather(merge, |chunk| self.take(chunk));
             interfaces.into_iter().for_each(|interface| self.describe(interface));
             let limit = if last || self.stopped { Timestamp(u64::MAX) } else { limit };
-            merge.release(limit, |chunk| {
-                self.take(chunk);
-                self.write(chunk);
-            });
+            merge.release(limit, |chunk| self.write(chunk));
             merge.take_empty().for_each(|chunk| pool.give_back(chunk));
             if last {
                 return;
