@@ -414,7 +414,7 @@ mod tests {
         let stream = |sent, received| account(Load::Stream, [sent, received], [0, 0], &lost(9));
         assert_eq!(stream(5, 5), None);
         assert!(stream(5, 4).is_some());
-        let check = |payload, split, missing, count| {
+        let check = |payload, split, missing: u64, count| {
             let load = Load::Datagrams { payload, split };
             account(load, [0, 0], [1000, 1000 - missing], &lost(count)).is_none()
         };
