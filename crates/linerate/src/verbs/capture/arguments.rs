@@ -199,7 +199,7 @@ Examples:\n  \
 linerate capture -i eth0 -w web.pcapng tcp port 443\n  \
 linerate capture -i eth0 -w - | tshark -r -\n  \
 linerate capture -i eth1 --source xdp -w all.pcapng.zst -C 500M -W 20\n  \
-linerate capture -r all.pcapng.zst -w dns.pcap udp port 53\n\
+linerate capture -r all.pcapng.zst00 -w dns.pcap udp port 53\n\
 \n\
 Exit status: 0 when the capture ended as asked, 1 when something ended it before or a packet could \
 not be written, 2 for a wrong command line.";
