@@ -6,6 +6,7 @@ mod loss;
 mod only;
 mod rate;
 mod search;
+mod segment_rate;
 mod segment;
 mod segment_tcp;
 mod segment_udp;
@@ -39,7 +40,7 @@ pub struct Experiment {
 }
 
 /// All of them, in the order of the report.
-pub const ALL: [Experiment; 10] = [
+pub const ALL: [Experiment; 11] = [
     rate::EXPERIMENT,
     stage::EXPERIMENT,
     write::EXPERIMENT,
@@ -48,6 +49,7 @@ pub const ALL: [Experiment; 10] = [
     loss::EXPERIMENT,
     tlb::EXPERIMENT,
     soak::EXPERIMENT,
+    segment_rate::EXPERIMENT,
     segment_tcp::EXPERIMENT,
     segment_udp::EXPERIMENT,
 ];

@@ -28,6 +28,7 @@ pub mod programs;
 pub mod progress;
 pub mod report;
 pub mod sink;
+pub mod splitter;
 pub mod statistics;
 pub mod store;
 pub mod stream;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use linerate_lab::experiments::{self, Only, Options};
-use linerate_lab::{consumer, datagrams, demo, interrupt, report, sink, store, stream};
+use linerate_lab::{consumer, datagrams, demo, interrupt, report, sink, splitter, store, stream};
 
 use crate::say;
 
@@ -115,6 +115,9 @@ Examples:
         #[arg(long)]
         split: bool,
     },
+    /// Split a super-packet again and again (used by segment-rate).
+    #[command(hide = true)]
+    Split { way: String, frame: PathBuf, headers: usize, mss: u16, milliseconds: u64, out: PathBuf },
     /// Count and drop frames in the driver (used by capture-stage).
     #[command(hide = true)]
     Sink {
@@ -215,6 +218,17 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
                 None => serde_json::to_string(&stream::receive(*address)?),
             };
             say::print(seen?)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Split { way, frame, headers, mss, milliseconds, out } => {
+            splitter::run(&splitter::Settings {
+                frame: frame.clone(),
+                headers: *headers,
+                mss: *mss,
+                time: Duration::from_millis(*milliseconds),
+                way: way.clone(),
+                out: out.clone(),
+            })?;
             Ok(ExitCode::SUCCESS)
         }
         Command::Sink { interface } => {

@@ -1,0 +1,209 @@
+//! Splitting one super-packet again and again (`linerate lab split`), and the limits on the same bytes:
+//! what `segment-rate` measures of Linerate's own, in a process like those of the peers.
+
+use std::fs::{self, File};
+use std::hint::black_box;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use linerate_segment::segment::{Options, Segments, Split};
+use linerate_wire::checksum::Engine;
+
+/// Super-packets of one batch, whose time is taken together.
+const BATCH: usize = 50;
+
+/// What is done with the payload, and what is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// Segments with checksums into a ring of buffers.
+    Segments,
+    /// Segments with checksums, as a header and a slice of the super-packet.
+    Parts,
+    /// The payload into the buffers, nothing else.
+    Copy,
+    /// The same, and a sum of each finished piece.
+    CopyThenSegment,
+    /// The same, and a sum of each piece where it came from.
+    CopyThenSource,
+    /// Copy and sum in one pass, by the engine of this name.
+    OnePass(Engine),
+}
+
+impl Way {
+    /// All that this machine can do.
+    pub fn all() -> Vec<Self> {
+        let mut ways = vec![
+            Self::Segments,
+            Self::Parts,
+            Self::Copy,
+            Self::CopyThenSegment,
+            Self::CopyThenSource,
+        ];
+        ways.extend(Engine::offered().map(Self::OnePass));
+        ways
+    }
+
+    /// The name of its line.
+    pub fn name(self) -> String {
+        match self {
+            Self::Segments => "linerate".into(),
+            Self::Parts => "linerate, header and slices".into(),
+            Self::Copy => "memcpy".into(),
+            Self::CopyThenSegment => "memcpy, then sum of the segment".into(),
+            Self::CopyThenSource => "memcpy, then sum of the source".into(),
+            Self::OnePass(engine) => format!("copy and sum in one pass, {engine}"),
+        }
+    }
+
+    /// Whether it makes segments; the others are limits.
+    pub fn splits(self) -> bool {
+        matches!(self, Self::Segments | Self::Parts)
+    }
+}
+
+/// What to do for how long.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// A file with one Ethernet frame, TCP over IPv4.
+    pub frame: PathBuf,
+    /// Bytes of headers in front of its payload.
+    pub headers: usize,
+    /// Payload of a segment in bytes.
+    pub mss: u16,
+    /// How long.
+    pub time: Duration,
+    /// [`Way::name`].
+    pub way: String,
+    /// Where the segments go in the end, each behind a 32-bit length in the machine's byte order.
+    pub out: PathBuf,
+}
+
+/// Buffers that follow each other as the frames of a UMEM do, from the start of a page.
+struct Ring {
+    memory: Vec<u8>,
+    start: usize,
+    chunk: usize,
+}
+
+impl Ring {
+    fn new(chunk: usize, count: usize) -> Self {
+        let memory = vec![1; chunk * count + 4096];
+        let start = memory.as_ptr().align_offset(4096);
+        Self { memory, start, chunk }
+    }
+
+    fn chunks(&mut self) -> std::slice::ChunksExactMut<'_, u8> {
+        self.memory[self.start..].chunks_exact_mut(self.chunk)
+    }
+}
+
+/// Does it, and prints `{"segments": N, "nanoseconds": N}` of each batch.
+///
+/// # Errors
+/// When a file cannot be read or written, or the frame not be split.
+pub fn run(settings: &Settings) -> Result<()> {
+    let way = Way::all().into_iter().find(|way| way.name() == settings.way);
+    let way = way.with_context(|| format!("this machine has no way {:?}", settings.way))?;
+    let frame = fs::read(&settings.frame)
+        .with_context(|| format!("cannot read {}", settings.frame.display()))?;
+    // As the packet of a page pool: the frame at the start of a page.
+    let mut memory = vec![0; frame.len() + 4096];
+    let start = memory.as_ptr().align_offset(4096);
+    memory[start..][..frame.len()].copy_from_slice(&frame);
+    let frame = &memory[start..][..frame.len()];
+    let (mss, headers) = (usize::from(settings.mss), settings.headers);
+    ensure!(mss > 0 && frame.len() > headers, "nothing to split");
+    let count = (frame.len() - headers).div_ceil(mss);
+    let mut ring = Ring::new((headers + mss).next_multiple_of(2048), count);
+    let end = Instant::now() + settings.time;
+    let mut said = String::new();
+    while Instant::now() < end {
+        let start = Instant::now();
+        for _ in 0..BATCH {
+            once(way, black_box(frame), headers, mss, &mut ring)?;
+        }
+        let nanoseconds = start.elapsed().as_nanos();
+        let segments = BATCH * count;
+        said += &format!("{{\"segments\": {segments}, \"nanoseconds\": {nanoseconds}}}\n");
+    }
+    print!("{said}");
+    if way.splits() {
+        let mut out = File::create(&settings.out)
+            .with_context(|| format!("cannot write {}", settings.out.display()))?;
+        for segment in segments(frame, settings.mss, way == Way::Parts)? {
+            out.write_all(&(segment.len() as u32).to_ne_bytes())?;
+            out.write_all(&segment)?;
+        }
+    }
+    Ok(())
+}
+
+/// The segments of `frame`, one way or the other.
+///
+/// # Errors
+/// When it cannot be split.
+pub fn segments(frame: &[u8], mss: u16, in_parts: bool) -> Result<Vec<Vec<u8>>> {
+    let mut segments = Segments::new(frame, &Options::new(Split::Tcp { mss }))?;
+    let mut made = Vec::with_capacity(segments.len());
+    if in_parts {
+        while let Some(parts) = segments.next_parts() {
+            made.push([parts.header, parts.payload].concat());
+        }
+    } else {
+        let mut out = vec![0; segments.max_len()];
+        while let Some(len) = segments.write_next(&mut out)? {
+            made.push(out[..len].to_vec());
+        }
+    }
+    Ok(made)
+}
+
+#[inline]
+fn once(way: Way, frame: &[u8], headers: usize, mss: usize, ring: &mut Ring) -> Result<()> {
+    let options = Options::new(Split::Tcp { mss: mss as u16 });
+    let best = Engine::detect();
+    let pieces = frame[headers..].chunks(mss);
+    match way {
+        Way::Segments => {
+            let mut segments = Segments::new(frame, &options)?;
+            for chunk in ring.chunks() {
+                if segments.write_next(black_box(chunk))?.is_none() {
+                    break;
+                }
+            }
+        }
+        Way::Parts => {
+            let mut segments = Segments::new(frame, &options)?;
+            while let Some(parts) = segments.next_parts() {
+                black_box(parts);
+            }
+        }
+        Way::Copy => {
+            for (piece, chunk) in pieces.zip(ring.chunks()) {
+                black_box(chunk)[headers..][..piece.len()].copy_from_slice(piece);
+            }
+        }
+        Way::CopyThenSegment => {
+            for (piece, chunk) in pieces.zip(ring.chunks()) {
+                let to = &mut black_box(chunk)[headers..][..piece.len()];
+                to.copy_from_slice(piece);
+                black_box(best.sum(black_box(to)));
+            }
+        }
+        Way::CopyThenSource => {
+            for (piece, chunk) in pieces.zip(ring.chunks()) {
+                black_box(chunk)[headers..][..piece.len()].copy_from_slice(piece);
+                black_box(best.sum(piece));
+            }
+        }
+        Way::OnePass(engine) => {
+            for (piece, chunk) in pieces.zip(ring.chunks()) {
+                let to = &mut black_box(chunk)[headers..][..piece.len()];
+                black_box(engine.copy(piece, to));
+            }
+        }
+    }
+    Ok(())
+}
