@@ -200,8 +200,14 @@ impl Engine {
         let mut drops = self.pages.iter().map(Page::drops).fold(Drops::default(), Drops::plus);
         drops.disk = progress.map_or(0, Progress::unwritten);
         let mut interfaces = self.facts.clone();
+        let split = self.affairs.split();
         for (fact, page) in interfaces.iter_mut().zip(self.pages.iter()) {
             fact.update(page);
+            // Readers ask the kernel for its counts now and then only; what was captured was received,
+            // unless that counts the pieces of what was.
+            if split.is_none() {
+                fact.received = fact.received.max(fact.captured);
+            }
         }
         Report {
             captured: interfaces.iter().map(|one| one.captured).sum(),
@@ -214,7 +220,7 @@ impl Engine {
             writer_fill: self.writer.as_ref().map(Writer::fill),
             seconds: self.start.elapsed().as_secs_f64(),
             filter: self.filter.clone(),
-            split: self.affairs.split(),
+            split,
             ..Report::new(drops, interfaces)
         }
     }

@@ -158,8 +158,7 @@ impl InterfaceReport {
 
     pub(super) fn update(&mut self, page: &Page) {
         self.captured = page.captured();
-        // Readers ask the kernel for its counts now and then only; whatever was captured was received.
-        self.received = page.received().max(self.captured);
+        self.received = page.received();
         self.bytes = page.bytes();
         self.dropped = page.drops().into();
         self.fill = page.fill();
