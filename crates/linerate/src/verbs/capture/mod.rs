@@ -12,11 +12,11 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
+use linerate_capture::choose::{Kind, Wish};
 use linerate_capture::engine::{self, FileProgress, FileSink, Input, Settings, Sink};
 use linerate_capture::open::{Request, Stamps};
-use linerate_capture::read::Reader;
-use linerate_capture::choose::{Kind, Wish};
 use linerate_capture::privilege;
+use linerate_capture::read::Reader;
 
 pub(crate) use arguments::Arguments;
 use arguments::StampType;
