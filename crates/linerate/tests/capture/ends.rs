@@ -49,6 +49,7 @@ fn an_interface_that_goes_down_is_waited_for() {
     // The near end forgets its neighbour when the carrier goes.
     let neighbour = cable.veth().b.mac();
     cable.veth().a.add_neighbour("10.9.0.2".parse().unwrap(), neighbour).unwrap();
+    cable.wait_until_it_carries();
     cable.send(10, 64);
     capture.until("up again");
     let (status, _, said) = capture.interrupt();

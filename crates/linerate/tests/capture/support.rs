@@ -40,6 +40,24 @@ impl Cable {
         self.veth.as_ref().unwrap()
     }
 
+    /// Waits until frames come through again after the far end was down: the kernel starts the queue of a
+    /// veth from a work item, and drops without a word what is sent before. Asks for the addresses of
+    /// hosts that are not there, so that ARP comes through and no UDP.
+    pub(crate) fn wait_until_it_carries(&self) {
+        let arrived = || self.veth().b.counters().unwrap().rx_packets;
+        let before = arrived();
+        for host in 50..250 {
+            let ask = || UdpSocket::bind("10.9.0.1:0")?.send_to(&[0], format!("10.9.0.{host}:9"));
+            // No route yet is a reason to ask again, too.
+            let _ = self.near.run(ask).unwrap();
+            std::thread::sleep(Duration::from_millis(10));
+            if arrived() > before {
+                return;
+            }
+        }
+        panic!("nothing comes through");
+    }
+
     /// Sends `count` datagrams of `size` bytes from the near host, slowly enough for a busy machine.
     pub(crate) fn send(&self, count: u32, size: usize) {
         let send = || {
