@@ -1,6 +1,7 @@
 # The two commands of the README are `make demo` and `make test`; `make help` lists the rest.
 .DEFAULT_GOAL := help
 PREFIX ?= /usr/local
+UNITS ?= /etc/systemd/system
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -35,6 +36,11 @@ install: build ## command, man pages, completions under PREFIX (/usr/local)
 	target/release/linerate completion zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_linerate
 	target/release/linerate completion fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/linerate.fish
 
+install-service: install ## the systemd unit of `linerate forward`, and its configuration where there is none
+	install -d $(DESTDIR)$(UNITS)
+	sed 's|@PREFIX@|$(PREFIX)|' packaging/systemd/linerate-forward.service.in > $(DESTDIR)$(UNITS)/linerate-forward.service
+	test -e $(DESTDIR)/etc/linerate/forward.toml || install -D -m 644 packaging/forward.toml $(DESTDIR)/etc/linerate/forward.toml
+
 install-c: ## the C library of segment and coalesce, its header and pkg-config file under PREFIX
 	cargo build --release --package linerate-segment-c
 	install -D -m 755 target/release/liblinerate_segment_c.so $(DESTDIR)$(PREFIX)/lib/liblinerate-segment.so.0
@@ -44,4 +50,4 @@ install-c: ## the C library of segment and coalesce, its header and pkg-config f
 	install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig
 	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)|' crates/linerate-segment-c/linerate-segment.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/linerate-segment.pc
 
-.PHONY: help demo test build lint bench install install-c
+.PHONY: help demo test build lint bench install install-service install-c

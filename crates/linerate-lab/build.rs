@@ -1,4 +1,4 @@
-//! Compiles the counting sink of `src/bpf` and generates its skeleton into `OUT_DIR`.
+//! Compiles the programs of `src/bpf` and generates their skeletons into `OUT_DIR`.
 
 use std::env;
 use std::ffi::OsString;
@@ -9,17 +9,19 @@ use libbpf_cargo::SkeletonBuilder;
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     println!("cargo:rerun-if-changed=src/bpf");
-    let source = "src/bpf/sink.bpf.c";
-    if let Err(error) = SkeletonBuilder::new()
-        .source(source)
-        .clang_args(include_directories())
-        .build_and_generate(out.join("sink.skel.rs"))
-    {
-        eprintln!(
-            "cannot compile {source}: {error:#}\n\
-             it takes clang with the BPF target (Debian and Ubuntu: apt install clang)"
-        );
-        std::process::exit(1);
+    for name in ["sink", "redirect"] {
+        let source = format!("src/bpf/{name}.bpf.c");
+        if let Err(error) = SkeletonBuilder::new()
+            .source(&source)
+            .clang_args(include_directories())
+            .build_and_generate(out.join(format!("{name}.skel.rs")))
+        {
+            eprintln!(
+                "cannot compile {source}: {error:#}\n\
+                 it takes clang with the BPF target (Debian and Ubuntu: apt install clang)"
+            );
+            std::process::exit(1);
+        }
     }
 }
 

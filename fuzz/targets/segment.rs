@@ -20,11 +20,23 @@ fuzz_target!(|data: &[u8]| {
         return;
     }
     let mut parts = segments.clone();
+    let mut at_once = segments.clone();
     let mut segments = segments;
-    let mut out = vec![0; max_len];
+    let (mut out, mut other, mut last) = (vec![0; max_len], vec![0; max_len], vec![0; max_len]);
     let mut seen = 0;
     while let Some(len) = segments.write_next(&mut out).expect("max_len is enough") {
         let piece = &out[..len];
+        // By two, so that each second segment is written with another place to come.
+        if seen % 2 == 0 {
+            let mut buffers = [&mut other[..], &mut last[..]].into_iter();
+            let written = at_once.write_all(&mut buffers, |_, _| {});
+            let left = buffers.len();
+            drop(buffers);
+            assert_eq!((written, left), (Ok(()), usize::from(seen + 1 == count)));
+            assert_eq!(&other[..len], piece, "at once, another segment");
+        } else {
+            assert_eq!(&last[..len], piece, "at once, another segment");
+        }
         let part = parts.next_parts().expect("as many parts");
         assert_eq!(piece, [part.header, part.payload].concat(), "two ways, two segments");
         seen += 1;

@@ -33,6 +33,14 @@ pub enum Error {
         /// Packets read before.
         salvaged: u64,
     },
+    /// The wait for a pipe to say more was called off.
+    #[error("{name} was left before its end, after {salvaged} packets")]
+    Abandoned {
+        /// The pipe, or `standard input`.
+        name: String,
+        /// Packets read before.
+        salvaged: u64,
+    },
     /// The file starts like no capture file.
     #[error(
         "{name} is not a capture file: it starts with {found}, and neither pcap, pcapng nor a \

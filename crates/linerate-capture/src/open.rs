@@ -326,7 +326,7 @@ impl Opener<'_> {
             // The kernel hands over whole blocks: a small buffer needs small ones to have several.
             // A super-packet has to fit into one.
             let least = if request.wish.split { 128 << 10 } else { 64 << 10 };
-            let block = (each / 8).next_power_of_two().clamp(least, 256 << 10) as u32;
+            let block = (each / 8).next_power_of_two().clamp(least, 512 << 10) as u32;
             builder = builder.block_size(block).buffer(each);
         }
         let build = |placement: &Option<Placement<_>>| {

@@ -1,6 +1,12 @@
 //! The experiments: one registry, one file each.
 
 mod context;
+mod forward;
+mod forward_ageing;
+mod forward_idle;
+mod forward_sessions;
+mod forward_size;
+mod forward_statistics;
 mod load;
 mod loss;
 mod only;
@@ -40,7 +46,7 @@ pub struct Experiment {
 }
 
 /// All of them, in the order of the report.
-pub const ALL: [Experiment; 11] = [
+pub const ALL: [Experiment; 15] = [
     rate::EXPERIMENT,
     stage::EXPERIMENT,
     write::EXPERIMENT,
@@ -49,6 +55,10 @@ pub const ALL: [Experiment; 11] = [
     loss::EXPERIMENT,
     tlb::EXPERIMENT,
     soak::EXPERIMENT,
+    forward_size::EXPERIMENT,
+    forward_statistics::EXPERIMENT,
+    forward_sessions::EXPERIMENT,
+    forward_ageing::EXPERIMENT,
     segment_rate::EXPERIMENT,
     segment_tcp::EXPERIMENT,
     segment_udp::EXPERIMENT,

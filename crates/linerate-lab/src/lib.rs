@@ -9,6 +9,7 @@
 
 pub mod bench;
 pub mod cgroup;
+pub mod connections;
 pub mod consumer;
 pub mod counters;
 pub mod datagrams;
@@ -26,7 +27,9 @@ pub mod peer;
 pub mod process;
 pub mod programs;
 pub mod progress;
+pub mod redirect;
 pub mod report;
+pub mod road;
 pub mod sink;
 pub mod splitter;
 pub mod statistics;

@@ -17,8 +17,12 @@ const BATCH: usize = 50;
 /// What is done with the payload, and what is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// Segments with checksums into a ring of buffers.
+    /// Segments with checksums into a ring of buffers, all of a packet in one call.
     Segments,
+    /// The same by the engine of this name, which is not the best.
+    SegmentsBy(Engine),
+    /// Segments with checksums into the same buffers, one at a time.
+    OneByOne,
     /// Segments with checksums, as a header and a slice of the super-packet.
     Parts,
     /// The payload into the buffers, nothing else.
@@ -36,11 +40,13 @@ impl Way {
     pub fn all() -> Vec<Self> {
         let mut ways = vec![
             Self::Segments,
+            Self::OneByOne,
             Self::Parts,
             Self::Copy,
             Self::CopyThenSegment,
             Self::CopyThenSource,
         ];
+        ways.extend(Engine::offered().skip(1).map(Self::SegmentsBy));
         ways.extend(Engine::offered().map(Self::OnePass));
         ways
     }
@@ -49,6 +55,8 @@ impl Way {
     pub fn name(self) -> String {
         match self {
             Self::Segments => "linerate".into(),
+            Self::SegmentsBy(engine) => format!("linerate, {engine}"),
+            Self::OneByOne => "linerate, one segment at a time".into(),
             Self::Parts => "linerate, header and slices".into(),
             Self::Copy => "memcpy".into(),
             Self::CopyThenSegment => "memcpy, then sum of the segment".into(),
@@ -59,7 +67,7 @@ impl Way {
 
     /// Whether it makes segments; the others are limits.
     pub fn splits(self) -> bool {
-        matches!(self, Self::Segments | Self::Parts)
+        matches!(self, Self::Segments | Self::SegmentsBy(_) | Self::OneByOne | Self::Parts)
     }
 }
 
@@ -132,7 +140,7 @@ pub fn run(settings: &Settings) -> Result<()> {
     if way.splits() {
         let mut out = File::create(&settings.out)
             .with_context(|| format!("cannot write {}", settings.out.display()))?;
-        for segment in segments(frame, settings.mss, way == Way::Parts)? {
+        for segment in segments(way, frame, settings.mss)? {
             out.write_all(&(segment.len() as u32).to_ne_bytes())?;
             out.write_all(&segment)?;
         }
@@ -140,34 +148,53 @@ pub fn run(settings: &Settings) -> Result<()> {
     Ok(())
 }
 
-/// The segments of `frame`, one way or the other.
+/// The segments of `frame`, as a way makes them that [splits](Way::splits).
 ///
 /// # Errors
 /// When it cannot be split.
-pub fn segments(frame: &[u8], mss: u16, in_parts: bool) -> Result<Vec<Vec<u8>>> {
-    let mut segments = Segments::new(frame, &Options::new(Split::Tcp { mss }))?;
+pub fn segments(way: Way, frame: &[u8], mss: u16) -> Result<Vec<Vec<u8>>> {
+    let mut segments = prepared(way, frame, mss)?;
     let mut made = Vec::with_capacity(segments.len());
-    if in_parts {
-        while let Some(parts) = segments.next_parts() {
-            made.push([parts.header, parts.payload].concat());
+    match way {
+        Way::Parts => {
+            while let Some(parts) = segments.next_parts() {
+                made.push([parts.header, parts.payload].concat());
+            }
         }
-    } else {
-        let mut out = vec![0; segments.max_len()];
-        while let Some(len) = segments.write_next(&mut out)? {
-            made.push(out[..len].to_vec());
+        Way::OneByOne => {
+            let mut out = vec![0; segments.max_len()];
+            while let Some(len) = segments.write_next(&mut out)? {
+                made.push(out[..len].to_vec());
+            }
+        }
+        _ => {
+            let mut buffers = vec![vec![0; segments.max_len()]; segments.len()];
+            let buffers = buffers.iter_mut().map(Vec::as_mut_slice);
+            segments.write_all(buffers, |buffer, len| made.push(buffer[..len].to_vec()))?;
         }
     }
     Ok(made)
 }
 
 #[inline]
+fn prepared(way: Way, frame: &[u8], mss: u16) -> Result<Segments<'_>> {
+    let segments = Segments::new(frame, &Options::new(Split::Tcp { mss }))?;
+    Ok(match way {
+        Way::SegmentsBy(engine) => segments.with_engine(engine),
+        _ => segments,
+    })
+}
+
+#[inline]
 fn once(way: Way, frame: &[u8], headers: usize, mss: usize, ring: &mut Ring) -> Result<()> {
-    let options = Options::new(Split::Tcp { mss: mss as u16 });
     let best = Engine::detect();
     let pieces = frame[headers..].chunks(mss);
     match way {
-        Way::Segments => {
-            let mut segments = Segments::new(frame, &options)?;
+        Way::Segments | Way::SegmentsBy(_) => {
+            prepared(way, frame, mss as u16)?.write_all(ring.chunks().map(black_box), |_, _| {})?;
+        }
+        Way::OneByOne => {
+            let mut segments = prepared(way, frame, mss as u16)?;
             for chunk in ring.chunks() {
                 if segments.write_next(black_box(chunk))?.is_none() {
                     break;
@@ -175,7 +202,7 @@ fn once(way: Way, frame: &[u8], headers: usize, mss: usize, ring: &mut Ring) -> 
             }
         }
         Way::Parts => {
-            let mut segments = Segments::new(frame, &options)?;
+            let mut segments = prepared(way, frame, mss as u16)?;
             while let Some(parts) = segments.next_parts() {
                 black_box(parts);
             }

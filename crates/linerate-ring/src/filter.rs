@@ -4,11 +4,13 @@
 //! [`translate`] turns the same program into the body of an eBPF subprogram that gives the same
 //! verdict on every frame. Everything here is a pure function on numbers; nothing is loaded.
 
+mod attach;
 mod classic;
 mod instruction;
 mod run;
 mod translate;
 
+pub use attach::attach;
 pub use classic::{Ancillary, Classic, Invalid, MAX_STATEMENTS, SCRATCH_WORDS, Statement};
 pub use instruction::{Instruction, to_bytes};
 pub use translate::{REACH, Untranslatable, translate};

@@ -1,15 +1,19 @@
 //! Rings shared with the kernel: memory regions, AF_PACKET rings, AF_XDP sockets, the tee, the
-//! XDP programs that steer frames to them, and TUN and TAP devices.
+//! XDP programs that steer frames to them, mapped BPF arrays, and TUN and TAP devices.
 
 pub mod bare;
 pub mod error;
 pub mod filter;
 pub mod frame;
+pub mod hook;
 mod interface;
 pub mod live;
+pub mod map;
 pub mod packet;
 mod process;
 pub mod region;
+pub mod run;
+pub mod seqlock;
 pub mod steer;
 pub mod tee;
 pub mod tun;

@@ -3,6 +3,7 @@
 use core::cell::{Cell, UnsafeCell};
 use core::ffi::c_void;
 use core::{ptr, slice};
+use std::hash::{BuildHasher, RandomState};
 
 use linerate_segment::coalesce::{Coalescer, Flow, Output, Reason};
 
@@ -88,7 +89,7 @@ pub type linerate_sink =
     Option<unsafe extern "C" fn(context: *mut c_void, output: *const linerate_output)>;
 
 /// Makes a coalescer for so many flows at a time, of 2.5 KiB each; where all are taken, the oldest makes
-/// room. The only allocation. NULL where there is no memory, or a number of the options is none of its
+/// room. It finds them by a hash with a random key of its own. The only allocation. NULL where there is no memory, or a number of the options is none of its
 /// enumeration.
 ///
 /// # Safety
@@ -109,7 +110,9 @@ pub unsafe extern "C" fn linerate_coalescer_create(
         return ptr::null_mut();
     }
     memory.resize_with(flows.into(), Flow::default);
-    let inner = UnsafeCell::new(Coalescer::new(memory, &options));
+    // The standard library draws it from the system.
+    let key = RandomState::new().hash_one(0);
+    let inner = UnsafeCell::new(Coalescer::with_key(memory, &options, key));
     Box::into_raw(Box::new(linerate_coalescer { busy: Cell::new(false), inner }))
 }
 

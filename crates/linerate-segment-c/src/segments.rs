@@ -161,6 +161,7 @@ pub unsafe extern "C" fn linerate_segments_write_next(
     if out.is_null() || len.is_null() || size > isize::MAX as usize {
         return linerate_status::Argument;
     }
+    handle.error = None;
     let Some(prepared) = &mut handle.segments else { return linerate_status::End };
     // SAFETY: the caller vouches for `size` bytes that are nobody else's. A buffer that was never written
     // to has some bytes; none of them is read.
@@ -195,6 +196,7 @@ pub unsafe extern "C" fn linerate_segments_next_parts(
     if parts.is_null() {
         return linerate_status::Argument;
     }
+    handle.error = None;
     let next = handle.segments.as_mut().and_then(Segments::next_parts);
     let Some(next) = next else {
         handle.segments = None;

@@ -45,6 +45,7 @@ fn segments_in_two_pieces_are_those_in_one() {
         for _ in 0..4 {
             let status = linerate_segments_write_next(one, out.as_mut_ptr(), out.len(), &mut len);
             assert_eq!(status, linerate_status::Ok);
+            assert_eq!(text(linerate_segments_error(one)), "", "of the last call");
             let mut parts = std::mem::zeroed::<linerate_parts>();
             assert_eq!(linerate_segments_next_parts(two, &mut parts), linerate_status::Ok);
             let header = std::slice::from_raw_parts(parts.header, parts.header_len);

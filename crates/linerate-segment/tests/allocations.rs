@@ -21,12 +21,16 @@ fn splitting_allocates_nothing() {
     for (packet, split) in cases {
         let options = Options::new(split);
         let mut out = [0; 2048];
-        let (mut written, mut parts, mut iterated) = (0, 0, 0);
+        let mut buffers = vec![[0; 2048]; 64];
+        let (mut written, mut at_once, mut parts, mut iterated) = (0, 0, 0, 0);
         let counted = allocation_counter::measure(|| {
             let mut segments = Segments::new(&packet, &options).unwrap();
             while let Some(len) = segments.write_next(&mut out).unwrap() {
                 written += len;
             }
+            let mut segments = Segments::new(&packet, &options).unwrap();
+            let buffers = buffers.iter_mut().map(|buffer| &mut buffer[..]);
+            segments.write_all(buffers, |_, len| at_once += len).unwrap();
             let mut segments = Segments::new(&packet, &options).unwrap();
             while let Some(segment) = segments.next_parts() {
                 parts += segment.header.len() + segment.payload.len();
@@ -37,6 +41,6 @@ fn splitting_allocates_nothing() {
         });
         assert_eq!(counted.count_total, 0);
         assert!(written > 60_000);
-        assert_eq!((parts, iterated), (written, written));
+        assert_eq!((at_once, parts, iterated), (written, written, written));
     }
 }

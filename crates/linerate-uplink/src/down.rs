@@ -7,6 +7,7 @@ use linerate_ring::tun::{MAX_PACKET, Queue};
 use linerate_segment::Policy;
 use linerate_segment::segment::{Options, Segments, Split};
 use linerate_wire::checksum::Engine;
+use linerate_wire::udp;
 use linerate_wire::virtio::{Flags, Gso, Header};
 
 use crate::Result;
@@ -93,7 +94,8 @@ impl Down {
                 return Ok(0);
             }
         };
-        let mut segments = match Segments::new(packet, &self.policy.limit(Options::new(split))) {
+        let options = self.policy.limit(tunnel(header, packet, Options::new(split)));
+        let mut segments = match Segments::new(packet, &options) {
             Ok(segments) => segments,
             Err(error) => {
                 tracing::debug!(%error, %header, "a super-packet that is not split");
@@ -124,6 +126,28 @@ impl Down {
         }
         counts.down.segments += frames as u64;
         Ok(frames)
+    }
+}
+
+/// Has the segmenter look for a tunnel where the header says that there is one, and nowhere else: a plain
+/// datagram may be for any port. Which kind it is, the header does not say. Geneve has an EtherType where
+/// VXLAN has zeroes (RFC 8926 §3.4, RFC 7348 §5); what is neither is no tunnel to the segmenter, which then
+/// finds that the protocols do not agree.
+fn tunnel(header: &Header, packet: &[u8], options: Options) -> Options {
+    let options = Options { vxlan_port: 0, geneve_port: 0, ..options };
+    let any = [Gso::UDP_TUNNEL_IPV4, Gso::UDP_TUNNEL_IPV6];
+    if !any.into_iter().any(|bit| header.gso.contains(bit)) {
+        return options;
+    }
+    let at = usize::from(header.outer_transport);
+    let Some(port) = packet.get(at + 2..at + 4).map(|port| u16::from_be_bytes([port[0], port[1]]))
+    else {
+        return options;
+    };
+    match packet.get(at + udp::HEADER_LEN + 2..at + udp::HEADER_LEN + 4) {
+        Some([0, 0]) => Options { vxlan_port: port, ..options },
+        Some(_) => Options { geneve_port: port, ..options },
+        None => options,
     }
 }
 
@@ -204,5 +228,30 @@ fn place<P: Port>(
             return Ok(Sent::Full);
         }
         port.wait_to_send(Duration::from_millis(1));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tunnel_is_looked_for_where_the_header_says_so() {
+        let options = Options::new(Split::Tcp { mss: 1000 });
+        let ports = |gso: Gso, outer_transport: u16, packet: &[u8]| {
+            let header = Header { gso, outer_transport, ..Header::default() };
+            let found = tunnel(&header, packet, options);
+            (found.vxlan_port, found.geneve_port)
+        };
+        let mut packet = [0; 64];
+        packet[36..38].copy_from_slice(&4789u16.to_be_bytes());
+        let inside = Gso::TCPV4.union(Gso::UDP_TUNNEL_IPV4);
+        assert_eq!(ports(Gso::UDP_L4, 34, &packet), (0, 0), "a plain datagram for that port");
+        assert_eq!(ports(inside, 34, &packet), (4789, 0));
+        packet[44..46].copy_from_slice(&[0x65, 0x58]);
+        assert_eq!(ports(inside, 34, &packet), (0, 4789));
+        for beyond in [62, 1000, u16::MAX] {
+            assert_eq!(ports(inside, beyond, &packet), (0, 0), "{beyond}");
+        }
     }
 }

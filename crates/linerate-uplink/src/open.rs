@@ -127,7 +127,7 @@ impl Uplink {
 }
 
 /// What the device offers the stack.
-fn offloads(policy: Policy) -> Offloads {
+fn offloads(policy: Policy, tunnels: bool) -> Offloads {
     if !policy.enabled {
         return Offloads::NONE;
     }
@@ -137,6 +137,9 @@ fn offloads(policy: Policy) -> Offloads {
     }
     if policy.udp {
         offloads = offloads.union(Offloads::USO);
+    }
+    if tunnels && policy.tcp {
+        offloads = offloads.union(Offloads::UDP_TUNNEL);
     }
     offloads
 }
@@ -242,7 +245,7 @@ fn make(settings: &Settings, queues: u32, wanted: Wanted) -> Result<(Device, (Li
     let make = || {
         let device = Device::builder(settings.tap.as_str())
             .queues(queues)
-            .offloads(offloads(settings.policy))
+            .offloads(offloads(settings.policy, settings.tunnels))
             .build()?;
         let links = Links::open()?;
         let link = links.set_up(device.name(), wanted)?;

@@ -262,3 +262,14 @@ impl Running {
         Outcome { report, failure }
     }
 }
+
+impl Drop for Running {
+    /// Ends what [`Running::finish`] did not: a thread that could not be started leaves others behind.
+    fn drop(&mut self) {
+        self.stop();
+        for thread in std::mem::take(&mut self.threads) {
+            // Nobody is left to hear why it ended.
+            let _ = thread.join();
+        }
+    }
+}

@@ -58,6 +58,9 @@ pub struct Settings {
     pub namespace: Option<PathBuf>,
     /// What is split and joined, and up to which size.
     pub policy: Policy,
+    /// Super-packets inside VXLAN and Geneve are split by the uplink, too. The kernel does not offer these
+    /// alone: those in other tunnels through UDP (FOU, GUE, VXLAN-GPE) are then lost and counted.
+    pub tunnels: bool,
     /// CPUs for the threads, in turn; the scheduler's choice where there are none.
     pub cpus: Vec<usize>,
 }

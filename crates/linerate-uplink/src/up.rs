@@ -1,6 +1,7 @@
 //! [`Up`]: from the interface to the device. Frames of a flow that came in one batch are written as one
 //! super-packet, gathered from where they were received.
 
+use std::hash::{BuildHasher, RandomState};
 use std::io::IoSlice;
 
 use linerate_ring::Error;
@@ -46,7 +47,10 @@ impl Up {
             ..Options::default()
         };
         let joins = policy.enabled && (options.tcp || options.udp);
-        let coalescer = joins.then(|| Coalescer::new(vec![Flow::default(); FLOWS], &options));
+        // Nobody who sends can choose flows that meet in one place of the table.
+        let key = RandomState::new().hash_one(0);
+        let coalescer =
+            joins.then(|| Coalescer::with_key(vec![Flow::default(); FLOWS], &options, key));
         Self { coalescer, local }
     }
 

@@ -69,6 +69,14 @@ fn check(engine: Engine, from: &[u8], sum: u16, to: &mut Placed, place: usize) {
     assert_eq!(engine.copy(from, destination).folded(), sum, "sum of the copy, {}", case());
     assert!(destination == from, "bytes of the copy, {}", case());
     to.check_and_clear(place, len);
+    // A hint: places that are long enough, too short, and none.
+    for next in [from, &from[..len / 2], &[]] {
+        let destination = to.at(place, len);
+        let copied = engine.copy_before(from, destination, next);
+        assert_eq!(copied.folded(), sum, "sum of the copy before another, {}", case());
+        assert!(destination == from, "bytes of the copy before another, {}", case());
+        to.check_and_clear(place, len);
+    }
 }
 
 #[test]
@@ -154,6 +162,8 @@ fn slices_of_different_length_are_refused() {
     for engine in Engine::offered() {
         for (from, to) in [(0, 1), (10, 9), (64, 65), (1448, 1447), (100, 0)] {
             let copy = || engine.copy(&vec![1; from], &mut vec![0; to]);
+            assert!(catch_unwind(copy).is_err(), "{engine}: {from} bytes into {to}");
+            let copy = || engine.copy_before(&vec![1; from], &mut vec![0; to], &[0; 2000]);
             assert!(catch_unwind(copy).is_err(), "{engine}: {from} bytes into {to}");
         }
     }

@@ -7,7 +7,7 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 
 use crate::say;
-use crate::verbs::{capture, completion, generate, lab, manual, replay, segment, uplink};
+use crate::verbs::{capture, completion, forward, generate, lab, manual, replay, segment, uplink};
 
 /// Capture packets and send them at line rate, on an unmodified Linux kernel, and measure how well.
 #[derive(Debug, Parser)]
@@ -27,6 +27,8 @@ pub struct Cli {
 enum Verb {
     /// Capture packets from interfaces, or read them from a file, into files or lines.
     Capture(Box<capture::Arguments>),
+    /// Forward at the driver what the kernel has decided, session by session.
+    Forward(forward::Arguments),
     /// Send synthetic traffic.
     Generate(generate::Arguments),
     /// Send captured traffic again.
@@ -46,10 +48,14 @@ enum Verb {
 /// Reads the command line, runs the verb and turns its result into an exit status.
 pub fn run() -> ExitCode {
     let cli = Cli::parse();
-    start_logging(cli.verbose);
+    match &cli.verb {
+        Verb::Forward(arguments) => start_logging(cli.verbose, arguments.log()),
+        _ => start_logging(cli.verbose, Log::default()),
+    }
     let outcome: Result<ExitCode> = match cli.verb {
         Verb::Capture(arguments) => capture::run(&arguments),
         Verb::Completion(arguments) => completion::run(&arguments).map(|()| ExitCode::SUCCESS),
+        Verb::Forward(arguments) => forward::run(&arguments),
         Verb::Generate(arguments) => generate::run(&arguments),
         Verb::Replay(arguments) => replay::run(&arguments),
         Verb::Lab(arguments) => lab::run(&arguments),
@@ -71,15 +77,30 @@ fn described(error: &anyhow::Error) -> String {
     })
 }
 
-fn start_logging(verbose: u8) {
+/// How a verb logs.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Log {
+    /// It runs for months: what it does is logged unasked, and when.
+    pub(crate) daemon: bool,
+    /// One JSON object a line.
+    pub(crate) json: bool,
+}
+
+fn start_logging(verbose: u8, log: Log) {
     use tracing_subscriber::{EnvFilter, fmt};
-    let default = match verbose {
+    let default = match verbose.saturating_add(log.daemon.into()) {
         0 => "warn",
         1 => "info",
         _ => "debug",
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
     let colours = std::io::stderr().is_terminal();
-    let lines = fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time();
-    lines.with_ansi(colours).init();
+    let lines = fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours);
+    // The journal has its own clock.
+    let timed = log.daemon && std::env::var_os("JOURNAL_STREAM").is_none();
+    match (log.json, timed) {
+        (true, _) => lines.json().flatten_event(true).init(),
+        (false, true) => lines.with_target(false).init(),
+        (false, false) => lines.without_time().init(),
+    }
 }

@@ -29,6 +29,6 @@ fn segment_rate_measures_what_makes_the_right_segments() {
         assert!(raw.lines().any(|row| row.starts_with(name)), "{name} is missing: {raw}");
     }
     assert_eq!(skipped, !raw.contains("rte_gso"), "{said}{raw}");
-    assert_eq!(raw.lines().count(), 6 + usize::from(!skipped), "{raw}");
+    assert_eq!(raw.lines().count(), 9 + usize::from(!skipped), "{raw}");
     assert!(run.join("summary.json").is_file());
 }

@@ -184,7 +184,11 @@ fn copy(
     let mut described = input.reader.interfaces().len();
     let mut scratch = Vec::new();
     while !stop.load(Relaxed) && input.count.is_none_or(|count| report.captured < count) {
-        let Some((record, interfaces)) = input.reader.next_described()? else { break };
+        let (record, interfaces) = match input.reader.next_described() {
+            Ok(Some(next)) => next,
+            Ok(None) | Err(Error::Abandoned { .. }) => break,
+            Err(error) => return Err(error),
+        };
         report.received += 1;
         progress.note(report);
         let frame = &record.frame;

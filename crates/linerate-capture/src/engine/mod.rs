@@ -316,14 +316,14 @@ pub fn check_cpus(cpus: &[usize]) -> Result<()> {
         .unwrap_or_else(|panic| Err(Error::panicked("check of the CPUs".to_owned(), &*panic)))
 }
 
-/// Buffers of 1 MiB that all readers together get, unless each has to have one for itself.
-const MOST_BUFFERS: usize = 256;
+/// Buffers of 256 KiB that all readers together get, unless each has to have one for itself.
+const MOST_BUFFERS: usize = 1024;
 
 /// How many buffers serve so many readers, if one is served by `least`.
 fn buffers(least: usize, readers: usize, in_order: bool) -> usize {
     let wanted = least.max(2 * readers);
     // What a fast reader fills while the writer waits for a slow one.
-    let wanted = wanted + if in_order { 8 * readers } else { 0 };
+    let wanted = wanted + if in_order { 32 * readers } else { 0 };
     // Each reader keeps one; the others go to whoever fills them.
     wanted.min(MOST_BUFFERS.max(readers + least))
 }
@@ -359,12 +359,12 @@ mod tests {
 
     #[test]
     fn many_readers_share_a_bounded_stock_of_buffers() {
-        assert_eq!(buffers(24, 1, false), 24);
-        assert_eq!(buffers(24, 2, true), 40);
-        assert_eq!(buffers(24, 20, true), 200);
-        assert_eq!(buffers(24, 100, true), 256);
-        for readers in [301, 4000] {
-            assert_eq!(buffers(24, readers, true), readers + 24);
+        assert_eq!(buffers(96, 1, false), 96);
+        assert_eq!(buffers(96, 2, true), 160);
+        assert_eq!(buffers(96, 20, true), 736);
+        assert_eq!(buffers(96, 100, true), 1024);
+        for readers in [1301, 4000] {
+            assert_eq!(buffers(96, readers, true), readers + 96);
         }
     }
 }

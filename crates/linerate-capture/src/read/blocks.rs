@@ -4,9 +4,9 @@
 use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use super::{Interface, Reader, Record, State, file, pcap, pcapng};
+use super::{Interface, Reader, Record, Source, State, pcap, pcapng};
 use crate::{Format, Result};
 
 /// What a block is.
@@ -59,11 +59,17 @@ impl Blocks {
     ///
     /// As [`Reader::open`].
     pub fn open(path: &Path) -> Result<Self> {
-        let Some(file) = file(path)? else {
-            return Self::from_stream("standard input", Box::new(io::stdin()));
-        };
-        let size = file.metadata().ok().filter(std::fs::Metadata::is_file).map(|file| file.len());
-        let blocks = Self::from_stream(&path.display().to_string(), Box::new(file))?;
+        Self::open_until(path, &Arc::default())
+    }
+
+    /// As [`Blocks::open`]; setting `stop` ends the wait for a pipe that has nothing to read.
+    ///
+    /// # Errors
+    ///
+    /// As [`Reader::open_until`].
+    pub fn open_until(path: &Path, stop: &Arc<AtomicBool>) -> Result<Self> {
+        let Source { name, size, stream } = Source::open(path, stop)?;
+        let blocks = Self::from_stream(&name, stream)?;
         Ok(Self { size, ..blocks })
     }
 

@@ -2,6 +2,7 @@
 
 use std::io::{self, BufRead, BufReader, Read};
 
+use super::live::Stopped;
 use crate::{Error, Result};
 
 /// Bytes asked from the stream at once. Large enough that a system call is paid once for thousands
@@ -28,7 +29,7 @@ impl Input {
     /// Looks at the first bytes of `stream` and puts the decompressor in that they ask for.
     pub(super) fn new(name: &str, stream: Box<dyn Read + Send>) -> Result<Self> {
         let mut stream = BufReader::with_capacity(CHUNK, stream);
-        let failed = |source| Error::Read { name: name.into(), offset: 0, source, salvaged: 0 };
+        let failed = |source| unreadable(name, 0, source, 0);
         let mut magic = [0; 4];
         let mut have = 0;
         while have < magic.len() {
@@ -156,13 +157,22 @@ impl Input {
                 Ok(n) => self.end += n,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(source) => {
-                    let (offset, salvaged) = (self.offset + self.end as u64, self.records);
-                    return Err(Error::Read { name: self.name.clone(), offset, source, salvaged });
+                    let offset = self.offset + self.end as u64;
+                    return Err(unreadable(&self.name, offset, source, self.records));
                 }
             }
         }
         Ok(())
     }
+}
+
+/// What it means that the stream failed.
+fn unreadable(name: &str, offset: u64, source: io::Error, salvaged: u64) -> Error {
+    let name = name.to_owned();
+    if Stopped::is(&source) {
+        return Error::Abandoned { name, salvaged };
+    }
+    Error::Read { name, offset, source, salvaged }
 }
 
 /// Several lz4 frames in a row are one stream, as `lz4 -d` sees it. The decoder stops after each, and

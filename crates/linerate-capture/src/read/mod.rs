@@ -16,21 +16,28 @@
 
 mod blocks;
 mod input;
+mod live;
 mod pcap;
 mod pcapng;
 #[cfg(test)]
 mod tests;
 mod time;
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::Read;
+use std::os::fd::AsFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use linerate_ring::Frame;
+use rustix::fs::OFlags;
 
 use crate::{Error, Format, Result};
 pub use blocks::{Block, Blocks, Shape};
 use input::Input;
+use live::Live;
 pub use time::Resolution;
 
 /// An interface as the file describes it.
@@ -107,10 +114,17 @@ impl Reader {
     ///
     /// [`Error::Open`], [`Error::NotACapture`], and what [`Reader::next`] says of a damaged header.
     pub fn open(path: &Path) -> Result<Self> {
-        match file(path)? {
-            None => Self::from_stream("standard input", Box::new(std::io::stdin())),
-            Some(file) => Self::from_stream(&path.display().to_string(), Box::new(file)),
-        }
+        Self::open_until(path, &Arc::default())
+    }
+
+    /// As [`Reader::open`]; setting `stop` ends the wait for a pipe that has nothing to read.
+    ///
+    /// # Errors
+    ///
+    /// As [`Reader::open`], and [`Error::Abandoned`] also from [`Reader::next`].
+    pub fn open_until(path: &Path, stop: &Arc<AtomicBool>) -> Result<Self> {
+        let source = Source::open(path, stop)?;
+        Self::from_stream(&source.name, source.stream)
     }
 
     /// Reads from any stream; `name` is what errors call it.
@@ -196,15 +210,36 @@ impl Reader {
     }
 }
 
-/// The file to read; `None` for `-`, standard input.
-fn file(path: &Path) -> Result<Option<File>> {
-    if path.as_os_str() == "-" {
-        return Ok(None);
+/// A file, a pipe or standard input, opened.
+struct Source {
+    /// What errors call it.
+    name: String,
+    /// Bytes of a regular file.
+    size: Option<u64>,
+    stream: Box<dyn Read + Send>,
+}
+
+impl Source {
+    fn open(path: &Path, stop: &Arc<AtomicBool>) -> Result<Self> {
+        let open = |source| Error::Open { path: path.to_owned(), source };
+        let (name, file) = if path.as_os_str() == "-" {
+            let file = File::from(std::io::stdin().as_fd().try_clone_to_owned().map_err(open)?);
+            ("standard input".to_owned(), file)
+        } else {
+            // Opening a named pipe would else wait for its writer, deaf to `stop`.
+            let mut options = OpenOptions::new();
+            options.read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed());
+            (path.display().to_string(), options.open(path).map_err(open)?)
+        };
+        let metadata = file.metadata().map_err(open)?;
+        if metadata.is_dir() {
+            return Err(open(std::io::ErrorKind::IsADirectory.into()));
+        }
+        let size = metadata.is_file().then_some(metadata.len());
+        let stream: Box<dyn Read + Send> = match size {
+            Some(_) => Box::new(file),
+            None => Box::new(Live { file, stop: Arc::clone(stop) }),
+        };
+        Ok(Self { name, size, stream })
     }
-    let open = |source| Error::Open { path: path.to_owned(), source };
-    let file = File::open(path).map_err(open)?;
-    if file.metadata().map_err(open)?.is_dir() {
-        return Err(open(std::io::ErrorKind::IsADirectory.into()));
-    }
-    Ok(Some(file))
 }

@@ -219,7 +219,11 @@ impl Editor {
             if blocks.size().is_none() && !blocks.is_ready() {
                 self.output.flush()?;
             }
-            let Some((block, interfaces)) = blocks.next()? else { break };
+            let (block, interfaces) = match blocks.next() {
+                Ok(Some(next)) => next,
+                Ok(None) | Err(Error::Abandoned { .. }) => break,
+                Err(error) => return Err(error),
+            };
             match &block.record {
                 None => self.describe(&block, interfaces)?,
                 Some(record) => {

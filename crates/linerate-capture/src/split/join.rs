@@ -5,6 +5,7 @@
 //! of the file, until that frame is joined or alone.
 
 use std::collections::VecDeque;
+use std::hash::{BuildHasher, RandomState};
 
 use linerate_segment::coalesce::{Coalescer, Flow, Options, Output as Joinable, SuperPacket};
 use linerate_segment::segment::{Checksums, Link};
@@ -160,7 +161,9 @@ impl Joiner {
         }
         let Joining { tcp, udp, checksums, .. } = self.joining;
         let options = Options { link, tcp, udp, checksums, ..Options::default() };
-        let coalescer = Coalescer::new(vec![Flow::default(); FLOWS], &options);
+        // Nobody who sends can choose flows that meet in one place of the table.
+        let key = RandomState::new().hash_one(0);
+        let coalescer = Coalescer::with_key(vec![Flow::default(); FLOWS], &options, key);
         self.lanes.push(Lane { origin, coalescer });
         self.lanes.len() - 1
     }

@@ -13,9 +13,9 @@ use super::{Encoder, InterfaceDescription};
 use crate::Format;
 use crate::read::Record;
 
-/// Bytes in a buffer: enough that one system call carries some ten thousand small packets, little
-/// enough that a handful of them stays in the processor's last cache level.
-pub(super) const CAPACITY: usize = 1 << 20;
+/// Bytes in a buffer: enough that one system call carries some 2,500 small packets, little enough
+/// that those few which a writer that keeps up has in use stay in a core's own cache, beside the ring.
+pub(super) const CAPACITY: usize = 256 << 10;
 
 /// How soon it is noticed that what is held back may go.
 const LOOK: Duration = Duration::from_millis(5);

@@ -42,7 +42,7 @@ pub struct Options {
     pub section: Section,
     /// The interfaces, in the order of their numbers; classic pcap takes the first one's link type.
     pub interfaces: Vec<InterfaceDescription>,
-    /// Buffers of 1 MiB between the readers and the file: one for each reader, and at least one more.
+    /// Buffers of 256 KiB between the readers and the file: one for each reader, and at least one more.
     pub buffers: usize,
     /// When the first period of `rotation.seconds` begins; `None` for the first packet's time.
     pub start: Option<Timestamp>,

@@ -9,7 +9,7 @@ use indicatif::ProgressBar;
 use jiff::Zoned;
 
 use super::{Experiment, Only};
-use crate::bench::Bench;
+use crate::bench::{Bench, Cores};
 use crate::facts::Facts;
 use crate::interrupt;
 use crate::measure::{COLUMNS, Measured, measure};
@@ -144,6 +144,11 @@ impl Context {
     /// The run's folder; `None` in a rehearsal.
     pub fn folder(&self) -> Option<&Path> {
         self.stage.as_ref().map(|stage| stage.store.folder())
+    }
+
+    /// Who works where; `None` in a rehearsal.
+    pub fn cores(&self) -> Option<Cores> {
+        self.stage.as_ref().map(|stage| stage.bench.cores)
     }
 
     /// Whether a line is measured at `x`.

@@ -78,7 +78,7 @@ fn run(context: &mut Context) -> Result<()> {
         let frame = super_packet(mss)?;
         let path = folder.path().join(format!("frame-{mss}"));
         fs::write(&path, &frame)?;
-        let right = splitter::segments(&frame, mss, false)?;
+        let right = splitter::segments(Way::OneByOne, &frame, mss)?;
         for repeat in 1..=repeats {
             for (splitter, times) in splitters.iter().zip(&mut times) {
                 let (name, x) = (splitter.name(), f64::from(mss));
@@ -334,9 +334,11 @@ mod tests {
         for mss in [536, 1448, 8960] {
             let frame = super_packet(mss).unwrap();
             assert!(frame.len() > 55_000 && frame.len() <= 65_535);
-            let segments = splitter::segments(&frame, mss, false).unwrap();
+            let segments = splitter::segments(Way::OneByOne, &frame, mss).unwrap();
             assert!(segments.iter().all(|segment| segment.len() == HEADERS + usize::from(mss)));
-            assert_eq!(splitter::segments(&frame, mss, true).unwrap(), segments);
+            for way in Way::all().into_iter().filter(|way| way.splits()) {
+                assert_eq!(splitter::segments(way, &frame, mss).unwrap(), segments, "{way:?}");
+            }
         }
     }
 

@@ -32,7 +32,7 @@ impl fmt::Display for Attach {
 }
 
 impl Attach {
-    fn flags(self) -> u32 {
+    pub(crate) fn flags(self) -> u32 {
         match self {
             Self::Native => libbpf_sys::XDP_FLAGS_DRV_MODE,
             Self::Generic => libbpf_sys::XDP_FLAGS_SKB_MODE,

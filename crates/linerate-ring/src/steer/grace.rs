@@ -9,14 +9,17 @@ use crate::{Error, Result};
 /// see the old entry, which the kernel promises of maps of maps alone (`maybe_wait_bpf_programs` in
 /// `kernel/bpf/syscall.c`). `membarrier` would wait too, but not where CPUs run without ticks.
 #[derive(Debug)]
-pub(crate) struct Grace {
+pub struct Grace {
     array: OwnedFd,
     entry: OwnedFd,
 }
 
 impl Grace {
     /// Keeps `entry`, any array, as what is put in.
-    pub(crate) fn new(entry: BorrowedFd<'_>) -> Result<Self> {
+    ///
+    /// # Errors
+    /// [`Error::Privilege`], [`Error::System`].
+    pub fn new(entry: BorrowedFd<'_>) -> Result<Self> {
         let options = libbpf_sys::bpf_map_create_opts {
             sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
             inner_map_fd: entry.as_raw_fd() as u32,
@@ -46,7 +49,10 @@ impl Grace {
 
     /// Returns when every program has ended that ran at the call, with the softirq that it ran in:
     /// what it copied or redirected is where it belongs. Takes some tens of milliseconds.
-    pub(crate) fn wait(&self) -> Result<()> {
+    ///
+    /// # Errors
+    /// [`Error::System`]: they may still run.
+    pub fn wait(&self) -> Result<()> {
         match super::put(self.array.as_fd(), 0, self.entry.as_fd(), libbpf_sys::BPF_ANY) {
             0 => Ok(()),
             errno => Err(refusal("wait for XDP programs to end", errno)),

@@ -5,7 +5,7 @@
 //! [`Unmatched::Drop`] says so).
 
 pub(crate) mod attach;
-pub(crate) mod grace;
+pub mod grace;
 pub(crate) mod holder;
 pub(crate) mod program;
 

@@ -6,11 +6,11 @@
 //! and clears the bit; the reader takes records in order until it meets the writer's position or a
 //! busy one, and moves its own position when it is done with their bytes, not before.
 
-use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
+use crate::map::Mapping;
 use crate::{Error, Result};
 
 /// The record is being written.
@@ -168,40 +168,5 @@ impl Shared {
     fn stopping(&self) -> &AtomicU32 {
         // SAFETY: the second word of that page.
         unsafe { self.0.base.cast::<AtomicU32>().add(1).as_ref() }
-    }
-}
-
-/// A mapping of a BPF map, unmapped on drop.
-#[derive(Debug)]
-struct Mapping {
-    base: NonNull<u8>,
-    len: usize,
-}
-
-impl Mapping {
-    fn new(map: BorrowedFd<'_>, len: usize, offset: usize, protection: i32) -> io::Result<Self> {
-        // SAFETY: a fresh shared mapping, no existing memory is touched.
-        let base = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                len,
-                protection,
-                libc::MAP_SHARED | libc::MAP_POPULATE,
-                map.as_raw_fd(),
-                offset as libc::off_t,
-            )
-        };
-        if base == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        let base = NonNull::new(base.cast()).expect("mmap returns no null mapping");
-        Ok(Self { base, len })
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: the mapping made in `new`; nothing refers to it any more.
-        unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
     }
 }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use super::queue::{Consumer, Producer};
 use super::reception::{Reception, reception_setters};
 use super::ring::Mapped;
+use super::transmit::KERNEL_BATCH;
 use super::{Batch, Pace, Statistics, Umem, sys};
 use crate::interface::Interface;
 use crate::region::beyond_lock_limit;
@@ -22,6 +23,10 @@ const SO_BUSY_POLL_BUDGET: i32 = 70;
 const QUEUE_PATIENCE: Duration = Duration::from_millis(500);
 /// Slots of a ring that the kernel asks for but nobody uses.
 const UNUSED_RING: u32 = 64;
+/// `XDP_MAX_TX_SKB_BUDGET` of `linux/if_xdp.h`.
+const XDP_MAX_TX_SKB_BUDGET: i32 = 9;
+/// Frames to send in one system call in copy mode: a super-packet of 64 KiB and one more.
+const TRANSMIT_BUDGET: u32 = 128;
 /// The number of the next socket.
 static NEXT_NUMBER: AtomicU64 = AtomicU64::new(0);
 
@@ -97,6 +102,8 @@ pub struct Socket {
     pub(super) reception: Reception,
     pub(super) marking: Marking,
     mode: Mode,
+    /// Frames that the kernel sends in one system call in copy mode.
+    pub(super) kernel_batch: u32,
     pub(super) received: u64,
     pub(super) sent: u64,
 }
@@ -305,6 +312,7 @@ impl Builder {
             })?;
         }
         let mut rings = self.rings(fd.as_fd()).map_err(|error| fail("make AF_XDP rings", error))?;
+        let kernel_batch = self.budget(fd.as_fd());
         let chunks = state.take(self.receive + self.transmit)?;
         let chunk = u64::from(self.umem.chunk());
         let mut addresses = chunks.iter().cloned().flatten().map(|n| u64::from(n) * chunk);
@@ -343,6 +351,7 @@ impl Builder {
             reception: self.reception,
             marking: self.marking,
             mode,
+            kernel_batch,
             received: 0,
             sent: 0,
         })
@@ -402,6 +411,16 @@ impl Builder {
                 }
             },
         })
+    }
+
+    /// Has the kernel send more frames in one system call (Linux 6.17), and says how many it will.
+    fn budget(&self, fd: BorrowedFd<'_>) -> u32 {
+        let wanted = TRANSMIT_BUDGET.min(self.transmit.max(UNUSED_RING).next_power_of_two());
+        match sys::set(fd, libc::SOL_XDP, XDP_MAX_TX_SKB_BUDGET, &wanted) {
+            Ok(()) if self.transmit > 0 => wanted,
+            // A kernel without it, or a socket that does not send.
+            _ => KERNEL_BATCH,
+        }
     }
 
     /// Binds, and waits a moment for a queue that is taken: the kernel frees the queue of a closed

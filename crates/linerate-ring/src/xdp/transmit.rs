@@ -9,8 +9,8 @@ use super::{Copying, Pace, Socket, Umem, sys};
 use crate::region::Pages;
 use crate::{Error, Region, Result};
 
-/// Frames that the kernel sends in one system call in copy mode (`TX_BATCH_SIZE`).
-const KERNEL_BATCH: u32 = 32;
+/// Frames that the kernel sends in one system call in copy mode, unless told otherwise (`TX_BATCH_SIZE`).
+pub(super) const KERNEL_BATCH: u32 = 32;
 
 /// A frame to be written and sent. Its bytes are reached through the socket that it came from
 /// ([`Socket::bytes`]), and [`Socket::send`] consumes it, so that it cannot be touched while the
@@ -116,7 +116,7 @@ impl Socket {
                 // EAGAIN: the device is busy, or the kernel's batch is done and there is more.
                 // EBUSY: it dropped a frame that it had completed. ENOBUFS: no socket buffer.
                 Err((Some(libc::EAGAIN | libc::EBUSY | libc::ENOBUFS | libc::EINTR), _)) => {
-                    if before - after < KERNEL_BATCH && after != 0 {
+                    if before - after < self.kernel_batch && after != 0 {
                         return Ok(false);
                     }
                 }

@@ -305,7 +305,7 @@ extern "C" {
 const char *linerate_segment_version(void);
 
 // Makes a coalescer for so many flows at a time, of 2.5 KiB each; where all are taken, the oldest makes
-// room. The only allocation. NULL where there is no memory, or a number of the options is none of its
+// room. It finds them by a hash with a random key of its own. The only allocation. NULL where there is no memory, or a number of the options is none of its
 // enumeration.
 //
 // The caller sees to it that:

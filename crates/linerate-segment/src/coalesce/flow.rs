@@ -15,7 +15,6 @@ use crate::segment::{Checksums, IpId, MAX_HEADER_LEN};
 #[derive(Clone, Debug)]
 pub struct Flow {
     pub(super) links: Links,
-    pub(super) hash: u32,
     /// What is known of the flow; `None` where it was never used.
     held: Option<Held>,
     /// The first frame's headers.
@@ -51,7 +50,6 @@ impl Default for Flow {
     fn default() -> Self {
         Self {
             links: Links::UNUSED,
-            hash: 0,
             held: None,
             header: [0; MAX_HEADER_LEN],
             mask: [0; MAX_HEADER_LEN],

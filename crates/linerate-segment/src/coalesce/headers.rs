@@ -70,26 +70,9 @@ pub(super) fn addresses(version: Version, at: usize) -> Range<usize> {
 }
 
 /// Where the ports of TCP or UDP stand.
-fn ports(layout: &Layout) -> Range<usize> {
+pub(super) fn ports(layout: &Layout) -> Range<usize> {
     let at = layout.innermost().upper;
     at..at + 4
-}
-
-/// A number that all packets of a flow share.
-pub(super) fn hash(frame: &[u8], layout: &Layout) -> u32 {
-    const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
-    let ip = layout.innermost();
-    let mut hash = u64::from(ip.protocol.0);
-    let mut mix = |bytes: &[u8]| {
-        for word in bytes.as_chunks::<4>().0 {
-            hash = (hash ^ u64::from(u32::from_le_bytes(*word))).wrapping_mul(FACTOR);
-            hash ^= hash >> 29;
-        }
-    };
-    mix(&frame[addresses(ip.version, ip.at)]);
-    mix(&frame[ports(layout)]);
-    // The lower bits are the weaker ones of a product.
-    (hash >> 32) as u32
 }
 
 /// Whether two packets are of one flow: the same link header, addresses, tunnel, protocol and ports.

@@ -46,6 +46,7 @@
 //! changes. Flows may overtake each other.
 
 mod flow;
+mod hash;
 mod headers;
 mod output;
 mod table;
@@ -59,7 +60,8 @@ use linerate_wire::{geneve, vxlan};
 
 use crate::segment::layout::Layout;
 use crate::segment::{self, Checksums, Link, Split};
-use table::Table;
+use hash::Key;
+use table::{By, Table};
 
 /// Most segments of a super-packet (the kernel's `UDP_MAX_SEGMENTS`): 64 KiB of 512 bytes each.
 pub const MAX_SEGMENTS: usize = 128;
@@ -131,10 +133,15 @@ impl Options {
 /// Joins the segments of many flows. `S` is the memory for the flows that it can hold at a time: a
 /// vector, an array, a borrowed slice. At most 65,535 are used; where all are taken, the oldest makes
 /// room.
+///
+/// What a frame costs does not grow with the number of flows, whatever is sent: a lookup looks at eight
+/// flows at most, and a ninth of one bucket takes the place of the oldest of the eight. Senders who are not
+/// to choose whose flow that is must not know the [key](Self::with_key).
 #[derive(Clone, Debug)]
 pub struct Coalescer<S> {
     flows: S,
     table: Table,
+    key: Key,
     engine: Engine,
     options: Options,
     /// Where the headers are looked for.
@@ -142,11 +149,18 @@ pub struct Coalescer<S> {
 }
 
 impl<S: AsRef<[Flow]> + AsMut<[Flow]>> Coalescer<S> {
-    /// A coalescer that holds nothing yet.
-    pub fn new(mut flows: S, options: &Options) -> Self {
+    /// A coalescer that holds nothing yet, for frames of senders who are trusted: it finds flows by a
+    /// hash that everybody can compute.
+    pub fn new(flows: S, options: &Options) -> Self {
+        Self::with_key(flows, options, 0)
+    }
+
+    /// A coalescer that holds nothing yet. `key` is a random number that no sender knows; what comes out
+    /// for frames of honest senders does not depend on it.
+    pub fn with_key(mut flows: S, options: &Options, key: u64) -> Self {
         let table = Table::new(flows.as_mut());
-        let parse = options.parse();
-        Self { flows, table, engine: Engine::detect(), options: *options, parse }
+        let (key, parse) = (Key::new(key), options.parse());
+        Self { flows, table, key, engine: Engine::detect(), options: *options, parse }
     }
 
     /// Takes a frame, which `token` names from now on. It comes out of this call or of a later one,
@@ -168,7 +182,7 @@ impl<S: AsRef<[Flow]> + AsMut<[Flow]>> Coalescer<S> {
             true => headers::examine(frame, &layout, self.engine),
             false => Err(Reason::Protocol),
         };
-        let hash = headers::hash(frame, &layout);
+        let hash = self.key.flow(frame, &layout);
         let flows = self.flows.as_mut();
         if let Some(index) = self.table.find(flows, hash, |flow| flow.is_of(frame, &layout)) {
             let joined = match &segment {
@@ -183,7 +197,7 @@ impl<S: AsRef<[Flow]> + AsMut<[Flow]>> Coalescer<S> {
         }
         match segment {
             Ok(segment) if segment.is_last() => sink(alone(Reason::End)),
-            Ok(segment) => match self.room(hash, sink) {
+            Ok(segment) => match self.room(hash, frame, &layout, sink) {
                 Some(index) => {
                     self.flows.as_mut()[index].begin(frame, token, time, &layout, &segment);
                 }
@@ -217,13 +231,20 @@ impl<S: AsRef<[Flow]> + AsMut<[Flow]>> Coalescer<S> {
         self.table.oldest().map(|index| self.flows.as_ref()[index].since())
     }
 
-    /// A place for a new flow; the oldest makes room where all are taken.
-    fn room(&mut self, hash: u32, sink: &mut impl FnMut(Output<'_>)) -> Option<usize> {
-        if let Some(index) = self.table.insert(self.flows.as_mut(), hash) {
-            return Some(index);
+    /// A place for a new flow; an older one makes room where need be.
+    fn room(
+        &mut self,
+        hash: u32,
+        frame: &[u8],
+        layout: &Layout,
+        sink: &mut impl FnMut(Output<'_>),
+    ) -> Option<usize> {
+        if let Some(index) = self.table.in_the_way(self.flows.as_ref(), hash) {
+            self.flush(index, Reason::Room, sink);
         }
-        self.flush(self.table.oldest()?, Reason::Room, sink);
-        self.table.insert(self.flows.as_mut(), hash)
+        let outer = &layout.outer;
+        let pair = self.key.pair(&frame[headers::addresses(outer.version, outer.at)]);
+        self.table.insert(self.flows.as_mut(), [hash, pair])
     }
 
     fn flush(&mut self, index: usize, reason: Reason, sink: &mut impl FnMut(Output<'_>)) {
@@ -232,12 +253,13 @@ impl<S: AsRef<[Flow]> + AsMut<[Flow]>> Coalescer<S> {
         flows[index].finish(reason, &self.options, sink);
     }
 
-    /// Flushes the flows between two outermost IP addresses.
+    /// Flushes the flows between two outermost IP addresses. Who is looked at goes, but for a few whose
+    /// addresses have the same hash, so that this costs no more than the frames that began the flows.
     fn flush_between(&mut self, addresses: &[u8], sink: &mut impl FnMut(Output<'_>)) {
-        let mut next = self.table.oldest();
+        let mut next = self.table.first(self.flows.as_ref(), By::Pair, self.key.pair(addresses));
         while let Some(index) = next {
-            let flows = self.flows.as_mut();
-            next = self.table.newer(flows, index);
+            let flows = self.flows.as_ref();
+            next = self.table.next(flows, By::Pair, index);
             if flows[index].is_between(addresses) {
                 self.flush(index, Reason::Followed, sink);
             }

@@ -3,7 +3,8 @@
 //! [`Segments::new`] reads the headers once and prepares what all segments share; after that a segment
 //! costs a copy of the prepared header, a few additions, and the payload. There are three ways to take
 //! them, which may be mixed: [`Segments::write_next`] into a buffer of the caller (a UMEM frame), with
-//! the payload copied and summed in one pass; [`Segments::next_parts`], a header and the slice of
+//! the payload copied and summed in one pass, or [`Segments::write_all`] into many;
+//! [`Segments::next_parts`], a header and the slice of
 //! payload that belongs to it, for scatter-gather; and [`Iterator`], the same with an owned header.
 //!
 //! The rules are those of Linux (`tcp_gso_segment`, `__udp_gso_segment`, `inet_gso_segment`,
@@ -175,6 +176,12 @@ impl<'p> Segments<'p> {
         Ok(Self { header, header_len, kind, engine, rest, size, left: count, first: true, max_len })
     }
 
+    /// With another engine than the fastest of this CPU, for comparison.
+    #[must_use]
+    pub fn with_engine(self, engine: Engine) -> Self {
+        Self { engine, ..self }
+    }
+
     /// Length in bytes of the longest segment, link header included.
     pub fn max_len(&self) -> usize {
         self.max_len
@@ -196,6 +203,40 @@ impl<'p> Segments<'p> {
     /// [`Error::BufferTooSmall`], after which the same segment can be asked for again.
     #[inline]
     pub fn write_next(&mut self, out: &mut [u8]) -> Result<Option<usize>> {
+        self.write(out, None)
+    }
+
+    /// Writes one segment after another, each to the start of a buffer of its own, until there are no more
+    /// segments or no more buffers, and hands each buffer to `written` with the length of its segment.
+    /// Takes no more buffers than there are segments.
+    ///
+    /// This is [`write_next`](Self::write_next) for whom the buffers are known beforehand: while a segment
+    /// is copied, the place of the next one is fetched into the first-level cache. What that gains depends
+    /// on the size of the segments.
+    ///
+    /// # Errors
+    /// [`Error::BufferTooSmall`]. The segments before were written, and the one that did not fit can be
+    /// asked for again; its buffer and the one behind it have been taken.
+    #[inline]
+    pub fn write_all<'b>(
+        &mut self,
+        buffers: impl IntoIterator<Item = &'b mut [u8]>,
+        mut written: impl FnMut(&'b mut [u8], usize),
+    ) -> Result<()> {
+        let mut buffers = buffers.into_iter();
+        let mut next = if self.left > 0 { buffers.next() } else { None };
+        while let Some(out) = next {
+            next = if self.left > 1 { buffers.next() } else { None };
+            if let Some(len) = self.write(out, next.as_deref())? {
+                written(out, len);
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the next segment to `out`, and the one after that will go to `next`.
+    #[inline]
+    fn write(&mut self, out: &mut [u8], next: Option<&[u8]>) -> Result<Option<usize>> {
         if self.left == 0 {
             return Ok(None);
         }
@@ -210,11 +251,13 @@ impl<'p> Segments<'p> {
         let last = self.left == 1;
         match &mut self.kind {
             Kind::Transport(transport) => {
-                let sum = if transport.sums() {
-                    self.engine.copy(payload, body)
-                } else {
+                let sum = if !transport.sums() {
                     body.copy_from_slice(payload);
                     Sum::ZERO
+                } else if let Some(next) = next.and_then(|next| next.get(self.header_len..)) {
+                    self.engine.copy_before(payload, body, next)
+                } else {
+                    self.engine.copy(payload, body)
                 };
                 transport.fill(header, sum, self.first, last);
             }

@@ -490,6 +490,61 @@ fn the_oldest_flow_makes_room() {
 }
 
 #[test]
+fn flows_of_one_hash_do_not_pile_up() {
+    // The tag tells flows apart, and the hash does not look at it: whatever the key is, all of them meet.
+    let streams: Vec<_> = (0..100)
+        .map(|tag| Spec { tags: vec![tag], ..Spec::default() }.stream(&bytes(2000), 1000, 1))
+        .collect();
+    let frames: Vec<_> =
+        [0, 1].iter().flat_map(|at| streams.iter().map(|s| s[*at].clone())).collect();
+    let mut coalescer = Coalescer::with_key(vec![Flow::default(); 100], &Options::default(), 5);
+    let mut out = Vec::new();
+    let mut sink = |output: Output<'_>| record(&mut out, &frames, output);
+    for token in (0..100).chain(192..200) {
+        coalescer.push(&frames[token], token as u64, 0, &mut sink);
+    }
+    coalescer.flush_all(&mut sink);
+    let out: Vec<_> = out.into_iter().map(|out| (out.tokens, out.reason)).collect();
+    // The oldest made room, one by one, and the last eight were held and grew.
+    let alone = (0..92).map(|token| (vec![token], Reason::Room));
+    let joined = (92..100).map(|token| (vec![token, token + 100], Reason::Time));
+    assert_eq!(out, alone.chain(joined).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_fragment_ends_the_flows_between_its_addresses_and_no_others() {
+    let spec = |host: u8, port: u16| Spec { host, ports: [port, 53], ..Spec::udp() };
+    let specs = [spec(1, 1), spec(2, 1), spec(1, 2), spec(3, 1)];
+    let mut fragment = spec(1, 9).build(&bytes(100));
+    put(&mut fragment, 20, 0x2000);
+    let mut frames: Vec<_> = specs.iter().map(|spec| spec.build(&bytes(500))).collect();
+    frames.push(fragment);
+    for key in [0, 1, u64::MAX] {
+        for flows in [4, 5, 300] {
+            let memory = vec![Flow::default(); flows];
+            let mut coalescer = Coalescer::with_key(memory, &Options::default(), key);
+            let mut out = Vec::new();
+            let mut sink = |output: Output<'_>| record(&mut out, &frames, output);
+            for (token, frame) in frames.iter().enumerate() {
+                coalescer.push(frame, token as u64, 0, &mut sink);
+            }
+            coalescer.flush_all(&mut sink);
+            let mut out: Vec<_> = out.into_iter().map(|out| (out.tokens[0], out.reason)).collect();
+            out[..2].sort_by_key(|(token, _)| *token);
+            let followed = Reason::Followed;
+            let expected = [
+                (0, followed),
+                (2, followed),
+                (4, Reason::Protocol),
+                (1, Reason::Time),
+                (3, Reason::Time),
+            ];
+            assert_eq!(out, expected, "key {key}, {flows} flows");
+        }
+    }
+}
+
+#[test]
 fn time_ends_a_flow() {
     let first = Spec::default().stream(&bytes(2000), 1000, 1);
     let second = Spec { ports: [1, 2], ..Spec::default() }.stream(&bytes(2000), 1000, 1);

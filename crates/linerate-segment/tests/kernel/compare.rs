@@ -204,8 +204,17 @@ pub(crate) fn split(packet: &[u8], options: &Options) -> Ours {
     let mut segments = Segments::new(packet, options)?;
     let mut out = vec![0; segments.max_len()];
     let mut frames = Vec::with_capacity(segments.len());
+    let mut at_once = segments.clone();
     while let Some(len) = segments.write_next(&mut out)? {
         frames.push(out[..len].to_vec());
     }
+    // What the kernel is held against holds for both ways to write.
+    let mut buffers = vec![0xa5; at_once.max_len() * frames.len()];
+    let mut count = 0;
+    at_once.write_all(buffers.chunks_mut(out.len()), |buffer, len| {
+        assert_eq!(buffer[..len], frames[count], "segment {count} of write_all");
+        count += 1;
+    })?;
+    assert_eq!(count, frames.len(), "segments of write_all");
     Ok(frames)
 }

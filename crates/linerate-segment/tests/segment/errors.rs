@@ -273,3 +273,27 @@ proptest! {
         let _ = split(&bytes, &options);
     }
 }
+
+#[test]
+fn too_few_and_too_short_buffers_lose_no_segment() {
+    let packet = Packet::tcp(5000).build();
+    let options = Options::new(Split::Tcp { mss: 1000 });
+    let right = split(&packet, &options).unwrap();
+    let mut segments = Segments::new(&packet, &options).unwrap();
+    let mut written = Vec::new();
+    let len = segments.max_len();
+    let mut take = |segments: &mut Segments<'_>, lens: &[usize]| {
+        let mut buffers: Vec<Vec<u8>> = lens.iter().map(|len| vec![0; *len]).collect();
+        let mut buffers = buffers.iter_mut().map(Vec::as_mut_slice);
+        let result =
+            segments.write_all(&mut buffers, |buffer, len| written.push(buffer[..len].to_vec()));
+        (result, buffers.len(), segments.len())
+    };
+    assert_eq!(take(&mut segments, &[]), (Ok(()), 0, 5));
+    assert_eq!(take(&mut segments, &[len, len]), (Ok(()), 0, 3));
+    let short = Err(Error::BufferTooSmall { need: len, have: 7 });
+    assert_eq!(take(&mut segments, &[len, 7, len, len]), (short, 1, 2));
+    assert_eq!(take(&mut segments, &[len, len, len]), (Ok(()), 1, 0));
+    assert_eq!(take(&mut segments, &[7, 7]), (Ok(()), 2, 0), "none is taken after the last");
+    assert_eq!(written, right);
+}

@@ -181,11 +181,9 @@ pub const fn update_u32(checksum: u16, old: u32, new: u32) -> u16 {
     update(checksum, old as u16, new as u16)
 }
 
+/// The halves of a number, each added to the other with the carry: their sum is in the upper one.
 #[inline]
 const fn fold(sum: u64) -> u16 {
-    let sum = (sum & 0xffff_ffff) + (sum >> 32);
-    let sum = (sum & 0xffff) + (sum >> 16);
-    let sum = (sum & 0xffff) + (sum >> 16);
-    let sum = (sum & 0xffff) + (sum >> 16);
-    sum as u16
+    let sum = (sum.wrapping_add(sum.rotate_left(32)) >> 32) as u32;
+    (sum.wrapping_add(sum.rotate_left(16)) >> 16) as u16
 }

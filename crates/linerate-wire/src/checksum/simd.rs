@@ -6,9 +6,12 @@
 //! with its bytes swapped; swapping the first vector too and the total back makes up for it, because a
 //! rotation by a byte is a multiplication by 256 modulo 2^64 - 1, of which 65535 is a divisor.
 
-use core::fmt;
+use core::{fmt, ptr};
 
 use super::portable;
+
+/// Bytes of a cache line.
+const LINE: usize = 64;
 
 // Both ask the operating system as well: registers that it does not save are no use.
 cpufeatures::new!(avx2_found, "avx2");
@@ -54,16 +57,31 @@ impl Simd {
         } else if len < avx512::LEN || self.0 == Level::Avx2 {
             // SAFETY: the CPU has AVX2, which `Simd` stands for and which `Level::Avx512` includes;
             // `from` is valid for `len` bytes, which are at least a vector; nothing is stored.
-            unsafe { avx2::pass::<false>(from, core::ptr::null_mut(), len) }
+            unsafe { avx2::pass::<false, false>(from, ptr::null_mut(), ptr::null(), len) }
         } else {
             // SAFETY: as above, with AVX-512.
-            unsafe { avx512::pass::<false>(from, core::ptr::null_mut(), len) }
+            unsafe { avx512::pass::<false, false>(from, ptr::null_mut(), ptr::null(), len) }
         }
     }
 
     /// What [`portable::copy`] gives. The slices must be of one length.
     #[inline]
     pub(super) fn copy(self, from: &[u8], to: &mut [u8]) -> u64 {
+        self.copy_and::<false>(from, to, ptr::null())
+    }
+
+    /// The same, while lines of `next` are fetched.
+    #[inline]
+    pub(super) fn copy_before(self, from: &[u8], to: &mut [u8], next: &[u8]) -> u64 {
+        // A place for less than is copied now is the last one, or of another kind.
+        if next.len() < from.len() {
+            return self.copy(from, to);
+        }
+        self.copy_and::<true>(from, to, next.as_ptr())
+    }
+
+    #[inline(always)]
+    fn copy_and<const AHEAD: bool>(self, from: &[u8], to: &mut [u8], next: *const u8) -> u64 {
         let len = from.len();
         assert!(len == to.len());
         if len < avx2::LEN {
@@ -72,10 +90,10 @@ impl Simd {
             // SAFETY: the CPU has AVX2, which `Simd` stands for and which `Level::Avx512` includes;
             // both pointers are valid for `len` bytes, which are at least a vector, and a shared and
             // an exclusive borrow do not overlap.
-            unsafe { avx2::pass::<true>(from.as_ptr(), to.as_mut_ptr(), len) }
+            unsafe { avx2::pass::<true, AHEAD>(from.as_ptr(), to.as_mut_ptr(), next, len) }
         } else {
             // SAFETY: as above, with AVX-512.
-            unsafe { avx512::pass::<true>(from.as_ptr(), to.as_mut_ptr(), len) }
+            unsafe { avx512::pass::<true, AHEAD>(from.as_ptr(), to.as_mut_ptr(), next, len) }
         }
     }
 }
@@ -93,16 +111,19 @@ impl fmt::Display for Simd {
 /// A macro and not a generic function: features of the CPU cannot be a parameter of one.
 macro_rules! pass {
     ($features:literal) => {
-        /// Sums `len` bytes at `from` and, with `COPY`, stores them at `to`.
+        /// Sums `len` bytes at `from` and, with `COPY`, stores them at `to`. With `AHEAD`, fetches the
+        /// lines of as many bytes at `next`: spread over the pass, as the CPU has few places for lines
+        /// that are under way.
         ///
         /// # Safety
         ///
         /// `len` is at least `LEN`. `from` is valid for reads of `len` bytes and, with `COPY`, `to`
         /// for writes of as many that do not overlap them.
         #[target_feature(enable = $features)]
-        pub(super) unsafe fn pass<const COPY: bool>(
+        pub(super) unsafe fn pass<const COPY: bool, const AHEAD: bool>(
             from: *const u8,
             to: *mut u8,
+            next: *const u8,
             len: usize,
         ) -> u64 {
             /// Vectors of one turn of the loop.
@@ -116,6 +137,16 @@ macro_rules! pass {
                 }
                 vector
             };
+            let fetch = |at: usize| {
+                if AHEAD {
+                    // Not every compiler that this has to build with calls it unsafe.
+                    #[allow(unused_unsafe)]
+                    // SAFETY: fetching is no access, and any address will do.
+                    unsafe {
+                        _mm_prefetch::<_MM_HINT_T0>(next.wrapping_add(at).cast());
+                    }
+                }
+            };
             let aligned = if COPY { to.addr() } else { from.addr() };
             let first = LEN - aligned % LEN;
             let odd = first % 2;
@@ -126,6 +157,9 @@ macro_rules! pass {
             let mut high = [high_halves(head), zero()];
             let mut at = first;
             while len - at >= TURN * LEN {
+                for line in (0..TURN * LEN).step_by(super::LINE) {
+                    fetch(at + line);
+                }
                 let vectors: [Vector; TURN] = core::array::from_fn(|i| take(at + i * LEN));
                 for (i, vector) in vectors.into_iter().enumerate() {
                     whole[i % 2] = add(whole[i % 2], vector);
@@ -134,6 +168,7 @@ macro_rules! pass {
                 at += TURN * LEN;
             }
             while len - at >= LEN {
+                fetch(at);
                 let vector = take(at);
                 whole[0] = add(whole[0], vector);
                 high[0] = add(high[0], high_halves(vector));

@@ -8,7 +8,10 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use linerate_lab::experiments::{self, Only, Options};
-use linerate_lab::{consumer, datagrams, demo, interrupt, report, sink, splitter, store, stream};
+use linerate_lab::redirect::{self, Mac};
+use linerate_lab::{
+    connections, consumer, datagrams, demo, interrupt, report, sink, splitter, store, stream,
+};
 
 use crate::say;
 
@@ -118,6 +121,36 @@ Examples:
     /// Split a super-packet again and again (used by segment-rate).
     #[command(hide = true)]
     Split { way: String, frame: PathBuf, headers: usize, mss: u16, milliseconds: u64, out: PathBuf },
+    /// Send back what comes on TCP connections (used by forward-sessions).
+    #[command(hide = true)]
+    Echo {
+        #[arg(long)]
+        address: SocketAddr,
+    },
+    /// Open TCP connections and hold them (used by forward-sessions).
+    #[command(hide = true)]
+    Hold {
+        #[arg(long)]
+        address: SocketAddr,
+        #[arg(long)]
+        connections: u64,
+        #[arg(long)]
+        rounds: u64,
+        #[arg(long)]
+        ready: PathBuf,
+    },
+    /// Redirect every frame with constant addresses, the limit of forwarding (used by forward-*).
+    #[command(hide = true)]
+    Redirect {
+        #[arg(short, long)]
+        interface: String,
+        #[arg(long)]
+        to: String,
+        #[arg(long)]
+        dst_mac: Mac,
+        #[arg(long)]
+        src_mac: Mac,
+    },
     /// Count and drop frames in the driver (used by capture-stage).
     #[command(hide = true)]
     Sink {
@@ -228,6 +261,24 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
                 time: Duration::from_millis(*milliseconds),
                 way: way.clone(),
                 out: out.clone(),
+            })?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Echo { address } => {
+            connections::echo(*address)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Hold { address, connections, rounds, ready } => {
+            let report = connections::hold(*address, *connections, *rounds, ready)?;
+            say::print(serde_json::to_string(&report)?)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Redirect { interface, to, dst_mac, src_mac } => {
+            redirect::run(&redirect::Settings {
+                interface,
+                to,
+                destination: *dst_mac,
+                source: *src_mac,
             })?;
             Ok(ExitCode::SUCCESS)
         }

@@ -2,6 +2,7 @@
 
 pub(crate) mod capture;
 pub(crate) mod completion;
+pub(crate) mod forward;
 pub(crate) mod generate;
 pub(crate) mod lab;
 pub(crate) mod manual;

@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
+use linerate_capture::Error;
 use linerate_capture::read::Reader;
 use linerate_generate::Rate;
 use linerate_generate::replay::{self, Frames, Progress, Recorded, Report, Settings, Speed, Trace};
@@ -82,7 +83,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&stop)).context("cannot handle signals")?;
     }
-    let mut files = Files::new(&arguments.files);
+    let mut files = Files::new(&arguments.files, &stop);
     let preload = arguments.topspeed || arguments.rounds > 1;
     let mut trace = match preload {
         true => Some(load(&mut files, &stop, arguments.quiet)?),
@@ -157,9 +158,10 @@ impl Frames for Loading<'_, '_> {
     fn next(&mut self) -> Result<Option<Recorded<'_>>> {
         /// Frames between two looks at the signals.
         const LOOK: u64 = 1 << 12;
+        const STOPPED: &str = "stopped while files were read into memory; nothing was sent";
         if self.frames.is_multiple_of(LOOK) {
             if self.stop.load(Relaxed) {
-                bail!("stopped while files were read into memory; nothing was sent");
+                bail!(STOPPED);
             }
             let bytes = scaled(self.bytes as f64, "B");
             self.bar.set_message(format!("{} frames read into memory, {bytes}", self.frames));
@@ -167,6 +169,10 @@ impl Frames for Loading<'_, '_> {
         }
         self.frames += 1;
         let frame = self.files.next()?;
+        // A pipe that said nothing more.
+        if frame.is_none() && self.stop.load(Relaxed) {
+            bail!(STOPPED);
+        }
         self.bytes += frame.as_ref().map_or(0, |frame| frame.bytes.len() as u64);
         Ok(frame)
     }
@@ -200,6 +206,7 @@ impl Arguments {
 /// The frames of several capture files, read one file after the other.
 struct Files<'a> {
     paths: &'a [PathBuf],
+    stop: &'a Arc<AtomicBool>,
     /// Index of the file to open next.
     next: usize,
     open: Option<Reader>,
@@ -210,16 +217,16 @@ struct Files<'a> {
 }
 
 impl<'a> Files<'a> {
-    fn new(paths: &'a [PathBuf]) -> Self {
-        Self { paths, next: 0, open: None, before: None, frame: Vec::new() }
+    fn new(paths: &'a [PathBuf], stop: &'a Arc<AtomicBool>) -> Self {
+        Self { paths, stop, next: 0, open: None, before: None, frame: Vec::new() }
     }
 
     /// Opens the next file if none is open.
-    fn open_next(&mut self) -> Result<()> {
+    fn open_next(&mut self) -> Result<(), Error> {
         if self.open.is_none()
             && let Some(path) = self.paths.get(self.next)
         {
-            self.open = Some(Reader::open(path)?);
+            self.open = Some(Reader::open_until(path, self.stop)?);
             self.next += 1;
             self.before = None;
         }
@@ -232,9 +239,16 @@ impl Frames for Files<'_> {
 
     fn next(&mut self) -> Result<Option<Recorded<'_>>> {
         let (time, cut, interface) = loop {
-            self.open_next()?;
+            match self.open_next() {
+                Err(Error::Abandoned { .. }) => return Ok(None),
+                opened => opened?,
+            }
             let Some(reader) = &mut self.open else { return Ok(None) };
-            if let Some(record) = reader.next()? {
+            let record = match reader.next() {
+                Err(Error::Abandoned { .. }) => return Ok(None),
+                record => record?,
+            };
+            if let Some(record) = record {
                 let frame = record.frame;
                 self.frame.clear();
                 self.frame.extend_from_slice(frame.head());

@@ -57,16 +57,17 @@ fn a_signal_that_comes_twice_at_once_counts_once() {
 #[test]
 fn who_insists_a_second_later_is_obeyed_at_once() {
     let folder = folder();
-    let input = folder.path().join("in.pipe");
-    nix::unistd::mkfifo(&input, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let (input, output) = (folder.path().join("in.pcap"), folder.path().join("out.pipe"));
+    write_mixed(&input);
+    let sample = std::fs::read(&input).unwrap();
+    // More than a pipe holds.
+    std::fs::write(&input, [&sample[..24], &sample[24..].repeat(100)].concat()).unwrap();
+    nix::unistd::mkfifo(&output, nix::sys::stat::Mode::S_IRWXU).unwrap();
     let mut command = std::process::Command::new(LINERATE);
-    command.args(["capture", "--discard", "-r"]).arg(&input).stderr(Stdio::piped());
+    command.args(["capture", "-r"]).arg(&input).arg("-w").arg(&output).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
-    // Somebody holds the pipe open and writes a header only: the program waits within a read.
-    let mut pipe = std::fs::File::options().write(true).open(&input).unwrap();
-    let sample = folder.path().join("sample.pcap");
-    write_mixed(&sample);
-    std::io::Write::write_all(&mut pipe, &std::fs::read(&sample).unwrap()[..24]).unwrap();
+    // Somebody holds the pipe open and does not read: the program waits within a write.
+    let pipe = std::fs::File::open(&output).unwrap();
     std::thread::sleep(Duration::from_millis(300));
     let id = Pid::from_raw(child.id() as i32);
     kill(id, Signal::SIGINT).unwrap();

@@ -181,6 +181,36 @@ fn a_file_that_is_read_slowly_answers_signals() {
 }
 
 #[test]
+fn a_pipe_with_nothing_to_read_is_left_at_the_first_signal() {
+    let folder = folder();
+    let (input, sample) = (folder.path().join("in.pipe"), folder.path().join("sample.pcap"));
+    let out = folder.path().join("out.pcapng");
+    write_mixed(&sample);
+    nix::unistd::mkfifo(&input, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let bytes = std::fs::read(&sample).unwrap();
+    // Nobody has opened the pipe; somebody has and says nothing; a record is only half there.
+    for sent in [None, Some(0), Some(4000)] {
+        let mut command = Command::new(LINERATE);
+        command.args(["capture", "-r"]).arg(&input).arg("-w").arg(&out);
+        let child = command.stderr(Stdio::piped()).spawn().unwrap();
+        let pipe = sent.map(|sent| {
+            let mut pipe = std::fs::File::options().write(true).open(&input).unwrap();
+            pipe.write_all(&bytes[..sent]).unwrap();
+            pipe
+        });
+        std::thread::sleep(Duration::from_millis(400));
+        let id = nix::unistd::Pid::from_raw(child.id() as i32);
+        nix::sys::signal::kill(id, Signal::SIGINT).unwrap();
+        let ended = child.wait_with_output().unwrap();
+        drop(pipe);
+        assert!(ended.status.success(), "{sent:?}: {ended:?}");
+        if sent == Some(4000) {
+            assert!((1..100).contains(&content(&out).0), "{ended:?}");
+        }
+    }
+}
+
+#[test]
 fn reading_a_file_is_shown_on_a_terminal() {
     let folder = folder();
     let (input, sample) = (folder.path().join("in.pipe"), folder.path().join("sample.pcap"));

@@ -1,8 +1,12 @@
 //! The switches, each seen by its effect.
 
-use linerate_netns::{Namespace, root_or_skip};
+use std::net::UdpSocket;
+use std::time::Duration;
 
-use crate::support::{FAR, Hosts, NEAR, count, give_addresses, tcp, udp};
+use linerate_netns::{Namespace, root_or_skip, say_skipped};
+use nix::sys::socket::{setsockopt, sockopt};
+
+use crate::support::{FAR, Hosts, NEAR, count, give_addresses, pattern, tcp, udp};
 
 #[test]
 fn without_offloads_nothing_is_split_or_joined() {
@@ -119,4 +123,72 @@ fn the_device_can_be_in_another_namespace() {
     give_addresses(&guest);
     tcp(&guest, &hosts.far, FAR[1].0, 1 << 20);
     assert!(count(&uplink.interrupt(), "down.super_packets") > 0);
+}
+
+/// Runs `ip` in a namespace.
+fn ip(namespace: &Namespace, arguments: &str) -> bool {
+    namespace.command("ip").args(arguments.split_whitespace()).status().unwrap().success()
+}
+
+#[test]
+fn super_packets_in_tunnels_are_split_where_that_is_asked_for() {
+    const NAME: &str = "super_packets_in_tunnels_are_split_where_that_is_asked_for";
+    root_or_skip!(NAME);
+    let hosts = Hosts::new();
+    let uplink = hosts.uplink("--tunnels");
+    if !uplink.said.contains("UDP tunnels") {
+        uplink.interrupt();
+        return say_skipped(NAME, "the kernel hands out no super-packets in tunnels (Linux 6.17)");
+    }
+    let mut crossed = false;
+    // With the outer checksum and without; VXLAN's is off by default.
+    'kinds: for (number, link) in
+        ["vxlan dstport 4789", "vxlan dstport 4790 udpcsum", "geneve udpcsum", "geneve noudpcsum"]
+            .iter()
+            .enumerate()
+    {
+        let name = format!("in{number}");
+        let (kind, rest) = link.split_once(' ').unwrap();
+        for (host, own, remote) in [(&hosts.near, 1, FAR[0].0), (&hosts.far, 2, NEAR[0].0)] {
+            if !ip(host, &format!("link add {name} type {kind} id 7 remote {remote} {rest}")) {
+                say_skipped(NAME, &format!("the kernel has no {link}"));
+                continue 'kinds;
+            }
+            assert!(ip(host, &format!("addr add 10.9.{number}.{own}/24 dev {name}")));
+            assert!(ip(host, &format!("link set {name} up")));
+        }
+        tcp(&hosts.near, &hosts.far, &format!("10.9.{number}.2"), 2 << 20);
+        crossed = true;
+        for host in [&hosts.near, &hosts.far] {
+            assert!(ip(host, &format!("link del {name}")));
+        }
+    }
+    let report = uplink.interrupt();
+    let (supers, segments) =
+        (count(&report, "down.super_packets"), count(&report, "down.segments"));
+    assert!(!crossed || (supers > 0 && segments > 4 * supers), "{report}");
+    assert_eq!(report["unsplit"], serde_json::json!({}), "{report}");
+}
+
+#[test]
+fn datagrams_for_the_port_of_a_tunnel_are_datagrams() {
+    root_or_skip!("datagrams_for_the_port_of_a_tunnel_are_datagrams");
+    let hosts = Hosts::new();
+    let uplink = hosts.uplink("");
+    for port in [4789, 6081] {
+        let receiver = hosts.far.run(|| UdpSocket::bind((FAR[0].0, port))).unwrap().unwrap();
+        receiver.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        let sender = hosts.near.run(|| UdpSocket::bind("0.0.0.0:0")).unwrap().unwrap();
+        setsockopt(&sender, sockopt::UdpGsoSegment, &1000).unwrap();
+        sender.connect((FAR[0].0, port)).unwrap();
+        let message = pattern(10_000);
+        sender.send(&message).unwrap();
+        let mut buffer = [0; 2000];
+        for datagram in message.chunks(1000) {
+            let got = receiver.recv(&mut buffer).unwrap();
+            assert!(buffer[..got] == *datagram, "to port {port}");
+        }
+    }
+    let report = uplink.interrupt();
+    assert_eq!(count(&report, "down.super_packets"), 2, "{report}");
 }

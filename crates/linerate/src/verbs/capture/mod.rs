@@ -12,6 +12,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
+use linerate_capture::Error;
 use linerate_capture::choose::{Kind, Wish};
 use linerate_capture::engine::{self, FileProgress, FileSink, Input, Settings, Sink};
 use linerate_capture::open::{Request, Stamps};
@@ -136,7 +137,11 @@ fn from_file(arguments: &Arguments, filter: Option<String>) -> Result<ExitCode> 
         });
     }
     let signals = Signals::register()?;
-    let reader = Reader::open(path)?;
+    let reader = match Reader::open_until(path, &signals.stop()) {
+        // Nothing came, so that there is nothing to write or to count.
+        Err(Error::Abandoned { .. }) => return Ok(ExitCode::SUCCESS),
+        reader => reader?,
+    };
     if let Some(refusal) = reading::refusal_of(arguments, &reader) {
         return Ok(wrong(&refusal));
     }

@@ -21,9 +21,9 @@ use super::arguments::{Arguments, Compress, FileFormat, Precision};
 use super::values::Limit;
 use crate::say;
 
-/// Buffers of 1 MiB between readers and file: what a disk that hesitates for a quarter of a second
+/// Buffers of 256 KiB between readers and file: what a disk that hesitates for a quarter of a second
 /// needs at 100 MB/s, before the ring has to hold the rest.
-const BUFFERS: usize = 24;
+const BUFFERS: usize = 96;
 
 /// What becomes of the packets.
 pub(super) enum Target<'a> {

@@ -7,10 +7,10 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use linerate_capture::Format;
 use linerate_capture::read::Blocks;
 use linerate_capture::split::{self, Job, Joining, Output, Plan, Progress, Work};
 use linerate_capture::write::Section;
+use linerate_capture::{Error, Format};
 
 pub(crate) use arguments::Arguments;
 use arguments::Joined;
@@ -31,7 +31,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         bail!("{} would be emptied before it is read; write into another file", input.display());
     }
     let signals = Signals::register()?;
-    let blocks = Blocks::open(input)?;
+    let blocks = match Blocks::open_until(input, &signals.stop()) {
+        Err(Error::Abandoned { .. }) => return Ok(ExitCode::SUCCESS),
+        blocks => blocks?,
+    };
     let was_pcapng = blocks.format() == Format::Pcapng;
     let pcapng = is_pcapng(arguments, output, was_pcapng);
     if was_pcapng && !pcapng && !arguments.quiet {

@@ -104,23 +104,23 @@ fn counts(report: &Report) -> String {
     let Report { facts, counts, seconds } = report;
     let (down, up) = (&counts.down, &counts.up);
     let mut text = format!(
-        "{} to {}: {} super-packets split into {} segments, {} other packets, {}\n\
-         {} to {}: {} frames, {}; {} of them joined to {} super-packets\n\
-         {:.1} seconds, {} packets lost, {} not split",
+        "{} to {}: {} split into {}, {}, {}\n\
+         {} to {}: {}, {}; {} of them joined to {}\n\
+         {:.1} seconds, {} lost, {} not split",
         facts.tap,
         facts.interface,
-        down.super_packets,
-        down.segments,
-        down.packets,
+        number(down.super_packets, "super-packet"),
+        number(down.segments, "segment"),
+        number(down.packets, "other packet"),
         scaled(down.bytes as f64, "B"),
         facts.interface,
         facts.tap,
-        up.frames,
+        number(up.frames, "frame"),
         scaled(up.bytes as f64, "B"),
         up.joined,
-        up.super_packets,
+        number(up.super_packets, "super-packet"),
         seconds,
-        counts.dropped.total(),
+        number(counts.dropped.total(), "packet"),
         counts.unsplit.total(),
     );
     if counts.dropped.total() > 0 {
@@ -132,6 +132,11 @@ fn counts(report: &Report) -> String {
         let _ = write!(text, "\nnot split for: {}", kinds.join(", "));
     }
     text
+}
+
+/// A number of things of this name.
+fn number(count: u64, name: &str) -> String {
+    format!("{count} {name}{}", if count == 1 { "" } else { "s" })
 }
 
 fn causes(report: &Report) -> String {

@@ -61,6 +61,10 @@ pub(crate) struct Arguments {
     #[arg(long, conflicts_with_all = ["policy", "max_burst"])]
     no_offload: bool,
 
+    /// Split super-packets inside VXLAN and Geneve, too; those in other tunnels through UDP get lost.
+    #[arg(long, conflicts_with = "no_offload")]
+    tunnels: bool,
+
     /// What is split and joined, as `tcp=on,udp=off,max_segments=64`.
     #[arg(long, value_name = "LIST", default_value = "")]
     policy: Policy,
@@ -140,6 +144,7 @@ impl Arguments {
             mtu: self.mtu,
             namespace: self.netns.clone(),
             policy,
+            tunnels: self.tunnels,
             cpus: self.cpu.clone().unwrap_or_default().0,
         })
     }

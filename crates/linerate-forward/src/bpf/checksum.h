@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/* Judging TCP and UDP checksums, for sessions whose packets connection tracking judges. It takes a packet
+ * with a wrong one out of its connection, and so out of NAT; on the fast path it must not look different. */
+#ifndef LINERATE_CHECKSUM_H
+#define LINERATE_CHECKSUM_H
+
+#include "parse.h"
+
+#define TRANSPORT_MAX 4096 /* longer ones are left to the kernel */
+#define TRANSPORT_PIECE 512 /* what bpf_csum_diff takes at once before Linux 6.13 */
+
+/* The transport header and payload, and room for zeros: the helper sums whole words, of memory whose length
+ * the verifier can follow, which in a frame it cannot. */
+struct transport_bytes {
+	__u8 bytes[TRANSPORT_MAX + 4];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct transport_bytes);
+} transports SEC(".maps");
+
+/* Whether the ones' complement sum of `pseudo` and of the `length` bytes at `offset` is that of a right
+ * checksum. Global, so that the verifier looks at it once. */
+__noinline int sums_up(struct xdp_md *context, __u32 offset, __u32 length, __u32 pseudo)
+{
+	__u32 zero = 0;
+	struct transport_bytes *copy = bpf_map_lookup_elem(&transports, &zero);
+	__s64 sum = pseudo;
+
+	if (!copy || length < 8 || length > TRANSPORT_MAX)
+		return 0;
+	if (bpf_xdp_load_bytes(context, offset, copy->bytes, length))
+		return 0;
+	*(__u32 *)&copy->bytes[length] = 0;
+	for (__u32 at = 0; at < TRANSPORT_MAX && at < length; at += TRANSPORT_PIECE) {
+		__u32 piece = (length - at + 3) & ~3u;
+
+		if (piece > TRANSPORT_PIECE)
+			piece = TRANSPORT_PIECE;
+		sum = bpf_csum_diff(NULL, 0, (__be32 *)&copy->bytes[at], piece, sum);
+		if (sum < 0)
+			return 0;
+	}
+	return (__u32)sum && !((__u32)sum % 0xffff);
+}
+
+/* Whether `udp_error` and `tcp_error` would take the packet's checksum for right: a sum over all of the IP
+ * packet's payload, whatever length UDP says; none, of UDP, is right. */
+static __always_inline int has_right_checksum(struct xdp_md *context, const struct packet *packet,
+					      void *data, void *end)
+{
+	__u32 is_ipv4 = (packet->kind & KIND_FAMILY) == KIND_IPV4, is_tcp = packet->kind & KIND_TCP;
+	__u32 header = is_ipv4 ? IPV4_LEN : IPV6_LEN;
+	__u32 length = packet->length - header;
+	__u64 pseudo = bpf_htons(is_tcp ? IPPROTO_TCP : IPPROTO_UDP) + bpf_htons(length);
+
+	if (!is_tcp) {
+		void *transport = packet->network + header;
+
+		if (transport + 8 > end)
+			return 0;
+		if (!word16(transport + 6))
+			return 1;
+	}
+	if (is_ipv4) {
+		pseudo += (packet->addresses & 0xffffffff) + (packet->addresses >> 32);
+	} else {
+#pragma clang loop unroll(full)
+		for (__u32 i = 0; i < 32; i += 4)
+			pseudo += word32(packet->network + 8 + i);
+	}
+	pseudo = (pseudo & 0xffffffff) + (pseudo >> 32);
+	pseudo = (pseudo & 0xffff) + (pseudo >> 16);
+	return sums_up(context, packet->network - data + header, length, pseudo);
+}
+
+#endif

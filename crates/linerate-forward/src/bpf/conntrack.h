@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/* The connection that a packet belongs to, as connection tracking has attached it to the packet: no
+ * look-up by addresses, so that zones, clashes and directions are what they were for this very packet.
+ * The reference of the packet keeps the connection alive while it is read; the members read may change
+ * meanwhile, and each is judged as it stood at one moment. */
+#ifndef LINERATE_CONNTRACK_H
+#define LINERATE_CONNTRACK_H
+
+#include <linux/in.h>
+
+#include "kernel.h"
+#include "refusals.h"
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+union nf_inet_addr {
+	__u32 all[4];
+};
+
+union nf_conntrack_man_proto {
+	__be16 all;
+};
+
+struct nf_conntrack_man {
+	union nf_inet_addr u3;
+	union nf_conntrack_man_proto u;
+};
+
+struct nf_conntrack_tuple {
+	struct nf_conntrack_man src;
+	struct {
+		union nf_inet_addr u3;
+		union {
+			__be16 all;
+		} u;
+	} dst;
+};
+
+struct nf_conntrack_tuple_hash {
+	struct nf_conntrack_tuple tuple;
+};
+
+struct ip_ct_tcp {
+	__u8 state;
+};
+
+union nf_conntrack_proto {
+	struct ip_ct_tcp tcp;
+};
+
+struct nf_conn {
+	__u32 timeout;
+	struct nf_conntrack_tuple_hash tuplehash[2];
+	unsigned long status;
+	union nf_conntrack_proto proto;
+};
+
+#pragma clang attribute pop
+
+/* sk_buff._nfct: a pointer, and below it which way the packet goes. */
+#define CONNTRACK_INFO_MASK 7ul
+#define CONNTRACK_ESTABLISHED 0	      /* in the direction of the first packet */
+#define CONNTRACK_ESTABLISHED_REPLY 3 /* against it */
+#define CONNTRACK_UNTRACKED 7	      /* by order (`notrack`), and without a connection */
+
+/* nf_conn.status, <linux/netfilter/nf_conntrack_common.h> */
+#define CONNTRACK_SEEN_REPLY (1ul << 1)
+#define CONNTRACK_ASSURED (1ul << 2)
+#define CONNTRACK_CONFIRMED (1ul << 3)
+#define CONNTRACK_SEQ_ADJUST (1ul << 6)
+#define CONNTRACK_DYING (1ul << 9)
+#define CONNTRACK_FIXED_TIMEOUT (1ul << 10)
+#define CONNTRACK_TEMPLATE (1ul << 11)
+#define CONNTRACK_HELPER (1ul << 13)
+#define CONNTRACK_OFFLOAD (1ul << 14)
+
+#define CONNTRACK_TCP_ESTABLISHED 3 /* ip_ct_tcp.state */
+
+/* Addresses and ports of one direction, raw; IPv4 in the first word. */
+struct tuple {
+	__u32 source[4];
+	__u32 destination[4];
+	__be16 source_port;
+	__be16 destination_port;
+};
+
+static __always_inline const struct nf_conn *connection_of(const struct sk_buff *packet)
+{
+	return (const struct nf_conn *)(kernel_connection(packet) & ~CONNTRACK_INFO_MASK);
+}
+
+/* Families that connection tracking was ever seen to work on, IPv4 and IPv6, here: where it does, a packet
+ * without a connection is one that it found INVALID (`nf_conntrack_in`), and what becomes of that does not
+ * become of the session. Never taken back: without tracking this costs those who switched it off their
+ * fast path until the next attachment, and a guess the other way would cost a connection its translation. */
+__u8 tracks[2];
+
+/* Reads as what the packet came in, before any translation, into *in. 0 where connection tracking is not at
+ * work or was told not to track the packet, 1 where it has a connection, and -1 where that cannot be read,
+ * its module having come after these programs, or where it found the packet INVALID. */
+static __always_inline int connection_tuple(struct tuple *in, const struct sk_buff *packet, int is_ipv4)
+{
+	const struct nf_conn *found = connection_of(packet);
+	const struct nf_conntrack_tuple *tuple;
+	volatile __u8 *at_work = &tracks[is_ipv4 ? 0 : 1];
+
+	if (!found && (kernel_connection(packet) & CONNTRACK_INFO_MASK) == CONNTRACK_UNTRACKED)
+		return 0;
+	if (!found)
+		return *at_work ? -1 : 0;
+	if (!*at_work)
+		*at_work = 1;
+	if (!bpf_core_type_exists(struct nf_conn))
+		return -1;
+	/* IP_CT_ESTABLISHED_REPLY, IP_CT_RELATED_REPLY */
+	tuple = (kernel_connection(packet) & CONNTRACK_INFO_MASK) >= CONNTRACK_ESTABLISHED_REPLY
+			? &found->tuplehash[1].tuple
+			: &found->tuplehash[0].tuple;
+	BPF_CORE_READ_INTO(&in->source, tuple, src.u3.all);
+	BPF_CORE_READ_INTO(&in->destination, tuple, dst.u3.all);
+	BPF_CORE_READ_INTO(&in->source_port, tuple, src.u.all);
+	BPF_CORE_READ_INTO(&in->destination_port, tuple, dst.u.all);
+	return 1;
+}
+
+/* REFUSAL_* plus one, or 0 where nothing that may still happen to the connection is up to its packets:
+ * it was answered and, if TCP, is established; no helper looks into its payload, and nothing adjusts its
+ * sequence numbers. *left is then the time to its end, jiffies, at least 1. */
+static __always_inline __u32 connection_judge(const struct sk_buff *packet, int is_tcp, __u32 *left)
+{
+	const struct nf_conn *found = connection_of(packet);
+	__u32 info = kernel_connection(packet) & CONNTRACK_INFO_MASK;
+	unsigned long status = BPF_CORE_READ(found, status);
+
+	if (status & CONNTRACK_TEMPLATE)
+		return REFUSAL_CONNTRACK_UNKNOWN + 1;
+	if (status & (CONNTRACK_HELPER | CONNTRACK_SEQ_ADJUST))
+		return REFUSAL_HELPER + 1;
+	if (info != CONNTRACK_ESTABLISHED && info != CONNTRACK_ESTABLISHED_REPLY)
+		return REFUSAL_NOT_ESTABLISHED + 1;
+	if (!(status & CONNTRACK_CONFIRMED) || !(status & CONNTRACK_SEEN_REPLY) ||
+	    (status & (CONNTRACK_DYING | CONNTRACK_OFFLOAD)))
+		return REFUSAL_NOT_ESTABLISHED + 1;
+	if (is_tcp && (!(status & CONNTRACK_ASSURED) ||
+		       BPF_CORE_READ(found, proto.tcp.state) != CONNTRACK_TCP_ESTABLISHED))
+		return REFUSAL_NOT_ESTABLISHED + 1;
+	*left = BPF_CORE_READ(found, timeout) - (__u32)bpf_jiffies64();
+	return (__s32)*left <= 0 ? REFUSAL_EXPIRING + 1 : 0;
+}
+
+/* Whether connection tracking verifies the checksums of TCP and UDP here. */
+static __always_inline int conntrack_verifies(struct dst_entry *route)
+{
+	__u8 verifies = 1;
+
+	if (bpf_core_field_exists(struct net, ct) && bpf_core_field_exists(possible_net_t, net))
+		BPF_CORE_READ_INTO(&verifies, route, dev, nd_net.net, ct.sysctl_checksum);
+	return verifies;
+}
+
+/* Jiffies in a second; 0: the time-outs of connections are left alone. Set before load. */
+const volatile __u32 hz = 0;
+
+struct bpf_ct_opts___12 {
+	__s32 netns_id;
+	__s32 error;
+	__u8 l4proto;
+	__u8 dir;
+	__u8 reserved[2];
+};
+
+extern struct nf_conn *bpf_skb_ct_lookup(struct __sk_buff *, struct bpf_sock_tuple *, __u32,
+					 struct bpf_ct_opts___12 *, __u32) __weak __ksym;
+extern int bpf_ct_change_timeout(struct nf_conn *, __u32) __weak __ksym;
+extern void bpf_ct_release(struct nf_conn *) __weak __ksym;
+
+/* Puts off the end of the connection by what the fast path may keep its packets from it: it then ends
+ * no earlier than it would have if it had seen them all. The kernel wants a connection that was looked
+ * up, of the default zone; where it finds another one, or none, the time-out stays, half of which the
+ * session's deadline keeps to in any case. */
+static __always_inline void connection_put_off(struct __sk_buff *skb, const struct sk_buff *packet,
+					       const struct tuple *in, int is_ipv4, __u8 protocol,
+					       __u64 jiffies)
+{
+	struct bpf_ct_opts___12 options = { .netns_id = BPF_F_CURRENT_NETNS, .l4proto = protocol };
+	struct bpf_sock_tuple tuple = {};
+	struct nf_conn *connection;
+	__u64 milliseconds;
+
+	if (!hz || !bpf_ksym_exists(bpf_skb_ct_lookup) || !bpf_ksym_exists(bpf_ct_change_timeout) ||
+	    !bpf_ksym_exists(bpf_ct_release))
+		return;
+	milliseconds = jiffies * 1000 / hz;
+	if (milliseconds > (__u32)-1)
+		return;
+	if (is_ipv4) {
+		tuple.ipv4.saddr = in->source[0];
+		tuple.ipv4.daddr = in->destination[0];
+		tuple.ipv4.sport = in->source_port;
+		tuple.ipv4.dport = in->destination_port;
+	} else {
+		__builtin_memcpy(tuple.ipv6.saddr, in, 32);
+		tuple.ipv6.sport = in->source_port;
+		tuple.ipv6.dport = in->destination_port;
+	}
+	connection = bpf_skb_ct_lookup(skb, &tuple, is_ipv4 ? sizeof(tuple.ipv4) : sizeof(tuple.ipv6),
+				       &options, sizeof(options));
+	if (!connection)
+		return;
+	if (connection == connection_of(packet))
+		bpf_ct_change_timeout(connection, milliseconds);
+	bpf_ct_release(connection);
+}
+
+#endif

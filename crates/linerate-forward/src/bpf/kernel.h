@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/* What the kernel itself knows about a packet, read from its own structures.
+ *
+ * Only the members that are read are named; CO-RE finds their offsets when the programs are loaded, in
+ * the kernel's types or those of a module. Reads go through bpf_probe_read_kernel, and not through
+ * bpf_rdonly_cast: connection tracking is a module on many systems, and a type of a module has no number
+ * that a cast would take. All of this runs for packets on the kernel's own path only.
+ *
+ * bpf_cast_to_kern_ctx (Linux 6.2) is the one way from the program's view of a packet to the kernel's.
+ * Where it is missing nothing is learned: whether a checksum is finished, which connection
+ * the packet belongs to and which route it took cannot be known by asking again, since the answer
+ * could be about another route or zone than the packet's own. */
+#ifndef LINERATE_KERNEL_H
+#define LINERATE_KERNEL_H
+
+#include <linux/bpf.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_helpers.h>
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct netns_ct {
+	__u8 sysctl_checksum;
+};
+
+struct net {
+	struct netns_ct ct;
+};
+
+typedef struct {
+	struct net *net;
+} possible_net_t;
+
+struct ipv6_devconf {
+	__s32 mtu6;
+};
+
+struct inet6_dev {
+	struct ipv6_devconf cnf;
+};
+
+struct net_device {
+	int ifindex;
+	unsigned int mtu;
+	struct inet6_dev *ip6_ptr;
+	possible_net_t nd_net;
+};
+
+struct dst_entry {
+	struct net_device *dev;
+	unsigned long _metrics;
+	void *xfrm;
+	void *lwtstate;
+};
+
+/* An IPv4 route; struct rt6_info begins with a dst_entry too. */
+struct rtable {
+	struct dst_entry dst;
+	__u8 rt_is_input;
+	__u32 rt_mtu_locked : 1, rt_pmtu : 31;
+};
+
+struct sock;
+
+struct sk_buff {
+	struct sock *sk;
+	struct net_device *dev;
+	unsigned long _nfct;
+	unsigned long _skb_refdst;
+	__u8 cloned : 1;
+	__u8 encapsulation : 1;
+	__u8 ip_summed : 2;
+};
+
+#pragma clang attribute pop
+
+extern void *bpf_cast_to_kern_ctx(void *) __weak __ksym;
+
+#define KERNEL_CHECKSUM_PARTIAL 3 /* sk_buff.ip_summed */
+#define KERNEL_REFERENCE_MASK 1ul /* in sk_buff._skb_refdst: not a counted reference */
+#define KERNEL_METRICS_MASK 3ul	  /* in dst_entry._metrics: flags */
+#define KERNEL_METRIC_MTU 1	  /* RTAX_MTU less one: index in the array of metrics */
+#define KERNEL_LOCKED_MTU 576	  /* what a route falls to whose locked MTU is below the least */
+
+static __always_inline struct sk_buff *kernel_packet(struct __sk_buff *ctx)
+{
+	return bpf_ksym_exists(bpf_cast_to_kern_ctx) ? bpf_cast_to_kern_ctx(ctx) : NULL;
+}
+
+/* Connection and direction as the kernel packs them, 0 where it has none. */
+static __always_inline unsigned long kernel_connection(const struct sk_buff *packet)
+{
+	return bpf_core_field_exists(packet->_nfct) ? packet->_nfct : 0;
+}
+
+/* Whether the route ends in a transformation of IPsec, or in an encapsulation. */
+static __always_inline int kernel_wraps(struct dst_entry *route)
+{
+	if (bpf_core_field_exists(route->xfrm) && BPF_CORE_READ(route, xfrm))
+		return 1;
+	return bpf_core_field_exists(route->lwtstate) && BPF_CORE_READ(route, lwtstate);
+}
+
+/* The route that the packet took; NULL where it took none. */
+static __always_inline struct dst_entry *kernel_route(const struct sk_buff *packet)
+{
+	return (struct dst_entry *)(packet->_skb_refdst & ~KERNEL_REFERENCE_MASK);
+}
+
+static __always_inline __u32 lesser(__u32 a, __u32 b)
+{
+	return a < b ? a : b;
+}
+
+/* The largest packet that surely goes through whole, bytes: the least of all that ip_forward,
+ * ip6_forward and the output after them may look at (route metric, learned path MTU, the devices'
+ * MTU and IPv6's own). They do not look at each of these each time; what lies between is the
+ * kernel's to judge. */
+static __always_inline __u32 kernel_mtu(const struct sk_buff *packet, struct dst_entry *route,
+					int is_ipv6)
+{
+	struct net_device *device = BPF_CORE_READ(route, dev);
+	const __u32 *metrics = (const __u32 *)(BPF_CORE_READ(route, _metrics) & ~KERNEL_METRICS_MASK);
+	__u32 mtu = lesser(BPF_CORE_READ(packet, dev, mtu), BPF_CORE_READ(device, mtu));
+	__u32 metric = 0;
+
+	if (!bpf_probe_read_kernel(&metric, sizeof(metric), metrics + KERNEL_METRIC_MTU) && metric)
+		mtu = lesser(mtu, metric);
+	if (is_ipv6)
+		return bpf_core_type_exists(struct inet6_dev)
+			       ? lesser(mtu, BPF_CORE_READ(device, ip6_ptr, cnf.mtu6))
+			       : mtu;
+	if (bpf_core_field_exists(struct rtable, rt_pmtu)) {
+		const struct rtable *ipv4 = (const struct rtable *)route;
+		__u32 path = BPF_CORE_READ_BITFIELD_PROBED(ipv4, rt_pmtu);
+
+		if (path)
+			mtu = lesser(mtu, path);
+		if (BPF_CORE_READ_BITFIELD_PROBED(ipv4, rt_mtu_locked))
+			mtu = lesser(mtu, KERNEL_LOCKED_MTU);
+	}
+	return mtu;
+}
+
+#endif

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/* Why a session was not learned from a packet that left by a port. src/refusal.rs has the same list in
+ * the same order. `refusals` is a per-CPU array of one __u64 for each; a packet is counted at most once, a
+ * super-packet as one. */
+#ifndef LINERATE_REFUSALS_H
+#define LINERATE_REFUSALS_H
+
+enum refusal {
+	REFUSAL_LOCAL,		   /* made by this machine: its own traffic, or a tunnel's */
+	REFUSAL_UNMARKED,	   /* came in elsewhere than by a port, or the arrivals were full */
+	REFUSAL_INDIRECT,	   /* came through an interface on top of the port that is not in `uppers` */
+	REFUSAL_NOT_SESSION,	   /* no TCP or UDP packet that the fast path would forward */
+	REFUSAL_FLAGS,		   /* TCP: SYN, FIN or RST, or no ACK */
+	REFUSAL_UNREADABLE,	   /* the kernel does not let programs read its packets (before 6.2) */
+	REFUSAL_CHECKSUM,	   /* checksum not finished: the sender is on this machine */
+	REFUSAL_TUNNEL,		   /* encapsulated, encrypted, or its route is none of forwarding */
+	REFUSAL_COPY,		   /* may be one of several copies: a bridge floods */
+	REFUSAL_HAIRPIN,	   /* leaves where it came in: the kernel may have to send a redirect */
+	REFUSAL_PORT,		   /* one of its interfaces is no port any more */
+	REFUSAL_GENERATION,	   /* the configuration changed while the packet was under way */
+	REFUSAL_UNSEEN,		   /* XDP saw no such packet: rewritten by other than connection tracking */
+	REFUSAL_ADMISSION,	   /* too few packets of the session so far */
+	REFUSAL_TTL,		   /* TTL or hop limit is not what it came with less one */
+	REFUSAL_ECN,		   /* ECN was changed */
+	REFUSAL_CONNTRACK_UNKNOWN, /* the connection cannot be read, or is a template */
+	REFUSAL_NOT_ESTABLISHED,   /* not answered yet, TCP not established, or ending */
+	REFUSAL_HELPER,		   /* a helper or sequence adjustment works on the payload */
+	REFUSAL_EXPIRING,	   /* the connection is about to time out */
+	REFUSAL_BUSY,		   /* somebody else writes this place of the table */
+	REFUSAL_FULL,		   /* no free place among the four */
+	REFUSAL_ENDED,		   /* ended while it was being learned */
+	REFUSALS,
+};
+
+#endif

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/* What forwarding changes in a packet. Checksums are mended and never made anew (RFC 1624): a delta in
+ * ones' complement, constant for a session, is added to the field. Results of 0xffff are stored as 0,
+ * which is how Linux's own sums come out; a UDP checksum of 0 means none and stays, and one that becomes
+ * 0 is sent as 0xffff (RFC 768, `__udp_manip_pkt` in nf_nat_proto.c). */
+#ifndef LINERATE_REWRITE_H
+#define LINERATE_REWRITE_H
+
+#include "parse.h"
+
+/* Folds a sum below 2^48 to 16 bits. */
+static __always_inline __u16 fold(__u64 sum)
+{
+	sum = (sum & 0xffff) + (sum >> 16 & 0xffff) + (sum >> 32);
+	sum = (sum & 0xffff) + (sum >> 16);
+	return (sum & 0xffff) + (sum >> 16);
+}
+
+/* What replacing `before` by `after`, both raw, does to a checksum field: the sum of before, and the
+ * complement of after, since the field is the complement of a sum. 0 to 0xfffe. */
+static __always_inline __u16 delta16(__u16 before, __u16 after)
+{
+	__u16 delta = fold((__u64)before + (__u16)~after);
+
+	return delta == 0xffff ? 0 : delta;
+}
+
+static __always_inline __u16 delta_add(__u16 a, __u16 b)
+{
+	__u16 sum = fold((__u64)a + b);
+
+	return sum == 0xffff ? 0 : sum;
+}
+
+/* `len` bytes, even, constant. */
+static __always_inline __u16 delta_bytes(const void *before, const void *after, __u32 len)
+{
+	const __u16 *from = before, *to = after;
+	__u64 sum = 0;
+	__u16 delta;
+
+#pragma clang loop unroll(full)
+	for (__u32 i = 0; i < len / 2; i++)
+		sum += from[i] + (__u16)~to[i];
+	delta = fold(sum);
+	return delta == 0xffff ? 0 : delta;
+}
+
+/* session.network_delta of IPv4: TTL less one, TOS, addresses. */
+static __always_inline __u16 network_delta(__u8 dscp_before, __u8 dscp_after,
+					   const void *addresses_before, const void *addresses_after)
+{
+	__u16 delta = delta_bytes(addresses_before, addresses_after, 8);
+
+	delta = delta_add(delta, delta16(dscp_before << 8, dscp_after << 8));
+	return delta_add(delta, delta16(2, 1)); /* the TTL is the first byte of its word */
+}
+
+/* A checksum field with `delta` added: 0 to 0xfffe. */
+static __always_inline __u16 mended(__u16 checksum, __u16 delta)
+{
+	__u32 sum = (__u32)checksum + delta;
+
+	return sum + (sum >= 0xffff);
+}
+
+static __always_inline void mend_udp(__u16 *checksum, __u16 delta)
+{
+	if (*checksum) {
+		__u16 after = mended(*checksum, delta);
+
+		*checksum = after ? after : 0xffff;
+	}
+}
+
+/* In session.dscp to session.origin, as one word: tags or NAT, or a checksum to judge. */
+#define WHAT_UNUSUAL (0xffu << 8 | (SESSION_NAT | SESSION_CHECKED) << 16)
+
+/* What a session does to its packets, taken from line two while its version stood still. */
+struct action {
+	__u64 macs;	    /* destination, and two bytes of source */
+	__u32 macs_end;	    /* the rest of source */
+	__u32 port;
+	__u32 dscp;
+	__u32 network_delta;
+	__u32 flags;
+	__u32 tag_bytes;    /* 0, 4 or 8 */
+	__u64 tags;	    /* as they stand in the frame */
+	__u64 addresses;    /* NAT: IPv4 */
+	__u64 addresses6[4]; /* NAT: IPv6 */
+	__u32 ports;	    /* NAT */
+	__u32 transport_delta;
+};
+
+/* Gives the frame the length that it leaves with, and the tags: padding off, as `ip_rcv_core` and
+ * `ip6_rcv_core` take it off, room for the tags made. Finds its IP header again; NULL when there is no
+ * room, and then all that has happened is what the kernel would have done first, too. */
+static __always_inline void *reshape(struct xdp_md *context, const struct packet *packet,
+				     const struct action *action)
+{
+	int longer = (int)action->tag_bytes - (int)packet->tag_bytes;
+	__u32 is_ipv4 = (packet->kind & KIND_FAMILY) == KIND_IPV4;
+	__u16 type = is_ipv4 ? RAW_IPV4 : RAW_IPV6;
+	void *data, *end, *network;
+
+	if (packet->excess && bpf_xdp_adjust_tail(context, -(int)packet->excess))
+		return NULL;
+	if (longer && bpf_xdp_adjust_head(context, -longer))
+		return NULL;
+	data = frame_start(context);
+	end = frame_end(context);
+	/* The same three again and again, so that the verifier sees constants. */
+	if (action->tag_bytes == 0)
+		network = data + ETHERNET_LEN;
+	else if (action->tag_bytes == TAG_LEN)
+		network = data + ETHERNET_LEN + TAG_LEN;
+	else
+		network = data + ETHERNET_LEN + 2 * TAG_LEN;
+	/* What parse() saw is still there, but the verifier has forgotten. */
+	if (is_ipv4 && (network + IPV4_LEN + 8 > end ||
+			((packet->kind & KIND_TCP) && network + IPV4_LEN + 20 > end)))
+		return NULL;
+	if (!is_ipv4 && (network + IPV6_LEN + 8 > end ||
+			 ((packet->kind & KIND_TCP) && network + IPV6_LEN + 20 > end)))
+		return NULL;
+	if (action->tag_bytes == 0) {
+		*(__u16 *)(data + 12) = type;
+	} else if (action->tag_bytes == TAG_LEN) {
+		*(__u32 *)(data + 12) = action->tags;
+		*(__u16 *)(data + 16) = type;
+	} else {
+		*(__u64 *)(data + 12) = action->tags;
+		*(__u16 *)(data + 20) = type;
+	}
+	return network;
+}
+
+/* Ports and checksum of the transport header. */
+static __always_inline void translate(void *transport, const struct packet *packet,
+				      const struct action *action)
+{
+	*(__u32 *)transport = action->ports;
+	if (packet->kind & KIND_TCP) {
+		__u16 *checksum = transport + 16;
+
+		*checksum = mended(*checksum, action->transport_delta);
+	} else {
+		mend_udp(transport + 6, action->transport_delta);
+	}
+}
+
+static __always_inline void rewrite_ipv4(void *header, const struct packet *packet,
+					 const struct action *action)
+{
+	*(__u8 *)(header + 1) = action->dscp | (packet->tos & 3);
+	*(__u32 *)(header + 8) =
+		((packet->mutable4 - 1) & 0xffff) |
+		(__u32)mended(packet->mutable4 >> 16, action->network_delta) << 16;
+	if (action->flags & SESSION_NAT) {
+		*(__u64 *)(header + 12) = action->addresses;
+		translate(header + IPV4_LEN, packet, action);
+	}
+}
+
+static __always_inline void rewrite_ipv6(void *header, const struct packet *packet,
+					 const struct action *action)
+{
+	__u32 second = *(__u8 *)(header + 1);
+
+	*(__u16 *)header = 0x60 | action->dscp >> 4 |
+			   ((second & 0x3f) | (action->dscp << 4 & 0xc0)) << 8;
+	*(__u8 *)(header + 7) = packet->ttl - 1;
+	if (action->flags & SESSION_NAT) {
+		__builtin_memcpy(header + 8, action->addresses6, 32);
+		translate(header + IPV6_LEN, packet, action);
+	}
+}
+
+#endif

@@ -1,0 +1,125 @@
+//! [`Clock`]: the kernel's jiffies, in which the programs tell time, without asking the kernel.
+//!
+//! A jiffy is counted for every 1/HZ seconds of CLOCK_MONOTONIC (`tick_do_update_jiffies64` in
+//! `kernel/time/tick-sched.c`), so one reading of both says what the other is at any later moment.
+
+use std::time::Duration;
+
+use rustix::time::{ClockId, Timespec, clock_getres, clock_gettime};
+
+/// What time it is, and was, in jiffies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Clock {
+    hz: u32,
+    /// Nanoseconds of CLOCK_MONOTONIC when the jiffies were these.
+    monotonic: u64,
+    jiffies: u64,
+}
+
+impl Clock {
+    /// Counts on from `jiffies`, which a program has just read (`beat`). Right to a jiffy.
+    pub fn read(jiffies: u64) -> Self {
+        Self { hz: hz(), monotonic: monotonic(), jiffies }
+    }
+
+    /// Counts from the start of the system, for whoever may not run a program: `INITIAL_JIFFIES` in
+    /// `include/linux/jiffies.h`. Ahead by the time that passed at boot before the first tick, less than
+    /// a second.
+    pub fn estimated() -> Self {
+        let hz = hz();
+        Self { hz, monotonic: 0, jiffies: (1 << 32) - 300 * u64::from(hz) }
+    }
+
+    /// Jiffies in a second.
+    pub fn hz(&self) -> u32 {
+        self.hz
+    }
+
+    /// The jiffies now, `bpf_jiffies64` of the programs.
+    pub fn now(&self) -> u64 {
+        self.jiffies + self.jiffies_in_nanoseconds(monotonic().saturating_sub(self.monotonic))
+    }
+
+    /// Whole seconds of the jiffies now.
+    pub fn seconds(&self) -> u64 {
+        self.now() / u64::from(self.hz)
+    }
+
+    /// Jiffies in `time`, rounded up: a wait of so many is never shorter.
+    pub fn jiffies(&self, time: Duration) -> u64 {
+        let whole = u128::from(self.hz) * time.as_nanos();
+        u64::try_from(whole.div_ceil(1_000_000_000)).unwrap_or(u64::MAX)
+    }
+
+    /// How long so many jiffies are.
+    pub fn duration(&self, jiffies: u64) -> Duration {
+        let hz = u64::from(self.hz);
+        let rest = jiffies % hz * 1_000_000_000 / hz;
+        Duration::new(jiffies / hz, rest as u32)
+    }
+
+    /// How long ago the low half of the jiffies was `then`; right for half of its range, which at 1000
+    /// jiffies a second is 24 days. Zero for what is yet to come.
+    pub fn since(&self, then: u32) -> Duration {
+        let passed = (self.now() as u32).wrapping_sub(then);
+        if passed > u32::MAX / 2 { Duration::ZERO } else { self.duration(u64::from(passed)) }
+    }
+
+    fn jiffies_in_nanoseconds(&self, nanoseconds: u64) -> u64 {
+        (u128::from(nanoseconds) * u128::from(self.hz) / 1_000_000_000) as u64
+    }
+}
+
+/// The resolution of the coarse clocks is one jiffy (`clock_getres(2)`, `KTIME_LOW_RES`).
+fn hz() -> u32 {
+    let jiffy = nanoseconds(clock_getres(ClockId::MonotonicCoarse));
+    ((1_000_000_000 + jiffy / 2) / jiffy.max(1)) as u32
+}
+
+fn monotonic() -> u64 {
+    nanoseconds(clock_gettime(ClockId::Monotonic))
+}
+
+fn nanoseconds(time: Timespec) -> u64 {
+    // Neither is negative for the monotonic clocks.
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_is_hz_jiffies() {
+        let clock = Clock::read(1000);
+        assert!([100, 250, 300, 1000].contains(&clock.hz()), "{clock:?}");
+        let hz = u64::from(clock.hz());
+        assert_eq!(clock.jiffies(Duration::from_secs(7)), 7 * hz);
+        assert_eq!(clock.jiffies(Duration::from_nanos(1)), 1);
+        assert_eq!(clock.duration(7 * hz), Duration::from_secs(7));
+        assert_eq!(clock.jiffies(clock.duration(12_345)), 12_345);
+        let before = clock.now();
+        std::thread::sleep(Duration::from_millis(50));
+        let passed = clock.now() - before;
+        assert!(passed >= clock.jiffies(Duration::from_millis(45)), "{passed} jiffies");
+    }
+
+    #[test]
+    fn the_past_is_told_over_the_end_of_the_low_half() {
+        let clock = Clock::read((1 << 32) + 10);
+        let hz = clock.hz();
+        assert!(clock.since(10u32.wrapping_sub(3 * hz)) >= Duration::from_secs(3));
+        assert_eq!(clock.since(1000 * hz), Duration::ZERO);
+    }
+
+    /// `/proc/timer_list` has the jiffies, for root and where the kernel has it.
+    #[test]
+    fn the_estimate_is_the_kernels_to_a_second() {
+        let Ok(text) = std::fs::read_to_string("/proc/timer_list") else { return };
+        let jiffies = text.lines().find_map(|line| line.strip_prefix("jiffies:"));
+        let real: u64 = jiffies.expect("a line for each CPU").trim().parse().unwrap();
+        let clock = Clock::estimated();
+        let apart = clock.now().abs_diff(real);
+        assert!(apart <= 2 * u64::from(clock.hz()), "{apart} jiffies from the kernel's {real}");
+    }
+}

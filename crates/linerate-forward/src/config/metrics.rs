@@ -1,0 +1,59 @@
+//! [`Metrics`]: where metrics are served, if anywhere.
+
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// Where metrics are served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Metrics {
+    /// Nowhere: `off`.
+    Off,
+    /// At this address. One that is not of this host's loopback lets everybody read them who reaches it.
+    At(SocketAddr),
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::At(SocketAddr::from((Ipv4Addr::LOCALHOST, 9818)))
+    }
+}
+
+impl FromStr for Metrics {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "off" {
+            return Ok(Self::Off);
+        }
+        text.parse().map(Self::At).map_err(|_| {
+            format!("{text:?} is no address with a port: write it as 127.0.0.1:9818 or [::1]:9818, or off")
+        })
+    }
+}
+
+impl TryFrom<String> for Metrics {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<Metrics> for String {
+    fn from(metrics: Metrics) -> Self {
+        metrics.to_string()
+    }
+}
+
+impl fmt::Display for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Off => f.write_str("off"),
+            Self::At(address) => address.fmt(f),
+        }
+    }
+}

@@ -1,0 +1,170 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn parse(text: &str) -> Result<Config, String> {
+    Config::parse(text, Path::new("forward.toml")).map_err(|error| error.to_string())
+}
+
+/// What is said of a wrong text, which must name the file and the line of `bad`.
+fn refused(text: &str, bad: &str) -> String {
+    let said = parse(text).expect_err(text);
+    let line = 1 + text.lines().position(|line| line.contains(bad)).expect("a line to blame");
+    assert!(said.starts_with("forward.toml: "), "{said}");
+    assert!(said.contains(&format!("line {line}")), "{said}");
+    said
+}
+
+#[test]
+fn nothing_said_is_the_default() {
+    assert_eq!(parse("").unwrap(), Config::default());
+    let error = Config::default().check().unwrap_err().to_string();
+    assert!(error.contains("--interface"), "{error}");
+}
+
+#[test]
+fn everything_can_be_said() {
+    let text = r#"
+        instance = "edge_1"
+        interfaces = ["eth1", "eth2"]
+        mode = "fib"
+        statistics = "per-cpu"
+        max-sessions = "4M"
+        udp-idle = "45s"
+        tcp-idle = "1h"
+        relearn = "1m30s"
+        hand-back = "2s"
+        metrics = "[::1]:9000"
+        leave = true
+        mend = false
+        probe = false
+        block = ["203.0.113.0/24", "2001:db8::1"]
+    "#;
+    let config = parse(text).unwrap();
+    config.check().unwrap();
+    assert_eq!(config.instance.as_deref(), Some("edge_1"));
+    assert_eq!(config.interfaces, ["eth1", "eth2"]);
+    assert_eq!((config.mode, config.statistics), (Mode::Fib, Statistics::PerCpu));
+    assert_eq!(config.max_sessions, 4_000_000);
+    assert_eq!(config.udp_idle, Duration::from_secs(45));
+    assert_eq!(config.tcp_idle, Duration::from_secs(3600));
+    assert_eq!(config.relearn, Duration::from_secs(90));
+    assert_eq!(config.hand_back, Duration::from_secs(2));
+    assert_eq!(config.metrics, "[::1]:9000".parse().unwrap());
+    assert!(config.leave && !config.mend && !config.probe);
+    assert_eq!(config.block.len(), 2);
+    assert_eq!(parse(&config.to_toml()).unwrap(), config);
+}
+
+#[test]
+fn what_is_wrong_is_said_with_its_line() {
+    let cases = [
+        ("leave = true\nidle = \"3s\"", "idle", "unknown field `idle`"),
+        ("leave = true\nleave = false", "leave = false", "duplicate key"),
+        ("interfaces = [\"eth1\"]\nudp-idle = 30", "udp-idle", "write \"30s\" for seconds"),
+        ("\nudp-idle = \"30\"", "udp-idle", "lacks its unit: write 30s"),
+        ("udp-idle = \"0s\"", "udp-idle", "0s is out of range; it can be 1s to 7d"),
+        ("udp-idle = [1]", "udp-idle", "not a time"),
+        ("relearn = \"2h\"", "relearn", "1s to 1h"),
+        ("hand-back = \"11m\"", "hand-back", "1s to 10m"),
+        ("max-sessions = 0", "max-sessions", "1024 to 50000000"),
+        ("max-sessions = -5", "max-sessions", "negative"),
+        ("max-sessions = \"51M\"", "max-sessions", "1024 to 50000000"),
+        ("max-sessions = \"lots\"", "max-sessions", "write it as 65536, 500k or 2M"),
+        ("max-sessions = 1.5", "max-sessions", "not a number"),
+        ("mode = \"fast\"", "mode", "expected `session` or `fib`"),
+        ("statistics = \"all\"", "statistics", "`per-cpu`"),
+        ("metrics = \"localhost\"", "metrics", "[::1]:9818, or off"),
+        ("metrics = 9818", "metrics", "expected a string"),
+        ("interfaces = [\"a/b\"]", "a/b", "is no name of an interface"),
+        ("interfaces = [\"eth1\",\n\"eth1\"]", "interfaces", "named twice"),
+        ("interfaces = \"eth1\"", "interfaces", "expected a sequence"),
+        ("instance = \"a.b\"", "instance", "letters, digits"),
+        ("block = [\"203.0.113.1/24\"]", "block", "write 203.0.113.0/24 for the prefix"),
+        ("leave = tru", "leave", "tru"),
+        ("[forward]\nleave = true", "forward", "unknown field `forward`"),
+    ];
+    for (text, bad, expected) in cases {
+        let said = refused(text, bad);
+        assert!(said.contains(expected), "of {text:?} it says {said}");
+    }
+}
+
+#[test]
+fn a_file_that_is_not_there_is_named() {
+    let error = Config::read(Path::new("/nonexistent/forward.toml")).unwrap_err().to_string();
+    assert!(error.contains("/nonexistent/forward.toml"), "{error}");
+}
+
+#[test]
+fn what_the_command_line_filled_is_checked_too() {
+    let sound = Config { interfaces: vec!["eth1".into()], ..Config::default() };
+    sound.check().unwrap();
+    let bad = [
+        (Config { udp_idle: Duration::ZERO, ..sound.clone() }, "udp-idle"),
+        (Config { relearn: Duration::from_secs(7200), ..sound.clone() }, "relearn"),
+        (Config { max_sessions: 1, ..sound.clone() }, "max-sessions"),
+        (Config { instance: Some(String::new()), ..sound.clone() }, "instance"),
+        (Config { interfaces: vec!["a".into(), "a".into()], ..sound.clone() }, "twice"),
+        (
+            Config {
+                interfaces: (0..=MOST_INTERFACES).map(|n| format!("e{n}")).collect(),
+                ..sound.clone()
+            },
+            "an instance takes",
+        ),
+    ];
+    for (config, expected) in bad {
+        let said = config.check().unwrap_err().to_string();
+        assert!(said.contains(expected), "{said}");
+    }
+}
+
+#[test]
+fn words_are_those_of_the_file() {
+    for &mode in Mode::ALL {
+        assert_eq!(mode.name().parse(), Ok(mode));
+        assert_eq!(parse(&format!("mode = \"{mode}\"")).unwrap().mode, mode);
+    }
+    for &statistics in Statistics::ALL {
+        assert_eq!(statistics.name().parse(), Ok(statistics));
+        assert_eq!(
+            parse(&format!("statistics = \"{statistics}\"")).unwrap().statistics,
+            statistics
+        );
+    }
+    assert!("fast".parse::<Mode>().unwrap_err().contains("session, fib"));
+}
+
+proptest! {
+    #[test]
+    fn a_configuration_is_read_as_written(
+        max_sessions in 1024u64..=50_000_000,
+        udp_idle in 1000u64..=604_800_000,
+        relearn in 1000u64..=3_600_000,
+        interfaces in proptest::collection::btree_set("[a-z][a-z0-9.@-]{0,14}", 0..8),
+        mode in proptest::sample::select(Mode::ALL),
+        statistics in proptest::sample::select(Statistics::ALL),
+        leave: bool,
+        address: u32,
+    ) {
+        let config = Config {
+            max_sessions,
+            udp_idle: Duration::from_millis(udp_idle),
+            relearn: Duration::from_millis(relearn),
+            interfaces: interfaces.into_iter().collect(),
+            mode,
+            statistics,
+            leave,
+            block: vec![std::net::IpAddr::from(address.to_be_bytes()).into()],
+            metrics: if leave { Metrics::Off } else { Metrics::default() },
+            ..Config::default()
+        };
+        prop_assert_eq!(parse(&config.to_toml()).unwrap(), config);
+    }
+
+    #[test]
+    fn any_text_is_answered(text in "\\PC*") {
+        let _ = parse(&text);
+    }
+}

@@ -1,0 +1,128 @@
+//! [`Owned`]: the programs of an instance in the hands of the one process that may change it: adopted from who was
+//! there before, or loaded afresh.
+
+use std::sync::Arc;
+
+use super::ground;
+use crate::clock::Clock;
+use crate::config::Config;
+use crate::control::Control;
+use crate::instance::LockedDenyList;
+use crate::pins::{Lock, Namespace, Pins, PortState, State};
+use crate::program::{Options, Port, Programs, Sizes};
+use crate::{Result, conntrack};
+
+/// An instance that this process may change.
+#[derive(Debug)]
+pub(super) struct Owned {
+    pub(super) pins: Pins,
+    pub(super) lock: Lock,
+    pub(super) state: State,
+    pub(super) programs: Programs,
+    /// Nobody had left it.
+    pub(super) is_fresh: bool,
+}
+
+impl Owned {
+    /// Adopts what is pinned under this name, with the ports whose interfaces are there, or starts afresh.
+    ///
+    /// # Errors
+    /// When another process has it, or the kernel refuses.
+    pub(super) fn open(name: &str, config: &Config) -> Result<(Self, Vec<(PortState, Port)>)> {
+        let options = Options {
+            mode: config.mode,
+            statistics: config.statistics,
+            max_sessions: config.max_sessions,
+            ..Options::default()
+        };
+        let pins = Pins::of(name);
+        let lock = pins.lock()?;
+        if !pins.exist() {
+            return Self::create(pins, lock, &options);
+        }
+        match Self::adopt(&pins, &lock, &options) {
+            Ok((state, programs, ports)) => {
+                let owned = Self { pins, lock, state, programs, is_fresh: false };
+                Ok((owned, ports))
+            }
+            Err(error) => {
+                tracing::warn!(%error, "what was left cannot be adopted, and is taken away");
+                ground::detach(&pins, lock)?;
+                let lock = pins.lock()?;
+                Self::create(pins, lock, &options)
+            }
+        }
+    }
+
+    #[allow(
+        clippy::type_complexity,
+        reason = "the three parts of an instance, taken apart at once"
+    )]
+    fn adopt(
+        pins: &Pins,
+        lock: &Lock,
+        options: &Options,
+    ) -> Result<(State, Programs, Vec<(PortState, Port)>)> {
+        let mut pinned = pins.open(lock)?;
+        let here = Namespace::of_thread()?;
+        if pinned.state.namespace != here {
+            return Err(crate::Error::Invalid(format!(
+                "it is of the network namespace {}",
+                pinned.state.namespace
+            )));
+        }
+        if pinned.state.is_this_build() && pinned.state.fits(options).is_ok() {
+            tracing::info!(from = pinned.state.process, "adopted programs and sessions");
+        } else {
+            let upgrade = pins.upgrade(lock, &mut pinned, options)?;
+            match upgrade.lost {
+                None => tracing::info!("adopted sessions, and replaced the programs"),
+                Some(why) => tracing::warn!(why, "replaced the programs; sessions start anew"),
+            }
+        }
+        pinned.state.process = std::process::id();
+        pins.save(lock, &pinned.state)?;
+        for one in std::mem::take(&mut pinned.gone) {
+            tracing::info!(interface = one.name, "is gone since it was a port");
+            pins.remove_port(lock, &mut pinned.state, one.ifindex)?;
+        }
+        Ok((pinned.state, pinned.programs, pinned.ports))
+    }
+
+    fn create(pins: Pins, lock: Lock, options: &Options) -> Result<(Self, Vec<(PortState, Port)>)> {
+        match Self::load(&pins, &lock, options) {
+            Ok((programs, state)) => {
+                Ok((Self { pins, lock, state, programs, is_fresh: true }, Vec::new()))
+            }
+            Err(error) => {
+                // The directory that was locked is all that is there.
+                let _ = pins.detach(lock);
+                Err(error)
+            }
+        }
+    }
+
+    fn load(pins: &Pins, lock: &Lock, options: &Options) -> Result<(Programs, State)> {
+        let mib = Sizes::of(options).memory >> 20;
+        tracing::info!(sessions = options.max_sessions, mib, "taking memory for the table");
+        let programs = Programs::load(options)?;
+        let mut state = State::new(options, Namespace::of_thread()?);
+        let former = conntrack::be_liberal()?;
+        state.liberal = former.map(|former| former.0);
+        if let Err(error) = pins.create(lock, &programs, &state) {
+            former.map_or(Ok(()), conntrack::restore)?;
+            return Err(error);
+        }
+        Ok((programs, state))
+    }
+
+    /// Its deny list, which commands change, too.
+    pub(super) fn deny_list(&self, control: &Arc<Control>, clock: Clock) -> Result<LockedDenyList> {
+        LockedDenyList::open(&self.pins, &self.programs.maps, control, clock)
+    }
+
+    /// Takes everything off and away.
+    pub(super) fn detach(self) -> Result<()> {
+        ground::detach(&self.pins, self.lock)
+    }
+}

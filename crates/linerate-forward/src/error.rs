@@ -1,0 +1,97 @@
+//! [`Error`]: what can go wrong in this crate, each with the remedy.
+
+use std::io;
+use std::path::PathBuf;
+
+/// The result of everything in this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// What failed, on what, why, and what to do about it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A system call or a file access failed for a reason that has no variant of its own.
+    #[error("cannot {action}: {source}")]
+    System {
+        /// What was being done, on which interface or file; follows "cannot".
+        action: String,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+
+    /// The process may not do this.
+    #[error(
+        "cannot {action}: needs the capability {capability}; run as root, or as the service does \
+         that packaging/ has"
+    )]
+    Privilege {
+        /// What was being done; follows "cannot".
+        action: String,
+        /// What is missing, for instance `CAP_BPF`.
+        capability: &'static str,
+    },
+
+    /// A map could not be mapped.
+    #[error(transparent)]
+    Ring(#[from] linerate_ring::Error),
+
+    /// A file of bpffs is not what this version puts there.
+    #[error("{}: {why}", path.display())]
+    Pin {
+        /// The file or directory.
+        path: PathBuf,
+        /// What is wrong with it, and what to do.
+        why: String,
+    },
+
+    /// Another process looks after the instance.
+    #[error(
+        "process {process} runs the instance {instance}; end it first, or give this one another name \
+         with --instance"
+    )]
+    Running {
+        /// The instance.
+        instance: String,
+        /// The process; 0 where it has not said so yet.
+        process: u32,
+    },
+
+    /// A request that makes no sense, found before the kernel was asked.
+    #[error("{0}")]
+    Invalid(String),
+}
+
+impl Error {
+    /// What libbpf or the kernel answered while doing `action`.
+    pub(crate) fn bpf(action: impl Into<String>, source: &libbpf_rs::Error) -> Self {
+        // libbpf-rs tells the cause in its text and the kind in its own enum; of both this keeps what
+        // a user can act on.
+        let text = format!("{source:#}");
+        let kind = match source.kind() {
+            // EPERM; EACCES has the same kind, and is also what the verifier says of a bad program.
+            libbpf_rs::ErrorKind::PermissionDenied if text.contains("os error 1)") => {
+                return Self::Privilege {
+                    action: action.into(),
+                    capability: "CAP_BPF,CAP_NET_ADMIN,CAP_PERFMON",
+                };
+            }
+            libbpf_rs::ErrorKind::PermissionDenied => io::ErrorKind::PermissionDenied,
+            libbpf_rs::ErrorKind::NotFound => io::ErrorKind::NotFound,
+            libbpf_rs::ErrorKind::AlreadyExists => io::ErrorKind::AlreadyExists,
+            libbpf_rs::ErrorKind::OutOfMemory => io::ErrorKind::OutOfMemory,
+            _ => io::ErrorKind::Other,
+        };
+        Self::System { action: action.into(), source: io::Error::new(kind, text) }
+    }
+
+    /// `source`, said to have happened while doing `action`.
+    pub(crate) fn system(action: impl Into<String>, source: io::Error) -> Self {
+        let action = action.into();
+        match source.raw_os_error() {
+            Some(libc::EPERM) => {
+                Self::Privilege { action, capability: "CAP_BPF,CAP_NET_ADMIN,CAP_PERFMON" }
+            }
+            _ => Self::System { action, source },
+        }
+    }
+}

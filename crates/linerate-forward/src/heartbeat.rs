@@ -1,0 +1,136 @@
+//! [`Heartbeat`]: how the programs know that somebody looks after them.
+//!
+//! The daemon beats; the programs compare the time of the last beat with now at every packet. When it is
+//! older than the bound they leave every packet to the kernel, by themselves: after `kill -9`, after a hang,
+//! after an end that left everything attached. The first beat of a daemon, and the first after a silence,
+//! makes all sessions stale, since nobody watched for changes.
+
+use std::time::{Duration, Instant};
+
+use crate::Result;
+use crate::clock::Clock;
+use crate::control::Control;
+use crate::program::Programs;
+use crate::snapshot::State;
+
+/// Beats in the time of the bound: three may be late before anything happens.
+const BEATS: u32 = 4;
+/// The longest time between two.
+const LONGEST: Duration = Duration::from_secs(1);
+
+/// Says in time that the daemon lives.
+#[derive(Debug)]
+pub struct Heartbeat {
+    period: Duration,
+    last: Option<Instant>,
+}
+
+impl Heartbeat {
+    /// Sets how long the programs go on without a beat. Those that have handed back stay so until the first
+    /// one, which is due at once.
+    pub fn new(control: &Control, bound: Duration, clock: &Clock) -> Self {
+        // By the former bound: a longer one must not wake sessions that nobody watched over.
+        if state(control, clock) == State::HandedBack {
+            control.hand_back();
+        }
+        control.set_patience(bound, clock);
+        Self { period: period(bound), last: None }
+    }
+
+    /// How often to call [`Heartbeat::beat`] at least.
+    pub fn period(&self) -> Duration {
+        self.period
+    }
+
+    /// Beats if it is time to; the clock of the beat then.
+    ///
+    /// Whoever has been silent for longer than the bound must have looked at everything that could have
+    /// changed before this is called; sessions learned before are made stale here.
+    ///
+    /// # Errors
+    /// [`crate::Error::Ring`] when the kernel does not run the program.
+    pub fn beat(&mut self, programs: &Programs, control: &Control) -> Result<Option<Clock>> {
+        let now = Instant::now();
+        if self.last.is_some_and(|last| now.saturating_duration_since(last) < self.period) {
+            return Ok(None);
+        }
+        // Asked before the beat, which makes the answer another. Before the first one nobody watched.
+        let before = control.heartbeat();
+        let was_silent = self.last.is_none()
+            || state_at(control, Clock::estimated().now(), before) == State::HandedBack;
+        if was_silent {
+            control.bump();
+        }
+        let jiffies = programs.beat()?;
+        if !was_silent && jiffies.saturating_sub(before) > control.patience() {
+            // The bound passed between the two looks.
+            control.bump();
+        }
+        self.last = Some(now);
+        Ok(Some(Clock::read(jiffies)))
+    }
+}
+
+fn period(bound: Duration) -> Duration {
+    (bound / BEATS).min(LONGEST)
+}
+
+/// Who forwards, by the last beat.
+pub fn state(control: &Control, clock: &Clock) -> State {
+    state_at(control, clock.now(), control.heartbeat())
+}
+
+/// How long ago the last beat was, and for how long the programs go on without one.
+pub fn ages(control: &Control, clock: &Clock) -> (Duration, Duration) {
+    let age = clock.now().saturating_sub(control.heartbeat());
+    (clock.duration(age), clock.duration(control.patience()))
+}
+
+fn state_at(control: &Control, now: u64, beat: u64) -> State {
+    let (age, patience) = (now.saturating_sub(beat), control.patience());
+    if beat == 0 || age > patience {
+        State::HandedBack
+    } else if age > patience / 2 {
+        State::Alone
+    } else {
+        State::Running
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use linerate_netns::root_or_skip;
+
+    use super::*;
+    use crate::program::Options;
+
+    #[test]
+    fn the_state_follows_the_beat() {
+        root_or_skip!("the_state_follows_the_beat");
+        let programs =
+            Programs::load(&Options { max_sessions: 1024, ..Options::default() }).unwrap();
+        let control = Control::open(&programs.maps).unwrap();
+        let clock = Clock::estimated();
+        assert_eq!(state(&control, &clock), State::HandedBack, "before the first beat");
+        let mut heart = Heartbeat::new(&control, Duration::from_secs(1), &clock);
+        assert_eq!(heart.period(), Duration::from_millis(250));
+        let clock = heart.beat(&programs, &control).unwrap().expect("due at once");
+        assert_eq!(heart.beat(&programs, &control).unwrap(), None, "not due again");
+        assert_eq!(state(&control, &clock), State::Running);
+        let generation = control.generation();
+        std::thread::sleep(Duration::from_millis(300));
+        assert!(heart.beat(&programs, &control).unwrap().is_some());
+        assert_eq!(control.generation(), generation, "nothing was missed");
+
+        std::thread::sleep(Duration::from_millis(700));
+        assert_eq!(state(&control, &clock), State::Alone);
+        std::thread::sleep(Duration::from_millis(400));
+        assert_eq!(state(&control, &clock), State::HandedBack);
+        let (age, bound) = ages(&control, &clock);
+        assert!(age >= Duration::from_secs(1) && bound == Duration::from_secs(1), "{age:?}");
+        // Whatever changed meanwhile, no session of before is used.
+        assert!(heart.beat(&programs, &control).unwrap().is_some());
+        assert!(control.generation() > generation);
+        assert_eq!(state(&control, &Clock::estimated()), State::Running);
+    }
+}

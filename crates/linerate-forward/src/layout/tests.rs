@@ -1,0 +1,133 @@
+//! Sizes and offsets, against the types that the compiler put in the programs' BTF.
+
+use std::mem::{offset_of, size_of};
+
+use libbpf_rs::btf::types::{MemberAttr, Struct};
+use libbpf_rs::btf::{Btf, HasSize};
+
+use super::*;
+
+/// Bytes of a C structure, and where its members begin; those of unnamed unions and structures count as
+/// its own.
+fn members(btf: &Btf<'_>, name: &str) -> (usize, Vec<(String, usize)>) {
+    fn walk(
+        btf: &Btf<'_>,
+        of: &libbpf_rs::btf::types::Composite<'_>,
+        base: usize,
+        into: &mut Vec<(String, usize)>,
+    ) {
+        for member in of.iter() {
+            let MemberAttr::Normal { offset } = member.attr else { panic!("a bit field") };
+            let at = base + offset as usize / 8;
+            match member.name {
+                Some(name) => into.push((name.to_string_lossy().into_owned(), at)),
+                None => {
+                    let inner = btf.type_by_id(member.ty).expect("a structure or union");
+                    walk(btf, &inner, at, into);
+                }
+            }
+        }
+    }
+    let found: Struct<'_> = btf.type_by_name(name).unwrap_or_else(|| panic!("no struct {name}"));
+    let mut into = Vec::new();
+    let composite = btf.type_by_id(found.type_id()).unwrap();
+    walk(btf, &composite, 0, &mut into);
+    (found.size(), into)
+}
+
+macro_rules! same {
+    ($btf:expr, $type:ty, $c:literal, $($field:ident),+ $(; $($other:ident),+)?) => {
+        let (size, members) = members(&$btf, $c);
+        assert_eq!(size_of::<$type>(), size, $c);
+        let here = [$((stringify!($field), offset_of!($type, $field))),+];
+        let ignored: &[&str] = &[$($(stringify!($other)),+)?];
+        let there: Vec<_> = members.iter().filter(|(name, _)| !ignored.contains(&name.as_str())).collect();
+        assert_eq!(there.len(), here.len(), "{}: {there:?}", $c);
+        for ((name, at), (c_name, c_at)) in here.iter().zip(there) {
+            assert_eq!((*name, *at), (c_name.as_str(), *c_at), $c);
+        }
+    };
+}
+
+#[test]
+fn structures_are_those_of_the_programs() {
+    let object = concat!(env!("OUT_DIR"), "/forward.bpf.o");
+    let btf = Btf::from_path(object).unwrap();
+    same!(btf, SessionKey, "session_key", source, destination, source_port, destination_port, ifindex,
+        station, kind, dscp, tag, generation; signature);
+    same!(
+        btf,
+        Session,
+        "session",
+        key,
+        version,
+        deadline,
+        owner,
+        seen,
+        unused,
+        packets,
+        bytes,
+        destination_mac,
+        source_mac,
+        out_tag,
+        mtu,
+        port,
+        source,
+        destination,
+        source_port,
+        destination_port,
+        network_delta,
+        transport_delta,
+        dscp,
+        out_tags,
+        flags,
+        origin,
+        created,
+        learned,
+        out_ifindex,
+        relearned,
+        reserved
+    );
+    same!(btf, Bucket, "bucket", way);
+    same!(btf, Addresses, "addresses", source, destination, out_source, out_destination);
+    same!(btf, Bucket6, "bucket6", way);
+    same!(btf, Stray, "stray", packets, bytes);
+    same!(btf, Strays, "strays", way);
+    same!(btf, HashedSession, "hashed_session", session, addresses);
+    same!(btf, Pending, "pending", word, bytes, unused);
+    same!(btf, Interface, "interface", port, mac, unused);
+    same!(
+        btf,
+        Control,
+        "control",
+        generation,
+        denied,
+        heartbeat,
+        patience,
+        refresh,
+        admission,
+        reserved,
+        seeds,
+        abi,
+        statistics,
+        fib,
+        multi_buffer,
+        reserved2
+    );
+    same!(btf, Beat, "beat", jiffies);
+    same!(btf, Denied4Key, "denied4_key", prefix_len, address);
+    same!(btf, Denied6Key, "denied6_key", prefix_len, address);
+    same!(
+        btf,
+        DeniedSessionKey,
+        "denied_session_key",
+        source,
+        destination,
+        source_port,
+        destination_port,
+        protocol,
+        family,
+        unused
+    );
+    same!(btf, Denied, "denied", expires, dropped);
+}

@@ -1,0 +1,222 @@
+//! Metrics for Prometheus. They are a view of the last [`Snapshot`] and of what only the daemon knows; never
+//! one series for a session.
+
+mod http;
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::{Registry, Unit};
+
+use crate::snapshot::{Snapshot, State};
+
+/// What the metrics are made from. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct Metrics {
+    shared: Arc<Mutex<Known>>,
+}
+
+/// A server of metrics, which ends when it is dropped.
+#[derive(Debug)]
+pub struct Endpoint(http::Server);
+
+/// What only the daemon knows, counted since it began.
+#[derive(Clone, Debug, Default)]
+pub struct Counts {
+    /// Changes after which all sessions asked again, by cause.
+    pub invalidations: Vec<(&'static str, u64)>,
+    /// Sessions that it took out of the table, by reason.
+    pub ended: Vec<(&'static str, u64)>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    snapshot: Option<Snapshot>,
+    counts: Counts,
+}
+
+impl Metrics {
+    /// Replaces what is shown.
+    pub fn show(&self, snapshot: Snapshot, counts: Counts) {
+        *self.lock() = Known { snapshot: Some(snapshot), counts };
+    }
+
+    /// Serves the metrics at `address`, in the network namespace of the calling thread.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's, as when the address is not one of this host or something listens there.
+    pub fn serve(&self, address: SocketAddr) -> io::Result<Endpoint> {
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(self.clone()));
+        let page = move || {
+            let mut text = String::new();
+            prometheus_client::encoding::text::encode(&mut text, &registry).map(|()| text)
+        };
+        http::Server::start(address, Arc::new(page)).map(Endpoint)
+    }
+
+    /// Nothing that is done under the lock leaves half of anything.
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Endpoint {
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.0.address()
+    }
+}
+
+impl Collector for Metrics {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let known = self.lock();
+        let mut page = Page { encoder: &mut encoder };
+        page.counters(
+            "linerate_forward_invalidations",
+            "Changes of the network after which all sessions asked again, by cause",
+            "cause",
+            known.counts.invalidations.iter().copied(),
+        )?;
+        page.counters(
+            "linerate_forward_sessions_ended",
+            "Sessions that the daemon took out of the table, by reason",
+            "reason",
+            known.counts.ended.iter().copied(),
+        )?;
+        known.snapshot.as_ref().map_or(Ok(()), |snapshot| page.snapshot(snapshot))
+    }
+}
+
+/// The answer to one scrape.
+struct Page<'a, 'b> {
+    encoder: &'a mut DescriptorEncoder<'b>,
+}
+
+impl Page<'_, '_> {
+    fn snapshot(&mut self, snapshot: &Snapshot) -> fmt::Result {
+        let sessions = &snapshot.sessions;
+        self.gauge(
+            "linerate_forward_sessions",
+            "Sessions in the table",
+            None,
+            sessions.held as f64,
+        )?;
+        self.gauge(
+            "linerate_forward_sessions_room",
+            "Sessions that the table has room for",
+            None,
+            sessions.room as f64,
+        )?;
+        self.gauge(
+            "linerate_forward_table_memory",
+            "Kernel memory of the table",
+            Some(&Unit::Bytes),
+            sessions.memory as f64,
+        )?;
+        self.gauge(
+            "linerate_forward_heartbeat_age",
+            "Time since the programs last heard of the daemon",
+            Some(&Unit::Seconds),
+            snapshot.heartbeat_age,
+        )?;
+        self.gauge(
+            "linerate_forward_heartbeat_bound",
+            "Age of the heartbeat from which on everything goes to the kernel",
+            Some(&Unit::Seconds),
+            snapshot.bound,
+        )?;
+        let on = if snapshot.state == State::HandedBack { 0.0 } else { 1.0 };
+        self.gauge(
+            "linerate_forward_fast_path",
+            "1 while the programs forward, 0 while they hand everything to the kernel",
+            None,
+            on,
+        )?;
+        self.gauge(
+            "linerate_forward_blocked_entries",
+            "Addresses, prefixes and sessions that are blocked",
+            None,
+            snapshot.blocked as f64,
+        )?;
+        let counted = |list: &[crate::snapshot::Counted]| -> Vec<(&'static str, u64)> {
+            list.iter().map(|one| (one.name, one.packets)).collect()
+        };
+        self.counters(
+            "linerate_forward_packets",
+            "Packets that the programs saw and did not forward, by reason",
+            "reason",
+            counted(&snapshot.reasons),
+        )?;
+        self.counters(
+            "linerate_forward_learn_refusals",
+            "Packets that left the kernel and no session was learned from, by reason",
+            "reason",
+            counted(&snapshot.refusals),
+        )?;
+        self.ports(snapshot)
+    }
+
+    /// Rates are for the one who asks to make: these are counters of each port.
+    fn ports(&mut self, snapshot: &Snapshot) -> fmt::Result {
+        let name = "linerate_forward_port_packets";
+        let help = "Packets of each port, whoever forwarded them";
+        let mut family = self.encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for port in &snapshot.ports {
+            let traffic = &port.traffic;
+            for (direction, value) in [("rx", traffic.rx_packets), ("tx", traffic.tx_packets)] {
+                port_counter(&mut family, &port.interface, direction, value)?;
+            }
+        }
+        let name = "linerate_forward_port";
+        let help = "Bytes of each port, whoever forwarded them";
+        let unit = Some(&Unit::Bytes);
+        let mut family = self.encoder.encode_descriptor(name, help, unit, MetricType::Counter)?;
+        for port in &snapshot.ports {
+            let traffic = &port.traffic;
+            for (direction, value) in [("rx", traffic.rx_bytes), ("tx", traffic.tx_bytes)] {
+                port_counter(&mut family, &port.interface, direction, value)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn gauge(&mut self, name: &str, help: &str, unit: Option<&Unit>, value: f64) -> fmt::Result {
+        let gauge = prometheus_client::metrics::gauge::ConstGauge::new(value);
+        gauge.encode(self.encoder.encode_descriptor(name, help, unit, MetricType::Gauge)?)
+    }
+
+    fn counters(
+        &mut self,
+        name: &str,
+        help: &str,
+        label: &str,
+        values: impl IntoIterator<Item = (&'static str, u64)>,
+    ) -> fmt::Result {
+        let mut family = self.encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        values.into_iter().try_for_each(|(of, value)| {
+            let labels = [(label, of)];
+            family.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(&value, None)
+        })
+    }
+}
+
+fn port_counter(
+    family: &mut MetricEncoder<'_>,
+    interface: &str,
+    direction: &str,
+    value: u64,
+) -> fmt::Result {
+    let labels = [("interface", interface), ("direction", direction)];
+    family.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(&value, None)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,72 @@
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use super::*;
+use crate::snapshot::{Counted, Port, Sessions, Traffic};
+
+fn snapshot() -> Snapshot {
+    Snapshot {
+        instance: "default".to_owned(),
+        mode: "session",
+        statistics: "slot",
+        state: State::Running,
+        heartbeat_age: 0.25,
+        bound: 10.0,
+        generation: 7,
+        sessions: Sessions { held: 3, room: 1_000_000, memory: 192 << 20 },
+        reasons: vec![
+            Counted { name: "no-session", about: "", packets: 5 },
+            Counted { name: "fragment", about: "", packets: 0 },
+        ],
+        refusals: vec![Counted { name: "ttl", about: "", packets: 1 }],
+        blocked: 2,
+        ports: vec![Port {
+            interface: "eth\"1".to_owned(),
+            index: 4,
+            attached: "native",
+            traffic: Traffic { rx_packets: 10, rx_bytes: 640, tx_packets: 9, tx_bytes: 576 },
+        }],
+    }
+}
+
+fn scrape(metrics: &Metrics) -> String {
+    let endpoint = metrics.serve("127.0.0.1:0".parse().unwrap()).unwrap();
+    let mut stream = TcpStream::connect(endpoint.address()).unwrap();
+    write!(stream, "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer.split_once("\r\n\r\n").unwrap().1.to_owned()
+}
+
+#[test]
+fn a_scrape_has_what_was_shown_last() {
+    let metrics = Metrics::default();
+    metrics.show(Snapshot { generation: 1, blocked: 9, ..snapshot() }, Counts::default());
+    let counts = Counts { invalidations: vec![("route", 2)], ended: vec![("idle", 3)] };
+    metrics.show(snapshot(), counts);
+    let text = scrape(&metrics);
+    for line in [
+        "linerate_forward_sessions 3.0",
+        "linerate_forward_sessions_room 1000000.0",
+        "linerate_forward_table_memory_bytes 201326592.0",
+        "linerate_forward_heartbeat_age_seconds 0.25",
+        "linerate_forward_fast_path 1.0",
+        "linerate_forward_blocked_entries 2.0",
+        "linerate_forward_invalidations_total{cause=\"route\"} 2",
+        "linerate_forward_sessions_ended_total{reason=\"idle\"} 3",
+        "linerate_forward_packets_total{reason=\"no-session\"} 5",
+        "linerate_forward_packets_total{reason=\"fragment\"} 0",
+        "linerate_forward_learn_refusals_total{reason=\"ttl\"} 1",
+        "linerate_forward_port_packets_total{interface=\"eth\\\"1\",direction=\"rx\"} 10",
+        "linerate_forward_port_bytes_total{interface=\"eth\\\"1\",direction=\"tx\"} 576",
+    ] {
+        assert!(text.lines().any(|one| one == line), "no {line} in\n{text}");
+    }
+    assert!(text.ends_with("# EOF\n"), "{text}");
+}
+
+#[test]
+fn before_the_first_snapshot_a_scrape_is_whole_too() {
+    let text = scrape(&Metrics::default());
+    assert!(text.ends_with("# EOF\n") && !text.contains("linerate_forward_sessions "), "{text}");
+}

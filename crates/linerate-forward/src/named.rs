@@ -1,0 +1,48 @@
+//! `counters!`: a list of causes that the programs count, as an enum with names and explanations.
+
+/// An enum whose numbers are indices of counters. Each cause has a word (of the manual, of the metrics and
+/// of JSON) and a line that says what it means.
+macro_rules! counters {
+    ($(#[$outer:meta])* $kind:ident: $($name:ident $text:literal $about:literal,)*) => {
+        $(#[$outer])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[repr(u32)]
+        pub enum $kind {
+            $(#[doc = $about] $name,)*
+        }
+
+        impl $kind {
+            /// All of them, in the order of the counters.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// The word of the manual, of the metrics and of JSON.
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$name => $text,)* }
+            }
+
+            /// What it means, in a line.
+            pub fn about(self) -> &'static str {
+                match self { $(Self::$name => $about,)* }
+            }
+        }
+
+        impl std::fmt::Display for $kind {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(self.name())
+            }
+        }
+    };
+}
+
+pub(crate) use counters;
+
+/// The names of the constants of `enumeration` in a C header that begin with `prefix`, as words.
+#[cfg(test)]
+pub(crate) fn constants(header: &str, enumeration: &str, prefix: &str) -> Vec<String> {
+    let (_, list) = header.split_once(&format!("enum {enumeration} {{")).expect("the enum");
+    let (list, _) = list.split_once("};").expect("its end");
+    list.lines()
+        .filter_map(|line| line.trim().strip_prefix(prefix)?.split(',').next())
+        .map(|name| name.to_lowercase().replace('_', "-"))
+        .collect()
+}

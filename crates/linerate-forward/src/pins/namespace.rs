@@ -1,0 +1,89 @@
+//! [`Namespace`]: which network namespace an instance is of, and what the instance is called for it.
+
+use std::fmt;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Error, Result};
+
+/// Where `ip netns` mounts those that have names.
+const NAMED: &str = "/run/netns";
+/// That of the calling thread.
+const OWN: &str = "/proc/thread-self/ns/net";
+
+/// A network namespace, by the number of its file: the kernel gives none to two that exist.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Namespace(u64);
+
+impl Namespace {
+    /// That of the calling thread.
+    ///
+    /// # Errors
+    /// [`Error::System`] where `/proc` is not mounted.
+    pub fn of_thread() -> Result<Self> {
+        Self::of_file(Path::new(OWN))
+            .map_err(|error| Error::system(format!("look at {OWN}"), error))
+    }
+
+    fn of_file(path: &Path) -> std::io::Result<Self> {
+        fs::metadata(path).map(|metadata| Self(metadata.ino()))
+    }
+
+    /// The name that `ip netns` has for it.
+    pub fn name(self) -> Option<String> {
+        let mut entries = fs::read_dir(NAMED).ok()?.filter_map(std::io::Result::ok);
+        let entry =
+            entries.find(|entry| Self::of_file(&entry.path()).is_ok_and(|one| one == self))?;
+        Some(entry.file_name().to_string_lossy().into_owned())
+    }
+}
+
+impl fmt::Display for Namespace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.name() {
+            Some(name) => f.write_str(&name),
+            None => write!(f, "net:[{}]", self.0),
+        }
+    }
+}
+
+/// What an instance in the network namespace of this thread is called unless it was given a name:
+/// `default` in that of process 1, the name that `ip netns` has for it, else its number.
+///
+/// # Errors
+/// [`Error::System`] where `/proc` is not mounted.
+pub fn instance_name() -> Result<String> {
+    let own = Namespace::of_thread()?;
+    if Namespace::of_file(Path::new("/proc/1/ns/net")).is_ok_and(|first| first == own) {
+        return Ok("default".to_owned());
+    }
+    let fits = |name: &String| {
+        let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        name.len() <= 64 && name != "default" && name.chars().all(plain)
+    };
+    Ok(own.name().filter(fits).unwrap_or_else(|| format!("net-{}", own.0)))
+}
+
+#[cfg(test)]
+mod tests {
+    use linerate_netns::root_or_skip;
+
+    use super::*;
+
+    #[test]
+    fn each_namespace_has_its_own_name() {
+        root_or_skip!("each_namespace_has_its_own_name");
+        let space = linerate_netns::Namespace::create("instance").unwrap();
+        let (name, inside) =
+            space.run(|| (instance_name().unwrap(), Namespace::of_thread().unwrap())).unwrap();
+        assert_eq!(name, space.name());
+        assert_ne!(Namespace::of_thread().unwrap(), inside);
+        assert_eq!(inside.to_string(), space.name());
+        drop(space);
+        assert!(inside.to_string().starts_with("net:["), "{inside}");
+    }
+}

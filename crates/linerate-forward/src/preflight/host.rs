@@ -1,0 +1,76 @@
+//! What the host as a whole must be able to.
+
+use std::fs;
+use std::path::Path;
+
+use libbpf_rs::btf::{Btf, types::Func};
+
+use super::report::{Check, Outcome, Report, warning};
+
+/// The question about a tracked connection that a program asks.
+const LOOKUP: &str = "bpf_skb_ct_lookup";
+/// Where the kernel keeps the types of itself and of its modules.
+const TYPES: &str = "/sys/kernel/btf";
+
+pub(super) fn examine(names: &[String], report: &mut Report) {
+    report.add(None, Check::Tracking, tracking());
+    for (family, all, what) in
+        [("ipv4", "net.ipv4.ip_forward", "IPv4"), ("ipv6", "net.ipv6.conf.all.forwarding", "IPv6")]
+    {
+        report.add(None, Check::Forwarding, forwarding(all, what));
+        for name in names {
+            // A dot in a name is a slash in a key with dots, so paths it is.
+            let path = format!("/proc/sys/net/{family}/conf/{name}/forwarding");
+            if is_on(all) == Some(true) && read(&path) == Some(false) {
+                let what = format!("the kernel does not forward {what} that comes in by it");
+                let remedy = format!("`sysctl -w net/{family}/conf/{name}/forwarding=1`");
+                report.add(Some(name), Check::Forwarding, warning(what, remedy));
+            }
+        }
+    }
+}
+
+fn forwarding(key: &str, what: &str) -> Outcome {
+    match is_on(key) {
+        Some(false) => warning(
+            format!("the kernel does not forward {what}, so there is nothing to learn"),
+            format!("`sysctl -w {key}=1`"),
+        ),
+        // On, or a kernel without it.
+        _ => Outcome::Fine,
+    }
+}
+
+fn is_on(key: &str) -> Option<bool> {
+    read(&format!("/proc/sys/{}", key.replace('.', "/")))
+}
+
+fn read(path: &str) -> Option<bool> {
+    fs::read_to_string(path).ok().map(|value| value.trim() != "0")
+}
+
+/// Connections can be asked for, or none are tracked.
+fn tracking() -> Outcome {
+    let tracked = fs::read_to_string("/proc/sys/net/netfilter/nf_conntrack_count")
+        .ok()
+        .and_then(|count| count.trim().parse::<u64>().ok());
+    match tracked {
+        None | Some(0) => Outcome::Fine,
+        Some(_) if has_lookup() => Outcome::Fine,
+        Some(_) => warning(
+            "connections are tracked here, and this kernel does not let a program ask for them: TCP and \
+             UDP of tracked connections stay with the kernel",
+            format!(
+                "take a kernel with {LOOKUP} (6.1 with CONFIG_DEBUG_INFO_BTF), or notrack rules"
+            ),
+        ),
+    }
+}
+
+fn has_lookup() -> bool {
+    let has = |types: &Btf<'_>| types.type_by_name::<Func<'_>>(LOOKUP).is_some();
+    let Ok(kernel) = Btf::from_vmlinux() else { return false };
+    // Where connection tracking is a module, its functions are among the module's.
+    has(&kernel)
+        || Btf::from_path(Path::new(TYPES).join("nf_conntrack")).is_ok_and(|module| has(&module))
+}

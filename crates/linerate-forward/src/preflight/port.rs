@@ -1,0 +1,203 @@
+//! What one interface must be and must be set to.
+
+use std::io;
+use std::thread;
+
+use super::device::{self, Queues};
+use super::link::Link;
+use super::report::{Check, Mend, Outcome, Report, refused, warning};
+use super::spaces::Space;
+use super::{Options, veth};
+
+/// What XDP leaves of a page to a frame: less the headroom (`XDP_PACKET_HEADROOM`), the
+/// `skb_shared_info` at its end, and the Ethernet header. Drivers have less, and say so when programs are
+/// attached.
+const HEADROOM: usize = 256;
+const SHARED: usize = 320;
+const ETHERNET: usize = 14;
+
+pub(super) fn examine(
+    link: &Link,
+    links: &[Link],
+    names: &[String],
+    options: &Options,
+    report: &mut Report,
+) -> io::Result<()> {
+    let name = Some(link.name.as_str());
+    let kind = kind(link, links);
+    let may_be = kind == Outcome::Fine;
+    report.add(name, Check::Kind, kind);
+    if !may_be {
+        return Ok(());
+    }
+    report.add(name, Check::Program, program(link, options));
+    let xdp = device::xdp(link.index)?;
+    let native = match xdp {
+        Some(xdp) if !xdp.is_native() => warning(
+            "its driver runs no XDP programs, or not as its queues are set; they run in the stack \
+             instead, which saves less",
+            "take another interface, or see `ethtool -l`",
+        ),
+        _ => Outcome::Fine,
+    };
+    report.add(name, Check::Native, native);
+    report.add(name, Check::Mtu, mtu(link, options));
+    let features = device::features(link.index)?;
+    let own = Space::own()?;
+    let mut off = |what: &str, check, offload: &str, short: &str| -> io::Result<()> {
+        let outcome = if features.has(offload) {
+            let (outcome, mend) = turn_off(&own, "", link, what, offload, short, options)?;
+            report.mends.extend(mend);
+            outcome
+        } else {
+            Outcome::Fine
+        };
+        report.add(name, check, outcome);
+        Ok(())
+    };
+    off("frames are joined before XDP sees them (LRO)", Check::Coalescing, "rx-lro", "lro")?;
+    off("frames are joined before XDP sees them", Check::Coalescing, "rx-gro-hw", "rx-gro-hw")?;
+    if link.kind == "veth" {
+        return veth::examine(link, links, names, xdp, options, report);
+    }
+    let tags = "VLAN tags are taken out of frames before XDP sees them";
+    off(tags, Check::Tags, "rx-vlan-hw-parse", "rxvlan")?;
+    off(tags, Check::Tags, "rx-vlan-stag-hw-parse", "rx-vlan-stag-hw-parse")?;
+    report.add(name, Check::Queues, queues(link, device::queues(link.index)?));
+    Ok(())
+}
+
+/// Whether frames leave by it.
+fn kind(link: &Link, links: &[Link]) -> Outcome {
+    let name = |index: u32| links.iter().find(|one| one.index == index).map(|one| &*one.name);
+    let members: Vec<_> = links
+        .iter()
+        .filter(|one| one.master == Some(link.index))
+        .map(|one| one.name.as_str())
+        .collect();
+    let below = link.other.filter(|_| link.space.is_none()).and_then(name);
+    if link.loopback {
+        return refused("it is the loopback interface", "name interfaces that frames leave by");
+    }
+    match link.kind.as_str() {
+        "bridge" | "bond" | "team" | "vrf" => {
+            let remedy = if members.is_empty() {
+                "it has none yet".to_owned()
+            } else {
+                format!("name {} instead", members.join(" and "))
+            };
+            refused(format!("a {} sends by its members", link.kind), remedy)
+        }
+        "vlan" | "macvlan" | "macvtap" | "ipvlan" | "ipvtap" | "macsec" => refused(
+            format!("a {} device sends by the one that it stands on", link.kind),
+            match below {
+                Some(below) => format!("name {below} instead: VLAN tags are part of a session"),
+                None => "name that one instead, in its network namespace".to_owned(),
+            },
+        ),
+        "dummy" | "ifb" | "nlmon" | "vcan" => refused(
+            format!("nothing leaves by a {} device", link.kind),
+            "name interfaces that frames leave by",
+        ),
+        "vxlan" | "geneve" | "gre" | "gretap" | "erspan" | "ip6gre" | "ip6gretap" | "ip6erspan"
+        | "ipip" | "sit" | "ip6tnl" | "vti" | "vti6" | "xfrm" | "wireguard" | "ppp" | "bareudp"
+        | "gtp" | "l2tpeth" => refused(
+            format!("what goes into a {} tunnel leaves by another interface", link.kind),
+            match below {
+                Some(below) => format!("the kernel goes on forwarding it; {below} can be a port"),
+                None => "the kernel goes on forwarding it; leave it out".to_owned(),
+            },
+        ),
+        _ if !link.ethernet => {
+            refused("it is no Ethernet interface", "only those can be ports: leave it out")
+        }
+        _ => Outcome::Fine,
+    }
+}
+
+fn program(link: &Link, options: &Options) -> Outcome {
+    match link.xdp {
+        Some(id) if !options.adopted.contains(&link.index) => refused(
+            format!("an XDP program of somebody else is on it (id {id})"),
+            format!(
+                "end who put it there (`bpftool link` shows links), or `ip link set dev {0} xdp off`",
+                link.name
+            ),
+        ),
+        _ => Outcome::Fine,
+    }
+}
+
+/// Longest packet in one buffer, in bytes of the network layer.
+pub(super) fn longest() -> u32 {
+    (rustix::param::page_size() - HEADROOM - SHARED - ETHERNET) as u32
+}
+
+fn mtu(link: &Link, options: &Options) -> Outcome {
+    if options.multi_buffer || link.mtu <= longest() {
+        return Outcome::Fine;
+    }
+    refused(
+        format!("its MTU is {}, and XDP has room for {} bytes in one buffer", link.mtu, longest()),
+        format!("`ip link set dev {} mtu {}`", link.name, longest()),
+    )
+}
+
+/// A driver that gives each CPU a queue of its own for redirected frames drops those of a CPU that has none,
+/// or has CPUs wait for each other.
+fn queues(link: &Link, queues: Option<Queues>) -> Outcome {
+    let cpus = thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32);
+    match queues {
+        Some(queues) if queues.used < cpus => {
+            let kind = if queues.combined { "combined" } else { "tx" };
+            let wanted = cpus.min(queues.most);
+            let remedy = if wanted > queues.used {
+                format!("`ethtool -L {} {kind} {wanted}`", link.name)
+            } else {
+                format!("it has no more: have only {} CPUs serve interrupts of ports", queues.used)
+            };
+            let what = format!(
+                "{} transmit queues for {cpus} CPUs: what other CPUs redirect may be dropped or wait",
+                queues.used
+            );
+            warning(what, remedy)
+        }
+        _ => Outcome::Fine,
+    }
+}
+
+/// Turns an offload off, in the namespace where the interface is, and looks whether it is. `prefix` begins
+/// a command line there, and `short` is what ethtool(8) calls it.
+pub(super) fn turn_off(
+    space: &Space,
+    prefix: &str,
+    link: &Link,
+    what: &str,
+    offload: &str,
+    short: &str,
+    options: &Options,
+) -> io::Result<(Outcome, Option<Mend>)> {
+    let command = format!("`{prefix}ethtool -K {} {short} off`", link.name);
+    if !options.mend {
+        return Ok((refused(what, command), None));
+    }
+    let (error, now) = space.run(|| {
+        let error = device::set_feature(link.index, offload, false).err();
+        device::features(link.index).map(|now| (error, now))
+    })??;
+    if now.has(offload) {
+        let why = match error {
+            Some(error) => format!("the kernel says: {error}"),
+            None if now.is_fixed(offload) => "its driver does not let it be turned off".to_owned(),
+            None => "it stays on".to_owned(),
+        };
+        return Ok((refused(format!("{what}, and {why}"), format!("try {command}")), None));
+    }
+    let mend = Mend::Offload {
+        interface: link.name.clone(),
+        index: link.index,
+        namespace: space.number,
+        offload: offload.to_owned(),
+    };
+    Ok((Outcome::Mended(format!("{what}: {short} of {} was turned off", link.name)), Some(mend)))
+}

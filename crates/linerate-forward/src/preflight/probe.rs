@@ -1,0 +1,105 @@
+//! Sending a few frames out of an interface by redirection, to see whether they go.
+
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::thread;
+use std::time::Duration;
+
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use linerate_ring::live;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+use super::link::Link;
+use super::report::{Outcome, refused, warning};
+use super::skeleton::PreflightSkelBuilder;
+use crate::{Error, Result};
+
+/// Frames for each CPU: the driver sends them in one go.
+const FRAMES: u32 = 8;
+/// Shortest Ethernet frame without its checksum.
+const LENGTH: usize = 60;
+/// Nearest bridge, which passes it to nobody (IEEE 802.1Q, table 8-1).
+const NEAREST: [u8; 6] = [0x01, 0x80, 0xc2, 0x00, 0x00, 0x0e];
+/// For local experiments (IEEE 802, 9.2.3).
+const EXPERIMENT: [u8; 2] = [0x88, 0xb5];
+/// How long a card may take to count what it sent. Many do so once in a while only.
+const PATIENCE: Duration = Duration::from_millis(2500);
+
+/// A program that passes everything.
+pub(super) fn stub() -> Result<OwnedFd> {
+    load(0, |skeleton| skeleton.linerate_stub.as_fd().try_clone_to_owned())
+}
+
+/// Sends [`FRAMES`] frames from each CPU that this thread may use, and looks whether they were sent.
+pub(super) fn send(port: &Link) -> Result<Outcome> {
+    let program =
+        load(port.index, |programs| programs.linerate_probe.as_fd().try_clone_to_owned())?;
+    let failed = |source| Error::system(format!("send test frames out of {}", port.name), source);
+    let now = || Link::numbered(port.index).map_err(failed);
+    let mut frame = [0; LENGTH];
+    frame[..6].copy_from_slice(&NEAREST);
+    frame[6..12].copy_from_slice(&port.mac);
+    frame[12..14].copy_from_slice(&EXPERIMENT);
+    let before = now()?;
+    let sent = thread::scope(|scope| scope.spawn(|| from_all(&program, &frame)).join());
+    let sent = match sent {
+        Ok(sent) => sent.map_err(failed)?,
+        Err(panic) => std::panic::resume_unwind(panic),
+    };
+    let mut waited = Duration::ZERO;
+    let mut step = Duration::from_millis(1);
+    loop {
+        let after = now()?;
+        if after.sent.wrapping_sub(before.sent) >= sent {
+            return Ok(Outcome::Fine);
+        }
+        let dropped = after.dropped.wrapping_sub(before.dropped);
+        if dropped >= sent {
+            return Ok(refused(
+                format!("of {sent} test frames that were redirected to it, none was sent"),
+                "see `ip -s link` and `ethtool -S` for why it drops them",
+            ));
+        }
+        if waited >= PATIENCE {
+            return Ok(warning(
+                format!(
+                    "{sent} test frames were redirected to it, and its counters do not show them"
+                ),
+                "its driver may not count such frames; see whether sessions get through",
+            ));
+        }
+        thread::sleep(step);
+        waited += step;
+        step = (step * 2).min(Duration::from_millis(200));
+    }
+}
+
+/// Moves this thread from CPU to CPU, and counts the frames.
+fn from_all(program: &OwnedFd, frame: &[u8]) -> std::io::Result<u64> {
+    let allowed = sched_getaffinity(None)?;
+    let mut sent = 0;
+    for cpu in (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)) {
+        let mut one = CpuSet::new();
+        one.set(cpu);
+        sched_setaffinity(None, &one)?;
+        live::run(program.as_fd(), frame, FRAMES, FRAMES)?;
+        sent += u64::from(FRAMES);
+    }
+    Ok(sent)
+}
+
+fn load(
+    target: u32,
+    pick: impl FnOnce(&super::skeleton::PreflightProgs<'_>) -> std::io::Result<OwnedFd>,
+) -> Result<OwnedFd> {
+    let mut storage = MaybeUninit::uninit();
+    let mut open = PreflightSkelBuilder::default()
+        .open(&mut storage)
+        .map_err(|error| Error::bpf("read the programs of the preflight", &error))?;
+    if let Some(constants) = open.maps.rodata_data.as_deref_mut() {
+        constants.target = target;
+    }
+    let loaded =
+        open.load().map_err(|error| Error::bpf("load the programs of the preflight", &error))?;
+    pick(&loaded.progs).map_err(|error| Error::system("keep a program of the preflight", error))
+}

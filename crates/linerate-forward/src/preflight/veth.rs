@@ -1,0 +1,166 @@
+//! What the far end of a veth must be able to (`drivers/net/veth.c`).
+//!
+//! Redirected frames go into the receive ring of the far end, which exists only while that has an XDP program
+//! or generic receive offload; without either they are dropped. A far end that leaves a VLAN tag beside a
+//! frame, as a card would put it in, hides it from XDP.
+
+use std::io;
+
+use linerate_ring::hook::{Hook, Link as Held};
+use linerate_ring::steer::{self, Attach};
+use netlink_sys::protocols::NETLINK_ROUTE;
+
+use super::device::{self, Features, Xdp};
+use super::link::Link;
+use super::port::turn_off;
+use super::report::{Check, Outcome, Report, Stub, refused, warning};
+use super::spaces::Space;
+use super::{Options, probe};
+use crate::netlink::Channel;
+
+/// The far end, as it is.
+struct Peer {
+    link: Link,
+    space: Space,
+    /// How a command line is begun that is to run where it is.
+    prefix: String,
+    features: Features,
+}
+
+pub(super) fn examine(
+    port: &Link,
+    links: &[Link],
+    names: &[String],
+    xdp: Option<Xdp>,
+    options: &Options,
+    report: &mut Report,
+) -> io::Result<()> {
+    let name = Some(port.name.as_str());
+    let peer = Peer::of(port, links)?;
+    // Where both ends are to be ports, each has a program soon.
+    let both =
+        port.space.is_none() && peer.as_ref().is_some_and(|peer| names.contains(&peer.link.name));
+    let ready = both
+        || match (xdp, &peer) {
+            (Some(xdp), _) => xdp.transmits(),
+            (None, Some(peer)) => peer.link.xdp.is_some() || peer.features.has("rx-gro"),
+            (None, None) => false,
+        };
+    let Some(peer) = peer else {
+        let outcome = if ready {
+            Outcome::Fine
+        } else {
+            refused(
+                "the far end of this veth has no XDP program and no GRO, without which it drops \
+                 redirected frames, and no name and no process leads to its network namespace",
+                "there: `ethtool -K INTERFACE gro on`",
+            )
+        };
+        report.add(name, Check::Transmit, outcome);
+        return Ok(());
+    };
+    let outcome = if ready { Outcome::Fine } else { give_program(port, &peer, options, report)? };
+    report.add(name, Check::Transmit, outcome);
+    for (offload, short) in
+        [("tx-vlan-hw-insert", "txvlan"), ("tx-vlan-stag-hw-insert", "tx-vlan-stag-hw-insert")]
+    {
+        let outcome = if peer.features.has(offload) {
+            let what = format!("the far end {} leaves VLAN tags beside its frames", peer.link.name);
+            let Peer { space, prefix, link, .. } = &peer;
+            match turn_off(space, prefix, link, &what, offload, short, options)? {
+                (outcome, Some(mend)) => {
+                    report.mends.push(mend);
+                    outcome
+                }
+                // Who tags no frames there may go without.
+                (Outcome::Refused { reason, remedy }, None) => warning(reason, remedy),
+                (other, None) => other,
+            }
+        } else {
+            Outcome::Fine
+        };
+        report.add(name, Check::Tags, outcome);
+    }
+    let unfinished = ["tx-checksum-ip-generic", "tx-checksum-ipv4", "tx-checksum-ipv6"];
+    let outcome = if unfinished.iter().any(|offload| peer.features.has(offload)) {
+        warning(
+            format!(
+                "the far end {} leaves checksums of what it sends itself unfinished; such sessions stay \
+                 with the kernel",
+                peer.link.name
+            ),
+            format!("`{}ethtool -K {} tx off`", peer.prefix, peer.link.name),
+        )
+    } else {
+        Outcome::Fine
+    };
+    report.add(name, Check::Checksums, outcome);
+    Ok(())
+}
+
+/// Puts a program on the far end that passes everything.
+fn give_program(
+    port: &Link,
+    peer: &Peer,
+    options: &Options,
+    report: &mut Report,
+) -> io::Result<Outcome> {
+    let Peer { link, space, prefix, .. } = peer;
+    let reason = format!(
+        "the far end {} of this veth has no XDP program and no GRO, without which it drops redirected \
+         frames",
+        link.name
+    );
+    let command = format!("`{prefix}ethtool -K {} gro on`", link.name);
+    if !options.mend {
+        return Ok(refused(reason, command));
+    }
+    // Its receive queues must be as many as this end's transmit queues, and this end's MTU fit.
+    let attached = space.run(|| {
+        let stub = probe::stub()?;
+        let hook = Hook::Xdp(Attach::Native);
+        Held::attach(std::os::fd::AsFd::as_fd(&stub), &link.name, link.index, hook)
+            .map_err(crate::Error::from)
+    })?;
+    let held = match attached {
+        Ok(held) => held,
+        Err(error) => {
+            let why = format!("{reason}, and it cannot be given one: {error}");
+            return Ok(refused(why, format!("try {command}")));
+        }
+    };
+    if device::xdp(port.index)?.is_some_and(|xdp| !xdp.transmits()) {
+        return Ok(refused(
+            format!("{reason}; one was tried, and did not help"),
+            format!("try {command}"),
+        ));
+    }
+    let (interface, peer) = (port.name.clone(), link.name.clone());
+    let done = format!("the far end {peer} was given an XDP program that passes everything");
+    report.stubs.push(Stub { interface, peer, link: held });
+    Ok(Outcome::Mended(done))
+}
+
+impl Peer {
+    /// `None` where nothing leads to it.
+    fn of(port: &Link, links: &[Link]) -> io::Result<Option<Self>> {
+        steer::quiet_libbpf();
+        let Some(index) = port.other else { return Ok(None) };
+        let (space, prefix) = match port.space {
+            None => (Space::own()?, String::new()),
+            Some(id) => {
+                let channel = Channel::open(NETLINK_ROUTE)?;
+                let Some(space) = Space::identified(&channel, id) else { return Ok(None) };
+                let prefix = space.prefix();
+                (space, prefix)
+            }
+        };
+        let here = links.iter().find(|link| port.space.is_none() && link.index == index);
+        let seen = space.run(|| {
+            let link = here.map_or_else(|| Link::numbered(index), |link| Ok(link.clone()))?;
+            Ok::<_, io::Error>((link, device::features(index)?))
+        })?;
+        let (link, features) = seen?;
+        Ok(Some(Self { link, space, prefix, features }))
+    }
+}

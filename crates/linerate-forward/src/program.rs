@@ -1,0 +1,323 @@
+//! The programs: opened with [`Options`], loaded with their maps, and put on interfaces.
+//!
+//! Nothing here outlives the process by itself: links are guards, and maps and programs live as long as
+//! somebody holds them. What shall stay is pinned ([`linerate_ring::hook::pin`]).
+
+use std::collections::BTreeMap;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
+use libbpf_rs::{MapCore, MapHandle, MapType};
+use linerate_ring::{run, steer};
+use zerocopy::IntoBytes;
+
+use crate::clock::Clock;
+use crate::config::{Mode, Statistics};
+use crate::hash::Seeds;
+use crate::layout::{self, Beat, Bucket, Bucket6, HashedSession, Pending, Strays, WAYS};
+use crate::{Error, Result};
+
+mod port;
+
+pub use port::{Clsact, Port, PortOptions, Stack, introduce};
+pub(crate) use port::{HANDLE, PRIORITY, attach_clsact};
+
+#[allow(
+    clippy::all,
+    clippy::pedantic,
+    clippy::undocumented_unsafe_blocks,
+    dead_code,
+    missing_docs,
+    non_camel_case_types,
+    non_snake_case,
+    unreachable_pub,
+    unsafe_code,
+    unused
+)]
+mod skeleton {
+    include!(concat!(env!("OUT_DIR"), "/forward.skel.rs"));
+}
+
+/// `BPF_F_XDP_HAS_FRAGS`: the program takes frames in several buffers.
+const HAS_FRAGS: u32 = libbpf_sys::BPF_F_XDP_HAS_FRAGS;
+
+/// What is decided before the programs are loaded.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// How the way of a packet is found.
+    pub mode: Mode,
+    /// Where packets are counted.
+    pub statistics: Statistics,
+    /// Sessions that there is room for, in [`crate::config::MAX_SESSIONS`].
+    pub max_sessions: u64,
+    /// Take frames in several buffers, which some drivers ask for where the MTU is large. All ports are
+    /// then asked the length of each frame.
+    pub multi_buffer: bool,
+    /// Packets of a session that the kernel sees before it is learned: 1 or more.
+    pub admission: u32,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            mode: Mode::default(),
+            statistics: Statistics::default(),
+            max_sessions: 1_000_000,
+            multi_buffer: false,
+            admission: 2,
+        }
+    }
+}
+
+/// Sizes of the maps for these options, and the memory of the kernel that they take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    /// Buckets of four sessions: a power of two, half full at most.
+    pub buckets: u32,
+    /// Entries of `pending`: a power of two.
+    pub pending: u32,
+    /// Entries of the hash maps.
+    pub hashed: u32,
+    /// Bytes of everything that grows with the number of sessions. Of hash maps an estimate.
+    pub memory: u64,
+}
+
+impl Sizes {
+    /// Of these options.
+    pub fn of(options: &Options) -> Self {
+        let sessions = options.max_sessions.clamp(1, 1 << 31);
+        let bytes = |count: u32, size: usize| u64::from(count) * size as u64;
+        let cpus = libbpf_rs::num_possible_cpus().unwrap_or(1) as u64;
+        let learns = options.mode == Mode::Session;
+        let in_table = matches!(options.statistics, Statistics::Slot | Statistics::None);
+        let power = |least: u64| least.next_power_of_two().min(1 << 31) as u32;
+        let buckets =
+            if learns && in_table { power(sessions.div_ceil(WAYS as u64 / 2)) } else { 1 };
+        let pending = if learns { power(2 * sessions).max(1 << 16) } else { 1 };
+        let hashed = if learns && !in_table { sessions as u32 } else { 1 };
+        let one = HASH_OVERHEAD
+            + match options.statistics {
+                Statistics::PerCpu => size_of::<HashedSession>() as u64 * cpus,
+                Statistics::Split => size_of::<HashedSession>() as u64 + HASH_OVERHEAD + 16 * cpus,
+                _ => size_of::<HashedSession>() as u64,
+            };
+        let each = size_of::<Bucket>() + size_of::<Bucket6>() + size_of::<Strays>();
+        let memory =
+            bytes(buckets, each) + bytes(pending, size_of::<Pending>()) + u64::from(hashed) * one;
+        Self { buckets, pending, hashed, memory }
+    }
+}
+
+/// Bytes that an entry of a hash map takes beside its value: `struct htab_elem`, the key, the bucket.
+const HASH_OVERHEAD: u64 = 48 + 32 + 16;
+
+/// The maps by name: those of `bpf/maps.h` and its kin, `control` for the section `.data.control`.
+#[derive(Debug, Default)]
+pub struct Maps(BTreeMap<String, MapHandle>);
+
+impl Maps {
+    /// The map of this name.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when the programs have none.
+    pub fn get(&self, name: &str) -> Result<&MapHandle> {
+        self.0.get(name).ok_or_else(|| Error::Invalid(format!("the programs have no map {name}")))
+    }
+
+    /// All, by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &MapHandle)> {
+        self.0.iter().map(|(name, map)| (name.as_str(), map))
+    }
+}
+
+impl FromIterator<(String, MapHandle)> for Maps {
+    fn from_iter<I: IntoIterator<Item = (String, MapHandle)>>(maps: I) -> Self {
+        Self(maps.into_iter().collect())
+    }
+}
+
+/// Programs in the kernel, with their maps.
+#[derive(Debug)]
+pub struct Programs {
+    programs: BTreeMap<String, OwnedFd>,
+    /// Their maps.
+    pub maps: Maps,
+}
+
+impl Programs {
+    /// Loads the programs and makes their maps, with fresh seeds. Nothing is attached, the generation is 1,
+    /// and there was no heartbeat yet, so that everything is left to the kernel.
+    ///
+    /// # Errors
+    /// [`Error::Privilege`]; [`Error::System`] where memory is short or the verifier refuses a program.
+    pub fn load(options: &Options) -> Result<Self> {
+        Self::load_with(options, None)
+    }
+
+    /// Loads programs that go on with the maps of others: the same layout, mode, statistics and size.
+    ///
+    /// # Errors
+    /// As [`Programs::load`]; [`Error::Invalid`] when the maps do not fit.
+    pub fn load_over(options: &Options, maps: &Maps) -> Result<Self> {
+        Self::load_with(options, Some(maps))
+    }
+
+    /// What was loaded before and pinned since.
+    pub fn adopted(programs: impl IntoIterator<Item = (String, OwnedFd)>, maps: Maps) -> Self {
+        Self { programs: programs.into_iter().collect(), maps }
+    }
+
+    fn load_with(options: &Options, former: Option<&Maps>) -> Result<Self> {
+        steer::quiet_libbpf();
+        let sizes = Sizes::of(options);
+        let mut storage = MaybeUninit::uninit();
+        let mut open = skeleton::ForwardSkelBuilder::default()
+            .open(&mut storage)
+            .map_err(|error| Error::bpf("read the forwarding programs", &error))?;
+        let fib = options.mode == Mode::Fib;
+        if let Some(constants) = open.maps.rodata_data.as_deref_mut() {
+            constants.statistics = statistics(options.statistics);
+            constants.bucket_mask = sizes.buckets - 1;
+            constants.pending_mask = sizes.pending - 1;
+            constants.multi_buffer = options.multi_buffer.into();
+            constants.hz = Clock::estimated().hz();
+        }
+        if former.is_none()
+            && let Some(control) = open.maps.data_control_data.as_deref_mut()
+        {
+            let control = &mut control.control;
+            control.generation = 1;
+            control.admission = options.admission.max(1);
+            control.seeds = fresh_seeds()?;
+            control.abi = layout::ABI;
+            control.statistics = statistics(options.statistics);
+            control.fib = fib.into();
+            control.multi_buffer = options.multi_buffer.into();
+        }
+        let refused = |error| Error::bpf("size the maps of the forwarding programs", &error);
+        let maps = &mut open.maps;
+        maps.table.set_max_entries(sizes.buckets).map_err(refused)?;
+        maps.table6.set_max_entries(sizes.buckets).map_err(refused)?;
+        maps.strays.set_max_entries(sizes.buckets).map_err(refused)?;
+        maps.pending.set_max_entries(sizes.pending).map_err(refused)?;
+        maps.hashed.set_max_entries(sizes.hashed).map_err(refused)?;
+        if options.statistics == Statistics::PerCpu {
+            maps.hashed.set_type(MapType::PercpuHash).map_err(refused)?;
+        }
+        if options.statistics == Statistics::Split {
+            maps.counters.set_max_entries(sizes.hashed).map_err(refused)?;
+        }
+        let object = open.open_object_mut();
+        for mut program in object.progs_mut() {
+            let name = program.name().to_string_lossy().into_owned();
+            let is_xdp = name == "forward" || name == "fib";
+            let wanted = match name.as_str() {
+                "forward" | "mark" | "learn" => !fib,
+                "fib" => fib,
+                _ => true,
+            };
+            program.set_autoload(wanted);
+            if is_xdp && options.multi_buffer {
+                program.set_flags(HAS_FRAGS);
+            }
+        }
+        if let Some(former) = former {
+            for mut map in object.maps_mut() {
+                let name = name_of(&map.name().to_string_lossy());
+                if let Some(old) = name.and_then(|name| former.0.get(&name)) {
+                    map.reuse_fd(old.as_fd())
+                        .map_err(|error| Error::bpf("go on with the former maps", &error))?;
+                }
+            }
+        }
+        let loaded =
+            open.load().map_err(|error| Error::bpf("load the forwarding programs", &error))?;
+        let mut programs = BTreeMap::new();
+        for program in loaded.object().progs().filter(libbpf_rs::Program::autoload) {
+            let fd = program
+                .as_fd()
+                .try_clone_to_owned()
+                .map_err(|error| Error::system("keep a BPF program", error))?;
+            programs.insert(program.name().to_string_lossy().into_owned(), fd);
+        }
+        let maps = loaded.object().maps().filter_map(|map| {
+            let name = name_of(&map.name().to_string_lossy())?;
+            Some(
+                MapHandle::try_from(&map)
+                    .map(|map| (name, map))
+                    .map_err(|error| Error::bpf("keep a BPF map", &error)),
+            )
+        });
+        let maps = maps.collect::<Result<_>>()?;
+        Ok(Self { programs, maps })
+    }
+
+    /// The program of this name: `forward` or `fib`, `mark`, `learn`, `beat`.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] where the mode has none of this name.
+    pub fn get(&self, name: &str) -> Result<BorrowedFd<'_>> {
+        match self.programs.get(name) {
+            Some(program) => Ok(program.as_fd()),
+            None => Err(Error::Invalid(format!("there is no program {name} in this mode"))),
+        }
+    }
+
+    /// All, by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, BorrowedFd<'_>)> {
+        self.programs.iter().map(|(name, program)| (name.as_str(), program.as_fd()))
+    }
+
+    /// The XDP program of the mode.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] where it was not among those adopted.
+    pub fn xdp(&self) -> Result<BorrowedFd<'_>> {
+        self.get("forward").or_else(|_| self.get("fib"))
+    }
+
+    /// Says that the daemon lives. Returns the kernel's jiffies.
+    ///
+    /// # Errors
+    /// [`Error::Ring`].
+    pub fn beat(&self) -> Result<u64> {
+        let mut beat = Beat::default();
+        run::call(self.get("beat")?, beat.as_mut_bytes())?;
+        Ok(beat.jiffies)
+    }
+}
+
+/// The name that a map has here; `None` for what is only the programs'.
+fn name_of(name: &str) -> Option<String> {
+    match name {
+        _ if name.ends_with(".rodata") || name.ends_with(".bss") || name.ends_with(".kconfig") => {
+            None
+        }
+        _ => Some(name.trim_start_matches(".data.").to_owned()),
+    }
+}
+
+/// `enum statistics`.
+fn statistics(statistics: Statistics) -> u32 {
+    match statistics {
+        Statistics::None => 0,
+        Statistics::Slot => 1,
+        Statistics::Shared => 2,
+        Statistics::PerCpu => 3,
+        Statistics::Split => 4,
+    }
+}
+
+fn fresh_seeds() -> Result<Seeds> {
+    let mut seeds = [0_u64; 9];
+    let got = rustix::rand::getrandom(seeds.as_mut_bytes(), rustix::rand::GetRandomFlags::empty())
+        .map_err(|errno| Error::system("draw random numbers", errno.into()))?;
+    if got < size_of::<Seeds>() {
+        return Err(Error::Invalid("the kernel gave too few random numbers".into()));
+    }
+    Ok(seeds.map(|seed| seed | 1))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,45 @@
+//! [`Reason`]: why a frame went to the kernel, or was dropped; `bpf/reasons.h` in Rust.
+
+crate::named::counters! {
+    /// Why a frame was not forwarded by the fast path. The number is the index in the map `reasons`.
+    Reason:
+    Short "short" "The frame ends before its headers do.",
+    NotIp "not-ip" "Neither IPv4 nor IPv6: ARP and the like.",
+    Tags "tags" "More than two VLAN tags.",
+    Group "group" "Multicast or broadcast, by MAC or by address.",
+    Foreign "foreign" "Not addressed to the MAC of the interface.",
+    Malformed "malformed" "A version, header length, total length or data offset that cannot be.",
+    Checksum "checksum" "A wrong IPv4 header checksum, or a wrong one of TCP or UDP where conntrack judges it.",
+    Options "options" "IPv4 options.",
+    Extension "extension" "IPv6 extension headers.",
+    Fragment "fragment" "A fragment.",
+    Protocol "protocol" "Neither TCP nor UDP.",
+    Ttl "ttl" "A TTL or hop limit of 1 or 0.",
+    Syn "syn" "TCP with SYN, which ends the session.",
+    Fin "fin" "TCP with FIN, which ends the session.",
+    Rst "rst" "TCP with RST, which ends the session.",
+    Flags "flags" "TCP without ACK.",
+    Unknown "unknown" "No session.",
+    Stale "stale" "The session was learned before the last change of routes, neighbours or rules.",
+    Ended "ended" "The session has ended: its connection closed, or it was flushed or aged out.",
+    Refresh "refresh" "The session is to be learned again: its time is over.",
+    Busy "busy" "The session is being written.",
+    TooBig "too-big" "Larger than the MTU of the way out.",
+    NoPort "no-port" "The interface out is no port any more.",
+    NoRoom "no-room" "No room before the frame for the VLAN tags that it leaves with.",
+    NoDaemon "no-daemon" "The daemon was silent for too long.",
+    NoRoute "no-route" "Mode fib: no route, no neighbour, or a way out that is no port.",
+    Denied "denied" "Dropped: on a deny list.",
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_is_that_of_the_header() {
+        let there = crate::named::constants(include_str!("bpf/reasons.h"), "reason", "REASON_");
+        assert!(there.iter().eq(Reason::ALL.iter().map(|reason| reason.name())), "{there:?}");
+        assert!(Reason::ALL.iter().enumerate().all(|(at, reason)| *reason as usize == at));
+    }
+}

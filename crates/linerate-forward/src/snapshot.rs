@@ -1,0 +1,135 @@
+//! What an instance is and has counted, at one moment: what `status` prints, `top` watches and the metrics
+//! export. Read from pinned maps, so that it needs no daemon.
+
+use serde::Serialize;
+
+/// An instance at one moment.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Snapshot {
+    /// Name of the instance.
+    pub instance: String,
+    /// `session` or `fib`.
+    pub mode: &'static str,
+    /// The design of the statistics.
+    pub statistics: &'static str,
+    /// Who forwards.
+    pub state: State,
+    /// Seconds since the daemon last said that it lives.
+    pub heartbeat_age: f64,
+    /// Seconds for which the programs go on without it.
+    pub bound: f64,
+    /// Number of the state of routes, neighbours and rules that sessions must have been learned in.
+    pub generation: u32,
+    /// The table.
+    pub sessions: Sessions,
+    /// Packets that went to the kernel, by reason, in the order of the programs; with 0 where there
+    /// were none.
+    pub reasons: Vec<Counted>,
+    /// Packets that a session was not learned from, by reason.
+    pub refusals: Vec<Counted>,
+    /// Addresses, prefixes and sessions that are blocked.
+    pub blocked: u64,
+    /// The interfaces, in the order of their ports.
+    pub ports: Vec<Port>,
+}
+
+/// Who forwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum State {
+    /// The programs, and a daemon looks after them.
+    Running,
+    /// The programs; the daemon has not been heard of, and they go on until the bound.
+    Alone,
+    /// The kernel: the programs hand it every packet, because the daemon is gone or has said so.
+    HandedBack,
+}
+
+/// How full the table of sessions is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Sessions {
+    /// Sessions in it.
+    pub held: u64,
+    /// Sessions that it has room for.
+    pub room: u64,
+    /// Bytes of kernel memory that it takes.
+    pub memory: u64,
+}
+
+/// A counter with its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Counted {
+    /// What was counted, in the word of the manual and of metrics.
+    pub name: &'static str,
+    /// The same in a sentence.
+    #[serde(skip)]
+    pub about: &'static str,
+    /// How often.
+    pub packets: u64,
+}
+
+/// An interface under acceleration.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Port {
+    /// Its name.
+    pub interface: String,
+    /// Its index in its network namespace.
+    pub index: u32,
+    /// Where the program on it runs: `native`, `generic`, or `none` where it is not there.
+    pub attached: &'static str,
+    /// What the driver counted, fast path and slow path; all 0 when the interface is gone.
+    #[serde(flatten)]
+    pub traffic: Traffic,
+}
+
+/// Counters of an interface, from when it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Traffic {
+    /// Packets received.
+    pub rx_packets: u64,
+    /// Bytes received.
+    pub rx_bytes: u64,
+    /// Packets sent.
+    pub tx_packets: u64,
+    /// Bytes sent.
+    pub tx_bytes: u64,
+}
+
+impl Traffic {
+    /// The counters of `interface` in a text with the form of `/proc/net/dev` (net/core/net-procfs.c).
+    #[must_use]
+    pub fn find(text: &str, interface: &str) -> Option<Self> {
+        let numbers = text.lines().find_map(|line| {
+            let (name, numbers) = line.split_once(':')?;
+            (name.trim() == interface).then_some(numbers)
+        })?;
+        let mut numbers = numbers.split_whitespace().map(str::parse);
+        // Eight columns for what was received, then eight for what was sent.
+        let mut at = |skipped| numbers.nth(skipped)?.ok();
+        let (rx_bytes, rx_packets) = (at(0)?, at(0)?);
+        let (tx_bytes, tx_packets) = (at(6)?, at(0)?);
+        Some(Self { rx_packets, rx_bytes, tx_packets, tx_bytes })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_counters_of_an_interface_are_found_by_its_whole_name() {
+        let text = "\
+Inter-|   Receive                                                |  Transmit
+ face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed
+    lo:       1       2    0    0    0     0          0         0        3       4    0    0    0     0       0          0
+ veth0:   10     20   91   92   93    94    95    96   30    40   97   98   99    100    101    102
+";
+        let found = Traffic::find(text, "veth0").unwrap();
+        let wanted = Traffic { rx_packets: 20, rx_bytes: 10, tx_packets: 40, tx_bytes: 30 };
+        assert_eq!(found, wanted);
+        assert!(Traffic::find(text, "eth0").is_none() && Traffic::find(text, "veth").is_none());
+        // What this kernel writes.
+        let text = std::fs::read_to_string("/proc/thread-self/net/dev").unwrap();
+        assert!(Traffic::find(&text, "lo").is_some(), "{text}");
+    }
+}

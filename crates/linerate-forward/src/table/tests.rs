@@ -1,0 +1,170 @@
+use std::collections::HashSet;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
+
+use linerate_netns::root_or_skip;
+
+use super::*;
+use crate::program::{Options, Programs};
+
+/// Programs, loaded but on no interface, and their table of 1024 sessions.
+pub(crate) fn table() -> (Programs, Table) {
+    let programs = Programs::load(&Options { max_sessions: 1024, ..Options::default() }).unwrap();
+    let table = Table::open(&programs.maps).unwrap();
+    (programs, table)
+}
+
+/// A UDP session number `number`; all that is not its number follows from it.
+pub(crate) fn record(number: u32) -> Record {
+    let mut record = Record::default();
+    let session = &mut record.session;
+    session.key = SessionKey {
+        source: number.to_be_bytes(),
+        destination: (!number).to_be_bytes(),
+        ifindex: 7,
+        kind: kind::IPV4,
+        tag: [[0, 1], [2, 3]],
+        generation: 1,
+        ..SessionKey::default()
+    };
+    session.source = session.key.source;
+    session.destination = session.key.destination;
+    session.out_ifindex = number;
+    session.learned = number;
+    session.seen = 1;
+    record.stray.packets = u64::from(number);
+    record
+}
+
+fn is_whole(record: &Record) -> bool {
+    let session = &record.session;
+    let number = session.out_ifindex;
+    session.key.source == number.to_be_bytes()
+        && session.key.destination == (!number).to_be_bytes()
+        && session.source == session.key.source
+        && session.destination == session.key.destination
+        && session.learned == number
+}
+
+#[test]
+fn what_is_inserted_is_read_whole() {
+    root_or_skip!("what_is_inserted_is_read_whole");
+    let (_programs, table) = table();
+    assert_eq!(table.places(), 2048);
+    assert_eq!(table.records().count(), 0);
+    let mut six = record(3);
+    six.session.key.kind = kind::IPV6 | kind::TCP;
+    six.session.unused = [1, 2, 3];
+    (six.session.deadline, six.session.owner) = (0x0102_0304, 2);
+    (six.session.packets, six.session.bytes) = (10, 1000);
+    six.stray = Stray { packets: 5, bytes: 500 };
+    six.addresses.source = *b"0123456789abcdef";
+    six.addresses.out_destination = *b"fedcba9876543210";
+    let hash = 9 << 32 | 2;
+    let index = table.insert(hash, &six).unwrap();
+    assert_eq!(index, 9 * WAYS + 2, "the home way first");
+    six.place = index as u64;
+    six.session.version = 2;
+    assert_eq!(table.read(index), Some(six));
+    let others = [(); 8].map(|()| table.insert(hash, &record(1)));
+    let first = [39, 36, 37].map(Some);
+    let second = [2, 3, 0, 1].map(Some);
+    assert_eq!(others[..3], first, "four ways");
+    assert_eq!(others[3..7], second, "the second bucket when the first is full");
+    assert_eq!(others[7], None);
+    assert_eq!(table.records().count(), 8);
+}
+
+#[test]
+fn a_session_is_ended_once_and_freed_as_it_was_condemned() {
+    root_or_skip!("a_session_is_ended_once_and_freed_as_it_was_condemned");
+    let (_programs, table) = table();
+    let mut counted = record(5);
+    (counted.session.packets, counted.session.bytes) = (10, 640);
+    counted.stray = Stray { packets: 2, bytes: 128 };
+    let index = table.insert(0, &counted).unwrap();
+    let place = table.place(index);
+    let (protocol, mark) = place.look().unwrap();
+    assert_eq!((protocol, mark.generation(), mark.is_ended()), (Protocol::Udp, 1, false));
+    let condemned = place.end(mark).unwrap();
+    assert!(condemned.is_ended() && table.read(index).unwrap().is_ended());
+    assert_eq!(place.end(mark), None, "it is not what it was");
+
+    // Learned again: under the lock, and then ended with the same number as before.
+    let tags = place.word(at::TAGS).load(SeqCst);
+    drop(Guard::at(place.version(), condemned.version).unwrap());
+    assert_eq!(place.word(at::TAGS).load(SeqCst), tags);
+    assert_eq!(place.free(condemned), None, "another version");
+    assert!(table.read(index).is_some());
+
+    let (_, condemned) = place.look().unwrap();
+    assert_eq!(place.free(condemned), Some(Stray { packets: 12, bytes: 768 }));
+    assert_eq!((table.read(index), place.look(), place.free(condemned)), (None, None, None));
+    // Nothing is left for the next one.
+    assert_eq!(table.insert(0, &record(6)), Some(index));
+    assert_eq!(table.read(index).unwrap().packets(), 6);
+}
+
+/// Learners take free places, write sessions in several steps, learn again and end them; the ager frees.
+/// Every record that is read is of one session, and no place is freed under a session that lives.
+#[test]
+fn readers_writers_and_the_ager_meet_without_halves() {
+    root_or_skip!("readers_writers_and_the_ager_meet_without_halves");
+    let (_programs, table) = table();
+    let (table, stop) = (&table, &AtomicBool::new(false));
+    let places = 0..4 * WAYS;
+    let (freed, kept) = std::thread::scope(|scope| {
+        for learner in 1..=2u32 {
+            scope.spawn(move || {
+                for number in 0.. {
+                    if stop.load(SeqCst) {
+                        break;
+                    }
+                    let session = record(number << 2 | learner);
+                    let hash = u64::from(number % 4) << 32 | u64::from(number % 3);
+                    let Some(index) = table.insert(hash, &session) else {
+                        std::thread::yield_now();
+                        continue;
+                    };
+                    // It is ours, whoever looks: nobody else frees or rewrites what is alive.
+                    let found = table.read(index).expect("it lives");
+                    assert_eq!(found.session.out_ifindex, session.session.out_ifindex);
+                    let place = table.place(index);
+                    let (_, mark) = place.look().expect("it lives");
+                    assert!(!mark.is_ended());
+                    place.end(mark).expect("nobody else ends it");
+                }
+            });
+        }
+        let ager = scope.spawn(move || {
+            let mut freed = 0u64;
+            while !stop.load(SeqCst) {
+                for index in 0..4 * WAYS {
+                    let place = table.place(index);
+                    if let Some((_, mark)) = place.look()
+                        && mark.is_ended()
+                        && place.free(mark).is_some()
+                    {
+                        freed += 1;
+                    }
+                }
+            }
+            freed
+        });
+        let reader = scope.spawn(move || {
+            let mut kept = HashSet::new();
+            while !stop.load(SeqCst) {
+                for record in places.clone().filter_map(|index| table.read(index)) {
+                    assert!(is_whole(&record), "{record:?}");
+                    kept.insert(record.session.out_ifindex);
+                }
+            }
+            kept.len()
+        });
+        std::thread::sleep(Duration::from_millis(600));
+        stop.store(true, SeqCst);
+        (ager.join().unwrap(), reader.join().unwrap())
+    });
+    assert!(freed > 100 && kept > 10, "{freed} freed, {kept} kept");
+}

@@ -1,0 +1,168 @@
+//! [`FiveTuple`]: protocol, addresses and ports, by which users name a session.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// The protocol above IP of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Protocol {
+    /// Protocol number 6.
+    Tcp,
+    /// Protocol number 17.
+    Udp,
+}
+
+impl Protocol {
+    /// Its number in the IP header.
+    pub fn number(self) -> u8 {
+        match self {
+            Self::Tcp => 6,
+            Self::Udp => 17,
+        }
+    }
+
+    /// Its name in text.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp",
+            Self::Udp => "udp",
+        }
+    }
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Protocol {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "tcp" => Ok(Self::Tcp),
+            "udp" => Ok(Self::Udp),
+            _ => Err(format!("{text:?} is no protocol of sessions: they are tcp or udp")),
+        }
+    }
+}
+
+/// One direction of a conversation.
+///
+/// As text its five parts with commas between: `udp,192.0.2.1,5000,198.51.100.7,53`. That needs no quoting
+/// in a shell and reads IPv6 addresses without brackets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct FiveTuple {
+    /// What the packets carry.
+    pub protocol: Protocol,
+    /// Who sends.
+    pub source: SocketAddr,
+    /// Who receives; of the same family as the source.
+    pub destination: SocketAddr,
+}
+
+impl FiveTuple {
+    /// The other direction, where no NAT changes it.
+    #[must_use]
+    pub fn reversed(self) -> Self {
+        Self { source: self.destination, destination: self.source, ..self }
+    }
+}
+
+impl fmt::Display for FiveTuple {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { protocol, source, destination } = self;
+        let (from, to) = (source.ip(), destination.ip());
+        write!(f, "{protocol},{from},{},{to},{}", source.port(), destination.port())
+    }
+}
+
+impl FromStr for FiveTuple {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = |why: String| {
+            format!(
+                "{text:?} is no session ({why}): write protocol, source, port, destination and port, as \
+                 udp,192.0.2.1,5000,198.51.100.7,53"
+            )
+        };
+        let parts: Vec<_> = text.split(',').map(str::trim).collect();
+        let &[protocol, source, source_port, destination, destination_port] = &parts[..] else {
+            return Err(wrong(format!("{} parts, not 5", parts.len())));
+        };
+        let address = |text: &str| -> Result<IpAddr, String> {
+            text.parse().map_err(|_| wrong(format!("{text:?} is no address")))
+        };
+        let port = |text: &str| -> Result<u16, String> {
+            text.parse().map_err(|_| wrong(format!("{text:?} is no port")))
+        };
+        let tuple = Self {
+            protocol: protocol.parse().map_err(wrong)?,
+            source: (address(source)?, port(source_port)?).into(),
+            destination: (address(destination)?, port(destination_port)?).into(),
+        };
+        if tuple.source.is_ipv4() != tuple.destination.is_ipv4() {
+            return Err(wrong("addresses of two families".to_owned()));
+        }
+        Ok(tuple)
+    }
+}
+
+impl TryFrom<String> for FiveTuple {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<FiveTuple> for String {
+    fn from(tuple: FiveTuple) -> Self {
+        tuple.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn what_is_no_session_is_said() {
+        for (bad, why) in [
+            ("", "1 parts, not 5"),
+            ("udp,192.0.2.1,1,192.0.2.2", "4 parts, not 5"),
+            ("icmp,192.0.2.1,1,192.0.2.2,2", "tcp or udp"),
+            ("udp,192.0.2,1,192.0.2.2,2", "\"192.0.2\" is no address"),
+            ("udp,192.0.2.1,1,192.0.2.2,65536", "\"65536\" is no port"),
+            ("tcp,192.0.2.1,1,2001:db8::1,2", "two families"),
+        ] {
+            let said = bad.parse::<FiveTuple>().unwrap_err();
+            assert!(said.contains(why) && said.contains("write protocol"), "{bad}: {said}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_session_is_read_as_written(a: u128, b: u128, ports: (u16, u16), four: bool, tcp: bool) {
+            let address = |bits: u128| -> IpAddr {
+                if four { IpAddr::V4((bits as u32).into()) } else { IpAddr::V6(bits.into()) }
+            };
+            let tuple = FiveTuple {
+                protocol: if tcp { Protocol::Tcp } else { Protocol::Udp },
+                source: (address(a), ports.0).into(),
+                destination: (address(b), ports.1).into(),
+            };
+            prop_assert_eq!(tuple.to_string().parse(), Ok(tuple));
+            prop_assert_eq!(tuple.reversed().reversed(), tuple);
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! [`Bridges`]: where bridges send frames, by their forwarding databases (`net/bridge/br_fdb.c`).
+//!
+//! A bridge floods what it has no entry for, and a session may have been learned from one of the copies.
+//! So a new entry is a change as well as one that moves or goes. Only bridges matter that have one of the
+//! ports in them.
+
+use std::collections::HashMap;
+
+use crate::netlink::{attributes, number, word};
+
+use super::neighbours::HEADER;
+
+/// Bridge, hardware address and VLAN.
+type Key = (u32, [u8; 6], u16);
+
+/// The entries that are known.
+#[derive(Debug, Default)]
+pub(super) struct Bridges {
+    /// The interface behind which it is.
+    known: HashMap<Key, u32>,
+}
+
+impl Bridges {
+    /// Takes a message about an entry in: whether it is a change. `matters` says which bridges do.
+    pub(super) fn judge(
+        &mut self,
+        deleted: bool,
+        body: &[u8],
+        matters: impl Fn(u32) -> bool,
+    ) -> bool {
+        let Some((key, interface)) = read(body) else { return true };
+        // Without a bridge it is a filter of the interface's own, or the database of a tunnel, whose
+        // packets leave with other addresses and are never learned.
+        if key.0 == 0 || !matters(key.0) {
+            return false;
+        }
+        if deleted {
+            return self.known.remove(&key).is_some();
+        }
+        self.known.insert(key, interface) != Some(interface)
+    }
+
+    /// Forgets everything, before all is read anew.
+    pub(super) fn clear(&mut self) {
+        self.known.clear();
+    }
+}
+
+fn read(body: &[u8]) -> Option<(Key, u32)> {
+    let interface = u32::from_ne_bytes(number(body, 4)?);
+    let mut key = (0, [0; 6], 0);
+    for (kind, value) in attributes(body.get(HEADER..)?) {
+        match kind {
+            libc::NDA_LLADDR => key.1 = number(value, 0)?,
+            libc::NDA_MASTER => key.0 = word(value)?,
+            libc::NDA_VLAN => key.2 = u16::from_ne_bytes(number(value, 0)?),
+            _ => {}
+        }
+    }
+    Some((key, interface))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::netlink::put;
+
+    fn body(interface: u32, master: Option<u32>, vlan: u16) -> Vec<u8> {
+        let mut bytes = vec![libc::AF_BRIDGE as u8, 0, 0, 0];
+        bytes.extend(interface.to_ne_bytes());
+        bytes.extend([2, 0, 0, 0]);
+        put(&mut bytes, libc::NDA_LLADDR, &[2, 0, 0, 0, 0, 9]);
+        put(&mut bytes, libc::NDA_VLAN, &vlan.to_ne_bytes());
+        if let Some(master) = master {
+            put(&mut bytes, libc::NDA_MASTER, &master.to_ne_bytes());
+        }
+        bytes
+    }
+
+    #[test]
+    fn what_is_new_moves_or_goes_is_a_change() {
+        let mut all = Bridges::default();
+        let mut judge = |deleted, interface, master, vlan| {
+            all.judge(deleted, &body(interface, master, vlan), |bridge| bridge == 7)
+        };
+        assert!(judge(false, 3, Some(7), 0));
+        assert!(!judge(false, 3, Some(7), 0));
+        assert!(judge(false, 3, Some(7), 10));
+        assert!(judge(false, 4, Some(7), 0), "it moved");
+        assert!(judge(true, 4, Some(7), 0));
+        assert!(!judge(true, 4, Some(7), 0));
+        assert!(judge(true, 3, Some(7), 10));
+        assert!(!judge(false, 5, Some(8), 0), "a bridge of others");
+        assert!(!judge(false, 5, None, 0), "a filter of the interface itself");
+    }
+}

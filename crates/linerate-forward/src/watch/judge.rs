@@ -1,0 +1,195 @@
+//! [`Judge`]: which messages of the kernel are changes.
+
+use std::io;
+
+use netlink_sys::protocols::{NETLINK_NETFILTER, NETLINK_ROUTE, NETLINK_XFRM};
+
+use crate::netlink::{Channel, Message, number, put};
+
+use super::bridges::Bridges;
+use super::causes::Cause;
+use super::links::{LINK_HEADER, Links};
+use super::neighbours::{self, Neighbours};
+
+// What `linux/rtnetlink.h` has and libc lacks.
+const RTM_NEWNEXTHOP: u16 = 104;
+const RTM_DELNEXTHOP: u16 = 105;
+const RTM_NEWVLAN: u16 = 112;
+const RTM_DELVLAN: u16 = 113;
+const RTM_NEWNEXTHOPBUCKET: u16 = 116;
+const RTM_DELNEXTHOPBUCKET: u16 = 117;
+/// Has a bridge tell its VLANs in short, as it does in its notifications.
+const RTEXT_FILTER_BRVLAN_COMPRESSED: u32 = 1 << 2;
+
+// Messages of `linux/xfrm.h` about policies.
+const XFRM_MSG_NEWPOLICY: u16 = 19;
+const XFRM_MSG_DELPOLICY: u16 = 20;
+const XFRM_MSG_UPDPOLICY: u16 = 25;
+const XFRM_MSG_POLEXPIRE: u16 = 27;
+const XFRM_MSG_FLUSHPOLICY: u16 = 29;
+const XFRM_MSG_MIGRATE: u16 = 33;
+
+/// A change of the ruleset has been committed.
+pub(super) const NEW_GENERATION: u16 =
+    (libc::NFNL_SUBSYS_NFTABLES << 8 | libc::NFT_MSG_NEWGEN) as u16;
+/// A tracked connection is gone (`IPCTNL_MSG_CT_DELETE`).
+const CONNECTION_GONE: u16 = (libc::NFNL_SUBSYS_CTNETLINK << 8 | 2) as u16;
+
+/// What is known of the kernel's state, as far as it takes to know what is new.
+#[derive(Debug, Default)]
+pub(super) struct Judge {
+    /// Interfaces that are ports; none given, every interface may be.
+    ports: Vec<u32>,
+    links: Links,
+    neighbours: Neighbours,
+    bridges: Bridges,
+}
+
+impl Judge {
+    pub(super) fn new(ports: &[u32]) -> Self {
+        Self { ports: ports.to_owned(), ..Self::default() }
+    }
+
+    /// Takes a message of one of the protocols in. Whatever cannot be read is a change.
+    pub(super) fn judge(&mut self, protocol: isize, message: Message<'_>) -> Option<Cause> {
+        match protocol {
+            NETLINK_ROUTE => self.judge_route(message),
+            NETLINK_NETFILTER => match message.kind {
+                NEW_GENERATION => Some(Cause::Nftables),
+                CONNECTION_GONE => Some(Cause::Conntrack),
+                _ => None,
+            },
+            NETLINK_XFRM => match message.kind {
+                XFRM_MSG_NEWPOLICY | XFRM_MSG_DELPOLICY | XFRM_MSG_UPDPOLICY
+                | XFRM_MSG_POLEXPIRE | XFRM_MSG_FLUSHPOLICY | XFRM_MSG_MIGRATE => {
+                    Some(Cause::Ipsec)
+                }
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    fn judge_route(&mut self, message: Message<'_>) -> Option<Cause> {
+        let Message { kind, body, .. } = message;
+        let (changed, cause) = match kind {
+            libc::RTM_NEWLINK | libc::RTM_DELLINK => {
+                (self.links.judge(kind == libc::RTM_DELLINK, body), Cause::Link)
+            }
+            libc::RTM_NEWADDR | libc::RTM_DELADDR => {
+                (self.links.judge_address(kind == libc::RTM_DELADDR, body), Cause::Address)
+            }
+            libc::RTM_NEWROUTE | libc::RTM_DELROUTE => {
+                // A copy that the kernel made of a route for one destination, which says nothing new.
+                let flags = number(body, 8).map_or(0, u32::from_ne_bytes);
+                (flags & libc::RTM_F_CLONED == 0, Cause::Route)
+            }
+            libc::RTM_NEWNEIGH | libc::RTM_DELNEIGH => {
+                let deleted = kind == libc::RTM_DELNEIGH;
+                if body.first().is_some_and(|family| i32::from(*family) == libc::AF_BRIDGE) {
+                    let Self { ports, links, .. } = self;
+                    let matters = |bridge| {
+                        ports.is_empty()
+                            || ports.iter().any(|port| links.master(*port) == Some(bridge))
+                    };
+                    (self.bridges.judge(deleted, body, matters), Cause::Bridge)
+                } else {
+                    (self.neighbours.judge(deleted, body), Cause::Neighbour)
+                }
+            }
+            libc::RTM_NEWRULE | libc::RTM_DELRULE => (true, Cause::Rule),
+            RTM_NEWNEXTHOP | RTM_DELNEXTHOP | RTM_NEWNEXTHOPBUCKET | RTM_DELNEXTHOPBUCKET => {
+                (true, Cause::Nexthop)
+            }
+            libc::RTM_NEWNETCONF | libc::RTM_DELNETCONF => (true, Cause::Forwarding),
+            RTM_NEWVLAN | RTM_DELVLAN => (true, Cause::Bridge),
+            // The one group that has no others in it: disciplines, classes, filters, chains, actions.
+            _ => (true, Cause::TrafficControl),
+        };
+        changed.then_some(cause)
+    }
+
+    /// Reads all that it must know anew, after which no change from before will be seen as one.
+    pub(super) fn load(&mut self) -> io::Result<()> {
+        let channel = Channel::open(NETLINK_ROUTE)?;
+        // What changes meanwhile may be missing, until nothing does. On a machine that never rests the
+        // messages that follow bring what is missing, at worst as a change that was none.
+        for _ in 0..5 {
+            self.links.clear();
+            self.neighbours.clear();
+            self.bridges.clear();
+            let header = |family: i32, length: usize| {
+                let mut bytes = vec![0; length];
+                bytes[0] = family as u8;
+                bytes
+            };
+            let mut bridged = header(libc::AF_BRIDGE, LINK_HEADER);
+            put(&mut bridged, libc::IFLA_EXT_MASK, &RTEXT_FILTER_BRVLAN_COMPRESSED.to_ne_bytes());
+            let mut whole = true;
+            for (kind, body) in [
+                (libc::RTM_GETLINK, header(libc::AF_UNSPEC, LINK_HEADER)),
+                (libc::RTM_GETLINK, bridged),
+                (libc::RTM_GETADDR, header(libc::AF_UNSPEC, 8)),
+                (libc::RTM_GETNEIGH, header(libc::AF_UNSPEC, neighbours::HEADER)),
+                (libc::RTM_GETNEIGH, header(libc::AF_BRIDGE, neighbours::HEADER)),
+            ] {
+                let took = channel.ask(kind, true, &body, |message| {
+                    self.judge_route(message);
+                });
+                whole &= match took {
+                    // A kernel without bridges.
+                    Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => true,
+                    other => other?,
+                };
+            }
+            if whole {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn judge(protocol: isize, kind: u16, body: &[u8]) -> Option<Cause> {
+        Judge::default().judge(protocol, Message { kind, flags: 0, body })
+    }
+
+    #[test]
+    fn each_kind_has_its_cause() {
+        let route = [2, 24, 0, 0, 254, 3, 0, 1, 0, 0, 0, 0];
+        assert_eq!(judge(NETLINK_ROUTE, libc::RTM_NEWROUTE, &route), Some(Cause::Route));
+        let mut cloned = route;
+        cloned[8..].copy_from_slice(&libc::RTM_F_CLONED.to_ne_bytes());
+        assert_eq!(judge(NETLINK_ROUTE, libc::RTM_NEWROUTE, &cloned), None);
+        assert_eq!(judge(NETLINK_ROUTE, libc::RTM_DELRULE, &route), Some(Cause::Rule));
+        assert_eq!(judge(NETLINK_ROUTE, RTM_NEWNEXTHOP, &[0; 8]), Some(Cause::Nexthop));
+        assert_eq!(judge(NETLINK_ROUTE, libc::RTM_NEWNETCONF, &[2]), Some(Cause::Forwarding));
+        assert_eq!(
+            judge(NETLINK_ROUTE, libc::RTM_NEWTFILTER, &[0; 20]),
+            Some(Cause::TrafficControl)
+        );
+        assert_eq!(judge(NETLINK_NETFILTER, NEW_GENERATION, &[0; 4]), Some(Cause::Nftables));
+        assert_eq!(judge(NETLINK_NETFILTER, CONNECTION_GONE, &[0; 4]), Some(Cause::Conntrack));
+        assert_eq!(judge(NETLINK_NETFILTER, NEW_GENERATION - 1, &[0; 4]), None);
+        assert_eq!(judge(NETLINK_XFRM, XFRM_MSG_FLUSHPOLICY, &[]), Some(Cause::Ipsec));
+        assert_eq!(judge(NETLINK_XFRM, 24, &[]), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_message_is_answered(
+            kind in 0u16..130,
+            body in proptest::collection::vec(any::<u8>(), 0..80),
+        ) {
+            for protocol in [NETLINK_ROUTE, NETLINK_NETFILTER, NETLINK_XFRM] {
+                let _ = judge(protocol, kind, &body);
+            }
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! [`Links`]: which messages about interfaces and their addresses say something new.
+//!
+//! The kernel sends the whole of a link whenever it thinks that somebody may care: when a capture makes it
+//! promiscuous, or an address is renewed for another hour. So a link is remembered as a digest of all that
+//! does not count or tick by itself, and an attribute that this knows nothing of counts as something new.
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use crate::netlink::{attribute, attributes, number, word};
+
+/// Bytes of `struct ifinfomsg`.
+pub(super) const LINK_HEADER: usize = 16;
+/// Bytes of `struct ifaddrmsg`.
+const ADDRESS_HEADER: usize = 8;
+/// Who looks on, which is no matter of where packets go.
+const ONLOOKERS: u32 = (libc::IFF_PROMISC | libc::IFF_ALLMULTI) as u32;
+/// An address that is not to be used as a source any more.
+const DEPRECATED: u32 = 0x20;
+
+/// Attributes that tick: of a link.
+const OF_LINK: &[u16] = &[
+    libc::IFLA_STATS,
+    libc::IFLA_STATS64,
+    libc::IFLA_WIRELESS,
+    libc::IFLA_TXQLEN,
+    libc::IFLA_PROMISCUITY,
+    libc::IFLA_ALLMULTI,
+    libc::IFLA_XDP,
+    libc::IFLA_EVENT,
+    libc::IFLA_CARRIER_CHANGES,
+    libc::IFLA_CARRIER_UP_COUNT,
+    libc::IFLA_CARRIER_DOWN_COUNT,
+];
+/// Of its IPv6 side: `IFLA_INET6_FLAGS` (steps of autoconfiguration), `STATS`, `MCAST`, `CACHEINFO`,
+/// `ICMP6STATS`.
+const OF_IPV6: &[u16] = &[1, 3, 4, 5, 6];
+/// `IFLA_INFO_XSTATS`.
+const OF_KIND: &[u16] = &[3];
+/// Of a bridge: `IFLA_BR_HELLO_TIMER`, `TCN_TIMER`, `TOPOLOGY_CHANGE_TIMER`, `GC_TIMER`, `FDB_N_LEARNED`.
+const OF_BRIDGE: &[u16] = &[16, 17, 18, 19, 48];
+/// Of its member: `IFLA_BRPORT_MESSAGE_AGE_TIMER`, `FORWARD_DELAY_TIMER`, `HOLD_TIMER`, `MCAST_N_GROUPS`.
+const OF_MEMBER: &[u16] = &[21, 22, 23, 42];
+
+/// What the kernel last said of each link and address.
+#[derive(Debug, Default)]
+pub(super) struct Links {
+    /// By family and index: a bridge's member shows another side of itself as `AF_BRIDGE`.
+    links: HashMap<(u8, u32), u64>,
+    masters: HashMap<u32, u32>,
+    addresses: HashMap<u64, u64>,
+}
+
+impl Links {
+    /// Takes a message about a link in: whether it is a change.
+    pub(super) fn judge(&mut self, deleted: bool, body: &[u8]) -> bool {
+        let (Some(&family), Some(index)) = (body.first(), number(body, 4)) else { return true };
+        let index = u32::from_ne_bytes(index);
+        let own = body.get(LINK_HEADER..).unwrap_or_default();
+        if deleted {
+            self.masters.remove(&index);
+            return self.links.remove(&(family, index)).is_some();
+        }
+        if let Some(master) = attribute(own, libc::IFLA_MASTER).and_then(word) {
+            self.masters.insert(index, master);
+        } else if family == libc::AF_UNSPEC as u8 {
+            self.masters.remove(&index);
+        }
+        let digest = digest_link(family, body, own);
+        self.links.insert((family, index), digest) != Some(digest)
+    }
+
+    /// Takes a message about an address of this host in: whether it is a change. A renewed lifetime is
+    /// none.
+    pub(super) fn judge_address(&mut self, deleted: bool, body: &[u8]) -> bool {
+        let Some(own) = body.get(ADDRESS_HEADER..) else { return true };
+        let mut key = DefaultHasher::new();
+        body[..2].hash(&mut key); // family, length of the prefix
+        body[4..8].hash(&mut key); // interface
+        for (kind, value) in attributes(own) {
+            if matches!(kind, libc::IFA_ADDRESS | libc::IFA_LOCAL) {
+                (kind, value).hash(&mut key);
+            }
+        }
+        if deleted {
+            return self.addresses.remove(&key.finish()).is_some();
+        }
+        let mut digest = DefaultHasher::new();
+        body[3].hash(&mut digest); // scope; the flags stand in an attribute, whole
+        for (kind, value) in attributes(own) {
+            match (kind, word(value)) {
+                (libc::IFA_CACHEINFO, _) => {}
+                (libc::IFA_FLAGS, Some(flags)) => (flags & !DEPRECATED).hash(&mut digest),
+                _ => (kind, value).hash(&mut digest),
+            }
+        }
+        let digest = digest.finish();
+        self.addresses.insert(key.finish(), digest) != Some(digest)
+    }
+
+    /// The bridge or bond that a link is a member of.
+    pub(super) fn master(&self, index: u32) -> Option<u32> {
+        self.masters.get(&index).copied()
+    }
+
+    /// Forgets everything, before all is read anew.
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
+}
+
+fn digest_link(family: u8, body: &[u8], own: &[u8]) -> u64 {
+    let mut digest = DefaultHasher::new();
+    let flags = number(body, 8).map_or(0, u32::from_ne_bytes) & !ONLOOKERS;
+    flags.hash(&mut digest);
+    for (kind, value) in attributes(own) {
+        match kind {
+            ticking if OF_LINK.contains(&ticking) => {}
+            libc::IFLA_AF_SPEC if family == libc::AF_UNSPEC as u8 => {
+                for (family, value) in attributes(value) {
+                    let skipped = if i32::from(family) == libc::AF_INET6 { OF_IPV6 } else { &[] };
+                    add(&mut digest, kind, value, skipped);
+                }
+            }
+            libc::IFLA_PROTINFO => {
+                let bridge = i32::from(family) == libc::AF_BRIDGE;
+                add(&mut digest, kind, value, if bridge { OF_MEMBER } else { OF_IPV6 });
+            }
+            libc::IFLA_LINKINFO => {
+                for (kind, part) in attributes(value) {
+                    let bridge = |name: u16| {
+                        attribute(value, name).is_some_and(|kind| kind.starts_with(b"bridge\0"))
+                    };
+                    match kind {
+                        ticking if OF_KIND.contains(&ticking) => {}
+                        libc::IFLA_INFO_DATA if bridge(libc::IFLA_INFO_KIND) => {
+                            add(&mut digest, kind, part, OF_BRIDGE);
+                        }
+                        libc::IFLA_INFO_SLAVE_DATA if bridge(libc::IFLA_INFO_SLAVE_KIND) => {
+                            add(&mut digest, kind, part, OF_MEMBER);
+                        }
+                        _ => (kind, part).hash(&mut digest),
+                    }
+                }
+            }
+            _ => (kind, value).hash(&mut digest),
+        }
+    }
+    digest.finish()
+}
+
+/// Adds the attributes in `value` that are not to be skipped.
+fn add(digest: &mut DefaultHasher, kind: u16, value: &[u8], skipped: &[u16]) {
+    kind.hash(digest);
+    for (kind, value) in attributes(value).filter(|(kind, _)| !skipped.contains(kind)) {
+        (kind, value).hash(digest);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::netlink::{nest, put};
+
+    fn link(index: u32, flags: u32, fill: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+        let mut body = vec![0, 0, 1, 0];
+        body.extend(index.to_ne_bytes());
+        body.extend(flags.to_ne_bytes());
+        body.extend([0; 4]);
+        fill(&mut body);
+        body
+    }
+
+    #[test]
+    fn what_ticks_is_no_change() {
+        let mut all = Links::default();
+        let mut new = |flags, mtu: u32, sent: u64, gc: u64, in6: u64| {
+            let body = link(3, flags, |body| {
+                put(body, libc::IFLA_MTU, &mtu.to_ne_bytes());
+                put(body, libc::IFLA_STATS64, &sent.to_ne_bytes());
+                nest(body, libc::IFLA_LINKINFO, |info| {
+                    put(info, libc::IFLA_INFO_KIND, b"bridge\0");
+                    nest(info, libc::IFLA_INFO_DATA, |data| put(data, 19, &gc.to_ne_bytes()));
+                });
+                nest(body, libc::IFLA_AF_SPEC, |families| {
+                    nest(families, libc::AF_INET6 as u16, |v6| put(v6, 3, &in6.to_ne_bytes()));
+                });
+            });
+            all.judge(false, &body)
+        };
+        assert!(new(1, 1500, 0, 0, 0));
+        assert!(!new(1, 1500, 99, 0, 0), "statistics");
+        assert!(!new(1, 1500, 99, 7, 0), "a timer of the bridge");
+        assert!(!new(1, 1500, 99, 7, 7), "statistics of IPv6");
+        assert!(!new(1 | libc::IFF_PROMISC as u32, 1500, 99, 7, 0), "somebody captures");
+        assert!(new(1, 1400, 99, 7, 0), "the MTU");
+        assert!(new(0, 1400, 99, 7, 0), "down");
+        assert!(all.judge(true, &link(3, 0, |_| ())));
+        assert!(!all.judge(true, &link(3, 0, |_| ())));
+        assert!(all.judge(false, &[0, 1]), "what cannot be read");
+    }
+
+    #[test]
+    fn masters_are_known() {
+        let mut all = Links::default();
+        let enslaved = link(3, 1, |body| put(body, libc::IFLA_MASTER, &7u32.to_ne_bytes()));
+        assert!(all.judge(false, &enslaved));
+        assert_eq!(all.master(3), Some(7));
+        assert!(all.judge(false, &link(3, 1, |_| ())));
+        assert_eq!(all.master(3), None);
+    }
+
+    #[test]
+    fn a_renewed_address_is_no_change() {
+        let mut all = Links::default();
+        let body = |host: u8, lifetime: u32, flags: u32| {
+            let mut body = vec![libc::AF_INET as u8, 24, 0, 0];
+            body.extend(3u32.to_ne_bytes());
+            put(&mut body, libc::IFA_LOCAL, &[10, 0, 0, host]);
+            put(&mut body, libc::IFA_CACHEINFO, &lifetime.to_ne_bytes());
+            put(&mut body, libc::IFA_FLAGS, &flags.to_ne_bytes());
+            body
+        };
+        assert!(all.judge_address(false, &body(1, 60, 0x80)));
+        assert!(!all.judge_address(false, &body(1, 90, 0x80)));
+        assert!(!all.judge_address(false, &body(1, 90, 0x80 | DEPRECATED)));
+        assert!(all.judge_address(false, &body(2, 90, 0x80)));
+        assert!(all.judge_address(true, &body(1, 0, 0x80)));
+        assert!(!all.judge_address(true, &body(1, 0, 0x80)));
+        assert!(all.judge_address(false, &[0; 7]));
+    }
+}

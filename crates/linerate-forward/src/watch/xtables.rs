@@ -1,0 +1,108 @@
+//! [`Lock`]: iptables in its old form (x_tables), of whose changes the kernel tells nobody.
+//!
+//! Its programs hold a lock on a file while they change a table. So its being closed says that one has
+//! run, whether it changed anything or not. What changes tables without the lock, or with a lock in another
+//! mount namespace, goes unnoticed until sessions are re-learned.
+
+use std::ffi::CStr;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
+
+/// Where iptables keeps its lock, unless it was built or told otherwise (`XTABLES_LOCKFILE`).
+const LOCK: &str = "/run/xtables.lock";
+
+/// The lock, looked at.
+#[derive(Debug)]
+pub(super) struct Lock {
+    events: OwnedFd,
+    file: PathBuf,
+    seen: bool,
+}
+
+impl Lock {
+    pub(super) fn watch() -> io::Result<Self> {
+        let file = std::env::var_os("XTABLES_LOCKFILE").map_or_else(|| LOCK.into(), PathBuf::from);
+        Self::watch_file(&file)
+    }
+
+    fn watch_file(file: &Path) -> io::Result<Self> {
+        let events = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
+        let mut lock = Self { events, file: file.to_owned(), seen: false };
+        // Made at the first run of iptables since the machine started.
+        let folder = file.parent().unwrap_or(Path::new("/"));
+        inotify::add_watch(&lock.events, folder, WatchFlags::CREATE | WatchFlags::MOVED_TO)?;
+        lock.look();
+        Ok(lock)
+    }
+
+    /// Looks at the file, if it is there now.
+    fn look(&mut self) {
+        let closed = WatchFlags::CLOSE_WRITE | WatchFlags::CLOSE_NOWRITE;
+        self.seen = inotify::add_watch(&self.events, &self.file, closed).is_ok();
+    }
+
+    /// Whether the lock was held since the last call.
+    pub(super) fn was_held(&mut self) -> bool {
+        let name = self.file.file_name();
+        let is_it =
+            |found: &CStr| name.is_some_and(|name| name.as_encoded_bytes() == found.to_bytes());
+        let (mut held, mut made) = (false, false);
+        let mut buffer = [MaybeUninit::uninit(); 4096];
+        let mut reader = inotify::Reader::new(self.events.as_fd(), &mut buffer);
+        // Ends with EAGAIN when all has been read.
+        while let Ok(event) = reader.next() {
+            let closing = ReadFlags::CLOSE_WRITE | ReadFlags::CLOSE_NOWRITE;
+            let lost = event.events().contains(ReadFlags::QUEUE_OVERFLOW);
+            held |= lost || event.events().intersects(closing);
+            made |= event.file_name().is_some_and(is_it);
+        }
+        if made {
+            self.look();
+        }
+        // One that was made and closed before it could be looked at counts, too.
+        held || made
+    }
+}
+
+impl AsFd for Lock {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.events.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, File};
+
+    use super::*;
+
+    #[test]
+    fn a_lock_that_is_closed_was_held() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("xtables.lock");
+        let mut lock = Lock::watch_file(&file).unwrap();
+        assert!(!lock.seen && !lock.was_held());
+        fs::write(folder.path().join("other"), "").unwrap();
+        assert!(!lock.was_held(), "another file");
+        let first = File::create(&file).unwrap();
+        assert!(lock.was_held() && lock.seen, "it was made");
+        assert!(!lock.was_held());
+        drop(first);
+        assert!(lock.was_held());
+        let second = File::open(&file).unwrap();
+        assert!(!lock.was_held(), "only held yet");
+        drop(second);
+        assert!(lock.was_held());
+        assert!(!lock.was_held());
+        fs::remove_file(&file).unwrap();
+        let _ = lock.was_held();
+        drop(File::create(&file).unwrap());
+        assert!(lock.was_held());
+        drop(File::open(&file).unwrap());
+        assert!(lock.was_held(), "the new one is looked at");
+    }
+}

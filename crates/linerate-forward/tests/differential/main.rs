@@ -1,0 +1,145 @@
+//! The kernel as oracle: the same frames go into two routers that are told the same, one plain, one with
+//! the accelerator, and everything that leaves them is compared byte for byte.
+//!
+//! LINERATE_THOROUGH makes the corpus ten times as large, LINERATE_SEED another.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod corpus;
+mod kinds;
+mod oracle;
+mod packet;
+mod session;
+mod setup;
+mod turn;
+
+use linerate_forward::program::Options;
+use linerate_forward::reason::Reason;
+use linerate_netns::{Veth, root_or_skip};
+
+use common::accelerator::Accelerator;
+use common::router::Router;
+use common::shell::{ip, nft};
+use corpus::{Corpus, ROUTED, TRANSLATED, Traffic};
+
+/// Sessions of a run.
+const SESSIONS: u32 = 160;
+
+fn times() -> u32 {
+    if std::env::var_os("LINERATE_THOROUGH").is_some() { 10 } else { 1 }
+}
+
+fn seed(default: u64) -> u64 {
+    std::env::var("LINERATE_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(default)
+}
+
+#[test]
+fn two_plain_routers_are_alike() {
+    root_or_skip!("two_plain_routers_are_alike");
+    for (corpus, setup) in
+        [(ROUTED, setup::routing as fn(&str) -> Router), (TRANSLATED, setup::translating)]
+    {
+        let (one, two) = (setup("one"), setup("two"));
+        let report = Corpus::new(corpus, seed(1), SESSIONS * times()).run(&one, &two, || {});
+        println!("{}: {report}", corpus.name);
+        report.assert_none();
+        assert!(report.distinct >= 5000, "{report}");
+        assert!(report.left > report.sent / 2, "most frames do not get through: {report}");
+    }
+}
+
+/// What the corpus aims at: every reason that needs neither a broken machine nor somebody's order.
+const AIMS: [Reason; 20] = [
+    Reason::Short,
+    Reason::NotIp,
+    Reason::Tags,
+    Reason::Group,
+    Reason::Foreign,
+    Reason::Malformed,
+    Reason::Checksum,
+    Reason::Options,
+    Reason::Extension,
+    Reason::Fragment,
+    Reason::Protocol,
+    Reason::Ttl,
+    Reason::Syn,
+    Reason::Fin,
+    Reason::Rst,
+    Reason::Flags,
+    Reason::Unknown,
+    Reason::Stale,
+    Reason::Ended,
+    Reason::TooBig,
+];
+
+fn accelerated(corpus: Traffic, setup: fn(&str) -> Router, seed: u64) {
+    let (plain, fast) = (setup("plain"), setup("fast"));
+    let before = reached(&fast);
+    let options = Options { max_sessions: 4096, ..Options::default() };
+    let accelerator = Accelerator::start(&fast, &options);
+    let report =
+        Corpus::new(corpus, seed, SESSIONS * times()).run(&plain, &fast, accelerator.bumper());
+    let (reasons, refusals) = (accelerator.reasons(), accelerator.refusals());
+    let forwarded = report.reached - before - reasons.values().sum::<u64>();
+    println!("{}: {report}\n{forwarded} by the fast path; the others: {reasons:?}", corpus.name);
+    println!("not learned: {refusals:?}");
+    report.assert_none();
+    assert!(report.distinct >= 5000, "{report}");
+    assert!(forwarded > report.sent as u64 / 5, "the fast path forwarded {forwarded}: {report}");
+    let missed = AIMS.iter().map(|reason| reason.name()).filter(|name| !reasons.contains_key(name));
+    assert_eq!(missed.collect::<Vec<_>>(), [""; 0], "nothing of the corpus came to these");
+}
+
+fn reached(router: &Router) -> u64 {
+    let counted = |cable: &Veth| cable.a.counters().expect("counted").rx_packets;
+    router.cables.iter().map(counted).sum()
+}
+
+#[test]
+fn an_accelerated_router_routes_as_the_kernel_does() {
+    root_or_skip!("an_accelerated_router_routes_as_the_kernel_does");
+    accelerated(ROUTED, setup::routing, seed(2));
+}
+
+#[test]
+fn an_accelerated_router_translates_as_the_kernel_does() {
+    root_or_skip!("an_accelerated_router_translates_as_the_kernel_does");
+    accelerated(TRANSLATED, setup::translating, seed(3));
+}
+
+#[test]
+#[ignore = "the fast path forwards TCP and UDP with wrong checksums that connection tracking refuses"]
+fn an_accelerated_router_translates_what_the_kernel_finds_right() {
+    root_or_skip!("an_accelerated_router_translates_what_the_kernel_finds_right");
+    accelerated(TRANSLATED, setup::judging, seed(4));
+}
+
+#[test]
+fn a_router_that_is_wrong_is_found_out() {
+    root_or_skip!("a_router_that_is_wrong_is_found_out");
+    let ip_in = |words: &'static str| move |router: &Router| ip(&router.inside, words);
+    type Wrong = Box<dyn Fn(&Router)>;
+    let wrongs: [(&str, Wrong); 5] = [
+        (
+            "another hardware address",
+            Box::new(ip_in("neigh replace 10.2.0.254 dev wan lladdr 02:00:00:00:11:0c")),
+        ),
+        ("a route less", Box::new(ip_in("rule del tos 0x10 to 10.102.0.0/16"))),
+        ("another MTU", Box::new(ip_in("link set dmz mtu 1399"))),
+        (
+            "a TTL that stays",
+            Box::new(|router| {
+                let chain = "type filter hook postrouting priority 0; ip ttl 62 ip ttl set 63;";
+                nft(&router.inside, &format!("table ip wrong {{ chain wrong {{ {chain} }}; }}"));
+            }),
+        ),
+        ("a mark less", Box::new(|router| nft(&router.inside, "flush chain inet rules between"))),
+    ];
+    for (name, wrong) in wrongs {
+        let (one, two) = (setup::routing("one"), setup::routing("two"));
+        wrong(&two);
+        let report = Corpus::new(ROUTED, seed(1), SESSIONS).run(&one, &two, || {});
+        println!("{name}: {report}");
+        assert!(!report.differences.is_empty(), "{name}: nothing was found");
+    }
+}

@@ -1,0 +1,188 @@
+//! A sequence lock in memory that programs of the kernel share: one word, odd while somebody writes.
+//!
+//! Writers take it by compare-and-swap from an even number to the next, and give it back with the even
+//! number after that; who does not get it goes without. Readers never write: they copy, and look whether
+//! the number stood still. A writer that dies leaves it odd; [`Guard::of_the_dead`] is for whoever is
+//! sure that it did.
+//!
+//! What is guarded is read and written as atomics, [`Relaxed`] will do: a reader may see half of a change,
+//! but never keeps it. Generic over the word, so that loom runs the code that the kernel meets.
+
+use std::sync::atomic::Ordering::{self, AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU32, fence};
+
+/// The word of a lock.
+pub trait Word {
+    /// An atomic load.
+    fn load(&self, ordering: Ordering) -> u32;
+    /// An atomic store.
+    fn store(&self, value: u32, ordering: Ordering);
+    /// Whether it was `current`, and is `new` now.
+    fn exchange(&self, current: u32, new: u32) -> bool;
+    /// Orders what all words are guarding.
+    fn fence(ordering: Ordering);
+}
+
+impl Word for AtomicU32 {
+    #[inline]
+    fn load(&self, ordering: Ordering) -> u32 {
+        Self::load(self, ordering)
+    }
+
+    #[inline]
+    fn store(&self, value: u32, ordering: Ordering) {
+        Self::store(self, value, ordering);
+    }
+
+    #[inline]
+    fn exchange(&self, current: u32, new: u32) -> bool {
+        self.compare_exchange(current, new, AcqRel, Relaxed).is_ok()
+    }
+
+    #[inline]
+    fn fence(ordering: Ordering) {
+        fence(ordering);
+    }
+}
+
+/// What `copy` takes from behind the lock while nobody writes, with the number of that version; `None`
+/// when somebody wrote at each of `tries` attempts.
+#[inline]
+pub fn read<W: Word, T>(
+    word: &W,
+    tries: u32,
+    mut copy: impl FnMut() -> Option<T>,
+) -> Option<(u32, T)> {
+    for _ in 0..tries {
+        // Acquire: nothing of the copy is read before this.
+        let version = word.load(Acquire);
+        if version % 2 == 1 {
+            std::hint::spin_loop();
+            continue;
+        }
+        let copied = copy();
+        // Acquire: nothing of the copy is read after the load that follows. With a writer's fence or full
+        // barrier before its first write, whoever saw one of its writes sees its odd number here.
+        W::fence(Acquire);
+        if word.load(Relaxed) == version {
+            return copied.map(|copied| (version, copied));
+        }
+    }
+    None
+}
+
+/// The right to write, given back when it is dropped.
+#[derive(Debug)]
+pub struct Guard<'w, W: Word> {
+    word: &'w W,
+    odd: u32,
+}
+
+impl<'w, W: Word> Guard<'w, W> {
+    /// Takes the lock if nobody has it and it was last given back with the number `version`.
+    #[inline]
+    pub fn at(word: &'w W, version: u32) -> Option<Self> {
+        if version % 2 == 1 {
+            return None;
+        }
+        Self::exchange(word, version, version.wrapping_add(1))
+    }
+
+    /// Takes the lock away from a writer that died and left `odd`.
+    pub fn of_the_dead(word: &'w W, odd: u32) -> Option<Self> {
+        if odd.is_multiple_of(2) {
+            return None;
+        }
+        Self::exchange(word, odd, odd.wrapping_add(2))
+    }
+
+    #[inline]
+    fn exchange(word: &'w W, from: u32, odd: u32) -> Option<Self> {
+        if !word.exchange(from, odd) {
+            return None;
+        }
+        // Release: no write behind the lock is seen before the odd number is.
+        W::fence(Release);
+        Some(Self { word, odd })
+    }
+}
+
+impl<W: Word> Drop for Guard<'_, W> {
+    #[inline]
+    fn drop(&mut self) {
+        self.word.store(self.odd.wrapping_add(1), Release);
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests;
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::atomic::AtomicU64;
+    use std::sync::atomic::Ordering::SeqCst;
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn a_reader_never_keeps_half_of_a_change() {
+        const WORDS: usize = 16;
+        let version = AtomicU32::new(u32::MAX - 1001);
+        let guarded: [AtomicU64; WORDS] = std::array::from_fn(|_| AtomicU64::new(0));
+        let done = AtomicU32::new(0);
+        let (version, guarded, done) = (&version, &guarded, &done);
+        thread::scope(|scope| {
+            for writer in 1..=2u64 {
+                scope.spawn(move || {
+                    let mut written = 0u64;
+                    while written < 20_000 {
+                        let Some(_guard) = Guard::at(version, version.load(Relaxed)) else {
+                            thread::yield_now();
+                            continue;
+                        };
+                        written += 1;
+                        let value = writer << 32 | written;
+                        guarded.iter().for_each(|word| word.store(value, Relaxed));
+                    }
+                    done.fetch_add(1, SeqCst);
+                });
+            }
+            let (mut kept, mut before) = (0u64, [0u64; 3]);
+            while done.load(SeqCst) < 2 || kept == 0 {
+                let copy = || Some(guarded.each_ref().map(|word| word.load(Relaxed)));
+                let Some((_, words)) = read(version, 100, copy) else { continue };
+                kept += 1;
+                assert!(words.iter().all(|word| *word == words[0]), "{words:x?}");
+                let (writer, written) = ((words[0] >> 32) as usize, words[0] & 0xffff_ffff);
+                assert!(before[writer] <= written, "writer {writer} went back");
+                before[writer] = written;
+            }
+        });
+        // Forty thousand writers later, past the end of the numbers.
+        assert_eq!(version.load(SeqCst), (u32::MAX - 1001).wrapping_add(80_000));
+    }
+
+    #[test]
+    fn one_writer_at_a_time_and_no_reader_meanwhile() {
+        let version = AtomicU32::new(4);
+        assert!(Guard::at(&version, 2).is_none(), "another version");
+        let guard = Guard::at(&version, 4).unwrap();
+        assert!(Guard::at(&version, 4).is_none() && Guard::at(&version, 5).is_none());
+        assert_eq!(read(&version, 3, || Some(())), None);
+        drop(guard);
+        assert_eq!(read(&version, 1, || Some(7)), Some((6, 7)));
+        assert_eq!(read(&version, 1, || None::<()>), None);
+    }
+
+    #[test]
+    fn the_lock_of_a_dead_writer_is_taken_once() {
+        let version = AtomicU32::new(9);
+        assert!(Guard::of_the_dead(&version, 7).is_none(), "not the number that was left");
+        let guard = Guard::of_the_dead(&version, 9).unwrap();
+        assert!(Guard::of_the_dead(&version, 9).is_none());
+        drop(guard);
+        assert_eq!(version.load(SeqCst), 12);
+        assert!(Guard::of_the_dead(&version, 12).is_none());
+    }
+}

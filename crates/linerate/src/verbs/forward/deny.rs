@@ -1,0 +1,88 @@
+//! `linerate forward block`, `unblock` and `blocked`: what is dropped at the driver.
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use linerate_forward::config::write_duration;
+use linerate_forward::deny::{Blocked as Outcome, Entry};
+use serde_json::json;
+
+use super::arguments::{Block, Blocked, Unblock};
+use super::columns::columns;
+use crate::say;
+
+/// Blocks.
+pub(super) fn block(arguments: &Block) -> Result<ExitCode> {
+    let target = arguments.target;
+    let outcome = arguments.instance.open()?.deny_list()?.block(target, arguments.duration)?;
+    let (word, part) = match &outcome {
+        Outcome::Added(part) => ("blocked", part.as_slice()),
+        Outcome::Changed(part) => ("changed", part.as_slice()),
+        Outcome::Within(_) => ("within", &[][..]),
+    };
+    let within = match outcome {
+        Outcome::Within(within) => Some(within),
+        _ => None,
+    };
+    if arguments.json {
+        let json = json!({ "target": target, "outcome": word, "replaced": part, "within": within });
+        say::print(json)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let time = arguments
+        .duration
+        .map_or_else(String::new, |time| format!(" for {}", write_duration(time)));
+    match within {
+        Some(within) => {
+            say::print(format_args!("{target} is blocked by {within}, and for as long"))?;
+        }
+        None => say::print(format_args!("{target} is blocked{time}"))?,
+    }
+    for one in part {
+        say::print(format_args!("{one} is part of it"))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Takes one entry off the list, or all.
+pub(super) fn unblock(arguments: &Unblock) -> Result<ExitCode> {
+    let mut list = arguments.instance.open()?.deny_list()?;
+    let targets = match arguments.target {
+        Some(target) => vec![target],
+        None => list.list()?.iter().map(|entry| entry.target).collect(),
+    };
+    let unblocked = targets.into_iter().map(|target| list.unblock(target));
+    let unblocked = unblocked.collect::<Result<Vec<_>, _>>()?;
+    if arguments.json {
+        return print_json(&unblocked);
+    }
+    for Entry { target, dropped, .. } in unblocked {
+        say::print(format_args!("{target} is no longer blocked; {dropped} packets were dropped"))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints the list.
+pub(super) fn blocked(arguments: &Blocked) -> Result<ExitCode> {
+    let list = arguments.instance.open()?.deny_list()?.list()?;
+    if arguments.json {
+        return print_json(&list);
+    }
+    let row = |entry: &Entry| {
+        let left = entry.left.map_or_else(
+            || "stays".to_owned(),
+            |left| write_duration(std::time::Duration::from_secs(left.as_secs())),
+        );
+        [entry.target.to_string(), entry.dropped.to_string(), left]
+    };
+    let names = ["target", "dropped", "ends in"];
+    say::print(columns(names, [false, true, true], list.iter().map(row)))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print_json(entries: &[Entry]) -> Result<ExitCode> {
+    for entry in entries {
+        say::print(serde_json::to_string(entry).context("cannot write the JSON")?)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,75 @@
+//! `linerate forward detach`: takes everything away.
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use linerate_forward::Error;
+use linerate_forward::daemon;
+use linerate_forward::pins::{BPFFS, Lock, Namespace, Pins, instance_name};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::json;
+
+use super::arguments::Detach;
+use crate::say;
+
+/// How long a daemon has for detaching by itself: it waits for nothing but the kernel.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How often it is looked for meanwhile.
+const GLANCE: Duration = Duration::from_millis(50);
+
+/// Takes those away that are meant, and says which were there.
+pub(super) fn run(arguments: &Detach) -> Result<ExitCode> {
+    let names = match &arguments.instance.instance {
+        Some(name) => vec![name.clone()],
+        None if arguments.all => of_this_namespace()?,
+        None => vec![instance_name()?],
+    };
+    let mut detached = Vec::new();
+    for name in names {
+        let pins = Pins::of(&name);
+        if pins.exist() {
+            daemon::detach(&pins, lock(&pins)?).with_context(|| format!("cannot detach {name}"))?;
+            detached.push(name);
+        }
+    }
+    if arguments.json {
+        say::print(json!({ "detached": detached }))?;
+    } else if detached.is_empty() {
+        say::print("nothing is attached")?;
+    } else {
+        say::print(format_args!("detached {}", detached.join(", ")))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn of_this_namespace() -> Result<Vec<String>> {
+    let here = Namespace::of_thread()?;
+    let is_here = |name: &String| Pins::of(name).state().is_ok_and(|state| state.namespace == here);
+    Ok(Pins::instances(BPFFS.as_ref())?.into_iter().filter(is_here).collect())
+}
+
+/// The right to take an instance away, of a daemon that runs too: it is told to, and then to end.
+fn lock(pins: &Pins) -> Result<Lock> {
+    let mut told = false;
+    let end = Instant::now() + PATIENCE;
+    loop {
+        match pins.lock() {
+            Err(Error::Running { process, .. }) if process > 0 && Instant::now() < end => {
+                if !told {
+                    let daemon = Pid::from_raw(process.cast_signed());
+                    kill(daemon, Signal::SIGUSR2)
+                        .with_context(|| format!("cannot tell process {process} to detach"))?;
+                    told = true;
+                }
+                std::thread::sleep(GLANCE);
+            }
+            Err(error @ Error::Running { .. }) if told => {
+                bail!("{error}; it was told to detach and does not")
+            }
+            result => return Ok(result?),
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! `linerate forward flush`: ends sessions.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use serde_json::json;
+
+use super::arguments::Flush;
+use crate::say;
+
+/// Ends those that are meant, and says how many.
+pub(super) fn run(arguments: &Flush) -> Result<ExitCode> {
+    let ended = arguments.instance.open()?.flush(&arguments.filter.filter())?;
+    if arguments.json {
+        say::print(json!({ "ended": ended }))?;
+    } else {
+        say::print(format_args!("{ended} sessions ended"))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,50 @@
+//! `linerate forward run`: the daemon.
+
+use std::process::ExitCode;
+use std::sync::mpsc;
+
+use anyhow::Result;
+use linerate_forward::config::{Config, Invalid};
+use linerate_forward::daemon::Daemon;
+
+use super::arguments::Run;
+use super::signals;
+
+/// Runs it until a signal or somebody's `detach` ends it.
+pub(super) fn run(arguments: &Run) -> Result<ExitCode> {
+    let (events, received) = mpsc::channel();
+    signals::register(events.clone(), arguments.config.is_some())?;
+    let daemon = Daemon::start(configure(arguments)?, events)?;
+    daemon.run(&received, || configure(arguments))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The file, if there is one, and what the command line says before it.
+fn configure(arguments: &Run) -> Result<Config, Invalid> {
+    let mut config = match &arguments.config {
+        Some(file) => Config::read(file)?,
+        None => Config::default(),
+    };
+    if !arguments.interface.is_empty() {
+        config.interfaces.clone_from(&arguments.interface);
+    }
+    if arguments.instance.instance.is_some() {
+        config.instance.clone_from(&arguments.instance.instance);
+    }
+    fn set<T: Copy>(value: &mut T, given: Option<T>) {
+        *value = given.unwrap_or(*value);
+    }
+    set(&mut config.mode, arguments.mode);
+    set(&mut config.statistics, arguments.statistics);
+    set(&mut config.max_sessions, arguments.max_sessions);
+    set(&mut config.udp_idle, arguments.udp_idle);
+    set(&mut config.tcp_idle, arguments.tcp_idle);
+    set(&mut config.relearn, arguments.relearn);
+    set(&mut config.hand_back, arguments.hand_back);
+    set(&mut config.metrics, arguments.metrics);
+    config.leave |= arguments.leave;
+    config.mend &= !arguments.no_mend;
+    config.probe &= !arguments.no_probe;
+    config.check()?;
+    Ok(config)
+}

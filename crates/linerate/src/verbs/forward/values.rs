@@ -1,0 +1,80 @@
+//! How the values of `linerate forward`'s options are written.
+
+use std::fmt::Display;
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use linerate_forward::config::{self, Mode, Statistics};
+use linerate_forward::session::{Sort, State};
+use linerate_forward::tuple::Protocol;
+
+pub(super) fn modes() -> impl TypedValueParser<Value = Mode> {
+    words(Mode::ALL.iter().map(|mode| mode.name()))
+}
+
+pub(super) fn designs() -> impl TypedValueParser<Value = Statistics> {
+    words(Statistics::ALL.iter().map(|design| design.name()))
+}
+
+pub(super) fn protocols() -> impl TypedValueParser<Value = Protocol> {
+    words([Protocol::Tcp, Protocol::Udp].map(Protocol::name))
+}
+
+pub(super) fn sorts() -> impl TypedValueParser<Value = Sort> {
+    words(Sort::ALL.iter().map(|sort| sort.name()))
+}
+
+pub(super) fn states() -> impl TypedValueParser<Value = State> {
+    let all = [State::Fast, State::Due, State::Stale, State::Ended];
+    let named = move |word: String| all.into_iter().find(|state| state.name() == word);
+    PossibleValuesParser::new(all.map(State::name))
+        .try_map(move |word| named(word).ok_or("a state that is listed"))
+}
+
+pub(super) fn yes_or_no() -> impl TypedValueParser<Value = bool> {
+    PossibleValuesParser::new(["yes", "no"]).map(|word| word == "yes")
+}
+
+/// A parser of these words, which a shell can then complete.
+fn words<T>(words: impl IntoIterator<Item = &'static str>) -> impl TypedValueParser<Value = T>
+where
+    T: FromStr<Err: Display> + Clone + Send + Sync + 'static,
+{
+    PossibleValuesParser::new(words)
+        .try_map(|word| word.parse().map_err(|error: T::Err| error.to_string()))
+}
+
+/// A time that is not 0.
+pub(super) fn time(text: &str) -> Result<Duration, String> {
+    match config::duration(text)? {
+        Duration::ZERO => Err("a time longer than 0s".into()),
+        time => Ok(time),
+    }
+}
+
+/// Longest time between two views: somebody looks at them.
+const LONGEST: Duration = Duration::from_secs(3600);
+
+/// Time between two views. Below a tenth of a second the counters of CPUs do not move.
+pub(super) fn interval(text: &str) -> Result<Duration, String> {
+    match config::duration(text)? {
+        time if time < Duration::from_millis(100) || time > LONGEST => {
+            Err("a time from 100ms to 1h".into())
+        }
+        time => Ok(time),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn intervals_are_bounded() {
+        assert_eq!(interval("250ms"), Ok(Duration::from_millis(250)));
+        assert!(interval("99ms").is_err() && interval("2h").is_err() && interval("1").is_err());
+        assert!(time("0s").is_err());
+        assert_eq!(time("10m"), Ok(Duration::from_secs(600)));
+    }
+}

@@ -1,0 +1,155 @@
+//! How an accelerator begins and ends: by signals, by a death, by a successor, by `detach`.
+
+use std::time::{Duration, Instant};
+
+use linerate_netns::root_or_skip;
+use nix::sys::signal::Signal;
+
+use crate::support::{Net, wait_for};
+
+/// Whether anything is pinned for instances with this name.
+fn pins(net: &Net) -> Vec<String> {
+    let name = net.router.name();
+    let list = std::fs::read_dir("/sys/fs/bpf/linerate/forward").into_iter().flatten();
+    let names = list.flatten().map(|entry| entry.file_name().into_string().unwrap());
+    names.filter(|one| one.contains(name)).collect()
+}
+
+#[test]
+fn a_signal_ends_it_and_nothing_is_left() {
+    root_or_skip!("a_signal_ends_it_and_nothing_is_left");
+    let net = Net::new();
+    for signal in [Signal::SIGINT, Signal::SIGTERM] {
+        let daemon = net.run("");
+        assert!(net.left.a.has_xdp().unwrap() && net.right.a.has_xdp().unwrap());
+        assert_eq!(pins(&net).len(), 1, "an instance called as its namespace");
+        assert_eq!(net.ask(0, 4000, 20), 20);
+        let (status, said) = daemon.end(signal);
+        assert!(status.success(), "{said}");
+        assert!(!net.is_attached(), "a program after {signal}");
+        assert!(!net.left.b.has_xdp().unwrap(), "a program on the other end after {signal}");
+        assert_eq!(pins(&net), [""; 0]);
+        assert_eq!(net.ask(0, 4000, 5), 5, "the kernel forwards again");
+    }
+}
+
+#[test]
+fn what_is_refused_leaves_nothing() {
+    root_or_skip!("what_is_refused_leaves_nothing");
+    let net = Net::new();
+    for (arguments, word) in [
+        ("run -i nowhere -i left", "nowhere"),
+        ("run -i left -i lo", "lo"),
+        ("run -c /nowhere/forward.toml", "/nowhere/forward.toml"),
+        ("run -i left -i right --max-sessions 1", "1024"),
+        ("run -i left -i right --metrics 192.0.2.77:9818", "192.0.2.77:9818"),
+    ] {
+        let said = net.refused(arguments, 1);
+        assert!(said.contains(word), "{arguments}: {said}");
+        assert!(!net.is_attached() && pins(&net).is_empty(), "{arguments}: something is left");
+    }
+}
+
+#[test]
+fn nobody_else_can_have_the_instance() {
+    root_or_skip!("nobody_else_can_have_the_instance");
+    let net = Net::new();
+    let daemon = net.run("");
+    let said = net.refused("run -i left -i right", 1);
+    assert!(said.contains(&daemon.child.id().to_string()), "who has it: {said}");
+    assert_eq!(net.ask(0, 4000, 20), 20);
+    assert_eq!(net.json("status")[0]["state"], "running");
+}
+
+#[test]
+fn after_a_death_it_goes_on_for_a_while_and_is_adopted() {
+    root_or_skip!("after_a_death_it_goes_on_for_a_while_and_is_adopted");
+    let net = Net::new();
+    let daemon = net.run("--hand-back 2s");
+    assert_eq!(net.ask(0, 4000, 50), 50);
+    let before = net.json("sessions --port 4000");
+    daemon.end(Signal::SIGKILL);
+    assert!(net.is_attached());
+    assert_eq!(net.ask(0, 4000, 50), 50, "in the time that it goes on");
+    // Two seconds from the last beat on, everything is the kernel's.
+    wait_for("it to be handed back", || net.json("status")[0]["state"] == "handed-back");
+    // Commands may tell the kernel's time up to a second early (`Clock::estimated`).
+    std::thread::sleep(Duration::from_secs(1));
+    assert_eq!(net.ask(0, 4000, 5), 5);
+    let status = &net.json("status")[0];
+    let reasons = status["reasons"].as_array().unwrap();
+    let silent = reasons.iter().find(|one| one["name"] == "no-daemon").unwrap();
+    assert!(silent["packets"].as_u64().unwrap() >= 10, "{status}");
+    // Commands work without a daemon.
+    assert_eq!(net.json("sessions --port 4000").len(), before.len());
+
+    let daemon = net.run("");
+    assert!(daemon.said.contains("adopt"), "{}", daemon.said);
+    assert_eq!(net.json("status")[0]["state"], "running");
+    assert_eq!(net.ask(0, 4000, 10), 10);
+    let packets = |sessions: &[serde_json::Value]| sessions[0]["packets"].as_u64().unwrap();
+    let after = net.json("sessions --port 4000");
+    assert!(packets(&after) >= packets(&before) + 60, "the counts go on: {before:?}, {after:?}");
+    let (status, said) = daemon.end(Signal::SIGINT);
+    assert!(status.success() && !net.is_attached() && pins(&net).is_empty(), "{said}");
+}
+
+#[test]
+fn what_is_left_is_adopted() {
+    root_or_skip!("what_is_left_is_adopted");
+    let net = Net::new();
+    let daemon = net.run("--leave --hand-back 4s");
+    assert_eq!(net.ask(1, 4000, 20), 20);
+    let (status, said) = daemon.end(Signal::SIGTERM);
+    assert!(status.success(), "{said}");
+    assert!(net.is_attached());
+    assert_eq!(net.json("sessions --port 4000").len(), 2);
+    wait_for("the daemon to be missed", || net.json("status")[0]["state"] == "alone");
+    let daemon = net.run("");
+    assert!(daemon.said.contains("adopt"), "{}", daemon.said);
+    assert_eq!(net.json("sessions --port 4000").len(), 2);
+    daemon.end(Signal::SIGTERM);
+    assert!(!net.is_attached());
+}
+
+#[test]
+fn detach_takes_away_what_is_there() {
+    root_or_skip!("detach_takes_away_what_is_there");
+    let net = Net::new();
+    let daemon = net.run("");
+    daemon.end(Signal::SIGKILL);
+    assert!(net.is_attached());
+    net.said("detach");
+    assert!(!net.is_attached() && pins(&net).is_empty());
+    assert_eq!(net.ask(0, 4000, 5), 5);
+
+    // Below a daemon that runs: it notices, and ends.
+    let mut daemon = net.run("");
+    let json = net.json("detach");
+    assert_eq!(json.len(), 1, "{json:?}");
+    assert!(!net.is_attached() && pins(&net).is_empty());
+    let start = Instant::now();
+    let (status, said) = daemon.wait();
+    assert!(status.success() && said.contains("detach"), "{said}");
+    assert!(start.elapsed() < Duration::from_secs(5));
+    assert!(!net.is_attached() && pins(&net).is_empty());
+}
+
+#[test]
+fn a_transfer_survives_the_beginning_and_the_end() {
+    root_or_skip!("a_transfer_survives_the_beginning_and_the_end");
+    let net = Net::new();
+    for family in [0, 1] {
+        net.tcp(family, 4 << 20, || {
+            let daemon = net.run("");
+            std::thread::sleep(Duration::from_millis(200));
+            daemon.end(Signal::SIGINT);
+        });
+        let daemon = net.run("");
+        net.tcp(family, 4 << 20, || {
+            daemon.end(Signal::SIGKILL);
+            drop(net.run(""));
+        });
+        net.said("detach");
+    }
+}

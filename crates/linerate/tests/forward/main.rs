@@ -1,0 +1,7 @@
+//! `linerate forward` as a user runs it, on a router made of namespaces; real programs talk through it.
+
+mod configuration;
+mod control;
+mod ends;
+mod service;
+mod support;
