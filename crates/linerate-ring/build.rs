@@ -9,7 +9,7 @@ use libbpf_cargo::SkeletonBuilder;
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     println!("cargo:rerun-if-changed=src/bpf");
-    for name in ["steer", "tee"] {
+    for name in ["guard", "steer", "tee"] {
         let source = format!("src/bpf/{name}.bpf.c");
         if let Err(error) = SkeletonBuilder::new()
             .source(&source)

@@ -1,10 +1,12 @@
 //! Rings shared with the kernel: memory regions, AF_PACKET rings, AF_XDP sockets, the tee, the
 //! XDP programs that steer frames to them, mapped BPF arrays, and TUN and TAP devices.
 
+pub mod addresses;
 pub mod bare;
 pub mod error;
 pub mod filter;
 pub mod frame;
+pub mod guard;
 pub mod hook;
 mod interface;
 pub mod live;

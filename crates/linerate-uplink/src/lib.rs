@@ -16,6 +16,7 @@ mod counts;
 mod down;
 mod error;
 mod link;
+mod netlink;
 mod open;
 mod port;
 mod run;

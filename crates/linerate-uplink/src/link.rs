@@ -4,18 +4,18 @@
 use std::io;
 
 use linerate_wire::ethernet::Address;
-use netlink_packet_core::{NLM_F_ACK, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload};
+use netlink_packet_core::NLM_F_ACK;
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
-use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
+use crate::netlink::Channel;
 use crate::{Error, Result};
 
 /// `ENODEV` of `asm-generic/errno-base.h`.
 const ENODEV: i32 = nix::errno::Errno::ENODEV as i32;
 
 /// A netlink socket of one network namespace.
-pub(crate) struct Links(Socket);
+pub(crate) struct Links(Channel);
 
 /// A link as it is now.
 #[derive(Clone, Debug, Default)]
@@ -33,7 +33,8 @@ pub(crate) struct Link {
 /// What is set on a new device.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
-    pub(crate) mac: Address,
+    /// `None` for a device without a link layer.
+    pub(crate) mac: Option<Address>,
     pub(crate) mtu: u32,
     /// Longest super-packet that the stack makes, in bytes.
     pub(crate) max_burst: Option<u32>,
@@ -44,13 +45,9 @@ pub(crate) struct Wanted {
 impl Links {
     /// A socket in the namespace of the calling thread.
     pub(crate) fn open() -> Result<Self> {
-        let open = || {
-            let mut socket = Socket::new(NETLINK_ROUTE)?;
-            socket.bind_auto()?;
-            socket.connect(&SocketAddr::new(0, 0))?;
-            Ok(Self(socket))
-        };
-        open().map_err(|source| failed("open a netlink socket".to_owned(), source))
+        Channel::open()
+            .map(Self)
+            .map_err(|source| failed("open a netlink socket".to_owned(), source))
     }
 
     /// The link of this name.
@@ -83,38 +80,24 @@ impl Links {
         request.header.index = self.named(name)?.index;
         request.header.flags = LinkFlags::Up;
         request.header.change_mask = LinkFlags::Up;
-        request.attributes.extend([
-            LinkAttribute::Address(wanted.mac.0.to_vec()),
-            LinkAttribute::Mtu(wanted.mtu),
-        ]);
+        request.attributes.extend(wanted.mac.map(|mac| LinkAttribute::Address(mac.0.to_vec())));
+        request.attributes.push(LinkAttribute::Mtu(wanted.mtu));
         request.attributes.extend(wanted.max_burst.map(LinkAttribute::GsoMaxSize));
         request.attributes.extend(wanted.max_segments.map(LinkAttribute::GsoMaxSegs));
         self.exchange(RouteNetlinkMessage::SetLink(request), NLM_F_ACK).map_err(|source| {
-            let action = format!(
-                "give {name} the address {}, an MTU of {} bytes and bring it up",
-                wanted.mac, wanted.mtu
-            );
-            failed(action, source)
+            let mac = wanted.mac.map(|mac| format!("the address {mac}, ")).unwrap_or_default();
+            failed(
+                format!("give {name} {mac}an MTU of {} bytes and bring it up", wanted.mtu),
+                source,
+            )
         })?;
         self.named(name)
     }
 
     /// One request, and the link in its answer.
     fn exchange(&self, request: RouteNetlinkMessage, flags: u16) -> io::Result<Option<Link>> {
-        let mut request = NetlinkMessage::from(request);
-        request.header.flags = NLM_F_REQUEST | flags;
-        request.finalize();
-        let mut bytes = vec![0; request.buffer_len()];
-        request.serialize(&mut bytes);
-        self.0.send(&bytes, 0)?;
-        let (bytes, _) = self.0.recv_from_full()?;
-        let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(&bytes)
-            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string()))?;
-        match message.payload {
-            NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewLink(link)) => {
-                Ok(Some(describe(&link)))
-            }
-            NetlinkPayload::Error(error) if error.code.is_some() => Err(error.to_io()),
+        match self.0.ask(request, flags)? {
+            Some(RouteNetlinkMessage::NewLink(link)) => Ok(Some(describe(&link))),
             _ => Ok(None),
         }
     }

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
+use linerate_ring::guard::{self, Guard};
 use linerate_ring::packet::{Fanout, Mode, Ring, Traffic};
 use linerate_ring::steer::{self, Steer};
 use linerate_ring::tun::{Device, Offloads, Queue};
@@ -29,7 +30,7 @@ const LONGEST: u32 = 65_536;
 /// with its link.
 pub struct Uplink {
     // Dropped first: detached before the sockets close.
-    pub(crate) steer: Option<Steer>,
+    pub(crate) programs: Programs,
     pub(crate) ports: Ports,
     pub(crate) taps: Vec<Queue>,
     pub(crate) offloads: Offloads,
@@ -41,6 +42,13 @@ pub struct Uplink {
     pub(crate) settings: Settings,
 }
 
+/// What keeps the interface's frames from the host's stack: one of the two.
+#[derive(Default)]
+pub(crate) struct Programs {
+    pub(crate) steer: Option<Steer>,
+    pub(crate) guard: Option<Guard>,
+}
+
 /// The rings of each thread.
 pub(crate) enum Ports {
     Xdp(Vec<XdpPort>),
@@ -50,7 +58,7 @@ pub(crate) enum Ports {
 /// Rings that were opened, with what there is to say of them.
 struct Opened {
     ports: Ports,
-    steer: Option<Steer>,
+    programs: Programs,
     promiscuous: Option<Ring>,
     notes: Vec<String>,
 }
@@ -82,14 +90,14 @@ impl Uplink {
         let (backend, reason, mut opened) = choose(settings, &probe, queues, link.mtu)?;
         let policy = settings.policy;
         let wanted = Wanted {
-            mac,
+            mac: Some(mac),
             mtu,
             max_burst: (policy.max_burst < LONGEST).then_some(policy.max_burst),
             max_segments: (policy.max_segments < LONGEST).then_some(policy.max_segments),
         };
         let (device, tap) = make(settings, queues, wanted)?;
         let mut attach = None;
-        if let Some(steer) = &mut opened.steer {
+        if let Some(steer) = &mut opened.programs.steer {
             attach = Some(steer.attach()?);
             opened.notes.extend(steer.why_generic().map(str::to_owned));
         }
@@ -108,7 +116,7 @@ impl Uplink {
             mtu,
         };
         Ok(Self {
-            steer: opened.steer,
+            programs: opened.programs,
             ports: opened.ports,
             offloads: device.offloads(),
             taps: device.into_queues(),
@@ -215,7 +223,7 @@ fn in_xdp(name: &str, threads: u32, queues: u32, mtu: u32) -> Result<Opened> {
     promiscuous.stop()?;
     Ok(Opened {
         ports: Ports::Xdp(ports),
-        steer: Some(steer),
+        programs: Programs { steer: Some(steer), guard: None },
         promiscuous: Some(promiscuous),
         notes,
     })
@@ -233,11 +241,20 @@ fn in_packets(name: &str, threads: u32) -> Result<Opened> {
         });
         ports.push(PacketPort::open(name, fanout)?);
     }
-    let notes = vec![format!(
-        "the host's own stack hears what {name} receives, too: give the device to another namespace or to a \
-         bridge, or datagrams for its addresses are taken twice"
-    )];
-    Ok(Opened { ports: Ports::Packet(ports), steer: None, promiscuous: None, notes })
+    let mut opened = Opened {
+        ports: Ports::Packet(ports),
+        programs: Programs::default(),
+        promiscuous: None,
+        notes: Vec::new(),
+    };
+    match Guard::attach(name, guard::Drops::All) {
+        Ok(guard) => opened.programs.guard = Some(guard),
+        Err(error) => opened.notes.push(format!(
+            "the host's own stack hears what {name} receives, too, for {error}: give the device to another \
+             namespace or to a bridge, and leave {name} without addresses, or the host answers as well"
+        )),
+    }
+    Ok(opened)
 }
 
 /// Makes the device, in its namespace, and brings it up.

@@ -7,12 +7,11 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use linerate_ring::packet::Ring;
-use linerate_ring::steer::Steer;
 
 use crate::counts::Counts;
 use crate::down::Down;
 use crate::link::{Link, Links};
-use crate::open::{Ports, Uplink};
+use crate::open::{Ports, Programs, Uplink};
 use crate::port::Port;
 use crate::up::Up;
 use crate::worker::Worker;
@@ -104,7 +103,7 @@ pub struct Running {
     threads: Vec<JoinHandle<Result<()>>>,
     shared: Vec<Arc<Mutex<Counts>>>,
     stop: Arc<AtomicBool>,
-    steer: Option<Steer>,
+    programs: Programs,
     _promiscuous: Option<Ring>,
     interface: (Links, Link),
     tap: (Links, Link),
@@ -120,13 +119,13 @@ impl Uplink {
     /// # Errors
     /// [`Error::Thread`] when the system has no more threads.
     pub fn start(self) -> Result<Running> {
-        let Self { steer, ports, taps, offloads, promiscuous, interface, tap, facts, settings } =
+        let Self { programs, ports, taps, offloads, promiscuous, interface, tap, facts, settings } =
             self;
         let mut running = Running {
             threads: Vec::new(),
             shared: Vec::new(),
             stop: Arc::default(),
-            steer,
+            programs,
             _promiscuous: promiscuous,
             interface,
             tap,
@@ -242,11 +241,11 @@ impl Running {
         }
     }
 
-    /// Ends it and takes everything away: first the XDP program, so that frames go to the host again,
+    /// Ends it and takes everything away: first the BPF program, so that frames go to the host again,
     /// then the rings and the device.
     pub fn finish(mut self) -> Outcome {
         self.stop();
-        drop(self.steer.take());
+        self.programs = Programs::default();
         let before = self.report();
         let mut failure = self.failure.take();
         for thread in std::mem::take(&mut self.threads) {

@@ -4,6 +4,7 @@
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
+#include "addresses.h"
 #include "filter.h"
 #include "steer.h"
 
@@ -12,6 +13,7 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 /* Constants to the verifier, which removes the branches not taken. */
 const volatile __u32 stamps = STEER_STAMP_NONE;
 const volatile __u32 drop_unmatched = 0;
+const volatile __u32 by_address = 0;
 
 struct {
 	__uint(type, BPF_MAP_TYPE_XSKMAP);
@@ -84,6 +86,8 @@ static __always_inline int accepted(struct xdp_md *ctx)
 	void *data = (void *)(long)ctx->data;
 	void *data_end = (void *)(long)ctx->data_end;
 
+	if (by_address && !is_for_address(data, data_end))
+		return 0;
 	return !is_filtering() || filter(data, data_end, bpf_xdp_get_buff_len(ctx));
 }
 

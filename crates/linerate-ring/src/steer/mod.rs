@@ -18,6 +18,7 @@ pub use attach::{Attach, Attached, has_ingress_program};
 pub use holder::Holder;
 pub use program::quiet_libbpf;
 
+use crate::addresses::Addresses;
 use crate::filter::Instruction;
 use crate::interface::Interface;
 use crate::{Error, Result};
@@ -66,6 +67,9 @@ pub struct Options<'a> {
     /// Frames that this refuses do not go to a socket; `None` accepts all. The subprogram is what
     /// [`crate::filter::translate`] makes.
     pub filter: Option<&'a [Instruction]>,
+    /// Only frames for [`Steer::addresses`] go to a socket: IP packets to one of them, and questions for
+    /// the hardware address of one (ARP requests, neighbour solicitations). All others go to the stack.
+    pub by_address: bool,
     /// What becomes of the others.
     pub unmatched: Unmatched,
     /// Who stamps.
@@ -241,6 +245,14 @@ impl Steer {
         Ok(Counters { matched, unmatched, no_socket })
     }
 
+    /// The addresses that [`Options::by_address`] goes by; none at first.
+    ///
+    /// # Errors
+    /// [`Error::System`] when the process has no descriptor left.
+    pub fn addresses(&self) -> Result<Addresses> {
+        Addresses::of(self.template.map("addresses"))
+    }
+
     /// Where it runs; `None` before [`Steer::attach`].
     pub fn attached(&self) -> Option<Attach> {
         self.link.as_ref().map(|link| link.attach)
@@ -264,6 +276,7 @@ fn template(hardware: bool, options: &Options<'_>, stamps: Stamps) -> Result<Tem
         .map_err(|error| Error::Invalid(format!("cannot read the steering programs: {error}")))?;
     if let Some(constants) = open.maps.rodata_data.as_deref_mut() {
         constants.stamps = u32::from(stamps == Stamps::Kernel);
+        constants.by_address = u32::from(options.by_address);
         constants.drop_unmatched = u32::from(options.unmatched == Unmatched::Drop);
     }
     let name = if hardware { "steer_hardware" } else { "steer" };

@@ -3,10 +3,11 @@
 use std::process::Output;
 use std::time::{Duration, Instant};
 
-use linerate_netns::root_or_skip;
+use linerate_netns::{Namespace, root_or_skip, say_skipped};
+use linerate_ring::steer::has_ingress_program;
 use nix::sys::signal::Signal;
 
-use crate::support::{FAR, Hosts, LINERATE, count, tcp};
+use crate::support::{FAR, Hosts, LINERATE, NEAR, count, give_addresses, tcp, udp};
 
 /// An uplink that is expected to end by itself, in error.
 fn refused(hosts: &Hosts, arguments: &str) -> String {
@@ -40,6 +41,44 @@ fn nothing_is_left_behind() {
     // The cable is the host's again.
     hosts.veth.a.add_address("10.8.0.1".parse().unwrap(), 24).unwrap();
     tcp(&hosts.near, &hosts.far, FAR[0].0, 100_000);
+}
+
+/// Whether a tcx program is on the cable's near end.
+fn is_guarded(hosts: &Hosts) -> bool {
+    let index = hosts.veth.a.index();
+    hosts.near.run(|| has_ingress_program(index).unwrap()).unwrap()
+}
+
+#[test]
+fn the_host_does_not_answer_for_the_packet_back_end() {
+    const NAME: &str = "the_host_does_not_answer_for_the_packet_back_end";
+    root_or_skip!(NAME);
+    let hosts = Hosts::new();
+    // The host has the guest's address and no socket: it would refuse every connection.
+    let (address, prefix) = NEAR[0];
+    hosts.veth.a.add_address(address.parse().unwrap(), prefix).unwrap();
+    let guest = Namespace::create("upl-guest").unwrap();
+    for signal in [Signal::SIGINT, Signal::SIGKILL] {
+        let uplink = hosts.bare(&format!("--backend packet --take-over --netns {}", guest.name()));
+        if uplink.said.contains("the host's own stack hears") {
+            uplink.interrupt();
+            return say_skipped(NAME, "the kernel has no tcx (Linux 6.6)");
+        }
+        give_addresses(&guest);
+        assert!(is_guarded(&hosts));
+        tcp(&hosts.far, &guest, address, 1 << 20);
+        udp(&hosts.far, &guest, address, &[1000; 3], 0);
+        uplink.signal(signal);
+        uplink.wait();
+        // The kernel takes a killed process apart in its own time.
+        let patience = Instant::now() + Duration::from_secs(5);
+        while is_guarded(&hosts) && Instant::now() < patience {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert!(!is_guarded(&hosts), "a tcx program after {signal}");
+        // The host is itself again.
+        tcp(&hosts.far, &hosts.near, address, 100_000);
+    }
 }
 
 #[test]

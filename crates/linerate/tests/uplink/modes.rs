@@ -45,8 +45,6 @@ fn what_the_other_end_leaves_unfinished_arrives() {
     let hosts = Hosts::new();
     // As every veth is by default: checksums are open, and without XDP super-packets cross.
     hosts.veth.b.set_offloads(true).unwrap();
-    // Elsewhere than the interface, whose own host hears what packet sockets do, and would take a datagram
-    // for its address a second time.
     let guest = Namespace::create("upl-guest").unwrap();
     for arguments in ["--backend xdp", "--backend packet", "--backend xdp --no-offload"] {
         let uplink = hosts.bare(&format!("{arguments} --netns {}", guest.name()));
