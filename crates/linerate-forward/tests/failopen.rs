@@ -85,7 +85,7 @@ fn slow(router: &Router, instance: &Instance) -> u64 {
 }
 
 fn wait(what: &str, mut until: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + Duration::from_secs(30);
     while !until() {
         assert!(Instant::now() < deadline, "{what} did not come");
         sleep(Duration::from_millis(20));
@@ -140,9 +140,18 @@ fn a_daemon_that_is_killed_loses_nothing() {
     child.wait().expect("ended");
     let killed = Instant::now();
     assert!(slow(&router, &instance) < 5, "the fast path does not go on");
-    wait("the hand-over", || slow(&router, &instance) > 95);
+    // When it was still seen to go on. However late this test looks, it cannot find it after the bound.
+    let mut went_on = Duration::ZERO;
+    wait("the hand-over", || {
+        let looked = killed.elapsed();
+        let slow = slow(&router, &instance);
+        if slow < 95 {
+            went_on = looked;
+        }
+        slow > 95
+    });
+    assert!(went_on < BOUND + Duration::from_millis(100), "it went on for {went_on:?}");
     let took = killed.elapsed();
-    assert!(took < BOUND + Duration::from_secs(1), "it took {took:?}");
     let snapshot = instance.snapshot().expect("a snapshot");
     assert_eq!(snapshot.state, State::HandedBack);
     let handed = snapshot.reasons.iter().find(|reason| reason.name == "no-daemon");
@@ -160,10 +169,16 @@ fn a_daemon_that_is_killed_loses_nothing() {
 
     generator.stop();
     let report = generator.wait().expect("a report");
-    sleep(Duration::from_millis(50));
     // The kernel speaks IPv6 of its own, which is no frame of the load.
-    let ours = sink.arrived().into_iter().filter(|(way, _)| way.source == [10, 1, 0, 10]);
-    let arrived = ours.map(|(_, arrived)| arrived.packets).sum::<u64>();
+    let arrived = || {
+        let ours = sink.arrived().into_iter().filter(|(way, _)| way.source == [10, 1, 0, 10]);
+        ours.map(|(_, arrived)| arrived.packets).sum::<u64>()
+    };
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while arrived() < report.sent && Instant::now() < deadline {
+        sleep(Duration::from_millis(20));
+    }
+    let arrived = arrived();
     assert_eq!((report.refused, arrived), (0, report.sent), "{report:?}");
     println!("{arrived} of {} packets arrived", report.sent);
 }

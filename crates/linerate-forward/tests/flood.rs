@@ -6,7 +6,7 @@ mod common;
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread::{self, sleep};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use linerate_forward::program::Options;
 use linerate_forward::session::Record;
@@ -23,6 +23,8 @@ use common::station::{DMZ, PORTS, Station, router_mac};
 
 /// Sessions that were there before.
 const ESTABLISHED: u16 = 64;
+/// More than anything here takes, also while others have the CPUs.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 fn frame(port: u16) -> Vec<u8> {
     let mut frame = Vec::new();
@@ -69,8 +71,24 @@ fn a_flood_takes_no_place_from_sessions_that_are_there() {
             sender.send(&Header::default(), frame).expect("sent");
         }
     };
+    let reached = || router.cables[DMZ].a.counters().expect("counted").rx_packets;
+    // No more at once than a veth's ring holds, whoever has the CPU that takes them out.
+    let round = || {
+        let all = reached() + u64::from(ESTABLISHED);
+        round();
+        let deadline = Instant::now() + PATIENCE;
+        while reached() < all {
+            assert!(Instant::now() < deadline, "the router does not take in a round");
+            sleep(Duration::from_micros(100));
+        }
+    };
     (0..10).for_each(|_| round());
-    sleep(Duration::from_millis(20));
+    let counted = |records: &[Record]| records.iter().map(Record::packets).sum::<u64>();
+    let deadline = Instant::now() + PATIENCE;
+    while counted(&established(&accelerator)) < 10 * u64::from(ESTABLISHED) {
+        assert!(Instant::now() < deadline, "{:?}", accelerator.refusals());
+        sleep(Duration::from_millis(5));
+    }
     let before = established(&accelerator);
     assert_eq!(before.len(), usize::from(ESTABLISHED), "{:?}", accelerator.refusals());
 
@@ -104,7 +122,11 @@ fn a_flood_takes_no_place_from_sessions_that_are_there() {
         done.store(true, SeqCst);
         talking.join().expect("joined")
     });
-    sleep(Duration::from_millis(20));
+    let deadline = Instant::now() + PATIENCE;
+    let all = counted(&before) + rounds * u64::from(ESTABLISHED);
+    while counted(&established(&accelerator)) < all && Instant::now() < deadline {
+        sleep(Duration::from_millis(5));
+    }
 
     let after = established(&accelerator);
     assert_eq!(after.len(), before.len());

@@ -29,7 +29,9 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
 /// The directory of the BPF file system, for the child that plays the daemon.
 const CHILD: &str = "LINERATE_PINS_CHILD";
-const BOUND: Duration = Duration::from_secs(2);
+const BOUND: Duration = Duration::from_secs(4);
+/// No session of a test is to be learned again by time alone.
+const LONG: Duration = Duration::from_secs(3600);
 
 /// A BPF file system of its own, unmounted on drop.
 const NOTHING: [&str; 0] = [];
@@ -113,7 +115,7 @@ fn play_daemon(bpffs: &str) {
     let (_lock, programs, _) = start(&pins, &ports);
     let control = Control::open(&programs.maps).unwrap();
     let clock = Clock::estimated();
-    control.set_refresh(Duration::from_secs(60), &clock);
+    control.set_refresh(LONG, &clock);
     let mut heart = Heartbeat::new(&control, BOUND, &clock);
     heart.beat(&programs, &control).unwrap();
     println!("ready");
@@ -207,6 +209,10 @@ fn an_instance_outlives_its_daemon_and_is_adopted_upgraded_and_detached() {
     root_or_skip!(name);
     let (lab, bpffs) = (Lab::new("pin"), Bpffs::mount());
     lab.masquerade();
+    // A session is learned again before half of its connection's time is over.
+    for key in ["nf_conntrack_udp_timeout", "nf_conntrack_udp_timeout_stream"] {
+        lab.router.sysctl(&format!("net.netfilter.{key}"), "3600").expect("set");
+    }
     let words: Vec<_> = ports(&lab)
         .iter()
         .map(|port| {
@@ -251,13 +257,22 @@ fn an_instance_outlives_its_daemon_and_is_adopted_upgraded_and_detached() {
     // Nobody beats any more: within the bound it forwards, beyond it the kernel does, and no packet is lost.
     daemon.kill();
     let killed = Instant::now();
-    stream.send(50);
-    assert!(killed.elapsed() < BOUND, "the machine is too slow for this test");
-    assert_eq!(left_to_kernel(&maps), left, "on the fast path");
+    // As many as there is time for. The estimate of the clock may be off by less than a second.
+    let mut sent = 0;
+    while sent < 50 {
+        stream.send(1);
+        let now = left_to_kernel(&maps);
+        if heartbeat::ages(&control, &clock).0 + Duration::from_secs(1) > BOUND {
+            break;
+        }
+        assert_eq!(now, left, "on the fast path");
+        sent += 1;
+    }
+    assert!(sent > 0, "the machine is too slow for this test");
     while heartbeat::state(&control, &clock) != Who::HandedBack {
         stream.send(1);
         std::thread::sleep(Duration::from_millis(5));
-        assert!(killed.elapsed() < 3 * BOUND, "it does not hand back");
+        assert!(killed.elapsed() < 5 * BOUND, "it does not hand back");
     }
     // The estimate of the clock may be ahead of the programs' by less than a second.
     std::thread::sleep(Duration::from_secs(1));
@@ -305,7 +320,7 @@ fn an_instance_outlives_its_daemon_and_is_adopted_upgraded_and_detached() {
     let maps = pins.maps().unwrap();
     let (table, control) = (Table::open(&maps).unwrap(), Control::open(&maps).unwrap());
     assert_eq!((table.places(), table.records().count()), (16_384, 0));
-    control.set_refresh(Duration::from_secs(60), &clock);
+    control.set_refresh(LONG, &clock);
     let mut heart = Heartbeat::new(&control, Duration::from_secs(60), &clock);
     heart.beat(&pinned.programs, &control).unwrap();
     stream.send(20);

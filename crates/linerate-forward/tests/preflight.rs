@@ -35,7 +35,8 @@ impl Pair {
     }
 
     fn prove(&self) -> Outcome {
-        let mut report = self.host.run(|| prove(&["a".to_owned()], true)).unwrap().unwrap();
+        let prove = || prove(&["a".to_owned()], true, &mut || Ok(()));
+        let mut report = self.host.run(prove).unwrap().unwrap();
         assert_eq!(report.findings.len(), 1);
         report.findings.remove(0).outcome
     }

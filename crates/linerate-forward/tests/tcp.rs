@@ -13,14 +13,18 @@ use std::time::{Duration, Instant};
 
 use linerate_forward::clock::Clock;
 use linerate_forward::program::Options;
+use linerate_forward::session::Record;
 use linerate_netns::{Interface, Mac, Namespace, Veth, VethOptions, root_or_skip};
 
 use common::accelerator::Accelerator;
 use common::shell::{ip_batch, nft, run};
 use common::sink::Sink;
 
-/// Longest time without a byte on a connection: above that it has stalled.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// Longest time without a byte on a connection: above that it has stalled. A busy machine may do
+/// without one for a second.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Frames that an interface takes in two turns (`NAPI_POLL_WEIGHT`): one may be under way at a change.
+const AT_ONCE: u64 = 128;
 const PORT: u16 = 5001;
 
 const RULES: &str = "\
@@ -207,11 +211,13 @@ fn bulk_tcp_neither_stalls_nor_turns_invalid_and_is_counted_right() {
         }
         let mut last = vec![(0, Instant::now()); counters.len()];
         let mut bumped = Instant::now();
+        let mut longest = Duration::ZERO;
         let mut trouble = None;
         while began.elapsed() < duration && trouble.is_none() {
             thread::sleep(Duration::from_millis(20));
             for (counter, last) in counters.iter().zip(&mut last) {
                 let received = counter.load(SeqCst);
+                longest = longest.max(last.1.elapsed());
                 if received > last.0 {
                     *last = (received, Instant::now());
                 } else if last.1.elapsed() > PATIENCE {
@@ -224,13 +230,13 @@ fn bulk_tcp_neither_stalls_nor_turns_invalid_and_is_counted_right() {
             }
         }
         stop.store(true, SeqCst);
-        thread::sleep(Duration::from_millis(500));
+        println!("longest time without a byte: {longest:?}");
+        rest(&hosts, &accelerator);
         if trouble.is_none() {
             compare(&hosts, &accelerator, &pairs);
         }
         assert!(trouble.is_none(), "{trouble:?}: {:?}", accelerator.reasons());
     });
-    thread::sleep(Duration::from_millis(100));
     let rules = run(&hosts.router, "nft", &["list", "ruleset"], "");
     assert!(rules.contains("counter packets 0 bytes 0"), "{rules}");
     let bytes = counters.iter().map(|counter| counter.load(SeqCst)).sum::<u64>();
@@ -240,6 +246,25 @@ fn bulk_tcp_neither_stalls_nor_turns_invalid_and_is_counted_right() {
         accelerator.reasons(),
         accelerator.refusals()
     );
+}
+
+/// Waits until nothing is under way any more: neither host nor the sessions have counted for a while.
+fn rest(hosts: &Hosts, accelerator: &Accelerator) {
+    let deadline = Instant::now() + 3 * PATIENCE;
+    let counted = || {
+        let sessions: u64 = accelerator.sessions().iter().map(Record::packets).sum();
+        (accounted(&hosts.client), accounted(&hosts.server), sessions)
+    };
+    let mut before = counted();
+    loop {
+        thread::sleep(Duration::from_millis(700));
+        let now = counted();
+        if now == before {
+            return;
+        }
+        assert!(Instant::now() < deadline, "it does not come to rest: {now:?}");
+        before = now;
+    }
 }
 
 /// Holds what the sessions have counted against what both hosts have: within a packet each way.
@@ -276,9 +301,10 @@ fn compare(hosts: &Hosts, accelerator: &Accelerator, pairs: &[(TcpStream, TcpStr
             assert!(apart <= 1, "{} received, {} counted", received.0, counted.0);
         }
     }
-    assert!(
-        slow * 10 < all,
-        "{slow} of {all} packets went to the kernel: {:?}",
-        accelerator.reasons()
-    );
+    // What is out of date or out of time goes to the kernel until one packet has made it, which is no more
+    // than what the port takes in at once; so do the first ones.
+    let times: u64 =
+        accelerator.sessions().iter().map(|record| u64::from(record.session.relearned) + 2).sum();
+    println!("{slow} of {all} packets went to the kernel, {times} times");
+    assert!(slow < all && slow <= AT_ONCE * times, "{:?}", accelerator.reasons());
 }

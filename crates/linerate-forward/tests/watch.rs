@@ -12,7 +12,7 @@ use linerate_netns::{Namespace, Veth, VethOptions, root_or_skip, say_skipped};
 /// More than any bump takes to come, also while other tests have the CPUs.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Less would not show a bump that should not come.
-const QUIET: Duration = Duration::from_millis(150);
+const QUIET: Duration = Duration::from_millis(300);
 
 /// A router with two cables, watched.
 struct Router {
@@ -35,6 +35,17 @@ impl Bumps {
 
     fn count(&self) -> usize {
         self.0.lock().unwrap().len()
+    }
+
+    /// Waits until there are no more, and returns how many there are.
+    fn rest(&self) -> usize {
+        loop {
+            let before = self.count();
+            thread::sleep(QUIET);
+            if self.count() == before {
+                return before;
+            }
+        }
     }
 
     /// The causes since the bump number `from`.
@@ -78,13 +89,7 @@ impl Router {
 
     /// Waits until nothing bumps any more, and takes that for where the next step begins.
     fn rest(&self) -> usize {
-        loop {
-            let before = self.bumps.count();
-            thread::sleep(QUIET);
-            if self.bumps.count() == before {
-                return before;
-            }
-        }
+        self.bumps.rest()
     }
 
     /// Runs a command line in the router, which must be carried out.
@@ -126,6 +131,16 @@ impl Router {
         thread::sleep(QUIET);
         assert_eq!(self.bumps.count(), from, "{what}: {}", self.bumps.since(from));
         self.watch.check().unwrap();
+    }
+}
+
+/// Waits for what will be so.
+#[track_caller]
+fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
+    let since = Instant::now();
+    while !is_so() {
+        assert!(since.elapsed() < PATIENCE, "waited in vain: {what}");
+        thread::sleep(Duration::from_millis(2));
     }
 }
 
@@ -327,7 +342,7 @@ fn what_was_before_the_start_is_known() {
         })
     };
     let watch = host.run(start).unwrap().unwrap();
-    thread::sleep(QUIET);
+    bumps.rest();
     for line in [
         "ip neigh change 10.0.1.2 dev a lladdr 02:00:00:00:00:02 nud stale",
         "ip addr change 10.0.3.1/24 dev a valid_lft 900 preferred_lft 900",
@@ -337,14 +352,13 @@ fn what_was_before_the_start_is_known() {
     ] {
         let (before, ignored) = (bumps.count(), watch.counts().ignored);
         assert!(tried(&host, line), "{line}");
+        wait_for(line, || watch.counts().ignored > ignored);
         thread::sleep(QUIET);
         assert_eq!(bumps.count(), before, "{line}: {}", bumps.since(before));
-        assert!(watch.counts().ignored > ignored, "{line}");
     }
     let before = bumps.count();
     assert!(tried(&host, "bridge fdb del 02:00:00:00:00:33 dev vm master static"));
-    thread::sleep(QUIET);
-    assert!(bumps.since(before).contains(Cause::Bridge));
+    wait_for("a bump", || bumps.since(before).contains(Cause::Bridge));
 }
 
 #[test]
@@ -493,23 +507,20 @@ fn only_connections_that_somebody_deletes_bump() {
     if !router.tried(track) || !router.tried("conntrack -L") {
         return say_skipped(NAME, "there is no nft or no conntrack");
     }
-    router.run("sysctl -qw net.netfilter.nf_conntrack_udp_timeout=1");
+    router.run("sysctl -qw net.netfilter.nf_conntrack_udp_timeout=3");
     for (host, gateway) in [(&router.left, "10.0.1.1"), (&router.right, "10.0.2.1")] {
         assert!(tried(host, &format!("ip route add default via {gateway}")));
     }
     let track = |router: &Router| {
-        look_for(&router.left, "10.0.2.2");
-        let since = Instant::now();
-        while !tracked(&router.host) {
-            assert!(since.elapsed() < PATIENCE, "the connection is not tracked");
-            thread::sleep(Duration::from_millis(5));
-        }
+        wait_for("the connection is tracked", || {
+            look_for(&router.left, "10.0.2.2");
+            tracked(&router.host)
+        });
     };
     track(&router);
     let from = router.rest();
     // It ends by itself: a message that is dropped before it is queued.
-    thread::sleep(Duration::from_millis(1500));
-    assert!(!tracked(&router.host));
+    wait_for("the connection ends", || !tracked(&router.host));
     thread::sleep(QUIET);
     assert_eq!(router.bumps.count(), from, "{}", router.bumps.since(from));
     router.run("sysctl -qw net.netfilter.nf_conntrack_udp_timeout=30");
@@ -566,7 +577,7 @@ fn what_waits_is_answered_by_one_bump_a_batch() {
             assert!(since.elapsed() < PATIENCE);
             thread::sleep(Duration::from_millis(1));
         }
-        thread::sleep(QUIET);
+        bumps.rest();
         assert_eq!(bumps.count() - from - 1, routes.div_ceil(BATCH), "{routes} routes");
     }
 }
@@ -604,15 +615,14 @@ fn what_is_lost_bumps_and_is_read_anew() {
         assert!(since.elapsed() < PATIENCE, "{:?}", watch.counts());
         thread::sleep(Duration::from_millis(10));
     }
-    thread::sleep(Duration::from_millis(700));
+    let before = bumps.rest();
     watch.check().unwrap();
-    let before = bumps.count();
+    let ignored = watch.counts().ignored;
     assert!(tried(&host, "ip neigh change 10.0.1.2 dev a lladdr 02:00:00:00:00:02 nud stale"));
-    thread::sleep(Duration::from_millis(400));
-    assert_eq!(bumps.count(), before, "{}", bumps.since(before));
+    wait_for("it is known", || watch.counts().ignored > ignored);
+    assert_eq!(bumps.rest(), before, "{}", bumps.since(before));
     assert!(tried(&host, "ip neigh change 10.0.1.2 dev a lladdr 02:00:00:00:00:03 nud stale"));
-    thread::sleep(Duration::from_millis(400));
-    assert!(bumps.since(before).contains(Cause::Neighbour));
+    wait_for("it has moved", || bumps.since(before).contains(Cause::Neighbour));
 }
 
 #[test]

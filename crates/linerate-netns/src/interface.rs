@@ -5,10 +5,12 @@ use std::io;
 use std::net::IpAddr;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
-use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
+use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage, State};
 use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
 };
@@ -119,6 +121,24 @@ impl Interface {
     /// When the kernel refuses, or it is gone.
     pub fn up(&self) -> Result<()> {
         self.set_flag(LinkFlags::Up, true, "bring it up")
+    }
+
+    /// Waits until it has a carrier and its queue is started (`net/core/link_watch.c` does both under the
+    /// lock that questions take, and in newer kernels a question itself makes it).
+    pub(crate) fn wait_for_carrier(&self, patience: Duration) -> Result<()> {
+        const ACTION: &str = "wait for its carrier";
+        let deadline = Instant::now() + patience;
+        loop {
+            let link = self.ask(ACTION)?;
+            let is_up = |one: &LinkAttribute| matches!(one, LinkAttribute::OperState(State::Up));
+            if link.attributes.iter().any(is_up) {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                return Err(self.failed(ACTION.to_owned(), io::ErrorKind::TimedOut.into()));
+            }
+            thread::sleep(Duration::from_millis(2));
+        }
     }
 
     /// Takes it down.

@@ -1,6 +1,7 @@
 //! [`Veth`]: a cable between two namespaces.
 
 use std::os::fd::AsRawFd;
+use std::time::Duration;
 
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{
@@ -18,6 +19,9 @@ pub struct Veth {
     /// The end in the second namespace.
     pub b: Interface,
 }
+
+/// Much longer than the kernel takes to notice a carrier, also when it is busy.
+const CARRIER: Duration = Duration::from_secs(20);
 
 /// How a [`Veth`] is made.
 #[derive(Clone, Debug)]
@@ -78,13 +82,17 @@ impl Veth {
         Ok(pair)
     }
 
-    /// Brings both ends up.
+    /// Brings both ends up, and waits until both send. The end that comes up first has no carrier yet: the
+    /// kernel starts its queue from a work item, up to a second later, and drops what is sent before without
+    /// a word.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// When the kernel refuses, or one of them has no carrier after 20 seconds.
     pub fn up(&self) -> Result<()> {
         self.a.up()?;
-        self.b.up()
+        self.b.up()?;
+        self.a.wait_for_carrier(CARRIER)?;
+        self.b.wait_for_carrier(CARRIER)
     }
 
     /// Unplugs and removes the cable before its namespaces go.

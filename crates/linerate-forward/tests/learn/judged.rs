@@ -2,7 +2,7 @@
 
 use std::net::UdpSocket;
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use linerate_forward::refusal::Refusal;
 use linerate_forward::uppers;
@@ -187,12 +187,15 @@ fn a_connection_lives_as_long_as_if_it_had_seen_every_packet() {
         talk(&client, &server);
         let name = ["ipv4", "ipv6"][family];
         assert!(seconds_left(&lab, name) <= 30);
+        let learned = Instant::now();
         for _ in 0..4 {
             talk(&client, &server);
         }
-        // What the fast path may keep from it is on top: ten seconds.
+        // What the fast path may keep from it is on top: ten seconds. It runs out meanwhile.
         let left = seconds_left(&lab, name);
-        assert!((36..=40).contains(&left), "{left} s; {}", fast.told());
+        let least = 38_u64.saturating_sub(learned.elapsed().as_secs());
+        assert!(least > 30, "the machine is too slow to tell");
+        assert!((least..=40).contains(&left), "{left} s; {}", fast.told());
     }
 }
 

@@ -47,6 +47,12 @@ fn untagged(frame: &[u8]) -> (Vec<(u16, u16)>, Vec<u8>) {
     (tags.clone(), [&frame[..12], &frame[12 + 4 * tags.len()..]].concat())
 }
 
+/// Whether the frame holds IPv4, behind whatever tags: ours do, and nothing else here does.
+fn is_ipv4(frame: &[u8]) -> bool {
+    let (_, rest) = untagged(frame);
+    rest[12..14] == [8, 0]
+}
+
 /// The tags that a session matches, and those that it puts on.
 fn tags_of(record: &Record) -> [Vec<(u16, u16)>; 2] {
     let session = &record.session;
@@ -115,7 +121,10 @@ fn tags_are_part_of_a_session() {
                 );
                 while let Some(mut batch) = tee.batch() {
                     while let Some(frame) = batch.next() {
-                        seen.push(frame.head().to_vec());
+                        // The router reports its IPv6 groups now and then.
+                        if is_ipv4(frame.head()) {
+                            seen.push(frame.head().to_vec());
+                        }
                     }
                 }
             }
