@@ -41,8 +41,12 @@ pub(super) fn prepare(
 }
 
 /// Looks again at those that programs were attached to.
-pub(super) fn prove(names: &[String], probe: bool) -> Result<()> {
-    let report = preflight::prove(names, probe)?;
+pub(super) fn prove(
+    names: &[String],
+    probe: bool,
+    meanwhile: &mut dyn FnMut() -> Result<()>,
+) -> Result<()> {
+    let report = preflight::prove(names, probe, meanwhile)?;
     say(&report);
     refuse(&report, None)
 }

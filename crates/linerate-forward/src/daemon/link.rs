@@ -27,6 +27,11 @@ pub(super) fn all() -> Result<Vec<Link>> {
     list().map_err(|source| Error::system("ask for the interfaces", source))
 }
 
+/// Indices of those that have one of these names.
+pub(super) fn indices(links: &[Link], names: &[String]) -> Vec<u32> {
+    links.iter().filter(|link| names.contains(&link.name)).map(|link| link.index).collect()
+}
+
 fn list() -> io::Result<Vec<Link>> {
     let channel = Channel::open(ROUTE)?;
     loop {

@@ -21,6 +21,7 @@ use crate::heartbeat::Heartbeat;
 use crate::instance::LockedDenyList;
 use crate::metrics::{Counts, Endpoint, Metrics};
 use crate::pins::{Lock, Pins, instance_name};
+use crate::program::Programs;
 use crate::snapshot::Snapshot;
 use crate::table::Table;
 use crate::view::View;
@@ -88,12 +89,19 @@ impl Daemon {
             let ageing = Ageing::new(Arc::clone(&table), maps, Limits::from(&config), clock)?;
             let endpoint = serve(&metrics, config.metrics)?;
             ports.configure(&config.interfaces, &mut owned);
-            let (_, failures) = ports.follow(&link::all()?, &config, &mut owned)?;
-            failures.into_iter().next().map_or(Ok(()), Err)?;
             block(owned.deny_list(&control, clock)?, &config)?;
-            // Before the first beat: whatever has changed while nobody watched is followed by a bump.
-            let watch = start_watch(ports.indices(), &control, &events)?;
+            // The programs forward from the moment that they are attached: the first beat comes before, and
+            // before that the watch, so that whatever has changed while nobody watched is followed by a bump.
+            let links = link::all()?;
+            let early = start_watch(link::indices(&links, &config.interfaces), &control, &events)?;
             let clock = heart.beat(&owned.programs, &control)?.unwrap_or(clock);
+            let mut alive = |programs: &Programs| heart.beat(programs, &control).map(drop);
+            let (_, failures) = ports.follow(&links, &config, &mut owned, &mut alive)?;
+            failures.into_iter().next().map_or(Ok(()), Err)?;
+            // Anew, before the other ends: it has nothing to say of what was attached just now.
+            let watch = start_watch(ports.indices(), &control, &events)?;
+            drop(early);
+            heart.beat(&owned.programs, &control)?;
             Ok((control, table, clock, heart, ageing, endpoint, watch))
         };
         match prepare() {
@@ -246,8 +254,9 @@ impl Daemon {
 
     /// Looks for interfaces that have come or gone.
     fn follow(&mut self) -> Result<()> {
-        let (changed, failures) =
-            self.ports.follow(&link::all()?, &self.config, &mut self.owned)?;
+        let Self { config, owned, control, ports, heart, .. } = self;
+        let mut alive = |programs: &Programs| heart.beat(programs, control).map(drop);
+        let (changed, failures) = ports.follow(&link::all()?, config, owned, &mut alive)?;
         for error in failures {
             tracing::warn!(%error, "an interface is not accelerated");
         }

@@ -10,7 +10,7 @@ use super::owned::Owned;
 use crate::config::Config;
 use crate::pins::PortState;
 use crate::preflight::Report;
-use crate::program::{Port, PortOptions, introduce};
+use crate::program::{Port, PortOptions, Programs, introduce};
 use crate::{Error, Result};
 
 /// The interfaces that a configuration names.
@@ -74,7 +74,8 @@ impl Ports {
     }
 
     /// Takes up interfaces that have come, lets go of those that have gone, and learns new MAC addresses. Says
-    /// what could not be taken up, and why. Whether anything is otherwise than before.
+    /// what could not be taken up, and why. Whether anything is otherwise than before. `alive` is called
+    /// between steps, none of which takes long: it beats for the programs.
     ///
     /// # Errors
     /// When the preflight cannot look at the interfaces.
@@ -83,6 +84,7 @@ impl Ports {
         links: &[Link],
         config: &Config,
         owned: &mut Owned,
+        alive: &mut dyn FnMut(&Programs) -> Result<()>,
     ) -> Result<(bool, Vec<Error>)> {
         let names: Vec<_> = self.0.keys().cloned().collect();
         let is_new = |name: &String| {
@@ -97,6 +99,7 @@ impl Ports {
         };
         let (mut changed, mut failures) = (false, Vec::new());
         for (name, slot) in &mut self.0 {
+            alive(&owned.programs)?;
             match slot.follow(name, links, &report, owned) {
                 Ok(now) => changed |= now,
                 Err(error) => failures.push(error),
@@ -104,7 +107,7 @@ impl Ports {
         }
         let attached = |name: &&String| self.0[*name].attached.is_some();
         let attached: Vec<_> = new.iter().filter(attached).cloned().collect();
-        if let Err(error) = ground::prove(&attached, config.probe) {
+        if let Err(error) = ground::prove(&attached, config.probe, &mut || alive(&owned.programs)) {
             failures.push(error);
         }
         Ok((changed, failures))

@@ -84,11 +84,16 @@ pub fn prepare(names: &[String], options: &Options) -> Result<Report> {
 
 /// Looks at these interfaces again, once programs are attached; `probe` sends eight frames a CPU out of
 /// each. They have an EtherType for local experiments (0x88B5, IEEE 802) and go to an address that no bridge
-/// forwards to (01-80-C2-00-00-0E), so that the next device drops them.
+/// forwards to (01-80-C2-00-00-0E), so that the next device drops them. A card may take seconds to count them:
+/// `meanwhile` is called five times a second or more.
 ///
 /// # Errors
-/// As [`prepare`].
-pub fn prove(names: &[String], probe: bool) -> Result<Report> {
+/// As [`prepare`], and what `meanwhile` returns.
+pub fn prove(
+    names: &[String],
+    probe: bool,
+    meanwhile: &mut dyn FnMut() -> Result<()>,
+) -> Result<Report> {
     let mut report = Report::default();
     let links = Link::all().map_err(failed("list the interfaces"))?;
     for link in links.iter().filter(|link| names.contains(&link.name)) {
@@ -99,7 +104,7 @@ pub fn prove(names: &[String], probe: bool) -> Result<Report> {
                 "its driver does not send redirected frames, also with a program on it",
                 "take another interface, or a newer kernel",
             ),
-            _ if probe => probe::send(link)?,
+            _ if probe => probe::send(link, meanwhile)?,
             _ => Outcome::Fine,
         };
         report.add(Some(&link.name), Check::Transmit, outcome);

@@ -31,7 +31,8 @@ pub(super) fn stub() -> Result<OwnedFd> {
 }
 
 /// Sends [`FRAMES`] frames from each CPU that this thread may use, and looks whether they were sent.
-pub(super) fn send(port: &Link) -> Result<Outcome> {
+pub(super) fn send(port: &Link, meanwhile: &mut dyn FnMut() -> Result<()>) -> Result<Outcome> {
+    meanwhile()?;
     let program =
         load(port.index, |programs| programs.linerate_probe.as_fd().try_clone_to_owned())?;
     let failed = |source| Error::system(format!("send test frames out of {}", port.name), source);
@@ -41,6 +42,7 @@ pub(super) fn send(port: &Link) -> Result<Outcome> {
     frame[6..12].copy_from_slice(&port.mac);
     frame[12..14].copy_from_slice(&EXPERIMENT);
     let before = now()?;
+    meanwhile()?;
     let sent = thread::scope(|scope| scope.spawn(|| from_all(&program, &frame)).join());
     let sent = match sent {
         Ok(sent) => sent.map_err(failed)?,
@@ -69,6 +71,7 @@ pub(super) fn send(port: &Link) -> Result<Outcome> {
             ));
         }
         thread::sleep(step);
+        meanwhile()?;
         waited += step;
         step = (step * 2).min(Duration::from_millis(200));
     }
