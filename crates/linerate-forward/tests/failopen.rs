@@ -5,7 +5,7 @@ mod common;
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
-use std::sync::mpsc;
+use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
@@ -24,20 +24,23 @@ use common::station::{LAN, PORTS};
 /// Tells the test program that it is the daemon of this instance.
 const CHILD: &str = "LINERATE_TEST_INSTANCE";
 const TEST: &str = "a_daemon_that_is_killed_loses_nothing";
-/// For how long the programs go on alone.
+/// Tells it for how many seconds the programs go on alone; with it interfaces are proved at the start.
+const SECONDS: &str = "LINERATE_TEST_SECONDS";
+/// For how long they do without.
 const BOUND: Duration = Duration::from_secs(2);
 const FLOWS: u64 = 64;
 
 /// The daemon, in a process of its own. It detaches when its input ends.
 fn daemon(instance: String) {
+    let seconds = std::env::var(SECONDS).ok().and_then(|text| text.parse().ok());
     let config = Config {
         instance: Some(instance),
         interfaces: PORTS.map(str::to_owned).to_vec(),
         max_sessions: 4096,
-        hand_back: BOUND,
+        hand_back: seconds.map_or(BOUND, Duration::from_secs),
         metrics: Metrics::Off,
         // Its frames would be counted.
-        probe: false,
+        probe: seconds.is_some(),
         ..Config::default()
     };
     let (sender, events) = mpsc::channel();
@@ -52,11 +55,16 @@ fn daemon(instance: String) {
 }
 
 fn start(router: &Router, instance: &str) -> Child {
+    start_with(router, instance, None)
+}
+
+fn start_with(router: &Router, instance: &str, seconds: Option<u64>) -> Child {
     let mut child = router
         .inside
         .tied(std::env::current_exe().expect("this program"))
         .args(["--exact", TEST, "--nocapture", "--test-threads=1"])
         .env(CHILD, instance)
+        .env(SECONDS, seconds.map_or_else(String::new, |seconds| seconds.to_string()))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
@@ -107,12 +115,47 @@ impl Drop for Running<'_> {
     }
 }
 
+/// One test at a time sends.
+static ONE: Mutex<()> = Mutex::new(());
+
+/// Less than the kernel forwards, so that a frame that is missing was lost by us.
+fn settings() -> Settings {
+    Settings {
+        rate: Rate::Packets(50_000.0),
+        flows: Some(FLOWS),
+        source: Some("10.1.0.10".parse().expect("an address")),
+        destination: Some("10.102.0.9".parse().expect("an address")),
+        ..Settings::default()
+    }
+}
+
+#[test]
+fn a_daemon_that_starts_is_missed_by_no_packet() {
+    root_or_skip!("a_daemon_that_starts_is_missed_by_no_packet");
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let router = Router::new("failstart");
+    let _sink = Sink::open(&router, "count");
+    let name = format!("test-start-{}", std::process::id());
+    let generator = load(&router, settings());
+    // However long it takes to prove interfaces on a busy machine.
+    let child = start_with(&router, &name, Some(60));
+    let _running = Running { router: &router, instance: name.clone(), child: Some(child) };
+    let instance = Instance::open(Some(&name)).expect("an instance");
+    wait("the fast path", || slow(&router, &instance) < 5);
+    let snapshot = instance.snapshot().expect("a snapshot");
+    let missed = snapshot.reasons.iter().find(|reason| reason.name == "no-daemon");
+    assert_eq!(missed.map(|reason| reason.packets), Some(0), "{snapshot:?}");
+    generator.stop();
+    generator.wait().expect("a report");
+}
+
 #[test]
 fn a_daemon_that_is_killed_loses_nothing() {
     if let Ok(instance) = std::env::var(CHILD) {
         return daemon(instance);
     }
     root_or_skip!("a_daemon_that_is_killed_loses_nothing");
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let router = Router::new("failopen");
     let sink = Sink::open(&router, "sink");
     let name = format!("test-{}", std::process::id());
@@ -120,17 +163,7 @@ fn a_daemon_that_is_killed_loses_nothing() {
     let mut running = Running { router: &router, instance: name.clone(), child: Some(child) };
     let instance = Instance::open(Some(&name)).expect("an instance");
 
-    let generator = load(
-        &router,
-        Settings {
-            // Less than the kernel forwards, so that a frame that is missing was lost by us.
-            rate: Rate::Packets(50_000.0),
-            flows: Some(FLOWS),
-            source: Some("10.1.0.10".parse().expect("an address")),
-            destination: Some("10.102.0.9".parse().expect("an address")),
-            ..Settings::default()
-        },
-    );
+    let generator = load(&router, settings());
     wait("the fast path", || slow(&router, &instance) < 5);
     let held = instance.snapshot().expect("a snapshot").sessions.held;
     assert!(held >= FLOWS, "{held} sessions");
