@@ -4,7 +4,7 @@
 //! (`__netif_receive_skb_core`): what is dropped there was heard by them and is not answered by the host.
 
 use std::mem::MaybeUninit;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 
@@ -26,7 +26,7 @@ mod skeleton {
 #[derive(Debug)]
 pub struct Guard {
     _link: Link,
-    addresses: Addresses,
+    addresses: OwnedFd,
 }
 
 /// What a [`Guard`] drops.
@@ -64,12 +64,17 @@ impl Guard {
         let skeleton = open.load().map_err(failed)?;
         let program = skeleton.progs.linerate_guard.as_fd();
         let link = Link::attach(program, &interface.name, interface.index, Hook::Ingress)?;
-        let addresses = Addresses::of(skeleton.maps.addresses.as_fd())?;
+        let addresses = skeleton.maps.addresses.as_fd().try_clone_to_owned();
+        let addresses =
+            addresses.map_err(|error| Error::system("keep the map of addresses", error))?;
         Ok(Self { _link: link, addresses })
     }
 
     /// The addresses whose frames are dropped by [`Drops::ByAddress`]; none at first.
-    pub fn addresses(&self) -> &Addresses {
-        &self.addresses
+    ///
+    /// # Errors
+    /// [`Error::System`] when the process has no descriptor left.
+    pub fn addresses(&self) -> Result<Addresses> {
+        Addresses::of(self.addresses.as_fd())
     }
 }

@@ -44,6 +44,8 @@ pub struct Up {
     pub joined: u64,
     /// Frames written as they came.
     pub packets: u64,
+    /// Questions for the hardware address of a TUN device that were answered.
+    pub answers: u64,
 }
 
 /// Packets lost, by cause.
@@ -56,18 +58,22 @@ pub struct Drops {
     pub too_long: u64,
     /// To the interface: it was down, and its ring full.
     pub interface_down: u64,
+    /// From a TUN device: no route through the interface, or no neighbour that answers.
+    pub unreachable: u64,
+    /// From a TUN device: too many waited for a neighbour.
+    pub unresolved: u64,
     /// From the interface: the kernel found no free chunk.
     pub fill_empty: u64,
     /// From the interface: the receive ring was full.
     pub ring_full: u64,
     /// To the device: no room.
-    pub tap_full: u64,
+    pub device_full: u64,
     /// To the device: it was down.
-    pub tap_down: u64,
+    pub device_down: u64,
     /// To the device: the kernel refused the packet.
-    pub tap_refused: u64,
+    pub device_refused: u64,
     /// By the device before it was read: its queue was full (`tx_dropped`).
-    pub tap_queue: u64,
+    pub device_queue: u64,
 }
 
 impl Drops {
@@ -77,17 +83,19 @@ impl Drops {
     }
 
     /// Each with its name, as in the JSON.
-    pub fn named(&self) -> [(&'static str, u64); 9] {
+    pub fn named(&self) -> [(&'static str, u64); 11] {
         [
             ("umem_full", self.umem_full),
             ("too_long", self.too_long),
             ("interface_down", self.interface_down),
+            ("unreachable", self.unreachable),
+            ("unresolved", self.unresolved),
             ("fill_empty", self.fill_empty),
             ("ring_full", self.ring_full),
-            ("tap_full", self.tap_full),
-            ("tap_down", self.tap_down),
-            ("tap_refused", self.tap_refused),
-            ("tap_queue", self.tap_queue),
+            ("device_full", self.device_full),
+            ("device_down", self.device_down),
+            ("device_refused", self.device_refused),
+            ("device_queue", self.device_queue),
         ]
     }
 }
@@ -187,10 +195,10 @@ pub struct Counts {
 
 sums! {
     Down { super_packets, segments, packets, checksums, bytes }
-    Up { frames, bytes, super_packets, joined, packets }
+    Up { frames, bytes, super_packets, joined, packets, answers }
     Drops {
-        umem_full, too_long, interface_down, fill_empty, ring_full, tap_full, tap_down, tap_refused,
-        tap_queue,
+        umem_full, too_long, interface_down, unreachable, unresolved, fill_empty, ring_full, device_full, device_down, device_refused,
+        device_queue,
     }
     Counts { down, up, unsplit, dropped }
 }
@@ -212,7 +220,7 @@ mod tests {
 
     #[test]
     fn every_drop_has_a_name() {
-        let drops = Drops { umem_full: 1, tap_queue: 2, ..Drops::default() };
+        let drops = Drops { umem_full: 1, device_queue: 2, ..Drops::default() };
         assert_eq!(drops.total(), 3);
     }
 }

@@ -13,6 +13,7 @@ use linerate_wire::virtio::{Flags, Gso, Header};
 use crate::Result;
 use crate::counts::Counts;
 use crate::port::{Port, Sent};
+use crate::tun::{Headed, Heads, LINK};
 use crate::worker::Pumped;
 
 /// Frames between two kicks. A kick in copy mode sends 32 anyway; with more of them the copies of the
@@ -33,16 +34,22 @@ pub(crate) struct Down {
     policy: Policy,
     /// The longest frame that goes out: MTU, Ethernet header and two VLAN tags.
     most: usize,
+    /// For packets that have no Ethernet header: those of a TUN device.
+    heads: Option<Heads>,
+    /// Frames of the uplink's own that were written since the last kick.
+    answered: usize,
 }
 
 impl Down {
     /// `longest` is that of a frame that the port can write, in bytes.
-    pub(crate) fn new(policy: Policy, mtu: u32, longest: usize) -> Self {
+    pub(crate) fn new(policy: Policy, mtu: u32, longest: usize, heads: Option<Heads>) -> Self {
         Self {
-            buffer: vec![0; MAX_PACKET].into_boxed_slice(),
+            buffer: vec![0; LINK + MAX_PACKET].into_boxed_slice(),
             engine: Engine::detect(),
             policy,
             most: (mtu as usize + 14 + 2 * 4).min(longest),
+            heads,
+            answered: 0,
         }
     }
 
@@ -53,14 +60,24 @@ impl Down {
         port: &mut P,
         counts: &mut Counts,
     ) -> Result<Pumped> {
-        let (mut written, mut any) = (0, false);
+        let mut written = std::mem::take(&mut self.answered);
+        if let Some(heads) = &mut self.heads {
+            heads.refresh();
+            written += self.send_waiting(port, counts)?;
+        }
+        let mut any = written > 0;
+        let start = if self.heads.is_some() { LINK } else { 0 };
         while written < BATCH && port.room() >= LEAST_ROOM {
             // One system call a super-packet, which buys the copy out of the stack and the header that
             // says how to split: the driver has no ring to share.
-            match tap.receive(&mut self.buffer) {
+            match tap.receive(&mut self.buffer[start..]) {
                 Ok(Some((header, len))) => {
                     any = true;
-                    written += self.forward(&header, len, port, counts)?;
+                    let headed = match &mut self.heads {
+                        Some(heads) => heads.put(&header, &mut self.buffer, len),
+                        None => Headed::Frame(header),
+                    };
+                    written += self.forward(headed, start + len, port, counts)?;
                 }
                 Ok(None) => break,
                 Err(linerate_ring::Error::Invalid(_)) => {
@@ -71,17 +88,54 @@ impl Down {
             }
         }
         let up = if written > 0 || port.has_unsent() { port.flush()? } else { true };
-        Ok(Pumped::new(any, port.has_unsent(), up))
+        Ok(Pumped::new(any, port.has_unsent() || self.waiting() > 0, up))
     }
 
-    /// Writes one packet from the buffer to the port. Returns how many frames it became.
+    /// Packets that wait for a neighbour.
+    pub(crate) fn waiting(&self) -> usize {
+        self.heads.as_ref().map_or(0, Heads::waiting)
+    }
+
+    /// Sends the packets whose neighbour was found, before those that come after them.
+    fn send_waiting<P: Port>(&mut self, port: &mut P, counts: &mut Counts) -> Result<usize> {
+        let mut written = 0;
+        while let Some(heads) = &mut self.heads
+            && let Some((headed, len)) = heads.next_waiting(&mut self.buffer)
+        {
+            written += self.forward(headed, len, port, counts)?;
+        }
+        Ok(written)
+    }
+
+    /// Writes a frame of the uplink's own to the port, to be sent with the next batch.
+    pub(crate) fn answer<P: Port>(
+        &mut self,
+        frame: &[u8],
+        port: &mut P,
+        counts: &mut Counts,
+    ) -> Result<()> {
+        let header = Header::default();
+        let written = finish(self.engine, self.most, &header, frame, port, counts)?;
+        self.answered += written;
+        counts.up.answers += written as u64;
+        Ok(())
+    }
+
+    /// Writes the frame in the buffer to the port. Returns how many frames it became.
     fn forward<P: Port>(
         &mut self,
-        header: &Header,
+        headed: Headed,
         len: usize,
         port: &mut P,
         counts: &mut Counts,
     ) -> Result<usize> {
+        let header = match &headed {
+            Headed::Frame(header) => header,
+            without => {
+                headless(without, counts);
+                return Ok(0);
+            }
+        };
         let packet = &self.buffer[..len];
         if !header.is_gso() {
             return finish(self.engine, self.most, header, packet, port, counts);
@@ -195,6 +249,16 @@ fn finish<P: Port>(
             lost(&nowhere, 1, counts);
             Ok(0)
         }
+    }
+}
+
+#[cold]
+fn headless(headed: &Headed, counts: &mut Counts) {
+    match headed {
+        Headed::Unreachable => counts.dropped.unreachable += 1,
+        Headed::Full => counts.dropped.unresolved += 1,
+        Headed::Malformed => counts.unsplit.note_virtio(),
+        Headed::Frame(_) | Headed::Waits => {}
     }
 }
 

@@ -1,10 +1,10 @@
-//! A TAP device joined to an interface: super-packets cross the stack once and are split on their way
+//! A TAP or TUN device joined to an interface: super-packets cross the stack once and are split on their way
 //! to the wire; received frames are joined on their way up.
 //!
 //! ```text
 //!   stack, namespace or VM                                              wire
-//!      TAP queue --read--> Down: Segments, checksums --write--> Port (UMEM or transmit ring)
-//!      TAP queue <-write-- Up: Coalescer             <--lend--- Port (UMEM or receive ring)
+//!      queue --read--> Down: (Heads,) Segments, checksums --write--> Port (UMEM or transmit ring)
+//!      queue <-write-- Up: (Admission,) Coalescer         <--lend--- Port (UMEM or receive ring)
 //! ```
 //!
 //! [`Uplink::open`] takes what needs privileges; [`Uplink::start`] runs a thread a queue, each with a
@@ -21,6 +21,7 @@ mod open;
 mod port;
 mod run;
 mod settings;
+mod tun;
 mod up;
 mod worker;
 
@@ -28,4 +29,4 @@ pub use counts::{Counts, Down, Drops, Unsplit, Up};
 pub use error::{Error, Result};
 pub use open::Uplink;
 pub use run::{Event, Facts, Outcome, Report, Running};
-pub use settings::{Backend, Settings};
+pub use settings::{Backend, Device, Settings};

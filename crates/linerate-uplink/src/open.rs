@@ -2,19 +2,23 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use linerate_ring::addresses::Addresses;
 use linerate_ring::guard::{self, Guard};
 use linerate_ring::packet::{Fanout, Mode, Ring, Traffic};
 use linerate_ring::steer::{self, Steer};
-use linerate_ring::tun::{Device, Offloads, Queue};
+use linerate_ring::tun::{Device, Kind, Offloads, Queue};
 use linerate_ring::xdp;
 use linerate_segment::Policy;
+use linerate_wire::ethernet::Address;
 use nix::sched::{CloneFlags, setns};
 
 use crate::link::{Link, Links, Wanted};
 use crate::port::{PacketPort, XdpPort, chunk};
 use crate::run::Facts;
 use crate::settings::{Backend, Settings};
+use crate::tun::{self, Kernel, Ways};
 use crate::worker::pin;
 use crate::{Error, Result};
 
@@ -36,6 +40,7 @@ pub struct Uplink {
     pub(crate) offloads: Offloads,
     /// A packet ring that takes nothing and keeps the interface promiscuous.
     pub(crate) promiscuous: Option<Ring>,
+    pub(crate) lower: Option<Lower>,
     pub(crate) interface: (Links, Link),
     pub(crate) tap: (Links, Link),
     pub(crate) facts: Facts,
@@ -47,6 +52,22 @@ pub struct Uplink {
 pub(crate) struct Programs {
     pub(crate) steer: Option<Steer>,
     pub(crate) guard: Option<Guard>,
+}
+
+impl Programs {
+    /// The maps by which they know a TUN device's frames.
+    fn addresses(&self) -> Result<Vec<Addresses>> {
+        let of_steer = self.steer.iter().map(Steer::addresses);
+        let of_guard = self.guard.iter().map(Guard::addresses);
+        Ok(of_steer.chain(of_guard).collect::<linerate_ring::Result<_>>()?)
+    }
+}
+
+/// What a TUN device lacks: everything below IP.
+pub(crate) struct Lower {
+    pub(crate) ways: Arc<Ways>,
+    pub(crate) mac: Address,
+    _kernel: Kernel,
 }
 
 /// The rings of each thread.
@@ -81,21 +102,33 @@ impl Uplink {
             return Err(Error::Invalid(format!(
                 "an MTU of {mtu} bytes for {} is more than {name} has ({}); `ip link set {name} mtu \
                  {mtu}` makes room",
-                settings.tap, link.mtu
+                settings.device.name(),
+                link.mtu
             )));
         }
-        let mac = settings.mac.or(link.mac).ok_or_else(|| {
+        let tun = settings.device.is_tun();
+        let mac = settings.mac.filter(|_| !tun).or(link.mac).ok_or_else(|| {
             Error::Invalid(format!("interface {name} has no Ethernet address; an uplink needs one"))
         })?;
         let (backend, reason, mut opened) = choose(settings, &probe, queues, link.mtu)?;
         let policy = settings.policy;
         let wanted = Wanted {
-            mac: Some(mac),
+            mac: (!tun).then_some(mac),
             mtu,
             max_burst: (policy.max_burst < LONGEST).then_some(policy.max_burst),
             max_segments: (policy.max_segments < LONGEST).then_some(policy.max_segments),
         };
-        let (device, tap) = make(settings, queues, wanted)?;
+        let (device, tap, news) = make(settings, queues, wanted)?;
+        // Before the programs are attached: by then they know the device's addresses.
+        let lower = match news {
+            Some(news) => {
+                let ways = Arc::new(Ways::new()?);
+                let maps = opened.programs.addresses()?;
+                let kernel = Kernel::start(link.index, news, maps, &ways)?;
+                Some(Lower { ways, mac, _kernel: kernel })
+            }
+            None => None,
+        };
         let mut attach = None;
         if let Some(steer) = &mut opened.programs.steer {
             attach = Some(steer.attach()?);
@@ -103,7 +136,8 @@ impl Uplink {
         }
         let facts = Facts {
             interface: name.to_owned(),
-            tap: device.name().to_owned(),
+            device: device.name().to_owned(),
+            kind: if tun { "tun" } else { "tap" },
             namespace: settings.namespace.as_ref().map(|path| path.display().to_string()),
             backend: backend.to_string(),
             reason,
@@ -121,6 +155,7 @@ impl Uplink {
             offloads: device.offloads(),
             taps: device.into_queues(),
             promiscuous: opened.promiscuous,
+            lower,
             interface: (links, link),
             tap,
             facts,
@@ -160,14 +195,17 @@ fn choose(
     mtu: u32,
 ) -> Result<(Backend, String, Opened)> {
     let name = settings.interface.as_str();
+    let tun = settings.device.is_tun();
     let asked = || "asked for".to_owned();
     if settings.backend != Some(Backend::Packet) {
         // What another program takes would not come through packet sockets either.
         steer::require_free(name)?;
     }
     match settings.backend {
-        Some(Backend::Xdp) => Ok((Backend::Xdp, asked(), in_xdp(name, queues, probe.queues, mtu)?)),
-        Some(Backend::Packet) => Ok((Backend::Packet, asked(), in_packets(name, queues)?)),
+        Some(Backend::Xdp) => {
+            Ok((Backend::Xdp, asked(), in_xdp(name, queues, probe.queues, mtu, tun)?))
+        }
+        Some(Backend::Packet) => Ok((Backend::Packet, asked(), in_packets(name, queues, tun)?)),
         None => {
             let why = if let Some(obstacle) = &probe.obstacle {
                 format!("XDP is not to be had: {obstacle}")
@@ -176,7 +214,7 @@ fn choose(
                  frames"
                     .to_owned()
             } else {
-                match in_xdp(name, queues, probe.queues, mtu) {
+                match in_xdp(name, queues, probe.queues, mtu, tun) {
                     Ok(opened) => {
                         let why = "the driver has XDP, and segments go straight into its frames";
                         return Ok((Backend::Xdp, why.to_owned(), opened));
@@ -184,12 +222,12 @@ fn choose(
                     Err(error) => format!("AF_XDP does not open: {error}"),
                 }
             };
-            Ok((Backend::Packet, why, in_packets(name, queues)?))
+            Ok((Backend::Packet, why, in_packets(name, queues, tun)?))
         }
     }
 }
 
-fn in_xdp(name: &str, threads: u32, queues: u32, mtu: u32) -> Result<Opened> {
+fn in_xdp(name: &str, threads: u32, queues: u32, mtu: u32, tun: bool) -> Result<Opened> {
     if threads > queues {
         return Err(Error::Invalid(format!(
             "{name} has {queues} queues, which is too few for {threads} threads; `ethtool -L {name} \
@@ -204,7 +242,11 @@ fn in_xdp(name: &str, threads: u32, queues: u32, mtu: u32) -> Result<Opened> {
     })?;
     let steer = Steer::load(
         name,
-        &steer::Options { stamps: steer::Stamps::None, ..steer::Options::default() },
+        &steer::Options {
+            stamps: steer::Stamps::None,
+            by_address: tun,
+            ..steer::Options::default()
+        },
     )?;
     let mut ports = Vec::new();
     for thread in 0..threads {
@@ -229,7 +271,7 @@ fn in_xdp(name: &str, threads: u32, queues: u32, mtu: u32) -> Result<Opened> {
     })
 }
 
-fn in_packets(name: &str, threads: u32) -> Result<Opened> {
+fn in_packets(name: &str, threads: u32, tun: bool) -> Result<Opened> {
     let mut ports: Vec<PacketPort> = Vec::new();
     for _ in 0..threads {
         let fanout = (threads > 1).then(|| {
@@ -247,7 +289,8 @@ fn in_packets(name: &str, threads: u32) -> Result<Opened> {
         promiscuous: None,
         notes: Vec::new(),
     };
-    match Guard::attach(name, guard::Drops::All) {
+    let drops = if tun { guard::Drops::ByAddress } else { guard::Drops::All };
+    match Guard::attach(name, drops) {
         Ok(guard) => opened.programs.guard = Some(guard),
         Err(error) => opened.notes.push(format!(
             "the host's own stack hears what {name} receives, too, for {error}: give the device to another \
@@ -257,16 +300,24 @@ fn in_packets(name: &str, threads: u32) -> Result<Opened> {
     Ok(opened)
 }
 
+/// A device, its link and, for a TUN device, news of its addresses.
+type Made = (Device, (Links, Link), Option<tun::Device>);
+
 /// Makes the device, in its namespace, and brings it up.
-fn make(settings: &Settings, queues: u32, wanted: Wanted) -> Result<(Device, (Links, Link))> {
+fn make(settings: &Settings, queues: u32, wanted: Wanted) -> Result<Made> {
+    let is_tun = settings.device.is_tun();
     let make = || {
-        let device = Device::builder(settings.tap.as_str())
+        let device = Device::builder(settings.device.name())
+            .kind(if is_tun { Kind::Tun } else { Kind::Tap })
             .queues(queues)
             .offloads(offloads(settings.policy, settings.tunnels))
             .build()?;
         let links = Links::open()?;
+        let index = links.named(device.name())?.index;
+        // It listens before the device is up, and with that gets its first addresses.
+        let news = if is_tun { Some(tun::Device::open(index)?) } else { None };
         let link = links.set_up(device.name(), wanted)?;
-        Ok((device, (links, link)))
+        Ok((device, (links, link), news))
     };
     let Some(namespace) = &settings.namespace else { return make() };
     // A device, and a socket, belong to the namespace of the thread that opens them.

@@ -1,6 +1,7 @@
 //! [`Running`]: the threads, and what they tell.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -11,8 +12,9 @@ use linerate_ring::packet::Ring;
 use crate::counts::Counts;
 use crate::down::Down;
 use crate::link::{Link, Links};
-use crate::open::{Ports, Programs, Uplink};
+use crate::open::{Lower, Ports, Programs, Uplink};
 use crate::port::Port;
+use crate::tun::{Admission, Heads};
 use crate::up::Up;
 use crate::worker::Worker;
 use crate::{Error, Result};
@@ -26,7 +28,9 @@ pub struct Facts {
     /// The interface.
     pub interface: String,
     /// The device.
-    pub tap: String,
+    pub device: String,
+    /// `tap` or `tun`.
+    pub kind: &'static str,
     /// The namespace that it was made in, where one was named.
     pub namespace: Option<String>,
     /// `xdp` or `packet`.
@@ -71,7 +75,7 @@ pub struct Outcome {
     pub failure: Option<Error>,
 }
 
-/// What happens to the interface.
+/// What happens to the interface, or behind it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// It went down.
@@ -80,6 +84,8 @@ pub enum Event {
     Up(String),
     /// Its MTU is smaller than the device's now.
     Mtu(String, u32),
+    /// Neighbours that a TUN device sends to do not answer.
+    Silent(String, Vec<IpAddr>),
 }
 
 impl fmt::Display for Event {
@@ -94,6 +100,14 @@ impl fmt::Display for Event {
                 "interface {name} has an MTU of {mtu} bytes now: what is longer gets lost; start the \
                  uplink again, or give the device the same"
             ),
+            Self::Silent(name, neighbours) => {
+                let list: Vec<_> = neighbours.iter().map(ToString::to_string).collect();
+                write!(
+                    f,
+                    "nobody answers for {} on {name}: packets for and through there are lost",
+                    list.join(", ")
+                )
+            }
         }
     }
 }
@@ -105,6 +119,7 @@ pub struct Running {
     stop: Arc<AtomicBool>,
     programs: Programs,
     _promiscuous: Option<Ring>,
+    lower: Option<Lower>,
     interface: (Links, Link),
     tap: (Links, Link),
     facts: Facts,
@@ -119,14 +134,25 @@ impl Uplink {
     /// # Errors
     /// [`Error::Thread`] when the system has no more threads.
     pub fn start(self) -> Result<Running> {
-        let Self { programs, ports, taps, offloads, promiscuous, interface, tap, facts, settings } =
-            self;
+        let Self {
+            programs,
+            ports,
+            taps,
+            offloads,
+            promiscuous,
+            lower,
+            interface,
+            tap,
+            facts,
+            settings,
+        } = self;
         let mut running = Running {
             threads: Vec::new(),
             shared: Vec::new(),
             stop: Arc::default(),
             programs,
             _promiscuous: promiscuous,
+            lower,
             interface,
             tap,
             facts,
@@ -138,19 +164,23 @@ impl Uplink {
             (settings.policy, running.interface.1.mtu, running.interface.1.veth);
         let mut cpus = settings.cpus.iter().copied().cycle();
         let mut taps = taps.into_iter();
-        let mut parts = || {
+        let lower = running.lower.as_ref().map(|lower| (Arc::clone(&lower.ways), lower.mac));
+        let mut parts = |longest| {
             let tap = taps.next().expect("a queue of the device for each port");
-            (tap, Up::new(policy, offloads, local), cpus.next())
+            let (heads, admission) = lower
+                .clone()
+                .map(|(ways, mac)| (Heads::new(Arc::clone(&ways), mac), Admission::new(ways, mac)))
+                .unzip();
+            let up = Up::new(policy, offloads, local, admission);
+            (tap, up, Down::new(policy, mtu, longest, heads), cpus.next())
         };
         match ports {
             Ports::Xdp(ports) => ports.into_iter().try_for_each(|port| {
-                let (tap, up, cpu) = parts();
-                let down = Down::new(policy, mtu, port.longest());
+                let (tap, up, down, cpu) = parts(port.longest());
                 running.spawn(tap, port, up, down, cpu)
             })?,
             Ports::Packet(ports) => ports.into_iter().try_for_each(|port| {
-                let (tap, up, cpu) = parts();
-                let down = Down::new(policy, mtu, port.longest());
+                let (tap, up, down, cpu) = parts(port.longest());
                 running.spawn(tap, port, up, down, cpu)
             })?,
         }
@@ -205,7 +235,7 @@ impl Running {
         }
         // The device may be in another namespace by now; then only its user can see this.
         if let Ok(Some(tap)) = self.tap.0.numbered(self.tap.1.index) {
-            counts.dropped.tap_queue = tap.tx_dropped.saturating_sub(self.tap.1.tx_dropped);
+            counts.dropped.device_queue = tap.tx_dropped.saturating_sub(self.tap.1.tx_dropped);
         }
         Report { facts: self.facts.clone(), seconds: self.start.elapsed().as_secs_f64(), counts }
     }
@@ -237,7 +267,10 @@ impl Running {
             () if now.mtu < before.mtu && now.mtu < self.facts.mtu => {
                 Some(Event::Mtu(name, now.mtu))
             }
-            () => None,
+            () => {
+                let silent = self.lower.as_ref().map(|lower| lower.ways.silent());
+                silent.filter(|silent| !silent.is_empty()).map(|silent| Event::Silent(name, silent))
+            }
         }
     }
 
@@ -257,7 +290,7 @@ impl Running {
         }
         let mut report = self.report();
         // The device went with its queues, and its count with it.
-        report.counts.dropped.tap_queue = before.counts.dropped.tap_queue;
+        report.counts.dropped.device_queue = before.counts.dropped.device_queue;
         Outcome { report, failure }
     }
 }

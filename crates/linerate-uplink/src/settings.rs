@@ -37,11 +37,34 @@ impl FromStr for Backend {
     }
 }
 
+/// The device to make; in its name `%d` stands for the first free number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Device {
+    /// A TAP device, which takes the interface's place: all its frames are the device's.
+    Tap(String),
+    /// A TUN device beside the host, which keeps the interface: packets for the device's addresses are the
+    /// device's, and the host's routes and neighbours through the interface are used.
+    Tun(String),
+}
+
+impl Device {
+    /// Its name, as asked for.
+    pub fn name(&self) -> &str {
+        let (Self::Tap(name) | Self::Tun(name)) = self;
+        name
+    }
+
+    /// Whether it is a TUN device.
+    pub fn is_tun(&self) -> bool {
+        matches!(self, Self::Tun(_))
+    }
+}
+
 /// What to join, and how.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Name of the TAP device to make; `%d` stands for the first free number.
-    pub tap: String,
+    /// The device to make.
+    pub device: Device,
     /// The interface that it is joined to.
     pub interface: String,
     /// The way to the interface; the better one that opens where it is `None`.
@@ -49,7 +72,7 @@ pub struct Settings {
     /// Queues of the device, each with a thread; as many as the interface has receive queues where it
     /// is `None`.
     pub queues: Option<u32>,
-    /// Hardware address of the device; the interface's where it is `None`.
+    /// Hardware address of the device; the interface's where it is `None`, and always for a TUN device.
     pub mac: Option<Address>,
     /// MTU of the device in bytes; the interface's where it is `None`.
     pub mtu: Option<u32>,

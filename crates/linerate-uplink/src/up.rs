@@ -16,6 +16,7 @@ use linerate_wire::{tcp, udp};
 
 use crate::Result;
 use crate::counts::Counts;
+use crate::tun::{Admission, LINK};
 
 /// Flows that are joined side by side; memory of 160 KiB.
 const FLOWS: usize = 64;
@@ -28,12 +29,19 @@ pub(crate) struct Up {
     coalescer: Option<Coalescer<Vec<Flow>>>,
     /// Frames come from this machine, where nobody finishes the checksums of what never meets a wire.
     local: bool,
+    /// Which frames are for a TUN device, which takes them without Ethernet header.
+    admission: Option<Admission>,
 }
 
 impl Up {
     /// Joins what `policy` allows and a device with `offloads` may be given. `local` says that frames come
     /// from this machine, through a veth.
-    pub(crate) fn new(policy: Policy, offloads: Offloads, local: bool) -> Self {
+    pub(crate) fn new(
+        policy: Policy,
+        offloads: Offloads,
+        local: bool,
+        admission: Option<Admission>,
+    ) -> Self {
         let options = Options {
             tcp: policy.tcp,
             // Who takes part in USO can split datagrams again, wherever they go.
@@ -51,7 +59,7 @@ impl Up {
         let key = RandomState::new().hash_one(0);
         let coalescer =
             joins.then(|| Coalescer::with_key(vec![Flow::default(); FLOWS], &options, key));
-        Self { coalescer, local }
+        Self { coalescer, local, admission }
     }
 
     /// Writes a batch of frames to the device, all of it: nothing is held back for the next.
@@ -61,30 +69,36 @@ impl Up {
         frames: &[&[u8]],
         counts: &mut Counts,
     ) -> Result<()> {
-        counts.up.frames += frames.len() as u64;
-        counts.up.bytes += frames.iter().map(|frame| frame.len() as u64).sum::<u64>();
-        let Some(coalescer) = &mut self.coalescer else {
-            return frames
-                .iter()
-                .try_for_each(|frame| whole(tap, &unchecked(frame, self.local), frame, counts));
-        };
-        let local = self.local;
-        let mut result = Ok(());
-        let mut write = |output: Output<'_>| {
-            if result.is_ok() {
-                result = match output {
-                    Output::Frame { token, reason } => {
-                        let frame = frames[token as usize];
-                        whole(tap, &header(reason, frame, local), frame, counts)
-                    }
-                    Output::Super(packet) => joined(tap, &packet, frames, counts),
-                };
-            }
-        };
-        for (token, frame) in frames.iter().enumerate() {
-            coalescer.push(frame, token as u64, 0, &mut write);
+        if let Some(admission) = &mut self.admission {
+            admission.refresh();
         }
-        coalescer.flush_all(&mut write);
+        let (local, start) = (self.local, self.start());
+        let mut result = Ok(());
+        for (token, frame) in frames.iter().enumerate() {
+            if self.admission.as_mut().is_some_and(|admission| !admission.admits(frame)) {
+                continue;
+            }
+            counts.up.frames += 1;
+            counts.up.bytes += frame.len() as u64;
+            match &mut self.coalescer {
+                Some(coalescer) => {
+                    let mut write = |output: Output<'_>| {
+                        if result.is_ok() {
+                            result = put(tap, &output, frames, start, local, counts);
+                        }
+                    };
+                    coalescer.push(frame, token as u64, 0, &mut write);
+                }
+                None => whole(tap, &unchecked(frame, local), frame, start, counts)?,
+            }
+        }
+        if let Some(coalescer) = &mut self.coalescer {
+            coalescer.flush_all(&mut |output: Output<'_>| {
+                if result.is_ok() {
+                    result = put(tap, &output, frames, start, local, counts);
+                }
+            });
+        }
         result
     }
 
@@ -96,10 +110,53 @@ impl Up {
         frame: &[u8],
         counts: &mut Counts,
     ) -> Result<()> {
+        if let Some(admission) = &mut self.admission {
+            admission.refresh();
+            if !admission.admits(frame) {
+                return Ok(());
+            }
+        }
         counts.up.frames += 1;
         counts.up.bytes += frame.len() as u64;
-        whole(tap, header, frame, counts)
+        whole(tap, header, frame, self.start(), counts)
     }
+
+    /// Frames that answer what was asked of a TUN device.
+    pub(crate) fn answers(&mut self) -> impl Iterator<Item = Vec<u8>> + '_ {
+        self.admission.iter_mut().flat_map(Admission::answers)
+    }
+
+    /// Where in a frame begins what the device takes.
+    fn start(&self) -> usize {
+        if self.admission.is_some() { LINK } else { 0 }
+    }
+}
+
+/// Writes what the coalescer gives back: a frame as it was, or several as one.
+fn put(
+    tap: &Queue,
+    output: &Output<'_>,
+    frames: &[&[u8]],
+    start: usize,
+    local: bool,
+    counts: &mut Counts,
+) -> Result<()> {
+    match output {
+        Output::Frame { token, reason } => {
+            let frame = frames[*token as usize];
+            whole(tap, &header(*reason, frame, local), frame, start, counts)
+        }
+        Output::Super(packet) => joined(tap, packet, frames, start, counts),
+    }
+}
+
+/// The header for a packet whose first `start` bytes are left away.
+fn shortened(header: &Header, start: usize) -> Header {
+    let mut header = *header;
+    for offset in [&mut header.header_len, &mut header.checksum_start] {
+        *offset = offset.saturating_sub(start as u16);
+    }
+    header
 }
 
 /// Says that the checksum of a frame is right where the coalescer has looked at it.
@@ -141,9 +198,16 @@ fn open_checksum(frame: &[u8]) -> Option<Header> {
     })
 }
 
-fn whole(tap: &Queue, header: &Header, frame: &[u8], counts: &mut Counts) -> Result<()> {
+/// Writes a frame from byte `start` on.
+fn whole(
+    tap: &Queue,
+    header: &Header,
+    frame: &[u8],
+    start: usize,
+    counts: &mut Counts,
+) -> Result<()> {
     // One system call a packet: it runs the stack's receive path, to the socket.
-    if written(tap.send(header, frame), counts)? {
+    if written(tap.send(&shortened(header, start), &frame[start..]), counts)? {
         counts.up.packets += 1;
     }
     Ok(())
@@ -153,24 +217,24 @@ fn joined(
     tap: &Queue,
     packet: &SuperPacket<'_>,
     frames: &[&[u8]],
+    start: usize,
     counts: &mut Counts,
 ) -> Result<()> {
     let Some(header) = packet.virtio() else {
         // Behind a tunnel, which is not asked for.
-        return packet
-            .tokens()
-            .iter()
-            .try_for_each(|token| whole(tap, &Header::default(), frames[*token as usize], counts));
+        return packet.tokens().iter().try_for_each(|token| {
+            whole(tap, &Header::default(), frames[*token as usize], start, counts)
+        });
     };
     let mut pieces = [IoSlice::new(&[]); MAX_PIECES];
-    pieces[0] = IoSlice::new(packet.header());
+    pieces[0] = IoSlice::new(&packet.header()[start..]);
     let mut count = 1;
     for (piece, (token, range)) in pieces[1..].iter_mut().zip(packet.payload()) {
         *piece = IoSlice::new(&frames[token as usize][range]);
         count += 1;
     }
     // One system call for all the segments of a flow.
-    if written(tap.send_pieces(&header, &pieces[..count]), counts)? {
+    if written(tap.send_pieces(&shortened(&header, start), &pieces[..count]), counts)? {
         counts.up.super_packets += 1;
         counts.up.joined += packet.tokens().len() as u64;
     }
@@ -181,12 +245,12 @@ fn joined(
 fn written(answer: linerate_ring::Result<bool>, counts: &mut Counts) -> Result<bool> {
     match answer {
         Ok(true) => return Ok(true),
-        Ok(false) => counts.dropped.tap_full += 1,
-        Err(Error::InterfaceDown(_)) => counts.dropped.tap_down += 1,
+        Ok(false) => counts.dropped.device_full += 1,
+        Err(Error::InterfaceDown(_)) => counts.dropped.device_down += 1,
         Err(error @ Error::InterfaceGone(_)) => return Err(error.into()),
         Err(error) => {
             tracing::debug!(%error, "a packet that the device refuses");
-            counts.dropped.tap_refused += 1;
+            counts.dropped.device_refused += 1;
         }
     }
     Ok(false)

@@ -44,6 +44,7 @@ impl<P: Port> Worker<P> {
         }
         let mut counts = Counts::default();
         let result = self.work(&mut counts);
+        counts.dropped.unresolved += self.down.waiting() as u64;
         self.publish(&counts, self.port.drops());
         result
     }
@@ -52,6 +53,9 @@ impl<P: Port> Worker<P> {
         let (mut drops, mut looked) = (self.port.drops(), Instant::now());
         while !self.stop.load(Relaxed) {
             let came = self.port.receive(&self.tap, &mut self.up, counts)?;
+            for answer in self.up.answers() {
+                self.down.answer(&answer, &mut self.port, counts)?;
+            }
             let went = self.down.pump(&self.tap, &mut self.port, counts)?;
             if looked.elapsed() >= KERNEL_COUNTS {
                 (drops, looked) = (self.port.drops(), Instant::now());

@@ -4,4 +4,5 @@ mod ends;
 mod modes;
 mod support;
 mod traffic;
+mod tun;
 mod wire;

@@ -55,8 +55,18 @@ impl Hosts {
 
     /// Starts an uplink.
     pub(crate) fn bare(&self, arguments: &str) -> Uplink {
+        self.start(&format!("--tap up0 {arguments}"))
+    }
+
+    /// Starts an uplink with a TUN device.
+    pub(crate) fn tun(&self, arguments: &str) -> Uplink {
+        self.start(&format!("--tun up0 {arguments}"))
+    }
+
+    /// Starts an uplink with these arguments, which name the device.
+    pub(crate) fn start(&self, arguments: &str) -> Uplink {
         let mut command = self.near.command(LINERATE);
-        command.args(["uplink", "--tap", "up0", "-i", "wire", "--json"]);
+        command.args(["uplink", "-i", "wire", "--json"]);
         Uplink::start(command.args(arguments.split_whitespace()))
     }
 

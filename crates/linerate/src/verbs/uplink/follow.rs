@@ -22,7 +22,7 @@ const LINE: Duration = Duration::from_millis(500);
 
 /// Says what was joined, how, and why so.
 pub(super) fn announce(facts: &Facts) {
-    let Facts { tap, interface, backend, reason, mac, mtu, queues, offloads, .. } = facts;
+    let Facts { device, kind, interface, backend, reason, mac, mtu, queues, offloads, .. } = facts;
     let notes: String = facts.notes.iter().map(|note| format!("; {note}")).collect();
     let attached =
         facts.attached.iter().map(|attached| format!(", {attached}")).collect::<String>();
@@ -30,12 +30,15 @@ pub(super) fn announce(facts: &Facts) {
     let namespace = facts.namespace.iter().map(|name| format!(" in {name}")).collect::<String>();
     let s = if *queues == 1 { "" } else { "s" };
     say::tell(format_args!(
-        "linerate: {tap}{namespace} joined to {interface}, back end {backend}{attached}{copy} \
+        "linerate: {device}{namespace} joined to {interface}, back end {backend}{attached}{copy} \
          ({reason}{notes})"
     ));
+    let has = match *kind {
+        "tun" => format!("is a TUN device at {mac}"),
+        _ => format!("has address {mac}"),
+    };
     say::tell(format_args!(
-        "linerate: {tap} has address {mac}, MTU {mtu}, {queues} queue{s}; it leaves to the uplink: \
-         {offloads}"
+        "linerate: {device} {has}, MTU {mtu}, {queues} queue{s}; it leaves to the uplink: {offloads}"
     ));
 }
 
@@ -107,14 +110,14 @@ fn counts(report: &Report) -> String {
         "{} to {}: {} split into {}, {}, {}\n\
          {} to {}: {}, {}; {} of them joined to {}\n\
          {:.1} seconds, {} lost, {} not split",
-        facts.tap,
+        facts.device,
         facts.interface,
         number(down.super_packets, "super-packet"),
         number(down.segments, "segment"),
         number(down.packets, "other packet"),
         scaled(down.bytes as f64, "B"),
         facts.interface,
-        facts.tap,
+        facts.device,
         number(up.frames, "frame"),
         scaled(up.bytes as f64, "B"),
         up.joined,

@@ -1,4 +1,4 @@
-//! `linerate uplink`: a TAP device joined to an interface.
+//! `linerate uplink`: a TAP or TUN device joined to an interface.
 
 mod follow;
 
@@ -7,10 +7,10 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use clap::Args;
-use linerate_capture::interface::Interface;
+use linerate_capture::interface::{Interface, Use};
 use linerate_capture::privilege;
 use linerate_segment::Policy;
-use linerate_uplink::{Backend, Settings, Uplink};
+use linerate_uplink::{Backend, Device, Settings, Uplink};
 use linerate_wire::ethernet::Address;
 
 use super::capture::signals::Signals;
@@ -23,6 +23,10 @@ pub(crate) struct Arguments {
     /// Name of the TAP device to make; %d stands for the first free number.
     #[arg(long, value_name = "NAME", default_value = "tap%d")]
     tap: String,
+
+    /// Make a TUN device of this name instead, which shares the interface with the host.
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["tap", "mac", "take_over"])]
+    tun: Option<String>,
 
     /// Interface that it is joined to.
     #[arg(short, long, value_name = "IFACE")]
@@ -84,19 +88,24 @@ pub(crate) struct Arguments {
 
 const AFTER_HELP: &str = "\
 The device takes the interface's place: it has its address and MTU, and what the interface receives comes \
-out of it. Give it addresses, a bridge, a namespace or a virtual machine as you would the interface. \
+out of it. Give it addresses, a bridge, a namespace or a virtual machine as you would the interface. A TUN \
+device (--tun) has the interface together with the host: it gets what is for its own addresses. \
 SIGINT or SIGTERM ends the uplink, and with it the device; SIGUSR1 prints the counts.
 
 Examples:
   linerate uplink --tap up0 -i eth1
   linerate uplink --tap up0 -i eth1 --netns blue --queues 2 --cpu 2-3
+  linerate uplink --tun up0 -i eth1 --netns blue
   linerate uplink --tap up0 -i eth1 --no-offload";
 
 /// Runs the verb.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let signals = Signals::register()?;
     let interface = Interface::named(&arguments.interface)?;
-    refuse_use(&interface, arguments.take_over)?;
+    match &arguments.tun {
+        Some(_) => refuse_sharing(&interface)?,
+        None => refuse_use(&interface, arguments.take_over)?,
+    }
     let uplink = Uplink::open(&arguments.settings()?)?;
     if !arguments.quiet {
         follow::announce(uplink.facts());
@@ -124,6 +133,23 @@ fn refuse_use(interface: &Interface, take_over: bool) -> Result<()> {
     );
 }
 
+/// Leaves an interface alone that has no neighbours of its own.
+fn refuse_sharing(interface: &Interface) -> Result<()> {
+    let name = &interface.name;
+    for one in &interface.uses {
+        match one {
+            Use::Loopback => bail!("{name} is the loopback interface: it has no neighbours"),
+            Use::Port(above) => bail!(
+                "{name} is a port of {above}, and the neighbours that a TUN device needs are found on \
+                 {above}: join the device to {above} (-i {above} --backend packet), or take a TAP device and make it a \
+                 port, too"
+            ),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
 impl Arguments {
     fn settings(&self) -> Result<Settings> {
         let policy = Policy {
@@ -136,7 +162,10 @@ impl Arguments {
             name => Some(name.parse::<Backend>().map_err(anyhow::Error::msg)?),
         };
         Ok(Settings {
-            tap: self.tap.clone(),
+            device: match &self.tun {
+                Some(name) => Device::Tun(name.clone()),
+                None => Device::Tap(self.tap.clone()),
+            },
             interface: self.interface.clone(),
             backend,
             queues: self.queues,
