@@ -157,6 +157,52 @@ fn the_device_going_away_ends_it() {
 }
 
 #[test]
+fn both_going_away_ends_it() {
+    root_or_skip!("both_going_away_ends_it");
+    for backend in ["xdp", "packet"] {
+        let hosts = Hosts::new();
+        let uplink = hosts.uplink(&format!("--backend {backend}"));
+        let device = hosts.near.interface("up0").unwrap();
+        hosts.veth.delete().unwrap();
+        // It may have ended by now, and taken the device along.
+        let _ = device.delete();
+        let (status, _, said) = uplink.wait();
+        assert!(!status.success() && said.contains("is gone"), "{backend}: {said}");
+    }
+}
+
+#[test]
+fn the_interface_moving_to_another_namespace_ends_it() {
+    root_or_skip!("the_interface_moving_to_another_namespace_ends_it");
+    for backend in ["xdp", "packet"] {
+        let hosts = Hosts::new();
+        let other = Namespace::create("upl-other").unwrap();
+        let uplink = hosts.uplink(&format!("--backend {backend}"));
+        let moved = ["link", "set", "wire", "netns", other.name()];
+        assert!(hosts.near.command("ip").args(moved).status().unwrap().success());
+        let (status, _, said) = uplink.wait();
+        assert!(!status.success() && said.contains("interface wire is gone"), "{backend}: {said}");
+        assert!(!other.interface("wire").unwrap().has_xdp().unwrap(), "an XDP program moved along");
+    }
+}
+
+#[test]
+fn a_namespace_without_a_name_lives_as_long_as_its_device() {
+    root_or_skip!("a_namespace_without_a_name_lives_as_long_as_its_device");
+    let hosts = Hosts::new();
+    for device in ["--tap", "--tun"] {
+        let guest = Namespace::create("upl-guest").unwrap();
+        let arguments = format!("{device} up0 --netns {}", guest.name());
+        let mut uplink = hosts.start(&arguments);
+        give_addresses(&guest);
+        drop(guest);
+        uplink.signal(Signal::SIGUSR1);
+        uplink.until("not split");
+        uplink.interrupt();
+    }
+}
+
+#[test]
 fn no_thread_keeps_a_capability_or_spins() {
     root_or_skip!("no_thread_keeps_a_capability_or_spins");
     let hosts = Hosts::new();

@@ -114,3 +114,31 @@ fn a_stream_survives_the_interface_and_the_device_going_down() {
         uplink.interrupt();
     }
 }
+
+#[test]
+fn a_change_of_the_mtu_loses_what_is_too_long_and_nothing_else() {
+    root_or_skip!("a_change_of_the_mtu_loses_what_is_too_long_and_nothing_else");
+    for backend in ["xdp", "packet"] {
+        let hosts = Hosts::new();
+        let mut uplink = hosts.uplink(&format!("--backend {backend}"));
+        let device = hosts.near.interface("up0").unwrap();
+        let too_long = |bytes: usize| {
+            let socket = hosts.near.run(|| UdpSocket::bind("0.0.0.0:0")).unwrap().unwrap();
+            socket.send_to(&vec![0; bytes], (FAR[0].0, 9)).unwrap();
+        };
+        let goes_on = || udp(&hosts.near, &hosts.far, FAR[0].0, &[1000; 3], 0);
+        goes_on();
+        device.set_mtu(3000).unwrap();
+        too_long(2500);
+        goes_on();
+        device.set_mtu(1500).unwrap();
+        hosts.veth.a.set_mtu(1280).unwrap();
+        uplink.until("interface wire has an MTU of 1280 bytes now");
+        too_long(1400);
+        goes_on();
+        device.set_mtu(1280).unwrap();
+        hosts.talk(1 << 20);
+        let report = uplink.interrupt();
+        assert_eq!(count(&report, "dropped.too_long"), 1, "{backend}: {report}");
+    }
+}
