@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::Context;
-use crate::model::{Claim, Line, Point, Role};
+use crate::model::{Axis, Chart, Claim, Line, Point, Role};
 use crate::statistics::{Spread, paired_ratio};
 use crate::uplink::{Circumstances, Delivered, Load, Way, deliver};
 
@@ -55,8 +55,65 @@ impl Path {
     }
 }
 
+/// What an experiment is about: its paths, and what is said of them.
+pub(super) struct Plan<'a> {
+    /// What is sent, as the title of a chart has it.
+    pub(super) of: &'a str,
+    /// What the lines are, beside those that every such experiment has.
+    pub(super) lines: &'a str,
+    /// The largest gain that the seed has.
+    pub(super) seed: &'a str,
+    pub(super) paths: &'a [Path],
+    /// Paths whose gain over another is drawn; the first is the one that the claim is about.
+    pub(super) gains: &'a [(Path, Path)],
+    pub(super) claim: &'a str,
+    /// Times that the first of `gains` is to gain at least.
+    pub(super) bound: f64,
+}
+
+/// Measures everything, draws it and judges the claim.
+pub(super) fn run(context: &mut Context, plan: &Plan<'_>) -> Result<()> {
+    let paths = Paths::run(context, plan.paths)?;
+    let gains: Vec<_> = plan.gains.iter().map(|(ours, over)| (ours.name, over.name)).collect();
+    let x = || Some(Axis::linear("CPU of the sending side", "% of a core"));
+    context.charts.extend([
+        Chart {
+            id: "throughput".into(),
+            title: format!("Throughput of {}", plan.of),
+            caption: format!(
+                "Higher is better. none: packets of the MTU through the stack. no offload: the kernel \
+                 splits before the uplink's device. {}",
+                plan.lines
+            ),
+            x: x(),
+            y: Axis::linear("throughput", "Gbit/s"),
+            lines: paths.lines(|done| done.rate() / 1e9),
+        },
+        Chart {
+            id: "gain".into(),
+            title: "Gain of segmentation at equal CPU".into(),
+            caption: format!("Higher is better; pair by pair. The seed's largest is {}.", plan.seed),
+            x: x(),
+            y: Axis::linear("gain", "%"),
+            lines: paths.gains(&gains),
+        },
+        Chart {
+            id: "receiver".into(),
+            title: "Load of the receiving core".into(),
+            caption: "Where it is full, the receiver is the limit, and not the way to it.".into(),
+            x: x(),
+            y: Axis::linear("busy", "%"),
+            lines: paths.lines(|done| done.receiving_core * 100.0),
+        },
+    ]);
+    let repeats = context.options.repeats;
+    let (ours, over) = gains[0];
+    context.claims.push(paths.claim(plan.claim, ours, over, plan.bound, repeats));
+    Ok(())
+}
+
 /// All measurements.
-pub(super) struct Paths {
+struct Paths {
     paths: Vec<Path>,
     /// Percent of a core.
     shares: Vec<f64>,
@@ -66,7 +123,7 @@ pub(super) struct Paths {
 
 impl Paths {
     /// Measures every path at every share, round after round.
-    pub(super) fn run(context: &mut Context, paths: &[Path]) -> Result<Self> {
+    fn run(context: &mut Context, paths: &[Path]) -> Result<Self> {
         let shares: &[f64] =
             context.pick(&[30.0, 100.0], &[15.0, 25.0, 35.0, 50.0, 70.0, 85.0, 100.0]);
         let time = context.pick(Duration::from_secs(1), Duration::from_secs(3));
@@ -86,7 +143,7 @@ impl Paths {
     }
 
     /// The lines of a chart of `value`.
-    pub(super) fn lines(&self, value: impl Fn(&Delivered) -> f64) -> Vec<Line> {
+    fn lines(&self, value: impl Fn(&Delivered) -> f64) -> Vec<Line> {
         let line = |(number, path): (usize, &Path)| {
             let places = self.shares.iter().zip(&self.cells).map(|(x, here)| (x, &here[number]));
             let points = places.filter(|(_, cells)| !cells.is_empty()).map(|(x, cells)| {
@@ -101,7 +158,7 @@ impl Paths {
     }
 
     /// The lines of a chart of gains in percent, each of one path over another, pair by pair.
-    pub(super) fn gains(&self, pairs: &[(&'static str, &'static str)]) -> Vec<Line> {
+    fn gains(&self, pairs: &[(&'static str, &'static str)]) -> Vec<Line> {
         let line = |&(ours, theirs): &(&str, &str)| {
             let point = |&x: &f64| {
                 let gains = self.ratio(x, ours, theirs).map(|ratio| Spread {
@@ -128,14 +185,7 @@ impl Paths {
 
     /// The claim that `ours` is at least `bound` times as fast as `theirs`, at the share where the
     /// median says most.
-    pub(super) fn claim(
-        &self,
-        claim: &str,
-        ours: &str,
-        theirs: &str,
-        bound: f64,
-        repeats: usize,
-    ) -> Claim {
+    fn claim(&self, claim: &str, ours: &str, theirs: &str, bound: f64, repeats: usize) -> Claim {
         let places = self.shares.iter().map(|&x| (x, self.ratio(x, ours, theirs)));
         let judged = places.filter(|(_, r)| r.is_some_and(|r| r.speaks_for(repeats)));
         let median = |r: &Option<Spread>| r.map_or(f64::NEG_INFINITY, |r| r.median);

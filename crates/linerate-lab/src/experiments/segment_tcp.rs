@@ -2,9 +2,9 @@
 
 use anyhow::Result;
 
-use super::segment::{Path, Paths};
+use super::segment::{self, Path, Plan};
 use super::{Context, Experiment};
-use crate::model::{Axis, Chart, Role};
+use crate::model::Role;
 use crate::uplink::{Load, Way};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -32,46 +32,14 @@ const NONE_LEFT: Path = NONE.leaving_checksums("none, checksum offload");
 const KERNEL_LEFT: Path = KERNEL.leaving_checksums("kernel GSO, checksum offload");
 
 fn run(context: &mut Context) -> Result<()> {
-    let all = [UPLINK, NONE, BEFORE, KERNEL, KERNEL_NONE, UPLINK_LEFT, NONE_LEFT, KERNEL_LEFT];
-    let paths = Paths::run(context, &all)?;
-    let x = || Some(Axis::linear("CPU of the sending side", "% of a core"));
-    context.charts.extend([
-        Chart {
-            id: "throughput".into(),
-            title: "Throughput of one TCP stream".into(),
-            caption: "Higher is better. none: packets of the MTU through the stack. no offload: the \
-                      kernel splits before the uplink's device. kernel GSO: the kernel forwards, and \
-                      splits at the interface."
-                .into(),
-            x: x(),
-            y: Axis::linear("throughput", "Gbit/s"),
-            lines: paths.lines(|done| done.rate() / 1e9),
-        },
-        Chart {
-            id: "gain".into(),
-            title: "Gain of segmentation at equal CPU".into(),
-            caption: "Higher is better; pair by pair. The seed's largest is 93%.".into(),
-            x: x(),
-            y: Axis::linear("gain", "%"),
-            lines: paths.gains(&[
-                (UPLINK.name, NONE.name),
-                (UPLINK_LEFT.name, NONE_LEFT.name),
-                (KERNEL.name, KERNEL_NONE.name),
-                (UPLINK.name, KERNEL.name),
-            ]),
-        },
-        Chart {
-            id: "receiver".into(),
-            title: "Load of the receiving core".into(),
-            caption: "Where it is full, the receiver is the limit, and not the way to it.".into(),
-            x: x(),
-            y: Axis::linear("busy", "%"),
-            lines: paths.lines(|done| done.receiving_core * 100.0),
-        },
-    ]);
-    let claim =
-        "TCP throughput through the uplink at equal CPU, segmentation over none, best share";
-    let repeats = context.options.repeats;
-    context.claims.push(paths.claim(claim, UPLINK.name, NONE.name, 2.5, repeats));
-    Ok(())
+    let plan = Plan {
+        of: "one TCP stream",
+        lines: "kernel GSO: the kernel forwards, and splits at the interface.",
+        seed: "93%",
+        paths: &[UPLINK, NONE, BEFORE, KERNEL, KERNEL_NONE, UPLINK_LEFT, NONE_LEFT, KERNEL_LEFT],
+        gains: &[(UPLINK, NONE), (UPLINK_LEFT, NONE_LEFT), (KERNEL, KERNEL_NONE), (UPLINK, KERNEL)],
+        claim: "TCP throughput through the uplink at equal CPU, segmentation over none, best share",
+        bound: 2.5,
+    };
+    segment::run(context, &plan)
 }

@@ -3,9 +3,9 @@
 
 use anyhow::Result;
 
-use super::segment::{Path, Paths};
+use super::segment::{self, Path, Plan};
 use super::{Context, Experiment};
-use crate::model::{Axis, Chart, Role};
+use crate::model::Role;
 use crate::uplink::{LARGEST_PAYLOAD, Load, MTU_PAYLOAD, Way};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -32,46 +32,14 @@ const FRAGMENTS: Path = Path::new("uplink, fragments", Role::Ours, Way::Uplink, 
 const KERNEL_FRAGMENTS: Path = Path::new("kernel, fragments", Role::Peer, Way::Kernel, LARGE);
 
 fn run(context: &mut Context) -> Result<()> {
-    let all = [UPLINK, NONE, BEFORE, KERNEL, KERNEL_NONE, FRAGMENTS, KERNEL_FRAGMENTS];
-    let paths = Paths::run(context, &all)?;
-    let x = || Some(Axis::linear("CPU of the sending side", "% of a core"));
-    context.charts.extend([
-        Chart {
-            id: "throughput".into(),
-            title: "Throughput of UDP".into(),
-            caption: "Higher is better. none: packets of the MTU through the stack. no offload: the \
-                      kernel splits before the uplink's device. fragments: the kernel makes them, in \
-                      the sending call."
-                .into(),
-            x: x(),
-            y: Axis::linear("throughput", "Gbit/s"),
-            lines: paths.lines(|done| done.rate() / 1e9),
-        },
-        Chart {
-            id: "gain".into(),
-            title: "Gain of segmentation at equal CPU".into(),
-            caption: "Higher is better; pair by pair. The seed's largest is 20%.".into(),
-            x: x(),
-            y: Axis::linear("gain", "%"),
-            lines: paths.gains(&[
-                (UPLINK.name, NONE.name),
-                (KERNEL.name, KERNEL_NONE.name),
-                (UPLINK.name, KERNEL.name),
-                (FRAGMENTS.name, NONE.name),
-            ]),
-        },
-        Chart {
-            id: "receiver".into(),
-            title: "Load of the receiving core".into(),
-            caption: "Where it is full, the receiver is the limit, and not the way to it.".into(),
-            x: x(),
-            y: Axis::linear("busy", "%"),
-            lines: paths.lines(|done| done.receiving_core * 100.0),
-        },
-    ]);
-    let claim =
-        "UDP throughput through the uplink at equal CPU, segmentation over none, best share";
-    let repeats = context.options.repeats;
-    context.claims.push(paths.claim(claim, UPLINK.name, NONE.name, 1.6, repeats));
-    Ok(())
+    let plan = Plan {
+        of: "UDP",
+        lines: "fragments: the kernel makes them, in the sending call.",
+        seed: "20%",
+        paths: &[UPLINK, NONE, BEFORE, KERNEL, KERNEL_NONE, FRAGMENTS, KERNEL_FRAGMENTS],
+        gains: &[(UPLINK, NONE), (KERNEL, KERNEL_NONE), (UPLINK, KERNEL), (FRAGMENTS, NONE)],
+        claim: "UDP throughput through the uplink at equal CPU, segmentation over none, best share",
+        bound: 1.6,
+    };
+    segment::run(context, &plan)
 }
