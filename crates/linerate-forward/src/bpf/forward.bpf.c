@@ -34,7 +34,6 @@ struct found {
 	struct session *session;
 	struct addresses *addresses; /* IPv6 */
 	struct session_key key;	     /* in the designs with hash maps */
-	__u32 slot;
 	__u32 version;
 };
 
@@ -54,9 +53,8 @@ static __always_inline int find_in(__u32 index, const struct wanted *wanted, __u
 		session_barrier();
 		if (matches(session, wanted)) {
 			found->session = session;
-			found->slot = index * WAYS + way;
 			if (is_ipv6)
-				found->addresses = addresses_at(found->slot);
+				found->addresses = addresses_at(index * WAYS + way);
 			return !is_ipv6 || found->addresses;
 		}
 	}
@@ -85,7 +83,6 @@ static __always_inline int find_hashed(const struct wanted *wanted, struct found
 	session_barrier();
 	found->session = &value->session;
 	found->addresses = &value->addresses;
-	found->slot = 0;
 	return matches(&value->session, wanted);
 }
 
@@ -192,7 +189,7 @@ __noinline int forward_any(struct xdp_md *context)
 		rewrite_ipv6(network, &packet, &action);
 	if (!found.session->seen)
 		found.session->seen = 1;
-	session_count(found.session, &found.key, found.slot, packet.length);
+	session_count(found.session, &found.key, packet.length);
 	return XDP_REDIRECT;
 }
 
@@ -201,41 +198,64 @@ __noinline int forward_any(struct xdp_md *context)
 #define INVERSE_FFFF 0xfffefffefffeffffULL
 #define LARGEST_QUOTIENT 0x0001000100010001ULL
 
+/* The first bytes of a plain frame, its TOS left out: IPv4, version 4, a header of five words. */
+#define PLAIN_MASK 0xffffff
+#define PLAIN (RAW_IPV4 | 0x45 << 16)
+/* Its word with fragment, TTL and protocol: no fragment, and which protocol. */
+#define PLAIN_PROTOCOL_MASK 0xff00ff3f
+#define PLAIN_UDP (IPPROTO_UDP << 24)
+#define PLAIN_TCP (IPPROTO_TCP << 24)
+#define PLAIN_TTL 0xfe0000 /* none of these bits: a TTL of 1 or 0 */
+
+/* What was made of this is made again where it is wanted, and not kept in memory for it. */
+#define FORGET(value) asm volatile("" : "+r"(value))
+
+/* The words that a plain frame is matched by, but for the ports. */
+static __always_inline void want_plain(const void *data, __u64 marks, struct wanted *wanted)
+{
+	wanted->addresses = word64(data + 26);
+	wanted->station = (word64(data) & MAC_MASK) | marks;
+	wanted->tags = (__u64)READ_ONCE(control.generation) << 32;
+}
+
 /* What most frames are, untagged IPv4 of a session without NAT, in a fraction of the instructions: all
  * offsets are constants, and what is not as expected is left to forward_any() from the start. It decides
- * nothing that forward_any() would decide otherwise. */
+ * nothing that forward_any() would decide otherwise. What is read of the session counts only when its
+ * version is the same afterwards, and that is asked after the last of it, before the frame is touched. */
 SEC("xdp")
 int forward(struct xdp_md *context)
 {
 	void *data = frame_start(context), *end = frame_end(context);
-	__u64 now, first, addresses, marks, sum, hash;
+	__u64 now, first, addresses, marks, sum;
+	struct session *session = 0;
 	struct wanted wanted;
 	struct found found;
-	__u32 lower, length, kind, what, verdict;
+	__u32 middle, length, kind, verdict;
+	__s32 room, time;
 
-	if (multi_buffer || data + 42 > end || word16(data + 12) != RAW_IPV4)
+	if (multi_buffer || data + 42 > end)
+		goto any;
+	first = word64(data + 12);
+	if (((__u32)first & PLAIN_MASK) != PLAIN)
 		goto any;
 	now = bpf_jiffies64();
 	if (now - READ_ONCE(control.heartbeat) > READ_ONCE(control.patience))
 		goto any;
-	first = word64(data + 14);
-	if ((first & IPV4_PLAIN_MASK) != IPV4_PLAIN)
-		goto any;
-	length = bpf_ntohs((__u16)(first >> 16));
+	length = bpf_ntohs((__u16)(first >> 32));
 	if (end - data != ETHERNET_LEN + length)
 		goto any;
-	lower = word32(data + 22);
+	middle = word32(data + 20);
 	addresses = word64(data + 26);
-	/* A plain header has a first word below 2^56: nothing overflows. A word is congruent to the sum of
-	 * its 16-bit parts. */
-	sum = first + lower + (__u32)addresses + (addresses >> 32);
-	if (sum * INVERSE_FFFF > LARGEST_QUOTIENT || (lower & 0xff) <= 1)
+	/* A word is congruent to the sum of its 16-bit parts; the ethertype is none of the header. */
+	sum = (__u32)first - RAW_IPV4 + (first >> 32) + middle + word16(data + 24) + (__u32)addresses +
+	      (addresses >> 32);
+	if (sum * INVERSE_FFFF > LARGEST_QUOTIENT || !(middle & PLAIN_TTL))
 		goto any;
-	if ((lower & 0xff00) == IPPROTO_UDP << 8) {
+	if ((middle & PLAIN_PROTOCOL_MASK) == PLAIN_UDP) {
 		kind = KIND_IPV4;
 		if (bpf_ntohs(word16(data + 38)) + IPV4_LEN != length)
 			goto any;
-	} else if ((lower & 0xff00) == IPPROTO_TCP << 8 && data + 54 <= end) {
+	} else if ((middle & PLAIN_PROTOCOL_MASK) == PLAIN_TCP && data + 54 <= end) {
 		__u32 offset_and_flags = word16(data + 46);
 		__u32 header = (offset_and_flags & 0xf0) >> 2;
 
@@ -248,43 +268,64 @@ int forward(struct xdp_md *context)
 		goto any;
 	}
 
-	marks = (__u64)kind << 48 | (first & 0xfc00) << 48;
-	wanted.addresses = addresses;
+	marks = ((first >> 16 & 0xfc00) | kind) << 48;
 	wanted.ports = word32(data + 34) | (__u64)context->ingress_ifindex << 32;
-	wanted.station = (word64(data) & MAC_MASK) | marks;
-	wanted.tags = (__u64)READ_ONCE(control.generation) << 32;
-	hash = hash_words(addresses, wanted.ports, marks, 0);
-	if (uses_table() ? !find(&wanted, hash, 0, &found) : !find_hashed(&wanted, &found))
+	if (uses_table()) {
+		__u64 mixed = hash_sum(addresses, wanted.ports, marks, 0);
+		__u32 index = bucket_of(mixed, 0);
+		struct bucket *bucket = bpf_map_lookup_elem(&table, &index);
+
+		if (!bucket)
+			goto any;
+		session = &bucket->way[hash_end(mixed) % WAYS];
+		found.version = READ_ONCE(session->version);
+		session_barrier();
+		FORGET(data);
+		want_plain(data, marks, &wanted);
+		if (!matches(session, &wanted)) {
+			/* Not at home, where most are. */
+			FORGET(data);
+			FORGET(mixed);
+			want_plain(data, marks, &wanted);
+			if (!find(&wanted, hash_end(mixed), 0, &found))
+				goto any;
+			session = found.session;
+		}
+	} else {
+		want_plain(data, marks, &wanted);
+		if (!find_hashed(&wanted, &found))
+			goto any;
+		session = found.session;
+	}
+	room = session->mtu - length;
+	time = session->deadline - (__u32)now;
+	if ((*(__u32 *)&session->dscp & WHAT_UNUSUAL) || (room | time) < 0)
 		goto any;
-	what = *(__u32 *)&found.session->dscp;
-	if ((what & WHAT_UNUSUAL) || length > found.session->mtu ||
-	    (__s32)((__u32)now - found.session->deadline) > 0)
-		goto any;
-	if (bpf_redirect_map(&ports, found.session->port, XDP_PASS) != XDP_REDIRECT)
+	if (bpf_redirect_map(&ports, session->port, XDP_PASS) != XDP_REDIRECT)
 		goto any;
 
 	/* After the call, which keeps no registers: only then is the rest of line two taken. */
+	FORGET(data);
 	{
-		__u64 macs = *(__u64 *)found.session->destination_mac;
-		__u32 macs_end = *(__u32 *)(found.session->source_mac + 2);
-		__u32 delta = found.session->network_delta;
-		__u32 tos = word16(data + 14) >> 8 & 3;
+		__u64 macs = *(__u64 *)session->destination_mac, lower;
+		__u32 macs_end = *(__u32 *)(session->source_mac + 2);
+		__u32 delta = session->network_delta, dscp = session->dscp;
 
-		what = *(__u32 *)&found.session->dscp;
-		lower = word32(data + 22);
 		session_barrier();
-		if ((found.version & 1) || (what & WHAT_UNUSUAL) ||
-		    READ_ONCE(found.session->version) != found.version)
+		/* A session that is being written has an odd version, which is then another one. */
+		if (READ_ONCE(session->version) != (found.version & ~1u))
 			goto any;
 		*(__u64 *)data = macs;
 		*(__u32 *)(data + 8) = macs_end;
-		*(__u8 *)(data + 15) = (what & 0xfc) | tos;
-		*(__u32 *)(data + 22) = ((lower - 1) & 0xffff) |
-					(__u32)mended(lower >> 16, delta) << 16;
+		*(__u8 *)(data + 15) = dscp | (*(__u8 *)(data + 15) & 3);
+		/* TTL, protocol and checksum: one off the first, the last as mended() does it. */
+		lower = word32(data + 22) + ((__u64)delta << 16) - 1;
+		lower += (lower + 0x10000) >> 32 << 16;
+		*(__u32 *)(data + 22) = lower;
 	}
-	if (!found.session->seen)
-		found.session->seen = 1;
-	session_count(found.session, &found.key, found.slot, length);
+	if (!session->seen)
+		session->seen = 1;
+	session_count(session, &found.key, length);
 	return XDP_REDIRECT;
 any:
 	verdict = forward_any(context);

@@ -57,15 +57,25 @@ static __always_inline __u32 key_tags(const struct session_key *key)
  * who can guess collisions of a few sessions can compute those of others. The products do not wait for
  * each other. The upper half of the result picks the first bucket and the set of `pending`; the lower half
  * is the fingerprint, its low two bits are the home way, and those above pick the second bucket. */
-static __always_inline __u64 hash_words(__u64 addresses, __u64 ports, __u64 station, __u32 tags)
+static __always_inline __u64 hash_sum(__u64 addresses, __u64 ports, __u64 station, __u32 tags)
 {
 	__u64 hash = addresses * control.seeds[0] +
 		     (ports ^ (station & ~MAC_MASK)) * control.seeds[1] +
 		     tags * control.seeds[2];
 
 	hash ^= hash >> 32;
-	hash *= control.seeds[3];
-	return hash ^ (hash >> 32);
+	return hash * control.seeds[3];
+}
+
+/* The last step, which leaves the upper half as it is. */
+static __always_inline __u64 hash_end(__u64 sum)
+{
+	return sum ^ (sum >> 32);
+}
+
+static __always_inline __u64 hash_words(__u64 addresses, __u64 ports, __u64 station, __u32 tags)
+{
+	return hash_end(hash_sum(addresses, ports, station, tags));
 }
 
 #define CHOICES 2 /* buckets that a session may be in */
@@ -239,14 +249,25 @@ static __always_inline void session_end(struct session *session)
 	}
 }
 
+/* bucket * WAYS + way of a session in the table. */
+static __always_inline __u32 slot_of(const struct session *session)
+{
+	__u32 zero = 0;
+	const struct bucket *first = bpf_map_lookup_elem(&table, &zero);
+
+	return first ? ((__u64)session - (__u64)first) / sizeof(*session) : 0;
+}
+
 /* Counts a packet of `bytes` that went this session's way on this CPU. The generation of `key` is 0. */
 static __always_inline void session_count(struct session *session, const struct session_key *key,
-					  __u32 slot, __u64 bytes)
+					  __u64 bytes)
 {
-	if (statistics == STATISTICS_NONE)
+	__u32 design = statistics;
+
+	if (design == STATISTICS_NONE)
 		return;
-	if (statistics == STATISTICS_SLOT) {
-		__u32 cpu = bpf_get_smp_processor_id() + 1, index = slot / WAYS;
+	if (design == STATISTICS_SLOT) {
+		__u32 cpu = bpf_get_smp_processor_id() + 1, slot, index;
 		struct strays *others;
 
 		/* This CPU's softirqs are off: nothing else adds plainly to this cell meanwhile. */
@@ -257,6 +278,8 @@ static __always_inline void session_count(struct session *session, const struct 
 			session->bytes += bytes;
 			return;
 		}
+		slot = slot_of(session);
+		index = slot / WAYS;
 		others = bpf_map_lookup_elem(&strays, &index);
 		if (others) {
 			__sync_fetch_and_add(&others->way[slot % WAYS].packets, 1);
@@ -264,12 +287,12 @@ static __always_inline void session_count(struct session *session, const struct 
 		}
 		return;
 	}
-	if (statistics == STATISTICS_SHARED) {
+	if (design == STATISTICS_SHARED) {
 		__sync_fetch_and_add(&session->packets, 1);
 		__sync_fetch_and_add(&session->bytes, bytes);
 		return;
 	}
-	if (statistics == STATISTICS_PER_CPU) {
+	if (design == STATISTICS_PER_CPU) {
 		session->packets++;
 		session->bytes += bytes;
 		return;
