@@ -102,7 +102,7 @@ pub fn hold(address: SocketAddr, connections: u64, rounds: u64, ready: &Path) ->
         let stream = TcpStream::connect(address)
             .with_context(|| format!("cannot open connection {number} to {address}"))?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(Duration::from_secs(20)))?;
+        stream.set_read_timeout(Some(Duration::from_secs(60)))?;
         streams.push(stream);
         interrupt::check()?;
     }

@@ -376,6 +376,23 @@ impl Road {
         self.generate(traffic, false)
     }
 
+    /// Gives both hosts' interfaces a queue, as a card has one: what the cable has no room for waits there.
+    /// A veth without one drops it (and one with a queue too, before Linux 6.16), and a TCP whose segments its
+    /// own host drops fifteen times, half a second apart, gives the connection up (`tcp_send_probe0`): with
+    /// thousands of connections whose timers fire together that happens.
+    ///
+    /// # Errors
+    /// Without `tc`.
+    pub fn queue(&self) -> Result<()> {
+        for (host, interface) in [(&self.west, SENDER), (&self.east, EAST)] {
+            let words = ["qdisc", "replace", "dev", interface, "root", "pfifo", "limit", "100000"];
+            let output = host.command("tc").args(words).output().context("cannot run tc")?;
+            let said = String::from_utf8_lossy(&output.stderr);
+            anyhow::ensure!(output.status.success(), "no queue on {interface}: {said}");
+        }
+        Ok(())
+    }
+
     /// Starts a server of this number in the east that sends back what comes, and waits until it listens.
     ///
     /// # Errors

@@ -49,7 +49,6 @@ fn frames_cross_the_road_with_each_router() {
 }
 
 #[test]
-#[ignore = "an open defect: one of the thousands of connections times out when Linerate forwards"]
 fn connections_are_held_open_together() {
     root_or_skip!("connections_are_held_open_together");
     let out = tempfile::tempdir().unwrap();

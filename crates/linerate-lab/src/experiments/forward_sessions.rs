@@ -236,7 +236,9 @@ struct Held {
 
 fn hold(cores: Cores, way: Way) -> Result<Held> {
     let road = Road::lay(cores)?;
-    let running = road.begin(way, 2 * CONNECTIONS)?;
+    road.queue()?;
+    // Room for twice as many, so that every one of them finds a place.
+    let running = road.begin(way, 4 * CONNECTIONS)?;
     let folder = tempfile::tempdir().context("cannot make a folder")?;
     let (mut servers, mut clients) = (Vec::new(), Vec::new());
     for number in 0..PAIRS {
@@ -250,7 +252,7 @@ fn hold(cores: Cores, way: Way) -> Result<Held> {
         clients.iter_mut().try_for_each(|(client, _)| client.check())?;
         Ok(clients.iter().all(|(_, ready)| ready.exists()))
     };
-    interrupt::wait_until("the messages", Duration::from_secs(120), done)?;
+    interrupt::wait_until("the messages", Duration::from_secs(240), done)?;
     let sessions = match way {
         Way::Linerate(_) => count(&road.status()?["sessions"], "held")?,
         _ => 0,
