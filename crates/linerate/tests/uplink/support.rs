@@ -176,6 +176,11 @@ pub(crate) fn tcp_while(
 ) {
     let listener = to.run(|| TcpListener::bind(at(address))).unwrap().unwrap();
     let sent = pattern(bytes);
+    // Before anybody waits to accept: who cannot be reached is said, and not waited for.
+    let mut stream = from
+        .run(|| TcpStream::connect_timeout(&at(address), Duration::from_secs(10)))
+        .unwrap()
+        .unwrap_or_else(|error| panic!("connect to {address}: {error}"));
     let arrived = std::thread::scope(|scope| {
         let reader = scope.spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
@@ -184,10 +189,6 @@ pub(crate) fn tcp_while(
             stream.read_to_end(&mut arrived).unwrap();
             arrived
         });
-        let mut stream = from
-            .run(|| TcpStream::connect_timeout(&at(address), Duration::from_secs(10)))
-            .unwrap()
-            .unwrap();
         stream.set_write_timeout(Some(Duration::from_secs(20))).unwrap();
         let (first, second) = sent.split_at(bytes / 2);
         stream.write_all(first).unwrap();
