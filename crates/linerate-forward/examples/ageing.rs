@@ -18,7 +18,8 @@ use std::time::{Duration, Instant};
 use linerate_forward::ageing::{Ageing, Limits, TICK};
 use linerate_forward::clock::Clock;
 use linerate_forward::layout::{GENERATION_ENDED, Session, WAYS, kind};
-use linerate_forward::program::{Options, Programs, Sizes};
+use linerate_forward::memory::Memory;
+use linerate_forward::program::{Options, Programs};
 use linerate_forward::session::Record;
 use linerate_forward::table::Table;
 use linerate_ring::map::Mapped;
@@ -30,11 +31,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (sessions, seconds) = (number(1_000_000u64)?, number(30u64)?);
 
     let options = Options { max_sessions: sessions, ..Options::default() };
-    let memory = Sizes::of(&options).memory;
+    let memory = Memory::of(&options)?;
     let programs = Programs::load(&options)?;
     let table = Arc::new(Table::open(&programs.maps)?);
     let places = table.places();
-    println!("{sessions} sessions, {places} places, {} MiB", memory >> 20);
+    println!("{places} places; {memory}");
     let mut held = 0u64;
     for number in 0..sessions {
         // Spread as a good hash spreads.

@@ -3,7 +3,8 @@
 //! The clock algorithm, with a reference bit for each session: the fast path sets it, a pass over the table
 //! clears it and notes when, and a session whose bit has been clear for longer than its protocol may idle
 //! is ended. A pass reads one cache line of a place, in the order of memory, and writes only where the bit
-//! was set. It is spread over its period in ticks, and a tick stops when it has had its share of a core:
+//! was set. Where sessions may have an age only, the time when each was made is looked at too, one more cache
+//! line. It is spread over its period in ticks, and a tick stops when it has had its share of a core:
 //! passes over a table too large for that take longer, and idle sessions stay for as much longer.
 //!
 //! A place is freed a grace period after its session ended, and only if nothing has happened to it
@@ -18,7 +19,7 @@ use linerate_ring::steer::grace::Grace;
 
 use crate::Result;
 use crate::clock::Clock;
-use crate::config::Config;
+use crate::config::{Config, Lifetime};
 use crate::program::Maps;
 use crate::table::{Mark, Table};
 use crate::tuple::Protocol;
@@ -34,26 +35,28 @@ const SHARE: u32 = 15;
 const STRETCH: usize = 4096;
 /// How long a place is to be locked in one version before its writer counts as dead. A program holds the
 /// lock for a microsecond, and cannot be stopped while it does.
-const DEAD_AFTER: Duration = Duration::from_secs(2);
+pub(crate) const DEAD_AFTER: Duration = Duration::from_secs(2);
 
-/// For how long sessions may have no packet.
+/// For how long sessions may have no packet, and how old they may become.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Those of TCP.
     pub tcp: Duration,
     /// Those of UDP.
     pub udp: Duration,
+    /// All of them, from when they were first learned.
+    pub lifetime: Lifetime,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { tcp: Duration::from_secs(300), udp: Duration::from_secs(30) }
+        Self::from(&Config::default())
     }
 }
 
 impl From<&Config> for Limits {
     fn from(config: &Config) -> Self {
-        Self { tcp: config.tcp_idle, udp: config.udp_idle }
+        Self { tcp: config.tcp_idle, udp: config.udp_idle, lifetime: config.lifetime }
     }
 }
 
@@ -67,9 +70,22 @@ impl Limits {
         }
     }
 
-    /// How long a pass is spread over: idleness is noticed so much late at most.
+    /// Whether a session of this age is too old.
+    #[inline]
+    pub(crate) fn is_over(&self, age: impl FnOnce() -> Duration) -> bool {
+        match self.lifetime {
+            Lifetime::Off => false,
+            Lifetime::For(lifetime) => age() > lifetime,
+        }
+    }
+
+    /// How long a pass is spread over: idleness and age are noticed so much late at most.
     pub(crate) fn period(&self) -> Duration {
-        (self.tcp.min(self.udp) / 4).clamp(2 * TICK, LONGEST_PERIOD)
+        let mut shortest = self.tcp.min(self.udp);
+        if let Lifetime::For(lifetime) = self.lifetime {
+            shortest = shortest.min(lifetime);
+        }
+        (shortest / 4).clamp(2 * TICK, LONGEST_PERIOD)
     }
 }
 
@@ -78,6 +94,8 @@ impl Limits {
 pub struct Aged {
     /// Sessions ended here because they were idle.
     pub idle: u64,
+    /// Sessions ended here because of their age.
+    pub expired: u64,
     /// Places freed of sessions that had ended, for whatever reason.
     pub freed: u64,
     /// Places freed that a writer had died over.
@@ -222,7 +240,11 @@ impl Ageing {
             }
             self.found += 1;
             let seen = place.seen();
-            if seen.since {
+            let is_over = self.limits.is_over(|| self.clock.since(place.created()));
+            if is_over && let Some(mark) = place.end(mark) {
+                self.aged.expired += 1;
+                self.condemned.push((index, mark));
+            } else if seen.since {
                 place.clear_seen(seconds);
             } else if seen.idle(seconds) > self.limits.of(protocol)
                 && let Some(mark) = place.end(mark)

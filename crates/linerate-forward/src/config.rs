@@ -8,6 +8,7 @@
 //! block = ["203.0.113.0/24", "2001:db8:bad::/48"]
 //! ```
 
+mod lifetime;
 mod metrics;
 mod units;
 
@@ -21,6 +22,7 @@ use std::time::Duration;
 use serde::de::{Deserialize, Deserializer, Error as _};
 use serde::{Deserialize as DeserializeTrait, Serialize, Serializer};
 
+pub use lifetime::Lifetime;
 pub use metrics::Metrics;
 pub use units::{count, duration, write_duration};
 
@@ -28,7 +30,7 @@ use crate::prefix::Prefix;
 
 /// Sessions that a table may have room for.
 pub const MAX_SESSIONS: RangeInclusive<u64> = 1024..=50_000_000;
-/// How long a session may be idle.
+/// How long a session may be idle, and how old it may become.
 pub const IDLE: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(7 * 86_400);
 /// How long a session may go without asking the kernel again.
 pub const RELEARN: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3600);
@@ -86,6 +88,8 @@ pub struct Config {
     /// A TCP session without packets for so long is forgotten, in [`IDLE`]; 5 min.
     #[serde(serialize_with = "time", deserialize_with = "idle")]
     pub tcp_idle: Duration,
+    /// A session of this age ends, packets or not, in [`IDLE`]; off. If it goes on it is learned anew.
+    pub lifetime: Lifetime,
     /// A packet of each session asks the kernel again after so long, in [`RELEARN`]; 1 min. It bounds for
     /// how long a change that the kernel tells nobody of goes unnoticed (`watch`).
     #[serde(serialize_with = "time", deserialize_with = "relearn")]
@@ -116,6 +120,7 @@ impl Default for Config {
             max_sessions: 1_000_000,
             udp_idle: Duration::from_secs(30),
             tcp_idle: Duration::from_secs(300),
+            lifetime: Lifetime::default(),
             relearn: Duration::from_secs(60),
             hand_back: Duration::from_secs(10),
             metrics: Metrics::default(),
@@ -166,9 +171,14 @@ impl Config {
             }
             check_interfaces(&self.interfaces)?;
             check_sessions(self.max_sessions)?;
+            let lifetime = match self.lifetime {
+                Lifetime::Off => *IDLE.end(),
+                Lifetime::For(time) => time,
+            };
             for (name, time, range) in [
                 ("udp-idle", self.udp_idle, IDLE),
                 ("tcp-idle", self.tcp_idle, IDLE),
+                ("lifetime", lifetime, IDLE),
                 ("relearn", self.relearn, RELEARN),
                 ("hand-back", self.hand_back, HAND_BACK),
             ] {

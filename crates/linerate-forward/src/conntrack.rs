@@ -3,73 +3,99 @@
 //! It follows the sequence numbers of each TCP connection, and takes what lies beyond the window that it
 //! has seen for forged. Packets that the programs forward are not seen, so the window stays behind, and
 //! the first packet that goes through the stack again (past the deadline, FIN, an ICMP error) would lie
-//! outside. `nf_conntrack_tcp_be_liberal` makes it complain of RST segments only. It belongs to a network
+//! outside. `nf_conntrack_tcp_be_liberal` makes it complain of RST segments only, and
+//! `nf_conntrack_tcp_ignore_invalid_rst` of those neither: half of all sequence numbers are behind the last one
+//! that it has seen, and a connection has passed by two gigabytes within seconds. Both belong to a network
 //! namespace; nf_flowtable does the same to each connection that it takes over.
 
 use std::fs;
 use std::io::{self, ErrorKind};
 
+use serde::{Deserialize, Serialize};
+
 use crate::{Error, Result};
 
 /// `Documentation/networking/nf_conntrack-sysctl.rst`. Of the network namespace of the thread.
-const SETTING: &str = "/proc/sys/net/netfilter/nf_conntrack_tcp_be_liberal";
+const LIBERAL: &str = "/proc/sys/net/netfilter/nf_conntrack_tcp_be_liberal";
+/// The same; since Linux 5.14.
+const RESETS: &str = "/proc/sys/net/netfilter/nf_conntrack_tcp_ignore_invalid_rst";
 
-/// What the setting was before [`be_liberal`]: to be kept as long as programs are attached, and given
-/// to [`restore`] after the last was detached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Former(pub u8);
+/// What the settings were before [`be_liberal`], `None` for one that the kernel has not: to be kept as long as
+/// programs are attached, and given to [`restore`] after the last was detached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Former {
+    /// `nf_conntrack_tcp_be_liberal`.
+    pub liberal: Option<u8>,
+    /// `nf_conntrack_tcp_ignore_invalid_rst`.
+    #[serde(default)]
+    pub resets: Option<u8>,
+}
 
 /// Turns liberal window tracking on in the network namespace of this thread. The answer is what
-/// to restore; `None` where the namespace has no connection tracking, and so no windows. Call it once for each
-/// attaching and not for an adoption: a second call would find the first one's value.
+/// to restore; nothing where the namespace has no connection tracking, and so no windows. Call it once for each
+/// attaching and not for an adoption: a second call would find the first one's values.
 ///
 /// # Errors
-/// When the setting cannot be read or written: it takes CAP_NET_ADMIN, and a `/proc/sys` that is writable.
-pub fn be_liberal() -> Result<Option<Former>> {
-    let former = match read() {
+/// When a setting cannot be read or written: it takes CAP_NET_ADMIN, and a `/proc/sys` that is writable. Then
+/// both are as before.
+pub fn be_liberal() -> Result<Former> {
+    let liberal = turn_on(LIBERAL)?;
+    let resets = turn_on(RESETS).inspect_err(|_| {
+        let _ = give_back(LIBERAL, liberal);
+    })?;
+    Ok(Former { liberal, resets })
+}
+
+/// Gives the settings their former values, unless somebody has changed them since.
+///
+/// # Errors
+/// As for [`be_liberal`]; the other is restored all the same. That connection tracking has gone is none.
+pub fn restore(former: Former) -> Result<()> {
+    give_back(LIBERAL, former.liberal).and(give_back(RESETS, former.resets))
+}
+
+/// What it was.
+fn turn_on(setting: &str) -> Result<Option<u8>> {
+    let former = match read(setting) {
         Ok(former) => former,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(source) => return Err(failed("read", source)),
+        Err(source) => return Err(failed("read", setting, source)),
     };
-    if former == Former(0) {
-        write(Former(1))?;
+    if former == 0 {
+        write(setting, 1)?;
+        let name = setting.rsplit('/').next().unwrap_or_default();
         tracing::info!(
-            "net.netfilter.nf_conntrack_tcp_be_liberal set to 1: window tracking cannot follow what \
-             is forwarded past it; detaching restores 0"
+            "net.netfilter.{name} set to 1: window tracking cannot follow what is forwarded past it; \
+             detaching restores 0"
         );
     }
     Ok(Some(former))
 }
 
-/// Gives the setting its former value, unless somebody has changed it since.
-///
-/// # Errors
-/// As for [`be_liberal`]. That connection tracking has gone is none.
-pub fn restore(former: Former) -> Result<()> {
-    match read() {
-        Ok(Former(0)) => Ok(()),
-        Ok(_) if former == Former(0) => write(former),
-        Ok(_) => Ok(()),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-        Err(source) => Err(failed("read", source)),
+fn give_back(setting: &str, former: Option<u8>) -> Result<()> {
+    match (former, read(setting)) {
+        (None | Some(1..), _) | (_, Ok(0)) => Ok(()),
+        (Some(0), Ok(_)) => write(setting, 0),
+        (_, Err(error)) if error.kind() == ErrorKind::NotFound => Ok(()),
+        (_, Err(source)) => Err(failed("read", setting, source)),
     }
 }
 
-fn read() -> io::Result<Former> {
-    let text = fs::read_to_string(SETTING)?;
-    text.trim().parse().map(Former).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))
+fn read(setting: &str) -> io::Result<u8> {
+    let text = fs::read_to_string(setting)?;
+    text.trim().parse().map_err(|error| io::Error::new(ErrorKind::InvalidData, error))
 }
 
-fn write(value: Former) -> Result<()> {
-    fs::write(SETTING, value.0.to_string()).map_err(|source| failed("write", source))
+fn write(setting: &str, value: u8) -> Result<()> {
+    fs::write(setting, value.to_string()).map_err(|source| failed("write", setting, source))
 }
 
-fn failed(what: &str, source: io::Error) -> Error {
+fn failed(what: &str, setting: &str, source: io::Error) -> Error {
     match source.kind() {
         ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
-            Error::Privilege { action: format!("{what} {SETTING}"), capability: "CAP_NET_ADMIN" }
+            Error::Privilege { action: format!("{what} {setting}"), capability: "CAP_NET_ADMIN" }
         }
-        _ => Error::System { action: format!("{what} {SETTING}"), source },
+        _ => Error::System { action: format!("{what} {setting}"), source },
     }
 }
 
@@ -80,28 +106,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_setting_is_restored_as_it_was() {
-        root_or_skip!("the_setting_is_restored_as_it_was");
+    fn the_settings_are_restored_as_they_were() {
+        root_or_skip!("the_settings_are_restored_as_they_were");
         let namespace = Namespace::create("liberal").expect("a namespace");
         let inside = || {
-            let Some(former) = be_liberal().expect("set") else {
-                say_skipped("the_setting_is_restored_as_it_was", "no connection tracking");
+            let former = be_liberal().expect("set");
+            if former.liberal.is_none() {
+                say_skipped("the_settings_are_restored_as_they_were", "no connection tracking");
                 return;
-            };
-            assert_eq!((former, read().expect("read")), (Former(0), Former(1)));
+            }
+            let both = || [LIBERAL, RESETS].map(|setting| read(setting).unwrap_or(9));
+            let has_resets = former.resets.is_some();
+            let resets = |value| if has_resets { value } else { 9 };
+            assert_eq!(former, Former { liberal: Some(0), resets: has_resets.then_some(0) });
+            assert_eq!(both(), [1, resets(1)]);
             restore(former).expect("restored");
-            assert_eq!(read().expect("read"), Former(0));
+            assert_eq!(both(), [0, resets(0)]);
 
             // Who had it on before keeps it.
-            write(Former(1)).expect("written");
-            let former = be_liberal().expect("set").expect("conntrack is there");
+            write(LIBERAL, 1).expect("written");
+            let former = be_liberal().expect("set");
             restore(former).expect("restored");
-            assert_eq!(read().expect("read"), Former(1));
+            assert_eq!(both(), [1, resets(0)]);
 
             // Who turns it off meanwhile keeps that.
-            write(Former(0)).expect("written");
-            restore(Former(1)).expect("restored");
-            assert_eq!(read().expect("read"), Former(0));
+            write(LIBERAL, 0).expect("written");
+            restore(Former { liberal: Some(1), resets: None }).expect("restored");
+            assert_eq!(both(), [0, resets(0)]);
         };
         namespace.run(inside).expect("entered");
     }

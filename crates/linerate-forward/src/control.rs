@@ -8,6 +8,7 @@ use std::time::Duration;
 use linerate_ring::map::Mapped;
 
 use crate::clock::Clock;
+use crate::config::Statistics;
 use crate::layout::{self, GENERATION_ENDED};
 use crate::program::Maps;
 use crate::{Error, Result};
@@ -127,9 +128,11 @@ impl Control {
         self.half(at::ABI).load(Relaxed)
     }
 
-    /// The number of the design of statistics that they were loaded with.
-    pub fn statistics(&self) -> u32 {
-        self.half(at::STATISTICS).load(Relaxed)
+    /// The design of statistics that they were loaded with.
+    pub fn statistics(&self) -> Statistics {
+        let number = self.half(at::STATISTICS).load(Relaxed);
+        let found = Statistics::ALL.iter().find(|one| one.number() == number);
+        found.copied().unwrap_or_default()
     }
 
     /// Whether they ask for the way of each packet.

@@ -46,13 +46,16 @@ pub enum Error {
 
     /// Another process looks after the instance.
     #[error(
-        "process {process} runs the instance {instance}; end it first, or give this one another name \
-         with --instance"
+        "{} runs the instance {instance}; end it first, or give this one another name with --instance",
+        match process {
+            0 => "another process".to_owned(),
+            process => format!("process {process}"),
+        }
     )]
     Running {
         /// The instance.
         instance: String,
-        /// The process; 0 where it has not said so yet.
+        /// The process; 0 where it has not said so yet, or cannot be seen.
         process: u32,
     },
 

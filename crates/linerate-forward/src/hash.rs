@@ -41,3 +41,10 @@ fn word(bytes: &[u8], at: usize) -> u64 {
     word.copy_from_slice(&bytes[8 * at..8 * at + 8]);
     u64::from_ne_bytes(word)
 }
+
+/// FNV-1a: it tells builds and layouts apart, and resists nobody.
+pub(crate) fn fnv(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
+    })
+}

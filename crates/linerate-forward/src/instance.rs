@@ -14,7 +14,7 @@ use crate::pins::{Pins, instance_name};
 use crate::program::Maps;
 use crate::session::{Filter, Rates, Session};
 use crate::snapshot::Snapshot;
-use crate::table::Table;
+use crate::store::Store;
 use crate::view::View;
 use crate::{Error, Result};
 
@@ -24,7 +24,7 @@ pub struct Instance {
     pins: Pins,
     maps: Maps,
     control: Arc<Control>,
-    table: Table,
+    store: Store,
     clock: Clock,
 }
 
@@ -37,8 +37,9 @@ impl Instance {
         let name = name.map_or_else(instance_name, |name| Ok(name.to_owned()))?;
         let pins = Pins::of(&name);
         let maps = pins.maps()?;
-        let (control, table) = (Arc::new(Control::open(&maps)?), Table::open(&maps)?);
-        Ok(Self { pins, maps, control, table, clock: Clock::estimated() })
+        let control = Arc::new(Control::open(&maps)?);
+        let store = Store::open(&maps, control.statistics(), |name| pins.program(name))?;
+        Ok(Self { pins, maps, control, store, clock: Clock::estimated() })
     }
 
     /// Its deny list, with nobody else at it. Others wait until it is dropped.
@@ -54,14 +55,16 @@ impl Instance {
     /// # Errors
     /// [`Error::System`] when a map cannot be read.
     pub fn snapshot(&self) -> Result<Snapshot> {
-        let view = self.view();
-        view.snapshot(view.count(), self.control.denied().into())
+        self.view().snapshot(self.store.count()?, self.control.denied().into())
     }
 
     /// Readings of its sessions, one after the other, that tell rates.
     #[must_use]
     pub fn rates(&self) -> Rates {
-        Rates::new(self.table.places())
+        match &self.store {
+            Store::Table(table) => Rates::of_places(table.places()),
+            Store::Hashed(_) => Rates::of_keys(),
+        }
     }
 
     /// Hands over every session once, with its rate since the last reading where there are `rates`.
@@ -77,11 +80,10 @@ impl Instance {
         if let Some(rates) = rates.as_deref_mut() {
             rates.begin();
         }
-        for record in self.table.records() {
+        self.store.for_each(|record| {
             let rate = rates.as_deref_mut().and_then(|rates| rates.rate(&record));
             take(Session { rate, ..reader.session(&record) });
-        }
-        Ok(())
+        })
     }
 
     /// Ends the sessions that `filter` accepts: the kernel has their next packets. How many there were.
@@ -90,24 +92,12 @@ impl Instance {
     /// As [`Instance::snapshot`].
     pub fn flush(&self, filter: &Filter) -> Result<u64> {
         let mut reader = self.view().reader()?;
-        let mut ended = 0;
-        for index in 0..self.table.places() {
-            let place = self.table.place(index);
-            // The mark before the rest: what is ended is what was looked at, or nothing.
-            let Some((_, mark)) = place.look().filter(|(_, mark)| !mark.is_ended()) else {
-                continue;
-            };
-            let Some(record) = place.read() else { continue };
-            if filter.accepts(&reader.session(&record)) && place.end(mark).is_some() {
-                ended += 1;
-            }
-        }
-        Ok(ended)
+        self.store.end(|record| filter.accepts(&reader.session(record)))
     }
 
     fn view(&self) -> View<'_> {
-        let Self { pins, maps, control, table, clock } = self;
-        View { name: pins.instance(), maps, control, table, clock: *clock }
+        let Self { pins, maps, control, store, clock } = self;
+        View { name: pins.instance(), maps, control, store, clock: *clock }
     }
 }
 

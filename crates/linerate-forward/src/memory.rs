@@ -2,9 +2,11 @@
 
 use std::fmt;
 use std::fs;
+use std::os::fd::{AsRawFd, BorrowedFd};
 
-use crate::layout::{Bucket, Bucket6, Pending, Strays};
-use crate::program::{Options, Sizes};
+use libbpf_rs::MapType;
+
+use crate::program::{Options, Shape, shapes};
 use crate::{Error, Result};
 
 /// What the kernel says of its memory (proc(5)).
@@ -19,32 +21,28 @@ const PAGE: u64 = 4096;
 pub struct Memory {
     /// Sessions that there will be room for, as asked.
     pub sessions: u64,
-    /// Sessions with their IPv6 addresses and counters; in the designs with hash maps an estimate.
-    pub table: u64,
-    /// What XDP leaves for the learner.
-    pub pending: u64,
+    /// The maps, full.
+    pub maps: u64,
     /// Page tables of the kernel and of a daemon.
     pub page_tables: u64,
 }
 
 impl Memory {
-    /// That of programs with these options.
-    pub fn of(options: &Options) -> Self {
-        let sizes = Sizes::of(options);
-        let pending = u64::from(sizes.pending) * size_of::<Pending>() as u64;
-        let each = size_of::<Bucket>() + size_of::<Bucket6>() + size_of::<Strays>();
-        let mapped = u64::from(sizes.buckets) * each as u64;
-        Self {
-            sessions: options.max_sessions,
-            table: if sizes.hashed > 1 { sizes.memory - pending - mapped } else { mapped },
-            pending,
-            page_tables: 2 * mapped / PAGE * ENTRY,
-        }
+    /// That of programs with these options: of every map that they have.
+    ///
+    /// # Errors
+    /// As [`crate::program::Programs::load`].
+    pub fn of(options: &Options) -> Result<Self> {
+        let cpus = libbpf_rs::num_possible_cpus().unwrap_or(1) as u64;
+        let shapes = shapes(options)?;
+        let maps = shapes.iter().map(|shape| of_shape(shape, cpus)).sum();
+        let mapped: u64 = shapes.iter().filter(|shape| shape.is_mapped()).map(Shape::bytes).sum();
+        Ok(Self { sessions: options.max_sessions, maps, page_tables: 2 * mapped / PAGE * ENTRY })
     }
 
     /// All of it, bytes.
     pub fn total(&self) -> u64 {
-        self.table + self.pending + self.page_tables
+        self.maps + self.page_tables
     }
 
     /// Refuses what the machine does not have now. The kernel might give it all the same, and then end
@@ -79,11 +77,10 @@ impl fmt::Display for Memory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "room for {} sessions takes {} of the kernel's memory (sessions {}, pending {}, page tables {})",
+            "room for {} sessions takes {} of the kernel's memory (maps {}, page tables {})",
             self.sessions,
             Binary(self.total()),
-            Binary(self.table),
-            Binary(self.pending),
+            Binary(self.maps),
             Binary(self.page_tables)
         )
     }
@@ -94,6 +91,47 @@ fn available(text: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kib.checked_mul(1024)
+}
+
+/// Bytes of a preallocated hash map beside its values: `struct htab_elem`, the head of a bucket, a pointer for each
+/// CPU (kernel/bpf/hashtab.c).
+const ELEMENT: u64 = 48;
+const BUCKET: u64 = 16;
+const POINTER: u64 = 8;
+
+/// What a map takes, full, as the kernel reckons (`map_mem_usage` of each kind). Those that take memory for entries
+/// only when there are some are taken for empty: deny lists and the like are as long as somebody makes them.
+fn of_shape(shape: &Shape, cpus: u64) -> u64 {
+    let entries = u64::from(shape.entries);
+    let value = u64::from(shape.value_size).next_multiple_of(8);
+    let key = u64::from(shape.key_size).next_multiple_of(8);
+    let buckets = BUCKET * entries.next_power_of_two();
+    match shape.kind {
+        MapType::Array if shape.is_mapped() => shape.bytes().next_multiple_of(PAGE) + PAGE,
+        MapType::Array => shape.bytes(),
+        MapType::PercpuArray => entries * (POINTER + value * cpus),
+        MapType::Hash if shape.is_grown() => buckets,
+        // One more for each CPU, to replace values by.
+        MapType::Hash => (ELEMENT + key + value) * (entries + cpus) + POINTER * cpus + buckets,
+        MapType::PercpuHash | MapType::LruPercpuHash => {
+            (ELEMENT + key + POINTER + value * cpus) * entries + buckets
+        }
+        MapType::Devmap => POINTER * entries,
+        _ => 0,
+    }
+}
+
+/// Bytes that the kernel says this map takes.
+///
+/// # Errors
+/// [`Error::System`] where `/proc` is not mounted.
+pub fn of_map(map: BorrowedFd<'_>) -> Result<u64> {
+    let path = format!("/proc/thread-self/fdinfo/{}", map.as_raw_fd());
+    let text =
+        fs::read_to_string(&path).map_err(|error| Error::system(format!("read {path}"), error))?;
+    let line = text.lines().find_map(|line| line.strip_prefix("memlock:"));
+    let missing = || Error::Invalid(format!("{path} does not say what the map takes"));
+    line.and_then(|line| line.trim().parse().ok()).ok_or_else(missing)
 }
 
 /// Bytes to a tenth of the largest unit.
@@ -112,30 +150,40 @@ impl fmt::Display for Binary {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
+
     use linerate_netns::root_or_skip;
 
     use super::*;
+    use crate::config::Statistics;
     use crate::program::Programs;
-    use crate::table::Table;
 
     fn memory(max_sessions: u64) -> Memory {
-        Memory::of(&Options { max_sessions, ..Options::default() })
+        Memory::of(&Options { max_sessions, ..Options::default() }).unwrap()
     }
 
     #[test]
-    fn what_is_told_is_what_the_maps_are() {
-        root_or_skip!("what_is_told_is_what_the_maps_are");
-        let options = Options { max_sessions: 4096, ..Options::default() };
-        let programs = Programs::load(&options).unwrap();
-        let told = Memory::of(&options);
-        assert_eq!(told.table, Table::open(&programs.maps).unwrap().bytes() as u64);
-        let size = |name: &str| {
-            use libbpf_rs::MapCore;
-            let map = programs.maps.get(name).unwrap();
-            u64::from(map.max_entries()) * u64::from(map.value_size())
-        };
-        assert_eq!(told.pending, size("pending"));
-        assert_eq!(told.table, size("table") + size("table6") + size("strays"));
+    fn what_is_told_is_what_the_kernel_accounts_for_the_maps() {
+        root_or_skip!("what_is_told_is_what_the_kernel_accounts_for_the_maps");
+        for (statistics, max_sessions) in
+            Statistics::ALL.iter().flat_map(|one| [(*one, 1024), (*one, 50_000)])
+        {
+            let options = Options { max_sessions, statistics, ..Options::default() };
+            let told = Memory::of(&options).unwrap().maps;
+            let programs = Programs::load(&options).unwrap();
+            let mut accounted = 0;
+            for (name, map) in programs.maps.iter() {
+                let bytes = of_map(map.as_fd()).unwrap();
+                println!("{statistics}, {max_sessions}: {name} {bytes}");
+                accounted += bytes;
+            }
+            // Heads of the maps, some hundred bytes each, and the programs' constants.
+            let margin = 32 << 10;
+            assert!(
+                told.abs_diff(accounted) <= margin,
+                "{statistics}, {max_sessions} sessions: told {told}, accounted {accounted}"
+            );
+        }
     }
 
     #[test]

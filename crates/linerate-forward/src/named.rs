@@ -1,4 +1,5 @@
-//! `counters!`: a list of causes that the programs count, as an enum with names and explanations.
+//! Names in texts. `counters!`: a list of causes that the programs count, as an enum with names and explanations.
+//! `as_text!`: a value that files and JSON have as the text that the command line has.
 
 /// An enum whose numbers are indices of counters. Each cause has a word (of the manual, of the metrics and
 /// of JSON) and a line that says what it means.
@@ -35,6 +36,26 @@ macro_rules! counters {
 }
 
 pub(crate) use counters;
+
+/// Serializes a type by `Display`, and reads it by `FromStr`, whose error is in words.
+macro_rules! as_text {
+    ($type:ty) => {
+        impl serde::Serialize for $type {
+            fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+                to.collect_str(self)
+            }
+        }
+
+        impl<'de> serde::Deserialize<'de> for $type {
+            fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                let text = <String as serde::Deserialize>::deserialize(from)?;
+                text.parse().map_err(serde::de::Error::custom)
+            }
+        }
+    };
+}
+
+pub(crate) use as_text;
 
 /// The names of the constants of `enumeration` in a C header that begin with `prefix`, as words.
 #[cfg(test)]

@@ -120,10 +120,12 @@ impl Pins {
             match flock(&directory, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => {}
                 Err(rustix::io::Errno::WOULDBLOCK) => {
-                    let state = self.state().ok();
+                    // The record may still name the one before, whose number may be anybody's by now.
+                    let holder = holder(&directory);
+                    let named = self.state().map_or(0, |state| state.process);
                     return Err(Error::Running {
                         instance: self.instance.clone(),
-                        process: state.map_or(0, |state| state.process),
+                        process: if holder == Some(named) { named } else { 0 },
                     });
                 }
                 Err(error) => {
@@ -311,6 +313,14 @@ impl Pins {
         self.open_maps()
     }
 
+    /// The program of the instance that has this name.
+    ///
+    /// # Errors
+    /// [`Error::Ring`], also where the instance has none of this name.
+    pub fn program(&self, name: &str) -> Result<OwnedFd> {
+        Ok(hook::open(&self.directory.join("programs").join(name))?)
+    }
+
     fn open_maps(&self) -> Result<Maps> {
         let directory = self.directory.join("maps");
         let open = |name: String| -> Result<(String, MapHandle)> {
@@ -400,15 +410,58 @@ impl Pins {
             let clsact = known.filter(|_| is_here).and_then(|one| one.clsact);
             keep(self.detach_port(ifindex, clsact));
         }
+        let all = self.everybody();
+        // Another instance of this namespace needs the settings still, and has their former values.
         if let Some(state) = state.filter(|_| is_here)
-            && let Some(former) = state.liberal
+            && self.beside().next().is_none()
         {
-            keep(conntrack::restore(conntrack::Former(former)));
+            keep(conntrack::restore(state.windows));
         }
         keep(self.clear().and_then(|()| remove_directory(&self.directory)));
+        drop(all);
         drop(lock);
         self.remove_parents();
         first
+    }
+
+    /// Pins as [`Pins::create`] does, with window tracking made liberal; `state` has the former settings then.
+    ///
+    /// # Errors
+    /// As [`Pins::create`] and [`conntrack::be_liberal`].
+    pub fn create_liberal(
+        &self,
+        lock: &Lock,
+        programs: &Programs,
+        state: &mut State,
+    ) -> Result<()> {
+        let _all = self.everybody()?;
+        let now = conntrack::be_liberal()?;
+        // Of instances in one namespace the last restores what the first has found.
+        state.windows = self.beside().next().map_or(now, |other| other.windows);
+        let created = self.create(lock, programs, state);
+        if created.is_err() && self.beside().next().is_none() {
+            conntrack::restore(now)?;
+        }
+        created
+    }
+
+    /// Has nobody else change the settings of a namespace meanwhile; waits for who does.
+    fn everybody(&self) -> Result<File> {
+        let directory = self.directory.parent().unwrap_or(&self.bpffs);
+        let failed = |error| Error::system(format!("lock {}", directory.display()), error);
+        let file = File::open(directory).map_err(failed)?;
+        flock(&file, FlockOperation::LockExclusive).map_err(|errno| failed(errno.into()))?;
+        Ok(file)
+    }
+
+    /// Records of the other instances in the network namespace of this thread.
+    fn beside(&self) -> impl Iterator<Item = State> {
+        let here = Namespace::of_thread().ok();
+        let names = Self::instances(&self.bpffs).unwrap_or_default().into_iter();
+        names
+            .filter(|name| *name != self.instance)
+            .filter_map(|name| Self::within(&self.bpffs, &name).state().ok())
+            .filter(move |state| Some(state.namespace) == here)
     }
 
     /// Whether no link of the instance has an interface any more.
@@ -496,6 +549,23 @@ impl Pins {
     }
 }
 
+/// The process that has the flock(2) of `file`, where `/proc/locks` tells it.
+fn holder(file: &File) -> Option<u32> {
+    let inode = file.metadata().ok()?.ino().to_string();
+    let locks = fs::read_to_string("/proc/locks").ok()?;
+    locks.lines().find_map(|line| holder_in(line, &inode))
+}
+
+/// Of a line of `/proc/locks` (proc_locks(5)) about this inode.
+fn holder_in(line: &str, inode: &str) -> Option<u32> {
+    let mut words = line.split_whitespace();
+    let kind = words.nth(1)?;
+    let process = words.nth(2)?;
+    let file = words.next()?;
+    let is_meant = kind == "FLOCK" && file.rsplit(':').next() == Some(inode);
+    is_meant.then(|| process.parse().ok())?
+}
+
 /// The file that a link of the stack is pinned as.
 fn file_of(link: &Link) -> Result<&'static str> {
     let info = LinkInfo::from_fd(link.as_fd())
@@ -545,5 +615,29 @@ fn remove_directory(directory: &Path) -> Result<()> {
             Err(Error::system(format!("remove {}", directory.display()), error))
         }
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_holder_of_a_lock_is_found() {
+        let file = tempfile::tempfile().unwrap();
+        assert_eq!(holder(&file), None);
+        flock(&file, FlockOperation::LockExclusive).unwrap();
+        assert_eq!(holder(&file), Some(std::process::id()));
+        // Somebody who waits is none, nor is who has a lock of another kind or of another file.
+        for line in [
+            "7: -> FLOCK  ADVISORY  WRITE 22719 fe:00:9980357 0 EOF",
+            "8: POSIX  ADVISORY  WRITE 22719 fe:00:9980357 0 EOF",
+            "9: FLOCK  ADVISORY  WRITE 22719 fe:00:19980357 0 EOF",
+            "",
+        ] {
+            assert_eq!(holder_in(line, "9980357"), None, "{line}");
+        }
+        let line = "7: FLOCK  ADVISORY  WRITE 22719 00:1b:9980357 0 EOF";
+        assert_eq!(holder_in(line, "9980357"), Some(22719));
     }
 }

@@ -15,7 +15,7 @@ use zerocopy::IntoBytes;
 use crate::clock::Clock;
 use crate::config::{Mode, Statistics};
 use crate::hash::Seeds;
-use crate::layout::{self, Beat, Bucket, Bucket6, HashedSession, Pending, Strays, WAYS};
+use crate::layout::{self, Beat, WAYS};
 use crate::{Error, Result};
 
 mod port;
@@ -23,21 +23,7 @@ mod port;
 pub use port::{Clsact, Port, PortOptions, Stack, introduce};
 pub(crate) use port::{HANDLE, PRIORITY, attach_clsact};
 
-#[allow(
-    clippy::all,
-    clippy::pedantic,
-    clippy::undocumented_unsafe_blocks,
-    dead_code,
-    missing_docs,
-    non_camel_case_types,
-    non_snake_case,
-    unreachable_pub,
-    unsafe_code,
-    unused
-)]
-mod skeleton {
-    include!(concat!(env!("OUT_DIR"), "/forward.skel.rs"));
-}
+crate::skeleton::skeleton!("forward.skel.rs");
 
 /// `BPF_F_XDP_HAS_FRAGS`: the program takes frames in several buffers.
 const HAS_FRAGS: u32 = libbpf_sys::BPF_F_XDP_HAS_FRAGS;
@@ -70,7 +56,7 @@ impl Default for Options {
     }
 }
 
-/// Sizes of the maps for these options, and the memory of the kernel that they take.
+/// Sizes of the maps for these options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
     /// Buckets of four sessions: a power of two, half full at most.
@@ -79,16 +65,12 @@ pub struct Sizes {
     pub pending: u32,
     /// Entries of the hash maps.
     pub hashed: u32,
-    /// Bytes of everything that grows with the number of sessions. Of hash maps an estimate.
-    pub memory: u64,
 }
 
 impl Sizes {
     /// Of these options.
     pub fn of(options: &Options) -> Self {
         let sessions = options.max_sessions.clamp(1, 1 << 31);
-        let bytes = |count: u32, size: usize| u64::from(count) * size as u64;
-        let cpus = libbpf_rs::num_possible_cpus().unwrap_or(1) as u64;
         let learns = options.mode == Mode::Session;
         let in_table = matches!(options.statistics, Statistics::Slot | Statistics::None);
         let power = |least: u64| least.next_power_of_two().min(1 << 31) as u32;
@@ -96,21 +78,86 @@ impl Sizes {
             if learns && in_table { power(sessions.div_ceil(WAYS as u64 / 2)) } else { 1 };
         let pending = if learns { power(2 * sessions).max(1 << 16) } else { 1 };
         let hashed = if learns && !in_table { sessions as u32 } else { 1 };
-        let one = HASH_OVERHEAD
-            + match options.statistics {
-                Statistics::PerCpu => size_of::<HashedSession>() as u64 * cpus,
-                Statistics::Split => size_of::<HashedSession>() as u64 + HASH_OVERHEAD + 16 * cpus,
-                _ => size_of::<HashedSession>() as u64,
-            };
-        let each = size_of::<Bucket>() + size_of::<Bucket6>() + size_of::<Strays>();
-        let memory =
-            bytes(buckets, each) + bytes(pending, size_of::<Pending>()) + u64::from(hashed) * one;
-        Self { buckets, pending, hashed, memory }
+        Self { buckets, pending, hashed }
     }
 }
 
-/// Bytes that an entry of a hash map takes beside its value: `struct htab_elem`, the key, the bucket.
-const HASH_OVERHEAD: u64 = 48 + 32 + 16;
+/// A map before it is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    pub(crate) kind: MapType,
+    pub(crate) key_size: u32,
+    pub(crate) value_size: u32,
+    pub(crate) entries: u32,
+    flags: u32,
+}
+
+impl Shape {
+    /// Bytes of all its values.
+    pub(crate) fn bytes(&self) -> u64 {
+        u64::from(self.entries) * u64::from(self.value_size).next_multiple_of(8)
+    }
+
+    /// User space can map it.
+    pub(crate) fn is_mapped(&self) -> bool {
+        self.flags & libbpf_sys::BPF_F_MMAPABLE != 0
+    }
+
+    /// Its entries are made when they are needed.
+    pub(crate) fn is_grown(&self) -> bool {
+        self.flags & libbpf_sys::BPF_F_NO_PREALLOC != 0
+    }
+}
+
+/// All maps that programs with these options will have.
+///
+/// # Errors
+/// As [`Programs::load`].
+pub(crate) fn shapes(options: &Options) -> Result<Vec<Shape>> {
+    let mut storage = MaybeUninit::uninit();
+    let open = open(options, &mut storage)?;
+    let shape = |map: libbpf_rs::OpenMap<'_>| Shape {
+        kind: map.map_type(),
+        key_size: map.key_size(),
+        value_size: map.value_size(),
+        entries: map.max_entries(),
+        flags: map.map_flags(),
+    };
+    Ok(open.open_object().maps().map(shape).collect())
+}
+
+/// The programs as these options want them, with the maps in their sizes.
+fn open<'o>(
+    options: &Options,
+    storage: &'o mut MaybeUninit<libbpf_rs::OpenObject>,
+) -> Result<skeleton::OpenForwardSkel<'o>> {
+    steer::quiet_libbpf();
+    let sizes = Sizes::of(options);
+    let mut open = skeleton::ForwardSkelBuilder::default()
+        .open(storage)
+        .map_err(|error| Error::bpf("read the forwarding programs", &error))?;
+    if let Some(constants) = open.maps.rodata_data.as_deref_mut() {
+        constants.statistics = options.statistics.number();
+        constants.bucket_mask = sizes.buckets - 1;
+        constants.pending_mask = sizes.pending - 1;
+        constants.multi_buffer = options.multi_buffer.into();
+        constants.hz = Clock::estimated().hz();
+    }
+    let refused = |error| Error::bpf("size the maps of the forwarding programs", &error);
+    let maps = &mut open.maps;
+    maps.table.set_max_entries(sizes.buckets).map_err(refused)?;
+    maps.table6.set_max_entries(sizes.buckets).map_err(refused)?;
+    maps.strays.set_max_entries(sizes.buckets).map_err(refused)?;
+    maps.pending.set_max_entries(sizes.pending).map_err(refused)?;
+    maps.hashed.set_max_entries(sizes.hashed).map_err(refused)?;
+    if options.statistics == Statistics::PerCpu {
+        maps.hashed.set_type(MapType::PercpuHash).map_err(refused)?;
+    }
+    if options.statistics == Statistics::Split {
+        maps.counters.set_max_entries(sizes.hashed).map_err(refused)?;
+    }
+    Ok(open)
+}
 
 /// The maps by name: those of `bpf/maps.h` and its kin, `control` for the section `.data.control`.
 #[derive(Debug, Default)]
@@ -169,20 +216,9 @@ impl Programs {
     }
 
     fn load_with(options: &Options, former: Option<&Maps>) -> Result<Self> {
-        steer::quiet_libbpf();
-        let sizes = Sizes::of(options);
-        let mut storage = MaybeUninit::uninit();
-        let mut open = skeleton::ForwardSkelBuilder::default()
-            .open(&mut storage)
-            .map_err(|error| Error::bpf("read the forwarding programs", &error))?;
         let fib = options.mode == Mode::Fib;
-        if let Some(constants) = open.maps.rodata_data.as_deref_mut() {
-            constants.statistics = statistics(options.statistics);
-            constants.bucket_mask = sizes.buckets - 1;
-            constants.pending_mask = sizes.pending - 1;
-            constants.multi_buffer = options.multi_buffer.into();
-            constants.hz = Clock::estimated().hz();
-        }
+        let mut storage = MaybeUninit::uninit();
+        let mut open = open(options, &mut storage)?;
         if former.is_none()
             && let Some(control) = open.maps.data_control_data.as_deref_mut()
         {
@@ -191,22 +227,9 @@ impl Programs {
             control.admission = options.admission.max(1);
             control.seeds = fresh_seeds()?;
             control.abi = layout::ABI;
-            control.statistics = statistics(options.statistics);
+            control.statistics = options.statistics.number();
             control.fib = fib.into();
             control.multi_buffer = options.multi_buffer.into();
-        }
-        let refused = |error| Error::bpf("size the maps of the forwarding programs", &error);
-        let maps = &mut open.maps;
-        maps.table.set_max_entries(sizes.buckets).map_err(refused)?;
-        maps.table6.set_max_entries(sizes.buckets).map_err(refused)?;
-        maps.strays.set_max_entries(sizes.buckets).map_err(refused)?;
-        maps.pending.set_max_entries(sizes.pending).map_err(refused)?;
-        maps.hashed.set_max_entries(sizes.hashed).map_err(refused)?;
-        if options.statistics == Statistics::PerCpu {
-            maps.hashed.set_type(MapType::PercpuHash).map_err(refused)?;
-        }
-        if options.statistics == Statistics::Split {
-            maps.counters.set_max_entries(sizes.hashed).map_err(refused)?;
         }
         let object = open.open_object_mut();
         for mut program in object.progs_mut() {
@@ -253,7 +276,7 @@ impl Programs {
         Ok(Self { programs, maps })
     }
 
-    /// The program of this name: `forward` or `fib`, `mark`, `learn`, `beat`.
+    /// The program of this name: `forward` or `fib`, `mark`, `learn`, `beat`, `end`.
     ///
     /// # Errors
     /// [`Error::Invalid`] where the mode has none of this name.
@@ -262,6 +285,15 @@ impl Programs {
             Some(program) => Ok(program.as_fd()),
             None => Err(Error::Invalid(format!("there is no program {name} in this mode"))),
         }
+    }
+
+    /// The program of this name, for somebody else to hold.
+    ///
+    /// # Errors
+    /// As [`Programs::get`]; [`Error::System`].
+    pub fn share(&self, name: &str) -> Result<OwnedFd> {
+        let shared = self.get(name)?.try_clone_to_owned();
+        shared.map_err(|error| Error::system("share a BPF program", error))
     }
 
     /// All, by name.
@@ -298,14 +330,16 @@ fn name_of(name: &str) -> Option<String> {
     }
 }
 
-/// `enum statistics`.
-fn statistics(statistics: Statistics) -> u32 {
-    match statistics {
-        Statistics::None => 0,
-        Statistics::Slot => 1,
-        Statistics::Shared => 2,
-        Statistics::PerCpu => 3,
-        Statistics::Split => 4,
+impl Statistics {
+    /// Its number in `enum statistics`.
+    pub(crate) fn number(self) -> u32 {
+        match self {
+            Self::None => 0,
+            Self::Slot => 1,
+            Self::Shared => 2,
+            Self::PerCpu => 3,
+            Self::Split => 4,
+        }
     }
 }
 

@@ -228,6 +228,11 @@ impl Record {
         self.session.key.generation & layout::GENERATION_ENDED != 0
     }
 
+    /// Its protocol.
+    pub fn protocol(&self) -> Protocol {
+        if self.session.key.kind & kind::TCP == 0 { Protocol::Udp } else { Protocol::Tcp }
+    }
+
     /// Protocol, addresses and ports as its packets come in.
     pub fn tuple(&self) -> FiveTuple {
         let key = &self.session.key;
@@ -238,7 +243,7 @@ impl Record {
             (v4(key.source), v4(key.destination))
         };
         FiveTuple {
-            protocol: if key.kind & kind::TCP == 0 { Protocol::Udp } else { Protocol::Tcp },
+            protocol: self.protocol(),
             source: (source, u16::from_be_bytes(key.source_port)).into(),
             destination: (destination, u16::from_be_bytes(key.destination_port)).into(),
         }

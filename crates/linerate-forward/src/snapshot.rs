@@ -77,6 +77,8 @@ pub struct Port {
     pub index: u32,
     /// Where the program on it runs: `native`, `generic`, or `none` where it is not there.
     pub attached: &'static str,
+    /// The interfaces on top of it that its packets may come through: its bridge, VLANs, VRF.
+    pub uppers: Vec<String>,
     /// What the driver counted, fast path and slow path; all 0 when the interface is gone.
     #[serde(flatten)]
     pub traffic: Traffic,

@@ -43,6 +43,7 @@ mod at {
     pub(super) const VERSION: usize = offset_of!(Session, version);
     pub(super) const DEADLINE: usize = offset_of!(Session, deadline);
     pub(super) const OWNER: usize = offset_of!(Session, owner);
+    pub(super) const CREATED: usize = offset_of!(Session, created);
     pub(super) const SEEN: usize = offset_of!(Session, seen);
     pub(super) const PACKETS: usize = offset_of!(Session, packets);
     pub(super) const BYTES: usize = offset_of!(Session, bytes);
@@ -104,6 +105,25 @@ impl Table {
     /// that ends may be there; none is there twice.
     pub fn records(&self) -> impl Iterator<Item = Record> {
         (0..self.places()).filter_map(|index| self.read(index))
+    }
+
+    /// Sessions that have not ended, by looking at every place.
+    pub fn count(&self) -> u64 {
+        let looks = (0..self.places()).filter_map(|index| self.place(index).look());
+        looks.filter(|(_, mark)| !mark.is_ended()).count() as u64
+    }
+
+    /// Ends the sessions that `accepts` says: the kernel has their next packets. How many there were.
+    pub fn end(&self, mut accepts: impl FnMut(&Record) -> bool) -> u64 {
+        let end = |index: &usize| {
+            let place = self.place(*index);
+            // The mark before the rest: what is ended is what was looked at, or nothing.
+            let Some((_, mark)) = place.look().filter(|(_, mark)| !mark.is_ended()) else {
+                return false;
+            };
+            place.read().is_some_and(|record| accepts(&record)) && place.end(mark).is_some()
+        };
+        (0..self.places()).filter(end).count() as u64
     }
 
     /// Writes `record`, whose key has this hash ([`crate::hash::session`]), into a free place as the learner
@@ -257,6 +277,12 @@ impl<'t> Place<'t> {
     #[inline]
     pub(crate) fn seen(self) -> Seen {
         Seen::from_word(self.half(at::SEEN).load(Relaxed))
+    }
+
+    /// When the session was first learned, low half of jiffies.
+    #[inline]
+    pub(crate) fn created(self) -> u32 {
+        self.half(at::CREATED).load(Relaxed)
     }
 
     /// Clears the reference bit. A program that sets it at this moment found it set, and stores nothing.

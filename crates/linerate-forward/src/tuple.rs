@@ -6,6 +6,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::named::as_text;
+
 /// The protocol above IP of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -56,8 +58,7 @@ impl FromStr for Protocol {
 ///
 /// As text its five parts with commas between: `udp,192.0.2.1,5000,198.51.100.7,53`. That needs no quoting
 /// in a shell and reads IPv6 addresses without brackets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FiveTuple {
     /// What the packets carry.
     pub protocol: Protocol,
@@ -115,19 +116,7 @@ impl FromStr for FiveTuple {
     }
 }
 
-impl TryFrom<String> for FiveTuple {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
-    }
-}
-
-impl From<FiveTuple> for String {
-    fn from(tuple: FiveTuple) -> Self {
-        tuple.to_string()
-    }
-}
+as_text!(FiveTuple);
 
 #[cfg(test)]
 mod tests {

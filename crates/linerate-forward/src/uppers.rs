@@ -2,37 +2,24 @@
 //! `bpf/learn.h`, where it is told why any other is not trusted.
 
 use std::collections::BTreeSet;
-use std::io;
 
 use libbpf_rs::{MapCore, MapFlags};
 
-use crate::netlink::{Channel, attribute, number, word};
+use crate::link::Link;
 use crate::program::Maps;
 use crate::{Error, Result};
 
-/// `NETLINK_ROUTE`, `RTM_GETLINK`, bytes of `struct ifinfomsg`; attributes of rtnetlink(7).
-const ROUTE: isize = 0;
-const GET: u16 = 18;
-const HEADER: usize = 16;
-
-/// How an interface lies on others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Link {
-    index: u32,
-    /// The bridge, bond or VRF that it is a member of.
-    master: Option<u32>,
-    /// What it is a VLAN of.
-    vlan_of: Option<u32>,
-}
-
-/// Enters what lies on these ports now, and takes out what does not any more. To be called, in the network
-/// namespace of the ports, when a port is taken up and after each change of a link, before the bump.
+/// Enters what lies on these ports now, takes out what does not any more, and says whether that made a
+/// difference. To be called, in the network namespace of the ports, when a port is taken up and after each change of
+/// a link. Where it made a difference, a bump has to follow: what was learned meanwhile was learned by the former
+/// entries.
 ///
 /// # Errors
 /// [`Error::System`] where the kernel does not tell its interfaces; [`Error::Invalid`] for maps that are
 /// not of a program that learns.
-pub fn refresh(maps: &Maps, ports: &[u32]) -> Result<()> {
-    let links = list().map_err(|source| Error::system("ask how the interfaces lie", source))?;
+pub fn refresh(maps: &Maps, ports: &[u32]) -> Result<bool> {
+    let links =
+        Link::all().map_err(|source| Error::system("ask how the interfaces lie", source))?;
     let wanted: BTreeSet<Vec<u8>> = pairs(&links, ports).into_iter().map(key).collect();
     let map = maps.get("uppers")?;
     let refused = |error| Error::bpf("note which interfaces lie on ports", &error);
@@ -43,7 +30,15 @@ pub fn refresh(maps: &Maps, ports: &[u32]) -> Result<()> {
     for key in wanted.difference(&there) {
         map.update(key, &[1], MapFlags::ANY).map_err(refused)?;
     }
-    Ok(())
+    Ok(there != wanted)
+}
+
+/// What is entered: each interface with the port that it lies on, in order.
+pub(crate) fn pairs_in(maps: &Maps) -> Result<BTreeSet<(u32, u32)>> {
+    let number = |bytes: &[u8]| bytes.try_into().map_or(0, u32::from_ne_bytes);
+    let pair =
+        |key: Vec<u8>| key.split_at_checked(4).map(|(upper, port)| (number(upper), number(port)));
+    Ok(maps.get("uppers")?.keys().filter_map(pair).collect())
 }
 
 /// `struct upper`.
@@ -60,38 +55,11 @@ fn pairs(links: &[Link], ports: &[u32]) -> BTreeSet<(u32, u32)> {
             let masters =
                 links.iter().filter(|link| link.index == lower).filter_map(|link| link.master);
             let vlans =
-                links.iter().filter(|link| link.vlan_of == Some(lower)).map(|link| link.index);
+                links.iter().filter(|link| link.vlan_of() == Some(lower)).map(|link| link.index);
             below.extend(masters.chain(vlans).filter(|upper| pairs.insert((*upper, port))));
         }
     }
     pairs
-}
-
-fn list() -> io::Result<Vec<Link>> {
-    let channel = Channel::open(ROUTE)?;
-    loop {
-        let mut links = Vec::new();
-        let whole =
-            channel.ask(GET, true, &[0; HEADER], |message| links.extend(link(message.body)))?;
-        if whole {
-            return Ok(links);
-        }
-    }
-}
-
-fn link(body: &[u8]) -> Option<Link> {
-    let attributes = body.get(HEADER..)?;
-    let is_vlan = attribute(attributes, libc::IFLA_LINKINFO)
-        .and_then(|information| attribute(information, libc::IFLA_INFO_KIND))
-        .is_some_and(|kind| kind.starts_with(b"vlan\0"));
-    let is_here = attribute(attributes, libc::IFLA_LINK_NETNSID).is_none();
-    Some(Link {
-        index: u32::from_ne_bytes(number(body, 4)?),
-        master: attribute(attributes, libc::IFLA_MASTER).and_then(word),
-        vlan_of: attribute(attributes, libc::IFLA_LINK)
-            .and_then(word)
-            .filter(|_| is_vlan && is_here),
-    })
 }
 
 #[cfg(test)]
@@ -100,7 +68,13 @@ mod tests {
 
     #[test]
     fn what_lies_on_what_lies_on_a_port_lies_on_it() {
-        let link = |index, master, vlan_of| Link { index, master, vlan_of };
+        let link = |index, master, vlan_of: Option<u32>| Link {
+            index,
+            master,
+            other: vlan_of,
+            kind: vlan_of.map_or("", |_| "vlan").to_owned(),
+            ..Link::default()
+        };
         let links = [
             link(1, None, None),
             link(2, Some(5), None), // a port in bridge 5

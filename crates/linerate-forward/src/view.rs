@@ -6,7 +6,7 @@ use rustix::net::{AddressFamily, SocketType};
 use zerocopy::FromBytes;
 
 use crate::clock::Clock;
-use crate::config::{Mode, Statistics};
+use crate::config::Mode;
 use crate::control::Control;
 use crate::heartbeat;
 use crate::layout;
@@ -15,7 +15,8 @@ use crate::reason::Reason;
 use crate::refusal::Refusal;
 use crate::session::{Names, Reader};
 use crate::snapshot::{Counted, Port, Sessions, Snapshot, Traffic};
-use crate::table::Table;
+use crate::store::Store;
+use crate::uppers;
 use crate::{Error, Result};
 
 /// An instance, to be read from.
@@ -27,14 +28,14 @@ pub struct View<'a> {
     pub maps: &'a Maps,
     /// Its control page.
     pub control: &'a Control,
-    /// Its table.
-    pub table: &'a Table,
+    /// Where its sessions are.
+    pub store: &'a Store,
     /// The time.
     pub clock: Clock,
 }
 
 impl View<'_> {
-    /// The instance now. `held` is the number of its sessions, which [`View::count`] finds.
+    /// The instance now. `held` is the number of its sessions, which [`Store::count`] finds.
     ///
     /// # Errors
     /// [`Error::System`] when a map cannot be read.
@@ -43,16 +44,12 @@ impl View<'_> {
         Ok(Snapshot {
             instance: self.name.to_owned(),
             mode: self.mode().name(),
-            statistics: self.statistics().name(),
+            statistics: self.control.statistics().name(),
             state: heartbeat::state(self.control, &self.clock),
             heartbeat_age: age.as_secs_f64(),
             bound: bound.as_secs_f64(),
             generation: self.control.generation(),
-            sessions: Sessions {
-                held,
-                room: (self.table.places() / 2) as u64,
-                memory: self.table.bytes() as u64,
-            },
+            sessions: Sessions { held, room: self.store.room(), memory: self.store.bytes() },
             reasons: self.reasons()?,
             refusals: self.refusals()?,
             blocked,
@@ -64,25 +61,6 @@ impl View<'_> {
     #[must_use]
     pub fn mode(&self) -> Mode {
         if self.control.is_fib() { Mode::Fib } else { Mode::Session }
-    }
-
-    /// The design of the statistics.
-    #[must_use]
-    pub fn statistics(&self) -> Statistics {
-        match self.control.statistics() {
-            0 => Statistics::None,
-            2 => Statistics::Shared,
-            3 => Statistics::PerCpu,
-            4 => Statistics::Split,
-            _ => Statistics::Slot,
-        }
-    }
-
-    /// Sessions that have not ended, by looking at every place.
-    #[must_use]
-    pub fn count(&self) -> u64 {
-        let looks = (0..self.table.places()).filter_map(|index| self.table.place(index).look());
-        looks.filter(|(_, mark)| !mark.is_ended()).count() as u64
     }
 
     /// What makes sessions of records.
@@ -119,10 +97,13 @@ impl View<'_> {
         interfaces.sort_by_key(|(_, interface)| interface.port);
         // Of the network namespace of this thread.
         let counters = std::fs::read_to_string("/proc/thread-self/net/dev").unwrap_or_default();
+        let uppers = uppers::pairs_in(self.maps)?;
         let port = |(index, _)| {
             let interface = name_of(index);
             let traffic = Traffic::find(&counters, &interface).unwrap_or_default();
-            Port { attached: attached(&interface), interface, index, traffic }
+            let uppers = uppers.iter().filter(|(_, port)| *port == index);
+            let uppers = uppers.map(|(upper, _)| name_of(*upper)).collect();
+            Port { attached: attached(&interface), interface, index, uppers, traffic }
         };
         Ok(interfaces.into_iter().map(port).collect())
     }

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use lab::{LEFT, Lab, RIGHT, at};
 use libbpf_rs::{MapCore, MapFlags};
+use linerate_forward::Error;
 use linerate_forward::clock::Clock;
 use linerate_forward::control::Control;
 use linerate_forward::heartbeat::{self, Heartbeat};
@@ -23,7 +24,6 @@ use linerate_forward::reason::Reason;
 use linerate_forward::session::Record;
 use linerate_forward::snapshot::State as Who;
 use linerate_forward::table::Table;
-use linerate_forward::{Error, conntrack};
 use linerate_netns::root_or_skip;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
@@ -73,8 +73,7 @@ fn start(pins: &Pins, ports: &[PortOptions]) -> (linerate_forward::pins::Lock, P
     let lock = pins.lock().unwrap_or_else(|error| panic!("{error}"));
     let programs = Programs::load(&options()).expect("loaded");
     let mut state = State::new(&options(), Namespace::of_thread().expect("/proc"));
-    state.liberal = conntrack::be_liberal().expect("set").map(|former| former.0);
-    pins.create(&lock, &programs, &state).unwrap_or_else(|error| panic!("{error}"));
+    pins.create_liberal(&lock, &programs, &mut state).unwrap_or_else(|error| panic!("{error}"));
     for options in ports {
         let mut port = Port::attach(&programs, options).expect("attached");
         pins.add_port(&lock, &mut state, options, &mut port)
@@ -337,6 +336,49 @@ fn an_instance_outlives_its_daemon_and_is_adopted_upgraded_and_detached() {
     assert!(programs_on(&lab).is_empty() && !pins.exist());
     assert_eq!(lab.router.run(liberal).unwrap(), "0");
     stream.send(20);
+}
+
+#[test]
+fn the_last_instance_of_a_namespace_restores_what_the_first_has_found() {
+    root_or_skip!("the_last_instance_of_a_namespace_restores_what_the_first_has_found");
+    let (lab, bpffs) = (Lab::new("two"), Bpffs::mount());
+    lab.masquerade();
+    assert_eq!(lab.router.run(liberal).unwrap(), "0");
+    let start = |name: &'static str| {
+        let pins = Pins::within(bpffs.0.path(), name);
+        let (lock, ..) = lab.router.run(|| start(&pins, &[])).unwrap();
+        (pins, lock)
+    };
+    let detach = |(pins, lock): (Pins, _)| {
+        lab.router.run(|| pins.detach(lock).unwrap_or_else(|error| panic!("{error}"))).unwrap();
+    };
+    let (first, second) = (start("first"), start("second"));
+    detach(first);
+    assert_eq!(lab.router.run(liberal).unwrap(), "1", "the second relies on it");
+    let third = start("third");
+    detach(second);
+    assert_eq!(lab.router.run(liberal).unwrap(), "1", "the third relies on it");
+    detach(third);
+    assert_eq!(lab.router.run(liberal).unwrap(), "0");
+    assert_eq!(bpffs.left(), NOTHING);
+}
+
+#[test]
+fn a_process_that_the_record_names_and_that_has_not_the_lock_is_not_blamed() {
+    root_or_skip!("a_process_that_the_record_names_and_that_has_not_the_lock_is_not_blamed");
+    let (lab, bpffs) = (Lab::new("who"), Bpffs::mount());
+    let pins = bpffs.pins();
+    let (lock, _programs, mut state) = lab.router.run(|| start(&pins, &[])).unwrap();
+    let who = || match pins.lock() {
+        Err(Error::Running { process, .. }) => process,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(who(), std::process::id());
+    // As before somebody who adopts has said so: the number may be anybody's.
+    state.process = 1;
+    pins.save(&lock, &state).unwrap();
+    assert_eq!(who(), 0);
+    lab.router.run(|| pins.detach(lock).unwrap_or_else(|error| panic!("{error}"))).unwrap();
 }
 
 /// Ids of the programs on the ports, as the kernel lists them.

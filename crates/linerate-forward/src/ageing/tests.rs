@@ -15,7 +15,7 @@ fn ageing() -> (Programs, Arc<Table>, Ageing) {
     let programs = Programs::load(&Options { max_sessions: 1024, ..Options::default() }).unwrap();
     let table = Arc::new(Table::open(&programs.maps).unwrap());
     let clock = Clock::read(programs.beat().unwrap());
-    let limits = Limits { tcp: Duration::from_secs(300), udp: Duration::from_secs(30) };
+    let limits = Limits::default();
     let ageing = Ageing::new(Arc::clone(&table), &programs.maps, limits, clock).unwrap();
     (programs, table, ageing)
 }
@@ -29,6 +29,31 @@ fn idle(number: u32, protocol: Protocol, idle: u64, clock: &Clock) -> Record {
     let [seen, a, b, c] = Seen::found(clock.seconds() - idle).word().to_ne_bytes();
     (record.session.seen, record.session.unused) = (seen, [a, b, c]);
     record
+}
+
+#[test]
+fn sessions_end_when_they_are_too_old() {
+    root_or_skip!("sessions_end_when_they_are_too_old");
+    let (_programs, table, mut ageing) = ageing();
+    let hour = Duration::from_secs(3600);
+    ageing.set_limits(Limits { lifetime: Lifetime::For(hour), ..Limits::default() });
+    for (number, minutes, seen) in [(0, 59, 0), (1, 61, 0), (2, 61, 1)] {
+        let mut record = idle(number, Protocol::Tcp, 0, &ageing.clock);
+        let age = ageing.clock.jiffies(Duration::from_secs(60 * minutes)) as u32;
+        record.session.created = (ageing.clock.now() as u32).wrapping_sub(age);
+        // Packets do not help.
+        record.session.seen |= seen;
+        assert!(table.insert(u64::from(number) << 32, &record).is_some());
+    }
+    ageing.pass().unwrap();
+    let left: Vec<_> = table.records().map(|record| record.place).collect();
+    assert_eq!(left, [0]);
+    let aged = ageing.aged();
+    assert_eq!((aged.expired, aged.idle, aged.freed), (2, 0, 2));
+    ageing.set_limits(Limits::default());
+    assert_eq!(ageing.limits.period(), Duration::from_secs_f64(7.5));
+    let short = Lifetime::For(Duration::from_secs(4));
+    assert_eq!(Limits { lifetime: short, ..Limits::default() }.period(), Duration::from_secs(1));
 }
 
 #[test]
@@ -125,7 +150,8 @@ fn a_place_that_a_writer_died_over_is_freed_after_a_while() {
 fn ticks_make_a_pass_in_its_period_whatever_their_number() {
     root_or_skip!("ticks_make_a_pass_in_its_period_whatever_their_number");
     let (_programs, table, mut ageing) = ageing();
-    ageing.set_limits(Limits { tcp: Duration::from_secs(2), udp: Duration::from_secs(2) });
+    let two = Duration::from_secs(2);
+    ageing.set_limits(Limits { tcp: two, udp: two, ..Limits::default() });
     let clock = ageing.clock;
     let index = table.insert(77 << 32, &idle(1, Protocol::Udp, 60, &clock)).unwrap();
     let began = Instant::now();

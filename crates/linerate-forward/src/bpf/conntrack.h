@@ -89,11 +89,50 @@ static __always_inline const struct nf_conn *connection_of(const struct sk_buff 
 	return (const struct nf_conn *)(kernel_connection(packet) & ~CONNTRACK_INFO_MASK);
 }
 
-/* Families that connection tracking was ever seen to work on, IPv4 and IPv6, here: where it does, a packet
- * without a connection is one that it found INVALID (`nf_conntrack_in`), and what becomes of that does not
- * become of the session. Never taken back: without tracking this costs those who switched it off their
+/* Families that connection tracking was ever seen to work on here, IPv4 and IPv6: what is gone by where its
+ * hooks cannot be looked for. Never taken back: without tracking this costs those who switched it off their
  * fast path until the next attachment, and a guess the other way would cost a connection its translation. */
 __u8 tracks[2];
+
+/* What connection tracking has the stack call for each packet that comes in. No address where it is a module
+ * that came after these programs, or the kernel keeps its addresses to itself (kernel.kptr_restrict = 2). */
+extern const void ipv4_conntrack_in __weak __ksym;
+extern const void ipv6_conntrack_in __weak __ksym;
+
+#define HOOKS_MOST 32 /* at the entrance of the stack: chains, defragmentation, tracking */
+
+/* Whether connection tracking works on this family in the packet's network namespace. Where it does, a packet
+ * without a connection is one that it found INVALID (`nf_conntrack_in`), and what becomes of that does not
+ * become of the session. */
+static __always_inline int is_tracking(const struct sk_buff *packet, int is_ipv4)
+{
+	const void *wanted = is_ipv4 ? &ipv4_conntrack_in : &ipv6_conntrack_in;
+	const struct nf_hook_entries *entries;
+	const void *hook;
+	__u32 count;
+
+	if (!wanted || !bpf_core_field_exists(struct net, nf) ||
+	    !bpf_core_field_exists(struct netns_nf, hooks_ipv4) ||
+	    !bpf_core_field_exists(struct nf_hook_entry, hook))
+		return tracks[is_ipv4 ? 0 : 1];
+	entries = is_ipv4 ? BPF_CORE_READ(packet, dev, nd_net.net, nf.hooks_ipv4[0])
+			  : BPF_CORE_READ(packet, dev, nd_net.net, nf.hooks_ipv6[0]);
+	if (!entries)
+		return 0;
+	count = BPF_CORE_READ(entries, num_hook_entries);
+	if (count > HOOKS_MOST)
+		return 1;
+	for (__u32 i = 0; i < HOOKS_MOST && i < count; i++) {
+		const void *entry = (const void *)entries +
+				    bpf_core_field_offset(struct nf_hook_entries, hooks) +
+				    i * bpf_core_type_size(struct nf_hook_entry) +
+				    bpf_core_field_offset(struct nf_hook_entry, hook);
+
+		if (!bpf_probe_read_kernel(&hook, sizeof(hook), entry) && hook == wanted)
+			return 1;
+	}
+	return 0;
+}
 
 /* Reads as what the packet came in, before any translation, into *in. 0 where connection tracking is not at
  * work or was told not to track the packet, 1 where it has a connection, and -1 where that cannot be read,
@@ -107,7 +146,7 @@ static __always_inline int connection_tuple(struct tuple *in, const struct sk_bu
 	if (!found && (kernel_connection(packet) & CONNTRACK_INFO_MASK) == CONNTRACK_UNTRACKED)
 		return 0;
 	if (!found)
-		return *at_work ? -1 : 0;
+		return is_tracking(packet, is_ipv4) ? -1 : 0;
 	if (!*at_work)
 		*at_work = 1;
 	if (!bpf_core_type_exists(struct nf_conn))

@@ -347,6 +347,33 @@ int beat(struct beat *context)
 	return 0;
 }
 
+/* What user space runs to end a session in a hash map, of which it can only replace whole values. One that is
+ * retired stays locked: nobody writes to it or makes it valid again, so that it may be deleted once no program
+ * runs that has found it before. */
+SEC("syscall")
+int end(struct end *context)
+{
+	struct session_key key = context->key;
+	struct hashed_session *found;
+	__u32 version;
+
+	context->ended = 0;
+	context->busy = 0;
+	if (statistics == STATISTICS_PER_CPU)
+		found = bpf_map_lookup_percpu_elem(&hashed, &key, context->cpu);
+	else
+		found = bpf_map_lookup_elem(&hashed, &key);
+	if (!found)
+		return 0;
+	if (context->retire && !session_lock(&found->session, &version))
+		context->busy = 1;
+	if (found->session.key.kind && !(READ_ONCE(found->session.key.generation) & GENERATION_ENDED)) {
+		session_end(&found->session);
+		context->ended = 1;
+	}
+	return 0;
+}
+
 /* Without sessions. */
 SEC("xdp")
 int fib(struct xdp_md *context)

@@ -39,8 +39,6 @@
 
 #include <linux/types.h>
 
-#define FORWARD_ABI 1 /* changes with the layout: programs of another layout are not adopted */
-
 #define WAYS 4
 
 /* session_key.kind: never 0 for a session, always 0 for a free place. */
@@ -203,7 +201,7 @@ struct control {
 	/* Set once, before the programs run; here and not in the read-only data, so that programs that
 	 * replace these find the same sessions. */
 	__u64 seeds[9];	     /* random, odd: 0 to 3 of the hash, 4 to 8 of the signature */
-	__u32 abi;	     /* FORWARD_ABI */
+	__u32 abi;	     /* number of the layout, `ABI` in layout.rs: programs of another are not adopted */
 	__u32 statistics;    /* enum statistics */
 	__u32 fib;	     /* 1 in fib mode */
 	__u32 multi_buffer;  /* 1 where frames may come in several buffers */
@@ -215,6 +213,15 @@ _Static_assert(__builtin_offsetof(struct control, seeds) == 64, "line two");
 /* Context of the program `beat`. */
 struct beat {
 	__u64 jiffies; /* out: jiffies64 now, also stored as heartbeat */
+};
+
+/* Context of the program `end`. */
+struct end {
+	struct session_key key; /* generation 0 */
+	__u32 cpu;		/* whose copy, in STATISTICS_PER_CPU */
+	__u32 retire;		/* 1: leave the session locked, for good */
+	__u32 ended;		/* out: 1 where it had not ended before */
+	__u32 busy;		/* out: 1 where somebody else has the lock, and it was ended only */
 };
 
 /* Deny lists. Keys of the longest-prefix maps; a packet is dropped when either address matches. */

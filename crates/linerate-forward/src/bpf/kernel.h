@@ -23,8 +23,23 @@ struct netns_ct {
 	__u8 sysctl_checksum;
 };
 
+struct nf_hook_entry {
+	void *hook;
+};
+
+struct nf_hook_entries {
+	__u16 num_hook_entries;
+	struct nf_hook_entry hooks[];
+};
+
+struct netns_nf {
+	struct nf_hook_entries *hooks_ipv4[1]; /* by NF_INET_*; the first is PRE_ROUTING */
+	struct nf_hook_entries *hooks_ipv6[1];
+};
+
 struct net {
 	struct netns_ct ct;
+	struct netns_nf nf;
 };
 
 typedef struct {

@@ -519,6 +519,9 @@ static __always_inline __u32 learn_from(struct __sk_buff *skb)
 			return REFUSAL_BUSY + 1;
 		}
 		place.session->relearned++;
+		/* It had ended, and begins anew: a new age, and the counts go on. */
+		if (before & GENERATION_ENDED)
+			place.session->created = now;
 	} else {
 		if (uses_table() ? !session_claim(departure.hash, &place, &version)
 				 : !claim_hashed(&departure.key, &place, &version))

@@ -199,8 +199,8 @@ static __always_inline void session_unlock(struct session *session, __u32 versio
 	WRITE_ONCE(session->version, version + 2);
 }
 
-/* Takes a free place for the key, in its second bucket only when the first is full, and locks it. The caller fills in everything but
- * `version`, and publishes. 0 when there is none. */
+/* Takes a free place for the key, in its second bucket only when the first is full, and locks it. The caller
+ * fills in everything but `version`, and publishes. 0 when there is none. */
 static __always_inline int session_claim(__u64 hash, struct place *place, __u32 *version)
 {
 	for (__u32 i = 0; i < CHOICES * WAYS; i++) {

@@ -4,11 +4,10 @@ use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
+use crate::named::as_text;
 
 /// Where metrics are served.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Metrics {
     /// Nowhere: `off`.
     Off,
@@ -35,19 +34,7 @@ impl FromStr for Metrics {
     }
 }
 
-impl TryFrom<String> for Metrics {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
-    }
-}
-
-impl From<Metrics> for String {
-    fn from(metrics: Metrics) -> Self {
-        metrics.to_string()
-    }
-}
+as_text!(Metrics);
 
 impl fmt::Display for Metrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

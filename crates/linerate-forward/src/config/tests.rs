@@ -32,6 +32,7 @@ fn everything_can_be_said() {
         max-sessions = "4M"
         udp-idle = "45s"
         tcp-idle = "1h"
+        lifetime = "1d"
         relearn = "1m30s"
         hand-back = "2s"
         metrics = "[::1]:9000"
@@ -48,6 +49,7 @@ fn everything_can_be_said() {
     assert_eq!(config.max_sessions, 4_000_000);
     assert_eq!(config.udp_idle, Duration::from_secs(45));
     assert_eq!(config.tcp_idle, Duration::from_secs(3600));
+    assert_eq!(config.lifetime, Lifetime::For(Duration::from_secs(86_400)));
     assert_eq!(config.relearn, Duration::from_secs(90));
     assert_eq!(config.hand_back, Duration::from_secs(2));
     assert_eq!(config.metrics, "[::1]:9000".parse().unwrap());
@@ -65,6 +67,7 @@ fn what_is_wrong_is_said_with_its_line() {
         ("\nudp-idle = \"30\"", "udp-idle", "lacks its unit: write 30s"),
         ("udp-idle = \"0s\"", "udp-idle", "0s is out of range; it can be 1s to 7d"),
         ("udp-idle = [1]", "udp-idle", "not a time"),
+        ("lifetime = \"30\"", "lifetime", "lacks its unit: write 30s"),
         ("relearn = \"2h\"", "relearn", "1s to 1h"),
         ("hand-back = \"11m\"", "hand-back", "1s to 10m"),
         ("max-sessions = 0", "max-sessions", "1024 to 50000000"),
@@ -102,6 +105,7 @@ fn what_the_command_line_filled_is_checked_too() {
     sound.check().unwrap();
     let bad = [
         (Config { udp_idle: Duration::ZERO, ..sound.clone() }, "udp-idle"),
+        (Config { lifetime: Lifetime::For(Duration::ZERO), ..sound.clone() }, "lifetime"),
         (Config { relearn: Duration::from_secs(7200), ..sound.clone() }, "relearn"),
         (Config { max_sessions: 1, ..sound.clone() }, "max-sessions"),
         (Config { instance: Some(String::new()), ..sound.clone() }, "instance"),
@@ -156,6 +160,7 @@ proptest! {
             mode,
             statistics,
             leave,
+            lifetime: if leave { Lifetime::Off } else { Lifetime::For(Duration::from_millis(relearn)) },
             block: vec![std::net::IpAddr::from(address.to_be_bytes()).into()],
             metrics: if leave { Metrics::Off } else { Metrics::default() },
             ..Config::default()

@@ -3,7 +3,6 @@
 //! metrics have one of their own.
 
 mod ground;
-mod link;
 mod owned;
 mod ports;
 mod service;
@@ -12,18 +11,20 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
-use crate::ageing::{Ageing, Limits};
+use crate::ageing::Limits;
 use crate::clock::Clock;
 use crate::config::{Config, Invalid, Metrics as MetricsAt, write_duration};
 use crate::control::Control;
 use crate::deny::Target;
 use crate::heartbeat::Heartbeat;
 use crate::instance::LockedDenyList;
+use crate::link::{self, Link};
 use crate::metrics::{Counts, Endpoint, Metrics};
 use crate::pins::{Lock, Pins, instance_name};
 use crate::program::Programs;
 use crate::snapshot::Snapshot;
-use crate::table::Table;
+use crate::store::{Cleaner, Store};
+use crate::uppers;
 use crate::view::View;
 use crate::watch::{self, Cause, Causes, Watch};
 use crate::{Error, Result};
@@ -55,12 +56,12 @@ pub struct Daemon {
     config: Config,
     owned: Owned,
     control: Arc<Control>,
-    table: Arc<Table>,
+    store: Store,
     clock: Clock,
     ports: Ports,
     watch: Watch,
     heart: Heartbeat,
-    ageing: Ageing,
+    ageing: Cleaner,
     metrics: Metrics,
     /// Held: it serves until it is dropped.
     _endpoint: Option<Endpoint>,
@@ -82,17 +83,19 @@ impl Daemon {
         let metrics = Metrics::default();
         let mut prepare = || -> Result<_> {
             let maps = &owned.programs.maps;
-            let (control, table) = (Arc::new(Control::open(maps)?), Arc::new(Table::open(maps)?));
+            let control = Arc::new(Control::open(maps)?);
+            let program = |name: &str| owned.programs.share(name);
+            let store = Store::open(maps, control.statistics(), program)?;
             let clock = Clock::estimated();
             control.set_refresh(config.relearn, &clock);
             let mut heart = Heartbeat::new(&control, config.hand_back, &clock);
-            let ageing = Ageing::new(Arc::clone(&table), maps, Limits::from(&config), clock)?;
+            let ageing = Cleaner::new(&store, maps, Limits::from(&config), clock)?;
             let endpoint = serve(&metrics, config.metrics)?;
             ports.configure(&config.interfaces, &mut owned);
             block(owned.deny_list(&control, clock)?, &config)?;
             // The programs forward from the moment that they are attached: the first beat comes before, and
             // before that the watch, so that whatever has changed while nobody watched is followed by a bump.
-            let links = link::all()?;
+            let links = links()?;
             let early = start_watch(link::indices(&links, &config.interfaces), &control, &events)?;
             let clock = heart.beat(&owned.programs, &control)?.unwrap_or(clock);
             let mut alive = |programs: &Programs| heart.beat(programs, &control).map(drop);
@@ -101,15 +104,16 @@ impl Daemon {
             // Anew, before the other ends: it has nothing to say of what was attached just now.
             let watch = start_watch(ports.indices(), &control, &events)?;
             drop(early);
+            note_uppers(&owned, &ports, &control)?;
             heart.beat(&owned.programs, &control)?;
-            Ok((control, table, clock, heart, ageing, endpoint, watch))
+            Ok((control, store, clock, heart, ageing, endpoint, watch))
         };
         match prepare() {
-            Ok((control, table, clock, heart, ageing, endpoint, watch)) => Ok(Self {
+            Ok((control, store, clock, heart, ageing, endpoint, watch)) => Ok(Self {
                 config,
                 owned,
                 control,
-                table,
+                store,
                 clock,
                 ports,
                 watch,
@@ -194,9 +198,9 @@ impl Daemon {
     }
 
     fn view(&self) -> View<'_> {
-        let Self { owned, control, table, clock, .. } = self;
+        let Self { owned, control, store, clock, .. } = self;
         let (name, maps) = (owned.pins.instance(), &owned.programs.maps);
-        View { name, maps, control, table, clock: *clock }
+        View { name, maps, control, store, clock: *clock }
     }
 
     fn snapshot(&self) -> Result<Snapshot> {
@@ -215,7 +219,11 @@ impl Daemon {
         let causes = Cause::ALL.iter().zip(counts.causes);
         let counts = Counts {
             invalidations: causes.map(|(cause, bumps)| (cause.name(), bumps)).collect(),
-            ended: vec![("idle", aged.idle), ("abandoned", aged.abandoned)],
+            ended: vec![
+                ("idle", aged.idle),
+                ("lifetime", aged.expired),
+                ("abandoned", aged.abandoned),
+            ],
         };
         self.metrics.show(snapshot, counts);
         Ok(())
@@ -256,14 +264,14 @@ impl Daemon {
     fn follow(&mut self) -> Result<()> {
         let Self { config, owned, control, ports, heart, .. } = self;
         let mut alive = |programs: &Programs| heart.beat(programs, control).map(drop);
-        let (changed, failures) = ports.follow(&link::all()?, config, owned, &mut alive)?;
+        let (changed, failures) = ports.follow(&links()?, config, owned, &mut alive)?;
         for error in failures {
             tracing::warn!(%error, "an interface is not accelerated");
         }
         if changed {
             self.watch = start_watch(self.ports.indices(), &self.control, &self.events)?;
         }
-        Ok(())
+        note_uppers(&self.owned, &self.ports, &self.control)
     }
 
     /// Takes over what of a configuration can be changed while sessions are forwarded.
@@ -309,6 +317,20 @@ impl Daemon {
         tracing::info!(ports = self.ports.names(), "configured anew");
         Ok(())
     }
+}
+
+/// Notes what lies on the ports. The watch has bumped at the change; what was learned since then may have gone by
+/// the former entries.
+fn note_uppers(owned: &Owned, ports: &Ports, control: &Control) -> Result<()> {
+    if uppers::refresh(&owned.programs.maps, &ports.indices())? {
+        control.bump();
+    }
+    Ok(())
+}
+
+/// All interfaces of the network namespace of the calling thread.
+fn links() -> Result<Vec<Link>> {
+    Link::all().map_err(|source| Error::system("ask for the interfaces", source))
 }
 
 /// Blocks what is configured. What was taken out of the configuration stays blocked: others may want it.

@@ -4,13 +4,14 @@
 use std::sync::Arc;
 
 use super::ground;
+use crate::Result;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::control::Control;
 use crate::instance::LockedDenyList;
+use crate::memory::Memory;
 use crate::pins::{Lock, Namespace, Pins, PortState, State};
-use crate::program::{Options, Port, Programs, Sizes};
-use crate::{Result, conntrack};
+use crate::program::{Options, Port, Programs};
 
 /// An instance that this process may change.
 #[derive(Debug)]
@@ -103,16 +104,12 @@ impl Owned {
     }
 
     fn load(pins: &Pins, lock: &Lock, options: &Options) -> Result<(Programs, State)> {
-        let mib = Sizes::of(options).memory >> 20;
-        tracing::info!(sessions = options.max_sessions, mib, "taking memory for the table");
+        let memory = Memory::of(options)?;
+        memory.check()?;
+        tracing::info!("{memory}");
         let programs = Programs::load(options)?;
         let mut state = State::new(options, Namespace::of_thread()?);
-        let former = conntrack::be_liberal()?;
-        state.liberal = former.map(|former| former.0);
-        if let Err(error) = pins.create(lock, &programs, &state) {
-            former.map_or(Ok(()), conntrack::restore)?;
-            return Err(error);
-        }
+        pins.create_liberal(lock, &programs, &mut state)?;
         Ok((programs, state))
     }
 

@@ -1,13 +1,16 @@
 //! [`Ports`]: the interfaces by name, whatever becomes of them: one that goes and comes back is taken up again.
 
 use std::collections::BTreeMap;
+use std::os::fd::AsFd;
 
 use libbpf_rs::MapCore;
+use linerate_ring::steer::grace::Grace;
 
 use super::ground;
-use super::link::Link;
 use super::owned::Owned;
 use crate::config::Config;
+use crate::control::Control;
+use crate::link::Link;
 use crate::pins::PortState;
 use crate::preflight::Report;
 use crate::program::{Port, PortOptions, Programs, introduce};
@@ -133,7 +136,7 @@ impl Slot {
             None => return Err(Error::Invalid(format!("there is no interface {name}"))),
             Some(link) => link,
         };
-        let Some(mac) = link.mac else {
+        let Some(mac) = link.station(links) else {
             return Err(Error::Invalid(format!(
                 "interface {name} has no Ethernet address: only Ethernet interfaces can be ports"
             )));
@@ -157,6 +160,11 @@ impl Slot {
             _ => {
                 self.let_go(owned);
                 ground::refuse(report, Some(name))?;
+                // Its number may have been another's, and sessions that left by that must not leave by this: they
+                // are out of date before the number means anything again, and no program goes by them any more.
+                let maps = &owned.programs.maps;
+                Control::open(maps)?.bump();
+                Grace::new(maps.get("table")?.as_fd())?.wait()?;
                 let mut port = Port::attach(&owned.programs, &options)?;
                 match &port.why_generic {
                     None => tracing::info!(interface = name, attached = %port.attach, "a port"),

@@ -1,11 +1,13 @@
 //! Sizes and offsets, against the types that the compiler put in the programs' BTF.
 
+use std::fmt::Write;
 use std::mem::{offset_of, size_of};
 
-use libbpf_rs::btf::types::{MemberAttr, Struct};
-use libbpf_rs::btf::{Btf, HasSize};
+use libbpf_rs::btf::types::{Array, Composite, DataSec, Int, MemberAttr, Struct, Var};
+use libbpf_rs::btf::{Btf, BtfType, HasSize, ReferencesType, TypeId};
 
 use super::*;
+use crate::hash::fnv;
 
 /// Bytes of a C structure, and where its members begin; those of unnamed unions and structures count as
 /// its own.
@@ -93,6 +95,7 @@ fn structures_are_those_of_the_programs() {
     same!(btf, Bucket6, "bucket6", way);
     same!(btf, Stray, "stray", packets, bytes);
     same!(btf, Strays, "strays", way);
+    same!(btf, End, "end", key, cpu, retire, ended, busy);
     same!(btf, HashedSession, "hashed_session", session, addresses);
     same!(btf, Pending, "pending", word, bytes, unused);
     same!(btf, Interface, "interface", port, mac, unused);
@@ -130,4 +133,68 @@ fn structures_are_those_of_the_programs() {
         unused
     );
     same!(btf, Denied, "denied", expires, dropped);
+}
+
+/// Maps, and the types of their keys and values, in words.
+struct Description<'b> {
+    btf: &'b Btf<'b>,
+    text: String,
+}
+
+impl Description<'_> {
+    fn add(&mut self, id: TypeId) {
+        let of = self.btf.type_by_id::<BtfType<'_>>(id).expect("a type").skip_mods_and_typedefs();
+        let id = of.type_id();
+        let _ = write!(self.text, "{:?} ", of.kind());
+        if let Some(int) = self.btf.type_by_id::<Int<'_>>(id) {
+            let _ = write!(self.text, "{}", int.size());
+        } else if let Some(array) = self.btf.type_by_id::<Array<'_>>(id) {
+            let _ = write!(self.text, "{} of ", array.capacity());
+            self.add(array.ty());
+        } else if let Some(of) = self.btf.type_by_id::<Composite<'_>>(id) {
+            let _ = write!(self.text, "{} {{", of.size());
+            for member in of.iter() {
+                let name = member.name.unwrap_or_default().to_string_lossy();
+                let _ = write!(self.text, " {name} {:?} ", member.attr);
+                self.add(member.ty);
+            }
+            self.text.push('}');
+        } else if let Some(pointed) = of.next_type() {
+            self.add(pointed.type_id());
+        }
+    }
+
+    fn add_section(&mut self, name: &str) {
+        let section: DataSec<'_> = self.btf.type_by_name(name).expect("a section");
+        let mut lines = Vec::new();
+        for variable in section.iter() {
+            let variable: Var<'_> = self.btf.type_by_id(variable.ty).expect("a variable");
+            let name = variable.name().unwrap_or_default().to_string_lossy().into_owned();
+            let before = std::mem::take(&mut self.text);
+            self.add(variable.referenced_type_id());
+            lines.push(format!("{name}: {}\n", std::mem::replace(&mut self.text, before)));
+        }
+        lines.sort();
+        self.text.extend(lines);
+    }
+}
+
+#[test]
+fn each_layout_has_a_number_of_its_own() {
+    let object = concat!(env!("OUT_DIR"), "/forward.bpf.o");
+    let btf = Btf::from_path(object).unwrap();
+    let mut description = Description { btf: &btf, text: String::new() };
+    description.add_section(".maps");
+    description.add_section(".data.control");
+    let text = description.text;
+    for word in ["table:", "generation", "uppers:", "control:"] {
+        assert!(text.contains(word), "no {word} in {text}");
+    }
+    let hash = fnv(text.as_bytes());
+    assert_eq!(
+        LAYOUTS.last(),
+        Some(&hash),
+        "the layout of the maps has changed: sessions of running programs cannot be kept. Add {hash:#018x} to \
+         the end of LAYOUTS, and change nothing before it.\n{text}"
+    );
 }

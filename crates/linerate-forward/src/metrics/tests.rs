@@ -24,6 +24,7 @@ fn snapshot() -> Snapshot {
             interface: "eth\"1".to_owned(),
             index: 4,
             attached: "native",
+            uppers: vec!["br0".to_owned()],
             traffic: Traffic { rx_packets: 10, rx_bytes: 640, tx_packets: 9, tx_bytes: 576 },
         }],
     }

@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::Namespace;
 use crate::config::{Mode, Statistics};
+use crate::conntrack::Former;
+use crate::hash::fnv;
 use crate::layout;
 use crate::program::{Options, Port, PortOptions, Programs, Stack};
 
@@ -33,8 +35,9 @@ pub struct State {
     pub max_sessions: u64,
     /// Frames in several buffers are taken.
     pub multi_buffer: bool,
-    /// What `nf_conntrack_tcp_be_liberal` was; `None` where it was not touched.
-    pub liberal: Option<u8>,
+    /// What window tracking was set to.
+    #[serde(flatten)]
+    pub windows: Former,
     /// The ports.
     pub ports: Vec<PortState>,
     /// What others have to remember, by their name: how to undo what was mended, for instance.
@@ -122,7 +125,7 @@ impl State {
             statistics: options.statistics,
             max_sessions: options.max_sessions,
             multi_buffer: options.multi_buffer,
-            liberal: None,
+            windows: Former::default(),
             ports: Vec::new(),
             others: BTreeMap::new(),
         }
@@ -188,13 +191,10 @@ impl State {
     }
 }
 
-/// A number for the programs that are in this executable. FNV-1a: it tells builds apart, and resists nobody.
+/// A number for the programs that are in this executable.
 fn build() -> String {
     let object = include_bytes!(concat!(env!("OUT_DIR"), "/forward.bpf.o"));
-    let hash = object.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
-    });
-    format!("{}-{hash:016x}", env!("CARGO_PKG_VERSION"))
+    format!("{}-{:016x}", env!("CARGO_PKG_VERSION"), fnv(object))
 }
 
 #[cfg(test)]
@@ -204,7 +204,7 @@ mod tests {
     #[test]
     fn a_record_is_read_as_written() {
         let mut state = State::new(&Options::default(), Namespace::of_thread().unwrap());
-        state.liberal = Some(0);
+        state.windows = Former { liberal: Some(0), resets: None };
         state.others.insert("preflight".into(), serde_json::json!({"peers": ["veth1"]}));
         state.ports.push(PortState {
             name: "eth0.100".into(),

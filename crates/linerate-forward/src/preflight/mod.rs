@@ -11,7 +11,6 @@
 
 mod device;
 mod host;
-mod link;
 mod port;
 mod probe;
 mod report;
@@ -22,27 +21,13 @@ use std::io;
 
 pub use report::{Check, Finding, Mend, Outcome, Report, Stub};
 
-use link::Link;
 use report::refused;
 use spaces::Space;
 
+use crate::link::Link;
 use crate::{Error, Result};
 
-#[allow(
-    clippy::all,
-    clippy::pedantic,
-    clippy::undocumented_unsafe_blocks,
-    dead_code,
-    missing_docs,
-    non_camel_case_types,
-    non_snake_case,
-    unreachable_pub,
-    unsafe_code,
-    unused
-)]
-mod skeleton {
-    include!(concat!(env!("OUT_DIR"), "/preflight.skel.rs"));
-}
+crate::skeleton::skeleton!("preflight.skel.rs");
 
 /// How the preflight is done.
 #[derive(Clone, Debug)]

@@ -4,10 +4,10 @@ use std::io;
 use std::thread;
 
 use super::device::{self, Queues};
-use super::link::Link;
 use super::report::{Check, Mend, Outcome, Report, refused, warning};
 use super::spaces::Space;
 use super::{Options, veth};
+use crate::link::Link;
 
 /// What XDP leaves of a page to a frame: less the headroom (`XDP_PACKET_HEADROOM`), the
 /// `skb_shared_info` at its end, and the Ethernet header. Drivers have less, and say so when programs are
@@ -200,4 +200,99 @@ pub(super) fn turn_off(
         offload: offload.to_owned(),
     };
     Ok((Outcome::Mended(format!("{what}: {short} of {} was turned off", link.name)), Some(mend)))
+}
+
+#[cfg(test)]
+mod tests {
+    use linerate_netns::{Namespace, Veth, VethOptions, root_or_skip};
+
+    use super::*;
+
+    fn link(space: &Namespace, name: &str) -> Link {
+        let links = space.run(Link::all).unwrap().unwrap();
+        links.into_iter().find(|link| link.name == name).unwrap()
+    }
+
+    /// The outcomes of a check.
+    fn of(report: &Report, check: Check) -> Vec<&Outcome> {
+        let found = report.findings.iter().filter(|finding| finding.check == check);
+        found.map(|finding| &finding.outcome).collect()
+    }
+
+    /// A veth has the offload as a card has it, and switches it; it is taken for one here.
+    #[test]
+    fn tags_that_a_card_takes_out_of_frames_are_left_in_and_taken_out_again() {
+        root_or_skip!("tags_that_a_card_takes_out_of_frames_are_left_in_and_taken_out_again");
+        let space = Namespace::create("pfcard").unwrap();
+        let cable = Veth::create(&space, "a", &space, "b", VethOptions::default()).unwrap();
+        cable
+            .a
+            .set_features(&[("rx-vlan-hw-parse", true), ("rx-vlan-stag-hw-parse", true)])
+            .unwrap();
+        let card = Link { kind: String::new(), ..link(&space, "a") };
+        let links = [card.clone()];
+        let examine = |mend| {
+            let mut report = Report::default();
+            let options = Options { mend, ..Options::default() };
+            let examine = || examine(&card, &links, &["a".to_owned()], &options, &mut report);
+            space.run(examine).unwrap().unwrap();
+            report
+        };
+        let is_on = || {
+            let features = space.run(|| device::features(card.index)).unwrap().unwrap();
+            ["rx-vlan-hw-parse", "rx-vlan-stag-hw-parse"].map(|name| features.has(name))
+        };
+        assert_eq!(is_on(), [true; 2]);
+
+        let report = examine(false);
+        let [Outcome::Refused { remedy, .. }, Outcome::Refused { .. }] =
+            of(&report, Check::Tags)[..]
+        else {
+            panic!("{report:?}")
+        };
+        assert!(remedy.contains("`ethtool -K a rxvlan off`"), "{remedy}");
+        assert_eq!((is_on(), report.mends.len()), ([true; 2], 0));
+
+        let report = examine(true);
+        let mended = of(&report, Check::Tags);
+        assert!(mended.iter().all(|one| matches!(one, Outcome::Mended(_))), "{report:?}");
+        assert_eq!((is_on(), report.mends.len()), ([false; 2], 2));
+        // The same way as frames that a card joins.
+        let joined = of(&report, Check::Coalescing);
+        assert!(joined.iter().all(|one| **one == Outcome::Fine), "{report:?}");
+        assert!(of(&examine(true), Check::Tags).iter().all(|one| **one == Outcome::Fine));
+
+        let errors = space.run(|| crate::preflight::restore(&report.mends)).unwrap();
+        assert!(errors.is_empty(), "{errors:?}");
+        assert_eq!(is_on(), [true; 2]);
+    }
+
+    #[test]
+    fn fewer_queues_than_cpus_are_told_with_what_helps() {
+        let link = Link { name: "eth1".to_owned(), ..Link::default() };
+        let cpus = thread::available_parallelism().unwrap().get() as u32;
+        let told = |used, most, combined| match queues(&link, Some(Queues { used, most, combined }))
+        {
+            Outcome::Warning { remedy, .. } => remedy,
+            Outcome::Fine => String::new(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(told(cpus, cpus, true), "");
+        assert_eq!(told(0, cpus, true), format!("`ethtool -L eth1 combined {cpus}`"));
+        assert_eq!(told(0, cpus, false), format!("`ethtool -L eth1 tx {cpus}`"));
+        assert!(told(0, 0, true).contains("no more"), "{}", told(0, 0, true));
+        assert_eq!(queues(&link, None), Outcome::Fine);
+    }
+
+    #[test]
+    fn the_queues_of_a_device_are_read() {
+        root_or_skip!("the_queues_of_a_device_are_read");
+        let space = Namespace::create("pfqueue").unwrap();
+        let _cable = Veth::create(&space, "a", &space, "b", VethOptions::default()).unwrap();
+        let link = link(&space, "a");
+        let found = space.run(|| device::queues(link.index)).unwrap().unwrap();
+        let found = found.expect("a veth tells its queues");
+        assert_eq!((found.most, found.combined), (link.tx_queues, false), "{found:?}");
+        assert!((1..=found.most).contains(&found.used), "{found:?}");
+    }
 }

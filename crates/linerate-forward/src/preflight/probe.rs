@@ -9,9 +9,9 @@ use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use linerate_ring::live;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use super::link::Link;
 use super::report::{Outcome, refused, warning};
 use super::skeleton::PreflightSkelBuilder;
+use crate::link::Link;
 use crate::{Error, Result};
 
 /// Frames for each CPU: the driver sends them in one go.
@@ -39,7 +39,7 @@ pub(super) fn send(port: &Link, meanwhile: &mut dyn FnMut() -> Result<()>) -> Re
     let now = || Link::numbered(port.index).map_err(failed);
     let mut frame = [0; LENGTH];
     frame[..6].copy_from_slice(&NEAREST);
-    frame[6..12].copy_from_slice(&port.mac);
+    frame[6..12].copy_from_slice(&port.mac.unwrap_or_default());
     frame[12..14].copy_from_slice(&EXPERIMENT);
     let before = now()?;
     meanwhile()?;

@@ -11,11 +11,11 @@ use linerate_ring::steer::{self, Attach};
 use netlink_sys::protocols::NETLINK_ROUTE;
 
 use super::device::{self, Features, Xdp};
-use super::link::Link;
 use super::port::turn_off;
 use super::report::{Check, Outcome, Report, Stub, refused, warning};
 use super::spaces::Space;
 use super::{Options, probe};
+use crate::link::Link;
 use crate::netlink::Channel;
 
 /// The far end, as it is.

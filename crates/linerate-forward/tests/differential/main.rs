@@ -13,14 +13,18 @@ mod session;
 mod setup;
 mod turn;
 
+use linerate_forward::conntrack;
 use linerate_forward::program::Options;
 use linerate_forward::reason::Reason;
 use linerate_netns::{Veth, root_or_skip};
 
 use common::accelerator::Accelerator;
+use common::capture::{Ears, stay};
 use common::router::Router;
 use common::shell::{ip, nft};
+use common::station::{LAN, PLAIN, Station, WAN, router_mac, router_v4};
 use corpus::{Corpus, ROUTED, TRANSLATED, Traffic};
+use packet::{ACK, Network, RST, SYN, Segment, frame, packet, transport_at};
 
 /// Sessions of a run.
 const SESSIONS: u32 = 160;
@@ -74,6 +78,8 @@ const AIMS: [Reason; 20] = [
 
 fn accelerated(corpus: Traffic, setup: fn(&str) -> Router, seed: u64) {
     let (plain, fast) = (setup("plain"), setup("fast"));
+    // As the accelerated router has it, and has to: it follows no window.
+    plain.inside.run(conntrack::be_liberal).expect("entered").expect("set");
     let before = reached(&fast);
     let options = Options { max_sessions: 4096, ..Options::default() };
     let accelerator = Accelerator::start(&fast, &options);
@@ -107,11 +113,74 @@ fn an_accelerated_router_translates_as_the_kernel_does() {
     accelerated(TRANSLATED, setup::translating, seed(3));
 }
 
+/// With `nf_conntrack_checksum` as the kernel has it by default.
 #[test]
-#[ignore = "the fast path forwards TCP and UDP with wrong checksums that connection tracking refuses"]
 fn an_accelerated_router_translates_what_the_kernel_finds_right() {
     root_or_skip!("an_accelerated_router_translates_what_the_kernel_finds_right");
     accelerated(TRANSLATED, setup::judging, seed(4));
+}
+
+#[test]
+fn what_tracking_refuses_teaches_nothing_from_the_first_packet_on() {
+    root_or_skip!("what_tracking_refuses_teaches_nothing_from_the_first_packet_on");
+    stay();
+    let router = setup::judging("first");
+    let options = Options { max_sessions: 4096, ..Options::default() };
+    let accelerator = Accelerator::start(&router, &options);
+    let mut ears = Ears::open(&router);
+    let (client, server) =
+        (Station { port: LAN, number: PLAIN[0] }, Station { port: WAN, number: PLAIN[0] });
+    for (v6, kind) in [(false, 0x0800), (true, 0x86dd)] {
+        let network = Network { tos: 0, ttl: 64, id: 7, dont_fragment: true, label: 0 };
+        let (from, to) = ((client.address(v6), 4000), (server.address(v6), 5000));
+        let mut packet = packet(network, from, to, None, b"a dozen bytes");
+        let checksum = transport_at(&packet) + 6;
+        packet[checksum] ^= 0x55;
+        for _ in 0..5 {
+            ears.send(LAN, &frame(router_mac(LAN), client.mac(), &[], kind, &packet));
+        }
+        // As it came, but for the hops.
+        let ends_alike = |frame: &&Vec<u8>| frame.ends_with(&packet[checksum - 6..]);
+        assert_eq!(ears.seen()[WAN].iter().filter(ends_alike).count(), 5);
+    }
+    let (sessions, refusals) = (accelerator.sessions(), accelerator.refusals());
+    assert!(sessions.is_empty(), "{sessions:?}");
+    assert_eq!(refusals.get("conntrack-unknown"), Some(&10), "{refusals:?}");
+}
+
+/// Tracking has not seen what the fast path took, and half of all sequence numbers lie before its last one.
+#[test]
+fn a_reset_from_far_beyond_the_window_is_translated() {
+    root_or_skip!("a_reset_from_far_beyond_the_window_is_translated");
+    stay();
+    for accelerated in [false, true] {
+        let router = setup::judging("reset");
+        let options = Options { max_sessions: 4096, ..Options::default() };
+        let _accelerator = accelerated.then(|| Accelerator::start(&router, &options));
+        let mut ears = Ears::open(&router);
+        let [client, server] = [LAN, WAN].map(|port| Station { port, number: PLAIN[0] });
+        let (near, far) = ((client.v4(), 4000), (server.v4(), 5000));
+        let mut say = |station: Station, from, to, seq, ack, flags| {
+            let network = Network { tos: 0, ttl: 64, id: 7, dont_fragment: true, label: 0 };
+            let segment = Segment { seq, ack, flags, options: Vec::new() };
+            let packet = packet(network, from, to, Some(&segment), &[]);
+            let to = router_mac(station.port);
+            ears.send(station.port, &frame(to, station.mac(), &[], 0x0800, &packet));
+            ears.seen()
+        };
+        let own = (router_v4(WAN), 4000);
+        say(client, near, far, 1000, 0, SYN);
+        say(server, far, own, 5000, 1001, SYN | ACK);
+        say(client, near, far, 1001, 5001, ACK);
+        say(server, far, own, 5001, 1001, ACK);
+        let beyond = 1001u32.wrapping_add(3 << 30);
+        let seen = say(client, near, far, beyond, 5001, RST | ACK);
+        let from: Vec<_> = seen[WAN].iter().map(|frame| frame[26..30].to_vec()).collect();
+        let translated = [10, 2, 0, 1].to_vec();
+        let as_it_came = [10, 1, 0, PLAIN[0]].to_vec();
+        // By default the kernel takes it for forged.
+        assert_eq!(from, [if accelerated { translated } else { as_it_came }], "{accelerated}");
+    }
 }
 
 #[test]

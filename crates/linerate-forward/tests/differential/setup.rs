@@ -88,16 +88,8 @@ pub(crate) fn judging(name: &str) -> Router {
 fn translator(name: &str, judges_checksums: bool) -> Router {
     let router = Router::new(name).with_vlans();
     nft(&router.inside, TRANSLATION);
-    // The accelerated router sets the first, as it has to: it follows no window. A window that a forged
-    // packet has moved also makes the kernel refuse a later RST; it does not where it has not seen
-    // the packet.
-    for (key, value) in [
-        ("nf_conntrack_tcp_be_liberal", "1"),
-        ("nf_conntrack_tcp_ignore_invalid_rst", "1"),
-        ("nf_conntrack_checksum", if judges_checksums { "1" } else { "0" }),
-    ] {
-        let key = format!("net.netfilter.{key}");
-        router.inside.sysctl(&key, value).unwrap_or_else(|error| panic!("{error}"));
-    }
+    let value = if judges_checksums { "1" } else { "0" };
+    let set = router.inside.sysctl("net.netfilter.nf_conntrack_checksum", value);
+    set.unwrap_or_else(|error| panic!("{error}"));
     router
 }

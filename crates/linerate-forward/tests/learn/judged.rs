@@ -233,7 +233,8 @@ fn a_bridge_lies_on_its_ports_and_is_trusted_when_known() {
 
     let ports = [lab.lan.a.index(), lab.wan.a.index()];
     let refresh = || uppers::refresh(&fast.programs.maps, &ports);
-    lab.router.run(refresh).expect("entered").expect("noted");
+    assert!(lab.router.run(refresh).expect("entered").expect("noted"));
+    assert!(!lab.router.run(refresh).expect("entered").expect("noted"), "nothing is new");
     talk();
     let record = fast.learned(here, there);
     assert_eq!((record.session.key.ifindex, record.packets()), (ports[0], 5), "{}", fast.told());
@@ -241,7 +242,7 @@ fn a_bridge_lies_on_its_ports_and_is_trusted_when_known() {
 
     // The bridge gives the port up: what was noted goes.
     run(&lab.router, "ip", &["link", "set", "lan", "nomaster"], "");
-    lab.router.run(refresh).expect("entered").expect("noted");
+    assert!(lab.router.run(refresh).expect("entered").expect("noted"));
     use libbpf_rs::MapCore;
     assert_eq!(fast.programs.maps.get("uppers").expect("a map").keys().count(), 0);
 }

@@ -1,8 +1,6 @@
 //! [`Lab`]: a router between two hosts, and the programs on its two ports.
 
-use std::io::Write;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::process::Stdio;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::time::{Duration, Instant};
@@ -17,6 +15,12 @@ use linerate_forward::table::Table;
 use linerate_netns::{Namespace, Veth, VethOptions};
 use linerate_ring::hook::Link;
 use linerate_ring::map::Mapped;
+
+#[allow(dead_code, reason = "each test file uses a part")]
+#[path = "../common/shell.rs"]
+pub(crate) mod shell;
+
+pub(crate) use shell::run;
 
 /// More than anything here takes, also while other tests have the CPUs.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
@@ -130,23 +134,6 @@ impl Lab {
         socket.set_read_timeout(Some(PATIENCE)).expect("a time-out");
         socket
     }
-}
-
-/// What `program` prints; panics where it fails.
-pub(crate) fn run(namespace: &Namespace, program: &str, words: &[&str], input: &str) -> String {
-    let mut child = namespace
-        .command(program)
-        .args(words)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap_or_else(|error| panic!("{error}: install iproute2 and nftables"));
-    child.stdin.take().expect("piped").write_all(input.as_bytes()).expect("written");
-    let output = child.wait_with_output().expect("waited");
-    let trouble = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{program} {}: {trouble}", words.join(" "));
-    String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 /// The programs on both ports of a router.

@@ -7,8 +7,5 @@ mod judged;
 mod lab;
 mod nat;
 mod plain;
-#[allow(dead_code, reason = "this test uses a part")]
-#[path = "../common/shell.rs"]
-mod shell;
 mod tags;
 mod tcp;

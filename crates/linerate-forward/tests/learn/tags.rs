@@ -12,8 +12,8 @@ use linerate_ring::packet::Sender;
 use linerate_ring::tee::Tee;
 use linerate_wire::virtio::Header;
 
+use crate::lab::shell::compiled;
 use crate::lab::{Accelerator, Lab, PATIENCE};
-use crate::shell::compiled;
 
 /// EtherTypes of a tag.
 const CUSTOMER: u16 = 0x8100;

@@ -184,7 +184,7 @@ fn transfer(lab: &Lab, family: usize, fast: &Accelerator) {
 fn liberal(name: &str) -> Lab {
     let lab = Lab::new(name);
     let former = lab.router.run(conntrack::be_liberal).expect("entered").expect("set");
-    assert!(former.is_some(), "the kernel has connection tracking: the rules need it");
+    assert!(former.liberal.is_some(), "the kernel has connection tracking: the rules need it");
     lab
 }
 

@@ -22,6 +22,8 @@ fn a_signal_ends_it_and_nothing_is_left() {
     for signal in [Signal::SIGINT, Signal::SIGTERM] {
         let daemon = net.run("");
         assert!(net.left.a.has_xdp().unwrap() && net.right.a.has_xdp().unwrap());
+        // Without GRO it takes redirected frames by a program only.
+        assert!(net.left.b.has_xdp().unwrap() && net.right.b.has_xdp().unwrap());
         assert_eq!(pins(&net).len(), 1, "an instance called as its namespace");
         assert_eq!(net.ask(0, 4000, 20), 20);
         let (status, said) = daemon.end(signal);

@@ -1,7 +1,9 @@
 //! `linerate forward` as a user runs it, on a router made of namespaces; real programs talk through it.
 
+mod bridges;
 mod configuration;
 mod control;
+mod designs;
 mod ends;
 mod service;
 mod support;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
-use linerate_forward::config::{self, Metrics, Mode, Statistics};
+use linerate_forward::config::{self, Lifetime, Metrics, Mode, Statistics};
 use linerate_forward::deny::Target;
 use linerate_forward::prefix::Prefix;
 use linerate_forward::session::{self, Sort, State};
@@ -108,6 +108,10 @@ pub(super) struct Run {
     /// Forget a TCP session without packets for this long. [default: 5m]
     #[arg(long, value_name = "TIME", value_parser = config::duration)]
     pub(super) tcp_idle: Option<Duration>,
+
+    /// End a session of this age, packets or not; `off` for never. [default: off]
+    #[arg(long, value_name = "TIME")]
+    pub(super) lifetime: Option<Lifetime>,
 
     /// Have one packet of each session ask the kernel again after this long. [default: 1m]
     #[arg(long, value_name = "TIME", value_parser = config::duration)]

@@ -57,8 +57,9 @@ fn lock(pins: &Pins) -> Result<Lock> {
     let end = Instant::now() + PATIENCE;
     loop {
         match pins.lock() {
-            Err(Error::Running { process, .. }) if process > 0 && Instant::now() < end => {
-                if !told {
+            Err(Error::Running { process, .. }) if Instant::now() < end => {
+                // 0: somebody who is about to say that he has it, or to take it away, too.
+                if process > 0 && !told {
                     let daemon = Pid::from_raw(process.cast_signed());
                     kill(daemon, Signal::SIGUSR2)
                         .with_context(|| format!("cannot tell process {process} to detach"))?;

@@ -39,6 +39,7 @@ fn configure(arguments: &Run) -> Result<Config, Invalid> {
     set(&mut config.max_sessions, arguments.max_sessions);
     set(&mut config.udp_idle, arguments.udp_idle);
     set(&mut config.tcp_idle, arguments.tcp_idle);
+    set(&mut config.lifetime, arguments.lifetime);
     set(&mut config.relearn, arguments.relearn);
     set(&mut config.hand_back, arguments.hand_back);
     set(&mut config.metrics, arguments.metrics);

@@ -50,10 +50,10 @@ fn text(snapshot: &Snapshot) -> String {
 }
 
 fn ports(ports: &[Port]) -> String {
-    let names = ["port", "attached", "rx packets", "rx bytes", "tx packets", "tx bytes"];
-    let numbers = [false, false, true, true, true, true];
+    let names = ["port", "attached", "rx packets", "rx bytes", "tx packets", "tx bytes", "below"];
+    let numbers = [false, false, true, true, true, true, false];
     let rows = ports.iter().map(|port| {
-        let Port { interface, attached, traffic, .. } = port;
+        let Port { interface, attached, uppers, traffic, .. } = port;
         [
             interface.clone(),
             (*attached).to_owned(),
@@ -61,6 +61,7 @@ fn ports(ports: &[Port]) -> String {
             traffic.rx_bytes.to_string(),
             traffic.tx_packets.to_string(),
             traffic.tx_bytes.to_string(),
+            uppers.join(" "),
         ]
     });
     columns(names, numbers, rows)
