@@ -18,7 +18,7 @@ use crate::bench::{Bench, Cores, SENDER};
 use crate::interrupt;
 use crate::napi;
 use crate::process::{Running, count};
-use crate::traffic::Sent;
+use crate::traffic::{EAST_ADDRESS, Sent, WEST_ADDRESS, session_words};
 
 /// The router's interface towards the west.
 pub const LEFT: &str = "left";
@@ -27,20 +27,14 @@ pub const RIGHT: &str = "right";
 /// The interface of the eastern host.
 pub const EAST: &str = "in0";
 
-/// Where the hosts are, and the router on their networks (RFC 2544's range). The western network is wide
-/// enough for a million senders' sessions.
-const WEST_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
+/// Where the router is on the hosts' networks.
 const LEFT_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 255, 254);
-const EAST_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 19, 0, 1);
 const RIGHT_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 19, 255, 254);
 
 /// Where the eastern host's servers listen.
 fn server(number: u16) -> SocketAddr {
     SocketAddr::V4(SocketAddrV4::new(EAST_ADDRESS, 5001 + number))
 }
-
-/// Source ports of one sender: sessions beyond that come from further addresses.
-const PORTS: u64 = 50_000;
 
 /// The name of the router's flow table.
 const FLOW_TABLE: &str = "linerate_lab";
@@ -323,24 +317,16 @@ impl Road {
             false => (&self.west, SENDER, self.cores.generator, self.left.b.mac()),
             true => (&self.east, EAST, self.cores.consumer, self.right.a.mac()),
         };
-        let senders = traffic.sessions.div_ceil(PORTS).max(1);
-        let ports = PORTS.min(traffic.sessions.max(1));
-        let many = |first: Ipv4Addr| {
-            let last = Ipv4Addr::from(u32::from(first) + u32::try_from(senders - 1).unwrap_or(0));
-            format!("{first}-{last}")
-        };
         let (source, destination) = match back {
-            false => (many(WEST_ADDRESS), EAST_ADDRESS),
-            true => (many(EAST_ADDRESS), WEST_ADDRESS),
+            false => (WEST_ADDRESS, EAST_ADDRESS),
+            true => (EAST_ADDRESS, WEST_ADDRESS),
         };
         let program = std::env::current_exe().context("cannot find the linerate program")?;
         let mut command = host.tied(program);
-        command.args(["generate", "-i", interface, "--json", "--quiet", "--udp"]);
+        command.args(["generate", "-i", interface, "--json", "--quiet"]);
         command.args(["--cpu", &core.to_string(), "--dst-mac", &mac.to_string()]);
         command.args(["--size", &traffic.size.to_string(), "--count", &traffic.frames.to_string()]);
-        command.args(["--src", &source, "--dst", &destination.to_string()]);
-        command.args(["--sport", &format!("1024-{}", 1023 + ports), "--dport", "9"]);
-        command.args(["--flows", &traffic.sessions.to_string()]);
+        command.args(session_words(traffic.sessions, source, destination));
         if let Some(rate) = traffic.rate {
             command.args(["--rate", &format!("{rate}pps")]);
         }
@@ -470,7 +456,8 @@ impl Passed {
 /// When a program fails.
 pub fn without(bench: &Bench, traffic: &Traffic) -> Result<Passed> {
     let ours = crate::peer::Peer::sink();
-    let frames = crate::traffic::Traffic::sized(traffic.size, traffic.frames, traffic.rate);
+    let frames = crate::traffic::Traffic::sized(traffic.size, traffic.frames, traffic.rate)
+        .of_sessions(traffic.sessions);
     let measured = crate::measure::measure(bench, &ours, &frames)?;
     Ok(Passed {
         sent: measured.sent.frames,

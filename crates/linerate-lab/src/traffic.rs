@@ -1,5 +1,6 @@
 //! What is sent, and what the sender says it sent.
 
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -21,6 +22,8 @@ pub enum Traffic {
         rate: Option<u64>,
         /// Random addresses, ports and hardware addresses, as seed 000 sets pktgen up (Fig. 6.5).
         random: bool,
+        /// UDP sessions that the frames are of, one after the other; the generator's one if `None`.
+        sessions: Option<u64>,
     },
     /// `linerate replay`.
     Replayed {
@@ -31,6 +34,36 @@ pub enum Traffic {
         /// Frames a second; `None` for as fast as it goes.
         rate: Option<u64>,
     },
+}
+
+/// Who sends sessions to whom, where nobody says otherwise (RFC 2544's range). The network is wide enough for
+/// the senders of a million.
+pub const WEST_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
+/// The far end.
+pub const EAST_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 19, 0, 1);
+
+/// Source ports of one sender: sessions beyond that come from further addresses.
+const PORTS: u64 = 50_000;
+
+/// The words of `linerate generate` for so many UDP sessions, one after the other.
+pub fn session_words(sessions: u64, source: Ipv4Addr, destination: Ipv4Addr) -> Vec<String> {
+    let senders = sessions.div_ceil(PORTS).max(1);
+    let ports = PORTS.min(sessions.max(1));
+    let last = Ipv4Addr::from(u32::from(source) + u32::try_from(senders - 1).unwrap_or(0));
+    [
+        "--udp".into(),
+        "--src".into(),
+        format!("{source}-{last}"),
+        "--dst".into(),
+        destination.to_string(),
+        "--sport".into(),
+        format!("1024-{}", 1023 + ports),
+        "--dport".into(),
+        "9".into(),
+        "--flows".into(),
+        sessions.to_string(),
+    ]
+    .into()
 }
 
 /// What was sent.
@@ -59,12 +92,21 @@ impl Traffic {
 
     /// Frames of one size, all of one flow.
     pub fn sized(size: u32, frames: u64, rate: Option<u64>) -> Self {
-        Self::Generated { size: size.to_string(), frames, rate, random: false }
+        Self::Generated { size: size.to_string(), frames, rate, random: false, sessions: None }
+    }
+
+    /// The same frames, of so many UDP sessions, each of another one than the frame before.
+    #[must_use]
+    pub fn of_sessions(mut self, count: u64) -> Self {
+        if let Self::Generated { sessions, .. } = &mut self {
+            *sessions = Some(count);
+        }
+        self
     }
 
     /// The synthetic traffic of seed 000, Fig. 6.5: 700 to 1500 bytes, everything else random.
     pub fn synthetic(frames: u64, rate: Option<u64>) -> Self {
-        Self::Generated { size: "700-1500".into(), frames, rate, random: true }
+        Self::Generated { size: "700-1500".into(), frames, rate, random: true, sessions: None }
     }
 
     /// Whether the receiving interface must have its NAPI on without an XDP program, which GRO does
@@ -95,13 +137,18 @@ impl Traffic {
         let mut arguments: Vec<String> = Vec::new();
         let mut add = |words: &[&str]| arguments.extend(words.iter().map(|w| (*w).to_owned()));
         match self {
-            Self::Generated { size, frames, rate, random } => {
+            Self::Generated { size, frames, rate, random, sessions } => {
                 add(&["generate", "-i", SENDER, "--json", "--quiet", "--size", size]);
                 add(&["--count", &frames.to_string()]);
                 add(&["--cpu", &bench.cores.generator.to_string()]);
                 add(&["--dst-mac", &bench.cable.b.mac().to_string()]);
                 if let Some(rate) = rate {
                     add(&["--rate", &format!("{rate}pps")]);
+                }
+                if let Some(sessions) = sessions {
+                    for word in session_words(*sessions, WEST_ADDRESS, EAST_ADDRESS) {
+                        add(&[&word]);
+                    }
                 }
                 if *random {
                     add(&["--random", "src,dst,sport,dport,mac,size"]);
