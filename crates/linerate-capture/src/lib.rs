@@ -11,6 +11,7 @@ pub mod filter;
 mod format;
 pub mod interface;
 pub mod ledger;
+pub mod libpcap;
 pub mod open;
 pub mod print;
 pub mod privilege;

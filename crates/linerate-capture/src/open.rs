@@ -1,5 +1,6 @@
 //! Opening the sources of one interface as a capture wants them.
 
+use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -43,6 +44,16 @@ pub enum Through {
     Buffer,
 }
 
+impl fmt::Display for Through {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Auto => "auto",
+            Self::Socket => "socket",
+            Self::Buffer => "buffer",
+        })
+    }
+}
+
 impl FromStr for Through {
     type Err = String;
 
@@ -73,6 +84,9 @@ pub struct Request {
     pub promiscuous: bool,
     /// Hand over each frame at once.
     pub immediate: bool,
+    /// How long the kernel may gather frames in a block of a packet ring; `None` takes the ring's own
+    /// default.
+    pub retire: Option<Duration>,
     /// Poll the driver for so long before sleeping.
     pub busy_poll: Option<Duration>,
     /// Readers that share the interface.
@@ -97,6 +111,7 @@ impl Default for Request {
             pages: Pages::Auto,
             promiscuous: true,
             immediate: false,
+            retire: None,
             busy_poll: None,
             threads: 1,
             fanout: Mode::Hash,
@@ -144,6 +159,20 @@ pub struct Opened {
 }
 
 impl Opened {
+    /// Opens the interface of this name as `request` wants it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoInterface`], and everything that [`choose`], [`Filter`] and the rings refuse.
+    pub fn named(name: &str, request: &Request) -> Result<Self> {
+        let interface = if request.asks_for_uses() {
+            Interface::named(name)?
+        } else {
+            Interface::find(&Interface::all_but_listeners()?, name)?.clone()
+        };
+        Self::open(interface, request)
+    }
+
     /// Opens `interface` as `request` wants it; its uses have to be known where
     /// [`Request::asks_for_uses`].
     ///
@@ -316,6 +345,8 @@ impl Opener<'_> {
             .busy_poll(request.busy_poll.unwrap_or_default());
         if request.immediate {
             builder = builder.retire(Duration::from_millis(1));
+        } else if let Some(time) = request.retire {
+            builder = builder.retire(time);
         }
         if request.buffer.is_some() || request.threads > 1 {
             let readers = request.threads.max(1) as u64;

@@ -1,11 +1,16 @@
 //! [`Source`]: the rings behind one face, without dynamic dispatch for a frame.
 
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
+use linerate_ring::filter::{Classic, translate};
 use linerate_ring::{Frame, packet, tee, xdp};
 
 use crate::choose::Kind;
 use crate::ledger::Drops;
+
+/// `PACKET_HOST` of `linux/if_packet.h`: XDP sees what comes in.
+const HOST: u8 = 0;
 
 /// Frames of an interface, whichever way they come.
 #[derive(Debug)]
@@ -26,6 +31,59 @@ pub struct Counts {
     pub received: u64,
     /// Those that were lost.
     pub drops: Drops,
+}
+
+/// Counts a source; made by [`Source::counter`].
+#[derive(Debug)]
+pub enum Counter {
+    /// Of a packet ring.
+    Packet(packet::Counters),
+    /// Of AF_XDP sockets.
+    Xdp(xdp::Counters),
+    /// Of a BPF ring buffer.
+    Tee(tee::Counters),
+}
+
+impl Counter {
+    /// The counts since the source was opened.
+    ///
+    /// # Errors
+    ///
+    /// What the system said.
+    pub fn counts(&self) -> linerate_ring::Result<Counts> {
+        Ok(match self {
+            Self::Packet(counters) => counters.read().into(),
+            Self::Xdp(counters) => counters.read()?.into(),
+            Self::Tee(counters) => counters.read()?.into(),
+        })
+    }
+}
+
+impl From<packet::Statistics> for Counts {
+    fn from(counts: packet::Statistics) -> Self {
+        let drops = Drops { tp_drops: counts.drops, freezes: counts.freezes, ..Drops::default() };
+        Self { received: counts.packets, drops }
+    }
+}
+
+impl From<xdp::Statistics> for Counts {
+    fn from(counts: xdp::Statistics) -> Self {
+        let drops = Drops {
+            xdp_fill_empty: counts.fill_empty,
+            receive_ring_full: counts.ring_full,
+            too_long: counts.too_long,
+            invalid_descriptors: counts.invalid_receive,
+            ..Drops::default()
+        };
+        Self { received: counts.matched, drops }
+    }
+}
+
+impl From<tee::Statistics> for Counts {
+    fn from(counts: tee::Statistics) -> Self {
+        let drops = Drops { ring_buffer_full: counts.lost(), ..Drops::default() };
+        Self { received: counts.captured + counts.lost(), drops }
+    }
 }
 
 /// What one batch gave.
@@ -84,7 +142,9 @@ impl Source {
         }
     }
 
-    /// Hands the frames of one batch to `take` until it answers false, and gives the memory back.
+    /// Hands the frames of one batch to `take` until it answers false, and gives the memory back. After
+    /// false the frames that were taken stay where they are until the next call of this function or of
+    /// [`Source::release`], and the rest of the batch comes next.
     #[inline]
     pub fn drain(&mut self, mut take: impl FnMut(&Frame<'_>) -> bool) -> Drained {
         macro_rules! drain {
@@ -93,6 +153,7 @@ impl Source {
                 let mut frames = 0;
                 while let Some(frame) = batch.next() {
                     if !take(&frame) {
+                        batch.keep();
                         return Drained::Enough;
                     }
                     frames += 1;
@@ -107,6 +168,99 @@ impl Source {
         }
     }
 
+    /// Whether there is a batch.
+    #[inline]
+    pub fn ready(&mut self) -> bool {
+        match self {
+            Self::Packet(ring) => ring.ready(),
+            Self::Xdp(source, _) => source.ready(),
+            Self::Tee(tee, _) => tee.ready(),
+        }
+    }
+
+    /// Whether every frame has been taken that the kernel has handed over.
+    #[inline]
+    pub fn is_dry(&mut self) -> bool {
+        match self {
+            Self::Packet(ring) => ring.is_dry(),
+            Self::Xdp(source, _) => !source.ready(),
+            Self::Tee(tee, _) => !tee.ready(),
+        }
+    }
+
+    /// Gives back what was taken before `take` answered false; of a packet ring only when the whole
+    /// block has been taken.
+    #[inline]
+    pub fn release(&mut self) {
+        match self {
+            Self::Packet(ring) => ring.release(),
+            Self::Xdp(source, _) => source.release(),
+            Self::Tee(tee, _) => tee.release(),
+        }
+    }
+
+    /// What to sleep on: readable when there is a batch, if [`Source::announce_sleep`] was called before
+    /// the last look at [`Source::ready`]. For readers that wait for other things as well.
+    pub fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        match self {
+            Self::Packet(ring) => vec![ring.as_fd()],
+            Self::Xdp(source, _) => source.descriptors().collect(),
+            Self::Tee(tee, _) => vec![tee.as_fd()],
+        }
+    }
+
+    /// See [`Source::descriptors`].
+    pub fn announce_sleep(&self) {
+        if let Self::Tee(tee, _) = self {
+            tee.announce_sleep();
+        }
+    }
+
+    /// Takes [`Source::announce_sleep`] back.
+    pub fn awake(&self) {
+        if let Self::Tee(tee, _) = self {
+            tee.awake();
+        }
+    }
+
+    /// Puts another filter in the kernel, between two frames. `filter` is a program for a packet socket,
+    /// which sees frames without their outer VLAN tag; XDP gets one that gives the same verdicts. Frames
+    /// that are in the source already have passed the old one.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel refuses, and programs that XDP cannot run; the old filter then stays.
+    pub fn set_filter(&mut self, filter: Option<&Classic>) -> linerate_ring::Result<()> {
+        if let Self::Packet(ring) = self {
+            return ring.set_filter(filter.cloned());
+        }
+        let translated = filter.map(|filter| {
+            let refused = |why| linerate_ring::Error::Invalid(format!("no filter for XDP: {why}"));
+            let in_place = filter.with_tags_in_place(HOST);
+            let in_place = in_place.ok_or_else(|| refused("what it reads".to_owned()))?;
+            translate(&in_place).map_err(|why| refused(why.to_string()))
+        });
+        let translated = translated.transpose()?;
+        match self {
+            Self::Packet(_) => Ok(()),
+            Self::Xdp(source, _) => source.set_filter(translated.as_deref()),
+            Self::Tee(tee, _) => tee.set_filter(translated.as_deref()),
+        }
+    }
+
+    /// A handle that counts while frames are lent, and from other threads.
+    ///
+    /// # Errors
+    ///
+    /// When there is no descriptor left.
+    pub fn counter(&self) -> linerate_ring::Result<Counter> {
+        Ok(match self {
+            Self::Packet(ring) => Counter::Packet(ring.counters()),
+            Self::Xdp(source, _) => Counter::Xdp(source.counters()?),
+            Self::Tee(tee, _) => Counter::Tee(tee.counters()?),
+        })
+    }
+
     /// The counts so far.
     ///
     /// # Errors
@@ -114,28 +268,9 @@ impl Source {
     /// What the system said.
     pub fn counts(&self) -> linerate_ring::Result<Counts> {
         Ok(match self {
-            Self::Packet(ring) => {
-                let counts = ring.statistics();
-                let drops =
-                    Drops { tp_drops: counts.drops, freezes: counts.freezes, ..Drops::default() };
-                Counts { received: counts.packets, drops }
-            }
-            Self::Xdp(source, _) => {
-                let counts = source.statistics()?;
-                let drops = Drops {
-                    xdp_fill_empty: counts.fill_empty,
-                    receive_ring_full: counts.ring_full,
-                    too_long: counts.too_long,
-                    invalid_descriptors: counts.invalid_receive,
-                    ..Drops::default()
-                };
-                Counts { received: counts.matched, drops }
-            }
-            Self::Tee(tee, _) => {
-                let counts = tee.statistics()?;
-                let drops = Drops { ring_buffer_full: counts.lost(), ..Drops::default() };
-                Counts { received: counts.captured + counts.lost(), drops }
-            }
+            Self::Packet(ring) => ring.statistics().into(),
+            Self::Xdp(source, _) => source.statistics()?.into(),
+            Self::Tee(tee, _) => tee.statistics()?.into(),
         })
     }
 

@@ -8,6 +8,7 @@ mod attach;
 mod classic;
 mod instruction;
 mod run;
+mod tags;
 mod translate;
 
 pub use attach::attach;

@@ -4,6 +4,7 @@
 //! dropping a batch gives its block back. While blocks are ready, nothing here is a system call.
 
 use std::hint;
+use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::slice;
@@ -61,6 +62,8 @@ pub struct Ring {
     counters_read: u32,
     clock: Option<Clock>,
     ending: Option<Ending>,
+    /// Where [`Batch::keep`] left off in the current block.
+    kept: Option<Walk>,
 }
 
 /// What a ring remembers of how it was built.
@@ -108,8 +111,18 @@ impl Ring {
 
     pub(super) fn new(socket: Arc<Socket>, map: Map, request: Request, settings: Settings) -> Self {
         let counters = Counters::new(&socket);
-        let (counters_read, clock, ending) = (0, None, None);
-        Self { map, socket, request, settings, current: 0, counters, counters_read, clock, ending }
+        Self {
+            map,
+            socket,
+            request,
+            settings,
+            current: 0,
+            counters,
+            counters_read: 0,
+            clock: None,
+            ending: None,
+            kept: None,
+        }
     }
 
     /// Waits until a batch is ready. Returns `false` when `timeout` has passed without one or a
@@ -121,7 +134,7 @@ impl Ring {
     /// comes up again. [`Error::InterfaceGone`], from then on. Both only after everything that was
     /// captured before has been lent.
     pub fn wait(&mut self, timeout: Duration) -> Result<bool> {
-        if self.is_ready() {
+        if self.ready() {
             return Ok(true);
         }
         let deadline = Instant::now().checked_add(timeout);
@@ -152,11 +165,48 @@ impl Ring {
         }
     }
 
+    /// Whether [`Ring::batch`] has a frame to give. Gives back first what a kept batch is through with.
+    #[inline]
+    pub fn ready(&mut self) -> bool {
+        self.release();
+        self.is_ready()
+    }
+
+    /// Gives the block of a kept batch back if all its frames have been lent.
+    #[inline]
+    pub fn release(&mut self) {
+        if let Some(walk) = self.kept.take_if(|walk| walk.remaining() == 0) {
+            drop(self.resume(walk));
+        }
+    }
+
+    /// Whether all frames have been lent that the kernel has handed over, those of a kept batch included.
+    #[inline]
+    pub fn is_dry(&self) -> bool {
+        match &self.kept {
+            Some(walk) if walk.remaining() > 0 => false,
+            Some(_) => {
+                let next =
+                    if self.current + 1 == self.request.blocks { 0 } else { self.current + 1 };
+                !owner::is_filled(self.status_of(next))
+            }
+            None => !self.is_ready(),
+        }
+    }
+
+    fn resume(&mut self, walk: Walk) -> Batch<'_> {
+        let (block, len) = (self.block(), self.request.block_size as usize);
+        Batch { ring: self, block, len, walk }
+    }
+
     /// The next block that the kernel has handed over, or `None` when there is none yet.
     #[inline]
     pub fn batch(&mut self) -> Option<Batch<'_>> {
-        if !self.is_ready() {
+        if !self.ready() {
             return None;
+        }
+        if let Some(walk) = self.kept.take() {
+            return Some(self.resume(walk));
         }
         let block = self.block();
         let len = self.request.block_size as usize;
@@ -258,6 +308,11 @@ impl Ring {
         self.settings.link
     }
 
+    /// Blocks of the ring.
+    pub fn blocks(&self) -> u32 {
+        self.request.blocks
+    }
+
     /// Bytes of the ring.
     pub fn buffer(&self) -> u64 {
         u64::from(self.request.block_size) * u64::from(self.request.blocks)
@@ -274,15 +329,25 @@ impl Ring {
 
     #[inline]
     fn block(&self) -> NonNull<u8> {
-        self.map.at(self.current as usize * self.request.block_size as usize)
+        self.block_at(self.current)
+    }
+
+    #[inline]
+    fn block_at(&self, number: u32) -> NonNull<u8> {
+        self.map.at(number as usize * self.request.block_size as usize)
     }
 
     /// The word that says whose the current block is.
     #[inline]
     fn status(&self) -> &AtomicU32 {
+        self.status_of(self.current)
+    }
+
+    #[inline]
+    fn status_of(&self, number: u32) -> &AtomicU32 {
         // SAFETY: the word is inside the mapping and aligned, as blocks are whole pages; it is
         // accessed as an atomic only.
-        unsafe { AtomicU32::from_ptr(self.block().add(BLOCK_STATUS).as_ptr().cast()) }
+        unsafe { AtomicU32::from_ptr(self.block_at(number).add(BLOCK_STATUS).as_ptr().cast()) }
     }
 
     #[inline]
@@ -292,7 +357,7 @@ impl Ring {
 
     /// Gives the current block back to the kernel and moves on to the next.
     #[inline]
-    fn release(&mut self) {
+    fn give_back(&mut self) {
         owner::give_back(self.status());
         self.current += 1;
         if self.current == self.request.blocks {
@@ -429,6 +494,16 @@ impl Batch<'_> {
     pub fn remaining(&self) -> u32 {
         self.walk.remaining()
     }
+
+    /// Leaves off here: the next [`Ring::batch`] goes on with the frame after the last one lent, and the
+    /// kernel does not get the block, nor the frames that were lent, before that.
+    #[inline]
+    pub fn keep(self) {
+        // Not dropped: the block is not given back.
+        let mut batch = ManuallyDrop::new(self);
+        let walk = batch.walk.clone();
+        batch.ring.kept = Some(walk);
+    }
 }
 
 impl Drop for Batch<'_> {
@@ -439,6 +514,6 @@ impl Drop for Batch<'_> {
             let hardware = self.walk.has_hardware_stamp();
             self.ring.clock = Some(if hardware { Clock::Hardware } else { Clock::Software });
         }
-        self.ring.release();
+        self.ring.give_back();
     }
 }

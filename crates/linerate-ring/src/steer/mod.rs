@@ -89,6 +89,12 @@ pub struct Counters {
     pub no_socket: u64,
 }
 
+impl Counters {
+    pub(crate) fn of([matched, unmatched, no_socket]: [u64; 3]) -> Self {
+        Self { matched, unmatched, no_socket }
+    }
+}
+
 /// The XDP program on an interface, if there is one. Needs no privilege.
 ///
 /// # Errors
@@ -241,8 +247,12 @@ impl Steer {
     /// # Errors
     /// [`Error::System`].
     pub fn counters(&self) -> Result<Counters> {
-        let [matched, unmatched, no_socket] = sum_of_cpus(self.template.map("counters"))?;
-        Ok(Counters { matched, unmatched, no_socket })
+        sum_of_cpus(self.counting()).map(Counters::of)
+    }
+
+    /// The map that the program counts in.
+    pub(crate) fn counting(&self) -> BorrowedFd<'_> {
+        self.template.map("counters")
     }
 
     /// The addresses that [`Options::by_address`] goes by; none at first.

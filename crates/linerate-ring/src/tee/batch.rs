@@ -47,6 +47,13 @@ impl<'t> Batch<'t> {
         frame.direction = Direction::Inbound;
         Some(frame)
     }
+
+    /// Leaves off here: the space of the frames that were lent goes back to the kernel with that of the
+    /// next batch, or with [`Tee::release`](super::Tee::release), and not before.
+    #[inline]
+    pub fn keep(self) {
+        std::mem::forget(self);
+    }
 }
 
 impl Drop for Batch<'_> {

@@ -32,7 +32,7 @@ mod records;
 mod root;
 
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
@@ -170,6 +170,39 @@ impl Tee {
         Ok(self.records.ready())
     }
 
+    /// Whether a frame can be read.
+    #[inline]
+    pub fn ready(&mut self) -> bool {
+        self.records.has_frame()
+    }
+
+    /// Gives the space of everything lent back to the kernel; see [`Batch::keep`].
+    #[inline]
+    pub fn release(&mut self) {
+        self.records.release();
+    }
+
+    /// To be called before the reader sleeps on the descriptor of [`Tee::as_fd`](AsFd::as_fd) by means of
+    /// its own, and before the last look with [`Tee::ready`]: the next frame makes it readable. Without
+    /// that the program wakes nobody.
+    pub fn announce_sleep(&self) {
+        self.shared.announce_sleep();
+    }
+
+    /// Takes [`Tee::announce_sleep`] back, which saves the program the wake-up.
+    pub fn awake(&self) {
+        self.shared.awake();
+    }
+
+    /// A handle that reads the counts while frames are lent, and from other threads.
+    ///
+    /// # Errors
+    /// [`Error::System`] when there is no descriptor left.
+    pub fn counters(&self) -> Result<Counters> {
+        let map = self.template.map("counters").try_clone_to_owned();
+        map.map(Counters).map_err(|error| Error::system("duplicate a BPF descriptor", error))
+    }
+
     /// The frames that have come, up to the size of a batch; `None` when there are none. The space
     /// of those that were read goes back to the kernel when the batch is dropped; those that were
     /// not are in the next batch.
@@ -220,8 +253,7 @@ impl Tee {
     /// # Errors
     /// [`Error::System`].
     pub fn statistics(&self) -> Result<Statistics> {
-        let [captured, unmatched, full, faults, late] = sum_of_cpus(self.template.map("counters"))?;
-        Ok(Statistics { received: self.received, captured, unmatched, full, faults, late })
+        Ok(Statistics { received: self.received, ..counted(self.template.map("counters"))? })
     }
 
     /// Where the program runs that is on the interface.
@@ -265,6 +297,32 @@ impl Tee {
         self.was_up = up;
         if went_down { Err(Error::InterfaceDown(self.interface.name.clone())) } else { Ok(()) }
     }
+}
+
+impl AsFd for Tee {
+    /// Readable while records are in the ring buffer that were not given back.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.template.map("records")
+    }
+}
+
+/// Reads the counts of a tee's program; made by [`Tee::counters`].
+#[derive(Debug)]
+pub struct Counters(OwnedFd);
+
+impl Counters {
+    /// The counts, over all CPUs; [`Statistics::received`] is the reader's own and 0 here.
+    ///
+    /// # Errors
+    /// [`Error::System`].
+    pub fn read(&self) -> Result<Statistics> {
+        counted(self.0.as_fd())
+    }
+}
+
+fn counted(counters: BorrowedFd<'_>) -> Result<Statistics> {
+    let [captured, unmatched, full, faults, late] = sum_of_cpus(counters)?;
+    Ok(Statistics { received: 0, captured, unmatched, full, faults, late })
 }
 
 /// What to ask for; made by [`Tee::builder`].

@@ -68,6 +68,36 @@ impl Records {
         self.position != self.limit
     }
 
+    /// Whether the next record is complete and has bytes. Passes over those that hold nothing.
+    #[inline]
+    pub(super) fn has_frame(&mut self) -> bool {
+        while self.ready() {
+            let header = self.header().load(Ordering::Acquire);
+            if header & DISCARDED == 0 {
+                return header & BUSY == 0;
+            }
+            self.pass(header);
+        }
+        false
+    }
+
+    /// The header of the record at the position, which the writer has reserved. The writer changes the
+    /// word when it submits, hence the atomic; Acquire pairs with its exchange, after which the bytes are
+    /// complete.
+    #[inline]
+    fn header(&self) -> &AtomicU32 {
+        let offset = (self.position & self.mask) as usize;
+        // SAFETY: within the data; records are aligned to eight bytes.
+        unsafe { self.data.add(offset).cast::<AtomicU32>().as_ref() }
+    }
+
+    /// Moves the position past the record with this header.
+    #[inline]
+    fn pass(&mut self, header: u32) {
+        let len = u64::from(header & !DISCARDED);
+        self.position += (HEADER + len).next_multiple_of(8);
+    }
+
     /// The next complete record's bytes, or `None`. They stay until [`Records::release`].
     ///
     /// # Safety
@@ -76,22 +106,17 @@ impl Records {
     pub(super) unsafe fn next<'r>(&mut self) -> Option<&'r [u8]> {
         while self.position != self.limit {
             let offset = (self.position & self.mask) as usize;
-            // SAFETY: within the data; records are aligned to eight bytes. The writer changes the
-            // word when it submits, hence the atomic.
-            let header = unsafe { self.data.add(offset).cast::<AtomicU32>().as_ref() };
-            // Acquire: pairs with the writer's exchange, after which the bytes are complete.
-            let header = header.load(Ordering::Acquire);
+            let header = self.header().load(Ordering::Acquire);
             if header & BUSY != 0 {
                 return None;
             }
-            let len = u64::from(header & !DISCARDED);
-            self.position += (HEADER + len).next_multiple_of(8);
+            self.pass(header);
             if header & DISCARDED == 0 {
                 // SAFETY: a complete record, contiguous through the double mapping; the kernel does
                 // not write there until our position passes it, which `release` does.
                 return Some(unsafe {
                     let bytes = self.data.add(offset + HEADER as usize);
-                    std::slice::from_raw_parts(bytes.as_ptr(), len as usize)
+                    std::slice::from_raw_parts(bytes.as_ptr(), header as usize)
                 });
             }
         }

@@ -26,13 +26,15 @@ pub struct Batch<'s> {
     queue: u16,
     left: u32,
     stamp: Option<Timestamp>,
+    /// The batch ends before a frame that the kernel stamped later, in its own clock.
+    until: u64,
     received: &'s mut u64,
     pieces: [&'s [u8]; PIECES],
 }
 
 impl<'s> Batch<'s> {
     #[inline]
-    pub(super) fn new(socket: &'s mut Socket) -> Self {
+    pub(super) fn new(socket: &'s mut Socket, until: u64) -> Self {
         let (marking, reception) = (socket.marking, socket.reception);
         Self {
             receive: socket.receive.as_mut().expect("checked by Socket::batch"),
@@ -44,6 +46,7 @@ impl<'s> Batch<'s> {
             queue: socket.queue as u16,
             left: reception.batch,
             stamp: marking.stamp.then(sys::now),
+            until,
             received: &mut socket.received,
             pieces: [&[]; PIECES],
         }
@@ -67,6 +70,10 @@ impl<'s> Batch<'s> {
             return None;
         }
         let first = self.receive.peek(0)?;
+        if self.until != u64::MAX && self.is_later(&first) {
+            self.left = 0;
+            return None;
+        }
         let pieces = match first.options & libc::XDP_PKT_CONTD {
             0 => 0,
             _ => self.gather()?,
@@ -139,6 +146,20 @@ impl<'s> Batch<'s> {
         }
     }
 
+    /// Leaves off here: the frames that were lent go back to the kernel with those of the next batch of
+    /// the same socket, and not before.
+    #[inline]
+    pub fn keep(self) {
+        std::mem::forget(self);
+    }
+
+    /// Whether the frame was stamped after the last one of this batch; one without a stamp was not.
+    #[inline]
+    fn is_later(&self, descriptor: &libc::xdp_desc) -> bool {
+        // SAFETY: a received frame in a chunk that is ours, with the kernel's headroom.
+        unsafe { Metadata::stamp(self.at(descriptor)) }.is_some_and(|stamp| stamp > self.until)
+    }
+
     /// Moves descriptors from the receive ring to the fill ring; neither is published yet.
     #[inline]
     fn take(&mut self, count: u32) {
@@ -172,11 +193,21 @@ impl<'s> Batch<'s> {
 impl Drop for Batch<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.fill.publish();
-        self.receive.release();
-        if self.fill.need_wakeup() {
-            sys::kick_receive(self.fd);
-        }
+        give_back(self.receive, self.fill, self.fd);
+    }
+}
+
+/// Publishes what was taken from the receive ring and put into the fill ring.
+#[inline]
+pub(super) fn give_back(
+    receive: &mut Consumer<Mapped<libc::xdp_desc>>,
+    fill: &mut Producer<Mapped<u64>>,
+    fd: BorrowedFd<'_>,
+) {
+    fill.publish();
+    receive.release();
+    if fill.need_wakeup() {
+        sys::kick_receive(fd);
     }
 }
 

@@ -42,6 +42,17 @@ impl Metadata {
         Some(found)
     }
 
+    /// The stamp in front of `frame` as it stands there, nothing taken away.
+    ///
+    /// # Safety
+    /// As for [`Metadata::take`].
+    #[inline]
+    pub(super) unsafe fn stamp(frame: *const u8) -> Option<u64> {
+        // SAFETY: as there.
+        let found = unsafe { frame.sub(size_of::<Self>()).cast::<Self>().read_unaligned() };
+        (found.magic == MAGIC && found.stamp != 0).then_some(found.stamp)
+    }
+
     /// The stamp in UTC; the kernel's clock was `tai_ahead` nanoseconds ahead of it.
     #[inline]
     pub(super) fn timestamp(&self, tai_ahead: u64) -> Option<Timestamp> {

@@ -41,6 +41,6 @@ pub use pace::Pace;
 pub use probe::{Probe, probe};
 pub use socket::{Builder as SocketBuilder, BusyPoll, Copying, Mode, Socket};
 pub use source::{Builder as SourceBuilder, DEFAULT_BUFFER, DEFAULT_CHUNK, Source};
-pub use statistics::Statistics;
+pub use statistics::{Counters, Statistics};
 pub use transmit::{Outgoing, Transmit};
 pub use umem::{HEADROOM, Umem};

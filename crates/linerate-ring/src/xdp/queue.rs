@@ -128,6 +128,13 @@ impl<M: Memory> Producer<M> {
         self.memory.producer().store(self.head, Ordering::Release);
     }
 
+    /// Whether something was pushed that was not published.
+    #[inline]
+    pub(crate) fn is_ahead(&self) -> bool {
+        // Only this side writes the index.
+        self.memory.producer().load(Ordering::Relaxed) != self.head
+    }
+
     /// Whether the kernel sleeps and must be woken by a system call to look at this ring again.
     /// Call it after [`Producer::publish`].
     ///

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use super::metadata::Metadata;
 use super::queue::{Consumer, Producer};
 use super::reception::{Reception, reception_setters};
 use super::ring::Mapped;
@@ -184,7 +185,29 @@ impl Socket {
         if self.receive.as_mut()?.ready() == 0 {
             return None;
         }
-        Some(Batch::new(self))
+        Some(Batch::new(self, u64::MAX))
+    }
+
+    /// Gives back what a kept batch has lent.
+    #[inline]
+    pub(super) fn release(&mut self) {
+        if let Some(receive) = self.receive.as_mut()
+            && self.fill.is_ahead()
+        {
+            super::batch::give_back(receive, &mut self.fill, self.fd.as_fd());
+        }
+    }
+
+    /// The stamp of the frame that comes next, in the kernel's clock; 0 for one without, `None` when there
+    /// is no frame.
+    #[inline]
+    pub(super) fn next_stamp(&mut self) -> Option<u64> {
+        let receive = self.receive.as_mut()?;
+        receive.ready();
+        let next = receive.peek(0)?;
+        // SAFETY: the address of a received frame lies within the UMEM, with the kernel's headroom.
+        let stamp = unsafe { Metadata::stamp(self.umem.region().as_ptr().add(next.addr as usize)) };
+        Some(stamp.unwrap_or(0))
     }
 
     /// What the kernel counted for this socket.

@@ -1,10 +1,12 @@
 //! [`Source`]: the receive queues of one interface behind one reader.
 
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::reception::{Reception, reception_setters};
 use super::socket::Marking;
+use super::statistics::Counters;
 use super::{Batch, BusyPoll, Copying, Mode, Pace, Socket, Statistics, Umem, sys};
 use crate::filter::Instruction;
 use crate::interface::Interface;
@@ -89,26 +91,85 @@ impl Source {
         Ok(self.sockets.iter_mut().any(Socket::ready))
     }
 
-    /// The frames that have come on the next queue that has some; `None` when none has.
+    /// The frames that have come on the queue whose next frame is the oldest, up to where another queue
+    /// has an older one; where the kernel does not stamp, those of the next queue that has some. `None`
+    /// when none has.
     #[inline]
     pub fn batch(&mut self) -> Option<Batch<'_>> {
+        self.release();
+        let (turn, until) = self.next_queue()?;
+        self.turn = turn;
+        // It changes when a time daemon tells the kernel of leap seconds, long after boot. Two
+        // clock readings without a system call, once a batch, where stamps are made of it.
+        let socket = &mut self.sockets[turn];
+        if socket.marking.metadata {
+            socket.marking.tai_ahead = sys::tai_ahead();
+        }
+        Some(Batch::new(socket, until))
+    }
+
+    /// Whether a frame can be read.
+    #[inline]
+    pub fn ready(&mut self) -> bool {
+        self.sockets.iter_mut().any(Socket::ready)
+    }
+
+    /// Gives back what a kept batch has lent; see [`Batch::keep`].
+    #[inline]
+    pub fn release(&mut self) {
+        self.sockets[self.turn].release();
+    }
+
+    /// The queue to read, and the stamp of the oldest frame that waits in another.
+    #[inline]
+    fn next_queue(&mut self) -> Option<(usize, u64)> {
         let count = self.sockets.len();
+        if count > 1 && self.sockets[0].marking.metadata {
+            return self.oldest();
+        }
         let mut turn = self.turn;
         for _ in 0..count {
-            let current = turn;
             turn = if turn + 1 == count { 0 } else { turn + 1 };
-            if self.sockets[current].ready() {
-                self.turn = turn;
-                // It changes when a time daemon tells the kernel of leap seconds, long after boot. Two
-                // clock readings without a system call, once a batch, where stamps are made of it.
-                let socket = &mut self.sockets[current];
-                if socket.marking.metadata {
-                    socket.marking.tai_ahead = sys::tai_ahead();
-                }
-                return socket.batch();
+            if self.sockets[turn].ready() {
+                return Some((turn, u64::MAX));
             }
         }
         None
+    }
+
+    fn oldest(&mut self) -> Option<(usize, u64)> {
+        let (mut found, mut until) = (None::<(usize, u64)>, u64::MAX);
+        for (index, socket) in self.sockets.iter_mut().enumerate() {
+            let Some(stamp) = socket.next_stamp() else { continue };
+            match found {
+                Some((_, oldest)) if stamp >= oldest => until = until.min(stamp),
+                _ => {
+                    until = found.map_or(u64::MAX, |(_, oldest)| oldest);
+                    found = Some((index, stamp));
+                }
+            }
+        }
+        found.map(|(index, _)| (index, until))
+    }
+
+    /// A handle that reads the counts while frames are lent, and from other threads.
+    ///
+    /// # Errors
+    /// [`Error::System`] when there is no descriptor left.
+    pub fn counters(&self) -> Result<Counters> {
+        let duplicate = |fd: BorrowedFd<'_>| {
+            let copy = fd.try_clone_to_owned();
+            copy.map_err(|error| Error::system("duplicate a descriptor", error))
+        };
+        Ok(Counters {
+            sockets: self.sockets.iter().map(|s| duplicate(s.as_fd())).collect::<Result<_>>()?,
+            program: duplicate(self.steer.counting())?,
+        })
+    }
+
+    /// The descriptors of the sockets: one is readable when its queue has frames that were not given back.
+    pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.sockets.iter().map(AsFd::as_fd)
     }
 
     /// Counts of all queues and of the steering program.
@@ -323,7 +384,7 @@ impl<'a> Builder<'a> {
                 tai_ahead: sys::tai_ahead(),
             };
             let socket = builder.build()?;
-            steer.insert(queue, std::os::fd::AsFd::as_fd(&socket))?;
+            steer.insert(queue, socket.as_fd())?;
             sockets.push(socket);
         }
         let polls = sockets.iter().map(Socket::poll_entry).collect();

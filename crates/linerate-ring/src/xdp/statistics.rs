@@ -1,6 +1,11 @@
 //! [`Statistics`]: frames received and lost, by cause.
 
 use std::ops::AddAssign;
+use std::os::fd::{AsFd, OwnedFd};
+
+use super::sys;
+use crate::steer::{self, sum_of_cpus};
+use crate::{Error, Result};
 
 /// 64-bit counts since the socket was made (the kernel's own are 64 bits wide and are not cleared
 /// by reading), and of the steering program where there is one.
@@ -52,6 +57,34 @@ impl Statistics {
     /// Frames that were accepted and did not reach the reader.
     pub fn lost(&self) -> u64 {
         self.fill_empty + self.ring_full + self.too_long
+    }
+}
+
+/// Reads the counts of a source; made by [`Source::counters`](super::Source::counters).
+#[derive(Debug)]
+pub struct Counters {
+    pub(super) sockets: Vec<OwnedFd>,
+    pub(super) program: OwnedFd,
+}
+
+impl Counters {
+    /// The counts of all queues and of the steering program; [`Statistics::received`] is the reader's own
+    /// and 0 here.
+    ///
+    /// # Errors
+    /// [`Error::System`].
+    pub fn read(&self) -> Result<Statistics> {
+        let mut sum = Statistics::default();
+        for socket in &self.sockets {
+            let kernel = sys::statistics(socket.as_fd())
+                .map_err(|error| Error::system("read statistics of an AF_XDP socket", error))?;
+            sum += Statistics::of_socket(&kernel, 0, 0);
+        }
+        let counted = steer::Counters::of(sum_of_cpus(self.program.as_fd())?);
+        sum.matched = counted.matched;
+        sum.unmatched = counted.unmatched;
+        sum.no_socket = counted.no_socket;
+        Ok(sum)
     }
 }
 

@@ -210,6 +210,7 @@ fn request(arguments: &Arguments, filter: Option<String>) -> Request {
         pages: arguments.pages,
         promiscuous: !arguments.no_promiscuous_mode,
         immediate: arguments.immediate_mode,
+        retire: None,
         busy_poll: arguments.busy_poll,
         threads: arguments.threads,
         fanout: arguments.fanout.clone(),

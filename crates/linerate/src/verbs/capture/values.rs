@@ -123,11 +123,11 @@ pub(super) fn directions() -> impl TypedValueParser<Value = Traffic> {
     words(["in", "out", "inout"], direction)
 }
 
-pub(super) fn ways() -> impl TypedValueParser<Value = Through> {
+pub(in crate::verbs) fn ways() -> impl TypedValueParser<Value = Through> {
     known(&["auto", "socket", "buffer"])
 }
 
-pub(super) fn pages() -> impl TypedValueParser<Value = Pages> {
+pub(in crate::verbs) fn pages() -> impl TypedValueParser<Value = Pages> {
     known(&["auto", "hugetlb", "hugetlb-1g", "thp", "small"])
 }
 

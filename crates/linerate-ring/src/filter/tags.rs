@@ -1,0 +1,212 @@
+//! [`Classic::with_tags_in_place`]: a program for a packet socket, made fit for frames as they lie on
+//! the wire.
+//!
+//! The kernel takes the outer VLAN tag out of a received frame before a packet socket's filter sees it,
+//! and the filter asks for it as metadata (`SKF_AD_VLAN_TAG` and the like). XDP and user space have the
+//! frame with its tag. So the program is laid out twice, behind a test of the EtherType:
+//!
+//! ```text
+//!   ldh [12]; 0x8100 or 0x88a8 ?  no  -> the program, "no tag" for the metadata
+//!                                 yes -> the program, what lies behind the addresses four bytes later,
+//!                                        the metadata read from the tag, the length less by four
+//! ```
+
+use super::classic::{Ancillary, Classic, Operation, Statement};
+
+/// Where the tag begins: behind the two addresses.
+const TAG: u32 = 12;
+/// Bytes of a tag.
+const LENGTH: u32 = 4;
+
+const LD_IMMEDIATE: u16 = 0x00;
+const LD_HALF_ABSOLUTE: u16 = 0x28;
+const SUBTRACT: u16 = 0x14;
+const JUMP: u16 = 0x05;
+const JUMP_EQUAL: u16 = 0x15;
+
+impl Classic {
+    /// The program that gives for a frame with its outer VLAN tag in place the verdict that this one gives
+    /// where the kernel keeps the tag beside the frame, and where the frame is of `packet_type`
+    /// (`PACKET_HOST` and so on of `linux/if_packet.h`).
+    ///
+    /// `None` for a program that reads other metadata, that reads across the end of the addresses or by
+    /// an index into them, that keeps the length in the index register, or that gets too long.
+    pub fn with_tags_in_place(&self, packet_type: u8) -> Option<Self> {
+        let plain = self.laid_out(false, packet_type)?;
+        let tagged = self.laid_out(true, packet_type)?;
+        let mut program = vec![
+            statement(LD_HALF_ABSOLUTE, TAG),
+            Statement { code: JUMP_EQUAL, jt: 1, jf: 0, k: 0x8100 },
+            Statement { code: JUMP_EQUAL, jt: 0, jf: 1, k: 0x88a8 },
+            statement(JUMP, plain.len() as u32),
+        ];
+        program.extend(plain);
+        program.extend(tagged);
+        Self::new(program).ok()
+    }
+
+    /// The statements for frames of one kind.
+    fn laid_out(&self, tagged: bool, packet_type: u8) -> Option<Vec<Statement>> {
+        let shift = if tagged { LENGTH } else { 0 };
+        // A program may count on an accumulator of 0 at the start.
+        let mut program = vec![statement(LD_IMMEDIATE, 0)];
+        let mut starts = Vec::with_capacity(self.statements().len());
+        for (&old, &operation) in self.statements().iter().zip(self.operations()) {
+            starts.push(program.len());
+            let moved = |k: u32| Some(Statement { k: k.checked_add(shift)?, ..old });
+            program.push(match operation {
+                Operation::LoadAbsolute { offset, .. } if offset >= TAG => moved(offset)?,
+                Operation::LoadAbsolute { offset, width } if offset + width.bytes() > TAG => {
+                    return None;
+                }
+                Operation::LoadIndirect { offset, .. } if offset >= TAG => moved(offset)?,
+                Operation::LoadIndirect { .. } | Operation::IndexLength => return None,
+                Operation::IndexHeaderLength { offset } if offset >= TAG => moved(offset)?,
+                Operation::LoadAncillary(what) => match (what, tagged) {
+                    (Ancillary::PacketType, _) => statement(LD_IMMEDIATE, packet_type.into()),
+                    (Ancillary::VlanTagPresent, _) => statement(LD_IMMEDIATE, tagged.into()),
+                    (Ancillary::VlanTag | Ancillary::VlanProtocol, false) => {
+                        statement(LD_IMMEDIATE, 0)
+                    }
+                    (Ancillary::VlanTag, true) => statement(LD_HALF_ABSOLUTE, TAG + 2),
+                    (Ancillary::VlanProtocol, true) => statement(LD_HALF_ABSOLUTE, TAG),
+                    _ => return None,
+                },
+                _ => old,
+            });
+            if tagged && operation == Operation::LoadLength {
+                program.push(statement(SUBTRACT, LENGTH));
+            }
+        }
+        for (&operation, &start) in self.operations().iter().zip(&starts) {
+            let distance = |target: usize| starts[target] - start - 1;
+            match operation {
+                Operation::Jump(target) => program[start].k = distance(target) as u32,
+                Operation::Branch { yes, no, .. } => {
+                    program[start].jt = u8::try_from(distance(yes)).ok()?;
+                    program[start].jf = u8::try_from(distance(no)).ok()?;
+                }
+                _ => {}
+            }
+        }
+        Some(program)
+    }
+}
+
+fn statement(code: u16, k: u32) -> Statement {
+    Statement { code, jt: 0, jf: 0, k }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `udp port 53` of IPv4 as libpcap compiles it for a live interface, without fragments.
+    fn port_53() -> Classic {
+        let s = |code, jt, jf, k| Statement { code, jt, jf, k };
+        Classic::new([
+            s(0x28, 0, 0, 12),
+            s(0x15, 0, 8, 0x0800),
+            s(0x30, 0, 0, 23),
+            s(0x15, 0, 6, 17),
+            s(0xb1, 0, 0, 14),
+            s(0x48, 0, 0, 14),
+            s(0x15, 2, 0, 53),
+            s(0x48, 0, 0, 16),
+            s(0x15, 0, 1, 53),
+            s(0x06, 0, 0, 262_144),
+            s(0x06, 0, 0, 0),
+        ])
+        .expect("a program")
+    }
+
+    fn datagram(port: u16) -> Vec<u8> {
+        let mut frame = vec![2; 12];
+        frame.extend([0x08, 0x00, 0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0]);
+        frame.extend([10, 0, 0, 1, 10, 0, 0, 2, 0x12, 0x34]);
+        frame.extend(port.to_be_bytes());
+        frame.extend([0, 8, 0, 0]);
+        frame
+    }
+
+    fn tagged(frame: &[u8], protocol: u16, tci: u16) -> Vec<u8> {
+        let tag = [protocol.to_be_bytes(), tci.to_be_bytes()].concat();
+        [&frame[..12], &tag, &frame[12..]].concat()
+    }
+
+    fn accepts(program: &Classic, frame: &[u8]) -> bool {
+        program.accepts(frame, frame.len() as u32) != 0
+    }
+
+    #[test]
+    fn a_tag_in_place_is_looked_through_as_one_beside_the_frame() {
+        let program = port_53().with_tags_in_place(0).expect("laid out");
+        for port in [53, 54] {
+            let frame = datagram(port);
+            assert_eq!(accepts(&program, &frame), port == 53);
+            for protocol in [0x8100, 0x88a8] {
+                assert_eq!(accepts(&program, &tagged(&frame, protocol, 7)), port == 53);
+            }
+            // The second tag is part of the frame for the kernel, too.
+            assert!(!accepts(&program, &tagged(&tagged(&frame, 0x8100, 1), 0x88a8, 2)));
+        }
+        crate::filter::translate(&program).expect("no metadata is left");
+    }
+
+    #[test]
+    fn metadata_are_read_from_the_tag() {
+        let s = |code, jt, jf, k: i32| Statement { code, jt, jf, k: k as u32 };
+        // VLAN 7: present, and the low twelve bits of the TCI.
+        let vlan = Classic::new([
+            s(0x20, 0, 0, -4096 + 48),
+            s(0x15, 0, 4, 1),
+            s(0x20, 0, 0, -4096 + 44),
+            s(0x54, 0, 0, 0x0fff),
+            s(0x15, 0, 1, 7),
+            s(0x06, 0, 0, 96),
+            s(0x06, 0, 0, 0),
+        ])
+        .expect("a program");
+        let program = vlan.with_tags_in_place(0).expect("laid out");
+        let frame = datagram(53);
+        assert!(!accepts(&program, &frame));
+        assert!(accepts(&program, &tagged(&frame, 0x8100, 0x2007)));
+        assert!(!accepts(&program, &tagged(&frame, 0x8100, 8)));
+        // Outgoing frames only, as `outbound` compiles.
+        let outbound = Classic::new([
+            s(0x28, 0, 0, -4096 + 4),
+            s(0x15, 0, 1, 4),
+            s(0x06, 0, 0, 96),
+            s(0x06, 0, 0, 0),
+        ])
+        .expect("a program");
+        for packet_type in [0, 4] {
+            let program = outbound.with_tags_in_place(packet_type).expect("laid out");
+            assert_eq!(accepts(&program, &frame), packet_type == 4);
+        }
+    }
+
+    #[test]
+    fn the_length_does_not_count_the_tag() {
+        let s = |code, jt, jf, k| Statement { code, jt, jf, k };
+        let frame = datagram(53);
+        let length = frame.len() as u32;
+        // Exactly as long as the frame without a tag.
+        let exact = [s(0x80, 0, 0, 0), s(0x15, 0, 1, length), s(6, 0, 0, 1), s(6, 0, 0, 0)];
+        let program = Classic::new(exact).expect("a program");
+        let program = program.with_tags_in_place(0).expect("laid out");
+        assert!(accepts(&program, &frame));
+        assert!(accepts(&program, &tagged(&frame, 0x8100, 1)));
+        assert!(!accepts(&program, &[&frame[..], &[0]].concat()));
+    }
+
+    #[test]
+    fn what_cannot_be_moved_is_refused() {
+        let s = |code, k| Statement { code, jt: 0, jf: 0, k };
+        for code_and_k in [(0x20, 10), (0x48, 0), (0x81, 0)] {
+            let program =
+                Classic::new([s(code_and_k.0, code_and_k.1), s(6, 1)]).expect("a program");
+            assert!(program.with_tags_in_place(0).is_none(), "{code_and_k:?}");
+        }
+    }
+}
