@@ -1,0 +1,414 @@
+//! The functions that are done here, under libpcap's names. Those of handles without a source of ours go to
+//! the system's libpcap.
+
+use std::ffi::{c_char, c_int, c_uchar, c_void};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use crate::abi::{
+    DIRECTION_OUT, ERRBUF_SIZE, ERROR, ERROR_BREAK, Handler, Header, Pcap, Program, Statistics,
+    Statistics64,
+};
+use crate::activate;
+use crate::filter::Judge;
+use crate::forward::real;
+use crate::handles::{self, Handle, Wishes};
+use crate::live::Live;
+use crate::reader::Outcome;
+
+/// Puts `text` where `pcap_geterr` finds it.
+///
+/// # Safety
+///
+/// `pcap` must be a handle that was not closed.
+pub(crate) unsafe fn fail(pcap: *mut Pcap, text: &str) -> c_int {
+    // SAFETY: the caller's. What comes back is the handle's buffer of one byte more than this size.
+    unsafe {
+        let buffer = real::pcap_geterr(pcap);
+        let len = text.len().min(ERRBUF_SIZE - 1);
+        std::ptr::copy_nonoverlapping(text.as_ptr().cast(), buffer, len);
+        *buffer.add(len) = 0;
+    }
+    ERROR
+}
+
+/// What a read came to, in libpcap's numbers.
+///
+/// # Safety
+///
+/// As for [`fail`].
+#[inline]
+unsafe fn status(pcap: *mut Pcap, outcome: Option<Outcome>) -> c_int {
+    match outcome {
+        Some(Outcome::Packets(count)) => count,
+        Some(Outcome::Broken) => ERROR_BREAK,
+        // SAFETY: the caller's.
+        Some(Outcome::Failed(text)) => unsafe { fail(pcap, &text) },
+        // SAFETY: the caller's.
+        None => unsafe { fail(pcap, "a callback cannot read the handle that called it") },
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pcap_create(device: *const c_char, errbuf: *mut c_char) -> *mut Pcap {
+    // SAFETY: the caller's arguments.
+    let (pcap, device) = unsafe { (real::pcap_create(device, errbuf), activate::name(device)) };
+    if !pcap.is_null() {
+        let (wishes, live) = (Mutex::new(Wishes::default()), OnceLock::new());
+        handles::add(pcap, Handle { device, wishes, live });
+    }
+    pcap
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pcap_activate(pcap: *mut Pcap) -> c_int {
+    match handles::find(pcap) {
+        // SAFETY: the caller's handle.
+        Some(handle) => unsafe { activate::activate(pcap, handle) },
+        // SAFETY: the caller's handle.
+        None => unsafe { real::pcap_activate(pcap) },
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pcap_open_live(
+    device: *const c_char,
+    snaplen: c_int,
+    promisc: c_int,
+    timeout: c_int,
+    errbuf: *mut c_char,
+) -> *mut Pcap {
+    // SAFETY: the caller's arguments, here and below.
+    if unsafe { activate::name(device) }.is_some_and(|name| activate::fits(&name)) {
+        // SAFETY: a handle of pcap_create until it is closed.
+        unsafe {
+            let pcap = pcap_create(device, errbuf);
+            if pcap.is_null() {
+                return pcap;
+            }
+            let set = pcap_set_snaplen(pcap, snaplen) == 0
+                && pcap_set_promisc(pcap, promisc) == 0
+                && pcap_set_timeout(pcap, timeout) == 0;
+            if set && pcap_activate(pcap) >= 0 {
+                return pcap;
+            }
+            pcap_close(pcap);
+        }
+    }
+    // SAFETY: the caller's arguments. What failed fails again, with libpcap's own words.
+    unsafe { real::pcap_open_live(device, snaplen, promisc, timeout, errbuf) }
+}
+
+/// Setters: libpcap decides whether the value is taken, and remembers it; so do we.
+macro_rules! setters {
+    ($($name:ident => |$wishes:ident, $value:ident| $note:expr;)*) => {
+        $(
+            #[unsafe(no_mangle)]
+            unsafe extern "C" fn $name(pcap: *mut Pcap, $value: c_int) -> c_int {
+                // SAFETY: the caller's handle.
+                let status = unsafe { real::$name(pcap, $value) };
+                if status == 0 && let Some(handle) = handles::find(pcap) {
+                    let $wishes =
+                        &mut *handle.wishes.lock().unwrap_or_else(PoisonError::into_inner);
+                    $note;
+                }
+                status
+            }
+        )*
+    };
+}
+
+setters! {
+    pcap_set_snaplen => |wishes, value| wishes.snaplen = value;
+    pcap_set_promisc => |_wishes, value| ();
+    pcap_set_rfmon => |wishes, value| wishes.monitor = value != 0;
+    pcap_set_timeout => |wishes, value| wishes.timeout = value;
+    pcap_set_tstamp_type => |wishes, value| wishes.stamp_type = value;
+    pcap_set_immediate_mode => |wishes, value| wishes.immediate = value != 0;
+    // libpcap passes over sizes that are not positive.
+    pcap_set_buffer_size => |wishes, value| if value > 0 { wishes.buffer = value };
+    pcap_set_tstamp_precision => |_wishes, value| ();
+    pcap_set_protocol_linux => |wishes, value| wishes.protocol = value;
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pcap_close(pcap: *mut Pcap) {
+    handles::remove(pcap);
+    // SAFETY: the caller's handle.
+    unsafe { real::pcap_close(pcap) };
+}
+
+/// One read: all that there is, or `count` packets.
+///
+/// # Safety
+///
+/// `callback` must take `user` and a packet.
+#[inline]
+unsafe fn read(
+    live: &Live,
+    count: c_int,
+    callback: Handler,
+    user: *mut c_uchar,
+) -> Option<Outcome> {
+    let most = if count > 0 { count } else { c_int::MAX };
+    live.reading(|reader| {
+        let outcome = reader.read(live, most, |header, bytes| {
+            // SAFETY: the program's own function and its argument; header and bytes are readable until
+            // it returns.
+            unsafe { callback(user, header, bytes.as_ptr()) }
+        });
+        reader.settle(live);
+        outcome
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pcap_dispatch(
+    pcap: *mut Pcap,
+    count: c_int,
+    callback: Option<Handler>,
+    user: *mut c_uchar,
+) -> c_int {
+    match (handles::live(pcap), callback) {
+        // SAFETY: the caller's handle, function and argument.
+        (Some(live), Some(callback)) => unsafe { status(pcap, read(live, count, callback, user)) },
+        // SAFETY: the caller's arguments.
+        _ => unsafe { real::pcap_dispatch(pcap, count, callback, user) },
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pcap_loop(
+    pcap: *mut Pcap,
+    count: c_int,
+    callback: Option<Handler>,
+    user: *mut c_uchar,
+) -> c_int {
+    let (Some(live), Some(callback)) = (handles::live(pcap), callback) else {
+        // SAFETY: the caller's arguments.
+        return unsafe { real::pcap_loop(pcap, count, callback, user) };
+    };
+    let mut left = count;
+    loop {
+        // SAFETY: the caller's handle, function and argument.
+        let done = unsafe { status(pcap, read(live, left, callback, user)) };
+        if done < 0 {
+            return done;
+        }
+        if count > 0 {
+            left -= done;
+            if left <= 0 {
+                return 0;
+            }
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pcap_next(pcap: *mut Pcap, header: *mut Header) -> *const c_uchar {
+    let Some(live) = handles::live(pcap) else {
+        // SAFETY: the caller's arguments.
+        return unsafe { real::pcap_next(pcap, header) };
+    };
+    let mut bytes = std::ptr::null();
+    let outcome = live.reading(|reader| {
+        let (outcome, found) = reader.next(live);
+        bytes = found;
+        if !found.is_null() {
+            // SAFETY: the caller's header.
+            unsafe { *header = reader.header };
+        }
+        outcome
+    });
+    // SAFETY: the caller's handle. Whatever it was, there is no packet.
+    unsafe { status(pcap, outcome) };
+    bytes
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pcap_next_ex(
+    pcap: *mut Pcap,
+    header: *mut *mut Header,
+    bytes: *mut *const c_uchar,
+) -> c_int {
+    let Some(live) = handles::live(pcap) else {
+        // SAFETY: the caller's arguments.
+        return unsafe { real::pcap_next_ex(pcap, header, bytes) };
+    };
+    let outcome = live.reading(|reader| {
+        let (outcome, found) = reader.next(live);
+        // SAFETY: the caller's places; the header stays until the next call, as the packet does.
+        unsafe {
+            *header = &raw mut reader.header;
+            *bytes = found;
+        }
+        outcome
+    });
+    // SAFETY: the caller's handle.
+    unsafe { status(pcap, outcome) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pcap_breakloop(pcap: *mut Pcap) {
+    match handles::live(pcap) {
+        Some(live) => live.break_loop(),
+        // SAFETY: the caller's handle.
+        None => unsafe { real::pcap_breakloop(pcap) },
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pcap_setfilter(pcap: *mut Pcap, program: *mut Program) -> c_int {
+    // libpcap checks the program, and has the words for what is wrong with it.
+    // SAFETY: the caller's arguments.
+    let checked = unsafe { real::pcap_setfilter(pcap, program) };
+    let Some(live) = handles::live(pcap).filter(|_| checked == 0) else { return checked };
+    // SAFETY: libpcap has just taken the program.
+    let judge = unsafe { Judge::new(&*program) };
+    match live.set_filter(judge) {
+        Ok(()) => 0,
+        // SAFETY: the caller's handle.
+        Err(text) => unsafe { fail(pcap, &text) },
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pcap_setdirection(pcap: *mut Pcap, direction: c_int) -> c_int {
+    // SAFETY: the caller's arguments.
+    let checked = unsafe { real::pcap_setdirection(pcap, direction) };
+    let Some(live) = handles::live(pcap).filter(|_| checked == 0) else { return checked };
+    if direction == DIRECTION_OUT && !live.is_packet() {
+        let text = "this source sees only what comes in: LINERATE_SOURCE=packet sees both";
+        // SAFETY: the caller's handle.
+        return unsafe { fail(pcap, text) };
+    }
+    live.direction.store(direction, Relaxed);
+    0
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pcap_setnonblock(pcap: *mut Pcap, on: c_int, errbuf: *mut c_char) -> c_int {
+    // SAFETY: the caller's arguments.
+    let status = unsafe { real::pcap_setnonblock(pcap, on, errbuf) };
+    if let Some(live) = handles::live(pcap).filter(|_| status == 0) {
+        live.nonblock.store(on != 0, Relaxed);
+    }
+    status
+}
+
+/// The counts in full; `None` where they cannot be had.
+///
+/// # Safety
+///
+/// `pcap` must be the handle of `live`.
+unsafe fn counts(pcap: *mut Pcap, live: &Live) -> Option<Statistics64> {
+    let counts = live.counter.counts().ok()?;
+    let mut system = Statistics::default();
+    // What the interface itself dropped is libpcap's to find out.
+    // SAFETY: the caller's handle, and a place for the answer.
+    unsafe { real::pcap_stats(pcap, &mut system) };
+    Some(Statistics64 {
+        received: counts.received,
+        dropped: counts.drops.kernel(),
+        interface_dropped: system.interface_dropped.into(),
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pcap_stats(pcap: *mut Pcap, statistics: *mut Statistics) -> c_int {
+    let Some(live) = handles::live(pcap) else {
+        // SAFETY: the caller's arguments.
+        return unsafe { real::pcap_stats(pcap, statistics) };
+    };
+    // SAFETY: the caller's arguments.
+    unsafe {
+        let Some(counts) = counts(pcap, live) else {
+            return fail(pcap, "the counts cannot be read");
+        };
+        // libpcap adds up 32-bit numbers: they begin again at 0, and so do these.
+        *statistics = Statistics {
+            received: counts.received as u32,
+            dropped: counts.dropped as u32,
+            interface_dropped: counts.interface_dropped as u32,
+        };
+    }
+    0
+}
+
+/// `int linerate_pcap_stats64(pcap_t *, struct linerate_pcap_stat64 *)`: the counts that do not begin again.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn linerate_pcap_stats64(
+    pcap: *mut Pcap,
+    statistics: *mut Statistics64,
+) -> c_int {
+    // SAFETY: the caller's arguments.
+    unsafe {
+        let found = match handles::live(pcap) {
+            Some(live) => counts(pcap, live),
+            None => {
+                let mut system = Statistics::default();
+                (real::pcap_stats(pcap, &mut system) == 0).then(|| Statistics64 {
+                    received: system.received.into(),
+                    dropped: system.dropped.into(),
+                    interface_dropped: system.interface_dropped.into(),
+                })
+            }
+        };
+        let Some(found) = found else { return ERROR };
+        *statistics = found;
+    }
+    0
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pcap_inject(pcap: *mut Pcap, bytes: *const c_void, len: usize) -> c_int {
+    let live = handles::live(pcap).filter(|_| len > 0 && c_int::try_from(len).is_ok());
+    let Some(live) = live else {
+        // SAFETY: the caller's arguments.
+        return unsafe { real::pcap_inject(pcap, bytes, len) };
+    };
+    // The ring's own socket, so that the handle does not see what it sends, as with libpcap.
+    let socket = if live.is_packet() { live.fd } else { live.shadow };
+    // SAFETY: the caller's bytes.
+    let sent = unsafe { crate::shadow::send(socket, live.index, bytes, len) };
+    if sent < 0 {
+        let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or_default();
+        // SAFETY: the caller's handle; strerror's text is read before anybody else asks for one.
+        return unsafe {
+            let text = std::ffi::CStr::from_ptr(libc::strerror(errno)).to_string_lossy();
+            fail(pcap, &format!("send: {text}"))
+        };
+    }
+    sent as c_int
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pcap_sendpacket(pcap: *mut Pcap, bytes: *const c_uchar, len: c_int) -> c_int {
+    match usize::try_from(len) {
+        Ok(count @ 1..) if handles::live(pcap).is_some() => {
+            // SAFETY: the caller's arguments.
+            let sent = unsafe { pcap_inject(pcap, bytes.cast(), count) };
+            if sent < 0 { ERROR } else { 0 }
+        }
+        // SAFETY: the caller's arguments.
+        _ => unsafe { real::pcap_sendpacket(pcap, bytes, len) },
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pcap_fileno(pcap: *mut Pcap) -> c_int {
+    match handles::live(pcap) {
+        Some(live) => live.watch(),
+        // SAFETY: the caller's handle.
+        None => unsafe { real::pcap_fileno(pcap) },
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pcap_get_selectable_fd(pcap: *mut Pcap) -> c_int {
+    match handles::live(pcap) {
+        Some(live) => live.watch(),
+        // SAFETY: the caller's handle.
+        None => unsafe { real::pcap_get_selectable_fd(pcap) },
+    }
+}

@@ -1,0 +1,30 @@
+//! libpcap's live-capture interface on Linerate's sources, for programs that stay as they are.
+//!
+//! The program preloads this library, or finds it under libpcap's own name. What it gets from
+//! [`pcap_create`](abi) is the system library's own handle, and stays one: every function that is not about
+//! frames of a live interface goes to the system's libpcap, with that handle, and does what it always did.
+//! When such a handle is activated on an Ethernet interface, one of Linerate's sources is opened beside
+//! it; the functions that wait, read, filter and count ([`calls`]) then work on the source, and
+//! the system's socket is moved to where no frame comes by.
+//!
+//! ```text
+//!   program ── pcap_create ───────────> system's libpcap: settings, error texts, link types, compiler
+//!           ── pcap_activate ─────────> both: the source opens, the system's handle says what it would
+//!           ── pcap_dispatch, next ──> source: packet ring, tee, BPF ring buffer, AF_XDP sockets
+//!           ── all the rest ──────────> system's libpcap
+//! ```
+//!
+//! Nothing here allocates, copies, locks or calls the kernel for a packet.
+
+mod abi;
+mod activate;
+mod calls;
+mod filter;
+mod forward;
+mod handles;
+mod live;
+mod plan;
+mod reader;
+mod say;
+mod shadow;
+mod system;

@@ -1,0 +1,132 @@
+//! The system's own socket behind a handle whose frames come from a source of ours.
+//!
+//! It stays open: libpcap's answers about the handle rest on it, it keeps the interface promiscuous, it
+//! sends, and the kernel reports on it when the interface goes down. But it is moved to an EtherType that
+//! no frame has, so that no frame is copied to it.
+
+use std::ffi::{c_int, c_void};
+use std::os::fd::RawFd;
+
+/// Reserved by IANA: nobody sends it.
+const NO_PROTOCOL: u16 = 0xffff;
+
+/// Flags and type of an interface, as the kernel's ioctls give them.
+pub(crate) struct Facts {
+    pub(crate) up: bool,
+    pub(crate) loopback: bool,
+    /// Its frames begin with an Ethernet header.
+    pub(crate) ethernet: bool,
+}
+
+/// Asks the kernel, through any socket; `None` where there is no such interface.
+pub(crate) fn facts(socket: RawFd, interface: &str) -> Option<Facts> {
+    // SAFETY: a structure of integers, for which zeroes are valid.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    if interface.len() >= request.ifr_name.len() {
+        return None;
+    }
+    for (to, from) in request.ifr_name.iter_mut().zip(interface.bytes()) {
+        *to = from as libc::c_char;
+    }
+    // SAFETY: both requests read the name and write the union, for the length of the call.
+    if unsafe { libc::ioctl(socket, libc::SIOCGIFFLAGS, &mut request) } < 0 {
+        return None;
+    }
+    // SAFETY: SIOCGIFFLAGS wrote this member.
+    let flags = c_int::from(unsafe { request.ifr_ifru.ifru_flags });
+    // SAFETY: as above.
+    if unsafe { libc::ioctl(socket, libc::SIOCGIFHWADDR, &mut request) } < 0 {
+        return None;
+    }
+    // SAFETY: SIOCGIFHWADDR wrote this member.
+    let family = unsafe { request.ifr_ifru.ifru_hwaddr.sa_family };
+    Some(Facts {
+        up: flags & libc::IFF_UP != 0,
+        loopback: flags & libc::IFF_LOOPBACK != 0,
+        ethernet: family == libc::ARPHRD_ETHER,
+    })
+}
+
+/// The same through a socket made for it.
+pub(crate) fn facts_of(interface: &str) -> Option<Facts> {
+    // SAFETY: no memory involved.
+    let socket = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
+    let facts = facts(socket, interface);
+    // SAFETY: ours, if it is one.
+    unsafe { libc::close(socket) };
+    facts
+}
+
+/// Moves the socket out of the way of all frames.
+pub(crate) fn set_aside(socket: RawFd, index: u32) -> std::io::Result<()> {
+    let mut refuse = [libc::sock_filter { code: 0x06, jt: 0, jf: 0, k: 0 }];
+    let program = libc::sock_fprog { len: 1, filter: refuse.as_mut_ptr() };
+    // SAFETY: the kernel reads the program and its one statement during the call.
+    let answer = unsafe {
+        libc::setsockopt(
+            socket,
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_FILTER,
+            (&raw const program).cast(),
+            size_of_val(&program) as libc::socklen_t,
+        )
+    };
+    if answer < 0 {
+        return Err(std::io::Error::last_os_error());
+    }
+    let address = address(index, NO_PROTOCOL);
+    // SAFETY: an address of the family's type and its size.
+    let answer = unsafe {
+        libc::bind(socket, (&raw const address).cast(), size_of_val(&address) as libc::socklen_t)
+    };
+    if answer < 0 { Err(std::io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Takes the error that the kernel reported on the socket; 0 for none.
+pub(crate) fn take_error(socket: RawFd) -> c_int {
+    let mut errno: c_int = 0;
+    let mut len = size_of::<c_int>() as libc::socklen_t;
+    // SAFETY: the kernel writes an integer.
+    unsafe {
+        libc::getsockopt(
+            socket,
+            libc::SOL_SOCKET,
+            libc::SO_ERROR,
+            (&raw mut errno).cast(),
+            &mut len,
+        );
+    }
+    errno
+}
+
+/// Sends a frame as libpcap's own socket would: with the protocol that its header names.
+///
+/// # Safety
+///
+/// `bytes` must be readable for `len` bytes.
+pub(crate) unsafe fn send(socket: RawFd, index: u32, bytes: *const c_void, len: usize) -> isize {
+    let address = address(index, libc::ETH_P_ALL as u16);
+    // SAFETY: the caller's bytes, and an address of the family's type and its size.
+    unsafe {
+        libc::sendto(
+            socket,
+            bytes,
+            len,
+            0,
+            (&raw const address).cast(),
+            size_of_val(&address) as libc::socklen_t,
+        )
+    }
+}
+
+fn address(index: u32, protocol: u16) -> libc::sockaddr_ll {
+    libc::sockaddr_ll {
+        sll_family: libc::AF_PACKET as u16,
+        sll_protocol: protocol.to_be(),
+        sll_ifindex: index as c_int,
+        sll_hatype: 0,
+        sll_pkttype: 0,
+        sll_halen: 0,
+        sll_addr: [0; 8],
+    }
+}

@@ -1,0 +1,27 @@
+/* Sends the packets of a file, a millisecond apart. send INTERFACE FILE */
+#include <stdio.h>
+#include <unistd.h>
+
+#include <pcap/pcap.h>
+
+int main(int argc, char **argv)
+{
+	char errbuf[PCAP_ERRBUF_SIZE] = "";
+	struct pcap_pkthdr *header;
+	const u_char *bytes;
+	pcap_t *from, *to;
+
+	if (argc < 3)
+		return 2;
+	from = pcap_open_offline(argv[2], errbuf);
+	to = pcap_open_live(argv[1], 64, 0, 1000, errbuf);
+	if (!from || !to)
+		return fprintf(stderr, "%s\n", errbuf), 1;
+	while (pcap_next_ex(from, &header, &bytes) == 1) {
+		if (pcap_sendpacket(to, bytes, header->caplen))
+			return pcap_perror(to, "send"), 1;
+		usleep(1000);
+	}
+	pcap_close(from), pcap_close(to);
+	return 0;
+}
