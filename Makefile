@@ -8,16 +8,16 @@ help: ## this list
 
 demo: ## two hosts, real traffic, Linerate beside tcpdump, report/index.html
 	@scripts/setup demo
-	cargo build --release --package linerate
+	cargo build --release --package linerate --package linerate-pcap
 	@scripts/as-root target/release/linerate lab demo --out report
 
 test: ## every test that needs no virtual machine
 	@scripts/setup test
 	@scripts/test
 
-build: ## the release build of the command
+build: ## the release build of the command and of the library of `linerate run`
 	@scripts/setup build
-	cargo build --release --package linerate
+	cargo build --release --package linerate --package linerate-pcap
 
 lint: ## formatting, clippy, documentation, licences
 	cargo fmt --all --check
@@ -28,8 +28,12 @@ lint: ## formatting, clippy, documentation, licences
 bench: ## benchmarks of single functions; whole-system figures come from `linerate lab`
 	cargo bench --workspace
 
-install: build ## command, man pages, completions under PREFIX (/usr/local)
+install: build ## command, its library, man pages, completions under PREFIX (/usr/local)
 	install -D -m 755 target/release/linerate $(DESTDIR)$(PREFIX)/bin/linerate
+	install -D -m 755 target/release/liblinerate_pcap.so $(DESTDIR)$(PREFIX)/lib/linerate/libpcap.so.0.8
+	ln -sf libpcap.so.0.8 $(DESTDIR)$(PREFIX)/lib/linerate/libpcap.so.1
+	ln -sf libpcap.so.0.8 $(DESTDIR)$(PREFIX)/lib/linerate/libpcap.so
+	install -D -m 644 crates/linerate-pcap/include/linerate/pcap.h $(DESTDIR)$(PREFIX)/include/linerate/pcap.h
 	target/release/linerate manual $(DESTDIR)$(PREFIX)/share/man/man1
 	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/zsh/site-functions $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 	target/release/linerate completion bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/linerate

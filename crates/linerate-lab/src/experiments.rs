@@ -10,6 +10,7 @@ mod forward_statistics;
 mod load;
 mod loss;
 mod only;
+mod pcap;
 mod rate;
 mod search;
 mod segment;
@@ -46,7 +47,7 @@ pub struct Experiment {
 }
 
 /// All of them, in the order of the report.
-pub const ALL: [Experiment; 15] = [
+pub const ALL: [Experiment; 16] = [
     rate::EXPERIMENT,
     stage::EXPERIMENT,
     write::EXPERIMENT,
@@ -55,6 +56,7 @@ pub const ALL: [Experiment; 15] = [
     loss::EXPERIMENT,
     tlb::EXPERIMENT,
     soak::EXPERIMENT,
+    pcap::EXPERIMENT,
     forward_size::EXPERIMENT,
     forward_statistics::EXPERIMENT,
     forward_sessions::EXPERIMENT,

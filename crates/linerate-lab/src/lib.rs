@@ -23,6 +23,7 @@ pub mod model;
 pub mod napi;
 pub mod owner;
 pub mod pages;
+pub mod pcap_loop;
 pub mod peer;
 pub mod process;
 pub mod programs;

@@ -30,17 +30,34 @@ pub struct Peer {
     program: Program,
     /// Where it writes; `None` to throw frames away.
     file: Option<PathBuf>,
+    /// The source that `linerate run` gives it; `None` where it runs alone.
+    under: Option<&'static str>,
 }
 
 #[derive(Clone, Debug)]
 enum Program {
-    Capture { source: &'static str, options: Vec<&'static str>, discard: bool },
-    Consumer { source: &'static str, pages: &'static str, delay: u64, every: u64 },
-    Bare { huge: bool },
+    Capture {
+        source: &'static str,
+        options: Vec<&'static str>,
+        discard: bool,
+    },
+    Consumer {
+        source: &'static str,
+        pages: &'static str,
+        delay: u64,
+        every: u64,
+    },
+    Bare {
+        huge: bool,
+    },
     Sink,
-    Tcpdump { buffered: bool },
+    Tcpdump {
+        buffered: bool,
+    },
     Dumpcap,
     Netsniff,
+    /// A program that counts what `pcap_loop` hands it.
+    Loop,
 }
 
 /// What a program says it did.
@@ -67,7 +84,7 @@ impl Peer {
     /// `linerate capture` from a source, with everything else at its default.
     pub fn capture(source: &'static str) -> Self {
         let program = Program::Capture { source, options: Vec::new(), discard: false };
-        Self { name: source.to_owned(), role: Role::Ours, program, file: None }
+        Self { name: source.to_owned(), role: Role::Ours, program, file: None, under: None }
     }
 
     /// `linerate capture --source xdp` through AF_XDP sockets over these pages.
@@ -97,13 +114,25 @@ impl Peer {
     /// A plain AF_XDP loop without Linerate's library.
     pub fn bare(huge: bool) -> Self {
         let program = Program::Bare { huge };
-        Self { name: "bare AF_XDP loop".into(), role: Role::Limit, program, file: None }
+        Self {
+            name: "bare AF_XDP loop".into(),
+            role: Role::Limit,
+            program,
+            file: None,
+            under: None,
+        }
     }
 
     /// Counts and drops in the driver.
     pub fn sink() -> Self {
         let program = Program::Sink;
-        Self { name: "nothing (XDP drop)".into(), role: Role::Limit, program, file: None }
+        Self {
+            name: "nothing (XDP drop)".into(),
+            role: Role::Limit,
+            program,
+            file: None,
+            under: None,
+        }
     }
 
     /// tcpdump, with everything at its default.
@@ -126,6 +155,20 @@ impl Peer {
         Self::other("netsniff-ng", Program::Netsniff)
     }
 
+    /// The least that a program can do with libpcap: it counts packets.
+    pub fn pcap_loop() -> Self {
+        Self::other("pcap_loop", Program::Loop)
+    }
+
+    /// The same program under `linerate run --source SOURCE`, as it is.
+    #[must_use]
+    pub fn under(mut self, source: &'static str) -> Self {
+        self.name = format!("{}, {source}", self.name);
+        self.role = Role::Ours;
+        self.under = Some(source);
+        self
+    }
+
     /// tcpdump, with its own buffer and with a large one, dumpcap and netsniff-ng as far as they are installed, and a note for each that is
     /// not.
     pub fn others() -> (Vec<Self>, Vec<String>) {
@@ -138,7 +181,7 @@ impl Peer {
     }
 
     fn other(name: &str, program: Program) -> Self {
-        Self { name: name.into(), role: Role::Peer, program, file: None }
+        Self { name: name.into(), role: Role::Peer, program, file: None, under: None }
     }
 
     /// The same with more options of `linerate capture`; for others, the same.
@@ -195,6 +238,7 @@ impl Peer {
         let full_speed = match &self.program {
             Program::Sink => 5e6,
             Program::Capture { source: "xdp", .. } | Program::Bare { .. } => 2.8e6,
+            _ if self.under == Some("xdp") => 2.5e6,
             _ => 1e6,
         };
         let rate = traffic.rate().map_or(full_speed, |rate| rate as f64);
@@ -206,7 +250,7 @@ impl Peer {
     /// quarter of that.
     pub fn patience(&self) -> Duration {
         match self.program {
-            Program::Tcpdump { .. } => Duration::from_millis(1300),
+            Program::Tcpdump { .. } | Program::Loop => Duration::from_millis(1300),
             _ => Duration::from_millis(600),
         }
     }
@@ -224,7 +268,7 @@ impl Peer {
                 source != "packet"
             }
             Program::Bare { .. } | Program::Sink => true,
-            _ => false,
+            _ => self.under.is_some_and(|source| source != "packet"),
         }
     }
 
@@ -236,7 +280,10 @@ impl Peer {
         let source = match self.program {
             Program::Capture { source, .. } | Program::Consumer { source, .. } => source,
             Program::Bare { .. } => "xdp",
-            _ => return Ok(None),
+            _ => match self.under {
+                Some(source) => source,
+                None => return Ok(None),
+            },
         };
         let obstacle = bench.receiver.run(|| match source {
             "xdp" => xdp::probe(RECEIVER).obstacle,
@@ -256,6 +303,10 @@ impl Peer {
             bench.linerate(&bench.receiver, bench.cores.consumer, words.iter().copied())
         };
         let theirs = |program: &str, words: &[&str]| {
+            if let Some(source) = self.under {
+                let run = ["run", "--quiet", "--source", source, "--take-over", "--", program];
+                return ours(&[&run, words].concat());
+            }
             let mut command = bench.receiver.tied(program);
             command.args(words).cpus([bench.cores.consumer]);
             Ok(command)
@@ -286,6 +337,11 @@ impl Peer {
                 theirs("tcpdump", &words)
             }
             Program::Dumpcap => theirs("dumpcap", &["-q", "-i", RECEIVER, "-w", file]),
+            Program::Loop => {
+                let own = std::env::current_exe().context("cannot find the linerate program")?;
+                let own = own.to_str().context("the path of the linerate program")?;
+                theirs(own, &["lab", "pcap-loop", "-i", RECEIVER])
+            }
             Program::Netsniff => {
                 theirs("netsniff-ng", &["--in", RECEIVER, "--out", file, "--silent"])
             }
@@ -301,6 +357,7 @@ impl Peer {
             Program::Capture { .. }
             | Program::Consumer { .. }
             | Program::Bare { .. }
+            | Program::Loop
             | Program::Sink => from_json(&finished.success()?.json()?),
             Program::Tcpdump { .. } => tcpdump(&finished.stderr),
             Program::Dumpcap => dumpcap(&finished.stderr),

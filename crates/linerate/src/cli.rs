@@ -7,7 +7,9 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 
 use crate::say;
-use crate::verbs::{capture, completion, forward, generate, lab, manual, replay, segment, uplink};
+use crate::verbs::{
+    capture, completion, forward, generate, lab, manual, replay, run, segment, uplink,
+};
 
 /// Capture packets and send them at line rate, on an unmodified Linux kernel, and measure how well.
 #[derive(Debug, Parser)]
@@ -35,6 +37,8 @@ enum Verb {
     Replay(replay::Arguments),
     /// Split the super-packets of a capture file into the frames that the wire carried, or join frames.
     Segment(Box<segment::Arguments>),
+    /// Run a program that uses libpcap, as it is, on Linerate's sources.
+    Run(run::Arguments),
     /// Join a TAP device to an interface, and split and join packets in between.
     Uplink(uplink::Arguments),
     /// Measure against peers, and draw the report.
@@ -58,6 +62,7 @@ pub fn run() -> ExitCode {
         Verb::Forward(arguments) => forward::run(&arguments),
         Verb::Generate(arguments) => generate::run(&arguments),
         Verb::Replay(arguments) => replay::run(&arguments),
+        Verb::Run(arguments) => run::run(&arguments),
         Verb::Lab(arguments) => lab::run(&arguments),
         Verb::Segment(arguments) => segment::run(&arguments),
         Verb::Uplink(arguments) => uplink::run(&arguments),

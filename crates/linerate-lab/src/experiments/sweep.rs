@@ -99,10 +99,31 @@ impl Sweep {
         theirs: &str,
         value: impl Fn(&Measured) -> f64,
     ) -> Option<Spread> {
+        let (a, b): (Vec<f64>, Vec<f64>) = self.pairs(x, ours, theirs, value).unzip();
+        paired_ratio(&a, &b)
+    }
+
+    /// By how much one peer is above another in the repeats where both count.
+    pub(crate) fn difference(
+        &self,
+        x: f64,
+        ours: &str,
+        theirs: &str,
+        value: impl Fn(&Measured) -> f64,
+    ) -> Option<Spread> {
+        Spread::of(self.pairs(x, ours, theirs, value).map(|(ours, theirs)| ours - theirs))
+    }
+
+    fn pairs(
+        &self,
+        x: f64,
+        ours: &str,
+        theirs: &str,
+        value: impl Fn(&Measured) -> f64,
+    ) -> impl Iterator<Item = (f64, f64)> {
         let pairs = self.cells(x, ours).iter().zip(self.cells(x, theirs));
         let pairs = pairs.filter_map(|(a, b)| Some((a.as_ref()?, b.as_ref()?)));
         let counted = pairs.filter(|(a, b)| a.counts() && b.counts());
-        let (a, b): (Vec<f64>, Vec<f64>) = counted.map(|(a, b)| (value(a), value(b))).unzip();
-        paired_ratio(&a, &b)
+        counted.map(move |(a, b)| (value(a), value(b)))
     }
 }

@@ -22,7 +22,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 };
 
 /// Bytes that a 64-byte frame may take in a file.
-const BYTES_A_FRAME: u64 = 128;
+pub(super) const BYTES_A_FRAME: u64 = 128;
 
 fn run(context: &mut Context) -> Result<()> {
     let frames: u64 = context.pick(3_000_000, 10_000_000);
@@ -61,7 +61,7 @@ fn run(context: &mut Context) -> Result<()> {
 }
 
 /// A tmpfs with room for `bytes`.
-fn memory_folder(bytes: u64) -> Result<PathBuf> {
+pub(super) fn memory_folder(bytes: u64) -> Result<PathBuf> {
     for folder in ["/dev/shm", "/run", "/tmp"].map(Path::new) {
         let Ok(system) = statfs(folder) else { continue };
         let free = system.blocks_available() * u64::try_from(system.block_size()).unwrap_or(0);
@@ -76,7 +76,7 @@ fn memory_folder(bytes: u64) -> Result<PathBuf> {
     )
 }
 
-fn empty(folder: &Path) -> Result<()> {
+pub(super) fn empty(folder: &Path) -> Result<()> {
     for entry in fs::read_dir(folder)? {
         fs::remove_file(entry?.path())?;
     }

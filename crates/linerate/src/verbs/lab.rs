@@ -10,7 +10,8 @@ use clap::{Args, Subcommand};
 use linerate_lab::experiments::{self, Only, Options};
 use linerate_lab::redirect::{self, Mac};
 use linerate_lab::{
-    connections, consumer, datagrams, demo, interrupt, report, sink, splitter, store, stream,
+    connections, consumer, datagrams, demo, interrupt, pcap_loop, report, sink, splitter, store,
+    stream,
 };
 
 use crate::say;
@@ -95,6 +96,12 @@ Examples:
         interface: String,
         #[arg(long)]
         huge: bool,
+    },
+    /// Count what libpcap's loop hands over (used by capture-pcap).
+    #[command(hide = true)]
+    PcapLoop {
+        #[arg(short, long)]
+        interface: String,
     },
     /// Send a TCP stream, or datagrams (used by segment-tcp and segment-udp).
     #[command(hide = true)]
@@ -232,6 +239,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
                 "{{\"captured\": {}, \"dropped\": {{\"no chunk\": {}, \"ring full\": {}}}}}",
                 counts.received, counts.dropped, counts.ring_full
             ))?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::PcapLoop { interface } => {
+            say::print(pcap_loop::run(interface)?)?;
             Ok(ExitCode::SUCCESS)
         }
         Command::Send { address, seconds, datagrams: payload, split } => {

@@ -7,5 +7,6 @@ pub(crate) mod generate;
 pub(crate) mod lab;
 pub(crate) mod manual;
 pub(crate) mod replay;
+pub(crate) mod run;
 pub(crate) mod segment;
 pub(crate) mod uplink;

@@ -1,0 +1,151 @@
+//! `linerate run`: a program that uses libpcap, on Linerate's sources.
+//!
+//! The library is preloaded, and found under libpcap's name by who looks symbols up through a handle; the
+//! options reach it through the environment. The system's libpcap is preloaded behind it, for functions
+//! that it does not have.
+
+use std::env;
+use std::ffi::OsString;
+use std::io::ErrorKind;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use linerate_capture::libpcap;
+use linerate_capture::open::Through;
+use linerate_ring::region::Pages;
+
+use super::capture::values;
+use crate::say;
+
+/// Where `make install` puts the library, below PREFIX.
+const INSTALLED: &str = "lib/linerate/libpcap.so.0.8";
+/// What the build calls it.
+const BUILT: &str = "liblinerate_pcap.so";
+
+const AFTER_HELP: &str = "\
+Exit status: the program's; 126 if it cannot be run, 127 if there is none of that name, 1 without the library.\n\
+Examples:\n  \
+  linerate run -- tcpdump -i eth0 -w all.pcap\n  \
+  linerate run --source xdp --take-over -- dumpcap -i eth1 -w all.pcapng\n  \
+  linerate run --source tee -- python3 sniff.py";
+
+/// Arguments of `linerate run`.
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Arguments {
+    /// How to get at the packets: `auto` and `packet` see what libpcap sees, with a larger buffer; `tee` and
+    /// `xdp` what comes in, faster; `libpcap` is libpcap as it is. Where the source cannot be had, the
+    /// program runs on the next best, and a line on standard error says why.
+    #[arg(long, value_name = "SOURCE",
+        value_parser = ["auto", "packet", "tee", "xdp", "libpcap"])]
+    source: Option<String>,
+
+    /// Let `--source xdp` take the traffic of an interface that the host uses.
+    #[arg(long)]
+    take_over: bool,
+
+    /// How frames that `--source xdp` takes come out of the kernel; see `linerate capture --help`.
+    #[arg(long, value_name = "WAY", value_parser = values::ways())]
+    xdp_through: Option<Through>,
+
+    /// Pages of the buffer of AF_XDP sockets: `auto`, `hugetlb`, `hugetlb-1g`, `thp` or `small`.
+    #[arg(long, value_name = "PAGES", value_parser = values::pages())]
+    pages: Option<Pages>,
+
+    /// Bytes of buffer between kernel and program for each handle, in KiB; by default 64 MiB or what the
+    /// program asks for, whichever is more.
+    #[arg(short = 'B', long, value_name = "KIB",
+        value_parser = clap::value_parser!(u64).range(1..=1 << 31))]
+    buffer_size: Option<u64>,
+
+    /// Take the sources of the interfaces from this file, in place of /etc/linerate/pcap.toml.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+
+    /// Say nothing where another source than the one asked for was taken.
+    #[arg(short, long)]
+    quiet: bool,
+
+    /// The program and its arguments.
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "PROGRAM"
+    )]
+    program: Vec<OsString>,
+}
+
+/// Becomes the program.
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let library = library()?;
+    let system = libpcap::places().find_map(|place| place.canonicalize().ok());
+    let (name, rest) = arguments.program.split_first().context("no program was named")?;
+    let mut command = Command::new(name);
+    command.args(rest);
+    let mut preload = vec![library.clone()];
+    if let Some(system) = system {
+        command.env("LINERATE_LIBPCAP", &system);
+        preload.push(system);
+    }
+    command.env("LD_PRELOAD", joined("LD_PRELOAD", preload)?);
+    if let Some(folder) = library.parent().filter(|folder| folder.join("libpcap.so.0.8").exists()) {
+        command.env("LD_LIBRARY_PATH", joined("LD_LIBRARY_PATH", vec![folder.to_owned()])?);
+    }
+    if let Some(source) = &arguments.source {
+        command.env("LINERATE_SOURCE", source);
+    }
+    if arguments.take_over {
+        command.env("LINERATE_TAKE_OVER", "1");
+    }
+    if let Some(way) = arguments.xdp_through {
+        command.env("LINERATE_XDP_THROUGH", way.to_string());
+    }
+    if let Some(pages) = arguments.pages {
+        command.env("LINERATE_PAGES", pages.to_string());
+    }
+    if let Some(kib) = arguments.buffer_size {
+        command.env("LINERATE_BUFFER", kib.to_string());
+    }
+    if let Some(file) = &arguments.config {
+        let file =
+            file.canonicalize().with_context(|| format!("cannot find {}", file.display()))?;
+        command.env("LINERATE_CONFIG", file);
+    }
+    if arguments.quiet {
+        command.env("LINERATE_QUIET", "1");
+    }
+    let error = command.exec();
+    say::tell(format_args!("linerate: cannot run {}: {error}", name.display()));
+    Ok(ExitCode::from(if error.kind() == ErrorKind::NotFound { 127 } else { 126 }))
+}
+
+/// The library: beside this command as it was built, or below the folder that it was installed in.
+fn library() -> Result<PathBuf> {
+    let own = env::current_exe().context("cannot tell where this command is")?;
+    let beside = own.parent().unwrap_or(Path::new("/"));
+    let prefix = beside.parent().unwrap_or(Path::new("/"));
+    let places = [prefix.join(INSTALLED), beside.join(BUILT)];
+    match places.iter().find(|place| place.is_file()) {
+        Some(found) => Ok(found.clone()),
+        None => bail!(
+            "the library that `linerate run` preloads is neither {} nor {}: `make build` builds it, \
+             `make install` puts it in its place",
+            places[0].display(),
+            places[1].display()
+        ),
+    }
+}
+
+/// A list of the loader's with `first` in front of what the variable has.
+fn joined(variable: &str, first: Vec<PathBuf>) -> Result<OsString> {
+    if let Some(path) = first.iter().find(|path| path.to_string_lossy().contains([':', ' '])) {
+        bail!("the loader cannot read {} in {variable}: it has a colon or a space", path.display());
+    }
+    let rest = env::var_os(variable).filter(|value| !value.is_empty());
+    let list = first.into_iter().map(PathBuf::into_os_string).chain(rest);
+    Ok(list.collect::<Vec<_>>().join(std::ffi::OsStr::new(":")))
+}
