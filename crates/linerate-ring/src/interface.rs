@@ -20,6 +20,22 @@ pub fn strips_vlan_tags(interface: &str) -> Result<bool> {
     Interface::named(interface).map(|interface| interface.strips_vlan_tags())
 }
 
+/// The name of the driver of `interface`, as `ethtool -i` gives it; none where it does not say.
+///
+/// # Errors
+/// [`Error::NoInterface`].
+pub fn driver(interface: &str) -> Result<Option<String>> {
+    Interface::named(interface).map(|interface| interface.driver())
+}
+
+/// Bytes of the largest network-layer packet of `interface`.
+///
+/// # Errors
+/// [`Error::NoInterface`], [`Error::System`].
+pub fn mtu(interface: &str) -> Result<u32> {
+    Interface::named(interface)?.mtu()
+}
+
 /// A network interface of the namespace that the thread was in when it was looked up; questions go
 /// to that namespace, wherever the thread is by then.
 #[derive(Clone, Debug)]
@@ -111,6 +127,23 @@ impl Interface {
         let mut request = self.request();
         request.ifr_ifru.ifru_data = (&raw mut flags).cast();
         self.ask(SIOCETHTOOL as _, &mut request).is_ok() && flags.data & ETH_FLAG_RXVLAN != 0
+    }
+
+    fn driver(&self) -> Option<String> {
+        /// `struct ethtool_drvinfo` of `linux/ethtool.h`: the command, the driver in 32 bytes, the rest.
+        #[repr(C)]
+        struct Info {
+            command: u32,
+            driver: [u8; 32],
+            rest: [u8; 160],
+        }
+        const ETHTOOL_GDRVINFO: u32 = 3;
+        let mut info = Info { command: ETHTOOL_GDRVINFO, driver: [0; 32], rest: [0; 160] };
+        let mut request = self.request();
+        request.ifr_ifru.ifru_data = (&raw mut info).cast();
+        self.ask(SIOCETHTOOL as _, &mut request).ok()?;
+        let name = info.driver.split(|byte| *byte == 0).next()?;
+        String::from_utf8(name.to_vec()).ok().filter(|name| !name.is_empty())
     }
 
     /// Type of the link layer, one of the kernel's `ARPHRD_` numbers.

@@ -23,6 +23,6 @@ pub mod xdp;
 
 pub use error::{Error, Result};
 pub use frame::{Direction, Frame, Timestamp};
-pub use interface::strips_vlan_tags;
+pub use interface::{driver, mtu, strips_vlan_tags};
 pub use process::Process;
 pub use region::Region;

@@ -100,6 +100,19 @@ impl<'s> Batch<'s> {
         Some(frame)
     }
 
+    /// The first piece of the frame that [`Batch::next`] would give, which stays where it is. A tag that the
+    /// card took out of it is not in it.
+    #[inline]
+    pub fn peek(&self) -> Option<&[u8]> {
+        if self.left == 0 {
+            return None;
+        }
+        let next = self.receive.peek(0)?;
+        // SAFETY: the chunk is ours until the batch is dropped, and nobody writes to it while the slice
+        // borrows the batch.
+        Some(unsafe { std::slice::from_raw_parts(self.at(&next), next.len as usize) })
+    }
+
     /// The next frames, as many as `into` has places for, all lent at once, for a reader that joins them.
     /// Returns how many. Ends in front of a frame in several pieces, which [`Batch::next`] gives, and
     /// says nothing of stamps: it gives none at all where metadata stand in front of frames.

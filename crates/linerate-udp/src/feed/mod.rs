@@ -1,0 +1,278 @@
+//! Sequence-numbered feeds: messages of one or two lines, each once and in the order of first arrival.
+//!
+//! A [`Layout`] reads a packet of one protocol ([`moldudp64::MoldUdp64`] is one). A [`Feed`] knows which
+//! number it expects next: what is new is handed on, whichever line brings it first; what has been seen is
+//! dropped; a number that is skipped opens a gap in the [`Ledger`], and a message that comes late, from the
+//! other line or a retransmission, closes it. Nothing is held back: messages are handed on when they come,
+//! and [`Message::late`] says whether one fills a gap.
+//!
+//! ```
+//! use linerate_udp::feed::{Feed, Line, moldudp64::MoldUdp64};
+//!
+//! let mut feed = Feed::new(MoldUdp64);
+//! let packet = b"SESSION001\0\0\0\0\0\0\0\x01\0\x01\0\x05hello";
+//! let mut seen = Vec::new();
+//! for line in [Line::A, Line::B] {
+//!     feed.packet(line, packet, |message| seen.push((message.number, message.bytes.to_vec())));
+//! }
+//! assert_eq!(seen, [(1, b"hello".to_vec())]);
+//! assert_eq!(feed.counts().duplicates, 1);
+//! ```
+
+mod ledger;
+pub mod moldudp64;
+#[cfg(test)]
+mod tests;
+
+use serde::Serialize;
+
+pub use ledger::{Gap, Ledger};
+
+/// One of the two lines that carry the same feed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Line {
+    /// The first, or the only one.
+    A,
+    /// The second.
+    B,
+}
+
+/// What a packet of a feed says, besides its messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head<'a> {
+    /// The session, a run of numbers that begins at 1; packets of another one begin anew.
+    pub session: &'a [u8],
+    /// The number of the first message in the packet; of the next one to come, where it has none.
+    pub first: u64,
+    /// Messages in the packet.
+    pub messages: u64,
+    /// No more messages will come in this session.
+    pub end: bool,
+}
+
+/// Why a packet is none of the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Malformed {
+    /// It ends before its header does.
+    #[error("the packet ends within its header")]
+    Header,
+    /// It ends before its messages do.
+    #[error("the packet has fewer messages than its header says")]
+    Messages,
+    /// Numbers beyond 2^64 - 1.
+    #[error("the numbers of the packet's messages overflow")]
+    Number,
+}
+
+/// How packets of a protocol are read.
+pub trait Layout {
+    /// Reads the head of a packet.
+    ///
+    /// # Errors
+    /// Why it is none.
+    fn head<'a>(&self, packet: &'a [u8]) -> Result<Head<'a>, Malformed>;
+
+    /// The messages of a packet, each handed to `message` in order.
+    ///
+    /// # Errors
+    /// [`Malformed::Messages`] where the packet ends first; the messages before were handed on.
+    fn messages(
+        &self,
+        packet: &[u8],
+        message: &mut dyn FnMut(&[u8]),
+    ) -> Result<(), Malformed>;
+}
+
+/// A message of a feed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Message<'a> {
+    /// Its number in the session.
+    pub number: u64,
+    /// The bytes.
+    pub bytes: &'a [u8],
+    /// Which line brought it first.
+    pub line: Line,
+    /// It was missing: messages with higher numbers have been handed on already.
+    pub late: bool,
+}
+
+/// What has come so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Counts {
+    /// Packets, of all kinds.
+    pub packets: u64,
+    /// Messages handed on.
+    pub messages: u64,
+    /// Messages handed on that line A brought first.
+    pub first_a: u64,
+    /// Messages handed on that line B brought first.
+    pub first_b: u64,
+    /// Messages that had come already.
+    pub duplicates: u64,
+    /// Messages that filled a gap.
+    pub late: u64,
+    /// Packets that carried no message.
+    pub heartbeats: u64,
+    /// Packets that were none of the protocol.
+    pub malformed: u64,
+    /// Gaps that were opened.
+    pub gaps: u64,
+    /// Messages missing now.
+    pub missing: u64,
+    /// Missing messages that the ledger had no place for, or whose session ended: lost for good.
+    pub abandoned: u64,
+    /// Sessions.
+    pub sessions: u64,
+}
+
+/// The longest name of a session.
+const SESSION: usize = 32;
+
+/// One sequence-numbered feed.
+#[derive(Debug)]
+pub struct Feed<L> {
+    layout: L,
+    session: [u8; SESSION],
+    session_len: usize,
+    next: Option<u64>,
+    from_first: bool,
+    ended: bool,
+    ledger: Ledger,
+    counts: Counts,
+}
+
+impl<L: Layout> Feed<L> {
+    /// A feed that is joined while it runs: what was sent before is not missed.
+    pub fn new(layout: L) -> Self {
+        Self {
+            layout,
+            session: [0; SESSION],
+            session_len: 0,
+            next: None,
+            from_first: false,
+            ended: false,
+            ledger: Ledger::new(1024),
+            counts: Counts::default(),
+        }
+    }
+
+    /// The same, but messages of every session are missed from number 1 on.
+    #[must_use]
+    pub fn from_first(mut self) -> Self {
+        self.from_first = true;
+        self
+    }
+
+    /// Takes a packet that `line` brought, and hands every message that has not been seen to `message`.
+    ///
+    /// No memory is allocated.
+    pub fn packet(
+        &mut self,
+        line: Line,
+        packet: &[u8],
+        mut message: impl FnMut(Message<'_>),
+    ) {
+        self.counts.packets += 1;
+        let head = match self.layout.head(packet) {
+            Ok(head)
+                if head.session.len() <= SESSION
+                    && head.first.checked_add(head.messages).is_some() =>
+            {
+                head
+            }
+            _ => {
+                self.counts.malformed += 1;
+                return;
+            }
+        };
+        self.enter(&head);
+        if head.messages == 0 {
+            self.counts.heartbeats += 1;
+            // It says what comes next, so that a loss is seen before the next message comes.
+            self.expect(head.first);
+            self.ended |= head.end;
+            return;
+        }
+        let Self { layout, next, ledger, counts, .. } = self;
+        let mut number = head.first;
+        let answer = layout.messages(packet, &mut |bytes| {
+            let expected = next.unwrap_or(number);
+            let late = number < expected;
+            let new = if late {
+                let filled = ledger.fill(number);
+                counts.abandoned += filled.unwrap_or(0);
+                filled.is_some()
+            } else {
+                if number > expected {
+                    counts.gaps += 1;
+                    counts.abandoned += ledger.open(expected, number);
+                }
+                // A packet whose numbers would overflow is refused.
+                *next = Some(number + 1);
+                true
+            };
+            if new {
+                counts.late += u64::from(late);
+                counts.messages += 1;
+                match line {
+                    Line::A => counts.first_a += 1,
+                    Line::B => counts.first_b += 1,
+                }
+                message(Message { number, bytes, line, late });
+            } else {
+                counts.duplicates += 1;
+            }
+            number += 1;
+        });
+        self.counts.malformed += u64::from(answer.is_err());
+    }
+
+    /// What has come so far.
+    pub fn counts(&self) -> Counts {
+        Counts { missing: self.ledger.missing(), ..self.counts }
+    }
+
+    /// The gaps that are open.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// The session of the last packet.
+    pub fn session(&self) -> &[u8] {
+        &self.session[..self.session_len]
+    }
+
+    /// The number that comes next, once a packet has come.
+    pub fn next(&self) -> Option<u64> {
+        self.next
+    }
+
+    /// Whether the session has been said to be over.
+    pub fn ended(&self) -> bool {
+        self.ended
+    }
+
+    /// Begins a session, if the packet is of another one than the last.
+    fn enter(&mut self, head: &Head<'_>) {
+        if self.counts.sessions > 0 && self.session() == head.session {
+            return;
+        }
+        self.counts.sessions += 1;
+        self.counts.abandoned += self.ledger.clear();
+        self.session_len = head.session.len();
+        self.session[..self.session_len].copy_from_slice(head.session);
+        self.next = Some(if self.from_first { 1 } else { head.first });
+        self.ended = false;
+    }
+
+    /// Opens a gap up to `number`, where that is further than what has come.
+    fn expect(&mut self, number: u64) {
+        let expected = self.next.unwrap_or(number);
+        if number > expected {
+            self.counts.gaps += 1;
+            self.counts.abandoned += self.ledger.open(expected, number);
+            self.next = Some(number);
+        }
+    }
+}

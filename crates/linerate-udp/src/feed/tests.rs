@@ -1,0 +1,142 @@
+use proptest::prelude::*;
+
+use super::moldudp64::{MoldUdp64, request, write};
+use super::*;
+
+const SESSION_NAME: [u8; 10] = *b"SESSION001";
+
+fn packet(first: u64, count: u64) -> Vec<u8> {
+    let messages: Vec<Vec<u8>> =
+        (first..first + count).map(|number| number.to_string().into_bytes()).collect();
+    let messages: Vec<&[u8]> = messages.iter().map(Vec::as_slice).collect();
+    let mut packet = Vec::new();
+    write(SESSION_NAME, first, &messages, &mut packet);
+    packet
+}
+
+fn numbers(feed: &mut Feed<MoldUdp64>, line: Line, packet: &[u8]) -> Vec<u64> {
+    let mut numbers = Vec::new();
+    feed.packet(line, packet, |message| {
+        assert_eq!(message.bytes, message.number.to_string().as_bytes());
+        numbers.push(message.number);
+    });
+    numbers
+}
+
+#[test]
+fn the_first_arrival_wins_and_the_other_is_a_duplicate() {
+    let mut feed = Feed::new(MoldUdp64);
+    assert_eq!(numbers(&mut feed, Line::A, &packet(5, 3)), [5, 6, 7]);
+    assert_eq!(numbers(&mut feed, Line::B, &packet(5, 4)), [8]);
+    assert_eq!(numbers(&mut feed, Line::A, &packet(8, 1)), []);
+    let counts = feed.counts();
+    assert_eq!((counts.first_a, counts.first_b, counts.duplicates), (3, 1, 4));
+    assert_eq!((counts.gaps, counts.missing, feed.next()), (0, 0, Some(9)));
+}
+
+#[test]
+fn a_gap_is_opened_at_once_and_closed_by_the_other_line() {
+    let mut feed = Feed::new(MoldUdp64).from_first();
+    assert_eq!(numbers(&mut feed, Line::A, &packet(4, 2)), [4, 5]);
+    assert_eq!(feed.ledger().gaps(), [Gap { from: 1, to: 4 }]);
+    assert_eq!(numbers(&mut feed, Line::B, &packet(2, 1)), [2]);
+    assert_eq!(feed.ledger().gaps(), [Gap { from: 1, to: 2 }, Gap { from: 3, to: 4 }]);
+    assert_eq!(numbers(&mut feed, Line::B, &packet(1, 5)), [1, 3]);
+    let counts = feed.counts();
+    assert_eq!((counts.gaps, counts.missing, counts.late, counts.duplicates), (1, 0, 3, 3));
+}
+
+#[test]
+fn a_heartbeat_tells_of_a_loss_and_the_end_is_one() {
+    let mut feed = Feed::new(MoldUdp64);
+    numbers(&mut feed, Line::A, &packet(1, 1));
+    numbers(&mut feed, Line::A, &packet(4, 0));
+    assert_eq!(feed.ledger().gaps(), [Gap { from: 2, to: 4 }]);
+    let mut end = packet(4, 0);
+    end[18..20].copy_from_slice(&[0xff, 0xff]);
+    assert!(!feed.ended());
+    numbers(&mut feed, Line::A, &end);
+    assert!(feed.ended());
+    assert_eq!((feed.counts().heartbeats, feed.counts().missing), (2, 2));
+}
+
+#[test]
+fn another_session_begins_anew_and_gives_up_what_was_missing() {
+    let mut feed = Feed::new(MoldUdp64);
+    numbers(&mut feed, Line::A, &packet(1, 1));
+    numbers(&mut feed, Line::A, &packet(3, 1));
+    let mut other = packet(1, 1);
+    other[9] = b'2';
+    assert_eq!(numbers(&mut feed, Line::A, &other), [1]);
+    let counts = feed.counts();
+    assert_eq!((counts.sessions, counts.abandoned, counts.missing), (2, 1, 0));
+    assert_eq!(feed.session(), b"SESSION002");
+}
+
+#[test]
+fn a_request_asks_for_no_more_than_it_can() {
+    let bytes = request(&SESSION_NAME, Gap { from: 7, to: 10 });
+    assert_eq!(&bytes[..10], b"SESSION001");
+    assert_eq!(bytes[10..], [0, 0, 0, 0, 0, 0, 0, 7, 0, 3]);
+    let bytes = request(b"S", Gap { from: 7, to: 1_000_000 });
+    assert_eq!(&bytes[..10], b"S         ");
+    assert_eq!(bytes[18..], 0xfffe_u16.to_be_bytes());
+}
+
+#[test]
+fn cut_and_overflowing_packets_are_malformed() {
+    let whole = packet(1, 3);
+    for len in 0..whole.len() {
+        let mut feed = Feed::new(MoldUdp64);
+        numbers(&mut feed, Line::A, &whole[..len]);
+        assert_eq!(feed.counts().malformed, 1, "{len} bytes");
+    }
+    let mut feed = Feed::new(MoldUdp64);
+    let mut last = packet(1, 2);
+    last[10..18].fill(0xff);
+    numbers(&mut feed, Line::A, &last);
+    assert_eq!((feed.counts().malformed, feed.counts().messages), (1, 0));
+}
+
+#[test]
+fn the_ledger_gives_up_the_oldest_gap_and_counts_it() {
+    let mut ledger = Ledger::new(2);
+    assert_eq!(ledger.open(1, 3) + ledger.open(5, 6), 0);
+    assert_eq!(ledger.open(8, 20), 2);
+    assert_eq!(ledger.fill(10), Some(1));
+    assert_eq!(ledger.gaps(), [Gap { from: 8, to: 10 }, Gap { from: 11, to: 20 }]);
+    assert_eq!(ledger.missing(), 11);
+}
+
+proptest! {
+    /// However two lines lose and reorder, each message comes once, and what neither brought is missing.
+    #[test]
+    fn every_message_comes_once(
+        packets in proptest::collection::vec((0u64..40, 1u64..4, any::<bool>()), 1..60),
+    ) {
+        let mut feed = Feed::new(MoldUdp64).from_first();
+        let mut seen = std::collections::BTreeSet::new();
+        let mut sent = std::collections::BTreeSet::new();
+        for (at, count, b) in packets {
+            let first = 1 + at;
+            sent.extend(first..first + count);
+            let line = if b { Line::B } else { Line::A };
+            for number in numbers(&mut feed, line, &packet(first, count)) {
+                prop_assert!(seen.insert(number), "{} came twice", number);
+            }
+        }
+        prop_assert_eq!(&seen, &sent);
+        let highest = *sent.last().unwrap();
+        let missing = (1..=highest).filter(|number| !sent.contains(number)).count() as u64;
+        prop_assert_eq!(feed.counts().missing, missing);
+    }
+
+    #[test]
+    fn any_bytes_are_taken(packets in proptest::collection::vec(
+        proptest::collection::vec(any::<u8>(), 0..60), 0..20)) {
+        let mut feed = Feed::new(MoldUdp64);
+        for packet in packets {
+            feed.packet(Line::A, &packet, |_| {});
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! [`Group`]: a multicast group to join, from any source or from one.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+/// A multicast group on an interface (RFC 1112, RFC 3678 §4).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Group {
+    /// The group's address.
+    pub address: IpAddr,
+    /// The one sender to hear; any unless said.
+    pub source: Option<IpAddr>,
+    /// The interface to join on; the one that the route leads to unless said.
+    pub interface: Option<String>,
+}
+
+impl Group {
+    /// A group that any host may send to.
+    pub fn any_source(address: IpAddr) -> Self {
+        Self { address, source: None, interface: None }
+    }
+
+    /// A group of which only `source` is heard.
+    pub fn source_specific(address: IpAddr, source: IpAddr) -> Self {
+        Self { address, source: Some(source), interface: None }
+    }
+
+    /// The same on `interface`.
+    #[must_use]
+    pub fn on(mut self, interface: &str) -> Self {
+        self.interface = Some(interface.to_owned());
+        self
+    }
+}
+
+impl fmt::Display for Group {
+    /// As [`Group::from_str`] reads it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(source) = self.source {
+            write!(f, "{source},")?;
+        }
+        write!(f, "{}", self.address)?;
+        match &self.interface {
+            Some(interface) => write!(f, "@{interface}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl FromStr for Group {
+    type Err = String;
+
+    /// `GROUP`, `GROUP@IFACE`, or either with `SOURCE,` in front.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let address = |text: &str| {
+            text.parse::<IpAddr>().map_err(|_| {
+                format!("`{text}` is no address; a group is [SOURCE,]GROUP[@IFACE]")
+            })
+        };
+        let (addresses, interface) = match text.split_once('@') {
+            Some((_, "")) => return Err("an interface is wanted after the @".to_owned()),
+            Some((addresses, interface)) => (addresses, Some(interface.to_owned())),
+            None => (text, None),
+        };
+        let (source, group) = match addresses.split_once(',') {
+            Some((source, group)) => (Some(address(source)?), address(group)?),
+            None => (None, address(addresses)?),
+        };
+        if !group.is_multicast() {
+            return Err(format!(
+                "{group} is no multicast group: they are 224.0.0.0/4 and ff00::/8"
+            ));
+        }
+        if source.is_some_and(|source| source.is_ipv4() != group.is_ipv4()) {
+            return Err(format!("the source and the group {group} are of different kinds"));
+        }
+        Ok(Self { address: group, source, interface })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_is_read_as_it_is_printed() {
+        for text in ["239.1.1.1", "239.1.1.1@eth1", "10.0.0.1,232.1.1.1@eth1", "ff15::1@a"] {
+            assert_eq!(text.parse::<Group>().unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn what_is_no_group_is_refused() {
+        for text in ["10.0.0.1", "239.1.1.1@", "x", "::1,239.1.1.1", "10.0.0.1,"] {
+            assert!(text.parse::<Group>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,416 @@
+//! [`Receiver`]: a socket, a back end, and the batches that it lends.
+
+mod choose;
+
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::builder::{Builder, Settings};
+use crate::message::Message;
+use crate::socket::{self, Drops, Membership, Slots, Woken};
+use crate::uring::Uring;
+use crate::xdp::{Port, PortBatch};
+use crate::{Backend, Error, Group, Losses, Result, xdp};
+
+/// Super-datagrams taken in one call, at most: 4 MiB of them.
+const MOST_JOINED: usize = 64;
+/// Batches of the AF_XDP ring between two looks at the companion socket, each of which is a system call.
+const COMPANION_TURN: u32 = 16;
+/// How long `xdp` naps at a time while messages come, and how long it does so in vain; see
+/// [`linerate_ring::xdp::Pace`].
+const NAP: Duration = Duration::from_micros(200);
+const PATIENCE: Duration = Duration::from_millis(20);
+
+/// Receives UDP messages, a batch at a time.
+///
+/// Readable ([`AsFd`]) when there are messages; a signal ends a wait early. It may move to another
+/// thread. Several threads use one socket through [`Receiver::share`], and several receivers one port
+/// through [`Builder::steering`].
+#[derive(Debug)]
+pub struct Receiver {
+    // Before the socket, which its request uses.
+    engine: Engine,
+    socket: Arc<OwnedFd>,
+    settings: Settings,
+    bound: SocketAddr,
+    backend: Backend,
+    why: Vec<String>,
+    drops: Drops,
+    counts: Counts,
+}
+
+#[derive(Debug)]
+enum Engine {
+    Slots(Slots),
+    Uring(Box<Uring>),
+    Port {
+        port: Box<Port>,
+        companion: Slots,
+        /// Readable when any of the sockets is.
+        any: OwnedFd,
+        turn: u32,
+    },
+}
+
+/// Counted while messages are lent.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    messages: u64,
+    bytes: u64,
+    truncated: u64,
+}
+
+/// Where a batch comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    Nothing,
+    Socket,
+    Ring,
+}
+
+impl Receiver {
+    /// A receiver bound to `address`; port 0 lets the kernel choose one. An IPv6 address hears IPv6
+    /// only.
+    pub fn builder(address: SocketAddr) -> Builder {
+        Builder::new(address)
+    }
+
+    pub(crate) fn open(settings: Settings) -> Result<Self> {
+        let (backend, mut why) = choose::choose(&settings)?;
+        match Self::open_with(&settings, backend) {
+            Err(error) if settings.backend.is_none() && backend == Backend::Xdp => {
+                why.push(format!("not xdp: {error}"));
+                let next = choose::socket_backend(&mut why);
+                Self::open_with(&settings, next).map(|receiver| Self { why, ..receiver })
+            }
+            other => other.map(|receiver| Self { why, ..receiver }),
+        }
+    }
+
+    fn open_with(settings: &Settings, backend: Backend) -> Result<Self> {
+        let socket = socket::open(settings, backend == Backend::Gro)?;
+        Self::over(Arc::new(socket), settings.clone(), backend)
+    }
+
+    /// A receiver with arrays or rings of its own over a socket.
+    fn over(socket: Arc<OwnedFd>, settings: Settings, backend: Backend) -> Result<Self> {
+        let fd = socket.as_fd();
+        let bound = socket::local_address(fd)
+            .map_err(|error| Error::system("ask a socket for its address", error))?;
+        let drops = Drops::start(fd, bound.is_ipv6())
+            .map_err(|error| Error::system("ask a socket for its losses", error))?;
+        let Settings { batch, message_size, details, .. } = settings;
+        let control = details.any();
+        let engine = match backend {
+            Backend::Recvmmsg => {
+                Engine::Slots(Slots::new(batch, message_size, false, control, bound)?)
+            }
+            Backend::Gro => {
+                let count = batch.min(MOST_JOINED);
+                Engine::Slots(Slots::new(count, message_size, true, true, bound)?)
+            }
+            Backend::Uring => {
+                Engine::Uring(Box::new(Uring::new(batch, message_size, control, bound)?))
+            }
+            Backend::Xdp => {
+                let interface = xdp::interface_of(&settings).ok_or_else(|| Error::Backend {
+                    backend,
+                    why: xdp::NO_INTERFACE.to_owned(),
+                })?;
+                let companion = Slots::new(batch.min(256), message_size, false, control, bound)?;
+                let port = Port::open(&settings, &interface, bound.port())?;
+                let any = socket::gather(port.descriptors().chain([fd]))
+                    .map_err(|error| Error::system("wait for several sockets", error))?;
+                Engine::Port { port: Box::new(port), companion, any, turn: 0 }
+            }
+            Backend::Remember => {
+                let why = crate::probe(backend, None).unwrap_or_default();
+                return Err(Error::Backend { backend, why });
+            }
+        };
+        let counts = Counts::default();
+        Ok(Self { engine, socket, settings, bound, backend, why: Vec::new(), drops, counts })
+    }
+
+    /// Another receiver on the same socket, for another thread: each message goes to one of them. It has
+    /// memory of its own. [`Receiver::losses`] of the socket are then the same for all.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for `xdp`, whose rings have one reader.
+    pub fn share(&self) -> Result<Self> {
+        if self.backend == Backend::Xdp {
+            return Err(Error::Invalid(
+                "the ring of an AF_XDP socket has one reader; threads can share the other back ends"
+                    .to_owned(),
+            ));
+        }
+        let mut other = Self::over(Arc::clone(&self.socket), self.settings.clone(), self.backend)?;
+        other.why.clone_from(&self.why);
+        Ok(other)
+    }
+
+    /// The messages that have come, at once if there are any, else when there are. The batch is empty when
+    /// the deadline has passed, or a signal came. `None` waits for ever. What a batch that is dropped has
+    /// not lent is in the next one.
+    ///
+    /// # Errors
+    /// [`Error::System`]; [`Error::Ring`] when the interface of `xdp` goes down (once each time; messages
+    /// come again when it is up) or is removed.
+    pub fn receive(&mut self, deadline: Option<Instant>) -> Result<Batch<'_>> {
+        let mut found = self.look()?;
+        if found == Found::Nothing {
+            found = self.wait(deadline)?;
+        }
+        Ok(self.lend(found))
+    }
+
+    /// The messages that have come; an empty batch when none has. Never waits.
+    ///
+    /// # Errors
+    /// As [`Receiver::receive`].
+    pub fn receive_now(&mut self) -> Result<Batch<'_>> {
+        let found = self.look()?;
+        Ok(self.lend(found))
+    }
+
+    /// Lets no more messages into the AF_XDP ring: what comes from now on goes to the stack. What is in
+    /// the ring can still be received. Without effect on other back ends. Takes tens of milliseconds, and
+    /// no privilege.
+    ///
+    /// # Errors
+    /// [`Error::Ring`].
+    pub fn stop(&mut self) -> Result<()> {
+        match &mut self.engine {
+            Engine::Port { port, .. } => port.stop(),
+            _ => Ok(()),
+        }
+    }
+
+    /// Joins a group. `xdp` puts another program in place for it, which takes CAP_BPF; where that fails,
+    /// the group's messages come through the companion socket.
+    ///
+    /// # Errors
+    /// [`Error::Group`], [`Error::NoInterface`].
+    pub fn join(&mut self, group: &Group) -> Result<()> {
+        socket::membership(self.socket.as_fd(), Membership::Join, group)?;
+        self.regroup(group, true);
+        Ok(())
+    }
+
+    /// Leaves a group.
+    ///
+    /// # Errors
+    /// [`Error::Group`], [`Error::NoInterface`]; [`Error::Ring`] where `xdp` goes on taking the group's
+    /// messages.
+    pub fn leave(&mut self, group: &Group) -> Result<()> {
+        socket::membership(self.socket.as_fd(), Membership::Leave, group)?;
+        self.regroup(group, false);
+        Ok(())
+    }
+
+    fn regroup(&mut self, group: &Group, join: bool) {
+        let bind = self.bound.ip();
+        if let Engine::Port { port, .. } = &mut self.engine
+            && let Err(error) = port.regroup(group, join, bind)
+        {
+            tracing::warn!("the program of xdp stays as it is: {error}");
+        }
+    }
+
+    /// The address that it is bound to.
+    pub fn address(&self) -> SocketAddr {
+        self.bound
+    }
+
+    /// The back end in use.
+    pub fn backend(&self) -> Backend {
+        self.backend
+    }
+
+    /// Why not a better one, one sentence each.
+    pub fn why(&self) -> &[String] {
+        &self.why
+    }
+
+    /// For `xdp`: the interface, and how frames get here from it.
+    pub fn ring(&self) -> Option<(&str, String)> {
+        match &self.engine {
+            Engine::Port { port, .. } => Some((port.interface(), port.mode())),
+            _ => None,
+        }
+    }
+
+    /// Bytes that the kernel lets the socket queue, its overhead included.
+    ///
+    /// # Errors
+    /// [`Error::System`].
+    pub fn buffer_size(&self) -> Result<u32> {
+        socket::buffer_size(self.socket.as_fd())
+            .map_err(|error| Error::system("ask a socket for its buffer", error))
+    }
+
+    /// The socket, or the companion of `xdp`, on which a plain `recvmsg` works as ever.
+    pub fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// Messages lent so far.
+    pub fn messages(&self) -> u64 {
+        self.counts.messages
+    }
+
+    /// Bytes of payload lent so far.
+    pub fn bytes(&self) -> u64 {
+        self.counts.bytes
+    }
+
+    /// What was lost, by cause.
+    ///
+    /// # Errors
+    /// [`Error::System`].
+    pub fn losses(&mut self) -> Result<Losses> {
+        let (socket_buffer, checksum) = self
+            .drops
+            .read(self.socket.as_fd())
+            .map_err(|error| Error::system("ask a socket for its losses", error))?;
+        let truncated = self.counts.truncated;
+        let mut losses = Losses { socket_buffer, checksum, truncated, ..Losses::default() };
+        if let Engine::Port { port, .. } = &self.engine {
+            losses += port.losses()?;
+        }
+        Ok(losses)
+    }
+
+    /// Takes what has come, without waiting.
+    #[inline]
+    fn look(&mut self) -> Result<Found> {
+        let fd = self.socket.as_fd();
+        let socket = |any| if any { Found::Socket } else { Found::Nothing };
+        let answer = match &mut self.engine {
+            Engine::Slots(slots) if slots.has_more() => Ok(Found::Socket),
+            Engine::Slots(slots) => slots.fill(fd).map(socket),
+            Engine::Uring(uring) if uring.has_more() => Ok(Found::Socket),
+            Engine::Uring(uring) => uring.fill(fd).map(socket),
+            Engine::Port { companion, .. } if companion.has_more() => Ok(Found::Socket),
+            Engine::Port { port, companion, turn, .. } => {
+                if port.ready() && *turn < COMPANION_TURN {
+                    *turn += 1;
+                    return Ok(Found::Ring);
+                }
+                *turn = 0;
+                match companion.fill(fd) {
+                    Ok(false) if port.ready() => Ok(Found::Ring),
+                    other => other.map(socket),
+                }
+            }
+        };
+        answer.map_err(|error| Error::system(format!("receive on {}", self.bound), error))
+    }
+
+    /// Waits, and takes what comes.
+    #[cold]
+    fn wait(&mut self, deadline: Option<Instant>) -> Result<Found> {
+        let start = Instant::now();
+        loop {
+            let now = Instant::now();
+            if deadline.is_some_and(|deadline| now >= deadline) {
+                return Ok(Found::Nothing);
+            }
+            let napping = self.backend == Backend::Xdp && now - start < PATIENCE;
+            let woken = if self.settings.spin {
+                std::hint::spin_loop();
+                Woken::Ready
+            } else if napping {
+                let left = deadline.map_or(NAP, |deadline| deadline - now);
+                if socket::pause(left.min(NAP)) { Woken::Ready } else { Woken::Signal }
+            } else {
+                self.sleep(deadline)?
+            };
+            let found = self.look()?;
+            if found != Found::Nothing || woken == Woken::Signal {
+                return Ok(found);
+            }
+            if !napping && let Engine::Port { port, .. } = &mut self.engine {
+                port.check()?;
+            }
+        }
+    }
+
+    fn sleep(&mut self, deadline: Option<Instant>) -> Result<Woken> {
+        let fd = self.socket.as_fd();
+        let answer = match &mut self.engine {
+            Engine::Slots(_) => socket::wait(fd, libc::POLLIN, deadline),
+            Engine::Uring(uring) => uring.wait(fd, deadline),
+            Engine::Port { any, .. } => socket::wait(any.as_fd(), libc::POLLIN, deadline),
+        };
+        answer.map_err(|error| Error::system(format!("wait for messages to {}", self.bound), error))
+    }
+
+    #[inline]
+    fn lend(&mut self, found: Found) -> Batch<'_> {
+        let from = match (found, &mut self.engine) {
+            (Found::Nothing, _) => From::Nothing,
+            (_, Engine::Slots(slots)) => From::Slots(slots),
+            (_, Engine::Uring(uring)) => From::Uring(uring),
+            (Found::Socket, Engine::Port { companion, .. }) => From::Slots(companion),
+            (Found::Ring, Engine::Port { port, .. }) => {
+                port.batch().map_or(From::Nothing, From::Port)
+            }
+        };
+        Batch { from, counts: &mut self.counts }
+    }
+}
+
+impl AsFd for Receiver {
+    /// What to poll: readable when there are messages. With `uring`, a wait for it may end with EINTR
+    /// when a message comes.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match &self.engine {
+            Engine::Slots(_) => self.socket.as_fd(),
+            Engine::Uring(uring) => uring.as_fd(),
+            Engine::Port { any, .. } => any.as_fd(),
+        }
+    }
+}
+
+/// Messages lent by a [`Receiver`], taken in order with [`Batch::next`].
+#[derive(Debug)]
+pub struct Batch<'r> {
+    from: From<'r>,
+    counts: &'r mut Counts,
+}
+
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "made once a batch, on the stack")]
+enum From<'r> {
+    Nothing,
+    Slots(&'r mut Slots),
+    Uring(&'r mut Uring),
+    Port(PortBatch<'r>),
+}
+
+impl Batch<'_> {
+    /// The next message, or `None` at the end of the batch.
+    #[allow(clippy::should_implement_trait, reason = "lends, as Iterator cannot")]
+    #[inline]
+    pub fn next(&mut self) -> Option<Message<'_>> {
+        let message = match &mut self.from {
+            From::Nothing => None,
+            From::Slots(slots) => slots.next(),
+            From::Uring(uring) => uring.next(),
+            From::Port(port) => port.next(),
+        }?;
+        self.counts.messages += 1;
+        self.counts.bytes += message.payload.len() as u64;
+        self.counts.truncated += u64::from(message.truncated);
+        Some(message)
+    }
+
+    /// Whether nothing came. A batch of `xdp` may have no message though it is not empty, where all that
+    /// came had wrong checksums.
+    pub fn is_empty(&self) -> bool {
+        matches!(self.from, From::Nothing)
+    }
+}

@@ -1,0 +1,227 @@
+//! [`Frames`]: messages as Ethernet frames through an AF_XDP socket, segmented by this library.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use linerate_ring::xdp::Transmit;
+use linerate_segment::segment::{Options, Segments, Split};
+use linerate_wire::checksum::Engine;
+use linerate_wire::checksum::Sum;
+use linerate_wire::ip::Protocol;
+use linerate_wire::{ethernet, ipv4, ipv6, udp};
+
+use super::Run;
+use crate::{Error, Result, interface};
+
+const ETHERNET: usize = 14;
+/// Frames in the ring.
+const DEPTH: u32 = 2048;
+const CHUNK: u32 = 2048;
+/// How long a device may take no frame.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// A transmit ring and the headers of one flow.
+#[derive(Debug)]
+pub(super) struct Frames {
+    ring: Transmit,
+    engine: Engine,
+    from: SocketAddr,
+    to: SocketAddr,
+    macs: [ethernet::Address; 2],
+    identification: u16,
+    queued: u32,
+    calls: u64,
+}
+
+impl Frames {
+    pub(super) fn open(
+        name: &str,
+        from: SocketAddr,
+        to: SocketAddr,
+        next_hop: Option<ethernet::Address>,
+        message_size: usize,
+    ) -> Result<Self> {
+        interface::index(name)?;
+        let mtu = linerate_ring::mtu(name)? as usize;
+        let headers = udp::HEADER_LEN + if to.is_ipv4() { ipv4::HEADER_LEN } else { 40 };
+        let most = mtu.min(CHUNK as usize - ETHERNET) - headers;
+        if message_size > most {
+            return Err(Error::Invalid(format!(
+                "messages of {message_size} bytes do not fit into frames of interface {name}, which \
+                 carry {most}; AF_XDP makes no fragments"
+            )));
+        }
+        let own = interface::identity(name)?.mac.ok_or_else(|| {
+            Error::Invalid(format!("interface {name} has no Ethernet address"))
+        })?;
+        let there = match next_hop {
+            Some(address) => address,
+            None => neighbour(name, to.ip())?,
+        };
+        let ring = Transmit::open(name, 0, DEPTH, CHUNK)?;
+        Ok(Self {
+            ring,
+            engine: Engine::detect(),
+            from,
+            to,
+            macs: [there, own],
+            identification: 0,
+            queued: 0,
+            calls: 0,
+        })
+    }
+
+    /// Splits a run, whose headroom takes the headers, into frames, and puts them into the ring.
+    pub(super) fn send(&mut self, arena: &mut [u8], run: &Run) -> Result<()> {
+        let start = self.write_headers(arena, run)?;
+        let size = u16::try_from(run.size.max(1)).unwrap_or(u16::MAX);
+        let options = Options::new(Split::Udp { size });
+        let segments = Segments::new(&arena[start..run.to], &options)
+            .map_err(|why| Error::Invalid(format!("cannot split a run of messages: {why}")))?;
+        let mut segments = segments.with_engine(self.engine);
+        for _ in 0..run.messages {
+            let mut frame = self.frame()?;
+            let written = segments.write_next(self.ring.bytes(&mut frame));
+            match written {
+                Ok(Some(len)) => {
+                    self.ring.send(frame, len);
+                    self.queued += 1;
+                }
+                Ok(None) => {
+                    self.ring.discard(frame);
+                    break;
+                }
+                Err(why) => {
+                    self.ring.discard(frame);
+                    return Err(Error::Invalid(format!("cannot split a run of messages: {why}")));
+                }
+            }
+        }
+        self.identification = self.identification.wrapping_add(run.messages as u16);
+        Ok(())
+    }
+
+    /// Has the kernel send what is in the ring. Returns how many calls were made since the last time.
+    pub(super) fn flush(&mut self) -> Result<u64> {
+        if self.queued > 0 {
+            self.ring.flush()?;
+            (self.queued, self.calls) = (0, self.calls + 1);
+        }
+        Ok(std::mem::take(&mut self.calls))
+    }
+
+    pub(super) fn drain(&mut self, time: Duration) -> Result<bool> {
+        self.ring.drain(time).map_err(Into::into)
+    }
+
+    fn frame(&mut self) -> Result<linerate_ring::xdp::Outgoing> {
+        if let Some(frame) = self.ring.frame() {
+            return Ok(frame);
+        }
+        let end = Instant::now() + PATIENCE;
+        loop {
+            self.ring.flush()?;
+            (self.queued, self.calls) = (0, self.calls + 1);
+            if let Some(frame) = self.ring.frame() {
+                return Ok(frame);
+            }
+            if Instant::now() >= end {
+                return Err(Error::Invalid(format!(
+                    "the device takes no frame for {} seconds",
+                    PATIENCE.as_secs()
+                )));
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// Writes Ethernet, IP and UDP headers in front of a run; returns where they begin.
+    fn write_headers(&mut self, arena: &mut [u8], run: &Run) -> Result<usize> {
+        let emitted = |_| Error::Invalid("a run of messages longer than a packet".to_owned());
+        let payload = run.to - run.from;
+        let udp_at = run.from - udp::HEADER_LEN;
+        let udp_len = udp::HEADER_LEN + payload;
+        let repr =
+            udp::Repr { source_port: self.from.port(), destination_port: self.to.port() };
+        let protocol = Protocol::UDP;
+        let (start, ether_type, pseudo) = match (self.from.ip(), self.to.ip()) {
+            (IpAddr::V4(source), IpAddr::V4(destination)) => {
+                let at = udp_at - ipv4::HEADER_LEN;
+                ipv4::Repr {
+                    source,
+                    destination,
+                    protocol,
+                    payload_len: udp_len,
+                    traffic_class: 0,
+                    identification: self.identification,
+                    dont_fragment: true,
+                    ttl: 64,
+                }
+                .emit(&mut arena[at..])
+                .map_err(emitted)?;
+                let pseudo = Sum::pseudo_v4(source, destination, protocol, udp_len as u16);
+                (at - ETHERNET, ethernet::EtherType::IPV4, pseudo)
+            }
+            (IpAddr::V6(source), IpAddr::V6(destination)) => {
+                let at = udp_at - ipv6::HEADER_LEN;
+                ipv6::Repr {
+                    source,
+                    destination,
+                    next_header: protocol,
+                    payload_len: udp_len,
+                    traffic_class: 0,
+                    flow_label: 0,
+                    hop_limit: 64,
+                }
+                .emit(&mut arena[at..])
+                .map_err(emitted)?;
+                let pseudo = Sum::pseudo_v6(source, destination, protocol, udp_len as u32);
+                (at - ETHERNET, ethernet::EtherType::IPV6, pseudo)
+            }
+            _ => return Err(Error::Invalid("addresses of different kinds".to_owned())),
+        };
+        repr.emit(&mut arena[udp_at..run.to], pseudo).map_err(emitted)?;
+        let [destination, source] = self.macs;
+        ethernet::Repr { destination, source, ether_type }
+            .emit(&mut arena[start..])
+            .map_err(emitted)?;
+        Ok(start)
+    }
+}
+
+/// Who has `address` on the interface: a group by RFC 1112 §6.4 and RFC 2464 §7, a host as the neighbour
+/// table says.
+fn neighbour(interface: &str, address: IpAddr) -> Result<ethernet::Address> {
+    if address.is_multicast() {
+        return Ok(match address {
+            IpAddr::V4(group) => {
+                let [_, b, c, d] = group.octets();
+                ethernet::Address([0x01, 0x00, 0x5e, b & 0x7f, c, d])
+            }
+            IpAddr::V6(group) => {
+                let [.., a, b, c, d] = group.octets();
+                ethernet::Address([0x33, 0x33, a, b, c, d])
+            }
+        });
+    }
+    if let IpAddr::V4(address) = address
+        && let Some(found) = resolved(interface, address)
+    {
+        return Ok(found);
+    }
+    Err(Error::Invalid(format!(
+        "the neighbour table has no hardware address for {address} on {interface}; say it, or have the \
+         stack find it with `ping -c 1 {address}` (IPv4 only)"
+    )))
+}
+
+/// A complete entry of `/proc/net/arp`: address, type, flags, hardware address, mask, device.
+fn resolved(interface: &str, address: Ipv4Addr) -> Option<ethernet::Address> {
+    let table = std::fs::read_to_string("/proc/thread-self/net/arp").ok()?;
+    table.lines().skip(1).find_map(|line| {
+        let fields: Vec<_> = line.split_whitespace().collect();
+        let [ip, _, flags, mac, _, device] = fields[..] else { return None };
+        let wanted = ip == address.to_string() && device == interface && flags != "0x0";
+        wanted.then(|| mac.parse().ok()).flatten()
+    })
+}

@@ -1,0 +1,105 @@
+//! [`Name`]: a socket address as the kernel lays it out.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+
+const V4: u16 = libc::AF_INET as u16;
+const V6: u16 = libc::AF_INET6 as u16;
+
+/// Room for a `sockaddr_in` or a `sockaddr_in6`, read and written as bytes.
+#[repr(C, align(8))]
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Name([u8; 28]);
+
+impl Name {
+    /// Bytes of room.
+    pub(crate) const ROOM: u32 = 28;
+
+    pub(crate) fn of(address: SocketAddr) -> Self {
+        let mut name = Self::default();
+        let bytes = &mut name.0;
+        bytes[2..4].copy_from_slice(&address.port().to_be_bytes());
+        match address {
+            SocketAddr::V4(address) => {
+                bytes[..2].copy_from_slice(&V4.to_ne_bytes());
+                bytes[4..8].copy_from_slice(&address.ip().octets());
+            }
+            SocketAddr::V6(address) => {
+                bytes[..2].copy_from_slice(&V6.to_ne_bytes());
+                bytes[4..8].copy_from_slice(&address.flowinfo().to_ne_bytes());
+                bytes[8..24].copy_from_slice(&address.ip().octets());
+                bytes[24..28].copy_from_slice(&address.scope_id().to_ne_bytes());
+            }
+        }
+        name
+    }
+
+    /// Bytes that are in use.
+    pub(crate) fn len(&self) -> u32 {
+        if self.family() == V6 { Self::ROOM } else { 16 }
+    }
+
+    pub(crate) fn as_ptr(&self) -> *const u8 {
+        self.0.as_ptr()
+    }
+
+    /// The address; unspecified where the kernel wrote none.
+    #[inline]
+    pub(crate) fn address(&self) -> SocketAddr {
+        Self::read(&self.0)
+    }
+
+    /// The address that stands in these bytes.
+    #[inline]
+    pub(crate) fn read(bytes: &[u8]) -> SocketAddr {
+        let array = |from: usize| -> [u8; 4] { part(bytes, from) };
+        let [f0, f1, p0, p1] = array(0);
+        let port = u16::from_be_bytes([p0, p1]);
+        match u16::from_ne_bytes([f0, f1]) {
+            V6 => {
+                let ip = Ipv6Addr::from(part::<16>(bytes, 8));
+                let flow = u32::from_ne_bytes(array(4));
+                let scope = u32::from_ne_bytes(array(24));
+                SocketAddrV6::new(ip, port, flow, scope).into()
+            }
+            V4 => (Ipv4Addr::from(array(4)), port).into(),
+            _ => (Ipv4Addr::UNSPECIFIED, 0).into(),
+        }
+    }
+
+    fn family(&self) -> u16 {
+        u16::from_ne_bytes([self.0[0], self.0[1]])
+    }
+}
+
+/// `struct group_req` or `struct group_source_req` (RFC 3678 §5), as bytes.
+pub(super) fn group_request(interface: u32, addresses: &[IpAddr]) -> ([u8; 264], usize) {
+    // `struct sockaddr_storage` has 128 bytes and is aligned to 8.
+    let mut bytes = [0; 264];
+    bytes[..4].copy_from_slice(&interface.to_ne_bytes());
+    for (place, &address) in addresses.iter().enumerate() {
+        let at = 8 + place * 128;
+        bytes[at..at + 28].copy_from_slice(&Name::of(SocketAddr::new(address, 0)).0);
+    }
+    (bytes, 8 + addresses.len() * 128)
+}
+
+#[inline]
+fn part<const N: usize>(bytes: &[u8], from: usize) -> [u8; N] {
+    bytes.get(from..from + N).and_then(|part| part.try_into().ok()).unwrap_or([0; N])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_comes_back_as_it_went_in() {
+        for text in ["10.1.2.3:7000", "[fe80::1]:9", "0.0.0.0:0"] {
+            let address: SocketAddr = text.parse().unwrap();
+            assert_eq!(Name::of(address).address(), address);
+        }
+        let scoped = SocketAddrV6::new("fe80::7".parse().unwrap(), 1, 2, 3).into();
+        assert_eq!(Name::of(scoped).address(), scoped);
+        assert_eq!((Name::of(scoped).len(), Name::default().len()), (28, 16));
+    }
+}

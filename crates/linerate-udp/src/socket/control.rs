@@ -1,0 +1,106 @@
+//! [`Control`]: what stands in the ancillary data of a received message (`cmsg(3)`), read as bytes.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Bytes that all ancillary data together can take: UDP_GRO, a time stamp, the IPv6 packet information
+/// and the traffic class.
+pub(crate) const ROOM: usize = 24 + 32 + 40 + 24;
+
+const HEADER: usize = size_of::<libc::cmsghdr>();
+/// `UDP_GRO` of `linux/udp.h`.
+pub(super) const UDP_GRO: i32 = 104;
+
+/// What the kernel said of a message.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Control {
+    /// Bytes of each segment but the last, of a super-datagram.
+    pub(crate) segment: Option<usize>,
+    pub(crate) timestamp: Option<u64>,
+    pub(crate) traffic_class: Option<u8>,
+    pub(crate) interface: Option<u32>,
+    pub(crate) destination: Option<IpAddr>,
+}
+
+impl Control {
+    #[inline]
+    pub(crate) fn parse(mut bytes: &[u8]) -> Self {
+        let mut control = Self::default();
+        while let Some((header, _)) = bytes.split_at_checked(HEADER) {
+            let len = usize::from_ne_bytes(array(header, 0));
+            let kind = (i32::from_ne_bytes(array(header, 8)), i32::from_ne_bytes(array(header, 12)));
+            let Some(data) = bytes.get(HEADER..len) else { break };
+            control.take(kind, data);
+            bytes = bytes.get(len.next_multiple_of(8)..).unwrap_or(&[]);
+        }
+        control
+    }
+
+    #[inline]
+    fn take(&mut self, kind: (i32, i32), data: &[u8]) {
+        match kind {
+            (libc::SOL_UDP, UDP_GRO) => {
+                self.segment = usize::try_from(i32::from_ne_bytes(array(data, 0))).ok();
+            }
+            (libc::SOL_SOCKET, libc::SO_TIMESTAMPNS) => {
+                let seconds = u64::from_ne_bytes(array(data, 0));
+                let nanoseconds = u64::from_ne_bytes(array(data, 8));
+                self.timestamp = Some(seconds * 1_000_000_000 + nanoseconds);
+            }
+            (libc::IPPROTO_IP, libc::IP_TOS) => self.traffic_class = data.first().copied(),
+            (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
+                self.traffic_class = Some(i32::from_ne_bytes(array(data, 0)) as u8);
+            }
+            (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
+                self.interface = Some(u32::from_ne_bytes(array(data, 0)));
+                self.destination = Some(Ipv4Addr::from(array::<4>(data, 8)).into());
+            }
+            (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
+                self.destination = Some(Ipv6Addr::from(array::<16>(data, 0)).into());
+                self.interface = Some(u32::from_ne_bytes(array(data, 16)));
+            }
+            _ => {}
+        }
+    }
+}
+
+#[inline]
+fn array<const N: usize>(bytes: &[u8], from: usize) -> [u8; N] {
+    bytes.get(from..from + N).and_then(|part| part.try_into().ok()).unwrap_or([0; N])
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn entry(level: i32, kind: i32, data: &[u8]) -> Vec<u8> {
+        let mut bytes = (HEADER + data.len()).to_ne_bytes().to_vec();
+        bytes.extend(level.to_ne_bytes());
+        bytes.extend(kind.to_ne_bytes());
+        bytes.extend(data);
+        bytes.resize(bytes.len().next_multiple_of(8), 0);
+        bytes
+    }
+
+    #[test]
+    fn every_kind_is_read() {
+        let bytes = [
+            entry(libc::SOL_UDP, UDP_GRO, &64i32.to_ne_bytes()),
+            entry(libc::IPPROTO_IP, libc::IP_TOS, &[0x2e]),
+            entry(libc::IPPROTO_IP, libc::IP_PKTINFO, &[3, 0, 0, 0, 0, 0, 0, 0, 10, 0, 0, 1]),
+        ]
+        .concat();
+        let control = Control::parse(&bytes);
+        assert_eq!((control.segment, control.traffic_class), (Some(64), Some(0x2e)));
+        assert_eq!(control.interface, Some(3u32.to_ne_bytes()).map(u32::from_ne_bytes));
+        assert_eq!(control.destination, Some("10.0.0.1".parse().unwrap()));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_to_the_end(bytes in proptest::collection::vec(any::<u8>(), 0..128)) {
+            Control::parse(&bytes);
+        }
+    }
+}

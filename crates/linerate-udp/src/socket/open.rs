@@ -1,0 +1,244 @@
+//! Opening a UDP socket as a receiver wants it.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use super::address::{Name, group_request};
+use super::control::UDP_GRO;
+use super::{check, get, set};
+use crate::builder::{Settings, Steering};
+use crate::{Error, Group, Result, interface};
+
+/// `IPV6_MULTICAST_ALL` of `linux/in6.h`.
+const IPV6_MULTICAST_ALL: i32 = 29;
+/// `SO_PREFER_BUSY_POLL` and `SO_BUSY_POLL_BUDGET` of `asm-generic/socket.h`.
+const SO_PREFER_BUSY_POLL: i32 = 69;
+
+/// A socket of these settings, bound and joined; `gro` has the kernel join datagrams.
+pub(crate) fn open(settings: &Settings, gro: bool) -> Result<OwnedFd> {
+    let v6 = settings.bind.is_ipv6();
+    let family = if v6 { libc::AF_INET6 } else { libc::AF_INET };
+    let socket = datagram(family).map_err(|error| match error.raw_os_error() {
+        Some(libc::EAFNOSUPPORT) => {
+            Error::Invalid(format!("cannot bind to {}: this host has no IPv6", settings.bind))
+        }
+        _ => Error::system("open a UDP socket", error),
+    })?;
+    let fd = socket.as_fd();
+    let wish = |level, option, value: i32, what: &str| {
+        set(fd, level, option, &value).map_err(|error| Error::system(what.to_owned(), error))
+    };
+    if v6 {
+        wish(libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 1, "keep IPv4 off an IPv6 socket")?;
+        wish(libc::IPPROTO_IPV6, IPV6_MULTICAST_ALL, 0, "hear joined groups only")?;
+    } else {
+        wish(libc::IPPROTO_IP, libc::IP_MULTICAST_ALL, 0, "hear joined groups only")?;
+    }
+    if settings.steering != Steering::Alone {
+        wish(libc::SOL_SOCKET, libc::SO_REUSEPORT, 1, "share a port")?;
+    }
+    if let Some(name) = &settings.interface {
+        bind_to_device(fd, name)?;
+    }
+    if let Some(bytes) = settings.buffer {
+        size_buffer(fd, bytes)
+            .map_err(|error| Error::system("size the buffer of a socket", error))?;
+    }
+    if let Some(time) = settings.busy_poll {
+        let time = i32::try_from(time.as_micros()).unwrap_or(i32::MAX);
+        privileged(set(fd, libc::SOL_SOCKET, libc::SO_BUSY_POLL, &time), "poll busily")?;
+        privileged(set(fd, libc::SOL_SOCKET, SO_PREFER_BUSY_POLL, &1i32), "poll busily")?;
+    }
+    details(settings, fd)?;
+    if gro {
+        wish(libc::SOL_UDP, UDP_GRO, 1, "have the kernel join datagrams (UDP_GRO)")?;
+    }
+    bind(fd, settings.bind)?;
+    steer(fd, settings.steering)?;
+    for group in &settings.groups {
+        membership(fd, Membership::Join, group)?;
+    }
+    Ok(socket)
+}
+
+/// Why a socket cannot have datagrams joined.
+pub(crate) fn probe_gro() -> Option<String> {
+    let socket = match datagram(libc::AF_INET) {
+        Ok(socket) => socket,
+        Err(error) => return Some(format!("no UDP socket: {error}")),
+    };
+    let answer = set(socket.as_fd(), libc::SOL_UDP, UDP_GRO, &1i32);
+    answer.err().map(|error| format!("this kernel has no UDP_GRO ({error}); Linux 5.0 does"))
+}
+
+/// The address that a socket got, with the port that the kernel chose for port 0.
+pub(crate) fn local_address(fd: BorrowedFd<'_>) -> io::Result<SocketAddr> {
+    let mut name = Name::default();
+    let mut len = Name::ROOM;
+    // SAFETY: a name with room for what `len` says.
+    let answer = unsafe {
+        libc::getsockname(fd.as_raw_fd(), std::ptr::from_mut(&mut name).cast(), &mut len)
+    };
+    check(answer as isize).map(|_| name.address())
+}
+
+/// Bytes that the kernel lets a socket queue, overhead included: twice what was asked for.
+pub(crate) fn buffer_size(fd: BorrowedFd<'_>) -> io::Result<u32> {
+    get::<1>(fd, libc::SOL_SOCKET, libc::SO_RCVBUF).map(|[bytes]| bytes)
+}
+
+/// Into a group or out of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Membership {
+    Join,
+    Leave,
+}
+
+/// Joins or leaves.
+pub(crate) fn membership(fd: BorrowedFd<'_>, what: Membership, group: &Group) -> Result<()> {
+    let index = match &group.interface {
+        Some(name) => interface::index(name)?,
+        None => 0,
+    };
+    let level = if group.address.is_ipv4() { libc::IPPROTO_IP } else { libc::IPPROTO_IPV6 };
+    let (option, addresses): (i32, &[IpAddr]) = match (what, group.source) {
+        (Membership::Join, None) => (libc::MCAST_JOIN_GROUP, &[group.address]),
+        (Membership::Leave, None) => (libc::MCAST_LEAVE_GROUP, &[group.address]),
+        (Membership::Join, Some(source)) => {
+            (libc::MCAST_JOIN_SOURCE_GROUP, &[group.address, source])
+        }
+        (Membership::Leave, Some(source)) => {
+            (libc::MCAST_LEAVE_SOURCE_GROUP, &[group.address, source])
+        }
+    };
+    let (request, len) = group_request(index, addresses);
+    // SAFETY: `request` is readable for `len` bytes.
+    let answer = unsafe {
+        libc::setsockopt(fd.as_raw_fd(), level, option, request.as_ptr().cast(), len as u32)
+    };
+    check(answer as isize).map(drop).map_err(|error| Error::Group {
+        action: if what == Membership::Join { "join" } else { "leave" },
+        group: group.clone(),
+        why: why_not(what, group, &error),
+    })
+}
+
+fn why_not(what: Membership, group: &Group, error: &io::Error) -> String {
+    match (error.raw_os_error(), what) {
+        (Some(libc::EADDRINUSE), Membership::Join) => "this receiver is in it already".to_owned(),
+        (Some(libc::EADDRNOTAVAIL), Membership::Leave) => "this receiver is not in it".to_owned(),
+        (Some(libc::ENODEV | libc::EADDRNOTAVAIL), _) if group.interface.is_none() => {
+            "no route leads there, so that the interface must be named: GROUP@IFACE".to_owned()
+        }
+        (Some(libc::ENOBUFS), _) => {
+            "the socket is in as many groups as it may be; raise net.ipv4.igmp_max_memberships or \
+             net.ipv4.igmp_max_msf"
+                .to_owned()
+        }
+        (Some(libc::EINVAL), _) => format!(
+            "{error}: the group is of another kind than the receiver's address, or was joined from any \
+             source and from one"
+        ),
+        _ => error.to_string(),
+    }
+}
+
+fn datagram(family: i32) -> io::Result<OwnedFd> {
+    // SAFETY: no memory involved; the descriptor is nobody else's.
+    unsafe {
+        let fd = check(libc::socket(family, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) as isize)?;
+        Ok(OwnedFd::from_raw_fd(fd as i32))
+    }
+}
+
+pub(super) fn bind(fd: BorrowedFd<'_>, address: SocketAddr) -> Result<()> {
+    let name = Name::of(address);
+    // SAFETY: a name of the length that it says.
+    let answer = unsafe { libc::bind(fd.as_raw_fd(), name.as_ptr().cast(), name.len()) };
+    check(answer as isize).map(drop).map_err(|error| match error.raw_os_error() {
+        Some(libc::EADDRNOTAVAIL) => Error::NotLocal(address),
+        Some(libc::EADDRINUSE) => Error::InUse(address),
+        Some(libc::EACCES) => Error::Privilege {
+            action: format!("bind to {address}"),
+            capability: "CAP_NET_BIND_SERVICE",
+        },
+        Some(libc::EINVAL) if matches!(address.ip(), IpAddr::V6(ip) if ip.is_unicast_link_local()) => {
+            Error::Invalid(format!(
+                "cannot bind to {address}: a link-local address needs its interface, as in \
+                 [fe80::1%eth0]:7000"
+            ))
+        }
+        _ => Error::system(format!("bind to {address}"), error),
+    })
+}
+
+fn bind_to_device(fd: BorrowedFd<'_>, name: &str) -> Result<()> {
+    interface::index(name)?;
+    let (option, len) = (libc::SO_BINDTODEVICE, name.len() as libc::socklen_t);
+    // SAFETY: the name is readable for its length.
+    let answer = unsafe {
+        libc::setsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, option, name.as_ptr().cast(), len)
+    };
+    check(answer as isize)
+        .map(drop)
+        .map_err(|error| Error::system(format!("bind a socket to interface {name}"), error))
+}
+
+/// As much as was asked for where the process may, else as much as `net.core.rmem_max` allows.
+fn size_buffer(fd: BorrowedFd<'_>, bytes: usize) -> io::Result<()> {
+    let bytes = i32::try_from(bytes).unwrap_or(i32::MAX / 2);
+    set(fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &bytes)
+        .or_else(|_| set(fd, libc::SOL_SOCKET, libc::SO_RCVBUF, &bytes))
+}
+
+fn details(settings: &Settings, fd: BorrowedFd<'_>) -> Result<()> {
+    let v6 = settings.bind.is_ipv6();
+    let wanted = settings.details;
+    let (level, destination, class) = if v6 {
+        (libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, libc::IPV6_RECVTCLASS)
+    } else {
+        (libc::IPPROTO_IP, libc::IP_PKTINFO, libc::IP_RECVTOS)
+    };
+    for (wanted, level, option, what) in [
+        (wanted.destination, level, destination, "ask for the destination of messages"),
+        (wanted.traffic_class, level, class, "ask for the traffic class of messages"),
+        (wanted.timestamp, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, "ask for time stamps"),
+    ] {
+        if wanted {
+            set(fd, level, option, &1i32).map_err(|error| Error::system(what, error))?;
+        }
+    }
+    Ok(())
+}
+
+fn privileged(answer: io::Result<()>, action: &str) -> Result<()> {
+    answer.map_err(|error| match error.raw_os_error() {
+        Some(libc::EPERM) => {
+            Error::Privilege { action: action.to_owned(), capability: "CAP_NET_ADMIN" }
+        }
+        _ => Error::system(action, error),
+    })
+}
+
+/// Which of the sockets of one port gets a message.
+fn steer(fd: BorrowedFd<'_>, steering: Steering) -> Result<()> {
+    let (sockets, what) = match steering {
+        Steering::Alone | Steering::Flow => return Ok(()),
+        Steering::Cpu { sockets } => (sockets, libc::SKF_AD_OFF + libc::SKF_AD_CPU),
+        Steering::Spread { sockets } => (sockets, libc::SKF_AD_OFF + libc::SKF_AD_RANDOM),
+    };
+    if sockets == 0 {
+        return Err(Error::Invalid("0 sockets cannot share a port".to_owned()));
+    }
+    let statement = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
+    let mut program = [
+        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, what as u32),
+        statement(libc::BPF_ALU | libc::BPF_MOD | libc::BPF_K, sockets),
+        statement(libc::BPF_RET | libc::BPF_A, 0),
+    ];
+    let program =
+        libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
+    set(fd, libc::SOL_SOCKET, libc::SO_ATTACH_REUSEPORT_CBPF, &program)
+        .map_err(|error| Error::system("choose among the sockets of a port", error))
+}

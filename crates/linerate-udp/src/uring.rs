@@ -1,0 +1,326 @@
+//! [`Uring`]: one multishot `recvmsg` whose header the kernel keeps, into a ring of provided buffers.
+//!
+//! The kernel fills the next buffer for every datagram and says so in the completion ring; no call is
+//! made for a message that has come already. A buffer holds what the kernel says of the message
+//! (`struct io_uring_recvmsg_out`: four words), room for the address, for ancillary data, and the payload.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Instant;
+
+use io_uring::types::{BufRingEntry, CancelBuilder, Fd, SubmitArgs, Timespec};
+use io_uring::{IoUring, cqueue, opcode};
+use linerate_ring::Region;
+
+use crate::message::Message;
+use crate::socket::{CONTROL_ROOM, Control, Name, Woken};
+use crate::{Error, Result};
+
+/// `struct io_uring_recvmsg_out`: lengths of name, ancillary data and payload, and flags.
+const OUT: usize = 16;
+const NAME: usize = Name::ROOM as usize;
+/// The kernel's limit for a ring of buffers.
+const MOST_BUFFERS: usize = 1 << 15;
+const GROUP: u16 = 0;
+
+/// A ring with its buffers and the one request.
+pub(crate) struct Uring {
+    // Closed before its memory goes.
+    ring: IoUring,
+    header: Box<libc::msghdr>,
+    buffers: Region,
+    entries: Region,
+    /// Buffers, a power of two.
+    count: usize,
+    stride: usize,
+    tail: u16,
+    control: usize,
+    message_size: usize,
+    armed: bool,
+    /// Buffers of the last batch and the bytes in them, and how many have been lent.
+    taken: Vec<(u16, u32)>,
+    lent: usize,
+    batch: usize,
+    bound: SocketAddr,
+}
+
+// SAFETY: the pointer in `header` is null; the ring and the regions belong to this value.
+unsafe impl Send for Uring {}
+
+impl fmt::Debug for Uring {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { count, stride, armed, .. } = self;
+        write!(f, "Uring {{ count: {count}, stride: {stride}, armed: {armed} }}")
+    }
+}
+
+/// Why this machine has no such ring.
+pub(crate) fn probe() -> Option<String> {
+    let tried = std::net::UdpSocket::bind("127.0.0.1:0")
+        .map_err(|error| Error::system("bind a UDP socket to 127.0.0.1", error))
+        .and_then(|socket| {
+            let address = ([127, 0, 0, 1], 0).into();
+            let mut ring = Uring::new(1, 1, false, address)?;
+            ring.arm(socket.as_fd()).and_then(|()| ring.reap().map(drop)).map_err(refused)
+        });
+    tried.err().map(|error| error.to_string())
+}
+
+fn refused(error: io::Error) -> Error {
+    match error.raw_os_error() {
+        Some(libc::EPERM) => Error::Invalid(
+            "io_uring is forbidden here; sysctl kernel.io_uring_disabled says for whom".to_owned(),
+        ),
+        Some(libc::ENOSYS) => Error::Invalid("this kernel has no io_uring".to_owned()),
+        Some(libc::EINVAL) => Error::Invalid(
+            "this kernel's io_uring has no multishot recvmsg with a ring of buffers (Linux 6.0)".to_owned(),
+        ),
+        _ => Error::system("receive through io_uring", error),
+    }
+}
+
+impl Uring {
+    /// A ring for batches of `batch` datagrams of `message_size` bytes.
+    pub(crate) fn new(
+        batch: usize,
+        message_size: usize,
+        control: bool,
+        bound: SocketAddr,
+    ) -> Result<Self> {
+        // Twice a batch: the kernel has one half while the other is being read.
+        let count = (batch * 2).clamp(64, MOST_BUFFERS).next_power_of_two();
+        let control = if control { CONTROL_ROOM } else { 0 };
+        // An odd number of cache lines, as in the slots of `recvmmsg`.
+        let stride = ((OUT + NAME + control + message_size).div_ceil(64) | 1) * 64;
+        let buffers = Region::builder(count * stride).build()?;
+        let entries = Region::builder(count * size_of::<BufRingEntry>()).build()?;
+        let ring = IoUring::builder()
+            .setup_cqsize(2 * count as u32)
+            .setup_coop_taskrun()
+            .setup_taskrun_flag()
+            .build(8)
+            .map_err(refused)?;
+        let address = entries.as_ptr() as u64;
+        // SAFETY: a ring of `count` entries that outlives the io_uring, which is dropped first.
+        unsafe { ring.submitter().register_buf_ring_with_flags(address, count as u16, GROUP, 0) }
+            .map_err(refused)?;
+        // SAFETY: all zeroes is a valid `msghdr`; the kernel only looks at the two lengths.
+        let mut header: Box<libc::msghdr> = Box::new(unsafe { std::mem::zeroed() });
+        header.msg_namelen = Name::ROOM;
+        header.msg_controllen = control as _;
+        let mut uring = Self {
+            ring,
+            header,
+            buffers,
+            entries,
+            count,
+            stride,
+            tail: 0,
+            control,
+            message_size,
+            armed: false,
+            taken: Vec::with_capacity(batch.min(count / 2)),
+            lent: 0,
+            batch: batch.min(count / 2),
+            bound,
+        };
+        for id in 0..count as u16 {
+            uring.give(id);
+        }
+        uring.publish();
+        Ok(uring)
+    }
+
+    /// Takes what has come, without waiting: false when nothing has. Only to be called when everything
+    /// has been lent, or what has not is of no interest.
+    pub(crate) fn fill(&mut self, socket: BorrowedFd<'_>) -> io::Result<bool> {
+        self.recycle();
+        if self.collect()? {
+            return Ok(true);
+        }
+        self.arm(socket)?;
+        self.reap()
+    }
+
+    /// Waits until something has come or the deadline is over.
+    pub(crate) fn wait(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        deadline: Option<Instant>,
+    ) -> io::Result<Woken> {
+        self.arm(socket)?;
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let answer = match left.map(Timespec::from) {
+            Some(left) => {
+                let args = SubmitArgs::new().timespec(&left);
+                self.ring.submitter().submit_with_args(1, &args)
+            }
+            None => self.ring.submit_and_wait(1),
+        };
+        match answer {
+            Ok(_) => Ok(Woken::Ready),
+            Err(error) => match error.raw_os_error() {
+                Some(libc::ETIME) => Ok(Woken::Late),
+                Some(libc::EINTR) => Ok(Woken::Signal),
+                // The completion ring is full: there is plenty to read.
+                Some(libc::EBUSY) => Ok(Woken::Ready),
+                _ => Err(error),
+            },
+        }
+    }
+
+    /// Whether something was taken that has not been lent.
+    #[inline]
+    pub(crate) fn has_more(&self) -> bool {
+        self.lent < self.taken.len()
+    }
+
+    /// The descriptor to poll.
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the ring keeps its descriptor open for as long as it lives.
+        unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) }
+    }
+
+    /// The next message.
+    #[inline]
+    pub(crate) fn next(&mut self) -> Option<Message<'_>> {
+        let &(id, len) = self.taken.get(self.lent)?;
+        self.lent += 1;
+        // SAFETY: the kernel gave this buffer with `len` bytes in it, and does not touch it until it is
+        // given back, for which `self` is needed.
+        let buffer = unsafe {
+            let at = self.buffers.as_ptr().add(usize::from(id) * self.stride);
+            std::slice::from_raw_parts(at, (len as usize).min(self.stride))
+        };
+        let word = |at: usize| match buffer.get(at..at + 4).map(TryInto::try_into) {
+            Some(Ok(bytes)) => u32::from_ne_bytes(bytes),
+            _ => 0,
+        };
+        let (controls, whole, flags) = (word(4) as usize, word(8) as usize, word(12));
+        let control_at = OUT + NAME;
+        let payload_at = control_at + self.control;
+        let control = match self.control {
+            0 => Control::default(),
+            room => Control::parse(
+                buffer.get(control_at..control_at + controls.min(room)).unwrap_or(&[]),
+            ),
+        };
+        let got = buffer.get(payload_at..).unwrap_or(&[]);
+        let payload = &got[..got.len().min(self.message_size).min(whole)];
+        Some(Message {
+            payload,
+            source: Name::read(buffer.get(OUT..control_at).unwrap_or(&[])),
+            destination: match control.destination {
+                Some(ip) => SocketAddr::new(ip, self.bound.port()),
+                None => self.bound,
+            },
+            timestamp: control.timestamp,
+            traffic_class: control.traffic_class,
+            interface: control.interface,
+            truncated: payload.len() < whole || flags & libc::MSG_TRUNC as u32 != 0,
+        })
+    }
+
+    /// Starts the request, unless it runs.
+    fn arm(&mut self, socket: BorrowedFd<'_>) -> io::Result<()> {
+        if self.armed {
+            return Ok(());
+        }
+        let entry = opcode::RecvMsgMulti::new(Fd(socket.as_raw_fd()), &*self.header, GROUP).build();
+        // SAFETY: the header lives as long as the ring, the buffers belong to it.
+        let pushed = unsafe { self.ring.submission().push(&entry) };
+        pushed.map_err(|_| io::Error::other("the submission ring is full"))?;
+        self.armed = true;
+        Ok(())
+    }
+
+    /// Enters the kernel, which carries out what it has put off, and takes what has come.
+    fn reap(&mut self) -> io::Result<bool> {
+        match self.ring.submit() {
+            Ok(_) => {}
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EBUSY)) => {}
+            Err(error) => return Err(error),
+        }
+        self.collect()
+    }
+
+    /// Takes completions, up to a batch.
+    fn collect(&mut self) -> io::Result<bool> {
+        let mut failure = None;
+        let mut completions = self.ring.completion();
+        while self.taken.len() < self.batch {
+            let Some(completion) = completions.next() else { break };
+            // Out of buffers, or done for another reason: what comes waits in the socket until the
+            // request is made again.
+            self.armed &= cqueue::more(completion.flags());
+            match (completion.result(), cqueue::buffer_select(completion.flags())) {
+                (len @ 0.., Some(id)) => self.taken.push((id, len.cast_unsigned())),
+                (0.., None) => {}
+                (error, _) => match -error {
+                    libc::ENOBUFS | libc::EINTR | libc::EAGAIN | libc::ECANCELED => {}
+                    errno => failure = Some(io::Error::from_raw_os_error(errno)),
+                },
+            }
+        }
+        drop(completions);
+        match failure {
+            Some(error) if self.taken.is_empty() => Err(error),
+            _ => Ok(!self.taken.is_empty()),
+        }
+    }
+
+    /// Gives the buffers of the last batch back.
+    fn recycle(&mut self) {
+        if self.taken.is_empty() {
+            return;
+        }
+        for at in 0..self.taken.len() {
+            self.give(self.taken[at].0);
+        }
+        self.publish();
+        self.taken.clear();
+        self.lent = 0;
+    }
+
+    fn give(&mut self, id: u16) {
+        let place = usize::from(self.tail) & (self.count - 1);
+        // SAFETY: one of `count` entries, which the kernel does not read before the tail is published;
+        // the fields written do not reach the tail, which shares the first entry's last two bytes.
+        unsafe {
+            let entry = &mut *self.entries.as_ptr().cast::<BufRingEntry>().add(place);
+            let at = self.buffers.as_ptr().add(usize::from(id) * self.stride);
+            entry.set_addr(at as u64);
+            entry.set_len(self.stride as u32);
+            entry.set_bid(id);
+        }
+        self.tail = self.tail.wrapping_add(1);
+    }
+
+    /// Shows the kernel what was given: after this store it may read the entries.
+    fn publish(&self) {
+        // SAFETY: the tail of a ring that is this value's; aligned, since entries are.
+        let tail = unsafe {
+            let tail = BufRingEntry::tail(self.entries.as_ptr().cast());
+            AtomicU16::from_ptr(tail.cast_mut())
+        };
+        tail.store(self.tail, Ordering::Release);
+    }
+}
+
+impl Drop for Uring {
+    fn drop(&mut self) {
+        // The kernel ends requests some time after the ring is closed; until then it may write.
+        if self.armed {
+            let all = CancelBuilder::any();
+            match self.ring.submitter().register_sync_cancel(None, all) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    tracing::warn!("cannot cancel a request of io_uring: {error}");
+                }
+                _ => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! Which frames are taken from the stack: a classic program, which `linerate-ring` translates.
+//!
+//! Taken is what the companion socket would get for certain: whole UDP datagrams over Ethernet, without
+//! tags, IP options, extension headers or fragmentation, to the port and one of the addresses. Whatever
+//! is anything else goes to the stack, which knows better, and from there to the companion socket.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use linerate_ring::filter::{Classic, Statement};
+use linerate_wire::ethernet;
+
+use crate::{Error, Result};
+
+const LOAD_WORD: u16 = 0x20;
+const LOAD_HALF: u16 = 0x28;
+const LOAD_BYTE: u16 = 0x30;
+const LOAD_LEN: u16 = 0x80;
+const JUMP_EQUAL: u16 = 0x15;
+const JUMP_GREATER: u16 = 0x25;
+const JUMP_SET: u16 = 0x45;
+const RETURN: u16 = 0x06;
+
+/// Senders of one source-specific group that a conditional jump can step over.
+const MOST_SENDERS: usize = 24;
+
+/// What is wanted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Wanted {
+    pub(super) port: u16,
+    /// The interface's own hardware address: a frame to another one is not for this host.
+    pub(super) mac: ethernet::Address,
+    /// Addresses of the interface.
+    pub(super) unicast: Vec<IpAddr>,
+    /// Groups, each with the senders that are heard; none means any.
+    pub(super) groups: Vec<(IpAddr, Vec<IpAddr>)>,
+    /// The longest frame that fits into a chunk.
+    pub(super) longest: u32,
+}
+
+impl Wanted {
+    /// The program.
+    pub(super) fn compile(&self) -> Result<Classic> {
+        let mut program = Program::default();
+        program.load(LOAD_LEN, 0);
+        program.refuse_if(JUMP_GREATER, self.longest);
+        program.load(LOAD_HALF, 12);
+        let v6 = self.version(true)?;
+        // A jump that is not conditional has no limit worth the name.
+        program.statement(JUMP_EQUAL, 1, 0, 0x0800);
+        let over = self.version(false)?.statements.len() as u32;
+        program.statement(0x05, 0, 0, over);
+        program.statements.extend(self.version(false)?.statements);
+        program.statement(JUMP_EQUAL, 1, 0, 0x86dd);
+        program.statement(RETURN, 0, 0, 0);
+        program.statements.extend(v6.statements);
+        Classic::new(program.statements).map_err(|why| {
+            Error::Invalid(format!("too many groups and addresses for one receiver: {why}"))
+        })
+    }
+
+    /// The part for one version of IP; it ends with a refusal.
+    fn version(&self, v6: bool) -> Result<Program> {
+        let mut program = Program::default();
+        let (protocol, port, destination, source) =
+            if v6 { (20, 56, 38, 22) } else { (23, 36, 30, 26) };
+        if !v6 {
+            program.load(LOAD_BYTE, 14);
+            program.refuse_unless(0x45);
+            program.load(LOAD_HALF, 20);
+            program.refuse_if(JUMP_SET, 0x3fff);
+        }
+        program.load(LOAD_BYTE, protocol);
+        program.refuse_unless(17);
+        program.load(LOAD_HALF, port);
+        program.refuse_unless(self.port.into());
+        for address in self.unicast.iter().filter(|address| address.is_ipv6() == v6) {
+            let mut then = Program::default();
+            then.load(LOAD_WORD, 0);
+            then.refuse_unless(u32::from_be_bytes(first(&self.mac.0)));
+            then.load(LOAD_HALF, 4);
+            then.refuse_unless(u16::from_be_bytes([self.mac.0[4], self.mac.0[5]]).into());
+            then.statement(RETURN, 0, 0, u32::MAX);
+            program.compare(*address, destination, then);
+        }
+        for (group, senders) in self.groups.iter().filter(|(group, _)| group.is_ipv6() == v6) {
+            if senders.len() > MOST_SENDERS {
+                return Err(Error::Invalid(format!(
+                    "{} senders of the group {group}: xdp takes at most {MOST_SENDERS}",
+                    senders.len()
+                )));
+            }
+            let mut then = Program::default();
+            then.load(LOAD_BYTE, 0);
+            then.statement(JUMP_SET, 1, 0, 1);
+            then.statement(RETURN, 0, 0, 0);
+            for sender in senders {
+                let mut taken = Program::default();
+                taken.statement(RETURN, 0, 0, u32::MAX);
+                then.compare(*sender, source, taken);
+            }
+            then.statement(RETURN, 0, 0, if senders.is_empty() { u32::MAX } else { 0 });
+            program.compare(*group, destination, then);
+        }
+        program.statement(RETURN, 0, 0, 0);
+        Ok(program)
+    }
+}
+
+#[derive(Default)]
+struct Program {
+    statements: Vec<Statement>,
+}
+
+impl Program {
+    fn statement(&mut self, code: u16, jt: u8, jf: u8, k: u32) {
+        self.statements.push(Statement { code, jt, jf, k });
+    }
+
+    fn load(&mut self, size: u16, at: u32) {
+        self.statement(size, 0, 0, at);
+    }
+
+    fn refuse_unless(&mut self, value: u32) {
+        self.statement(JUMP_EQUAL, 1, 0, value);
+        self.statement(RETURN, 0, 0, 0);
+    }
+
+    fn refuse_if(&mut self, jump: u16, value: u32) {
+        self.statement(jump, 0, 1, value);
+        self.statement(RETURN, 0, 0, 0);
+    }
+
+    /// `then`, which returns, if the address at offset `at` is `address`.
+    fn compare(&mut self, address: IpAddr, at: u32, then: Program) {
+        let words = match address {
+            IpAddr::V4(address) => vec![Ipv4Addr::to_bits(address)],
+            IpAddr::V6(address) => {
+                let bits = Ipv6Addr::to_bits(address);
+                [96, 64, 32, 0].map(|shift| (bits >> shift) as u32).to_vec()
+            }
+        };
+        let mut left = words.len() * 2 + then.statements.len();
+        for (word, place) in words.into_iter().zip((at..).step_by(4)) {
+            self.load(LOAD_WORD, place);
+            left -= 2;
+            self.statement(JUMP_EQUAL, 0, left as u8, word);
+        }
+        self.statements.extend(then.statements);
+    }
+}
+
+fn first(bytes: &[u8; 6]) -> [u8; 4] {
+    [bytes[0], bytes[1], bytes[2], bytes[3]]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAC: [u8; 6] = [2, 0, 0, 0, 0, 9];
+
+    fn wanted() -> Wanted {
+        let ip = |text: &str| text.parse().unwrap();
+        Wanted {
+            port: 7000,
+            mac: ethernet::Address(MAC),
+            unicast: vec![ip("10.0.0.2"), ip("10.0.0.3"), ip("fd00::2")],
+            groups: vec![
+                (ip("239.1.1.1"), vec![]),
+                (ip("232.1.1.1"), vec![ip("10.0.0.7"), ip("10.0.0.8")]),
+                (ip("ff15::1"), vec![]),
+                (ip("ff35::1"), vec![ip("fd00::7")]),
+            ],
+            longest: 1792,
+        }
+    }
+
+    fn frame(mac: [u8; 6], source: &str, destination: &str, port: u16) -> Vec<u8> {
+        let mut bytes = [mac, [4; 6]].concat();
+        match (source.parse().unwrap(), destination.parse().unwrap()) {
+            (IpAddr::V4(source), IpAddr::V4(destination)) => {
+                bytes.extend([8, 0, 0x45, 0, 0, 33, 0, 0, 0x40, 0, 64, 17, 0, 0]);
+                bytes.extend(source.octets());
+                bytes.extend(destination.octets());
+            }
+            (IpAddr::V6(source), IpAddr::V6(destination)) => {
+                bytes.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, 13, 17, 64]);
+                bytes.extend(source.octets());
+                bytes.extend(destination.octets());
+            }
+            _ => panic!("one of each"),
+        }
+        bytes.extend(9u16.to_be_bytes());
+        bytes.extend(port.to_be_bytes());
+        bytes.extend([0, 13, 0, 0]);
+        bytes.extend(b"hello");
+        bytes
+    }
+
+    fn takes(bytes: &[u8]) -> bool {
+        wanted().compile().unwrap().accepts(bytes, bytes.len() as u32) != 0
+    }
+
+    #[test]
+    fn what_is_for_the_receiver_is_taken() {
+        let group = [1, 0, 0x5e, 1, 1, 1];
+        for (mac, source, destination) in [
+            (MAC, "10.0.0.1", "10.0.0.2"),
+            (MAC, "10.0.0.1", "10.0.0.3"),
+            (MAC, "fd00::1", "fd00::2"),
+            (group, "10.0.0.1", "239.1.1.1"),
+            (group, "10.0.0.7", "232.1.1.1"),
+            (group, "10.0.0.8", "232.1.1.1"),
+            (group, "fd00::1", "ff15::1"),
+            (group, "fd00::7", "ff35::1"),
+        ] {
+            assert!(takes(&frame(mac, source, destination, 7000)), "{source} {destination}");
+        }
+    }
+
+    #[test]
+    fn everything_else_goes_to_the_stack() {
+        let group = [1, 0, 0x5e, 1, 1, 1];
+        for (mac, source, destination, port) in [
+            (MAC, "10.0.0.1", "10.0.0.2", 7001),
+            (MAC, "10.0.0.1", "10.0.0.4", 7000),
+            ([2, 0, 0, 0, 0, 8], "10.0.0.1", "10.0.0.2", 7000),
+            ([2, 1, 0, 0, 0, 9], "fd00::1", "fd00::2", 7000),
+            (group, "10.0.0.1", "239.1.1.2", 7000),
+            (MAC, "10.0.0.1", "239.1.1.1", 7000),
+            (group, "10.0.0.9", "232.1.1.1", 7000),
+            (group, "fd00::8", "ff35::1", 7000),
+            (MAC, "fd00::1", "fd00::3", 7000),
+        ] {
+            assert!(!takes(&frame(mac, source, destination, port)), "{source} {destination} {port}");
+        }
+        let good = frame(MAC, "10.0.0.1", "10.0.0.2", 7000);
+        // Another type, version or header length, more fragments, a later fragment, another protocol.
+        for (at, value) in [(12, 9), (14, 0x55), (14, 0x46), (20, 0x20), (21, 1), (23, 6)] {
+            let mut bytes = good.clone();
+            bytes[at] = value;
+            assert!(!takes(&bytes), "byte {at}");
+        }
+        for len in 0..38 {
+            assert!(!takes(&good[..len]), "{len} bytes");
+        }
+        assert!(!takes(&[good, vec![0; 1800]].concat()), "longer than a chunk");
+    }
+}

@@ -1,0 +1,245 @@
+//! From a frame that the steering program let through to a message.
+
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::ops::Range;
+
+use linerate_wire::checksum::{Engine, Sum};
+use linerate_wire::ip::Protocol;
+
+const ETHERNET: usize = 14;
+const IPV4: usize = 20;
+const IPV6: usize = 40;
+const UDP: usize = 8;
+
+/// A UDP datagram found in a frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Datagram {
+    /// Where in the frame the payload is; it lies within.
+    pub payload: Range<usize>,
+    /// Who sent it.
+    pub source: SocketAddr,
+    /// Whom it is for.
+    pub destination: SocketAddr,
+    /// The traffic class (RFC 2474, RFC 3168).
+    pub traffic_class: u8,
+}
+
+/// Why a frame gives no message. The stack refuses the same ones (`udp_rcv` in `net/ipv4/udp.c`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The lengths contradict each other, or it is no UDP over IP without options at all.
+    Malformed,
+    /// The checksum of the IPv4 header or of the datagram is wrong, or an IPv6 datagram has none.
+    Checksum,
+}
+
+/// What frames are parsed with.
+#[derive(Clone, Copy, Debug)]
+pub struct Parser {
+    engine: Engine,
+    /// A sender on this host may have left the checksum to hardware that there is not.
+    unfinished: bool,
+}
+
+impl Parser {
+    /// `unfinished` says that frames may come from a sender on this machine over a device without a
+    /// wire, such as a veth: then a checksum field that holds the sum of the pseudo header, which is what
+    /// such a sender leaves there (`CHECKSUM_PARTIAL`), is good, as it is to the stack.
+    pub fn new(unfinished: bool) -> Self {
+        Self { engine: Engine::detect(), unfinished }
+    }
+
+    /// The datagram in `frame`, an Ethernet frame without tags.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    #[inline]
+    pub fn parse(&self, frame: &[u8]) -> Result<Datagram, Refusal> {
+        match frame.get(12..ETHERNET) {
+            Some([0x08, 0x00]) => self.v4(&frame[ETHERNET..]),
+            Some([0x86, 0xdd]) => self.v6(&frame[ETHERNET..]),
+            _ => Err(Refusal::Malformed),
+        }
+    }
+
+    #[inline]
+    fn v4(&self, packet: &[u8]) -> Result<Datagram, Refusal> {
+        let Some((header, _)) = packet.split_first_chunk::<IPV4>() else {
+            return Err(Refusal::Malformed);
+        };
+        let total = usize::from(u16::from_be_bytes([header[2], header[3]]));
+        let fragment = u16::from_be_bytes([header[6], header[7]]) & 0x3fff;
+        if header[0] != 0x45 || fragment != 0 || header[9] != Protocol::UDP.0 {
+            return Err(Refusal::Malformed);
+        }
+        let datagram = packet.get(IPV4..total).ok_or(Refusal::Malformed)?;
+        if !self.engine.sum(header).is_valid() {
+            return Err(Refusal::Checksum);
+        }
+        let udp = Udp::read(datagram)?;
+        let len = udp.len;
+        if udp.checksum != 0 {
+            let about = Sum::ZERO.word(Protocol::UDP.0.into()).word(len as u16);
+            // Source and destination stand in front of the datagram, so that one sum takes them all.
+            let whole = about.plus(self.engine.sum(&packet[12..IPV4 + len]));
+            if !whole.is_valid() && !self.is_unfinished(udp, about, &packet[12..IPV4]) {
+                return Err(Refusal::Checksum);
+            }
+        }
+        let address = |at: usize| {
+            Ipv4Addr::new(header[at], header[at + 1], header[at + 2], header[at + 3])
+        };
+        Ok(Datagram {
+            payload: ETHERNET + IPV4 + UDP..ETHERNET + IPV4 + len,
+            source: (address(12), udp.source).into(),
+            destination: (address(16), udp.destination).into(),
+            traffic_class: header[1],
+        })
+    }
+
+    #[inline]
+    fn v6(&self, packet: &[u8]) -> Result<Datagram, Refusal> {
+        let Some((header, _)) = packet.split_first_chunk::<IPV6>() else {
+            return Err(Refusal::Malformed);
+        };
+        let payload = usize::from(u16::from_be_bytes([header[4], header[5]]));
+        if header[0] >> 4 != 6 || header[6] != Protocol::UDP.0 {
+            return Err(Refusal::Malformed);
+        }
+        let datagram = packet.get(IPV6..IPV6 + payload).ok_or(Refusal::Malformed)?;
+        let udp = Udp::read(datagram)?;
+        let len = udp.len;
+        // RFC 8200 §8.1: a datagram without a checksum is to be discarded.
+        if udp.checksum == 0 {
+            return Err(Refusal::Checksum);
+        }
+        let about = Sum::ZERO.word(Protocol::UDP.0.into()).word32(len as u32);
+        let whole = about.plus(self.engine.sum(&packet[8..IPV6 + len]));
+        if !whole.is_valid() && !self.is_unfinished(udp, about, &packet[8..IPV6]) {
+            return Err(Refusal::Checksum);
+        }
+        let address = |at: usize| -> Ipv6Addr {
+            let bytes: [u8; 16] = header[at..at + 16].try_into().unwrap_or([0; 16]);
+            bytes.into()
+        };
+        Ok(Datagram {
+            payload: ETHERNET + IPV6 + UDP..ETHERNET + IPV6 + len,
+            source: (address(8), udp.source).into(),
+            destination: (address(24), udp.destination).into(),
+            traffic_class: header[0] << 4 | header[1] >> 4,
+        })
+    }
+
+    #[cold]
+    fn is_unfinished(&self, udp: Udp, about: Sum, addresses: &[u8]) -> bool {
+        self.unfinished && about.plus(self.engine.sum(addresses)).folded() == udp.checksum
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Udp {
+    source: u16,
+    destination: u16,
+    len: usize,
+    checksum: u16,
+}
+
+impl Udp {
+    #[inline]
+    fn read(datagram: &[u8]) -> Result<Self, Refusal> {
+        let Some((header, _)) = datagram.split_first_chunk::<UDP>() else {
+            return Err(Refusal::Malformed);
+        };
+        let word = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
+        let len = usize::from(word(4));
+        if len < UDP || len > datagram.len() {
+            return Err(Refusal::Malformed);
+        }
+        Ok(Self { source: word(0), destination: word(2), len, checksum: word(6) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use linerate_wire::{ipv4, udp};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn frame(payload: &[u8]) -> Vec<u8> {
+        let (source, destination) = (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2));
+        let len = UDP + payload.len();
+        let mut bytes = vec![0; ETHERNET + IPV4 + len];
+        bytes[12] = 8;
+        bytes[ETHERNET + IPV4 + UDP..].copy_from_slice(payload);
+        ipv4::Repr {
+            source,
+            destination,
+            protocol: Protocol::UDP,
+            payload_len: len,
+            traffic_class: 0xb8,
+            identification: 7,
+            dont_fragment: true,
+            ttl: 64,
+        }
+        .emit(&mut bytes[ETHERNET..])
+        .unwrap();
+        let pseudo = Sum::pseudo_v4(source, destination, Protocol::UDP, len as u16);
+        udp::Repr { source_port: 5, destination_port: 7000 }
+            .emit(&mut bytes[ETHERNET + IPV4..], pseudo)
+            .unwrap();
+        bytes
+    }
+
+    #[test]
+    fn a_good_frame_gives_its_message_and_padding_is_no_part_of_it() {
+        let mut bytes = frame(b"hello");
+        bytes.extend([0xff; 13]);
+        let message = Parser::new(false).parse(&bytes).unwrap();
+        assert_eq!((&bytes[message.payload], message.traffic_class), (&b"hello"[..], 0xb8));
+        assert_eq!(message.source, "10.0.0.1:5".parse().unwrap());
+        assert_eq!(message.destination, "10.0.0.2:7000".parse().unwrap());
+    }
+
+    #[test]
+    fn every_flipped_bit_of_the_packet_is_noticed() {
+        let good = frame(b"payload of some bytes");
+        for bit in ETHERNET * 8..good.len() * 8 {
+            let mut bad = good.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            assert!(Parser::new(false).parse(&bad).is_err(), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn an_unfinished_checksum_is_good_only_where_it_can_be() {
+        let mut bytes = frame(b"hello");
+        let pseudo = Sum::pseudo_v4([10, 0, 0, 1].into(), [10, 0, 0, 2].into(), Protocol::UDP, 13);
+        bytes[40..42].copy_from_slice(&pseudo.folded().to_be_bytes());
+        assert_eq!(Parser::new(false).parse(&bytes), Err(Refusal::Checksum));
+        assert_eq!(bytes[Parser::new(true).parse(&bytes).unwrap().payload], *b"hello");
+        bytes[40..42].copy_from_slice(&[0, 0]);
+        assert_eq!(bytes[Parser::new(false).parse(&bytes).unwrap().payload], *b"hello");
+    }
+
+    #[test]
+    fn cut_frames_are_malformed() {
+        let good = frame(b"hello");
+        for len in 0..good.len() {
+            assert_eq!(Parser::new(true).parse(&good[..len]), Err(Refusal::Malformed), "{len}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_parsed_without_a_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..120),
+                                                v6: bool) {
+            if bytes.len() > 14 {
+                bytes[12..15].copy_from_slice(if v6 { &[0x86, 0xdd, 0x60] } else { &[8, 0, 0x45] });
+            }
+            if let Ok(datagram) = Parser::new(true).parse(&bytes) {
+                prop_assert!(bytes.get(datagram.payload).is_some());
+            }
+        }
+    }
+}
