@@ -12,6 +12,10 @@ mod loss;
 mod only;
 mod pcap;
 mod rate;
+mod receive;
+mod receive_latency;
+mod receive_matrix;
+mod receive_rate;
 mod search;
 mod segment;
 mod segment_rate;
@@ -47,7 +51,7 @@ pub struct Experiment {
 }
 
 /// All of them, in the order of the report.
-pub const ALL: [Experiment; 16] = [
+pub const ALL: [Experiment; 19] = [
     rate::EXPERIMENT,
     stage::EXPERIMENT,
     write::EXPERIMENT,
@@ -64,6 +68,9 @@ pub const ALL: [Experiment; 16] = [
     segment_rate::EXPERIMENT,
     segment_tcp::EXPERIMENT,
     segment_udp::EXPERIMENT,
+    receive_rate::EXPERIMENT,
+    receive_matrix::EXPERIMENT,
+    receive_latency::EXPERIMENT,
 ];
 
 /// Finds experiments by name; `all` stands for each of them.

@@ -19,6 +19,7 @@ pub mod facts;
 pub mod interrupt;
 pub mod load;
 pub mod measure;
+pub mod messages;
 pub mod model;
 pub mod napi;
 pub mod owner;

@@ -30,6 +30,19 @@ pub struct Counts {
 /// # Errors
 /// What the kernel said to the first call that failed, with the name of the call.
 pub fn run(interface: &str, huge: bool, stop: &AtomicBool) -> io::Result<Counts> {
+    run_with(interface, huge, stop, |_| true)
+}
+
+/// The same with a look at each frame; those that `look` refuses are not counted as received.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_with(
+    interface: &str,
+    huge: bool,
+    stop: &AtomicBool,
+    look: impl FnMut(&[u8]) -> bool,
+) -> io::Result<Counts> {
     let name = CString::new(interface)?;
     // SAFETY: a terminated string.
     let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
@@ -77,14 +90,20 @@ pub fn run(interface: &str, huge: bool, stop: &AtomicBool) -> io::Result<Counts>
         libc::bind(fd, (&raw const address).cast(), size_of_val(&address) as u32)
     })?;
     let link = attach(fd, index.cast_signed())?;
-    let received = receive_until(stop, &fill, &receive);
+    let received = receive_until(stop, &fill, &receive, memory.base.cast(), look);
     drop(link);
     let counts: libc::xdp_statistics = get(fd, libc::XDP_STATISTICS)?;
     Ok(Counts { received, dropped: counts.rx_dropped, ring_full: counts.rx_ring_full })
 }
 
 /// The loop.
-fn receive_until(stop: &AtomicBool, fill: &Ring, receive: &Ring) -> u64 {
+fn receive_until(
+    stop: &AtomicBool,
+    fill: &Ring,
+    receive: &Ring,
+    base: *const u8,
+    mut look: impl FnMut(&[u8]) -> bool,
+) -> u64 {
     let (mut head, mut filled, mut received) = (0u32, SLOTS, 0u64);
     loop {
         // SAFETY: the ring protocol: slots between the indices are ours.
@@ -98,11 +117,13 @@ fn receive_until(stop: &AtomicBool, fill: &Ring, receive: &Ring) -> u64 {
             }
             while head != tail {
                 let descriptor = receive.entries.cast::<libc::xdp_desc>();
-                let at = (*descriptor.add((head & (SLOTS - 1)) as usize)).addr;
+                let libc::xdp_desc { addr: at, len, .. } =
+                    *descriptor.add((head & (SLOTS - 1)) as usize);
+                let frame = std::slice::from_raw_parts(base.add(at as usize), len as usize);
+                received += u64::from(look(frame));
                 *fill.entries.cast::<u64>().add((filled & (SLOTS - 1)) as usize) = at;
                 head = head.wrapping_add(1);
                 filled = filled.wrapping_add(1);
-                received += 1;
             }
             (*fill.producer).store(filled, Ordering::Release);
             (*receive.consumer).store(head, Ordering::Release);

@@ -22,8 +22,7 @@ pub enum Backend {
 
 impl Backend {
     /// All of them.
-    pub const ALL: [Self; 5] =
-        [Self::Recvmmsg, Self::Gro, Self::Uring, Self::Xdp, Self::Remember];
+    pub const ALL: [Self; 5] = [Self::Recvmmsg, Self::Gro, Self::Uring, Self::Xdp, Self::Remember];
 
     /// How it is written.
     pub const fn name(self) -> &'static str {

@@ -27,7 +27,9 @@ pub enum Error {
     InUse(SocketAddr),
 
     /// A port below 1024, or a device that only the privileged may bind to.
-    #[error("cannot {action}: needs the capability {capability}; run as root, or grant it with setcap")]
+    #[error(
+        "cannot {action}: needs the capability {capability}; run as root, or grant it with setcap"
+    )]
     Privilege {
         /// What was being done; follows "cannot".
         action: String,

@@ -54,9 +54,8 @@ impl FromStr for Group {
     /// `GROUP`, `GROUP@IFACE`, or either with `SOURCE,` in front.
     fn from_str(text: &str) -> Result<Self, String> {
         let address = |text: &str| {
-            text.parse::<IpAddr>().map_err(|_| {
-                format!("`{text}` is no address; a group is [SOURCE,]GROUP[@IFACE]")
-            })
+            text.parse::<IpAddr>()
+                .map_err(|_| format!("`{text}` is no address; a group is [SOURCE,]GROUP[@IFACE]"))
         };
         let (addresses, interface) = match text.split_once('@') {
             Some((_, "")) => return Err("an interface is wanted after the @".to_owned()),

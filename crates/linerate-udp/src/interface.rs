@@ -15,9 +15,9 @@ pub(crate) fn index(name: &str) -> Result<u32> {
 
 /// The interface that has `address`.
 pub(crate) fn of_address(address: IpAddr) -> Option<String> {
-    let found = getifaddrs().ok()?.find(|entry| {
-        entry.address.as_ref().and_then(ip).is_some_and(|found| found == address)
-    })?;
+    let found = getifaddrs()
+        .ok()?
+        .find(|entry| entry.address.as_ref().and_then(ip).is_some_and(|found| found == address))?;
     Some(found.interface_name)
 }
 

@@ -59,9 +59,7 @@ impl Pattern {
         let whole = match self {
             Self::Sequence => rest.iter().all(|byte| *byte == 0),
             Self::Time => rest.get(8..).is_some_and(|rest| rest.iter().all(|byte| *byte == 0)),
-            Self::Counted => {
-                rest.iter().enumerate().all(|(at, byte)| *byte == counted(number, at))
-            }
+            Self::Counted => rest.iter().enumerate().all(|(at, byte)| *byte == counted(number, at)),
         };
         (*magic == MAGIC && whole).then_some(number)
     }

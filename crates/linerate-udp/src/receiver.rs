@@ -60,6 +60,7 @@ struct Counts {
     messages: u64,
     bytes: u64,
     truncated: u64,
+    waits: u64,
 }
 
 /// Where a batch comes from.
@@ -115,10 +116,8 @@ impl Receiver {
                 Engine::Uring(Box::new(Uring::new(batch, message_size, control, bound)?))
             }
             Backend::Xdp => {
-                let interface = xdp::interface_of(&settings).ok_or_else(|| Error::Backend {
-                    backend,
-                    why: xdp::NO_INTERFACE.to_owned(),
-                })?;
+                let interface = xdp::interface_of(&settings)
+                    .ok_or_else(|| Error::Backend { backend, why: xdp::NO_INTERFACE.to_owned() })?;
                 let companion = Slots::new(batch.min(256), message_size, false, control, bound)?;
                 let port = Port::open(&settings, &interface, bound.port())?;
                 let any = socket::gather(port.descriptors().chain([fd]))
@@ -266,6 +265,16 @@ impl Receiver {
         self.counts.bytes
     }
 
+    /// System calls made to receive and to wait.
+    pub fn calls(&self) -> u64 {
+        self.counts.waits
+            + match &self.engine {
+                Engine::Slots(slots) => slots.calls,
+                Engine::Uring(uring) => uring.calls,
+                Engine::Port { companion, .. } => companion.calls,
+            }
+    }
+
     /// What was lost, by cause.
     ///
     /// # Errors
@@ -324,6 +333,7 @@ impl Receiver {
                 Woken::Ready
             } else if napping {
                 let left = deadline.map_or(NAP, |deadline| deadline - now);
+                self.counts.waits += 1;
                 if socket::pause(left.min(NAP)) { Woken::Ready } else { Woken::Signal }
             } else {
                 self.sleep(deadline)?
@@ -340,6 +350,9 @@ impl Receiver {
 
     fn sleep(&mut self, deadline: Option<Instant>) -> Result<Woken> {
         let fd = self.socket.as_fd();
+        if !matches!(self.engine, Engine::Uring(_)) {
+            self.counts.waits += 1;
+        }
         let answer = match &mut self.engine {
             Engine::Slots(_) => socket::wait(fd, libc::POLLIN, deadline),
             Engine::Uring(uring) => uring.wait(fd, deadline),

@@ -316,7 +316,9 @@ impl Pace {
                 None => return,
                 // A nap ends up to 60 µs late: the rest is spent looking at the clock.
                 Some(left) if left > Duration::from_micros(120) => {
-                    if !socket::pause(left.min(Duration::from_millis(100)) - Duration::from_micros(80)) {
+                    if !socket::pause(
+                        left.min(Duration::from_millis(100)) - Duration::from_micros(80),
+                    ) {
                         return;
                     }
                 }
@@ -399,8 +401,7 @@ impl SenderBuilder {
         let way = match &self.interface {
             None => Way::Socket(socket, Outgoing::new(batch)),
             Some(interface) => {
-                let frames =
-                    Frames::open(interface, from, self.to, self.next_hop, message_size)?;
+                let frames = Frames::open(interface, from, self.to, self.next_hop, message_size)?;
                 Way::Frames { frames: Box::new(frames), _socket: socket }
             }
         };

@@ -45,6 +45,8 @@ pub(crate) struct Uring {
     lent: usize,
     batch: usize,
     bound: SocketAddr,
+    /// System calls made.
+    pub(crate) calls: u64,
 }
 
 // SAFETY: the pointer in `header` is null; the ring and the regions belong to this value.
@@ -76,7 +78,8 @@ fn refused(error: io::Error) -> Error {
         ),
         Some(libc::ENOSYS) => Error::Invalid("this kernel has no io_uring".to_owned()),
         Some(libc::EINVAL) => Error::Invalid(
-            "this kernel's io_uring has no multishot recvmsg with a ring of buffers (Linux 6.0)".to_owned(),
+            "this kernel's io_uring has no multishot recvmsg with a ring of buffers (Linux 6.0)"
+                .to_owned(),
         ),
         _ => Error::system("receive through io_uring", error),
     }
@@ -126,6 +129,7 @@ impl Uring {
             lent: 0,
             batch: batch.min(count / 2),
             bound,
+            calls: 0,
         };
         for id in 0..count as u16 {
             uring.give(id);
@@ -152,6 +156,7 @@ impl Uring {
         deadline: Option<Instant>,
     ) -> io::Result<Woken> {
         self.arm(socket)?;
+        self.calls += 1;
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let answer = match left.map(Timespec::from) {
             Some(left) => {
@@ -239,6 +244,7 @@ impl Uring {
 
     /// Enters the kernel, which carries out what it has put off, and takes what has come.
     fn reap(&mut self) -> io::Result<bool> {
+        self.calls += 1;
         match self.ring.submit() {
             Ok(_) => {}
             Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EBUSY)) => {}

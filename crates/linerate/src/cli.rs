@@ -8,7 +8,7 @@ use clap::{Parser, Subcommand};
 
 use crate::say;
 use crate::verbs::{
-    capture, completion, forward, generate, lab, manual, replay, run, segment, uplink,
+    capture, completion, forward, generate, lab, manual, receive, replay, run, segment, send, uplink,
 };
 
 /// Capture packets and send them at line rate, on an unmodified Linux kernel, and measure how well.
@@ -33,12 +33,16 @@ enum Verb {
     Forward(forward::Arguments),
     /// Send synthetic traffic.
     Generate(generate::Arguments),
+    /// Receive UDP messages by the batch: count, check, and put feeds in order.
+    Receive(Box<receive::Arguments>),
     /// Send captured traffic again.
     Replay(replay::Arguments),
     /// Split the super-packets of a capture file into the frames that the wire carried, or join frames.
     Segment(Box<segment::Arguments>),
     /// Run a program that uses libpcap, as it is, on Linerate's sources.
     Run(run::Arguments),
+    /// Send UDP messages by the batch.
+    Send(Box<send::Arguments>),
     /// Join a TAP device to an interface, and split and join packets in between.
     Uplink(uplink::Arguments),
     /// Measure against peers, and draw the report.
@@ -61,10 +65,12 @@ pub fn run() -> ExitCode {
         Verb::Completion(arguments) => completion::run(&arguments).map(|()| ExitCode::SUCCESS),
         Verb::Forward(arguments) => forward::run(&arguments),
         Verb::Generate(arguments) => generate::run(&arguments),
+        Verb::Receive(arguments) => receive::run(&arguments),
         Verb::Replay(arguments) => replay::run(&arguments),
         Verb::Run(arguments) => run::run(&arguments),
         Verb::Lab(arguments) => lab::run(&arguments),
         Verb::Segment(arguments) => segment::run(&arguments),
+        Verb::Send(arguments) => send::run(&arguments),
         Verb::Uplink(arguments) => uplink::run(&arguments),
         Verb::Manual(arguments) => manual::run(&arguments).map(|()| ExitCode::SUCCESS),
     };

@@ -76,11 +76,7 @@ pub trait Layout {
     ///
     /// # Errors
     /// [`Malformed::Messages`] where the packet ends first; the messages before were handed on.
-    fn messages(
-        &self,
-        packet: &[u8],
-        message: &mut dyn FnMut(&[u8]),
-    ) -> Result<(), Malformed>;
+    fn messages(&self, packet: &[u8], message: &mut dyn FnMut(&[u8])) -> Result<(), Malformed>;
 }
 
 /// A message of a feed.
@@ -167,12 +163,7 @@ impl<L: Layout> Feed<L> {
     /// Takes a packet that `line` brought, and hands every message that has not been seen to `message`.
     ///
     /// No memory is allocated.
-    pub fn packet(
-        &mut self,
-        line: Line,
-        packet: &[u8],
-        mut message: impl FnMut(Message<'_>),
-    ) {
+    pub fn packet(&mut self, line: Line, packet: &[u8], mut message: impl FnMut(Message<'_>)) {
         self.counts.packets += 1;
         let head = match self.layout.head(packet) {
             Ok(head)

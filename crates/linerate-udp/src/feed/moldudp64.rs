@@ -31,11 +31,7 @@ impl Layout for MoldUdp64 {
     }
 
     #[inline]
-    fn messages(
-        &self,
-        packet: &[u8],
-        message: &mut dyn FnMut(&[u8]),
-    ) -> Result<(), Malformed> {
+    fn messages(&self, packet: &[u8], message: &mut dyn FnMut(&[u8])) -> Result<(), Malformed> {
         let mut left = self.head(packet)?.messages;
         let mut rest = packet.get(HEADER_LEN..).ok_or(Malformed::Header)?;
         while left > 0 {

@@ -43,7 +43,9 @@ fn not_xdp(settings: &Settings) -> Option<String> {
     }
     if has_other(settings.bind.port()) {
         let port = settings.bind.port();
-        return Some(format!("another socket is bound to port {port}, and its messages would be taken"));
+        return Some(format!(
+            "another socket is bound to port {port}, and its messages would be taken"
+        ));
     }
     if let Some(obstacle) = xdp::probe(&interface) {
         return Some(obstacle);
@@ -56,7 +58,8 @@ fn has_other(port: u16) -> bool {
     port != 0
         && ["udp", "udp6"].iter().any(|table| {
             let table = std::fs::read_to_string(format!("/proc/thread-self/net/{table}"));
-            table.is_ok_and(|table| table.lines().skip(1).any(|line| local_port(line) == Some(port)))
+            table
+                .is_ok_and(|table| table.lines().skip(1).any(|line| local_port(line) == Some(port)))
         })
 }
 

@@ -51,9 +51,9 @@ impl Frames {
                  carry {most}; AF_XDP makes no fragments"
             )));
         }
-        let own = interface::identity(name)?.mac.ok_or_else(|| {
-            Error::Invalid(format!("interface {name} has no Ethernet address"))
-        })?;
+        let own = interface::identity(name)?
+            .mac
+            .ok_or_else(|| Error::Invalid(format!("interface {name} has no Ethernet address")))?;
         let there = match next_hop {
             Some(address) => address,
             None => neighbour(name, to.ip())?,
@@ -141,8 +141,7 @@ impl Frames {
         let payload = run.to - run.from;
         let udp_at = run.from - udp::HEADER_LEN;
         let udp_len = udp::HEADER_LEN + payload;
-        let repr =
-            udp::Repr { source_port: self.from.port(), destination_port: self.to.port() };
+        let repr = udp::Repr { source_port: self.from.port(), destination_port: self.to.port() };
         let protocol = Protocol::UDP;
         let (start, ether_type, pseudo) = match (self.from.ip(), self.to.ip()) {
             (IpAddr::V4(source), IpAddr::V4(destination)) => {

@@ -27,7 +27,8 @@ impl Control {
         let mut control = Self::default();
         while let Some((header, _)) = bytes.split_at_checked(HEADER) {
             let len = usize::from_ne_bytes(array(header, 0));
-            let kind = (i32::from_ne_bytes(array(header, 8)), i32::from_ne_bytes(array(header, 12)));
+            let kind =
+                (i32::from_ne_bytes(array(header, 8)), i32::from_ne_bytes(array(header, 12)));
             let Some(data) = bytes.get(HEADER..len) else { break };
             control.take(kind, data);
             bytes = bytes.get(len.next_multiple_of(8)..).unwrap_or(&[]);
@@ -93,7 +94,7 @@ mod tests {
         .concat();
         let control = Control::parse(&bytes);
         assert_eq!((control.segment, control.traffic_class), (Some(64), Some(0x2e)));
-        assert_eq!(control.interface, Some(3u32.to_ne_bytes()).map(u32::from_ne_bytes));
+        assert_eq!(control.interface, Some(u32::from_ne_bytes([3, 0, 0, 0])));
         assert_eq!(control.destination, Some("10.0.0.1".parse().unwrap()));
     }
 

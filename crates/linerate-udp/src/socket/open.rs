@@ -237,8 +237,7 @@ fn steer(fd: BorrowedFd<'_>, steering: Steering) -> Result<()> {
         statement(libc::BPF_ALU | libc::BPF_MOD | libc::BPF_K, sockets),
         statement(libc::BPF_RET | libc::BPF_A, 0),
     ];
-    let program =
-        libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
+    let program = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
     set(fd, libc::SOL_SOCKET, libc::SO_ATTACH_REUSEPORT_CBPF, &program)
         .map_err(|error| Error::system("choose among the sockets of a port", error))
 }

@@ -36,6 +36,8 @@ pub(crate) struct Slots {
     /// The address that stands for the destination where the kernel says none.
     bound: SocketAddr,
     payloads: Region,
+    /// System calls made.
+    pub(crate) calls: u64,
 }
 
 // SAFETY: the pointers in `headers` lead to memory that this value owns and that does not move with it.
@@ -68,7 +70,9 @@ impl Slots {
         // same few sets of the cache.
         let stride = room.div_ceil(LINE).max(1) | 1;
         let len = count.checked_mul(stride * LINE).ok_or_else(|| {
-            Error::Invalid(format!("{count} messages of {message_size} bytes: more than memory has"))
+            Error::Invalid(format!(
+                "{count} messages of {message_size} bytes: more than memory has"
+            ))
         })?;
         let payloads = Region::builder(len).build()?;
         let mut names = vec![Name::default(); count];
@@ -107,6 +111,7 @@ impl Slots {
             rest: Rest::default(),
             bound,
             payloads,
+            calls: 0,
         })
     }
 
@@ -117,6 +122,7 @@ impl Slots {
         while self.filled < self.headers.len() {
             let room = (self.headers.len() - self.filled).min(MOST_IN_A_CALL);
             let headers = &mut self.headers[self.filled..self.filled + room];
+            self.calls += 1;
             // SAFETY: `room` headers, each of which points to memory of `self` of the length that it
             // says; nothing else refers to it during the call.
             let answer = unsafe {

@@ -129,10 +129,9 @@ pub(crate) fn connect(to: SocketAddr, from: Option<SocketAddr>, buffer: usize) -
     // SAFETY: a name of the length that it says.
     let answer = unsafe { libc::connect(fd.as_raw_fd(), name.as_ptr().cast(), name.len()) };
     check(answer as isize).map_err(|error| match error.raw_os_error() {
-        Some(libc::ENETUNREACH | libc::EHOSTUNREACH) => Error::System {
-            action: format!("send to {to}: no route leads there"),
-            source: error,
-        },
+        Some(libc::ENETUNREACH | libc::EHOSTUNREACH) => {
+            Error::System { action: format!("send to {to}: no route leads there"), source: error }
+        }
         _ => Error::system(format!("send to {to}"), error),
     })?;
     Ok(socket)

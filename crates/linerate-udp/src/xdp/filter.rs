@@ -232,7 +232,10 @@ mod tests {
             (group, "fd00::8", "ff35::1", 7000),
             (MAC, "fd00::1", "fd00::3", 7000),
         ] {
-            assert!(!takes(&frame(mac, source, destination, port)), "{source} {destination} {port}");
+            assert!(
+                !takes(&frame(mac, source, destination, port)),
+                "{source} {destination} {port}"
+            );
         }
         let good = frame(MAC, "10.0.0.1", "10.0.0.2", 7000);
         // Another type, version or header length, more fragments, a later fragment, another protocol.

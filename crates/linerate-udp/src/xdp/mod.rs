@@ -32,12 +32,12 @@ const LARGE_CHUNK: u32 = 4096;
 /// The interface that `settings` mean.
 pub(crate) fn interface_of(settings: &Settings) -> Option<String> {
     let named = settings.interface.clone();
-    named.or_else(|| settings.groups.iter().find_map(|group| group.interface.clone())).or_else(|| {
-        match settings.bind.ip() {
+    named.or_else(|| settings.groups.iter().find_map(|group| group.interface.clone())).or_else(
+        || match settings.bind.ip() {
             ip if ip.is_unspecified() || ip.is_multicast() => None,
             ip => interface::of_address(ip),
-        }
-    })
+        },
+    )
 }
 
 /// Why an interface cannot have it.
@@ -74,14 +74,11 @@ impl Port {
         };
         let bind = settings.bind.ip();
         let mut unicast = identity.addresses;
-        unicast.retain(|ip| ip.is_ipv4() == bind.is_ipv4() && (bind.is_unspecified() || *ip == bind));
+        unicast
+            .retain(|ip| ip.is_ipv4() == bind.is_ipv4() && (bind.is_unspecified() || *ip == bind));
         // With its Ethernet header and a tag.
         let longest = linerate_ring::mtu(interface)? + 18;
-        let chunk = if longest > SMALL_CHUNK - xdp::HEADROOM {
-            LARGE_CHUNK
-        } else {
-            SMALL_CHUNK
-        };
+        let chunk = if longest > SMALL_CHUNK - xdp::HEADROOM { LARGE_CHUNK } else { SMALL_CHUNK };
         let mut wanted =
             Wanted { port, mac, unicast, groups: Vec::new(), longest: chunk - xdp::HEADROOM };
         for group in &settings.groups {

@@ -86,9 +86,8 @@ impl Parser {
                 return Err(Refusal::Checksum);
             }
         }
-        let address = |at: usize| {
-            Ipv4Addr::new(header[at], header[at + 1], header[at + 2], header[at + 3])
-        };
+        let address =
+            |at: usize| Ipv4Addr::new(header[at], header[at + 1], header[at + 2], header[at + 3]);
         Ok(Datagram {
             payload: ETHERNET + IPV4 + UDP..ETHERNET + IPV4 + len,
             source: (address(12), udp.source).into(),

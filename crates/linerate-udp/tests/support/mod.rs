@@ -52,7 +52,8 @@ impl Cable {
         let cable = Self { veth, there, here };
         // Groups have to lead somewhere.
         for group in ["224.0.0.0/4", "ff15::/16"] {
-            let route = cable.there.command("ip").args(["route", "add", group, "dev", "tx"]).status();
+            let route =
+                cable.there.command("ip").args(["route", "add", group, "dev", "tx"]).status();
             assert!(route.expect("ip").success());
         }
         for to in [HERE, HERE6] {

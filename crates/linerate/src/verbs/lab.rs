@@ -96,6 +96,9 @@ Examples:
         interface: String,
         #[arg(long)]
         huge: bool,
+        /// Parse and verify a UDP datagram in each frame.
+        #[arg(long)]
+        udp: bool,
     },
     /// Count what libpcap's loop hands over (used by capture-pcap).
     #[command(hide = true)]
@@ -232,9 +235,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
             say::print(serde_json::to_string(&report)?)?;
             Ok(ExitCode::SUCCESS)
         }
-        Command::Bare { interface, huge } => {
-            let counts = linerate_ring::bare::run(interface, *huge, interrupt::flag())
-                .with_context(|| format!("cannot receive from {interface}"))?;
+        Command::Bare { interface, huge, udp } => {
+            let parser = linerate_udp::xdp::Parser::new(false);
+            let stop = interrupt::flag();
+            let counts = if *udp {
+                let look = |frame: &[u8]| parser.parse(frame).is_ok();
+                linerate_ring::bare::run_with(interface, *huge, stop, look)
+            } else {
+                linerate_ring::bare::run(interface, *huge, stop)
+            };
+            let counts = counts.with_context(|| format!("cannot receive from {interface}"))?;
             say::print(format_args!(
                 "{{\"captured\": {}, \"dropped\": {{\"no chunk\": {}, \"ring full\": {}}}}}",
                 counts.received, counts.dropped, counts.ring_full

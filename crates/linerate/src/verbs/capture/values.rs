@@ -82,7 +82,7 @@ pub(super) fn limit(text: &str) -> Result<Limit, String> {
     }
 }
 
-pub(super) fn threads(text: &str) -> Result<usize, String> {
+pub(in crate::verbs) fn threads(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(number @ 1..=256) => Ok(number),
         _ => Err("a number of readers from 1 to 256".into()),
@@ -92,7 +92,7 @@ pub(super) fn threads(text: &str) -> Result<usize, String> {
 /// Longest time to poll, in microseconds: a reader that polls does not see that it is to end.
 const LONGEST_POLL: u64 = 100_000;
 
-pub(super) fn microseconds(text: &str) -> Result<Duration, String> {
+pub(in crate::verbs) fn microseconds(text: &str) -> Result<Duration, String> {
     match text.parse() {
         Ok(time @ 0..=LONGEST_POLL) => Ok(Duration::from_micros(time)),
         _ => Err(format!("a whole number of microseconds up to {LONGEST_POLL}")),

@@ -1,0 +1,80 @@
+//! `receive-matrix`: the table of seed 002.
+
+use anyhow::Result;
+
+use super::receive::{Cells, contenders, once};
+use super::{Context, Experiment};
+use crate::messages::Load;
+use crate::model::{Axis, Chart, Claim};
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "receive-matrix",
+    title: "Time for a fixed count of messages, by size and by messages a call",
+    about: "The seed's table: a fixed count of messages, every byte of each checked, by message size and by \
+            how many of them a call may take at most. recvmmsg is the seed's \"regular kernel\". The \
+            generator goes at a rate that the slowest reader bears without loss, so that all get the same \
+            messages; the time is the CPU time of the reader, which is what the seed's change saves. \
+            8192-byte messages are left out: frames of a veth with an MTU of 1500 do not carry them in one \
+            piece.",
+    run,
+};
+
+const SIZES: [&[u32]; 3] = [&[64], &[256], &[1024]];
+
+fn run(context: &mut Context) -> Result<()> {
+    let all = contenders(context, false);
+    let batches: &[u64] = context.pick(&[64, 1000], &[1, 8, 64, 1000, 10_000, 100_000, 1_000_000]);
+    let messages: u64 = context.pick(200_000, 1_000_000);
+    let (mut wrong, mut counted) = (0, 0);
+    for sizes in context.pick(&SIZES[..1], &SIZES[..]) {
+        let size = sizes[0];
+        let mut cells = Cells::default();
+        for repeat in 1..=context.options.repeats {
+            for &batch in batches {
+                let x = batch as f64;
+                let batch = batch.to_string();
+                let message_size = size.to_string();
+                let more =
+                    ["--batch", &batch, "--message-size", &message_size, "--check", "sequence"];
+                let load =
+                    Load { sizes, messages, rate: Some(200_000), flows: 1, stamp: "sequence" };
+                for contender in &all {
+                    if !context.wants(contender.name, x) {
+                        continue;
+                    }
+                    let seen = once(context, contender, x, repeat, &load, &more)?;
+                    let Some(seen) = seen else { continue };
+                    // All of them, each right, none twice: the same for every back end.
+                    let check = &seen.report["check"];
+                    let good = check["good"].as_u64().unwrap_or(0);
+                    let differing = seen.sent.frames.abs_diff(good)
+                        + check["missing"].as_u64().unwrap_or(0)
+                        + check["wrong"].as_u64().unwrap_or(0);
+                    if seen.void.is_none() && seen.lost == 0 {
+                        wrong += differing;
+                        counted += 1;
+                        cells.add(contender.name, x, seen.cpu);
+                    } else {
+                        cells.add(contender.name, x, f64::NAN);
+                    }
+                }
+            }
+        }
+        let xs: Vec<f64> = batches.iter().map(|&batch| batch as f64).collect();
+        context.charts.push(Chart {
+            id: format!("size-{size}"),
+            title: format!("CPU time for {messages} messages of {size} bytes"),
+            caption: "Lower is better.".into(),
+            x: Some(Axis::logarithmic("messages a call, at most", "")),
+            y: Axis::linear("CPU time", "s"),
+            lines: cells.lines(&all, &xs),
+        });
+    }
+    let claim = "messages that differ between back ends, of those that all received";
+    context.claims.push(if counted == 0 {
+        Claim::open(claim, "no run counted", "0")
+    } else {
+        Claim::new(claim, format!("{wrong} ({counted} runs of {messages})"), "0", wrong == 0)
+    });
+    Ok(())
+}

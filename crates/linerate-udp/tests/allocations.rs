@@ -1,0 +1,78 @@
+//! Receiving allocates nothing and makes few system calls, whichever the back end.
+
+#[path = "../../linerate-ring/tests/counting/mod.rs"]
+mod counting;
+mod support;
+
+use std::time::Instant;
+
+use linerate_netns::root_or_skip;
+use linerate_udp::{Details, Receiver, Sender};
+use support::{Cable, HERE, PATIENCE, WINDOW, address, back_ends, soon};
+
+#[test]
+fn nothing_is_allocated_after_build() {
+    root_or_skip!("nothing_is_allocated_after_build");
+    let cable = Cable::new();
+    for backend in back_ends(&cable, "nothing_is_allocated_after_build") {
+        let to = address(HERE, 7000);
+        let builder = Receiver::builder(to).details(Details::ALL);
+        let mut receiver = cable.receive(builder, Some(backend)).unwrap();
+        let mut sender = cable.send(Sender::builder(to));
+        let (allocations, messages) = counting::allocations(|| {
+            let (mut messages, end) = (0, Instant::now() + PATIENCE);
+            for _ in 0..40 {
+                for _ in 0..WINDOW {
+                    sender.message(64).unwrap().fill(1);
+                }
+                sender.flush().unwrap();
+                let wanted = messages + WINDOW;
+                while messages < wanted {
+                    assert!(Instant::now() < end, "{messages} came by {backend}");
+                    let mut batch = receiver.receive(soon(PATIENCE)).unwrap();
+                    while batch.next().is_some() {
+                        messages += 1;
+                    }
+                }
+            }
+            messages
+        });
+        assert_eq!((allocations, messages), (0, 40 * WINDOW), "{backend}");
+    }
+}
+
+/// At full rate there is always a batch: what has gathered comes with few calls.
+#[test]
+fn what_has_gathered_comes_with_few_calls() {
+    root_or_skip!("what_has_gathered_comes_with_few_calls");
+    let cable = Cable::new();
+    for backend in back_ends(&cable, "what_has_gathered_comes_with_few_calls") {
+        let to = address(HERE, 7000);
+        let mut receiver = cable.receive(Receiver::builder(to), Some(backend)).unwrap();
+        let mut sender = cable.send(Sender::builder(to).batch(16).offload(false));
+        let before = cable.veth.b.counters().unwrap().rx_packets;
+        let end = Instant::now() + PATIENCE;
+        for sent in 1..=2048u64 {
+            sender.message(64).unwrap().fill(1);
+            if sent % 16 == 0 {
+                sender.flush().unwrap();
+                while cable.veth.b.counters().unwrap().rx_packets < before + sent {
+                    assert!(Instant::now() < end, "the cable lost a frame");
+                    std::thread::yield_now();
+                }
+            }
+        }
+        let calls = receiver.calls();
+        let mut messages = 0;
+        // The last window may still be on its way.
+        while messages < 2048 - 16 {
+            assert!(Instant::now() < end, "{messages} came by {backend}");
+            let mut batch = receiver.receive(soon(PATIENCE)).unwrap();
+            while batch.next().is_some() {
+                messages += 1;
+            }
+        }
+        let calls = receiver.calls() - calls;
+        assert!(calls * 50 < messages, "{calls} calls for {messages} messages by {backend}");
+    }
+}

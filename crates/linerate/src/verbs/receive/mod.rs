@@ -1,0 +1,220 @@
+//! `linerate receive`: UDP messages, counted, checked and put in order.
+
+mod report;
+mod worker;
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use linerate_capture::privilege;
+use linerate_udp::pattern::Pattern;
+use linerate_udp::{Backend, Details, Group, Receiver};
+
+use super::capture::signals::Signals;
+use super::capture::values;
+use crate::say;
+
+/// Arguments of `linerate receive`.
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Arguments {
+    /// Address and port to receive on, as 10.0.0.2:7000, 0.0.0.0:7000 or [::]:7000 (IPv6 only).
+    #[arg(short, long, value_name = "ADDRESS:PORT")]
+    bind: SocketAddr,
+
+    /// Interface that messages have to come in by.
+    #[arg(short, long, value_name = "IFACE")]
+    interface: Option<String>,
+
+    /// Multicast group to join, as 239.1.1.1, 239.1.1.1@eth1, or SOURCE,GROUP@eth1 to hear one sender
+    /// only; may be given several times.
+    #[arg(short, long, value_name = "GROUP[@IFACE]")]
+    join: Vec<Group>,
+
+    /// Messages to take at once, at most. The kernel takes 1024 in a call; more take several calls.
+    #[arg(long, value_name = "N", default_value_t = 256)]
+    batch: usize,
+
+    /// Bytes of the longest message. A longer one is cut and counted.
+    #[arg(long, value_name = "BYTES", default_value_t = 2048)]
+    message_size: usize,
+
+    /// Way to receive: auto, recvmmsg, gro (datagrams joined by the kernel), uring (io_uring), xdp
+    /// (AF_XDP, past the stack), remember (a patched kernel).
+    #[arg(long, value_name = "BACKEND", default_value = "auto",
+        value_parser = PossibleValuesParser::new(["auto", "recvmmsg", "gro", "uring", "xdp", "remember"])
+            .map(|word| Choice(word.parse().ok())))]
+    backend: Choice,
+
+    /// Threads that receive from the one socket.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = values::threads)]
+    threads: usize,
+
+    /// CPUs for the threads, such as `1` or `0,2-3`.
+    #[arg(long, value_name = "LIST", value_parser = values::cpus)]
+    cpu: Option<values::Cpus>,
+
+    /// End after so many messages.
+    #[arg(short, long, value_name = "N")]
+    count: Option<u64>,
+
+    /// End after this time, as 10s, 500ms or 2m.
+    #[arg(long = "for", value_name = "TIME", value_parser = time)]
+    time: Option<Duration>,
+
+    /// Read the messages as packets of this feed: gaps, duplicates, sessions.
+    #[arg(long, value_name = "FEED", value_parser = ["moldudp64"], conflicts_with = "threads")]
+    feed: Option<String>,
+
+    /// The second line of the feed: the first arrival of each message wins.
+    #[arg(long, value_name = "ADDRESS:PORT", requires = "feed")]
+    bind_b: Option<SocketAddr>,
+
+    /// Check that payloads are what `linerate send --pattern` wrote: sequence, time or counted. With time
+    /// the latency is measured, where the sender runs on this machine.
+    #[arg(long, value_name = "PATTERN",
+        value_parser = PossibleValuesParser::new(["sequence", "time", "counted"])
+            .try_map(|word| word.parse::<Pattern>()))]
+    check: Option<Pattern>,
+
+    /// Have the kernel stamp messages, and measure how long each waited for the reader.
+    #[arg(long)]
+    timestamps: bool,
+
+    /// Bytes of the socket's buffer, as far as the system allows.
+    #[arg(long, value_name = "BYTES", default_value_t = 8 << 20)]
+    buffer: usize,
+
+    /// Have the kernel poll the card for so many microseconds in a wait.
+    #[arg(long, value_name = "MICROSECONDS", value_parser = values::microseconds)]
+    busy_poll: Option<Duration>,
+
+    /// Never sleep: the lowest latency, at the price of a core a thread.
+    #[arg(long)]
+    spin: bool,
+
+    /// One JSON object on standard output at the end.
+    #[arg(long)]
+    json: bool,
+
+    /// No live line and no summary.
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+/// `--backend`, where `auto` leaves the choice.
+#[derive(Clone, Copy, Debug)]
+struct Choice(Option<Backend>);
+
+const AFTER_HELP: &str = "\
+xdp takes only whole datagrams to the wanted addresses and port; everything else stays with the kernel. What \
+it takes passes no firewall, and other receivers of a group get none of it. auto takes xdp where the machine \
+has it and nobody else is bound to the port, else gro, else recvmmsg, and says why.
+
+SIGINT or SIGTERM ends it, after what has come; SIGUSR1 prints the counts.
+
+Examples:
+  linerate receive --bind 10.0.0.2:7000 --for 10s
+  linerate receive --bind 0.0.0.0:26400 --join 233.54.12.111@eth1 --feed moldudp64
+  linerate receive --bind 10.0.0.2:7000 --count 1000000 --check sequence --json";
+
+/// Runs the verb.
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let signals = Signals::register()?;
+    let receivers = arguments.open()?;
+    if !arguments.quiet {
+        report::announce(&receivers);
+    }
+    privilege::drop_all();
+    signals.drop_privileges();
+    // The threads have what this one has left: nothing.
+    let running = worker::start(receivers, arguments)?;
+    let outcome = running.follow(&signals, arguments.quiet);
+    report::conclude(outcome, arguments)
+}
+
+impl Arguments {
+    /// One receiver a thread, or a line of the feed.
+    fn open(&self) -> Result<Vec<Receiver>> {
+        let first = self.receiver(self.bind)?;
+        let mut receivers = vec![first];
+        for _ in 1..self.threads {
+            receivers.push(receivers[0].share()?);
+        }
+        if let Some(second) = self.bind_b {
+            if second == self.bind {
+                bail!("both lines of the feed would be {second}");
+            }
+            receivers.push(self.receiver(second).context("the second line")?);
+        }
+        Ok(receivers)
+    }
+
+    fn receiver(&self, bind: SocketAddr) -> Result<Receiver> {
+        // The rings of one interface have one reader, so that two lines, or two threads, take sockets.
+        let one = self.threads == 1 && self.bind_b.is_none();
+        let backend = match self.backend.0 {
+            None if !one => Some(Backend::Gro),
+            other => other,
+        };
+        let mut builder = Receiver::builder(bind)
+            .batch(self.batch)
+            .message_size(self.message_size)
+            .backend(backend)
+            .details(Details { timestamp: self.timestamps, ..Details::default() })
+            .buffer(Some(self.buffer))
+            .busy_poll(self.busy_poll)
+            .spin(self.spin);
+        if let Some(interface) = &self.interface {
+            builder = builder.interface(interface);
+        }
+        for group in &self.join {
+            builder = builder.join(group.clone());
+        }
+        Ok(builder.build()?)
+    }
+}
+
+/// A time with its unit: `10s`, `500ms`, `2m`; seconds without.
+pub(in crate::verbs) fn time(text: &str) -> Result<Duration, String> {
+    let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let factor = match unit {
+        "ms" => 1e-3,
+        "" | "s" => 1.0,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        _ => return Err("a time is written as 10s, 500ms, 2m or 1h".to_owned()),
+    };
+    let seconds: f64 =
+        number.parse().map_err(|_| "a time is written as 10s, 500ms, 2m or 1h".to_owned())?;
+    match Duration::try_from_secs_f64(seconds * factor) {
+        Ok(time) if !time.is_zero() => Ok(time),
+        _ => Err("a time has to be more than nothing".to_owned()),
+    }
+}
+
+/// Prints beside the live line.
+fn tell(text: &str) {
+    say::tell(format_args!("linerate: {text}"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_units() {
+        assert_eq!(time("10s"), Ok(Duration::from_secs(10)));
+        assert_eq!(time("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(time("1.5"), Ok(Duration::from_millis(1500)));
+        assert_eq!(time("2m"), Ok(Duration::from_secs(120)));
+        for wrong in ["", "s", "0s", "-1s", "1x", "1 day"] {
+            assert!(time(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! What `linerate receive` says.
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use hdrhistogram::Histogram;
+use linerate_udp::Receiver;
+use linerate_udp::feed::Counts;
+use serde::Serialize;
+
+use super::super::generate::scaled;
+use super::Arguments;
+use super::worker::{Outcome, Tally};
+use crate::say;
+
+/// The JSON object.
+#[derive(Debug, Serialize)]
+struct Report {
+    messages: u64,
+    bytes: u64,
+    lost: Lost,
+    truncated: u64,
+    /// From the first message to the last.
+    seconds: f64,
+    /// Of the threads that receive, from the first message on.
+    cpu_seconds: f64,
+    messages_per_second: f64,
+    nanoseconds_per_message: f64,
+    backend: String,
+    why: Vec<String>,
+    calls: u64,
+    batch: Option<Distribution>,
+    latency_ns: Option<Distribution>,
+    check: Option<Check>,
+    feed: Option<Counts>,
+}
+
+#[derive(Debug, Serialize)]
+struct Lost {
+    total: u64,
+    socket_buffer: u64,
+    ring: u64,
+    checksum: u64,
+    malformed: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Distribution {
+    mean: f64,
+    p50: u64,
+    p90: u64,
+    p99: u64,
+    p999: u64,
+    max: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Check {
+    wrong: u64,
+    good: u64,
+    first: Option<u64>,
+    last: Option<u64>,
+    missing: u64,
+    out_of_order: u64,
+}
+
+impl Distribution {
+    fn of(histogram: &Histogram<u32>) -> Option<Self> {
+        (!histogram.is_empty()).then(|| Self {
+            mean: histogram.mean(),
+            p50: histogram.value_at_quantile(0.5),
+            p90: histogram.value_at_quantile(0.9),
+            p99: histogram.value_at_quantile(0.99),
+            p999: histogram.value_at_quantile(0.999),
+            max: histogram.max(),
+        })
+    }
+}
+
+impl Report {
+    fn of(tally: &Tally, backend: String, why: Vec<String>, checked: bool) -> Self {
+        let seconds = match (tally.first, tally.last) {
+            (Some(first), Some(last)) => (last - first).as_secs_f64(),
+            _ => 0.0,
+        };
+        let losses = tally.losses;
+        let numbers = tally.numbers;
+        let messages = tally.messages as f64;
+        Self {
+            messages: tally.messages,
+            bytes: tally.bytes,
+            lost: Lost {
+                total: losses.lost(),
+                socket_buffer: losses.socket_buffer,
+                ring: losses.ring,
+                checksum: losses.checksum,
+                malformed: losses.malformed,
+            },
+            truncated: losses.truncated,
+            seconds,
+            cpu_seconds: tally.cpu_seconds,
+            messages_per_second: if seconds > 0.0 { messages / seconds } else { 0.0 },
+            nanoseconds_per_message: tally.cpu_seconds * 1e9 / messages.max(1.0),
+            backend,
+            why,
+            calls: tally.calls,
+            batch: Distribution::of(&tally.batches),
+            latency_ns: Distribution::of(&tally.latency),
+            check: checked.then(|| Check {
+                wrong: numbers.wrong,
+                good: numbers.good,
+                first: numbers.lowest,
+                last: numbers.highest,
+                missing: match (numbers.lowest, numbers.highest) {
+                    (Some(lowest), Some(highest)) => {
+                        (highest - lowest).saturating_add(1).saturating_sub(numbers.good)
+                    }
+                    _ => 0,
+                },
+                out_of_order: numbers.behind,
+            }),
+            feed: tally.feed,
+        }
+    }
+}
+
+/// Says how messages are received, and why so.
+pub(super) fn announce(receivers: &[Receiver]) {
+    for receiver in receivers {
+        let (address, backend) = (receiver.address(), receiver.backend());
+        let ring = receiver
+            .ring()
+            .map_or_else(String::new, |(interface, mode)| format!(" on {interface} ({mode})"));
+        let why: String = receiver.why().iter().map(|why| format!("; {why}")).collect();
+        super::tell(&format!("receiving on {address} by {backend}{ring}{why}"));
+    }
+}
+
+/// The last words, the JSON and the exit status.
+pub(super) fn conclude(outcome: Outcome, arguments: &Arguments) -> Result<ExitCode> {
+    let Outcome { tally, backend, why } = outcome;
+    let report = Report::of(&tally, backend, why, arguments.check.is_some());
+    if let Some(error) = &tally.failure {
+        super::tell(error);
+    }
+    if !arguments.quiet {
+        summarise(&report);
+    }
+    if arguments.json {
+        say::print(serde_json::to_string(&report).context("cannot write the JSON")?)?;
+    }
+    let wrong = report.check.as_ref().is_some_and(|check| check.wrong > 0);
+    Ok(if tally.failure.is_some() || wrong { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn summarise(report: &Report) {
+    let Report { messages, seconds, lost, truncated, nanoseconds_per_message: cpu, .. } = report;
+    say::tell(format_args!(
+        "{messages} messages in {seconds:.3} s, {}; {cpu:.0} ns of CPU a message",
+        scaled(report.messages_per_second, "msg/s"),
+    ));
+    let causes = [
+        ("socket buffer", lost.socket_buffer),
+        ("ring", lost.ring),
+        ("checksum", lost.checksum),
+        ("malformed", lost.malformed),
+    ];
+    let seen: Vec<_> = causes
+        .iter()
+        .filter(|(_, count)| *count > 0)
+        .map(|(cause, count)| format!("{cause} {count}"))
+        .collect();
+    let by = if seen.is_empty() { String::new() } else { format!(": {}", seen.join(", ")) };
+    say::tell(format_args!("{} lost{by}; {truncated} truncated", lost.total));
+    if let Some(batch) = &report.batch {
+        let Distribution { mean, p50, p99, max, .. } = batch;
+        let calls = report.calls;
+        say::tell(format_args!(
+            "batches: {mean:.1} messages on average, half up to {p50}, 99% up to {p99}, largest {max}; \
+             {calls} system calls"
+        ));
+    }
+    if let Some(latency) = &report.latency_ns {
+        let us = |ns: u64| ns as f64 / 1e3;
+        say::tell(format_args!(
+            "latency in µs: p50 {:.1}, p90 {:.1}, p99 {:.1}, p99.9 {:.1}, max {:.1}",
+            us(latency.p50),
+            us(latency.p90),
+            us(latency.p99),
+            us(latency.p999),
+            us(latency.max)
+        ));
+    }
+    if let Some(check) = &report.check {
+        let Check { wrong, good, missing, out_of_order, .. } = check;
+        say::tell(format_args!(
+            "checked: {good} good, {wrong} wrong, {missing} missing, {out_of_order} out of order"
+        ));
+    }
+    if let Some(feed) = &report.feed {
+        say::tell(format_args!(
+            "feed: {} messages, {} gaps, {} missing, {} late, {} duplicates, {} abandoned; first by line \
+             A {}, B {}; {} heartbeats, {} malformed",
+            feed.messages,
+            feed.gaps,
+            feed.missing,
+            feed.late,
+            feed.duplicates,
+            feed.abandoned,
+            feed.first_a,
+            feed.first_b,
+            feed.heartbeats,
+            feed.malformed
+        ));
+    }
+}

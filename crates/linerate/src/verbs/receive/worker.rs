@@ -1,0 +1,408 @@
+//! The threads that receive, and what each of them counts.
+
+use std::io::IsTerminal;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result};
+use hdrhistogram::Histogram;
+use indicatif::{HumanCount, ProgressBar, ProgressStyle};
+use linerate_udp::feed::moldudp64::MoldUdp64;
+use linerate_udp::feed::{Counts, Feed, Line};
+use linerate_udp::pattern::{self, Pattern};
+use linerate_udp::{Batch, Losses, Message, Receiver};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::unistd::Pid;
+
+use super::super::capture::signals::Signals;
+use super::Arguments;
+
+/// How soon a thread sees that it is to end.
+const GLANCE: Duration = Duration::from_millis(50);
+/// How soon a signal or a limit is noticed.
+const TICK: Duration = Duration::from_millis(20);
+/// How often the live line changes.
+const LINE: Duration = Duration::from_millis(500);
+/// Latencies above a minute count as one.
+const LONGEST: u64 = 60_000_000_000;
+
+/// What one thread is to do.
+#[derive(Clone, Copy, Debug)]
+struct Task {
+    check: Option<Pattern>,
+    /// The kernel's stamps are compared with the reader's clock.
+    timestamps: bool,
+    feed: bool,
+    count: Option<u64>,
+    cpu: Option<usize>,
+}
+
+/// What threads and their keeper share.
+#[derive(Debug, Default)]
+struct Shared {
+    stop: AtomicBool,
+    messages: AtomicU64,
+    lost: AtomicU64,
+    counts_wanted: AtomicU64,
+}
+
+/// Numbers of checked payloads.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Numbers {
+    /// Payloads that were not what the sender wrote.
+    pub(super) wrong: u64,
+    pub(super) good: u64,
+    pub(super) lowest: Option<u64>,
+    pub(super) highest: Option<u64>,
+    /// Numbers below one that had come before.
+    pub(super) behind: u64,
+}
+
+impl Numbers {
+    #[inline]
+    fn take(&mut self, number: Option<u64>) {
+        let Some(number) = number else {
+            self.wrong += 1;
+            return;
+        };
+        self.good += 1;
+        self.behind += u64::from(self.highest.is_some_and(|highest| number < highest));
+        self.lowest = Some(self.lowest.map_or(number, |lowest| lowest.min(number)));
+        self.highest = self.highest.max(Some(number));
+    }
+
+    fn add(&mut self, other: Self) {
+        self.wrong += other.wrong;
+        self.good += other.good;
+        self.behind += other.behind;
+        self.lowest = self.lowest.into_iter().chain(other.lowest).min();
+        self.highest = self.highest.max(other.highest);
+    }
+}
+
+/// What one thread counted, or all together.
+#[derive(Debug)]
+pub(super) struct Tally {
+    pub(super) messages: u64,
+    pub(super) bytes: u64,
+    pub(super) losses: Losses,
+    pub(super) calls: u64,
+    pub(super) first: Option<Instant>,
+    pub(super) last: Option<Instant>,
+    pub(super) cpu_seconds: f64,
+    pub(super) batches: Histogram<u32>,
+    pub(super) latency: Histogram<u32>,
+    pub(super) numbers: Numbers,
+    pub(super) feed: Option<Counts>,
+    pub(super) failure: Option<String>,
+}
+
+impl Tally {
+    fn new() -> Result<Self> {
+        Ok(Self {
+            messages: 0,
+            bytes: 0,
+            losses: Losses::default(),
+            calls: 0,
+            first: None,
+            last: None,
+            cpu_seconds: 0.0,
+            batches: Histogram::new_with_max(1 << 21, 3).context("a histogram")?,
+            latency: Histogram::new_with_max(LONGEST, 3).context("a histogram")?,
+            numbers: Numbers::default(),
+            feed: None,
+            failure: None,
+        })
+    }
+
+    fn add(&mut self, other: Self) {
+        self.messages += other.messages;
+        self.bytes += other.bytes;
+        self.calls += other.calls;
+        self.first = self.first.into_iter().chain(other.first).min();
+        self.last = self.last.max(other.last);
+        self.cpu_seconds += other.cpu_seconds;
+        // The two were made alike, so that nothing can be out of range.
+        let _ = self.batches.add(&other.batches);
+        let _ = self.latency.add(&other.latency);
+        self.numbers.add(other.numbers);
+        self.feed = self.feed.or(other.feed);
+        self.failure = self.failure.take().or(other.failure);
+        // Threads share a socket, which counts its losses once.
+        let truncated = self.losses.truncated + other.losses.truncated;
+        if other.losses.lost() > self.losses.lost() {
+            self.losses = other.losses;
+        }
+        self.losses.truncated = truncated;
+    }
+}
+
+/// Threads at work.
+pub(super) struct Running {
+    threads: Vec<JoinHandle<Tally>>,
+    shared: Arc<Shared>,
+    time: Option<Duration>,
+    pub(super) backend: String,
+    pub(super) why: Vec<String>,
+}
+
+/// What came of it.
+pub(super) struct Outcome {
+    pub(super) tally: Tally,
+    pub(super) backend: String,
+    pub(super) why: Vec<String>,
+}
+
+/// Starts a thread for each receiver; one for both lines of a feed.
+pub(super) fn start(receivers: Vec<Receiver>, arguments: &Arguments) -> Result<Running> {
+    let shared = Arc::new(Shared::default());
+    let backend = receivers[0].backend().to_string();
+    let why = receivers[0].why().to_vec();
+    let cpus = arguments.cpu.clone().unwrap_or_default().0;
+    let lines = if arguments.feed.is_some() { receivers.len() } else { 1 };
+    let mut threads = Vec::new();
+    let mut receivers = receivers.into_iter().peekable();
+    while receivers.peek().is_some() {
+        let mine: Vec<_> = receivers.by_ref().take(lines).collect();
+        let task = Task {
+            check: arguments.check,
+            timestamps: arguments.timestamps,
+            feed: arguments.feed.is_some(),
+            count: arguments.count,
+            cpu: cpus.get(threads.len() % cpus.len().max(1)).copied(),
+        };
+        let (shared, mut tally) = (Arc::clone(&shared), Tally::new()?);
+        let name = format!("receive {}", threads.len());
+        let work = move || {
+            let mut worker = Worker::new(task, &shared);
+            if let Err(error) = worker.run(mine, &mut tally) {
+                tally.failure = Some(format!("{error:#}"));
+                shared.stop.store(true, Relaxed);
+            }
+            tally
+        };
+        threads.push(std::thread::Builder::new().name(name).spawn(work)?);
+    }
+    Ok(Running { threads, shared, time: arguments.time, backend, why })
+}
+
+impl Running {
+    /// Waits for the end, and meanwhile does what signals ask for.
+    pub(super) fn follow(self, signals: &Signals, quiet: bool) -> Outcome {
+        let start = Instant::now();
+        let mut line = (!quiet && std::io::stderr().is_terminal()).then(live_line);
+        let (mut shown, mut before) = (start, 0);
+        while !self.threads.iter().all(JoinHandle::is_finished) {
+            std::thread::sleep(TICK);
+            if signals.is_stopped() || self.time.is_some_and(|time| start.elapsed() >= time) {
+                self.shared.stop.store(true, Relaxed);
+            }
+            let (messages, lost) =
+                (self.shared.messages.load(Relaxed), self.shared.lost.load(Relaxed));
+            if signals.take_counts() {
+                let text = format!("{messages} messages, {lost} lost");
+                match &line {
+                    Some(line) => line.suspend(|| super::tell(&text)),
+                    None => super::tell(&text),
+                }
+            }
+            if let Some(line) = &mut line
+                && shown.elapsed() >= LINE
+            {
+                // The threads say what was lost when they are asked.
+                self.shared.counts_wanted.fetch_add(1, Relaxed);
+                let rate = (messages - before) as f64 / shown.elapsed().as_secs_f64();
+                let (messages_text, rate) = (HumanCount(messages), HumanCount(rate as u64));
+                line.set_message(format!("{messages_text} messages, {rate}/s, {lost} lost"));
+                line.tick();
+                (shown, before) = (Instant::now(), messages);
+            }
+        }
+        if let Some(line) = line {
+            line.finish_and_clear();
+        }
+        let mut tallies = self
+            .threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        let mut tally = tallies.next().expect("a thread was started");
+        tallies.for_each(|other| tally.add(other));
+        Outcome { tally, backend: self.backend, why: self.why }
+    }
+}
+
+fn live_line() -> ProgressBar {
+    let bar = ProgressBar::new_spinner();
+    if let Ok(style) = ProgressStyle::with_template("{wide_msg}") {
+        bar.set_style(style);
+    }
+    bar
+}
+
+/// One thread.
+struct Worker<'s> {
+    task: Task,
+    shared: &'s Shared,
+    feed: Feed<MoldUdp64>,
+    counts_told: u64,
+}
+
+impl<'s> Worker<'s> {
+    fn new(task: Task, shared: &'s Shared) -> Self {
+        Self { task, shared, feed: Feed::new(MoldUdp64), counts_told: 0 }
+    }
+
+    fn run(&mut self, mut receivers: Vec<Receiver>, tally: &mut Tally) -> Result<()> {
+        if let Some(cpu) = self.task.cpu {
+            let mut set = CpuSet::new();
+            set.set(cpu)
+                .and_then(|()| sched_setaffinity(Pid::from_raw(0), &set))
+                .with_context(|| format!("cannot stay on CPU {cpu}"))?;
+        }
+        let mut spent = None;
+        let mut at = 0;
+        while !self.is_over() {
+            let line = if at == 0 { Line::A } else { Line::B };
+            let count = receivers.len();
+            let came = match self.read(&mut receivers[at], count > 1, line, tally) {
+                Ok(came) => came,
+                // It comes up again, and messages with it.
+                Err(linerate_udp::Error::Ring(error @ linerate_ring::Error::InterfaceDown(_))) => {
+                    super::tell(&format!("warning: {error}"));
+                    0
+                }
+                Err(error) => return Err(error.into()),
+            };
+            if came > 0 && spent.is_none() {
+                spent = Some(cpu_seconds());
+            }
+            self.tell_losses(&mut receivers);
+            if count > 1 {
+                if came == 0 && at + 1 == count {
+                    wait_for_any(&receivers)?;
+                }
+                at = (at + 1) % count;
+            }
+        }
+        // What has come before the end belongs to it.
+        for (at, receiver) in receivers.iter_mut().enumerate() {
+            let line = if at == 0 { Line::A } else { Line::B };
+            receiver.stop()?;
+            while !self.has_enough() && self.read(receiver, true, line, tally)? > 0 {}
+            tally.losses += receiver.losses()?;
+            tally.calls += receiver.calls();
+        }
+        tally.cpu_seconds = spent.map_or(0.0, |before| cpu_seconds() - before);
+        tally.feed = self.task.feed.then(|| self.feed.counts());
+        Ok(())
+    }
+
+    /// One batch; how many messages it had.
+    fn read(
+        &mut self,
+        receiver: &mut Receiver,
+        at_once: bool,
+        line: Line,
+        tally: &mut Tally,
+    ) -> linerate_udp::Result<u64> {
+        let mut batch = if at_once {
+            receiver.receive_now()?
+        } else {
+            receiver.receive(Some(Instant::now() + GLANCE))?
+        };
+        Ok(self.take(&mut batch, line, tally))
+    }
+
+    fn is_over(&self) -> bool {
+        self.shared.stop.load(Relaxed) || self.has_enough()
+    }
+
+    fn has_enough(&self) -> bool {
+        self.task.count.is_some_and(|count| self.shared.messages.load(Relaxed) >= count)
+    }
+
+    /// Takes the messages of a batch; how many there were.
+    fn take(&mut self, batch: &mut Batch<'_>, line: Line, tally: &mut Tally) -> u64 {
+        if batch.is_empty() {
+            return 0;
+        }
+        let Task { check, timestamps, feed, count, .. } = self.task;
+        // One look at the clock for the batch.
+        let now = (check == Some(Pattern::Time)).then(pattern::now);
+        let wall = timestamps.then(wall_clock);
+        let left = count
+            .map_or(u64::MAX, |count| count.saturating_sub(self.shared.messages.load(Relaxed)));
+        let mut came = 0;
+        while came < left
+            && let Some(message) = batch.next()
+        {
+            came += 1;
+            tally.bytes += message.payload.len() as u64;
+            if let Some(check) = check {
+                tally.numbers.take(check.check(message.payload));
+            }
+            if let Some(waited) = latency(&message, now, wall) {
+                tally.latency.saturating_record(waited.clamp(1, LONGEST));
+            }
+            if feed {
+                self.feed.packet(line, message.payload, |_| {});
+            }
+        }
+        if came > 0 {
+            let now = Instant::now();
+            tally.messages += came;
+            tally.first.get_or_insert(now);
+            tally.last = Some(now);
+            tally.batches.saturating_record(came);
+            self.shared.messages.fetch_add(came, Relaxed);
+        }
+        came
+    }
+
+    /// Says what was lost, where somebody wants to see it.
+    fn tell_losses(&mut self, receivers: &mut [Receiver]) {
+        let wanted = self.shared.counts_wanted.load(Relaxed);
+        if wanted != self.counts_told {
+            self.counts_told = wanted;
+            let lost = receivers.iter_mut().filter_map(|one| one.losses().ok());
+            self.shared.lost.store(lost.map(|losses| losses.lost()).sum(), Relaxed);
+        }
+    }
+}
+
+/// From the sender, where the payload says when it was written, else from the kernel's stamp.
+#[inline]
+fn latency(message: &Message<'_>, now: Option<u64>, wall: Option<u64>) -> Option<u64> {
+    match (now, wall) {
+        (Some(now), _) => now.checked_sub(pattern::written(message.payload)?),
+        (None, Some(wall)) => wall.checked_sub(message.timestamp?),
+        (None, None) => None,
+    }
+}
+
+fn wait_for_any(receivers: &[Receiver]) -> Result<()> {
+    let mut entries: Vec<_> =
+        receivers.iter().map(|receiver| PollFd::new(receiver.as_fd(), PollFlags::POLLIN)).collect();
+    match poll(&mut entries, PollTimeout::from(GLANCE.as_millis() as u8)) {
+        Ok(_) | Err(nix::Error::EINTR) => Ok(()),
+        Err(error) => Err(error).context("cannot wait for messages"),
+    }
+}
+
+/// Time of this thread on a CPU, its own and the kernel's on its behalf.
+fn cpu_seconds() -> f64 {
+    let Ok(usage) = getrusage(UsageWho::RUSAGE_THREAD) else { return 0.0 };
+    let seconds =
+        |time: nix::sys::time::TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
+    seconds(usage.user_time()) + seconds(usage.system_time())
+}
+
+fn wall_clock() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,189 @@
+//! `linerate send`: UDP messages, the counterpart of `linerate receive`.
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use linerate_capture::privilege;
+use linerate_generate::{Rate, Sizes};
+use linerate_udp::Sender;
+use linerate_udp::pattern::Pattern;
+use linerate_wire::ethernet::Address;
+use serde::Serialize;
+
+use super::capture::signals::Signals;
+use super::generate::scaled;
+use super::receive::time;
+use crate::say;
+
+/// How long frames may take to leave at the end.
+const DRAIN: Duration = Duration::from_secs(2);
+
+/// Arguments of `linerate send`.
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Arguments {
+    /// Where to, as 10.0.0.2:7000 or [ff15::1]:7000.
+    #[arg(value_name = "ADDRESS:PORT")]
+    to: SocketAddr,
+
+    /// Address and port to send from; the kernel chooses unless said.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    from: Option<SocketAddr>,
+
+    /// Messages to send; without end if neither this nor --for is given.
+    #[arg(short, long, value_name = "N")]
+    count: Option<u64>,
+
+    /// End after this time, as 10s, 500ms or 2m.
+    #[arg(long = "for", value_name = "TIME", value_parser = time)]
+    time: Option<Duration>,
+
+    /// Bytes of a message: a length, a range as 20-76, or a list as 64,64,1400.
+    #[arg(short, long, default_value = "64")]
+    size: Sizes,
+
+    /// Speed: max, messages a second as 450k, or bits of payload a second as 2Gbps.
+    #[arg(short, long, default_value = "max")]
+    rate: Rate,
+
+    /// Messages handed to the kernel at once.
+    #[arg(long, value_name = "N", default_value_t = 256)]
+    batch: usize,
+
+    /// Payload: sequence (LNRT and the message's number), time (and the nanoseconds of CLOCK_MONOTONIC),
+    /// counted (and bytes that count up).
+    #[arg(long, value_name = "PATTERN", default_value = "sequence",
+        value_parser = PossibleValuesParser::new(["sequence", "time", "counted"])
+            .try_map(|word| word.parse::<Pattern>()))]
+    pattern: Pattern,
+
+    /// Hand over every message by itself, rather than messages of one size to be segmented.
+    #[arg(long)]
+    no_offload: bool,
+
+    /// Send frames through an AF_XDP socket of this interface, past the stack, segmented by Linerate.
+    #[arg(long, value_name = "IFACE")]
+    xdp: Option<String>,
+
+    /// Hardware address that frames go to; what the neighbour table says unless given.
+    #[arg(long, value_name = "MAC", requires = "xdp")]
+    next_hop: Option<Address>,
+
+    /// One JSON object on standard output at the end.
+    #[arg(long)]
+    json: bool,
+
+    /// No summary.
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+const AFTER_HELP: &str = "\
+Messages of one size are handed to the kernel together (UDP_SEGMENT), up to 64 at a time. Where it cannot \
+segment them they are sent again one by one, and later ones go alone: none is lost.
+
+Examples:
+  linerate send 10.0.0.2:7000 --count 1000000
+  linerate send 239.1.1.1:7000 --size 20-76 --rate 100k --for 10s --pattern time
+  linerate send 10.0.0.2:7000 --xdp eth1 --next-hop 02:00:00:00:00:02";
+
+#[derive(Debug, Serialize)]
+struct Report {
+    messages: u64,
+    bytes: u64,
+    refused: u64,
+    resent: u64,
+    calls: u64,
+    seconds: f64,
+    messages_per_second: f64,
+    why: Option<String>,
+}
+
+/// Sends, and reports.
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let signals = Signals::register()?;
+    let mut sender = arguments.open()?;
+    privilege::drop_all();
+    signals.drop_privileges();
+    let start = Instant::now();
+    let answer = arguments.send(&mut sender, &signals, start);
+    let sent = sender.sent();
+    let seconds = start.elapsed().as_secs_f64();
+    let report = Report {
+        messages: sent.messages,
+        bytes: sent.bytes,
+        refused: sent.refused,
+        resent: sent.resent,
+        calls: sent.calls,
+        seconds,
+        messages_per_second: sent.messages as f64 / seconds.max(1e-9),
+        why: sender.why().map(str::to_owned),
+    };
+    if !arguments.quiet {
+        say::tell(format_args!(
+            "{} messages in {seconds:.3} s, {}; {} refused, {} sent again one by one",
+            report.messages,
+            scaled(report.messages_per_second, "msg/s"),
+            report.refused,
+            report.resent
+        ));
+        if let Some(why) = &report.why {
+            say::tell(format_args!("linerate: {why}"));
+        }
+    }
+    if arguments.json {
+        say::print(serde_json::to_string(&report).context("cannot write the JSON")?)?;
+    }
+    answer.map(|()| ExitCode::SUCCESS)
+}
+
+impl Arguments {
+    fn open(&self) -> Result<Sender> {
+        let mut builder = Sender::builder(self.to)
+            .batch(self.batch)
+            .message_size(self.size.max().into())
+            .offload(!self.no_offload)
+            .rate(self.rate.packets(self.size.mean().max(1.0)))
+            .next_hop(self.next_hop);
+        if let Some(from) = self.from {
+            builder = builder.from(from);
+        }
+        if let Some(interface) = &self.xdp {
+            builder = builder.frames(interface);
+        }
+        Ok(builder.build()?)
+    }
+
+    fn send(&self, sender: &mut Sender, signals: &Signals, start: Instant) -> Result<()> {
+        let count = self.count.unwrap_or(u64::MAX);
+        let batch = self.batch as u64;
+        for number in 0..count {
+            let payload = sender.message(self.len(number))?;
+            self.pattern.write(number, payload);
+            if (number + 1).is_multiple_of(batch)
+                && (signals.is_stopped() || self.time.is_some_and(|time| start.elapsed() >= time))
+            {
+                break;
+            }
+        }
+        if !sender.drain(DRAIN)? {
+            anyhow::bail!("the device did not take all frames within {} seconds", DRAIN.as_secs());
+        }
+        Ok(())
+    }
+
+    /// The length of message `number`.
+    fn len(&self, number: u64) -> usize {
+        match &self.size {
+            Sizes::Fixed(size) => usize::from(*size),
+            Sizes::Range(min, max) => {
+                usize::from(*min) + (number % (u64::from(max - min) + 1)) as usize
+            }
+            Sizes::Mix(sizes) => usize::from(sizes[(number % sizes.len() as u64) as usize]),
+        }
+    }
+}

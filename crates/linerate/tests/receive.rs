@@ -1,0 +1,242 @@
+//! `linerate receive` and `linerate send` as a user runs them, between two hosts.
+
+use std::net::UdpSocket;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use linerate_netns::{Namespace, Veth, VethOptions, root_or_skip};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
+const PATIENCE: Duration = Duration::from_secs(30);
+const HERE: &str = "10.76.0.2";
+
+/// `there` sends by `tx`, `here` receives by `rx`.
+struct Hosts {
+    there: Namespace,
+    here: Namespace,
+    veth: Veth,
+}
+
+impl Hosts {
+    fn new() -> Self {
+        let there = Namespace::create("rcv-there").unwrap();
+        let here = Namespace::create("rcv-here").unwrap();
+        let veth = Veth::create(&there, "tx", &here, "rx", VethOptions::default()).unwrap();
+        let (left, right) = ("10.76.0.1".parse().unwrap(), HERE.parse().unwrap());
+        veth.a.add_address(left, 24).unwrap();
+        veth.b.add_address(right, 24).unwrap();
+        veth.b.set_gro(true).unwrap();
+        veth.a.add_neighbour(right, veth.b.mac()).unwrap();
+        veth.b.add_neighbour(left, veth.a.mac()).unwrap();
+        Self { there, here, veth }
+    }
+
+    /// Starts a receiver on port 7000, and waits until it hears what is sent to it.
+    fn receive(&self, arguments: &str) -> Receiving {
+        let mut command = self.here.command(LINERATE);
+        command.args(["receive", "--bind", "10.76.0.2:7000", "--json"]);
+        command.args(arguments.split_whitespace());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let receiving = Receiving(Some(command.spawn().unwrap()));
+        self.wait_for("a socket", || self.sockets().contains(":1B58 "));
+        if arguments.contains("xdp") {
+            self.wait_for("a program", || self.veth.b.has_xdp().unwrap());
+        }
+        receiving
+    }
+
+    /// The table of UDP sockets of the receiving host.
+    fn sockets(&self) -> String {
+        self.here.run(|| std::fs::read_to_string("/proc/thread-self/net/udp").unwrap()).unwrap()
+    }
+
+    fn wait_for(&self, what: &str, done: impl Fn() -> bool) {
+        let end = Instant::now() + PATIENCE;
+        while !done() {
+            assert!(Instant::now() < end, "{what} does not come");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    fn send(&self, arguments: &str) -> Value {
+        let mut command = self.there.command(LINERATE);
+        command.args(["send", "10.76.0.2:7000", "--json"]);
+        let output = command.args(arguments.split_whitespace()).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{said}");
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+}
+
+struct Receiving(Option<Child>);
+
+impl Receiving {
+    fn signal(&self, signal: Signal) {
+        let id = self.0.as_ref().unwrap().id();
+        kill(Pid::from_raw(id.cast_signed()), signal).unwrap();
+    }
+
+    fn finish(mut self) -> Output {
+        self.0.take().unwrap().wait_with_output().unwrap()
+    }
+
+    fn report(self) -> Value {
+        let output = self.finish();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{said}");
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+}
+
+impl Drop for Receiving {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.0.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn back_ends(hosts: &Hosts, test: &str) -> Vec<&'static str> {
+    ["recvmmsg", "gro", "uring", "xdp"]
+        .into_iter()
+        .filter(|name| {
+            let tried = hosts
+                .here
+                .command(LINERATE)
+                .args(["receive", "--bind", "10.76.0.2:7001", "--for", "1ms", "--backend", name])
+                .output()
+                .unwrap();
+            let said = String::from_utf8_lossy(&tried.stderr);
+            if !tried.status.success() {
+                linerate_netns::say_skipped(&format!("{test} with {name}"), said.trim());
+            }
+            tried.status.success()
+        })
+        .collect()
+}
+
+#[test]
+fn what_is_sent_is_received_and_checked_on_every_back_end() {
+    root_or_skip!("what_is_sent_is_received_and_checked_on_every_back_end");
+    let hosts = Hosts::new();
+    let able = back_ends(&hosts, "what_is_sent_is_received_and_checked_on_every_back_end");
+    for backend in able.into_iter().chain(["auto"]) {
+        for pattern in ["sequence", "time", "counted"] {
+            let receiving = hosts
+                .receive(&format!("--backend {backend} --count 2000 --check {pattern} --for 60s"));
+            // Slow enough for any machine: a veth holds 256 frames.
+            let sent = hosts.send(&format!(
+                "--count 2000 --pattern {pattern} --size 20-200 --rate 20k --batch 16"
+            ));
+            assert_eq!((&sent["messages"], &sent["refused"]), (&2000.into(), &0.into()));
+            let report = receiving.report();
+            assert_eq!(report["messages"], 2000, "{report}");
+            assert_eq!(report["bytes"], sent["bytes"], "{report}");
+            assert_eq!(report["lost"]["total"], 0, "{report}");
+            let check = &report["check"];
+            assert_eq!((&check["good"], &check["wrong"]), (&2000.into(), &0.into()), "{report}");
+            assert_eq!((&check["missing"], &check["last"]), (&0.into(), &1999.into()), "{report}");
+            assert_eq!(report["latency_ns"].is_null(), pattern != "time", "{report}");
+            assert!(backend == "auto" || report["backend"] == backend, "{report}");
+        }
+    }
+}
+
+#[test]
+fn other_bytes_are_wrong_and_say_so() {
+    root_or_skip!("other_bytes_are_wrong_and_say_so");
+    let hosts = Hosts::new();
+    let receiving = hosts.receive("--backend recvmmsg --count 3 --check counted --for 60s");
+    let socket = hosts.there.run(|| UdpSocket::bind("10.76.0.1:0").unwrap()).unwrap();
+    for text in ["LNRT", "LNRT\0\0\0\0\0\0\0\x05wrong", "LNRT\0\0\0\0\0\0\0\x05\x05\x06"] {
+        socket.send_to(text.as_bytes(), "10.76.0.2:7000").unwrap();
+    }
+    let output = receiving.finish();
+    assert_eq!(output.status.code(), Some(1));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let check = &report["check"];
+    assert_eq!((&check["good"], &check["wrong"]), (&1.into(), &2.into()), "{report}");
+}
+
+#[test]
+fn two_lines_of_a_feed_are_one() {
+    root_or_skip!("two_lines_of_a_feed_are_one");
+    let hosts = Hosts::new();
+    let receiving =
+        hosts.receive("--feed moldudp64 --bind-b 10.76.0.2:7001 --backend gro --count 5 --for 60s");
+    hosts.wait_for("the second line", || hosts.sockets().contains(":1B59 "));
+    let socket = hosts.there.run(|| UdpSocket::bind("10.76.0.1:0").unwrap()).unwrap();
+    let packet = |first: u8, count: u8| {
+        let mut packet = b"SESSION001\0\0\0\0\0\0\0".to_vec();
+        packet.extend([first, 0, count]);
+        (0..count).for_each(|_| packet.extend(b"\0\x01x"));
+        packet
+    };
+    for (port, first, count) in
+        [(7000, 1, 2), (7001, 1, 2), (7000, 4, 1), (7001, 3, 2), (7001, 9, 0)]
+    {
+        socket.send_to(&packet(first, count), (HERE, port)).unwrap();
+    }
+    let report = receiving.report();
+    let feed = &report["feed"];
+    for (field, value) in
+        [("packets", 5), ("messages", 4), ("heartbeats", 1), ("duplicates", 3), ("missing", 4)]
+    {
+        assert_eq!(feed[field], value, "{field}: {report}");
+    }
+}
+
+#[test]
+fn a_signal_ends_it_and_nothing_is_left_behind() {
+    root_or_skip!("a_signal_ends_it_and_nothing_is_left_behind");
+    let hosts = Hosts::new();
+    for backend in back_ends(&hosts, "a_signal_ends_it_and_nothing_is_left_behind") {
+        let receiving = hosts.receive(&format!("--backend {backend}"));
+        let sent = hosts.send("--count 100 --rate 5k --batch 8");
+        assert_eq!(sent["messages"], 100);
+        // They have to come before the end does: the process says how many it has.
+        receiving.signal(Signal::SIGINT);
+        let report = receiving.report();
+        assert!(report["messages"].as_u64().unwrap() <= 100, "{report}");
+
+        let receiving = hosts.receive(&format!("--backend {backend}"));
+        hosts.send("--count 100 --rate 5k --batch 8");
+        receiving.signal(Signal::SIGKILL);
+        assert!(!receiving.finish().status.success());
+        hosts.wait_for("the end of the program", || !hosts.veth.b.has_xdp().unwrap());
+    }
+}
+
+#[test]
+fn errors_name_what_is_wrong() {
+    let said = |arguments: &str| {
+        let output = Command::new(LINERATE).args(arguments.split_whitespace()).output().unwrap();
+        assert!(!output.status.success(), "{arguments}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let taken = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    for (arguments, words) in [
+        ("receive --bind nowhere:7000", "invalid"),
+        ("receive --bind 203.0.113.9:7000 --for 1s", "no interface of this network namespace has"),
+        (&format!("receive --bind 127.0.0.1:{port} --for 1s"), "another socket has the port"),
+        ("receive --bind 127.0.0.1:0 --batch 0 --for 1s", "a batch of 0 messages"),
+        (
+            "receive --bind 127.0.0.1:0 --join 239.1.1.1@lr-none --for 1s",
+            "no interface named lr-none",
+        ),
+        ("receive --bind 127.0.0.1:0 --join 10.0.0.1 --for 1s", "is no multicast group"),
+        ("receive --bind 127.0.0.1:0 --message-size 70000 --for 1s", "messages of 70000 bytes"),
+        ("receive --bind 127.0.0.1:0 --backend remember --for 1s", "remember_mmsghdr"),
+        ("receive --bind 127.0.0.1:0 --for 0s", "more than nothing"),
+        ("send 127.0.0.1:9 --xdp lr-none --count 1", "no interface named lr-none"),
+        ("send 127.0.0.1:9 --size 70000 --count 1", "70000"),
+    ] {
+        let said = said(arguments);
+        assert!(said.contains(words), "{arguments}: {said}");
+    }
+}
