@@ -1,6 +1,6 @@
 //! Counts messages, and what was lost, once a second.
 //!
-//! `cargo run --release -p linerate-udp --example sink -- 0.0.0.0:7000`
+//! `cargo run --release -p linerate-udp --example sink -- 0.0.0.0:7000 [BACKEND]`
 
 use std::error::Error;
 use std::time::{Duration, Instant};
@@ -9,7 +9,8 @@ use linerate_udp::Receiver;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let address = std::env::args().nth(1).unwrap_or_else(|| "0.0.0.0:7000".to_owned());
-    let mut receiver = Receiver::builder(address.parse()?).build()?;
+    let backend = std::env::args().nth(2).map(|name| name.parse()).transpose()?;
+    let mut receiver = Receiver::builder(address.parse()?).backend(backend).build()?;
     println!("receiving on {} by {}", receiver.address(), receiver.backend());
     let mut before = 0;
     loop {
