@@ -12,6 +12,8 @@ use crate::statistics::{Spread, paired_ratio};
 /// The back ends of `linerate receive`, with who is compared with them.
 pub(super) const BACK_ENDS: [&str; 4] = ["recvmmsg", "gro", "uring", "xdp"];
 
+const QUINN: &str = "quinn-udp";
+
 /// One line of a chart.
 #[derive(Clone, Debug)]
 pub(super) struct Contender {
@@ -30,6 +32,10 @@ pub(super) fn contenders(context: &mut Context, rivals: bool) -> Vec<Contender> 
         return all;
     }
     all.push(Contender { name: "bare AF_XDP loop", role: Role::Limit, reader: Reader::Bare });
+    let only = &context.options.only;
+    if !["1", "64", "0"].iter().any(|x| only.admits(&format!("{QUINN} at {x}"))) {
+        return all;
+    }
     let quinn = match context.folder() {
         None => Ok(std::path::PathBuf::new()),
         Some(folder) => messages::quinn(folder),
@@ -37,9 +43,9 @@ pub(super) fn contenders(context: &mut Context, rivals: bool) -> Vec<Contender> 
     match quinn {
         Ok(program) => {
             let reader = Reader::Quinn(program);
-            all.push(Contender { name: "quinn-udp", role: Role::Peer, reader });
+            all.push(Contender { name: QUINN, role: Role::Peer, reader });
         }
-        Err(error) => context.notes.push(format!("skipped: quinn-udp: {error:#}")),
+        Err(error) => context.notes.push(format!("skipped: {QUINN}: {error:#}")),
     }
     all
 }
