@@ -39,6 +39,8 @@ pub struct Receiver {
     why: Vec<String>,
     drops: Drops,
     counts: Counts,
+    /// Since when nothing has come, once somebody has waited for it.
+    idle: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -130,7 +132,17 @@ impl Receiver {
             }
         };
         let counts = Counts::default();
-        Ok(Self { engine, socket, settings, bound, backend, why: Vec::new(), drops, counts })
+        Ok(Self {
+            engine,
+            socket,
+            settings,
+            bound,
+            backend,
+            why: Vec::new(),
+            drops,
+            counts,
+            idle: None,
+        })
     }
 
     /// Another receiver on the same socket, for another thread: each message goes to one of them. It has
@@ -321,7 +333,7 @@ impl Receiver {
     /// Waits, and takes what comes.
     #[cold]
     fn wait(&mut self, deadline: Option<Instant>) -> Result<Found> {
-        let start = Instant::now();
+        let start = *self.idle.get_or_insert_with(Instant::now);
         loop {
             let now = Instant::now();
             if deadline.is_some_and(|deadline| now >= deadline) {
@@ -363,6 +375,9 @@ impl Receiver {
 
     #[inline]
     fn lend(&mut self, found: Found) -> Batch<'_> {
+        if found != Found::Nothing {
+            self.idle = None;
+        }
         let from = match (found, &mut self.engine) {
             (Found::Nothing, _) => From::Nothing,
             (_, Engine::Slots(slots)) => From::Slots(slots),
