@@ -108,6 +108,9 @@ impl<'s> Batch<'s> {
             return None;
         }
         let next = self.receive.peek(0)?;
+        if self.until != u64::MAX && self.is_later(&next) {
+            return None;
+        }
         // SAFETY: the chunk is ours until the batch is dropped, and nobody writes to it while the slice
         // borrows the batch.
         Some(unsafe { std::slice::from_raw_parts(self.at(&next), next.len as usize) })

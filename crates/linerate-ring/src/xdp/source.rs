@@ -67,7 +67,7 @@ impl Source {
     /// up. [`Error::InterfaceGone`] when it was removed. [`Error::System`].
     pub fn wait(&mut self, timeout: Duration) -> Result<bool> {
         if self.stopped {
-            return Ok(self.ready());
+            return Ok(self.sockets.iter_mut().any(Socket::ready));
         }
         let pace = self.pace;
         let sockets = &mut self.sockets;
@@ -82,13 +82,13 @@ impl Source {
                 socket.check(poll.revents)?;
             }
         } else if let Err(error) = self.check_up() {
-            if !self.ready() {
+            if !self.sockets.iter_mut().any(Socket::ready) {
                 return Err(error);
             }
             // What came before the trouble comes first; the next call finds the trouble again.
             self.was_up = true;
         }
-        Ok(self.ready())
+        Ok(self.sockets.iter_mut().any(Socket::ready))
     }
 
     /// The frames that have come on the queue whose next frame is the oldest, up to where another queue
@@ -186,17 +186,6 @@ impl Source {
         sum.unmatched = counters.unmatched;
         sum.no_socket = counters.no_socket;
         Ok(sum)
-    }
-
-    /// Whether a frame can be read now, without a system call unless it polls busily.
-    #[inline]
-    pub fn ready(&mut self) -> bool {
-        self.sockets.iter_mut().any(Socket::ready)
-    }
-
-    /// The sockets, for who waits for more than frames: one is readable when its queue has some.
-    pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.sockets.iter().map(AsFd::as_fd)
     }
 
     /// Lets no further frame in. When it returns, all that was accepted is in the rings for
