@@ -8,7 +8,8 @@ use clap::{Parser, Subcommand};
 
 use crate::say;
 use crate::verbs::{
-    capture, completion, forward, generate, lab, manual, receive, replay, run, segment, send, uplink,
+    capture, completion, forward, generate, lab, manual, receive, replay, run, segment, send,
+    uplink,
 };
 
 /// Capture packets and send them at line rate, on an unmodified Linux kernel, and measure how well.
