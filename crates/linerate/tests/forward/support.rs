@@ -1,7 +1,7 @@
 //! A router between two hosts, and traffic through it. The kernel of the router decides; what is said about
 //! sessions is held against what was sent.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::{Child, ChildStderr, ExitStatus, Output, Stdio};
 use std::sync::mpsc::{self, Receiver};
@@ -186,8 +186,19 @@ fn at(address: &str) -> SocketAddr {
     SocketAddr::new(address.parse().unwrap(), PORT)
 }
 
+/// A process that another thread starts holds this one's sockets until it is another program: a port that was
+/// closed just now may be taken for that long.
 fn bind(address: &str, port: u16) -> UdpSocket {
-    UdpSocket::bind(SocketAddr::new(address.parse().unwrap(), port)).unwrap()
+    let end = Instant::now() + PATIENCE;
+    loop {
+        match UdpSocket::bind(SocketAddr::new(address.parse().unwrap(), port)) {
+            Ok(socket) => return socket,
+            Err(error) if error.kind() == ErrorKind::AddrInUse && Instant::now() < end => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            Err(error) => panic!("{address}, port {port}: {error}"),
+        }
+    }
 }
 
 /// Tries until it holds, or fails with what `describe` says.
