@@ -2,19 +2,30 @@
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use linerate_netns::{Namespace, Veth, VethOptions, root_or_skip, say_skipped};
 
 const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
 
-/// Whether the library that it preloads was built beside it, as a build of the workspace does.
+/// Whether the library that it preloads stands beside it. A build of the tests leaves it among the
+/// dependencies; from there it is put where a build of the workspace has it.
+static LIBRARY: LazyLock<bool> = LazyLock::new(|| {
+    let beside = Path::new(LINERATE).with_file_name("liblinerate_pcap.so");
+    let built = Path::new(LINERATE).with_file_name("deps").join("liblinerate_pcap.so");
+    if built.is_file() {
+        let _ = std::fs::remove_file(&beside);
+        std::fs::hard_link(&built, &beside).expect("a link beside the program");
+    }
+    beside.is_file()
+});
+
 fn has_library(test: &str) -> bool {
-    let built = Path::new(LINERATE).with_file_name("liblinerate_pcap.so").is_file();
-    if !built {
+    if !*LIBRARY {
         say_skipped(test, "the library is not built: cargo build -p linerate-pcap");
     }
-    built
+    *LIBRARY
 }
 
 fn run(arguments: &[&str]) -> Output {
