@@ -101,7 +101,7 @@ unsafe extern "C" fn pcap_open_live(
 
 /// Setters: libpcap decides whether the value is taken, and remembers it; so do we.
 macro_rules! setters {
-    ($($name:ident => |$wishes:ident, $value:ident| $note:expr;)*) => {
+    ($($name:ident => |$wishes:ident, $value:ident| $note:block;)*) => {
         $(
             #[unsafe(no_mangle)]
             unsafe extern "C" fn $name(pcap: *mut Pcap, $value: c_int) -> c_int {
@@ -110,7 +110,7 @@ macro_rules! setters {
                 if status == 0 && let Some(handle) = handles::find(pcap) {
                     let $wishes =
                         &mut *handle.wishes.lock().unwrap_or_else(PoisonError::into_inner);
-                    $note;
+                    $note
                 }
                 status
             }
@@ -119,16 +119,16 @@ macro_rules! setters {
 }
 
 setters! {
-    pcap_set_snaplen => |wishes, value| wishes.snaplen = value;
-    pcap_set_promisc => |_wishes, value| ();
-    pcap_set_rfmon => |wishes, value| wishes.monitor = value != 0;
-    pcap_set_timeout => |wishes, value| wishes.timeout = value;
-    pcap_set_tstamp_type => |wishes, value| wishes.stamp_type = value;
-    pcap_set_immediate_mode => |wishes, value| wishes.immediate = value != 0;
+    pcap_set_snaplen => |wishes, value| { wishes.snaplen = value };
+    pcap_set_promisc => |_wishes, value| {};
+    pcap_set_rfmon => |wishes, value| { wishes.monitor = value != 0 };
+    pcap_set_timeout => |wishes, value| { wishes.timeout = value };
+    pcap_set_tstamp_type => |wishes, value| { wishes.stamp_type = value };
+    pcap_set_immediate_mode => |wishes, value| { wishes.immediate = value != 0 };
     // libpcap passes over sizes that are not positive.
-    pcap_set_buffer_size => |wishes, value| if value > 0 { wishes.buffer = value };
-    pcap_set_tstamp_precision => |_wishes, value| ();
-    pcap_set_protocol_linux => |wishes, value| wishes.protocol = value;
+    pcap_set_buffer_size => |wishes, value| { if value > 0 { wishes.buffer = value } };
+    pcap_set_tstamp_precision => |_wishes, value| {};
+    pcap_set_protocol_linux => |wishes, value| { wishes.protocol = value };
 }
 
 #[unsafe(no_mangle)]

@@ -18,8 +18,8 @@ macro_rules! call {
                 Err(_) => unreachable!(),
             },
         );
-        // SAFETY: the function of this name, with the type that libpcap's header files give it.
         let real: unsafe extern "C" fn($($type),*) $(-> $result)? =
+            // SAFETY: the function of this name, with the type that libpcap's header files give it.
             unsafe { std::mem::transmute(REAL.address()) };
         // SAFETY: the caller's arguments, for whose validity it answers as to libpcap itself.
         unsafe { real($($argument),*) }
