@@ -86,7 +86,8 @@ fn a_flood_takes_no_place_from_sessions_that_are_there() {
     let counted = |records: &[Record]| records.iter().map(Record::packets).sum::<u64>();
     let deadline = Instant::now() + PATIENCE;
     while counted(&established(&accelerator)) < 10 * u64::from(ESTABLISHED) {
-        assert!(Instant::now() < deadline, "{:?}", accelerator.refusals());
+        let told = (accelerator.refusals(), accelerator.reasons());
+        assert!(Instant::now() < deadline, "{told:?}");
         sleep(Duration::from_millis(5));
     }
     let before = established(&accelerator);

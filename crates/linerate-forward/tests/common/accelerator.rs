@@ -58,6 +58,8 @@ impl Accelerator {
             let (programs, stop) = (programs.clone(), stop.clone());
             move || {
                 conntrack::be_liberal().unwrap_or_else(|error| panic!("{error}"));
+                // As the daemon does: without a beat the first packets are the kernel's, and nobody's to count.
+                programs.beat().expect("a beat");
                 let attach = |options| Port::attach(&programs, options);
                 let ports: Result<Vec<_>, _> = options.iter().map(attach).collect();
                 let ports = ports.unwrap_or_else(|error| panic!("{error}"));
