@@ -1,7 +1,7 @@
 //! What the routers are told.
 
 use crate::common::router::Router;
-use crate::common::shell::nft;
+use crate::common::shell::{ip, nft};
 
 /// Rules that need no connection tracking: marks and refusals. Hosts 40 to 71 are special. Not among them is
 /// a rule that goes by what differs from packet to packet of a session (length, ECN, flags): like every
@@ -88,6 +88,11 @@ pub(crate) fn judging(name: &str) -> Router {
 fn translator(name: &str, judges_checksums: bool) -> Router {
     let router = Router::new(name).with_vlans();
     nft(&router.inside, TRANSLATION);
+    // What is not translated goes out to them: an address that nobody answers for would bring a message of
+    // ICMP at a time of the kernel's choosing.
+    for address in ["10.2.0.210", "fd00:2::d2"] {
+        ip(&router.inside, &format!("neigh replace {address} dev wan lladdr 02:00:00:00:11:d2"));
+    }
     let value = if judges_checksums { "1" } else { "0" };
     let set = router.inside.sysctl("net.netfilter.nf_conntrack_checksum", value);
     set.unwrap_or_else(|error| panic!("{error}"));
