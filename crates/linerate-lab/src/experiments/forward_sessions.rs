@@ -18,9 +18,9 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     title: "Forwarding by the number of sessions",
     about: "64-byte UDP frames of so many sessions, one after the other, so that each frame is of another \
             session than the one before, in turns with the same frames without a router. The bare \
-            redirect knows of no sessions: what it costs is no table's. Learning: from the first frame sent at full speed until the table \
-            holds 99% of the sessions. TCP: real connections, opened through the router and held open \
-            together while each exchanges messages.",
+            redirect knows of no sessions: what it costs is no table's. Learning: from the first frame \
+            sent at full speed until the table holds 99% of the sessions. TCP: real connections, opened \
+            through the router and held open together while each exchanges messages.",
     run,
 };
 
