@@ -27,7 +27,6 @@ pub mod program;
 pub mod reason;
 pub mod refusal;
 pub mod session;
-mod skeleton;
 pub mod snapshot;
 pub mod store;
 pub mod table;

@@ -23,7 +23,7 @@ mod port;
 pub use port::{Clsact, Port, PortOptions, Stack, introduce};
 pub(crate) use port::{HANDLE, PRIORITY, attach_clsact};
 
-crate::skeleton::skeleton!("forward.skel.rs");
+include!(concat!(env!("OUT_DIR"), "/forward.rs"));
 
 /// `BPF_F_XDP_HAS_FRAGS`: the program takes frames in several buffers.
 const HAS_FRAGS: u32 = libbpf_sys::BPF_F_XDP_HAS_FRAGS;

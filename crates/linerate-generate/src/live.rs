@@ -19,21 +19,7 @@ use crate::{Error, Rate, Result, Sizes};
 
 use skeleton::types;
 
-#[allow(
-    clippy::all,
-    clippy::pedantic,
-    clippy::undocumented_unsafe_blocks,
-    dead_code,
-    missing_docs,
-    non_camel_case_types,
-    non_snake_case,
-    unreachable_pub,
-    unsafe_code,
-    unused
-)]
-mod skeleton {
-    include!(concat!(env!("OUT_DIR"), "/generate.skel.rs"));
-}
+include!(concat!(env!("OUT_DIR"), "/generate.rs"));
 
 /// Longest frame that fits in a page with the kernel's headroom and tailroom.
 pub(crate) const MAX_FRAME: u16 = 3408;

@@ -8,17 +8,7 @@ pub use linerate_netns::Mac;
 
 use crate::interrupt;
 
-#[allow(
-    unsafe_code,
-    missing_docs,
-    unreachable_pub,
-    clippy::all,
-    clippy::undocumented_unsafe_blocks,
-    clippy::pedantic
-)]
-mod skeleton {
-    include!(concat!(env!("OUT_DIR"), "/redirect.skel.rs"));
-}
+include!(concat!(env!("OUT_DIR"), "/redirect.rs"));
 
 /// Where everything goes.
 #[derive(Clone, Copy, Debug)]

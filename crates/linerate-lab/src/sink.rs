@@ -8,17 +8,7 @@ use libbpf_rs::{MapCore, MapFlags};
 
 use crate::interrupt;
 
-#[allow(
-    unsafe_code,
-    missing_docs,
-    unreachable_pub,
-    clippy::all,
-    clippy::undocumented_unsafe_blocks,
-    clippy::pedantic
-)]
-mod skeleton {
-    include!(concat!(env!("OUT_DIR"), "/sink.skel.rs"));
-}
+include!(concat!(env!("OUT_DIR"), "/sink.rs"));
 
 /// What arrived.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -14,12 +14,7 @@ use crate::interface::Interface;
 use crate::steer::program::{quiet_libbpf, refusal};
 use crate::{Error, Result};
 
-#[allow(missing_docs, unreachable_pub, clippy::all, clippy::undocumented_unsafe_blocks)]
-#[allow(clippy::cast_lossless, clippy::semicolon_if_nothing_returned, dead_code)]
-#[allow(unsafe_op_in_unsafe_fn, clippy::uninlined_format_args, clippy::manual_let_else)]
-mod skeleton {
-    include!(concat!(env!("OUT_DIR"), "/guard.skel.rs"));
-}
+include!(concat!(env!("OUT_DIR"), "/guard.rs"));
 
 /// A program at the entrance of the stack that drops frames of an interface. It goes when this is dropped,
 /// and with the process.

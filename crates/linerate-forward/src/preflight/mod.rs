@@ -27,7 +27,7 @@ use spaces::Space;
 use crate::link::Link;
 use crate::{Error, Result};
 
-crate::skeleton::skeleton!("preflight.skel.rs");
+include!(concat!(env!("OUT_DIR"), "/preflight.rs"));
 
 /// How the preflight is done.
 #[derive(Clone, Debug)]

@@ -26,12 +26,7 @@ use attach::Link;
 use grace::Grace;
 use program::{Load, Template};
 
-#[allow(missing_docs, unreachable_pub, clippy::all, clippy::undocumented_unsafe_blocks)]
-#[allow(clippy::cast_lossless, clippy::semicolon_if_nothing_returned, dead_code)]
-#[allow(unsafe_op_in_unsafe_fn, clippy::uninlined_format_args, clippy::manual_let_else)]
-mod skeleton {
-    include!(concat!(env!("OUT_DIR"), "/steer.skel.rs"));
-}
+include!(concat!(env!("OUT_DIR"), "/steer.rs"));
 
 /// What becomes of a frame that the filter refuses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

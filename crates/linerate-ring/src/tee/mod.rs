@@ -52,12 +52,7 @@ use crate::{Error, Result};
 use records::{Records, Shared};
 use root::{Root, Slot};
 
-#[allow(missing_docs, unreachable_pub, clippy::all, clippy::undocumented_unsafe_blocks)]
-#[allow(clippy::cast_lossless, clippy::semicolon_if_nothing_returned, dead_code)]
-#[allow(unsafe_op_in_unsafe_fn, clippy::uninlined_format_args, clippy::manual_let_else)]
-mod skeleton {
-    include!(concat!(env!("OUT_DIR"), "/tee.skel.rs"));
-}
+include!(concat!(env!("OUT_DIR"), "/tee.rs"));
 
 /// Bytes of the ring buffer unless said: 600,000 frames of 64 bytes.
 pub const DEFAULT_BUFFER: usize = 64 << 20;
