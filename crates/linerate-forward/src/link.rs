@@ -23,6 +23,8 @@ pub(crate) struct Link {
     /// Ethernet (`ARPHRD_ETHER`).
     pub(crate) ethernet: bool,
     pub(crate) loopback: bool,
+    /// Somebody has set it up; a carrier is another matter.
+    pub(crate) up: bool,
     /// None where it has no Ethernet address.
     pub(crate) mac: Option<[u8; 6]>,
     pub(crate) mtu: u32,
@@ -99,6 +101,7 @@ impl Link {
             index: u32::from_ne_bytes(number(body, 4)?),
             ethernet: u16::from_ne_bytes(number(body, 2)?) == libc::ARPHRD_ETHER,
             loopback: flags & libc::IFF_LOOPBACK as u32 != 0,
+            up: flags & libc::IFF_UP as u32 != 0,
             ..Self::default()
         };
         for (kind, value) in attributes(body.get(HEADER..)?) {

@@ -20,7 +20,7 @@ use crate::{Error, Result};
 
 mod port;
 
-pub use port::{Clsact, Port, PortOptions, Stack, introduce};
+pub use port::{Clsact, Port, PortOptions, Stack, introduce, is_open, open as open_exit};
 pub(crate) use port::{HANDLE, PRIORITY, attach_clsact};
 
 include!(concat!(env!("OUT_DIR"), "/forward.rs"));

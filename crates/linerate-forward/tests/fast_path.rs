@@ -7,7 +7,7 @@ use etherparse::{IpNumber, Ipv4Header, Ipv6Header, TcpHeader, UdpHeader};
 use libbpf_rs::{MapCore, MapFlags};
 use linerate_forward::hash;
 use linerate_forward::layout::{self, Control, SessionKey, flags, kind};
-use linerate_forward::program::{Options, PortOptions, Programs, introduce};
+use linerate_forward::program::{Options, PortOptions, Programs, introduce, open_exit};
 use linerate_forward::reason::Reason;
 use linerate_forward::session::Record;
 use linerate_forward::table::Table;
@@ -164,7 +164,9 @@ impl Bench {
                 port: port as u32,
                 attach: None,
             };
-            namespace.run(|| introduce(&programs, &options)).unwrap().unwrap();
+            let enter =
+                || introduce(&programs, &options).and_then(|()| open_exit(&programs, &options));
+            namespace.run(enter).unwrap().unwrap();
         }
         let table = Table::open(&programs.maps).unwrap();
         let bench = Self { namespace, cable, programs, table };

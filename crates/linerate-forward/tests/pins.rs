@@ -19,7 +19,7 @@ use linerate_forward::clock::Clock;
 use linerate_forward::control::Control;
 use linerate_forward::heartbeat::{self, Heartbeat};
 use linerate_forward::pins::{Namespace, Pins, State};
-use linerate_forward::program::{Options, Port, PortOptions, Programs};
+use linerate_forward::program::{Options, Port, PortOptions, Programs, open_exit};
 use linerate_forward::reason::Reason;
 use linerate_forward::session::Record;
 use linerate_forward::snapshot::State as Who;
@@ -76,6 +76,7 @@ fn start(pins: &Pins, ports: &[PortOptions]) -> (linerate_forward::pins::Lock, P
     pins.create_liberal(&lock, &programs, &mut state).unwrap_or_else(|error| panic!("{error}"));
     for options in ports {
         let mut port = Port::attach(&programs, options).expect("attached");
+        open_exit(&programs, options).expect("opened");
         pins.add_port(&lock, &mut state, options, &mut port)
             .unwrap_or_else(|error| panic!("{error}"));
     }

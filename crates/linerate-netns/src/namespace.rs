@@ -181,9 +181,15 @@ impl Namespace {
         let _lock = lock_directory();
         entries
             .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
-            .filter(|name| maker(name).is_some_and(|pid| !Path::new("/proc").join(pid).exists()))
+            .filter(|name| Self::is_orphan(name))
             .inspect(|name| remove(&Path::new(DIRECTORY).join(name)))
             .collect()
+    }
+
+    /// Whether a process of this crate that is dead made the namespace of this name; what is called as it can
+    /// then be swept, too.
+    pub fn is_orphan(name: &str) -> bool {
+        maker(name).is_some_and(|pid| !Path::new("/proc").join(pid).exists())
     }
 
     pub(crate) fn handle(&self) -> &Arc<Handle> {

@@ -79,7 +79,7 @@ impl Daemon {
     pub fn start(config: Config, events: Sender<Event>) -> Result<Self> {
         let name = config.instance.clone().map_or_else(instance_name, Ok)?;
         let (mut owned, adopted) = Owned::open(&name, &config)?;
-        let mut ports = Ports::adopted(adopted);
+        let mut ports = Ports::adopted(adopted, &owned.programs.maps)?;
         let metrics = Metrics::default();
         let mut prepare = || -> Result<_> {
             let maps = &owned.programs.maps;

@@ -13,7 +13,7 @@ use crate::control::Control;
 use crate::link::Link;
 use crate::pins::PortState;
 use crate::preflight::Report;
-use crate::program::{Port, PortOptions, Programs, introduce};
+use crate::program::{Maps, Port, PortOptions, Programs, introduce, is_open, open_exit};
 use crate::{Error, Result};
 
 /// The interfaces that a configuration names.
@@ -32,18 +32,31 @@ struct Slot {
 struct Attached {
     index: u32,
     mac: [u8; 6],
+    /// The programs send frames out of it: it was proven that it can.
+    is_open: bool,
     /// Its programs.
     _port: Port,
 }
 
+impl Attached {
+    /// Whether the programs are still on this interface: one of the same name and index may be another.
+    fn is_on(&self, link: &Link) -> bool {
+        self.index == link.index && link.xdp.is_some()
+    }
+}
+
 impl Ports {
-    /// Those that were adopted.
-    pub(super) fn adopted(ports: Vec<(PortState, Port)>) -> Self {
+    /// Those that were adopted, with these maps.
+    ///
+    /// # Errors
+    /// When the kernel does not answer.
+    pub(super) fn adopted(ports: Vec<(PortState, Port)>, maps: &Maps) -> Result<Self> {
         let slot = |(state, port): (PortState, Port)| {
-            let attached = Attached { index: state.ifindex, mac: state.mac, _port: port };
-            (state.name, Slot { number: state.port, attached: Some(attached) })
+            let is_open = is_open(maps, state.port, state.ifindex)?;
+            let attached = Attached { index: state.ifindex, mac: state.mac, is_open, _port: port };
+            Ok((state.name, Slot { number: state.port, attached: Some(attached) }))
         };
-        Self(ports.into_iter().map(slot).collect())
+        ports.into_iter().map(slot).collect::<Result<_>>().map(Self)
     }
 
     /// Names of those that are attached, with commas between.
@@ -89,18 +102,21 @@ impl Ports {
         owned: &mut Owned,
         alive: &mut dyn FnMut(&Programs) -> Result<()>,
     ) -> Result<(bool, Vec<Error>)> {
+        let mut changed = false;
+        // First of all: what one was may be another's now.
+        for (name, slot) in &mut self.0 {
+            alive(&owned.programs)?;
+            changed |= slot.leave(name, found(links, name), owned);
+        }
         let names: Vec<_> = self.0.keys().cloned().collect();
-        let is_new = |name: &String| {
-            let index = links.iter().find(|link| link.name == **name).map(|link| link.index);
-            let known = self.0[name].attached.as_ref().map(|attached| attached.index);
-            index.is_some() && index != known
+        let is_new = |name: &&String| self.0[*name].attached.is_none();
+        let is_there = names.iter().filter(is_new).any(|name| found(links, name).is_some());
+        let report = if is_there {
+            ground::prepare(&names, self.indices(), config.mend, owned)?
+        } else {
+            Report::default()
         };
-        let new: Vec<_> = names.iter().filter(|name| is_new(name)).cloned().collect();
-        let report = match new[..] {
-            [] => Report::default(),
-            _ => ground::prepare(&names, self.indices(), config.mend, owned)?,
-        };
-        let (mut changed, mut failures) = (false, Vec::new());
+        let mut failures = Vec::new();
         for (name, slot) in &mut self.0 {
             alive(&owned.programs)?;
             match slot.follow(name, links, &report, owned) {
@@ -108,16 +124,35 @@ impl Ports {
                 Err(error) => failures.push(error),
             }
         }
-        let attached = |name: &&String| self.0[*name].attached.is_some();
-        let attached: Vec<_> = new.iter().filter(attached).cloned().collect();
-        if let Err(error) = ground::prove(&attached, config.probe, &mut || alive(&owned.programs)) {
-            failures.push(error);
+        for (name, slot) in &mut self.0 {
+            let is_up = found(links, name).is_some_and(|link| link.up);
+            if is_up && let Err(error) = slot.open(name, config.probe, owned, alive) {
+                failures.push(error);
+            }
         }
         Ok((changed, failures))
     }
 }
 
+/// The interface of this name.
+fn found<'l>(links: &'l [Link], name: &str) -> Option<&'l Link> {
+    links.iter().find(|link| link.name == name)
+}
+
 impl Slot {
+    /// Lets go of an interface that is not the one of this name any more. Whether there was one.
+    fn leave(&mut self, name: &str, link: Option<&Link>, owned: &mut Owned) -> bool {
+        let Some(attached) = &self.attached else { return false };
+        if link.is_some_and(|link| attached.is_on(link)) {
+            return false;
+        }
+        self.let_go(owned);
+        tracing::warn!(interface = name, "gone: it is taken up again when it comes back");
+        true
+    }
+
+    /// Takes up an interface that has come, or learns that its MAC address is another. Whether anything is
+    /// otherwise than before.
     fn follow(
         &mut self,
         name: &str,
@@ -125,62 +160,70 @@ impl Slot {
         report: &Report,
         owned: &mut Owned,
     ) -> Result<bool> {
-        let link = links.iter().find(|link| link.name == *name);
-        let known = self.attached.as_ref().map(|attached| (attached.index, attached.mac));
-        let link = match link {
-            None if known.is_some() => {
-                self.let_go(owned);
-                tracing::warn!(interface = name, "gone: it is taken up again when it comes back");
-                return Ok(true);
-            }
-            None => return Err(Error::Invalid(format!("there is no interface {name}"))),
-            Some(link) => link,
+        let Some(link) = found(links, name) else {
+            return Err(Error::Invalid(format!("there is no interface {name}")));
         };
         let Some(mac) = link.station(links) else {
             return Err(Error::Invalid(format!(
                 "interface {name} has no Ethernet address: only Ethernet interfaces can be ports"
             )));
         };
-        if known == Some((link.index, mac)) {
-            return Ok(false);
-        }
-        let options = PortOptions {
-            name: name.to_owned(),
-            ifindex: link.index,
-            mac,
-            port: self.number,
-            attach: None,
-        };
-        match &mut self.attached {
-            Some(attached) if attached.index == link.index => {
+        let options = self.options(name, link.index, mac);
+        if let Some(attached) = &mut self.attached {
+            let differs = attached.mac != mac;
+            if differs {
                 introduce(&owned.programs, &options)?;
                 attached.mac = mac;
                 tracing::info!(interface = name, "has another MAC address");
             }
-            _ => {
-                self.let_go(owned);
-                ground::refuse(report, Some(name))?;
-                // Its number may have been another's, and sessions that left by that must not leave by this: they
-                // are out of date before the number means anything again, and no program goes by them any more.
-                let maps = &owned.programs.maps;
-                Control::open(maps)?.bump();
-                Grace::new(maps.get("table")?.as_fd())?.wait()?;
-                let mut port = Port::attach(&owned.programs, &options)?;
-                match &port.why_generic {
-                    None => tracing::info!(interface = name, attached = %port.attach, "a port"),
-                    Some(why) => tracing::warn!(
-                        interface = name,
-                        attached = %port.attach,
-                        why,
-                        "a port, but XDP is not in its driver: the fast path saves less"
-                    ),
-                }
-                let Owned { pins, lock, state, .. } = owned;
-                pins.add_port(lock, state, &options, &mut port)?;
-                self.attached = Some(Attached { index: link.index, mac, _port: port });
-            }
+            return Ok(differs);
         }
+        ground::refuse(report, Some(name))?;
+        // Its number may have been another's, and sessions that left by that must not leave by this: they
+        // are out of date before the number means anything again, and no program goes by them any more.
+        let maps = &owned.programs.maps;
+        Control::open(maps)?.bump();
+        Grace::new(maps.get("table")?.as_fd())?.wait()?;
+        let mut port = Port::attach(&owned.programs, &options)?;
+        match &port.why_generic {
+            None => tracing::info!(interface = name, attached = %port.attach, "a port"),
+            Some(why) => tracing::warn!(
+                interface = name,
+                attached = %port.attach,
+                why,
+                "a port, but XDP is not in its driver: the fast path saves less"
+            ),
+        }
+        let Owned { pins, lock, state, .. } = owned;
+        pins.add_port(lock, state, &options, &mut port)?;
+        let index = link.index;
+        self.attached = Some(Attached { index, mac, is_open: false, _port: port });
         Ok(true)
+    }
+
+    /// Has the programs send frames out of it, once it is proven that it can. Until then what leaves by it is
+    /// the kernel's.
+    fn open(
+        &mut self,
+        name: &str,
+        probe: bool,
+        owned: &Owned,
+        alive: &mut dyn FnMut(&Programs) -> Result<()>,
+    ) -> Result<()> {
+        let Some(Attached { index, mac, is_open: false, .. }) = self.attached else {
+            return Ok(());
+        };
+        ground::prove(&[name.to_owned()], probe, &mut || alive(&owned.programs))?;
+        open_exit(&owned.programs, &self.options(name, index, mac))?;
+        tracing::info!(interface = name, "frames leave by it");
+        if let Some(attached) = &mut self.attached {
+            attached.is_open = true;
+        }
+        Ok(())
+    }
+
+    fn options(&self, name: &str, ifindex: u32, mac: [u8; 6]) -> PortOptions {
+        PortOptions { name: name.to_owned(), ifindex, mac, port: self.number, attach: None }
     }
 
     /// Takes the programs off and the interface out of the maps.

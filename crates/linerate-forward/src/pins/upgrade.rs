@@ -6,7 +6,8 @@ use libbpf_rs::{TC_EGRESS, TC_INGRESS};
 
 use super::{Lock, Pinned, Pins, remove_directory};
 use crate::layout;
-use crate::program::{Options, Programs, Stack, attach_clsact, introduce};
+use crate::memory::Memory;
+use crate::program::{Options, Programs, Stack, attach_clsact, introduce, is_open, open_exit};
 use crate::{Error, Result};
 
 /// What an upgrade did.
@@ -23,16 +24,23 @@ impl Pins {
     /// say so.
     ///
     /// # Errors
-    /// [`Error::Ring`], [`Error::System`], where the programs do not load; those that ran then still run. After
-    /// the first link has changed all others are tried, and the first error is returned.
+    /// [`Error::Ring`], [`Error::System`], where the programs do not load, and [`Error::Invalid`] where there is no
+    /// memory for other tables beside the former; those that ran then still run. After the first link has changed all others are tried, and the first error is returned.
     pub fn upgrade(&self, lock: &Lock, pinned: &mut Pinned, options: &Options) -> Result<Upgrade> {
         let lost = pinned.state.fits(options).err();
         let programs = match lost {
             None => Programs::load_over(options, &pinned.programs.maps)?,
-            Some(_) => Programs::load(options)?,
+            Some(_) => {
+                // The former tables are there until the new ones are in their place.
+                Memory::of(options)?.check()?;
+                Programs::load(options)?
+            }
         };
         for (one, _) in &pinned.ports {
             introduce(&programs, &one.options())?;
+            if is_open(&pinned.programs.maps, one.port, one.ifindex)? {
+                open_exit(&programs, &one.options())?;
+            }
         }
         let mut first = Ok(());
         for (one, port) in &pinned.ports {

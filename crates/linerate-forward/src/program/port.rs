@@ -7,7 +7,7 @@ use linerate_ring::hook::{Hook, Link};
 use linerate_ring::steer::Attach;
 use zerocopy::IntoBytes;
 
-use super::Programs;
+use super::{Maps, Programs};
 use crate::layout::{Interface, PORTS_MAX};
 use crate::pins::clsact;
 use crate::{Error, Result};
@@ -81,8 +81,8 @@ pub struct Port {
 }
 
 impl Port {
-    /// Makes an interface a port: it is known to the programs, then learned from, then its frames are
-    /// taken.
+    /// Makes an interface a port that frames come in by: it is known to the programs, then learned from, then
+    /// its frames are taken. What leaves by it is the kernel's until [`open`].
     ///
     /// # Errors
     /// [`Error::Ring`] where another XDP program is there (it stays) or the kernel refuses;
@@ -116,19 +116,42 @@ impl Port {
     }
 }
 
-/// Enters the interface in the maps.
+/// Tells the programs of the interface: what comes in by it is looked at, and what leaves by it is learned.
 ///
 /// # Errors
 /// [`Error::System`], [`Error::Privilege`].
 pub fn introduce(programs: &Programs, options: &PortOptions) -> Result<()> {
-    let PortOptions { name, ifindex, port, mac, .. } = options;
-    let refused = |error| Error::bpf(format!("make interface {name} a port"), &error);
-    let interface = Interface { port: *port, mac: *mac, unused: [0; 2] };
-    let index = ifindex.to_ne_bytes();
-    let maps = &programs.maps;
-    maps.get("interfaces")?.update(&index, interface.as_bytes(), MapFlags::ANY).map_err(refused)?;
-    maps.get("ports")?.update(&port.to_ne_bytes(), &index, MapFlags::ANY).map_err(refused)?;
-    maps.get("exits")?.update(&index, &index, MapFlags::ANY).map_err(refused)
+    let interface = Interface { port: options.port, mac: options.mac, unused: [0; 2] };
+    let index = options.ifindex.to_ne_bytes();
+    let map = programs.maps.get("interfaces")?;
+    map.update(&index, interface.as_bytes(), MapFlags::ANY).map_err(refused(&options.name))
+}
+
+/// Has the programs send frames out of the interface. A redirected frame that it cannot send is lost without a
+/// word, so it is to be proven before that it can ([`crate::preflight::prove`]).
+///
+/// # Errors
+/// As [`introduce`].
+pub fn open(programs: &Programs, options: &PortOptions) -> Result<()> {
+    let (index, port) = (options.ifindex.to_ne_bytes(), options.port.to_ne_bytes());
+    let refused = refused(&options.name);
+    programs.maps.get("ports")?.update(&port, &index, MapFlags::ANY).map_err(&refused)?;
+    programs.maps.get("exits")?.update(&index, &index, MapFlags::ANY).map_err(refused)
+}
+
+/// Whether programs with these maps send frames out of the interface of index `ifindex` as port `port`.
+///
+/// # Errors
+/// As [`introduce`].
+pub fn is_open(maps: &Maps, port: u32, ifindex: u32) -> Result<bool> {
+    let found = maps.get("ports")?.lookup(&port.to_ne_bytes(), MapFlags::ANY);
+    let found = found.map_err(|error| Error::bpf(format!("look up port {port}"), &error))?;
+    Ok(found.is_some_and(|index| index == ifindex.to_ne_bytes()))
+}
+
+fn refused(name: &str) -> impl Fn(libbpf_rs::Error) -> Error {
+    let action = format!("make interface {name} a port");
+    move |error| Error::bpf(&action, &error)
 }
 
 fn attach_to_stack(program: BorrowedFd<'_>, options: &PortOptions, hook: Hook) -> Result<Stack> {

@@ -10,7 +10,7 @@ use libbpf_rs::{MapCore, MapFlags};
 use linerate_forward::clock::Clock;
 use linerate_forward::conntrack;
 use linerate_forward::control::Control;
-use linerate_forward::program::{Options, Port, PortOptions, Programs};
+use linerate_forward::program::{Options, Port, PortOptions, Programs, open_exit};
 use linerate_forward::reason::Reason;
 use linerate_forward::refusal::Refusal;
 use linerate_forward::session::Record;
@@ -60,7 +60,10 @@ impl Accelerator {
                 conntrack::be_liberal().unwrap_or_else(|error| panic!("{error}"));
                 // As the daemon does: without a beat the first packets are the kernel's, and nobody's to count.
                 programs.beat().expect("a beat");
-                let attach = |options| Port::attach(&programs, options);
+                let attach = |options| {
+                    let port = Port::attach(&programs, options)?;
+                    open_exit(&programs, options).map(|()| port)
+                };
                 let ports: Result<Vec<_>, _> = options.iter().map(attach).collect();
                 let ports = ports.unwrap_or_else(|error| panic!("{error}"));
                 ready.send(()).expect("awaited");

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use libbpf_rs::{MapCore, MapFlags};
 use linerate_forward::layout::Control;
-use linerate_forward::program::{Options, Port, PortOptions, Programs, Stack};
+use linerate_forward::program::{Options, Port, PortOptions, Programs, Stack, open_exit};
 use linerate_forward::reason::Reason;
 use linerate_forward::refusal::Refusal;
 use linerate_forward::session::Record;
@@ -168,6 +168,7 @@ impl Accelerator {
                     attach: None,
                 };
                 let port = Port::attach(&programs, &options).expect("attached");
+                open_exit(&programs, &options).expect("opened");
                 links.push(port.xdp);
                 links.extend(port.stack.into_iter().map(|program| match program {
                     Stack::Tcx(link) => link,

@@ -8,11 +8,7 @@ use crate::support::{Net, wait_for};
 const MAC: &str = "02:00:00:00:0b:01";
 
 fn ip(net: &Net, lines: &[&str]) {
-    for line in lines {
-        let output = net.router.command("ip").args(line.split(' ')).output().unwrap();
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "ip {line}: {errors}");
-    }
+    lines.iter().for_each(|line| net.router_does(&format!("ip {line}")));
 }
 
 fn join(net: &Net) {

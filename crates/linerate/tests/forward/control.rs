@@ -18,14 +18,6 @@ fn names(sessions: &[Value]) -> Vec<&str> {
     sessions.iter().map(|session| session["session"].as_str().unwrap()).collect()
 }
 
-/// Packets that did not take the fast path for this reason.
-fn count(net: &Net, reason: &str) -> u64 {
-    let status = &net.json("status")[0];
-    let reasons = status["reasons"].as_array().unwrap();
-    let found = reasons.iter().find(|one| one["name"] == reason);
-    found.unwrap_or_else(|| panic!("no {reason} in {status}"))["packets"].as_u64().unwrap()
-}
-
 #[test]
 fn what_is_sent_is_learned_forwarded_and_counted() {
     root_or_skip!("what_is_sent_is_learned_forwarded_and_counted");
@@ -33,10 +25,10 @@ fn what_is_sent_is_learned_forwarded_and_counted() {
     let daemon = net.run("");
     for family in [0, 1] {
         assert_eq!(net.ask(family, 4000, 200), 200);
-        let before = count(&net, "unknown");
+        let before = net.count("unknown");
         assert_eq!(net.ask(family, 4000, 100), 100);
         // 200 packets crossed, and not one of them was new to the programs.
-        assert_eq!(count(&net, "unknown"), before);
+        assert_eq!(net.count("unknown"), before);
     }
     let sessions = daemon.sessions();
     for name in both_ways(0, 4000).iter().chain(&both_ways(1, 4000)) {
@@ -127,10 +119,10 @@ fn what_is_blocked_is_dropped_until_it_is_not() {
         // An established session, too, at once.
         assert_eq!(net.ask(family, 4000, 20), 20);
         for target in [address, prefix] {
-            let before = count(&net, "denied");
+            let before = net.count("denied");
             net.said(&format!("block {target}"));
             assert_eq!(net.ask_in_vain(family, 4000), 0, "{target} is blocked");
-            assert!(count(&net, "denied") > before);
+            assert!(net.count("denied") > before);
             let list = net.json("blocked");
             assert_eq!(list.len(), 1, "{list:?}");
             assert_eq!(list[0]["target"], target);

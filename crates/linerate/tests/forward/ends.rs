@@ -5,7 +5,7 @@ use std::time::Duration;
 use linerate_netns::root_or_skip;
 use nix::sys::signal::Signal;
 
-use crate::support::{Net, wait_for};
+use crate::support::{LINERATE, Net, wait_for};
 
 /// Whether anything is pinned for instances with this name.
 fn pins(net: &Net) -> Vec<String> {
@@ -33,6 +33,52 @@ fn a_signal_ends_it_and_nothing_is_left() {
         assert_eq!(pins(&net), [""; 0]);
         assert_eq!(net.ask(0, 4000, 5), 5, "the kernel forwards again");
     }
+}
+
+#[test]
+fn a_signal_during_the_start_leaves_nothing() {
+    root_or_skip!("a_signal_during_the_start_leaves_nothing");
+    let net = Net::new();
+    // What it says first, once there is something to take away, and between the two ports.
+    for word in ["of the kernel's memory", "a port"] {
+        let mut daemon = net.begin("-i left -i right --max-sessions 4096", |_| {});
+        daemon.until(word);
+        let (status, said) = daemon.end(Signal::SIGTERM);
+        assert!(status.success() && said.contains("detached"), "{word}: {said}");
+        assert!(!net.is_attached() && pins(&net).is_empty(), "{word}: something is left: {said}");
+        assert!(!net.left.b.has_xdp().unwrap() && !net.right.b.has_xdp().unwrap(), "{said}");
+        assert_eq!(net.ask(0, 4000, 5), 5, "the kernel forwards");
+    }
+}
+
+#[test]
+fn what_was_killed_at_the_start_is_taken_away() {
+    root_or_skip!("what_was_killed_at_the_start_is_taken_away");
+    let net = Net::new();
+    for word in ["of the kernel's memory", "a port"] {
+        let mut daemon = net.begin("-i left -i right --max-sessions 4096", |_| {});
+        daemon.until(word);
+        daemon.end(Signal::SIGKILL);
+        // With or without a record, which is what is pinned last.
+        net.said("detach");
+        assert!(!net.is_attached() && pins(&net).is_empty(), "{word}: something is left");
+        assert_eq!(net.ask(0, 4000, 5), 5, "the kernel forwards");
+    }
+}
+
+#[test]
+fn without_a_bpf_file_system_it_says_what_to_do() {
+    root_or_skip!("without_a_bpf_file_system_it_says_what_to_do");
+    let net = Net::new();
+    let without = format!("umount -l /sys/fs/bpf; exec {LINERATE} forward run -i left -i right");
+    let output = net.router.command("unshare").args(["--mount", "sh", "-c", &without]).output();
+    let output = output.unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    for word in ["/sys/fs/bpf", "mount -t bpf bpf /sys/fs/bpf", "nsenter --net"] {
+        assert!(said.contains(word), "no {word} in {said}");
+    }
+    assert!(!net.is_attached());
 }
 
 #[test]

@@ -5,5 +5,6 @@ mod configuration;
 mod control;
 mod designs;
 mod ends;
+mod interfaces;
 mod service;
 mod support;

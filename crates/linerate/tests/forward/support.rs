@@ -4,10 +4,13 @@
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::{Child, ChildStderr, ExitStatus, Output, Stdio};
+use std::sync::Once;
 use std::sync::mpsc::{self, Receiver};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use linerate_forward::daemon;
+use linerate_forward::pins::{BPFFS, Pins};
 use linerate_netns::{Namespace, Veth, VethOptions};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -25,6 +28,46 @@ const PORT: u16 = 7000;
 /// How long anything may take that has to happen.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
+/// Takes away what tests that were killed have left: pins outlive everything.
+fn sweep() {
+    static SWEPT: Once = Once::new();
+    SWEPT.call_once(|| {
+        for name in Pins::instances(BPFFS.as_ref()).unwrap_or_default() {
+            let pins = Pins::of(&name);
+            if Namespace::is_orphan(&name)
+                && let Ok(lock) = pins.lock()
+            {
+                let _ = daemon::detach(&pins, lock);
+            }
+        }
+    });
+}
+
+/// Lays a cable from interface `name` of the router to `host`, with addresses of network `net` at both ends.
+pub(crate) fn lay(router: &Namespace, name: &str, host: &Namespace, net: u8) -> Veth {
+    let veth = Veth::create(router, name, host, "host", VethOptions::default()).unwrap();
+    configure(&veth, host, net);
+    veth
+}
+
+/// Gives a cable what [`lay`] does.
+pub(crate) fn configure(veth: &Veth, host: &Namespace, net: u8) {
+    // What a cable carries is finished: segments and checksums.
+    veth.b.set_offloads(false).unwrap();
+    // A router asks for neighbours from its link-local address, and not without one.
+    veth.a.add_address("fe80::1".parse().unwrap(), 64).unwrap();
+    veth.b.add_address("fe80::2".parse().unwrap(), 64).unwrap();
+    for (router_end, host_end, prefix, all) in [
+        (format!("10.9.{net}.1"), format!("10.9.{net}.2"), 24, "0.0.0.0"),
+        (format!("fd09:{net}::1"), format!("fd09:{net}::2"), 64, "::"),
+    ] {
+        let address = |text: &str| text.parse::<IpAddr>().unwrap();
+        veth.a.add_address(address(&router_end), prefix).unwrap();
+        veth.b.add_address(address(&host_end), prefix).unwrap();
+        host.add_route(address(all), 0, address(&router_end)).unwrap();
+    }
+}
+
 /// A client and a server with the router in between, whose interfaces are `left` and `right`.
 pub(crate) struct Net {
     pub(crate) client: Namespace,
@@ -36,30 +79,13 @@ pub(crate) struct Net {
 
 impl Net {
     pub(crate) fn new() -> Self {
+        sweep();
         let client = Namespace::create("fwd-client").unwrap();
         let router = Namespace::create("fwd-router").unwrap();
         let server = Namespace::create("fwd-server").unwrap();
         router.set_forwarding(true).unwrap();
-        let lay = |name, host, end| Veth::create(&router, name, host, end, VethOptions::default());
-        let left = lay("left", &client, "host").unwrap();
-        let right = lay("right", &server, "host").unwrap();
-        let sides = [(&left, &client, 1), (&right, &server, 2)];
-        for (veth, host, net) in sides {
-            // What a cable carries is finished: segments and checksums.
-            veth.b.set_offloads(false).unwrap();
-            // A router asks for neighbours from its link-local address, and not without one.
-            veth.a.add_address("fe80::1".parse().unwrap(), 64).unwrap();
-            veth.b.add_address("fe80::2".parse().unwrap(), 64).unwrap();
-            for (router_end, host_end, prefix, all) in [
-                (format!("10.9.{net}.1"), format!("10.9.{net}.2"), 24, "0.0.0.0"),
-                (format!("fd09:{net}::1"), format!("fd09:{net}::2"), 64, "::"),
-            ] {
-                let address = |text: &str| text.parse::<IpAddr>().unwrap();
-                veth.a.add_address(address(&router_end), prefix).unwrap();
-                veth.b.add_address(address(&host_end), prefix).unwrap();
-                host.add_route(address(all), 0, address(&router_end)).unwrap();
-            }
-        }
+        let left = lay(&router, "left", &client, 1);
+        let right = lay(&router, "right", &server, 2);
         router.interface("lo").unwrap().up().unwrap();
         Self { client, router, server, left, right }
     }
@@ -104,13 +130,39 @@ impl Net {
         arguments: &str,
         prepare: impl FnOnce(&mut linerate_netns::Command),
     ) -> Daemon<'_> {
-        let mut command = self.router.command(LINERATE);
-        command.args(["forward", "run", "-i", "left", "-i", "right", "--max-sessions", "4096"]);
-        command.args(arguments.split_whitespace());
-        prepare(&mut command);
-        let mut daemon = Daemon::start(self, &mut command);
+        let arguments = format!("-i left -i right --max-sessions 4096 {arguments}");
+        let mut daemon = self.begin(&arguments, prepare);
         daemon.until("ready: forwarding");
         daemon
+    }
+
+    /// Starts an accelerator and waits for nothing.
+    pub(crate) fn begin(
+        &self,
+        arguments: &str,
+        prepare: impl FnOnce(&mut linerate_netns::Command),
+    ) -> Daemon<'_> {
+        // It ends with the test, also where that is killed.
+        let mut command = self.router.tied(LINERATE);
+        command.args(["forward", "run"]).args(arguments.split_whitespace());
+        prepare(&mut command);
+        Daemon::start(self, &mut command)
+    }
+
+    /// Runs a program in the router, which has to succeed.
+    pub(crate) fn router_does(&self, line: &str) {
+        let mut words = line.split_whitespace();
+        let output = self.router.command(words.next().unwrap()).args(words).output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{line}: {errors}");
+    }
+
+    /// Packets that did not take the fast path for this reason.
+    pub(crate) fn count(&self, reason: &str) -> u64 {
+        let status = &self.json("status")[0];
+        let reasons = status["reasons"].as_array().unwrap();
+        let found = reasons.iter().find(|one| one["name"] == reason);
+        found.unwrap_or_else(|| panic!("no {reason} in {status}"))["packets"].as_u64().unwrap()
     }
 
     /// Whether a program of the accelerator is on one of the interfaces.

@@ -30,7 +30,8 @@ pub(super) fn run(arguments: &Detach) -> Result<ExitCode> {
     let mut detached = Vec::new();
     for name in names {
         let pins = Pins::of(&name);
-        if pins.exist() {
+        // Somebody who was killed while pinning has left a directory without a record.
+        if pins.directory().exists() {
             daemon::detach(&pins, lock(&pins)?).with_context(|| format!("cannot detach {name}"))?;
             detached.push(name);
         }
