@@ -1,10 +1,10 @@
 //! libpcap's live-capture interface on Linerate's sources, for programs that stay as they are.
 //!
 //! The program preloads this library, or finds it under libpcap's own name. What it gets from
-//! [`pcap_create`](abi) is the system library's own handle, and stays one: every function that is not about
+//! `pcap_create` is the system library's own handle, and stays one: every function that is not about
 //! frames of a live interface goes to the system's libpcap, with that handle, and does what it always did.
 //! When such a handle is activated on an Ethernet interface, one of Linerate's sources is opened beside
-//! it; the functions that wait, read, filter and count ([`calls`]) then work on the source, and
+//! it; the functions that wait, read, filter and count (module `calls`) then work on the source, and
 //! the system's socket is moved to where no frame comes by.
 //!
 //! ```text

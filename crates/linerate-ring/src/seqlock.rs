@@ -114,10 +114,10 @@ impl<W: Word> Drop for Guard<'_, W> {
     }
 }
 
-#[cfg(all(test, loom))]
+#[cfg(test)]
 mod loom_tests;
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use std::sync::atomic::AtomicU64;
     use std::sync::atomic::Ordering::SeqCst;

@@ -41,5 +41,5 @@ pub(super) fn request_sending(status: &impl Word) {
     status.store(libc::TP_STATUS_SEND_REQUEST, Ordering::Release);
 }
 
-#[cfg(all(test, loom))]
+#[cfg(test)]
 mod loom_tests;

@@ -237,8 +237,7 @@ impl<M: Memory> Consumer<M> {
     }
 }
 
-#[cfg(all(test, loom))]
+#[cfg(test)]
 mod loom_tests;
 #[cfg(test)]
-#[cfg(not(loom))]
 mod tests;

@@ -174,6 +174,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     interrupt::install()?;
     match &arguments.command {
         Command::List => {
+            let width = experiments::ALL.iter().map(|one| one.name.len()).max().unwrap_or(0);
             for experiment in experiments::ALL {
                 let time = |quick| {
                     let options = Options { quick, ..Options::default() };
@@ -183,7 +184,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
                     (Ok(full), Ok(quick)) => format!("{full} (quick: {quick})"),
                     (Err(error), _) | (_, Err(error)) => format!("not here: {error:#}"),
                 };
-                say::print(format_args!("{:<16}{}; {time}", experiment.name, experiment.title))?;
+                say::print(format_args!(
+                    "{:<width$}  {}; {time}",
+                    experiment.name, experiment.title
+                ))?;
             }
             Ok(ExitCode::SUCCESS)
         }
