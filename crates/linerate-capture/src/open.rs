@@ -93,6 +93,8 @@ pub struct Request {
     pub threads: usize,
     /// How packet rings share it.
     pub fanout: Mode,
+    /// For one reader: a group of packet rings, of others too, that it is to join or begin.
+    pub group: Option<Fanout>,
     /// The filter expression; `None` or empty takes everything.
     pub filter: Option<String>,
     /// Where the filter is to run; `None` prefers the kernel.
@@ -115,6 +117,7 @@ impl Default for Request {
             busy_poll: None,
             threads: 1,
             fanout: Mode::Hash,
+            group: None,
             filter: None,
             filter_in: None,
             stamps: Stamps::Host,
@@ -343,6 +346,9 @@ impl Opener<'_> {
                 _ => packet::Stamps::Software,
             })
             .busy_poll(request.busy_poll.unwrap_or_default());
+        if let Some(group) = &request.group {
+            builder = builder.fanout(group.clone());
+        }
         if request.immediate {
             builder = builder.retire(Duration::from_millis(1));
         } else if let Some(time) = request.retire {

@@ -108,6 +108,38 @@ pub enum Stopped {
     Open,
 }
 
+/// A batch whose rest, if it is dropped with one, comes next.
+struct Kept<B: Keep>(Option<B>);
+
+impl<B: Keep> Drop for Kept<B> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(batch) = self.0.take() {
+            batch.keep();
+        }
+    }
+}
+
+/// What batches of all rings can.
+trait Keep {
+    fn keep(self);
+}
+
+macro_rules! keep {
+    ($($ring:ident),*) => {
+        $(
+            impl Keep for $ring::Batch<'_> {
+                #[inline]
+                fn keep(self) {
+                    self.keep();
+                }
+            }
+        )*
+    };
+}
+
+keep!(packet, tee, xdp);
+
 impl Source {
     /// Which one it is.
     pub fn kind(&self) -> Kind {
@@ -143,21 +175,22 @@ impl Source {
     }
 
     /// Hands the frames of one batch to `take` until it answers false, and gives the memory back. After
-    /// false the frames that were taken stay where they are until the next call of this function or of
-    /// [`Source::release`], and the rest of the batch comes next.
+    /// false, and where it unwinds, the frames that were taken stay where they are until the next call of this
+    /// function or of [`Source::release`], and the rest of the batch comes next.
     #[inline]
     pub fn drain(&mut self, mut take: impl FnMut(&Frame<'_>) -> bool) -> Drained {
         macro_rules! drain {
             ($source:expr) => {{
-                let Some(mut batch) = $source.batch() else { return Drained::Nothing };
+                let Some(batch) = $source.batch() else { return Drained::Nothing };
+                let mut kept = Kept(Some(batch));
                 let mut frames = 0;
-                while let Some(frame) = batch.next() {
+                while let Some(frame) = kept.0.as_mut().and_then(|batch| batch.next()) {
                     if !take(&frame) {
-                        batch.keep();
                         return Drained::Enough;
                     }
                     frames += 1;
                 }
+                drop(kept.0.take());
                 Drained::All(frames)
             }};
         }

@@ -49,8 +49,8 @@ pub(crate) struct Program {
     pub(crate) statements: *mut Statement,
 }
 
-/// `pcap_handler`.
-pub(crate) type Handler = unsafe extern "C" fn(*mut c_uchar, *const Header, *const c_uchar);
+/// `pcap_handler`. It may leave by an exception of C++, or by `pthread_exit`.
+pub(crate) type Handler = unsafe extern "C-unwind" fn(*mut c_uchar, *const Header, *const c_uchar);
 
 /// `PCAP_ERROR`.
 pub(crate) const ERROR: c_int = -1;

@@ -1,6 +1,7 @@
 //! From a handle with wishes to one that receives.
 
 use std::ffi::{CStr, c_int};
+use std::sync::Arc;
 use std::time::Duration;
 
 use linerate_capture::choose::{Kind, Wish};
@@ -14,6 +15,7 @@ use crate::plan::{Plan, Wanted};
 use crate::reader::{Reader, Settings};
 use crate::say::say;
 use crate::shadow;
+use crate::share::{self, Share};
 
 /// Bytes of the system's own ring, which nothing fills.
 const SHADOW_BUFFER: c_int = 64 << 10;
@@ -24,8 +26,8 @@ const RETIRE: Duration = Duration::from_millis(8);
 
 /// What an interface gets.
 pub(crate) enum Chosen {
-    /// A source of ours.
-    Ours(Box<Opened>),
+    /// A source of ours, and whom it shares the packets with.
+    Ours(Box<Opened>, Option<Arc<Share>>),
     /// libpcap alone. With a reason where something else was wanted.
     Plain(Option<String>),
 }
@@ -49,16 +51,23 @@ pub(crate) fn choose(device: &str, wishes: Wishes) -> Chosen {
         Wanted::Source(kind) => kind,
         _ => Kind::Packet,
     };
-    let mut why = None;
+    let mut why = (plan.threads > 1 && asked != Kind::Packet)
+        .then(|| "handles share packets (threads) only on packet sockets".to_owned());
+    let asked = if why.is_some() { Kind::Packet } else { asked };
     for kind in [Some(asked), (asked != Kind::Packet).then_some(Kind::Packet)].into_iter().flatten()
     {
-        match Opened::named(device, &request(kind, &plan, wishes)) {
-            Ok(opened) => {
+        let request = request(kind, &plan, wishes);
+        let opened = match plan.threads {
+            0 | 1 => Opened::named(device, &request).map(|opened| (opened, None)),
+            threads => share::open(device, request, threads),
+        };
+        match opened {
+            Ok((opened, share)) => {
                 if let Some(why) = why {
                     say(format_args!("{device}: going on with source {kind}: {why}"));
                 }
                 opened.warnings.iter().for_each(|line| say(format_args!("{device}: {line}")));
-                return Chosen::Ours(Box::new(opened));
+                return Chosen::Ours(Box::new(opened), share);
             }
             Err(error) => {
                 why.get_or_insert_with(|| error.to_string());
@@ -115,8 +124,8 @@ pub(crate) unsafe fn activate(pcap: *mut Pcap, handle: &Handle) -> c_int {
         // SAFETY: the caller's.
         return unsafe { real::pcap_activate(pcap) };
     };
-    let opened = match choose(device, wishes) {
-        Chosen::Ours(opened) => opened,
+    let (opened, share) = match choose(device, wishes) {
+        Chosen::Ours(opened, share) => (opened, share),
         Chosen::Plain(why) => {
             // SAFETY: the caller's.
             let status = unsafe { real::pcap_activate(pcap) };
@@ -159,7 +168,7 @@ pub(crate) unsafe fn activate(pcap: *mut Pcap, handle: &Handle) -> c_int {
         say(format_args!("{device}: frames are also copied to libpcap's own socket: {error}"));
     }
     let reader = Reader::new(source, &settings);
-    match Live::new(reader, socket, interface.index, device.to_owned()) {
+    match Live::new(reader, share, socket, interface.index, device.to_owned()) {
         Ok(live) => {
             live.nonblock.store(nonblock == 1, std::sync::atomic::Ordering::Relaxed);
             // Nobody else activates the same handle meanwhile.

@@ -50,7 +50,7 @@ unsafe fn status(pcap: *mut Pcap, outcome: Option<Outcome>) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn pcap_create(device: *const c_char, errbuf: *mut c_char) -> *mut Pcap {
+unsafe extern "C-unwind" fn pcap_create(device: *const c_char, errbuf: *mut c_char) -> *mut Pcap {
     // SAFETY: the caller's arguments.
     let (pcap, device) = unsafe { (real::pcap_create(device, errbuf), activate::name(device)) };
     if !pcap.is_null() {
@@ -61,7 +61,7 @@ unsafe extern "C" fn pcap_create(device: *const c_char, errbuf: *mut c_char) -> 
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn pcap_activate(pcap: *mut Pcap) -> c_int {
+unsafe extern "C-unwind" fn pcap_activate(pcap: *mut Pcap) -> c_int {
     match handles::find(pcap) {
         // SAFETY: the caller's handle.
         Some(handle) => unsafe { activate::activate(pcap, handle) },
@@ -71,7 +71,7 @@ unsafe extern "C" fn pcap_activate(pcap: *mut Pcap) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn pcap_open_live(
+unsafe extern "C-unwind" fn pcap_open_live(
     device: *const c_char,
     snaplen: c_int,
     promisc: c_int,
@@ -104,7 +104,7 @@ macro_rules! setters {
     ($($name:ident => |$wishes:ident, $value:ident| $note:block;)*) => {
         $(
             #[unsafe(no_mangle)]
-            unsafe extern "C" fn $name(pcap: *mut Pcap, $value: c_int) -> c_int {
+            unsafe extern "C-unwind" fn $name(pcap: *mut Pcap, $value: c_int) -> c_int {
                 // SAFETY: the caller's handle.
                 let status = unsafe { real::$name(pcap, $value) };
                 if status == 0 && let Some(handle) = handles::find(pcap) {
@@ -132,7 +132,7 @@ setters! {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn pcap_close(pcap: *mut Pcap) {
+unsafe extern "C-unwind" fn pcap_close(pcap: *mut Pcap) {
     handles::remove(pcap);
     // SAFETY: the caller's handle.
     unsafe { real::pcap_close(pcap) };
@@ -163,7 +163,7 @@ unsafe fn read(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn pcap_dispatch(
+unsafe extern "C-unwind" fn pcap_dispatch(
     pcap: *mut Pcap,
     count: c_int,
     callback: Option<Handler>,
@@ -178,7 +178,7 @@ unsafe extern "C" fn pcap_dispatch(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn pcap_loop(
+unsafe extern "C-unwind" fn pcap_loop(
     pcap: *mut Pcap,
     count: c_int,
     callback: Option<Handler>,
@@ -205,7 +205,7 @@ unsafe extern "C" fn pcap_loop(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn pcap_next(pcap: *mut Pcap, header: *mut Header) -> *const c_uchar {
+unsafe extern "C-unwind" fn pcap_next(pcap: *mut Pcap, header: *mut Header) -> *const c_uchar {
     let Some(live) = handles::live(pcap) else {
         // SAFETY: the caller's arguments.
         return unsafe { real::pcap_next(pcap, header) };
@@ -226,7 +226,7 @@ unsafe extern "C" fn pcap_next(pcap: *mut Pcap, header: *mut Header) -> *const c
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn pcap_next_ex(
+unsafe extern "C-unwind" fn pcap_next_ex(
     pcap: *mut Pcap,
     header: *mut *mut Header,
     bytes: *mut *const c_uchar,
@@ -249,7 +249,7 @@ unsafe extern "C" fn pcap_next_ex(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn pcap_breakloop(pcap: *mut Pcap) {
+unsafe extern "C-unwind" fn pcap_breakloop(pcap: *mut Pcap) {
     match handles::live(pcap) {
         Some(live) => live.break_loop(),
         // SAFETY: the caller's handle.
@@ -258,7 +258,7 @@ unsafe extern "C" fn pcap_breakloop(pcap: *mut Pcap) {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn pcap_setfilter(pcap: *mut Pcap, program: *mut Program) -> c_int {
+unsafe extern "C-unwind" fn pcap_setfilter(pcap: *mut Pcap, program: *mut Program) -> c_int {
     // libpcap checks the program, and has the words for what is wrong with it.
     // SAFETY: the caller's arguments.
     let checked = unsafe { real::pcap_setfilter(pcap, program) };
@@ -273,7 +273,7 @@ unsafe extern "C" fn pcap_setfilter(pcap: *mut Pcap, program: *mut Program) -> c
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn pcap_setdirection(pcap: *mut Pcap, direction: c_int) -> c_int {
+unsafe extern "C-unwind" fn pcap_setdirection(pcap: *mut Pcap, direction: c_int) -> c_int {
     // SAFETY: the caller's arguments.
     let checked = unsafe { real::pcap_setdirection(pcap, direction) };
     let Some(live) = handles::live(pcap).filter(|_| checked == 0) else { return checked };
@@ -287,7 +287,7 @@ unsafe extern "C" fn pcap_setdirection(pcap: *mut Pcap, direction: c_int) -> c_i
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn pcap_setnonblock(pcap: *mut Pcap, on: c_int, errbuf: *mut c_char) -> c_int {
+unsafe extern "C-unwind" fn pcap_setnonblock(pcap: *mut Pcap, on: c_int, errbuf: *mut c_char) -> c_int {
     // SAFETY: the caller's arguments.
     let status = unsafe { real::pcap_setnonblock(pcap, on, errbuf) };
     if let Some(live) = handles::live(pcap).filter(|_| status == 0) {
@@ -315,7 +315,7 @@ unsafe fn counts(pcap: *mut Pcap, live: &Live) -> Option<Statistics64> {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn pcap_stats(pcap: *mut Pcap, statistics: *mut Statistics) -> c_int {
+unsafe extern "C-unwind" fn pcap_stats(pcap: *mut Pcap, statistics: *mut Statistics) -> c_int {
     let Some(live) = handles::live(pcap) else {
         // SAFETY: the caller's arguments.
         return unsafe { real::pcap_stats(pcap, statistics) };
@@ -337,7 +337,7 @@ unsafe extern "C" fn pcap_stats(pcap: *mut Pcap, statistics: *mut Statistics) ->
 
 /// `int linerate_pcap_stats64(pcap_t *, struct linerate_pcap_stat64 *)`: the counts that do not begin again.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn linerate_pcap_stats64(
+unsafe extern "C-unwind" fn linerate_pcap_stats64(
     pcap: *mut Pcap,
     statistics: *mut Statistics64,
 ) -> c_int {
@@ -361,7 +361,7 @@ unsafe extern "C" fn linerate_pcap_stats64(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn pcap_inject(pcap: *mut Pcap, bytes: *const c_void, len: usize) -> c_int {
+unsafe extern "C-unwind" fn pcap_inject(pcap: *mut Pcap, bytes: *const c_void, len: usize) -> c_int {
     let live = handles::live(pcap).filter(|_| len > 0 && c_int::try_from(len).is_ok());
     let Some(live) = live else {
         // SAFETY: the caller's arguments.
@@ -383,7 +383,7 @@ unsafe extern "C" fn pcap_inject(pcap: *mut Pcap, bytes: *const c_void, len: usi
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn pcap_sendpacket(pcap: *mut Pcap, bytes: *const c_uchar, len: c_int) -> c_int {
+unsafe extern "C-unwind" fn pcap_sendpacket(pcap: *mut Pcap, bytes: *const c_uchar, len: c_int) -> c_int {
     match usize::try_from(len) {
         Ok(count @ 1..) if handles::live(pcap).is_some() => {
             // SAFETY: the caller's arguments.
@@ -396,7 +396,7 @@ unsafe extern "C" fn pcap_sendpacket(pcap: *mut Pcap, bytes: *const c_uchar, len
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn pcap_fileno(pcap: *mut Pcap) -> c_int {
+unsafe extern "C-unwind" fn pcap_fileno(pcap: *mut Pcap) -> c_int {
     match handles::live(pcap) {
         Some(live) => live.watch(),
         // SAFETY: the caller's handle.
@@ -405,7 +405,7 @@ unsafe extern "C" fn pcap_fileno(pcap: *mut Pcap) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn pcap_get_selectable_fd(pcap: *mut Pcap) -> c_int {
+unsafe extern "C-unwind" fn pcap_get_selectable_fd(pcap: *mut Pcap) -> c_int {
     match handles::live(pcap) {
         Some(live) => live.watch(),
         // SAFETY: the caller's handle.

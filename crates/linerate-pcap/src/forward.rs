@@ -6,7 +6,7 @@ use std::ffi::{c_char, c_int, c_long, c_uchar, c_uint, c_void};
 use linerate_ring::filter::Statement;
 
 use crate::abi::{Handler, Header, Pcap, Program, Statistics};
-use crate::system::Symbol;
+use crate::system::{BREAKLOOP, Symbol};
 
 macro_rules! call {
     ($name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)?) => {{
@@ -18,9 +18,12 @@ macro_rules! call {
                 Err(_) => unreachable!(),
             },
         );
-        let real: unsafe extern "C" fn($($type),*) $(-> $result)? =
+        call!(REAL, $name($($argument: $type),*) $(-> $result)?)
+    }};
+    ($symbol:expr, $name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)?) => {{
+        let real: unsafe extern "C-unwind" fn($($type),*) $(-> $result)? =
             // SAFETY: the function of this name, with the type that libpcap's header files give it.
-            unsafe { std::mem::transmute(REAL.address()) };
+            unsafe { std::mem::transmute($symbol.address()) };
         // SAFETY: the caller's arguments, for whose validity it answers as to libpcap itself.
         unsafe { real($($argument),*) }
     }};
@@ -31,7 +34,7 @@ macro_rules! forward {
     ($(fn $name:ident($($argument:ident: $type:ty),* $(,)?) $(-> $result:ty)?;)*) => {
         $(
             #[unsafe(no_mangle)]
-            unsafe extern "C" fn $name($($argument: $type),*) $(-> $result)? {
+            unsafe extern "C-unwind" fn $name($($argument: $type),*) $(-> $result)? {
                 call!($name($($argument: $type),*) $(-> $result)?)
             }
         )*
@@ -138,6 +141,10 @@ forward! {
 pub(crate) mod real {
     use super::*;
 
+    pub(crate) unsafe fn pcap_breakloop(p: *mut Pcap) {
+        call!(BREAKLOOP, pcap_breakloop(p: *mut Pcap))
+    }
+
     import! {
         fn pcap_create(device: *const c_char, errbuf: *mut c_char) -> *mut Pcap;
         fn pcap_open_live(device: *const c_char, snaplen: c_int, promisc: c_int, timeout: c_int, errbuf: *mut c_char) -> *mut Pcap;
@@ -155,7 +162,6 @@ pub(crate) mod real {
         fn pcap_dispatch(p: *mut Pcap, count: c_int, callback: Option<Handler>, user: *mut c_uchar) -> c_int;
         fn pcap_next(p: *mut Pcap, header: *mut Header) -> *const c_uchar;
         fn pcap_next_ex(p: *mut Pcap, header: *mut *mut Header, bytes: *mut *const c_uchar) -> c_int;
-        fn pcap_breakloop(p: *mut Pcap);
         fn pcap_stats(p: *mut Pcap, statistics: *mut Statistics) -> c_int;
         fn pcap_setfilter(p: *mut Pcap, program: *mut Program) -> c_int;
         fn pcap_setdirection(p: *mut Pcap, direction: c_int) -> c_int;

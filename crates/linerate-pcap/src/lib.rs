@@ -27,4 +27,6 @@ mod plan;
 mod reader;
 mod say;
 mod shadow;
+mod share;
 mod system;
+mod wait;

@@ -4,29 +4,39 @@ use std::cell::UnsafeCell;
 use std::ffi::c_int;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use linerate_capture::source::{Counter, Source};
 
 use crate::filter::Judge;
 use crate::reader::Reader;
+use crate::share::Share;
+use crate::wait;
 
 /// `pcap_breakloop` was called.
 const BREAK: u32 = 1;
-/// A callback has set a filter.
+/// A filter was set while the handle was read.
 const FILTER: u32 = 2;
+/// How long to wait for another thread that has the reader.
+const MOMENT: Duration = Duration::from_micros(50);
+/// How long to wait for it to put a filter in force.
+const LONG: Duration = Duration::from_secs(1);
 
 /// What the functions of an activated handle work on.
 ///
 /// libpcap lets one thread at a time read a handle, while others, and signal handlers, may break its loop.
-/// So the reader is behind a flag that only tells a callback that reads its own handle from the rest, and
-/// all else is atomic.
+/// So the reader is behind a word that refuses a callback that reads its own handle and has other threads
+/// wait, and all else is atomic.
 pub(crate) struct Live {
-    // Dropped first: the source is closed before what counts it.
+    // Dropped first: nobody joins a group that this is about to leave.
+    _share: Option<Arc<Share>>,
+    // Dropped next: the source is closed before what counts it.
     reader: UnsafeCell<Reader>,
-    reading: AtomicBool,
+    /// The thread that has the reader, or 0.
+    reading: AtomicUsize,
     signals: AtomicU32,
     /// Ends a sleep.
     wake: OwnedFd,
@@ -47,8 +57,7 @@ pub(crate) struct Live {
     pub(crate) fd: RawFd,
 }
 
-// SAFETY: the reader is entered by one thread at a time, which is libpcap's rule for its callers; every
-// other field may be shared.
+// SAFETY: the reader is entered by one at a time, whoever sets the word; every other field may be shared.
 unsafe impl Sync for Live {}
 // SAFETY: nothing in it belongs to a thread.
 unsafe impl Send for Live {}
@@ -56,6 +65,7 @@ unsafe impl Send for Live {}
 impl Live {
     pub(crate) fn new(
         reader: Reader,
+        share: Option<Arc<Share>>,
         shadow: RawFd,
         index: u32,
         device: String,
@@ -80,8 +90,9 @@ impl Live {
             }
         };
         Ok(Self {
+            _share: share,
             reader: UnsafeCell::new(reader),
-            reading: AtomicBool::new(false),
+            reading: AtomicUsize::new(0),
             signals: AtomicU32::new(0),
             wake,
             filter: Mutex::new(None),
@@ -103,24 +114,44 @@ impl Live {
         self.joined.is_none()
     }
 
-    /// Lends the reader; `None` to a callback that is called by it.
+    /// Lends the reader; `None` to a callback that is called by it. Other threads wait: one may set a filter
+    /// while another reads.
     #[inline]
     pub(crate) fn reading<T>(&self, work: impl FnOnce(&mut Reader) -> T) -> Option<T> {
-        if self.reading.load(Relaxed) {
-            return None;
+        while !self.enter() {
+            if self.reading.load(Relaxed) == own_thread() {
+                return None;
+            }
+            wait::nap(MOMENT);
         }
-        self.reading.store(true, Relaxed);
-        // SAFETY: one thread at a time, which libpcap demands, and no callback of it, by the flag.
-        let done = work(unsafe { &mut *self.reader.get() });
-        self.reading.store(false, Relaxed);
-        Some(done)
+        Some(self.lend(work))
+    }
+
+    /// The same; `None` also while another thread reads.
+    pub(crate) fn reading_now<T>(&self, work: impl FnOnce(&mut Reader) -> T) -> Option<T> {
+        self.enter().then(|| self.lend(work))
+    }
+
+    #[inline]
+    fn enter(&self) -> bool {
+        // Acquire, with Release below: a thread sees what the one before it did with the reader.
+        self.reading.compare_exchange(0, own_thread(), Acquire, Relaxed).is_ok()
+    }
+
+    /// Only after [`Live::enter`].
+    #[inline]
+    fn lend<T>(&self, work: impl FnOnce(&mut Reader) -> T) -> T {
+        // Also where a callback leaves by an exception, or the thread is cancelled.
+        let _leave = Leave(&self.reading);
+        // SAFETY: lent to nobody else before the word is 0 again.
+        work(unsafe { &mut *self.reader.get() })
     }
 
     /// The descriptor to wait on; from now on it tells of packets.
     pub(crate) fn watch(&self) -> RawFd {
         self.watched.store(true, Relaxed);
-        // A callback's own read settles at its end.
-        self.reading(|reader| reader.settle(self));
+        // A read that is under way settles at its end.
+        self.reading_now(|reader| reader.settle(self));
         self.fd
     }
 
@@ -135,25 +166,45 @@ impl Live {
         }
     }
 
-    /// Puts a filter in force: at once, or where a callback asks for it before the next packet.
+    /// Puts a filter in force: at once, or where a callback asks for it before the next packet is handed over.
+    /// Another thread that reads is waited for, but not for ever: its callback may wait for this thread.
     pub(crate) fn set_filter(&self, judge: Judge) -> Result<(), String> {
         let mut judge = Some(judge);
         if let Some(done) =
-            self.reading(|reader| judge.take().map_or(Ok(()), |judge| reader.set_filter(judge)))
+            self.reading_now(|reader| judge.take().map_or(Ok(()), |judge| reader.set_filter(judge)))
         {
             return done;
         }
-        *self.filter.lock().unwrap_or_else(PoisonError::into_inner) = judge;
-        self.signals.fetch_or(FILTER, Relaxed);
+        {
+            let mut filter = self.filter.lock().unwrap_or_else(PoisonError::into_inner);
+            *filter = judge;
+            self.signal(FILTER);
+        }
+        let end = Instant::now() + LONG;
+        while self.reading.load(Relaxed) != own_thread() && Instant::now() < end {
+            if let Some(done) =
+                self.reading_now(|reader| self.obey_filter(|judge| reader.set_filter(judge)))
+            {
+                return done;
+            }
+            // The reader takes it out when it has put it in force, not before.
+            if self.signals.load(Acquire) & FILTER == 0 {
+                return Ok(());
+            }
+            wait::nap(MOMENT);
+        }
         Ok(())
     }
 
     /// Ends the loop; async-signal-safe.
     pub(crate) fn break_loop(&self) {
-        self.signals.fetch_or(BREAK, Relaxed);
-        let one = 1_u64;
-        // SAFETY: eight readable bytes. A full counter is a wake-up all the same.
-        unsafe { libc::write(self.wake.as_raw_fd(), (&raw const one).cast(), size_of_val(&one)) };
+        self.signal(BREAK);
+    }
+
+    /// Has the reader look, also where it sleeps.
+    fn signal(&self, what: u32) {
+        self.signals.fetch_or(what, Relaxed);
+        wait::raise(self.wake.as_raw_fd());
     }
 
     #[inline]
@@ -171,12 +222,20 @@ impl Live {
         true
     }
 
-    pub(crate) fn take_filter(&self) -> Option<Judge> {
+    /// Hands the filter that was set to `put`, which puts it in force.
+    pub(crate) fn obey_filter(
+        &self,
+        put: impl FnOnce(Judge) -> Result<(), String>,
+    ) -> Result<(), String> {
         if self.signals.load(Relaxed) & FILTER == 0 {
-            return None;
+            return Ok(());
         }
-        self.signals.fetch_and(!FILTER, Relaxed);
-        self.filter.lock().unwrap_or_else(PoisonError::into_inner).take()
+        // Held throughout: a filter that is set meanwhile comes after this one, with a signal of its own.
+        let mut filter = self.filter.lock().unwrap_or_else(PoisonError::into_inner);
+        let done = filter.take().map_or(Ok(()), put);
+        // Release: whoever sees that it is gone knows that it is in force.
+        self.signals.fetch_and(!FILTER, Release);
+        done
     }
 
     pub(crate) fn wake_fd(&self) -> RawFd {
@@ -184,11 +243,25 @@ impl Live {
     }
 
     pub(crate) fn drain_wake(&self) {
-        let mut count = 0_u64;
-        let bytes = size_of_val(&count);
-        // SAFETY: eight writable bytes; there may be nothing to read.
-        unsafe { libc::read(self.wake.as_raw_fd(), (&raw mut count).cast(), bytes) };
+        wait::drain(self.wake.as_raw_fd());
     }
+}
+
+/// Takes [`Live::enter`] back.
+struct Leave<'a>(&'a AtomicUsize);
+
+impl Drop for Leave<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.store(0, Release);
+    }
+}
+
+/// A number that no other thread has, and never 0.
+#[inline]
+fn own_thread() -> usize {
+    // SAFETY: no arguments.
+    unsafe { libc::pthread_self() as usize }
 }
 
 fn owned(fd: c_int) -> io::Result<OwnedFd> {

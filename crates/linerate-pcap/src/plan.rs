@@ -22,6 +22,8 @@ pub(crate) struct Plan {
     pub(crate) pages: Pages,
     /// Bytes of buffer.
     pub(crate) buffer: Option<u64>,
+    /// Handles on the interface that share its packets; 0 and 1 for none.
+    pub(crate) threads: usize,
 }
 
 /// The source that was asked for.
@@ -70,6 +72,7 @@ struct Section {
     pages: Option<String>,
     /// KiB.
     buffer: Option<u64>,
+    threads: Option<usize>,
 }
 
 impl Plan {
@@ -115,6 +118,7 @@ impl Plan {
             xdp_through: variable("LINERATE_XDP_THROUGH"),
             pages: variable("LINERATE_PAGES"),
             buffer: None,
+            threads: None,
         };
         if let Some(value) = variable("LINERATE_TAKE_OVER") {
             found.take_over = Some(value != "0");
@@ -123,6 +127,12 @@ impl Plan {
             match value.parse() {
                 Ok(kib) => found.buffer = Some(kib),
                 Err(_) => wrong.push(format!("LINERATE_BUFFER={value}: a number of KiB is wanted")),
+            }
+        }
+        if let Some(value) = variable("LINERATE_THREADS") {
+            match value.parse() {
+                Ok(threads) => found.threads = Some(threads),
+                Err(_) => wrong.push(format!("LINERATE_THREADS={value}: a number is wanted")),
             }
         }
         plan.take_section(found, "environment", wrong);
@@ -134,6 +144,7 @@ impl Plan {
         set(&mut self.through, section.xdp_through, place, wrong);
         set(&mut self.pages, section.pages, place, wrong);
         self.take_over = section.take_over.unwrap_or(self.take_over);
+        self.threads = section.threads.unwrap_or(self.threads);
         self.buffer = section.buffer.map(|kib| kib.saturating_mul(1024)).or(self.buffer);
     }
 }
@@ -164,6 +175,7 @@ mod tests {
         source = 'xdp'
         take-over = true
         pages = 'hugetlb'
+        threads = 2
     ";
 
     fn made(interface: &str, text: &str, variables: &[(&str, &str)]) -> (Plan, Vec<String>) {
@@ -182,7 +194,7 @@ mod tests {
         assert!(wrong.is_empty(), "{wrong:?}");
         assert_eq!(plan.source, Wanted::Source(Kind::Xdp));
         assert!(plan.take_over);
-        assert_eq!(plan.buffer, Some(1 << 20));
+        assert_eq!((plan.buffer, plan.threads), (Some(1 << 20), 2));
         assert_eq!(plan.pages, "hugetlb".parse().expect("pages"));
         assert_eq!(made("eth0", TEXT, &[]).0.source, Wanted::Source(Kind::Packet));
         assert_eq!(made("eth0", "", &[]).0, Plan::default());
@@ -190,10 +202,14 @@ mod tests {
 
     #[test]
     fn the_environment_is_above_the_file() {
-        let variables = [("LINERATE_SOURCE", "libpcap"), ("LINERATE_TAKE_OVER", "0")];
+        let variables = [
+            ("LINERATE_SOURCE", "libpcap"),
+            ("LINERATE_TAKE_OVER", "0"),
+            ("LINERATE_THREADS", "4"),
+        ];
         let (plan, wrong) = made("eth1", TEXT, &variables);
         assert!(wrong.is_empty(), "{wrong:?}");
-        assert_eq!((plan.source, plan.take_over), (Wanted::Plain, false));
+        assert_eq!((plan.source, plan.take_over, plan.threads), (Wanted::Plain, false, 4));
     }
 
     #[test]

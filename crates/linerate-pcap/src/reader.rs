@@ -13,6 +13,7 @@ use crate::abi::{DIRECTION_IN, DIRECTION_OUT, Header};
 use crate::filter::Judge;
 use crate::live::Live;
 use crate::shadow;
+use crate::wait;
 
 /// How long to nap while frames come, and how long to do so in vain before sleeping in `poll`: as the
 /// rings' own `Pace`. Only where nobody waits on the other side of a block.
@@ -35,8 +36,7 @@ pub(crate) enum Outcome {
 enum Wait {
     Ready,
     Nothing,
-    Broken,
-    Failed(String),
+    End(Outcome),
 }
 
 /// Which frames have to be judged here.
@@ -120,10 +120,14 @@ impl Reader {
             match self.wait(live) {
                 Wait::Ready => {}
                 Wait::Nothing => return Outcome::Packets(0),
-                Wait::Broken => return Outcome::Broken,
-                Wait::Failed(text) => return Outcome::Failed(text),
+                Wait::End(outcome) => return outcome,
             }
             loop {
+                if live.is_signalled()
+                    && let Some(end) = self.obey(live)
+                {
+                    return end;
+                }
                 let unwanted = match live.direction.load(Relaxed) {
                     DIRECTION_IN => Some(Direction::Outbound),
                     DIRECTION_OUT => Some(Direction::Inbound),
@@ -149,15 +153,10 @@ impl Reader {
                     packets != most && !live.is_signalled()
                 });
                 self.note(drained);
-                if live.is_signalled() {
-                    if let Some(judge) = live.take_filter()
-                        && let Err(text) = self.set_filter(judge)
-                    {
-                        return Outcome::Failed(text);
-                    }
-                    if live.take_break() {
-                        return Outcome::Broken;
-                    }
+                if live.is_signalled()
+                    && let Some(end) = self.obey(live)
+                {
+                    return end;
                 }
                 if packets == most {
                     return Outcome::Packets(packets);
@@ -170,6 +169,15 @@ impl Reader {
                 return Outcome::Packets(packets);
             }
         }
+    }
+
+    /// Does what was asked for while it read, or before; what came of it, if that ends the read.
+    #[cold]
+    fn obey(&mut self, live: &Live) -> Option<Outcome> {
+        if let Err(text) = live.obey_filter(|judge| self.set_filter(judge)) {
+            return Some(Outcome::Failed(text));
+        }
+        live.take_break().then_some(Outcome::Broken)
     }
 
     /// Reads one packet and says where it lies; that stays until the next call.
@@ -259,13 +267,8 @@ impl Reader {
     #[cold]
     fn sleep(&mut self, live: &Live) -> Wait {
         loop {
-            if let Some(judge) = live.take_filter()
-                && let Err(text) = self.set_filter(judge)
-            {
-                return Wait::Failed(text);
-            }
-            if live.take_break() {
-                return Wait::Broken;
+            if let Some(end) = self.obey(live) {
+                return Wait::End(end);
             }
             let blocks = !live.nonblock.load(Relaxed);
             if blocks && !self.is_packet() && !self.immediate && self.nap(live) {
@@ -284,7 +287,7 @@ impl Reader {
                 Ok(()) if self.source.ready() => return Wait::Ready,
                 Ok(()) if !blocks => return Wait::Nothing,
                 Ok(()) => {}
-                Err(text) => return Wait::Failed(text),
+                Err(text) => return Wait::End(Outcome::Failed(text)),
             }
         }
     }
@@ -294,7 +297,7 @@ impl Reader {
     fn nap(&mut self, live: &Live) -> bool {
         let start = Instant::now();
         while start.elapsed() < PATIENCE && !live.is_signalled() {
-            std::thread::sleep(PAUSE);
+            wait::nap(PAUSE);
             if self.source.ready() {
                 return true;
             }
@@ -318,10 +321,7 @@ impl Reader {
             (true, true) => LOOK,
             (true, false) => -1,
         };
-        // SAFETY: a list of entries of this length.
-        let answer = unsafe {
-            libc::poll(self.polls.as_mut_ptr(), self.polls.len() as libc::nfds_t, timeout)
-        };
+        let answer = wait::poll(&mut self.polls, timeout);
         if answer < 0 {
             let error = std::io::Error::last_os_error();
             return match error.kind() {

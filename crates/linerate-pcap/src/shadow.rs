@@ -7,6 +7,8 @@
 use std::ffi::{c_int, c_void};
 use std::os::fd::RawFd;
 
+use crate::wait;
+
 /// Reserved by IANA: nobody sends it.
 const NO_PROTOCOL: u16 = 0xffff;
 
@@ -105,18 +107,8 @@ pub(crate) fn take_error(socket: RawFd) -> c_int {
 ///
 /// `bytes` must be readable for `len` bytes.
 pub(crate) unsafe fn send(socket: RawFd, index: u32, bytes: *const c_void, len: usize) -> isize {
-    let address = address(index, libc::ETH_P_ALL as u16);
-    // SAFETY: the caller's bytes, and an address of the family's type and its size.
-    unsafe {
-        libc::sendto(
-            socket,
-            bytes,
-            len,
-            0,
-            (&raw const address).cast(),
-            size_of_val(&address) as libc::socklen_t,
-        )
-    }
+    // SAFETY: the caller's.
+    unsafe { wait::send(socket, bytes, len, &address(index, libc::ETH_P_ALL as u16)) }
 }
 
 fn address(index: u32, protocol: u16) -> libc::sockaddr_ll {

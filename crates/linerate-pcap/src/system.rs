@@ -1,6 +1,7 @@
 //! The system's libpcap: found at run time, asked for each function by its name.
 
 use std::ffi::{CStr, CString, OsStr, c_int, c_void};
+use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -10,6 +11,10 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// The path of the system's libpcap, in place of looking for it.
 const VARIABLE: &str = "LINERATE_LIBPCAP";
+
+/// What signal handlers call. The loader cannot be asked there: it may be at work where the signal came, and
+/// holds locks. So this one is looked up with the first other function, without which there is no handle.
+pub(crate) static BREAKLOOP: Symbol = Symbol::new(c"pcap_breakloop");
 
 /// A function of the system's libpcap, looked up when it is first needed.
 pub(crate) struct Symbol {
@@ -34,21 +39,29 @@ impl Symbol {
     #[cold]
     fn look_up(&self) -> *mut c_void {
         let Some(library) = library() else {
-            eprintln!(
-                "linerate: there is no libpcap to forward to; name it in {VARIABLE} (the path of \
+            give_up(format_args!(
+                "there is no libpcap to forward to; name it in {VARIABLE} (the path of \
                  libpcap.so.0.8 or libpcap.so.1)"
-            );
-            std::process::exit(127);
+            ));
         };
         // SAFETY: a handle of dlopen that is never closed, and a name that ends in a zero.
         let address = unsafe { libc::dlsym(library.0, self.name.as_ptr()) };
         if address.is_null() {
-            eprintln!("linerate: the system's libpcap has no {}", self.name.to_string_lossy());
-            std::process::exit(127);
+            give_up(format_args!("the system's libpcap has no {}", self.name.to_string_lossy()));
         }
         self.address.store(address, Ordering::Release);
+        if !ptr::eq(self, &BREAKLOOP) {
+            BREAKLOOP.address();
+        }
         address
     }
+}
+
+/// Ends the program as the loader does when a function is missing.
+fn give_up(why: std::fmt::Arguments<'_>) -> ! {
+    // Standard error may be closed.
+    let _ = writeln!(std::io::stderr(), "linerate: {why}");
+    std::process::exit(127)
 }
 
 struct Library(*mut c_void);

@@ -98,10 +98,15 @@ pub(crate) struct Cable {
 
 impl Cable {
     pub(crate) fn lay() -> Self {
+        Self::with_queues(1)
+    }
+
+    pub(crate) fn with_queues(queues: u32) -> Self {
         let namespace = Namespace::create("pcap").unwrap();
         namespace.sysctl("net.ipv6.conf.default.disable_ipv6", "1").unwrap();
         namespace.sysctl("net.ipv6.conf.all.disable_ipv6", "1").unwrap();
-        let veth = Veth::create(&namespace, NEAR, &namespace, FAR, VethOptions::default()).unwrap();
+        let options = VethOptions { queues, ..VethOptions::default() };
+        let veth = Veth::create(&namespace, NEAR, &namespace, FAR, options).unwrap();
         // In use by the host, as far as sources can tell; nobody asks for it.
         veth.b.add_address("192.0.2.1".parse().unwrap(), 32).unwrap();
         Self { namespace, veth }

@@ -135,7 +135,10 @@ impl Root {
             .map_err(|error| Error::system("share the tee's maps", error))?;
         for number in 0..SLOTS {
             match put(self.alive.as_fd(), number, token.as_fd(), libbpf_sys::BPF_NOEXIST) {
-                0 => return Ok(Slot { number, captures, _token: token }),
+                0 => {
+                    let process = std::process::id();
+                    return Ok(Slot { number, process, captures, _token: token });
+                }
                 libc::EEXIST => {}
                 errno => return Err(refusal(action, errno)),
             }
@@ -144,10 +147,13 @@ impl Root {
     }
 }
 
-/// A slot that this process has. Dropping it takes the program out, then frees the slot.
+/// A slot that this process has. Dropping it takes the program out, then frees the slot; a forked process
+/// that drops its copy leaves both.
 #[derive(Debug)]
 pub(super) struct Slot {
     number: u32,
+    /// The process that took it. One that it forked has the descriptors, too, and closes its own.
+    process: u32,
     captures: OwnedFd,
     /// The socket in `alive`: the slot is ours while it is open.
     _token: OwnedFd,
@@ -170,6 +176,9 @@ impl Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
+        if self.process != std::process::id() {
+            return;
+        }
         // SAFETY: a map with keys of four bytes. Where it fails there was no program.
         unsafe {
             libbpf_sys::bpf_map_delete_elem(

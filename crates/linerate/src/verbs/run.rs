@@ -61,6 +61,12 @@ pub(crate) struct Arguments {
         value_parser = clap::value_parser!(u64).range(1..=1 << 31))]
     buffer_size: Option<u64>,
 
+    /// Let up to N handles that the program opens on one interface share its packets by conversation, each
+    /// with a part, as programs with several capture threads want it; on packet sockets. Without it each
+    /// handle sees all.
+    #[arg(long, value_name = "N", value_parser = values::threads)]
+    threads: Option<usize>,
+
     /// Take the sources of the interfaces from this file, in place of /etc/linerate/pcap.toml.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -109,6 +115,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     if let Some(kib) = arguments.buffer_size {
         command.env("LINERATE_BUFFER", kib.to_string());
+    }
+    if let Some(threads) = arguments.threads {
+        command.env("LINERATE_THREADS", threads.to_string());
     }
     if let Some(file) = &arguments.config {
         let file =

@@ -214,6 +214,7 @@ fn request(arguments: &Arguments, filter: Option<String>) -> Request {
         busy_poll: arguments.busy_poll,
         threads: arguments.threads,
         fanout: arguments.fanout.clone(),
+        group: None,
         filter,
         filter_in: arguments.filter_in,
         stamps: match arguments.time_stamp_type {

@@ -1,0 +1,66 @@
+//! What programs do with a handle beside reading it: a C program prints with this library what it prints with
+//! libpcap alone. And what libpcap does not have: handles that share the packets of an interface.
+
+mod support;
+
+use std::path::Path;
+
+use linerate_netns::root_or_skip;
+use support::{Cable, FAR, Library, NEAR, SOCKET, WAYS, Way, compile};
+
+/// Runs a program on a cable of its own; what it printed.
+fn run(library: &Library, way: Way, line: &[&str], cable: &Cable) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let mut running = cable.start(library, way, line, folder.path());
+    let status = running.ended();
+    let text = format!("{}{}", running.stdout(), running.stderr());
+    assert_eq!(status, Some(0), "{way:?}: {text}");
+    text
+}
+
+fn compiled(source: &str, folder: &Path) -> String {
+    compile(source, folder, &[]).display().to_string()
+}
+
+#[test]
+fn filters_privileges_forks_and_threads_are_as_with_libpcap() {
+    root_or_skip!("filters_privileges_forks_and_threads_are_as_with_libpcap");
+    let (library, folder) = (Library::install(), tempfile::tempdir().unwrap());
+    let program = compiled("life.c", folder.path());
+    let line = [program.as_str(), NEAR, FAR];
+    let plain = run(&library, Way::Plain, &line, &Cable::lay());
+    assert!(plain.ends_with("-- end\n") && plain.contains("by the next thread: 0 2501"), "{plain}");
+    for way in WAYS {
+        assert_eq!(run(&library, way, &line, &Cable::lay()), plain, "{way:?}");
+    }
+}
+
+#[test]
+fn handles_share_the_packets_of_an_interface() {
+    root_or_skip!("handles_share_the_packets_of_an_interface");
+    let (library, folder) = (Library::install(), tempfile::tempdir().unwrap());
+    let program = compiled("share.c", folder.path());
+    let line = [program.as_str(), NEAR, FAR];
+    let way = Way::Preload(&[("LINERATE_THREADS", "2")]);
+    let said = run(&library, way, &line, &Cable::lay());
+    assert_eq!(
+        said,
+        "one alone: 201 packets, each one once\n\
+         two: 201 packets, each one once, some to each\n\
+         the third: 201 packets, each one once\n\
+         one of two: 201 packets, each one once\n"
+    );
+    // Each sees all where nothing was said of sharing.
+    let said = run(&library, Way::Preload(support::PACKET), &line, &Cable::lay());
+    assert!(said.contains("two: 402 packets, some to each\n"), "{said}");
+}
+
+#[test]
+fn packets_of_several_queues_come_in_their_order() {
+    root_or_skip!("packets_of_several_queues_come_in_their_order");
+    let (library, folder) = (Library::install(), tempfile::tempdir().unwrap());
+    let program = compiled("queues.c", folder.path());
+    let line = [program.as_str(), NEAR, FAR];
+    let said = run(&library, Way::Preload(SOCKET), &line, &Cable::with_queues(4));
+    assert_eq!(said, "complete 1 ordered 1\n");
+}
