@@ -287,7 +287,11 @@ unsafe extern "C-unwind" fn pcap_setdirection(pcap: *mut Pcap, direction: c_int)
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn pcap_setnonblock(pcap: *mut Pcap, on: c_int, errbuf: *mut c_char) -> c_int {
+unsafe extern "C-unwind" fn pcap_setnonblock(
+    pcap: *mut Pcap,
+    on: c_int,
+    errbuf: *mut c_char,
+) -> c_int {
     // SAFETY: the caller's arguments.
     let status = unsafe { real::pcap_setnonblock(pcap, on, errbuf) };
     if let Some(live) = handles::live(pcap).filter(|_| status == 0) {
@@ -361,7 +365,11 @@ unsafe extern "C-unwind" fn linerate_pcap_stats64(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn pcap_inject(pcap: *mut Pcap, bytes: *const c_void, len: usize) -> c_int {
+unsafe extern "C-unwind" fn pcap_inject(
+    pcap: *mut Pcap,
+    bytes: *const c_void,
+    len: usize,
+) -> c_int {
     let live = handles::live(pcap).filter(|_| len > 0 && c_int::try_from(len).is_ok());
     let Some(live) = live else {
         // SAFETY: the caller's arguments.
@@ -383,7 +391,11 @@ unsafe extern "C-unwind" fn pcap_inject(pcap: *mut Pcap, bytes: *const c_void, l
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn pcap_sendpacket(pcap: *mut Pcap, bytes: *const c_uchar, len: c_int) -> c_int {
+unsafe extern "C-unwind" fn pcap_sendpacket(
+    pcap: *mut Pcap,
+    bytes: *const c_uchar,
+    len: c_int,
+) -> c_int {
     match usize::try_from(len) {
         Ok(count @ 1..) if handles::live(pcap).is_some() => {
             // SAFETY: the caller's arguments.

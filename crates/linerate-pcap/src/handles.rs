@@ -9,6 +9,7 @@ use std::sync::{Mutex, OnceLock};
 
 use crate::abi::Pcap;
 use crate::live::Live;
+use crate::select;
 
 /// What is known of a handle that the program made with `pcap_create`.
 pub(crate) struct Handle {
@@ -93,6 +94,7 @@ pub(crate) fn add(pcap: *mut Pcap, handle: Handle) {
 
 /// Forgets a handle and closes its source.
 pub(crate) fn remove(pcap: *mut Pcap) {
+    select::forget();
     let _writer = WRITER.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     if let Some(node) = nodes().find(|node| node.key.load(Ordering::Relaxed) == pcap) {
         node.key.store(ptr::null_mut(), Ordering::Release);

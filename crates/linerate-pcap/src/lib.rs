@@ -26,6 +26,7 @@ mod live;
 mod plan;
 mod reader;
 mod say;
+mod select;
 mod shadow;
 mod share;
 mod system;

@@ -13,6 +13,7 @@ use linerate_capture::source::{Counter, Source};
 
 use crate::filter::Judge;
 use crate::reader::Reader;
+use crate::select;
 use crate::share::Share;
 use crate::wait;
 
@@ -149,6 +150,8 @@ impl Live {
 
     /// The descriptor to wait on; from now on it tells of packets.
     pub(crate) fn watch(&self) -> RawFd {
+        // A signal handler of the program may be the first to call it.
+        select::system();
         self.watched.store(true, Relaxed);
         // A read that is under way settles at its end.
         self.reading_now(|reader| reader.settle(self));

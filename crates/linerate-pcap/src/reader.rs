@@ -12,6 +12,7 @@ use linerate_ring::{Direction, Error, Timestamp};
 use crate::abi::{DIRECTION_IN, DIRECTION_OUT, Header};
 use crate::filter::Judge;
 use crate::live::Live;
+use crate::select;
 use crate::shadow;
 use crate::wait;
 
@@ -45,8 +46,9 @@ enum Judging {
     None,
     /// Those that came before the kernel had the filter: all until there was nothing to read.
     UntilDry,
-    /// The same of a packet ring, where what came before lies in so many blocks at most.
-    Blocks(u32),
+    /// The same of a packet ring: all until so many blocks were given back, for what came before lies in the
+    /// blocks that there are.
+    Blocks(u64),
     All,
 }
 
@@ -116,6 +118,9 @@ impl Reader {
         mut take: impl FnMut(&Header, &[u8]),
     ) -> Outcome {
         let mut packets: c_int = 0;
+        if live.watched.load(Relaxed) {
+            select::forget();
+        }
         loop {
             match self.wait(live) {
                 Wait::Ready => {}
@@ -215,6 +220,8 @@ impl Reader {
             self.source.release();
             self.source.announce_sleep();
             self.told = false;
+        } else {
+            select::remember(live.fd);
         }
         // Once, and then not before it was dry again: until then the descriptor stays readable.
         if !self.told && self.source.ready() {
@@ -231,7 +238,9 @@ impl Reader {
         if placed {
             self.open = false;
             self.judging = match &self.source {
-                Source::Packet(ring) => Judging::Blocks(ring.blocks() + 1),
+                Source::Packet(ring) => {
+                    Judging::Blocks(ring.blocks_given_back() + u64::from(ring.blocks()) + 1)
+                }
                 _ => Judging::UntilDry,
             };
         } else {
@@ -247,14 +256,20 @@ impl Reader {
         Ok(())
     }
 
-    /// Counts down to where every frame has passed the filter in the kernel.
+    /// Finds out whether every frame to come has passed the filter in the kernel.
     #[inline]
     fn note(&mut self, drained: Drained) {
-        self.judging = match (self.judging, drained) {
-            (Judging::UntilDry, Drained::Nothing) | (Judging::Blocks(0), _) => Judging::None,
-            (Judging::Blocks(left), Drained::All(_)) => Judging::Blocks(left - 1),
-            (same, _) => same,
+        let done = match (self.judging, &mut self.source) {
+            (Judging::None | Judging::All, _) => return,
+            (Judging::Blocks(end), Source::Packet(ring)) => ring.blocks_given_back() >= end,
+            // Who takes packets one by one, and only when there are some, never finds nothing.
+            (_, source) => {
+                drained == Drained::Nothing || (drained == Drained::Enough && source.is_dry())
+            }
         };
+        if done {
+            self.judging = Judging::None;
+        }
     }
 
     /// Waits until there is something to read. libpcap's time-out does not end it: it says how long the

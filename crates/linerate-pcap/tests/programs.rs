@@ -36,6 +36,13 @@ impl Stage {
         Self { library: Library::install(), folder, sender }
     }
 
+    /// Sends all frames.
+    fn send(&self, cable: &Cable) {
+        let mut sender = cable.namespace.command(&self.sender);
+        let file = self.folder.path().join("traffic.pcap");
+        assert!(sender.arg(NEAR).arg(file).status().unwrap().success());
+    }
+
     /// Runs a program past which all frames are sent; `make` says what it wrote.
     fn run(
         &self,
@@ -48,14 +55,7 @@ impl Stage {
         let folder = tempfile::tempdir().unwrap();
         let mut running = cable.start(&self.library, way, line, folder.path());
         cable.wait_until_it_listens(way, &mut running);
-        let sent = cable
-            .namespace
-            .command(&self.sender)
-            .arg(NEAR)
-            .arg(self.folder.path().join("traffic.pcap"))
-            .status()
-            .unwrap();
-        assert!(sent.success());
+        self.send(&cable);
         if let End::When(signal, holds) = end {
             running.wait_for("effect", |running| holds(running, folder.path()));
             running.interrupt(*signal);
@@ -200,6 +200,67 @@ fn p0f_recognises_the_same() {
             .collect::<Vec<_>>()
             .join("\n")
     });
+}
+
+#[test]
+fn arpwatch_reports_the_same_station() {
+    root_or_skip!("arpwatch_reports_the_same_station");
+    if !has("arpwatch_reports_the_same_station", "arpwatch") {
+        return;
+    }
+    // It works in a folder of its own.
+    let command = format!("touch arp; exec arpwatch -d -n 10.1.0.0/24 -i {FAR} -f \"$PWD/arp\"");
+    let line = ["sh", "-c", &command];
+    let end = End::When(Signal::SIGTERM, |running, _| running.stderr().contains("timestamp:"));
+    Stage::set().compare(&line, &end, &|running, _| {
+        let said = running.stderr();
+        said.lines().filter(|line| !line.contains("timestamp:")).collect::<Vec<_>>().join("\n")
+    });
+}
+
+/// A child that tcpdump forks for each file has its descriptors; the capture goes on, and misses nothing.
+#[test]
+fn tcpdump_has_its_files_compressed() {
+    root_or_skip!("tcpdump_has_its_files_compressed");
+    if !has("tcpdump_has_its_files_compressed", "tcpdump") {
+        return;
+    }
+    // More than fits into a file of a million bytes.
+    const PASSES: usize = 130;
+    let stage = Stage::set();
+    let count = (traffic::frames().len() * PASSES).to_string();
+    let line =
+        ["tcpdump", "-i", FAR, "-c", &count, "-C", "1", "-z", "gzip", "-w", "out", "-Z", "root"];
+    let written = |way: Way| {
+        let (cable, folder) = (Cable::lay(), tempfile::tempdir().unwrap());
+        let mut running = cable.start(&stage.library, way, &line, folder.path());
+        cable.wait_until_it_listens(way, &mut running);
+        for _ in 0..PASSES {
+            stage.send(&cable);
+        }
+        assert_eq!(running.ended(), Some(0), "{}", running.stderr());
+        // gzip, which nobody waits for, removes what it has compressed.
+        let (first, second) = (folder.path().join("out"), folder.path().join("out1"));
+        let deadline = std::time::Instant::now() + support::PATIENCE;
+        while first.exists() {
+            assert!(std::time::Instant::now() < deadline, "{}", running.stderr());
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        assert!(
+            Command::new("gzip")
+                .arg("-d")
+                .arg("out.gz")
+                .current_dir(folder.path())
+                .status()
+                .unwrap()
+                .success()
+        );
+        [without_times(&first), without_times(&second)]
+    };
+    let plain = written(Way::Plain);
+    for way in WAYS {
+        assert!(written(way) == plain, "{way:?}");
+    }
 }
 
 #[test]

@@ -63,6 +63,29 @@ fn all_that_is_sent_is_copied_in_order_and_unchanged() {
 }
 
 #[test]
+fn a_reader_that_never_catches_up_gives_room_back() {
+    root_or_skip!("a_reader_that_never_catches_up_gives_room_back");
+    let cable = Cable::new(VethOptions::default());
+    // Room for 500 frames and a few.
+    let mut tee = tee(&cable, |b| b.buffer(1 << 16));
+    let raw = cable.raw();
+    for n in 0..100 {
+        raw.send(&udp(7, n, 100));
+    }
+    for n in 0..2000 {
+        raw.send(&udp(7, 100 + n, 100));
+        // One of each batch: it ends before the reader does, as a program ends that asks for one packet.
+        assert!(tee.wait(Duration::from_secs(20)).expect("wait"));
+        let mut batch = tee.batch().expect("a batch");
+        let frame = batch.next().expect("a frame");
+        assert_eq!(number(frame.head()), n);
+        batch.keep();
+    }
+    let counts = tee.statistics().unwrap();
+    assert_eq!(counts.lost(), 0, "{counts:?}");
+}
+
+#[test]
 fn four_tees_get_their_frames_and_the_stack_gets_all() {
     root_or_skip!("four_tees_get_their_frames_and_the_stack_gets_all");
     let cable = Cable::new(VethOptions::default());

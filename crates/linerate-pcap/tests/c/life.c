@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/select.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -146,6 +147,50 @@ static void without_privileges(void)
 	}
 	waitpid(child, &status, 0);
 	printf("child: %d\n", status);
+}
+
+/* Whether `handle` is readable, and `other` too where it is one. */
+static int readable(int other, int seconds)
+{
+	int fd = pcap_get_selectable_fd(handle);
+	struct timeval time = { .tv_sec = seconds };
+	fd_set set;
+
+	FD_ZERO(&set);
+	FD_SET(fd, &set);
+	if (other >= 0)
+		FD_SET(other, &set);
+	return select((fd > other ? fd : other) + 1, &set, NULL, NULL, &time);
+}
+
+static void one_by_one(void)
+{
+	int ends[2];
+
+	handle = opened("udp portrange 2250-2251");
+	pcap_setnonblock(handle, 1, errbuf);
+	for (int i = 0; i < 50; i++)
+		give(2250);
+	count = 0;
+	while (count < 50 && readable(-1, 20) == 1)
+		pcap_dispatch(handle, 1, note, NULL);
+	printf("one by one: %d", count);
+	printf(" then %d\n", readable(-1, 0));
+	/* Two at least wait, of which one is read: the other descriptor is not forgotten over the second. */
+	if (pipe(ends))
+		return perror("pipe");
+	while (count == 50) {
+		give(2251), give(2251);
+		usleep(50000);
+		while (count == 50 && readable(-1, 20) == 1)
+			pcap_dispatch(handle, 1, note, NULL);
+	}
+	printf("beside a pipe: %d", readable(ends[0], 20));
+	if (write(ends[1], "x", 1) != 1)
+		return perror("write");
+	printf(", with something in it %d\n", readable(ends[0], 20));
+	close(ends[0]), close(ends[1]);
+	pcap_close(handle);
 }
 
 /* -- processes and threads ------------------------------------------------------------------------- */
@@ -293,6 +338,7 @@ int main(int argc, char **argv)
 	printf("-- filters of callbacks\n"), filters_of_callbacks();
 	printf("-- filters of threads\n"), filters_of_threads();
 	printf("-- without privileges\n"), without_privileges();
+	printf("-- one by one\n"), one_by_one();
 	printf("-- forked\n"), forked();
 	printf("-- cancelled\n"), cancelled();
 	printf("-- left\n"), left();

@@ -57,6 +57,7 @@ pub struct Ring {
     settings: Settings,
     /// The block that the kernel hands over next.
     current: u32,
+    given_back: u64,
     counters: Counters,
     /// When the kernel's counters were last read, in seconds of its clock.
     counters_read: u32,
@@ -117,6 +118,7 @@ impl Ring {
             request,
             settings,
             current: 0,
+            given_back: 0,
             counters,
             counters_read: 0,
             clock: None,
@@ -313,6 +315,11 @@ impl Ring {
         self.request.blocks
     }
 
+    /// Blocks given back to the kernel since the ring was built.
+    pub fn blocks_given_back(&self) -> u64 {
+        self.given_back
+    }
+
     /// Bytes of the ring.
     pub fn buffer(&self) -> u64 {
         u64::from(self.request.block_size) * u64::from(self.request.blocks)
@@ -359,6 +366,7 @@ impl Ring {
     #[inline]
     fn give_back(&mut self) {
         owner::give_back(self.status());
+        self.given_back += 1;
         self.current += 1;
         if self.current == self.request.blocks {
             self.current = 0;

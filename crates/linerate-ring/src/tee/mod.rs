@@ -203,6 +203,9 @@ impl Tee {
     /// not are in the next batch.
     #[inline]
     pub fn batch(&mut self) -> Option<Batch<'_>> {
+        // Batches that were kept gave nothing back, and a reader that takes frame by frame and never
+        // catches up keeps them all.
+        self.records.release_much();
         if !self.records.ready() {
             return None;
         }

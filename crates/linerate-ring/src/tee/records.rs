@@ -31,6 +31,8 @@ pub(super) struct Records {
     position: u64,
     /// The writer's position as last seen.
     limit: u64,
+    /// The position as the kernel knows it.
+    released: u64,
 }
 
 // SAFETY: the mappings belong to this value; what the kernel writes is only touched through atomics,
@@ -49,10 +51,18 @@ impl Records {
         let writer = Mapping::new(map, len, page, libc::PROT_READ).map_err(failed)?;
         // SAFETY: the data begins one page into a mapping that is longer.
         let data = unsafe { writer.base.add(page) };
-        let mut records =
-            Self { reader, writer, data, mask: u64::from(size) - 1, position: 0, limit: 0 };
+        let mut records = Self {
+            reader,
+            writer,
+            data,
+            mask: u64::from(size) - 1,
+            position: 0,
+            limit: 0,
+            released: 0,
+        };
         records.position = records.reader_position().load(Ordering::Relaxed);
         records.limit = records.position;
+        records.released = records.position;
         Ok(records)
     }
 
@@ -128,6 +138,16 @@ impl Records {
     pub(super) fn release(&mut self) {
         // Release: our reads are done before the kernel may overwrite.
         self.reader_position().store(self.position, Ordering::Release);
+        self.released = self.position;
+    }
+
+    /// The same once it has become a 64th of the ring. For readers that take a few records at a time: the
+    /// writer looks at this word for every record, and loses it from its cache when it changes.
+    #[inline]
+    pub(super) fn release_much(&mut self) {
+        if self.position - self.released > self.mask / 64 {
+            self.release();
+        }
     }
 
     /// Bytes of data.

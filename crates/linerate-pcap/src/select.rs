@@ -1,0 +1,138 @@
+//! `select(2)`, for programs that ask before each packet whether there is one (dumpcap does: `select`, then
+//! `pcap_dispatch` of one). Where the last read left packets behind, and the program asks of this handle
+//! alone, the answer is known here, and a system call that costs more than all else is saved. Everything
+//! else goes to the C library.
+
+use std::ffi::{c_int, c_void};
+use std::ptr;
+use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
+
+/// The descriptor of the handle that was read last, if packets are left; -1 if none are, while a handle is
+/// read, and when one was closed.
+static READABLE: AtomicI32 = AtomicI32::new(-1);
+
+/// The handle of `fd` was read, and packets are left.
+#[inline]
+pub(crate) fn remember(fd: c_int) {
+    READABLE.store(fd, Ordering::Relaxed);
+}
+
+/// Nothing is known of any handle.
+#[inline]
+pub(crate) fn forget() {
+    READABLE.store(-1, Ordering::Relaxed);
+}
+
+type Select = unsafe extern "C-unwind" fn(
+    c_int,
+    *mut libc::fd_set,
+    *mut libc::fd_set,
+    *mut libc::fd_set,
+    *mut libc::timeval,
+) -> c_int;
+
+/// The C library's. To be called first where no signal handler runs.
+pub(crate) fn system() -> Option<Select> {
+    static SYSTEM: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+    let mut address = SYSTEM.load(Ordering::Acquire);
+    if address.is_null() {
+        // SAFETY: a name that ends in a zero; the next object behind this one that has it.
+        address = unsafe { libc::dlsym(libc::RTLD_NEXT, c"select".as_ptr()) };
+        SYSTEM.store(address, Ordering::Release);
+    }
+    // SAFETY: null, or the function of this name, with the type that POSIX gives it.
+    unsafe { std::mem::transmute::<*mut c_void, Option<Select>>(address) }
+}
+
+/// Whether `set` has `fd` and no other below `fd + 1`.
+///
+/// # Safety
+///
+/// `set` must be readable for as many words as hold `fd`.
+unsafe fn has_only(set: *const libc::fd_set, fd: c_int) -> bool {
+    const BITS: usize = libc::c_ulong::BITS as usize;
+    let (word, bit) = (fd as usize / BITS, fd as usize % BITS);
+    let words = set.cast::<libc::c_ulong>();
+    // SAFETY: the caller's; a set is an array of such words.
+    let word_of = |at| unsafe { words.add(at).read() };
+    let up_to = libc::c_ulong::MAX >> (BITS - 1 - bit);
+    word_of(word) & up_to == 1 << bit && (0..word).all(|at| word_of(at) == 0)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn select(
+    count: c_int,
+    read: *mut libc::fd_set,
+    write: *mut libc::fd_set,
+    except: *mut libc::fd_set,
+    timeout: *mut libc::timeval,
+) -> c_int {
+    let fd = READABLE.load(Ordering::Relaxed);
+    if fd >= 0
+        && fd == count - 1
+        && !read.is_null()
+        && write.is_null()
+        && except.is_null()
+        // SAFETY: the caller's set, which holds `count` descriptors.
+        && unsafe { has_only(read, fd) }
+    {
+        // As it stands, the set is the answer; no time has passed.
+        return 1;
+    }
+    match system() {
+        // SAFETY: the caller's arguments.
+        Some(system) => unsafe { system(count, read, write, except, timeout) },
+        None => {
+            // SAFETY: the calling thread's own.
+            unsafe { *libc::__errno_location() = libc::ENOSYS };
+            -1
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_of_one_is_told_from_others() {
+        for fd in [0, 5, 63, 64, 1023] {
+            // SAFETY: a plain array of words, and descriptors that it has room for.
+            unsafe {
+                let mut set: libc::fd_set = std::mem::zeroed();
+                assert!(!has_only(&set, fd));
+                libc::FD_SET(fd, &mut set);
+                assert!(has_only(&set, fd));
+                for other in [1, 62, 100, 1022].into_iter().filter(|other| *other < fd) {
+                    libc::FD_SET(other, &mut set);
+                    assert!(!has_only(&set, fd), "{fd} {other}");
+                    libc::FD_CLR(other, &mut set);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_not_known_is_asked_of_the_system() {
+        let mut pipe = [0; 2];
+        // SAFETY: room for two descriptors; sets and times that are alive during the calls.
+        unsafe {
+            assert_eq!(libc::pipe(pipe.as_mut_ptr()), 0);
+            let ask = || {
+                let mut set: libc::fd_set = std::mem::zeroed();
+                libc::FD_SET(pipe[0], &mut set);
+                let mut none = libc::timeval { tv_sec: 0, tv_usec: 0 };
+                select(pipe[0] + 1, &mut set, ptr::null_mut(), ptr::null_mut(), &mut none)
+            };
+            assert_eq!(ask(), 0);
+            remember(pipe[0]);
+            assert_eq!(ask(), 1);
+            forget();
+            assert_eq!(ask(), 0);
+            assert_eq!(libc::write(pipe[1], b"x".as_ptr().cast(), 1), 1);
+            assert_eq!(ask(), 1);
+            libc::close(pipe[0]);
+            libc::close(pipe[1]);
+        }
+    }
+}
