@@ -124,9 +124,14 @@ mod tests {
                 let mut none = libc::timeval { tv_sec: 0, tv_usec: 0 };
                 select(pipe[0] + 1, &mut set, ptr::null_mut(), ptr::null_mut(), &mut none)
             };
+            forget();
             assert_eq!(ask(), 0);
-            remember(pipe[0]);
-            assert_eq!(ask(), 1);
+            // Another test may close a handle at any time.
+            let known = (0..1000).any(|_| {
+                remember(pipe[0]);
+                ask() == 1
+            });
+            assert!(known);
             forget();
             assert_eq!(ask(), 0);
             assert_eq!(libc::write(pipe[1], b"x".as_ptr().cast(), 1), 1);

@@ -37,9 +37,14 @@ static void note(u_char *count, const struct pcap_pkthdr *header, const u_char *
 static pcap_t *opened(const char *interface)
 {
 	pcap_t *made = pcap_open_live(interface, 65535, 1, 10, errbuf);
+	struct bpf_program program;
 
 	if (!made)
 		printf("open: %s\n", errbuf), exit(2);
+	if (pcap_compile(made, &program, "udp and src 10.0.0.1", 1, PCAP_NETMASK_UNKNOWN) ||
+	    pcap_setfilter(made, &program))
+		printf("filter: %s\n", pcap_geterr(made)), exit(2);
+	pcap_freecode(&program);
 	pcap_setnonblock(made, 1, errbuf);
 	return made;
 }
