@@ -99,6 +99,9 @@ pub struct Tee {
     pace: Pace,
     batch: u32,
     received: u64,
+    /// TAI less UTC, in nanoseconds, and the look at the ring ([`Records::looks`]) that it is of.
+    tai_ahead: u64,
+    offset_of: u64,
     was_up: bool,
     stopped: bool,
 }
@@ -210,8 +213,13 @@ impl Tee {
             return None;
         }
         // The offset changes when somebody tells the kernel of leap seconds, which a time daemon does
-        // once, long after boot. Two clock readings without a system call, once a batch.
-        Some(Batch::new(&mut self.records, self.batch, sys::tai_ahead(), &mut self.received))
+        // once, long after boot. Two clock readings without a system call, each time that the reader has
+        // caught up with what it knew of.
+        if self.offset_of != self.records.looks() {
+            self.offset_of = self.records.looks();
+            self.tai_ahead = sys::tai_ahead();
+        }
+        Some(Batch::new(&mut self.records, self.batch, self.tai_ahead, &mut self.received))
     }
 
     /// Lets no further frame in. When it returns, all that was copied is in the ring buffer for
@@ -434,6 +442,8 @@ impl<'a> Builder<'a> {
             pace: self.pace,
             batch: self.batch,
             received: 0,
+            tai_ahead: 0,
+            offset_of: 0,
             was_up,
             stopped: false,
         })

@@ -33,6 +33,8 @@ pub(super) struct Records {
     limit: u64,
     /// The position as the kernel knows it.
     released: u64,
+    /// How often the writer's position was looked at.
+    looks: u64,
 }
 
 // SAFETY: the mappings belong to this value; what the kernel writes is only touched through atomics,
@@ -51,15 +53,9 @@ impl Records {
         let writer = Mapping::new(map, len, page, libc::PROT_READ).map_err(failed)?;
         // SAFETY: the data begins one page into a mapping that is longer.
         let data = unsafe { writer.base.add(page) };
-        let mut records = Self {
-            reader,
-            writer,
-            data,
-            mask: u64::from(size) - 1,
-            position: 0,
-            limit: 0,
-            released: 0,
-        };
+        let mask = u64::from(size) - 1;
+        let mut records =
+            Self { reader, writer, data, mask, position: 0, limit: 0, released: 0, looks: 0 };
         records.position = records.reader_position().load(Ordering::Relaxed);
         records.limit = records.position;
         records.released = records.position;
@@ -75,7 +71,14 @@ impl Records {
         }
         // Acquire: the headers of the records below are initialised.
         self.limit = self.writer_position().load(Ordering::Acquire);
+        self.looks += 1;
         self.position != self.limit
+    }
+
+    /// How often the writer's position was looked at: while it is the same, no time has passed for the reader.
+    #[inline]
+    pub(super) fn looks(&self) -> u64 {
+        self.looks
     }
 
     /// Whether the next record is complete and has bytes. Passes over those that hold nothing.
