@@ -202,22 +202,6 @@ fn p0f_recognises_the_same() {
     });
 }
 
-#[test]
-fn arpwatch_reports_the_same_station() {
-    root_or_skip!("arpwatch_reports_the_same_station");
-    if !has("arpwatch_reports_the_same_station", "arpwatch") {
-        return;
-    }
-    // It works in a folder of its own.
-    let command = format!("touch arp; exec arpwatch -d -n 10.1.0.0/24 -i {FAR} -f \"$PWD/arp\"");
-    let line = ["sh", "-c", &command];
-    let end = End::When(Signal::SIGTERM, |running, _| running.stderr().contains("timestamp:"));
-    Stage::set().compare(&line, &end, &|running, _| {
-        let said = running.stderr();
-        said.lines().filter(|line| !line.contains("timestamp:")).collect::<Vec<_>>().join("\n")
-    });
-}
-
 /// A child that tcpdump forks for each file has its descriptors; the capture goes on, and misses nothing.
 #[test]
 fn tcpdump_has_its_files_compressed() {

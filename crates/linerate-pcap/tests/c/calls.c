@@ -89,7 +89,7 @@ static int readable(int milliseconds)
 /* Reads until `wanted` packets were seen, in a handle that does not block. */
 static void collect(const char *what, int wanted)
 {
-	time_t end = time(NULL) + 20;
+	time_t end = time(NULL) + 60;
 
 	seen = 0;
 	while (seen < wanted && time(NULL) < end)
@@ -207,7 +207,7 @@ static void reading(void)
 	for (int i = 0; i < 5; i++)
 		give(7100 + i, 20, 0);
 	seen = 0;
-	for (time_t end = time(NULL) + 20; seen < 5 && time(NULL) < end;)
+	for (time_t end = time(NULL) + 60; seen < 5 && time(NULL) < end;)
 		if (readable(100) && pcap_dispatch(handle, 2, note, (u_char *)"two at most") > 2)
 			printf("more than asked for\n");
 	for (int i = 0; i < 3; i++)
@@ -273,7 +273,7 @@ static void filters(void)
 	/* What waits when another filter comes passes both. */
 	filter("udp");
 	give(7601, 10, 0), give(7602, 11, 0);
-	readable(20000);
+	readable(60000);
 	filter("udp port 7602 or udp port 7603");
 	give(7601, 12, 0), give(7603, 13, 0);
 	collect("under two filters", 2);
@@ -320,7 +320,7 @@ static void sending(void)
 	say("sendpacket too much", pcap_sendpacket(handle, frame, 5000));
 	/* A handle does not see what it sends. What the sender gives now comes behind it. */
 	give(7801, 12, 0);
-	for (time_t end = time(NULL) + 20; count < 1 && time(NULL) < end;)
+	for (time_t end = time(NULL) + 60; count < 1 && time(NULL) < end;)
 		if (readable(100) && pcap_next_ex(handle, &header, &bytes) == 1)
 			count++, note((u_char *)"after sending", header, bytes);
 	/* The other end does. */

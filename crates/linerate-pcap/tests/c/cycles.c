@@ -64,7 +64,7 @@ int main(int argc, char **argv)
 	long memory, growth;
 
 	/* What is made once is made now. */
-	for (int i = 0; i < 20; i++)
+	for (int i = 0; i < 10; i++)
 		if (cycle(argv[1]))
 			return 1;
 	before = descriptors(), memory = resident("VmRSS");

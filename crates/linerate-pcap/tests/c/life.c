@@ -172,7 +172,7 @@ static void one_by_one(void)
 	for (int i = 0; i < 50; i++)
 		give(2250);
 	count = 0;
-	while (count < 50 && readable(-1, 20) == 1)
+	while (count < 50 && readable(-1, 60) == 1)
 		pcap_dispatch(handle, 1, note, NULL);
 	printf("one by one: %d", count);
 	printf(" then %d\n", readable(-1, 0));
@@ -182,13 +182,13 @@ static void one_by_one(void)
 	while (count == 50) {
 		give(2251), give(2251);
 		usleep(50000);
-		while (count == 50 && readable(-1, 20) == 1)
+		while (count == 50 && readable(-1, 60) == 1)
 			pcap_dispatch(handle, 1, note, NULL);
 	}
-	printf("beside a pipe: %d", readable(ends[0], 20));
+	printf("beside a pipe: %d", readable(ends[0], 60));
 	if (write(ends[1], "x", 1) != 1)
 		return perror("write");
-	printf(", with something in it %d\n", readable(ends[0], 20));
+	printf(", with something in it %d\n", readable(ends[0], 60));
 	close(ends[0]), close(ends[1]);
 	pcap_close(handle);
 }

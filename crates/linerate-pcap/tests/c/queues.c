@@ -47,7 +47,7 @@ int main(int argc, char **argv)
 	/* What one queue still gets while another is read may be older than what was read. So all is sent
 	 * first; and where the last of it came late after all, it is done again. */
 	for (int i = 0; i < 20 && !(complete && ordered); i++) {
-		time_t end = time(NULL) + 20;
+		time_t end = time(NULL) + 60;
 
 		disordered = count = 0;
 		for (int port = 0; port < PACKETS; port++) {

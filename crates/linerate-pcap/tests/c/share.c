@@ -52,7 +52,7 @@ static pcap_t *opened(const char *interface)
 /* Sends, and reads `handles` until the last packet has come to one of them and nothing is left unread. */
 static void pass(const char *what, pcap_t **handles, int number)
 {
-	time_t end = time(NULL) + 30;
+	time_t end = time(NULL) + 60;
 	unsigned counts[2] = { 0, 0 }, received = 1;
 	int once = 1;
 

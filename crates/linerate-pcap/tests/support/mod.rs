@@ -12,8 +12,8 @@ use linerate_netns::{Namespace, Veth, VethOptions};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// How long anything may take that takes an instant.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// How long anything may take that takes an instant, or some seconds, on a machine that does ten other things.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(240);
 
 /// The two ends of the cable. Frames are sent on the first, programs listen on the second.
 pub(crate) const NEAR: &str = "pc-near";
