@@ -210,7 +210,7 @@ fn tcpdump_has_its_files_compressed() {
         return;
     }
     // More than fits into a file of a million bytes.
-    const PASSES: usize = 130;
+    const PASSES: usize = 160;
     let stage = Stage::set();
     let count = (traffic::frames().len() * PASSES).to_string();
     let line =
