@@ -36,11 +36,11 @@ impl Stage {
         Self { library: Library::install(), folder, sender }
     }
 
-    /// Sends all frames.
-    fn send(&self, cable: &Cable) {
+    /// Sends all frames, so many times.
+    fn send(&self, cable: &Cable, times: usize) {
         let mut sender = cable.namespace.command(&self.sender);
-        let file = self.folder.path().join("traffic.pcap");
-        assert!(sender.arg(NEAR).arg(file).status().unwrap().success());
+        sender.arg(NEAR).arg(self.folder.path().join("traffic.pcap")).arg(times.to_string());
+        assert!(sender.status().unwrap().success());
     }
 
     /// Runs a program past which all frames are sent; `make` says what it wrote.
@@ -55,7 +55,7 @@ impl Stage {
         let folder = tempfile::tempdir().unwrap();
         let mut running = cable.start(&self.library, way, line, folder.path());
         cable.wait_until_it_listens(way, &mut running);
-        self.send(&cable);
+        self.send(&cable, 1);
         if let End::When(signal, holds) = end {
             running.wait_for("effect", |running| holds(running, folder.path()));
             running.interrupt(*signal);
@@ -219,9 +219,7 @@ fn tcpdump_has_its_files_compressed() {
         let (cable, folder) = (Cable::lay(), tempfile::tempdir().unwrap());
         let mut running = cable.start(&stage.library, way, &line, folder.path());
         cable.wait_until_it_listens(way, &mut running);
-        for _ in 0..PASSES {
-            stage.send(&cable);
-        }
+        stage.send(&cable, PASSES);
         assert_eq!(running.ended(), Some(0), "{}", running.stderr());
         // gzip, which nobody waits for, removes what it has compressed.
         let (first, second) = (folder.path().join("out"), folder.path().join("out1"));

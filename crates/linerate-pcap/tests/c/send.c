@@ -1,5 +1,6 @@
-/* Sends the packets of a file, a millisecond apart. send INTERFACE FILE */
+/* Sends the packets of a file, a millisecond apart, so many times. send INTERFACE FILE TIMES */
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include <pcap/pcap.h>
@@ -11,17 +12,22 @@ int main(int argc, char **argv)
 	const u_char *bytes;
 	pcap_t *from, *to;
 
-	if (argc < 3)
+	if (argc < 4)
 		return 2;
-	from = pcap_open_offline(argv[2], errbuf);
 	to = pcap_open_live(argv[1], 64, 0, 1000, errbuf);
-	if (!from || !to)
-		return fprintf(stderr, "%s\n", errbuf), 1;
-	while (pcap_next_ex(from, &header, &bytes) == 1) {
-		if (pcap_sendpacket(to, bytes, header->caplen))
-			return pcap_perror(to, "send"), 1;
-		usleep(1000);
+	for (int i = 0; to && i < atoi(argv[3]); i++) {
+		from = pcap_open_offline(argv[2], errbuf);
+		if (!from)
+			break;
+		while (pcap_next_ex(from, &header, &bytes) == 1) {
+			if (pcap_sendpacket(to, bytes, header->caplen))
+				return pcap_perror(to, "send"), 1;
+			usleep(1000);
+		}
+		pcap_close(from);
 	}
-	pcap_close(from), pcap_close(to);
+	if (*errbuf)
+		return fprintf(stderr, "%s\n", errbuf), 1;
+	pcap_close(to);
 	return 0;
 }
