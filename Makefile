@@ -45,13 +45,15 @@ install-service: install ## the systemd unit of `linerate forward`, and its conf
 	sed 's|@PREFIX@|$(PREFIX)|' packaging/systemd/linerate-forward.service.in > $(DESTDIR)$(UNITS)/linerate-forward.service
 	test -e $(DESTDIR)/etc/linerate/forward.toml || install -D -m 644 packaging/forward.toml $(DESTDIR)/etc/linerate/forward.toml
 
-install-c: ## the C library of segment and coalesce, its header and pkg-config file under PREFIX
-	cargo build --release --package linerate-segment-c
-	install -D -m 755 target/release/liblinerate_segment_c.so $(DESTDIR)$(PREFIX)/lib/liblinerate-segment.so.0
-	ln -sf liblinerate-segment.so.0 $(DESTDIR)$(PREFIX)/lib/liblinerate-segment.so
-	install -D -m 644 target/release/liblinerate_segment_c.a $(DESTDIR)$(PREFIX)/lib/liblinerate-segment.a
-	install -D -m 644 crates/linerate-segment-c/include/linerate/segment.h $(DESTDIR)$(PREFIX)/include/linerate/segment.h
+install-c: install-c-segment install-c-udp ## the C libraries (segment and coalesce; receive), their headers and pkg-config files under PREFIX
+
+install-c-%:
+	cargo build --release --package linerate-$*-c
+	install -D -m 755 target/release/liblinerate_$*_c.so $(DESTDIR)$(PREFIX)/lib/liblinerate-$*.so.0
+	ln -sf liblinerate-$*.so.0 $(DESTDIR)$(PREFIX)/lib/liblinerate-$*.so
+	install -D -m 644 target/release/liblinerate_$*_c.a $(DESTDIR)$(PREFIX)/lib/liblinerate-$*.a
+	install -D -m 644 crates/linerate-$*-c/include/linerate/$*.h $(DESTDIR)$(PREFIX)/include/linerate/$*.h
 	install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig
-	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)|' crates/linerate-segment-c/linerate-segment.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/linerate-segment.pc
+	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)|' crates/linerate-$*-c/linerate-$*.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/linerate-$*.pc
 
 .PHONY: help demo test build lint bench install install-service install-c

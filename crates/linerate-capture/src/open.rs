@@ -246,10 +246,10 @@ fn bypassed(name: &str) -> Option<String> {
     // A tee lets every frame go on; who cannot ask is not told.
     let found = linerate_ring::steer::attached(name).ok()?.filter(|found| !found.is_tee())?;
     let by = found.holder().names();
-    Some(match found.is_capture() {
+    Some(match found.is_ours() {
         true => format!(
-            "another linerate capture ({by}) takes frames of {name} by XDP: those do not come here; end \
-             it, or start both with --source tee"
+            "another linerate ({by}) takes frames of {name} by XDP: those do not come here; end it, or, if \
+             it is a capture, start both with --source tee"
         ),
         false => format!(
             "{name} has an XDP program (id {}, name \"{}\", held by: {by}): frames that it drops or \

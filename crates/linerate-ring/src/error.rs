@@ -108,8 +108,8 @@ pub enum Error {
         name: String,
         /// Where it runs.
         attach: Attach,
-        /// It is of a capture of Linerate.
-        capture: bool,
+        /// It is of Linerate: a capture's, a receiver's, an uplink's or the accelerator's.
+        ours: bool,
         /// It is the root of a tee.
         tee: bool,
         /// What keeps it there.
@@ -168,7 +168,7 @@ struct Occupied<'a>(&'a Error);
 
 impl fmt::Display for Occupied<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Error::ForeignProgram { interface, id, name, attach, capture, tee, holder } = self.0
+        let Error::ForeignProgram { interface, id, name, attach, ours, tee, holder } = self.0
         else {
             return Ok(());
         };
@@ -180,11 +180,11 @@ impl fmt::Display for Occupied<'_> {
                  cannot be taken beside a tee; use --source tee here as well, or end that capture"
             );
         }
-        if *capture {
+        if *ours {
             return write!(
                 f,
-                "another linerate capture takes the frames of interface {interface} by XDP ({by}); \
-                 end it, or start both with --source tee, which captures share"
+                "another linerate takes the frames of interface {interface} by XDP ({by}); end it. Two \
+                 captures can share them: start both with --source tee"
             );
         }
         write!(

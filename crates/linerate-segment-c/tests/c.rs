@@ -1,50 +1,18 @@
 //! The example in C: compiled without a warning, run plainly, under the address sanitizer and under
 //! valgrind, and what it writes compared with what the Rust library makes.
 
+mod building;
+
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output};
 
+use building::{compile, install, installed, text};
 use etherparse::PacketBuilder;
 use linerate_segment::coalesce::{self, Coalescer, Flow};
 use linerate_segment::segment::{Options, Segments, Split};
 
 const MTU: u16 = 1500;
-
-/// The library as it is installed: under the names that linkers and programs look for.
-fn install(folder: &Path) {
-    let tests = std::env::current_exe().unwrap();
-    let built =
-        tests.ancestors().skip(1).take(2).map(|folder| folder.join("liblinerate_segment_c.so"));
-    let built: PathBuf =
-        built.into_iter().find(|path| path.is_file()).expect("the library is built");
-    fs::copy(built, folder.join("liblinerate-segment.so.0")).unwrap();
-    std::os::unix::fs::symlink("liblinerate-segment.so.0", folder.join("liblinerate-segment.so"))
-        .unwrap();
-}
-
-fn compile(folder: &Path, name: &str, flags: &[&str]) -> Result<PathBuf, String> {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let program = folder.join(name);
-    let output = Command::new("cc")
-        .args(["-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-g", "-I"])
-        .arg(here.join("include"))
-        .args(flags)
-        .arg(here.join("examples/split.c"))
-        .arg("-o")
-        .arg(&program)
-        .arg("-L")
-        .arg(folder)
-        .arg(format!("-Wl,-rpath,{}", folder.display()))
-        .arg("-llinerate-segment")
-        .output()
-        .map_err(|error| format!("cc: {error}"))?;
-    if output.status.success() { Ok(program) } else { Err(text(&output.stderr)) }
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
 
 fn bytes(len: usize) -> Vec<u8> {
     (0..len).map(|at| (at * 31 % 251) as u8).collect()
@@ -146,15 +114,11 @@ fn check(folder: &Path, run: impl Fn() -> Command) {
     }
 }
 
-fn installed(program: &str) -> bool {
-    Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success())
-}
-
 #[test]
 fn the_example_writes_what_the_library_makes() {
     let folder = tempfile::tempdir().unwrap();
-    install(folder.path());
-    let program = compile(folder.path(), "split", &["-O2"]).unwrap();
+    install(folder.path(), "segment");
+    let program = compile(folder.path(), "split", "segment", &["-O2"]).unwrap();
     check(folder.path(), || Command::new(&program));
 }
 
@@ -162,9 +126,9 @@ fn the_example_writes_what_the_library_makes() {
 fn the_example_is_clean_under_the_address_sanitizer() {
     const NAME: &str = "the_example_is_clean_under_the_address_sanitizer";
     let folder = tempfile::tempdir().unwrap();
-    install(folder.path());
+    install(folder.path(), "segment");
     let flags = ["-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
-    match compile(folder.path(), "split", &flags) {
+    match compile(folder.path(), "split", "segment", &flags) {
         Ok(program) => check(folder.path(), || Command::new(&program)),
         Err(why) if why.contains("asan") => println!("skipped: {NAME}: no sanitizer: {why}"),
         Err(why) => panic!("{why}"),
@@ -179,8 +143,8 @@ fn the_example_is_clean_under_valgrind() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    install(folder.path());
-    let program = compile(folder.path(), "split", &["-O1"]).unwrap();
+    install(folder.path(), "segment");
+    let program = compile(folder.path(), "split", "segment", &["-O1"]).unwrap();
     check(folder.path(), || {
         let mut command = Command::new("valgrind");
         command.args(["-q", "--error-exitcode=9", "--leak-check=full"]).arg(&program);
@@ -191,8 +155,8 @@ fn the_example_is_clean_under_valgrind() {
 #[test]
 fn the_example_says_why_it_cannot() {
     let folder = tempfile::tempdir().unwrap();
-    install(folder.path());
-    let program = compile(folder.path(), "split", &[]).unwrap();
+    install(folder.path(), "segment");
+    let program = compile(folder.path(), "split", "segment", &[]).unwrap();
     let run = |bytes: &[u8], policy: &str| -> Output {
         let path = folder.path().join("frame");
         fs::write(&path, bytes).unwrap();
@@ -214,24 +178,8 @@ fn the_example_says_why_it_cannot() {
 
 #[test]
 fn the_header_is_good_for_c_plus_plus_too() {
-    const NAME: &str = "the_header_is_good_for_c_plus_plus_too";
-    if !installed("c++") {
-        println!("skipped: {NAME}: no C++ compiler");
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let source = folder.path().join("a.cpp");
-    fs::write(
-        &source,
+    building::hold_for_c_plus_plus(
+        "the_header_is_good_for_c_plus_plus_too",
         "#include <linerate/segment.h>\nint main() { return linerate_policy_default().tcp; }\n",
-    )
-    .unwrap();
-    let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("include");
-    let output = Command::new("c++")
-        .args(["-std=c++11", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-I"])
-        .arg(include)
-        .arg(source)
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{}", text(&output.stderr));
+    );
 }

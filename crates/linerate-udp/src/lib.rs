@@ -43,5 +43,5 @@ pub use builder::{Builder, Steering};
 pub use error::{Error, Result};
 pub use group::Group;
 pub use message::{Details, Losses, Message};
-pub use receiver::{Batch, Receiver};
+pub use receiver::{Batch, Receiver, Trial};
 pub use sender::{Sender, SenderBuilder, Sent};

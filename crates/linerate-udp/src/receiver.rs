@@ -1,6 +1,9 @@
 //! [`Receiver`]: a socket, a back end, and the batches that it lends.
 
 mod choose;
+mod measure;
+
+pub use measure::Trial;
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -37,6 +40,7 @@ pub struct Receiver {
     bound: SocketAddr,
     backend: Backend,
     why: Vec<String>,
+    trials: Vec<Trial>,
     drops: Drops,
     counts: Counts,
     /// Since when nothing has come, once somebody has waited for it.
@@ -81,14 +85,28 @@ impl Receiver {
     }
 
     pub(crate) fn open(settings: Settings) -> Result<Self> {
-        let (backend, mut why) = choose::choose(&settings)?;
+        let measured = match settings.measure {
+            Some(time) if settings.backend.is_none() => measure::run(&settings, time),
+            _ => measure::Measured::default(),
+        };
+        let (backend, mut why) = match measured.best {
+            Some(backend) => (backend, measured.why),
+            None => {
+                let (backend, mut why) = choose::choose(&settings)?;
+                if settings.backend.is_none() && settings.measure.is_some() {
+                    why.push("nothing came to measure by".to_owned());
+                }
+                (backend, why)
+            }
+        };
+        let trials = measured.trials;
         match Self::open_with(&settings, backend) {
             Err(error) if settings.backend.is_none() && backend == Backend::Xdp => {
                 why.push(format!("not xdp: {error}"));
                 let next = choose::socket_backend(&mut why);
-                Self::open_with(&settings, next).map(|receiver| Self { why, ..receiver })
+                Self::open_with(&settings, next).map(|receiver| Self { why, trials, ..receiver })
             }
-            other => other.map(|receiver| Self { why, ..receiver }),
+            other => other.map(|receiver| Self { why, trials, ..receiver }),
         }
     }
 
@@ -139,6 +157,7 @@ impl Receiver {
             bound,
             backend,
             why: Vec::new(),
+            trials: Vec::new(),
             drops,
             counts,
             idle: None,
@@ -240,9 +259,14 @@ impl Receiver {
         self.backend
     }
 
-    /// Why not a better one, one sentence each.
+    /// Why not a better one, one sentence each; the figure first where the choice was measured.
     pub fn why(&self) -> &[String] {
         &self.why
+    }
+
+    /// What each back end did while it was measured; see [`Builder::measure`].
+    pub fn trials(&self) -> &[Trial] {
+        &self.trials
     }
 
     /// For `xdp`: the interface, and how frames get here from it.

@@ -55,6 +55,8 @@ pub struct Sender {
     batch: usize,
     waiting: usize,
     joined: usize,
+    /// Messages as long as this go alone: the kernel refused to segment such.
+    alone_from: usize,
     sent: Sent,
     pace: Option<Pace>,
     why: Option<String>,
@@ -133,6 +135,7 @@ impl Sender {
             Some(run)
                 if len <= run.size
                     && len != 0
+                    && run.size < self.alone_from
                     && run.to - run.from == run.size * run.messages
                     && run.messages < joined
                     && run.to - run.from + len <= LONGEST_MESSAGE - 1000 =>
@@ -242,7 +245,7 @@ impl Sender {
                     }
                 }
                 // The kernel or its driver cannot segment this: the messages are whole, so they go
-                // alone, and so do later ones.
+                // alone, and so do later ones; where they are too long for it, only those as long.
                 _ if run.messages > 1 => {
                     let split = Self::alone(socket.as_fd(), outgoing, &self.arena, run)?;
                     self.sent.calls += split.messages + split.refused;
@@ -251,7 +254,10 @@ impl Sender {
                     self.sent.resent += split.messages;
                     self.sent.refused += split.refused;
                     if split.messages > 0 {
-                        self.joined = 1;
+                        match error.raw_os_error() {
+                            Some(libc::EINVAL | libc::EMSGSIZE) => self.alone_from = run.size,
+                            _ => self.joined = 1,
+                        }
                         self.why = Some(format!("the kernel does not segment: {error}"));
                     }
                     at += 1;
@@ -414,6 +420,7 @@ impl SenderBuilder {
             batch,
             waiting: 0,
             joined: if self.offload { MOST_JOINED } else { 1 },
+            alone_from: usize::MAX,
             sent: Sent::default(),
             pace,
             why: None,

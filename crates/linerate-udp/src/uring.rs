@@ -215,18 +215,9 @@ impl Uring {
         };
         let got = buffer.get(payload_at..).unwrap_or(&[]);
         let payload = &got[..got.len().min(self.message_size).min(whole)];
-        Some(Message {
-            payload,
-            source: Name::read(buffer.get(OUT..control_at).unwrap_or(&[])),
-            destination: match control.destination {
-                Some(ip) => SocketAddr::new(ip, self.bound.port()),
-                None => self.bound,
-            },
-            timestamp: control.timestamp,
-            traffic_class: control.traffic_class,
-            interface: control.interface,
-            truncated: payload.len() < whole || flags & libc::MSG_TRUNC as u32 != 0,
-        })
+        let source = Name::read(buffer.get(OUT..control_at).unwrap_or(&[]));
+        let truncated = payload.len() < whole || flags & libc::MSG_TRUNC as u32 != 0;
+        Some(control.message(payload, source, self.bound, truncated))
     }
 
     /// Starts the request, unless it runs.

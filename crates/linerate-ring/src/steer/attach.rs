@@ -53,8 +53,9 @@ pub struct Attached {
 }
 
 impl Attached {
-    /// Whether it is of a capture of Linerate, this process's or another's.
-    pub fn is_capture(&self) -> bool {
+    /// Whether it is of Linerate, this process's or another's: a capture, a receiver, an uplink or the
+    /// accelerator.
+    pub fn is_ours(&self) -> bool {
         self.name.starts_with(PREFIX)
     }
 
@@ -311,7 +312,7 @@ pub(crate) fn foreign(interface: &str, found: &Attached) -> Error {
         name: found.name.clone(),
         attach: found.attach,
         tee: found.is_tee(),
-        capture: found.is_capture(),
+        ours: found.is_ours(),
         holder: found.holder(),
     }
 }

@@ -34,7 +34,7 @@ pub(super) fn socket_backend(why: &mut Vec<String>) -> Backend {
     }
 }
 
-fn not_xdp(settings: &Settings) -> Option<String> {
+pub(super) fn not_xdp(settings: &Settings) -> Option<String> {
     let Some(interface) = xdp::interface_of(settings) else {
         return Some(xdp::NO_INTERFACE.to_owned());
     };

@@ -1,6 +1,8 @@
 //! [`Control`]: what stands in the ancillary data of a received message (`cmsg(3)`), read as bytes.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use crate::message::Message;
 
 /// Bytes that all ancillary data together can take: UDP_GRO, a time stamp, the IPv6 packet information
 /// and the traffic class.
@@ -34,6 +36,28 @@ impl Control {
             bytes = bytes.get(len.next_multiple_of(8)..).unwrap_or(&[]);
         }
         control
+    }
+
+    /// The message that this was said of. Where the kernel said nothing of the destination, it is
+    /// `bound`, the address of the socket.
+    #[inline]
+    pub(crate) fn message<'m>(
+        &self,
+        payload: &'m [u8],
+        source: SocketAddr,
+        bound: SocketAddr,
+        truncated: bool,
+    ) -> Message<'m> {
+        let destination = self.destination.map(|ip| SocketAddr::new(ip, bound.port()));
+        Message {
+            payload,
+            source,
+            destination: destination.unwrap_or(bound),
+            timestamp: self.timestamp,
+            traffic_class: self.traffic_class,
+            interface: self.interface,
+            truncated,
+        }
     }
 
     #[inline]

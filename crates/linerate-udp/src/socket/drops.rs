@@ -14,9 +14,11 @@ const DROPS: usize = 8;
 
 /// What a socket had lost when it was last asked, with 64 bits where the kernel has 32.
 ///
-/// `sk_drops` counts messages without room and messages with a wrong checksum together. The namespace
-/// counts the latter for all its sockets, so they are told apart as well as that allows: exactly where no
-/// other socket meets wrong checksums.
+/// The kernel keeps no account of causes for a socket. `sk_drops` counts messages without room, and those
+/// whose checksum turned out to be wrong when they were copied, which is when long ones are summed. Short
+/// ones (`CHECKSUM_BREAK` in `linux/skbuff.h`) are summed before their socket is looked for, and counted for
+/// the namespace alone. So the namespace's counts tell the causes apart: exactly where no other socket of it
+/// loses anything; else a wrong checksum of another socket is counted here, too.
 #[derive(Debug)]
 pub(crate) struct Drops {
     last: u32,
@@ -24,7 +26,15 @@ pub(crate) struct Drops {
     /// Counters of the namespace; absent where /proc is.
     counters: Option<File>,
     v6: bool,
-    checksum_before: u64,
+    before: Errors,
+}
+
+/// What the UDP sockets of a namespace lost, since it is there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Errors {
+    checksum: u64,
+    /// For want of room: in the socket's buffer, or in what all may have (net.ipv4.udp_mem).
+    room: u64,
 }
 
 impl Drops {
@@ -36,9 +46,9 @@ impl Drops {
             total: 0,
             counters: File::open(file).ok(),
             v6,
-            checksum_before: 0,
+            before: Errors::default(),
         };
-        drops.checksum_before = drops.checksum_errors();
+        drops.before = drops.errors().unwrap_or_default();
         Ok(drops)
     }
 
@@ -47,18 +57,31 @@ impl Drops {
         let now = count(fd)?;
         self.total += u64::from(now.wrapping_sub(self.last));
         self.last = now;
-        let wrong = self.checksum_errors().saturating_sub(self.checksum_before).min(self.total);
-        Ok((self.total - wrong, wrong))
+        let Some(errors) = self.errors() else { return Ok((self.total, 0)) };
+        let since = Errors {
+            checksum: errors.checksum.saturating_sub(self.before.checksum),
+            room: errors.room.saturating_sub(self.before.room),
+        };
+        Ok(since.shared_out(self.total))
     }
 
-    /// `InCsumErrors` of UDP in the namespace.
-    fn checksum_errors(&self) -> u64 {
+    fn errors(&self) -> Option<Errors> {
         let mut bytes = [0; 8192];
-        let Some(Ok(len)) = self.counters.as_ref().map(|file| file.read_at(&mut bytes, 0)) else {
-            return 0;
-        };
+        let len = self.counters.as_ref()?.read_at(&mut bytes, 0).ok()?;
         let text = std::str::from_utf8(&bytes[..len]).unwrap_or_default();
-        if self.v6 { named(text) } else { columned(text) }.unwrap_or(0)
+        let value = |name| if self.v6 { named(text, name) } else { columned(text, name) };
+        Some(Errors {
+            checksum: value("InCsumErrors")?,
+            room: value("RcvbufErrors")? + value("MemErrors").unwrap_or(0),
+        })
+    }
+}
+
+impl Errors {
+    /// Of `drops` that a socket counts: those for want of room; and all messages with a wrong checksum.
+    fn shared_out(self, drops: u64) -> (u64, u64) {
+        let room = self.room.min(drops);
+        (room, self.checksum.max(drops - room))
     }
 }
 
@@ -67,15 +90,15 @@ fn count(fd: BorrowedFd<'_>) -> io::Result<u32> {
 }
 
 /// `/proc/net/snmp6`: a name and a number on each line.
-fn named(text: &str) -> Option<u64> {
-    let line = text.lines().find(|line| line.starts_with("Udp6InCsumErrors"))?;
-    line.split_whitespace().nth(1)?.parse().ok()
+fn named(text: &str, name: &str) -> Option<u64> {
+    let mut lines = text.lines().filter_map(|line| line.strip_prefix("Udp6")?.strip_prefix(name));
+    lines.next()?.trim().parse().ok()
 }
 
 /// `/proc/net/snmp`: a line of names and a line of numbers for each protocol.
-fn columned(text: &str) -> Option<u64> {
+fn columned(text: &str, name: &str) -> Option<u64> {
     let mut lines = text.lines().filter(|line| line.starts_with("Udp:"));
-    let column = lines.next()?.split(' ').position(|name| name == "InCsumErrors")?;
+    let column = lines.next()?.split(' ').position(|found| found == name)?;
     lines.next()?.split(' ').nth(column)?.parse().ok()
 }
 
@@ -84,11 +107,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_counters_of_this_kernel_have_checksum_errors() {
+    fn this_kernel_counts_what_is_asked_for() {
         let read = |file| std::fs::read_to_string(file).unwrap();
-        assert!(columned(&read("/proc/net/snmp")).is_some());
-        if let Ok(text) = std::fs::read_to_string("/proc/net/snmp6") {
-            assert!(named(&text).is_some());
+        for name in ["InCsumErrors", "RcvbufErrors"] {
+            assert!(columned(&read("/proc/net/snmp"), name).is_some(), "{name}");
+            if let Ok(text) = std::fs::read_to_string("/proc/net/snmp6") {
+                assert!(named(&text, name).is_some(), "{name}");
+            }
         }
+    }
+
+    #[test]
+    fn causes_are_told_apart() {
+        let errors = |checksum, room| Errors { checksum, room };
+        // Short messages are in no socket's count, long ones are.
+        assert_eq!(errors(3, 0).shared_out(0), (0, 3));
+        assert_eq!(errors(3, 0).shared_out(3), (0, 3));
+        assert_eq!(errors(0, 7).shared_out(7), (7, 0));
+        assert_eq!(errors(3, 7).shared_out(8), (7, 3));
+        // Another socket lost for want of room.
+        assert_eq!(errors(0, 9).shared_out(2), (2, 0));
     }
 }

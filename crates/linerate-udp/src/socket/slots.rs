@@ -215,17 +215,6 @@ impl Slots {
             debug_assert!(at >= self.payloads.as_ptr());
             std::slice::from_raw_parts(at, len)
         };
-        Message {
-            payload,
-            source: self.names[*slot].address(),
-            destination: match control.destination {
-                Some(ip) => SocketAddr::new(ip, self.bound.port()),
-                None => self.bound,
-            },
-            timestamp: control.timestamp,
-            traffic_class: control.traffic_class,
-            interface: control.interface,
-            truncated: *cut || len < whole,
-        }
+        control.message(payload, self.names[*slot].address(), self.bound, *cut || len < whole)
     }
 }

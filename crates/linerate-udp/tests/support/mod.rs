@@ -50,12 +50,9 @@ impl Cable {
         veth.b.add_neighbour(ip(THERE), veth.a.mac()).expect("a neighbour");
         veth.b.add_neighbour(ip(THERE6), veth.a.mac()).expect("a neighbour");
         let cable = Self { veth, there, here };
-        // Groups have to lead somewhere.
-        for group in ["224.0.0.0/4", "ff15::/16"] {
-            let route =
-                cable.there.command("ip").args(["route", "add", group, "dev", "tx"]).status();
-            assert!(route.expect("ip").success());
-        }
+        // Groups have to lead somewhere. No program is started for it: until it runs, a child that was
+        // forked holds the sockets and XDP programs of all tests of this process.
+        cable.there.add_route(ip("0.0.0.0"), 0, ip(HERE)).expect("a route");
         for to in [HERE, HERE6] {
             cable.wait_until_it_carries(to);
         }
@@ -83,6 +80,24 @@ impl Cable {
         backend: Option<Backend>,
     ) -> linerate_udp::Result<Receiver> {
         self.here.run(|| builder.backend(backend).build()).expect("the namespace")
+    }
+
+    /// Sends `count` messages of 64 bytes, a few at a time, each few through the receiver's stack before the
+    /// next, so that none is lost on the cable.
+    pub(crate) fn fill(&self, to: SocketAddr, count: u64) {
+        let mut sender = self.send(Sender::builder(to).offload(false).batch(16));
+        let before = self.veth.b.counters().expect("counters").rx_packets;
+        let end = Instant::now() + PATIENCE;
+        for sent in 1..=count {
+            sender.message(64).expect("room").fill(1);
+            if sent % 16 == 0 || sent == count {
+                sender.flush().expect("sent");
+                while self.veth.b.counters().expect("counters").rx_packets < before + sent {
+                    assert!(Instant::now() < end, "the cable lost a frame");
+                    std::thread::yield_now();
+                }
+            }
+        }
     }
 
     /// A sender of the other host.

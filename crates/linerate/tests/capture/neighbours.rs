@@ -79,7 +79,7 @@ fn two_captures_that_want_the_frames_are_told_of_each_other() {
         let holder = format!("linerate (process {})", first.child.id());
         for second in ["xdp", "xdp --take-over", "tee"] {
             let said = refused(&cable, &format!("--source {second}"));
-            for word in ["another linerate capture takes", &holder, "--source tee"] {
+            for word in ["another linerate takes", &holder, "--source tee"] {
                 assert!(said.contains(word), "{way}, {second}: no {word} in {said}");
             }
         }
@@ -104,7 +104,7 @@ fn a_second_capture_that_gets_nothing_says_so() {
     let first = cable.capture("--discard --json -B 8192 udp");
     let mut second = cable.capture("--discard --json udp");
     second.until("do not come here");
-    let words = format!("another linerate capture (linerate (process {}))", first.child.id());
+    let words = format!("another linerate (linerate (process {}))", first.child.id());
     assert!(second.said.contains(&words), "{}", second.said);
     cable.send(20, 64);
     let ((_, first, _), (_, second, said)) = (first.interrupt(), second.interrupt());

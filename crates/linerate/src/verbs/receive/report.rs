@@ -4,13 +4,13 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
-use linerate_udp::Receiver;
 use linerate_udp::feed::Counts;
+use linerate_udp::{Receiver, Trial};
 use serde::Serialize;
 
 use super::super::generate::scaled;
 use super::Arguments;
-use super::worker::{Outcome, Tally};
+use super::worker::Outcome;
 use crate::say;
 
 /// The JSON object.
@@ -28,11 +28,22 @@ struct Report {
     nanoseconds_per_message: f64,
     backend: String,
     why: Vec<String>,
+    /// The back ends that were measured for the choice.
+    measured: Vec<Measured>,
     calls: u64,
     batch: Option<Distribution>,
     latency_ns: Option<Distribution>,
     check: Option<Check>,
     feed: Option<Counts>,
+}
+
+/// What a back end did while it was measured.
+#[derive(Debug, Serialize)]
+struct Measured {
+    backend: &'static str,
+    messages: u64,
+    lost: u64,
+    cpu_seconds: f64,
 }
 
 #[derive(Debug, Serialize)]
@@ -77,8 +88,16 @@ impl Distribution {
     }
 }
 
+impl Measured {
+    fn of(trial: &Trial) -> Self {
+        let Trial { backend, messages, lost, cpu } = *trial;
+        Self { backend: backend.name(), messages, lost, cpu_seconds: cpu.as_secs_f64() }
+    }
+}
+
 impl Report {
-    fn of(tally: &Tally, backend: String, why: Vec<String>, checked: bool) -> Self {
+    fn of(outcome: Outcome, checked: bool) -> Self {
+        let Outcome { tally, backend, why, trials } = outcome;
         let seconds = match (tally.first, tally.last) {
             (Some(first), Some(last)) => (last - first).as_secs_f64(),
             _ => 0.0,
@@ -103,6 +122,7 @@ impl Report {
             nanoseconds_per_message: tally.cpu_seconds * 1e9 / messages.max(1.0),
             backend,
             why,
+            measured: trials.iter().map(Measured::of).collect(),
             calls: tally.calls,
             batch: Distribution::of(&tally.batches),
             latency_ns: Distribution::of(&tally.latency),
@@ -138,11 +158,11 @@ pub(super) fn announce(receivers: &[Receiver]) {
 
 /// The last words, the JSON and the exit status.
 pub(super) fn conclude(outcome: Outcome, arguments: &Arguments) -> Result<ExitCode> {
-    let Outcome { tally, backend, why } = outcome;
-    let report = Report::of(&tally, backend, why, arguments.check.is_some());
-    if let Some(error) = &tally.failure {
+    if let Some(error) = &outcome.tally.failure {
         super::tell(error);
     }
+    let failed = outcome.tally.failure.is_some();
+    let report = Report::of(outcome, arguments.check.is_some());
     if !arguments.quiet {
         summarise(&report);
     }
@@ -150,7 +170,7 @@ pub(super) fn conclude(outcome: Outcome, arguments: &Arguments) -> Result<ExitCo
         say::print(serde_json::to_string(&report).context("cannot write the JSON")?)?;
     }
     let wrong = report.check.as_ref().is_some_and(|check| check.wrong > 0);
-    Ok(if tally.failure.is_some() || wrong { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    Ok(if failed || wrong { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 fn summarise(report: &Report) {

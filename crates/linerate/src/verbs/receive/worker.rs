@@ -13,7 +13,7 @@ use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 use linerate_udp::feed::moldudp64::MoldUdp64;
 use linerate_udp::feed::{Counts, Feed, Line};
 use linerate_udp::pattern::{self, Pattern};
-use linerate_udp::{Batch, Losses, Message, Receiver};
+use linerate_udp::{Batch, Losses, Message, Receiver, Trial};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::resource::{UsageWho, getrusage};
@@ -149,6 +149,7 @@ pub(super) struct Running {
     time: Option<Duration>,
     pub(super) backend: String,
     pub(super) why: Vec<String>,
+    pub(super) trials: Vec<Trial>,
 }
 
 /// What came of it.
@@ -156,6 +157,7 @@ pub(super) struct Outcome {
     pub(super) tally: Tally,
     pub(super) backend: String,
     pub(super) why: Vec<String>,
+    pub(super) trials: Vec<Trial>,
 }
 
 /// Starts a thread for each receiver; one for both lines of a feed.
@@ -163,6 +165,7 @@ pub(super) fn start(receivers: Vec<Receiver>, arguments: &Arguments) -> Result<R
     let shared = Arc::new(Shared::default());
     let backend = receivers[0].backend().to_string();
     let why = receivers[0].why().to_vec();
+    let trials = receivers[0].trials().to_vec();
     let cpus = arguments.cpu.clone().unwrap_or_default().0;
     let lines = if arguments.feed.is_some() { receivers.len() } else { 1 };
     let mut threads = Vec::new();
@@ -188,7 +191,7 @@ pub(super) fn start(receivers: Vec<Receiver>, arguments: &Arguments) -> Result<R
         };
         threads.push(std::thread::Builder::new().name(name).spawn(work)?);
     }
-    Ok(Running { threads, shared, time: arguments.time, backend, why })
+    Ok(Running { threads, shared, time: arguments.time, backend, why, trials })
 }
 
 impl Running {
@@ -232,7 +235,7 @@ impl Running {
             .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
         let mut tally = tallies.next().expect("a thread was started");
         tallies.for_each(|other| tally.add(other));
-        Outcome { tally, backend: self.backend, why: self.why }
+        Outcome { tally, backend: self.backend, why: self.why, trials: self.trials }
     }
 }
 

@@ -1,0 +1,238 @@
+#ifndef LINERATE_UDP_H
+#define LINERATE_UDP_H
+
+/* Made by cbindgen from crates/linerate-udp-c/src; do not edit. */
+
+#include <stddef.h>
+#include <stdint.h>
+
+// Say of each message the address that it was sent to, and the interface that it came in by.
+#define LINERATE_RECEIVE_DESTINATION 1
+
+// Say the traffic class of each message: DSCP and ECN.
+#define LINERATE_RECEIVE_TRAFFIC_CLASS 2
+
+// Say when each message came.
+#define LINERATE_RECEIVE_TIMESTAMP 4
+
+// Never sleep while waiting: the lowest latency, at the price of a core.
+#define LINERATE_RECEIVE_SPIN 8
+
+// Share the port with other receivers that say so too: messages of one flow go to one of them.
+#define LINERATE_RECEIVE_SHARED 16
+
+// How a call ended. The numbers stay; new ones may follow.
+enum linerate_receive_status
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : int32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+    // Done.
+    LINERATE_RECEIVE_STATUS_OK = 0,
+    // No message came before the time was over, or a signal did.
+    LINERATE_RECEIVE_STATUS_NOTHING = 1,
+    // A pointer is NULL where something is needed, or what it points to makes no sense.
+    LINERATE_RECEIVE_STATUS_ARGUMENT = 2,
+    // No interface of this host has the address.
+    LINERATE_RECEIVE_STATUS_ADDRESS = 3,
+    // Another socket has the port.
+    LINERATE_RECEIVE_STATUS_IN_USE = 4,
+    // A capability is missing.
+    LINERATE_RECEIVE_STATUS_PRIVILEGE = 5,
+    // There is no such interface.
+    LINERATE_RECEIVE_STATUS_INTERFACE = 6,
+    // A group cannot be joined or left.
+    LINERATE_RECEIVE_STATUS_GROUP = 7,
+    // The back end cannot be had.
+    LINERATE_RECEIVE_STATUS_BACKEND = 8,
+    // The interface of xdp went down. Messages come again when it is up.
+    LINERATE_RECEIVE_STATUS_DOWN = 9,
+    // The kernel refused for another reason.
+    LINERATE_RECEIVE_STATUS_SYSTEM = 10,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum linerate_receive_status linerate_receive_status;
+#else
+typedef int32_t linerate_receive_status;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+// A receiver. For one thread at a time.
+typedef struct linerate_receiver linerate_receiver;
+
+// What to ask for. All zeroes but `bind` is a good choice.
+typedef struct linerate_receive_options {
+    // Address and port, as "10.0.0.2:7000", "0.0.0.0:7000" or "[::]:7000" (IPv6 only). Port 0 lets the
+    // kernel choose.
+    const char *bind;
+    // Interface that messages have to come in by; NULL for any.
+    const char *interface;
+    // "recvmmsg", "gro", "uring", "xdp" or "remember"; NULL or "auto" for the best that can be had.
+    const char *backend;
+    // Multicast groups to join, each as "239.1.1.1", "239.1.1.1@eth1", or "10.0.0.1,232.1.1.1@eth1" to
+    // hear one sender only.
+    const char *const *groups;
+    // How many groups.
+    size_t group_count;
+    // Messages that are taken from the kernel at once, at most; 0 for 256.
+    size_t batch;
+    // Bytes of the longest message; 0 for 2048. A longer one is cut, marked and counted.
+    size_t message_size;
+    // Bytes that the socket may queue, overhead included; 0 for 8 MiB.
+    size_t buffer;
+    // Microseconds for which the kernel polls the card in a wait; 0 for none.
+    uint32_t busy_poll_us;
+    // Milliseconds for which each back end is measured, to choose the cheapest; 0 for none. What comes
+    // meanwhile is not received.
+    uint32_t measure_ms;
+    // LINERATE_RECEIVE_DESTINATION and others, added.
+    uint32_t flags;
+} linerate_receive_options;
+
+// An address and a port. `bytes` are laid out as struct sockaddr_in or sockaddr_in6 of this system, `len`
+// of them in use, as bind() and sendto() take them.
+typedef struct linerate_address {
+    // The family, the port and the rest.
+    uint8_t bytes[28];
+    // Bytes in use: 16 for IPv4, 28 for IPv6.
+    uint32_t len;
+} linerate_address;
+
+// A message, lent until the next call with the receiver.
+typedef struct linerate_message {
+    // The payload, at most as long as the receiver was opened for.
+    const uint8_t *payload;
+    // Bytes of payload.
+    size_t len;
+    // Who sent it.
+    struct linerate_address source;
+    // The address that it was sent to, where LINERATE_RECEIVE_DESTINATION was asked for; else that of
+    // the receiver.
+    struct linerate_address destination;
+    // When it came, in nanoseconds since the Unix epoch; 0 where it is not known.
+    uint64_t timestamp;
+    // Index of the interface that it came in by; 0 where it is not known.
+    uint32_t interface;
+    // DSCP in the upper six bits, ECN in the lower two; -1 where it is not known.
+    int16_t traffic_class;
+    // 1 where it was longer than the receiver was opened for, and `payload` is its beginning.
+    uint8_t truncated;
+} linerate_message;
+
+// Messages lost since the receiver was opened, by cause.
+typedef struct linerate_losses {
+    // The socket's buffer was full. With gro a lower bound.
+    uint64_t socket_buffer;
+    // The AF_XDP ring was full.
+    uint64_t ring;
+    // A checksum was wrong.
+    uint64_t checksum;
+    // The lengths in the headers contradict each other.
+    uint64_t malformed;
+    // Not lost: delivered cut, for being longer than the message size.
+    uint64_t truncated;
+} linerate_losses;
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+// The version of the library that the program runs with, as "1.2.3". The string is never freed.
+const char *linerate_udp_version(void);
+
+// Opens a receiver and stores it at `receiver`. Where that fails, NULL is stored, and the reason, cut where
+// it must be, is written to `why`, which has room for `size` bytes and may be NULL.
+//
+// The caller sees to it that:
+// `options` points to options whose texts are NUL-terminated, `receiver` to a place for a pointer, and
+// `why` is NULL or points to `size` bytes.
+linerate_receive_status linerate_receiver_open(const struct linerate_receive_options *options,
+                                               struct linerate_receiver **receiver,
+                                               char *why,
+                                               size_t size);
+
+// Another receiver on the same socket, for another thread: each message goes to one of them. Not for xdp.
+//
+// The caller sees to it that:
+// `receiver` is of linerate_receiver_open(), and `other` points to a place for a pointer.
+linerate_receive_status linerate_receiver_share(struct linerate_receiver *receiver,
+                                                struct linerate_receiver **other);
+
+// Closes a receiver; what it lent is gone.
+//
+// The caller sees to it that:
+// `receiver` is NULL or of linerate_receiver_open() or linerate_receiver_share(), and not used any more.
+void linerate_receiver_close(struct linerate_receiver *receiver);
+
+// Stores messages at `messages`, which has room for `room`, and their number at `count`: those that have
+// come, at once if there are any, else when there are. Waits for `timeout` nanoseconds: 0 not at all, a
+// negative number for ever. LINERATE_RECEIVE_STATUS_NOTHING where none came. What finds no room is in the
+// next call. Payloads are lent until the next call with the receiver, whichever it is.
+//
+// The caller sees to it that:
+// `receiver` is of linerate_receiver_open(), `messages` points to `room` messages, and `count` to a number.
+linerate_receive_status linerate_receiver_receive(struct linerate_receiver *receiver,
+                                                  int64_t timeout,
+                                                  struct linerate_message *messages,
+                                                  size_t room,
+                                                  size_t *count);
+
+// The descriptor to poll: readable when there are messages. It is the receiver's to close; -1 for NULL.
+//
+// The caller sees to it that:
+// `receiver` is NULL or of linerate_receiver_open().
+int linerate_receiver_fd(struct linerate_receiver *receiver);
+
+// The socket itself, or the companion of xdp, on which recvmsg() and setsockopt() work as ever; -1 for NULL.
+//
+// The caller sees to it that:
+// `receiver` is NULL or of linerate_receiver_open().
+int linerate_receiver_socket(struct linerate_receiver *receiver);
+
+// Stores the address that the receiver is bound to.
+//
+// The caller sees to it that:
+// `receiver` is of linerate_receiver_open(), and `address` points to an address.
+linerate_receive_status linerate_receiver_address(struct linerate_receiver *receiver,
+                                                  struct linerate_address *address);
+
+// The back end in use, as "gro"; valid until the receiver is closed, NULL for NULL.
+//
+// The caller sees to it that:
+// `receiver` is NULL or of linerate_receiver_open().
+const char *linerate_receiver_backend(const struct linerate_receiver *receiver);
+
+// Stores what was lost, by cause.
+//
+// The caller sees to it that:
+// `receiver` is of linerate_receiver_open(), and `losses` points to losses.
+linerate_receive_status linerate_receiver_losses(struct linerate_receiver *receiver,
+                                                 struct linerate_losses *losses);
+
+// Joins a group, as "239.1.1.1@eth1".
+//
+// The caller sees to it that:
+// `receiver` is of linerate_receiver_open(), and `group` is a NUL-terminated text.
+linerate_receive_status linerate_receiver_join(struct linerate_receiver *receiver,
+                                               const char *group);
+
+// Leaves a group.
+//
+// The caller sees to it that:
+// As linerate_receiver_join().
+linerate_receive_status linerate_receiver_leave(struct linerate_receiver *receiver,
+                                                const char *group);
+
+// Why the last call failed that did, in words, and what can be done about it; an empty text where none did.
+// Valid until the next call with the receiver, NULL for NULL.
+//
+// The caller sees to it that:
+// `receiver` is NULL or of linerate_receiver_open().
+const char *linerate_receiver_error(const struct linerate_receiver *receiver);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* LINERATE_UDP_H */

@@ -1,0 +1,98 @@
+//! What is received, and what is lost.
+
+use std::net::SocketAddr;
+
+use linerate_udp::{Losses, Message};
+
+/// An address and a port. `bytes` are laid out as struct sockaddr_in or sockaddr_in6 of this system, `len`
+/// of them in use, as bind() and sendto() take them.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct linerate_address {
+    /// The family, the port and the rest.
+    pub bytes: [u8; 28],
+    /// Bytes in use: 16 for IPv4, 28 for IPv6.
+    pub len: u32,
+}
+
+/// A message, lent until the next call with the receiver.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct linerate_message {
+    /// The payload, at most as long as the receiver was opened for.
+    pub payload: *const u8,
+    /// Bytes of payload.
+    pub len: usize,
+    /// Who sent it.
+    pub source: linerate_address,
+    /// The address that it was sent to, where LINERATE_RECEIVE_DESTINATION was asked for; else that of
+    /// the receiver.
+    pub destination: linerate_address,
+    /// When it came, in nanoseconds since the Unix epoch; 0 where it is not known.
+    pub timestamp: u64,
+    /// Index of the interface that it came in by; 0 where it is not known.
+    pub interface: u32,
+    /// DSCP in the upper six bits, ECN in the lower two; -1 where it is not known.
+    pub traffic_class: i16,
+    /// 1 where it was longer than the receiver was opened for, and `payload` is its beginning.
+    pub truncated: u8,
+}
+
+/// Messages lost since the receiver was opened, by cause.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct linerate_losses {
+    /// The socket's buffer was full. With gro a lower bound.
+    pub socket_buffer: u64,
+    /// The AF_XDP ring was full.
+    pub ring: u64,
+    /// A checksum was wrong.
+    pub checksum: u64,
+    /// The lengths in the headers contradict each other.
+    pub malformed: u64,
+    /// Not lost: delivered cut, for being longer than the message size.
+    pub truncated: u64,
+}
+
+impl From<SocketAddr> for linerate_address {
+    #[inline]
+    fn from(address: SocketAddr) -> Self {
+        // AF_INET and AF_INET6 of Linux.
+        let (family, len) = if address.is_ipv4() { (2u16, 16) } else { (10, 28) };
+        let mut bytes = [0; 28];
+        bytes[..2].copy_from_slice(&family.to_ne_bytes());
+        bytes[2..4].copy_from_slice(&address.port().to_be_bytes());
+        match address {
+            SocketAddr::V4(address) => bytes[4..8].copy_from_slice(&address.ip().octets()),
+            SocketAddr::V6(address) => {
+                bytes[4..8].copy_from_slice(&address.flowinfo().to_ne_bytes());
+                bytes[8..24].copy_from_slice(&address.ip().octets());
+                bytes[24..].copy_from_slice(&address.scope_id().to_ne_bytes());
+            }
+        }
+        Self { bytes, len }
+    }
+}
+
+impl From<&Message<'_>> for linerate_message {
+    #[inline]
+    fn from(message: &Message<'_>) -> Self {
+        Self {
+            payload: message.payload.as_ptr(),
+            len: message.payload.len(),
+            source: message.source.into(),
+            destination: message.destination.into(),
+            timestamp: message.timestamp.unwrap_or(0),
+            interface: message.interface.unwrap_or(0),
+            traffic_class: message.traffic_class.map_or(-1, i16::from),
+            truncated: message.truncated.into(),
+        }
+    }
+}
+
+impl From<Losses> for linerate_losses {
+    fn from(losses: Losses) -> Self {
+        let Losses { socket_buffer, ring, checksum, malformed, truncated, .. } = losses;
+        Self { socket_buffer, ring, checksum, malformed, truncated }
+    }
+}

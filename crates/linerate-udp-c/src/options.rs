@@ -1,0 +1,128 @@
+//! What a receiver is to be.
+
+use core::ffi::{CStr, c_char};
+use core::slice;
+use std::time::Duration;
+
+use linerate_udp::{Builder, Details, Group, Receiver, Steering};
+
+/// Say of each message the address that it was sent to, and the interface that it came in by.
+pub const LINERATE_RECEIVE_DESTINATION: u32 = 1;
+/// Say the traffic class of each message: DSCP and ECN.
+pub const LINERATE_RECEIVE_TRAFFIC_CLASS: u32 = 2;
+/// Say when each message came.
+pub const LINERATE_RECEIVE_TIMESTAMP: u32 = 4;
+/// Never sleep while waiting: the lowest latency, at the price of a core.
+pub const LINERATE_RECEIVE_SPIN: u32 = 8;
+/// Share the port with other receivers that say so too: messages of one flow go to one of them.
+pub const LINERATE_RECEIVE_SHARED: u32 = 16;
+
+/// What to ask for. All zeroes but `bind` is a good choice.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct linerate_receive_options {
+    /// Address and port, as "10.0.0.2:7000", "0.0.0.0:7000" or "[::]:7000" (IPv6 only). Port 0 lets the
+    /// kernel choose.
+    pub bind: *const c_char,
+    /// Interface that messages have to come in by; NULL for any.
+    pub interface: *const c_char,
+    /// "recvmmsg", "gro", "uring", "xdp" or "remember"; NULL or "auto" for the best that can be had.
+    pub backend: *const c_char,
+    /// Multicast groups to join, each as "239.1.1.1", "239.1.1.1@eth1", or "10.0.0.1,232.1.1.1@eth1" to
+    /// hear one sender only.
+    pub groups: *const *const c_char,
+    /// How many groups.
+    pub group_count: usize,
+    /// Messages that are taken from the kernel at once, at most; 0 for 256.
+    pub batch: usize,
+    /// Bytes of the longest message; 0 for 2048. A longer one is cut, marked and counted.
+    pub message_size: usize,
+    /// Bytes that the socket may queue, overhead included; 0 for 8 MiB.
+    pub buffer: usize,
+    /// Microseconds for which the kernel polls the card in a wait; 0 for none.
+    pub busy_poll_us: u32,
+    /// Milliseconds for which each back end is measured, to choose the cheapest; 0 for none. What comes
+    /// meanwhile is not received.
+    pub measure_ms: u32,
+    /// LINERATE_RECEIVE_DESTINATION and others, added.
+    pub flags: u32,
+}
+
+impl linerate_receive_options {
+    /// What the Rust library is asked for, or what makes no sense.
+    ///
+    /// # Safety
+    /// Each text is NULL or NUL-terminated, and `groups` points to `group_count` of them.
+    pub(crate) unsafe fn read(&self) -> Result<Builder, String> {
+        // SAFETY: the caller's.
+        let (bind, interface, backend) =
+            unsafe { (text(self.bind)?, text(self.interface)?, text(self.backend)?) };
+        let bind = bind.ok_or("options.bind is NULL")?;
+        let bind = bind.parse().map_err(|_| {
+            format!("`{bind}` is no address and port, such as 10.0.0.2:7000 or [::]:7000")
+        })?;
+        let has = |flag| self.flags & flag != 0;
+        if self.flags > 31 {
+            return Err(format!("options.flags has bits that nobody knows: {:#x}", self.flags));
+        }
+        let nonzero = |micros: Duration| (!micros.is_zero()).then_some(micros);
+        let mut builder = Receiver::builder(bind)
+            .busy_poll(nonzero(Duration::from_micros(self.busy_poll_us.into())))
+            .measure(nonzero(Duration::from_millis(self.measure_ms.into())))
+            .spin(has(LINERATE_RECEIVE_SPIN))
+            .steering(if has(LINERATE_RECEIVE_SHARED) { Steering::Flow } else { Steering::Alone })
+            .details(Details {
+                destination: has(LINERATE_RECEIVE_DESTINATION),
+                traffic_class: has(LINERATE_RECEIVE_TRAFFIC_CLASS),
+                timestamp: has(LINERATE_RECEIVE_TIMESTAMP),
+            });
+        if let Some(interface) = interface {
+            builder = builder.interface(interface);
+        }
+        if let Some(backend) = backend.filter(|backend| *backend != "auto") {
+            builder = builder.backend(Some(backend.parse()?));
+        }
+        if self.batch != 0 {
+            builder = builder.batch(self.batch);
+        }
+        if self.message_size != 0 {
+            builder = builder.message_size(self.message_size);
+        }
+        if self.buffer != 0 {
+            builder = builder.buffer(Some(self.buffer));
+        }
+        if self.group_count > 0 {
+            if self.groups.is_null() {
+                return Err("options.groups is NULL".to_owned());
+            }
+            // SAFETY: not NULL, and the caller vouches for so many texts.
+            for &group in unsafe { slice::from_raw_parts(self.groups, self.group_count) } {
+                // SAFETY: the caller's.
+                builder = builder.join(unsafe { read_group(group)? });
+            }
+        }
+        Ok(builder)
+    }
+}
+
+/// A group in words.
+///
+/// # Safety
+/// `from` is NULL or a NUL-terminated text.
+pub(crate) unsafe fn read_group(from: *const c_char) -> Result<Group, String> {
+    // SAFETY: the caller's.
+    unsafe { text(from)? }.ok_or("a group is NULL")?.parse()
+}
+
+/// A text from C; `None` for NULL.
+///
+/// # Safety
+/// `from` is NULL or a NUL-terminated text that stays while the answer is in use.
+unsafe fn text<'a>(from: *const c_char) -> Result<Option<&'a str>, String> {
+    if from.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: not NULL, and the caller's.
+    let text = unsafe { CStr::from_ptr(from) };
+    text.to_str().map(Some).map_err(|_| "a text is no UTF-8".to_owned())
+}

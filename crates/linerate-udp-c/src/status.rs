@@ -1,0 +1,48 @@
+//! What a function says of its success.
+
+use linerate_ring::Error as RingError;
+use linerate_udp::Error;
+
+/// How a call ended. The numbers stay; new ones may follow.
+#[repr(i32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum linerate_receive_status {
+    /// Done.
+    Ok = 0,
+    /// No message came before the time was over, or a signal did.
+    Nothing = 1,
+    /// A pointer is NULL where something is needed, or what it points to makes no sense.
+    Argument = 2,
+    /// No interface of this host has the address.
+    Address = 3,
+    /// Another socket has the port.
+    InUse = 4,
+    /// A capability is missing.
+    Privilege = 5,
+    /// There is no such interface.
+    Interface = 6,
+    /// A group cannot be joined or left.
+    Group = 7,
+    /// The back end cannot be had.
+    Backend = 8,
+    /// The interface of xdp went down. Messages come again when it is up.
+    Down = 9,
+    /// The kernel refused for another reason.
+    System = 10,
+}
+
+impl From<&Error> for linerate_receive_status {
+    fn from(error: &Error) -> Self {
+        match error {
+            Error::NotLocal(_) => Self::Address,
+            Error::InUse(_) => Self::InUse,
+            Error::Privilege { .. } | Error::Ring(RingError::Privilege { .. }) => Self::Privilege,
+            Error::NoInterface(_) | Error::Ring(RingError::NoInterface(_)) => Self::Interface,
+            Error::Group { .. } => Self::Group,
+            Error::Backend { .. } => Self::Backend,
+            Error::Invalid(_) => Self::Argument,
+            Error::Ring(RingError::InterfaceDown(_)) => Self::Down,
+            _ => Self::System,
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! What is not as usual: wrong checksums, long messages, a kernel that does not segment, busy polling.
+
+mod support;
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use linerate_netns::{root_or_skip, say_skipped};
+use linerate_ring::xdp::Transmit;
+use linerate_udp::{Error, Receiver, Sender};
+use linerate_wire::checksum::Sum;
+use linerate_wire::ip::Protocol;
+use linerate_wire::{ethernet, ipv4, ipv6, udp};
+use support::{Cable, HERE, HERE6, THERE, THERE6, address, back_ends, gather};
+
+/// A frame with `payload` from port 9 of `from`; its checksum is off by `wrong`.
+fn frame(cable: &Cable, from: &str, to: SocketAddr, payload: &[u8], wrong: u8) -> Vec<u8> {
+    let len = udp::HEADER_LEN + payload.len();
+    let (from, macs) = (from.parse().expect("an address"), [&cable.veth.b, &cable.veth.a]);
+    let [there, own] = macs.map(|end| ethernet::Address(end.mac().0));
+    let header = if to.is_ipv4() { ipv4::HEADER_LEN } else { ipv6::HEADER_LEN };
+    let mut bytes = vec![0; ethernet::HEADER_LEN + header + len];
+    bytes[..6].copy_from_slice(&there.0);
+    bytes[6..12].copy_from_slice(&own.0);
+    bytes[12..14].copy_from_slice(if to.is_ipv4() { &[8, 0] } else { &[0x86, 0xdd] });
+    let (packet, datagram) = bytes[ethernet::HEADER_LEN..].split_at_mut(header);
+    datagram[udp::HEADER_LEN..].copy_from_slice(payload);
+    let sum = match (from, to.ip()) {
+        (IpAddr::V4(source), IpAddr::V4(destination)) => {
+            let repr = ipv4::Repr {
+                source,
+                destination,
+                protocol: Protocol::UDP,
+                payload_len: len,
+                traffic_class: 0,
+                identification: 1,
+                dont_fragment: true,
+                ttl: 64,
+            };
+            repr.emit(packet).expect("room");
+            Sum::pseudo_v4(source, destination, Protocol::UDP, len as u16)
+        }
+        (IpAddr::V6(source), IpAddr::V6(destination)) => {
+            let repr = ipv6::Repr {
+                source,
+                destination,
+                next_header: Protocol::UDP,
+                payload_len: len,
+                traffic_class: 0,
+                flow_label: 0,
+                hop_limit: 64,
+            };
+            repr.emit(packet).expect("room");
+            Sum::pseudo_v6(source, destination, Protocol::UDP, len as u32)
+        }
+        _ => panic!("addresses of one kind"),
+    };
+    let ports = udp::Repr { source_port: 9, destination_port: to.port() };
+    ports.emit(datagram, sum).expect("room");
+    datagram[7] ^= wrong;
+    bytes
+}
+
+#[test]
+fn wrong_checksums_are_lost_and_counted_on_every_back_end() {
+    const NAME: &str = "wrong_checksums_are_lost_and_counted_on_every_back_end";
+    root_or_skip!("wrong_checksums_are_lost_and_counted_on_every_back_end");
+    let cable = Cable::new();
+    for (from, ip) in [(THERE, HERE), (THERE6, HERE6)] {
+        for backend in back_ends(&cable, NAME) {
+            let to = address(ip, 7000);
+            let mut receiver = cable.receive(Receiver::builder(to), Some(backend)).unwrap();
+            let ring = cable.there.run(|| Transmit::open("tx", 0, 64, 2048)).unwrap();
+            let mut ring = ring.expect("a transmit ring");
+            // What is behind each wrong one is right, so that when it has come they have been met.
+            for (at, wrong) in [0, 1, 0, 0x80, 3, 0].into_iter().enumerate() {
+                let bytes = frame(&cable, from, to, &[at as u8; 40], wrong);
+                let mut frame = ring.frame().expect("room");
+                ring.bytes(&mut frame)[..bytes.len()].copy_from_slice(&bytes);
+                ring.send(frame, bytes.len());
+            }
+            ring.flush().unwrap();
+            let mut came = Vec::new();
+            gather(&mut receiver, 3, |message| {
+                assert_eq!(message.payload, [message.payload[0]; 40], "{backend}");
+                came.push(message.payload[0]);
+            });
+            assert_eq!(came, [0, 2, 5], "{backend} over {ip}");
+            let losses = receiver.losses().unwrap();
+            assert_eq!((losses.checksum, losses.lost()), (3, 3), "{backend} over {ip}");
+        }
+    }
+}
+
+#[test]
+fn what_the_kernel_does_not_segment_goes_one_by_one() {
+    const NAME: &str = "what_the_kernel_does_not_segment_goes_one_by_one";
+    root_or_skip!("what_the_kernel_does_not_segment_goes_one_by_one");
+    let cable = Cable::new();
+    for backend in back_ends(&cable, NAME) {
+        let to = address(HERE, 7000);
+        let builder = Receiver::builder(to).message_size(4000);
+        let mut receiver = cable.receive(builder, Some(backend)).unwrap();
+        let mut sender = cable.send(Sender::builder(to).message_size(4000));
+        let mut number = 0u8;
+        let mut exchange = |sender: &mut Sender, len: usize| {
+            for at in 0..10 {
+                sender.message(len).unwrap().fill(number + at);
+            }
+            sender.flush().unwrap();
+            let mut came = Vec::new();
+            gather(&mut receiver, 10, |message| {
+                assert_eq!(message.payload, vec![message.payload[0]; len], "{backend}");
+                came.push(message.payload[0]);
+            });
+            // Fragments of several datagrams are put together in any order.
+            came.sort_unstable();
+            assert_eq!(came, (number..number + 10).collect::<Vec<_>>(), "{backend}");
+            number += 10;
+            (sender.sent().messages, sender.sent().resent, sender.sent().refused)
+        };
+        // Segments longer than the MTU are refused (`udp_send_skb` in `net/ipv4/udp.c`).
+        assert_eq!(exchange(&mut sender, 4000), (10, 10, 0), "{backend}");
+        assert!(sender.why().unwrap().contains("does not segment"), "{:?}", sender.why());
+        // As long ones are known now; short ones are segmented as ever.
+        let calls = sender.sent().calls;
+        assert_eq!(exchange(&mut sender, 4000), (20, 10, 0), "{backend}");
+        assert_eq!(exchange(&mut sender, 64), (30, 10, 0), "{backend}");
+        assert_eq!(sender.sent().calls, calls + 2, "{backend}: not in one call each");
+    }
+}
+
+#[test]
+fn messages_of_8192_bytes_are_the_same() {
+    const NAME: &str = "messages_of_8192_bytes_are_the_same";
+    root_or_skip!("messages_of_8192_bytes_are_the_same");
+    let cable = Cable::new();
+    // In one frame each, which is longer than a chunk of AF_XDP, or in fragments.
+    for mtu in [9000, 1500] {
+        for end in [&cable.veth.a, &cable.veth.b] {
+            end.set_mtu(mtu).unwrap();
+        }
+        for backend in back_ends(&cable, NAME) {
+            let to = address(HERE, 7000);
+            let builder = Receiver::builder(to).message_size(8192);
+            let mut receiver = cable.receive(builder, Some(backend)).unwrap();
+            let mut sender = cable.send(Sender::builder(to).message_size(8192));
+            for window in 0..4u8 {
+                for at in 0..16 {
+                    let payload = sender.message(8192).unwrap();
+                    payload.iter_mut().zip(0u32..).for_each(|(byte, place)| {
+                        *byte = (place % 251) as u8 ^ (window * 16 + at);
+                    });
+                }
+                sender.flush().unwrap();
+                let mut came = 0u64;
+                gather(&mut receiver, 16, |message| {
+                    let number = message.payload[0];
+                    let right = message.payload.iter().zip(0u32..);
+                    assert!(message.payload.len() == 8192 && !message.truncated, "{backend}");
+                    assert!(right.into_iter().all(|(b, place)| *b == (place % 251) as u8 ^ number));
+                    came |= 1 << number;
+                });
+                assert_eq!(came, 0xffff << (16 * window), "{backend}, MTU {mtu}");
+            }
+            assert_eq!(receiver.losses().unwrap().lost(), 0, "{backend}, MTU {mtu}");
+        }
+    }
+}
+
+#[test]
+fn busy_polling_delivers_on_every_back_end() {
+    const NAME: &str = "busy_polling_delivers_on_every_back_end";
+    root_or_skip!("busy_polling_delivers_on_every_back_end");
+    let cable = Cable::new();
+    for backend in back_ends(&cable, NAME) {
+        let to = address(HERE, 7000);
+        let builder = Receiver::builder(to).busy_poll(Some(Duration::from_micros(50)));
+        let mut receiver = match cable.receive(builder, Some(backend)) {
+            Err(Error::System { source, .. })
+                if source.raw_os_error() == Some(nix::libc::ENOPROTOOPT) =>
+            {
+                say_skipped(&format!("{NAME} with {backend}"), "this kernel has no busy polling");
+                continue;
+            }
+            other => other.unwrap(),
+        };
+        let mut sender = cable.send(Sender::builder(to));
+        for round in 0..20u8 {
+            for _ in 0..8 {
+                sender.message(64).unwrap().fill(round);
+            }
+            sender.flush().unwrap();
+            gather(&mut receiver, 8, |message| assert_eq!(message.payload, [round; 64]));
+        }
+        assert_eq!(receiver.losses().unwrap().lost(), 0, "{backend}");
+    }
+}
