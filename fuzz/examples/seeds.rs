@@ -44,6 +44,8 @@ fn main() -> std::io::Result<()> {
     pcapng(&frames)?;
     filters(&frames)?;
     segments()?;
+    datagrams()?;
+    feeds()?;
     for count in [1, 3] {
         write("block_walk", &format!("block-{count}"), &block(&frames[..count], 0))?;
         write("block_walk", &format!("tagged-{count}"), &block(&frames[..count], 0x50))?;
@@ -344,4 +346,85 @@ fn messages() -> std::io::Result<()> {
     }
     write("moldudp64", "two-lines", &feed)?;
     write("moldudp64", "cut", &feed[..feed.len() - 9])
+}
+
+/// UDP in frames: good ones, and each kind of what is refused or left to the stack.
+fn datagrams() -> std::io::Result<()> {
+    use etherparse::PacketBuilder;
+    let ethernet = || PacketBuilder::ethernet2([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
+    let build = |builder: etherparse::PacketBuilderStep<etherparse::UdpHeader>, payload: &[u8]| {
+        let mut frame = Vec::new();
+        builder.write(&mut frame, payload).expect("a vector takes all bytes");
+        frame
+    };
+    let v4 =
+        build(ethernet().ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64).udp(9, 7000), b"LNRT\0\0\0\x01");
+    let v6 = build(ethernet().ipv6([1; 16], [2; 16], 64).udp(9, 7000), b"one more message");
+    let edited = |frame: &[u8], edits: &[(usize, u8)]| {
+        let mut frame = frame.to_vec();
+        edits.iter().for_each(|&(at, byte)| frame[at] = byte);
+        frame
+    };
+    // The sum of the pseudo header, which a sender leaves for hardware to finish: 0a00 twice, 0001,
+    // 0002, the protocol and the length of 16.
+    let unfinished = edited(&v4, &[(40, 0x14), (41, 0x24)]);
+    for (name, frame) in [
+        ("ipv4", v4.clone()),
+        ("ipv6", v6.clone()),
+        ("ipv4-empty", build(ethernet().ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64).udp(9, 7000), b"")),
+        ("ipv4-padded", [&v4[..], &[0; 10]].concat()),
+        ("ipv4-cut", v4[..v4.len() - 3].to_vec()),
+        ("ipv4-no-sum", edited(&v4, &[(40, 0), (41, 0)])),
+        ("ipv4-unfinished", unfinished),
+        ("ipv4-wrong-sum", edited(&v4, &[(40, 0x55)])),
+        ("ipv4-options", edited(&v4, &[(14, 0x46)])),
+        ("ipv4-fragment", edited(&v4, &[(20, 0x20)])),
+        ("ipv4-length-too-long", edited(&v4, &[(39, 200)])),
+        ("ipv4-length-too-short", edited(&v4, &[(39, 7)])),
+        ("ipv6-no-sum", edited(&v6, &[(60, 0), (61, 0)])),
+        ("ipv6-extension", edited(&v6, &[(20, 0)])),
+        ("tagged", [&v4[..12], &[0x81, 0, 0, 7], &v4[12..]].concat()),
+    ] {
+        write("udp_frame", name, &frame)?;
+    }
+    Ok(())
+}
+
+/// MoldUDP64 packets as the target reads them: each behind its length, whose highest bit is the line.
+fn feeds() -> std::io::Result<()> {
+    let packet = |line: u8, session: &[u8; 10], first: u64, count: u16, messages: &[&[u8]]| {
+        let mut packet = [&session[..], &first.to_be_bytes(), &count.to_be_bytes()].concat();
+        for message in messages {
+            packet.extend((message.len() as u16).to_be_bytes());
+            packet.extend(*message);
+        }
+        packet.insert(0, line << 7 | packet.len() as u8);
+        packet
+    };
+    let (one, two) = (b"SESSION001", b"SESSION002");
+    let in_order = [packet(0, one, 1, 2, &[b"a", b"bc"]), packet(0, one, 3, 1, &[b"def"])].concat();
+    let both_lines = [0, 1].map(|line| packet(line, one, 1, 2, &[b"a", b""])).concat();
+    let gap_closed = [
+        packet(0, one, 1, 1, &[b"a"]),
+        packet(0, one, 4, 1, &[b"d"]),
+        packet(1, one, 2, 1, &[b"b"]),
+        packet(1, one, 3, 2, &[b"c", b"d"]),
+    ];
+    let heartbeat = [packet(0, one, 1, 1, &[b"a"]), packet(0, one, 9, 0, &[])].concat();
+    let end = [packet(0, one, 1, 1, &[b"a"]), packet(0, one, 2, u16::MAX, &[])].concat();
+    let sessions = [packet(0, one, 7, 1, &[b"a"]), packet(0, two, 1, 1, &[b"b"])].concat();
+    for (name, bytes) in [
+        ("in-order", in_order),
+        ("both-lines", both_lines),
+        ("gap-closed", gap_closed.concat()),
+        ("heartbeat", heartbeat),
+        ("end", end),
+        ("sessions", sessions),
+        ("fewer-than-said", packet(0, one, 1, 3, &[b"a"])),
+        ("last-number", packet(0, one, u64::MAX, 1, &[b"a"])),
+        ("short", packet(0, one, 1, 1, &[b"abc"])[..20].to_vec()),
+    ] {
+        write("moldudp64", name, &bytes)?;
+    }
+    Ok(())
 }

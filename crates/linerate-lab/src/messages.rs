@@ -20,6 +20,10 @@ const PORT: u16 = 7000;
 const PORT_IN_TABLE: &str = ":1B58 ";
 /// Ethernet, IPv4 and UDP headers.
 pub const HEADERS: u32 = 42;
+/// Bytes of the longest message that live frames of XDP carry, for which they have a page each.
+pub const LONGEST_LIVE: u32 = 3000;
+/// The MTU for longer ones.
+const WIDE: u32 = 9000;
 
 const QUINN: [(&str, &str); 3] = [
     ("Cargo.toml", include_str!("../peers/quinn-udp/Cargo.toml")),
@@ -125,6 +129,11 @@ impl Desk {
     /// # Errors
     /// When a program fails, or a signal asks for the end.
     pub fn measure(&self, reader: &Reader, load: &Load, more: &[&str]) -> Result<Received> {
+        if load.is_long() {
+            for end in [&self.cable.a, &self.cable.b] {
+                end.set_mtu(WIDE)?;
+            }
+        }
         let mut running = Running::start("the receiver", &mut self.command(reader, more)?)?;
         self.wait_until_hearing(reader, &mut running)?;
         let dropped = self.cable.a.counters()?.tx_dropped;
@@ -229,6 +238,9 @@ impl Desk {
     }
 
     fn send(&self, load: &Load) -> Result<Sent> {
+        if load.is_long() {
+            return self.send_by_socket(load);
+        }
         let own = std::env::current_exe().context("cannot find the linerate program")?;
         let sizes: Vec<String> =
             load.sizes.iter().map(|size| (size + HEADERS).to_string()).collect();
@@ -252,6 +264,36 @@ impl Desk {
             refused: count(&report, "refused")?,
             seconds: report["seconds"].as_f64().context("the sender's report has no seconds")?,
         })
+    }
+
+    /// Sends messages of one size through a socket.
+    fn send_by_socket(&self, load: &Load) -> Result<Sent> {
+        let own = std::env::current_exe().context("cannot find the linerate program")?;
+        let sizes: Vec<String> = load.sizes.iter().map(u32::to_string).collect();
+        let mut command = self.sender.tied(own);
+        command.args(["send", &format!("{HERE}:{PORT}"), "--json", "--quiet"]);
+        command.args(["--size", &sizes.join(","), "--pattern", load.stamp]);
+        command.args(["--count", &load.messages.to_string()]);
+        // The cable holds 256 frames, and the receiving end has this core, too.
+        command.args(["--batch", "16"]);
+        if let Some(rate) = load.rate {
+            command.args(["--rate", &rate.to_string()]);
+        }
+        command.cpus([self.cores.generator]);
+        let sender = Running::start("linerate send", &mut command)?;
+        let report = sender.wait(Duration::from_secs(600))?.success()?.json()?;
+        Ok(Sent {
+            frames: count(&report, "messages")?,
+            refused: count(&report, "refused")?,
+            seconds: report["seconds"].as_f64().context("the sender's report has no seconds")?,
+        })
+    }
+}
+
+impl Load {
+    /// Whether there are messages too long for live frames.
+    fn is_long(&self) -> bool {
+        self.sizes.iter().any(|&size| size > LONGEST_LIVE)
     }
 }
 

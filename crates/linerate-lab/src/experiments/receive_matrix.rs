@@ -4,7 +4,7 @@ use anyhow::Result;
 
 use super::receive::{Cells, contenders, once};
 use super::{Context, Experiment};
-use crate::messages::Load;
+use crate::messages::{self, Load};
 use crate::model::{Axis, Chart, Claim};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -14,30 +14,36 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
             how many of them a call may take at most. recvmmsg is the seed's \"regular kernel\". The \
             generator goes at a rate that the slowest reader bears without loss, so that all get the same \
             messages; the time is the CPU time of the reader, which is what the seed's change saves. \
-            8192-byte messages are left out: frames of a veth with an MTU of 1500 do not carry them in one \
-            piece.",
+            Messages of 8192 bytes, a tenth as many at a tenth of the rate, come from a socket, in frames \
+            of an MTU of 9000, which are longer than AF_XDP's chunks: there xdp leaves them to the stack. \
+            Batches of more than 2 GiB are left out.",
     run,
 };
 
-const SIZES: [&[u32]; 3] = [&[64], &[256], &[1024]];
+const SIZES: [&[u32]; 4] = [&[64], &[256], &[1024], &[8192]];
+/// Bytes of the largest batch.
+const LARGEST: u64 = 2 << 30;
 
 fn run(context: &mut Context) -> Result<()> {
     let all = contenders(context, false);
     let batches: &[u64] = context.pick(&[64, 1000], &[1, 8, 64, 1000, 10_000, 100_000, 1_000_000]);
-    let messages: u64 = context.pick(200_000, 1_000_000);
+    let many: u64 = context.pick(200_000, 1_000_000);
     let (mut wrong, mut counted) = (0, 0);
-    for sizes in context.pick(&SIZES[..1], &SIZES[..]) {
+    for sizes in context.pick(&[SIZES[0], SIZES[3]][..], &SIZES[..]) {
         let size = sizes[0];
+        let tenth = if size > messages::LONGEST_LIVE { 10 } else { 1 };
+        let (messages, rate) = (many / tenth, Some(200_000 / tenth));
+        let batches: Vec<u64> =
+            batches.iter().copied().filter(|batch| batch * u64::from(size) <= LARGEST).collect();
         let mut cells = Cells::default();
         for repeat in 1..=context.options.repeats {
-            for &batch in batches {
+            for &batch in &batches {
                 let x = batch as f64;
                 let batch = batch.to_string();
                 let message_size = size.to_string();
                 let more =
                     ["--batch", &batch, "--message-size", &message_size, "--check", "sequence"];
-                let load =
-                    Load { sizes, messages, rate: Some(200_000), flows: 1, stamp: "sequence" };
+                let load = Load { sizes, messages, rate, flows: 1, stamp: "sequence" };
                 for contender in &all {
                     if !context.wants(contender.name, x) {
                         continue;
@@ -74,7 +80,7 @@ fn run(context: &mut Context) -> Result<()> {
     context.claims.push(if counted == 0 {
         Claim::open(claim, "no run counted", "0")
     } else {
-        Claim::new(claim, format!("{wrong} ({counted} runs of {messages})"), "0", wrong == 0)
+        Claim::new(claim, format!("{wrong} ({counted} runs of {many}, or a tenth)"), "0", wrong == 0)
     });
     Ok(())
 }
