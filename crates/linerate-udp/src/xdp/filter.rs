@@ -2,7 +2,8 @@
 //!
 //! Taken is what the companion socket would get for certain: whole UDP datagrams over Ethernet, without
 //! tags, IP options, extension headers or fragmentation, to the port and one of the addresses. Whatever
-//! is anything else goes to the stack, which knows better, and from there to the companion socket.
+//! is anything else goes to the stack, which knows better, and from there to the companion socket. So do
+//! senders that cannot be on a wire: the stack drops them, and a program may trust 127.0.0.1.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -68,6 +69,18 @@ impl Wanted {
             program.refuse_unless(0x45);
             program.load(LOAD_HALF, 20);
             program.refuse_if(JUMP_SET, 0x3fff);
+        }
+        // Sources of the host itself, of nobody, of groups, IPv4 in IPv6 (`ip_route_input_slow` and
+        // `ip6_rcv_core` in the kernel).
+        if v6 {
+            program.load(LOAD_WORD, source);
+            program.refuse_if(JUMP_EQUAL, 0);
+            program.refuse_if(JUMP_GREATER, 0xfeff_ffff);
+        } else {
+            program.load(LOAD_BYTE, source);
+            program.refuse_if(JUMP_EQUAL, 0);
+            program.refuse_if(JUMP_EQUAL, 127);
+            program.refuse_if(JUMP_GREATER, 223);
         }
         program.load(LOAD_BYTE, protocol);
         program.refuse_unless(17);
@@ -231,6 +244,14 @@ mod tests {
             (group, "10.0.0.9", "232.1.1.1", 7000),
             (group, "fd00::8", "ff35::1", 7000),
             (MAC, "fd00::1", "fd00::3", 7000),
+            (MAC, "127.0.0.1", "10.0.0.2", 7000),
+            (MAC, "0.0.0.0", "10.0.0.2", 7000),
+            (MAC, "239.1.1.1", "10.0.0.2", 7000),
+            (MAC, "255.255.255.255", "10.0.0.2", 7000),
+            (group, "127.0.0.1", "239.1.1.1", 7000),
+            (MAC, "::1", "fd00::2", 7000),
+            (MAC, "::ffff:10.0.0.1", "fd00::2", 7000),
+            (MAC, "ff02::1", "fd00::2", 7000),
         ] {
             assert!(
                 !takes(&frame(mac, source, destination, port)),
