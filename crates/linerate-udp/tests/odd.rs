@@ -3,7 +3,8 @@
 mod support;
 
 use std::net::{IpAddr, SocketAddr};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
 use linerate_netns::{root_or_skip, say_skipped};
 use linerate_ring::xdp::Transmit;
@@ -11,7 +12,7 @@ use linerate_udp::{Error, Receiver, Sender};
 use linerate_wire::checksum::Sum;
 use linerate_wire::ip::Protocol;
 use linerate_wire::{ethernet, ipv4, ipv6, udp};
-use support::{Cable, HERE, HERE6, THERE, THERE6, address, back_ends, gather};
+use support::{Cable, HERE, HERE6, PATIENCE, THERE, THERE6, address, back_ends, gather, soon};
 
 /// A frame with `payload` from port 9 of `from`; its checksum is off by `wrong`.
 fn frame(cable: &Cable, from: &str, to: SocketAddr, payload: &[u8], wrong: u8) -> Vec<u8> {
@@ -195,4 +196,54 @@ fn busy_polling_delivers_on_every_back_end() {
         }
         assert_eq!(receiver.losses().unwrap().lost(), 0, "{backend}");
     }
+}
+
+#[test]
+fn a_back_end_is_chosen_by_measuring() {
+    const NAME: &str = "a_back_end_is_chosen_by_measuring";
+    root_or_skip!("a_back_end_is_chosen_by_measuring");
+    let cable = Cable::new();
+    let able = back_ends(&cable, NAME);
+    let to = address(HERE, 7000);
+    let (over, end) = (AtomicBool::new(false), Instant::now() + 4 * PATIENCE);
+    std::thread::scope(|scope| {
+        let mut sender = cable.send(Sender::builder(to).rate(Some(5000.0)).batch(16));
+        let over = &over;
+        scope.spawn(move || {
+            while !over.load(Relaxed) && Instant::now() < end {
+                sender.message(64).unwrap().fill(9);
+                // While nobody is bound, the kernel says so; the sender goes on.
+                let _ = sender.flush();
+            }
+        });
+        let builder = Receiver::builder(to).measure(Some(Duration::from_millis(200)));
+        let mut receiver = cable.receive(builder, None).unwrap();
+        let trials = receiver.trials().to_vec();
+        let chosen = trials.iter().find(|trial| trial.backend == receiver.backend());
+        let heard = trials.iter().any(|trial| trial.messages > 0);
+        let mut came = 0;
+        while came < 100 && Instant::now() < end {
+            let mut batch = receiver.receive(soon(Duration::from_millis(100))).unwrap();
+            while let Some(message) = batch.next() {
+                assert_eq!(message.payload, [9; 64]);
+                came += 1;
+            }
+        }
+        over.store(true, Relaxed);
+        assert_eq!(trials.len(), able.len(), "{trials:?}, {:?}", receiver.why());
+        assert!(trials.iter().all(|trial| able.contains(&trial.backend)), "{trials:?}");
+        // On a machine so busy that nothing came in anybody's turn, the choice is as without.
+        assert!(!heard || chosen.is_some_and(|trial| trial.messages > 0), "{trials:?}");
+        assert!(came >= 100, "{came} came by {}", receiver.backend());
+    });
+}
+
+#[test]
+fn where_nothing_comes_the_choice_is_as_without_measuring() {
+    let to = address("127.0.0.1", 0);
+    let builder = || Receiver::builder(to);
+    let measured = builder().measure(Some(Duration::from_millis(1))).build().unwrap();
+    assert_eq!(measured.backend(), builder().build().unwrap().backend());
+    assert!(measured.trials().iter().all(|trial| trial.messages == 0), "{:?}", measured.trials());
+    assert!(measured.why().iter().any(|why| why == "nothing came to measure by"));
 }

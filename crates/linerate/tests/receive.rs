@@ -233,6 +233,10 @@ fn errors_name_what_is_wrong() {
         ("receive --bind 127.0.0.1:0 --message-size 70000 --for 1s", "messages of 70000 bytes"),
         ("receive --bind 127.0.0.1:0 --backend remember --for 1s", "remember_mmsghdr"),
         ("receive --bind 127.0.0.1:0 --for 0s", "more than nothing"),
+        (
+            "receive --bind 127.0.0.1:0 --measure 1s --backend gro --for 1s",
+            "--measure is for --backend auto",
+        ),
         ("send 127.0.0.1:9 --xdp lr-none --count 1", "no interface named lr-none"),
         ("send 127.0.0.1:9 --size 70000 --count 1", "70000"),
     ] {

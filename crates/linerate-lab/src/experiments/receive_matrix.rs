@@ -80,7 +80,12 @@ fn run(context: &mut Context) -> Result<()> {
     context.claims.push(if counted == 0 {
         Claim::open(claim, "no run counted", "0")
     } else {
-        Claim::new(claim, format!("{wrong} ({counted} runs of {many}, or a tenth)"), "0", wrong == 0)
+        Claim::new(
+            claim,
+            format!("{wrong} ({counted} runs of {many}, or a tenth)"),
+            "0",
+            wrong == 0,
+        )
     });
     Ok(())
 }
