@@ -15,7 +15,7 @@ pub enum linerate_receive_status {
     Argument = 2,
     /// No interface of this host has the address.
     Address = 3,
-    /// Another socket has the port.
+    /// Another socket has the port, or another XDP program the interface.
     InUse = 4,
     /// A capability is missing.
     Privilege = 5,
@@ -35,7 +35,7 @@ impl From<&Error> for linerate_receive_status {
     fn from(error: &Error) -> Self {
         match error {
             Error::NotLocal(_) => Self::Address,
-            Error::InUse(_) => Self::InUse,
+            Error::InUse(_) | Error::Ring(RingError::ForeignProgram { .. }) => Self::InUse,
             Error::Privilege { .. } | Error::Ring(RingError::Privilege { .. }) => Self::Privilege,
             Error::NoInterface(_) | Error::Ring(RingError::NoInterface(_)) => Self::Interface,
             Error::Group { .. } => Self::Group,

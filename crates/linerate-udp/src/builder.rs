@@ -72,7 +72,7 @@ impl Builder {
                 busy_poll: None,
                 steering: Steering::Alone,
                 spin: false,
-                ring: 32 << 20,
+                ring: linerate_ring::xdp::DEFAULT_BUFFER,
             },
         }
     }
@@ -158,7 +158,10 @@ impl Builder {
         self
     }
 
-    /// Bytes of memory for the rings of `xdp`; 32 MiB unless said.
+    /// Bytes of memory for the rings of `xdp`; 128 MiB unless said, in chunks of 2048 bytes (4096 where the
+    /// interface's MTU asks for it). A reader that is held up for longer than it takes to fill it loses
+    /// messages: at seven million a second that is 9 ms. Who can promise not to stall, or has few
+    /// messages, takes less.
     pub fn ring(mut self, bytes: usize) -> Self {
         self.settings.ring = bytes;
         self

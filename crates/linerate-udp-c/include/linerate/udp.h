@@ -35,7 +35,7 @@ enum linerate_receive_status
     LINERATE_RECEIVE_STATUS_ARGUMENT = 2,
     // No interface of this host has the address.
     LINERATE_RECEIVE_STATUS_ADDRESS = 3,
-    // Another socket has the port.
+    // Another socket has the port, or another XDP program the interface.
     LINERATE_RECEIVE_STATUS_IN_USE = 4,
     // A capability is missing.
     LINERATE_RECEIVE_STATUS_PRIVILEGE = 5,

@@ -79,7 +79,9 @@ impl Cable {
         builder: Builder,
         backend: Option<Backend>,
     ) -> linerate_udp::Result<Receiver> {
-        self.here.run(|| builder.backend(backend).build()).expect("the namespace")
+        // Few messages are under way at a time, and many of these tests run at a time.
+        let builder = builder.backend(backend).ring(4 << 20);
+        self.here.run(|| builder.build()).expect("the namespace")
     }
 
     /// Sends `count` messages of 64 bytes, a few at a time, each few through the receiver's stack before the

@@ -94,6 +94,10 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "BYTES", default_value_t = 8 << 20)]
     buffer: usize,
 
+    /// Bytes of the rings of xdp: how much may wait while the reader is held up.
+    #[arg(long, value_name = "BYTES", default_value_t = linerate_ring::xdp::DEFAULT_BUFFER)]
+    ring: usize,
+
     /// Have the kernel poll the card for so many microseconds in a wait.
     #[arg(long, value_name = "MICROSECONDS", value_parser = values::microseconds)]
     busy_poll: Option<Duration>,
@@ -177,6 +181,7 @@ impl Arguments {
             .measure(self.measure)
             .details(Details { timestamp: self.timestamps, ..Details::default() })
             .buffer(Some(self.buffer))
+            .ring(self.ring)
             .busy_poll(self.busy_poll)
             .spin(self.spin);
         if let Some(interface) = &self.interface {
