@@ -80,7 +80,7 @@ impl Cable {
         backend: Option<Backend>,
     ) -> linerate_udp::Result<Receiver> {
         // Few messages are under way at a time, and many of these tests run at a time.
-        let builder = builder.backend(backend).ring(4 << 20);
+        let builder = builder.backend(backend).ring(16 << 20);
         self.here.run(|| builder.build()).expect("the namespace")
     }
 
