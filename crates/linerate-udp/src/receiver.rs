@@ -26,6 +26,8 @@ const COMPANION_TURN: u32 = 16;
 const NAP: Duration = Duration::from_micros(200);
 const PATIENCE: Duration = Duration::from_millis(20);
 
+const ASK_LOSSES: &str = "ask a socket for its losses";
+
 /// Receives UDP messages, a batch at a time.
 ///
 /// Readable ([`AsFd`]) when there are messages; a signal ends a wait early. It may move to another
@@ -112,16 +114,21 @@ impl Receiver {
 
     fn open_with(settings: &Settings, backend: Backend) -> Result<Self> {
         let socket = socket::open(settings, backend == Backend::Gro)?;
-        Self::over(Arc::new(socket), settings.clone(), backend)
+        let drops = Drops::start(socket.as_fd(), settings.bind.is_ipv6())
+            .map_err(|error| Error::system(ASK_LOSSES, error))?;
+        Self::over(Arc::new(socket), drops, settings.clone(), backend)
     }
 
     /// A receiver with arrays or rings of its own over a socket.
-    fn over(socket: Arc<OwnedFd>, settings: Settings, backend: Backend) -> Result<Self> {
+    fn over(
+        socket: Arc<OwnedFd>,
+        drops: Drops,
+        settings: Settings,
+        backend: Backend,
+    ) -> Result<Self> {
         let fd = socket.as_fd();
         let bound = socket::local_address(fd)
             .map_err(|error| Error::system("ask a socket for its address", error))?;
-        let drops = Drops::start(fd, bound.is_ipv6())
-            .map_err(|error| Error::system("ask a socket for its losses", error))?;
         let Settings { batch, message_size, details, .. } = settings;
         let control = details.any();
         let engine = match backend {
@@ -176,7 +183,10 @@ impl Receiver {
                     .to_owned(),
             ));
         }
-        let mut other = Self::over(Arc::clone(&self.socket), self.settings.clone(), self.backend)?;
+        let drops = self.drops.again(self.socket.as_fd());
+        let drops = drops.map_err(|error| Error::system(ASK_LOSSES, error))?;
+        let socket = Arc::clone(&self.socket);
+        let mut other = Self::over(socket, drops, self.settings.clone(), self.backend)?;
         other.why.clone_from(&self.why);
         Ok(other)
     }
@@ -319,7 +329,7 @@ impl Receiver {
         let (socket_buffer, checksum) = self
             .drops
             .read(self.socket.as_fd())
-            .map_err(|error| Error::system("ask a socket for its losses", error))?;
+            .map_err(|error| Error::system(ASK_LOSSES, error))?;
         let truncated = self.counts.truncated;
         let mut losses = Losses { socket_buffer, checksum, truncated, ..Losses::default() };
         if let Engine::Port { port, .. } = &self.engine {

@@ -41,13 +41,17 @@ impl Drops {
     /// Starts to count for `fd`, a socket of this thread's network namespace.
     pub(crate) fn start(fd: BorrowedFd<'_>, v6: bool) -> io::Result<Self> {
         let file = if v6 { "/proc/thread-self/net/snmp6" } else { "/proc/thread-self/net/snmp" };
-        let mut drops = Self {
-            last: count(fd)?,
-            total: 0,
-            counters: File::open(file).ok(),
-            v6,
-            before: Errors::default(),
-        };
+        Self::with(File::open(file).ok(), fd, v6)
+    }
+
+    /// The same for another reader of the socket, whichever the namespace of its thread.
+    pub(crate) fn again(&self, fd: BorrowedFd<'_>) -> io::Result<Self> {
+        Self::with(self.counters.as_ref().and_then(|file| file.try_clone().ok()), fd, self.v6)
+    }
+
+    fn with(counters: Option<File>, fd: BorrowedFd<'_>, v6: bool) -> io::Result<Self> {
+        let before = Errors::default();
+        let mut drops = Self { last: count(fd)?, total: 0, counters, v6, before };
         drops.before = drops.errors().unwrap_or_default();
         Ok(drops)
     }
