@@ -1,8 +1,10 @@
 //! [`Receiver`]: a socket, a back end, and the batches that it lends.
 
+mod batch;
 mod choose;
 mod measure;
 
+pub use batch::Batch;
 pub use measure::Trial;
 
 use std::net::SocketAddr;
@@ -11,11 +13,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::builder::{Builder, Settings};
-use crate::message::Message;
 use crate::socket::{self, Drops, Membership, Slots, Woken};
 use crate::uring::Uring;
-use crate::xdp::{Port, PortBatch};
+use crate::xdp::Port;
 use crate::{Backend, Error, Group, Losses, Result, xdp};
+use batch::{Counts, From};
 
 /// Super-datagrams taken in one call, at most: 4 MiB of them.
 const MOST_JOINED: usize = 64;
@@ -60,15 +62,6 @@ enum Engine {
         any: OwnedFd,
         turn: u32,
     },
-}
-
-/// Counted while messages are lent.
-#[derive(Clone, Copy, Debug, Default)]
-struct Counts {
-    messages: u64,
-    bytes: u64,
-    truncated: u64,
-    waits: u64,
 }
 
 /// Where a batch comes from.
@@ -421,7 +414,7 @@ impl Receiver {
                 port.batch().map_or(From::Nothing, From::Port)
             }
         };
-        Batch { from, counts: &mut self.counts }
+        Batch::new(from, &mut self.counts)
     }
 }
 
@@ -434,45 +427,5 @@ impl AsFd for Receiver {
             Engine::Uring(uring) => uring.as_fd(),
             Engine::Port { any, .. } => any.as_fd(),
         }
-    }
-}
-
-/// Messages lent by a [`Receiver`], taken in order with [`Batch::next`].
-#[derive(Debug)]
-pub struct Batch<'r> {
-    from: From<'r>,
-    counts: &'r mut Counts,
-}
-
-#[derive(Debug)]
-#[allow(clippy::large_enum_variant, reason = "made once a batch, on the stack")]
-enum From<'r> {
-    Nothing,
-    Slots(&'r mut Slots),
-    Uring(&'r mut Uring),
-    Port(PortBatch<'r>),
-}
-
-impl Batch<'_> {
-    /// The next message, or `None` at the end of the batch.
-    #[allow(clippy::should_implement_trait, reason = "lends, as Iterator cannot")]
-    #[inline]
-    pub fn next(&mut self) -> Option<Message<'_>> {
-        let message = match &mut self.from {
-            From::Nothing => None,
-            From::Slots(slots) => slots.next(),
-            From::Uring(uring) => uring.next(),
-            From::Port(port) => port.next(),
-        }?;
-        self.counts.messages += 1;
-        self.counts.bytes += message.payload.len() as u64;
-        self.counts.truncated += u64::from(message.truncated);
-        Some(message)
-    }
-
-    /// Whether nothing came. A batch of `xdp` may have no message though it is not empty, where all that
-    /// came had wrong checksums.
-    pub fn is_empty(&self) -> bool {
-        matches!(self.from, From::Nothing)
     }
 }
