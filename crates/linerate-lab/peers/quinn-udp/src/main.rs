@@ -23,8 +23,8 @@ fn main() -> Result<()> {
     let mut buffers = vec![[0u8; 65_536]; BATCH_SIZE];
     let mut meta = [RecvMeta::default(); BATCH_SIZE];
     let (mut messages, mut bytes, mut last) = (0u64, 0u64, Instant::now());
+    let mut slices: Vec<_> = buffers.iter_mut().map(|one| IoSliceMut::new(one)).collect();
     loop {
-        let mut slices: Vec<_> = buffers.iter_mut().map(|one| IoSliceMut::new(one)).collect();
         match state.recv(UdpSockRef::from(&socket), &mut slices, &mut meta) {
             Ok(count) => {
                 for meta in &meta[..count] {
