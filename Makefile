@@ -15,6 +15,10 @@ test: ## every test that needs no virtual machine
 	@scripts/setup test
 	@scripts/test
 
+test-kernel: ## the patches of kernel/: builds Linux with them, runs their tests in a virtual machine
+	@scripts/setup kernel
+	@scripts/test-kernel
+
 build: ## the release build of the command and of the library of `linerate run`
 	@scripts/setup build
 	cargo build --release --package linerate --package linerate-pcap
@@ -56,4 +60,4 @@ install-c-%:
 	install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig
 	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)|' crates/linerate-$*-c/linerate-$*.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/linerate-$*.pc
 
-.PHONY: help demo test build lint bench install install-service install-c
+.PHONY: help demo test test-kernel build lint bench install install-service install-c
