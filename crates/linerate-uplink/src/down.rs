@@ -296,26 +296,4 @@ fn place<P: Port>(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_tunnel_is_looked_for_where_the_header_says_so() {
-        let options = Options::new(Split::Tcp { mss: 1000 });
-        let ports = |gso: Gso, outer_transport: u16, packet: &[u8]| {
-            let header = Header { gso, outer_transport, ..Header::default() };
-            let found = tunnel(&header, packet, options);
-            (found.vxlan_port, found.geneve_port)
-        };
-        let mut packet = [0; 64];
-        packet[36..38].copy_from_slice(&4789u16.to_be_bytes());
-        let inside = Gso::TCPV4.union(Gso::UDP_TUNNEL_IPV4);
-        assert_eq!(ports(Gso::UDP_L4, 34, &packet), (0, 0), "a plain datagram for that port");
-        assert_eq!(ports(inside, 34, &packet), (4789, 0));
-        packet[44..46].copy_from_slice(&[0x65, 0x58]);
-        assert_eq!(ports(inside, 34, &packet), (0, 4789));
-        for beyond in [62, 1000, u16::MAX] {
-            assert_eq!(ports(inside, beyond, &packet), (0, 0), "{beyond}");
-        }
-    }
-}
+mod tests;

@@ -11,7 +11,6 @@ use linerate_ring::steer::{self, Steer};
 use linerate_ring::tun::{Device, Kind, Offloads, Queue};
 use linerate_ring::xdp;
 use linerate_segment::Policy;
-use linerate_wire::ethernet::Address;
 use nix::sched::{CloneFlags, setns};
 
 use crate::link::{Link, Links, Wanted};
@@ -66,7 +65,6 @@ impl Programs {
 /// What a TUN device lacks: everything below IP.
 pub(crate) struct Lower {
     pub(crate) ways: Arc<Ways>,
-    pub(crate) mac: Address,
     _kernel: Kernel,
 }
 
@@ -122,10 +120,10 @@ impl Uplink {
         // Before the programs are attached: by then they know the device's addresses.
         let lower = match news {
             Some(news) => {
-                let ways = Arc::new(Ways::new()?);
+                let ways = Arc::new(Ways::new(mac)?);
                 let maps = opened.programs.addresses()?;
                 let kernel = Kernel::start(link.index, news, maps, &ways)?;
-                Some(Lower { ways, mac, _kernel: kernel })
+                Some(Lower { ways, _kernel: kernel })
             }
             None => None,
         };

@@ -8,6 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use linerate_ring::packet::Ring;
+use linerate_wire::ethernet::Address;
 
 use crate::counts::Counts;
 use crate::down::Down;
@@ -82,6 +83,8 @@ pub enum Event {
     Down(String),
     /// It came up again.
     Up(String),
+    /// Its hardware address is another one now, after which a TUN device goes. A TAP device keeps its own.
+    Mac(String, Address),
     /// Its MTU is smaller than the device's now.
     Mtu(String, u32),
     /// Neighbours that a TUN device sends to do not answer.
@@ -95,6 +98,9 @@ impl fmt::Display for Event {
                 write!(f, "interface {name} is down; the uplink goes on when it comes up")
             }
             Self::Up(name) => write!(f, "interface {name} is up again"),
+            Self::Mac(name, mac) => {
+                write!(f, "interface {name} has the hardware address {mac} now")
+            }
             Self::Mtu(name, mtu) => write!(
                 f,
                 "interface {name} has an MTU of {mtu} bytes now: what is longer gets lost; start the \
@@ -164,12 +170,12 @@ impl Uplink {
             (settings.policy, running.interface.1.mtu, running.interface.1.veth);
         let mut cpus = settings.cpus.iter().copied().cycle();
         let mut taps = taps.into_iter();
-        let lower = running.lower.as_ref().map(|lower| (Arc::clone(&lower.ways), lower.mac));
+        let ways = running.lower.as_ref().map(|lower| Arc::clone(&lower.ways));
         let mut parts = |longest| {
             let tap = taps.next().expect("a queue of the device for each port");
-            let (heads, admission) = lower
+            let (heads, admission) = ways
                 .clone()
-                .map(|(ways, mac)| (Heads::new(Arc::clone(&ways), mac), Admission::new(ways, mac)))
+                .map(|ways| (Heads::new(Arc::clone(&ways)), Admission::new(ways)))
                 .unzip();
             let up = Up::new(policy, offloads, local, admission);
             (tap, up, Down::new(policy, mtu, longest, heads), cpus.next())
@@ -261,13 +267,19 @@ impl Running {
             }
         };
         let before = std::mem::replace(before, now.clone());
-        match () {
-            () if before.up && !now.up => Some(Event::Down(name)),
-            () if !before.up && now.up => Some(Event::Up(name)),
-            () if now.mtu < before.mtu && now.mtu < self.facts.mtu => {
+        let other = now.mac.filter(|_| now.mac != before.mac);
+        if let (Some(mac), Some(lower)) = (other, &self.lower) {
+            lower.ways.set_mac(mac);
+            self.facts.mac = mac.to_string();
+        }
+        match other {
+            Some(mac) => Some(Event::Mac(name, mac)),
+            None if before.up && !now.up => Some(Event::Down(name)),
+            None if !before.up && now.up => Some(Event::Up(name)),
+            None if now.mtu < before.mtu && now.mtu < self.facts.mtu => {
                 Some(Event::Mtu(name, now.mtu))
             }
-            () => {
+            None => {
                 let silent = self.lower.as_ref().map(|lower| lower.ways.silent());
                 silent.filter(|silent| !silent.is_empty()).map(|silent| Event::Silent(name, silent))
             }

@@ -33,6 +33,7 @@ const ALL_NODES: (Ipv6Addr, Address) =
 /// One thread's way from frames to packets.
 pub(crate) struct Admission {
     ways: Arc<Ways>,
+    /// The interface's address.
     mac: Address,
     changes: Option<u64>,
     own: Vec<IpAddr>,
@@ -40,17 +41,19 @@ pub(crate) struct Admission {
 }
 
 impl Admission {
-    /// `mac` is the interface's address.
-    pub(crate) fn new(ways: Arc<Ways>, mac: Address) -> Self {
+    pub(crate) fn new(ways: Arc<Ways>) -> Self {
+        let mac = ways.lock().mac;
         Self { ways, mac, changes: None, own: Vec::new(), answers: Vec::new() }
     }
 
-    /// Takes note of the device's addresses; to be called once a batch.
+    /// Takes note of the device's addresses and the interface's; to be called once a batch.
     pub(crate) fn refresh(&mut self) {
         let changes = Some(self.ways.changes());
         if self.changes != changes {
             self.changes = changes;
-            self.own.clone_from(&self.ways.lock().own);
+            let state = self.ways.lock();
+            self.own.clone_from(&state.own);
+            self.mac = state.mac;
         }
     }
 
@@ -204,12 +207,12 @@ mod tests {
     const PEER: Address = Address([2, 0, 0, 0, 0, 2]);
 
     fn admission() -> Admission {
-        let ways = Arc::new(Ways::new().unwrap());
+        let ways = Arc::new(Ways::new(MAC).unwrap());
         let mut own: Vec<IpAddr> =
             ["192.0.2.1", "2001:db8::1"].map(|address| address.parse().unwrap()).into();
         own.sort();
         ways.lock().own = own;
-        let mut admission = Admission::new(ways, MAC);
+        let mut admission = Admission::new(ways);
         admission.refresh();
         admission
     }
@@ -280,6 +283,11 @@ mod tests {
         six[24..40].copy_from_slice(&"2001:db8::1".parse::<Ipv6Addr>().unwrap().octets());
         assert!(admission.admits(&frame(MAC, EtherType::IPV6, &six)));
         assert_eq!(admission.answers().count(), 0);
+        // As a card that gets another address.
+        admission.ways.set_mac(PEER);
+        admission.refresh();
+        assert!(!admission.admits(&own));
+        assert!(admission.admits(&frame(PEER, EtherType::IPV4, &packet([192, 0, 2, 1]))));
     }
 
     #[test]

@@ -29,6 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// One thread's way from packets to frames.
 pub(crate) struct Heads {
     ways: Arc<Ways>,
+    /// The interface's address.
     mac: Address,
     changes: u64,
     refreshed: Instant,
@@ -62,9 +63,9 @@ pub(crate) enum Headed {
 }
 
 impl Heads {
-    /// `mac` is the interface's address.
-    pub(crate) fn new(ways: Arc<Ways>, mac: Address) -> Self {
+    pub(crate) fn new(ways: Arc<Ways>) -> Self {
         let changes = ways.changes();
+        let mac = ways.lock().mac;
         Self {
             ways,
             mac,
@@ -82,6 +83,7 @@ impl Heads {
         let changes = self.ways.changes();
         if changes != self.changes {
             self.changes = changes;
+            self.mac = self.ways.lock().mac;
         } else if self.refreshed.elapsed() < REFRESH {
             return;
         }
@@ -249,8 +251,8 @@ mod tests {
 
     #[test]
     fn packets_wait_for_their_neighbour_and_go_in_order() {
-        let ways = Arc::new(Ways::new().unwrap());
-        let mut heads = Heads::new(Arc::clone(&ways), MAC);
+        let ways = Arc::new(Ways::new(MAC).unwrap());
+        let mut heads = Heads::new(Arc::clone(&ways));
         let there = [10, 0, 0, 2];
         for len in [20, 21] {
             let mut buffer = buffer(&packet(there));
@@ -275,12 +277,16 @@ mod tests {
         heads.refresh();
         heads.put(&Header::default(), &mut one, 20);
         assert_eq!(one[..6], [2, 0, 0, 0, 0, 3]);
+        ways.set_mac(Address([2, 0, 0, 0, 0, 7]));
+        heads.refresh();
+        heads.put(&Header::default(), &mut one, 20);
+        assert_eq!(one[..12], [2, 0, 0, 0, 0, 3, 2, 0, 0, 0, 0, 7]);
     }
 
     #[test]
     fn what_waits_is_bounded_and_dropped_where_nobody_answers() {
-        let ways = Arc::new(Ways::new().unwrap());
-        let mut heads = Heads::new(Arc::clone(&ways), MAC);
+        let ways = Arc::new(Ways::new(MAC).unwrap());
+        let mut heads = Heads::new(Arc::clone(&ways));
         let there = [10, 0, 0, 9];
         let mut one = buffer(&packet(there));
         for _ in 0..WAITING.0 {
@@ -298,8 +304,8 @@ mod tests {
 
     #[test]
     fn groups_need_no_neighbour_and_other_bytes_get_none() {
-        let ways = Arc::new(Ways::new().unwrap());
-        let mut heads = Heads::new(ways, MAC);
+        let ways = Arc::new(Ways::new(MAC).unwrap());
+        let mut heads = Heads::new(ways);
         for (to, mac) in
             [([239, 255, 0, 250], [1, 0, 0x5e, 0x7f, 0, 250]), ([255, 255, 255, 255], [0xff; 6])]
         {

@@ -63,6 +63,8 @@ struct State {
     own: Vec<IpAddr>,
     /// Neighbours that did not answer, to be told of.
     silent: Vec<IpAddr>,
+    /// The interface's hardware address, which the device shares.
+    mac: Address,
 }
 
 /// What the threads of an uplink with a TUN device know together. Touched when a thread's own memory does
@@ -75,11 +77,19 @@ pub(crate) struct Ways {
 }
 
 impl Ways {
-    pub(crate) fn new() -> Result<Self> {
+    /// `mac` is the interface's hardware address.
+    pub(crate) fn new(mac: Address) -> Result<Self> {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|errno| {
             Error::Link { action: "make an eventfd".to_owned(), source: errno.into() }
         })?;
-        Ok(Self { state: Mutex::default(), changes: AtomicU64::new(0), wake })
+        let state = Mutex::new(State { mac, ..State::default() });
+        Ok(Self { state, changes: AtomicU64::new(0), wake })
+    }
+
+    /// The interface has another hardware address.
+    pub(crate) fn set_mac(&self, mac: Address) {
+        self.lock().mac = mac;
+        self.changed();
     }
 
     /// The way to `destination`; has the kernel asked where it is not known.
@@ -134,7 +144,7 @@ mod tests {
 
     #[test]
     fn a_destination_is_asked_for_once_and_its_failure_rests() {
-        let ways = Ways::new().unwrap();
+        let ways = Ways::new(Address::BROADCAST).unwrap();
         let there: IpAddr = "192.0.2.1".parse().unwrap();
         assert_eq!(ways.find(there), Way::Waiting);
         assert_eq!(ways.find(there), Way::Waiting);
@@ -156,7 +166,7 @@ mod tests {
 
     #[test]
     fn whoever_scans_a_network_fills_a_bounded_table() {
-        let ways = Ways::new().unwrap();
+        let ways = Ways::new(Address::BROADCAST).unwrap();
         for number in 0..2 * DESTINATIONS as u32 {
             ways.find(IpAddr::V4(number.into()));
         }

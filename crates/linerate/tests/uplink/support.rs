@@ -17,6 +17,9 @@ pub(crate) const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
 pub(crate) const NEAR: [(&str, u8); 2] = [("10.8.0.1", 24), ("fd08::1", 64)];
 pub(crate) const FAR: [(&str, u8); 2] = [("10.8.0.2", 24), ("fd08::2", 64)];
 
+/// How long anything may take that has to happen.
+const PATIENCE: Duration = Duration::from_secs(30);
+
 /// Ports of tests: every host has a namespace of its own.
 const PORT: u16 = 7000;
 
@@ -178,18 +181,18 @@ pub(crate) fn tcp_while(
     let sent = pattern(bytes);
     // Before anybody waits to accept: who cannot be reached is said, and not waited for.
     let mut stream = from
-        .run(|| TcpStream::connect_timeout(&at(address), Duration::from_secs(10)))
+        .run(|| TcpStream::connect_timeout(&at(address), PATIENCE))
         .unwrap()
         .unwrap_or_else(|error| panic!("connect to {address}: {error}"));
     let arrived = std::thread::scope(|scope| {
         let reader = scope.spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
-            stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
             let mut arrived = Vec::new();
             stream.read_to_end(&mut arrived).unwrap();
             arrived
         });
-        stream.set_write_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
         let (first, second) = sent.split_at(bytes / 2);
         stream.write_all(first).unwrap();
         meanwhile();
@@ -211,7 +214,7 @@ pub(crate) fn udp(
     segment: u16,
 ) {
     let receiver = to.run(|| UdpSocket::bind(at(address))).unwrap().unwrap();
-    receiver.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    receiver.set_read_timeout(Some(PATIENCE)).unwrap();
     let any = if address.contains(':') { "[::]:0" } else { "0.0.0.0:0" };
     let sender = from.run(|| UdpSocket::bind(any)).unwrap().unwrap();
     sender.connect(at(address)).unwrap();

@@ -67,9 +67,9 @@ fn knock(from: &Namespace, address: &str) {
     wait_for(&format!("{address} does not answer"), || answers(from, address));
 }
 
-/// Waits until `true_now`, for up to ten seconds.
+/// Waits until `true_now`, for longer than anything takes.
 fn wait_for(what: &str, mut true_now: impl FnMut() -> bool) {
-    let patience = Instant::now() + Duration::from_secs(10);
+    let patience = Instant::now() + Duration::from_secs(30);
     while !true_now() {
         assert!(Instant::now() < patience, "{what}");
         std::thread::sleep(Duration::from_millis(20));
@@ -110,6 +110,42 @@ fn guest_and_host_share_the_interface() {
         // The host is alone again, and the device's addresses are nobody's.
         assert!(shared.guest.interface("up0").is_err());
         tcp(&shared.hosts.near, &shared.hosts.far, FAR[0].0, 100_000);
+    }
+}
+
+#[test]
+fn the_interface_may_get_another_hardware_address() {
+    root_or_skip!("the_interface_may_get_another_hardware_address");
+    let other = Mac([2, 0, 0, 0, 0x0c, 1]);
+    let forget = |hosts: &Hosts| {
+        for family in ["-4", "-6"] {
+            let flush = [family, "neigh", "flush", "dev", "plain"];
+            assert!(hosts.far.command("ip").args(flush).status().unwrap().success());
+        }
+    };
+    for arguments in ["--backend xdp", "--backend packet"] {
+        let shared = Shared::new();
+        let mut uplink = shared.uplink(arguments);
+        shared.talk(100_000);
+        shared.hosts.veth.a.set_mac(other).unwrap();
+        uplink.until(&format!("has the hardware address {other} now"));
+        forget(&shared.hosts);
+        shared.talk(100_000);
+        let neighbour = shared.hosts.far.command("ip").args(["neigh", "show", NEAR[0].0]).output();
+        let neighbour = String::from_utf8(neighbour.unwrap().stdout).unwrap();
+        assert!(neighbour.contains(&other.to_string()), "{arguments}: {neighbour}");
+        let report = uplink.interrupt();
+        assert_eq!(report["mac"], other.to_string(), "{report}");
+
+        // A TAP device has an address of its own, and keeps it.
+        let hosts = Hosts::new();
+        let mut uplink = hosts.uplink(arguments);
+        hosts.talk(100_000);
+        hosts.veth.a.set_mac(other).unwrap();
+        uplink.until("has the hardware address");
+        forget(&hosts);
+        hosts.talk(100_000);
+        uplink.interrupt();
     }
 }
 
