@@ -1,6 +1,7 @@
 //! Splitting.
 
 use core::ffi::c_char;
+use core::ops::Range;
 use core::{ptr, slice};
 
 use linerate_segment::Error;
@@ -14,6 +15,8 @@ use crate::text::Text;
 pub struct linerate_segments {
     /// Of the packet of the last linerate_segments_begin(), whose bytes the caller keeps.
     segments: Option<Segments<'static>>,
+    /// Where those bytes are.
+    packet: Range<usize>,
     error: Option<Error>,
     text: Text,
 }
@@ -44,7 +47,12 @@ impl linerate_segments {
 /// allocated for a packet or a segment.
 #[unsafe(no_mangle)]
 pub extern "C" fn linerate_segments_create() -> *mut linerate_segments {
-    Box::into_raw(Box::new(linerate_segments { segments: None, error: None, text: Text::EMPTY }))
+    Box::into_raw(Box::new(linerate_segments {
+        segments: None,
+        packet: 0..0,
+        error: None,
+        text: Text::EMPTY,
+    }))
 }
 
 /// Frees a handle.
@@ -88,6 +96,7 @@ pub unsafe extern "C" fn linerate_segments_begin(
     match Segments::new(packet, &options) {
         Ok(prepared) => {
             handle.segments = Some(prepared);
+            handle.packet = span(packet.as_ptr(), len);
             linerate_status::Ok
         }
         Err(error) => handle.fail(error),
@@ -144,11 +153,12 @@ pub unsafe extern "C" fn linerate_segments_partial(
 
 /// Writes the next segment to `out`, a buffer of `size` bytes, and its length to `len`; bytes of the buffer
 /// behind it may be written as well. LINERATE_STATUS_END after the last, LINERATE_STATUS_BUFFER where the
-/// buffer is too short (linerate_segments_max_len() bytes are enough for all).
+/// buffer is too short (linerate_segments_max_len() bytes are enough for all), LINERATE_STATUS_ARGUMENT where
+/// it lies over the packet.
 ///
 /// # Safety
 /// `segments` is of linerate_segments_create(), the bytes of its packet are as they were, `out` points to
-/// `size` bytes that are not of the packet, and `len` to a number.
+/// `size` bytes, and `len` to a number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn linerate_segments_write_next(
     segments: *mut linerate_segments,
@@ -163,7 +173,11 @@ pub unsafe extern "C" fn linerate_segments_write_next(
     }
     handle.error = None;
     let Some(prepared) = &mut handle.segments else { return linerate_status::End };
-    // SAFETY: the caller vouches for `size` bytes that are nobody else's. A buffer that was never written
+    let wanted = span(out, size);
+    if wanted.start < handle.packet.end && handle.packet.start < wanted.end {
+        return linerate_status::Argument;
+    }
+    // SAFETY: the caller vouches for `size` bytes, and none of them is of the packet. A buffer that was never written
     // to has some bytes; none of them is read.
     let out = unsafe { slice::from_raw_parts_mut(out, size) };
     match prepared.write_next(out) {
@@ -178,6 +192,11 @@ pub unsafe extern "C" fn linerate_segments_write_next(
         }
         Err(error) => handle.fail(error),
     }
+}
+
+/// Where `len` bytes from `start` on are.
+fn span(start: *const u8, len: usize) -> Range<usize> {
+    start.addr()..start.addr().saturating_add(len)
 }
 
 /// Gives the next segment as headers and payload, for a gathering write: the payload is not copied.

@@ -142,6 +142,61 @@ fn nothing_and_numbers_of_no_enumeration_are_refused() {
     }
 }
 
+/// A packet cannot be split in place: its bytes are read until the last segment was taken.
+#[test]
+fn a_buffer_over_the_packet_is_refused() {
+    let mut memory = packet(5000);
+    let len = memory.len();
+    memory.resize(len + 4000, 0);
+    let options = linerate_segment_options_default(linerate_split::Tcp as u8, 1448);
+    let handle = linerate_segments_create();
+    let start = memory.as_mut_ptr();
+    let mut written = 0;
+    // SAFETY: a handle of `create`, and places within one piece of memory that stays.
+    unsafe {
+        let status = linerate_segments_begin(handle, start, len, &options);
+        assert_eq!(status, linerate_status::Ok);
+        let left = linerate_segments_left(handle);
+        for at in [0, 1, len - 1] {
+            let status = linerate_segments_write_next(handle, start.add(at), 2000, &mut written);
+            assert_eq!(status, linerate_status::Argument, "{at}");
+        }
+        assert_eq!(linerate_segments_left(handle), left);
+        let status = linerate_segments_write_next(handle, start.add(len), 2000, &mut written);
+        assert_eq!((status, written), (linerate_status::Ok, 14 + 20 + 20 + 1448));
+        linerate_segments_destroy(handle);
+    }
+}
+
+#[test]
+fn a_coalescer_without_flows_hands_everything_back() {
+    let (frame, mut seen) = (packet(100), 0_usize);
+    unsafe extern "C" fn count(context: *mut c_void, output: *const linerate_output) {
+        // SAFETY: the number below, and an output that lives through the call.
+        unsafe { *context.cast::<usize>() += (*output).token_count }
+    }
+    let context = ptr::from_mut(&mut seen).cast::<c_void>();
+    // SAFETY: a handle of `create`, a frame that stays, and a number for the sink.
+    unsafe {
+        let coalescer = linerate_coalescer_create(ptr::null(), 0);
+        assert!(!coalescer.is_null());
+        for token in 0..3 {
+            linerate_coalescer_push(
+                coalescer,
+                frame.as_ptr(),
+                frame.len(),
+                token,
+                0,
+                Some(count),
+                context,
+            );
+        }
+        linerate_coalescer_flush_all(coalescer, Some(count), context);
+        linerate_coalescer_destroy(coalescer);
+    }
+    assert_eq!(seen, 3);
+}
+
 /// What a sink has seen.
 struct Seen {
     coalescer: *mut linerate_coalescer,

@@ -444,11 +444,12 @@ bool linerate_segments_partial(const struct linerate_segments *segments,
 
 // Writes the next segment to `out`, a buffer of `size` bytes, and its length to `len`; bytes of the buffer
 // behind it may be written as well. LINERATE_STATUS_END after the last, LINERATE_STATUS_BUFFER where the
-// buffer is too short (linerate_segments_max_len() bytes are enough for all).
+// buffer is too short (linerate_segments_max_len() bytes are enough for all), LINERATE_STATUS_ARGUMENT where
+// it lies over the packet.
 //
 // The caller sees to it that:
 // `segments` is of linerate_segments_create(), the bytes of its packet are as they were, `out` points to
-// `size` bytes that are not of the packet, and `len` to a number.
+// `size` bytes, and `len` to a number.
 linerate_status linerate_segments_write_next(struct linerate_segments *segments,
                                              uint8_t *out,
                                              size_t size,
