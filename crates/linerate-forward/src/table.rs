@@ -131,7 +131,15 @@ impl Table {
     /// valid while its generation is in force.
     pub fn insert(&self, hash: u64, record: &Record) -> Option<usize> {
         let mask = self.sessions.entries() - 1;
-        let buckets = [(hash >> 32) as usize & mask, (hash as u32 as usize / WAYS) & mask];
+        let mut buckets = [(hash >> 32) as usize & mask, (hash as u32 as usize / WAYS) & mask];
+        let load = |bucket: usize| {
+            let taken = |way: &usize| self.place(bucket * WAYS + way).look().is_some();
+            (0..WAYS).filter(taken).count()
+        };
+        let [first, second] = buckets.map(load);
+        if first >= WAYS - 1 && second < first {
+            buckets.reverse();
+        }
         let mut places = buckets.into_iter().flat_map(|bucket| {
             (0..WAYS).map(move |way| bucket * WAYS + (hash as usize + way) % WAYS)
         });

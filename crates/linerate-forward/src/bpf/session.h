@@ -199,12 +199,42 @@ static __always_inline void session_unlock(struct session *session, __u32 versio
 	WRITE_ONCE(session->version, version + 2);
 }
 
-/* Takes a free place for the key, in its second bucket only when the first is full, and locks it. The caller
- * fills in everything but `version`, and publishes. 0 when there is none. */
+/* Places of a bucket that are not free. */
+static __always_inline __u32 bucket_load(const struct bucket *bucket)
+{
+	__u32 load = 0;
+
+	for (__u32 way = 0; way < WAYS; way++)
+		load += !!READ_ONCE(bucket->way[way].key.kind);
+	return load;
+}
+
+/* Which bucket a new session goes to. The first, where the fast path looks first, unless that has one place
+ * left at most and the second has more. Always the emptier one would leave a session in 50,000 without a place
+ * in a table that holds all it has room for, but a quarter would be where the fast path looks last; only when
+ * the first is full: one in 300 and 3%. This is between the two: one in 4,000 and 9%. */
+static __always_inline __u32 choice_of(__u64 hash)
+{
+	__u32 first = bucket_of(hash, 0), second = bucket_of(hash, 1), load;
+	const struct bucket *bucket = bpf_map_lookup_elem(&table, &first);
+
+	if (!bucket)
+		return 0;
+	load = bucket_load(bucket);
+	if (load < WAYS - 1)
+		return 0;
+	bucket = bpf_map_lookup_elem(&table, &second);
+	return bucket && bucket_load(bucket) < load;
+}
+
+/* Takes a free place for the key in one of its buckets and locks it. The caller fills in everything but
+ * `version`, and publishes. 0 when there is none. */
 static __always_inline int session_claim(__u64 hash, struct place *place, __u32 *version)
 {
+	__u32 choice = choice_of(hash);
+
 	for (__u32 i = 0; i < CHOICES * WAYS; i++) {
-		__u32 way = (hash + i) % WAYS, index = bucket_of(hash, i / WAYS);
+		__u32 way = (hash + i) % WAYS, index = bucket_of(hash, i / WAYS ^ choice);
 		struct bucket *bucket = bpf_map_lookup_elem(&table, &index);
 		struct session *session;
 

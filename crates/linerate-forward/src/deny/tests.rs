@@ -81,8 +81,10 @@ fn what_has_expired_is_swept() {
     root_or_skip!("what_has_expired_is_swept");
     let (_programs, control, mut list) = deny_list();
     list.block(target("192.0.2.0/24"), None).unwrap();
-    list.block(target("198.51.100.1"), Some(Duration::from_millis(100))).unwrap();
+    list.block(target("198.51.100.1"), Some(HOUR)).unwrap();
     assert!(list.sweep().unwrap().is_empty());
+    list.unblock(target("198.51.100.1")).unwrap();
+    list.block(target("198.51.100.1"), Some(Duration::from_millis(100))).unwrap();
     std::thread::sleep(Duration::from_millis(200));
     assert_eq!(listed(&list), ["192.0.2.0/24"], "not listed, though still there");
     assert_eq!(control.denied(), 2);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use linerate_netns::root_or_skip;
+use linerate_netns::{root_or_skip, say_skipped};
 use nix::sys::signal::Signal;
 
 use crate::support::{LINERATE, Net, wait_for};
@@ -158,6 +158,27 @@ fn what_is_left_is_adopted() {
     assert_eq!(net.json("sessions --port 4000").len(), 2);
     daemon.end(Signal::SIGTERM);
     assert!(!net.is_attached());
+}
+
+/// The former tables are there until the new ones are made.
+#[test]
+fn a_table_that_does_not_fit_is_not_begun() {
+    const NAME: &str = "a_table_that_does_not_fit_is_not_begun";
+    root_or_skip!(NAME);
+    let memory = std::fs::read_to_string("/proc/meminfo").unwrap();
+    let available = memory.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    let kib: u64 = available.unwrap().trim().trim_end_matches(" kB").parse().unwrap();
+    if kib > 24 << 20 {
+        return say_skipped(NAME, "this machine has room for the largest table");
+    }
+    let net = Net::new();
+    net.run("--leave").end(Signal::SIGTERM);
+    assert!(net.is_attached());
+    let said = net.refused("run -i left -i right --max-sessions 50M", 1);
+    assert!(said.contains("would fit"), "{said}");
+    // Nothing that cannot be adopted stays.
+    assert!(!net.is_attached() && pins(&net).is_empty(), "{said}");
+    assert_eq!(net.ask(0, 4000, 5), 5, "the kernel forwards");
 }
 
 #[test]

@@ -34,7 +34,7 @@ fn a_port_that_is_renamed_is_let_go_and_taken_up_again() {
     root_or_skip!(NAME);
     let net = Net::new();
     let mut daemon = net.run("");
-    assert!(is_fast(&net, 4000));
+    wait_for("the fast path", || is_fast(&net, 4000));
     // Since Linux 6.2 also while it is up.
     if !at_once(&net, "link set left name elsewhere\n") {
         return say_skipped(NAME, "this kernel renames no interface that is up");
@@ -73,7 +73,7 @@ fn a_port_that_is_made_anew_is_taken_up() {
     root_or_skip!("a_port_that_is_made_anew_is_taken_up");
     let net = Net::new();
     let _daemon = net.run("");
-    assert!(is_fast(&net, 4000));
+    wait_for("the fast path", || is_fast(&net, 4000));
     // The daemon may see only that one of the same name, index and MAC address is there.
     let (index, mac) = (net.right.a.index(), net.right.a.mac());
     let peer = format!("peer name host netns {}", net.server.name());
@@ -126,7 +126,7 @@ fn a_port_gets_the_number_of_another_and_nothing_else_of_it() {
     let third = lay(&net.router, "third", &elsewhere, 3);
     let file = File::new();
     let mut daemon = file.run(&net);
-    assert!(is_fast(&net, 4000));
+    wait_for("the fast path", || is_fast(&net, 4000));
     file.change(&["left", "third"], &mut daemon);
     assert!(third.a.has_xdp().unwrap() && !net.right.a.has_xdp().unwrap());
     assert_eq!(net.ask(0, 4000, 20), 20);
@@ -175,7 +175,7 @@ fn nothing_is_redirected_to_a_port_before_it_is_proven() {
         send();
         net.count("no-port") > 0
     });
-    assert!(is_fast(&net, 4001), "the others are open");
+    wait_for("the others to be fast", || is_fast(&net, 4001));
     // Somebody reads, and the kernel tells of the interface: it is proven then.
     drain(queue);
     net.router_does("ip link set tap0 alias read");

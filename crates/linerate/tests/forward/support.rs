@@ -26,7 +26,7 @@ pub(crate) const SERVER: [&str; 2] = ["10.9.2.2", "fd09:2::2"];
 const PORT: u16 = 7000;
 
 /// How long anything may take that has to happen.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Takes away what tests that were killed have left: pins outlive everything.
 fn sweep() {
