@@ -72,7 +72,7 @@ impl Builder {
                 busy_poll: None,
                 steering: Steering::Alone,
                 spin: false,
-                ring: linerate_ring::xdp::DEFAULT_BUFFER,
+                ring: 32 << 20,
             },
         }
     }
@@ -158,10 +158,11 @@ impl Builder {
         self
     }
 
-    /// Bytes of memory for the rings of `xdp`; 128 MiB unless said, in chunks of 2048 bytes (4096 where the
+    /// Bytes of memory for the rings of `xdp`; 32 MiB unless said, in chunks of 2048 bytes (4096 where the
     /// interface's MTU asks for it). A reader that is held up for longer than it takes to fill it loses
-    /// messages: at seven million a second that is 9 ms. Who can promise not to stall, or has few
-    /// messages, takes less.
+    /// messages: at three million a second that is 5 ms. More bears longer stalls, at a price: memory that
+    /// does not fit into the cache is slower for everybody
+    /// ([`linerate_ring::xdp::DEFAULT_BUFFER`] says by how much).
     pub fn ring(mut self, bytes: usize) -> Self {
         self.settings.ring = bytes;
         self

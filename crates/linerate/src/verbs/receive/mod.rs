@@ -95,7 +95,7 @@ pub(crate) struct Arguments {
     buffer: usize,
 
     /// Bytes of the rings of xdp: how much may wait while the reader is held up.
-    #[arg(long, value_name = "BYTES", default_value_t = linerate_ring::xdp::DEFAULT_BUFFER)]
+    #[arg(long, value_name = "BYTES", default_value_t = 32 << 20)]
     ring: usize,
 
     /// Have the kernel poll the card for so many microseconds in a wait.
