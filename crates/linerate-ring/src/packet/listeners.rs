@@ -36,7 +36,7 @@ impl Listener {
     pub fn holders(listeners: &[Self]) -> Vec<Vec<Process>> {
         process::holding(listeners.len(), |descriptor| {
             let inode = descriptor.target.strip_prefix("socket:[")?.strip_suffix(']')?;
-            let inode = inode.parse().ok()?;
+            let inode: u64 = inode.parse().ok()?;
             listeners.iter().position(|listener| listener.inode == inode)
         })
     }
