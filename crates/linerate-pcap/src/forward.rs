@@ -142,7 +142,7 @@ pub(crate) mod real {
     use super::*;
 
     pub(crate) unsafe fn pcap_breakloop(p: *mut Pcap) {
-        call!(BREAKLOOP, pcap_breakloop(p: *mut Pcap))
+        call!(BREAKLOOP, pcap_breakloop(p: *mut Pcap));
     }
 
     import! {

@@ -21,7 +21,7 @@ pub const LINERATE_RECEIVE_SHARED: u32 = 16;
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct linerate_receive_options {
-    /// Address and port, as "10.0.0.2:7000", "0.0.0.0:7000" or "[::]:7000" (IPv6 only). Port 0 lets the
+    /// Address and port, as `10.0.0.2:7000`, `0.0.0.0:7000` or `[::]:7000` (IPv6 only). Port 0 lets the
     /// kernel choose.
     pub bind: *const c_char,
     /// Interface that messages have to come in by; NULL for any.
