@@ -266,20 +266,23 @@ impl Running {
                 return None;
             }
         };
-        let before = std::mem::replace(before, now.clone());
-        let other = now.mac.filter(|_| now.mac != before.mac);
-        if let (Some(mac), Some(lower)) = (other, &self.lower) {
-            lower.ways.set_mac(mac);
-            self.facts.mac = mac.to_string();
+        if let Some(mac) = now.mac.filter(|_| now.mac != before.mac) {
+            // What else is new is told of at the next look.
+            before.mac = now.mac;
+            if let Some(lower) = &self.lower {
+                lower.ways.set_mac(mac);
+                self.facts.mac = mac.to_string();
+            }
+            return Some(Event::Mac(name, mac));
         }
-        match other {
-            Some(mac) => Some(Event::Mac(name, mac)),
-            None if before.up && !now.up => Some(Event::Down(name)),
-            None if !before.up && now.up => Some(Event::Up(name)),
-            None if now.mtu < before.mtu && now.mtu < self.facts.mtu => {
+        let before = std::mem::replace(before, now.clone());
+        match () {
+            () if before.up && !now.up => Some(Event::Down(name)),
+            () if !before.up && now.up => Some(Event::Up(name)),
+            () if now.mtu < before.mtu && now.mtu < self.facts.mtu => {
                 Some(Event::Mtu(name, now.mtu))
             }
-            None => {
+            () => {
                 let silent = self.lower.as_ref().map(|lower| lower.ways.silent());
                 silent.filter(|silent| !silent.is_empty()).map(|silent| Event::Silent(name, silent))
             }
