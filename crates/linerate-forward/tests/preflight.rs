@@ -35,7 +35,7 @@ impl Pair {
     }
 
     fn prove(&self) -> Outcome {
-        let prove = || prove(&["a".to_owned()], true, &mut || Ok(()));
+        let prove = || prove("a", true, &mut || Ok(()));
         let mut report = self.host.run(prove).unwrap().unwrap();
         assert_eq!(report.findings.len(), 1);
         report.findings.remove(0).outcome

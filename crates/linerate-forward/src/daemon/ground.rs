@@ -40,13 +40,13 @@ pub(super) fn prepare(
     Ok(report)
 }
 
-/// Looks again at those that programs were attached to.
+/// Looks again at one that programs were attached to.
 pub(super) fn prove(
-    names: &[String],
+    name: &str,
     probe: bool,
     meanwhile: &mut dyn FnMut() -> Result<()>,
 ) -> Result<()> {
-    let report = preflight::prove(names, probe, meanwhile)?;
+    let report = preflight::prove(name, probe, meanwhile)?;
     say(&report);
     refuse(&report, None)
 }

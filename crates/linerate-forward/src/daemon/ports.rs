@@ -213,7 +213,7 @@ impl Slot {
         let Some(Attached { index, mac, is_open: false, .. }) = self.attached else {
             return Ok(());
         };
-        ground::prove(&[name.to_owned()], probe, &mut || alive(&owned.programs))?;
+        ground::prove(name, probe, &mut || alive(&owned.programs))?;
         open_exit(&owned.programs, &self.options(name, index, mac))?;
         tracing::info!(interface = name, "frames leave by it");
         if let Some(attached) = &mut self.attached {

@@ -67,21 +67,17 @@ pub fn prepare(names: &[String], options: &Options) -> Result<Report> {
     Ok(report)
 }
 
-/// Looks at these interfaces again, once programs are attached; `probe` sends eight frames a CPU out of
-/// each. They have an EtherType for local experiments (0x88B5, IEEE 802) and go to an address that no bridge
+/// Looks at an interface again, once programs are attached; `probe` sends eight frames a CPU out of
+/// it. They have an EtherType for local experiments (0x88B5, IEEE 802) and go to an address that no bridge
 /// forwards to (01-80-C2-00-00-0E), so that the next device drops them. A card may take seconds to count them:
 /// `meanwhile` is called five times a second or more.
 ///
 /// # Errors
 /// As [`prepare`], and what `meanwhile` returns.
-pub fn prove(
-    names: &[String],
-    probe: bool,
-    meanwhile: &mut dyn FnMut() -> Result<()>,
-) -> Result<Report> {
+pub fn prove(name: &str, probe: bool, meanwhile: &mut dyn FnMut() -> Result<()>) -> Result<Report> {
     let mut report = Report::default();
     let links = Link::all().map_err(failed("list the interfaces"))?;
-    for link in links.iter().filter(|link| names.contains(&link.name)) {
+    if let Some(link) = links.iter().find(|link| link.name == name) {
         let action = format!("ask what interface {} can", link.name);
         let xdp = device::xdp(link.index).map_err(failed(&action))?;
         let outcome = match xdp {
