@@ -238,17 +238,31 @@ impl Desk {
     }
 
     fn send(&self, load: &Load) -> Result<Sent> {
-        if load.is_long() {
-            return self.send_by_socket(load);
-        }
         let own = std::env::current_exe().context("cannot find the linerate program")?;
-        let sizes: Vec<String> =
-            load.sizes.iter().map(|size| (size + HEADERS).to_string()).collect();
         let mut command = self.sender.tied(own);
-        command.args(["generate", "-i", SENDER, "--json", "--quiet", "--src", THERE]);
-        command.args(["--dst", HERE, "--dport", &PORT.to_string(), "--size", &sizes.join(",")]);
+        let (verb, sent) = if load.is_long() {
+            Self::by_socket(load, &mut command);
+            ("linerate send", "messages")
+        } else {
+            self.by_live_frames(load, &mut command);
+            ("linerate generate", "sent")
+        };
+        command.args(["--json", "--quiet", "--count", &load.messages.to_string()]);
+        command.cpus([self.cores.generator]);
+        let sender = Running::start(verb, &mut command)?;
+        let report = sender.wait(Duration::from_secs(600))?.success()?.json()?;
+        Ok(Sent {
+            frames: count(&report, sent)?,
+            refused: count(&report, "refused")?,
+            seconds: report["seconds"].as_f64().context("the sender's report has no seconds")?,
+        })
+    }
+
+    fn by_live_frames(&self, load: &Load, command: &mut linerate_netns::Command) {
+        let sizes: Vec<_> = load.sizes.iter().map(|size| (size + HEADERS).to_string()).collect();
+        command.args(["generate", "-i", SENDER, "--src", THERE, "--dst", HERE]);
+        command.args(["--dport", &PORT.to_string(), "--size", &sizes.join(",")]);
         command.args(["--dst-mac", &self.cable.b.mac().to_string(), "--stamp", load.stamp]);
-        command.args(["--count", &load.messages.to_string()]);
         command.args(["--cpu", &self.cores.generator.to_string()]);
         if load.flows > 1 {
             command.args(["--sport", "1024-65535", "--flows", &load.flows.to_string()]);
@@ -256,37 +270,16 @@ impl Desk {
         if let Some(rate) = load.rate {
             command.args(["--rate", &format!("{rate}pps")]);
         }
-        command.cpus([self.cores.generator]);
-        let sender = Running::start("linerate generate", &mut command)?;
-        let report = sender.wait(Duration::from_secs(600))?.success()?.json()?;
-        Ok(Sent {
-            frames: count(&report, "sent")?,
-            refused: count(&report, "refused")?,
-            seconds: report["seconds"].as_f64().context("the sender's report has no seconds")?,
-        })
     }
 
-    /// Sends messages of one size through a socket.
-    fn send_by_socket(&self, load: &Load) -> Result<Sent> {
-        let own = std::env::current_exe().context("cannot find the linerate program")?;
-        let sizes: Vec<String> = load.sizes.iter().map(u32::to_string).collect();
-        let mut command = self.sender.tied(own);
-        command.args(["send", &format!("{HERE}:{PORT}"), "--json", "--quiet"]);
-        command.args(["--size", &sizes.join(","), "--pattern", load.stamp]);
-        command.args(["--count", &load.messages.to_string()]);
+    fn by_socket(load: &Load, command: &mut linerate_netns::Command) {
+        let sizes: Vec<_> = load.sizes.iter().map(u32::to_string).collect();
+        command.args(["send", &format!("{HERE}:{PORT}"), "--size", &sizes.join(",")]);
         // The cable holds 256 frames, and the receiving end has this core, too.
-        command.args(["--batch", "16"]);
+        command.args(["--pattern", load.stamp, "--batch", "16"]);
         if let Some(rate) = load.rate {
             command.args(["--rate", &rate.to_string()]);
         }
-        command.cpus([self.cores.generator]);
-        let sender = Running::start("linerate send", &mut command)?;
-        let report = sender.wait(Duration::from_secs(600))?.success()?.json()?;
-        Ok(Sent {
-            frames: count(&report, "messages")?,
-            refused: count(&report, "refused")?,
-            seconds: report["seconds"].as_f64().context("the sender's report has no seconds")?,
-        })
     }
 }
 
