@@ -4,9 +4,7 @@
  *
  * life SENDER RECEIVER: two ends of a cable in this namespace. */
 #define _GNU_SOURCE
-#include <linux/if_packet.h>
 #include <net/ethernet.h>
-#include <net/if.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,20 +17,11 @@
 
 #include <pcap/pcap.h>
 
+#include "sender.h"
+
 static const char *far;
-static int sender;
 static pcap_t *handle;
 static char errbuf[PCAP_ERRBUF_SIZE];
-
-static void give(int port)
-{
-	unsigned char frame[60] = { 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 1, 8, 0,
-				    0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2,
-				    0x10, 0, port >> 8, port, 0, 26 };
-
-	if (send(sender, frame, sizeof(frame), 0) != sizeof(frame))
-		perror("send"), exit(2);
-}
 
 static int port_of(const u_char *bytes)
 {
@@ -325,16 +314,11 @@ static void others(void)
 
 int main(int argc, char **argv)
 {
-	struct sockaddr_ll address = { .sll_family = AF_PACKET };
-
 	if (argc < 3)
 		return 2;
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	far = argv[2];
-	sender = socket(AF_PACKET, SOCK_RAW, 0);
-	address.sll_ifindex = if_nametoindex(argv[1]);
-	if (bind(sender, (struct sockaddr *)&address, sizeof(address)))
-		return perror("bind"), 2;
+	open_sender(argv[1]);
 	printf("-- filters of callbacks\n"), filters_of_callbacks();
 	printf("-- filters of threads\n"), filters_of_threads();
 	printf("-- without privileges\n"), without_privileges();

@@ -1,31 +1,20 @@
 /* Handles on one interface that share its packets: share SENDER RECEIVER */
-#include <linux/if_packet.h>
-#include <net/if.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <pcap/pcap.h>
 
+#include "sender.h"
+
 #define PACKETS 200
 /* The last one: when it has come, so have all. */
 #define LAST 9999
 
-static int sender, ports[65536];
+static int ports[65536];
 static char errbuf[PCAP_ERRBUF_SIZE];
-
-static void give(int port)
-{
-	unsigned char frame[60] = { 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 1, 8, 0,
-				    0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2,
-				    0x10, 0, port >> 8, port, 0, 26 };
-
-	if (send(sender, frame, sizeof(frame), 0) != sizeof(frame))
-		perror("send"), exit(2);
-}
 
 static void note(u_char *count, const struct pcap_pkthdr *header, const u_char *bytes)
 {
@@ -79,15 +68,11 @@ static void pass(const char *what, pcap_t **handles, int number)
 
 int main(int argc, char **argv)
 {
-	struct sockaddr_ll address = { .sll_family = AF_PACKET };
 	pcap_t *handles[3];
 
 	if (argc < 3)
 		return 2;
-	sender = socket(AF_PACKET, SOCK_RAW, 0);
-	address.sll_ifindex = if_nametoindex(argv[1]);
-	if (bind(sender, (struct sockaddr *)&address, sizeof(address)))
-		return perror("bind"), 2;
+	open_sender(argv[1]);
 	for (int count = 1; count <= 3; count++) {
 		for (int i = 0; i < count; i++)
 			handles[i] = opened(argv[2]);
