@@ -177,8 +177,8 @@ pub unsafe extern "C" fn linerate_segments_write_next(
     if wanted.start < handle.packet.end && handle.packet.start < wanted.end {
         return linerate_status::Argument;
     }
-    // SAFETY: the caller vouches for `size` bytes, and none of them is of the packet. A buffer that was never written
-    // to has some bytes; none of them is read.
+    // SAFETY: the caller vouches for `size` bytes, and none of them is of the packet. A buffer that was never
+    // written to has some bytes; none of them is read.
     let out = unsafe { slice::from_raw_parts_mut(out, size) };
     match prepared.write_next(out) {
         Ok(Some(written)) => {

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use building::{compile, install, installed, text};
+use building::{compile, compile_sanitized, install, installed, text, under_valgrind};
 use etherparse::PacketBuilder;
 use linerate_segment::coalesce::{self, Coalescer, Flow};
 use linerate_segment::segment::{Options, Segments, Split};
@@ -127,11 +127,8 @@ fn the_example_is_clean_under_the_address_sanitizer() {
     const NAME: &str = "the_example_is_clean_under_the_address_sanitizer";
     let folder = tempfile::tempdir().unwrap();
     install(folder.path(), "segment");
-    let flags = ["-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
-    match compile(folder.path(), "split", "segment", &flags) {
-        Ok(program) => check(folder.path(), || Command::new(&program)),
-        Err(why) if why.contains("asan") => println!("skipped: {NAME}: no sanitizer: {why}"),
-        Err(why) => panic!("{why}"),
+    if let Some(program) = compile_sanitized(NAME, folder.path(), "split", "segment") {
+        check(folder.path(), || Command::new(&program));
     }
 }
 
@@ -145,11 +142,7 @@ fn the_example_is_clean_under_valgrind() {
     let folder = tempfile::tempdir().unwrap();
     install(folder.path(), "segment");
     let program = compile(folder.path(), "split", "segment", &["-O1"]).unwrap();
-    check(folder.path(), || {
-        let mut command = Command::new("valgrind");
-        command.args(["-q", "--error-exitcode=9", "--leak-check=full"]).arg(&program);
-        command
-    });
+    check(folder.path(), || under_valgrind(&program));
 }
 
 #[test]

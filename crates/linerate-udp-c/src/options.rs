@@ -17,6 +17,12 @@ pub const LINERATE_RECEIVE_SPIN: u32 = 8;
 /// Share the port with other receivers that say so too: messages of one flow go to one of them.
 pub const LINERATE_RECEIVE_SHARED: u32 = 16;
 
+const FLAGS: u32 = LINERATE_RECEIVE_DESTINATION
+    | LINERATE_RECEIVE_TRAFFIC_CLASS
+    | LINERATE_RECEIVE_TIMESTAMP
+    | LINERATE_RECEIVE_SPIN
+    | LINERATE_RECEIVE_SHARED;
+
 /// What to ask for. All zeroes but `bind` is a good choice.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -62,10 +68,10 @@ impl linerate_receive_options {
             format!("`{bind}` is no address and port, such as 10.0.0.2:7000 or [::]:7000")
         })?;
         let has = |flag| self.flags & flag != 0;
-        if self.flags > 31 {
+        if self.flags & !FLAGS != 0 {
             return Err(format!("options.flags has bits that nobody knows: {:#x}", self.flags));
         }
-        let nonzero = |micros: Duration| (!micros.is_zero()).then_some(micros);
+        let nonzero = |time: Duration| (!time.is_zero()).then_some(time);
         let mut builder = Receiver::builder(bind)
             .busy_poll(nonzero(Duration::from_micros(self.busy_poll_us.into())))
             .measure(nonzero(Duration::from_millis(self.measure_ms.into())))

@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::net::{SocketAddr, UdpSocket};
 use std::process::{Command, Stdio};
 
-use building::{compile, install, installed, text};
+use building::{compile, compile_sanitized, install, installed, text, under_valgrind};
 use linerate_netns::{Namespace, Veth, VethOptions, root_or_skip};
 use linerate_udp::Backend;
 
@@ -104,11 +104,8 @@ fn the_example_is_clean_under_the_address_sanitizer() {
     const NAME: &str = "the_example_is_clean_under_the_address_sanitizer";
     let folder = tempfile::tempdir().unwrap();
     install(folder.path(), "udp");
-    let flags = ["-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
-    match compile(folder.path(), "receive", "udp", &flags) {
-        Ok(program) => check(NAME, &OF_SOCKETS, || Command::new(&program)),
-        Err(why) if why.contains("asan") => println!("skipped: {NAME}: no sanitizer: {why}"),
-        Err(why) => panic!("{why}"),
+    if let Some(program) = compile_sanitized(NAME, folder.path(), "receive", "udp") {
+        check(NAME, &OF_SOCKETS, || Command::new(&program));
     }
 }
 
@@ -123,11 +120,7 @@ fn the_example_is_clean_under_valgrind() {
     install(folder.path(), "udp");
     let program = compile(folder.path(), "receive", "udp", &["-O1"]).unwrap();
     // Not io_uring, of whose memory valgrind knows nothing.
-    check(NAME, &OF_SOCKETS[..2], || {
-        let mut command = Command::new("valgrind");
-        command.args(["-q", "--error-exitcode=9", "--leak-check=full"]).arg(&program);
-        command
-    });
+    check(NAME, &OF_SOCKETS[..2], || under_valgrind(&program));
 }
 
 #[test]

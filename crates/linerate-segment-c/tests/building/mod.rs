@@ -44,6 +44,32 @@ pub(crate) fn compile(
     if output.status.success() { Ok(program) } else { Err(text(&output.stderr)) }
 }
 
+/// The same with the sanitizers of addresses and of undefined behaviour; `None`, said so, where the compiler
+/// has none.
+pub(crate) fn compile_sanitized(
+    test: &str,
+    folder: &Path,
+    example: &str,
+    library: &str,
+) -> Option<PathBuf> {
+    let flags = ["-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
+    match compile(folder, example, library, &flags) {
+        Ok(program) => Some(program),
+        Err(why) if why.contains("asan") => {
+            println!("skipped: {test}: no sanitizer: {why}");
+            None
+        }
+        Err(why) => panic!("{why}"),
+    }
+}
+
+/// The command that runs `program` under valgrind, for errors and leaks.
+pub(crate) fn under_valgrind(program: &Path) -> Command {
+    let mut command = Command::new("valgrind");
+    command.args(["-q", "--error-exitcode=9", "--leak-check=full"]).arg(program);
+    command
+}
+
 pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
