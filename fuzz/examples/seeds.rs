@@ -19,7 +19,6 @@ fn main() -> std::io::Result<()> {
     for (number, frame) in frames.iter().enumerate() {
         write("header_views", &format!("frame-{number:02}"), frame)?;
     }
-    messages()?;
     for (name, magic) in [
         ("little-micro", 0xa1b2_c3d4_u32.to_le_bytes()),
         ("big-micro", 0xa1b2_c3d4_u32.to_be_bytes()),
@@ -323,29 +322,6 @@ fn segments() -> std::io::Result<()> {
         }
     }
     Ok(())
-}
-
-/// UDP frames as a receiver by AF_XDP sees them, and packets of a feed over two lines.
-fn messages() -> std::io::Result<()> {
-    let payload = |builder: etherparse::PacketBuilderStep<etherparse::UdpHeader>| {
-        let mut frame = Vec::new();
-        builder.write(&mut frame, b"payload").map(|()| frame).map_err(std::io::Error::other)
-    };
-    let link = || etherparse::PacketBuilder::ethernet2([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
-    let v4 = payload(link().ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64).udp(5, 7000))?;
-    write("udp_frame", "v4", &v4)?;
-    write("udp_frame", "v4-cut", &v4[..v4.len() - 3])?;
-    write("udp_frame", "v6", &payload(link().ipv6([1; 16], [2; 16], 64).udp(5, 7000))?)?;
-    let mut feed = Vec::new();
-    for (line, first, count) in [(0, 1, 2), (0x80, 1, 2), (0, 5, 1), (0x80, 3, 2), (0, 9, 0)] {
-        let mut packet = b"SESSION001\0\0\0\0\0\0\0".to_vec();
-        packet.extend([first, 0, count]);
-        (0..count).for_each(|_| packet.extend(b"\0\x02ab"));
-        feed.push(line | packet.len() as u8);
-        feed.extend(packet);
-    }
-    write("moldudp64", "two-lines", &feed)?;
-    write("moldudp64", "cut", &feed[..feed.len() - 9])
 }
 
 /// UDP in frames: good ones, and each kind of what is refused or left to the stack.
