@@ -24,8 +24,9 @@ impl Pins {
     /// say so.
     ///
     /// # Errors
-    /// [`Error::Ring`], [`Error::System`], where the programs do not load, and [`Error::Invalid`] where there is no
-    /// memory for other tables beside the former; those that ran then still run. After the first link has changed all others are tried, and the first error is returned.
+    /// [`Error::Ring`], [`Error::System`], where the programs do not load, and [`Error::Invalid`] where there
+    /// is no memory for other tables beside the former; those that ran then still run. After the first link
+    /// has changed all others are tried, and the first error is returned.
     pub fn upgrade(&self, lock: &Lock, pinned: &mut Pinned, options: &Options) -> Result<Upgrade> {
         let lost = pinned.state.fits(options).err();
         let programs = match lost {
