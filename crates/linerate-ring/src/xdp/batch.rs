@@ -182,7 +182,7 @@ impl<'s> Batch<'s> {
         for _ in 0..count {
             let Some(descriptor) = self.receive.pop() else { return };
             let pushed = self.fill.push(descriptor.addr);
-            debug_assert!(pushed, "the fill ring has a slot for every chunk");
+            debug_assert!(pushed, "the fill ring has two slots for every chunk");
         }
         self.left = self.left.saturating_sub(count);
     }

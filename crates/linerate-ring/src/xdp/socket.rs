@@ -341,7 +341,7 @@ impl Builder {
         let mut addresses = chunks.iter().cloned().flatten().map(|n| u64::from(n) * chunk);
         for address in addresses.by_ref().take(self.receive as usize) {
             let pushed = rings.fill.push(address);
-            debug_assert!(pushed, "the fill ring has a slot for every chunk");
+            debug_assert!(pushed, "the fill ring has two slots for every chunk");
         }
         rings.fill.publish();
         let idle = addresses.collect();
@@ -395,8 +395,13 @@ impl Builder {
     fn rings(&self, fd: BorrowedFd<'_>) -> io::Result<Rings> {
         let slots = |chunks: u32| chunks.max(UNUSED_RING).next_power_of_two();
         let (receive, transmit) = (slots(self.receive), slots(self.transmit));
+        // Two slots a chunk: the kernel publishes the frames that it received before it releases the
+        // slots that their chunks came from (`xsk_flush`), so that a reader on another core can give
+        // a chunk back while its former slot is still taken. No chunk can have a third: the kernel
+        // takes nothing more before the release.
+        let fill = 2 * slots(self.receive);
         let size = |option, slots: u32| sys::set(fd, libc::SOL_XDP, option, &slots);
-        size(libc::XDP_UMEM_FILL_RING, receive)?;
+        size(libc::XDP_UMEM_FILL_RING, fill)?;
         size(libc::XDP_UMEM_COMPLETION_RING, transmit)?;
         if self.receive > 0 {
             size(libc::XDP_RX_RING, receive)?;
@@ -411,7 +416,7 @@ impl Builder {
                 fd,
                 libc::XDP_UMEM_PGOFF_FILL_RING,
                 &offsets.fr,
-                receive,
+                fill,
             )?),
             completion: Consumer::new(Mapped::new(
                 fd,

@@ -126,11 +126,12 @@ fn loom_batches_publish_all_or_nothing_of_what_was_pushed() {
 }
 
 /// A chunk goes round: fill ring, "kernel", receive ring, reader, fill ring. Whoever holds its
-/// number may write to it; loom reports it if two ever do.
+/// number may write to it; loom reports it if two ever do. The fill ring has two slots a chunk, as
+/// [`Socket`](super::super::Socket) makes it: with one, there would be no room in it now and then.
 #[test]
 fn loom_a_chunk_has_one_owner_all_the_way_round() {
     loom::model(|| {
-        let (fill, receive) = (Ring::new(2), Ring::new(2));
+        let (fill, receive) = (Ring::new(2), Ring::new(1));
         let chunk = Arc::new(UnsafeCell::new(0u32));
         let kernel = {
             let (fill, receive, chunk) = (fill.clone(), receive.clone(), chunk.clone());
@@ -144,8 +145,9 @@ fn loom_a_chunk_has_one_owner_all_the_way_round() {
                     // SAFETY: the fill ring gave us the chunk; loom checks.
                     chunk.with_mut(|bytes| unsafe { *bytes = n });
                     assert!(receive.push(entry));
-                    fill.release();
+                    // In this order (`xsk_flush`): the chunk is back before its former slot is free.
                     receive.publish();
+                    fill.release();
                 }
             })
         };
