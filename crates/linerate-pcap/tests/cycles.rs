@@ -7,8 +7,10 @@ use linerate_netns::root_or_skip;
 use nix::sys::signal::Signal;
 use support::{BUFFER, Cable, FAR, Library, PACKET, SOCKET, TEE, Way, compile};
 
-/// Cycles of each source in a test; the program takes the number as an argument, for longer runs.
-const TIMES: &str = "40";
+/// Cycles of each of the four sources; `LINERATE_THOROUGH=1` makes 10,000 of them all.
+fn times() -> &'static str {
+    if std::env::var_os("LINERATE_THOROUGH").is_some() { "2500" } else { "40" }
+}
 
 #[test]
 fn cycles_leave_no_memory_and_no_descriptor() {
@@ -17,7 +19,7 @@ fn cycles_leave_no_memory_and_no_descriptor() {
     let program = compile("cycles.c", folder.path(), &[]).display().to_string();
     for variables in [PACKET, TEE, BUFFER, SOCKET] {
         let (cable, folder) = (Cable::lay(), tempfile::tempdir().unwrap());
-        let line = [program.as_str(), FAR, TIMES];
+        let line = [program.as_str(), FAR, times()];
         let mut running = cable.start(&library, Way::Preload(variables), &line, folder.path());
         let status = running.ended();
         let said = format!("{variables:?}: {}{}", running.stdout(), running.stderr());

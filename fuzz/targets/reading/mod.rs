@@ -3,15 +3,24 @@
 use std::io::Cursor;
 
 use linerate_capture::print::Printer;
-use linerate_capture::read::Reader;
+use linerate_capture::read::{Blocks, Reader};
 
 /// More records than this come only of compressed input that goes on for ever.
 const MOST_RECORDS: u64 = 20_000;
 
-/// Reads all records and prints them; looks at everything that the reader lends.
+/// Reads all that is there, record by record and block by block.
 pub(crate) fn drain(bytes: &[u8]) {
+    let records = records(bytes);
+    let blocks = blocks(bytes);
+    if records < MOST_RECORDS && blocks.count < MOST_RECORDS {
+        assert_eq!(records, blocks.records, "a packet that only one of the readers sees");
+    }
+}
+
+/// Reads all records and prints them; looks at everything that the reader lends. Returns how many.
+fn records(bytes: &[u8]) -> u64 {
     let stream = Box::new(Cursor::new(bytes.to_vec()));
-    let Ok(mut reader) = Reader::from_stream("fuzz", stream) else { return };
+    let Ok(mut reader) = Reader::from_stream("fuzz", stream) else { return 0 };
     let mut line = String::new();
     let mut printer = Printer::new(1, true);
     let mut count = 0;
@@ -38,4 +47,30 @@ pub(crate) fn drain(bytes: &[u8]) {
         assert!(reader.offset() > before, "a record without bytes");
     }
     assert!(reader.records() >= count || count == MOST_RECORDS);
+    count
+}
+
+struct Seen {
+    count: u64,
+    records: u64,
+}
+
+/// Reads all blocks: together they are the file, as far as it can be read.
+fn blocks(bytes: &[u8]) -> Seen {
+    let mut seen = Seen { count: 0, records: 0 };
+    let stream = Box::new(Cursor::new(bytes.to_vec()));
+    let Ok(mut blocks) = Blocks::from_stream("fuzz", stream) else { return seen };
+    let mut file = Vec::new();
+    while seen.count < MOST_RECORDS {
+        let Ok(Some((block, _))) = blocks.next() else { break };
+        assert!(!block.bytes.is_empty(), "a block without bytes");
+        file.extend_from_slice(block.bytes);
+        seen.count += 1;
+        seen.records += u64::from(block.record.is_some());
+    }
+    // Unless it was compressed.
+    if file.first_chunk::<4>() == bytes.first_chunk() {
+        assert!(bytes.starts_with(&file), "bytes that are not in the file");
+    }
+    seen
 }
