@@ -1,12 +1,11 @@
 //! Opening the sources of one interface as a capture wants them.
 
-use std::fmt;
-use std::str::FromStr;
 use std::time::Duration;
 
 use linerate_ring::filter::Instruction;
 use linerate_ring::packet::{Fanout, Mode, Ring, Traffic};
 use linerate_ring::region::Pages;
+pub use linerate_ring::xdp::Through;
 use linerate_ring::{packet, tee, xdp};
 
 use crate::choose::{Choice, Kind, Wish, choose};
@@ -28,43 +27,6 @@ pub enum Stamps {
     Batch,
     /// The network card's, where it stamps.
     Adapter,
-}
-
-/// The way from the XDP program to the reader, where the frames are taken.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Through {
-    /// [`Through::Socket`] where the driver writes into the UMEM itself, or where something was asked
-    /// for that only sockets have; else [`Through::Buffer`].
-    #[default]
-    Auto,
-    /// AF_XDP sockets over a UMEM.
-    Socket,
-    /// A BPF ring buffer: the program copies. On a driver without zero-copy the kernel copies in
-    /// either case, and into a ring buffer it does so in the order of memory.
-    Buffer,
-}
-
-impl fmt::Display for Through {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Auto => "auto",
-            Self::Socket => "socket",
-            Self::Buffer => "buffer",
-        })
-    }
-}
-
-impl FromStr for Through {
-    type Err = String;
-
-    fn from_str(text: &str) -> std::result::Result<Self, String> {
-        match text {
-            "auto" => Ok(Self::Auto),
-            "socket" => Ok(Self::Socket),
-            "buffer" => Ok(Self::Buffer),
-            _ => Err(format!("unknown way `{text}`: choose one of auto, socket, buffer")),
-        }
-    }
 }
 
 /// What to open; everything but the interface has a default that fits.
@@ -386,22 +348,16 @@ impl Opener<'_> {
     /// The way that frames take out of the XDP program, and why not the other.
     fn through(&self) -> (Through, &'static str) {
         let request = self.request;
-        match request.through {
-            Through::Auto if request.pages != Pages::Auto => {
-                (Through::Socket, "only a UMEM has a choice of pages")
-            }
-            Through::Auto if request.busy_poll.is_some() => {
-                (Through::Socket, "only sockets poll the driver")
-            }
-            Through::Auto if request.stamps == Stamps::Adapter => {
-                (Through::Socket, "only their program asks the card for its stamps")
-            }
-            Through::Auto if xdp::probe(self.name).zero_copy => {
-                (Through::Socket, "the driver shares frames without a copy")
-            }
-            Through::Auto => (Through::Buffer, "the driver has no zero-copy AF_XDP"),
-            asked => (asked, "asked for"),
-        }
+        let only = if request.pages != Pages::Auto {
+            Some("only a UMEM has a choice of pages")
+        } else if request.busy_poll.is_some() {
+            Some("only sockets poll the driver")
+        } else if request.stamps == Stamps::Adapter {
+            Some("only their program asks the card for its stamps")
+        } else {
+            None
+        };
+        request.through.decided(self.name, only)
     }
 
     fn sockets(&self, filter: Option<&[Instruction]>, why: &str) -> Result<Taken> {

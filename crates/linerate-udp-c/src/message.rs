@@ -44,7 +44,7 @@ pub struct linerate_message {
 pub struct linerate_losses {
     /// The socket's buffer was full. With gro a lower bound.
     pub socket_buffer: u64,
-    /// The AF_XDP ring was full.
+    /// The rings of `xdp` were full.
     pub ring: u64,
     /// A checksum was wrong.
     pub checksum: u64,

@@ -14,7 +14,7 @@ pub enum Backend {
     Gro,
     /// io_uring: one multishot request, whose header the kernel keeps, and a ring of buffers.
     Uring,
-    /// AF_XDP: datagrams to the wanted addresses and port past the stack, everything else to it.
+    /// XDP: datagrams to the wanted addresses and port past the stack, everything else to it.
     Xdp,
     /// The system call `remember_mmsghdr` of a patched kernel.
     Remember,

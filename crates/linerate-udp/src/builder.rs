@@ -3,12 +3,17 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use linerate_ring::xdp::Through;
+
 use crate::{Backend, Details, Error, Group, Receiver, Result};
 
 /// Bytes of payload that a UDP datagram can have: 65,535 less the headers of UDP and IPv4.
 pub(crate) const LONGEST_MESSAGE: usize = 65_507;
 /// More messages than this in one batch would take more memory for headers alone than is sensible.
 const LARGEST_BATCH: usize = 1 << 20;
+
+/// Unless said; see [`Builder::nap`].
+const NAP: Duration = Duration::from_micros(200);
 
 /// Which of several receivers on one port gets a message (`SO_REUSEPORT`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -46,7 +51,9 @@ pub(crate) struct Settings {
     pub(crate) busy_poll: Option<Duration>,
     pub(crate) steering: Steering,
     pub(crate) spin: bool,
+    pub(crate) nap: Duration,
     pub(crate) ring: usize,
+    pub(crate) through: Through,
 }
 
 /// What to ask for; made by [`Receiver::builder`].
@@ -72,7 +79,9 @@ impl Builder {
                 busy_poll: None,
                 steering: Steering::Alone,
                 spin: false,
+                nap: NAP,
                 ring: 32 << 20,
+                through: Through::Auto,
             },
         }
     }
@@ -158,13 +167,32 @@ impl Builder {
         self
     }
 
-    /// Bytes of memory for the rings of `xdp`; 32 MiB unless said, in chunks of 2048 bytes (4096 where the
-    /// interface's MTU asks for it). A reader that is held up for longer than it takes to fill it loses
-    /// messages: at three million a second that is 5 ms. More bears longer stalls, at a price: memory that
+    /// How long a wait rests at a time while messages come fast; 200 µs unless said, zero for never. A rest
+    /// lets messages gather, so that a call brings more of them, and nobody has to wake the reader, which
+    /// would cost the core that receives more than the message does. It makes them wait, up to this long
+    /// and the timer's slack (50 µs for most threads). So `recvmmsg` and `gro` rest only where 128 messages
+    /// or more come in that time; below that they sleep until the next message comes. `xdp` rests as long as
+    /// any come. `uring` does not.
+    pub fn nap(mut self, time: Duration) -> Self {
+        self.settings.nap = time;
+        self
+    }
+
+    /// Bytes of memory for the frames that `xdp` takes; 32 MiB unless said. A ring buffer, which is as large
+    /// as the next power of two, holds 200,000 messages of 64 bytes in it; AF_XDP sockets hold 16,384 of any
+    /// size, in chunks of 2048 bytes (4096 where the interface's MTU asks for it). A reader that is held up
+    /// for longer than it takes to fill it loses messages. More bears longer stalls, at a price: memory that
     /// does not fit into the cache is slower for everybody
     /// ([`linerate_ring::xdp::DEFAULT_BUFFER`] says by how much).
     pub fn ring(mut self, bytes: usize) -> Self {
         self.settings.ring = bytes;
+        self
+    }
+
+    /// The way that `xdp` has frames take to the reader: unless said, AF_XDP sockets where the driver has
+    /// zero-copy or [`Builder::busy_poll`] was asked for, else a BPF ring buffer, which the program copies to.
+    pub fn through(mut self, way: Through) -> Self {
+        self.settings.through = way;
         self
     }
 

@@ -42,6 +42,7 @@ pub use backend::{Backend, Obstacle, probe};
 pub use builder::{Builder, Steering};
 pub use error::{Error, Result};
 pub use group::Group;
+pub use linerate_ring::xdp::Through;
 pub use message::{Details, Losses, Message};
 pub use receiver::{Batch, Receiver, Trial};
 pub use sender::{Sender, SenderBuilder, Sent};

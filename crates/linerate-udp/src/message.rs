@@ -65,7 +65,7 @@ pub struct Losses {
     /// The socket's buffer was full: the reader was too slow, or the buffer too small. With the `gro` back
     /// end a lower bound: the kernel counts a super-datagram as one, though it holds up to 64 messages.
     pub socket_buffer: u64,
-    /// The AF_XDP ring was full.
+    /// The rings of `xdp` were full.
     pub ring: u64,
     /// A checksum was wrong.
     pub checksum: u64,

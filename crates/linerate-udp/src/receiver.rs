@@ -3,6 +3,7 @@
 mod batch;
 mod choose;
 mod measure;
+mod tempo;
 
 pub use batch::Batch;
 pub use measure::Trial;
@@ -10,6 +11,7 @@ pub use measure::Trial;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::builder::{Builder, Settings};
@@ -18,14 +20,13 @@ use crate::uring::Uring;
 use crate::xdp::Port;
 use crate::{Backend, Error, Group, Losses, Result, xdp};
 use batch::{Counts, From};
+use tempo::Tempo;
 
 /// Super-datagrams taken in one call, at most: 4 MiB of them.
 const MOST_JOINED: usize = 64;
-/// Batches of the AF_XDP ring between two looks at the companion socket, each of which is a system call.
+/// Batches of the rings of `xdp` between two looks at the companion socket, each of which is a system call.
 const COMPANION_TURN: u32 = 16;
-/// How long `xdp` naps at a time while messages come, and how long it does so in vain; see
-/// [`linerate_ring::xdp::Pace`].
-const NAP: Duration = Duration::from_micros(200);
+/// How long `xdp` naps in vain; see [`linerate_ring::xdp::Pace`].
 const PATIENCE: Duration = Duration::from_millis(20);
 
 const ASK_LOSSES: &str = "ask a socket for its losses";
@@ -47,6 +48,7 @@ pub struct Receiver {
     trials: Vec<Trial>,
     drops: Drops,
     counts: Counts,
+    tempo: Tempo,
     /// Since when nothing has come, once somebody has waited for it.
     idle: Option<Instant>,
 }
@@ -58,8 +60,10 @@ enum Engine {
     Port {
         port: Box<Port>,
         companion: Slots,
-        /// Readable when any of the sockets is.
+        /// Readable when any of the descriptors is.
         any: OwnedFd,
+        /// Somebody has `any`, and may sleep on it whenever a call has returned.
+        polled: AtomicBool,
         turn: u32,
     },
 }
@@ -140,9 +144,10 @@ impl Receiver {
                     .ok_or_else(|| Error::Backend { backend, why: xdp::NO_INTERFACE.to_owned() })?;
                 let companion = Slots::new(batch.min(256), message_size, false, control, bound)?;
                 let port = Port::open(&settings, &interface, bound.port())?;
-                let any = socket::gather(port.descriptors().chain([fd]))
+                let any = socket::gather(port.descriptors().into_iter().chain([fd]))
                     .map_err(|error| Error::system("wait for several sockets", error))?;
-                Engine::Port { port: Box::new(port), companion, any, turn: 0 }
+                let polled = AtomicBool::new(false);
+                Engine::Port { port: Box::new(port), companion, any, polled, turn: 0 }
             }
             Backend::Remember => {
                 let why = crate::probe(backend, None).unwrap_or_default();
@@ -160,6 +165,7 @@ impl Receiver {
             trials: Vec::new(),
             drops,
             counts,
+            tempo: Tempo::default(),
             idle: None,
         })
     }
@@ -172,7 +178,7 @@ impl Receiver {
     pub fn share(&self) -> Result<Self> {
         if self.backend == Backend::Xdp {
             return Err(Error::Invalid(
-                "the ring of an AF_XDP socket has one reader; threads can share the other back ends"
+                "the rings of xdp have one reader; threads can share the other back ends"
                     .to_owned(),
             ));
         }
@@ -192,8 +198,16 @@ impl Receiver {
     /// [`Error::System`]; [`Error::Ring`] when the interface of `xdp` goes down (once each time; messages
     /// come again when it is up) or is removed.
     pub fn receive(&mut self, deadline: Option<Instant>) -> Result<Batch<'_>> {
+        let mut woken = Woken::Ready;
+        if let Engine::Slots(slots) = &self.engine
+            && slots.is_drained()
+            && !self.settings.spin
+            && self.tempo.is_fast(self.counts.messages, self.settings.nap)
+        {
+            woken = self.nap(deadline);
+        }
         let mut found = self.look()?;
-        if found == Found::Nothing {
+        if found == Found::Nothing && woken != Woken::Signal {
             found = self.wait(deadline)?;
         }
         Ok(self.lend(found))
@@ -208,7 +222,7 @@ impl Receiver {
         Ok(self.lend(found))
     }
 
-    /// Lets no more messages into the AF_XDP ring: what comes from now on goes to the stack. What is in
+    /// Lets no more messages into the rings of `xdp`: what comes from now on goes to the stack. What is in
     /// the ring can still be received. Without effect on other back ends. Takes tens of milliseconds, and
     /// no privilege.
     ///
@@ -342,7 +356,11 @@ impl Receiver {
             Engine::Uring(uring) if uring.has_more() => Ok(Found::Socket),
             Engine::Uring(uring) => uring.fill(fd).map(socket),
             Engine::Port { companion, .. } if companion.has_more() => Ok(Found::Socket),
-            Engine::Port { port, companion, turn, .. } => {
+            Engine::Port { port, companion, polled, turn, .. } => {
+                // Before the look: what comes after it makes the descriptor readable.
+                if *polled.get_mut() {
+                    port.announce_sleep();
+                }
                 if port.ready() && *turn < COMPANION_TURN {
                     *turn += 1;
                     return Ok(Found::Ring);
@@ -350,7 +368,10 @@ impl Receiver {
                 *turn = 0;
                 match companion.fill(fd) {
                     Ok(false) if port.ready() => Ok(Found::Ring),
-                    other => other.map(socket),
+                    other => {
+                        port.release();
+                        other.map(socket)
+                    }
                 }
             }
         };
@@ -366,14 +387,13 @@ impl Receiver {
             if deadline.is_some_and(|deadline| now >= deadline) {
                 return Ok(Found::Nothing);
             }
-            let napping = self.backend == Backend::Xdp && now - start < PATIENCE;
+            let naps = self.backend == Backend::Xdp && !self.settings.nap.is_zero();
+            let napping = naps && now - start < PATIENCE;
             let woken = if self.settings.spin {
                 std::hint::spin_loop();
                 Woken::Ready
             } else if napping {
-                let left = deadline.map_or(NAP, |deadline| deadline - now);
-                self.counts.waits += 1;
-                if socket::pause(left.min(NAP)) { Woken::Ready } else { Woken::Signal }
+                self.nap(deadline)
             } else {
                 self.sleep(deadline)?
             };
@@ -387,6 +407,18 @@ impl Receiver {
         }
     }
 
+    /// Rests, whatever comes.
+    fn nap(&mut self, deadline: Option<Instant>) -> Woken {
+        let nap = self.settings.nap;
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        self.counts.waits += 1;
+        if socket::pause(left.map_or(nap, |left| left.min(nap))) {
+            Woken::Ready
+        } else {
+            Woken::Signal
+        }
+    }
+
     fn sleep(&mut self, deadline: Option<Instant>) -> Result<Woken> {
         let fd = self.socket.as_fd();
         if !matches!(self.engine, Engine::Uring(_)) {
@@ -395,7 +427,15 @@ impl Receiver {
         let answer = match &mut self.engine {
             Engine::Slots(_) => socket::wait(fd, libc::POLLIN, deadline),
             Engine::Uring(uring) => uring.wait(fd, deadline),
-            Engine::Port { any, .. } => socket::wait(any.as_fd(), libc::POLLIN, deadline),
+            Engine::Port { port, any, .. } => {
+                port.announce_sleep();
+                let woken = match port.ready() {
+                    true => Ok(Woken::Ready),
+                    false => socket::wait(any.as_fd(), libc::POLLIN, deadline),
+                };
+                port.awake();
+                woken
+            }
         };
         answer.map_err(|error| Error::system(format!("wait for messages to {}", self.bound), error))
     }
@@ -425,7 +465,16 @@ impl AsFd for Receiver {
         match &self.engine {
             Engine::Slots(_) => self.socket.as_fd(),
             Engine::Uring(uring) => uring.as_fd(),
-            Engine::Port { any, .. } => any.as_fd(),
+            Engine::Port { port, any, polled, .. } => {
+                if !polled.swap(true, Ordering::Relaxed) {
+                    port.announce_sleep();
+                    // The program woke nobody for what has come before.
+                    port.descriptors()
+                        .into_iter()
+                        .for_each(|fd| socket::look_again(any.as_fd(), fd));
+                }
+                any.as_fd()
+            }
         }
     }
 }

@@ -8,16 +8,16 @@ use std::time::Instant;
 
 use linerate_netns::root_or_skip;
 use linerate_udp::{Details, Receiver, Sender};
-use support::{Cable, HERE, PATIENCE, WINDOW, address, back_ends, soon};
+use support::{Cable, HERE, PATIENCE, WINDOW, address, kinds, soon};
 
 #[test]
 fn nothing_is_allocated_after_build() {
     root_or_skip!("nothing_is_allocated_after_build");
     let cable = Cable::new();
-    for backend in back_ends(&cable, "nothing_is_allocated_after_build") {
+    for kind in kinds(&cable, "nothing_is_allocated_after_build") {
         let to = address(HERE, 7000);
         let builder = Receiver::builder(to).details(Details::ALL);
-        let mut receiver = cable.receive(builder, Some(backend)).unwrap();
+        let mut receiver = cable.receive_by(builder, kind).unwrap();
         let mut sender = cable.send(Sender::builder(to));
         let (allocations, messages) = counting::allocations(|| {
             let (mut messages, end) = (0, Instant::now() + PATIENCE);
@@ -28,7 +28,7 @@ fn nothing_is_allocated_after_build() {
                 sender.flush().unwrap();
                 let wanted = messages + WINDOW;
                 while messages < wanted {
-                    assert!(Instant::now() < end, "{messages} came by {backend}");
+                    assert!(Instant::now() < end, "{messages} came by {kind}");
                     let mut batch = receiver.receive(soon(PATIENCE)).unwrap();
                     while batch.next().is_some() {
                         messages += 1;
@@ -37,7 +37,7 @@ fn nothing_is_allocated_after_build() {
             }
             messages
         });
-        assert_eq!((allocations, messages), (0, 40 * WINDOW), "{backend}");
+        assert_eq!((allocations, messages), (0, 40 * WINDOW), "{kind}");
     }
 }
 
@@ -46,22 +46,22 @@ fn nothing_is_allocated_after_build() {
 fn what_has_gathered_comes_with_few_calls() {
     root_or_skip!("what_has_gathered_comes_with_few_calls");
     let cable = Cable::new();
-    for backend in back_ends(&cable, "what_has_gathered_comes_with_few_calls") {
+    for kind in kinds(&cable, "what_has_gathered_comes_with_few_calls") {
         let to = address(HERE, 7000);
-        let mut receiver = cable.receive(Receiver::builder(to), Some(backend)).unwrap();
+        let mut receiver = cable.receive_by(Receiver::builder(to), kind).unwrap();
         cable.fill(to, 2048);
         let end = Instant::now() + PATIENCE;
         let calls = receiver.calls();
         let mut messages = 0;
         // The last window may still be on its way.
         while messages < 2048 - 16 {
-            assert!(Instant::now() < end, "{messages} came by {backend}");
+            assert!(Instant::now() < end, "{messages} came by {kind}");
             let mut batch = receiver.receive(soon(PATIENCE)).unwrap();
             while batch.next().is_some() {
                 messages += 1;
             }
         }
         let calls = receiver.calls() - calls;
-        assert!(calls * 50 < messages, "{calls} calls for {messages} messages by {backend}");
+        assert!(calls * 50 < messages, "{calls} calls for {messages} messages by {kind}");
     }
 }

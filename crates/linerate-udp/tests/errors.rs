@@ -2,11 +2,13 @@
 
 mod support;
 
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use linerate_netns::root_or_skip;
-use linerate_udp::{Backend, Error, Group, Receiver, Sender, Steering};
-use support::{Cable, HERE, PATIENCE, THERE, address, back_ends, gather, soon};
+use linerate_udp::{Backend, Error, Group, Losses, Receiver, Sender, Steering};
+use nix::poll::{PollFd, PollFlags, poll};
+use support::{Cable, HERE, Kind, PATIENCE, THERE, address, back_ends, gather, kinds, soon};
 
 #[test]
 fn sizes_that_make_no_sense_are_refused() {
@@ -99,10 +101,9 @@ fn two_receivers_of_xdp_do_not_share_an_interface() {
 fn long_messages_are_cut_and_counted() {
     root_or_skip!("long_messages_are_cut_and_counted");
     let cable = Cable::new();
-    for backend in back_ends(&cable, "long_messages_are_cut_and_counted") {
+    for kind in kinds(&cable, "long_messages_are_cut_and_counted") {
         let to = address(HERE, 7000);
-        let mut receiver =
-            cable.receive(Receiver::builder(to).message_size(100), Some(backend)).unwrap();
+        let mut receiver = cable.receive_by(Receiver::builder(to).message_size(100), kind).unwrap();
         let mut sender = cable.send(Sender::builder(to));
         let lens = [99, 100, 101, 101, 101, 1400];
         for (at, len) in lens.into_iter().enumerate() {
@@ -115,9 +116,9 @@ fn long_messages_are_cut_and_counted() {
             came.push((message.payload.len(), message.truncated));
         });
         let wanted: Vec<_> = lens.map(|len| (len.min(100), len > 100)).to_vec();
-        assert_eq!(came, wanted, "{backend}");
+        assert_eq!(came, wanted, "{kind}");
         let losses = receiver.losses().unwrap();
-        assert_eq!((losses.truncated, losses.lost()), (4, 0), "{backend}");
+        assert_eq!((losses.truncated, losses.lost()), (4, 0), "{kind}");
     }
 }
 
@@ -125,27 +126,47 @@ fn long_messages_are_cut_and_counted() {
 fn what_a_full_socket_loses_is_counted() {
     root_or_skip!("what_a_full_socket_loses_is_counted");
     let cable = Cable::new();
+    let to = address(HERE, 7000);
     for backend in [Backend::Recvmmsg, Backend::Gro] {
-        let to = address(HERE, 7000);
         let builder = Receiver::builder(to).buffer(Some(4096));
-        let mut receiver = cable.receive(builder, Some(backend)).unwrap();
-        cable.fill(to, 512);
-        // Each of the messages is received or counted as lost, as soon as softirqs have run.
-        let (mut came, end) = (0, Instant::now() + PATIENCE);
-        loop {
-            let mut batch = receiver.receive(soon(Duration::from_millis(20))).unwrap();
-            while batch.next().is_some() {
-                came += 1;
-            }
-            drop(batch);
-            let losses = receiver.losses().unwrap();
-            if came + losses.lost() == 512 {
-                assert!(losses.socket_buffer > 0, "{backend}: nothing was lost");
-                assert_eq!(losses.lost(), losses.socket_buffer, "{backend}");
-                break;
-            }
-            assert!(Instant::now() < end, "{backend}: {came} came, {losses:?}");
+        let receiver = cable.receive(builder, Some(backend)).unwrap();
+        let losses = overflow(&cable, receiver, 512);
+        assert_eq!(losses.lost(), losses.socket_buffer, "{backend}");
+    }
+}
+
+#[test]
+fn what_full_rings_of_xdp_lose_is_counted() {
+    root_or_skip!("what_full_rings_of_xdp_lose_is_counted");
+    let cable = Cable::new();
+    let to = address(HERE, 7000);
+    for kind in kinds(&cable, "what_full_rings_of_xdp_lose_is_counted") {
+        if kind.backend == Backend::Xdp {
+            let builder = Receiver::builder(to).ring(128 << 10);
+            let receiver = cable.open(builder, Some(kind)).unwrap();
+            let losses = overflow(&cable, receiver, 2048);
+            assert_eq!(losses.lost(), losses.ring, "{kind}");
         }
+    }
+}
+
+/// Sends more than `receiver` holds; each message is then received or counted as lost, as soon as softirqs
+/// have run.
+fn overflow(cable: &Cable, mut receiver: Receiver, count: u64) -> Losses {
+    cable.fill(receiver.address(), count);
+    let (mut came, end) = (0, Instant::now() + PATIENCE);
+    loop {
+        let mut batch = receiver.receive(soon(Duration::from_millis(20))).unwrap();
+        while batch.next().is_some() {
+            came += 1;
+        }
+        drop(batch);
+        let losses = receiver.losses().unwrap();
+        if came + losses.lost() == count {
+            assert!(losses.lost() > 0, "{}: nothing was lost", receiver.backend());
+            return losses;
+        }
+        assert!(Instant::now() < end, "{}: {came} came, {losses:?}", receiver.backend());
     }
 }
 
@@ -177,10 +198,10 @@ fn batches_beyond_the_limit_of_the_kernel_are_served() {
 fn fragments_and_other_ports_stay_with_the_stack() {
     root_or_skip!("fragments_and_other_ports_stay_with_the_stack");
     let cable = Cable::new();
-    for backend in back_ends(&cable, "fragments_and_other_ports_stay_with_the_stack") {
+    for kind in kinds(&cable, "fragments_and_other_ports_stay_with_the_stack") {
         let to = address(HERE, 7000);
         let builder = Receiver::builder(to).message_size(9000);
-        let mut receiver = cable.receive(builder, Some(backend)).unwrap();
+        let mut receiver = cable.receive_by(builder, kind).unwrap();
         let other = cable.here.run(|| std::net::UdpSocket::bind((HERE, 7001))).unwrap().unwrap();
         other.set_read_timeout(Some(PATIENCE)).unwrap();
         // Three fragments each, and whole ones between.
@@ -196,7 +217,7 @@ fn fragments_and_other_ports_stay_with_the_stack() {
             assert_eq!(message.payload, vec![message.payload[0]; len]);
         });
         came.sort_unstable();
-        assert_eq!(came, (0..10).collect::<Vec<u8>>(), "{backend}");
+        assert_eq!(came, (0..10).collect::<Vec<u8>>(), "{kind}");
         let mut sender = cable.send(Sender::builder(address(HERE, 7001)));
         sender.message(5).unwrap().copy_from_slice(b"hello");
         sender.flush().unwrap();
@@ -210,13 +231,13 @@ fn fragments_and_other_ports_stay_with_the_stack() {
 fn groups_are_heard_on_every_back_end() {
     root_or_skip!("groups_are_heard_on_every_back_end");
     let cable = Cable::new();
-    for backend in back_ends(&cable, "groups_are_heard_on_every_back_end") {
+    for kind in kinds(&cable, "groups_are_heard_on_every_back_end") {
         for (bind, any, other, sources) in [
             ("0.0.0.0", "239.7.7.7", "232.7.7.7", ["10.77.0.1", "10.77.0.99"]),
             ("::", "ff15::7", "ff15::8", ["fd77::1", "fd77::99"]),
         ] {
             let builder = Receiver::builder(address(bind, 7000)).interface("rx");
-            let mut receiver = cable.receive(builder, Some(backend)).unwrap();
+            let mut receiver = cable.receive_by(builder, kind).unwrap();
             let any = Group::any_source(any.parse().unwrap()).on("rx");
             let right = Group::source_specific(other.parse().unwrap(), sources[0].parse().unwrap());
             let wrong = Group::source_specific(other.parse().unwrap(), sources[1].parse().unwrap());
@@ -226,7 +247,7 @@ fn groups_are_heard_on_every_back_end() {
                 sender.flush().unwrap();
             };
             let hears = |receiver: &mut Receiver, text: &[u8]| {
-                gather(receiver, 1, |message| assert_eq!(message.payload, text, "{backend}"));
+                gather(receiver, 1, |message| assert_eq!(message.payload, text, "{kind}"));
             };
             cable.here.run(|| receiver.join(&any).unwrap()).unwrap();
             say(&any, b"one");
@@ -303,30 +324,49 @@ fn a_plain_socket_call_goes_on_working() {
 #[test]
 fn a_deadline_is_kept_and_a_poll_wakes() {
     root_or_skip!("a_deadline_is_kept_and_a_poll_wakes");
-    use std::os::fd::AsFd;
     let cable = Cable::new();
-    for backend in back_ends(&cable, "a_deadline_is_kept_and_a_poll_wakes") {
+    for kind in kinds(&cable, "a_deadline_is_kept_and_a_poll_wakes") {
         let to = address(HERE, 7000);
-        let mut receiver = cable.receive(Receiver::builder(to), Some(backend)).unwrap();
+        let mut receiver = cable.receive_by(Receiver::builder(to), kind).unwrap();
         assert!(receiver.receive_now().unwrap().is_empty());
         let start = Instant::now();
         assert!(receiver.receive(soon(Duration::from_millis(60))).unwrap().is_empty());
-        assert!(start.elapsed() >= Duration::from_millis(60), "{backend}");
+        assert!(start.elapsed() >= Duration::from_millis(60), "{kind}");
+        // By a descriptor that was asked for once, with and without calls that wait in between.
+        let readable = receiver.as_fd().try_clone_to_owned().unwrap();
         let mut sender = cable.send(Sender::builder(to));
-        sender.message(3).unwrap().fill(3);
-        sender.flush().unwrap();
-        let end = Instant::now() + PATIENCE;
-        loop {
-            assert!(Instant::now() < end, "{backend} does not become readable");
-            let mut entry =
-                [nix::poll::PollFd::new(receiver.as_fd(), nix::poll::PollFlags::POLLIN)];
-            match nix::poll::poll(&mut entry, 1000u16) {
-                Ok(1) => break,
-                Ok(_) | Err(nix::Error::EINTR) => {}
-                Err(error) => panic!("{error}"),
+        for round in 0..30u8 {
+            for _ in 0..1 + round % 3 {
+                sender.message(3).unwrap().fill(round);
+            }
+            sender.flush().unwrap();
+            let mut left = 1 + round % 3;
+            while left > 0 {
+                if round % 5 != 4 {
+                    wait_until_readable(readable.as_fd(), kind);
+                }
+                let mut batch = match round % 5 {
+                    4 => receiver.receive(soon(PATIENCE)).unwrap(),
+                    _ => receiver.receive_now().unwrap(),
+                };
+                while let Some(message) = batch.next() {
+                    assert_eq!(message.payload, [round; 3], "{kind}");
+                    left -= 1;
+                }
             }
         }
-        let mut batch = receiver.receive_now().unwrap();
-        assert_eq!(batch.next().unwrap().payload, [3; 3], "{backend}");
+    }
+}
+
+fn wait_until_readable(fd: BorrowedFd<'_>, kind: Kind) {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        assert!(Instant::now() < end, "{kind} does not become readable");
+        let mut entry = [PollFd::new(fd, PollFlags::POLLIN)];
+        match poll(&mut entry, 1000u16) {
+            Ok(1) => return,
+            Ok(_) | Err(nix::Error::EINTR) => {}
+            Err(error) => panic!("{error}"),
+        }
     }
 }

@@ -12,7 +12,9 @@ use linerate_udp::{Error, Receiver, Sender};
 use linerate_wire::checksum::Sum;
 use linerate_wire::ip::Protocol;
 use linerate_wire::{ethernet, ipv4, ipv6, udp};
-use support::{Cable, HERE, HERE6, PATIENCE, THERE, THERE6, address, back_ends, gather, soon};
+use support::{
+    Cable, HERE, HERE6, PATIENCE, THERE, THERE6, address, back_ends, gather, kinds, soon,
+};
 
 /// A frame with `payload` from port 9 of `from`; its checksum is off by `wrong`.
 fn frame(cable: &Cable, from: &str, to: SocketAddr, payload: &[u8], wrong: u8) -> Vec<u8> {
@@ -68,9 +70,9 @@ fn wrong_checksums_are_lost_and_counted_on_every_back_end() {
     root_or_skip!("wrong_checksums_are_lost_and_counted_on_every_back_end");
     let cable = Cable::new();
     for (from, ip) in [(THERE, HERE), (THERE6, HERE6)] {
-        for backend in back_ends(&cable, NAME) {
+        for kind in kinds(&cable, NAME) {
             let to = address(ip, 7000);
-            let mut receiver = cable.receive(Receiver::builder(to), Some(backend)).unwrap();
+            let mut receiver = cable.receive_by(Receiver::builder(to), kind).unwrap();
             let ring = cable.there.run(|| Transmit::open("tx", 0, 64, 2048)).unwrap();
             let mut ring = ring.expect("a transmit ring");
             // What is behind each wrong one is right, so that when it has come they have been met.
@@ -83,12 +85,12 @@ fn wrong_checksums_are_lost_and_counted_on_every_back_end() {
             ring.flush().unwrap();
             let mut came = Vec::new();
             gather(&mut receiver, 3, |message| {
-                assert_eq!(message.payload, [message.payload[0]; 40], "{backend}");
+                assert_eq!(message.payload, [message.payload[0]; 40], "{kind}");
                 came.push(message.payload[0]);
             });
-            assert_eq!(came, [0, 2, 5], "{backend} over {ip}");
+            assert_eq!(came, [0, 2, 5], "{kind} over {ip}");
             let losses = receiver.losses().unwrap();
-            assert_eq!((losses.checksum, losses.lost()), (3, 3), "{backend} over {ip}");
+            assert_eq!((losses.checksum, losses.lost()), (3, 3), "{kind} over {ip}");
         }
     }
 }
@@ -98,10 +100,10 @@ fn what_the_kernel_does_not_segment_goes_one_by_one() {
     const NAME: &str = "what_the_kernel_does_not_segment_goes_one_by_one";
     root_or_skip!("what_the_kernel_does_not_segment_goes_one_by_one");
     let cable = Cable::new();
-    for backend in back_ends(&cable, NAME) {
+    for kind in kinds(&cable, NAME) {
         let to = address(HERE, 7000);
         let builder = Receiver::builder(to).message_size(4000);
-        let mut receiver = cable.receive(builder, Some(backend)).unwrap();
+        let mut receiver = cable.receive_by(builder, kind).unwrap();
         let mut sender = cable.send(Sender::builder(to).message_size(4000));
         let mut number = 0u8;
         let mut exchange = |sender: &mut Sender, len: usize| {
@@ -111,23 +113,23 @@ fn what_the_kernel_does_not_segment_goes_one_by_one() {
             sender.flush().unwrap();
             let mut came = Vec::new();
             gather(&mut receiver, 10, |message| {
-                assert_eq!(message.payload, vec![message.payload[0]; len], "{backend}");
+                assert_eq!(message.payload, vec![message.payload[0]; len], "{kind}");
                 came.push(message.payload[0]);
             });
             // Fragments of several datagrams are put together in any order.
             came.sort_unstable();
-            assert_eq!(came, (number..number + 10).collect::<Vec<_>>(), "{backend}");
+            assert_eq!(came, (number..number + 10).collect::<Vec<_>>(), "{kind}");
             number += 10;
             (sender.sent().messages, sender.sent().resent, sender.sent().refused)
         };
         // Segments longer than the MTU are refused (`udp_send_skb` in `net/ipv4/udp.c`).
-        assert_eq!(exchange(&mut sender, 4000), (10, 10, 0), "{backend}");
+        assert_eq!(exchange(&mut sender, 4000), (10, 10, 0), "{kind}");
         assert!(sender.why().unwrap().contains("does not segment"), "{:?}", sender.why());
         // As long ones are known now; short ones are segmented as ever.
         let calls = sender.sent().calls;
-        assert_eq!(exchange(&mut sender, 4000), (20, 10, 0), "{backend}");
-        assert_eq!(exchange(&mut sender, 64), (30, 10, 0), "{backend}");
-        assert_eq!(sender.sent().calls, calls + 2, "{backend}: not in one call each");
+        assert_eq!(exchange(&mut sender, 4000), (20, 10, 0), "{kind}");
+        assert_eq!(exchange(&mut sender, 64), (30, 10, 0), "{kind}");
+        assert_eq!(sender.sent().calls, calls + 2, "{kind}: not in one call each");
     }
 }
 
@@ -141,10 +143,10 @@ fn messages_of_8192_bytes_are_the_same() {
         for end in [&cable.veth.a, &cable.veth.b] {
             end.set_mtu(mtu).unwrap();
         }
-        for backend in back_ends(&cable, NAME) {
+        for kind in kinds(&cable, NAME) {
             let to = address(HERE, 7000);
             let builder = Receiver::builder(to).message_size(8192);
-            let mut receiver = cable.receive(builder, Some(backend)).unwrap();
+            let mut receiver = cable.receive_by(builder, kind).unwrap();
             let mut sender = cable.send(Sender::builder(to).message_size(8192));
             for window in 0..4u8 {
                 for at in 0..16 {
@@ -158,13 +160,13 @@ fn messages_of_8192_bytes_are_the_same() {
                 gather(&mut receiver, 16, |message| {
                     let number = message.payload[0];
                     let right = message.payload.iter().zip(0u32..);
-                    assert!(message.payload.len() == 8192 && !message.truncated, "{backend}");
+                    assert!(message.payload.len() == 8192 && !message.truncated, "{kind}");
                     assert!(right.into_iter().all(|(b, place)| *b == (place % 251) as u8 ^ number));
                     came |= 1 << number;
                 });
-                assert_eq!(came, 0xffff << (16 * window), "{backend}, MTU {mtu}");
+                assert_eq!(came, 0xffff << (16 * window), "{kind}, MTU {mtu}");
             }
-            assert_eq!(receiver.losses().unwrap().lost(), 0, "{backend}, MTU {mtu}");
+            assert_eq!(receiver.losses().unwrap().lost(), 0, "{kind}, MTU {mtu}");
         }
     }
 }
@@ -174,14 +176,14 @@ fn busy_polling_delivers_on_every_back_end() {
     const NAME: &str = "busy_polling_delivers_on_every_back_end";
     root_or_skip!("busy_polling_delivers_on_every_back_end");
     let cable = Cable::new();
-    for backend in back_ends(&cable, NAME) {
+    for kind in kinds(&cable, NAME) {
         let to = address(HERE, 7000);
         let builder = Receiver::builder(to).busy_poll(Some(Duration::from_micros(50)));
-        let mut receiver = match cable.receive(builder, Some(backend)) {
+        let mut receiver = match cable.receive_by(builder, kind) {
             Err(Error::System { source, .. })
                 if source.raw_os_error() == Some(nix::libc::ENOPROTOOPT) =>
             {
-                say_skipped(&format!("{NAME} with {backend}"), "this kernel has no busy polling");
+                say_skipped(&format!("{NAME} with {kind}"), "this kernel has no busy polling");
                 continue;
             }
             other => other.unwrap(),
@@ -194,7 +196,7 @@ fn busy_polling_delivers_on_every_back_end() {
             sender.flush().unwrap();
             gather(&mut receiver, 8, |message| assert_eq!(message.payload, [round; 64]));
         }
-        assert_eq!(receiver.losses().unwrap().lost(), 0, "{backend}");
+        assert_eq!(receiver.losses().unwrap().lost(), 0, "{kind}");
     }
 }
 

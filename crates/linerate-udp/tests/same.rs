@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 
 use linerate_netns::root_or_skip;
 use linerate_udp::{Backend, Details, Receiver, Sender};
-use support::{Cable, HERE, HERE6, WINDOW, address, back_ends, gather};
+use support::{Cable, HERE, HERE6, WINDOW, address, back_ends, gather, kinds};
 
 /// Messages on each kind of traffic; `LINERATE_THOROUGH=1` sends a million.
 fn messages() -> u64 {
@@ -96,16 +96,16 @@ fn exchange(
 fn all_the_same(name: &str, ip: &str, sizes: Sizes) {
     let cable = Cable::new();
     let count = messages();
-    for backend in back_ends(&cable, name) {
+    for kind in kinds(&cable, name) {
         for offload in [true, false] {
             let to = address(ip, 7000);
             let builder = Receiver::builder(to).details(Details::ALL);
-            let mut receiver = cable.receive(builder, Some(backend)).expect("a receiver");
+            let mut receiver = cable.receive_by(builder, kind).expect("a receiver");
             let mut sender = cable.send(Sender::builder(to).offload(offload));
             let (sent, came) = exchange(&mut sender, &mut receiver, to, sizes, count);
-            assert_eq!(sent, came, "{backend}, segmented by the kernel: {offload}");
-            assert_eq!(receiver.losses().expect("losses").lost(), 0, "{backend}");
-            assert_eq!((receiver.messages(), receiver.backend()), (count, backend));
+            assert_eq!(sent, came, "{kind}, segmented by the kernel: {offload}");
+            assert_eq!(receiver.losses().expect("losses").lost(), 0, "{kind}");
+            assert_eq!((receiver.messages(), receiver.backend()), (count, kind.backend));
         }
     }
 }
@@ -148,10 +148,10 @@ fn frames_of_this_library_are_messages_like_any_other() {
     root_or_skip!("frames_of_this_library_are_messages_like_any_other");
     let cable = Cable::new();
     for ip in [HERE, HERE6] {
-        for backend in back_ends(&cable, "frames_of_this_library_are_messages_like_any_other") {
+        for kind in kinds(&cable, "frames_of_this_library_are_messages_like_any_other") {
             let to = address(ip, 7000);
             let builder = Receiver::builder(to).details(Details::ALL);
-            let mut receiver = cable.receive(builder, Some(backend)).expect("a receiver");
+            let mut receiver = cable.receive_by(builder, kind).expect("a receiver");
             let there = linerate_wire::ethernet::Address(cable.veth.b.mac().0);
             let builder = Sender::builder(to).frames("tx").next_hop(Some(there)).message_size(1452);
             let mut sender = cable.send(builder);
@@ -170,7 +170,7 @@ fn frames_of_this_library_are_messages_like_any_other() {
                     came.take(message.payload, to, message.destination);
                 });
             }
-            assert_eq!(sent, came, "{backend}");
+            assert_eq!(sent, came, "{kind}");
         }
     }
 }

@@ -24,6 +24,19 @@ impl<'t> Batch<'t> {
         Self { records, left, tai_ahead, received }
     }
 
+    /// The bytes of the frame that [`Batch::next`] would give, which stays where it is.
+    #[inline]
+    pub fn peek(&mut self) -> Option<&[u8]> {
+        if self.left == 0 {
+            return None;
+        }
+        let record = self.records.peek()?;
+        let (header, bytes) = record.split_at(size_of::<Header>());
+        // SAFETY: as in `next`.
+        let header = unsafe { header.as_ptr().cast::<Header>().read_unaligned() };
+        Some(&bytes[..header.len as usize])
+    }
+
     /// The next frame, or `None` at the end of the batch.
     #[allow(clippy::should_implement_trait, reason = "lends, as Iterator cannot")]
     #[inline]

@@ -156,16 +156,25 @@ impl Tee {
             })?;
         }
         self.shared.awake();
-        if !self.records.ready()
-            && let Err(error) = self.check_up()
-        {
-            if !self.records.ready() {
-                return Err(error);
-            }
-            // What came before the trouble comes first; the next call finds the trouble again.
-            self.was_up = true;
+        if !self.records.ready() {
+            self.check()?;
         }
         Ok(self.records.ready())
+    }
+
+    /// Whether the interface is still there and up: for a reader that waits by means of its own, and in vain.
+    ///
+    /// # Errors
+    /// [`Error::InterfaceDown`], once each time that it goes down, and [`Error::InterfaceGone`]; but not while
+    /// there are frames to read, which came before the trouble. [`Error::System`].
+    pub fn check(&mut self) -> Result<()> {
+        let Err(error) = self.check_up() else { return Ok(()) };
+        if !self.records.ready() {
+            return Err(error);
+        }
+        // The next call finds the trouble again.
+        self.was_up = true;
+        Ok(())
     }
 
     /// Whether a frame can be read.

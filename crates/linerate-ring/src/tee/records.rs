@@ -117,23 +117,51 @@ impl Records {
     /// The bytes must not be used after the next `release`.
     #[inline]
     pub(super) unsafe fn next<'r>(&mut self) -> Option<&'r [u8]> {
+        let header = self.complete()?;
+        // SAFETY: a complete record; the caller sees to it that nothing is given back before its time.
+        let bytes = unsafe { self.bytes(header) };
+        self.pass(header);
+        Some(bytes)
+    }
+
+    /// The bytes of the record that `next` would give.
+    #[inline]
+    pub(super) fn peek(&mut self) -> Option<&[u8]> {
+        let header = self.complete()?;
+        // SAFETY: a complete record, and `release` needs `self` for itself.
+        Some(unsafe { self.bytes(header) })
+    }
+
+    /// The header of the next complete record with bytes, of those that the copy of the writer's position
+    /// knows of. Passes over those that hold nothing.
+    #[inline]
+    fn complete(&mut self) -> Option<u32> {
         while self.position != self.limit {
-            let offset = (self.position & self.mask) as usize;
             let header = self.header().load(Ordering::Acquire);
             if header & BUSY != 0 {
                 return None;
             }
-            self.pass(header);
             if header & DISCARDED == 0 {
-                // SAFETY: a complete record, contiguous through the double mapping; the kernel does
-                // not write there until our position passes it, which `release` does.
-                return Some(unsafe {
-                    let bytes = self.data.add(offset + HEADER as usize);
-                    std::slice::from_raw_parts(bytes.as_ptr(), header as usize)
-                });
+                return Some(header);
             }
+            self.pass(header);
         }
         None
+    }
+
+    /// The bytes of the record at the position, which has this header.
+    ///
+    /// # Safety
+    /// The record must be complete, and the bytes must not be used after the next `release`.
+    #[inline]
+    unsafe fn bytes<'r>(&self, header: u32) -> &'r [u8] {
+        let offset = (self.position & self.mask) as usize;
+        // SAFETY: contiguous through the double mapping; the kernel does not write there until our
+        // position passes it, which `release` does.
+        unsafe {
+            let bytes = self.data.add(offset + HEADER as usize);
+            std::slice::from_raw_parts(bytes.as_ptr(), header as usize)
+        }
     }
 
     /// Gives the space of everything read back to the kernel.

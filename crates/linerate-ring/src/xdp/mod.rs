@@ -32,6 +32,7 @@ mod socket;
 mod source;
 mod statistics;
 pub(crate) mod sys;
+mod through;
 mod transmit;
 mod umem;
 
@@ -42,5 +43,6 @@ pub use probe::{Probe, probe};
 pub use socket::{Builder as SocketBuilder, BusyPoll, Copying, Mode, Socket};
 pub use source::{Builder as SourceBuilder, DEFAULT_BUFFER, DEFAULT_CHUNK, Source};
 pub use statistics::{Counters, Statistics};
+pub use through::Through;
 pub use transmit::{Outgoing, Transmit};
 pub use umem::{HEADROOM, Umem};

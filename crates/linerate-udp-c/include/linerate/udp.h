@@ -124,7 +124,7 @@ typedef struct linerate_message {
 typedef struct linerate_losses {
     // The socket's buffer was full. With gro a lower bound.
     uint64_t socket_buffer;
-    // The AF_XDP ring was full.
+    // The rings of `xdp` were full.
     uint64_t ring;
     // A checksum was wrong.
     uint64_t checksum;

@@ -16,7 +16,7 @@ pub(crate) use slots::Slots;
 pub(crate) use transmit::{Outgoing, Rejected, connect};
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 /// `setsockopt` with a plain value.
@@ -63,10 +63,7 @@ pub(crate) fn wait(
     deadline: Option<Instant>,
 ) -> io::Result<Woken> {
     let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-    let timeout = left.map(|left| libc::timespec {
-        tv_sec: left.as_secs().min(i64::MAX as u64) as libc::time_t,
-        tv_nsec: left.subsec_nanos().into(),
-    });
+    let timeout = left.map(timespec);
     let mut entry = libc::pollfd { fd: fd.as_raw_fd(), events, revents: 0 };
     let timeout = timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     // SAFETY: one entry and a timeout or none, all ours for the length of the call.
@@ -78,9 +75,16 @@ pub(crate) fn wait(
     }
 }
 
+fn timespec(time: Duration) -> libc::timespec {
+    libc::timespec {
+        tv_sec: time.as_secs().min(i64::MAX as u64) as libc::time_t,
+        tv_nsec: time.subsec_nanos().into(),
+    }
+}
+
 /// Sleeps; false when a signal ended it.
 pub(crate) fn pause(time: Duration) -> bool {
-    let time = libc::timespec { tv_sec: 0, tv_nsec: time.subsec_nanos().into() };
+    let time = timespec(time);
     // SAFETY: a whole `timespec`, and nowhere to write what is left.
     unsafe { libc::nanosleep(&time, std::ptr::null_mut()) == 0 }
 }
@@ -96,11 +100,20 @@ pub(crate) fn gather<'a>(
         std::os::fd::OwnedFd::from_raw_fd(fd as i32)
     };
     for fd in fds {
-        let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
-        // SAFETY: two live descriptors and an event that is copied.
-        check(unsafe {
-            libc::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, fd.as_raw_fd(), &mut event)
-        } as isize)?;
+        watch(epoll.as_fd(), fd, libc::EPOLL_CTL_ADD)?;
     }
     Ok(epoll)
+}
+
+/// Has an epoll instance ask `fd`, one of its own, whether it is readable: it only knows what it was told.
+pub(crate) fn look_again(epoll: BorrowedFd<'_>, fd: BorrowedFd<'_>) {
+    // It is there, so that nothing can fail.
+    let _ = watch(epoll, fd, libc::EPOLL_CTL_MOD);
+}
+
+fn watch(epoll: BorrowedFd<'_>, fd: BorrowedFd<'_>, what: i32) -> io::Result<()> {
+    let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
+    // SAFETY: two live descriptors and an event that is copied.
+    let answer = unsafe { libc::epoll_ctl(epoll.as_raw_fd(), what, fd.as_raw_fd(), &mut event) };
+    check(answer as isize).map(drop)
 }

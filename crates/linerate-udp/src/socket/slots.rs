@@ -158,6 +158,12 @@ impl Slots {
         self.lent < self.filled || self.rest.from < self.rest.to
     }
 
+    /// Whether everything was lent, and the last call left nothing in the socket.
+    #[inline]
+    pub(crate) fn is_drained(&self) -> bool {
+        !self.has_more() && self.filled < self.headers.len()
+    }
+
     /// The kernel wrote lengths over the room that it had; the rest of a header stays as it is.
     fn prepare(&mut self) {
         for header in &mut self.headers[..self.filled] {

@@ -1,19 +1,19 @@
 //! The back end `xdp`: messages past the stack, and the stack for everything else.
 //!
-//! A program in the driver's receive loop redirects whole datagrams to the wanted port and addresses to
-//! AF_XDP sockets; ARP, neighbours, IGMP, fragments, other ports and whatever is unusual in a message stay
+//! A program in the driver's receive loop takes whole datagrams to the wanted port and addresses, into
+//! AF_XDP sockets or a BPF ring buffer ([`way`]); ARP, neighbours, IGMP, fragments, other ports and whatever is unusual in a message stay
 //! with the kernel, and messages among it arrive through the companion socket, which is a receiver like
-//! any other. What is redirected passes neither the firewall nor reverse path filtering, and other
+//! any other. What is taken passes neither the firewall nor reverse path filtering, and other
 //! sockets that would have got a copy (of a group) get none.
 
 mod filter;
 mod parse;
+mod way;
 
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
-use std::time::Duration;
 
-use linerate_ring::xdp::{self, BusyPoll, Pace, Source, Stamps};
+use linerate_ring::xdp;
 
 pub use parse::{Datagram, Parser, Refusal};
 
@@ -21,13 +21,10 @@ use crate::builder::Settings;
 use crate::message::Message;
 use crate::{Error, Group, Losses, Result, interface};
 use filter::Wanted;
+use way::{Frames, Plan, Way};
 
 pub(crate) const NO_INTERFACE: &str = "xdp takes messages from one interface, and it is not clear \
     which: bind to an address of it, or name it";
-
-/// Frames up to which a chunk of 2048 bytes has room.
-const SMALL_CHUNK: u32 = 2048;
-const LARGE_CHUNK: u32 = 4096;
 
 /// The interface that `settings` mean.
 pub(crate) fn interface_of(settings: &Settings) -> Option<String> {
@@ -51,10 +48,11 @@ pub(crate) fn is_native(interface: &str) -> bool {
     probe.works() && probe.native
 }
 
-/// The AF_XDP sockets of an interface.
+/// What the program on an interface takes.
 #[derive(Debug)]
 pub(crate) struct Port {
-    source: Source,
+    way: Way,
+    why: String,
     parser: Parser,
     interface: String,
     index: u32,
@@ -76,33 +74,27 @@ impl Port {
         let mut unicast = identity.addresses;
         unicast
             .retain(|ip| ip.is_ipv4() == bind.is_ipv4() && (bind.is_unspecified() || *ip == bind));
-        // With its Ethernet header and a tag.
-        let longest = linerate_ring::mtu(interface)? + 18;
-        let chunk = if longest > SMALL_CHUNK - xdp::HEADROOM { LARGE_CHUNK } else { SMALL_CHUNK };
-        let mut wanted =
-            Wanted { port, mac, unicast, groups: Vec::new(), longest: chunk - xdp::HEADROOM };
+        let mut plan = Plan::of(settings, interface)?;
+        let mut wanted = Wanted { port, mac, unicast, groups: Vec::new(), longest: plan.longest };
         for group in &settings.groups {
             add(&mut wanted, group, interface, bind);
         }
-        let program = translate(&wanted)?;
-        let source = Source::builder(interface)
-            .buffer(settings.ring)
-            .chunk(chunk)
-            .multi_buffer(false)
-            .batch(u32::try_from(settings.batch).unwrap_or(u32::MAX))
-            .prefetch(8)
-            .busy_poll(settings.busy_poll.map(|time| BusyPoll {
-                microseconds: u32::try_from(time.as_micros()).unwrap_or(u32::MAX),
-                budget: 64,
-            }))
-            .pace(Pace::BLOCKING)
-            .stamps(if settings.details.timestamp { Stamps::Kernel } else { Stamps::None })
-            .filter(Some(&program))
-            .build()?;
+        let open = |plan: &Plan, wanted: &Wanted| -> Result<Way> {
+            Ok(plan.open(settings, interface, &translate(wanted)?)?)
+        };
+        let way = match open(&plan, &wanted) {
+            Ok(way) => way,
+            Err(error) => {
+                plan = plan.instead(settings, &error).ok_or(error)?;
+                wanted.longest = plan.longest;
+                open(&plan, &wanted)?
+            }
+        };
         let driver = linerate_ring::driver(interface)?;
         let unfinished = interface == "lo" || driver.is_some_and(|driver| driver == "veth");
         Ok(Self {
-            source,
+            way,
+            why: plan.why,
             parser: Parser::new(unfinished),
             interface: interface.to_owned(),
             index,
@@ -122,7 +114,7 @@ impl Port {
             remove(&mut wanted, group);
         }
         if wanted != self.wanted {
-            self.source.set_filter(Some(&translate(&wanted)?))?;
+            self.way.set_filter(&translate(&wanted)?)?;
             self.wanted = wanted;
         }
         Ok(())
@@ -130,38 +122,53 @@ impl Port {
 
     #[inline]
     pub(crate) fn ready(&mut self) -> bool {
-        self.source.ready()
+        self.way.ready()
     }
 
     /// Whether the interface is still there and up.
     pub(crate) fn check(&mut self) -> Result<()> {
-        self.source.wait(Duration::ZERO).map(drop).map_err(Into::into)
+        self.way.check().map_err(Into::into)
     }
 
-    pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.source.descriptors()
+    /// To be called before the last look of a reader that then sleeps on the descriptors.
+    #[inline]
+    pub(crate) fn announce_sleep(&self) {
+        self.way.announce_sleep();
+    }
+
+    /// Takes it back.
+    #[inline]
+    pub(crate) fn awake(&self) {
+        self.way.awake();
+    }
+
+    /// Gives back everything that was lent.
+    pub(crate) fn release(&mut self) {
+        self.way.release();
+    }
+
+    pub(crate) fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        self.way.descriptors()
     }
 
     pub(crate) fn interface(&self) -> &str {
         &self.interface
     }
 
-    /// How frames get here: what is not the best, and why.
+    /// How frames get here, and why so.
     pub(crate) fn mode(&self) -> String {
-        let mode = self.source.mode();
-        let copy = if mode.zero_copy { "zero-copy" } else { "one copy in the kernel" };
-        format!("{} XDP, {copy}", self.source.attached())
+        format!("{}: {}", self.way.mode(), self.why)
     }
 
     /// Lets nothing more in.
     pub(crate) fn stop(&mut self) -> Result<()> {
-        self.source.stop().map_err(Into::into)
+        self.way.stop().map_err(Into::into)
     }
 
     pub(crate) fn batch(&mut self) -> Option<PortBatch<'_>> {
-        let Self { source, parser, index, message_size, checksum, malformed, .. } = self;
+        let Self { way, parser, index, message_size, checksum, malformed, .. } = self;
         Some(PortBatch {
-            frames: source.batch()?,
+            frames: way.batch()?,
             parser: *parser,
             index: *index,
             message_size: *message_size,
@@ -171,9 +178,8 @@ impl Port {
     }
 
     pub(crate) fn losses(&self) -> Result<Losses> {
-        let statistics = self.source.statistics()?;
         Ok(Losses {
-            ring: statistics.lost(),
+            ring: self.way.lost()?,
             checksum: self.checksum,
             malformed: self.malformed,
             ..Losses::default()
@@ -181,10 +187,10 @@ impl Port {
     }
 }
 
-/// Messages of one AF_XDP socket.
+/// Messages of one AF_XDP socket, or of the ring buffer.
 #[derive(Debug)]
 pub(crate) struct PortBatch<'p> {
-    frames: xdp::Batch<'p>,
+    frames: Frames<'p>,
     parser: Parser,
     index: u32,
     message_size: usize,

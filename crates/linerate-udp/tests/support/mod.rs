@@ -3,11 +3,12 @@
 
 #![allow(dead_code, reason = "each test file uses a part")]
 
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use linerate_netns::{Namespace, Veth, VethOptions};
-use linerate_udp::{Backend, Builder, Receiver, Sender, SenderBuilder};
+use linerate_udp::{Backend, Builder, Receiver, Sender, SenderBuilder, Through};
 
 /// Long enough for anything on any machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -79,8 +80,28 @@ impl Cable {
         builder: Builder,
         backend: Option<Backend>,
     ) -> linerate_udp::Result<Receiver> {
+        let backend = backend.map(|backend| Kind { backend, through: Through::Auto });
         // Few messages are under way at a time, and many of these tests run at a time.
-        let builder = builder.backend(backend).ring(16 << 20);
+        self.open(builder.ring(16 << 20), backend)
+    }
+
+    /// The same by a back end and, for `xdp`, by one of its ways.
+    pub(crate) fn receive_by(
+        &self,
+        builder: Builder,
+        kind: Kind,
+    ) -> linerate_udp::Result<Receiver> {
+        self.open(builder.ring(16 << 20), Some(kind))
+    }
+
+    /// The same with rings as the builder has them.
+    pub(crate) fn open(
+        &self,
+        builder: Builder,
+        kind: Option<Kind>,
+    ) -> linerate_udp::Result<Receiver> {
+        let through = kind.map_or(Through::Auto, |kind| kind.through);
+        let builder = builder.backend(kind.map(|kind| kind.backend)).through(through);
         self.here.run(|| builder.build()).expect("the namespace")
     }
 
@@ -133,6 +154,33 @@ pub(crate) fn gather(
         }
     }
     assert_eq!(got, count, "more messages than were sent");
+}
+
+/// A back end and, for `xdp`, the way of its frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Kind {
+    pub(crate) backend: Backend,
+    pub(crate) through: Through,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.backend {
+            Backend::Xdp => write!(f, "xdp through {}", self.through),
+            other => other.fmt(f),
+        }
+    }
+}
+
+/// All of [`back_ends`], `xdp` both ways.
+pub(crate) fn kinds(cable: &Cable, test: &str) -> Vec<Kind> {
+    let ways = |backend| match backend {
+        Backend::Xdp => &[Through::Socket, Through::Buffer][..],
+        _ => &[Through::Auto],
+    };
+    let all = back_ends(cable, test).into_iter();
+    all.flat_map(|backend| ways(backend).iter().map(move |&through| Kind { backend, through }))
+        .collect()
 }
 
 /// The back ends that this machine has for `interface`, those that it lacks said to be skipped.

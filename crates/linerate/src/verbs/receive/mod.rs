@@ -12,7 +12,7 @@ use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use linerate_capture::privilege;
 use linerate_udp::pattern::Pattern;
-use linerate_udp::{Backend, Details, Group, Receiver};
+use linerate_udp::{Backend, Details, Group, Receiver, Through};
 
 use super::capture::signals::Signals;
 use super::capture::values;
@@ -44,7 +44,7 @@ pub(crate) struct Arguments {
     message_size: usize,
 
     /// Way to receive: auto, recvmmsg, gro (datagrams joined by the kernel), uring (io_uring), xdp
-    /// (AF_XDP, past the stack), remember (a patched kernel).
+    /// (past the stack), remember (a patched kernel).
     #[arg(long, value_name = "BACKEND", default_value = "auto",
         value_parser = PossibleValuesParser::new(["auto", "recvmmsg", "gro", "uring", "xdp", "remember"])
             .map(|word| Choice(word.parse().ok())))]
@@ -94,6 +94,12 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "BYTES", default_value_t = 8 << 20)]
     buffer: usize,
 
+    /// How frames that xdp takes reach the reader: `socket` (AF_XDP), `buffer` (a BPF ring buffer, which the
+    /// program copies to), or `auto`: sockets where the driver shares frames without a copy or --busy-poll
+    /// was asked for, else the buffer, which is faster.
+    #[arg(long, value_name = "WAY", default_value = "auto", value_parser = values::ways())]
+    xdp_through: Through,
+
     /// Bytes of the rings of xdp: how much may wait while the reader is held up.
     #[arg(long, value_name = "BYTES", default_value_t = 32 << 20)]
     ring: usize,
@@ -101,6 +107,11 @@ pub(crate) struct Arguments {
     /// Have the kernel poll the card for so many microseconds in a wait.
     #[arg(long, value_name = "MICROSECONDS", value_parser = values::microseconds)]
     busy_poll: Option<Duration>,
+
+    /// Rest for so many microseconds at a time while messages come fast, so that a call brings more; 0 for
+    /// never. recvmmsg and gro do so from 128 messages in that time on, xdp as long as any come.
+    #[arg(long, value_name = "MICROSECONDS", default_value = "200", value_parser = values::microseconds)]
+    nap: Duration,
 
     /// Never sleep: the lowest latency, at the price of a core a thread.
     #[arg(long)]
@@ -182,8 +193,10 @@ impl Arguments {
             .details(Details { timestamp: self.timestamps, ..Details::default() })
             .buffer(Some(self.buffer))
             .ring(self.ring)
+            .through(self.xdp_through)
             .busy_poll(self.busy_poll)
-            .spin(self.spin);
+            .spin(self.spin)
+            .nap(self.nap);
         if let Some(interface) = &self.interface {
             builder = builder.interface(interface);
         }

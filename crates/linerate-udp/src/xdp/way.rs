@@ -1,0 +1,218 @@
+//! [`Way`]: how frames that the program takes get here, by AF_XDP sockets or by a BPF ring buffer.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use linerate_ring::filter::Instruction;
+use linerate_ring::tee::{self, Tee};
+use linerate_ring::xdp::{self, BusyPoll, Pace, Source, Stamps, Through};
+use linerate_ring::{Frame, Result};
+
+use crate::builder::Settings;
+
+/// Frames up to which a chunk of 2048 bytes has room.
+const SMALL_CHUNK: u32 = 2048;
+const LARGE_CHUNK: u32 = 4096;
+
+/// An XDP program on an interface, and what it fills. The reader waits by means of its own.
+#[derive(Debug)]
+pub(super) enum Way {
+    /// One socket a queue, over one UMEM: where the driver writes into it.
+    Sockets(Box<Source>),
+    /// The program copies: where the kernel would have to.
+    Buffer(Box<Tee>),
+}
+
+/// Which of them, before it is opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Plan {
+    through: Through,
+    /// Why this way.
+    pub(super) why: String,
+    chunk: u32,
+    /// Bytes of the longest frame that it can bring, and no longer than the interface takes.
+    pub(super) longest: u32,
+}
+
+impl Plan {
+    /// What `settings` come to on `interface`.
+    pub(super) fn of(settings: &Settings, interface: &str) -> Result<Self> {
+        let only = settings.busy_poll.map(|_| "only sockets poll the driver");
+        let (through, why) = settings.through.decided(interface, only);
+        // With its Ethernet header and a tag.
+        let longest = linerate_ring::mtu(interface)? + 18;
+        Ok(Self { through, why: why.to_owned(), chunk: SMALL_CHUNK, longest }.fitting())
+    }
+
+    /// The other way, where a ring buffer was not asked for by name and does not open: its program needs a
+    /// newer kernel than AF_XDP does.
+    pub(super) fn instead(&self, settings: &Settings, error: &crate::Error) -> Option<Self> {
+        let free = settings.through == Through::Auto && self.through == Through::Buffer;
+        let why = format!("a ring buffer does not open here: {error}");
+        free.then(|| Self { through: Through::Socket, why, ..*self }.fitting())
+    }
+
+    fn fitting(self) -> Self {
+        if self.through == Through::Buffer {
+            return Self { longest: self.longest.min(tee::SNAP_MAX), ..self };
+        }
+        let small = self.longest <= SMALL_CHUNK - xdp::HEADROOM;
+        let chunk = if small { SMALL_CHUNK } else { LARGE_CHUNK };
+        Self { chunk, longest: chunk - xdp::HEADROOM, ..self }
+    }
+
+    /// Attaches the program and has frames of `interface` that `filter` accepts come this way.
+    pub(super) fn open(
+        &self,
+        settings: &Settings,
+        interface: &str,
+        filter: &[Instruction],
+    ) -> Result<Way> {
+        let batch = u32::try_from(settings.batch).unwrap_or(u32::MAX);
+        let stamps = settings.details.timestamp;
+        if self.through == Through::Buffer {
+            let tee = Tee::builder(interface)
+                .buffer(settings.ring)
+                .batch(batch)
+                .pace(Pace::BLOCKING)
+                .stamps(stamps)
+                .filter(Some(filter))
+                .take(true)
+                .build()?;
+            return Ok(Way::Buffer(Box::new(tee)));
+        }
+        let source = Source::builder(interface)
+            .buffer(settings.ring)
+            .chunk(self.chunk)
+            .multi_buffer(false)
+            .batch(batch)
+            .prefetch(8)
+            .busy_poll(settings.busy_poll.map(|time| BusyPoll {
+                microseconds: u32::try_from(time.as_micros()).unwrap_or(u32::MAX),
+                budget: 64,
+            }))
+            .pace(Pace::BLOCKING)
+            .stamps(if stamps { Stamps::Kernel } else { Stamps::None })
+            .filter(Some(filter))
+            .build()?;
+        Ok(Way::Sockets(Box::new(source)))
+    }
+}
+
+impl Way {
+    #[inline]
+    pub(super) fn ready(&mut self) -> bool {
+        match self {
+            Self::Sockets(source) => source.ready(),
+            Self::Buffer(tee) => tee.ready(),
+        }
+    }
+
+    #[inline]
+    pub(super) fn batch(&mut self) -> Option<Frames<'_>> {
+        match self {
+            Self::Sockets(source) => source.batch().map(Frames::Sockets),
+            Self::Buffer(tee) => tee.batch().map(Frames::Buffer),
+        }
+    }
+
+    /// To be called before the last look of a reader that then sleeps on the descriptors: the program of
+    /// a ring buffer wakes nobody who did not ask for it.
+    #[inline]
+    pub(super) fn announce_sleep(&self) {
+        if let Self::Buffer(tee) = self {
+            tee.announce_sleep();
+        }
+    }
+
+    #[inline]
+    pub(super) fn awake(&self) {
+        if let Self::Buffer(tee) = self {
+            tee.awake();
+        }
+    }
+
+    /// Gives back what was passed over and lent, so that descriptors are readable for new frames only.
+    pub(super) fn release(&mut self) {
+        match self {
+            Self::Sockets(source) => source.release(),
+            Self::Buffer(tee) => tee.release(),
+        }
+    }
+
+    /// Whether the interface is still there and up.
+    pub(super) fn check(&mut self) -> Result<()> {
+        match self {
+            Self::Sockets(source) => source.wait(Duration::ZERO).map(drop),
+            Self::Buffer(tee) => tee.check(),
+        }
+    }
+
+    pub(super) fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        match self {
+            Self::Sockets(source) => source.descriptors().collect(),
+            Self::Buffer(tee) => vec![tee.as_fd()],
+        }
+    }
+
+    pub(super) fn set_filter(&mut self, filter: &[Instruction]) -> Result<()> {
+        match self {
+            Self::Sockets(source) => source.set_filter(Some(filter)),
+            Self::Buffer(tee) => tee.set_filter(Some(filter)),
+        }
+    }
+
+    pub(super) fn stop(&mut self) -> Result<()> {
+        match self {
+            Self::Sockets(source) => source.stop(),
+            Self::Buffer(tee) => tee.stop(),
+        }
+    }
+
+    /// Frames that were taken from the stack and found no room.
+    pub(super) fn lost(&self) -> Result<u64> {
+        Ok(match self {
+            Self::Sockets(source) => source.statistics()?.lost(),
+            Self::Buffer(tee) => tee.statistics()?.lost(),
+        })
+    }
+
+    /// In words.
+    pub(super) fn mode(&self) -> String {
+        match self {
+            Self::Sockets(source) if source.mode().zero_copy => {
+                format!("{} XDP, AF_XDP sockets, zero-copy", source.attached())
+            }
+            Self::Sockets(source) => {
+                format!("{} XDP, AF_XDP sockets, one copy by the kernel", source.attached())
+            }
+            Self::Buffer(tee) => format!("{} XDP, a ring buffer", tee.attached()),
+        }
+    }
+}
+
+/// Frames of one queue, or of the ring buffer.
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "made once a batch, on the stack")]
+pub(super) enum Frames<'w> {
+    Sockets(xdp::Batch<'w>),
+    Buffer(tee::Batch<'w>),
+}
+
+impl Frames<'_> {
+    #[inline]
+    pub(super) fn peek(&mut self) -> Option<&[u8]> {
+        match self {
+            Self::Sockets(batch) => batch.peek(),
+            Self::Buffer(batch) => batch.peek(),
+        }
+    }
+
+    #[inline]
+    pub(super) fn next(&mut self) -> Option<Frame<'_>> {
+        match self {
+            Self::Sockets(batch) => batch.next(),
+            Self::Buffer(batch) => batch.next(),
+        }
+    }
+}
