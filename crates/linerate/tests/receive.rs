@@ -36,6 +36,8 @@ impl Hosts {
 
     /// Starts a receiver on port 7000, and waits until it hears what is sent to it.
     fn receive(&self, arguments: &str) -> Receiving {
+        // The kernel ends the requests of an io_uring, which hold the socket, some time after their process.
+        self.wait_for("the end of the socket before", || !self.sockets().contains(":1B58 "));
         let mut command = self.here.command(LINERATE);
         command.args(["receive", "--bind", "10.76.0.2:7000", "--json"]);
         command.args(arguments.split_whitespace());

@@ -1,10 +1,10 @@
 //! The back end `xdp`: messages past the stack, and the stack for everything else.
 //!
 //! A program in the driver's receive loop takes whole datagrams to the wanted port and addresses, into
-//! AF_XDP sockets or a BPF ring buffer ([`way`]); ARP, neighbours, IGMP, fragments, other ports and whatever is unusual in a message stay
-//! with the kernel, and messages among it arrive through the companion socket, which is a receiver like
-//! any other. What is taken passes neither the firewall nor reverse path filtering, and other
-//! sockets that would have got a copy (of a group) get none.
+//! AF_XDP sockets or a BPF ring buffer; ARP, neighbours, IGMP, fragments, other ports and whatever is
+//! unusual in a message stay with the kernel, and messages among it arrive through the companion socket,
+//! which is a receiver like any other. What is taken passes neither the firewall nor reverse path
+//! filtering, and other sockets that would have got a copy (of a group) get none.
 
 mod filter;
 mod parse;
