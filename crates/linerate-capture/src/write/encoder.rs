@@ -28,7 +28,7 @@ pub struct Encoder {
 impl Encoder {
     /// Appends a packet's record to `out`. Allocates only if `out` lacks [`Encoder::longest`] bytes
     /// of room.
-    #[inline]
+    #[inline(always)]
     pub fn encode(&self, out: &mut Vec<u8>, record: &Record<'_>) {
         match self.format {
             Format::Pcapng => pcapng::packet(out, self.snaplen, self.options, record),
@@ -39,7 +39,7 @@ impl Encoder {
     }
 
     /// An upper bound of the record's length in bytes.
-    #[inline]
+    #[inline(always)]
     pub fn longest(&self, record: &Record<'_>) -> usize {
         let comment = record.comment.map_or(0, |comment| comment.len() + 8);
         record.frame.len().min(self.snaplen as usize) + comment + pcapng::OVERHEAD

@@ -147,20 +147,34 @@ pub(super) fn statistics(out: &mut Vec<u8>, interface: u32, totals: &InterfaceTo
 }
 
 /// An enhanced packet block.
-#[inline]
+#[inline(always)]
 pub(super) fn packet(out: &mut Vec<u8>, snaplen: u32, options: PacketOptions, record: &Record<'_>) {
     let frame = &record.frame;
-    let start = out.len();
     let captured = frame.len().min(snaplen as usize);
     let padding = captured.wrapping_neg() & 3;
+    // What follows the data, but for comments: in one piece of a known size that is cut behind, as
+    // copying pieces of any size costs a call each.
+    let mut behind = [0; 8 + 8 + 4 + 4];
+    let mut at = 0;
     let direction = match frame.direction {
         Direction::Inbound if options.direction => 1_u32,
         Direction::Outbound if options.direction => 2,
         _ => 0,
     };
-    let plain = direction == 0 && !options.queue && record.comment.is_none();
-    // The trailing length follows at once in the plain case, which is nearly every packet.
-    let length = PACKET_HEADER + captured + padding + 4;
+    if direction != 0 {
+        behind[..8].copy_from_slice(&short_option(2, direction));
+        at = 8;
+    }
+    if options.queue {
+        behind[at..at + 8].copy_from_slice(&short_option(6, u32::from(frame.queue)));
+        at += 8;
+    }
+    let commented = record.comment.map_or(0, comment_len);
+    if at + commented != 0 {
+        // The end of options is four zeros.
+        at += 4;
+    }
+    let length = PACKET_HEADER + captured + padding + at + commented + 4;
     let mut header = [0; PACKET_HEADER];
     header[0..4].copy_from_slice(&ENHANCED_PACKET.to_le_bytes());
     header[4..8].copy_from_slice(&(length as u32).to_le_bytes());
@@ -168,28 +182,40 @@ pub(super) fn packet(out: &mut Vec<u8>, snaplen: u32, options: PacketOptions, re
     header[12..20].copy_from_slice(&high_low(frame.timestamp.unwrap_or_default()));
     header[20..24].copy_from_slice(&(captured as u32).to_le_bytes());
     header[24..28].copy_from_slice(&frame.wire_len.to_le_bytes());
+    let end = out.len() + length;
     out.extend_from_slice(&header);
     append_data(out, frame, captured);
-    out.extend_from_slice(&[0; 3][..padding]);
-    if plain {
-        out.extend_from_slice(&(length as u32).to_le_bytes());
-        return;
-    }
-    if direction != 0 {
-        option(out, 2, &direction.to_le_bytes());
-    }
-    if options.queue {
-        option(out, 6, &u32::from(frame.queue).to_le_bytes());
-    }
+    append_cut(out, &[0; 4], padding);
     if let Some(comment) = record.comment {
         option(out, 1, comment.as_bytes());
     }
-    option(out, 0, &[]);
-    close(out, start);
+    behind[at..at + 4].copy_from_slice(&(length as u32).to_le_bytes());
+    append_cut(out, &behind, at + 4);
+    debug_assert_eq!(out.len(), end, "the block is as long as it says");
+}
+
+/// The first `len` bytes of `bytes`, by a copy whose length is known when this is compiled.
+#[inline(always)]
+fn append_cut<const N: usize>(out: &mut Vec<u8>, bytes: &[u8; N], len: usize) {
+    let end = out.len() + len;
+    out.extend_from_slice(bytes);
+    out.truncate(end);
+}
+
+/// An option with a value of four bytes.
+#[inline(always)]
+fn short_option(code: u16, value: u32) -> [u8; 8] {
+    (u64::from(code) | 4 << 16 | u64::from(value) << 32).to_le_bytes()
+}
+
+/// Bytes of a comment as an option.
+#[cold]
+fn comment_len(comment: &str) -> usize {
+    4 + comment.len().min(usize::from(u16::MAX)).next_multiple_of(4)
 }
 
 /// The first `captured` bytes of a frame, over all its pieces.
-#[inline]
+#[inline(always)]
 pub(super) fn append_data(out: &mut Vec<u8>, frame: &Frame<'_>, captured: usize) {
     let head = frame.head();
     if captured <= head.len() {

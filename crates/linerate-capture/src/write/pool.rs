@@ -250,7 +250,7 @@ impl Feed {
 
     /// Encodes one packet. When the buffer is full this waits for an empty one: the ring behind the
     /// caller then holds what arrives meanwhile, and the kernel counts what does not fit.
-    #[inline]
+    #[inline(always)]
     pub fn push(&mut self, record: &Record<'_>) {
         let needed = self.encoder.longest(record);
         if self.chunk.bytes.len() + needed > CAPACITY && self.chunk.frames > 0 {
