@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use linerate_ring::filter::Instruction;
-use linerate_ring::packet::{Fanout, Mode, Ring, Traffic};
+use linerate_ring::packet::{Allocation, Fanout, Mode, Ring, Traffic};
 use linerate_ring::region::Pages;
 pub use linerate_ring::xdp::Through;
 use linerate_ring::{packet, tee, xdp};
@@ -42,6 +42,8 @@ pub struct Request {
     pub buffer: Option<u64>,
     /// Pages of an AF_XDP buffer.
     pub pages: Pages,
+    /// What a packet ring is made of.
+    pub ring_allocation: Allocation,
     /// Also receive what is addressed to others.
     pub promiscuous: bool,
     /// Hand over each frame at once.
@@ -73,6 +75,7 @@ impl Default for Request {
             snaplen: 262_144,
             buffer: None,
             pages: Pages::Auto,
+            ring_allocation: Allocation::Any,
             promiscuous: true,
             immediate: false,
             retire: None,
@@ -245,6 +248,9 @@ fn without_effect(request: &Request, kind: Kind, sockets: bool) -> Vec<String> {
             request.pages
         ));
     }
+    if request.ring_allocation != Allocation::Any && kind != Kind::Packet {
+        idle.push(format!("--ring-allocation has no effect on --source {kind}"));
+    }
     let in_ring_buffer = kind != Kind::Packet && !sockets;
     if request.busy_poll.is_some() && in_ring_buffer {
         idle.push("--busy-poll has no effect on a BPF ring buffer".to_owned());
@@ -307,7 +313,8 @@ impl Opener<'_> {
                 Stamps::Adapter => packet::Stamps::Hardware,
                 _ => packet::Stamps::Software,
             })
-            .busy_poll(request.busy_poll.unwrap_or_default());
+            .busy_poll(request.busy_poll.unwrap_or_default())
+            .allocation(request.ring_allocation);
         if let Some(group) = &request.group {
             builder = builder.fanout(group.clone());
         }
@@ -342,7 +349,12 @@ impl Opener<'_> {
         let (rings, placement) = (build(&placement)?, placement);
         let sources = rings.into_iter().map(|ring| Source::Packet(Box::new(ring))).collect();
         let (user, why) = described(placement.as_ref());
-        Ok((sources, user, why, Pages::Small.to_string(), Vec::new()))
+        let pages = match request.ring_allocation {
+            Allocation::HugeTlb => Pages::Hugetlb,
+            Allocation::TransparentHuge => Pages::Transparent,
+            _ => Pages::Small,
+        };
+        Ok((sources, user, why, pages.to_string(), Vec::new()))
     }
 
     /// The way that frames take out of the XDP program, and why not the other.

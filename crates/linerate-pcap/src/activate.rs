@@ -90,6 +90,7 @@ fn request(kind: Kind, plan: &Plan, wishes: Wishes) -> Request {
         snaplen: snaplen(wishes),
         buffer: plan.buffer.or(asked),
         pages: plan.pages,
+        ring_allocation: plan.allocation,
         // The system's socket sees to that.
         promiscuous: false,
         immediate: wishes.immediate,

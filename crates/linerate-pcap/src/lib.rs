@@ -25,6 +25,7 @@ mod handles;
 mod live;
 mod plan;
 mod reader;
+mod rings;
 mod say;
 mod select;
 mod shadow;

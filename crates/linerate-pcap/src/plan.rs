@@ -7,6 +7,7 @@ use std::str::FromStr;
 
 use linerate_capture::choose::Kind;
 use linerate_capture::open::Through;
+use linerate_ring::packet::Allocation;
 use linerate_ring::region::Pages;
 use serde::Deserialize;
 
@@ -20,6 +21,7 @@ pub(crate) struct Plan {
     pub(crate) take_over: bool,
     pub(crate) through: Through,
     pub(crate) pages: Pages,
+    pub(crate) allocation: Allocation,
     /// Bytes of buffer.
     pub(crate) buffer: Option<u64>,
     /// Handles on the interface that share its packets; 0 and 1 for none.
@@ -70,6 +72,7 @@ struct Section {
     take_over: Option<bool>,
     xdp_through: Option<String>,
     pages: Option<String>,
+    ring_allocation: Option<String>,
     /// KiB.
     buffer: Option<u64>,
     threads: Option<usize>,
@@ -117,6 +120,7 @@ impl Plan {
             take_over: None,
             xdp_through: variable("LINERATE_XDP_THROUGH"),
             pages: variable("LINERATE_PAGES"),
+            ring_allocation: variable("LINERATE_RING_ALLOCATION"),
             buffer: None,
             threads: None,
         };
@@ -143,6 +147,7 @@ impl Plan {
         set(&mut self.source, section.source, place, wrong);
         set(&mut self.through, section.xdp_through, place, wrong);
         set(&mut self.pages, section.pages, place, wrong);
+        set(&mut self.allocation, section.ring_allocation, place, wrong);
         self.take_over = section.take_over.unwrap_or(self.take_over);
         self.threads = section.threads.unwrap_or(self.threads);
         self.buffer = section.buffer.map(|kib| kib.saturating_mul(1024)).or(self.buffer);

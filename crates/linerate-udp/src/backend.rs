@@ -16,7 +16,7 @@ pub enum Backend {
     Uring,
     /// XDP: datagrams to the wanted addresses and port past the stack, everything else to it.
     Xdp,
-    /// The system call `remember_mmsghdr` of a patched kernel.
+    /// `recvmmsg` with headers that a patched kernel has read once (`remember_mmsghdr`).
     Remember,
 }
 
@@ -66,11 +66,6 @@ pub fn probe(backend: Backend, interface: Option<&str>) -> Obstacle {
             Some(interface) => xdp::probe(interface),
             None => Some(xdp::NO_INTERFACE.to_owned()),
         },
-        // The call has no number in any released kernel, so there is nothing to try.
-        Backend::Remember => Some(
-            "this kernel has no system call remember_mmsghdr, which takes a patch; uring has the \
-             kernel keep the header on any"
-                .to_owned(),
-        ),
+        Backend::Remember => socket::remember::probe(),
     }
 }

@@ -150,8 +150,11 @@ impl Receiver {
                 Engine::Port { port: Box::new(port), companion, any, polled, turn: 0 }
             }
             Backend::Remember => {
-                let why = crate::probe(backend, None).unwrap_or_default();
-                return Err(Error::Backend { backend, why });
+                let mut slots = Slots::new(batch, message_size, false, control, bound)?;
+                slots.remember(Arc::clone(&socket)).map_err(|error| {
+                    Error::system("have the kernel remember the headers of messages", error)
+                })?;
+                Engine::Slots(slots)
             }
         };
         let counts = Counts::default();

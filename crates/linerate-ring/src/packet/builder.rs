@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::allocation::Allocation;
 use super::fanout::Fanout;
 use super::layout::{PACKET_VNET_HDR, VLAN_TAG};
 use super::program::Gate;
@@ -60,6 +61,7 @@ pub struct Builder {
     hash: bool,
     virtio: bool,
     busy_poll: Duration,
+    allocation: Allocation,
 }
 
 impl Builder {
@@ -79,6 +81,7 @@ impl Builder {
             hash: false,
             virtio: false,
             busy_poll: Duration::ZERO,
+            allocation: Allocation::Any,
         }
     }
 
@@ -172,6 +175,13 @@ impl Builder {
         self
     }
 
+    /// What the ring is made of; what the kernel finds unless said. A ring of huge pages is rounded up to
+    /// whole ones, and its blocks have to divide them.
+    pub fn allocation(mut self, allocation: Allocation) -> Self {
+        self.allocation = allocation;
+        self
+    }
+
     /// The ring, receiving.
     ///
     /// # Errors
@@ -243,7 +253,7 @@ impl Builder {
                 .set(libc::SOL_PACKET, PACKET_VNET_HDR, &1i32)
                 .map_err(system("ask for virtio headers"))?;
         }
-        let map = socket.map(request, name)?;
+        let map = socket.map_of(request, self.allocation, name)?;
         let index = interface.as_ref().map_or(0, |interface| interface.index);
         if self.promiscuous && index != 0 {
             let member = libc::packet_mreq {
@@ -304,6 +314,7 @@ impl Builder {
                 .unwrap_or(u32::MAX)
                 .max(2),
         };
+        let blocks = self.allocation.whole(self.block_size, blocks)?;
         let reserve = VLAN_TAG as u32;
         let request = Request {
             kind: Kind::Receive,

@@ -4,10 +4,11 @@
 //! into blocks of a ring and hands over a block at a time, a [`Batch`]. [`Transmit`] sends frames
 //! that were written into a ring of its own. Neither takes traffic away from the host.
 //!
-//! The memory of these rings is the kernel's: it maps it page by page, whatever the pages behind it
-//! (seed 000, chapter 5, is about a kernel that does better). So there is no choice of page size
-//! here, unlike in a [`Region`](crate::Region).
+//! The memory of these rings is the kernel's: it maps it page by page, whatever the pages behind it. So
+//! there is no choice of page size here, unlike in a [`Region`](crate::Region), but on a kernel with the
+//! patches of `kernel/` (seed 000, chapter 5): [`Allocation`].
 
+mod allocation;
 mod builder;
 mod fanout;
 mod layout;
@@ -25,6 +26,7 @@ mod tests;
 mod transmit;
 pub mod walk;
 
+pub use allocation::Allocation;
 pub use builder::{Builder, DEFAULT_BUFFER, Traffic};
 pub use fanout::{Fanout, Mode};
 pub use listeners::Listener;

@@ -27,14 +27,6 @@ impl Kind {
         }
     }
 
-    /// `PACKET_RX_RING` or `PACKET_TX_RING`.
-    pub(super) const fn option(self) -> libc::c_int {
-        match self {
-            Self::Receive => libc::PACKET_RX_RING,
-            Self::Transmit | Self::TransmitV3 => libc::PACKET_TX_RING,
-        }
-    }
-
     /// Bytes before the payload of a frame.
     const fn header(self) -> u32 {
         match self {

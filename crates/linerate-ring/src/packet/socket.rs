@@ -5,9 +5,10 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::{self, NonNull};
 
+use super::allocation::Allocation;
 use super::rules::Request;
 use crate::error::Size;
-use crate::{Error, Result};
+use crate::{Error, Region, Result};
 
 /// A raw packet socket, bound to nothing until [`Socket::bind`].
 #[derive(Debug)]
@@ -120,6 +121,16 @@ impl Socket {
 
     /// Has the kernel allocate a ring and maps it. The request has been checked.
     pub(super) fn map(&self, request: Request, interface: &str) -> Result<Map> {
+        self.map_of(request, Allocation::Any, interface)
+    }
+
+    /// The same of chosen memory.
+    pub(super) fn map_of(
+        &self,
+        request: Request,
+        allocation: Allocation,
+        interface: &str,
+    ) -> Result<Map> {
         let bytes = (request.block_size as usize).saturating_mul(request.blocks as usize);
         let action = || {
             format!(
@@ -137,17 +148,24 @@ impl Socket {
         }
         self.set(libc::SOL_PACKET, libc::PACKET_VERSION, &request.kind.version())
             .map_err(|error| Error::system("choose the version of the ring", error))?;
-        let kernel = request.to_kernel();
-        self.set(libc::SOL_PACKET, request.kind.option(), &kernel).map_err(|error| match error
-            .raw_os_error()
-        {
+        let made = allocation.set(self, request, bytes)?;
+        let lent = made.map_err(|error| match error.raw_os_error() {
             Some(libc::ENOMEM) => Error::Invalid(format!(
                 "cannot {}: the kernel finds no memory for it, or for the list of its \
                  blocks; ask for fewer blocks",
                 action()
             )),
+            Some(libc::ENOBUFS) if allocation == Allocation::HugeTlb => Error::Invalid(format!(
+                "cannot {}: huge pages of the program that the kernel uses are locked memory, and \
+                 RLIMIT_MEMLOCK allows no more of that",
+                action()
+            )),
             _ => Error::system(action(), error),
         })?;
+        if let Some(region) = lent {
+            let start = NonNull::new(region.as_ptr()).expect("a region is nowhere at address zero");
+            return Ok(Map { start, len: bytes, lent: Some(Box::new(region)) });
+        }
         // SAFETY: a fresh shared mapping at an address of the kernel's choice.
         let address = unsafe {
             libc::mmap(
@@ -163,7 +181,7 @@ impl Socket {
             return Err(Error::last_os(format!("map the ring of interface {interface}")));
         }
         let start = NonNull::new(address.cast()).expect("mmap does not map address zero");
-        Ok(Map { start, len: bytes })
+        Ok(Map { start, len: bytes, lent: None })
     }
 }
 
@@ -178,6 +196,9 @@ impl AsFd for Socket {
 pub(super) struct Map {
     start: NonNull<u8>,
     len: usize,
+    /// The memory, where it is the program's: it unmaps itself, and the kernel keeps the pages for as long
+    /// as the ring is there.
+    lent: Option<Box<Region>>,
 }
 
 // SAFETY: a mapping belongs to the process, not to the thread that made it.
@@ -196,8 +217,10 @@ impl Map {
 
 impl Drop for Map {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and borrows of its bytes borrow its owner.
-        unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
+        if self.lent.is_none() {
+            // SAFETY: the mapping is ours, and borrows of its bytes borrow its owner.
+            unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
+        }
     }
 }
 

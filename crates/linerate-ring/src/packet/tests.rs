@@ -1,5 +1,6 @@
 //! The kernel as oracle for the rules.
 
+use super::allocation::Allocation;
 use super::rules::{Kind, Request, Rule};
 use super::socket::Socket;
 
@@ -26,9 +27,10 @@ impl Oracle {
     /// What the kernel says to a request: taken, or refused as invalid.
     fn takes(&mut self, request: Request) -> bool {
         let version = request.kind.version();
+        let option = Allocation::Any.option(request.kind != Kind::Receive);
         self.0.set(libc::SOL_PACKET, libc::PACKET_VERSION, &version).unwrap();
         self.0.set(libc::SOL_PACKET, libc::PACKET_RESERVE, &request.reserve).unwrap();
-        match self.0.set(libc::SOL_PACKET, request.kind.option(), &request.to_kernel()) {
+        match self.0.set(libc::SOL_PACKET, option, &request.to_kernel()) {
             Ok(()) => {
                 // A socket has one ring of a kind at a time.
                 *self = Self::new();

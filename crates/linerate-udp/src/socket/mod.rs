@@ -5,6 +5,7 @@ mod address;
 mod control;
 mod drops;
 mod open;
+pub(crate) mod remember;
 mod slots;
 mod transmit;
 

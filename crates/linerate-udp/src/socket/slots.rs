@@ -2,13 +2,15 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr;
+use std::sync::Arc;
 
 use linerate_ring::Region;
 
 use super::address::Name;
 use super::control::{Control, ROOM};
+use super::remember::Remembered;
 use crate::message::Message;
 use crate::{Error, Result};
 
@@ -21,6 +23,8 @@ const LINE: usize = 64;
 /// Headers, addresses, ancillary data and payloads of a number of datagrams.
 #[derive(Debug)]
 pub(crate) struct Slots {
+    // Before the headers, which it has the kernel forget.
+    remembered: Option<Remembered>,
     headers: Vec<libc::mmsghdr>,
     // What the headers point to. None of it is touched through these while the kernel may write.
     _iovecs: Vec<libc::iovec>,
@@ -101,6 +105,7 @@ impl Slots {
             })
             .collect();
         Ok(Self {
+            remembered: None,
             headers,
             _iovecs: iovecs,
             names,
@@ -113,6 +118,14 @@ impl Slots {
             payloads,
             calls: 0,
         })
+    }
+
+    /// Has the kernel read the headers now, for good, where it can: `socket` is the one to receive from.
+    pub(crate) fn remember(&mut self, socket: Arc<OwnedFd>) -> io::Result<()> {
+        // SAFETY: what the headers point to is theirs alone, is freed after `remembered`, and is only
+        // looked at between two calls.
+        self.remembered = Some(unsafe { Remembered::new(socket, &mut self.headers) }?);
+        Ok(())
     }
 
     /// Takes what has come, without waiting: false when nothing has. Only to be called when everything
@@ -164,9 +177,11 @@ impl Slots {
         !self.has_more() && self.filled < self.headers.len()
     }
 
-    /// The kernel wrote lengths over the room that it had; the rest of a header stays as it is.
+    /// The kernel wrote lengths over the room that it had; the rest of a header stays as it is. One that
+    /// remembers the headers knows the room.
     fn prepare(&mut self) {
-        for header in &mut self.headers[..self.filled] {
+        let written = if self.remembered.is_some() { 0 } else { self.filled };
+        for header in &mut self.headers[..written] {
             let header = &mut header.msg_hdr;
             header.msg_namelen = Name::ROOM;
             header.msg_flags = 0;

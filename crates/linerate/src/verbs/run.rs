@@ -15,6 +15,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use linerate_capture::libpcap;
 use linerate_capture::open::Through;
+use linerate_ring::packet::Allocation;
 use linerate_ring::region::Pages;
 
 use super::capture::values;
@@ -54,6 +55,11 @@ pub(crate) struct Arguments {
     /// Pages of the buffer of AF_XDP sockets: `auto`, `hugetlb`, `hugetlb-1g`, `thp` or `small`.
     #[arg(long, value_name = "PAGES", value_parser = values::pages())]
     pages: Option<Pages>,
+
+    /// What the rings of packet sockets are made of, those too that the program makes itself: `hugetlb`,
+    /// `transhuge`, `noretry`, `vzalloc` or `retry`. Takes a kernel with Linerate's patches.
+    #[arg(long, value_name = "MEMORY", value_parser = values::allocations())]
+    ring_allocation: Option<Allocation>,
 
     /// Bytes of buffer between kernel and program for each handle, in KiB; by default 64 MiB or what the
     /// program asks for, whichever is more.
@@ -112,6 +118,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     if let Some(pages) = arguments.pages {
         command.env("LINERATE_PAGES", pages.to_string());
+    }
+    if let Some(allocation) = arguments.ring_allocation {
+        command.env("LINERATE_RING_ALLOCATION", allocation.to_string());
     }
     if let Some(kib) = arguments.buffer_size {
         command.env("LINERATE_BUFFER", kib.to_string());

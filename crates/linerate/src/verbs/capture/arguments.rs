@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use linerate_capture::choose::Kind;
 use linerate_capture::filter::Side;
 use linerate_capture::open::Through;
-use linerate_ring::packet::{Mode, Traffic};
+use linerate_ring::packet::{Allocation, Mode, Traffic};
 use linerate_ring::region::Pages;
 
 use super::values;
@@ -141,6 +141,12 @@ pub(crate) struct Arguments {
     /// Pages of the buffer of AF_XDP sockets: auto, hugetlb, hugetlb-1g, thp or small.
     #[arg(long, value_name = "PAGES", default_value = "auto", value_parser = values::pages(), conflicts_with = "read")]
     pub(super) pages: Pages,
+
+    /// What the ring of `--source packet` is made of: hugetlb, transhuge, noretry, vzalloc or retry. Takes a
+    /// kernel with Linerate's patches.
+    #[arg(long, value_name = "MEMORY", default_value = "any", hide_default_value = true,
+        value_parser = values::allocations(), conflicts_with = "read")]
+    pub(super) ring_allocation: Allocation,
 
     /// Readers that share each interface, and its buffer.
     #[arg(long, value_name = "N", default_value = "1", value_parser = values::threads, conflicts_with = "read")]

@@ -208,6 +208,7 @@ fn request(arguments: &Arguments, filter: Option<String>) -> Request {
         snaplen: if arguments.split { SNAPLEN } else { snaplen(arguments) },
         buffer: arguments.buffer_size.map(|kib| kib.saturating_mul(1024)),
         pages: arguments.pages,
+        ring_allocation: arguments.ring_allocation,
         promiscuous: !arguments.no_promiscuous_mode,
         immediate: arguments.immediate_mode,
         retire: None,

@@ -8,7 +8,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use linerate_capture::choose::Kind;
 use linerate_capture::filter::Side;
 use linerate_capture::open::Through;
-use linerate_ring::packet::{Mode, Traffic};
+use linerate_ring::packet::{Allocation, Mode, Traffic};
 use linerate_ring::region::Pages;
 
 /// `--source`, where `auto` leaves the choice.
@@ -129,6 +129,10 @@ pub(in crate::verbs) fn ways() -> impl TypedValueParser<Value = Through> {
 
 pub(in crate::verbs) fn pages() -> impl TypedValueParser<Value = Pages> {
     known(&["auto", "hugetlb", "hugetlb-1g", "thp", "small"])
+}
+
+pub(in crate::verbs) fn allocations() -> impl TypedValueParser<Value = Allocation> {
+    known(&["any", "hugetlb", "transhuge", "noretry", "vzalloc", "retry"])
 }
 
 pub(super) fn modes() -> impl TypedValueParser<Value = Mode> {
