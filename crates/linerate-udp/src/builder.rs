@@ -12,9 +12,6 @@ pub(crate) const LONGEST_MESSAGE: usize = 65_507;
 /// More messages than this in one batch would take more memory for headers alone than is sensible.
 const LARGEST_BATCH: usize = 1 << 20;
 
-/// Unless said; see [`Builder::nap`].
-const NAP: Duration = Duration::from_micros(200);
-
 /// Which of several receivers on one port gets a message (`SO_REUSEPORT`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Steering {
@@ -51,7 +48,7 @@ pub(crate) struct Settings {
     pub(crate) busy_poll: Option<Duration>,
     pub(crate) steering: Steering,
     pub(crate) spin: bool,
-    pub(crate) nap: Duration,
+    pub(crate) nap: Option<Duration>,
     pub(crate) ring: usize,
     pub(crate) through: Through,
 }
@@ -79,7 +76,7 @@ impl Builder {
                 busy_poll: None,
                 steering: Steering::Alone,
                 spin: false,
-                nap: NAP,
+                nap: None,
                 ring: 32 << 20,
                 through: Through::Auto,
             },
@@ -167,14 +164,14 @@ impl Builder {
         self
     }
 
-    /// How long a wait rests at a time while messages come fast; 200 µs unless said, zero for never. A rest
-    /// lets messages gather, so that a call brings more of them, and nobody has to wake the reader, which
-    /// would cost the core that receives more than the message does. It makes them wait, up to this long
-    /// and the timer's slack (50 µs for most threads). So `recvmmsg` and `gro` rest only where 128 messages
-    /// or more come in that time; below that they sleep until the next message comes. `xdp` rests as long as
-    /// any come. `uring` does not.
+    /// How long a wait rests at a time while messages come fast; unless said 200 µs for `xdp` and 50 µs for
+    /// `recvmmsg` and `gro`. Zero never rests. A rest lets messages gather, so that a call brings more of
+    /// them, and nobody has to wake the reader, which would cost the core that receives more than the
+    /// message does. It makes them wait, up to this long and the timer's slack (50 µs for most threads). So
+    /// `recvmmsg` and `gro` rest only where 32 messages or more come in that time; below that they sleep until
+    /// the next message comes. `xdp` rests as long as any come. `uring` does not.
     pub fn nap(mut self, time: Duration) -> Self {
-        self.settings.nap = time;
+        self.settings.nap = Some(time);
         self
     }
 

@@ -61,10 +61,11 @@ impl fmt::Debug for Uring {
 
 /// Why this machine has no such ring.
 pub(crate) fn probe() -> Option<String> {
-    let tried = std::net::UdpSocket::bind("127.0.0.1:0")
-        .map_err(|error| Error::system("bind a UDP socket to 127.0.0.1", error))
+    // Not to 127.0.0.1, which a namespace whose `lo` is down does not have.
+    let tried = std::net::UdpSocket::bind("0.0.0.0:0")
+        .map_err(|error| Error::system("bind a UDP socket", error))
         .and_then(|socket| {
-            let address = ([127, 0, 0, 1], 0).into();
+            let address = ([0, 0, 0, 0], 0).into();
             let mut ring = Uring::new(1, 1, false, address)?;
             ring.arm(socket.as_fd()).and_then(|()| ring.reap().map(drop)).map_err(refused)
         });

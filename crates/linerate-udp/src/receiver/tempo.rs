@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-/// Messages that a nap has to bring. The nap and the call after it are then two calls for at least so many.
-const WORTH_A_NAP: u64 = 128;
+/// Messages that a nap has to bring. It takes as long again for the timer's slack, and brings twice as many.
+const WORTH_A_NAP: u64 = 32;
 
 /// How fast messages came since the last look.
 #[derive(Clone, Copy, Debug, Default)]
@@ -34,11 +34,11 @@ mod tests {
     fn a_nap_pays_where_many_come_in_it() {
         let (nap, hour) = (Duration::from_millis(100), Duration::from_secs(3600));
         assert!(!Tempo::default().is_fast(1_000_000, nap), "nothing to go by");
-        // 128 in 100 ms are 4,608,000 in an hour.
-        assert!(since(hour).is_fast(1000 + 5_000_000, nap));
-        assert!(!since(hour).is_fast(1000 + 4_600_000, nap));
+        // 32 in 100 ms are 1,152,000 in an hour.
+        assert!(since(hour).is_fast(1000 + 1_200_000, nap));
+        assert!(!since(hour).is_fast(1000 + 1_150_000, nap));
         assert!(!since(hour).is_fast(1000, nap));
-        assert!(!since(hour).is_fast(1000 + 5_000_000, Duration::ZERO));
+        assert!(!since(hour).is_fast(1000 + 1_200_000, Duration::ZERO));
     }
 
     #[test]

@@ -109,9 +109,10 @@ pub(crate) struct Arguments {
     busy_poll: Option<Duration>,
 
     /// Rest for so many microseconds at a time while messages come fast, so that a call brings more; 0 for
-    /// never. recvmmsg and gro do so from 128 messages in that time on, xdp as long as any come.
-    #[arg(long, value_name = "MICROSECONDS", default_value = "200", value_parser = values::microseconds)]
-    nap: Duration,
+    /// never. Unless said, xdp rests for 200 as long as any come, recvmmsg and gro for 50 where 32 or more
+    /// come in that time.
+    #[arg(long, value_name = "MICROSECONDS", value_parser = values::microseconds)]
+    nap: Option<Duration>,
 
     /// Never sleep: the lowest latency, at the price of a core a thread.
     #[arg(long)]
@@ -195,8 +196,10 @@ impl Arguments {
             .ring(self.ring)
             .through(self.xdp_through)
             .busy_poll(self.busy_poll)
-            .spin(self.spin)
-            .nap(self.nap);
+            .spin(self.spin);
+        if let Some(time) = self.nap {
+            builder = builder.nap(time);
+        }
         if let Some(interface) = &self.interface {
             builder = builder.interface(interface);
         }
