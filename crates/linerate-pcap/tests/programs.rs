@@ -5,6 +5,7 @@ mod support;
 #[path = "support/traffic.rs"]
 mod traffic;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,11 +15,11 @@ use nix::sys::signal::Signal;
 use support::{Cable, FAR, Library, NEAR, PACKET, Running, TEE, WAYS, Way, compile, has};
 
 /// How a program's run ends.
-enum End {
+enum End<'e> {
     /// By itself, when it has seen what it was to see.
     Itself,
     /// By SIGINT or SIGTERM, once this holds.
-    When(Signal, fn(&Running, &Path) -> bool),
+    When(Signal, &'e dyn Fn(&Running, &Path) -> bool),
 }
 
 /// A cable, something to send over it, and a sender.
@@ -26,6 +27,8 @@ struct Stage {
     library: Library,
     folder: tempfile::TempDir,
     sender: PathBuf,
+    /// What a program says that reads only some time after it has opened its handle.
+    says: &'static str,
 }
 
 impl Stage {
@@ -33,7 +36,7 @@ impl Stage {
         let folder = tempfile::tempdir().unwrap();
         let sender = compile("send.c", folder.path(), &[]);
         traffic::write(&folder.path().join("traffic.pcap"));
-        Self { library: Library::install(), folder, sender }
+        Self { library: Library::install(), folder, sender, says: "" }
     }
 
     /// Sends all frames, so many times.
@@ -48,13 +51,14 @@ impl Stage {
         &self,
         way: Way,
         line: &[&str],
-        end: &End,
+        end: &End<'_>,
         make: &dyn Fn(&Running, &Path) -> String,
     ) -> String {
         let cable = Cable::lay();
         let folder = tempfile::tempdir().unwrap();
         let mut running = cable.start(&self.library, way, line, folder.path());
         cable.wait_until_it_listens(way, &mut running);
+        running.wait_for(self.says, |running| running.stderr().contains(self.says));
         self.send(&cable, 1);
         if let End::When(signal, holds) = end {
             running.wait_for("effect", |running| holds(running, folder.path()));
@@ -65,7 +69,7 @@ impl Stage {
     }
 
     /// Compares all ways with libpcap alone.
-    fn compare(&self, line: &[&str], end: &End, make: &dyn Fn(&Running, &Path) -> String) {
+    fn compare(&self, line: &[&str], end: &End<'_>, make: &dyn Fn(&Running, &Path) -> String) {
         let plain = self.run(Way::Plain, line, end, make);
         assert!(!plain.trim().is_empty(), "{line:?} wrote nothing");
         for way in WAYS {
@@ -168,7 +172,7 @@ fn tcpflow_writes_the_same_flows() {
     }
     let line = ["tcpflow", "-i", FAR, "-o", "flows"];
     // Two sessions, each way; all bytes are there before it is told to end.
-    let end = End::When(Signal::SIGINT, |_, folder| {
+    let end = End::When(Signal::SIGINT, &|_, folder| {
         let found = flows(folder);
         let size = |path: &PathBuf| path.metadata().map_or(0, |file| file.len());
         found.len() == 4 && found.iter().map(size).sum::<u64>() > 4000
@@ -188,7 +192,7 @@ fn p0f_recognises_the_same() {
         return;
     }
     let line = ["/usr/sbin/p0f", "-i", FAR, "-o", "log"];
-    let end = End::When(Signal::SIGINT, |_, folder| {
+    let end = End::When(Signal::SIGINT, &|_, folder| {
         let log = fs::read_to_string(folder.join("log")).unwrap_or_default();
         log.lines().filter(|line| line.contains("mod=http response")).count() == 2
     });
@@ -200,6 +204,41 @@ fn p0f_recognises_the_same() {
             .collect::<Vec<_>>()
             .join("\n")
     });
+}
+
+/// An exporter of flows, which captures in one process and counts in another.
+#[test]
+fn pmacct_counts_the_same_flows() {
+    root_or_skip!("pmacct_counts_the_same_flows");
+    if !has("pmacct_counts_the_same_flows", "pmacctd") {
+        return;
+    }
+    /// Packets by flow, over all times that it wrote them.
+    fn flows(folder: &Path) -> BTreeMap<String, u64> {
+        let mut flows = BTreeMap::new();
+        let table = fs::read_to_string(folder.join("flows")).unwrap_or_default();
+        let whole = table.rfind('\n').map_or("", |end| &table[..end]);
+        for line in whole.lines().filter(|line| !line.starts_with("SRC_IP")) {
+            let fields: Vec<_> = line.split(',').collect();
+            let [flow @ .., packets, _] = &fields[..] else { panic!("no flow: {line}") };
+            *flows.entry(flow.join(",")).or_default() += packets.parse::<u64>().unwrap();
+        }
+        flows
+    }
+    let stage = Stage { says: "Purging cache - END", ..Stage::set() };
+    let configuration = stage.folder.path().join("pmacct.conf");
+    let keys = format!(
+        "pcap_interface: {FAR}\naggregate: src_host,dst_host,src_port,dst_port,proto\nplugins: print\n\
+         print_refresh_time: 1\nprint_output: csv\nprint_output_file: flows\n\
+         print_output_file_append: true\n"
+    );
+    fs::write(&configuration, keys).unwrap();
+    // All but ARP.
+    let counted = traffic::frames().len() as u64 - 1;
+    let line = ["/usr/sbin/pmacctd", "-f", configuration.to_str().unwrap()];
+    let end =
+        End::When(Signal::SIGINT, &|_, folder| flows(folder).values().sum::<u64>() >= counted);
+    stage.compare(&line, &end, &|_, folder| format!("{:#?}", flows(folder)));
 }
 
 /// A child that tcpdump forks for each file has its descriptors; the capture goes on, and misses nothing.
