@@ -7,9 +7,9 @@ use linerate_netns::root_or_skip;
 use nix::sys::signal::Signal;
 use support::{BUFFER, Cable, FAR, Library, PACKET, SOCKET, TEE, Way, compile};
 
-/// Cycles of each of the four sources; `LINERATE_THOROUGH=1` makes 10,000 of them all.
-fn times() -> &'static str {
-    if std::env::var_os("LINERATE_THOROUGH").is_some() { "2500" } else { "40" }
+/// Processes for each of the four sources, and the cycles of each; `LINERATE_THOROUGH=1` makes 10,000 of them all.
+fn times() -> (usize, &'static str) {
+    if std::env::var_os("LINERATE_THOROUGH").is_some() { (10, "250") } else { (1, "40") }
 }
 
 #[test]
@@ -17,9 +17,11 @@ fn cycles_leave_no_memory_and_no_descriptor() {
     root_or_skip!("cycles_leave_no_memory_and_no_descriptor");
     let (library, folder) = (Library::install(), tempfile::tempdir().unwrap());
     let program = compile("cycles.c", folder.path(), &[]).display().to_string();
-    for variables in [PACKET, TEE, BUFFER, SOCKET] {
+    let (processes, cycles) = times();
+    let sources = [PACKET, TEE, BUFFER, SOCKET];
+    for variables in sources.into_iter().flat_map(|one| std::iter::repeat_n(one, processes)) {
         let (cable, folder) = (Cable::lay(), tempfile::tempdir().unwrap());
-        let line = [program.as_str(), FAR, times()];
+        let line = [program.as_str(), FAR, cycles];
         let mut running = cable.start(&library, Way::Preload(variables), &line, folder.path());
         let status = running.ended();
         let said = format!("{variables:?}: {}{}", running.stdout(), running.stderr());
