@@ -15,7 +15,8 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
             generator goes at a rate that the slowest reader bears without loss, so that all get the same \
             messages; the time is the CPU time of the reader, which is what the seed's change saves. \
             Messages of 8192 bytes, a tenth as many at a tenth of the rate, come from a socket, in frames \
-            of an MTU of 9000, which are longer than AF_XDP's chunks: there xdp leaves them to the stack. \
+            of an MTU of 9000, which are longer than AF_XDP's chunks: where xdp goes through sockets it leaves \
+            them to the stack. \
             Batches of more than 2 GiB are left out.",
     run,
 };
