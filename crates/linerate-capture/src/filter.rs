@@ -65,6 +65,24 @@ impl Filter {
         Ok(Self { text: text.to_owned(), frames: Ok(program), socket: None })
     }
 
+    /// Refuses a text that is an expression for no link layer: for those who make or empty a file before they
+    /// know which there are in what they read.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Filter`], as for Ethernet.
+    pub fn check(text: &str) -> Result<()> {
+        // Raw IP, 802.11 bare and with radiotap, Linux cooked 1 and 2, BSD loopback.
+        const OTHERS: [u16; 6] = [101, 105, 127, 113, 276, 0];
+        let compiled = |link_type| Self::compile(text, link_type, 262_144, true);
+        match compiled(ETHERNET) {
+            Err(error) if OTHERS.into_iter().all(|link_type| compiled(link_type).is_err()) => {
+                Err(error)
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Compiles `text` for a packet socket on `interface` as well as for its frames.
     ///
     /// The kernel takes the VLAN tag out of a frame before a packet socket's filter sees it, so

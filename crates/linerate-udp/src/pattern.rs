@@ -58,7 +58,10 @@ impl Pattern {
         let number = u64::from_be_bytes(number.try_into().ok()?);
         let whole = match self {
             Self::Sequence => rest.iter().all(|byte| *byte == 0),
-            Self::Time => rest.get(8..).is_some_and(|rest| rest.iter().all(|byte| *byte == 0)),
+            // No clock that counts from the start of a machine is at 0.
+            Self::Time => rest
+                .split_first_chunk::<8>()
+                .is_some_and(|(time, rest)| *time != [0; 8] && rest.iter().all(|byte| *byte == 0)),
             Self::Counted => rest.iter().enumerate().all(|(at, byte)| *byte == counted(number, at)),
         };
         (*magic == MAGIC && whole).then_some(number)
@@ -115,6 +118,9 @@ mod tests {
             }
             assert_eq!(pattern.check(&payload[..11]), None);
         }
+        let mut untimed = [7; 64];
+        Pattern::Sequence.write(1, &mut untimed);
+        assert_eq!(Pattern::Time.check(&untimed), None);
     }
 
     #[test]

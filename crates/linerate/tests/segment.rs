@@ -362,8 +362,17 @@ fn files_that_are_none_and_words_that_contradict_are_refused() {
     assert!(said(&none).contains("is not a capture file"), "{none:?}");
     assert_eq!(none.status.code(), Some(1));
     std::fs::write(&input, &whole).unwrap();
-    let syntax = linerate(&["segment", "-w"], &[&output, &input, Path::new("tcp prot 80")]);
-    assert!(said(&syntax).contains("pcap-filter(7)"), "{syntax:?}");
+    // A typing error costs nobody a file.
+    std::fs::write(&output, b"precious").unwrap();
+    let typo = Path::new("tcp prot 80");
+    for syntax in [
+        linerate(&["segment", "-w"], &[&output, &input, typo]),
+        linerate(&["capture", "-w"], &[&output, Path::new("-r"), &input, typo]),
+    ] {
+        assert_eq!(syntax.status.code(), Some(1), "{syntax:?}");
+        assert!(said(&syntax).contains("pcap-filter(7)"), "{syntax:?}");
+        assert_eq!(std::fs::read(&output).unwrap(), b"precious", "{syntax:?}");
+    }
     let nowhere = linerate(&["segment", "-w"], &[&folder.path().join("no/out"), &input]);
     assert!(said(&nowhere).contains("cannot create"), "{nowhere:?}");
     let refused = linerate(&["capture", "--split", "-r"], &[&input]);

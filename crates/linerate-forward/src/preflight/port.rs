@@ -118,9 +118,11 @@ fn kind(link: &Link, links: &[Link]) -> Outcome {
 fn program(link: &Link, options: &Options) -> Outcome {
     match link.xdp {
         Some(id) if !options.adopted.contains(&link.index) => refused(
-            format!("an XDP program of somebody else is on it (id {id})"),
+            format!("another XDP program is on it (id {id})"),
             format!(
-                "end who put it there (`bpftool link` shows links), or `ip link set dev {0} xdp off`",
+                "end who put it there: `linerate forward detach --all` for another instance, a capture or a \
+                 receiver of Linerate by itself; `bpftool link` shows links, and what hangs on none is taken \
+                 off by `ip link set dev {} xdp off`",
                 link.name
             ),
         ),

@@ -14,6 +14,7 @@ use linerate_lab::{
     stream,
 };
 
+use super::capture::wrong;
 use crate::say;
 
 /// Arguments of `linerate lab`.
@@ -195,7 +196,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
             let repeats = usize::from(*repeats);
             let options = Options { quick: *quick, repeats, only: Only::new(only.clone()) };
             let mut held = true;
-            for experiment in experiments::find(experiments)? {
+            let chosen = match experiments::find(experiments) {
+                Ok(chosen) => chosen,
+                Err(error) => return Ok(wrong(&error.to_string())),
+            };
+            for experiment in chosen {
                 let plan = experiments::plan(&experiment, &options)?;
                 say::tell(format_args!(
                     "{}: {}; {} measurements, {}, longer where a rate without loss is searched for",

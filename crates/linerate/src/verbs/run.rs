@@ -30,7 +30,7 @@ const AFTER_HELP: &str = "\
 Exit status: the program's; 126 if it cannot be run, 127 if there is none of that name, 1 without the library.\n\
 Examples:\n  \
   linerate run -- tcpdump -i eth0 -w all.pcap\n  \
-  linerate run --source xdp --take-over -- dumpcap -i eth1 -w all.pcapng\n  \
+  linerate run --source xdp --take-over -- tcpdump -i eth1 -w all.pcap\n  \
   linerate run --source tee -- python3 sniff.py";
 
 /// Arguments of `linerate run`.

@@ -70,7 +70,7 @@ pub(crate) struct Arguments {
         value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) rotate_count: Option<u32>,
 
-    /// Run this program with the name of each finished file.
+    /// With -C or -G: run this program with the name of each finished file.
     #[arg(short = 'z', value_name = "PROGRAM", requires = "write")]
     pub(super) postrotate: Option<std::ffi::OsString>,
 

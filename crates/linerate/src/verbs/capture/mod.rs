@@ -15,6 +15,7 @@ use anyhow::{Context, Result, bail};
 use linerate_capture::Error;
 use linerate_capture::choose::{Kind, Wish};
 use linerate_capture::engine::{self, FileProgress, FileSink, Input, Settings, Sink};
+use linerate_capture::filter::Filter;
 use linerate_capture::open::{Request, Stamps};
 use linerate_capture::privilege;
 use linerate_capture::read::Reader;
@@ -145,6 +146,8 @@ fn from_file(arguments: &Arguments, filter: Option<String>) -> Result<ExitCode> 
     if let Some(refusal) = reading::refusal_of(arguments, &reader) {
         return Ok(wrong(&refusal));
     }
+    // Before a file is made, or emptied.
+    Filter::check(filter.as_deref().unwrap_or_default())?;
     if let Some(user) = arguments.relinquish_privileges.as_deref().filter(|user| *user != "root") {
         privilege::become_user(user)?;
     }

@@ -31,7 +31,11 @@ pub(super) fn run(arguments: &Detach) -> Result<ExitCode> {
     for name in names {
         let pins = Pins::of(&name);
         // Somebody who was killed while pinning has left a directory without a record.
-        if pins.directory().exists() {
+        let directory = pins.directory();
+        let there = directory.try_exists().with_context(|| {
+            format!("cannot look whether {} is there; run as root", directory.display())
+        })?;
+        if there {
             daemon::detach(&pins, lock(&pins)?).with_context(|| format!("cannot detach {name}"))?;
             detached.push(name);
         }

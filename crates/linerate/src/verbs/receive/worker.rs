@@ -346,10 +346,14 @@ impl<'s> Worker<'s> {
         {
             came += 1;
             tally.bytes += message.payload.len() as u64;
-            if let Some(check) = check {
-                tally.numbers.take(check.check(message.payload));
+            let number = check.map(|check| check.check(message.payload));
+            if let Some(number) = number {
+                tally.numbers.take(number);
             }
-            if let Some(waited) = latency(&message, now, wall) {
+            // What is no payload of ours says no time either.
+            if number != Some(None)
+                && let Some(waited) = latency(&message, now, wall)
+            {
                 tally.latency.saturating_record(waited.clamp(1, LONGEST));
             }
             if feed {

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
+use linerate_capture::filter::Filter;
 use linerate_capture::read::Blocks;
 use linerate_capture::split::{self, Job, Joining, Output, Plan, Progress, Work};
 use linerate_capture::write::Section;
@@ -43,13 +44,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
              descriptions of interfaces: they are left out",
         );
     }
+    let expression = arguments.expression.join(" ");
+    // Before a file is made, or emptied.
+    Filter::check(&expression)?;
     let output = Output::create(output, compression(arguments.compress, output), &signals.stop())?;
     let job = Job {
         blocks,
         output,
         pcapng,
         work: work(arguments),
-        filter: Some(arguments.expression.join(" ")),
+        filter: Some(expression),
         fix_checksums: arguments.fix_checksums,
         section: Section::here(concat!("linerate ", env!("CARGO_PKG_VERSION"))),
     };
