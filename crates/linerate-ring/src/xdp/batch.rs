@@ -213,15 +213,16 @@ impl Drop for Batch<'_> {
     }
 }
 
-/// Publishes what was taken from the receive ring and put into the fill ring.
+/// Publishes what was taken from the receive ring and put into the fill ring: the slots first, so that the
+/// kernel has one for whatever it receives into the chunks.
 #[inline]
 pub(super) fn give_back(
     receive: &mut Consumer<Mapped<libc::xdp_desc>>,
     fill: &mut Producer<Mapped<u64>>,
     fd: BorrowedFd<'_>,
 ) {
-    fill.publish();
     receive.release();
+    fill.publish();
     if fill.need_wakeup() {
         sys::kick_receive(fd);
     }

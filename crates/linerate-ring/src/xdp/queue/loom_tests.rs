@@ -162,8 +162,9 @@ fn loom_a_chunk_has_one_owner_all_the_way_round() {
             // SAFETY: the receive ring gave us the chunk; loom checks.
             chunk.with(|bytes| assert_eq!(unsafe { *bytes }, n));
             assert!(fill.push(entry));
-            fill.publish();
+            // In this order: the receive ring has one slot a chunk.
             receive.release();
+            fill.publish();
         }
         kernel.join().unwrap();
     });
