@@ -112,14 +112,16 @@ unsafe extern "C-unwind" fn setsockopt(
 ) -> c_int {
     let ring =
         level == libc::SOL_PACKET && [libc::PACKET_RX_RING, libc::PACKET_TX_RING].contains(&name);
-    // The first fields are those of the shorter request.
-    if ring && len as usize >= size_of::<libc::tpacket_req>() && !value.is_null() {
-        let allocation = *CHOSEN;
+    let allocation = if ring { *CHOSEN } else { Allocation::Any };
+    // The first fields are those of the shorter request. Where nothing was chosen, only the kernel looks at it.
+    if allocation != Allocation::Any
+        && len as usize >= size_of::<libc::tpacket_req>()
+        && !value.is_null()
+    {
         // SAFETY: the caller says that `len` bytes are readable.
         let asked = unsafe { std::slice::from_raw_parts(value.cast::<u8>(), len as usize) };
         let releases = asked[4..8] == [0; 4];
         match allocation {
-            Allocation::Any => {}
             _ if releases => {}
             // The program maps its socket, and would have to map memory of ours in its place.
             Allocation::HugeTlb => told(

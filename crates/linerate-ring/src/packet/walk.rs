@@ -146,8 +146,8 @@ impl Walk {
     }
 }
 
-/// Asks for the bytes from `offset` on, as many as the present frame has, so that none is left out and none
-/// asked for twice.
+/// Asks for the bytes from `offset` on, as many as the present frame has, so that nothing is asked for twice;
+/// of a long one for the first 256, behind which the processor goes on by itself.
 #[inline]
 fn prefetch(block: &[u8], offset: usize, len: usize) {
     #[cfg(target_arch = "x86_64")]
