@@ -146,6 +146,25 @@ fn dumpcap_and_tshark_write_the_same() {
     stage.compare(&line, &End::Itself, &stdout);
 }
 
+/// tshark reads the standard error of the dumpcap that it starts as a protocol; dumpcap gives up what a tee takes,
+/// of which the library would say a line.
+#[test]
+fn tshark_is_told_nothing_by_its_dumpcap() {
+    root_or_skip!("tshark_is_told_nothing_by_its_dumpcap");
+    if !has("tshark_is_told_nothing_by_its_dumpcap", "tshark") {
+        return;
+    }
+    const ALOUD: &[(&str, &str)] = &[("LINERATE_SOURCE", "tee"), ("LINERATE_QUIET", "0")];
+    let stage = Stage::set();
+    let run = |way| {
+        let line = ["tshark", "-i", FAR, "-n", "-Q", "-c", "3", "-T", "fields", "-e", "frame.len"];
+        stage.run(way, &line, &End::Itself, &stdout)
+    };
+    let plain = run(Way::Plain);
+    assert_eq!(plain.lines().count(), 3, "{plain}");
+    assert_eq!(run(Way::Preload(ALOUD)), plain);
+}
+
 #[test]
 fn ngrep_finds_the_same() {
     root_or_skip!("ngrep_finds_the_same");
