@@ -17,6 +17,7 @@ pub mod demo;
 pub mod experiments;
 pub mod facts;
 pub mod interrupt;
+pub mod kernel;
 pub mod load;
 pub mod measure;
 pub mod messages;

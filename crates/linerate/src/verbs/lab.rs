@@ -8,10 +8,11 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use linerate_lab::experiments::{self, Only, Options};
+use linerate_lab::model::claim_table;
 use linerate_lab::redirect::{self, Mac};
 use linerate_lab::{
-    connections, consumer, datagrams, demo, interrupt, pcap_loop, report, sink, splitter, store,
-    stream,
+    connections, consumer, datagrams, demo, interrupt, kernel, pcap_loop, report, sink, splitter,
+    store, stream,
 };
 
 use super::capture::wrong;
@@ -66,6 +67,21 @@ Examples:
         /// The page [default: DIR/index.html].
         #[arg(long, value_name = "FILE")]
         page: Option<PathBuf>,
+    },
+    /// Put what `make test-kernel` found among the runs: page faults and page-table entries of rings, and
+    /// instructions of recvmmsg(), in its virtual machine.
+    #[command(after_help = "\
+Exit status: 0 when every claim held or stayed open, 1 when one did not.
+
+Example:
+  scripts/test-kernel && scripts/test-kernel count && linerate lab kernel && linerate lab report")]
+    Kernel {
+        /// Where scripts/test-kernel has left test.json and count.json.
+        #[arg(value_name = "DIR", default_value = "target/kernel/6.1")]
+        folder: PathBuf,
+        /// The folder that receives DATE-HOST-kernel.
+        #[arg(long, value_name = "DIR", default_value = "runs")]
+        out: PathBuf,
     },
     /// Lay two hosts, drive real traffic, capture it with Linerate and with tcpdump, account for
     /// every frame, and draw the report.
@@ -227,6 +243,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
             report::write(&page, &store::summaries(folder)?)?;
             say::print(page.display())?;
             Ok(ExitCode::SUCCESS)
+        }
+        Command::Kernel { folder, out } => {
+            let (summary, stored) = kernel::run(folder, out)?;
+            say::print(claim_table(&summary.claims).trim_end())?;
+            say::print(format_args!("summary: {}", stored.display()))?;
+            let held = summary.claims.iter().all(|claim| claim.holds != Some(false));
+            Ok(if held { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
         Command::Demo { out } => {
             let held = demo::run(out)?;
