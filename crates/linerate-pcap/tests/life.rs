@@ -1,5 +1,6 @@
-//! What programs do with a handle beside reading it: a C program prints with this library what it prints with
-//! libpcap alone. And what libpcap does not have: handles that share the packets of an interface.
+//! What programs do with a handle beside reading it, and with packet sockets of their own: a C program prints
+//! with this library what it prints without it. And what libpcap does not have: handles that share the packets of
+//! an interface.
 
 mod support;
 
@@ -63,4 +64,24 @@ fn packets_of_several_queues_come_in_their_order() {
     let line = [program.as_str(), NEAR, FAR];
     let said = run(&library, Way::Preload(SOCKET), &line, &Cable::with_queues(4));
     assert_eq!(said, "complete 1 ordered 1\n");
+}
+
+#[test]
+fn rings_that_a_program_makes_do_what_they_do_without_this_library() {
+    root_or_skip!("rings_that_a_program_makes_do_what_they_do_without_this_library");
+    let (library, folder) = (Library::install(), tempfile::tempdir().unwrap());
+    let line = [compiled("rings.c", folder.path())];
+    let cable = Cable::lay();
+    let say = |way| run(&library, way, &[&line[0]], &cable);
+    let plain = say(Way::Plain);
+    assert!(plain.ends_with("after it was closed: 0\nhuge pages kept: 0\n"), "{plain}");
+    // A kernel that lets programs choose has other pages; that one is in a virtual machine (kernel/linerate).
+    for way in [
+        Way::Preload(&[]),
+        Way::Preload(&[("LINERATE_RING_ALLOCATION", "hugetlb")]),
+        Way::Preload(&[("LINERATE_RING_ALLOCATION", "transhuge")]),
+        Way::Preload(&[("LINERATE_RING_ALLOCATION", "vzalloc")]),
+    ] {
+        assert_eq!(say(way).replace("pages of 2048 kB", "pages of 4 kB"), plain, "{way:?}");
+    }
 }

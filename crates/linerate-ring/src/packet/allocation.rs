@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::str::FromStr;
 
 use super::rules::{Kind, Request};
@@ -82,6 +83,25 @@ impl Allocation {
         receive + transmit as libc::c_int
     }
 
+    /// Lends memory of this process for the next [`HugeTlb`](Self::HugeTlb) ring of a socket that somebody
+    /// else made; a length of 0 takes back what was lent. What is wrong with the memory shows when the ring is
+    /// set.
+    ///
+    /// # Errors
+    /// The kernel's; `ENOPROTOOPT` where it gives no choice of memory.
+    ///
+    /// # Safety
+    /// The kernel writes to the memory while the ring is set, and nobody may take it for their own meanwhile.
+    pub unsafe fn lend(socket: RawFd, memory: *const u8, len: usize) -> io::Result<()> {
+        let lent = Lent { addr: memory.addr() as u64, size: len as u64 };
+        // SAFETY: the kernel reads the structure during the call; the memory is for the caller to answer for.
+        let answer = unsafe {
+            let size = size_of::<Lent>() as libc::socklen_t;
+            libc::setsockopt(socket, libc::SOL_PACKET, LEND, (&raw const lent).cast(), size)
+        };
+        if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
     /// As many blocks or more, so that they fill whole huge pages where the kernel wants that.
     ///
     /// # Errors
@@ -117,9 +137,12 @@ impl Allocation {
         if self == Self::Any {
             return Ok(socket.set(libc::SOL_PACKET, option, &kernel).map(|()| None));
         }
-        let lend = |lent: Lent| socket.set(libc::SOL_PACKET, LEND, &lent);
+        let lend = |memory, len| {
+            // SAFETY: a region that is dropped when the ring is.
+            unsafe { Self::lend(socket.as_fd().as_raw_fd(), memory, len) }
+        };
         // Nothing lent changes nothing, and tells whether there is a choice.
-        lend(Lent { addr: 0, size: 0 }).map_err(|error| match error.raw_os_error() {
+        lend(std::ptr::null(), 0).map_err(|error| match error.raw_os_error() {
             Some(libc::ENOPROTOOPT) => Error::Invalid(format!(
                 "this kernel does not let programs choose the memory of packet rings, {self} or other: that \
                  takes the patches in Linerate's kernel/ (docs/kernel.md)"
@@ -130,9 +153,9 @@ impl Allocation {
             Self::HugeTlb => Some(Region::builder(bytes).pages(Pages::Hugetlb).build()?),
             _ => None,
         };
-        let lent = region.as_ref().map_or(Ok(()), |region| {
-            lend(Lent { addr: region.as_ptr() as u64, size: region.len() as u64 })
-        });
+        let lent = region
+            .as_ref()
+            .map_or(Ok(()), |region| lend(region.as_ptr().cast_const(), region.len()));
         let answer = lent.and_then(|()| socket.set(libc::SOL_PACKET, option, &kernel));
         Ok(answer.map(|()| region))
     }

@@ -23,7 +23,7 @@ pub use pages::Pages;
 pub(crate) use map::{base_page_size, beyond_lock_limit};
 
 /// Bytes of a huge page that one page-middle-directory entry maps.
-pub(crate) fn huge_page_size() -> usize {
+pub fn huge_page_size() -> usize {
     hugetlb::size(Pages::Hugetlb)
 }
 

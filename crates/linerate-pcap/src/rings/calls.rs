@@ -1,0 +1,102 @@
+//! The functions of the C library that are taken over. Where nothing was chosen each is the system call and one
+//! comparison.
+
+use std::ffi::{c_int, c_void};
+
+use linerate_ring::packet::Allocation;
+
+use super::choose::{self, CHOSEN, Verdict};
+use super::{kernel, sockets};
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn setsockopt(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    len: libc::socklen_t,
+) -> c_int {
+    let ring =
+        level == libc::SOL_PACKET && [libc::PACKET_RX_RING, libc::PACKET_TX_RING].contains(&name);
+    // The first fields are those of the shorter request. Where nothing was chosen, only the kernel looks at it.
+    if ring
+        && *CHOSEN != Allocation::Any
+        && len as usize >= size_of::<libc::tpacket_req>()
+        && !value.is_null()
+    {
+        // SAFETY: the caller says that `len` bytes are readable.
+        let asked = unsafe { std::slice::from_raw_parts(value.cast::<u8>(), len as usize) };
+        match sockets::with(|sockets| choose::ring(sockets, fd, name, asked)) {
+            Some(Verdict::Done) => return 0,
+            Some(Verdict::Fail(errno)) => {
+                kernel::fail(errno);
+                return -1;
+            }
+            Some(Verdict::Pass) | None => {}
+        }
+    }
+    // SAFETY: the caller's arguments.
+    unsafe { kernel::setsockopt(fd, level, name, value, len) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn mmap(
+    address: *mut c_void,
+    len: usize,
+    protection: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: libc::off_t,
+) -> *mut c_void {
+    if fd >= 0
+        && flags & libc::MAP_ANONYMOUS == 0
+        && sockets::any()
+        && let Some(Some(answer)) = sockets::with(|sockets| sockets.map(fd, len, flags, offset))
+    {
+        return answer.unwrap_or_else(|error| {
+            kernel::fail(error.raw_os_error().unwrap_or(libc::EINVAL));
+            libc::MAP_FAILED
+        });
+    }
+    // SAFETY: the caller's arguments.
+    unsafe { kernel::mmap(address, len, protection, flags, fd, offset) }
+}
+
+/// The same under the name that programs with large files know it by.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn mmap64(
+    address: *mut c_void,
+    len: usize,
+    protection: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: libc::off_t,
+) -> *mut c_void {
+    // SAFETY: the caller's arguments.
+    unsafe { mmap(address, len, protection, flags, fd, offset) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn munmap(address: *mut c_void, len: usize) -> c_int {
+    if sockets::any() && sockets::with(|sockets| sockets.unmap(address, len)) == Some(true) {
+        return 0;
+    }
+    // SAFETY: the caller's arguments.
+    unsafe { kernel::munmap(address, len) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
+    let cookie = if sockets::any() { kernel::cookie(fd) } else { None };
+    // SAFETY: the caller's argument.
+    let answer = unsafe { kernel::close(fd) };
+    if let Some(cookie) = cookie {
+        sockets::with(|sockets| {
+            let known = sockets.open.get(&cookie);
+            if known.is_some_and(|socket| socket.descriptor == fd) {
+                sockets.closed(cookie);
+            }
+        });
+    }
+    answer
+}

@@ -1,0 +1,77 @@
+//! The system calls themselves: what the C library's functions are, without a way to have them taken over
+//! again. As there, a failure is in `errno`.
+
+use std::ffi::{c_int, c_void};
+use std::io;
+
+/// # Safety
+/// As for `setsockopt`.
+pub(super) unsafe fn setsockopt(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    len: libc::socklen_t,
+) -> c_int {
+    // SAFETY: the caller's.
+    unsafe { libc::syscall(libc::SYS_setsockopt, fd, level, name, value, len) as c_int }
+}
+
+/// # Safety
+/// As for `mmap`.
+pub(super) unsafe fn mmap(
+    address: *mut c_void,
+    len: usize,
+    protection: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: libc::off_t,
+) -> *mut c_void {
+    // SAFETY: the caller's.
+    let answer =
+        unsafe { libc::syscall(libc::SYS_mmap, address, len, protection, flags, fd, offset) };
+    std::ptr::with_exposed_provenance_mut(answer as usize)
+}
+
+/// # Safety
+/// As for `munmap`.
+pub(super) unsafe fn munmap(address: *mut c_void, len: usize) -> c_int {
+    // SAFETY: the caller's.
+    unsafe { libc::syscall(libc::SYS_munmap, address, len) as c_int }
+}
+
+/// # Safety
+/// As for `close`: whoever uses the descriptor has given it up.
+pub(super) unsafe fn close(fd: c_int) -> c_int {
+    // SAFETY: the caller's.
+    unsafe { libc::syscall(libc::SYS_close, fd) as c_int }
+}
+
+/// Sets an option of a packet socket.
+pub(super) fn set(fd: c_int, option: c_int, request: &[u8]) -> io::Result<()> {
+    let len = request.len() as libc::socklen_t;
+    // SAFETY: the request is readable for its length.
+    let answer = unsafe { setsockopt(fd, libc::SOL_PACKET, option, request.as_ptr().cast(), len) };
+    if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// A number that the kernel gives to one socket only, however many descriptors it has; none for what is no
+/// socket. `errno` is as it was.
+pub(super) fn cookie(fd: c_int) -> Option<u64> {
+    let (mut cookie, mut len) = (0u64, size_of::<u64>() as libc::socklen_t);
+    // SAFETY: `errno` is a place of this thread's.
+    let errno = unsafe { *libc::__errno_location() };
+    // SAFETY: room for what is asked for.
+    let answer = unsafe {
+        let value = (&raw mut cookie).cast();
+        libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_COOKIE, value, &mut len)
+    };
+    fail(errno);
+    (answer == 0).then_some(cookie)
+}
+
+/// Sets `errno`.
+pub(super) fn fail(errno: c_int) {
+    // SAFETY: a place of this thread's.
+    unsafe { *libc::__errno_location() = errno };
+}
