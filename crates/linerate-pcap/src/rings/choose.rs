@@ -56,13 +56,15 @@ pub(super) fn ring(sockets: &mut Sockets, fd: c_int, option: c_int, asked: &[u8]
     }
     let allocation = *CHOSEN;
     if !allocation.is_huge() {
-        return match set(fd, allocation.option(direction == 1), asked) {
-            Ok(()) => Verdict::Done,
-            Err(error) => {
-                tell(option, allocation, &error);
-                Verdict::Pass
-            }
+        let Err(error) = set(fd, allocation.option(direction == 1), asked) else {
+            return Verdict::Done;
         };
+        // A ring that is there already, or mapped: no memory would help.
+        if error.raw_os_error() == Some(libc::EBUSY) {
+            return Err(error).into();
+        }
+        tell(option, allocation, &error);
+        return Verdict::Pass;
     }
     sockets.sweep();
     sockets::outlive_forks();

@@ -145,19 +145,23 @@ static void send_datagrams(int port)
 	close(fd);
 }
 
-/* How many datagrams have come, each once and in their order. */
-static int received(struct ring *ring)
+/* How many datagrams have come, each once and in their order; waits a while for so many. */
+static int received(struct ring *ring, uint32_t wanted)
 {
 	uint32_t expected = 0;
 	unsigned int slots = ring->receive * (BLOCK / FRAME);
 
-	for (unsigned int seen = 0; seen < slots; seen++) {
+	for (int patience = 10000;;) {
 		struct tpacket2_hdr *frame = (void *)(ring->at + (size_t)ring->next * FRAME);
 		struct udphdr *udp = (void *)((uint8_t *)frame + frame->tp_net + sizeof(struct iphdr));
 		uint32_t number;
 
-		if (!(atomic_load((_Atomic uint32_t *)&frame->tp_status) & TP_STATUS_USER))
-			break;
+		if (!(atomic_load((_Atomic uint32_t *)&frame->tp_status) & TP_STATUS_USER)) {
+			if (expected >= wanted || !patience--)
+				break;
+			usleep(1000);
+			continue;
+		}
 		memcpy(&number, udp + 1, sizeof(number));
 		if (number != expected++)
 			return -1;
@@ -167,9 +171,9 @@ static int received(struct ring *ring)
 	return expected;
 }
 
-static void report(const char *what, struct ring *ring)
+static void report(const char *what, struct ring *ring, uint32_t wanted)
 {
-	printf("%s: %d", what, received(ring));
+	printf("%s: %d", what, received(ring, wanted));
 	printf(", pages of %d kB\n", pages(ring->at));
 }
 
@@ -214,16 +218,16 @@ static void alone(void)
 	make(&ring, 9001, 32, 0);
 	map(&ring);
 	send_datagrams(ring.port);
-	report("one ring", &ring);
+	report("one ring", &ring, FRAMES);
 	second = mmap(NULL, length(&ring), PROT_READ, MAP_SHARED, ring.fd, 0);
 	printf("mapped twice: %s", second == MAP_FAILED ? "no" : "yes");
 	printf(", unmapped once: %d", munmap(second, length(&ring)));
 	send_datagrams(ring.port);
-	printf(", received: %d\n", received(&ring));
+	printf(", received: %d\n", received(&ring, FRAMES));
 	unmap(&ring);
 	send_datagrams(ring.port);
 	map(&ring);
-	printf("mapped again: %d\n", received(&ring));
+	printf("mapped again: %d\n", received(&ring, FRAMES));
 	unmap(&ring);
 	close(ring.fd);
 }
@@ -235,9 +239,9 @@ static void both(unsigned int receive)
 	make(&ring, 9002, receive, 32);
 	map(&ring);
 	send_datagrams(ring.port);
-	printf("two rings: %d", received(&ring));
+	printf("two rings: %d", received(&ring, FRAMES));
 	printf(", transmitted: %d", transmitted(&ring));
-	report(", came back", &ring);
+	report(", came back", &ring, 10);
 	unmap(&ring);
 	close(ring.fd);
 }
@@ -253,7 +257,7 @@ static void *some(void *first)
 		send_datagrams(rings[i].port);
 	}
 	for (int i = 4; i >= 0; i--) {
-		wrong += received(&rings[i]) != FRAMES;
+		wrong += received(&rings[i], FRAMES) != FRAMES;
 		/* Half of them are unmapped after they are closed. */
 		if (i % 2)
 			close(rings[i].fd);
@@ -290,7 +294,7 @@ static void descriptors(void)
 	ring.fd = other;
 	map(&ring);
 	send_datagrams(ring.port);
-	report("another descriptor", &ring);
+	report("another descriptor", &ring, FRAMES);
 	unmap(&ring);
 	/* Goes without close(). */
 	dup2(STDIN_FILENO, ring.fd);
@@ -310,7 +314,7 @@ static void children(void)
 	if (!fork()) {
 		map(&ring);
 		send_datagrams(ring.port);
-		report("a child", &ring);
+		report("a child", &ring, FRAMES);
 		exit(0);
 	}
 	wait(&status);
@@ -346,10 +350,10 @@ static void refused(void)
 	ring.receive = 64;
 	map(&ring);
 	send_datagrams(ring.port);
-	report("received", &ring);
+	report("received", &ring, FRAMES);
 	/* Closed before it is unmapped, and read between. */
 	close(ring.fd);
-	printf("after it was closed: %d\n", received(&ring));
+	printf("after it was closed: %d\n", received(&ring, 0));
 	unmap(&ring);
 }
 
