@@ -16,6 +16,7 @@ test: ## every test that needs no virtual machine
 	@scripts/test
 
 test-kernel: ## the patches of kernel/: builds Linux with them, runs their tests in a virtual machine
+	@scripts/setup build
 	@scripts/setup kernel
 	@scripts/test-kernel
 
