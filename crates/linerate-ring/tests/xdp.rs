@@ -6,7 +6,7 @@ mod xdp_support;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use linerate_netns::{Veth, VethOptions, root_or_skip};
+use linerate_netns::{Veth, VethOptions, root_or_skip, say_skipped};
 use linerate_ring::region::Pages;
 use linerate_ring::steer::{Options, Steer};
 use linerate_ring::xdp::{
@@ -133,6 +133,10 @@ fn frames_not_read_stay_for_the_next_batch() {
 fn jumbo_frames_come_in_pieces() {
     root_or_skip!("jumbo_frames_come_in_pieces");
     let cable = Cable::new(VethOptions { mtu: 9000, ..VethOptions::default() });
+    if !cable.receiver.run(|| probe("rx")).unwrap().multi_buffer {
+        let why = "the kernel announces no frames of several buffers for a veth";
+        return say_skipped("jumbo_frames_come_in_pieces", why);
+    }
     let mut source = source(&cable, |b| b);
     assert!(source.mode().multi_buffer, "{:?}", source.mode());
     let raw = cable.raw();
@@ -423,8 +427,9 @@ fn what_a_transmit_ring_sends_arrives() {
             sender.bytes(&mut frame)[..bytes.len()].copy_from_slice(&bytes);
             sender.send(frame, bytes.len());
             n += 1;
-            if n.is_multiple_of(Pacing::AHEAD) {
-                sender.flush().unwrap();
+            // A busy device takes not all of it: nothing may be left in the ring while the pacing waits.
+            while n.is_multiple_of(Pacing::AHEAD) && !sender.flush().unwrap() {
+                std::thread::yield_now();
             }
             pacing.sent_one();
         }

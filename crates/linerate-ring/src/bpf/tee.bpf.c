@@ -89,12 +89,13 @@ static __attribute__((always_inline)) __u64 bounded(__u32 len)
 }
 
 /* One size class: reserve room for `room` bytes, copy `len` of them, submit without a wake-up. The
- * kernel wants the size reserved as a constant. */
+ * kernel wants the size reserved as a constant. The length is bounded behind the calls: a value that is
+ * kept on the stack loses, to the verifier of Linux 6.1, what was compared since. */
 #define COPY(room)                                                                                 \
 	do {                                                                                       \
-		__u64 bytes = bounded(len);                                                        \
 		struct tee_record *record =                                                        \
 			bpf_ringbuf_reserve(&records, sizeof(struct tee_record) + (room), 0);      \
+		__u64 bytes;                                                                       \
                                                                                                    \
 		if (!record)                                                                       \
 			goto full;                                                                 \
@@ -104,6 +105,7 @@ static __attribute__((always_inline)) __u64 bounded(__u32 len)
 		record->ifindex = ctx->ingress_ifindex;                                            \
 		record->queue = ctx->rx_queue_index;                                               \
 		record->flags = 0;                                                                 \
+		bytes = bounded(len);                                                              \
 		if (bytes > (room) || bpf_xdp_load_bytes(ctx, 0, record + 1, bytes)) {             \
 			bpf_ringbuf_discard(record, BPF_RB_NO_WAKEUP);                             \
 			goto fault;                                                                \

@@ -129,6 +129,10 @@ impl Root {
     pub(super) fn take(&self, interface: &Interface) -> Result<Slot> {
         let action = format!("take a place for a capture on {}", interface.name);
         let token = sys::socket(&action)?;
+        // Nothing is ever redirected to it, but newer kernels (7.3 among them) let no socket into the map that
+        // could not receive.
+        sys::set(token.as_fd(), libc::SOL_XDP, libc::XDP_RX_RING, &1u32)
+            .map_err(|error| Error::system(&action, error))?;
         let captures = self
             .captures
             .try_clone()

@@ -194,6 +194,16 @@ impl Stack {
         let socket = cable.receiver.run(|| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port)));
         let socket = socket.expect("the namespace").expect("a socket");
         socket.set_nonblocking(true).expect("non-blocking");
+        // Nobody reads until all is sent, and a veth with a program makes a page of every frame: hardly fifty
+        // of those are what a socket holds unless told otherwise.
+        let room: libc::c_int = 8 << 20;
+        // SAFETY: an integer and its size.
+        let answer = unsafe {
+            let value = (&raw const room).cast();
+            let len = size_of_val(&room) as u32;
+            libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, value, len)
+        };
+        assert_eq!(answer, 0, "SO_RCVBUFFORCE: {}", io::Error::last_os_error());
         Self(socket)
     }
 
