@@ -31,6 +31,15 @@ pub enum Error {
         capability: &'static str,
     },
 
+    /// The kernel lacks what is needed.
+    #[error("cannot {action}: {why}")]
+    Kernel {
+        /// What was being done; follows "cannot".
+        action: &'static str,
+        /// What it lacks, and what to do.
+        why: String,
+    },
+
     /// A map could not be mapped.
     #[error(transparent)]
     Ring(#[from] linerate_ring::Error),

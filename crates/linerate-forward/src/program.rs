@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use libbpf_rs::btf::{Btf, types::Func};
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use libbpf_rs::{MapCore, MapHandle, MapType};
 use linerate_ring::{run, steer};
@@ -27,6 +28,9 @@ include!(concat!(env!("OUT_DIR"), "/forward.rs"));
 
 /// `BPF_F_XDP_HAS_FRAGS`: the program takes frames in several buffers.
 const HAS_FRAGS: u32 = libbpf_sys::BPF_F_XDP_HAS_FRAGS;
+
+/// The way from a program's view of a packet to the kernel's (`bpf/kernel.h`).
+const CAST: &str = "bpf_cast_to_kern_ctx";
 
 /// What is decided before the programs are loaded.
 #[derive(Clone, Debug)]
@@ -184,6 +188,14 @@ impl FromIterator<(String, MapHandle)> for Maps {
     }
 }
 
+/// Why no session can be learned on this kernel, if none can.
+pub fn obstacle() -> Option<&'static str> {
+    let has = |kernel: Btf<'_>| kernel.type_by_name::<Func<'_>>(CAST).is_some();
+    (!Btf::from_vmlinux().is_ok_and(has)).then_some(
+        "the kernel does not let programs read its packets (it has no bpf_cast_to_kern_ctx)",
+    )
+}
+
 /// Programs in the kernel, with their maps.
 #[derive(Debug)]
 pub struct Programs {
@@ -197,7 +209,8 @@ impl Programs {
     /// and there was no heartbeat yet, so that everything is left to the kernel.
     ///
     /// # Errors
-    /// [`Error::Privilege`]; [`Error::System`] where memory is short or the verifier refuses a program.
+    /// [`Error::Kernel`] where sessions are to be learned and cannot be ([`obstacle`]); [`Error::Privilege`];
+    /// [`Error::System`] where memory is short or the verifier refuses a program.
     pub fn load(options: &Options) -> Result<Self> {
         Self::load_with(options, None)
     }
@@ -217,6 +230,12 @@ impl Programs {
 
     fn load_with(options: &Options, former: Option<&Maps>) -> Result<Self> {
         let fib = options.mode == Mode::Fib;
+        if let Some(why) = obstacle().filter(|_| !fib) {
+            let why = format!(
+                "{why}; take Linux 6.2 or newer with CONFIG_DEBUG_INFO_BTF, or `mode = \"fib\"`"
+            );
+            return Err(Error::Kernel { action: "learn sessions", why });
+        }
         let mut storage = MaybeUninit::uninit();
         let mut open = open(options, &mut storage)?;
         if former.is_none()

@@ -88,14 +88,15 @@ fn tcmsg(ifindex: u32, parent: u32) -> [u8; 20] {
 
 #[cfg(test)]
 mod tests {
-    use linerate_netns::{Namespace, Veth, VethOptions, root_or_skip};
+    use linerate_netns::{Namespace, Veth, VethOptions, probe_or_skip, root_or_skip};
 
     use super::*;
-    use crate::program::{Options, Programs, attach_clsact};
+    use crate::program::{Options, Programs, attach_clsact, obstacle};
 
     #[test]
     fn what_we_made_goes_and_what_others_need_stays() {
         root_or_skip!("what_we_made_goes_and_what_others_need_stays");
+        probe_or_skip!("what_we_made_goes_and_what_others_need_stays", obstacle());
         let space = Namespace::create("clsact").unwrap();
         let cable = Veth::create(&space, "a", &space, "b", VethOptions::default()).unwrap();
         let (a, b) = (cable.a.index(), cable.b.index());

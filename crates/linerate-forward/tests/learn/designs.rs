@@ -7,7 +7,6 @@ use linerate_forward::config::Statistics;
 use linerate_forward::layout::{HashedSession, Stray};
 use linerate_forward::program::Options;
 use linerate_forward::reason::Reason;
-use linerate_netns::root_or_skip;
 use zerocopy::FromBytes;
 
 use crate::lab::{Accelerator, BOTH, LEFT, Lab, RIGHT, at, deliver};
@@ -57,7 +56,7 @@ fn counted(fast: &Accelerator, design: Statistics) -> Vec<(u64, u64)> {
 
 #[test]
 fn the_designs_with_hash_maps_learn_and_count_too() {
-    root_or_skip!("the_designs_with_hash_maps_learn_and_count_too");
+    learner_or_skip!("the_designs_with_hash_maps_learn_and_count_too");
     stay();
     for design in [Statistics::Shared, Statistics::PerCpu, Statistics::Split] {
         let lab = Lab::new("sde");

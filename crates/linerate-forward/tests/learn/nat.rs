@@ -5,7 +5,6 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use linerate_forward::layout::{flags, origin};
 use linerate_forward::reason::Reason;
 use linerate_forward::session::Record;
-use linerate_netns::root_or_skip;
 
 use crate::lab::{Accelerator, BOTH, LEFT, Lab, RIGHT, WAN, at, deliver, run};
 
@@ -78,7 +77,7 @@ impl Talk {
 
 #[test]
 fn masquerade() {
-    root_or_skip!("masquerade");
+    learner_or_skip!("masquerade");
     let lab = Lab::new("nma");
     lab.masquerade();
     let fast = Accelerator::attach(&lab);
@@ -97,7 +96,7 @@ fn masquerade() {
 
 #[test]
 fn source_nat_to_an_address_and_ports() {
-    root_or_skip!("source_nat_to_an_address_and_ports");
+    learner_or_skip!("source_nat_to_an_address_and_ports");
     let lab = Lab::new("nsn");
     let pool = ["10.2.0.7", "fd02::7"];
     for address in pool {
@@ -127,7 +126,7 @@ fn source_nat_to_an_address_and_ports() {
 
 #[test]
 fn destination_nat_and_both_at_once() {
-    root_or_skip!("destination_nat_and_both_at_once");
+    learner_or_skip!("destination_nat_and_both_at_once");
     let lab = Lab::new("ndn");
     lab.nft(
         "table inet t {
@@ -158,7 +157,7 @@ fn destination_nat_and_both_at_once() {
 
 #[test]
 fn port_forwarding_from_outside() {
-    root_or_skip!("port_forwarding_from_outside");
+    learner_or_skip!("port_forwarding_from_outside");
     let lab = Lab::new("npf");
     lab.masquerade();
     lab.nft(

@@ -1,29 +1,34 @@
-//! VLAN tags, as they come and as they leave. The kernel's VLANs are programs here (`vlan.bpf.c`): tags come
-//! off behind `mark` and go on before `learn`, which is where a VLAN interface takes and puts them.
+//! VLAN tags, as they come and as they leave: with programs in place of the kernel's VLANs (`vlan.bpf.c`), so that
+//! every kernel can do it, and with VLAN devices where there are any. The programs take tags off behind `mark` and
+//! put them on before `learn`, which is where a VLAN device does it.
 
 use std::os::fd::{AsFd, OwnedFd};
 
 use etherparse::PacketBuilder;
 use libbpf_rs::ObjectBuilder;
 use linerate_forward::session::Record;
-use linerate_netns::{Mac, Veth, root_or_skip};
+use linerate_forward::uppers;
+use linerate_netns::{Mac, Veth, say_skipped};
 use linerate_ring::hook::{Hook, Link};
 use linerate_ring::packet::Sender;
 use linerate_ring::tee::Tee;
 use linerate_wire::virtio::Header;
 
 use crate::lab::shell::compiled;
-use crate::lab::{Accelerator, Lab, PATIENCE};
+use crate::lab::{Accelerator, Lab, PATIENCE, run};
 
 /// EtherTypes of a tag.
 const CUSTOMER: u16 = 0x8100;
 const SERVICE: u16 = 0x88a8;
 
-/// A frame of 60 bytes of payload from left to right, with these tags, the outer one first.
-fn frame(lab: &Lab, source_port: u16, tags: &[(u16, u16)]) -> Vec<u8> {
+/// EtherType and control field of each tag of a frame, the outer one first.
+type Tags = &'static [(u16, u16)];
+
+/// A frame of 60 bytes of payload between the hosts 2 of these networks, with these tags, the outer one first.
+fn frame(lab: &Lab, networks: [u8; 2], source_port: u16, tags: &[(u16, u16)]) -> Vec<u8> {
     let mut plain = Vec::new();
     PacketBuilder::ethernet2(lab.lan.b.mac().0, lab.lan.a.mac().0)
-        .ipv4([10, 1, 0, 2], [10, 2, 0, 2], 64)
+        .ipv4([10, networks[0], 0, 2], [10, networks[1], 0, 2], 64)
         .udp(source_port, 5000)
         .write(&mut plain, &[7; 60])
         .expect("a frame");
@@ -69,7 +74,7 @@ fn tags_of(record: &Record) -> [Vec<(u16, u16)>; 2] {
 
 #[test]
 fn tags_are_part_of_a_session() {
-    root_or_skip!("tags_are_part_of_a_session");
+    learner_or_skip!("tags_are_part_of_a_session");
     let lab = Lab::new("vla");
     let object = ObjectBuilder::default().open_file(compiled("vlan")).expect("an object");
     let object = object.load().expect("loaded");
@@ -84,9 +89,7 @@ fn tags_are_part_of_a_session() {
     let attach = || [on(&lab.lan, &pop, Hook::Ingress), on(&lab.wan, &push, Hook::Egress)];
     let _links = lab.router.run(attach).expect("entered");
     let fast = Accelerator::attach(&lab);
-    let open = || Tee::builder("eth").buffer(1 << 20).stamps(false).take(true).build();
-    let mut tee = lab.right.run(open).expect("entered").expect("a tee");
-    let sender = lab.left.run(|| Sender::open("eth")).expect("entered").expect("a socket");
+    let mut ends = Ends::open(&lab);
 
     let comes: [&[(u16, u16)]; 6] = [
         &[],
@@ -107,37 +110,115 @@ fn tags_are_part_of_a_session() {
         fast.bump();
         for tags in comes {
             port += 1;
-            let sent = frame(&lab, port, tags);
-            for _ in 0..4 {
-                sender.send(&Header::default(), &sent).expect("sent");
-            }
-            let mut seen = Vec::new();
-            while seen.len() < 4 {
-                assert!(
-                    tee.wait(PATIENCE).expect("waited"),
-                    "{} of 4; {}",
-                    seen.len(),
-                    fast.told()
-                );
-                while let Some(mut batch) = tee.batch() {
-                    while let Some(frame) = batch.next() {
-                        // The router reports its IPv6 groups now and then.
-                        if is_ipv4(frame.head()) {
-                            seen.push(frame.head().to_vec());
-                        }
+            ends.forwards(
+                &lab,
+                &fast,
+                port,
+                &frame(&lab, [1, 2], port, tags),
+                [tags, expected],
+                mac,
+            );
+        }
+    }
+}
+
+/// Where a VLAN device of the router stands, its tag, and its network.
+const DEVICES: [(&str, &str, &str, u8); 4] = [
+    ("lan", "lan7", "type vlan id 7", 17),
+    ("wan", "wan8", "type vlan protocol 802.1Q id 8", 18),
+    ("wan", "wan9", "type vlan protocol 802.1ad id 9", 19),
+    ("wan9", "wan10", "type vlan id 10", 20),
+];
+
+#[test]
+fn vlan_devices_take_tags_off_and_put_them_on() {
+    const NAME: &str = "vlan_devices_take_tags_off_and_put_them_on";
+    learner_or_skip!(NAME);
+    let lab = Lab::new("vld");
+    let words = "link add link lan name lan7 type vlan id 7".split(' ');
+    let tried = lab.router.command("ip").args(words).output().expect("iproute2 is installed");
+    if !tried.status.success() {
+        return say_skipped(NAME, "the kernel has no VLAN devices");
+    }
+    run(&lab.router, "ip", &["link", "del", "lan7"], "");
+    let mut lines = String::new();
+    for (below, name, kind, network) in DEVICES {
+        let far = if below == "lan" { lab.lan.b.mac() } else { lab.wan.b.mac() };
+        lines += &format!(
+            "link add link {below} name {name} {kind}\nlink set {name} up\n\
+             addr add 10.{network}.0.1/24 dev {name}\n\
+             neigh add 10.{network}.0.2 dev {name} lladdr {far} nud permanent\n"
+        );
+    }
+    run(&lab.router, "ip", &["-batch", "-"], &lines);
+    let fast = Accelerator::attach(&lab);
+    let ports = [lab.lan.a.index(), lab.wan.a.index()];
+    let refreshed = lab.router.run(|| uppers::refresh(&fast.programs.maps, &ports));
+    assert!(refreshed.expect("entered").expect("written"), "no device was found");
+    let mut ends = Ends::open(&lab);
+    let mac = lab.wan.b.mac();
+    let ways: [([u8; 2], [Tags; 2]); 5] = [
+        ([17, 2], [&[(CUSTOMER, 7)], &[]]),
+        ([1, 18], [&[], &[(CUSTOMER, 8)]]),
+        ([17, 18], [&[(CUSTOMER, 7)], &[(CUSTOMER, 8)]]),
+        ([17, 19], [&[(CUSTOMER, 7)], &[(SERVICE, 9)]]),
+        ([17, 20], [&[(CUSTOMER, 7)], &[(SERVICE, 9), (CUSTOMER, 10)]]),
+    ];
+    for (port, (networks, tags)) in (4000..).zip(ways) {
+        ends.forwards(&lab, &fast, port, &frame(&lab, networks, port, tags[0]), tags, mac);
+    }
+}
+
+/// What the left host sends by and the right one hears by: frames as they are on the wire.
+struct Ends {
+    sender: Sender,
+    tee: Tee,
+}
+
+impl Ends {
+    fn open(lab: &Lab) -> Self {
+        let open = || Tee::builder("eth").buffer(1 << 20).stamps(false).take(true).build();
+        let tee = lab.right.run(open).expect("entered").expect("a tee");
+        let sender = lab.left.run(|| Sender::open("eth")).expect("entered").expect("a socket");
+        Self { sender, tee }
+    }
+
+    /// Sends a frame four times: the kernel forwards it twice, the programs do twice, and all four that come
+    /// out are alike, with the tags that are expected and nothing else.
+    fn forwards(
+        &mut self,
+        lab: &Lab,
+        fast: &Accelerator,
+        port: u16,
+        sent: &[u8],
+        tags: [&[(u16, u16)]; 2],
+        mac: Mac,
+    ) {
+        for _ in 0..4 {
+            self.sender.send(&Header::default(), sent).expect("sent");
+        }
+        let mut seen = Vec::new();
+        while seen.len() < 4 {
+            let came = self.tee.wait(PATIENCE).expect("waited");
+            assert!(came, "{} of 4, {tags:x?}; {}", seen.len(), fast.told());
+            while let Some(mut batch) = self.tee.batch() {
+                while let Some(frame) = batch.next() {
+                    // The router reports its IPv6 groups now and then.
+                    if is_ipv4(frame.head()) {
+                        seen.push(frame.head().to_vec());
                     }
                 }
             }
-            let record =
-                fast.records().into_iter().find(|record| record.tuple().source.port() == port);
-            let record = record.unwrap_or_else(|| panic!("{tags:x?}: {}", fast.told()));
-            assert_eq!(tags_of(&record), [tags.to_vec(), expected.to_vec()]);
-            assert_eq!(record.packets(), 4, "{record:?}");
-            // Two by the kernel, two by the programs.
-            assert!(seen.iter().all(|frame| *frame == seen[0]), "{seen:02x?}");
-            let (tags, rest) = untagged(&seen[0]);
-            assert_eq!((tags.as_slice(), &rest[..6]), (expected, &mac.0[..]));
-            assert_eq!(rest.len(), 14 + 20 + 8 + 60);
         }
+        let record = fast.records().into_iter().find(|record| record.tuple().source.port() == port);
+        let record = record.unwrap_or_else(|| panic!("{tags:x?}: {}", fast.told()));
+        assert_eq!(tags_of(&record), tags.map(<[_]>::to_vec));
+        assert_eq!(record.session.source_mac, lab.wan.a.mac().0);
+        assert_eq!(record.packets(), 4, "{record:?}");
+        // Two by the kernel, two by the programs.
+        assert!(seen.iter().all(|frame| *frame == seen[0]), "{seen:02x?}");
+        let (found, rest) = untagged(&seen[0]);
+        assert_eq!((found.as_slice(), &rest[..6]), (tags[1], &mac.0[..]));
+        assert_eq!(rest.len(), 14 + 20 + 8 + 60);
     }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use linerate_forward::conntrack;
 use linerate_forward::reason::Reason;
-use linerate_netns::{Interface, Namespace, root_or_skip};
+use linerate_netns::{Interface, Namespace};
 
 use crate::lab::{Accelerator, BOTH, LEFT, Lab, PATIENCE, RIGHT, at, run, wait_for};
 
@@ -190,7 +190,7 @@ fn liberal(name: &str) -> Lab {
 
 #[test]
 fn untracked_tcp() {
-    root_or_skip!("untracked_tcp");
+    learner_or_skip!("untracked_tcp");
     let lab = Lab::new("tun");
     for family in BOTH {
         let fast = Accelerator::attach_with(&lab, 2, REFRESH);
@@ -200,7 +200,7 @@ fn untracked_tcp() {
 
 #[test]
 fn tracked_tcp_is_never_invalid() {
-    root_or_skip!("tracked_tcp_is_never_invalid");
+    learner_or_skip!("tracked_tcp_is_never_invalid");
     let lab = liberal("ttr");
     lab.track();
     for family in BOTH {
@@ -212,7 +212,7 @@ fn tracked_tcp_is_never_invalid() {
 
 #[test]
 fn translated_tcp_is_never_invalid() {
-    root_or_skip!("translated_tcp_is_never_invalid");
+    learner_or_skip!("translated_tcp_is_never_invalid");
     let lab = liberal("tma");
     lab.masquerade();
     for family in BOTH {
@@ -224,7 +224,7 @@ fn translated_tcp_is_never_invalid() {
 
 #[test]
 fn strict_window_tracking_would_call_it_invalid() {
-    root_or_skip!("strict_window_tracking_would_call_it_invalid");
+    learner_or_skip!("strict_window_tracking_would_call_it_invalid");
     let lab = Lab::new("tst");
     lab.track();
     let fast = Accelerator::attach_with(&lab, 2, REFRESH);
