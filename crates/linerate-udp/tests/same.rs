@@ -6,9 +6,9 @@ use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 use std::net::SocketAddr;
 
-use linerate_netns::root_or_skip;
-use linerate_udp::{Backend, Details, Receiver, Sender};
-use support::{Cable, HERE, HERE6, WINDOW, address, back_ends, gather, kinds};
+use linerate_netns::{probe_or_skip, root_or_skip};
+use linerate_udp::{Backend, Details, Receiver, Sender, Through};
+use support::{Cable, HERE, HERE6, Kind, WINDOW, address, back_ends, gather, kinds};
 
 /// Messages on each kind of traffic; `LINERATE_THOROUGH=1` sends a million.
 fn messages() -> u64 {
@@ -108,6 +108,51 @@ fn all_the_same(name: &str, ip: &str, sizes: Sizes) {
             assert_eq!((receiver.messages(), receiver.backend()), (count, kind.backend));
         }
     }
+}
+
+/// One back end by itself, so that a machine that lacks it says so by the name of the test.
+fn delivers(name: &str, backend: Backend, through: Through) {
+    let cable = Cable::new();
+    let obstacle = cable.here.run(|| linerate_udp::probe(backend, Some("rx")));
+    probe_or_skip!(name, obstacle.expect("the namespace"));
+    let to = address(HERE, 7000);
+    let builder = Receiver::builder(to).details(Details::ALL);
+    let mut receiver = cable.receive_by(builder, Kind { backend, through }).expect("a receiver");
+    let mut sender = cable.send(Sender::builder(to));
+    let (sent, came) = exchange(&mut sender, &mut receiver, to, Sizes::Mixed, messages() / 3);
+    assert_eq!(sent, came);
+    assert_eq!(receiver.losses().expect("losses").lost(), 0);
+    assert_eq!(receiver.backend(), backend);
+}
+
+#[test]
+fn recvmmsg_delivers() {
+    root_or_skip!("recvmmsg_delivers");
+    delivers("recvmmsg_delivers", Backend::Recvmmsg, Through::Auto);
+}
+
+#[test]
+fn gro_delivers() {
+    root_or_skip!("gro_delivers");
+    delivers("gro_delivers", Backend::Gro, Through::Auto);
+}
+
+#[test]
+fn uring_delivers() {
+    root_or_skip!("uring_delivers");
+    delivers("uring_delivers", Backend::Uring, Through::Auto);
+}
+
+#[test]
+fn xdp_delivers_through_a_ring_buffer() {
+    root_or_skip!("xdp_delivers_through_a_ring_buffer");
+    delivers("xdp_delivers_through_a_ring_buffer", Backend::Xdp, Through::Buffer);
+}
+
+#[test]
+fn xdp_delivers_through_a_socket() {
+    root_or_skip!("xdp_delivers_through_a_socket");
+    delivers("xdp_delivers_through_a_socket", Backend::Xdp, Through::Socket);
 }
 
 #[test]
