@@ -11,7 +11,7 @@ crate::named::counters! {
     Flags "flags" "TCP with SYN, FIN or RST, or without ACK.",
     Unreadable "unreadable" "The kernel does not let programs read its packets: it is older than 6.2.",
     Checksum "checksum" "The checksum is not finished: the sender is on this machine.",
-    Tunnel "tunnel" "Encapsulated, encrypted, or on a route that is not one of forwarding.",
+    Tunnel "tunnel" "Encapsulated, encrypted, sent by a VLAN device, or on a route that is not one of forwarding.",
     Copy "copy" "Perhaps one of several copies: a bridge floods it.",
     Hairpin "hairpin" "Leaves where it came in: the kernel may have to send a redirect.",
     Port "port" "One of its interfaces is no port any more.",

@@ -13,7 +13,7 @@ enum refusal {
 	REFUSAL_FLAGS,		   /* TCP: SYN, FIN or RST, or no ACK */
 	REFUSAL_UNREADABLE,	   /* the kernel does not let programs read its packets (before 6.2) */
 	REFUSAL_CHECKSUM,	   /* checksum not finished: the sender is on this machine */
-	REFUSAL_TUNNEL,		   /* encapsulated, encrypted, or its route is none of forwarding */
+	REFUSAL_TUNNEL,		   /* encapsulated, encrypted, or it has no route of forwarding (any more) */
 	REFUSAL_COPY,		   /* may be one of several copies: a bridge floods */
 	REFUSAL_HAIRPIN,	   /* leaves where it came in: the kernel may have to send a redirect */
 	REFUSAL_PORT,		   /* one of its interfaces is no port any more */
