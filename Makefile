@@ -20,6 +20,10 @@ test-kernel: ## the patches of kernel/: builds Linux with them, runs their tests
 	@scripts/setup kernel
 	@scripts/test-kernel
 
+test-kernels: ## root tests on Debian's own kernels, each in a virtual machine; target/kernels/report.json
+	@scripts/setup kernels
+	@scripts/test-kernels
+
 build: ## the release build of the command and of the library of `linerate run`
 	@scripts/setup build
 	cargo build --release --package linerate --package linerate-pcap
@@ -61,4 +65,4 @@ install-c-%:
 	install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig
 	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)|' crates/linerate-$*-c/linerate-$*.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/linerate-$*.pc
 
-.PHONY: help demo test test-kernel build lint bench install install-service install-c
+.PHONY: help demo test test-kernel test-kernels build lint bench install install-service install-c
