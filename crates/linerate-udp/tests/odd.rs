@@ -6,25 +6,26 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use linerate_netns::{root_or_skip, say_skipped};
+use linerate_netns::{Mac, Namespace, root_or_skip, say_skipped};
+use linerate_ring::tun;
 use linerate_ring::xdp::Transmit;
-use linerate_udp::{Error, Receiver, Sender};
+use linerate_udp::{Backend, Error, Receiver, Sender};
 use linerate_wire::checksum::Sum;
 use linerate_wire::ip::Protocol;
+use linerate_wire::virtio::{self, Flags, Gso};
 use linerate_wire::{ethernet, ipv4, ipv6, udp};
 use support::{
     Cable, HERE, HERE6, PATIENCE, THERE, THERE6, address, back_ends, gather, kinds, soon,
 };
 
-/// A frame with `payload` from port 9 of `from`; its checksum is off by `wrong`.
-fn frame(cable: &Cable, from: &str, to: SocketAddr, payload: &[u8], wrong: u8) -> Vec<u8> {
+/// A frame with `payload` for `there` from port 9 of `from`; its checksum is off by `wrong`.
+fn frame(there: Mac, from: &str, to: SocketAddr, payload: &[u8], wrong: u8) -> Vec<u8> {
     let len = udp::HEADER_LEN + payload.len();
-    let (from, macs) = (from.parse().expect("an address"), [&cable.veth.b, &cable.veth.a]);
-    let [there, own] = macs.map(|end| ethernet::Address(end.mac().0));
+    let from = from.parse().expect("an address");
     let header = if to.is_ipv4() { ipv4::HEADER_LEN } else { ipv6::HEADER_LEN };
     let mut bytes = vec![0; ethernet::HEADER_LEN + header + len];
     bytes[..6].copy_from_slice(&there.0);
-    bytes[6..12].copy_from_slice(&own.0);
+    bytes[6..12].copy_from_slice(&[2, 0, 0, 0, 0, 9]);
     bytes[12..14].copy_from_slice(if to.is_ipv4() { &[8, 0] } else { &[0x86, 0xdd] });
     let (packet, datagram) = bytes[ethernet::HEADER_LEN..].split_at_mut(header);
     datagram[udp::HEADER_LEN..].copy_from_slice(payload);
@@ -77,7 +78,7 @@ fn wrong_checksums_are_lost_and_counted_on_every_back_end() {
             let mut ring = ring.expect("a transmit ring");
             // What is behind each wrong one is right, so that when it has come they have been met.
             for (at, wrong) in [0, 1, 0, 0x80, 3, 0].into_iter().enumerate() {
-                let bytes = frame(&cable, from, to, &[at as u8; 40], wrong);
+                let bytes = frame(cable.veth.b.mac(), from, to, &[at as u8; 40], wrong);
                 let mut frame = ring.frame().expect("room");
                 ring.bytes(&mut frame)[..bytes.len()].copy_from_slice(&bytes);
                 ring.send(frame, bytes.len());
@@ -131,6 +132,110 @@ fn what_the_kernel_does_not_segment_goes_one_by_one() {
         assert_eq!(exchange(&mut sender, 64), (30, 10, 0), "{kind}");
         assert_eq!(sender.sent().calls, calls + 2, "{kind}: not in one call each");
     }
+}
+
+/// Ten messages of 64 bytes, together shorter than the MTU: joined they would fit into a frame.
+const FEW: u8 = 10;
+
+/// Whoever receives gets them one by one.
+fn gather_few(receiver: &mut Receiver, kind: &str) {
+    let mut came = Vec::new();
+    gather(receiver, FEW.into(), |message| {
+        assert_eq!(message.payload, [message.payload[0]; 64], "{kind}");
+        came.push(message.payload[0]);
+    });
+    assert_eq!(came, (0..FEW).collect::<Vec<_>>(), "{kind}");
+    assert_eq!(receiver.losses().unwrap().lost(), 0, "{kind}");
+}
+
+fn send_few(sender: &mut Sender) {
+    for number in 0..FEW {
+        sender.message(64).unwrap().fill(number);
+    }
+    sender.flush().unwrap();
+    assert_eq!((sender.sent().calls, sender.sent().resent), (1, 0), "not in one piece");
+}
+
+#[test]
+fn few_messages_that_leave_in_one_piece_come_one_by_one() {
+    const NAME: &str = "few_messages_that_leave_in_one_piece_come_one_by_one";
+    root_or_skip!("few_messages_that_leave_in_one_piece_come_one_by_one");
+    let cable = Cable::new();
+    cable.veth.a.set_features(&[("tx-udp-segmentation", true)]).unwrap();
+    cable.veth.b.set_features(&[("rx-udp-gro-forwarding", true)]).unwrap();
+    for ip in [HERE, HERE6] {
+        for kind in kinds(&cable, NAME) {
+            let to = address(ip, 7000);
+            let mut receiver = cable.receive_by(Receiver::builder(to), kind).unwrap();
+            send_few(&mut cable.send(Sender::builder(to)));
+            gather_few(&mut receiver, &kind.to_string());
+        }
+    }
+}
+
+/// Where the kernel hands a program joined datagrams as one frame, there is no `xdp`.
+fn no_xdp(namespace: &Namespace, to: SocketAddr, interface: &str, send: impl Fn()) {
+    let build = |backend| {
+        let builder = Receiver::builder(to).interface(interface).backend(backend);
+        namespace.run(|| builder.build()).expect("the namespace")
+    };
+    match build(Some(Backend::Xdp)) {
+        Err(error) => assert!(error.to_string().contains("joined"), "{error}"),
+        Ok(mut receiver) => {
+            send();
+            gather_few(&mut receiver, "xdp");
+        }
+    }
+    let mut receiver = build(None).expect("a receiver");
+    assert_ne!(receiver.backend(), Backend::Xdp, "{:?}", receiver.why());
+    send();
+    let backend = receiver.backend().to_string();
+    gather_few(&mut receiver, &backend);
+}
+
+#[test]
+fn few_messages_in_one_piece_on_an_interface_without_native_xdp() {
+    root_or_skip!("few_messages_in_one_piece_on_an_interface_without_native_xdp");
+    let host = Namespace::create("lulo").unwrap();
+    let lo = host.interface("lo").unwrap();
+    lo.up().unwrap();
+    let to = address("10.79.0.2", 7000);
+    lo.add_address(to.ip(), 32).unwrap();
+    no_xdp(&host, to, "lo", || {
+        let builder = Sender::builder(to);
+        send_few(&mut host.run(|| builder.build()).expect("the namespace").expect("a sender"));
+    });
+}
+
+#[test]
+fn few_messages_in_one_piece_from_a_virtual_machine() {
+    root_or_skip!("few_messages_in_one_piece_from_a_virtual_machine");
+    let host = Namespace::create("lutap").unwrap();
+    let device = host.run(|| tun::Device::builder("guest").build()).unwrap().expect("a device");
+    let tap = host.interface("guest").unwrap();
+    let to = address("10.79.0.2", 7000);
+    tap.add_address(to.ip(), 24).unwrap();
+    tap.up().unwrap();
+    let payload: Vec<_> = (0..FEW).flat_map(|number| [number; 64]).collect();
+    let mut bytes = frame(tap.mac(), "10.79.0.1", to, &payload, 0);
+    // As a guest hands it over: the sum of the pseudo header alone, the rest for who splits it.
+    let (start, offset) = (ethernet::HEADER_LEN + ipv4::HEADER_LEN, 6);
+    let ips = [[10, 79, 0, 1], [10, 79, 0, 2]].map(std::net::Ipv4Addr::from);
+    let len = (bytes.len() - start) as u16;
+    let pseudo = Sum::pseudo_v4(ips[0], ips[1], Protocol::UDP, len).folded();
+    bytes[start + offset..][..2].copy_from_slice(&pseudo.to_be_bytes());
+    let header = virtio::Header {
+        flags: Flags::NEEDS_CHECKSUM,
+        gso: Gso::UDP_L4,
+        header_len: (start + udp::HEADER_LEN) as u16,
+        segment_size: 64,
+        checksum_start: start as u16,
+        checksum_offset: offset as u16,
+        ..virtio::Header::default()
+    };
+    no_xdp(&host, to, "guest", || {
+        assert!(device.queues()[0].send(&header, &bytes).expect("sent"));
+    });
 }
 
 #[test]

@@ -19,9 +19,15 @@ pub use parse::{Datagram, Parser, Refusal};
 
 use crate::builder::Settings;
 use crate::message::Message;
-use crate::{Error, Group, Losses, Result, interface};
+use crate::{Backend, Error, Group, Losses, Result, interface};
 use filter::Wanted;
 use way::{Frames, Plan, Way};
+
+/// Only in a driver's receive loop a frame is what was on the wire. A program in the stack, or in a TAP
+/// device that a guest writes super-packets to, sees datagrams that somebody joined (`UDP_SEGMENT`, UDP
+/// GRO) as one, with nothing in the frame that says so, and checksums that nobody has finished.
+const ONLY_NATIVE: &str = "xdp needs a driver that shows its program each datagram as it was on the wire; \
+    here several can come joined in one. Take gro";
 
 pub(crate) const NO_INTERFACE: &str = "xdp takes messages from one interface, and it is not clear \
     which: bind to an address of it, or name it";
@@ -37,9 +43,13 @@ pub(crate) fn interface_of(settings: &Settings) -> Option<String> {
     )
 }
 
-/// Why an interface cannot have it.
+/// Why an interface cannot have it. Whether the driver runs the program itself shows when it is attached.
 pub(crate) fn probe(interface: &str) -> Option<String> {
-    xdp::probe(interface).obstacle.map(|error| error.to_string())
+    if let Some(error) = xdp::probe(interface).obstacle {
+        return Some(error.to_string());
+    }
+    let tap = matches!(linerate_ring::driver(interface), Ok(Some(driver)) if driver == "tun");
+    tap.then(|| format!("{interface} is a TAP or TUN device: {ONLY_NATIVE}"))
 }
 
 /// Whether the driver runs the program itself; else the frames have been through half of the stack.
@@ -80,7 +90,14 @@ impl Port {
             add(&mut wanted, group, interface, bind);
         }
         let open = |plan: &Plan, wanted: &Wanted| -> Result<Way> {
-            Ok(plan.open(settings, interface, &translate(wanted)?)?)
+            let opened = plan.open(settings, interface, &translate(wanted)?);
+            opened.map_err(|error| match error {
+                linerate_ring::Error::System { .. } if !is_native(interface) => {
+                    let why = format!("{error}: {ONLY_NATIVE}");
+                    Error::Backend { backend: Backend::Xdp, why }
+                }
+                error => error.into(),
+            })
         };
         let way = match open(&plan, &wanted) {
             Ok(way) => way,
@@ -91,7 +108,7 @@ impl Port {
             }
         };
         let driver = linerate_ring::driver(interface)?;
-        let unfinished = interface == "lo" || driver.is_some_and(|driver| driver == "veth");
+        let unfinished = driver.is_some_and(|driver| driver == "veth");
         Ok(Self {
             way,
             why: plan.why,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use linerate_ring::filter::Instruction;
 use linerate_ring::tee::{self, Tee};
-use linerate_ring::xdp::{self, BusyPoll, Pace, Source, Stamps, Through};
+use linerate_ring::xdp::{self, Attach, BusyPoll, Pace, Source, Stamps, Through};
 use linerate_ring::{Frame, Result};
 
 use crate::builder::Settings;
@@ -61,7 +61,8 @@ impl Plan {
         Self { chunk, longest: chunk - xdp::HEADROOM, ..self }
     }
 
-    /// Attaches the program and has frames of `interface` that `filter` accepts come this way.
+    /// Attaches the program, in the driver only, and has frames of `interface` that `filter` accepts come
+    /// this way.
     pub(super) fn open(
         &self,
         settings: &Settings,
@@ -77,6 +78,7 @@ impl Plan {
                 .pace(Pace::BLOCKING)
                 .stamps(stamps)
                 .filter(Some(filter))
+                .attach(Some(Attach::Native))
                 .take(true)
                 .build()?;
             return Ok(Way::Buffer(Box::new(tee)));
@@ -94,6 +96,7 @@ impl Plan {
             .pace(Pace::BLOCKING)
             .stamps(if stamps { Stamps::Kernel } else { Stamps::None })
             .filter(Some(filter))
+            .attach(Some(Attach::Native))
             .build()?;
         Ok(Way::Sockets(Box::new(source)))
     }
