@@ -1,26 +1,26 @@
-//! quinn-udp as the lab's peer: receives and counts messages, in the way of its own benchmark.
+//! quinn-udp as the lab's peer: receives and counts messages as its users do, by a socket that does not block,
+//! asked whenever it is readable, for `BATCH_SIZE` datagrams with as much in each as GRO joins.
 //!
 //! `peer-quinn-udp ADDRESS:PORT` ends when nothing has come for half a second after the first message, and
 //! prints {"messages": N, "bytes": N}.
 
-use std::io::{IoSliceMut, Result};
+use std::io::{ErrorKind, IoSliceMut, Result};
 use std::net::UdpSocket;
+use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 use quinn_udp::{BATCH_SIZE, RecvMeta, UdpSockRef, UdpSocketState};
 
 const QUIET: Duration = Duration::from_millis(500);
+/// As large as that of `linerate receive`, unless said there.
+static BUFFER: i32 = 8 << 20;
 
 fn main() -> Result<()> {
     let address = std::env::args().nth(1).expect("peer-quinn-udp ADDRESS:PORT");
     let socket = UdpSocket::bind(address)?;
     let state = UdpSocketState::new(UdpSockRef::from(&socket))?;
-    // As large as the others' where the system allows it.
-    let _ = state.set_recv_buffer_size(UdpSockRef::from(&socket), 8 << 20);
-    // It sets the socket to non-blocking; here it waits for what comes.
-    socket.set_nonblocking(false)?;
-    socket.set_read_timeout(Some(QUIET / 5))?;
-    let mut buffers = vec![[0u8; 65_536]; BATCH_SIZE];
+    enlarge(&socket);
+    let mut buffers = vec![vec![0u8; 65_536]; BATCH_SIZE];
     let mut meta = [RecvMeta::default(); BATCH_SIZE];
     let (mut messages, mut bytes, mut last) = (0u64, 0u64, Instant::now());
     let mut slices: Vec<_> = buffers.iter_mut().map(|one| IoSliceMut::new(one)).collect();
@@ -33,10 +33,31 @@ fn main() -> Result<()> {
                 }
                 last = Instant::now();
             }
-            Err(_) if messages > 0 && last.elapsed() > QUIET => break,
-            Err(_) => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                if messages > 0 && last.elapsed() > QUIET {
+                    break;
+                }
+                wait(&socket);
+            }
+            Err(error) => return Err(error),
         }
     }
     println!("{{\"messages\": {messages}, \"bytes\": {bytes}}}");
     Ok(())
+}
+
+/// Past `net.core.rmem_max`, as ours is, where the process may.
+fn enlarge(socket: &UdpSocket) {
+    let (level, option, value) = (libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &raw const BUFFER);
+    // SAFETY: an integer of the length that is said.
+    unsafe {
+        libc::setsockopt(socket.as_raw_fd(), level, option, value.cast(), size_of::<i32>() as u32)
+    };
+}
+
+/// Until there is something to read, or a while is over.
+fn wait(socket: &UdpSocket) {
+    let mut entry = libc::pollfd { fd: socket.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: one entry, ours.
+    unsafe { libc::poll(&mut entry, 1, (QUIET / 5).as_millis() as i32) };
 }
