@@ -39,7 +39,7 @@ mod uring;
 pub mod xdp;
 
 pub use backend::{Backend, Obstacle, probe};
-pub use builder::{Builder, Steering};
+pub use builder::{Builder, LARGEST_BATCH, LONGEST_MESSAGE, Steering};
 pub use error::{Error, Result};
 pub use group::Group;
 pub use linerate_ring::xdp::Through;

@@ -26,13 +26,13 @@ use tempo::Tempo;
 const MOST_JOINED: usize = 64;
 /// Batches of the rings of `xdp` between two looks at the companion socket, each of which is a system call.
 const COMPANION_TURN: u32 = 16;
-/// How long to nap at a time, unless somebody says; see [`linerate_ring::xdp::Pace`]. Of a ring the kernel's
-/// memory is all there is. What waits in a socket is memory that the sender's core has to do without, and
-/// naps of 200 µs cost `gro` a fifth of its rate.
-const NAP_ON_RING: Duration = Duration::from_micros(200);
-const NAP_ON_SOCKET: Duration = Duration::from_micros(50);
-/// How long `xdp` naps in vain.
-const PATIENCE: Duration = Duration::from_millis(20);
+/// How long to rest at a time, unless somebody says; see [`linerate_ring::xdp::Pace`]. The timer's slack comes
+/// on top, 50 µs for most threads. Of a ring the kernel's memory is all there is. What waits in a socket is
+/// memory that the sender's core has to do without, the more so the faster it comes: joined datagrams gather
+/// enough in the shortest rest there is, and longer ones cost rate.
+const REST_ON_RING: Duration = Duration::from_micros(200);
+const REST_ON_SOCKET: Duration = Duration::from_micros(50);
+const REST_ON_JOINED: Duration = Duration::from_micros(10);
 
 const ASK_LOSSES: &str = "ask a socket for its losses";
 
@@ -55,8 +55,6 @@ pub struct Receiver {
     counts: Counts,
     tempo: Tempo,
     nap: Duration,
-    /// Since when nothing has come, once somebody has waited for it.
-    idle: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -164,7 +162,11 @@ impl Receiver {
             }
         };
         let counts = Counts::default();
-        let own = if backend == Backend::Xdp { NAP_ON_RING } else { NAP_ON_SOCKET };
+        let own = match backend {
+            Backend::Xdp => REST_ON_RING,
+            Backend::Gro => REST_ON_JOINED,
+            _ => REST_ON_SOCKET,
+        };
         let nap = settings.nap.unwrap_or(own);
         Ok(Self {
             engine,
@@ -178,7 +180,6 @@ impl Receiver {
             counts,
             tempo: Tempo::default(),
             nap,
-            idle: None,
         })
     }
 
@@ -210,16 +211,17 @@ impl Receiver {
     /// [`Error::System`]; [`Error::Ring`] when the interface of `xdp` goes down (once each time; messages
     /// come again when it is up) or is removed.
     pub fn receive(&mut self, deadline: Option<Instant>) -> Result<Batch<'_>> {
-        let mut woken = Woken::Ready;
-        if let Engine::Slots(slots) = &self.engine
-            && slots.is_drained()
-            && !self.settings.spin
-            && self.tempo.is_fast(self.counts.messages, self.nap)
-        {
-            woken = self.rest(deadline);
+        // What the last call emptied is not asked again before the wait.
+        let worth_a_look = match &mut self.engine {
+            Engine::Slots(slots) => !slots.is_drained(),
+            Engine::Uring(uring) => uring.ready(),
+            Engine::Port { .. } => true,
+        };
+        let mut found = Found::Nothing;
+        if worth_a_look || self.settings.spin {
+            found = self.look()?;
         }
-        let mut found = self.look()?;
-        if found == Found::Nothing && woken != Woken::Signal {
+        if found == Found::Nothing {
             found = self.wait(deadline)?;
         }
         Ok(self.lend(found))
@@ -393,18 +395,14 @@ impl Receiver {
     /// Waits, and takes what comes.
     #[cold]
     fn wait(&mut self, deadline: Option<Instant>) -> Result<Found> {
-        let start = *self.idle.get_or_insert_with(Instant::now);
+        // io_uring's own wait lets messages gather.
+        let rests = !self.nap.is_zero() && !matches!(self.engine, Engine::Uring(_));
+        let mut resting = rests && !self.settings.spin && self.tempo.is_fast(self.counts.messages);
         loop {
-            let now = Instant::now();
-            if deadline.is_some_and(|deadline| now >= deadline) {
-                return Ok(Found::Nothing);
-            }
-            let naps = self.backend == Backend::Xdp && !self.nap.is_zero();
-            let napping = naps && now - start < PATIENCE;
             let woken = if self.settings.spin {
                 std::hint::spin_loop();
                 Woken::Ready
-            } else if napping {
+            } else if resting {
                 self.rest(deadline)
             } else {
                 self.sleep(deadline)?
@@ -413,9 +411,13 @@ impl Receiver {
             if found != Found::Nothing || woken == Woken::Signal {
                 return Ok(found);
             }
-            if !napping && let Engine::Port { port, .. } = &mut self.engine {
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                return Ok(Found::Nothing);
+            }
+            if !resting && let Engine::Port { port, .. } = &mut self.engine {
                 port.check()?;
             }
+            resting = false;
         }
     }
 
@@ -454,9 +456,6 @@ impl Receiver {
 
     #[inline]
     fn lend(&mut self, found: Found) -> Batch<'_> {
-        if found != Found::Nothing {
-            self.idle = None;
-        }
         let from = match (found, &mut self.engine) {
             (Found::Nothing, _) => From::Nothing,
             (_, Engine::Slots(slots)) => From::Slots(slots),

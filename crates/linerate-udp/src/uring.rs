@@ -178,6 +178,16 @@ impl Uring {
         }
     }
 
+    /// Whether something has come that can be had without a call. Gives what was lent back.
+    #[inline]
+    pub(crate) fn ready(&mut self) -> bool {
+        if self.has_more() {
+            return true;
+        }
+        self.recycle();
+        !self.ring.completion().is_empty()
+    }
+
     /// Whether something was taken that has not been lent.
     #[inline]
     pub(crate) fn has_more(&self) -> bool {

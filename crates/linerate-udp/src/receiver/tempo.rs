@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-/// Messages that a nap has to bring. It takes as long again for the timer's slack, and brings twice as many.
-const WORTH_A_NAP: u64 = 32;
+/// Messages a second from which waking the reader costs more than the wait would. Below, a rest brings few.
+const FAST: u128 = 640_000;
 
 /// How fast messages came since the last look.
 #[derive(Clone, Copy, Debug, Default)]
@@ -12,40 +12,43 @@ pub(super) struct Tempo {
 }
 
 impl Tempo {
-    /// Whether as many as make it worth while would come during a nap, if it goes on as since the last
-    /// question; `messages` is the count of all that have come. One clock reading without a system call.
-    pub(super) fn is_fast(&mut self, messages: u64, nap: Duration) -> bool {
+    /// Whether messages came fast since the last question; `messages` is the count of all that have come.
+    /// One clock reading without a system call.
+    pub(super) fn is_fast(&mut self, messages: u64) -> bool {
         let now = Instant::now();
         let Some((then, before)) = self.last.replace((now, messages)) else { return false };
         let came = u128::from(messages - before);
-        came * nap.as_nanos() >= u128::from(WORTH_A_NAP) * (now - then).as_nanos() && came > 0
+        came * NANOSECONDS >= FAST * (now - then).as_nanos() && came > 0
     }
 }
+
+const NANOSECONDS: u128 = Duration::from_secs(1).as_nanos();
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// More than anybody's clock can be off by between two questions.
+    const HOUR: Duration = Duration::from_secs(3600);
 
     fn since(time: Duration) -> Tempo {
         Tempo { last: Some((Instant::now() - time, 1000)) }
     }
 
     #[test]
-    fn a_nap_pays_where_many_come_in_it() {
-        let (nap, hour) = (Duration::from_millis(100), Duration::from_secs(3600));
-        assert!(!Tempo::default().is_fast(1_000_000, nap), "nothing to go by");
-        // 32 in 100 ms are 1,152,000 in an hour.
-        assert!(since(hour).is_fast(1000 + 1_200_000, nap));
-        assert!(!since(hour).is_fast(1000 + 1_150_000, nap));
-        assert!(!since(hour).is_fast(1000, nap));
-        assert!(!since(hour).is_fast(1000 + 1_200_000, Duration::ZERO));
+    fn fast_is_a_matter_of_messages_a_second() {
+        assert!(!Tempo::default().is_fast(1_000_000), "nothing to go by");
+        let hourly = FAST as u64 * HOUR.as_secs();
+        assert!(since(HOUR).is_fast(1000 + hourly / 100 * 101));
+        assert!(!since(HOUR).is_fast(1000 + hourly / 100 * 99));
+        assert!(!since(HOUR).is_fast(1000));
     }
 
     #[test]
     fn it_goes_by_what_came_since_the_last_question() {
-        let mut tempo = since(Duration::from_secs(3600));
-        let nap = Duration::from_millis(100);
-        assert!(tempo.is_fast(1000 + 5_000_000, nap));
-        assert!(!tempo.is_fast(1000 + 5_000_000, nap));
+        let mut tempo = since(HOUR);
+        let many = 1000 + FAST as u64 * 2 * HOUR.as_secs();
+        assert!(tempo.is_fast(many));
+        assert!(!tempo.is_fast(many));
     }
 }
