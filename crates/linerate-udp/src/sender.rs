@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use linerate_wire::ethernet;
 
-use crate::builder::LONGEST_MESSAGE;
+use crate::builder::{LARGEST_BATCH, LONGEST_MESSAGE};
 use crate::socket::{self, Outgoing, Rejected};
 use crate::{Error, Result};
 use frames::Frames;
@@ -385,10 +385,9 @@ impl SenderBuilder {
     /// [`Error::Ring`], [`Error::System`].
     pub fn build(self) -> Result<Sender> {
         let Self { batch, message_size, .. } = self;
-        if batch == 0 || batch > 1 << 20 {
+        if !(1..=LARGEST_BATCH).contains(&batch) {
             return Err(Error::Invalid(format!(
-                "a batch of {batch} messages: 1 to {} make sense",
-                1 << 20
+                "a batch of {batch} messages: 1 to {LARGEST_BATCH} make sense"
             )));
         }
         if message_size > LONGEST_MESSAGE {
@@ -400,6 +399,14 @@ impl SenderBuilder {
             && !(rate.is_finite() && rate > 0.0)
         {
             return Err(Error::Invalid(format!("{rate} messages a second make no sense")));
+        }
+        if let Some(from) = self.from
+            && from.is_ipv4() != self.to.is_ipv4()
+        {
+            let to = self.to;
+            return Err(Error::Invalid(format!(
+                "{from} cannot send to {to}: they are of two versions of IP"
+            )));
         }
         let socket = socket::connect(self.to, self.from, 4 << 20)?;
         let from = socket::local_address(socket.as_fd())

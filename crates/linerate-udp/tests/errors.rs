@@ -27,6 +27,7 @@ fn sizes_that_make_no_sense_are_refused() {
         Sender::builder(address("127.0.0.1", 9)).message_size(70_000),
         Sender::builder(address("127.0.0.1", 9)).rate(Some(0.0)),
         Sender::builder(address("0.0.0.0", 9)),
+        Sender::builder(address("::1", 9)).from(address("127.0.0.1", 0)),
     ] {
         assert!(matches!(builder.build().unwrap_err(), Error::Invalid(_)));
     }
@@ -65,6 +66,9 @@ fn interfaces_and_groups_that_are_not_there_are_named() {
         assert!(error.contains(word), "{error}");
     }
     receiver.leave(&on_lo).unwrap();
+    let v6 = Group::any_source("ff15::1".parse().unwrap()).on("lo");
+    let error = receiver.join(&v6).unwrap_err().to_string();
+    assert!(error.contains("the other version of IP"), "{error}");
 }
 
 #[test]
@@ -323,6 +327,27 @@ fn a_plain_socket_call_goes_on_working() {
         } else {
             gather(&mut receiver, 1, |message| assert_eq!(message.payload, [at; 3]));
         }
+    }
+}
+
+#[test]
+fn a_message_among_few_wakes_a_reader_that_would_rest_for_long() {
+    const NAME: &str = "a_message_among_few_wakes_a_reader_that_would_rest_for_long";
+    root_or_skip!(NAME);
+    let cable = Cable::new();
+    for kind in kinds(&cable, NAME) {
+        let to = address(HERE, 7000);
+        let builder = Receiver::builder(to).nap(10 * PATIENCE);
+        let mut receiver = cable.receive_by(builder, kind).unwrap();
+        let mut sender = cable.send(Sender::builder(to).rate(Some(1000.0)));
+        let start = Instant::now();
+        for number in 0..20u8 {
+            sender.message(1).unwrap()[0] = number;
+            sender.flush().unwrap();
+            let mut batch = receiver.receive(soon(10 * PATIENCE)).unwrap();
+            assert_eq!(batch.next().unwrap().payload, [number], "{kind}");
+        }
+        assert!(start.elapsed() < PATIENCE, "{kind} rested");
     }
 }
 

@@ -9,14 +9,14 @@ use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use linerate_capture::privilege;
 use linerate_generate::{Rate, Sizes};
-use linerate_udp::Sender;
 use linerate_udp::pattern::Pattern;
+use linerate_udp::{LONGEST_MESSAGE, Sender};
 use linerate_wire::ethernet::Address;
 use serde::Serialize;
 
 use super::capture::signals::Signals;
 use super::generate::scaled;
-use super::receive::time;
+use super::receive::{batch, endpoint, time};
 use crate::say;
 
 /// How long frames may take to leave at the end.
@@ -27,11 +27,11 @@ const DRAIN: Duration = Duration::from_secs(2);
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
     /// Where to, as 10.0.0.2:7000 or [ff15::1]:7000.
-    #[arg(value_name = "ADDRESS:PORT")]
+    #[arg(value_name = "ADDRESS:PORT", value_parser = endpoint)]
     to: SocketAddr,
 
     /// Address and port to send from; the kernel chooses unless said.
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = endpoint)]
     from: Option<SocketAddr>,
 
     /// Messages to send; without end if neither this nor --for is given.
@@ -43,7 +43,7 @@ pub(crate) struct Arguments {
     time: Option<Duration>,
 
     /// Bytes of a message: a length, a range as 20-76, or a list as 64,64,1400.
-    #[arg(short, long, default_value = "64")]
+    #[arg(short, long, default_value = "64", value_parser = sizes)]
     size: Sizes,
 
     /// Speed: max, messages a second as 450k, or bits of payload a second as 2Gbps.
@@ -51,7 +51,7 @@ pub(crate) struct Arguments {
     rate: Rate,
 
     /// Messages handed to the kernel at once.
-    #[arg(long, value_name = "N", default_value_t = 256)]
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = batch)]
     batch: usize,
 
     /// Payload: sequence (LNRT and the message's number), time (and the nanoseconds of CLOCK_MONOTONIC),
@@ -90,6 +90,18 @@ Examples:
   linerate send 10.0.0.2:7000 --count 1000000
   linerate send 239.1.1.1:7000 --size 20-76 --rate 100k --for 10s --pattern time
   linerate send 10.0.0.2:7000 --xdp eth1 --next-hop 02:00:00:00:00:02";
+
+/// Lengths that a UDP message can have.
+fn sizes(text: &str) -> Result<Sizes, String> {
+    let too_long =
+        |part: &str| part.trim().parse::<u64>().is_ok_and(|size| size > LONGEST_MESSAGE as u64);
+    if let Some(size) = text.split([',', '-']).find(|part| too_long(part)) {
+        return Err(format!(
+            "a message of {size} bytes: a UDP message has at most {LONGEST_MESSAGE}"
+        ));
+    }
+    text.parse::<Sizes>().map_err(|error| error.to_string())
+}
 
 #[derive(Debug, Serialize)]
 struct Report {

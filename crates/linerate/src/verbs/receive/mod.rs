@@ -1,7 +1,10 @@
 //! `linerate receive`: UDP messages, counted, checked and put in order.
 
 mod report;
+mod values;
 mod worker;
+
+pub(in crate::verbs) use values::{batch, endpoint, time};
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -15,7 +18,7 @@ use linerate_udp::pattern::Pattern;
 use linerate_udp::{Backend, Details, Group, Receiver, Through};
 
 use super::capture::signals::Signals;
-use super::capture::values;
+use super::capture::values as common;
 use crate::say;
 
 /// Arguments of `linerate receive`.
@@ -23,7 +26,7 @@ use crate::say;
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
     /// Address and port to receive on, as 10.0.0.2:7000, 0.0.0.0:7000 or [::]:7000 (IPv6 only).
-    #[arg(short, long, value_name = "ADDRESS:PORT")]
+    #[arg(short, long, value_name = "ADDRESS:PORT", value_parser = endpoint)]
     bind: SocketAddr,
 
     /// Interface that messages have to come in by.
@@ -36,11 +39,11 @@ pub(crate) struct Arguments {
     join: Vec<Group>,
 
     /// Messages to take at once, at most. The kernel takes 1024 in a call; more take several calls.
-    #[arg(long, value_name = "N", default_value_t = 256)]
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = batch)]
     batch: usize,
 
     /// Bytes of the longest message. A longer one is cut and counted.
-    #[arg(long, value_name = "BYTES", default_value_t = 2048)]
+    #[arg(long, value_name = "BYTES", default_value_t = 2048, value_parser = values::message_size)]
     message_size: usize,
 
     /// Way to receive: auto, recvmmsg, gro (datagrams joined by the kernel), uring (io_uring), xdp
@@ -56,12 +59,12 @@ pub(crate) struct Arguments {
     measure: Option<Duration>,
 
     /// Threads that receive from the one socket.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = values::threads)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = common::threads)]
     threads: usize,
 
     /// CPUs for the threads, such as `1` or `0,2-3`.
-    #[arg(long, value_name = "LIST", value_parser = values::cpus)]
-    cpu: Option<values::Cpus>,
+    #[arg(long, value_name = "LIST", value_parser = common::cpus)]
+    cpu: Option<common::Cpus>,
 
     /// End after so many messages.
     #[arg(short, long, value_name = "N")]
@@ -76,7 +79,7 @@ pub(crate) struct Arguments {
     feed: Option<String>,
 
     /// The second line of the feed: the first arrival of each message wins.
-    #[arg(long, value_name = "ADDRESS:PORT", requires = "feed")]
+    #[arg(long, value_name = "ADDRESS:PORT", requires = "feed", value_parser = endpoint)]
     bind_b: Option<SocketAddr>,
 
     /// Check that payloads are what `linerate send --pattern` wrote: sequence, time or counted. With time
@@ -97,7 +100,7 @@ pub(crate) struct Arguments {
     /// How frames that xdp takes reach the reader: `socket` (AF_XDP), `buffer` (a BPF ring buffer, which the
     /// program copies to), or `auto`: sockets where the driver shares frames without a copy or --busy-poll
     /// was asked for, else the buffer, which is faster.
-    #[arg(long, value_name = "WAY", default_value = "auto", value_parser = values::ways())]
+    #[arg(long, value_name = "WAY", default_value = "auto", value_parser = common::ways())]
     xdp_through: Through,
 
     /// Bytes of the rings of xdp: how much may wait while the reader is held up.
@@ -105,13 +108,12 @@ pub(crate) struct Arguments {
     ring: usize,
 
     /// Have the kernel poll the card for so many microseconds in a wait.
-    #[arg(long, value_name = "MICROSECONDS", value_parser = values::microseconds)]
+    #[arg(long, value_name = "MICROSECONDS", value_parser = common::microseconds)]
     busy_poll: Option<Duration>,
 
-    /// Rest for so many microseconds at a time while messages come fast, so that a call brings more; 0 for
-    /// never. Unless said, xdp rests for 200 as long as any come, recvmmsg and gro for 50 where 32 or more
-    /// come in that time.
-    #[arg(long, value_name = "MICROSECONDS", value_parser = values::microseconds)]
+    /// Rest for so many microseconds at a time while 640,000 messages a second or more come, so that a call
+    /// brings more; 0 for never. Unless said 200 for xdp, 10 for gro, 50 for recvmmsg.
+    #[arg(long, value_name = "MICROSECONDS", value_parser = common::microseconds)]
     nap: Option<Duration>,
 
     /// Never sleep: the lowest latency, at the price of a core a thread.
@@ -149,7 +151,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let signals = Signals::register()?;
     let receivers = arguments.open()?;
     if !arguments.quiet {
-        report::announce(&receivers);
+        report::announce(&receivers, arguments.batch);
     }
     privilege::drop_all();
     signals.drop_privileges();
@@ -210,42 +212,7 @@ impl Arguments {
     }
 }
 
-/// A time with its unit: `10s`, `500ms`, `2m`; seconds without.
-pub(in crate::verbs) fn time(text: &str) -> Result<Duration, String> {
-    let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(split);
-    let factor = match unit {
-        "ms" => 1e-3,
-        "" | "s" => 1.0,
-        "m" | "min" => 60.0,
-        "h" => 3600.0,
-        _ => return Err("a time is written as 10s, 500ms, 2m or 1h".to_owned()),
-    };
-    let seconds: f64 =
-        number.parse().map_err(|_| "a time is written as 10s, 500ms, 2m or 1h".to_owned())?;
-    match Duration::try_from_secs_f64(seconds * factor) {
-        Ok(time) if !time.is_zero() => Ok(time),
-        _ => Err("a time has to be more than nothing".to_owned()),
-    }
-}
-
 /// Prints beside the live line.
 fn tell(text: &str) {
     say::tell(format_args!("linerate: {text}"));
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_have_units() {
-        assert_eq!(time("10s"), Ok(Duration::from_secs(10)));
-        assert_eq!(time("500ms"), Ok(Duration::from_millis(500)));
-        assert_eq!(time("1.5"), Ok(Duration::from_millis(1500)));
-        assert_eq!(time("2m"), Ok(Duration::from_secs(120)));
-        for wrong in ["", "s", "0s", "-1s", "1x", "1 day"] {
-            assert!(time(wrong).is_err(), "{wrong}");
-        }
-    }
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
 use linerate_udp::feed::Counts;
-use linerate_udp::{Receiver, Trial};
+use linerate_udp::{Backend, Receiver, Trial};
 use serde::Serialize;
 
 use super::super::generate::scaled;
@@ -144,15 +144,24 @@ impl Report {
     }
 }
 
+/// Messages that one `recvmmsg` gives at most (`UIO_MAXIOV`).
+const IN_A_CALL: usize = 1024;
+
 /// Says how messages are received, and why so.
-pub(super) fn announce(receivers: &[Receiver]) {
+pub(super) fn announce(receivers: &[Receiver], batch: usize) {
     for receiver in receivers {
         let (address, backend) = (receiver.address(), receiver.backend());
         let ring = receiver
             .ring()
             .map_or_else(String::new, |(interface, mode)| format!(" on {interface} ({mode})"));
         let why: String = receiver.why().iter().map(|why| format!("; {why}")).collect();
-        super::tell(&format!("receiving on {address} by {backend}{ring}{why}"));
+        let several = matches!(backend, Backend::Recvmmsg | Backend::Remember) && batch > IN_A_CALL;
+        let calls = if several {
+            format!("; a batch of {batch} takes several calls, the kernel gives {IN_A_CALL} in one")
+        } else {
+            String::new()
+        };
+        super::tell(&format!("receiving on {address} by {backend}{ring}{why}{calls}"));
     }
 }
 

@@ -1,0 +1,101 @@
+//! Values of options that `linerate receive` and `linerate send` share.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use linerate_udp::{LARGEST_BATCH, LONGEST_MESSAGE};
+
+/// An address and a port. Names are not looked up: which of its addresses would be a matter of chance.
+pub(in crate::verbs) fn endpoint(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| {
+        let v6 = "an IPv6 address stands in brackets, as in [::]:7000";
+        match (text.parse::<IpAddr>(), text.matches(':').count()) {
+            (Ok(IpAddr::V4(ip)), _) => format!("a port is missing, as in {ip}:7000"),
+            (Ok(IpAddr::V6(ip)), _) => format!("a port is missing, as in [{ip}]:7000, or {v6}"),
+            (Err(_), 2..) if !text.contains('[') => v6.to_owned(),
+            _ => "write an address and a port, as 10.0.0.2:7000, 0.0.0.0:7000 (every address) or \
+                  [::]:7000 (every IPv6 address); names are not looked up"
+                .to_owned(),
+        }
+    })
+}
+
+/// Messages of a batch.
+pub(in crate::verbs) fn batch(text: &str) -> Result<usize, String> {
+    within(text, 1, LARGEST_BATCH, "messages in a batch")
+}
+
+/// Bytes of the longest message.
+pub(super) fn message_size(text: &str) -> Result<usize, String> {
+    within(text, 1, LONGEST_MESSAGE, "bytes, which is what a UDP message can have")
+}
+
+fn within(text: &str, least: usize, most: usize, what: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(number) if (least..=most).contains(&number) => Ok(number),
+        _ => Err(format!("a whole number from {least} to {most}: {what}")),
+    }
+}
+
+/// A time with its unit: `10s`, `500ms`, `2m`; seconds without.
+pub(in crate::verbs) fn time(text: &str) -> Result<Duration, String> {
+    let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let factor = match unit {
+        "ms" => 1e-3,
+        "" | "s" => 1.0,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        _ => return Err("a time is written as 10s, 500ms, 2m or 1h".to_owned()),
+    };
+    let seconds: f64 =
+        number.parse().map_err(|_| "a time is written as 10s, 500ms, 2m or 1h".to_owned())?;
+    match Duration::try_from_secs_f64(seconds * factor) {
+        Ok(time) if !time.is_zero() => Ok(time),
+        _ => Err("a time has to be more than nothing".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_endpoint_that_is_none_says_what_to_write() {
+        assert_eq!(endpoint("10.0.0.2:7000"), Ok(([10, 0, 0, 2], 7000).into()));
+        assert!(endpoint("[fe80::1%3]:7000").is_ok());
+        for (text, words) in [
+            ("10.0.0.2", "a port is missing, as in 10.0.0.2:7000"),
+            ("::1", "a port is missing, as in [::1]:7000"),
+            ("fe80::1:70000", "brackets"),
+            ("::1:7000:x", "brackets"),
+            ("nowhere:7000", "names are not looked up"),
+            ("10.0.0.2:70000", "write an address and a port"),
+            ("", "write an address and a port"),
+        ] {
+            let said = endpoint(text).unwrap_err();
+            assert!(said.contains(words), "{text}: {said}");
+        }
+    }
+
+    #[test]
+    fn sizes_have_bounds() {
+        assert_eq!((batch("1"), batch("1048576")), (Ok(1), Ok(1 << 20)));
+        assert_eq!(message_size("65507"), Ok(65_507));
+        for wrong in ["0", "1048577", "-1", "x", ""] {
+            assert!(batch(wrong).unwrap_err().contains("1 to 1048576"), "{wrong}");
+        }
+        assert!(message_size("65508").unwrap_err().contains("1 to 65507"));
+    }
+
+    #[test]
+    fn times_have_units() {
+        assert_eq!(time("10s"), Ok(Duration::from_secs(10)));
+        assert_eq!(time("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(time("1.5"), Ok(Duration::from_millis(1500)));
+        assert_eq!(time("2m"), Ok(Duration::from_secs(120)));
+        for wrong in ["", "s", "0s", "-1s", "1x", "1 day"] {
+            assert!(time(wrong).is_err(), "{wrong}");
+        }
+    }
+}
