@@ -210,6 +210,7 @@ impl Builder {
                 "messages of {message_size} bytes: a UDP datagram has 1 to {LONGEST_MESSAGE}"
             )));
         }
+        self.settings.groups.iter().try_for_each(|group| group.suits(self.settings.bind))?;
         Receiver::open(self.settings)
     }
 }

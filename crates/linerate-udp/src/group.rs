@@ -1,8 +1,10 @@
 //! [`Group`]: a multicast group to join, from any source or from one.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
+
+use crate::Error;
 
 /// A multicast group on an interface (RFC 1112, RFC 3678 §4).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -31,6 +33,17 @@ impl Group {
     pub fn on(mut self, interface: &str) -> Self {
         self.interface = Some(interface.to_owned());
         self
+    }
+}
+
+impl Group {
+    /// Whether a receiver at `address` can be in it.
+    pub(crate) fn suits(&self, address: SocketAddr) -> Result<(), Error> {
+        if self.address.is_ipv4() == address.is_ipv4() {
+            return Ok(());
+        }
+        let why = format!("{address} is of the other version of IP");
+        Err(Error::Group { action: "join", group: self.clone(), why })
     }
 }
 

@@ -255,6 +255,7 @@ impl Receiver {
     /// # Errors
     /// [`Error::Group`], [`Error::NoInterface`].
     pub fn join(&mut self, group: &Group) -> Result<()> {
+        group.suits(self.bound)?;
         socket::membership(self.socket.as_fd(), Membership::Join, group)?;
         self.regroup(group, true);
         Ok(())

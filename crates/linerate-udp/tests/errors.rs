@@ -68,7 +68,7 @@ fn interfaces_and_groups_that_are_not_there_are_named() {
     receiver.leave(&on_lo).unwrap();
     let v6 = Group::any_source("ff15::1".parse().unwrap()).on("lo");
     let error = receiver.join(&v6).unwrap_err().to_string();
-    assert!(error.contains("the other version of IP"), "{error}");
+    assert!(error.contains("of the other version of IP"), "{error}");
 }
 
 #[test]

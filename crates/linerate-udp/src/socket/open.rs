@@ -136,12 +136,10 @@ fn why_not(what: Membership, group: &Group, error: &io::Error) -> String {
              net.ipv4.igmp_max_msf"
                 .to_owned()
         }
-        (Some(libc::ENOPROTOOPT), _) => {
-            "the receiver's address is of the other version of IP".to_owned()
-        }
-        (Some(libc::EINVAL), _) => {
-            format!("{error}: the receiver may be in it from any source or from some, not both")
-        }
+        (Some(libc::EINVAL), _) => format!(
+            "{error}: the group is of another kind than the receiver's address, or was joined from any \
+             source and from one"
+        ),
         _ => error.to_string(),
     }
 }
