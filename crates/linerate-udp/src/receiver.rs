@@ -26,6 +26,8 @@ use tempo::Tempo;
 const MOST_JOINED: usize = 64;
 /// Batches of the rings of `xdp` between two looks at the companion socket, each of which is a system call.
 const COMPANION_TURN: u32 = 16;
+/// Looks in vain between two checks of the interface, of a reader that spins: some milliseconds.
+const SPIN_TURN: u64 = 1 << 16;
 /// How long to rest at a time, unless somebody says; see [`linerate_ring::xdp::Pace`]. The timer's slack comes
 /// on top, 50 µs for most threads. Of a ring the kernel's memory is all there is. What waits in a socket is
 /// memory that the sender's core has to do without, the more so the faster it comes: joined datagrams gather
@@ -399,7 +401,7 @@ impl Receiver {
         // io_uring's own wait lets messages gather.
         let rests = !self.nap.is_zero() && !matches!(self.engine, Engine::Uring(_));
         let mut resting = rests && !self.settings.spin && self.tempo.is_fast(self.counts.messages);
-        loop {
+        for turn in 1_u64.. {
             let woken = if self.settings.spin {
                 std::hint::spin_loop();
                 Woken::Ready
@@ -415,11 +417,14 @@ impl Receiver {
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 return Ok(Found::Nothing);
             }
-            if !resting && let Engine::Port { port, .. } = &mut self.engine {
+            // System calls: a reader that spins is to find messages, and not itself in one of them.
+            let worth_a_check = if self.settings.spin { turn % SPIN_TURN == 0 } else { !resting };
+            if worth_a_check && let Engine::Port { port, .. } = &mut self.engine {
                 port.check()?;
             }
             resting = false;
         }
+        unreachable!("as many turns as that take centuries")
     }
 
     /// Rests, whatever comes.

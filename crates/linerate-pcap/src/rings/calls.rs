@@ -6,7 +6,7 @@ use std::ffi::{c_int, c_void};
 use linerate_ring::packet::Allocation;
 
 use super::choose::{self, CHOSEN, Verdict};
-use super::{kernel, sockets};
+use super::{kernel, memory, sockets};
 
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn setsockopt(
@@ -21,11 +21,13 @@ unsafe extern "C-unwind" fn setsockopt(
     // The first fields are those of the shorter request. Where nothing was chosen, only the kernel looks at it.
     if ring
         && *CHOSEN != Allocation::Any
-        && len as usize >= size_of::<libc::tpacket_req>()
+        && (size_of::<libc::tpacket_req>()..=c_int::MAX as usize).contains(&(len as usize))
         && !value.is_null()
     {
-        // SAFETY: the caller says that `len` bytes are readable.
-        let asked = unsafe { std::slice::from_raw_parts(value.cast::<u8>(), len as usize) };
+        // The kernel reads no more either.
+        let len = (len as usize).min(size_of::<libc::tpacket_req3>());
+        // SAFETY: the caller says that so many bytes are readable.
+        let asked = unsafe { std::slice::from_raw_parts(value.cast::<u8>(), len) };
         match sockets::with(|sockets| choose::ring(sockets, fd, name, asked)) {
             Some(Verdict::Done) => return 0,
             Some(Verdict::Fail(errno)) => {
@@ -51,7 +53,9 @@ unsafe extern "C-unwind" fn mmap(
     if fd >= 0
         && flags & libc::MAP_ANONYMOUS == 0
         && sockets::any()
-        && let Some(Some(answer)) = sockets::with(|sockets| sockets.map(fd, len, flags, offset))
+        && let Some(cookie) = kernel::cookie(fd)
+        && let Some(Some(answer)) =
+            sockets::with(|sockets| sockets::map(sockets, cookie, len, flags, offset))
     {
         return answer.unwrap_or_else(|error| {
             kernel::fail(error.raw_os_error().unwrap_or(libc::EINVAL));
@@ -78,7 +82,10 @@ unsafe extern "C-unwind" fn mmap64(
 
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn munmap(address: *mut c_void, len: usize) -> c_int {
-    if sockets::any() && sockets::with(|sockets| sockets.unmap(address, len)) == Some(true) {
+    if memory::may_be_lent(address.addr(), len)
+        && sockets::any()
+        && sockets::with(|sockets| sockets::unmap(sockets, address, len)) == Some(true)
+    {
         return 0;
     }
     // SAFETY: the caller's arguments.
@@ -91,12 +98,7 @@ unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
     // SAFETY: the caller's argument.
     let answer = unsafe { kernel::close(fd) };
     if let Some(cookie) = cookie {
-        sockets::with(|sockets| {
-            let known = sockets.open.get(&cookie);
-            if known.is_some_and(|socket| socket.descriptor == fd) {
-                sockets.closed(cookie);
-            }
-        });
+        sockets::try_with(|sockets| sockets::closed(sockets, cookie, fd));
     }
     answer
 }

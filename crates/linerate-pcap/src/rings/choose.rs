@@ -66,50 +66,82 @@ pub(super) fn ring(sockets: &mut Sockets, fd: c_int, option: c_int, asked: &[u8]
         tell(option, allocation, &error);
         return Verdict::Pass;
     }
-    sockets.sweep();
-    sockets::outlive_forks();
-    let known = sockets.open.get(&cookie);
+    sockets::begin();
+    sockets::sweep(sockets);
+    let known = sockets.get(&cookie);
     if known.is_some_and(|socket| socket.rings[direction].is_some()) {
         return Verdict::Pass; // which the kernel refuses
     }
     if known.and_then(|socket| socket.lent.as_ref()).is_some_and(|lent| lent.mapped > 0) {
         return Verdict::Fail(libc::EBUSY); // as the kernel answers for a ring of its own
     }
-    let mut socket = sockets.open.remove(&cookie).unwrap_or_default();
-    socket.descriptor = fd;
-    let verdict = huge(&mut socket, direction, asked, allocation);
+    let mut socket = sockets.remove(&cookie).unwrap_or_default();
+    socket.descriptor = Some(fd);
+    let verdict = huge(fd, &mut socket, direction, asked, allocation);
     if verdict == Verdict::Done {
         socket.rings[direction] = Some(asked.to_vec());
     }
     if socket.rings != [None, None] {
-        sockets.open.insert(cookie, socket);
+        sockets.insert(cookie, socket);
     }
     verdict
 }
 
 /// A ring of huge pages, or one of any. Both rings of a socket are of huge pages, or none is: they are mapped
 /// as one.
-fn huge(socket: &mut Socket, direction: usize, asked: &[u8], allocation: Allocation) -> Verdict {
-    let fd = socket.descriptor;
-    if !socket.is_plain {
-        let result = match allocation {
-            Allocation::HugeTlb => lend(socket, direction, asked),
-            _ => whole(asked).and_then(|()| set(fd, allocation.option(direction == 1), asked)),
-        };
-        let Err(error) = result else { return Verdict::Done };
-        tell(OPTIONS[direction], allocation, &error);
-        socket.is_plain = true;
-        socket.lent = None;
-        let other = OPTIONS[1 - direction];
-        if let Some(its) = &socket.rings[1 - direction]
-            && let Err(error) =
-                set(fd, other, &vec![0; its.len()]).and_then(|()| set(fd, other, its))
-        {
-            socket.rings[1 - direction] = None;
-            return Err(error).into();
-        }
+fn huge(
+    fd: c_int,
+    socket: &mut Socket,
+    direction: usize,
+    asked: &[u8],
+    allocation: Allocation,
+) -> Verdict {
+    let option = OPTIONS[direction];
+    if socket.is_plain {
+        return set(fd, option, asked).into();
     }
-    set(fd, OPTIONS[direction], asked).into()
+    let has_other = socket.rings[1 - direction].is_some();
+    let result = match allocation {
+        Allocation::HugeTlb => {
+            // A request that makes no sense is not to cost the socket the ring that it has.
+            if has_other
+                && let Err(error) = set(fd, option, asked).and_then(|()| give_up(fd, option, asked))
+            {
+                return Err(error).into();
+            }
+            let mut rings = socket.rings.clone();
+            rings[direction] = Some(asked.to_vec());
+            lend(fd, socket, &rings)
+        }
+        _ => whole(asked).and_then(|()| set(fd, allocation.option(direction == 1), asked)),
+    };
+    let Err(error) = result else { return Verdict::Done };
+    if let Err(error) = set(fd, option, asked) {
+        return Err(error).into();
+    }
+    tell(option, allocation, &error);
+    match plain(fd, socket, 1 - direction) {
+        Ok(()) => Verdict::Done,
+        error => error.into(),
+    }
+}
+
+/// Makes the ring of this direction, if there is one, what the program asked for, of any memory.
+fn plain(fd: c_int, socket: &mut Socket, direction: usize) -> io::Result<()> {
+    socket.is_plain = true;
+    socket.lent = None;
+    let Some(asked) = &socket.rings[direction] else { return Ok(()) };
+    let option = OPTIONS[direction];
+    let result = give_up(fd, option, asked).and_then(|()| set(fd, option, asked));
+    if result.is_err() {
+        socket.rings[direction] = None;
+    }
+    result
+}
+
+/// Releases a ring, by a request as long as the one that it was set with.
+fn give_up(fd: c_int, option: c_int, asked: &[u8]) -> io::Result<()> {
+    set(fd, option, &vec![0; asked.len()])
 }
 
 /// A ring is given up.
@@ -120,29 +152,33 @@ fn release(
     direction: usize,
     asked: &[u8],
 ) -> Verdict {
-    let Some(socket) = sockets.open.get_mut(&cookie) else { return Verdict::Pass };
+    let Some(socket) = sockets.get_mut(&cookie) else { return Verdict::Pass };
     if socket.rings[direction].is_some() && socket.lent.as_ref().is_some_and(|lent| lent.mapped > 0)
     {
         return Verdict::Fail(libc::EBUSY);
     }
-    let verdict = set(fd, OPTIONS[direction], asked).into();
-    if verdict == Verdict::Done {
-        socket.rings[direction] = None;
-        if socket.rings == [None, None] {
-            sockets.open.remove(&cookie);
+    if let Err(error) = set(fd, OPTIONS[direction], asked) {
+        return Err(error).into();
+    }
+    let released = socket.rings[direction].take();
+    if socket.rings == [None, None] {
+        sockets.remove(&cookie);
+    } else if let (Some(lent), Some(ring)) = (&mut socket.lent, released) {
+        // The other stays where it is, and is mapped by itself from now on.
+        let len = length(&ring).expect("it was lent");
+        lent.len -= len;
+        if direction == 0 {
+            lent.offset += len;
         }
     }
-    verdict
+    Verdict::Done
 }
 
-/// Makes a ring in memory that is lent to the kernel, with the other ring of the socket, if it has one, in the
-/// same. Where that fails the other ring is as it was, or there is none.
-fn lend(socket: &mut Socket, direction: usize, asked: &[u8]) -> io::Result<()> {
-    let fd = socket.descriptor;
+/// Makes the rings in memory that is lent to the kernel. Where that fails, those that the socket had are as they
+/// were, or there are none.
+fn lend(fd: c_int, socket: &mut Socket, rings: &[Option<Asked>; 2]) -> io::Result<()> {
     // Nothing lent changes nothing, and tells whether there is a choice.
     take_back(fd)?;
-    let mut rings = socket.rings.clone();
-    rings[direction] = Some(asked.to_vec());
     let bytes = |ring: &Option<Asked>| ring.as_ref().map_or(Ok(0), |ring| length(ring));
     let (receive, transmit) = (bytes(&rings[0])?, bytes(&rings[1])?);
     if transmit > 0 && !receive.is_multiple_of(huge_page_size()) {
@@ -153,28 +189,27 @@ fn lend(socket: &mut Socket, direction: usize, asked: &[u8]) -> io::Result<()> {
     }
     let len = receive.checked_add(transmit).ok_or(io::ErrorKind::OutOfMemory)?;
     let memory = Memory::of(len)?;
-    if let Some(other) = &rings[1 - direction] {
-        set(fd, OPTIONS[1 - direction], &vec![0; other.len()])?;
-    }
-    let places = [(0, receive, &rings[0]), (receive, transmit, &rings[1])];
-    let result = places.into_iter().enumerate().try_for_each(|(at, (offset, len, ring))| {
+    let give_all_up = |rings: &[Option<Asked>; 2]| {
+        OPTIONS.into_iter().zip(rings).try_for_each(|(option, ring)| {
+            ring.as_ref().map_or(Ok(()), |ring| give_up(fd, option, ring))
+        })
+    };
+    give_all_up(&socket.rings)?;
+    let places = [(0, receive), (receive, transmit)];
+    let result = places.into_iter().zip(rings).enumerate().try_for_each(|(at, (place, ring))| {
         let Some(ring) = ring else { return Ok(()) };
         // SAFETY: the memory stays until the ring is gone, and only the program uses it.
-        unsafe { Allocation::lend(fd, memory.from(offset), len) }?;
+        unsafe { Allocation::lend(fd, memory.from(place.0), place.1) }?;
         set(fd, Allocation::HugeTlb.option(at == 1), ring)
     });
-    match result {
-        Ok(()) => {
-            socket.lent = Some(Lent { memory, len, mapped: 0 });
-            Ok(())
-        }
-        Err(error) => {
-            // What was lent and not used; and this ring has not been set, or was the second of them.
-            let _ = take_back(fd);
-            let _ = set(fd, OPTIONS[direction], &vec![0; asked.len()]);
-            Err(error)
-        }
+    if result.is_err() {
+        // What was lent and not used, and what was set.
+        let _ = take_back(fd);
+        let _ = give_all_up(rings);
+        return result;
     }
+    socket.lent = Some(Lent { memory, offset: 0, len, mapped: 0 });
+    Ok(())
 }
 
 /// What has been lent and is not used is the program's again.

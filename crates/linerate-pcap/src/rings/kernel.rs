@@ -1,7 +1,7 @@
 //! The system calls themselves: what the C library's functions are, without a way to have them taken over
 //! again. As there, a failure is in `errno`.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{CStr, c_int, c_void};
 use std::io;
 
 /// # Safety
@@ -59,8 +59,7 @@ pub(super) fn set(fd: c_int, option: c_int, request: &[u8]) -> io::Result<()> {
 /// socket. `errno` is as it was.
 pub(super) fn cookie(fd: c_int) -> Option<u64> {
     let (mut cookie, mut len) = (0u64, size_of::<u64>() as libc::socklen_t);
-    // SAFETY: `errno` is a place of this thread's.
-    let errno = unsafe { *libc::__errno_location() };
+    let errno = errno();
     // SAFETY: room for what is asked for.
     let answer = unsafe {
         let value = (&raw mut cookie).cast();
@@ -68,6 +67,34 @@ pub(super) fn cookie(fd: c_int) -> Option<u64> {
     };
     fail(errno);
     (answer == 0).then_some(cookie)
+}
+
+/// Opens a directory to be read.
+pub(super) fn open_folder(path: &CStr) -> io::Result<c_int> {
+    let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
+    // SAFETY: the path ends with a zero.
+    let answer =
+        unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0) };
+    if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(answer as c_int) }
+}
+
+/// Fills `room` with the next entries of a directory, each a `struct linux_dirent64`; how many bytes.
+pub(super) fn entries(folder: c_int, room: &mut [u8]) -> io::Result<usize> {
+    // SAFETY: the kernel writes no more than there is room for.
+    let answer =
+        unsafe { libc::syscall(libc::SYS_getdents64, folder, room.as_mut_ptr(), room.len()) };
+    usize::try_from(answer).map_err(|_| io::Error::last_os_error())
+}
+
+/// The number of this process; in a child of `vfork` another than its parent's.
+pub(super) fn process() -> i32 {
+    // SAFETY: getpid has no precondition.
+    unsafe { libc::getpid() }
+}
+
+pub(super) fn errno() -> c_int {
+    // SAFETY: a place of this thread's.
+    unsafe { *libc::__errno_location() }
 }
 
 /// Sets `errno`.

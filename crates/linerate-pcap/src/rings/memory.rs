@@ -2,10 +2,22 @@
 
 use std::io;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use linerate_ring::region::huge_page_size;
 
 use super::kernel;
+
+/// Between these addresses all memory has been that was ever lent, so that other memory is unmapped without a look
+/// at the sockets, by allocators for one.
+static LOWEST: AtomicUsize = AtomicUsize::new(usize::MAX);
+static HIGHEST: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether any of these addresses could be in memory that was lent.
+pub(super) fn may_be_lent(address: usize, len: usize) -> bool {
+    address < HIGHEST.load(Ordering::Relaxed)
+        && LOWEST.load(Ordering::Relaxed) < address.saturating_add(len)
+}
 
 /// A mapping of huge pages. A child of `fork` shares it, as it shares the rings of a socket.
 #[derive(Debug)]
@@ -39,15 +51,19 @@ impl Memory {
             });
         }
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::AddrNotAvailable)?;
+        LOWEST.fetch_min(start.addr().get(), Ordering::Relaxed);
+        HIGHEST.fetch_max(start.addr().get() + len, Ordering::Relaxed);
         Ok(Self { start, len })
     }
 
-    pub(super) fn start(&self) -> NonNull<u8> {
-        self.start
+    /// Whether any of these addresses is in it.
+    pub(super) fn overlaps(&self, address: usize, len: usize) -> bool {
+        let start = self.start.addr().get();
+        address < start + self.len && start < address.saturating_add(len)
     }
 
     /// From the byte `offset` on.
-    pub(super) fn from(&self, offset: usize) -> *const u8 {
+    pub(super) fn from(&self, offset: usize) -> *mut u8 {
         self.start.as_ptr().wrapping_add(offset)
     }
 }

@@ -16,6 +16,7 @@
 
 mod calls;
 mod choose;
+mod descriptors;
 mod kernel;
 mod memory;
 mod sockets;

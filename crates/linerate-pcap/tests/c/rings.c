@@ -243,6 +243,13 @@ static void both(unsigned int receive)
 	printf(", transmitted: %d", transmitted(&ring));
 	report(", came back", &ring, 10);
 	unmap(&ring);
+	if (request(ring.fd, PACKET_TX_RING, 0))
+		fail("release");
+	ring.transmit = 0;
+	map(&ring);
+	send_datagrams(ring.port);
+	printf("the one that is left: %d\n", received(&ring, FRAMES));
+	unmap(&ring);
 	close(ring.fd);
 }
 
@@ -329,6 +336,29 @@ static void children(void)
 	close(ring.fd);
 }
 
+static void not_ours(void)
+{
+	struct ring ring;
+	size_t half;
+
+	make(&ring, 9008, 64, 0);
+	/* What such a child closes is its own. */
+	if (!vfork()) {
+		close(ring.fd);
+		_exit(0);
+	}
+	map(&ring);
+	send_datagrams(ring.port);
+	printf("after a child of vfork closed it: %d\n", received(&ring, FRAMES));
+	half = length(&ring) / 2;
+	printf("unmapped by halves: %d", munmap(ring.at, half));
+	printf(" %d\n", munmap(ring.at + half, half));
+	printf("released: %s\n", request(ring.fd, PACKET_RX_RING, 0) ? strerror(errno) : "done");
+	errno = ENOTTY;
+	close(ring.fd);
+	printf("after close: %s\n", strerror(errno));
+}
+
 static void refused(void)
 {
 	struct ring ring;
@@ -369,6 +399,7 @@ int main(void)
 	threads();
 	descriptors();
 	children();
+	not_ours();
 	refused();
 	printf("huge pages kept: %d\n", before - free_pages());
 	return 0;
