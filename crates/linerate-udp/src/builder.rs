@@ -165,7 +165,7 @@ impl Builder {
     }
 
     /// How long a wait rests at a time while 640,000 messages a second or more come; unless said 200 µs for
-    /// `xdp`, 10 µs for `gro` and 50 µs for `recvmmsg`. Zero never rests. A rest lets messages gather, so
+    /// `xdp`, 1 µs for `gro` and 50 µs for `recvmmsg`. Zero never rests. A rest lets messages gather, so
     /// that a call brings more of them, and nobody has to wake the reader, which would cost the core that
     /// receives more than the message does. It makes them wait, up to this long and the timer's slack (50 µs
     /// for most threads). Where fewer come, a wait sleeps until the next message does. `uring` never rests.

@@ -34,7 +34,7 @@ const SPIN_TURN: u64 = 1 << 16;
 /// enough in the shortest rest there is, and longer ones cost rate.
 const REST_ON_RING: Duration = Duration::from_micros(200);
 const REST_ON_SOCKET: Duration = Duration::from_micros(50);
-const REST_ON_JOINED: Duration = Duration::from_micros(10);
+const REST_ON_JOINED: Duration = Duration::from_micros(1);
 
 const ASK_LOSSES: &str = "ask a socket for its losses";
 
