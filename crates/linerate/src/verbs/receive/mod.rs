@@ -112,7 +112,7 @@ pub(crate) struct Arguments {
     busy_poll: Option<Duration>,
 
     /// Rest for so many microseconds at a time while 640,000 messages a second or more come, so that a call
-    /// brings more; 0 for never. Unless said 200 for xdp, 10 for gro, 50 for recvmmsg.
+    /// brings more; 0 for never. Unless said 200 for xdp, 1 for gro, 50 for recvmmsg.
     #[arg(long, value_name = "MICROSECONDS", value_parser = common::microseconds)]
     nap: Option<Duration>,
 
