@@ -23,11 +23,11 @@ pub enum Error {
     },
 
     /// The process may not do this.
-    #[error("cannot {action}: needs the capability {capability}; {}", Grant(capability))]
+    #[error("cannot {action}: needs {}; {}", Needed(capability), Grant(capability))]
     Privilege {
         /// What was being done; follows "cannot".
         action: String,
-        /// The missing capability, for instance `CAP_NET_RAW`.
+        /// The missing capability, for instance `CAP_NET_RAW`; several with commas between them.
         capability: &'static str,
     },
 
@@ -212,21 +212,32 @@ impl fmt::Display for Occupied<'_> {
     }
 }
 
-/// What sources in XDP need. setcap(8) replaces what a program had: it takes all of them at once.
-const FOR_XDP: &str = "cap_net_raw,cap_net_admin,cap_bpf,cap_perfmon";
+/// What sources in XDP need.
+pub(crate) const FOR_XDP: &str = "CAP_NET_RAW,CAP_NET_ADMIN,CAP_BPF,CAP_PERFMON";
+
+/// One capability, or several.
+struct Needed(&'static str);
+
+impl fmt::Display for Needed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let word = if self.0.contains(',') { "capabilities" } else { "capability" };
+        write!(f, "the {word} {}", self.0.replace(',', ", "))
+    }
+}
 
 /// How to grant a capability.
 struct Grant(&'static str);
 
 impl fmt::Display for Grant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let missing = self.0.to_ascii_lowercase();
-        let all = match missing.as_str() {
-            alone @ ("cap_net_raw" | "cap_net_admin") => alone.to_owned(),
+        // setcap(8) replaces what a program had: it takes all of them at once.
+        let all = match self.0 {
+            alone @ ("CAP_NET_RAW" | "CAP_NET_ADMIN") => alone.to_owned(),
             bpf if bpf.split(',').all(|one| FOR_XDP.contains(one)) => FOR_XDP.to_owned(),
             more => format!("{FOR_XDP},{more}"),
         };
-        write!(f, "run as root, or grant it with `sudo setcap {all}+ep PROGRAM`")
+        let (it, all) = (if all.contains(',') { "them" } else { "it" }, all.to_ascii_lowercase());
+        write!(f, "run as root, or grant {it} with `sudo setcap {all}+ep PROGRAM`")
     }
 }
 

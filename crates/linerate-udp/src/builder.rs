@@ -47,6 +47,7 @@ pub(crate) struct Settings {
     pub(crate) buffer: Option<usize>,
     pub(crate) busy_poll: Option<Duration>,
     pub(crate) steering: Steering,
+    pub(crate) several: bool,
     pub(crate) spin: bool,
     pub(crate) nap: Option<Duration>,
     pub(crate) ring: usize,
@@ -75,6 +76,7 @@ impl Builder {
                 buffer: Some(8 << 20),
                 busy_poll: None,
                 steering: Steering::Alone,
+                several: false,
                 spin: false,
                 nap: None,
                 ring: 32 << 20,
@@ -155,6 +157,13 @@ impl Builder {
     /// Shares the port with other receivers that say so as well.
     pub fn steering(mut self, steering: Steering) -> Self {
         self.settings.steering = steering;
+        self
+    }
+
+    /// Says that several are to read: threads of the one socket ([`Receiver::share`]), or another receiver
+    /// from the same interface. The choice of a back end then leaves out `xdp`, whose rings have one reader.
+    pub fn several(mut self, on: bool) -> Self {
+        self.settings.several = on;
         self
     }
 

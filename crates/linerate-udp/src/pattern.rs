@@ -28,10 +28,21 @@ pub enum Pattern {
 }
 
 impl Pattern {
-    /// Writes the payload of message `number`; a payload shorter than [`LEAST`] is left as it is.
+    /// Bytes that a payload needs to say what the pattern says.
+    pub const fn least(self) -> usize {
+        match self {
+            Self::Sequence | Self::Counted => LEAST,
+            Self::Time => WITH_TIME,
+        }
+    }
+
+    /// Writes the payload of message `number`. One shorter than [`LEAST`] has no room for it: zeroes, which
+    /// no pattern recognises.
     #[inline]
     pub fn write(self, number: u64, payload: &mut [u8]) {
-        let Some((stamp, rest)) = payload.split_at_mut_checked(LEAST) else { return };
+        let Some((stamp, rest)) = payload.split_at_mut_checked(LEAST) else {
+            return payload.fill(0);
+        };
         stamp[..4].copy_from_slice(&MAGIC);
         stamp[4..].copy_from_slice(&number.to_be_bytes());
         match self {
@@ -117,6 +128,12 @@ mod tests {
                 assert_eq!(pattern.check(&other), None, "{pattern:?} byte {at}");
             }
             assert_eq!(pattern.check(&payload[..11]), None);
+            let mut short = [7; LEAST - 1];
+            pattern.write(1, &mut short);
+            assert_eq!(short, [0; LEAST - 1]);
+            let mut least = vec![7; pattern.least()];
+            pattern.write(9, &mut least);
+            assert_eq!(pattern.check(&least), Some(9));
         }
         let mut untimed = [7; 64];
         Pattern::Sequence.write(1, &mut untimed);

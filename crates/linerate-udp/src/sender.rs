@@ -15,6 +15,8 @@ use frames::Frames;
 
 /// Messages of one super-datagram, at most (`UDP_MAX_SEGMENTS` of older kernels; newer take 128).
 const MOST_JOINED: usize = 64;
+/// The span of a pace whose messages may go at once.
+const BURST: Duration = Duration::from_micros(100);
 /// Room for headers in front of every run of messages, which is where `xdp` writes them.
 const HEADROOM: usize = 64;
 
@@ -74,12 +76,12 @@ enum Way {
     },
 }
 
-/// When the next batch is due.
+/// When the next message is due.
 #[derive(Debug)]
 struct Pace {
     start: Option<Instant>,
     nanoseconds: f64,
-    due: u64,
+    sent: u64,
 }
 
 /// What to ask for; made by [`Sender::builder`].
@@ -112,7 +114,8 @@ impl Sender {
     }
 
     /// Room for the next message, `len` bytes that hold anything: write all of them. A full batch is sent
-    /// first.
+    /// first, and the first message of the next one waits until its time has come: what is written into it
+    /// then, such as a time stamp, is as old as the few messages behind it.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a message longer than the sender was built for; as [`Sender::flush`].
@@ -127,6 +130,9 @@ impl Sender {
                 )));
             }
             self.flush()?;
+        }
+        if self.waiting == 0 && self.pace.is_some() {
+            while !self.turn(None)? {}
         }
         self.waiting += 1;
         let joined = self.joined;
@@ -164,7 +170,7 @@ impl Sender {
             return Ok(());
         }
         if let Some(pace) = &mut self.pace {
-            pace.wait(self.waiting as u64);
+            pace.sent += self.waiting as u64;
         }
         let before = self.sent.messages + self.sent.refused;
         let answer = match &self.way {
@@ -176,6 +182,27 @@ impl Sender {
         self.runs.clear();
         self.waiting = 0;
         answer
+    }
+
+    /// Sends a full batch, and waits until the next may begin; true when it may, as always where no pace was
+    /// asked for. False when the deadline passed before, or a signal came. For those who do not want
+    /// [`Sender::message`] to wait for as long as it takes.
+    ///
+    /// # Errors
+    /// As [`Sender::flush`].
+    pub fn turn(&mut self, deadline: Option<Instant>) -> Result<bool> {
+        if self.waiting == self.batch {
+            self.flush()?;
+        }
+        Ok(match &mut self.pace {
+            Some(pace) if self.waiting == 0 => pace.wait(deadline),
+            _ => true,
+        })
+    }
+
+    /// Messages that wait for each other at most.
+    pub fn batch(&self) -> usize {
+        self.batch
     }
 
     /// What was sent so far.
@@ -254,11 +281,22 @@ impl Sender {
                     self.sent.resent += split.messages;
                     self.sent.refused += split.refused;
                     if split.messages > 0 {
-                        match error.raw_os_error() {
-                            Some(libc::EINVAL | libc::EMSGSIZE) => self.alone_from = run.size,
-                            _ => self.joined = 1,
-                        }
-                        self.why = Some(format!("the kernel does not segment: {error}"));
+                        self.why = Some(match error.raw_os_error() {
+                            Some(libc::EINVAL | libc::EMSGSIZE) => {
+                                self.alone_from = run.size;
+                                let size = run.size;
+                                format!(
+                                    "messages of {size} bytes are longer than the MTU of the way, and go one \
+                                     by one, as fragments: {error}"
+                                )
+                            }
+                            _ => {
+                                self.joined = 1;
+                                format!(
+                                    "the kernel does not segment, messages go one by one: {error}"
+                                )
+                            }
+                        });
                     }
                     at += 1;
                 }
@@ -311,24 +349,23 @@ impl Sender {
 }
 
 impl Pace {
-    /// Waits until `messages` may go.
-    fn wait(&mut self, messages: u64) {
+    /// Waits until the next message is due; false when the deadline passed before or a signal came.
+    fn wait(&mut self, deadline: Option<Instant>) -> bool {
         let start = *self.start.get_or_insert_with(Instant::now);
-        let due = Duration::from_nanos((self.due as f64 * self.nanoseconds) as u64);
-        self.due += messages;
+        let due = Duration::from_nanos((self.sent as f64 * self.nanoseconds) as u64);
         loop {
-            let elapsed = start.elapsed();
-            match due.checked_sub(elapsed) {
-                None => return,
-                // A nap ends up to 60 µs late: the rest is spent looking at the clock.
-                Some(left) if left > Duration::from_micros(120) => {
-                    if !socket::pause(
-                        left.min(Duration::from_millis(100)) - Duration::from_micros(80),
-                    ) {
-                        return;
-                    }
-                }
-                Some(_) => std::hint::spin_loop(),
+            let now = Instant::now();
+            let left = due.saturating_sub(now - start);
+            let allowed = deadline.map_or(left, |deadline| deadline.saturating_duration_since(now));
+            if left.is_zero() || allowed.is_zero() {
+                return left.is_zero();
+            }
+            // A nap ends up to 60 µs late: the rest is spent looking at the clock.
+            let nap = left.min(allowed).saturating_sub(Duration::from_micros(80));
+            if nap < Duration::from_micros(40) {
+                std::hint::spin_loop();
+            } else if !socket::pause(nap.min(Duration::from_millis(100))) {
+                return false;
             }
         }
     }
@@ -359,7 +396,8 @@ impl SenderBuilder {
         self
     }
 
-    /// Messages a second, at most; as fast as it goes unless said.
+    /// Messages a second, at most; as fast as it goes unless said. They then go evenly: a batch is no more
+    /// than what is due in 100 µs.
     pub fn rate(mut self, messages: Option<f64>) -> Self {
         self.rate = messages;
         self
@@ -384,7 +422,7 @@ impl SenderBuilder {
     /// [`Error::Invalid`] for sizes that make no sense or an unknown neighbour, [`Error::NotLocal`],
     /// [`Error::Ring`], [`Error::System`].
     pub fn build(self) -> Result<Sender> {
-        let Self { batch, message_size, .. } = self;
+        let Self { mut batch, message_size, .. } = self;
         if !(1..=LARGEST_BATCH).contains(&batch) {
             return Err(Error::Invalid(format!(
                 "a batch of {batch} messages: 1 to {LARGEST_BATCH} make sense"
@@ -399,6 +437,9 @@ impl SenderBuilder {
             && !(rate.is_finite() && rate > 0.0)
         {
             return Err(Error::Invalid(format!("{rate} messages a second make no sense")));
+        }
+        if let Some(rate) = self.rate {
+            batch = batch.min((rate * BURST.as_secs_f64()) as usize).max(1);
         }
         if let Some(from) = self.from
             && from.is_ipv4() != self.to.is_ipv4()
@@ -419,7 +460,7 @@ impl SenderBuilder {
             }
         };
         let arena = vec![0; batch * message_size + HEADROOM * batch];
-        let pace = self.rate.map(|rate| Pace { start: None, nanoseconds: 1e9 / rate, due: 0 });
+        let pace = self.rate.map(|rate| Pace { start: None, nanoseconds: 1e9 / rate, sent: 0 });
         Ok(Sender {
             way,
             arena,

@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::net::UdpSocket;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
@@ -27,6 +28,7 @@ fn sizes_that_make_no_sense_are_refused() {
         Sender::builder(address("127.0.0.1", 9)).message_size(70_000),
         Sender::builder(address("127.0.0.1", 9)).rate(Some(0.0)),
         Sender::builder(address("0.0.0.0", 9)),
+        Sender::builder(address("127.0.0.1", 0)),
         Sender::builder(address("::1", 9)).from(address("127.0.0.1", 0)),
     ] {
         assert!(matches!(builder.build().unwrap_err(), Error::Invalid(_)));
@@ -96,8 +98,19 @@ fn two_receivers_of_xdp_do_not_share_an_interface() {
     let builder = |port| Receiver::builder(address(HERE, port));
     let first = cable.receive(builder(7000), Some(Backend::Xdp)).unwrap();
     let error = cable.receive(builder(7001), Some(Backend::Xdp)).unwrap_err();
-    assert!(error.to_string().contains("interface rx"), "{error}");
+    let error = error.to_string();
+    assert!(error.contains("interface rx carries an XDP program of linerate already"), "{error}");
     assert!(first.share().is_err());
+    for (builder, words) in [
+        (builder(7001).several(true), "one reader"),
+        (builder(7001).steering(Steering::Flow), "the port is to be shared"),
+    ] {
+        let error = cable.receive(builder.clone(), Some(Backend::Xdp)).unwrap_err().to_string();
+        assert!(error.contains(words), "{error}");
+        let receiver = cable.receive(builder, None).unwrap();
+        let why = &receiver.why()[0];
+        assert!(why.starts_with("not xdp: ") && why.contains(words), "{why}");
+    }
     // Without a wish the second one takes a socket, and says why.
     let second = cable.receive(builder(7001), None).unwrap();
     assert_ne!(second.backend(), Backend::Xdp);
@@ -349,6 +362,34 @@ fn a_message_among_few_wakes_a_reader_that_would_rest_for_long() {
         }
         assert!(start.elapsed() < PATIENCE, "{kind} rested");
     }
+}
+
+#[test]
+fn a_pace_spreads_messages_and_holds_none_back() {
+    let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
+    receiver.set_read_timeout(Some(PATIENCE)).unwrap();
+    let to = receiver.local_addr().unwrap();
+    let mut sender = Sender::builder(to).rate(Some(500.0)).build().unwrap();
+    assert_eq!(sender.batch(), 1);
+    let start = Instant::now();
+    let mut came = [0; 1];
+    for number in 0..20u8 {
+        sender.message(1).unwrap()[0] = number;
+        // The one before has gone.
+        if let Some(before) = number.checked_sub(1) {
+            assert_eq!((receiver.recv(&mut came).unwrap(), came), (1, [before]));
+        }
+    }
+    sender.flush().unwrap();
+    assert!(start.elapsed() >= Duration::from_millis(38), "{:?}", start.elapsed());
+    let faster = |rate| Sender::builder(to).rate(Some(rate)).build().unwrap().batch();
+    assert_eq!((faster(100_000.0), faster(1e9)), (10, 256));
+
+    let mut slow = Sender::builder(to).rate(Some(0.001)).build().unwrap();
+    assert!(slow.turn(None).unwrap(), "the first goes at once");
+    slow.message(1).unwrap()[0] = 1;
+    assert!(!slow.turn(Some(Instant::now() + Duration::from_millis(20))).unwrap());
+    assert_eq!(slow.sent().messages, 1);
 }
 
 #[test]

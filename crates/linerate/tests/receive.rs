@@ -165,6 +165,67 @@ fn other_bytes_are_wrong_and_say_so() {
 }
 
 #[test]
+fn what_was_cut_is_not_good() {
+    root_or_skip!("what_was_cut_is_not_good");
+    let hosts = Hosts::new();
+    let receiving =
+        hosts.receive("--backend recvmmsg --count 2 --check counted --message-size 40 --for 60s");
+    hosts.send("--count 2 --size 40,41 --pattern counted");
+    let output = receiving.finish();
+    assert_eq!(output.status.code(), Some(1));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let check = &report["check"];
+    assert_eq!((&check["good"], &check["wrong"]), (&1.into(), &1.into()), "{report}");
+    assert_eq!(report["truncated"], 1, "{report}");
+}
+
+#[test]
+fn a_slow_sender_ends_when_it_is_told() {
+    root_or_skip!("a_slow_sender_ends_when_it_is_told");
+    let hosts = Hosts::new();
+    // A message in a minute: the first at once.
+    assert_eq!(hosts.send("--rate 0.016 --for 100ms")["messages"], 1);
+    let socket = hosts.here.run(|| UdpSocket::bind("10.76.0.2:7000").unwrap()).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut command = hosts.there.command(LINERATE);
+    command.args(["send", "10.76.0.2:7000", "--json", "--rate", "0.016"]).stdout(Stdio::piped());
+    let sending = Receiving(Some(command.spawn().unwrap()));
+    assert_eq!(socket.recv(&mut [0; 64]).unwrap(), 64);
+    sending.signal(Signal::SIGINT);
+    assert_eq!(sending.report()["messages"], 1);
+}
+
+#[test]
+fn receivers_share_a_port() {
+    root_or_skip!("receivers_share_a_port");
+    let hosts = Hosts::new();
+    let one = hosts.receive("--share spread:2");
+    let mut command = hosts.here.command(LINERATE);
+    command.args("receive --bind 10.76.0.2:7000 --share spread:2 --json".split(' '));
+    let other = Receiving(Some(command.stdout(Stdio::piped()).spawn().unwrap()));
+    hosts.wait_for("the second socket", || hosts.sockets().matches(":1B58 ").count() == 2);
+    // The program that spreads comes after the bind.
+    std::thread::sleep(Duration::from_millis(200));
+    hosts.send("--count 200 --rate 20k");
+    let waiting = || {
+        let queued = |line: &str| line.split_whitespace().nth(4).map(str::to_owned);
+        let table = hosts.sockets();
+        let mut mine = table.lines().filter(|line| line.contains(":1B58 "));
+        mine.any(|line| queued(line).is_some_and(|queues| !queues.ends_with(":00000000")))
+    };
+    hosts.wait_for("the end of what waits", || !waiting());
+    let reports = [one, other].map(|receiving| {
+        receiving.signal(Signal::SIGINT);
+        receiving.report()
+    });
+    let counts = reports.each_ref().map(|report| report["messages"].as_u64().unwrap());
+    assert_eq!(counts.iter().sum::<u64>(), 200, "{reports:?}");
+    // By chance, each message by itself: that one of them gets fewer than 50 happens once in 10^12 times.
+    assert!(counts.iter().all(|count| *count >= 50), "{counts:?}");
+    assert!(reports[0]["why"][0].as_str().unwrap().contains("to be shared"), "{reports:?}");
+}
+
+#[test]
 fn two_lines_of_a_feed_are_one() {
     root_or_skip!("two_lines_of_a_feed_are_one");
     let hosts = Hosts::new();
@@ -246,6 +307,32 @@ fn errors_name_what_is_wrong() {
             "--measure is for --backend auto",
         ),
         ("send 127.0.0.1:9 --xdp lr-none --count 1", "no interface named lr-none"),
+        (
+            "receive --bind 127.0.0.1:0 --for 1s --backend gro --ring 1M",
+            "--ring is for the back end xdp",
+        ),
+        ("receive --bind 127.0.0.1:0 --for 1s --threads 2 --xdp-through buffer", "has one reader"),
+        ("receive --bind 127.0.0.1:0 --for 1s --ring 3", "from 4096 to 2147483648"),
+        ("receive --bind 127.0.0.1:0 --for 1s --backend uring --nap 5", "--nap is not for uring"),
+        (
+            "receive --bind 127.0.0.1:0 --for 1s --cpu 1023",
+            "cannot stay on CPU 1023 (this machine has 0",
+        ),
+        ("receive --bind 127.0.0.1:0 --for 1s --nap 5 --spin", "cannot be used with"),
+        ("receive --bind 127.0.0.1:0 --for 1s --share cpu", "cpu:N or spread:N"),
+        (
+            "receive --bind 127.0.0.1:0 --for 1s --check time --feed moldudp64",
+            "cannot be used with",
+        ),
+        ("receive --bind 127.0.0.1:99999 --for 1s", "99999 is no port"),
+        ("send 127.0.0.1:0 --count 1", "no address and port"),
+        (
+            "send 127.0.0.1:9 --count 1 --size 5 --pattern sequence",
+            "no room for the pattern, which takes 12",
+        ),
+        ("send 127.0.0.1:9 --count 1 --size 19 --pattern time", "takes 20"),
+        ("send 255.255.255.255:9 --count 1", "a broadcast address"),
+        ("send [fe80::1]:9 --count 1", "needs its interface"),
         ("send 127.0.0.1:9 --size 64,70000 --count 1", "a UDP message has at most 65507"),
         ("send 127.0.0.1:9 --size many --count 1", "expected bytes as 64"),
         ("send [::1]:9 --from 127.0.0.1:0 --count 1", "two versions of IP"),

@@ -12,6 +12,7 @@ use std::ptr::NonNull;
 use std::sync::Once;
 
 use libbpf_rs::{AsRawLibbpf, OpenObject, PrintLevel};
+use rustix::thread::{CapabilitySet, capabilities};
 
 use crate::filter::Instruction;
 use crate::{Error, Result};
@@ -219,9 +220,8 @@ impl Template {
         let Some(last) = last else {
             return refusal(action, error.raw_os_error().unwrap_or(libc::EIO));
         };
-        // What the verifier demands of those without CAP_PERFMON only, whatever its errno.
-        if log.contains("!root") && matches!(error.raw_os_error(), Some(libc::EACCES | libc::EPERM))
-        {
+        // The verifier demands more of those who lack it, in words of the rule and not of the capability.
+        if matches!(error.raw_os_error(), Some(libc::EACCES | libc::EPERM)) && !may_look_inside() {
             return Error::Privilege { action, capability: "CAP_PERFMON" };
         }
         Error::Verifier { program: action, why: last.to_owned(), source: error }
@@ -236,6 +236,12 @@ pub fn quiet_libbpf() {
             tracing::debug!(target: "libbpf", "{}", message.trim_end());
         })));
     });
+}
+
+/// Whether this thread has CAP_PERFMON, or CAP_SYS_ADMIN, which holds it.
+fn may_look_inside() -> bool {
+    let either = CapabilitySet::PERFMON | CapabilitySet::SYS_ADMIN;
+    capabilities(None).is_ok_and(|sets| sets.effective.intersects(either))
 }
 
 /// The error for `errno` while doing `action` to BPF: a missing privilege is said as such.

@@ -17,6 +17,7 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
+use crate::error::FOR_XDP;
 use crate::interface::Interface;
 use crate::steer::attach::{self, Link};
 use crate::steer::program::{Load, Template, refusal};
@@ -128,7 +129,7 @@ impl Root {
     /// Takes a free slot.
     pub(super) fn take(&self, interface: &Interface) -> Result<Slot> {
         let action = format!("take a place for a capture on {}", interface.name);
-        let token = sys::socket(&action)?;
+        let token = sys::socket(&action, FOR_XDP)?;
         // Nothing is ever redirected to it, but newer kernels (7.3 among them) let no socket into the map that
         // could not receive.
         sys::set(token.as_fd(), libc::SOL_XDP, libc::XDP_RX_RING, &1u32)

@@ -1,5 +1,6 @@
 //! [`probe`]: what AF_XDP can do on an interface, without touching its traffic.
 
+use crate::error::FOR_XDP;
 use crate::interface::Interface;
 use crate::steer::attach::attached;
 use crate::steer::{Options, Stamps, Steer};
@@ -64,7 +65,7 @@ impl Probe {
         if let Some(found) = attached(interface.index)? {
             return Err(crate::steer::attach::foreign(name, &found));
         }
-        sys::socket(&format!("open an AF_XDP socket on {name}"))?;
+        sys::socket(&format!("receive by XDP on {name}"), FOR_XDP)?;
         let steer = Steer::load(name, &Options { stamps: Stamps::Hardware, ..Options::default() })?;
         self.metadata = steer.stamps().0 == Stamps::Hardware;
         self.why.extend(steer.stamps().1.map(str::to_owned));

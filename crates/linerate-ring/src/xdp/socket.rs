@@ -323,7 +323,8 @@ impl Builder {
                 Error::system(format!("{what} (queue {} of {})", self.queue, self.interface), error)
             }
         };
-        let fd = Arc::new(sys::socket(&format!("open an AF_XDP socket on {}", self.interface))?);
+        let action = format!("open an AF_XDP socket on {}", self.interface);
+        let fd = Arc::new(sys::socket(&action, "CAP_NET_RAW")?);
         let umem = Arc::clone(&self.umem);
         let mut state = umem.state();
         let shared = state.sockets.iter().find_map(std::sync::Weak::upgrade);

@@ -4,7 +4,8 @@
 //! number it expects next: what is new is handed on, whichever line brings it first; what has been seen is
 //! dropped; a number that is skipped opens a gap in the [`Ledger`], and a message that comes late, from the
 //! other line or a retransmission, closes it. Nothing is held back: messages are handed on when they come,
-//! and [`Message::late`] says whether one fills a gap.
+//! and [`Message::late`] says whether one fills a gap. Lines change sessions one after the other: what a line
+//! still brings of the session before belongs to that one.
 //!
 //! ```
 //! use linerate_udp::feed::{Feed, Line, moldudp64::MoldUdp64};
@@ -21,12 +22,14 @@
 
 mod ledger;
 pub mod moldudp64;
+mod session;
 #[cfg(test)]
 mod tests;
 
 use serde::Serialize;
 
 pub use ledger::{Gap, Ledger};
+use session::{LONGEST_NAME, Session};
 
 /// One of the two lines that carry the same feed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -82,6 +85,8 @@ pub trait Layout {
 /// A message of a feed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message<'a> {
+    /// Its session, the present one or the one before.
+    pub session: &'a [u8],
     /// Its number in the session.
     pub number: u64,
     /// The bytes.
@@ -108,33 +113,29 @@ pub struct Counts {
     pub duplicates: u64,
     /// Messages that filled a gap.
     pub late: u64,
-    /// Packets that carried no message.
+    /// Packets that carried no message, and did not end a session either.
     pub heartbeats: u64,
+    /// Packets that said that a session is over; they are repeated.
+    pub ends: u64,
     /// Packets that were none of the protocol.
     pub malformed: u64,
     /// Gaps that were opened.
     pub gaps: u64,
     /// Messages missing now.
     pub missing: u64,
-    /// Missing messages that the ledger had no place for, or whose session ended: lost for good.
+    /// Missing messages that the ledger had no place for, or that two sessions have followed: lost for good.
     pub abandoned: u64,
     /// Sessions.
     pub sessions: u64,
 }
 
-/// The longest name of a session.
-const SESSION: usize = 32;
-
 /// One sequence-numbered feed.
 #[derive(Debug)]
 pub struct Feed<L> {
     layout: L,
-    session: [u8; SESSION],
-    session_len: usize,
-    next: Option<u64>,
+    current: Session,
+    previous: Session,
     from_first: bool,
-    ended: bool,
-    ledger: Ledger,
     counts: Counts,
 }
 
@@ -143,12 +144,9 @@ impl<L: Layout> Feed<L> {
     pub fn new(layout: L) -> Self {
         Self {
             layout,
-            session: [0; SESSION],
-            session_len: 0,
-            next: None,
+            current: Session::new(),
+            previous: Session::new(),
             from_first: false,
-            ended: false,
-            ledger: Ledger::new(1024),
             counts: Counts::default(),
         }
     }
@@ -167,7 +165,7 @@ impl<L: Layout> Feed<L> {
         self.counts.packets += 1;
         let head = match self.layout.head(packet) {
             Ok(head)
-                if head.session.len() <= SESSION
+                if head.session.len() <= LONGEST_NAME
                     && head.first.checked_add(head.messages).is_some() =>
             {
                 head
@@ -178,92 +176,74 @@ impl<L: Layout> Feed<L> {
             }
         };
         self.enter(&head);
+        let Self { layout, current, previous, counts, .. } = self;
+        let session = if current.is(head.session) { current } else { previous };
         if head.messages == 0 {
-            self.counts.heartbeats += 1;
             // It says what comes next, so that a loss is seen before the next message comes.
-            self.expect(head.first);
-            self.ended |= head.end;
+            session.skip_to(head.first, counts);
+            session.ended |= head.end;
+            counts.ends += u64::from(head.end);
+            counts.heartbeats += u64::from(!head.end);
             return;
         }
-        let Self { layout, next, ledger, counts, .. } = self;
         let mut number = head.first;
         let answer = layout.messages(packet, &mut |bytes| {
-            let expected = next.unwrap_or(number);
-            let late = number < expected;
-            let new = if late {
-                let filled = ledger.fill(number);
-                counts.abandoned += filled.unwrap_or(0);
-                filled.is_some()
-            } else {
-                if number > expected {
-                    counts.gaps += 1;
-                    counts.abandoned += ledger.open(expected, number);
-                }
-                // A packet whose numbers would overflow is refused.
-                *next = Some(number + 1);
-                true
-            };
-            if new {
+            let late = session.is_late(number);
+            if session.take(number, counts) {
                 counts.late += u64::from(late);
                 counts.messages += 1;
                 match line {
                     Line::A => counts.first_a += 1,
                     Line::B => counts.first_b += 1,
                 }
-                message(Message { number, bytes, line, late });
+                message(Message { session: head.session, number, bytes, line, late });
             } else {
                 counts.duplicates += 1;
             }
             number += 1;
         });
-        self.counts.malformed += u64::from(answer.is_err());
+        counts.malformed += u64::from(answer.is_err());
     }
 
     /// What has come so far.
     pub fn counts(&self) -> Counts {
-        Counts { missing: self.ledger.missing(), ..self.counts }
+        let missing = self.current.ledger.missing() + self.previous.ledger.missing();
+        Counts { missing, ..self.counts }
     }
 
-    /// The gaps that are open.
+    /// The gaps of the session that are open.
     pub fn ledger(&self) -> &Ledger {
-        &self.ledger
+        &self.current.ledger
     }
 
-    /// The session of the last packet.
+    /// The session that was begun last.
     pub fn session(&self) -> &[u8] {
-        &self.session[..self.session_len]
+        self.current.name()
     }
 
-    /// The number that comes next, once a packet has come.
+    /// The number that comes next in it, once a packet has come.
     pub fn next(&self) -> Option<u64> {
-        self.next
+        self.current.next()
     }
 
-    /// Whether the session has been said to be over.
+    /// Whether it has been said to be over.
     pub fn ended(&self) -> bool {
-        self.ended
+        self.current.ended
     }
 
-    /// Begins a session, if the packet is of another one than the last.
+    /// The session before it, and its gaps that are open.
+    pub fn previous(&self) -> Option<(&[u8], &Ledger)> {
+        self.previous.next().map(|_| (self.previous.name(), &self.previous.ledger))
+    }
+
+    /// Begins a session, if the packet is of none of the last two.
     fn enter(&mut self, head: &Head<'_>) {
-        if self.counts.sessions > 0 && self.session() == head.session {
+        if self.current.is(head.session) || self.previous.is(head.session) {
             return;
         }
         self.counts.sessions += 1;
-        self.counts.abandoned += self.ledger.clear();
-        self.session_len = head.session.len();
-        self.session[..self.session_len].copy_from_slice(head.session);
-        self.next = Some(if self.from_first { 1 } else { head.first });
-        self.ended = false;
-    }
-
-    /// Opens a gap up to `number`, where that is further than what has come.
-    fn expect(&mut self, number: u64) {
-        let expected = self.next.unwrap_or(number);
-        if number > expected {
-            self.counts.gaps += 1;
-            self.counts.abandoned += self.ledger.open(expected, number);
-            self.next = Some(number);
-        }
+        std::mem::swap(&mut self.current, &mut self.previous);
+        self.counts.abandoned += self.current.ledger.clear();
+        self.current.begin(head.session, if self.from_first { 1 } else { head.first });
     }
 }

@@ -57,20 +57,50 @@ fn a_heartbeat_tells_of_a_loss_and_the_end_is_one() {
     assert!(!feed.ended());
     numbers(&mut feed, Line::A, &end);
     assert!(feed.ended());
-    assert_eq!((feed.counts().heartbeats, feed.counts().missing), (2, 2));
+    let counts = feed.counts();
+    assert_eq!((counts.heartbeats, counts.ends, counts.missing), (1, 1, 2));
+}
+
+/// The packet, of another session.
+fn of(session: u8, mut packet: Vec<u8>) -> Vec<u8> {
+    packet[9] = b'0' + session;
+    packet
 }
 
 #[test]
-fn another_session_begins_anew_and_gives_up_what_was_missing() {
+fn lines_change_sessions_one_after_the_other() {
+    let mut feed = Feed::new(MoldUdp64);
+    assert!(feed.previous().is_none());
+    numbers(&mut feed, Line::A, &packet(1, 1));
+    numbers(&mut feed, Line::A, &packet(4, 1));
+    assert_eq!(numbers(&mut feed, Line::A, &of(2, packet(1, 1))), [1]);
+    assert_eq!((feed.session(), feed.next()), (&b"SESSION002"[..], Some(2)));
+    let (session, ledger) = feed.previous().unwrap();
+    assert_eq!((session, ledger.gaps()), (&SESSION_NAME[..], &[Gap { from: 2, to: 4 }][..]));
+    // The other line is behind: what it brings is of the session before, and what was missing there.
+    let mut late = Vec::new();
+    feed.packet(Line::B, &packet(1, 3), |message| {
+        assert_eq!(message.session, SESSION_NAME);
+        late.push((message.number, message.late));
+    });
+    assert_eq!(late, [(2, true), (3, true)]);
+    assert_eq!(numbers(&mut feed, Line::A, &of(2, packet(2, 1))), [2]);
+    assert_eq!(numbers(&mut feed, Line::B, &of(2, packet(1, 2))), []);
+    let counts = feed.counts();
+    assert_eq!((counts.sessions, counts.duplicates, counts.missing), (2, 3, 0));
+}
+
+#[test]
+fn what_two_sessions_have_followed_is_given_up() {
     let mut feed = Feed::new(MoldUdp64);
     numbers(&mut feed, Line::A, &packet(1, 1));
     numbers(&mut feed, Line::A, &packet(3, 1));
-    let mut other = packet(1, 1);
-    other[9] = b'2';
-    assert_eq!(numbers(&mut feed, Line::A, &other), [1]);
+    numbers(&mut feed, Line::A, &of(2, packet(1, 1)));
+    assert_eq!((feed.counts().abandoned, feed.counts().missing), (0, 1));
+    numbers(&mut feed, Line::A, &of(3, packet(1, 1)));
     let counts = feed.counts();
-    assert_eq!((counts.sessions, counts.abandoned, counts.missing), (2, 1, 0));
-    assert_eq!(feed.session(), b"SESSION002");
+    assert_eq!((counts.sessions, counts.abandoned, counts.missing), (3, 1, 0));
+    assert_eq!(feed.session(), b"SESSION003");
 }
 
 #[test]

@@ -7,7 +7,8 @@ use crate::{Backend, Error, Result, probe, xdp};
 pub(super) fn choose(settings: &Settings) -> Result<(Backend, Vec<String>)> {
     if let Some(backend) = settings.backend {
         let interface = xdp::interface_of(settings);
-        return match probe(backend, interface.as_deref()) {
+        let shared = several(settings).filter(|_| backend == Backend::Xdp).map(str::to_owned);
+        return match shared.or_else(|| probe(backend, interface.as_deref())) {
             Some(why) => Err(Error::Backend { backend, why }),
             None => Ok((backend, Vec::new())),
         };
@@ -34,12 +35,21 @@ pub(super) fn socket_backend(why: &mut Vec<String>) -> Backend {
     }
 }
 
+/// Why the one reader of `xdp` is not enough.
+fn several(settings: &Settings) -> Option<&'static str> {
+    if settings.steering != Steering::Alone {
+        Some("the port is to be shared, and xdp would take the messages of all")
+    } else {
+        settings.several.then_some("its rings have one reader, and there are to be several")
+    }
+}
+
 pub(super) fn not_xdp(settings: &Settings) -> Option<String> {
     let Some(interface) = xdp::interface_of(settings) else {
         return Some(xdp::NO_INTERFACE.to_owned());
     };
-    if settings.steering != Steering::Alone {
-        return Some("the port is shared".to_owned());
+    if let Some(why) = several(settings) {
+        return Some(why.to_owned());
     }
     if has_other(settings.bind.port()) {
         let port = settings.bind.port();

@@ -208,9 +208,16 @@ fn neighbour(interface: &str, address: IpAddr) -> Result<ethernet::Address> {
     {
         return Ok(found);
     }
+    let remedy = match address {
+        IpAddr::V4(_) => {
+            format!("have the stack find it with `ping -c 1 {address}`, or say it: --next-hop")
+        }
+        IpAddr::V6(_) => {
+            "for IPv6 it has to be said: --next-hop, as `ip -6 neighbour` has it".to_owned()
+        }
+    };
     Err(Error::Invalid(format!(
-        "the neighbour table has no hardware address for {address} on {interface}; say it, or have the \
-         stack find it with `ping -c 1 {address}` (IPv4 only)"
+        "no hardware address of {address} on {interface} is known; {remedy}"
     )))
 }
 

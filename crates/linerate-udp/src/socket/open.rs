@@ -152,6 +152,12 @@ fn datagram(family: i32) -> io::Result<OwnedFd> {
     }
 }
 
+pub(super) const NEEDS_SCOPE: &str = "a link-local address needs its interface, by number, as in [fe80::1%2]:7000; `ip link` has the numbers";
+
+pub(super) fn lacks_scope(address: SocketAddr) -> bool {
+    matches!(address, SocketAddr::V6(v6) if v6.ip().is_unicast_link_local() && v6.scope_id() == 0)
+}
+
 pub(super) fn bind(fd: BorrowedFd<'_>, address: SocketAddr) -> Result<()> {
     let name = Name::of(address);
     // SAFETY: a name of the length that it says.
@@ -163,11 +169,8 @@ pub(super) fn bind(fd: BorrowedFd<'_>, address: SocketAddr) -> Result<()> {
             action: format!("bind to {address}"),
             capability: "CAP_NET_BIND_SERVICE",
         },
-        Some(libc::EINVAL) if matches!(address.ip(), IpAddr::V6(ip) if ip.is_unicast_link_local()) => {
-            Error::Invalid(format!(
-                "cannot bind to {address}: a link-local address needs its interface, as in \
-                 [fe80::1%eth0]:7000"
-            ))
+        Some(libc::EINVAL) if lacks_scope(address) => {
+            Error::Invalid(format!("cannot bind to {address}: {NEEDS_SCOPE}"))
         }
         _ => Error::system(format!("bind to {address}"), error),
     })

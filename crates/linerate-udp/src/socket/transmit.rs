@@ -122,15 +122,28 @@ pub(crate) fn connect(to: SocketAddr, from: Option<SocketAddr>, buffer: usize) -
     // Where neither is allowed the default stands, and a full buffer is waited for.
     let _ = super::set(fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &bytes)
         .or_else(|_| super::set(fd, libc::SOL_SOCKET, libc::SO_SNDBUF, &bytes));
-    if to.ip().is_unspecified() {
-        return Err(Error::Invalid(format!("{to} is no address that one can send to")));
+    if to.ip().is_unspecified() || to.port() == 0 {
+        return Err(Error::Invalid(format!("{to} is no address and port that one can send to")));
     }
     let name = Name::of(to);
     // SAFETY: a name of the length that it says.
     let answer = unsafe { libc::connect(fd.as_raw_fd(), name.as_ptr().cast(), name.len()) };
     check(answer as isize).map_err(|error| match error.raw_os_error() {
+        Some(libc::ENETUNREACH | libc::EHOSTUNREACH) if to.ip().is_multicast() && from.is_none() => {
+            Error::Invalid(format!(
+                "cannot send to {to}: no route leads there; sending from the address of an interface, as \
+                 --from 10.0.0.1:0 has it, says by which one ({error})"
+            ))
+        }
         Some(libc::ENETUNREACH | libc::EHOSTUNREACH) => {
             Error::System { action: format!("send to {to}: no route leads there"), source: error }
+        }
+        Some(libc::EACCES) => Error::Invalid(format!(
+            "cannot send to {to}: it is a broadcast address, or a rule forbids it; messages go to one host or \
+             to a group ({error})"
+        )),
+        Some(libc::EINVAL) if super::open::lacks_scope(to) => {
+            Error::Invalid(format!("cannot send to {to}: {}", super::open::NEEDS_SCOPE))
         }
         _ => Error::system(format!("send to {to}"), error),
     })?;

@@ -46,10 +46,22 @@ pub(crate) fn interface_of(settings: &Settings) -> Option<String> {
 /// Why an interface cannot have it. Whether the driver runs the program itself shows when it is attached.
 pub(crate) fn probe(interface: &str) -> Option<String> {
     if let Some(error) = xdp::probe(interface).obstacle {
-        return Some(error.to_string());
+        return Some(occupied(&error).unwrap_or_else(|| error.to_string()));
     }
     let tap = matches!(linerate_ring::driver(interface), Ok(Some(driver)) if driver == "tun");
     tap.then(|| format!("{interface} is a TAP or TUN device: {ONLY_NATIVE}"))
+}
+
+/// That another receiver has the interface, a capture or the accelerator, where that is what `error` says.
+fn occupied(error: &linerate_ring::Error) -> Option<String> {
+    let linerate_ring::Error::ForeignProgram { interface, ours: true, holder, .. } = error else {
+        return None;
+    };
+    let by = holder.names();
+    Some(format!(
+        "interface {interface} carries an XDP program of linerate already ({by}), and has room for one; \
+         take gro, or end that one"
+    ))
 }
 
 /// Whether the driver runs the program itself; else the frames have been through half of the stack.
@@ -91,12 +103,15 @@ impl Port {
         }
         let open = |plan: &Plan, wanted: &Wanted| -> Result<Way> {
             let opened = plan.open(settings, interface, &translate(wanted)?);
-            opened.map_err(|error| match error {
-                linerate_ring::Error::System { .. } if !is_native(interface) => {
-                    let why = format!("{error}: {ONLY_NATIVE}");
-                    Error::Backend { backend: Backend::Xdp, why }
+            opened.map_err(|error| {
+                let refused = matches!(error, linerate_ring::Error::System { .. });
+                let why = occupied(&error).or_else(|| {
+                    (refused && !is_native(interface)).then(|| format!("{error}: {ONLY_NATIVE}"))
+                });
+                match why {
+                    Some(why) => Error::Backend { backend: Backend::Xdp, why },
+                    None => error.into(),
                 }
-                error => error.into(),
             })
         };
         let way = match open(&plan, &wanted) {

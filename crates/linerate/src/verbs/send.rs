@@ -19,6 +19,8 @@ use super::generate::scaled;
 use super::receive::{batch, endpoint, time};
 use crate::say;
 
+/// How soon a sender that waits for its turn sees that it is to end.
+const GLANCE: Duration = Duration::from_millis(50);
 /// How long frames may take to leave at the end.
 const DRAIN: Duration = Duration::from_secs(2);
 
@@ -50,16 +52,17 @@ pub(crate) struct Arguments {
     #[arg(short, long, default_value = "max")]
     rate: Rate,
 
-    /// Messages handed to the kernel at once.
+    /// Messages handed to the kernel at once, at most. With --rate no more than what is due in 100 µs.
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = batch)]
     batch: usize,
 
     /// Payload: sequence (LNRT and the message's number), time (and the nanoseconds of CLOCK_MONOTONIC),
-    /// counted (and bytes that count up).
-    #[arg(long, value_name = "PATTERN", default_value = "sequence",
+    /// counted (and bytes that count up). Sequence unless said; messages too short for it, below 12 bytes,
+    /// are then zeroes.
+    #[arg(long, value_name = "PATTERN",
         value_parser = PossibleValuesParser::new(["sequence", "time", "counted"])
             .try_map(|word| word.parse::<Pattern>()))]
-    pattern: Pattern,
+    pattern: Option<Pattern>,
 
     /// Hand over every message by itself, rather than messages of one size to be segmented.
     #[arg(long)]
@@ -88,7 +91,7 @@ segment them they are sent again one by one, and later ones go alone: none is lo
 
 Examples:
   linerate send 10.0.0.2:7000 --count 1000000
-  linerate send 239.1.1.1:7000 --size 20-76 --rate 100k --for 10s --pattern time
+  linerate send 239.1.1.1:7000 --from 10.0.0.1:0 --size 20-76 --rate 100k --for 10s --pattern time
   linerate send 10.0.0.2:7000 --xdp eth1 --next-hop 02:00:00:00:00:02";
 
 /// Lengths that a UDP message can have.
@@ -117,6 +120,7 @@ struct Report {
 
 /// Sends, and reports.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    arguments.check()?;
     let signals = Signals::register()?;
     let mut sender = arguments.open()?;
     privilege::drop_all();
@@ -154,6 +158,18 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
 }
 
 impl Arguments {
+    /// What was asked for has to have room.
+    fn check(&self) -> Result<()> {
+        let Some(pattern) = self.pattern else { return Ok(()) };
+        let (shortest, least) = (usize::from(self.size.min()), pattern.least());
+        if shortest < least {
+            anyhow::bail!(
+                "a message of {shortest} bytes has no room for the pattern, which takes {least}"
+            );
+        }
+        Ok(())
+    }
+
     fn open(&self) -> Result<Sender> {
         let mut builder = Sender::builder(self.to)
             .batch(self.batch)
@@ -172,20 +188,33 @@ impl Arguments {
 
     fn send(&self, sender: &mut Sender, signals: &Signals, start: Instant) -> Result<()> {
         let count = self.count.unwrap_or(u64::MAX);
-        let batch = self.batch as u64;
+        let (batch, pattern) = (sender.batch() as u64, self.pattern.unwrap_or_default());
         for number in 0..count {
-            let payload = sender.message(self.len(number))?;
-            self.pattern.write(number, payload);
-            if (number + 1).is_multiple_of(batch)
-                && (signals.is_stopped() || self.time.is_some_and(|time| start.elapsed() >= time))
-            {
+            if number.is_multiple_of(batch) && !self.turn(sender, signals, start)? {
                 break;
             }
+            let payload = sender.message(self.len(number))?;
+            pattern.write(number, payload);
         }
         if !sender.drain(DRAIN)? {
             anyhow::bail!("the device did not take all frames within {} seconds", DRAIN.as_secs());
         }
         Ok(())
+    }
+
+    /// Waits until another batch may begin; false when it is time to end.
+    fn turn(&self, sender: &mut Sender, signals: &Signals, start: Instant) -> Result<bool> {
+        let end = self.time.map(|time| start + time);
+        loop {
+            let now = Instant::now();
+            if signals.is_stopped() || end.is_some_and(|end| now >= end) {
+                return Ok(false);
+            }
+            let glance = now + GLANCE;
+            if sender.turn(Some(end.map_or(glance, |end| glance.min(end))))? {
+                return Ok(true);
+            }
+        }
     }
 
     /// The length of message `number`.

@@ -15,7 +15,7 @@ use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use linerate_capture::privilege;
 use linerate_udp::pattern::Pattern;
-use linerate_udp::{Backend, Details, Group, Receiver, Through};
+use linerate_udp::{Backend, Details, Group, Receiver, Steering, Through};
 
 use super::capture::signals::Signals;
 use super::capture::values as common;
@@ -38,7 +38,8 @@ pub(crate) struct Arguments {
     #[arg(short, long, value_name = "GROUP[@IFACE]")]
     join: Vec<Group>,
 
-    /// Messages to take at once, at most. The kernel takes 1024 in a call; more take several calls.
+    /// Datagrams to take at once, at most. The kernel gives 1024 in a call; more take several calls. With gro
+    /// a datagram holds up to 64 messages, and at most 64 are taken; with uring it is how many may wait.
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = batch)]
     batch: usize,
 
@@ -84,7 +85,7 @@ pub(crate) struct Arguments {
 
     /// Check that payloads are what `linerate send --pattern` wrote: sequence, time or counted. With time
     /// the latency is measured, where the sender runs on this machine.
-    #[arg(long, value_name = "PATTERN",
+    #[arg(long, value_name = "PATTERN", conflicts_with = "feed",
         value_parser = PossibleValuesParser::new(["sequence", "time", "counted"])
             .try_map(|word| word.parse::<Pattern>()))]
     check: Option<Pattern>,
@@ -94,18 +95,23 @@ pub(crate) struct Arguments {
     timestamps: bool,
 
     /// Bytes of the socket's buffer, as far as the system allows.
-    #[arg(long, value_name = "BYTES", default_value_t = 8 << 20)]
+    #[arg(long, value_name = "BYTES", default_value = "8M", value_parser = values::buffer)]
     buffer: usize,
+
+    /// Share the port with other receivers that say so: `flow` (a flow stays with one), or `cpu:N` or
+    /// `spread:N` with their number (by the CPU that a message comes in on; one after the other).
+    #[arg(long, value_name = "HOW", value_parser = values::steering)]
+    share: Option<Steering>,
 
     /// How frames that xdp takes reach the reader: `socket` (AF_XDP), `buffer` (a BPF ring buffer, which the
     /// program copies to), or `auto`: sockets where the driver shares frames without a copy or --busy-poll
-    /// was asked for, else the buffer, which is faster.
-    #[arg(long, value_name = "WAY", default_value = "auto", value_parser = common::ways())]
-    xdp_through: Through,
+    /// was asked for, else the buffer, which is faster. Auto unless said.
+    #[arg(long, value_name = "WAY", value_parser = common::ways())]
+    xdp_through: Option<Through>,
 
-    /// Bytes of the rings of xdp: how much may wait while the reader is held up.
-    #[arg(long, value_name = "BYTES", default_value_t = 32 << 20)]
-    ring: usize,
+    /// Bytes of the rings of xdp: how much may wait while the reader is held up. 32M unless said.
+    #[arg(long, value_name = "BYTES", value_parser = values::ring)]
+    ring: Option<usize>,
 
     /// Have the kernel poll the card for so many microseconds in a wait.
     #[arg(long, value_name = "MICROSECONDS", value_parser = common::microseconds)]
@@ -113,7 +119,7 @@ pub(crate) struct Arguments {
 
     /// Rest for so many microseconds at a time while 640,000 messages a second or more come, so that a call
     /// brings more; 0 for never. Unless said 200 for xdp, 1 for gro, 50 for recvmmsg.
-    #[arg(long, value_name = "MICROSECONDS", value_parser = common::microseconds)]
+    #[arg(long, value_name = "MICROSECONDS", value_parser = common::microseconds, conflicts_with = "spin")]
     nap: Option<Duration>,
 
     /// Never sleep: the lowest latency, at the price of a core a thread.
@@ -148,10 +154,11 @@ Examples:
 
 /// Runs the verb.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    arguments.check()?;
     let signals = Signals::register()?;
     let receivers = arguments.open()?;
     if !arguments.quiet {
-        report::announce(&receivers, arguments.batch);
+        report::announce(&receivers, arguments);
     }
     privilege::drop_all();
     signals.drop_privileges();
@@ -162,6 +169,39 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
 }
 
 impl Arguments {
+    /// Nothing that was asked for is to be without effect.
+    fn check(&self) -> Result<()> {
+        worker::check_cpus(self.cpus())?;
+        if let (Some(_), Some(backend)) = (self.measure, self.backend.0) {
+            bail!("--measure is for --backend auto: {backend} was asked for");
+        }
+        let of_xdp =
+            [("--ring", self.ring.is_some()), ("--xdp-through", self.xdp_through.is_some())];
+        if let Some((option, _)) = of_xdp.iter().find(|(_, given)| *given) {
+            match self.backend.0 {
+                Some(Backend::Xdp) => {}
+                Some(other) => bail!("{option} is for the back end xdp: {other} was asked for"),
+                None if self.several() || self.share.is_some() => {
+                    bail!("{option} is for the back end xdp, which has one reader, and of one port")
+                }
+                None => {}
+            }
+        }
+        if self.nap.is_some() && self.backend.0 == Some(Backend::Uring) {
+            bail!("--nap is not for uring, which lets messages gather in its own wait");
+        }
+        Ok(())
+    }
+
+    /// More than the one reader that the rings of an interface have.
+    fn several(&self) -> bool {
+        self.threads > 1 || self.bind_b.is_some()
+    }
+
+    fn cpus(&self) -> &[usize] {
+        self.cpu.as_ref().map_or(&[], |cpus| &cpus.0)
+    }
+
     /// One receiver a thread, or a line of the feed.
     fn open(&self) -> Result<Vec<Receiver>> {
         let first = self.receiver(self.bind)?;
@@ -179,26 +219,22 @@ impl Arguments {
     }
 
     fn receiver(&self, bind: SocketAddr) -> Result<Receiver> {
-        if let (Some(_), Some(backend)) = (self.measure, self.backend.0) {
-            bail!("--measure is for --backend auto: {backend} was asked for");
-        }
-        // The rings of one interface have one reader, so that two lines, or two threads, take sockets.
-        let one = self.threads == 1 && self.bind_b.is_none();
-        let backend = match self.backend.0 {
-            None if !one => Some(Backend::Gro),
-            other => other,
-        };
         let mut builder = Receiver::builder(bind)
             .batch(self.batch)
             .message_size(self.message_size)
-            .backend(backend)
+            .backend(self.backend.0)
+            // Two lines may come by two interfaces, each with rings, where that is asked for by name.
+            .several(self.several() && self.backend.0.is_none())
+            .steering(self.share.unwrap_or_default())
             .measure(self.measure)
             .details(Details { timestamp: self.timestamps, ..Details::default() })
             .buffer(Some(self.buffer))
-            .ring(self.ring)
-            .through(self.xdp_through)
+            .through(self.xdp_through.unwrap_or_default())
             .busy_poll(self.busy_poll)
             .spin(self.spin);
+        if let Some(bytes) = self.ring {
+            builder = builder.ring(bytes);
+        }
         if let Some(time) = self.nap {
             builder = builder.nap(time);
         }

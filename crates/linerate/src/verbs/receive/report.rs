@@ -148,7 +148,8 @@ impl Report {
 const IN_A_CALL: usize = 1024;
 
 /// Says how messages are received, and why so.
-pub(super) fn announce(receivers: &[Receiver], batch: usize) {
+pub(super) fn announce(receivers: &[Receiver], arguments: &Arguments) {
+    let batch = arguments.batch;
     for receiver in receivers {
         let (address, backend) = (receiver.address(), receiver.backend());
         let ring = receiver
@@ -162,6 +163,15 @@ pub(super) fn announce(receivers: &[Receiver], batch: usize) {
             String::new()
         };
         super::tell(&format!("receiving on {address} by {backend}{ring}{why}{calls}"));
+    }
+    // The kernel says twice what a socket got: half of it is for its own overhead. Threads share one.
+    let granted = receivers[0].buffer_size().map_or(usize::MAX, |bytes| bytes as usize / 2);
+    if granted < arguments.buffer {
+        super::tell(&format!(
+            "the socket's buffer has {granted} bytes of the {} asked for: raise net.core.rmem_max, or run with \
+             CAP_NET_ADMIN",
+            arguments.buffer
+        ));
     }
 }
 
@@ -184,9 +194,15 @@ pub(super) fn conclude(outcome: Outcome, arguments: &Arguments) -> Result<ExitCo
 
 fn summarise(report: &Report) {
     let Report { messages, seconds, lost, truncated, nanoseconds_per_message: cpu, .. } = report;
+    // A feed has messages of its own in them.
+    let (what, each) =
+        if report.feed.is_some() { ("datagrams", "datagram") } else { ("messages", "message") };
     say::tell(format_args!(
-        "{messages} messages in {seconds:.3} s, {}; {cpu:.0} ns of CPU a message",
-        scaled(report.messages_per_second, "msg/s"),
+        "{messages} {what} in {seconds:.3} s, {}; {cpu:.0} ns of CPU a {each}",
+        scaled(
+            report.messages_per_second,
+            if report.feed.is_some() { "datagrams/s" } else { "msg/s" }
+        ),
     ));
     let causes = [
         ("socket buffer", lost.socket_buffer),
@@ -228,9 +244,10 @@ fn summarise(report: &Report) {
     }
     if let Some(feed) = &report.feed {
         say::tell(format_args!(
-            "feed: {} messages, {} gaps, {} missing, {} late, {} duplicates, {} abandoned; first by line \
-             A {}, B {}; {} heartbeats, {} malformed",
+            "feed: {} messages of {} sessions, {} gaps, {} missing, {} late, {} duplicates, {} abandoned; \
+             first by line A {}, B {}; {} heartbeats, {} ends of session, {} malformed",
             feed.messages,
+            feed.sessions,
             feed.gaps,
             feed.missing,
             feed.late,
@@ -239,6 +256,7 @@ fn summarise(report: &Report) {
             feed.first_a,
             feed.first_b,
             feed.heartbeats,
+            feed.ends,
             feed.malformed
         ));
     }

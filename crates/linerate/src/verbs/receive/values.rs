@@ -3,11 +3,15 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use linerate_udp::{LARGEST_BATCH, LONGEST_MESSAGE};
+use linerate_udp::{LARGEST_BATCH, LONGEST_MESSAGE, Steering};
 
 /// An address and a port. Names are not looked up: which of its addresses would be a matter of chance.
 pub(in crate::verbs) fn endpoint(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| {
+        let port = text.rsplit_once(':').and_then(|(_, port)| port.parse::<u64>().ok());
+        if let Some(port) = port.filter(|port| *port > u16::MAX.into()) {
+            return format!("{port} is no port: they end at 65535");
+        }
         let v6 = "an IPv6 address stands in brackets, as in [::]:7000";
         match (text.parse::<IpAddr>(), text.matches(':').count()) {
             (Ok(IpAddr::V4(ip)), _) => format!("a port is missing, as in {ip}:7000"),
@@ -35,6 +39,52 @@ fn within(text: &str, least: usize, most: usize, what: &str) -> Result<usize, St
         Ok(number) if (least..=most).contains(&number) => Ok(number),
         _ => Err(format!("a whole number from {least} to {most}: {what}")),
     }
+}
+
+/// Bytes, as 8388608, 8192k, 8M or 1G in binary units.
+fn bytes(text: &str, least: usize, most: usize) -> Result<usize, String> {
+    let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let factor = match unit {
+        "" => Some(1),
+        "k" | "K" => Some(1 << 10),
+        "m" | "M" => Some(1 << 20),
+        "g" | "G" => Some(1 << 30),
+        _ => None,
+    };
+    let number = number.parse::<usize>().ok();
+    number
+        .zip(factor)
+        .and_then(|(number, factor)| number.checked_mul(factor))
+        .filter(|bytes| (least..=most).contains(bytes))
+        .ok_or_else(|| {
+            format!("a number of bytes from {least} to {most}, with k, M or G for binary multiples")
+        })
+}
+
+/// Bytes of a socket's buffer: the kernel takes what it can double in 31 bits.
+pub(super) fn buffer(text: &str) -> Result<usize, String> {
+    bytes(text, 1, (1 << 30) - 1)
+}
+
+/// Bytes of the rings of xdp.
+pub(super) fn ring(text: &str) -> Result<usize, String> {
+    bytes(text, 1 << 12, 1 << 31)
+}
+
+/// Who shares the port, and which of them gets a message.
+pub(super) fn steering(text: &str) -> Result<Steering, String> {
+    let sockets = |number: &str| number.parse().ok().filter(|number| *number > 0);
+    let steering = match text.split_once(':') {
+        None if text == "flow" => Some(Steering::Flow),
+        Some(("cpu", number)) => sockets(number).map(|sockets| Steering::Cpu { sockets }),
+        Some(("spread", number)) => sockets(number).map(|sockets| Steering::Spread { sockets }),
+        _ => None,
+    };
+    steering.ok_or_else(|| {
+        "write flow, or cpu:N or spread:N with the number of receivers that share the port"
+            .to_owned()
+    })
 }
 
 /// A time with its unit: `10s`, `500ms`, `2m`; seconds without.
@@ -67,10 +117,10 @@ mod tests {
         for (text, words) in [
             ("10.0.0.2", "a port is missing, as in 10.0.0.2:7000"),
             ("::1", "a port is missing, as in [::1]:7000"),
-            ("fe80::1:70000", "brackets"),
+            ("fe80::1:ffff:7000", "brackets"),
             ("::1:7000:x", "brackets"),
             ("nowhere:7000", "names are not looked up"),
-            ("10.0.0.2:70000", "write an address and a port"),
+            ("10.0.0.2:70000", "70000 is no port"),
             ("", "write an address and a port"),
         ] {
             let said = endpoint(text).unwrap_err();
@@ -86,6 +136,26 @@ mod tests {
             assert!(batch(wrong).unwrap_err().contains("1 to 1048576"), "{wrong}");
         }
         assert!(message_size("65508").unwrap_err().contains("1 to 65507"));
+    }
+
+    #[test]
+    fn bytes_have_binary_units_and_bounds() {
+        assert_eq!((buffer("8M"), buffer("4096")), (Ok(8 << 20), Ok(4096)));
+        assert_eq!((ring("4k"), ring("2G")), (Ok(4096), Ok(1 << 31)));
+        for wrong in ["0", "3", "3G", "1T", "M", "", "-1", "99999999999999999999G"] {
+            assert!(ring(wrong).unwrap_err().contains("from 4096 to 2147483648"), "{wrong}");
+        }
+        assert!(buffer("1G").is_err());
+    }
+
+    #[test]
+    fn a_port_is_shared_by_flow_or_by_a_number_of_receivers() {
+        assert_eq!(steering("flow"), Ok(Steering::Flow));
+        assert_eq!(steering("cpu:4"), Ok(Steering::Cpu { sockets: 4 }));
+        assert_eq!(steering("spread:2"), Ok(Steering::Spread { sockets: 2 }));
+        for wrong in ["", "cpu", "cpu:0", "spread:-1", "flow:2"] {
+            assert!(steering(wrong).unwrap_err().contains("spread:N"), "{wrong}");
+        }
     }
 
     #[test]

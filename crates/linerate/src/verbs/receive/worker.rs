@@ -15,7 +15,7 @@ use linerate_udp::feed::{Counts, Feed, Line};
 use linerate_udp::pattern::{self, Pattern};
 use linerate_udp::{Batch, Losses, Message, Receiver, Trial};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sched::{CpuSet, sched_setaffinity};
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::unistd::Pid;
 
@@ -28,6 +28,8 @@ const GLANCE: Duration = Duration::from_millis(50);
 const TICK: Duration = Duration::from_millis(20);
 /// How often the live line changes.
 const LINE: Duration = Duration::from_millis(500);
+/// How system calls that take a thread's id name the calling one.
+const THIS_THREAD: Pid = Pid::from_raw(0);
 /// Latencies above a minute count as one.
 const LONGEST: u64 = 60_000_000_000;
 
@@ -166,7 +168,7 @@ pub(super) fn start(receivers: Vec<Receiver>, arguments: &Arguments) -> Result<R
     let backend = receivers[0].backend().to_string();
     let why = receivers[0].why().to_vec();
     let trials = receivers[0].trials().to_vec();
-    let cpus = arguments.cpu.clone().unwrap_or_default().0;
+    let cpus = arguments.cpus();
     let lines = if arguments.feed.is_some() { receivers.len() } else { 1 };
     let mut threads = Vec::new();
     let mut receivers = receivers.into_iter().peekable();
@@ -262,10 +264,7 @@ impl<'s> Worker<'s> {
 
     fn run(&mut self, mut receivers: Vec<Receiver>, tally: &mut Tally) -> Result<()> {
         if let Some(cpu) = self.task.cpu {
-            let mut set = CpuSet::new();
-            set.set(cpu)
-                .and_then(|()| sched_setaffinity(Pid::from_raw(0), &set))
-                .with_context(|| format!("cannot stay on CPU {cpu}"))?;
+            stay_on(cpu)?;
         }
         let mut spent = None;
         let mut at = 0;
@@ -346,7 +345,9 @@ impl<'s> Worker<'s> {
         {
             came += 1;
             tally.bytes += message.payload.len() as u64;
-            let number = check.map(|check| check.check(message.payload));
+            // Of one that was cut nobody knows what it said.
+            let number =
+                check.map(|check| check.check(message.payload).filter(|_| !message.truncated));
             if let Some(number) = number {
                 tally.numbers.take(number);
             }
@@ -399,6 +400,26 @@ fn wait_for_any(receivers: &[Receiver]) -> Result<()> {
         Ok(_) | Err(nix::Error::EINTR) => Ok(()),
         Err(error) => Err(error).context("cannot wait for messages"),
     }
+}
+
+/// Keeps this thread on a CPU.
+fn stay_on(cpu: usize) -> Result<()> {
+    let mut set = CpuSet::new();
+    set.set(cpu).and_then(|()| sched_setaffinity(THIS_THREAD, &set)).with_context(|| {
+        let online = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+        format!("cannot stay on CPU {cpu} (this machine has {})", online.trim())
+    })
+}
+
+/// Whether a thread may stay on each of them, before anything is opened.
+pub(super) fn check_cpus(cpus: &[usize]) -> Result<()> {
+    if cpus.is_empty() {
+        return Ok(());
+    }
+    let before = sched_getaffinity(THIS_THREAD).context("cannot ask for the CPUs of a thread")?;
+    let answer = cpus.iter().try_for_each(|cpu| stay_on(*cpu));
+    sched_setaffinity(THIS_THREAD, &before).context("cannot give a thread its CPUs back")?;
+    answer
 }
 
 /// Time of this thread on a CPU, its own and the kernel's on its behalf.
