@@ -275,6 +275,43 @@ fn a_signal_ends_it_and_nothing_is_left_behind() {
 }
 
 #[test]
+fn xdp_takes_the_capabilities_that_are_named_and_no_fewer() {
+    const NAME: &str = "xdp_takes_the_capabilities_that_are_named_and_no_fewer";
+    root_or_skip!(NAME);
+    let hosts = Hosts::new();
+    if !back_ends(&hosts, NAME).contains(&"xdp") {
+        return;
+    }
+    if Command::new("setpriv").arg("--version").output().is_err() {
+        return linerate_netns::say_skipped(NAME, "needs setpriv");
+    }
+    const ALL: [&str; 4] = ["CAP_NET_RAW", "CAP_NET_ADMIN", "CAP_BPF", "CAP_PERFMON"];
+    // As nobody, with all of them but one.
+    let run = |without: Option<&str>| {
+        let sets = ALL.iter().filter(|one| Some(**one) != without);
+        let sets =
+            sets.map(|one| format!("+{}", one[4..].to_lowercase())).collect::<Vec<_>>().join(",");
+        let mut command = hosts.here.command("setpriv");
+        command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
+        command.args([format!("--inh-caps=-all,{sets}"), format!("--ambient-caps=-all,{sets}")]);
+        command.arg(format!("--bounding-set=-all,{sets}"));
+        command.args([LINERATE, "receive", "--bind", "10.76.0.2:7001", "--for", "1ms"]);
+        command.args(["--backend", "xdp", "--xdp-through", "buffer"]);
+        let output = command.output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (status, said) = run(None);
+    assert_eq!(status, Some(0), "{said}");
+    for without in ALL {
+        let (status, said) = run(Some(without));
+        assert_eq!(status, Some(1), "{without}: {said}");
+        assert!(said.contains(without), "{without}: {said}");
+        let remedy = "setcap cap_net_raw,cap_net_admin,cap_bpf,cap_perfmon+ep";
+        assert!(said.contains(remedy), "{without}: {said}");
+    }
+}
+
+#[test]
 fn errors_name_what_is_wrong() {
     let said = |arguments: &str| {
         let output = Command::new(LINERATE).args(arguments.split_whitespace()).output().unwrap();

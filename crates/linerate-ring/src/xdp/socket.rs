@@ -13,6 +13,7 @@ use super::reception::{Reception, reception_setters};
 use super::ring::Mapped;
 use super::transmit::KERNEL_BATCH;
 use super::{Batch, Pace, Statistics, Umem, sys};
+use crate::error::FOR_XDP;
 use crate::interface::Interface;
 use crate::region::beyond_lock_limit;
 use crate::{Error, Result};
@@ -324,7 +325,9 @@ impl Builder {
             }
         };
         let action = format!("open an AF_XDP socket on {}", self.interface);
-        let fd = Arc::new(sys::socket(&action, "CAP_NET_RAW")?);
+        // Who receives needs a program that sends frames here as well.
+        let capability = if self.receive > 0 { FOR_XDP } else { "CAP_NET_RAW" };
+        let fd = Arc::new(sys::socket(&action, capability)?);
         let umem = Arc::clone(&self.umem);
         let mut state = umem.state();
         let shared = state.sockets.iter().find_map(std::sync::Weak::upgrade);

@@ -63,6 +63,7 @@ fn a_missing_capability_is_named() {
         ("net_raw,net_admin", format!("{xdp} socket"), "CAP_BPF"),
         ("net_raw,net_admin", "--source tee".to_owned(), "CAP_BPF"),
         ("net_raw,net_admin,bpf", format!("{xdp} socket"), "CAP_PERFMON"),
+        ("net_admin,bpf,perfmon", format!("{xdp} socket"), "CAP_NET_RAW, CAP_NET_ADMIN, CAP_BPF"),
         (FOR_XDP, format!("{xdp} socket"), "CAP_IPC_LOCK"),
     ];
     for (capabilities, arguments, missing) in cases {
