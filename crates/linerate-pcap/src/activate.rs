@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use linerate_capture::choose::{Kind, Wish};
 use linerate_capture::open::{Opened, Request, Stamps};
+use linerate_capture::{Error, Result};
+use linerate_ring::packet::Allocation;
 
 use crate::abi::{PRECISION_NANO, Pcap, SNAPLEN_MAX, STAMPS_OF_ADAPTER};
 use crate::forward::real;
@@ -14,8 +16,8 @@ use crate::live::Live;
 use crate::plan::{Plan, Wanted};
 use crate::reader::{Reader, Settings};
 use crate::say::say;
-use crate::shadow;
 use crate::share::{self, Share};
+use crate::{rings, shadow};
 
 /// Bytes of the system's own ring, which nothing fills.
 const SHADOW_BUFFER: c_int = 64 << 10;
@@ -42,7 +44,7 @@ pub(crate) fn fits(device: &str) -> bool {
 
 /// Opens the best source that can be had.
 pub(crate) fn choose(device: &str, wishes: Wishes) -> Chosen {
-    let (plan, wrong) = Plan::of(device);
+    let (mut plan, wrong) = Plan::of(device);
     wrong.iter().for_each(|line| say(format_args!("{line}")));
     if plan.source == Wanted::Plain || wishes.monitor || wishes.protocol != 0 || !fits(device) {
         return Chosen::Plain(None);
@@ -56,25 +58,48 @@ pub(crate) fn choose(device: &str, wishes: Wishes) -> Chosen {
     let asked = if why.is_some() { Kind::Packet } else { asked };
     for kind in [Some(asked), (asked != Kind::Packet).then_some(Kind::Packet)].into_iter().flatten()
     {
-        let request = request(kind, &plan, wishes);
-        let opened = match plan.threads {
-            0 | 1 => Opened::named(device, &request).map(|opened| (opened, None)),
-            threads => share::open(device, request, threads),
-        };
-        match opened {
-            Ok((opened, share)) => {
+        match open(device, request(kind, &plan, wishes), plan.threads) {
+            Ok((opened, share, other_memory)) => {
                 if let Some(why) = why {
                     say(format_args!("{device}: going on with source {kind}: {why}"));
+                }
+                if let Some(why) = other_memory {
+                    rings::tell(plan.allocation, format_args!("the ring on {device}"), &why);
                 }
                 opened.warnings.iter().for_each(|line| say(format_args!("{device}: {line}")));
                 return Chosen::Ours(Box::new(opened), share);
             }
             Err(error) => {
                 why.get_or_insert_with(|| error.to_string());
+                // What was asked of this source is not asked of the next.
+                (plan.take_over, plan.through, plan.pages) = Default::default();
             }
         }
     }
     Chosen::Plain(why)
+}
+
+/// Opens a source. Where its ring cannot be of the memory that was chosen it is of any, and the reason comes
+/// with it.
+fn open(
+    device: &str,
+    request: Request,
+    threads: usize,
+) -> Result<(Opened, Option<Arc<Share>>, Option<Error>)> {
+    let open = |request: Request| {
+        rings::own(|| match threads {
+            0 | 1 => Opened::named(device, &request).map(|opened| (opened, None)),
+            threads => share::open(device, request, threads),
+        })
+    };
+    let of_any = Request { ring_allocation: Allocation::Any, ..request.clone() };
+    let has_choice =
+        request.wish.source == Some(Kind::Packet) && request.ring_allocation != Allocation::Any;
+    match open(request) {
+        Ok((opened, share)) => Ok((opened, share, None)),
+        Err(why) if has_choice => open(of_any).map(|(opened, share)| (opened, share, Some(why))),
+        Err(error) => Err(error),
+    }
 }
 
 fn request(kind: Kind, plan: &Plan, wishes: Wishes) -> Request {
@@ -138,10 +163,10 @@ pub(crate) unsafe fn activate(pcap: *mut Pcap, handle: &Handle) -> c_int {
         }
     };
     // SAFETY: the caller's, for all calls below.
-    let status = unsafe {
+    let status = rings::own(|| unsafe {
         real::pcap_set_buffer_size(pcap, SHADOW_BUFFER);
         real::pcap_activate(pcap)
-    };
+    });
     if status < 0 {
         let buffer = if wishes.buffer > 0 { wishes.buffer } else { SYSTEM_BUFFER };
         // SAFETY: the caller's.

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 
+use crate::packet::Allocation;
 use crate::region::Pages;
 use crate::steer::{Attach, Holder};
 
@@ -70,6 +71,13 @@ pub enum Error {
         /// The reason.
         why: String,
     },
+
+    /// The kernel does not let programs choose what a packet ring is made of.
+    #[error(
+        "this kernel does not let programs choose the memory of packet rings, {0} or other: that takes the \
+         patches in Linerate's kernel/ (docs/kernel.md)"
+    )]
+    RingMemory(Allocation),
 
     /// The memory could not be locked.
     #[error(

@@ -71,31 +71,50 @@ fn a_program_that_is_not_there_is_named() {
     assert!(text(&output.stderr).contains("/nowhere/pcap.toml"), "{}", text(&output.stderr));
 }
 
-/// tcpdump for half a second on an interface with an address, under a source that would cut the host off.
-fn refused(quiet: bool) -> String {
+/// What tcpdump says that `linerate run` starts with these options on an interface with an address, until it has
+/// seen a packet; and whether its packets came from a source of Linerate's.
+fn tcpdump(options: &[&str]) -> (String, bool) {
     let namespace = Namespace::create("run").unwrap();
     let veth =
         Veth::create(&namespace, "run-a", &namespace, "run-b", VethOptions::default()).unwrap();
+    veth.a.add_address("10.3.0.1".parse().unwrap(), 24).unwrap();
     veth.b.add_address("10.2.0.1".parse().unwrap(), 24).unwrap();
+    // Of which there would be a line.
+    veth.b.set_features(&[("rx-vlan-hw-parse", false)]).unwrap();
+    let errors = tempfile::NamedTempFile::new().unwrap();
+    let said = || std::fs::read_to_string(errors.path()).unwrap();
     let mut command = namespace.tied(LINERATE);
-    command.args(["run", "--source", "xdp"]);
-    if quiet {
-        command.arg("--quiet");
-    }
+    command.arg("run").args(options);
     command.args(["--", "tcpdump", "-i", "run-b", "-n", "-c", "1", "arp"]);
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(errors.reopen().unwrap());
     let mut child = command.spawn().unwrap();
+    // libpcap's own socket is then moved to where no frame comes.
+    let is_ours = || {
+        let sockets = std::fs::read_to_string("/proc/thread-self/net/packet").unwrap();
+        sockets.lines().any(|line| line.split_whitespace().nth(3) == Some("ffff"))
+    };
+    let mut ours = None;
     // Asks for an address that nobody has, until tcpdump has seen one question.
     let deadline = Instant::now() + Duration::from_secs(60);
     while child.try_wait().unwrap().is_none() {
-        assert!(Instant::now() < deadline, "tcpdump sees nothing");
-        let ask = || std::net::UdpSocket::bind("10.2.0.1:0")?.send_to(&[0], "10.2.0.9:9");
-        let _ = namespace.run(ask).unwrap();
+        assert!(Instant::now() < deadline, "tcpdump sees nothing: {}", said());
+        if ours.is_none() && said().contains("listening on") {
+            ours = Some(namespace.run(is_ours).unwrap());
+        }
+        if ours.is_some() {
+            let ask = || std::net::UdpSocket::bind("10.3.0.1:0")?.send_to(&[0], "10.3.0.9:9");
+            let _ = namespace.run(ask).unwrap();
+        }
         std::thread::sleep(Duration::from_millis(50));
     }
     let output = child.wait_with_output().unwrap();
-    assert!(output.status.success() && !output.stdout.is_empty(), "{}", text(&output.stderr));
-    text(&output.stderr)
+    assert!(output.status.success() && !output.stdout.is_empty(), "{}", said());
+    (said(), ours.unwrap())
+}
+
+/// The lines that are Linerate's.
+fn ours_of(said: &str) -> Vec<&str> {
+    said.lines().filter(|line| line.starts_with("linerate: ")).collect()
 }
 
 #[test]
@@ -104,10 +123,53 @@ fn a_source_that_is_refused_is_replaced_and_said_once() {
     if !has_library("a_source_that_is_refused_is_replaced_and_said_once") {
         return;
     }
-    let said = refused(false);
-    let ours: Vec<_> = said.lines().filter(|line| line.starts_with("linerate: ")).collect();
-    assert_eq!(ours.len(), 1, "{said}");
-    assert!(ours[0].contains("run-b: going on with source packet"), "{said}");
-    assert!(ours[0].contains("10.2.0.1"), "it says what would be cut off: {said}");
-    assert!(!refused(true).contains("linerate: "));
+    // What was asked of that source is not asked of the next.
+    let (said, ours) = tcpdump(&["--source", "xdp", "--xdp-through", "socket", "--pages", "small"]);
+    let lines = ours_of(&said);
+    assert_eq!(lines.len(), 1, "{said}");
+    assert!(ours && lines[0].contains("run-b: going on with source packet"), "{said}");
+    assert!(lines[0].contains("10.2.0.1"), "it says what would be cut off: {said}");
+    let (said, ours) = tcpdump(&["--source", "xdp", "--quiet"]);
+    assert!(ours && ours_of(&said).is_empty(), "{said}");
+}
+
+#[test]
+fn memory_that_the_kernel_lacks_costs_no_source_and_is_said_once() {
+    let name = "memory_that_the_kernel_lacks_costs_no_source_and_is_said_once";
+    root_or_skip!(name);
+    if !has_library(name) {
+        return;
+    }
+    let mut capture = Command::new(LINERATE);
+    capture.args(["capture", "-i", "lo", "--discard", "-a", "duration:0", "-B", "2048"]);
+    let captured = capture.args(["--ring-allocation", "retry"]).output().unwrap();
+    if captured.status.success() {
+        return say_skipped(name, "this kernel lets programs choose the memory of packet rings");
+    }
+    let lacks = "this kernel does not let programs choose the memory of packet rings";
+    let said = text(&captured.stderr);
+    assert!(captured.status.code() == Some(1) && said.contains(lacks), "{said}");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("pcap.toml");
+    std::fs::write(&file, "[interface.run-b]\nring-allocation = 'transhuge'\n").unwrap();
+    let config = ["--config", file.to_str().unwrap()];
+    // Who asks for it, whose packets they are, and why the memory is another.
+    let cases: [(&[&str], bool, &str); 6] = [
+        (&["--ring-allocation", "hugetlb"], true, lacks),
+        (&["--ring-allocation", "noretry", "--threads", "2"], true, lacks),
+        (&config, true, lacks),
+        (&["--ring-allocation", "hugetlb", "--source", "libpcap"], false, lacks),
+        (&["--ring-allocation", "hugetlb", "--source", "tee"], true, "no effect on --source tee"),
+        (
+            &["--ring-allocation", "hugetlb", "--source", "xdp", "--take-over"],
+            true,
+            "no effect on --source xdp",
+        ),
+    ];
+    for (options, is_ours, why) in cases {
+        let (said, ours) = tcpdump(options);
+        let lines = ours_of(&said);
+        assert!(lines.len() == 1 && lines[0].contains(why), "{options:?}: {said}");
+        assert_eq!(ours, is_ours, "{options:?}: {said}");
+    }
 }

@@ -3,9 +3,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use linerate_ring::packet::Allocation;
-
-use super::choose::{self, CHOSEN, Verdict};
+use super::choose::{self, Verdict};
 use super::{kernel, memory, sockets};
 
 #[unsafe(no_mangle)]
@@ -20,7 +18,7 @@ unsafe extern "C-unwind" fn setsockopt(
         level == libc::SOL_PACKET && [libc::PACKET_RX_RING, libc::PACKET_TX_RING].contains(&name);
     // The first fields are those of the shorter request. Where nothing was chosen, only the kernel looks at it.
     if ring
-        && *CHOSEN != Allocation::Any
+        && choose::is_programs()
         && (size_of::<libc::tpacket_req>()..=c_int::MAX as usize).contains(&(len as usize))
         && !value.is_null()
     {

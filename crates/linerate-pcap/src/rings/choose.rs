@@ -1,9 +1,12 @@
 //! What a request for a ring becomes.
 
+use std::cell::Cell;
 use std::ffi::c_int;
+use std::fmt;
 use std::io;
 use std::sync::{LazyLock, Once};
 
+use linerate_ring::Error;
 use linerate_ring::packet::Allocation;
 use linerate_ring::region::huge_page_size;
 
@@ -13,10 +16,33 @@ use super::sockets::{self, Asked, Lent, Socket, Sockets};
 use crate::say::say;
 
 /// What `LINERATE_RING_ALLOCATION` has; a word that makes no sense is named when a handle is activated.
-pub(super) static CHOSEN: LazyLock<Allocation> = LazyLock::new(|| {
+static CHOSEN: LazyLock<Allocation> = LazyLock::new(|| {
     let word = std::env::var("LINERATE_RING_ALLOCATION").ok();
     word.and_then(|word| word.parse().ok()).unwrap_or_default()
 });
+
+thread_local! {
+    /// Whether the rings that this thread sets are this library's.
+    static OWN: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs `work`, whose rings are no program's, and of the memory that it asks for.
+pub(crate) fn own<T>(work: impl FnOnce() -> T) -> T {
+    /// Takes it back, also where the work unwinds.
+    struct Before(bool);
+    impl Drop for Before {
+        fn drop(&mut self) {
+            OWN.set(self.0);
+        }
+    }
+    let _before = Before(OWN.replace(true));
+    work()
+}
+
+/// Whether a ring that this thread sets is a program's, to be made of chosen memory.
+pub(super) fn is_programs() -> bool {
+    *CHOSEN != Allocation::Any && !OWN.get()
+}
 
 /// What to do with a request.
 #[derive(Debug, PartialEq, Eq)]
@@ -63,7 +89,7 @@ pub(super) fn ring(sockets: &mut Sockets, fd: c_int, option: c_int, asked: &[u8]
         if error.raw_os_error() == Some(libc::EBUSY) {
             return Err(error).into();
         }
-        tell(option, allocation, &error);
+        tell_of(option, allocation, &error);
         return Verdict::Pass;
     }
     sockets::begin();
@@ -119,7 +145,7 @@ fn huge(
     if let Err(error) = set(fd, option, asked) {
         return Err(error).into();
     }
-    tell(option, allocation, &error);
+    tell_of(option, allocation, &error);
     match plain(fd, socket, 1 - direction) {
         Ok(()) => Verdict::Done,
         error => error.into(),
@@ -239,17 +265,20 @@ fn length(asked: &[u8]) -> io::Result<usize> {
     size.checked_mul(number).ok_or(io::ErrorKind::OutOfMemory.into())
 }
 
-/// Says once why a ring is not of the memory that was chosen.
-fn tell(option: c_int, allocation: Allocation, error: &io::Error) {
-    static ONCE: Once = Once::new();
+/// Says why a ring that the program asked for is not of the memory that was chosen.
+fn tell_of(option: c_int, allocation: Allocation, error: &io::Error) {
     let direction = if option == libc::PACKET_RX_RING { "receive" } else { "transmit" };
-    ONCE.call_once(|| match error.raw_os_error() {
-        Some(libc::ENOPROTOOPT) => say(format_args!(
-            "--ring-allocation {allocation}: this kernel does not let programs choose the memory of packet \
-             rings; that takes the patches in Linerate's kernel/"
-        )),
-        _ => say(format_args!(
-            "--ring-allocation {allocation}: the program's {direction} ring is not of that memory: {error}"
-        )),
+    let ring = format_args!("the program's {direction} ring");
+    match error.raw_os_error() {
+        Some(libc::ENOPROTOOPT) => tell(allocation, ring, &Error::RingMemory(allocation)),
+        _ => tell(allocation, ring, error),
+    }
+}
+
+/// Says once that a ring is not of the memory that was chosen.
+pub(crate) fn tell(allocation: Allocation, ring: fmt::Arguments<'_>, why: &dyn fmt::Display) {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        say(format_args!("--ring-allocation {allocation}: {ring} is of usual memory: {why}"));
     });
 }

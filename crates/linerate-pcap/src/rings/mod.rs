@@ -20,3 +20,5 @@ mod descriptors;
 mod kernel;
 mod memory;
 mod sockets;
+
+pub(crate) use choose::{own, tell};

@@ -125,7 +125,7 @@ impl Allocation {
     /// What the kernel says against it is for the caller to tell, in the inner result.
     ///
     /// # Errors
-    /// [`Error::Invalid`] where the kernel gives no choice, [`Error::HugePages`] and the like.
+    /// [`Error::RingMemory`] where the kernel gives no choice, [`Error::HugePages`] and the like.
     pub(super) fn set(
         self,
         socket: &Socket,
@@ -143,10 +143,7 @@ impl Allocation {
         };
         // Nothing lent changes nothing, and tells whether there is a choice.
         lend(std::ptr::null(), 0).map_err(|error| match error.raw_os_error() {
-            Some(libc::ENOPROTOOPT) => Error::Invalid(format!(
-                "this kernel does not let programs choose the memory of packet rings, {self} or other: that \
-                 takes the patches in Linerate's kernel/ (docs/kernel.md)"
-            )),
+            Some(libc::ENOPROTOOPT) => Error::RingMemory(self),
             _ => Error::system("ask for a choice of the ring's memory", error),
         })?;
         let region = match self {

@@ -188,7 +188,8 @@ impl Builder {
     ///
     /// [`Error::Privilege`] without CAP_NET_RAW, [`Error::NoInterface`], [`Error::InterfaceDown`],
     /// [`Error::Rule`] for sizes that the kernel refuses, [`Error::Invalid`] for a filter or
-    /// fanout group that it refuses or memory that it does not have, [`Error::System`] for the rest.
+    /// fanout group that it refuses or memory that it does not have, [`Error::RingMemory`] where it gives no
+    /// choice of memory, [`Error::System`] for the rest.
     pub fn build(self) -> Result<Ring> {
         let ring = self.prepare()?;
         ring.open_gate()?;
