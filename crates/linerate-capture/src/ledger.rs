@@ -36,14 +36,16 @@ pub struct Drops {
     pub ring_buffer_full: u64,
     /// The ring overflowed while the reader waited for the writer.
     pub writer_too_slow: u64,
-    /// The file could not take it: disk full, quota, I/O error, closed pipe.
+    /// The file could not take it: disk full, quota, I/O error.
     pub disk: u64,
+    /// The reader of the pipe had gone.
+    pub pipe_closed: u64,
 }
 
 impl Drops {
     /// All lost packets.
     pub fn total(&self) -> u64 {
-        self.interface + self.kernel() + self.disk
+        self.interface + self.kernel() + self.disk + self.pipe_closed
     }
 
     /// What tcpdump calls "dropped by kernel": lost between the driver and the reader.
@@ -58,7 +60,7 @@ impl Drops {
     }
 
     /// Every cause with its name in the JSON and its count.
-    pub fn causes(&self) -> [(&'static str, u64); 10] {
+    pub fn causes(&self) -> [(&'static str, u64); 11] {
         [
             ("interface", self.interface),
             ("xdp_fill_empty", self.xdp_fill_empty),
@@ -70,6 +72,7 @@ impl Drops {
             ("ring_buffer_full", self.ring_buffer_full),
             ("writer_too_slow", self.writer_too_slow),
             ("disk", self.disk),
+            ("pipe_closed", self.pipe_closed),
         ]
     }
 
@@ -85,6 +88,7 @@ impl Drops {
         self.ring_buffer_full += other.ring_buffer_full;
         self.writer_too_slow += other.writer_too_slow;
         self.disk += other.disk;
+        self.pipe_closed += other.pipe_closed;
         self
     }
 

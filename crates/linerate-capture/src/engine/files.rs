@@ -10,7 +10,6 @@ use linerate_ring::{Direction, Frame};
 use super::Outcome;
 use super::report::{Cpu, FilterReport, Report};
 use crate::filter::{Filter, Side};
-use crate::ledger::Drops;
 use crate::read::{Interface, Reader};
 use crate::write::{Feed, InterfaceDescription, Progress, Writer};
 use crate::{Error, Format, Result};
@@ -140,15 +139,14 @@ pub fn read_file(
     report.seconds = start.elapsed().as_secs_f64();
     report.cpu = Cpu::now();
     let Some((summary, file)) = summary else {
-        return Outcome { report, failure, pipe_closed: false };
+        return Outcome { report, failure };
     };
     report.settle(&summary);
-    report.dropped = Drops { disk: summary.unwritten, ..Drops::default() }.into();
     (report.written, report.files) = (summary.written, summary.files);
     (report.file_bytes, report.file) = (summary.bytes, Some(file));
     // A full disk explains more than the end of the input that it caused.
     let failure = summary.failure.or(failure);
-    Outcome { report, failure, pipe_closed: summary.pipe_closed }
+    Outcome { report, failure }
 }
 
 /// What reading and other threads tell each other.

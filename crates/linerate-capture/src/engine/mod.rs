@@ -22,7 +22,7 @@ use crate::interface::{self, Interface};
 use crate::ledger::{Drops, Page};
 use crate::open::{Opened, Request};
 use crate::split::Live;
-use crate::write::{Options, Progress, Summary, Writer};
+use crate::write::{Options, Progress, Writer};
 use crate::{Error, Result};
 use affairs::Affairs;
 use reader::{Output, Reader, Taker};
@@ -77,8 +77,6 @@ pub struct Outcome {
     pub report: Report,
     /// What ended it, if that was not the user.
     pub failure: Option<Error>,
-    /// The reader of the pipe went away.
-    pub pipe_closed: bool,
 }
 
 /// One page of the ledger for each interface, in the order of their numbers.
@@ -236,8 +234,7 @@ impl Engine {
         let mut report = self.report();
         report.seconds = seconds;
         report.settle(&summary);
-        let Summary { failure, pipe_closed, .. } = summary;
-        Outcome { report, failure: self.affairs.take_failure().or(failure), pipe_closed }
+        Outcome { report, failure: self.affairs.take_failure().or(summary.failure) }
     }
 }
 

@@ -183,12 +183,21 @@ impl Report {
         for (one, fate) in self.interfaces.iter_mut().zip(&summary.interfaces) {
             one.captured = one.captured.saturating_sub(missing(fate));
             one.bytes = one.bytes.saturating_sub(fate.missing_bytes);
-            one.dropped = Drops { disk: fate.unwritten(), ..one.dropped.causes }.into();
+            one.dropped = with_unwritten(one.dropped.causes, fate.unwritten(), summary).into();
         }
+        self.dropped = with_unwritten(self.dropped.causes, summary.unwritten, summary).into();
         let fates = &summary.interfaces;
         self.captured = self.captured.saturating_sub(fates.iter().map(missing).sum());
         self.bytes = self.bytes.saturating_sub(fates.iter().map(|fate| fate.missing_bytes).sum());
         self.cpu = Cpu::now();
+    }
+}
+
+/// These losses with the packets that are not in the files, under what kept them from there.
+fn with_unwritten(drops: Drops, unwritten: u64, summary: &Summary) -> Drops {
+    match summary.pipe_closed {
+        true => Drops { disk: 0, pipe_closed: unwritten, ..drops },
+        false => Drops { disk: unwritten, ..drops },
     }
 }
 

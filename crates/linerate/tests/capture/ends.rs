@@ -1,6 +1,6 @@
 //! How a capture ends, by itself and by others, and what it leaves behind.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::net::UdpSocket;
 use std::os::unix::fs::chown;
 use std::path::Path;
@@ -163,10 +163,40 @@ fn a_pipe_feeds_another_program_and_may_be_closed() {
     });
     cable.send(20, 64);
     reading.join().unwrap();
-    // The pipe is closed now: the next packet ends the capture.
+    // The pipe is closed now: the next packet ends the capture, and is no failure of a disk.
     cable.send(20, 64);
     let (status, _, said) = capture.wait();
     assert!(status.success(), "{said}");
+    assert!(said.contains("lost by cause: pipe closed "), "{said}");
+    assert!(
+        said.contains("not written: the reader of the pipe") && !said.contains("disk"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_reader_who_leaves_a_file_half_read_is_no_failure() {
+    let folder = folder();
+    let (input, pipe) = (folder.path().join("in.pcap"), folder.path().join("pipe"));
+    write_mixed(&input);
+    let sample = std::fs::read(&input).unwrap();
+    // More than a pipe holds.
+    std::fs::write(&input, [&sample[..24], &sample[24..].repeat(100)].concat()).unwrap();
+    let mut command = Command::new(LINERATE);
+    command.args(["capture", "--json", "-r"]).arg(&input);
+    let child = waiting_for_a_reader(command, &pipe);
+    let mut head = [0; 100];
+    std::fs::File::open(&pipe).unwrap().read_exact(&mut head).unwrap();
+    let ended = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(ended.status.success() && said.contains("the reader of the pipe had gone"), "{said}");
+    let json: serde_json::Value = serde_json::from_slice(&ended.stdout).unwrap();
+    let count = |name: &str| json["dropped"][name].as_u64().unwrap();
+    assert!(count("pipe_closed") > 0 && count("disk") == 0, "{json}");
+    assert_eq!(count("total"), count("pipe_closed"), "{json}");
+    // Every packet that was read is in the pipe, or is counted.
+    let captured = json["captured"].as_u64().unwrap();
+    assert_eq!(json["received"].as_u64().unwrap(), captured + count("pipe_closed"), "{json}");
 }
 
 /// Starts `linerate` with these arguments, which leave it waiting for a reader of `pipe`.

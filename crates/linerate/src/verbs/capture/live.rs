@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
 use linerate_capture::engine::{Engine, FileProgress, Outcome, Report};
+use linerate_capture::ledger::Drops;
 use linerate_capture::open::Opened;
 
 use super::arguments::Arguments;
@@ -137,13 +138,13 @@ pub(super) fn conclude(outcome: &Outcome, json: bool) -> Result<ExitCode> {
     }
     if report.source != FILE {
         say::tell(counts(report));
-    } else if report.dropped.total > 0 {
-        say::tell(format_args!("{} packets could not be written", report.dropped.total));
+    } else if let Some(line) = unwritten(&report.dropped.causes) {
+        say::tell(line);
     }
     if json {
         say::print(serde_json::to_string(report).context("cannot write the JSON")?)?;
     }
-    let lost_on_disk = report.dropped.causes.disk > 0 && !outcome.pipe_closed;
+    let lost_on_disk = report.dropped.causes.disk > 0;
     let failed = outcome.failure.is_some() || lost_on_disk || super::output::failed();
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
@@ -163,13 +164,24 @@ fn counts(report: &Report) -> String {
     if drops.interface > 0 {
         text += &format!("\n{} packets dropped by interface", drops.interface);
     }
-    if drops.disk > 0 {
-        text += &format!("\n{} packets could not be written", drops.disk);
+    if let Some(line) = unwritten(drops) {
+        text += &format!("\n{line}");
     }
     if report.dropped.total > 0 || drops.freezes > 0 {
         text += &format!("\nlost by cause: {drops}");
     }
     text
+}
+
+/// What was captured and is not in the file.
+fn unwritten(drops: &Drops) -> Option<String> {
+    match (drops.disk, drops.pipe_closed) {
+        (0, 0) => None,
+        (0, packets) => {
+            Some(format!("{packets} packets not written: the reader of the pipe had gone"))
+        }
+        (packets, _) => Some(format!("{packets} packets could not be written")),
+    }
 }
 
 /// The line on a terminal.
