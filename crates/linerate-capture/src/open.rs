@@ -261,6 +261,11 @@ fn without_effect(request: &Request, kind: Kind, sockets: bool) -> Vec<String> {
                 .to_owned(),
         );
     }
+    if request.wish.take_over && kind != Kind::Xdp {
+        idle.push(format!(
+            "--take-over has no effect on --source {kind}, which takes no frames from the host"
+        ));
+    }
     if request.through != Through::Auto && kind != Kind::Xdp {
         idle.push(format!("--xdp-through has no effect on --source {kind}"));
     }

@@ -253,6 +253,8 @@ fn an_interface_is_captured_as_asked() {
         ("--source tee -j adapter", "-j adapter has no effect"),
         ("--source packet --pages small", "--pages small has no effect"),
         ("--source packet --xdp-through socket", "--xdp-through has no effect"),
+        ("--source packet --take-over", "--take-over has no effect on --source packet"),
+        ("--source tee --take-over", "--take-over has no effect on --source tee"),
         (&format!("{socket} --pages small --busy-poll 50"), "AF_XDP sockets (asked for)"),
         ("--source xdp --take-over --xdp-through buffer -B 4096", "a ring buffer (asked for)"),
         ("--threads 2 --fanout rnd", "several readers"),
