@@ -13,7 +13,7 @@ use crate::deny::DenyList;
 use crate::pins::{Pins, instance_name};
 use crate::program::Maps;
 use crate::session::{Filter, Rates, Session};
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Snapshot, State};
 use crate::store::Store;
 use crate::view::View;
 use crate::{Error, Result};
@@ -55,7 +55,13 @@ impl Instance {
     /// # Errors
     /// [`Error::System`] when a map cannot be read.
     pub fn snapshot(&self) -> Result<Snapshot> {
-        self.view().snapshot(self.store.count()?, self.control.denied().into())
+        let view = self.view();
+        let mut snapshot = view.snapshot(self.store.count()?, self.control.denied().into())?;
+        // The lock ends with the daemon, and its last beat is believed for a while.
+        if snapshot.state == State::Running && self.pins.is_free() {
+            snapshot.state = State::Alone;
+        }
+        Ok(snapshot)
     }
 
     /// Readings of its sessions, one after the other, that tell rates.

@@ -24,12 +24,14 @@ use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use libbpf_rs::ProgramAttachType;
 use libbpf_rs::query::{LinkInfo, LinkTypeInfo, TcxLinkInfo};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 use linerate_ring::hook::{self, Link};
 use rustix::fs::{FlockOperation, flock, statfs};
+use rustix::io::Errno;
 
 pub use namespace::{Namespace, instance_name};
 pub use state::{Pinned, PortState, State};
@@ -44,6 +46,10 @@ pub const BPFFS: &str = "/sys/fs/bpf";
 const BPFFS_MAGIC: u32 = 0xcafe_4a11;
 /// Directories of all instances, within the BPF file system.
 const DIRECTORIES: [&str; 2] = ["linerate", "forward"];
+/// How often the lock is asked for before somebody has it for good, and how long after each time: a quarter of a
+/// second, in which a busy machine comes back to who only looks.
+const GLANCES: usize = 50;
+const GLANCE: Duration = Duration::from_millis(5);
 /// Files of the links at the way out of the stack and at its entrance, of `learn` and `mark`.
 const STACK: [&str; 2] = ["egress", "ingress"];
 
@@ -110,7 +116,7 @@ impl Pins {
         self.check_bpffs()?;
         let action = || format!("make {}", self.directory.display());
         // Whoever removed the directory between our making and our locking it was the last to hold it.
-        for _ in 0..100 {
+        for attempt in 0..100 {
             fs::create_dir_all(&self.directory).map_err(|error| Error::system(action(), error))?;
             let directory = match File::open(&self.directory) {
                 Ok(directory) => directory,
@@ -119,7 +125,12 @@ impl Pins {
             };
             match flock(&directory, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => {}
-                Err(rustix::io::Errno::WOULDBLOCK) => {
+                // Who only looks (`is_free`) has it for an instant.
+                Err(Errno::WOULDBLOCK) if attempt < GLANCES => {
+                    std::thread::sleep(GLANCE);
+                    continue;
+                }
+                Err(Errno::WOULDBLOCK) => {
                     // The record may still name the one before, whose number may be anybody's by now.
                     let holder = holder(&directory);
                     let named = self.state().map_or(0, |state| state.process);
@@ -142,6 +153,13 @@ impl Pins {
             path: self.directory.clone(),
             why: "it is being made and removed by others all the time; try again".into(),
         })
+    }
+
+    /// Whether nobody has the right to change the instance, as its daemon has for as long as it lives. False
+    /// where that cannot be told.
+    pub fn is_free(&self) -> bool {
+        let Ok(directory) = File::open(&self.directory) else { return false };
+        flock(&directory, FlockOperation::NonBlockingLockShared).is_ok()
     }
 
     fn check_bpffs(&self) -> Result<()> {

@@ -39,7 +39,7 @@ pub struct Snapshot {
 pub enum State {
     /// The programs, and a daemon looks after them.
     Running,
-    /// The programs; the daemon has not been heard of, and they go on until the bound.
+    /// The programs; the daemon is gone or has not been heard of, and they go on until the bound.
     Alone,
     /// The kernel: the programs hand it every packet, because the daemon is gone or has said so.
     HandedBack,

@@ -383,6 +383,27 @@ fn a_process_that_the_record_names_and_that_has_not_the_lock_is_not_blamed() {
     lab.router.run(|| pins.detach(lock).unwrap_or_else(|error| panic!("{error}"))).unwrap();
 }
 
+#[test]
+fn an_instance_is_free_until_it_is_locked_and_who_looks_is_in_nobodys_way() {
+    root_or_skip!("an_instance_is_free_until_it_is_locked_and_who_looks_is_in_nobodys_way");
+    let bpffs = Bpffs::mount();
+    let pins = bpffs.pins();
+    assert!(!pins.is_free(), "it is not there");
+    let lock = pins.lock().unwrap();
+    assert!(!pins.is_free());
+    drop(lock);
+    assert!(pins.is_free() && pins.is_free());
+    // Somebody is within `is_free`, and the machine has other things to do.
+    let looks = fs::File::open(pins.directory()).unwrap();
+    looks.lock_shared().unwrap();
+    let goes = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(30));
+        drop(looks);
+    });
+    drop(pins.lock().unwrap_or_else(|error| panic!("{error}")));
+    goes.join().unwrap();
+}
+
 /// Ids of the programs on the ports, as the kernel lists them.
 fn programs_on(lab: &Lab) -> Vec<u64> {
     let text = lab::run(&lab.router, "bpftool", &["--json", "net"], "");

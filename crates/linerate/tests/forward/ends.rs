@@ -187,6 +187,8 @@ fn detach_takes_away_what_is_there() {
     let net = Net::new();
     let daemon = net.run("");
     daemon.end(Signal::SIGKILL);
+    // At once, though the last beat was a moment ago.
+    assert_eq!(net.json("status")[0]["state"], "alone");
     assert!(net.is_attached());
     net.said("detach");
     assert!(!net.is_attached() && pins(&net).is_empty());
