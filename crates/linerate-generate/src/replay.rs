@@ -21,7 +21,7 @@ const BATCH: u32 = 64;
 
 /// Where frames come from.
 pub trait Frames {
-    /// What reading them can fail with.
+    /// What reading them can fail with; its own words are what is told, without those of its causes.
     type Error;
 
     /// The next frame, `None` at the end.
@@ -164,8 +164,7 @@ where
 {
     let mut sender = Sender::new(interface, settings)?;
     let ended = send_all(&mut sender, frames, progress, stop);
-    // The whole chain of causes, where the error has one.
-    let trouble = ended.err().map(|error| format!("{error:#}"));
+    let trouble = ended.err().map(|error| error.to_string());
     Ok(sender.finish(trouble, progress))
 }
 

@@ -94,20 +94,23 @@ pub fn find(names: &[String]) -> Result<Vec<Experiment>> {
 /// What a run will be: the experiment is gone through without measuring.
 ///
 /// # Errors
-/// When it cannot be run here, or `--only` leaves nothing of it.
+/// When it cannot be run here.
 pub fn plan(experiment: &Experiment, options: &Options) -> Result<Plan> {
     let mut context = Context::rehearse(options.clone());
     (experiment.run)(&mut context)?;
-    let plan = context.plan();
-    if plan.measurements == 0 {
-        bail!(
+    Ok(context.plan())
+}
+
+/// Where `--only` leaves nothing of an experiment: what there is.
+pub fn nothing_left(experiment: &Experiment, options: &Options, plan: &Plan) -> Option<String> {
+    (plan.measurements == 0).then(|| {
+        format!(
             "no measurement of {} is called {}; there are: {}",
             experiment.name,
             options.only.words(),
             plan.names.join("; ")
-        );
-    }
-    Ok(plan)
+        )
+    })
 }
 
 /// Runs one, stores it, prints its claims, and returns its summary and folder.
@@ -159,8 +162,10 @@ mod tests {
         };
         let narrow = plan(&rate::EXPERIMENT, &only("xdp at 64")).unwrap();
         assert_eq!(narrow.measurements, 3 + 3, "the sweep and the search");
-        let Err(error) = plan(&rate::EXPERIMENT, &only("nothing")) else { panic!("planned") };
-        assert!(error.to_string().contains("xdp at 64; "), "{error}");
+        assert_eq!(nothing_left(&rate::EXPERIMENT, &only("xdp at 64"), &narrow), None);
+        let nothing = plan(&rate::EXPERIMENT, &only("nothing")).unwrap();
+        let said = nothing_left(&rate::EXPERIMENT, &only("nothing"), &nothing).unwrap();
+        assert!(said.contains("called nothing") && said.contains("xdp at 64; "), "{said}");
     }
 
     #[test]

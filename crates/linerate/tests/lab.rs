@@ -52,9 +52,17 @@ fn wrong_names_and_empty_folders_say_what_to_do() {
     let output = linerate(&["lab", "run", "capture-everything"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output.stderr).contains("capture-rate"), "{}", text(&output.stderr));
-    let output = linerate(&["lab", "run", "capture-stage", "--only", "xdp at 65"]);
-    assert!(!output.status.success());
-    assert!(text(&output.stderr).contains("xdp at 64; "), "{}", text(&output.stderr));
+    // Before anything is measured: the first of the two has such a measurement.
+    for experiments in [&["capture-stage"][..], &["capture-rate", "capture-tlb"]] {
+        let only = ["--only", if experiments.len() == 1 { "xdp at 65" } else { "xdp at 64" }];
+        let output = linerate(&[&["lab", "run"], experiments, &only].concat());
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        let last = experiments[experiments.len() - 1];
+        let named = format!("no measurement of {last} is called {}; there are: ", only[1]);
+        assert!(said.contains(&named) && said.contains(" at "), "{said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+    }
     let folder = tempfile::tempdir().unwrap();
     let output = linerate(&["lab", "report", folder.path().to_str().unwrap()]);
     assert!(!output.status.success());

@@ -163,7 +163,7 @@ fn refusals_say_what_is_wrong() {
     for (file, arguments, words) in [
         (&raw, "", "link type 101"),
         (&text, "", "not a capture file"),
-        (&folder.path().join("missing"), "", "missing"),
+        (&folder.path().join("missing"), "", "No such file"),
         (&file, "--pps 0", "above 0"),
         (&file, "--mbps 0", "above 0"),
         (&file, "-x 0", "above 0"),
@@ -174,6 +174,7 @@ fn refusals_say_what_is_wrong() {
         let complaint = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success(), "{arguments}");
         assert!(complaint.contains(words), "{arguments}: {complaint}");
+        assert!(complaint.matches("os error").count() <= 1, "said twice: {complaint}");
     }
 }
 

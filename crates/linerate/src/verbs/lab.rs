@@ -35,7 +35,7 @@ enum Command {
 A measurement is called LINE at X: the line of a chart and the place on its axis, the frame size where \
 there is no axis. --only with a name that is not there lists them.
 
-Exit status: 0 when every claim held or stayed open, 1 when one did not.
+Exit status: 0 when every claim held or stayed open, 1 when one did not, 2 for a name that is not there.
 
 Examples:
   linerate lab run capture-stage --quick
@@ -216,8 +216,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
                 Ok(chosen) => chosen,
                 Err(error) => return Ok(wrong(&error.to_string())),
             };
-            for experiment in chosen {
-                let plan = experiments::plan(&experiment, &options)?;
+            let plan = |experiment| (experiment, experiments::plan(&experiment, &options));
+            let planned: Vec<_> = chosen.into_iter().map(plan).collect();
+            let nothing_left = planned.iter().find_map(|(experiment, plan)| {
+                experiments::nothing_left(experiment, &options, plan.as_ref().ok()?)
+            });
+            if let Some(why) = nothing_left {
+                return Ok(wrong(&why));
+            }
+            for (experiment, plan) in planned {
+                let plan = plan?;
                 say::tell(format_args!(
                     "{}: {}; {} measurements, {}, longer where a rate without loss is searched for",
                     experiment.name,
