@@ -76,16 +76,8 @@ pub fn run() -> ExitCode {
         Verb::Manual(arguments) => manual::run(&arguments).map(|()| ExitCode::SUCCESS),
     };
     outcome.unwrap_or_else(|error| {
-        say::tell(format_args!("linerate: {}", described(&error)));
+        say::tell(format_args!("linerate: {}", say::described(&error)));
         ExitCode::FAILURE
-    })
-}
-
-/// The error and its causes. Most errors here name their cause themselves; it is not said twice.
-fn described(error: &anyhow::Error) -> String {
-    error.chain().skip(1).fold(error.to_string(), |text, cause| {
-        let cause = cause.to_string();
-        if text.contains(&cause) { text } else { format!("{text}: {cause}") }
     })
 }
 

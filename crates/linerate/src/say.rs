@@ -22,3 +22,11 @@ pub(crate) fn print(line: impl Display) -> Result<()> {
 pub(crate) fn tell(line: impl Display) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
+
+/// The error and its causes. Most errors here name their cause themselves; it is not said twice.
+pub(crate) fn described(error: &anyhow::Error) -> String {
+    error.chain().skip(1).fold(error.to_string(), |text, cause| {
+        let cause = cause.to_string();
+        if text.contains(&cause) { text } else { format!("{text}: {cause}") }
+    })
+}

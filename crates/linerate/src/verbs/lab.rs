@@ -199,7 +199,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
                 };
                 let time = match (time(false), time(true)) {
                     (Ok(full), Ok(quick)) => format!("{full} (quick: {quick})"),
-                    (Err(error), _) | (_, Err(error)) => format!("not here: {error:#}"),
+                    (Err(error), _) | (_, Err(error)) => {
+                        format!("not here: {}", say::described(&error))
+                    }
                 };
                 say::print(format_args!(
                     "{:<width$}  {}; {time}",

@@ -21,6 +21,7 @@ use nix::unistd::Pid;
 
 use super::super::capture::signals::Signals;
 use super::Arguments;
+use crate::say;
 
 /// How soon a thread sees that it is to end.
 const GLANCE: Duration = Duration::from_millis(50);
@@ -186,7 +187,7 @@ pub(super) fn start(receivers: Vec<Receiver>, arguments: &Arguments) -> Result<R
         let work = move || {
             let mut worker = Worker::new(task, &shared);
             if let Err(error) = worker.run(mine, &mut tally) {
-                tally.failure = Some(format!("{error:#}"));
+                tally.failure = Some(say::described(&error));
                 shared.stop.store(true, Relaxed);
             }
             tally
