@@ -17,6 +17,10 @@ use frames::Frames;
 const MOST_JOINED: usize = 64;
 /// The span of a pace whose messages may go at once.
 const BURST: Duration = Duration::from_micros(100);
+/// How much of what a stall held up is made up for.
+const CAUGHT_UP: Duration = Duration::from_millis(20);
+/// Below this the clock is watched: a nap would take several times as long.
+const SHORTEST_NAP: Duration = Duration::from_micros(10);
 /// Room for headers in front of every run of messages, which is where `xdp` writes them.
 const HEADROOM: usize = 64;
 
@@ -114,8 +118,8 @@ impl Sender {
     }
 
     /// Room for the next message, `len` bytes that hold anything: write all of them. A full batch is sent
-    /// first, and the first message of the next one waits until its time has come: what is written into it
-    /// then, such as a time stamp, is as old as the few messages behind it.
+    /// first. With a pace the first message of the next one waits until its time has come, whatever signals
+    /// come meanwhile ([`Sender::turn`] ends at one): what is written then, such as a time stamp, is fresh.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a message longer than the sender was built for; as [`Sender::flush`].
@@ -351,18 +355,23 @@ impl Sender {
 impl Pace {
     /// Waits until the next message is due; false when the deadline passed before or a signal came.
     fn wait(&mut self, deadline: Option<Instant>) -> bool {
-        let start = *self.start.get_or_insert_with(Instant::now);
+        let mut start = *self.start.get_or_insert_with(Instant::now);
         let due = Duration::from_nanos((self.sent as f64 * self.nanoseconds) as u64);
         loop {
             let now = Instant::now();
+            let late = (now - start).saturating_sub(due);
+            if late > CAUGHT_UP {
+                start += late - CAUGHT_UP;
+                self.start = Some(start);
+            }
             let left = due.saturating_sub(now - start);
             let allowed = deadline.map_or(left, |deadline| deadline.saturating_duration_since(now));
             if left.is_zero() || allowed.is_zero() {
                 return left.is_zero();
             }
-            // A nap ends up to 60 µs late: the rest is spent looking at the clock.
-            let nap = left.min(allowed).saturating_sub(Duration::from_micros(80));
-            if nap < Duration::from_micros(40) {
+            // A nap ends some 60 µs late, and the next one is then as much shorter: no core is spent on waiting.
+            let nap = left.min(allowed);
+            if nap < SHORTEST_NAP {
                 std::hint::spin_loop();
             } else if !socket::pause(nap.min(Duration::from_millis(100))) {
                 return false;
@@ -397,7 +406,7 @@ impl SenderBuilder {
     }
 
     /// Messages a second, at most; as fast as it goes unless said. They then go evenly: a batch is no more
-    /// than what is due in 100 µs.
+    /// than what is due in 100 µs, and of what was held up for longer than 20 ms only those are made up for.
     pub fn rate(mut self, messages: Option<f64>) -> Self {
         self.rate = messages;
         self

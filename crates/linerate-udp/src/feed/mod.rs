@@ -109,7 +109,7 @@ pub struct Counts {
     pub first_a: u64,
     /// Messages handed on that line B brought first.
     pub first_b: u64,
-    /// Messages that had come already.
+    /// Messages that had come already, or that had been given up.
     pub duplicates: u64,
     /// Messages that filled a gap.
     pub late: u64,
@@ -129,6 +129,12 @@ pub struct Counts {
     pub sessions: u64,
 }
 
+impl Counts {
+    fn abandon(&mut self, messages: u64) {
+        self.abandoned = self.abandoned.saturating_add(messages);
+    }
+}
+
 /// One sequence-numbered feed.
 #[derive(Debug)]
 pub struct Feed<L> {
@@ -140,7 +146,8 @@ pub struct Feed<L> {
 }
 
 impl<L: Layout> Feed<L> {
-    /// A feed that is joined while it runs: what was sent before is not missed.
+    /// A feed that is joined while it runs: what was sent before is not missed. Sessions that begin later are
+    /// missed from number 1 on.
     pub fn new(layout: L) -> Self {
         Self {
             layout,
@@ -151,7 +158,7 @@ impl<L: Layout> Feed<L> {
         }
     }
 
-    /// The same, but messages of every session are missed from number 1 on.
+    /// The same, but the first session too is missed from number 1 on.
     #[must_use]
     pub fn from_first(mut self) -> Self {
         self.from_first = true;
@@ -175,7 +182,9 @@ impl<L: Layout> Feed<L> {
                 return;
             }
         };
-        self.enter(&head);
+        if !self.enter(&head, packet) {
+            return;
+        }
         let Self { layout, current, previous, counts, .. } = self;
         let session = if current.is(head.session) { current } else { previous };
         if head.messages == 0 {
@@ -207,7 +216,7 @@ impl<L: Layout> Feed<L> {
 
     /// What has come so far.
     pub fn counts(&self) -> Counts {
-        let missing = self.current.ledger.missing() + self.previous.ledger.missing();
+        let missing = self.current.ledger.missing().saturating_add(self.previous.ledger.missing());
         Counts { missing, ..self.counts }
     }
 
@@ -236,14 +245,26 @@ impl<L: Layout> Feed<L> {
         self.previous.next().map(|_| (self.previous.name(), &self.previous.ledger))
     }
 
-    /// Begins a session, if the packet is of none of the last two.
-    fn enter(&mut self, head: &Head<'_>) {
+    /// Begins a session, if the packet is of none of the last two; false for a packet that cannot begin one.
+    fn enter(&mut self, head: &Head<'_>, packet: &[u8]) -> bool {
         if self.current.is(head.session) || self.previous.is(head.session) {
-            return;
+            return true;
+        }
+        // A stray packet is not to end the session that is running.
+        if self.layout.messages(packet, &mut |_| {}).is_err() {
+            self.counts.malformed += 1;
+            return false;
+        }
+        if head.end && self.counts.sessions > 0 {
+            self.counts.ends += 1;
+            return false;
         }
         self.counts.sessions += 1;
         std::mem::swap(&mut self.current, &mut self.previous);
-        self.counts.abandoned += self.current.ledger.clear();
-        self.current.begin(head.session, if self.from_first { 1 } else { head.first });
+        self.counts.abandon(self.current.ledger.clear());
+        // Only the first one can have been running before.
+        let from_first = self.from_first || self.counts.sessions > 1;
+        self.current.begin(head.session, if from_first { 1 } else { head.first });
+        true
     }
 }

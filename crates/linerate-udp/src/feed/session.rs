@@ -57,7 +57,7 @@ impl Session {
     pub(super) fn take(&mut self, number: u64, counts: &mut Counts) -> bool {
         if self.is_late(number) {
             let filled = self.ledger.fill(number);
-            counts.abandoned += filled.unwrap_or(0);
+            counts.abandon(filled.unwrap_or(0));
             return filled.is_some();
         }
         self.skip_to(number, counts);
@@ -71,7 +71,7 @@ impl Session {
         let expected = self.next.unwrap_or(number);
         if number > expected {
             counts.gaps += 1;
-            counts.abandoned += self.ledger.open(expected, number);
+            counts.abandon(self.ledger.open(expected, number));
             self.next = Some(number);
         }
     }

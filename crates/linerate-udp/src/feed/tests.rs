@@ -104,6 +104,45 @@ fn what_two_sessions_have_followed_is_given_up() {
 }
 
 #[test]
+fn a_session_that_begins_later_is_missed_from_its_first_message() {
+    let mut feed = Feed::new(MoldUdp64);
+    numbers(&mut feed, Line::A, &packet(7, 1));
+    assert_eq!(numbers(&mut feed, Line::A, &of(2, packet(3, 1))), [3]);
+    assert_eq!(feed.ledger().gaps(), [Gap { from: 1, to: 3 }]);
+    assert_eq!(numbers(&mut feed, Line::B, &of(2, packet(1, 3))), [1, 2]);
+    assert_eq!((feed.counts().missing, feed.counts().duplicates), (0, 1));
+}
+
+#[test]
+fn stray_packets_begin_no_session() {
+    let mut feed = Feed::new(MoldUdp64);
+    numbers(&mut feed, Line::A, &packet(1, 2));
+    let mut end = of(8, packet(9, 0));
+    end[18..20].copy_from_slice(&[0xff, 0xff]);
+    numbers(&mut feed, Line::A, &end);
+    numbers(&mut feed, Line::A, &[b'x'; 40]);
+    let counts = feed.counts();
+    assert_eq!((counts.sessions, counts.ends, counts.malformed), (1, 1, 1));
+    assert!(!feed.ended());
+    assert_eq!(numbers(&mut feed, Line::B, &packet(1, 3)), [3]);
+    // Of the first session an end may be all that comes.
+    let mut late = Feed::new(MoldUdp64);
+    numbers(&mut late, Line::A, &end);
+    assert!(late.ended());
+}
+
+#[test]
+fn more_missing_messages_than_can_be_counted_are_as_many_as_can() {
+    let mut feed = Feed::new(MoldUdp64);
+    for session in 1..5 {
+        for first in [1, u64::MAX] {
+            numbers(&mut feed, Line::A, &of(session, packet(first, 0)));
+        }
+    }
+    assert_eq!((feed.counts().missing, feed.counts().abandoned), (u64::MAX, u64::MAX));
+}
+
+#[test]
 fn a_request_asks_for_no_more_than_it_can() {
     let bytes = request(&SESSION_NAME, Gap { from: 7, to: 10 });
     assert_eq!(&bytes[..10], b"SESSION001");
@@ -138,6 +177,15 @@ fn the_ledger_gives_up_the_oldest_gap_and_counts_it() {
     assert_eq!(ledger.missing(), 11);
 }
 
+/// What a line brings: packets of session 1, then of session 2, as session, first number and count.
+fn cut() -> impl Strategy<Value = Vec<(u8, u64, u64)>> {
+    let packets = || proptest::collection::vec((1u64..30, 1u64..4), 0..20);
+    (packets(), packets()).prop_map(|(one, two)| {
+        let of = |session: u8| move |(first, count): (u64, u64)| (session, first, count);
+        one.into_iter().map(of(1)).chain(two.into_iter().map(of(2))).collect()
+    })
+}
+
 proptest! {
     /// However two lines lose and reorder, each message comes once, and what neither brought is missing.
     #[test]
@@ -159,6 +207,36 @@ proptest! {
         let highest = *sent.last().unwrap();
         let missing = (1..=highest).filter(|number| !sent.contains(number)).count() as u64;
         prop_assert_eq!(feed.counts().missing, missing);
+    }
+
+    /// The same of two sessions, one behind the other on each line but not on both at once.
+    #[test]
+    fn every_message_of_two_sessions_comes_once(
+        lines in (cut(), cut()),
+        order in proptest::collection::vec(any::<bool>(), 40),
+    ) {
+        let mut feed = Feed::new(MoldUdp64).from_first();
+        let mut seen = std::collections::BTreeSet::new();
+        let mut sent = std::collections::BTreeSet::new();
+        let mut lines = [lines.0.into_iter(), lines.1.into_iter()];
+        // The first packet of all is of the first session.
+        numbers(&mut feed, Line::A, &of(1, packet(1, 0)));
+        for b in order {
+            let Some((session, first, count)) = lines[usize::from(b)].next() else { continue };
+            sent.extend((first..first + count).map(|number| (session, number)));
+            let line = if b { Line::B } else { Line::A };
+            feed.packet(line, &of(session, packet(first, count)), |message| {
+                let message = (message.session[9] - b'0', message.number);
+                assert!(seen.insert(message), "{message:?} came twice");
+            });
+        }
+        prop_assert_eq!(&seen, &sent);
+        let of_session = |session: u8| sent.iter().filter(move |(of, _)| *of == session);
+        let missing = |session| match of_session(session).map(|(_, number)| *number).max() {
+            Some(highest) => highest - of_session(session).count() as u64,
+            None => 0,
+        };
+        prop_assert_eq!(feed.counts().missing, missing(1) + missing(2));
     }
 
     #[test]

@@ -155,7 +155,10 @@ fn datagram(family: i32) -> io::Result<OwnedFd> {
 pub(super) const NEEDS_SCOPE: &str = "a link-local address needs its interface, by number, as in [fe80::1%2]:7000; `ip link` has the numbers";
 
 pub(super) fn lacks_scope(address: SocketAddr) -> bool {
-    matches!(address, SocketAddr::V6(v6) if v6.ip().is_unicast_link_local() && v6.scope_id() == 0)
+    let SocketAddr::V6(address) = address else { return false };
+    // Groups of the link's scope and of the interface's are no less local.
+    let group = matches!(address.ip().segments()[0] & 0xff0f, 0xff01 | 0xff02);
+    address.scope_id() == 0 && (group || address.ip().is_unicast_link_local())
 }
 
 pub(super) fn bind(fd: BorrowedFd<'_>, address: SocketAddr) -> Result<()> {

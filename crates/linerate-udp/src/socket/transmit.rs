@@ -129,7 +129,7 @@ pub(crate) fn connect(to: SocketAddr, from: Option<SocketAddr>, buffer: usize) -
     // SAFETY: a name of the length that it says.
     let answer = unsafe { libc::connect(fd.as_raw_fd(), name.as_ptr().cast(), name.len()) };
     check(answer as isize).map_err(|error| match error.raw_os_error() {
-        Some(libc::ENETUNREACH | libc::EHOSTUNREACH) if to.ip().is_multicast() && from.is_none() => {
+        Some(libc::ENETUNREACH | libc::EHOSTUNREACH) if to.is_ipv4() && to.ip().is_multicast() && from.is_none() => {
             Error::Invalid(format!(
                 "cannot send to {to}: no route leads there; sending from the address of an interface, as \
                  --from 10.0.0.1:0 has it, says by which one ({error})"

@@ -13,6 +13,7 @@ mod way;
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 
+use linerate_ring::steer::Holder;
 use linerate_ring::xdp;
 
 pub use parse::{Datagram, Parser, Refusal};
@@ -57,6 +58,13 @@ fn occupied(error: &linerate_ring::Error) -> Option<String> {
     let linerate_ring::Error::ForeignProgram { interface, ours: true, holder, .. } = error else {
         return None;
     };
+    let own = std::process::id();
+    if matches!(holder, Holder::Processes(all) if all.iter().any(|one| one.id == own)) {
+        return Some(format!(
+            "another receiver of this process takes messages from interface {interface}, and there is room for \
+             one; take gro"
+        ));
+    }
     let by = holder.names();
     Some(format!(
         "interface {interface} carries an XDP program of linerate already ({by}), and has room for one; \

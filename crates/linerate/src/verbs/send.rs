@@ -204,7 +204,8 @@ impl Arguments {
 
     /// Waits until another batch may begin; false when it is time to end.
     fn turn(&self, sender: &mut Sender, signals: &Signals, start: Instant) -> Result<bool> {
-        let end = self.time.map(|time| start + time);
+        // Centuries are without end.
+        let end = self.time.and_then(|time| start.checked_add(time));
         loop {
             let now = Instant::now();
             if signals.is_stopped() || end.is_some_and(|end| now >= end) {

@@ -99,7 +99,8 @@ pub(crate) struct Arguments {
     buffer: usize,
 
     /// Share the port with other receivers that say so: `flow` (a flow stays with one), or `cpu:N` or
-    /// `spread:N` with their number (by the CPU that a message comes in on; one after the other).
+    /// `spread:N` with their number (by the CPU that a message comes in on; at random). Of a group's messages
+    /// each of them gets all.
     #[arg(long, value_name = "HOW", value_parser = values::steering)]
     share: Option<Steering>,
 
@@ -186,6 +187,23 @@ impl Arguments {
                 }
                 None => {}
             }
+        }
+        if self.busy_poll.is_some() && self.xdp_through == Some(Through::Buffer) {
+            bail!("--busy-poll is for AF_XDP sockets: --xdp-through buffer was asked for");
+        }
+        if self.timestamps && self.check == Some(Pattern::Time) {
+            bail!(
+                "--timestamps and --check time both measure the latency, each from another time: choose one"
+            );
+        }
+        if self.cpus().len() > self.threads {
+            bail!("--cpu names {} CPUs for {} threads", self.cpus().len(), self.threads);
+        }
+        if self.share.is_some() && self.bind.port() == 0 {
+            bail!(
+                "--share needs a port that others can name: {} leaves the choice to the kernel",
+                self.bind
+            );
         }
         if self.nap.is_some() && self.backend.0 == Some(Backend::Uring) {
             bail!("--nap is not for uring, which lets messages gather in its own wait");

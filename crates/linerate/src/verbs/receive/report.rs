@@ -164,6 +164,9 @@ pub(super) fn announce(receivers: &[Receiver], arguments: &Arguments) {
         };
         super::tell(&format!("receiving on {address} by {backend}{ring}{why}{calls}"));
     }
+    if arguments.ring.is_some() && receivers.iter().all(|one| one.backend() != Backend::Xdp) {
+        super::tell("warning: --ring has no effect: no messages are taken by xdp");
+    }
     // The kernel says twice what a socket got: half of it is for its own overhead. Threads share one.
     let granted = receivers[0].buffer_size().map_or(usize::MAX, |bytes| bytes as usize / 2);
     if granted < arguments.buffer {
@@ -195,14 +198,11 @@ pub(super) fn conclude(outcome: Outcome, arguments: &Arguments) -> Result<ExitCo
 fn summarise(report: &Report) {
     let Report { messages, seconds, lost, truncated, nanoseconds_per_message: cpu, .. } = report;
     // A feed has messages of its own in them.
-    let (what, each) =
-        if report.feed.is_some() { ("datagrams", "datagram") } else { ("messages", "message") };
+    let feed = report.feed.is_some();
+    let what = if feed { "datagrams" } else { "messages" };
     say::tell(format_args!(
-        "{messages} {what} in {seconds:.3} s, {}; {cpu:.0} ns of CPU a {each}",
-        scaled(
-            report.messages_per_second,
-            if report.feed.is_some() { "datagrams/s" } else { "msg/s" }
-        ),
+        "{messages} {what} in {seconds:.3} s, {}; {cpu:.0} ns of CPU each",
+        scaled(report.messages_per_second, if feed { "datagrams/s" } else { "msg/s" }),
     ));
     let causes = [
         ("socket buffer", lost.socket_buffer),
@@ -221,7 +221,7 @@ fn summarise(report: &Report) {
         let Distribution { mean, p50, p99, max, .. } = batch;
         let calls = report.calls;
         say::tell(format_args!(
-            "batches: {mean:.1} messages on average, half up to {p50}, 99% up to {p99}, largest {max}; \
+            "batches: {mean:.1} {what} on average, half up to {p50}, 99% up to {p99}, largest {max}; \
              {calls} system calls"
         ));
     }

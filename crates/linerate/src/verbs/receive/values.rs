@@ -67,9 +67,9 @@ pub(super) fn buffer(text: &str) -> Result<usize, String> {
     bytes(text, 1, (1 << 30) - 1)
 }
 
-/// Bytes of the rings of xdp.
+/// Bytes of the rings of xdp: what either way takes.
 pub(super) fn ring(text: &str) -> Result<usize, String> {
-    bytes(text, 1 << 12, 1 << 31)
+    bytes(text, 256 << 10, 1 << 30)
 }
 
 /// Who shares the port, and which of them gets a message.
@@ -141,9 +141,9 @@ mod tests {
     #[test]
     fn bytes_have_binary_units_and_bounds() {
         assert_eq!((buffer("8M"), buffer("4096")), (Ok(8 << 20), Ok(4096)));
-        assert_eq!((ring("4k"), ring("2G")), (Ok(4096), Ok(1 << 31)));
+        assert_eq!((ring("256k"), ring("1G")), (Ok(1 << 18), Ok(1 << 30)));
         for wrong in ["0", "3", "3G", "1T", "M", "", "-1", "99999999999999999999G"] {
-            assert!(ring(wrong).unwrap_err().contains("from 4096 to 2147483648"), "{wrong}");
+            assert!(ring(wrong).unwrap_err().contains("from 262144 to 1073741824"), "{wrong}");
         }
         assert!(buffer("1G").is_err());
     }
