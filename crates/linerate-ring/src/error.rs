@@ -191,8 +191,8 @@ impl fmt::Display for Occupied<'_> {
         if *ours {
             return write!(
                 f,
-                "another linerate takes the frames of interface {interface} by XDP ({by}); end it. Two \
-                 captures can share them: start both with --source tee"
+                "another linerate takes the frames of interface {interface} by XDP ({by}); end it, or, if \
+                 it is a capture, start both with --source tee"
             );
         }
         write!(

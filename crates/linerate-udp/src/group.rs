@@ -39,10 +39,19 @@ impl Group {
 impl Group {
     /// Whether a receiver at `address` can be in it.
     pub(crate) fn suits(&self, address: SocketAddr) -> Result<(), Error> {
-        if self.address.is_ipv4() == address.is_ipv4() {
+        let why = if self.address.is_ipv4() != address.is_ipv4() {
+            format!("{address} is of the other version of IP")
+        } else if !address.ip().is_unspecified() && address.ip() != self.address {
+            // `__udp_is_mcast_sock` in `net/ipv4/udp.c`.
+            let any = if address.is_ipv4() { "0.0.0.0" } else { "[::]" };
+            let port = address.port();
+            format!(
+                "a receiver bound to {address} gets nothing that is sent to a group; bind to the group's own \
+                 address, or to {any}:{port}"
+            )
+        } else {
             return Ok(());
-        }
-        let why = format!("{address} is of the other version of IP");
+        };
         Err(Error::Group { action: "join", group: self.clone(), why })
     }
 }

@@ -116,7 +116,7 @@ impl Receiver {
     }
 
     fn open_with(settings: &Settings, backend: Backend) -> Result<Self> {
-        let socket = socket::open(settings, backend == Backend::Gro)?;
+        let socket = socket::open(settings, backend)?;
         let drops = Drops::start(socket.as_fd(), settings.bind.is_ipv6())
             .map_err(|error| Error::system(ASK_LOSSES, error))?;
         Self::over(Arc::new(socket), drops, settings.clone(), backend)

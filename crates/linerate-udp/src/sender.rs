@@ -45,6 +45,8 @@ pub struct Sent {
     pub resent: u64,
     /// Messages that the kernel did not take.
     pub refused: u64,
+    /// Answers that nobody listens there, or lives; the messages that they answer were sent.
+    pub unreachable: u64,
     /// System calls that sent.
     pub calls: u64,
 }
@@ -270,10 +272,9 @@ impl Sender {
                 }
                 // An answer to an earlier message, reported in place of sending this one; or no memory
                 // for the moment.
-                Some(libc::ECONNREFUSED | libc::ENOBUFS) => {
-                    if error.raw_os_error() == Some(libc::ENOBUFS) {
-                        socket::pause(Duration::from_micros(50));
-                    }
+                Some(libc::ECONNREFUSED) => self.sent.unreachable += 1,
+                Some(libc::ENOBUFS) => {
+                    socket::pause(Duration::from_micros(50));
                 }
                 // The kernel or its driver cannot segment this: the messages are whole, so they go
                 // alone, and so do later ones; where they are too long for it, only those as long.
@@ -284,6 +285,7 @@ impl Sender {
                     self.sent.bytes += split.bytes;
                     self.sent.resent += split.messages;
                     self.sent.refused += split.refused;
+                    self.sent.unreachable += split.unreachable;
                     if split.messages > 0 {
                         self.why = Some(match error.raw_os_error() {
                             Some(libc::EINVAL | libc::EMSGSIZE) => {
@@ -337,7 +339,7 @@ impl Sender {
                         socket::wait(socket, libc::POLLOUT, None)
                             .map_err(|error| Error::system("wait for a socket to send", error))?;
                     }
-                    Some(libc::ECONNREFUSED) => {}
+                    Some(libc::ECONNREFUSED) => done.unreachable += 1,
                     Some(libc::ENOBUFS) => {
                         socket::pause(Duration::from_micros(50));
                     }

@@ -20,7 +20,8 @@ pub(crate) fn print(line: impl Display) -> Result<()> {
 
 /// A line on standard error, if that still leads anywhere.
 pub(crate) fn tell(line: impl Display) {
-    let _ = writeln!(std::io::stderr(), "{line}");
+    // In one piece, so that the lines of two programs on a terminal do not mix.
+    let _ = std::io::stderr().write_all(format!("{line}\n").as_bytes());
 }
 
 /// The error and its causes. Most errors here name their cause themselves; it is not said twice.

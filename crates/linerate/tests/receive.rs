@@ -180,6 +180,65 @@ fn what_was_cut_is_not_good() {
 }
 
 #[test]
+fn joined_datagrams_that_were_lost_are_said_to_be_more() {
+    root_or_skip!("joined_datagrams_that_were_lost_are_said_to_be_more");
+    let hosts = Hosts::new();
+    for (backend, at_least) in [("gro", true), ("recvmmsg", false)] {
+        let receiving = hosts.receive(&format!("--backend {backend} --buffer 8k"));
+        receiving.signal(Signal::SIGSTOP);
+        hosts.send("--count 2000");
+        receiving.signal(Signal::SIGINT);
+        receiving.signal(Signal::SIGCONT);
+        let report = receiving.report();
+        let lost = &report["lost"];
+        assert!(lost["socket_buffer"].as_u64().unwrap() > 0, "{report}");
+        assert_eq!(lost["at_least"], at_least, "{report}");
+        if !at_least {
+            let messages = report["messages"].as_u64().unwrap();
+            assert_eq!(lost["total"].as_u64().unwrap() + messages, 2000, "{report}");
+        }
+    }
+}
+
+#[test]
+fn nobody_listens_and_it_is_said() {
+    root_or_skip!("nobody_listens_and_it_is_said");
+    let hosts = Hosts::new();
+    let sent = hosts.send("--count 20 --rate 200");
+    assert_eq!(sent["messages"], 20, "{sent}");
+    assert!(sent["unreachable"].as_u64().unwrap() > 0, "{sent}");
+}
+
+#[test]
+fn programs_hear_one_group() {
+    root_or_skip!("programs_hear_one_group");
+    let hosts = Hosts::new();
+    let mut receivers: Vec<_> = (0..2)
+        .map(|_| {
+            let mut command = hosts.here.command(LINERATE);
+            let arguments =
+                "receive --bind 239.7.6.5:7000 --join 239.7.6.5@rx --backend gro --count 50 --for 60s --json";
+            command.args(arguments.split(' ')).stdout(Stdio::piped());
+            Receiving(Some(command.spawn().unwrap()))
+        })
+        .collect();
+    hosts.wait_for("both sockets", || hosts.sockets().matches(":1B58 ").count() == 2);
+    let memberships = || std::fs::read_to_string("/proc/thread-self/net/igmp").unwrap();
+    // The group in network order, and how many sockets are in it.
+    let both = || {
+        let table = hosts.here.run(memberships).unwrap();
+        table.lines().any(|line| line.split_whitespace().take(2).eq(["050607EF", "2"]))
+    };
+    hosts.wait_for("both memberships", both);
+    let mut command = hosts.there.command(LINERATE);
+    command.args("send 239.7.6.5:7000 --from 10.76.0.1:0 --count 50 --rate 5k".split(' '));
+    assert!(command.status().unwrap().success());
+    for receiving in receivers.drain(..) {
+        assert_eq!(receiving.report()["messages"], 50);
+    }
+}
+
+#[test]
 fn a_slow_sender_ends_when_it_is_told() {
     root_or_skip!("a_slow_sender_ends_when_it_is_told");
     let hosts = Hosts::new();
@@ -333,7 +392,7 @@ fn errors_name_what_is_wrong() {
         ("receive --bind 127.0.0.1:0 --batch 0 --for 1s", "1 to 1048576: messages in a batch"),
         ("send 127.0.0.1:9 --batch 0 --count 1", "1 to 1048576: messages in a batch"),
         (
-            "receive --bind 127.0.0.1:0 --join 239.1.1.1@lr-none --for 1s",
+            "receive --bind 0.0.0.0:0 --join 239.1.1.1@lr-none --for 1s",
             "no interface named lr-none",
         ),
         ("receive --bind 127.0.0.1:0 --join 10.0.0.1 --for 1s", "is no multicast group"),
@@ -357,10 +416,18 @@ fn errors_name_what_is_wrong() {
             "cannot stay on CPU 1023 (this machine has 0",
         ),
         ("receive --bind 127.0.0.1:0 --for 1s --nap 5 --spin", "cannot be used with"),
+        ("receive --bind 127.0.0.1:0 --join 239.1.1.1@lo --for 1s", "bind to the group's own"),
+        ("receive --bind 239.1.1.1:0 --for 1s", "add --join 239.1.1.1@IFACE"),
+        (
+            "receive --bind 203.0.113.9:7000 --backend xdp --for 1s",
+            "no interface of this network namespace has",
+        ),
+        ("receive --bind 127.0.0.1:0 --count 0", "is not in 1.."),
+        ("send 127.0.0.1:9 --count 0", "is not in 1.."),
         ("receive --bind 127.0.0.1:0 --for 1s --share flow", "needs a port that others can name"),
         ("receive --bind 127.0.0.1:0 --for 1s --cpu 0,0", "--cpu names 2 CPUs for 1 threads"),
         ("receive --bind 127.0.0.1:0 --for 1s --check time --timestamps", "choose one"),
-        ("receive --bind [ff02::1]:0 --for 1s", "needs its interface"),
+        ("receive --bind [ff02::1]:0 --join ff02::1@lo --for 1s", "needs its interface"),
         ("receive --bind 127.0.0.1:0 --for 1s --share cpu", "cpu:N or spread:N"),
         (
             "receive --bind 127.0.0.1:0 --for 1s --check time --feed moldudp64",

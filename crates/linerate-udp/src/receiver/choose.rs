@@ -7,6 +7,14 @@ use crate::{Backend, Error, Result, probe, xdp};
 pub(super) fn choose(settings: &Settings) -> Result<(Backend, Vec<String>)> {
     if let Some(backend) = settings.backend {
         let interface = xdp::interface_of(settings);
+        let ip = settings.bind.ip();
+        if backend == Backend::Xdp
+            && interface.is_none()
+            && !ip.is_unspecified()
+            && !ip.is_multicast()
+        {
+            return Err(Error::NotLocal(settings.bind));
+        }
         let shared = several(settings).filter(|_| backend == Backend::Xdp).map(str::to_owned);
         return match shared.or_else(|| probe(backend, interface.as_deref())) {
             Some(why) => Err(Error::Backend { backend, why }),

@@ -8,15 +8,15 @@ use super::address::{Name, group_request};
 use super::control::UDP_GRO;
 use super::{check, get, set};
 use crate::builder::{Settings, Steering};
-use crate::{Error, Group, Result, interface};
+use crate::{Backend, Error, Group, Result, interface};
 
 /// `IPV6_MULTICAST_ALL` of `linux/in6.h`.
 const IPV6_MULTICAST_ALL: i32 = 29;
 /// `SO_PREFER_BUSY_POLL` and `SO_BUSY_POLL_BUDGET` of `asm-generic/socket.h`.
 const SO_PREFER_BUSY_POLL: i32 = 69;
 
-/// A socket of these settings, bound and joined; `gro` has the kernel join datagrams.
-pub(crate) fn open(settings: &Settings, gro: bool) -> Result<OwnedFd> {
+/// A socket of these settings, bound and joined, for a back end.
+pub(crate) fn open(settings: &Settings, backend: Backend) -> Result<OwnedFd> {
     let v6 = settings.bind.is_ipv6();
     let family = if v6 { libc::AF_INET6 } else { libc::AF_INET };
     let socket = datagram(family).map_err(|error| match error.raw_os_error() {
@@ -35,6 +35,11 @@ pub(crate) fn open(settings: &Settings, gro: bool) -> Result<OwnedFd> {
     } else {
         wish(libc::IPPROTO_IP, libc::IP_MULTICAST_ALL, 0, "hear joined groups only")?;
     }
+    // Programs that hear one group ask for this, as is usual. An address of this host is not to be shared so:
+    // the last one to bind would have all. Nor is a group that xdp takes: a second program would hear nothing.
+    if settings.bind.ip().is_multicast() && backend != Backend::Xdp {
+        wish(libc::SOL_SOCKET, libc::SO_REUSEADDR, 1, "share a group")?;
+    }
     if settings.steering != Steering::Alone {
         wish(libc::SOL_SOCKET, libc::SO_REUSEPORT, 1, "share a port")?;
     }
@@ -51,7 +56,7 @@ pub(crate) fn open(settings: &Settings, gro: bool) -> Result<OwnedFd> {
         privileged(set(fd, libc::SOL_SOCKET, SO_PREFER_BUSY_POLL, &1i32), "poll busily")?;
     }
     details(settings, fd)?;
-    if gro {
+    if backend == Backend::Gro {
         wish(libc::SOL_UDP, UDP_GRO, 1, "have the kernel join datagrams (UDP_GRO)")?;
     }
     bind(fd, settings.bind)?;

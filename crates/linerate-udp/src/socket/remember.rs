@@ -74,8 +74,8 @@ pub(crate) fn probe() -> Option<String> {
     };
     trial().err().map(|error| match error.raw_os_error() {
         Some(libc::ENOSYS) => {
-            "this kernel has no system call remember_mmsghdr, which takes a patch; uring has \
-                               the kernel keep the header on any"
+            "this kernel has no system call remember_mmsghdr, which takes the patches in Linerate's kernel/ \
+             (docs/kernel.md); with uring any kernel from 6.0 on keeps the header"
                 .to_owned()
         }
         _ => format!("cannot try remember_mmsghdr: {error}"),

@@ -37,7 +37,7 @@ pub(crate) struct Arguments {
     from: Option<SocketAddr>,
 
     /// Messages to send; without end if neither this nor --for is given.
-    #[arg(short, long, value_name = "N")]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
 
     /// End after this time, as 10s, 500ms or 2m.
@@ -112,6 +112,7 @@ struct Report {
     bytes: u64,
     refused: u64,
     resent: u64,
+    unreachable: u64,
     calls: u64,
     seconds: f64,
     messages_per_second: f64,
@@ -134,6 +135,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         bytes: sent.bytes,
         refused: sent.refused,
         resent: sent.resent,
+        unreachable: sent.unreachable,
         calls: sent.calls,
         seconds,
         messages_per_second: sent.messages as f64 / seconds.max(1e-9),
@@ -147,6 +149,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
             report.refused,
             report.resent
         ));
+        if report.unreachable > 0 {
+            say::tell(format_args!(
+                "linerate: {} answers that nobody listens on {} (ICMP; the kernel limits them)",
+                report.unreachable, arguments.to
+            ));
+        }
         if let Some(why) = &report.why {
             say::tell(format_args!("linerate: {why}"));
         }

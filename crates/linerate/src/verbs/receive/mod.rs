@@ -67,8 +67,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "LIST", value_parser = common::cpus)]
     cpu: Option<common::Cpus>,
 
-    /// End after so many messages.
-    #[arg(short, long, value_name = "N")]
+    /// End after so many messages; with --feed after so many datagrams.
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
 
     /// End after this time, as 10s, 500ms or 2m.
@@ -190,6 +190,14 @@ impl Arguments {
         }
         if self.busy_poll.is_some() && self.xdp_through == Some(Through::Buffer) {
             bail!("--busy-poll is for AF_XDP sockets: --xdp-through buffer was asked for");
+        }
+        if self.bind.ip().is_multicast()
+            && !self.join.iter().any(|group| group.address == self.bind.ip())
+        {
+            let group = self.bind.ip();
+            bail!(
+                "{group} is a group, and nothing comes before it is joined: add --join {group}@IFACE"
+            );
         }
         if self.timestamps && self.check == Some(Pattern::Time) {
             bail!(

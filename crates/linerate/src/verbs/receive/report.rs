@@ -27,6 +27,8 @@ struct Report {
     messages_per_second: f64,
     nanoseconds_per_message: f64,
     backend: String,
+    /// Of xdp: the interface, and how frames get here from it.
+    ring: Option<String>,
     why: Vec<String>,
     /// The back ends that were measured for the choice.
     measured: Vec<Measured>,
@@ -53,6 +55,8 @@ struct Lost {
     ring: u64,
     checksum: u64,
     malformed: u64,
+    /// The socket counted joined datagrams, each of 1 to 64 messages.
+    at_least: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -97,7 +101,7 @@ impl Measured {
 
 impl Report {
     fn of(outcome: Outcome, checked: bool) -> Self {
-        let Outcome { tally, backend, why, trials } = outcome;
+        let Outcome { tally, backend, ring, why, trials } = outcome;
         let seconds = match (tally.first, tally.last) {
             (Some(first), Some(last)) => (last - first).as_secs_f64(),
             _ => 0.0,
@@ -114,6 +118,7 @@ impl Report {
                 ring: losses.ring,
                 checksum: losses.checksum,
                 malformed: losses.malformed,
+                at_least: losses.socket_buffer > 0 && backend == Backend::Gro.name(),
             },
             truncated: losses.truncated,
             seconds,
@@ -121,6 +126,7 @@ impl Report {
             messages_per_second: if seconds > 0.0 { messages / seconds } else { 0.0 },
             nanoseconds_per_message: tally.cpu_seconds * 1e9 / messages.max(1.0),
             backend,
+            ring,
             why,
             measured: trials.iter().map(Measured::of).collect(),
             calls: tally.calls,
@@ -144,17 +150,21 @@ impl Report {
     }
 }
 
+/// The interface that xdp takes messages from, and how.
+pub(super) fn ring_of(receiver: &Receiver) -> Option<String> {
+    receiver.ring().map(|(interface, mode)| format!("{interface} ({mode})"))
+}
+
 /// Messages that one `recvmmsg` gives at most (`UIO_MAXIOV`).
 const IN_A_CALL: usize = 1024;
 
 /// Says how messages are received, and why so.
 pub(super) fn announce(receivers: &[Receiver], arguments: &Arguments) {
     let batch = arguments.batch;
+    let mut last = String::new();
     for receiver in receivers {
         let (address, backend) = (receiver.address(), receiver.backend());
-        let ring = receiver
-            .ring()
-            .map_or_else(String::new, |(interface, mode)| format!(" on {interface} ({mode})"));
+        let ring = ring_of(receiver).map_or_else(String::new, |ring| format!(" on {ring}"));
         let why: String = receiver.why().iter().map(|why| format!("; {why}")).collect();
         let several = matches!(backend, Backend::Recvmmsg | Backend::Remember) && batch > IN_A_CALL;
         let calls = if several {
@@ -162,7 +172,12 @@ pub(super) fn announce(receivers: &[Receiver], arguments: &Arguments) {
         } else {
             String::new()
         };
-        super::tell(&format!("receiving on {address} by {backend}{ring}{why}{calls}"));
+        // Threads of one socket have one line.
+        let line = format!("receiving on {address} by {backend}{ring}{why}{calls}");
+        if line != last {
+            super::tell(&line);
+            last = line;
+        }
     }
     if arguments.ring.is_some() && receivers.iter().all(|one| one.backend() != Backend::Xdp) {
         super::tell("warning: --ring has no effect: no messages are taken by xdp");
@@ -216,7 +231,10 @@ fn summarise(report: &Report) {
         .map(|(cause, count)| format!("{cause} {count}"))
         .collect();
     let by = if seen.is_empty() { String::new() } else { format!(": {}", seen.join(", ")) };
-    say::tell(format_args!("{} lost{by}; {truncated} truncated", lost.total));
+    let least = if lost.at_least { "at least " } else { "" };
+    let joined =
+        if lost.at_least { " (in joined datagrams, of up to 64 messages each)" } else { "" };
+    say::tell(format_args!("{least}{} lost{by}{joined}; {truncated} truncated", lost.total));
     if let Some(batch) = &report.batch {
         let Distribution { mean, p50, p99, max, .. } = batch;
         let calls = report.calls;

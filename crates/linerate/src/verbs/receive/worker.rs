@@ -151,6 +151,7 @@ pub(super) struct Running {
     shared: Arc<Shared>,
     time: Option<Duration>,
     pub(super) backend: String,
+    pub(super) ring: Option<String>,
     pub(super) why: Vec<String>,
     pub(super) trials: Vec<Trial>,
 }
@@ -159,6 +160,7 @@ pub(super) struct Running {
 pub(super) struct Outcome {
     pub(super) tally: Tally,
     pub(super) backend: String,
+    pub(super) ring: Option<String>,
     pub(super) why: Vec<String>,
     pub(super) trials: Vec<Trial>,
 }
@@ -167,6 +169,7 @@ pub(super) struct Outcome {
 pub(super) fn start(receivers: Vec<Receiver>, arguments: &Arguments) -> Result<Running> {
     let shared = Arc::new(Shared::default());
     let backend = receivers[0].backend().to_string();
+    let ring = super::report::ring_of(&receivers[0]);
     let why = receivers[0].why().to_vec();
     let trials = receivers[0].trials().to_vec();
     let cpus = arguments.cpus();
@@ -194,7 +197,7 @@ pub(super) fn start(receivers: Vec<Receiver>, arguments: &Arguments) -> Result<R
         };
         threads.push(std::thread::Builder::new().name(name).spawn(work)?);
     }
-    Ok(Running { threads, shared, time: arguments.time, backend, why, trials })
+    Ok(Running { threads, shared, time: arguments.time, backend, ring, why, trials })
 }
 
 impl Running {
@@ -238,7 +241,13 @@ impl Running {
             .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
         let mut tally = tallies.next().expect("a thread was started");
         tallies.for_each(|other| tally.add(other));
-        Outcome { tally, backend: self.backend, why: self.why, trials: self.trials }
+        Outcome {
+            tally,
+            backend: self.backend,
+            ring: self.ring,
+            why: self.why,
+            trials: self.trials,
+        }
     }
 }
 
