@@ -295,7 +295,8 @@ impl Load {
 /// # Errors
 /// Why it cannot be built, in a line.
 pub fn quinn(folder: &Path) -> Result<PathBuf> {
-    let source = folder.join("quinn-udp");
+    // Cargo runs in there, and the program elsewhere.
+    let source = std::path::absolute(folder)?.join("quinn-udp");
     std::fs::create_dir_all(source.join("src"))?;
     for (name, text) in QUINN {
         std::fs::write(source.join(name), text)?;
