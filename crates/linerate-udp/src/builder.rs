@@ -173,11 +173,12 @@ impl Builder {
         self
     }
 
-    /// How long a wait rests at a time while 640,000 messages a second or more come; unless said 200 µs for
-    /// `xdp`, 1 µs for `gro` and 50 µs for `recvmmsg`. Zero never rests. A rest lets messages gather, so
-    /// that a call brings more of them, and nobody has to wake the reader, which would cost the core that
-    /// receives more than the message does. It makes them wait, up to this long and the timer's slack (50 µs
-    /// for most threads). Where fewer come, a wait sleeps until the next message does. `uring` never rests.
+    /// How long a wait sleeps at a time while 640,000 messages a second or more come. Zero never rests. A rest
+    /// lets messages gather, so that a call brings more of them, and nobody has to wake the reader, which would
+    /// cost the core that receives more than the message does. It makes them wait, up to this long and the
+    /// slack of the thread's timers (50 µs for most; `PR_SET_TIMERSLACK` of prctl(2)). Unless said, it is what
+    /// with that slack makes 250 µs for `xdp`, 20 µs for `gro` and 100 µs for `recvmmsg`, and no less than 1 µs.
+    /// Where fewer come, a wait sleeps until the next message does. `uring` never rests.
     pub fn nap(mut self, time: Duration) -> Self {
         self.settings.nap = Some(time);
         self

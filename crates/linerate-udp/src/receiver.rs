@@ -28,13 +28,15 @@ const MOST_JOINED: usize = 64;
 const COMPANION_TURN: u32 = 16;
 /// Looks in vain between two checks of the interface, of a reader that spins: some milliseconds.
 const SPIN_TURN: u64 = 1 << 16;
-/// How long to rest at a time, unless somebody says; see [`linerate_ring::xdp::Pace`]. The timer's slack comes
-/// on top, 50 µs for most threads. Of a ring the kernel's memory is all there is. What waits in a socket is
-/// memory that the sender's core has to do without, the more so the faster it comes: joined datagrams gather
-/// enough in the shortest rest there is, and longer ones cost rate.
-const REST_ON_RING: Duration = Duration::from_micros(200);
-const REST_ON_SOCKET: Duration = Duration::from_micros(50);
-const REST_ON_JOINED: Duration = Duration::from_micros(1);
+/// How long a rest takes in all, the slack of the thread's timers included, unless somebody says; see
+/// [`linerate_ring::xdp::Pace`]. Of a ring the kernel's memory is all there is. What waits in a socket is memory
+/// that the sender's core has to do without, the more so the faster it comes: joined datagrams gather enough in
+/// 20 µs, and longer rests cost rate.
+const REST_ON_RING: Duration = Duration::from_micros(250);
+const REST_ON_SOCKET: Duration = Duration::from_micros(100);
+const REST_ON_JOINED: Duration = Duration::from_micros(20);
+/// What is left of it where the slack alone is longer.
+const SHORTEST_REST: Duration = Duration::from_micros(1);
 
 const ASK_LOSSES: &str = "ask a socket for its losses";
 
@@ -56,7 +58,8 @@ pub struct Receiver {
     drops: Drops,
     counts: Counts,
     tempo: Tempo,
-    nap: Duration,
+    /// How long to sleep for a rest; not known before the first one, since the thread's timers are part of it.
+    nap: Option<Duration>,
 }
 
 #[derive(Debug)]
@@ -164,12 +167,7 @@ impl Receiver {
             }
         };
         let counts = Counts::default();
-        let own = match backend {
-            Backend::Xdp => REST_ON_RING,
-            Backend::Gro => REST_ON_JOINED,
-            _ => REST_ON_SOCKET,
-        };
-        let nap = settings.nap.unwrap_or(own);
+        let nap = settings.nap;
         Ok(Self {
             engine,
             socket,
@@ -399,7 +397,7 @@ impl Receiver {
     #[cold]
     fn wait(&mut self, deadline: Option<Instant>) -> Result<Found> {
         // io_uring's own wait lets messages gather.
-        let rests = !self.nap.is_zero() && !matches!(self.engine, Engine::Uring(_));
+        let rests = self.nap != Some(Duration::ZERO) && !matches!(self.engine, Engine::Uring(_));
         let mut resting = rests && !self.settings.spin && self.tempo.is_fast(self.counts.messages);
         for turn in 1_u64.. {
             let woken = if self.settings.spin {
@@ -429,7 +427,8 @@ impl Receiver {
 
     /// Rests, whatever comes.
     fn rest(&mut self, deadline: Option<Instant>) -> Woken {
-        let nap = self.nap;
+        let backend = self.backend;
+        let nap = *self.nap.get_or_insert_with(|| nap_for(backend));
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         self.counts.waits += 1;
         if socket::pause(left.map_or(nap, |left| left.min(nap))) {
@@ -473,6 +472,20 @@ impl Receiver {
         };
         Batch::new(from, &mut self.counts)
     }
+}
+
+/// How long this thread has to sleep for the rest that a back end wants.
+#[cold]
+fn nap_for(backend: Backend) -> Duration {
+    let rest = match backend {
+        Backend::Xdp => REST_ON_RING,
+        Backend::Gro => REST_ON_JOINED,
+        _ => REST_ON_SOCKET,
+    };
+    let slack = nix::sys::prctl::get_timerslack().map_or(Duration::ZERO, |nanoseconds| {
+        Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or_default())
+    });
+    rest.saturating_sub(slack).max(SHORTEST_REST)
 }
 
 impl AsFd for Receiver {

@@ -119,7 +119,7 @@ pub(crate) struct Arguments {
     busy_poll: Option<Duration>,
 
     /// Rest for so many microseconds at a time while 640,000 messages a second or more come, so that a call
-    /// brings more; 0 for never. Unless said 200 for xdp, 1 for gro, 50 for recvmmsg.
+    /// brings more; 0 for never. Unless said 250 for xdp, 20 for gro, 100 for recvmmsg.
     #[arg(long, value_name = "MICROSECONDS", value_parser = common::microseconds, conflicts_with = "spin")]
     nap: Option<Duration>,
 
