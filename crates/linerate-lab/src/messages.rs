@@ -153,7 +153,7 @@ impl Desk {
                 let lost = count(&report["lost"], "total")?;
                 let cpu = report["cpu_seconds"].as_f64().context("no cpu_seconds")?;
                 // The kernel counts a lost super-datagram as one: how many messages it held, nobody knows.
-                let joined = report["backend"] == "gro" && lost > 0;
+                let joined = report["lost"]["at_least"] == true;
                 (count(&report, "messages")?, (!joined).then_some(lost), cpu)
             }
             Reader::Bare => {
