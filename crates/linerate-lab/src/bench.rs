@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use linerate_netns::{Command, Interface, Namespace, Veth, VethOptions};
+use linerate_ring::cpu;
 use linerate_ring::packet::Listener;
 
 use crate::interrupt;
@@ -42,14 +43,7 @@ pub struct Cores {
 impl Cores {
     /// The first two cores that this process may use.
     pub fn choose() -> Self {
-        let here = nix::unistd::Pid::from_raw(0);
-        let allowed: Vec<usize> = nix::sched::sched_getaffinity(here).map_or_else(
-            |_| Vec::new(),
-            |set| {
-                let all = 0..nix::sched::CpuSet::count();
-                all.filter(|&cpu| set.is_set(cpu).unwrap_or(false)).collect()
-            },
-        );
+        let allowed = cpu::allowed().unwrap_or_default();
         let generator = allowed.first().copied().unwrap_or(0);
         Self { generator, consumer: allowed.get(1).copied().unwrap_or(generator) }
     }

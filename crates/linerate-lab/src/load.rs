@@ -8,8 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 use linerate_netns::Interface;
-use nix::sched::{CpuSet, sched_setaffinity};
-use nix::unistd::Pid;
+use linerate_ring::cpu;
 
 use crate::bench::Cores;
 use crate::interrupt;
@@ -162,10 +161,7 @@ fn watch(
     flowing: &AtomicBool,
     ending: &AtomicBool,
 ) -> Result<Watched> {
-    let mut set = CpuSet::new();
-    set.set(cores.generator)
-        .and_then(|()| sched_setaffinity(Pid::from_raw(0), &set))
-        .context("cannot watch from the generator's core")?;
+    cpu::stay_on(cores.generator).context("cannot watch from the generator's core")?;
     let glance = || -> Result<Glance> {
         let frames = interface.counters()?.rx_packets;
         Ok(Glance { at: Instant::now(), frames, used: receiver.read()? })

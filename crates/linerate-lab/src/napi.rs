@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use linerate_netns::Namespace;
+use linerate_ring::cpu;
 use nix::mount::{MsFlags, mount};
-use nix::sched::{CloneFlags, CpuSet, sched_setaffinity, unshare};
-use nix::unistd::Pid;
+use nix::sched::{CloneFlags, unshare};
 
 use crate::interrupt;
 
@@ -46,9 +46,7 @@ pub fn to_thread(host: &Namespace, interface: &str, core: usize) -> Result<u32> 
     interrupt::wait_until("a NAPI thread", Duration::from_secs(2), found)
         .with_context(|| format!("{interface} has no NAPI, or the kernel no thread for it"))?;
     let pid = pid.with_context(|| format!("{interface} has no NAPI thread"))?;
-    let mut set = CpuSet::new();
-    set.set(core)
-        .and_then(|()| sched_setaffinity(Pid::from_raw(pid.cast_signed()), &set))
+    cpu::keep_on(pid, core)
         .with_context(|| format!("cannot bind the NAPI thread of {interface} to core {core}"))?;
     Ok(pid)
 }

@@ -3,6 +3,7 @@
 
 pub mod addresses;
 pub mod bare;
+pub mod cpu;
 pub mod error;
 pub mod filter;
 pub mod frame;

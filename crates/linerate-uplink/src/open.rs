@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use linerate_ring::addresses::Addresses;
+use linerate_ring::cpu;
 use linerate_ring::guard::{self, Guard};
 use linerate_ring::packet::{Fanout, Mode, Ring, Traffic};
 use linerate_ring::steer::{self, Steer};
@@ -18,7 +19,6 @@ use crate::port::{PacketPort, XdpPort, chunk};
 use crate::run::Facts;
 use crate::settings::{Backend, Settings};
 use crate::tun::{self, Kernel, Ways};
-use crate::worker::pin;
 use crate::{Error, Result};
 
 /// Where iproute2 keeps the names of namespaces (`ip-netns(8)`).
@@ -89,7 +89,7 @@ impl Uplink {
     /// [`Error::Ring`] for the interface, its rings and the device; [`Error::Invalid`] for numbers that
     /// do not go together; [`Error::Namespace`], [`Error::Cpu`], [`Error::Link`].
     pub fn open(settings: &Settings) -> Result<Self> {
-        check_cpus(&settings.cpus)?;
+        cpu::check(&settings.cpus).map_err(|(cpu, source)| Error::Cpu { cpu, source })?;
         let links = Links::open()?;
         let name = settings.interface.as_str();
         let link = links.named(name)?;
@@ -335,11 +335,4 @@ fn enter(namespace: &Path) -> Result<()> {
     let failed = |source| Error::Namespace { name: namespace.display().to_string(), source };
     let file = File::open(file).map_err(failed)?;
     setns(file, CloneFlags::CLONE_NEWNET).map_err(|errno| failed(errno.into()))
-}
-
-/// Tries the CPUs in a thread of its own: this one stays where it is.
-fn check_cpus(cpus: &[usize]) -> Result<()> {
-    let check = || cpus.iter().try_for_each(|cpu| pin(*cpu));
-    std::thread::scope(|scope| scope.spawn(check).join())
-        .unwrap_or_else(|_| Err(Error::Thread("that tries the CPUs panicked".to_owned())))
 }

@@ -5,10 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use linerate_ring::cpu;
 use linerate_ring::tun::Queue;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sched::{CpuSet, sched_setaffinity};
-use nix::unistd::Pid;
 
 use crate::counts::{Counts, Drops};
 use crate::down::{Down, LEAST_ROOM};
@@ -40,7 +39,7 @@ impl<P: Port> Worker<P> {
     /// Moves packets until it is told to end, or something is gone.
     pub(crate) fn run(mut self) -> Result<()> {
         if let Some(cpu) = self.cpu {
-            pin(cpu)?;
+            cpu::stay_on(cpu).map_err(|source| Error::Cpu { cpu, source })?;
         }
         let mut counts = Counts::default();
         let result = self.work(&mut counts);
@@ -118,12 +117,4 @@ impl Pumped {
     pub(crate) fn new(any: bool, unsent: bool, up: bool) -> Self {
         Self { any, sleep: if unsent && up { BUSY } else { SLEEP } }
     }
-}
-
-/// Binds the calling thread to a CPU.
-pub(crate) fn pin(cpu: usize) -> Result<()> {
-    let mut set = CpuSet::new();
-    set.set(cpu)
-        .and_then(|()| sched_setaffinity(Pid::from_raw(0), &set))
-        .map_err(|errno| Error::Cpu { cpu, source: errno.into() })
 }

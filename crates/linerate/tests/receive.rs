@@ -413,7 +413,7 @@ fn errors_name_what_is_wrong() {
         ("receive --bind 127.0.0.1:0 --for 1s --backend uring --nap 5", "--nap is not for uring"),
         (
             "receive --bind 127.0.0.1:0 --for 1s --cpu 1023",
-            "cannot stay on CPU 1023 (this machine has 0",
+            "cannot stay on CPU 1023; this process may use 0",
         ),
         ("receive --bind 127.0.0.1:0 --for 1s --nap 5 --spin", "cannot be used with"),
         ("receive --bind 127.0.0.1:0 --join 239.1.1.1@lo --for 1s", "bind to the group's own"),

@@ -7,13 +7,14 @@ mod support;
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::net::{Shutdown, TcpListener, TcpStream, UdpSocket};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use linerate_capture::read::Reader;
 use linerate_netns::root_or_skip;
+use linerate_ring::cpu;
 use linerate_wire::checksum::Sum;
 use linerate_wire::ip::Protocol;
 use linerate_wire::layers::{self, Transport};
@@ -87,7 +88,11 @@ fn stream(packets: &[Packet]) -> Vec<u8> {
         let Some(first) = first else { continue };
         let at = segment.sequence().wrapping_sub(first);
         if !segment.payload().is_empty() {
-            pieces.insert(at, segment.payload().to_vec());
+            // What is sent again may be shorter or longer than it was at first.
+            let piece: &mut Vec<u8> = pieces.entry(at).or_default();
+            if piece.len() < segment.payload().len() {
+                *piece = segment.payload().to_vec();
+            }
         }
     }
     let mut stream = Vec::new();
@@ -112,19 +117,29 @@ fn segment(arguments: &str, input: &Path, output: &Path) -> Value {
     serde_json::from_slice(&done.stdout).unwrap()
 }
 
-/// Sends `length` bytes by TCP from the far host to the near one and answers with them.
+/// Sends `length` bytes by TCP from the far host to the near one and answers with them, when the last
+/// packet of the connection has been on the cable.
+///
+/// All of it on one CPU: a veth pair hands frames to the CPU that sends them, so that those of two CPUs
+/// overtake each other, and two captures see them in another order.
 fn bulk(cable: &Cable, length: usize) -> Vec<u8> {
     let sent: Vec<u8> = (0..length).map(|at| ((at * 31) ^ (at >> 9)) as u8).collect();
-    let listener = cable.near.run(|| TcpListener::bind("10.9.0.1:9000")).unwrap().unwrap();
-    let reader = std::thread::spawn(move || {
-        let mut bytes = Vec::new();
-        listener.accept().unwrap().0.read_to_end(&mut bytes).unwrap();
-        bytes
-    });
-    let mut stream = cable.far.run(|| TcpStream::connect("10.9.0.1:9000")).unwrap().unwrap();
-    stream.write_all(&sent).unwrap();
-    drop(stream);
-    assert!(reader.join().unwrap() == sent);
+    let transfer = || {
+        cpu::stay_on(cpu::allowed().unwrap()[0]).unwrap();
+        let listener = cable.near.run(|| TcpListener::bind("10.9.0.1:9000")).unwrap().unwrap();
+        let reader = std::thread::spawn(move || {
+            let mut bytes = Vec::new();
+            listener.accept().unwrap().0.read_to_end(&mut bytes).unwrap();
+            bytes
+        });
+        let mut stream = cable.far.run(|| TcpStream::connect("10.9.0.1:9000")).unwrap().unwrap();
+        stream.write_all(&sent).unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        assert!(reader.join().unwrap() == sent);
+        // The kernel wakes this thread by the other's FIN and goes on to acknowledge it.
+        assert_eq!(stream.read(&mut [0]).unwrap(), 0);
+    };
+    std::thread::scope(|scope| scope.spawn(transfer).join()).unwrap();
     sent
 }
 

@@ -306,11 +306,7 @@ fn open_each(
 ///
 /// [`Error::Cpu`] for the first that they cannot.
 pub fn check_cpus(cpus: &[usize]) -> Result<()> {
-    let pin = |cpu: usize| reader::pin(cpu).map_err(|source| Error::Cpu { cpu, source });
-    let check = || cpus.iter().try_for_each(|cpu| pin(*cpu));
-    // In a thread of its own: this one stays where it is.
-    std::thread::scope(|scope| scope.spawn(check).join())
-        .unwrap_or_else(|panic| Err(Error::panicked("check of the CPUs".to_owned(), &*panic)))
+    linerate_ring::cpu::check(cpus).map_err(|(cpu, source)| Error::Cpu { cpu, source })
 }
 
 /// Buffers of 256 KiB that all readers together get, unless each has to have one for itself.

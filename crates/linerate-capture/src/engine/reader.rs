@@ -1,13 +1,12 @@
 //! The reader's loop: from the ring to the output, without a system call or an allocation a packet.
 
-use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use linerate_ring::{Frame, Timestamp};
+use linerate_ring::{Frame, Timestamp, cpu};
 
 use super::PerPacket;
 use super::affairs::{Affairs, Event};
@@ -319,7 +318,7 @@ impl Reader {
 
     fn settle_in(&self) {
         if let Some(cpu) = self.cpu
-            && let Err(error) = pin(cpu)
+            && let Err(error) = cpu::stay_on(cpu)
         {
             tracing::warn!("cannot run a reader on CPU {cpu}: {error}");
         }
@@ -329,13 +328,6 @@ impl Reader {
             crate::privilege::drop_all();
         }
     }
-}
-
-/// Keeps the calling thread on a CPU.
-pub(super) fn pin(cpu: usize) -> io::Result<()> {
-    let mut set = nix::sched::CpuSet::new();
-    set.set(cpu)?;
-    Ok(nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &set)?)
 }
 
 /// The end was asked for.

@@ -6,8 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use linerate_ring::live;
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use linerate_ring::{cpu, live};
 
 use super::report::{Outcome, refused, warning};
 use super::skeleton::PreflightSkelBuilder;
@@ -82,12 +81,9 @@ pub(super) fn send(port: &Link, meanwhile: &mut dyn FnMut() -> Result<()>) -> Re
 
 /// Moves this thread from CPU to CPU, and counts the frames.
 fn from_all(program: &OwnedFd, frame: &[u8]) -> std::io::Result<u64> {
-    let allowed = sched_getaffinity(None)?;
     let mut sent = 0;
-    for cpu in (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)) {
-        let mut one = CpuSet::new();
-        one.set(cpu);
-        sched_setaffinity(None, &one)?;
+    for cpu in cpu::allowed()? {
+        cpu::stay_on(cpu)?;
         live::run(program.as_fd(), frame, FRAMES, FRAMES)?;
         sent += u64::from(FRAMES);
     }

@@ -145,11 +145,6 @@ fn is_membership_report(frame: &[u8]) -> bool {
 
 /// The thread, and with it what it makes the kernel do, stays on one CPU.
 pub(crate) fn stay() {
-    use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
-    use nix::unistd::Pid;
-    let all = sched_getaffinity(Pid::from_raw(0)).expect("a set of CPUs");
-    let first = (0..CpuSet::count()).find(|cpu| all.is_set(*cpu).unwrap_or(false));
-    let mut one = CpuSet::new();
-    one.set(first.expect("a CPU")).expect("set");
-    sched_setaffinity(Pid::from_raw(0), &one).expect("stayed");
+    use linerate_ring::cpu;
+    cpu::stay_on(cpu::allowed().expect("CPUs")[0]).expect("stayed");
 }

@@ -14,13 +14,8 @@ use crate::lab::{Accelerator, BOTH, LEFT, Lab, RIGHT, at, deliver};
 /// The thread stays on one CPU, and with it what its packets make the kernel do: a session in a per-CPU map
 /// is learned for each CPU by itself.
 fn stay() {
-    use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
-    use nix::unistd::Pid;
-    let all = sched_getaffinity(Pid::from_raw(0)).expect("a set of CPUs");
-    let first = (0..CpuSet::count()).find(|cpu| all.is_set(*cpu).unwrap_or(false));
-    let mut one = CpuSet::new();
-    one.set(first.expect("a CPU")).expect("set");
-    sched_setaffinity(Pid::from_raw(0), &one).expect("stayed");
+    use linerate_ring::cpu;
+    cpu::stay_on(cpu::allowed().expect("CPUs")[0]).expect("stayed");
 }
 
 /// Packets and bytes of every session, of all CPUs, in order.

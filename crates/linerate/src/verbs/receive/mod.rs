@@ -6,6 +6,7 @@ mod worker;
 
 pub(in crate::verbs) use values::{batch, endpoint, time};
 
+use std::io;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -14,6 +15,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use linerate_capture::privilege;
+use linerate_ring::cpu;
 use linerate_udp::pattern::Pattern;
 use linerate_udp::{Backend, Details, Group, Receiver, Steering, Through};
 
@@ -172,7 +174,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
 impl Arguments {
     /// Nothing that was asked for is to be without effect.
     fn check(&self) -> Result<()> {
-        worker::check_cpus(self.cpus())?;
+        cpu::check(self.cpus()).map_err(refused_cpu)?;
         if let (Some(_), Some(backend)) = (self.measure, self.backend.0) {
             bail!("--measure is for --backend auto: {backend} was asked for");
         }
@@ -277,4 +279,13 @@ impl Arguments {
 /// Prints beside the live line.
 fn tell(text: &str) {
     say::tell(format_args!("linerate: {text}"));
+}
+
+/// A CPU that a thread cannot stay on, and which it could.
+fn refused_cpu((cpu, error): (usize, io::Error)) -> anyhow::Error {
+    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
+    let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    let allowed =
+        allowed.map_or_else(String::new, |cpus| format!("; this process may use {}", cpus.trim()));
+    anyhow::Error::new(error).context(format!("cannot stay on CPU {cpu}{allowed}"))
 }

@@ -10,14 +10,13 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};
+use linerate_ring::cpu;
 use linerate_udp::feed::moldudp64::MoldUdp64;
 use linerate_udp::feed::{Counts, Feed, Line};
 use linerate_udp::pattern::{self, Pattern};
 use linerate_udp::{Batch, Losses, Message, Receiver, Trial};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::sys::resource::{UsageWho, getrusage};
-use nix::unistd::Pid;
 
 use super::super::capture::signals::Signals;
 use super::Arguments;
@@ -30,7 +29,6 @@ const TICK: Duration = Duration::from_millis(20);
 /// How often the live line changes.
 const LINE: Duration = Duration::from_millis(500);
 /// How system calls that take a thread's id name the calling one.
-const THIS_THREAD: Pid = Pid::from_raw(0);
 /// Latencies above a minute count as one.
 const LONGEST: u64 = 60_000_000_000;
 
@@ -274,7 +272,7 @@ impl<'s> Worker<'s> {
 
     fn run(&mut self, mut receivers: Vec<Receiver>, tally: &mut Tally) -> Result<()> {
         if let Some(cpu) = self.task.cpu {
-            stay_on(cpu)?;
+            cpu::stay_on(cpu).with_context(|| format!("cannot stay on CPU {cpu}"))?;
         }
         // Rests that are as short as they should be; the kernel's default adds 50 µs to each.
         let _ = nix::sys::prctl::set_timerslack(1);
@@ -412,26 +410,6 @@ fn wait_for_any(receivers: &[Receiver]) -> Result<()> {
         Ok(_) | Err(nix::Error::EINTR) => Ok(()),
         Err(error) => Err(error).context("cannot wait for messages"),
     }
-}
-
-/// Keeps this thread on a CPU.
-fn stay_on(cpu: usize) -> Result<()> {
-    let mut set = CpuSet::new();
-    set.set(cpu).and_then(|()| sched_setaffinity(THIS_THREAD, &set)).with_context(|| {
-        let online = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
-        format!("cannot stay on CPU {cpu} (this machine has {})", online.trim())
-    })
-}
-
-/// Whether a thread may stay on each of them, before anything is opened.
-pub(super) fn check_cpus(cpus: &[usize]) -> Result<()> {
-    if cpus.is_empty() {
-        return Ok(());
-    }
-    let before = sched_getaffinity(THIS_THREAD).context("cannot ask for the CPUs of a thread")?;
-    let answer = cpus.iter().try_for_each(|cpu| stay_on(*cpu));
-    sched_setaffinity(THIS_THREAD, &before).context("cannot give a thread its CPUs back")?;
-    answer
 }
 
 /// Time of this thread on a CPU, its own and the kernel's on its behalf.
