@@ -85,13 +85,21 @@ fn a_flood_takes_no_place_from_sessions_that_are_there() {
     (0..10).for_each(|_| round());
     let counted = |records: &[Record]| records.iter().map(Record::packets).sum::<u64>();
     let deadline = Instant::now() + PATIENCE;
-    while counted(&established(&accelerator)) < 10 * u64::from(ESTABLISHED) {
-        let told = (accelerator.refusals(), accelerator.reasons());
+    // Of two sessions that meet where packets are counted before they are sessions, the first packets may be
+    // lost; with the random hash that befalls two of these every thirtieth time. The counts have to stand still.
+    let mut before = established(&accelerator);
+    loop {
+        sleep(Duration::from_millis(50));
+        let records = established(&accelerator);
+        let all = records.len() == usize::from(ESTABLISHED)
+            && records.iter().all(|record| (9..=10).contains(&record.packets()));
+        if all && counted(&records) == counted(&before) {
+            break;
+        }
+        before = records;
+        let told = (before.len(), counted(&before), accelerator.refusals(), accelerator.reasons());
         assert!(Instant::now() < deadline, "{told:?}");
-        sleep(Duration::from_millis(5));
     }
-    let before = established(&accelerator);
-    assert_eq!(before.len(), usize::from(ESTABLISHED), "{:?}", accelerator.refusals());
 
     let done = AtomicBool::new(false);
     let rounds = thread::scope(|scope| {

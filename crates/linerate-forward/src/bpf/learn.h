@@ -25,9 +25,10 @@
  * `learn` reads both before it asks conntrack, publishes by compare-and-swap from what it read, and looks
  * at `pending` again after that, each a full barrier: an end is either seen, or seen to.
  *
- * Counting. Whatever of a session leaves through the kernel is counted here, exactly once and as the frames
- * on the wire: a super-packet as its segments. Before there is a session its packets are counted in
- * `departed`, which becomes the first value of its counters. While it is valid or stale, counts go to
+ * Counting. Whatever of a session leaves through the kernel is counted here, once and as the frames on the
+ * wire: a super-packet as its segments. Before there is a session its packets are counted in `departed`, which
+ * becomes the first value of its counters; of two sessions that begin at once and meet there, what the other
+ * overwrites is lost. From then on every packet is counted. While it is valid or stale, counts go to
  * `strays` by atomic additions. Once it is ended (its FIN and what follows) they are added under the lock, since
  * the ager takes the lock before it gives the place away.
  *
