@@ -175,8 +175,12 @@ impl Uring {
         let mut enough = 1;
         if let Some(gather) = gather {
             let gather = left.map_or(gather, |left| left.min(gather));
-            args = args.min_wait_usec(u32::try_from(gather.as_micros()).unwrap_or(u32::MAX));
-            enough = self.batch;
+            let microseconds = u32::try_from(gather.as_micros()).unwrap_or(u32::MAX);
+            // Of none at all the kernel would make a wait for the whole batch.
+            if microseconds > 0 {
+                args = args.min_wait_usec(microseconds);
+                enough = self.batch;
+            }
         }
         let answer = self.ring.submitter().submit_with_args(enough, &args);
         match answer {
@@ -409,6 +413,12 @@ mod tests {
         });
         assert_eq!(ring.calls - calls, 1);
         take(&mut ring, 3);
+
+        // A time that the kernel cannot be told is none.
+        send(1);
+        let gather = Some(Duration::from_nanos(900));
+        assert_eq!(ring.wait(socket.as_fd(), soon(PATIENCE), gather).unwrap(), Woken::Ready);
+        take(&mut ring, 1);
 
         // A whole batch is enough, with time left; without a deadline, too.
         for deadline in [soon(10 * PATIENCE), None] {
