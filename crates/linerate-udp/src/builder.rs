@@ -177,9 +177,8 @@ impl Builder {
     /// lets messages gather, so that a call brings more of them, and nobody has to wake the reader, which would
     /// cost the core that receives more than the message does. It makes them wait, up to this long and the
     /// slack of the thread's timers (50 µs for most; `PR_SET_TIMERSLACK` of prctl(2)). Unless said, it is what
-    /// with that slack makes 250 µs for `xdp`, 20 µs for `gro` and 100 µs for `recvmmsg` and `uring`, and no
-    /// less than 1 µs. Where fewer come, a wait sleeps until the next message does. `uring` rests from Linux
-    /// 6.12 on; an earlier kernel refuses it with a time above zero.
+    /// with that slack makes 250 µs for `xdp`, 20 µs for `gro` and 100 µs for `recvmmsg`, and no less than 1 µs.
+    /// Where fewer come, a wait sleeps until the next message does. `uring` never rests.
     pub fn nap(mut self, time: Duration) -> Self {
         self.settings.nap = Some(time);
         self

@@ -146,15 +146,7 @@ impl Receiver {
                 Engine::Slots(Slots::new(count, message_size, true, true, bound)?)
             }
             Backend::Uring => {
-                let uring = Uring::new(batch, message_size, control, bound)?;
-                if settings.nap.is_some_and(|nap| !nap.is_zero()) && !uring.can_gather() {
-                    return Err(Error::Invalid(
-                        "this kernel's io_uring cannot rest while messages gather (Linux 6.12 can): \
-                         take another back end, or no nap"
-                            .to_owned(),
-                    ));
-                }
-                Engine::Uring(Box::new(uring))
+                Engine::Uring(Box::new(Uring::new(batch, message_size, control, bound)?))
             }
             Backend::Xdp => {
                 let interface = xdp::interface_of(&settings)
@@ -404,18 +396,15 @@ impl Receiver {
     /// Waits, and takes what comes.
     #[cold]
     fn wait(&mut self, deadline: Option<Instant>) -> Result<Found> {
-        let can_rest = match &self.engine {
-            Engine::Uring(uring) => uring.can_gather(),
-            _ => true,
-        };
-        let rests = can_rest && self.nap != Some(Duration::ZERO);
+        // io_uring's own wait lets messages gather.
+        let rests = self.nap != Some(Duration::ZERO) && !matches!(self.engine, Engine::Uring(_));
         let mut resting = rests && !self.settings.spin && self.tempo.is_fast(self.counts.messages);
         for turn in 1_u64.. {
             let woken = if self.settings.spin {
                 std::hint::spin_loop();
                 Woken::Ready
             } else if resting {
-                self.rest(deadline)?
+                self.rest(deadline)
             } else {
                 self.sleep(deadline)?
             };
@@ -437,19 +426,16 @@ impl Receiver {
     }
 
     /// Rests, whatever comes.
-    fn rest(&mut self, deadline: Option<Instant>) -> Result<Woken> {
+    fn rest(&mut self, deadline: Option<Instant>) -> Woken {
         let backend = self.backend;
         let nap = *self.nap.get_or_insert_with(|| nap_for(backend));
-        // A message would wake this thread from any other sleep than io_uring's own: the kernel has work for it
-        // to do then.
-        if let Engine::Uring(uring) = &mut self.engine {
-            let answer = uring.wait(self.socket.as_fd(), deadline, Some(nap));
-            return answer.map_err(|error| waited(self.bound, error));
-        }
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         self.counts.waits += 1;
-        let undisturbed = socket::pause(left.map_or(nap, |left| left.min(nap)));
-        Ok(if undisturbed { Woken::Ready } else { Woken::Signal })
+        if socket::pause(left.map_or(nap, |left| left.min(nap))) {
+            Woken::Ready
+        } else {
+            Woken::Signal
+        }
     }
 
     fn sleep(&mut self, deadline: Option<Instant>) -> Result<Woken> {
@@ -459,7 +445,7 @@ impl Receiver {
         }
         let answer = match &mut self.engine {
             Engine::Slots(_) => socket::wait(fd, libc::POLLIN, deadline),
-            Engine::Uring(uring) => uring.wait(fd, deadline, None),
+            Engine::Uring(uring) => uring.wait(fd, deadline),
             Engine::Port { port, any, .. } => {
                 port.announce_sleep();
                 let woken = match port.ready() {
@@ -470,7 +456,7 @@ impl Receiver {
                 woken
             }
         };
-        answer.map_err(|error| waited(self.bound, error))
+        answer.map_err(|error| Error::system(format!("wait for messages to {}", self.bound), error))
     }
 
     #[inline]
@@ -486,10 +472,6 @@ impl Receiver {
         };
         Batch::new(from, &mut self.counts)
     }
-}
-
-fn waited(bound: SocketAddr, error: std::io::Error) -> Error {
-    Error::system(format!("wait for messages to {bound}"), error)
 }
 
 /// How long this thread has to sleep for the rest that a back end wants.

@@ -9,7 +9,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicU16, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use io_uring::types::{BufRingEntry, CancelBuilder, Fd, SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode};
@@ -150,39 +150,22 @@ impl Uring {
         self.reap()
     }
 
-    /// Whether the kernel can let messages gather in a wait (Linux 6.12).
-    pub(crate) fn can_gather(&self) -> bool {
-        self.ring.params().is_feature_min_timeout()
-    }
-
-    /// Waits until something has come or the deadline is over. With `gather`, what has come so soon is not
-    /// enough: until that time is over it waits for a whole batch, and the kernel does not return in between.
-    /// Only for a ring that [can](Self::can_gather).
+    /// Waits until something has come or the deadline is over.
     pub(crate) fn wait(
         &mut self,
         socket: BorrowedFd<'_>,
         deadline: Option<Instant>,
-        gather: Option<Duration>,
     ) -> io::Result<Woken> {
         self.arm(socket)?;
         self.calls += 1;
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        let timeout = left.map(Timespec::from);
-        let mut args = SubmitArgs::new();
-        if let Some(timeout) = &timeout {
-            args = args.timespec(timeout);
-        }
-        let mut enough = 1;
-        if let Some(gather) = gather {
-            let gather = left.map_or(gather, |left| left.min(gather));
-            let microseconds = u32::try_from(gather.as_micros()).unwrap_or(u32::MAX);
-            // Of none at all the kernel would make a wait for the whole batch.
-            if microseconds > 0 {
-                args = args.min_wait_usec(microseconds);
-                enough = self.batch;
+        let answer = match left.map(Timespec::from) {
+            Some(left) => {
+                let args = SubmitArgs::new().timespec(&left);
+                self.ring.submitter().submit_with_args(1, &args)
             }
-        }
-        let answer = self.ring.submitter().submit_with_args(enough, &args);
+            None => self.ring.submit_and_wait(1),
+        };
         match answer {
             Ok(_) => Ok(Woken::Ready),
             Err(error) => match error.raw_os_error() {
@@ -346,96 +329,6 @@ impl Drop for Uring {
                 }
                 _ => {}
             }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::net::UdpSocket;
-
-    use super::*;
-
-    const PATIENCE: Duration = Duration::from_secs(20);
-
-    fn soon(time: Duration) -> Option<Instant> {
-        Some(Instant::now() + time)
-    }
-
-    #[test]
-    fn a_wait_that_gathers_takes_what_comes_meanwhile_in_one_call_and_no_longer_than_a_batch() {
-        const NAME: &str =
-            "a_wait_that_gathers_takes_what_comes_meanwhile_in_one_call_and_no_longer_than_a_batch";
-        if let Some(why) = probe() {
-            return linerate_netns::say_skipped(NAME, &why);
-        }
-        let [socket, sender] = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
-        let to = socket.local_addr().unwrap();
-        let mut ring = Uring::new(32, 8, false, to).unwrap();
-        if !ring.can_gather() {
-            return linerate_netns::say_skipped(NAME, "its waits gather from Linux 6.12 on");
-        }
-        let mut number = 0;
-        let mut send = |count: u8| {
-            for _ in 0..count {
-                sender.send_to(&[number], to).unwrap();
-                number += 1;
-            }
-        };
-        let mut expected = 0;
-        let mut take = |ring: &mut Uring, count: u8| {
-            assert!(ring.fill(socket.as_fd()).unwrap());
-            for _ in 0..count {
-                assert_eq!(ring.next().unwrap().payload, [expected]);
-                expected += 1;
-            }
-            assert!(!ring.has_more());
-        };
-        // A call that begins the request says nothing of the deadline.
-        assert!(!ring.fill(socket.as_fd()).unwrap());
-        // Nothing comes: the deadline, however long it would gather.
-        let start = Instant::now();
-        let late = ring.wait(socket.as_fd(), soon(Duration::from_millis(50)), Some(10 * PATIENCE));
-        assert_eq!(late.unwrap(), Woken::Late);
-        assert!(start.elapsed() >= Duration::from_millis(50) && start.elapsed() < PATIENCE);
-
-        // A few, one after the other, while it waits: once, and all of them.
-        let calls = ring.calls;
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                for _ in 0..3 {
-                    std::thread::sleep(Duration::from_millis(20));
-                    send(1);
-                }
-            });
-            let gather = Some(Duration::from_secs(2));
-            assert_eq!(ring.wait(socket.as_fd(), soon(PATIENCE), gather).unwrap(), Woken::Ready);
-        });
-        assert_eq!(ring.calls - calls, 1);
-        take(&mut ring, 3);
-
-        // A time that the kernel cannot be told is none.
-        let start = Instant::now();
-        send(1);
-        let gather = Some(Duration::from_nanos(900));
-        let woken = ring.wait(socket.as_fd(), soon(10 * PATIENCE), gather).unwrap();
-        assert_eq!(woken, Woken::Ready);
-        assert!(start.elapsed() < PATIENCE);
-        take(&mut ring, 1);
-
-        // A whole batch is enough, with time left; without a deadline, too.
-        for deadline in [soon(10 * PATIENCE), None] {
-            let start = Instant::now();
-            std::thread::scope(|scope| {
-                scope.spawn(|| {
-                    std::thread::sleep(Duration::from_millis(20));
-                    send(32);
-                });
-                let gather = Some(10 * PATIENCE);
-                assert_eq!(ring.wait(socket.as_fd(), deadline, gather).unwrap(), Woken::Ready);
-            });
-            assert!(start.elapsed() < PATIENCE);
-            take(&mut ring, 32);
         }
     }
 }

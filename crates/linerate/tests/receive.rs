@@ -410,6 +410,7 @@ fn errors_name_what_is_wrong() {
         ),
         ("receive --bind 127.0.0.1:0 --for 1s --threads 2 --xdp-through buffer", "has one reader"),
         ("receive --bind 127.0.0.1:0 --for 1s --ring 3", "from 262144 to 1073741824"),
+        ("receive --bind 127.0.0.1:0 --for 1s --backend uring --nap 5", "--nap is not for uring"),
         (
             "receive --bind 127.0.0.1:0 --for 1s --cpu 1023",
             "cannot stay on CPU 1023; this process may use 0",

@@ -121,8 +121,7 @@ pub(crate) struct Arguments {
     busy_poll: Option<Duration>,
 
     /// Rest for so many microseconds at a time while 640,000 messages a second or more come, so that a call
-    /// brings more; 0 for never. Unless said 250 for xdp, 20 for gro, 100 for recvmmsg and
-    /// uring (which rests from Linux 6.12 on).
+    /// brings more; 0 for never. Unless said 250 for xdp, 20 for gro, 100 for recvmmsg.
     #[arg(long, value_name = "MICROSECONDS", value_parser = common::microseconds, conflicts_with = "spin")]
     nap: Option<Duration>,
 
@@ -215,6 +214,9 @@ impl Arguments {
                 "--share needs a port that others can name: {} leaves the choice to the kernel",
                 self.bind
             );
+        }
+        if self.nap.is_some() && self.backend.0 == Some(Backend::Uring) {
+            bail!("--nap is not for uring, which lets messages gather in its own wait");
         }
         Ok(())
     }
