@@ -2,14 +2,15 @@
 .DEFAULT_GOAL := help
 PREFIX ?= /usr/local
 UNITS ?= /etc/systemd/system
+BUILT := $(or $(CARGO_TARGET_DIR),target)
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
 
 demo: ## two hosts, real traffic, Linerate beside tcpdump, report/index.html
 	@scripts/setup demo
-	cargo build --release --package linerate --package linerate-pcap
-	@scripts/as-root target/release/linerate lab demo --out report
+	cargo build --release --target-dir $(BUILT) --package linerate --package linerate-pcap
+	@scripts/as-root $(BUILT)/release/linerate lab demo --out report
 
 test: ## every test that needs no virtual machine
 	@scripts/setup test
@@ -26,7 +27,7 @@ test-kernels: ## root tests on Debian's own kernels, each in a virtual machine; 
 
 build: ## the release build of the command and of the library of `linerate run`
 	@scripts/setup build
-	cargo build --release --package linerate --package linerate-pcap
+	cargo build --release --target-dir $(BUILT) --package linerate --package linerate-pcap
 
 lint: ## formatting, clippy, documentation, licences
 	cargo fmt --all --check
@@ -38,16 +39,16 @@ bench: ## benchmarks of single functions; whole-system figures come from `linera
 	cargo bench --workspace
 
 install: build ## command, its library, man pages, completions under PREFIX (/usr/local)
-	install -D -m 755 target/release/linerate $(DESTDIR)$(PREFIX)/bin/linerate
-	install -D -m 755 target/release/liblinerate_pcap.so $(DESTDIR)$(PREFIX)/lib/linerate/libpcap.so.0.8
+	install -D -m 755 $(BUILT)/release/linerate $(DESTDIR)$(PREFIX)/bin/linerate
+	install -D -m 755 $(BUILT)/release/liblinerate_pcap.so $(DESTDIR)$(PREFIX)/lib/linerate/libpcap.so.0.8
 	ln -sf libpcap.so.0.8 $(DESTDIR)$(PREFIX)/lib/linerate/libpcap.so.1
 	ln -sf libpcap.so.0.8 $(DESTDIR)$(PREFIX)/lib/linerate/libpcap.so
 	install -D -m 644 crates/linerate-pcap/include/linerate/pcap.h $(DESTDIR)$(PREFIX)/include/linerate/pcap.h
-	target/release/linerate manual $(DESTDIR)$(PREFIX)/share/man/man1
+	$(BUILT)/release/linerate manual $(DESTDIR)$(PREFIX)/share/man/man1
 	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/zsh/site-functions $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
-	target/release/linerate completion bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/linerate
-	target/release/linerate completion zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_linerate
-	target/release/linerate completion fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/linerate.fish
+	$(BUILT)/release/linerate completion bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/linerate
+	$(BUILT)/release/linerate completion zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_linerate
+	$(BUILT)/release/linerate completion fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/linerate.fish
 
 install-service: install ## the systemd unit of `linerate forward`, and its configuration where there is none
 	install -d $(DESTDIR)$(UNITS)
@@ -57,10 +58,10 @@ install-service: install ## the systemd unit of `linerate forward`, and its conf
 install-c: install-c-segment install-c-udp ## the C libraries (segment and coalesce; receive), their headers and pkg-config files under PREFIX
 
 install-c-%:
-	cargo build --release --package linerate-$*-c
-	install -D -m 755 target/release/liblinerate_$*_c.so $(DESTDIR)$(PREFIX)/lib/liblinerate-$*.so.0
+	cargo build --release --target-dir $(BUILT) --package linerate-$*-c
+	install -D -m 755 $(BUILT)/release/liblinerate_$*_c.so $(DESTDIR)$(PREFIX)/lib/liblinerate-$*.so.0
 	ln -sf liblinerate-$*.so.0 $(DESTDIR)$(PREFIX)/lib/liblinerate-$*.so
-	install -D -m 644 target/release/liblinerate_$*_c.a $(DESTDIR)$(PREFIX)/lib/liblinerate-$*.a
+	install -D -m 644 $(BUILT)/release/liblinerate_$*_c.a $(DESTDIR)$(PREFIX)/lib/liblinerate-$*.a
 	install -D -m 644 crates/linerate-$*-c/include/linerate/$*.h $(DESTDIR)$(PREFIX)/include/linerate/$*.h
 	install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig
 	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)|' crates/linerate-$*-c/linerate-$*.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/linerate-$*.pc
