@@ -7,8 +7,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
+use linerate_net::cpu;
 use linerate_netns::Interface;
-use linerate_ring::cpu;
 
 use crate::bench::Cores;
 use crate::interrupt;
@@ -161,7 +161,7 @@ fn watch(
     flowing: &AtomicBool,
     ending: &AtomicBool,
 ) -> Result<Watched> {
-    cpu::stay_on(cores.generator).context("cannot watch from the generator's core")?;
+    cpu::pin(cores.generator).context("cannot watch from the generator's core")?;
     let glance = || -> Result<Glance> {
         let frames = interface.counters()?.rx_packets;
         Ok(Glance { at: Instant::now(), frames, used: receiver.read()? })
