@@ -255,7 +255,7 @@ mod tests {
     fn a_request_gets_its_own_answers_alone() {
         let socket = Socket::open(Protocol::Route).unwrap();
         let mut link = [0; 16];
-        link[4..8].copy_from_slice(&u32::MAX.to_ne_bytes());
+        link[4..8].copy_from_slice(&i32::MAX.to_ne_bytes());
         let none = socket.request(libc::RTM_GETLINK, 0, &link, |_| ()).unwrap_err();
         assert_eq!(none.raw_os_error(), Some(libc::ENODEV));
         let mut links = 0;

@@ -45,7 +45,7 @@ fn changes_are_heard_in_the_namespace_of_the_subscriber() {
     assert!(comes(&mut changes, |change| *change == Change::Other));
     said(&near, "ip -6 address add fd09::1/64 dev a nodad");
     assert!(comes(&mut changes, |change| *change == Change::Other));
-    said(&near, "ip link set a mtu 1400");
+    said(&near, "ip link set dev a mtu 1400");
     assert!(comes(&mut changes, |change| *change == Change::Link(index)));
     let mut heard = Vec::new();
     elsewhere.receive(|change| heard.push(change)).unwrap();

@@ -14,10 +14,10 @@ fn an_interface_is_asked_in_its_namespace_whatever_it_is_called_by_then() {
     assert_eq!(interface.driver().as_deref(), Some("veth"));
     assert_eq!(near.run(|| interface.rx_queues()).unwrap(), 1);
     assert_eq!(near.run(|| interface.link().unwrap().mtu).unwrap(), 1500);
-    said(&near, "ip link set a down");
+    said(&near, "ip link set dev a down");
     assert!(!interface.is_up().unwrap());
-    said(&near, "ip link set a name other");
-    said(&near, "ip link set other up");
+    said(&near, "ip link set dev a name other");
+    said(&near, "ip link set dev other up");
     assert!(interface.is_up().unwrap(), "by its index");
     said(&near, "ip link del other");
     said(&near, "ip link add a type veth peer name b");

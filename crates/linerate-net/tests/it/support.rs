@@ -13,9 +13,11 @@ pub(crate) fn cable() -> Cable {
     let near = Namespace::create("net-near").unwrap();
     let far = Namespace::create("net-far").unwrap();
     let veth = Veth::create(&near, "a", &far, "b", VethOptions::default()).unwrap();
-    for (end, v4, v6) in [(&veth.a, "10.1.0.1", "fd01::1"), (&veth.b, "10.1.0.2", "fd01::2")] {
-        end.add_address(v4.parse().unwrap(), 24).unwrap();
-        end.add_address(v6.parse().unwrap(), 64).unwrap();
+    for (end, host) in [(&veth.a, 1), (&veth.b, 2)] {
+        end.add_address(format!("10.1.0.{host}").parse().unwrap(), 24).unwrap();
+        end.add_address(format!("fd01::{host}").parse().unwrap(), 64).unwrap();
+        // The kernel solicits neighbours from a link-local address (`ndisc_send_ns`).
+        end.add_address(format!("fe80::{host}").parse().unwrap(), 64).unwrap();
     }
     Cable { near, far, veth }
 }
