@@ -5,7 +5,6 @@ use linerate_testkit::{Interface, Mac, Namespace};
 
 use super::compiled;
 use super::router::Router;
-use super::station::PORTS;
 
 /// How frames arrived at the far end of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
