@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use linerate_net::{cpu, packet_socket};
-use linerate_netns::{Command, Interface, Namespace, Veth, VethOptions};
+use linerate_testkit::{Command, Interface, Namespace, Veth, VethOptions};
 
 use crate::interrupt;
 use crate::process::Running;
@@ -55,7 +55,7 @@ impl Bench {
     /// # Errors
     /// Without root.
     pub fn lay() -> Result<Self> {
-        if !linerate_netns::is_root() {
+        if !linerate_testkit::is_root() {
             bail!(
                 "an experiment lays network namespaces, which takes CAP_SYS_ADMIN and \
                  CAP_NET_ADMIN: run it as root (sudo linerate lab …)"

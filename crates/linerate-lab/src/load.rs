@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 use linerate_net::cpu;
-use linerate_netns::Interface;
+use linerate_testkit::Interface;
 
 use crate::bench::Cores;
 use crate::interrupt;

@@ -34,7 +34,7 @@ mod tests {
     fn a_thread_keeps_what_it_is_told_to_keep() {
         let both = CapabilitySet::NET_ADMIN | CapabilitySet::NET_RAW;
         if !has(both) {
-            return linerate_netns::say_skipped(
+            return linerate_testkit::say_skipped(
                 "a_thread_keeps_what_it_is_told_to_keep",
                 "needs root",
             );

@@ -167,8 +167,8 @@ impl Found {
     fn note(&mut self, route: &Route, table: u8, index: u32) {
         // Kernels before 4.20 do not filter.
         let is_asked_for = match table {
-            libc::RT_TABLE_UNSPEC => route.table != libc::RT_TABLE_LOCAL.into(),
-            table => route.table == table.into(),
+            libc::RT_TABLE_UNSPEC => route.table != u32::from(libc::RT_TABLE_LOCAL),
+            table => route.table == u32::from(table),
         };
         let leads_through = route.interfaces.contains(&index);
         if is_asked_for && leads_through && route.protocol != libc::RTPROT_KERNEL {
@@ -233,7 +233,7 @@ impl Connection {
 mod tests {
     use std::net::Ipv4Addr;
 
-    use linerate_netns::{Namespace, Veth, VethOptions, root_or_skip};
+    use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip};
 
     use super::*;
 

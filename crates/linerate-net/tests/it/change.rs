@@ -2,7 +2,7 @@ use std::time::{Duration, Instant};
 
 use linerate_net::change::{Change, Changes, Group};
 use linerate_net::neighbour::State;
-use linerate_netns::root_or_skip;
+use linerate_testkit::root_or_skip;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::support::{Cable, cable, said};

@@ -1,5 +1,5 @@
 use linerate_net::{Error, Interface};
-use linerate_netns::root_or_skip;
+use linerate_testkit::root_or_skip;
 
 use crate::support::{Cable, cable, said};
 

@@ -1,7 +1,7 @@
 use linerate_net::Connection;
 use linerate_net::ethtool;
 use linerate_net::link::{self, Link, Options};
-use linerate_netns::{root_or_skip, say_skipped};
+use linerate_testkit::{root_or_skip, say_skipped};
 
 use crate::support::{Cable, cable, said, try_said};
 

@@ -1,6 +1,6 @@
 use linerate_net::namespace::Namespace;
 use linerate_net::{Connection, link};
-use linerate_netns::root_or_skip;
+use linerate_testkit::root_or_skip;
 
 use crate::support::{Cable, cable};
 

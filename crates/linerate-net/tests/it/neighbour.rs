@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use linerate_net::Connection;
 use linerate_net::neighbour::State;
-use linerate_netns::root_or_skip;
+use linerate_testkit::root_or_skip;
 use linerate_wire::ethernet;
 
 use crate::support::{Cable, cable, said, try_said};
@@ -83,7 +83,7 @@ fn the_forwarding_database_has_what_bridge_shows() {
     let Cable { near, veth, .. } = cable();
     let index = veth.a.index();
     if try_said(&near, "bridge fdb add 02:00:00:00:00:08 dev a self").is_err() {
-        return linerate_netns::say_skipped(
+        return linerate_testkit::say_skipped(
             "the_forwarding_database_has_what_bridge_shows",
             "no fdb on a veth",
         );

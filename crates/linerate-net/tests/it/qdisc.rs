@@ -1,5 +1,5 @@
 use linerate_net::Connection;
-use linerate_netns::root_or_skip;
+use linerate_testkit::root_or_skip;
 
 use crate::support::{Cable, cable, said, try_said};
 
@@ -21,12 +21,12 @@ fn a_clsact_and_its_filters_are_seen() {
     };
     assert_eq!(now(), (false, false, 0));
     if try_said(&near, "tc qdisc add dev a clsact").is_err() {
-        return linerate_netns::say_skipped(NAME, "the kernel has no clsact");
+        return linerate_testkit::say_skipped(NAME, "the kernel has no clsact");
     }
     assert_eq!(now(), (true, true, 0));
     match try_said(&near, "tc filter add dev a egress protocol ip prio 7 matchall action pass") {
         Ok(_) => assert!(now().2 > 0),
-        Err(_) => linerate_netns::say_skipped(NAME, "the kernel has no matchall"),
+        Err(_) => linerate_testkit::say_skipped(NAME, "the kernel has no matchall"),
     }
     said(&near, "tc qdisc del dev a clsact");
     assert_eq!(now(), (false, false, 0));

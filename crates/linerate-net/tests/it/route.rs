@@ -2,7 +2,7 @@ use std::net::IpAddr;
 
 use linerate_net::route::{Kind, Through, through};
 use linerate_net::{Address, Connection, Error, addresses};
-use linerate_netns::root_or_skip;
+use linerate_testkit::root_or_skip;
 
 use crate::support::{Cable, cable, said};
 

@@ -1,6 +1,6 @@
 //! Two hosts and a cable.
 
-use linerate_netns::{Namespace, Veth, VethOptions};
+use linerate_testkit::{Namespace, Veth, VethOptions};
 
 pub(crate) struct Cable {
     pub(crate) near: Namespace,
