@@ -20,7 +20,7 @@ fn an_interface_is_asked_in_its_namespace_whatever_it_is_called_by_then() {
     said(&near, "ip link set dev other up");
     assert!(interface.is_up().unwrap(), "by its index");
     said(&near, "ip link del other");
-    said(&near, "ip link add a type veth peer name b");
+    said(&near, "ip link add name a type veth peer name b");
     assert!(!interface.exists());
     assert!(matches!(interface.is_up(), Err(Error::InterfaceGone(name)) if name == "a"));
     assert!(matches!(Interface::open("a"), Err(Error::NoInterface(_))), "it is not here");

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use linerate_net::Connection;
 use linerate_net::ethtool;
 use linerate_net::link::{self, Link, Options};
@@ -10,7 +12,14 @@ fn a_link_is_what_ip_shows() {
     root_or_skip!("a_link_is_what_ip_shows");
     let Cable { near, far, veth } = cable();
     said(&near, "ip link set dev a mtu 1400 promisc on");
-    said(&far, "ping -c1 10.1.0.1");
+    let from_far = || {
+        Connection::open().unwrap().resolve(
+            veth.b.index(),
+            "10.1.0.1".parse().unwrap(),
+            Duration::from_secs(10),
+        )
+    };
+    assert!(far.run(from_far).unwrap().unwrap().is_some(), "it has received a question");
     let links = near.run(|| link::all().unwrap()).unwrap();
     assert_eq!(links.iter().map(|link| &link.name[..]).collect::<Vec<_>>(), ["lo", "a"]);
     let link = &links[1];
@@ -55,7 +64,7 @@ fn devices_know_their_upper_and_lower_devices() {
     let find = || near.run(|| link::all().unwrap()).unwrap();
     let named =
         |links: &[Link], name: &str| links.iter().find(|one| one.name == name).cloned().unwrap();
-    match try_said(&near, "ip link add br0 type bridge") {
+    match try_said(&near, "ip link add name br0 type bridge") {
         Ok(_) => {
             said(&near, "ip link set dev a master br0");
             let links = find();
@@ -74,7 +83,7 @@ fn devices_know_their_upper_and_lower_devices() {
         }
         Err(_) => say_skipped(NAME, "the kernel has no VLANs"),
     }
-    said(&near, "ip link add c type veth peer name d");
+    said(&near, "ip link add name c type veth peer name d");
     let links = find();
     let (c, d) = (named(&links, "c"), named(&links, "d"));
     assert_eq!(c.veth_peer(&links), Some(&d));
