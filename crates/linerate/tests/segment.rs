@@ -12,8 +12,8 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use linerate_capture::read::Reader;
 use linerate_netns::root_or_skip;
+use linerate_pcapfile::Reader;
 use linerate_ring::cpu;
 use linerate_wire::checksum::Sum;
 use linerate_wire::ip::Protocol;

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use linerate_capture::read::Reader;
 use linerate_netns::{root_or_skip, say_skipped};
+use linerate_pcapfile::Reader;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 

@@ -2,8 +2,8 @@
 
 use std::net::UdpSocket;
 
-use linerate_capture::read::Reader;
 use linerate_netns::root_or_skip;
+use linerate_pcapfile::Reader;
 
 use crate::support::{Cable, Capture, LINERATE, everybody_accepts, folder, numbers};
 

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::process::{Child, ChildStderr, ExitStatus, Output, Stdio};
 use std::time::Duration;
 
-use linerate_capture::read::{Reader, Statistics};
 use linerate_netns::{Namespace, Veth, VethOptions};
+use linerate_pcapfile::{InterfaceStatistics, Reader};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -171,7 +171,7 @@ pub(crate) fn folder() -> tempfile::TempDir {
     tempfile::tempdir().unwrap()
 }
 
-pub(crate) fn statistics(path: &Path) -> Statistics {
+pub(crate) fn statistics(path: &Path) -> InterfaceStatistics {
     let mut reader = Reader::open(path).unwrap();
     while reader.next().unwrap().is_some() {}
     reader.interfaces()[0].statistics.clone().unwrap()
