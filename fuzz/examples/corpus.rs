@@ -1,4 +1,4 @@
-//! Writes the seeds of all corpora: `cargo run --manifest-path fuzz/Cargo.toml --example seeds`.
+//! Writes the committed inputs of all corpora: `cargo run --manifest-path fuzz/Cargo.toml --example corpus`.
 
 #[allow(dead_code, reason = "shared with the filter tests, which use more of it")]
 #[path = "../../crates/linerate-ring/tests/filter/corpus.rs"]
