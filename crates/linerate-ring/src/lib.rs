@@ -5,7 +5,6 @@ pub mod addresses;
 pub mod bare;
 pub mod error;
 pub mod filter;
-pub mod frame;
 pub mod guard;
 pub mod hook;
 pub mod live;
@@ -20,5 +19,5 @@ pub mod tun;
 pub mod xdp;
 
 pub use error::{Error, Result};
-pub use frame::{Direction, Frame, Timestamp};
+pub use linerate_wire::frame::{Direction, Frame, Timestamp};
 pub use region::Region;
