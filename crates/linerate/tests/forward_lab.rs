@@ -34,9 +34,9 @@ fn row<'a>(raw: &'a str, line: &str) -> Vec<&'a str> {
 fn frames_cross_the_road_with_each_router() {
     root_or_skip!("frames_cross_the_road_with_each_router");
     let out = tempfile::tempdir().unwrap();
-    let only = ["Linux at 64", "fib mode at 64", "Linerate at 64", "bare redirect at 64"];
+    let only = ["Linux at 64", "fib mode at 64", "Linerate at 64", "plain redirect at 64"];
     let (said, raw) = run(out.path(), "forward-size", &only, "raw.csv");
-    for line in ["Linux", "fib mode", "Linerate", "bare redirect"] {
+    for line in ["Linux", "fib mode", "Linerate", "plain redirect"] {
         let row = row(&raw, line);
         let [sent, arrived, dropped] = [5, 6, 7].map(|at| row[at].parse::<u64>().unwrap());
         assert_eq!(sent, 2_000_000, "{raw}");

@@ -206,7 +206,7 @@ fn a_killed_lab_takes_its_programs_along_and_the_next_gives_its_pages_back() {
     let (before, known) = (pool(), notes());
     let mut lab = run("5");
     let pid = lab.id();
-    let consumer = || children_of(pid).into_iter().find(|(_, name)| name == "linerate");
+    let consumer = || children_of(pid).into_iter().find(|(_, name)| name == "linerate-lab");
     wait_until("a consumer", 30, || consumer().is_some());
     let (raised, left) = (pool(), notes());
     let programs = children_of(pid);

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::process::Command;
 
-use linerate_lab::cgroup::CpuGroup;
+use linerate_lab::measure::cgroup::CpuGroup;
 use linerate_netns::{probe_or_skip, root_or_skip};
 use linerate_ring::xdp;
 

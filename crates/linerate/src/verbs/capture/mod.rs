@@ -5,7 +5,6 @@ mod list;
 mod live;
 mod output;
 mod reading;
-pub(super) mod signals;
 pub(super) mod values;
 
 use std::path::Path;
@@ -24,10 +23,10 @@ pub(crate) use arguments::Arguments;
 use arguments::StampType;
 pub(super) use arguments::{Compress, FileFormat};
 pub(super) use output::{compression, extension, uncompressed};
-use signals::Signals;
 use values::Limit;
 
-use crate::say;
+use crate::cli::signals::Signals;
+use crate::cli::{self, stdio};
 
 /// Longest packet piece unless said; what tcpdump has.
 const SNAPLEN: u32 = 262_144;
@@ -67,7 +66,7 @@ fn from_interfaces(arguments: &Arguments, filter: Option<String>) -> Result<Exit
     let mut request = request(arguments, filter);
     if any {
         if matches!(request.wish.source, Some(Kind::Xdp | Kind::Tee)) {
-            return Ok(wrong("-i any is for packet sockets (--source packet, or auto)"));
+            return Ok(cli::usage_error("-i any is for packet sockets (--source packet, or auto)"));
         }
         request.wish.source = Some(Kind::Packet);
         // It is for looking at what the host says and hears; there may be many.
@@ -79,7 +78,9 @@ fn from_interfaces(arguments: &Arguments, filter: Option<String>) -> Result<Exit
     let opened = if any {
         let (opened, gone) = engine::open_remaining(&names, &request, &signals.stop())?;
         for name in gone {
-            say::tell(format_args!("linerate: {name} is gone; the capture starts without it"));
+            stdio::eprintln(format_args!(
+                "linerate: {name} is gone; the capture starts without it"
+            ));
         }
         opened
     } else {
@@ -130,11 +131,11 @@ fn from_file(arguments: &Arguments, filter: Option<String>) -> Result<ExitCode> 
         bail!("{} would be emptied before it is read; write into another file", path.display());
     }
     if let Some(refusal) = reading::refusal(arguments) {
-        return Ok(wrong(&refusal));
+        return Ok(cli::usage_error(&refusal));
     }
     if !arguments.quiet {
         reading::idle(arguments).iter().for_each(|option| {
-            say::tell(format_args!("linerate: {option} has no effect on a file"));
+            stdio::eprintln(format_args!("linerate: {option} has no effect on a file"));
         });
     }
     let signals = Signals::register()?;
@@ -144,7 +145,7 @@ fn from_file(arguments: &Arguments, filter: Option<String>) -> Result<ExitCode> 
         reader => reader?,
     };
     if let Some(refusal) = reading::refusal_of(arguments, &reader) {
-        return Ok(wrong(&refusal));
+        return Ok(cli::usage_error(&refusal));
     }
     // Before a file is made, or emptied.
     Filter::check(filter.as_deref().unwrap_or_default())?;
@@ -179,12 +180,6 @@ fn share(interfaces: u64) -> u64 {
     let interfaces = interfaces.max(1);
     let least = LEAST_SHARE.min(MOST / interfaces);
     (linerate_ring::packet::DEFAULT_BUFFER / interfaces).max(least)
-}
-
-/// Says what is wrong with the command line, as the exit status does.
-pub(super) fn wrong(what: &str) -> ExitCode {
-    say::tell(format_args!("linerate: {what}"));
-    ExitCode::from(2)
 }
 
 /// Whether both are one regular file, whatever their names.

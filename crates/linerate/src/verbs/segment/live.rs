@@ -7,8 +7,8 @@ use std::time::Duration;
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 use linerate_capture::split::{Outcome, Progress};
 
-use super::super::capture::signals::Signals;
-use crate::say;
+use crate::cli::signals::Signals;
+use crate::cli::stdio;
 
 /// How soon a signal is noticed.
 const TICK: Duration = Duration::from_millis(50);
@@ -27,7 +27,7 @@ pub(super) fn accompany(
             while !done.load(Relaxed) {
                 std::thread::park_timeout(TICK);
                 if signals.take_counts() {
-                    bar.suspend(|| say::tell(counts(progress)));
+                    bar.suspend(|| stdio::eprintln(counts(progress)));
                 }
                 bar.set_position(progress.position().0);
                 bar.set_message(counts(progress));
