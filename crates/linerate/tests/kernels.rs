@@ -1,5 +1,5 @@
-//! The table "which kernel does what" of README.md is made from docs/kernels.json, which is the report of
-//! `scripts/test-kernels record`: nobody types either of them. LINERATE_WRITE_TABLE=1 writes the table.
+//! The table of docs/kernels.md is generated from docs/kernels.json, the report of `scripts/test-kernels record`.
+//! Nobody edits either by hand. LINERATE_WRITE_TABLE=1 writes the table.
 
 use std::fmt::Write;
 use std::fs;
@@ -8,7 +8,9 @@ use std::path::PathBuf;
 use serde::Deserialize;
 
 const BEGIN: &str = "<!-- made by scripts/test-kernels table -->\n";
-const END: &str = "<!-- end of what was made -->\n";
+const END: &str = "<!-- end of the generated table -->\n";
+/// The page that holds the table.
+const PAGE: &str = "docs/kernels.md";
 
 #[derive(Deserialize)]
 struct Kernel {
@@ -108,15 +110,15 @@ fn table(kernels: &[Kernel]) -> String {
 
 #[test]
 fn the_table_is_what_the_record_says() {
-    let readme = read("README.md");
-    let (before, rest) = readme.split_once(BEGIN).expect("the table begins");
+    let page = read(PAGE);
+    let (before, rest) = page.split_once(BEGIN).expect("the table begins");
     let (there, after) = rest.split_once(END).expect("the table ends");
     let made = table(&record());
     if std::env::var_os("LINERATE_WRITE_TABLE").is_some() {
-        fs::write(path("README.md"), [before, BEGIN, &made, END, after].concat()).unwrap();
+        fs::write(path(PAGE), [before, BEGIN, &made, END, after].concat()).unwrap();
         return;
     }
-    assert!(there == made, "README.md: run scripts/test-kernels table; it would be\n{made}");
+    assert!(there == made, "{PAGE}: run scripts/test-kernels table; it would be\n{made}");
 }
 
 #[test]
