@@ -33,7 +33,7 @@ enum Command {
     #[command(flatten)]
     Lab(lab::Command),
     /// Run one of the small programs that experiments start in their namespaces.
-    #[command(subcommand, hide = true)]
+    #[command(subcommand, hide = true, bin_name = "linerate-lab helper")]
     Helper(Helper),
 }
 

@@ -19,15 +19,15 @@ const MESSAGE: usize = 64;
 
 /// What the client saw.
 #[derive(Debug, Serialize)]
-pub struct Report {
+pub(super) struct Report {
     /// Connections open together, each of which exchanged all its messages.
-    pub held: u64,
+    pub(super) held: u64,
     /// Messages that came back.
-    pub exchanged: u64,
+    pub(super) exchanged: u64,
     /// Of them, in a second.
-    pub exchanges_per_second: f64,
+    pub(super) exchanges_per_second: f64,
     /// Seconds to open all of them.
-    pub opening_seconds: f64,
+    pub(super) opening_seconds: f64,
 }
 
 /// A process has 1,024 descriptors unless it asks for more, and often not more than 20,000 then: who wants
@@ -45,7 +45,7 @@ fn raise_limit(wanted: u64) -> Result<()> {
 ///
 /// # Errors
 /// When the address cannot be listened on.
-pub fn echo(address: SocketAddr) -> Result<()> {
+pub(super) fn echo(address: SocketAddr) -> Result<()> {
     raise_limit(100_000)?;
     let listener =
         TcpListener::bind(address).with_context(|| format!("cannot listen on {address}"))?;
@@ -94,7 +94,12 @@ pub fn echo(address: SocketAddr) -> Result<()> {
 ///
 /// # Errors
 /// When one cannot be opened, or a message does not come back as it was.
-pub fn hold(address: SocketAddr, connections: u64, rounds: u64, ready: &Path) -> Result<Report> {
+pub(super) fn hold(
+    address: SocketAddr,
+    connections: u64,
+    rounds: u64,
+    ready: &Path,
+) -> Result<Report> {
     raise_limit(connections + 1024)?;
     let began = Instant::now();
     let mut streams = Vec::new();

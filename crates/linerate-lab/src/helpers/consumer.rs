@@ -47,32 +47,32 @@ pub struct Options {
 
 /// What it saw; printed as JSON.
 #[derive(Debug, Serialize)]
-pub struct Report {
+pub(super) struct Report {
     /// Frames analysed.
-    pub captured: u64,
+    pub(super) captured: u64,
     /// Their bytes.
-    pub bytes: u64,
+    pub(super) bytes: u64,
     /// Frames lost, by cause.
-    pub dropped: BTreeMap<&'static str, u64>,
+    pub(super) dropped: BTreeMap<&'static str, u64>,
     /// All hashes together, so that nobody can say the work was left out.
-    pub hash: u64,
+    pub(super) hash: u64,
     /// How its XDP program is attached; nothing without one.
-    pub mode: Option<String>,
+    pub(super) mode: Option<String>,
     /// What the buffer is made of.
-    pub pages: String,
+    pub(super) pages: String,
     /// Nanoseconds spent on frames, waiting left out.
-    pub busy_nanoseconds: u64,
+    pub(super) busy_nanoseconds: u64,
     /// Page faults while frames were read.
-    pub page_faults: u64,
+    pub(super) page_faults: u64,
     /// Data-TLB counts while frames were read; nothing where the machine cannot tell.
-    pub translation: Option<Translation>,
+    pub(super) translation: Option<Translation>,
 }
 
 /// Reads frames until a signal asks for the end and nothing is left.
 ///
 /// # Errors
 /// When the source cannot be had or fails.
-pub fn run(options: &Options) -> Result<Report> {
+pub(super) fn run(options: &Options) -> Result<Report> {
     let begin = Arc::new(AtomicBool::new(!options.hold));
     if options.hold {
         signal_hook::flag::register(signal_hook::consts::SIGUSR1, begin.clone())?;

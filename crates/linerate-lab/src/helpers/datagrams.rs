@@ -35,23 +35,23 @@ const CALL_SEGMENTS: usize = 64;
 
 /// What one end saw.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Datagrams {
+pub(super) struct Datagrams {
     /// Datagrams sent, or received as they were sent.
-    pub datagrams: u64,
+    pub(super) datagrams: u64,
     /// Bytes of their payload.
-    pub bytes: u64,
+    pub(super) bytes: u64,
     /// From the first to the last.
-    pub seconds: f64,
+    pub(super) seconds: f64,
     /// Sender: times that it gave the datagrams under way up.
     #[serde(default)]
-    pub silences: u64,
+    pub(super) silences: u64,
 }
 
 /// Takes datagrams on `address` until one ends the stream.
 ///
 /// # Errors
 /// When one is not what was sent, or nothing comes for a long time.
-pub fn receive(address: SocketAddr) -> Result<Datagrams> {
+pub(super) fn receive(address: SocketAddr) -> Result<Datagrams> {
     let socket = UdpSocket::bind(address).with_context(|| format!("cannot bind {address}"))?;
     // The window, as the kernel counts it: each frame with the room around it.
     setsockopt(&socket, RcvBufForce, &(16 * WINDOW as usize))
@@ -117,7 +117,12 @@ pub fn receive(address: SocketAddr) -> Result<Datagrams> {
 ///
 /// # Errors
 /// When the kernel refuses to send, or the other end does not answer at the end.
-pub fn send(address: SocketAddr, payload: usize, split: bool, time: Duration) -> Result<Datagrams> {
+pub(super) fn send(
+    address: SocketAddr,
+    payload: usize,
+    split: bool,
+    time: Duration,
+) -> Result<Datagrams> {
     ensure!((8..=CALL).contains(&payload), "a datagram has 8 to {CALL} bytes, not {payload}");
     let socket = UdpSocket::bind("0.0.0.0:0").context("cannot make a socket")?;
     socket.connect(address).with_context(|| format!("cannot connect to {address}"))?;

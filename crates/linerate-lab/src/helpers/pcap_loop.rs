@@ -13,7 +13,7 @@ use crate::interrupt;
 ///
 /// # Errors
 /// When libpcap cannot open the interface, or fails.
-pub fn run(interface: &str) -> Result<Value> {
+pub(super) fn run(interface: &str) -> Result<Value> {
     let mut capture = Capture::from_device(interface)
         .and_then(|capture| capture.promisc(true).timeout(100).open())
         .with_context(|| format!("libpcap cannot open {interface}"))?;

@@ -14,7 +14,7 @@ include!(concat!(env!("OUT_DIR"), "/redirect.rs"));
 ///
 /// # Errors
 /// When there is no such interface, or it already has an XDP program.
-pub fn run(interface: &str, to: &str, destination: Mac, source: Mac) -> Result<()> {
+pub(super) fn run(interface: &str, to: &str, destination: Mac, source: Mac) -> Result<()> {
     let index = |name: &str| {
         nix::net::if_::if_nametoindex(name).with_context(|| format!("there is no interface {name}"))
     };

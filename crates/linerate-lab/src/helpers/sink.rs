@@ -15,7 +15,7 @@ include!(concat!(env!("OUT_DIR"), "/sink.rs"));
 ///
 /// # Errors
 /// When there is no such interface, or it already has an XDP program.
-pub fn run(interface: &str) -> Result<(u64, u64)> {
+pub(super) fn run(interface: &str) -> Result<(u64, u64)> {
     let index = nix::net::if_::if_nametoindex(interface)
         .with_context(|| format!("there is no interface {interface}"))?;
     let mut object = MaybeUninit::uninit();

@@ -19,11 +19,11 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// What one end saw.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Stream {
+pub(super) struct Stream {
     /// Bytes sent, or received as they were sent.
-    pub bytes: u64,
+    pub(super) bytes: u64,
     /// From the connection to the last byte.
-    pub seconds: f64,
+    pub(super) seconds: f64,
 }
 
 /// What is sent, from every place in the period one call long.
@@ -43,7 +43,7 @@ pub(crate) fn pattern(length: usize) -> Vec<u8> {
 ///
 /// # Errors
 /// When a byte is not the one that was sent, or the connection breaks.
-pub fn receive(address: SocketAddr) -> Result<Stream> {
+pub(super) fn receive(address: SocketAddr) -> Result<Stream> {
     let listener =
         TcpListener::bind(address).with_context(|| format!("cannot listen on {address}"))?;
     let (mut peer, _) = listener.accept().context("nobody connected")?;
@@ -69,7 +69,7 @@ pub fn receive(address: SocketAddr) -> Result<Stream> {
 ///
 /// # Errors
 /// When nobody listens, or the connection breaks.
-pub fn send(address: SocketAddr, time: Duration) -> Result<Stream> {
+pub(super) fn send(address: SocketAddr, time: Duration) -> Result<Stream> {
     let mut peer = connect(address)?;
     let source = pattern(PERIOD + CALL);
     let start = Instant::now();

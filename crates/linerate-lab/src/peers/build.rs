@@ -7,13 +7,13 @@ use std::process::{Command, Output};
 use anyhow::{Context, Result, bail};
 
 /// The files of a Cargo package, by name.
-pub type Sources = [(&'static str, &'static str); 3];
+pub(super) type Sources = [(&'static str, &'static str); 3];
 
 /// Builds the package `name`, whose program is `peer-NAME`, in `folder/NAME`.
 ///
 /// # Errors
 /// Why it cannot be built, in a line.
-pub fn cargo(folder: &Path, name: &str, sources: &Sources) -> Result<PathBuf> {
+pub(super) fn cargo(folder: &Path, name: &str, sources: &Sources) -> Result<PathBuf> {
     // Cargo runs in there, and the program elsewhere.
     let source = std::path::absolute(folder)?.join(name);
     fs::create_dir_all(source.join("src"))?;
@@ -34,7 +34,7 @@ pub fn cargo(folder: &Path, name: &str, sources: &Sources) -> Result<PathBuf> {
 ///
 /// # Errors
 /// When it cannot be run or fails; with the first line of its complaint that is an error.
-pub fn output(command: &mut Command) -> Result<Output> {
+pub(super) fn output(command: &mut Command) -> Result<Output> {
     let program = command.get_program().to_string_lossy().into_owned();
     let output = command.output().with_context(|| program.clone())?;
     if output.status.success() {
