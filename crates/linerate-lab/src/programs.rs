@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use linerate_netns::{Command, Namespace};
+use linerate_testkit::{Command, Namespace};
 
 /// `linerate ARGUMENTS` in `host`, on CPU `core`.
 ///

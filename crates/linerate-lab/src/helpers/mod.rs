@@ -16,7 +16,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::Subcommand;
 use linerate::cli::stdio;
-use linerate_netns::Mac;
+use linerate_testkit::Mac;
 use serde::Serialize;
 use serde_json::json;
 

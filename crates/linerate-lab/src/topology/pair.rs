@@ -4,8 +4,8 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use linerate_netns::{Interface, Namespace, Veth, VethOptions};
 use linerate_ring::packet::Listener;
+use linerate_testkit::{Interface, Namespace, Veth, VethOptions};
 
 use crate::interrupt;
 use crate::measure::cores::Cores;
@@ -41,7 +41,7 @@ impl Pair {
     /// # Errors
     /// Without root.
     pub fn build() -> Result<Self> {
-        if !linerate_netns::is_root() {
+        if !linerate_testkit::is_root() {
             bail!(
                 "an experiment creates network namespaces, which takes CAP_SYS_ADMIN and \
                  CAP_NET_ADMIN: run it as root (sudo linerate lab …)"

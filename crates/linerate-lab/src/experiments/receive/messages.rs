@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use linerate_netns::Command;
+use linerate_testkit::Command;
 use serde_json::Value;
 
 use crate::interrupt;

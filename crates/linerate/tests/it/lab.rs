@@ -1,0 +1,70 @@
+//! `linerate lab` becomes `linerate-lab`, wherever that is. The tests of what it does are those of its crate.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// A copy of the command as `BIN/linerate` in a folder of its own, and what it says.
+struct Installed(tempfile::TempDir);
+
+impl Installed {
+    fn new() -> Self {
+        let prefix = tempfile::tempdir().unwrap();
+        fs::create_dir(prefix.path().join("bin")).unwrap();
+        fs::hard_link(env!("CARGO_BIN_EXE_linerate"), prefix.path().join("bin/linerate"))
+            .or_else(|_| {
+                let copy = prefix.path().join("bin/linerate");
+                fs::copy(env!("CARGO_BIN_EXE_linerate"), copy).map(drop)
+            })
+            .unwrap();
+        Self(prefix)
+    }
+
+    /// Puts a script in the place of `linerate-lab`.
+    fn script(&self, at: &str, text: &str) {
+        let path = self.0.path().join(at);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    fn linerate(&self, arguments: &[&str], path: &Path) -> Output {
+        Command::new(self.0.path().join("bin/linerate"))
+            .args(arguments)
+            .env("PATH", path)
+            .output()
+            .unwrap()
+    }
+}
+
+#[test]
+fn the_lab_is_found_beside_the_command_then_below_its_prefix_then_in_the_path() {
+    let installed = Installed::new();
+    let elsewhere = installed.0.path().join("elsewhere");
+    let missing = installed.linerate(&["lab", "list"], &elsewhere);
+    let said = String::from_utf8(missing.stderr).unwrap();
+    assert_eq!(missing.status.code(), Some(1), "{said}");
+    for words in ["bin/linerate-lab", "libexec/linerate/linerate-lab", "make install"] {
+        assert!(said.contains(words), "no {words}: {said}");
+    }
+    // Each place comes before the ones that were tried before it.
+    for place in ["elsewhere/linerate-lab", "libexec/linerate/linerate-lab", "bin/linerate-lab"] {
+        installed.script(place, &format!("echo {place} \"$@\""));
+        let found = installed.linerate(&["-v", "lab", "run", "lab", "--quick"], &elsewhere);
+        let said = String::from_utf8(found.stdout).unwrap();
+        assert_eq!(said, format!("{place} -v run lab --quick\n"));
+    }
+}
+
+#[test]
+fn the_lab_ends_the_command_with_its_own_status_or_signal() {
+    let installed = Installed::new();
+    installed.script("bin/linerate-lab", "exit 7");
+    assert_eq!(installed.linerate(&["lab", "list"], Path::new("")).status.code(), Some(7));
+    installed.script("bin/linerate-lab", "kill -TERM $$");
+    assert_eq!(installed.linerate(&["lab", "list"], Path::new("")).status.signal(), Some(15));
+    // The command knows the lab's arguments, so that it refuses wrong ones without it.
+    assert_eq!(installed.linerate(&["lab", "lost"], Path::new("")).status.code(), Some(2));
+}

@@ -1,0 +1,13 @@
+//! The command as users run it: one module for each verb or subject.
+
+mod capture;
+mod forward;
+mod generate;
+mod kernels;
+mod lab;
+mod receive;
+mod replay;
+mod run;
+mod segment;
+mod surface;
+mod uplink;
