@@ -1,4 +1,4 @@
-//! Writes the seeds of all corpora: `cargo run --manifest-path fuzz/Cargo.toml --example seeds`.
+//! Writes the committed inputs of all corpora: `cargo run --manifest-path fuzz/Cargo.toml --example corpus`.
 
 #[allow(dead_code, reason = "shared with the filter tests, which use more of it")]
 #[path = "../../crates/linerate-ring/tests/it/filter/corpus.rs"]
@@ -251,15 +251,15 @@ fn filters(frames: &[&Vec<u8>]) -> std::io::Result<()> {
             bytes.extend([numbers[1] as u8, numbers[2] as u8]);
             bytes.extend(numbers[3].to_le_bytes());
         }
-        let seed = [&[1, (bytes.len() / 4) as u8], &bytes[..], frames[0]].concat();
-        write("filter_translator", name, &seed)?;
+        let input = [&[1, (bytes.len() / 4) as u8], &bytes[..], frames[0]].concat();
+        write("filter_translator", name, &input)?;
     }
     for seed in 1..9 {
         let mut random = corpus::Random::new(seed * 77);
         let program: Vec<u8> = (0..20 * seed).map(|_| random.next() as u8).collect();
         let frame = frames[seed as usize % frames.len()];
-        let seed_bytes = [&[0, program.len() as u8 / 4], &program[..], frame].concat();
-        write("filter_translator", &format!("made-up-{seed}"), &seed_bytes)?;
+        let input = [&[0, program.len() as u8 / 4], &program[..], frame].concat();
+        write("filter_translator", &format!("made-up-{seed}"), &input)?;
     }
     Ok(())
 }
@@ -311,13 +311,13 @@ fn segments() -> std::io::Result<()> {
                 let version = if v6 { 6 } else { 4 };
                 let protocol = if kind == 0 { "tcp" } else { "udp" };
                 let name = format!("{name}-{protocol}{version}");
-                let seed = |kind, size| [&[kind, size, 0, 0, 0, 9], &packet.build()[..]].concat();
-                write("segment", &name, &seed(kind, 64))?;
-                write("segment", &format!("{name}-mtu"), &seed(3, 120))?;
+                let input = |kind, size| [&[kind, size, 0, 0, 0, 9], &packet.build()[..]].concat();
+                write("segment", &name, &input(kind, 64))?;
+                write("segment", &format!("{name}-mtu"), &input(3, 120))?;
                 // Options, an edit of a byte and a swap, and the packet whose pieces are joined.
                 let edits = [1, 40, 0, 0x40, 0, 2, 0, 0];
-                let seed = [&[0, 4, 128, 31, 2][..], &edits, &packet.build()].concat();
-                write("coalesce", &name, &seed)?;
+                let input = [&[0, 4, 128, 31, 2][..], &edits, &packet.build()].concat();
+                write("coalesce", &name, &input)?;
             }
         }
     }
