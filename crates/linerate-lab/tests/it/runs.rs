@@ -94,9 +94,9 @@ fn a_run_leaves_raw_data_a_summary_and_a_page_and_nothing_else() {
     let summary = fs::read_to_string(folder_of_run.join("summary.json")).unwrap();
     let summary: serde_json::Value = serde_json::from_str(&summary).unwrap();
     assert_eq!(summary["void"], serde_json::json!([]), "{summary}");
-    assert!(summary["facts"]["kernel"].as_str().unwrap().contains('.'));
-    assert_eq!(summary["facts"]["driver"], "veth");
-    let mode = summary["facts"]["xdp_mode"].as_str().unwrap();
+    assert!(summary["environment"]["kernel"].as_str().unwrap().contains('.'));
+    assert_eq!(summary["environment"]["driver"], "veth");
+    let mode = summary["environment"]["xdp_mode"].as_str().unwrap();
     assert!(mode.contains("native XDP, AF_XDP sockets"), "as the consumers said: {mode}");
 
     let drawn = run(&["report", folder]);
