@@ -1,6 +1,6 @@
 //! Which CPU does what.
 
-use linerate_ring::cpu;
+use linerate_net::cpu;
 
 /// The CPU of the generator (and with it of the receiving interface's NAPI, which runs where the frames
 /// are handed over) and the CPU of the consumer.

@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use linerate_ring::packet::Listener;
+use linerate_net::packet_socket;
 use linerate_testkit::{Interface, Namespace, Veth, VethOptions};
 
 use crate::interrupt;
@@ -114,5 +114,5 @@ impl Pair {
 
 fn has_packet_socket(host: &Namespace, interface: &Interface) -> Result<bool> {
     let index = Some(interface.index());
-    Ok(host.run(Listener::all)??.iter().any(|listener| listener.interface == index))
+    Ok(host.run(packet_socket::all)??.iter().any(|socket| socket.interface == index))
 }
