@@ -1,11 +1,11 @@
 //! Writes the seeds of all corpora: `cargo run --manifest-path fuzz/Cargo.toml --example seeds`.
 
 #[allow(dead_code, reason = "shared with the filter tests, which use more of it")]
-#[path = "../../crates/linerate-ring/tests/filter/corpus.rs"]
+#[path = "../../crates/linerate-ring/tests/it/filter/corpus.rs"]
 mod corpus;
 
 #[allow(dead_code, reason = "shared with the tests of the segmenter, which use more of it")]
-#[path = "../../crates/linerate-segment/tests/segment/build.rs"]
+#[path = "../../crates/linerate-segment/tests/it/segment/build.rs"]
 mod build;
 
 use std::fs;

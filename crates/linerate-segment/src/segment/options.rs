@@ -147,3 +147,28 @@ impl Options {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tunnel_is_looked_for_where_the_header_says_so() {
+        let ports = |gso_type: GsoType, outer_th_offset: u16, packet: &[u8]| {
+            let header = virtio::Header { gso_type, outer_th_offset, ..virtio::Header::default() };
+            let found = Options::from_virtio(&header, packet).unwrap();
+            (found.vxlan_port, found.geneve_port)
+        };
+        let mut packet = [0; 64];
+        packet[36..38].copy_from_slice(&4789u16.to_be_bytes());
+        let inside = GsoType::TCPV4.union(GsoType::UDP_TUNNEL_IPV4);
+        assert_eq!(ports(GsoType::UDP_L4, 34, &packet), (0, 0), "a plain datagram for that port");
+        assert_eq!(ports(inside, 34, &packet), (4789, 0));
+        packet[44..46].copy_from_slice(&[0x65, 0x58]);
+        assert_eq!(ports(inside, 34, &packet), (0, 4789));
+        for beyond in [62, 1000, u16::MAX] {
+            assert_eq!(ports(inside, beyond, &packet), (0, 0), "{beyond}");
+        }
+        assert!(Options::from_virtio(&virtio::Header::default(), &packet).is_none());
+    }
+}

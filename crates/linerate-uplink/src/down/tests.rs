@@ -1,7 +1,7 @@
 use std::os::fd::BorrowedFd;
 
 use linerate_wire::checksum::Sum;
-use linerate_wire::virtio::HEADER_LEN;
+use linerate_wire::virtio::{Flags, GsoType, HEADER_LEN};
 use proptest::prelude::*;
 
 use super::*;
@@ -145,31 +145,11 @@ proptest! {
 #[test]
 fn a_true_header_splits() {
     for tcp in [true, false] {
-        let gso = if tcp { GsoType::TCPV4 } else { GsoType::UDP_L4 };
-        let header = Header { gso, gso_size: 1000, ..Header::default() };
+        let gso_type = if tcp { GsoType::TCPV4 } else { GsoType::UDP_L4 };
+        let header = Header { gso_type, gso_size: 1000, ..Header::default() };
         let (frames, counts) = through(&header, &packet(tcp, 10_500), 4096);
         assert_eq!((frames.len(), counts.down.segments), (11, 11), "{counts:?}");
         let (frames, counts) = through(&header, &packet(tcp, 10_500), 900);
         assert_eq!((frames.len(), counts.dropped.too_long), (0, 1), "{counts:?}");
-    }
-}
-
-#[test]
-fn a_tunnel_is_looked_for_where_the_header_says_so() {
-    let options = Options::new(Split::Tcp { mss: 1000 });
-    let ports = |gso_type: GsoType, outer_th_offset: u16, packet: &[u8]| {
-        let header = Header { gso, outer_th_offset, ..Header::default() };
-        let found = tunnel(&header, packet, options);
-        (found.vxlan_port, found.geneve_port)
-    };
-    let mut packet = [0; 64];
-    packet[36..38].copy_from_slice(&4789u16.to_be_bytes());
-    let inside = GsoType::TCPV4.union(GsoType::UDP_TUNNEL_IPV4);
-    assert_eq!(ports(GsoType::UDP_L4, 34, &packet), (0, 0), "a plain datagram for that port");
-    assert_eq!(ports(inside, 34, &packet), (4789, 0));
-    packet[44..46].copy_from_slice(&[0x65, 0x58]);
-    assert_eq!(ports(inside, 34, &packet), (0, 4789));
-    for beyond in [62, 1000, u16::MAX] {
-        assert_eq!(ports(inside, beyond, &packet), (0, 0), "{beyond}");
     }
 }
