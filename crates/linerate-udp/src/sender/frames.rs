@@ -40,7 +40,7 @@ impl Frames {
         message_size: usize,
     ) -> Result<Self> {
         interface::index(name)?;
-        let mtu = linerate_ring::mtu(name)? as usize;
+        let mtu = linerate_net::link::by_name(name)?.mtu as usize;
         let headers =
             udp::HEADER_LEN + if to.is_ipv4() { ipv4::HEADER_LEN } else { ipv6::HEADER_LEN };
         let most = mtu.min(CHUNK as usize - ETHERNET) - headers;

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Child, ChildStderr, ExitStatus, Output, Stdio};
 use std::time::Duration;
 
-use linerate_capture::read::{Reader, Statistics};
+use linerate_pcapfile::{InterfaceStatistics, Reader};
 use linerate_testkit::{Namespace, Veth, VethOptions};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -171,7 +171,7 @@ pub(crate) fn folder() -> tempfile::TempDir {
     tempfile::tempdir().unwrap()
 }
 
-pub(crate) fn statistics(path: &Path) -> Statistics {
+pub(crate) fn statistics(path: &Path) -> InterfaceStatistics {
     let mut reader = Reader::open(path).unwrap();
     while reader.next().unwrap().is_some() {}
     reader.interfaces()[0].statistics.clone().unwrap()
