@@ -6,7 +6,6 @@ pub mod bare;
 pub mod cpu;
 pub mod error;
 pub mod filter;
-pub mod frame;
 pub mod guard;
 pub mod hook;
 mod interface;
@@ -23,7 +22,7 @@ pub mod tun;
 pub mod xdp;
 
 pub use error::{Error, Result};
-pub use frame::{Direction, Frame, Timestamp};
 pub use interface::{driver, mtu, strips_vlan_tags};
+pub use linerate_wire::frame::{Direction, Frame, Timestamp};
 pub use process::Process;
 pub use region::Region;

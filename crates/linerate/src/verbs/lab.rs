@@ -15,7 +15,7 @@ use linerate_lab::{
     store, stream,
 };
 
-use super::capture::wrong;
+use super::capture::usage_error;
 use crate::say;
 
 /// Arguments of `linerate lab`.
@@ -216,7 +216,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
             let mut held = true;
             let chosen = match experiments::find(experiments) {
                 Ok(chosen) => chosen,
-                Err(error) => return Ok(wrong(&error.to_string())),
+                Err(error) => return Ok(usage_error(&error.to_string())),
             };
             let plan = |experiment| (experiment, experiments::plan(&experiment, &options));
             let planned: Vec<_> = chosen.into_iter().map(plan).collect();
@@ -224,7 +224,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
                 experiments::nothing_left(experiment, &options, plan.as_ref().ok()?)
             });
             if let Some(why) = nothing_left {
-                return Ok(wrong(&why));
+                return Ok(usage_error(&why));
             }
             for (experiment, plan) in planned {
                 let plan = plan?;

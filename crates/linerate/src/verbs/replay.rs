@@ -11,10 +11,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use linerate_capture::Error;
-use linerate_capture::read::Reader;
 use linerate_generate::Rate;
 use linerate_generate::replay::{self, Frames, Progress, Recorded, Report, Settings, Speed, Trace};
+use linerate_pcapfile::{Error, Reader};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::generate::scaled;
@@ -240,12 +239,12 @@ impl Frames for Files<'_> {
     fn next(&mut self) -> Result<Option<Recorded<'_>>> {
         let (time, cut, interface) = loop {
             match self.open_next() {
-                Err(Error::Abandoned { .. }) => return Ok(None),
+                Err(Error::Cancelled { .. }) => return Ok(None),
                 opened => opened?,
             }
             let Some(reader) = &mut self.open else { return Ok(None) };
             let record = match reader.next() {
-                Err(Error::Abandoned { .. }) => return Ok(None),
+                Err(Error::Cancelled { .. }) => return Ok(None),
                 record => record?,
             };
             if let Some(record) = record {

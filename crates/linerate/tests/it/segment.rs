@@ -9,7 +9,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::capture::support::{Cable, LINERATE, everybody_accepts, folder};
-use linerate_capture::read::Reader;
+use linerate_pcapfile::Reader;
 use linerate_ring::cpu;
 use linerate_testkit::root_or_skip;
 use linerate_wire::checksum::Sum;

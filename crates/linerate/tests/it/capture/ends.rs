@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use linerate_capture::read::Reader;
+use linerate_pcapfile::Reader;
 use linerate_testkit::{Process, root_or_skip};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;

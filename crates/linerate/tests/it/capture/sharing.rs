@@ -2,7 +2,7 @@
 
 use std::net::UdpSocket;
 
-use linerate_capture::read::Reader;
+use linerate_pcapfile::Reader;
 use linerate_testkit::root_or_skip;
 
 use super::support::{Cable, LINERATE, everybody_accepts, folder, listening, numbers};

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Output;
 use std::time::Duration;
 
-use linerate_capture::read::{Reader, Statistics};
+use linerate_pcapfile::{InterfaceStatistics, Reader};
 use linerate_testkit::{Namespace, Process, Veth, VethOptions};
 
 pub(crate) const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
@@ -125,7 +125,7 @@ pub(crate) fn folder() -> tempfile::TempDir {
     tempfile::tempdir().unwrap()
 }
 
-pub(crate) fn statistics(path: &Path) -> Statistics {
+pub(crate) fn statistics(path: &Path) -> InterfaceStatistics {
     let mut reader = Reader::open(path).unwrap();
     while reader.next().unwrap().is_some() {}
     reader.interfaces()[0].statistics.clone().unwrap()
