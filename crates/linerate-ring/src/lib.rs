@@ -3,16 +3,13 @@
 
 pub mod addresses;
 pub mod bare;
-pub mod cpu;
 pub mod error;
 pub mod filter;
 pub mod guard;
 pub mod hook;
-mod interface;
 pub mod live;
 pub mod map;
 pub mod packet;
-mod process;
 pub mod region;
 pub mod run;
 pub mod seqlock;
@@ -22,7 +19,5 @@ pub mod tun;
 pub mod xdp;
 
 pub use error::{Error, Result};
-pub use interface::{driver, mtu, strips_vlan_tags};
 pub use linerate_wire::frame::{Direction, Frame, Timestamp};
-pub use process::Process;
 pub use region::Region;

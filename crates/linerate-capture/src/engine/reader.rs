@@ -6,8 +6,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
+use linerate_net::cpu;
 use linerate_pcapfile::Record;
-use linerate_ring::{Frame, Timestamp, cpu};
+use linerate_ring::{Frame, Timestamp};
 
 use super::shared::{Event, Shared};
 use crate::filter::Filter;
@@ -286,7 +287,7 @@ impl Reader {
 
     fn prepare_thread(&self) {
         if let Some(cpu) = self.cpu
-            && let Err(error) = cpu::stay_on(cpu)
+            && let Err(error) = cpu::pin(cpu)
         {
             tracing::warn!("cannot run a reader on CPU {cpu}: {error}");
         }
