@@ -48,8 +48,8 @@ impl Method {
             Self::CopyThenSegment,
             Self::CopyThenSource,
         ];
-        methods.extend(Engine::offered().skip(1).map(Self::SegmentsBy));
-        methods.extend(Engine::offered().map(Self::OnePass));
+        methods.extend(Engine::available().skip(1).map(Self::SegmentsBy));
+        methods.extend(Engine::available().map(Self::OnePass));
         methods
     }
 
