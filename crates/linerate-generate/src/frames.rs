@@ -6,7 +6,6 @@
 use std::net::IpAddr;
 
 use linerate_wire::checksum::Sum;
-use linerate_wire::ip::Protocol;
 use linerate_wire::{ethernet, ipv4, ipv6, tcp, udp};
 
 use crate::clock;
@@ -95,10 +94,7 @@ impl<'c> Frames<'c> {
         self.stamp(&mut frame[header_len..]);
 
         let len = (frame.len() - transport_at) as u16;
-        let protocol = match config.transport {
-            Transport::Udp => Protocol::UDP,
-            Transport::Tcp => Protocol::TCP,
-        };
+        let protocol = config.transport.protocol();
         let pseudo = Sum::pseudo(source, destination, protocol, len).unwrap_or_default();
         write_network(&mut frame[network_at..], source, destination, len);
         write_transport(

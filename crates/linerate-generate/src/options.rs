@@ -4,6 +4,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use linerate_wire::ethernet;
+use linerate_wire::ip::Protocol;
 
 use crate::fields::{Addresses, Ports};
 use crate::{Error, Rate, Result, Sizes};
@@ -65,6 +66,15 @@ pub enum Transport {
     Udp,
     /// TCP segments of no connection, with ACK and PSH set.
     Tcp,
+}
+
+impl Transport {
+    pub(crate) const fn protocol(self) -> Protocol {
+        match self {
+            Self::Udp => Protocol::UDP,
+            Self::Tcp => Protocol::TCP,
+        }
+    }
 }
 
 /// Fields that are random instead of walked. Without a range of its own a random address comes from a

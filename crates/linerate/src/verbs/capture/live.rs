@@ -12,9 +12,9 @@ use linerate_capture::open::Opened;
 use linerate_capture::statistics::{DropCause, Drops};
 
 use super::arguments::Arguments;
-use super::signals::Signals;
 use super::values::Limit;
-use crate::say;
+use crate::cli::signals::Signals;
+use crate::cli::stdio;
 
 /// How often signals and limits are checked.
 const POLL_INTERVAL: Duration = Duration::from_millis(25);
@@ -31,7 +31,7 @@ pub(super) fn announce(opened: &[Opened], snaplen: u32) {
         let name = &one.interface.name;
         let (source, reason) = (one.choice.source, &one.choice.reason);
         let notes: String = one.notes.iter().map(|note| format!("; {note}")).collect();
-        say::tell(format_args!(
+        stdio::eprintln(format_args!(
             "linerate: listening on {name}, source {source} ({reason}{notes}), pages: {}, snapshot \
              length {snaplen} bytes",
             one.pages
@@ -39,7 +39,7 @@ pub(super) fn announce(opened: &[Opened], snaplen: u32) {
         if let Some(filter) = &one.filter {
             let side = if one.filter_in_user { "user space" } else { "the kernel" };
             let (text, why) = (filter.text(), &one.filter_why);
-            say::tell(format_args!("linerate: filter \"{text}\" runs in {side}: {why}"));
+            stdio::eprintln(format_args!("linerate: filter \"{text}\" runs in {side}: {why}"));
         }
     }
 }
@@ -47,7 +47,7 @@ pub(super) fn announce(opened: &[Opened], snaplen: u32) {
 /// Prints the warnings.
 pub(super) fn warn(opened: &[Opened]) {
     for warning in opened.iter().flat_map(|one| &one.warnings) {
-        say::tell(format_args!("linerate: warning: {warning}"));
+        stdio::eprintln(format_args!("linerate: warning: {warning}"));
     }
 }
 
@@ -80,7 +80,7 @@ pub(super) fn follow(engine: Engine, signals: &Signals, arguments: &Arguments) -
         line.bar.finish_and_clear();
     }
     for event in engine.events() {
-        say::tell(format_args!("linerate: {event}"));
+        stdio::eprintln(format_args!("linerate: {event}"));
     }
     engine.finish()
 }
@@ -88,8 +88,8 @@ pub(super) fn follow(engine: Engine, signals: &Signals, arguments: &Arguments) -
 /// Prints a line above the live one.
 fn beside(line: Option<&Line>, text: &str) {
     match line {
-        Some(line) => line.bar.suspend(|| say::tell(text)),
-        None => say::tell(text),
+        Some(line) => line.bar.suspend(|| stdio::eprintln(text)),
+        None => stdio::eprintln(text),
     }
 }
 
@@ -134,15 +134,15 @@ fn file_counts(report: &Report) -> String {
 pub(super) fn conclude(outcome: &Outcome, json: bool) -> Result<ExitCode> {
     let report = &outcome.report;
     if let Some(error) = &outcome.failure {
-        say::tell(format_args!("linerate: {error}"));
+        stdio::eprintln(format_args!("linerate: {error}"));
     }
     if report.source != FILE_SOURCE {
-        say::tell(counts(report));
+        stdio::eprintln(counts(report));
     } else if let Some(line) = unwritten(&report.dropped.causes) {
-        say::tell(line);
+        stdio::eprintln(line);
     }
     if json {
-        say::print(serde_json::to_string(report).context("cannot write the JSON")?)?;
+        stdio::println(serde_json::to_string(report).context("cannot write the JSON")?)?;
     }
     let lost_on_disk = report.dropped.causes[DropCause::Disk] > 0;
     let failed = outcome.failure.is_some() || lost_on_disk || super::output::failed();
