@@ -1,23 +1,21 @@
 //! `linerate replay`: captured traffic again.
 
-use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Result, anyhow, bail};
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use linerate_generate::Rate;
 use linerate_generate::replay::{
     self, Files, Frames, Options, Progress, Recorded, Report, Speed, Trace,
 };
-use signal_hook::consts::{SIGINT, SIGTERM};
 
-use super::generate::scaled;
+use crate::cli::progress::{self, scaled};
+use crate::cli::signals::stop_flag;
 use crate::cli::stdio;
 
 /// Arguments of `linerate replay`.
@@ -76,10 +74,7 @@ pub(crate) struct Arguments {
 /// Replays, and reports.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let options = arguments.options()?;
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&stop)).context("cannot handle signals")?;
-    }
+    let stop = stop_flag()?;
     let mut files = Files::new(&arguments.files, &stop);
     let preload = arguments.topspeed || arguments.rounds > 1;
     let mut trace = match preload {
@@ -91,7 +86,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         all.min(arguments.limit.unwrap_or(u64::MAX))
     });
     let progress = Progress::default();
-    let bar = progress_bar(total.or(arguments.limit), arguments.quiet);
+    let bar = progress::bar(total.or(arguments.limit), arguments.quiet);
     let interface = arguments.interface.as_str();
     let report = thread::scope(|scope| {
         let sender = scope.spawn(|| match &mut trace {
@@ -134,7 +129,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
 
 /// Reads the files into memory and shows the progress.
 fn load(files: &mut Files<'_>, stop: &AtomicBool, quiet: bool) -> Result<Trace> {
-    let bar = progress_bar(None, quiet);
+    let bar = progress::bar(None, quiet);
     let trace = Trace::preload(&mut Loading { files, stop, bar: &bar, frames: 0, bytes: 0 });
     bar.finish_and_clear();
     trace
@@ -198,19 +193,6 @@ impl Arguments {
             allow_default_route: self.allow_default_route,
         })
     }
-}
-
-fn progress_bar(total: Option<u64>, quiet: bool) -> ProgressBar {
-    if quiet || !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let (bar, template) = match total {
-        Some(total) => (ProgressBar::new(total), "{wide_bar} {percent}% {msg}"),
-        None => (ProgressBar::new_spinner(), "{spinner} {msg}"),
-    };
-    bar.with_style(
-        ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()),
-    )
 }
 
 fn summarise(report: &Report) -> Result<()> {
