@@ -7,7 +7,7 @@ use linerate_testkit::{exclusive, root_or_skip};
 
 #[test]
 fn segment_rate_measures_what_makes_the_right_segments() {
-    root_or_skip!("segment_rate_measures_what_makes_the_right_segments");
+    root_or_skip!();
     // It measures, on both CPUs.
     let _exclusive = exclusive();
     let out = tempfile::tempdir().unwrap();
