@@ -8,7 +8,7 @@ use linerate_testkit::{Namespace, Random, VethOptions, root_or_skip};
 use linerate_wire::checksum::Sum;
 use linerate_wire::ip::Protocol;
 use linerate_wire::layers::{self, Network};
-use linerate_wire::virtio::{Flags, Gso, Header};
+use linerate_wire::virtio::{Flags, GsoType, Header};
 
 use super::support::{FAR, Hosts, NEAR, count, tcp, udp};
 
@@ -113,12 +113,12 @@ fn super_packet(payload: &[u8], tags: &[u16]) -> (Header, Vec<u8>) {
     frame.extend([0, 0]);
     frame.extend(payload);
     let header = Header {
-        flags: Flags::NEEDS_CHECKSUM,
-        gso: Gso::TCPV4,
-        header_len: (ip + 40) as u16,
-        segment_size: 1000,
-        checksum_start: (ip + 20) as u16,
-        checksum_offset: 16,
+        flags: Flags::NEEDS_CSUM,
+        gso_type: GsoType::TCPV4,
+        hdr_len: (ip + 40) as u16,
+        gso_size: 1000,
+        csum_start: (ip + 20) as u16,
+        csum_offset: 16,
         ..Header::default()
     };
     (header, frame)
