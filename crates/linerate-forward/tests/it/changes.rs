@@ -349,7 +349,7 @@ fn apply(change: &Change) -> String {
 
 #[test]
 fn after_a_change_no_packet_goes_the_old_way() {
-    root_or_skip!("after_a_change_no_packet_goes_the_old_way");
+    root_or_skip!();
     // It loads both CPUs.
     let _exclusive = exclusive();
     let only = std::env::var("LINERATE_CHANGE").unwrap_or_default();

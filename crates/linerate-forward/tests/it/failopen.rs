@@ -126,7 +126,7 @@ fn options() -> Options {
 
 #[test]
 fn a_daemon_that_starts_is_missed_by_no_packet() {
-    root_or_skip!("a_daemon_that_starts_is_missed_by_no_packet");
+    root_or_skip!();
     let _exclusive = exclusive();
     let router = Router::new("failstart");
     let _sink = Sink::open(&router, "count");
@@ -149,7 +149,7 @@ fn a_daemon_that_is_killed_loses_nothing() {
     if let Ok(instance) = std::env::var(CHILD) {
         return daemon(instance);
     }
-    root_or_skip!("a_daemon_that_is_killed_loses_nothing");
+    root_or_skip!();
     let _exclusive = exclusive();
     let router = Router::new("failopen");
     let sink = Sink::open(&router, "sink");

@@ -54,7 +54,7 @@ impl Drop for Stop<'_> {
 
 #[test]
 fn a_flood_takes_no_place_from_sessions_that_are_there() {
-    root_or_skip!("a_flood_takes_no_place_from_sessions_that_are_there");
+    root_or_skip!();
     // It loads both CPUs.
     let _exclusive = exclusive();
     let flood = std::env::var("LINERATE_FLOOD").ok().and_then(|text| text.parse().ok());
