@@ -46,8 +46,8 @@ impl Way {
             Self::CopyThenSegment,
             Self::CopyThenSource,
         ];
-        ways.extend(Engine::offered().skip(1).map(Self::SegmentsBy));
-        ways.extend(Engine::offered().map(Self::OnePass));
+        ways.extend(Engine::available().skip(1).map(Self::SegmentsBy));
+        ways.extend(Engine::available().map(Self::OnePass));
         ways
     }
 

@@ -81,7 +81,7 @@ pub(super) fn v6(line: &mut String, packet: &[u8], length: usize) -> fmt::Result
         let left = total.saturating_sub(at);
         let (name, short) = match protocol {
             Protocol::HOP_BY_HOP => ("HBH ", " [|hbhopt]"),
-            Protocol::DESTINATION => ("DSTOPT ", " [|dstopt]"),
+            Protocol::DESTINATION_OPTIONS => ("DSTOPT ", " [|dstopt]"),
             Protocol::FRAGMENT => ("frag ", " [|frag6]"),
             _ => return upper(line, protocol, rest, left, context),
         };
@@ -129,7 +129,7 @@ fn upper(
         Protocol::ICMP if !v6 => icmp::v4(line, body, length),
         Protocol::ICMPV6 if v6 => icmp::v6(line, body, length),
         Protocol::IGMP if !v6 => line.write_str("igmp"),
-        Protocol::NO_NEXT if v6 => line.write_str("no next header"),
+        Protocol::NO_NEXT_HEADER if v6 => line.write_str("no next header"),
         Protocol::ESP if body.len() <= 8 => line.write_str(" [|esp]"),
         Protocol::ESP => {
             let word = |at: usize| u32::from_be_bytes(std::array::from_fn(|n| body[at + n]));

@@ -3,7 +3,8 @@
 use linerate_ring::Frame;
 use linerate_segment::segment::{Options, Segments, Split};
 use linerate_wire::checksum::Engine;
-use linerate_wire::virtio::{Flags, Gso, Header};
+use linerate_wire::offload::PartialChecksum;
+use linerate_wire::virtio::Header;
 
 use super::link;
 use super::statistics::{Reason, SplitStatistics};
@@ -36,10 +37,10 @@ impl LiveSplitter {
         if header.is_gso() {
             return self.split_super_packet(frame, &header, take);
         }
-        if header.flags.contains(Flags::NEEDS_CHECKSUM) {
-            return self.complete(frame, &header, take);
+        match header.partial_checksum() {
+            Some(partial) => self.complete(frame, partial, take),
+            None => take(frame),
         }
-        take(frame)
     }
 
     fn split_super_packet(
@@ -75,11 +76,7 @@ impl LiveSplitter {
         let Some((0, link)) = link::packet(self.linktype, frame.head()) else {
             return Err(Reason::LinkType);
         };
-        let split = match header.gso.kind() {
-            Gso::TCPV4 | Gso::TCPV6 => Split::Tcp { mss: header.segment_size },
-            Gso::UDP_L4 => Split::Udp { size: header.segment_size },
-            _ => return Err(Reason::Protocol),
-        };
+        let split = Split::from_virtio(header).ok_or(Reason::Protocol)?;
         let options = Options { link, ..Options::new(split) };
         Ok(Segments::new(frame.head(), &options)?)
     }
@@ -88,23 +85,19 @@ impl LiveSplitter {
     fn complete(
         &mut self,
         frame: &Frame<'_>,
-        header: &Header,
+        partial: PartialChecksum,
         mut take: impl FnMut(&Frame<'_>) -> bool,
     ) -> bool {
         let bytes = frame.head();
-        let start = usize::from(header.checksum_start);
-        let at = start + usize::from(header.checksum_offset);
         let whole = bytes.len() as u64 == u64::from(frame.wire_len);
-        if !whole || at + 2 > bytes.len() {
+        if !whole || !partial.fits(bytes.len()) {
             return take(frame);
         }
-        // The sum of the pseudo header stands in the field and is summed with the rest. Like the kernel
-        // (skb_checksum_help) this writes 0 as 0xffff for every protocol, as 0 means none to UDP.
-        let value = self.engine.sum(&bytes[start..]).udp_checksum();
+        let value = partial.compute(self.engine, bytes);
         self.statistics.checksums += 1;
-        let field = value.to_be_bytes();
-        let tail = [&field[..], &bytes[at + 2..]];
-        take(&like(frame, Frame::new(&bytes[..at]).with_tail(&tail)))
+        let (field, value) = (partial.field(), value.to_be_bytes());
+        let tail = [&value[..], &bytes[field.end..]];
+        take(&like(frame, Frame::new(&bytes[..field.start]).with_tail(&tail)))
     }
 }
 

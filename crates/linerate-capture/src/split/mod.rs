@@ -131,7 +131,7 @@ fn completed(packet: &[u8], link: Link) -> Option<Segments<'_>> {
         Some(segments) => (segments, tcp),
         None => (new(udp, Checksums::Partial)?, udp),
     };
-    let field = partial.partial()?;
+    let field = partial.partial_checksum()?;
     let at = usize::from(field.start) + usize::from(field.offset);
     let stands = packet.get(at..at + 2)?;
     let is_partial = partial.next_parts()?.header.get(at..at + 2)? == stands;
