@@ -28,9 +28,7 @@ pub struct Settings<'a> {
 /// # Errors
 /// When there is no such interface, or it already has an XDP program.
 pub fn run(settings: &Settings<'_>) -> Result<()> {
-    let index = |name: &str| {
-        nix::net::if_::if_nametoindex(name).with_context(|| format!("there is no interface {name}"))
-    };
+    let index = |name| linerate_net::link::by_name(name).map(|link| link.index);
     let (from, to) = (index(settings.interface)?, index(settings.to)?);
     let mut object = MaybeUninit::uninit();
     let mut open = skeleton::RedirectSkelBuilder::default()

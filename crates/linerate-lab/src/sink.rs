@@ -24,8 +24,7 @@ pub struct Arrived {
 /// # Errors
 /// When there is no such interface, or it already has an XDP program.
 pub fn run(interface: &str) -> Result<Arrived> {
-    let index = nix::net::if_::if_nametoindex(interface)
-        .with_context(|| format!("there is no interface {interface}"))?;
+    let index = linerate_net::link::by_name(interface)?.index;
     let mut object = MaybeUninit::uninit();
     let skeleton = skeleton::SinkSkelBuilder::default()
         .open(&mut object)

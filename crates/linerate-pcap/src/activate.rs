@@ -7,6 +7,7 @@ use std::time::Duration;
 use linerate_capture::choose::{Kind, Wish};
 use linerate_capture::open::{Opened, Request, Stamps};
 use linerate_capture::{Error, Result};
+use linerate_net::link;
 use linerate_ring::packet::Allocation;
 
 use crate::abi::{PRECISION_NANO, Pcap, SNAPLEN_MAX, STAMPS_OF_ADAPTER};
@@ -38,7 +39,7 @@ pub(crate) enum Chosen {
 pub(crate) fn fits(device: &str) -> bool {
     // A switch's own tags make another link type of it.
     let tagging = std::fs::read_to_string(format!("/sys/class/net/{device}/dsa/tagging"));
-    shadow::facts_of(device).is_some_and(|facts| facts.ethernet && !facts.loopback)
+    link::by_name(device).is_ok_and(|link| link.is_ethernet() && !link.is_loopback())
         && tagging.map_or(true, |tagging| tagging.trim() == "none")
 }
 
@@ -194,7 +195,7 @@ pub(crate) unsafe fn activate(pcap: *mut Pcap, handle: &Handle) -> c_int {
         say(format_args!("{device}: frames are also copied to libpcap's own socket: {error}"));
     }
     let reader = Reader::new(source, &settings);
-    match Live::new(reader, share, socket, interface.index, device.to_owned()) {
+    match Live::new(reader, share, socket, interface.index, device) {
         Ok(live) => {
             live.nonblock.store(nonblock == 1, std::sync::atomic::Ordering::Relaxed);
             // Nobody else activates the same handle meanwhile.

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use linerate_capture::source::{Counter, Source};
+use linerate_net::Interface;
 
 use crate::filter::Judge;
 use crate::reader::Reader;
@@ -50,8 +51,8 @@ pub(crate) struct Live {
     pub(crate) direction: AtomicI32,
     /// The system's own socket.
     pub(crate) shadow: RawFd,
+    pub(crate) interface: Interface,
     pub(crate) index: u32,
-    pub(crate) device: String,
     /// Readable when any of the source's descriptors is, where the source has no socket of its own.
     joined: Option<OwnedFd>,
     parts: Vec<RawFd>,
@@ -69,9 +70,10 @@ impl Live {
         share: Option<Arc<Share>>,
         shadow: RawFd,
         index: u32,
-        device: String,
+        device: &str,
     ) -> io::Result<Self> {
         let counter = reader.source.counter().map_err(io::Error::other)?;
+        let interface = Interface::open(device).map_err(io::Error::other)?;
         // SAFETY: no memory involved.
         let wake = unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) };
         let wake = owned(wake)?;
@@ -102,8 +104,8 @@ impl Live {
             watched: AtomicBool::new(false),
             direction: AtomicI32::new(0),
             shadow,
+            interface,
             index,
-            device,
             joined,
             parts,
             fd,

@@ -374,12 +374,12 @@ impl Reader {
                 }
             }
         }
-        match shadow::facts(live.shadow, &live.device) {
-            Some(facts) if facts.up => self.down = false,
-            Some(_) => {}
+        match live.interface.is_up() {
+            Ok(true) => self.down = false,
+            Ok(false) => {}
             // The ring says so itself when it has handed over what came before.
-            None if self.is_packet() => {}
-            None => return Err("The interface disappeared".to_owned()),
+            Err(_) if self.is_packet() => {}
+            Err(_) => return Err("The interface disappeared".to_owned()),
         }
         Ok(())
     }

@@ -12,53 +12,6 @@ use crate::wait;
 /// Reserved by IANA: nobody sends it.
 const NO_PROTOCOL: u16 = 0xffff;
 
-/// Flags and type of an interface, as the kernel's ioctls give them.
-pub(crate) struct Facts {
-    pub(crate) up: bool,
-    pub(crate) loopback: bool,
-    /// Its frames begin with an Ethernet header.
-    pub(crate) ethernet: bool,
-}
-
-/// Asks the kernel, through any socket; `None` where there is no such interface.
-pub(crate) fn facts(socket: RawFd, interface: &str) -> Option<Facts> {
-    // SAFETY: a structure of integers, for which zeroes are valid.
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    if interface.len() >= request.ifr_name.len() {
-        return None;
-    }
-    for (to, from) in request.ifr_name.iter_mut().zip(interface.bytes()) {
-        *to = from as libc::c_char;
-    }
-    // SAFETY: both requests read the name and write the union, for the length of the call.
-    if unsafe { libc::ioctl(socket, libc::SIOCGIFFLAGS, &mut request) } < 0 {
-        return None;
-    }
-    // SAFETY: SIOCGIFFLAGS wrote this member.
-    let flags = c_int::from(unsafe { request.ifr_ifru.ifru_flags });
-    // SAFETY: as above.
-    if unsafe { libc::ioctl(socket, libc::SIOCGIFHWADDR, &mut request) } < 0 {
-        return None;
-    }
-    // SAFETY: SIOCGIFHWADDR wrote this member.
-    let family = unsafe { request.ifr_ifru.ifru_hwaddr.sa_family };
-    Some(Facts {
-        up: flags & libc::IFF_UP != 0,
-        loopback: flags & libc::IFF_LOOPBACK != 0,
-        ethernet: family == libc::ARPHRD_ETHER,
-    })
-}
-
-/// The same through a socket made for it.
-pub(crate) fn facts_of(interface: &str) -> Option<Facts> {
-    // SAFETY: no memory involved.
-    let socket = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
-    let facts = facts(socket, interface);
-    // SAFETY: ours, if it is one.
-    unsafe { libc::close(socket) };
-    facts
-}
-
 /// Moves the socket out of the way of all frames.
 pub(crate) fn set_aside(socket: RawFd, index: u32) -> std::io::Result<()> {
     let mut refuse = [libc::sock_filter { code: 0x06, jt: 0, jf: 0, k: 0 }];

@@ -316,7 +316,9 @@ fn make(settings: &Settings, queues: u32, options: &link::Options) -> Result<Mad
         let index = connection.link_by_name(device.name())?.index;
         // It listens before the device is up, and with that gets its first addresses.
         let news = if is_tun { Some(tun::Device::open(index)?) } else { None };
-        connection.set_link(index, options).map_err(|error| refused(device.name(), options, error))?;
+        connection
+            .set_link(index, options)
+            .map_err(|error| refused(device.name(), options, error))?;
         let link = connection.link_by_name(device.name())?;
         Ok((device, (connection, link), news))
     };

@@ -179,7 +179,8 @@ impl Worker {
     }
 
     fn wait(&self) {
-        let descriptors = [self.ways.wake.as_fd(), self.changes.as_fd(), self.device.changes.as_fd()];
+        let descriptors =
+            [self.ways.wake.as_fd(), self.changes.as_fd(), self.device.changes.as_fd()];
         let mut fds = descriptors.map(|fd| PollFd::new(fd, PollFlags::POLLIN));
         let timeout = PollTimeout::try_from(LOOK).unwrap_or(PollTimeout::ZERO);
         if poll(&mut fds, timeout).is_err_and(|errno| errno != nix::Error::EINTR) {
