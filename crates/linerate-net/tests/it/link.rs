@@ -60,7 +60,7 @@ fn a_link_is_what_ip_shows() {
 fn devices_know_their_upper_and_lower_devices() {
     const NAME: &str = "devices_know_their_upper_and_lower_devices";
     root_or_skip!(NAME);
-    let Cable { near, .. } = cable();
+    let Cable { near, veth: _veth, far: _far } = cable();
     let find = || near.run(|| link::all().unwrap()).unwrap();
     let named =
         |links: &[Link], name: &str| links.iter().find(|one| one.name == name).cloned().unwrap();
@@ -94,7 +94,7 @@ fn devices_know_their_upper_and_lower_devices() {
 #[test]
 fn settings_of_a_link_are_changed_and_no_others() {
     root_or_skip!("settings_of_a_link_are_changed_and_no_others");
-    let Cable { near, veth, .. } = cable();
+    let Cable { near, veth, far: _far } = cable();
     let index = veth.a.index();
     near.run(|| {
         let connection = Connection::open().unwrap();
@@ -128,7 +128,7 @@ fn linerate_wire_address(bytes: [u8; 6]) -> linerate_wire::ethernet::Address {
 #[test]
 fn features_and_channels_are_what_ethtool_has() {
     root_or_skip!("features_and_channels_are_what_ethtool_has");
-    let Cable { near, veth, .. } = cable();
+    let Cable { near, veth, far: _far } = cable();
     let index = veth.a.index();
     near.run(|| {
         assert_eq!(ethtool::driver("a").unwrap().as_deref(), Some("veth"));

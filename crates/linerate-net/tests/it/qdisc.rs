@@ -7,7 +7,7 @@ use crate::support::{Cable, cable, said, try_said};
 fn a_clsact_and_its_filters_are_seen() {
     const NAME: &str = "a_clsact_and_its_filters_are_seen";
     root_or_skip!(NAME);
-    let Cable { near, veth, .. } = cable();
+    let Cable { near, veth, far: _far } = cable();
     let index = veth.a.index();
     let now = || {
         near.run(|| {
