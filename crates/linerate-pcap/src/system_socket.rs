@@ -1,7 +1,7 @@
-//! The system's own socket behind a handle whose frames come from a source of ours.
+//! The socket of the system's libpcap, behind a handle whose frames come from one of Linerate's sources.
 //!
-//! It stays open: libpcap's answers about the handle rest on it, it keeps the interface promiscuous, it
-//! sends, and the kernel reports on it when the interface goes down. But it is moved to an EtherType that
+//! It stays open: libpcap's answers about the handle depend on it, it keeps the interface promiscuous, it
+//! sends, and the kernel reports on it when the interface goes down. But it is bound to an EtherType that
 //! no frame has, so that no frame is copied to it.
 
 use std::ffi::{c_int, c_void};
@@ -9,11 +9,11 @@ use std::os::fd::RawFd;
 
 use crate::wait;
 
-/// Reserved by IANA: nobody sends it.
-const NO_PROTOCOL: u16 = 0xffff;
+/// Reserved by IANA: no frame has it.
+const RESERVED_ETHERTYPE: u16 = 0xffff;
 
-/// Moves the socket out of the way of all frames.
-pub(crate) fn set_aside(socket: RawFd, index: u32) -> std::io::Result<()> {
+/// Binds the socket so that it receives no frame.
+pub(crate) fn detach(socket: RawFd, index: u32) -> std::io::Result<()> {
     let mut refuse = [libc::sock_filter { code: 0x06, jt: 0, jf: 0, k: 0 }];
     let program = libc::sock_fprog { len: 1, filter: refuse.as_mut_ptr() };
     // SAFETY: the kernel reads the program and its one statement during the call.
@@ -29,7 +29,7 @@ pub(crate) fn set_aside(socket: RawFd, index: u32) -> std::io::Result<()> {
     if answer < 0 {
         return Err(std::io::Error::last_os_error());
     }
-    let address = address(index, NO_PROTOCOL);
+    let address = address(index, RESERVED_ETHERTYPE);
     // SAFETY: an address of the family's type and its size.
     let answer = unsafe {
         libc::bind(socket, (&raw const address).cast(), size_of_val(&address) as libc::socklen_t)
