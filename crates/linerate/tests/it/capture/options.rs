@@ -230,7 +230,7 @@ fn reading_a_file_is_shown_on_a_terminal() {
     let ended = child.wait_with_output().unwrap();
     let shown = String::from_utf8_lossy(&ended.stdout);
     assert!(ended.status.success(), "{shown}");
-    assert!(shown.contains("100 packets read, 50 taken"), "{shown:?}");
+    assert!(shown.contains("100 packets read, 50 captured"), "{shown:?}");
 }
 
 #[test]

@@ -28,7 +28,7 @@ fn trouble_is_named_with_its_remedy() {
         ("-i far --discard --source xdp", vec!["--take-over", "10.9.0.2"]),
         ("-i far --discard --source tee -Q out", vec!["-Q in"]),
         ("-i far --discard udp prot 5", vec!["syntax error", "udp prot 5"]),
-        ("-i far -w /nonexistent/x.pcap", vec!["/nonexistent/x.pcap", "folder"]),
+        ("-i far -w /nonexistent/x.pcap", vec!["/nonexistent/x.pcap", "directory"]),
         ("-i far --discard -Z nobody-there", vec!["nobody-there"]),
     ];
     for (arguments, words) in cases {
