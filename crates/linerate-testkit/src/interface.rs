@@ -200,8 +200,8 @@ impl Interface {
             .map_err(|source| self.failed(format!("add the address {address}/{prefix}"), source))
     }
 
-    /// Says for good which hardware address `address` has behind this interface, so that nobody
-    /// asks (a sink that drops everything drops ARP and neighbour discovery too).
+    /// Sets a permanent neighbour entry for `address` on this interface, so that the kernel does not
+    /// ask (a sink that drops everything also drops ARP and neighbour discovery).
     ///
     /// # Errors
     /// When the interface is down.
@@ -293,7 +293,7 @@ impl Interface {
         })
     }
 
-    /// Whether an XDP program is attached, whoever did it.
+    /// Whether an XDP program is attached, by any process.
     ///
     /// # Errors
     /// When the interface is gone.

@@ -11,7 +11,7 @@ use netlink_packet_core::{
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
-/// A blocking route socket. It keeps the namespace in which it was opened, whoever uses it.
+/// A blocking route socket. It stays in the namespace in which it was opened.
 #[derive(Debug)]
 pub(crate) struct Channel {
     socket: Mutex<Socket>,
@@ -26,22 +26,22 @@ impl Channel {
         Ok(Self { socket: Mutex::new(socket) })
     }
 
-    /// Makes something new; an error where it exists.
+    /// Creates an object; fails if it exists.
     pub(crate) fn create(&self, message: RouteNetlinkMessage) -> io::Result<()> {
         self.exchange(message, NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL).map(drop)
     }
 
-    /// Makes something or replaces what is there.
+    /// Creates or replaces an object.
     pub(crate) fn put(&self, message: RouteNetlinkMessage) -> io::Result<()> {
         self.exchange(message, NLM_F_ACK | NLM_F_CREATE | NLM_F_REPLACE).map(drop)
     }
 
-    /// Changes or removes something that is there.
+    /// Changes or removes an object that exists.
     pub(crate) fn change(&self, message: RouteNetlinkMessage) -> io::Result<()> {
         self.exchange(message, NLM_F_ACK).map(drop)
     }
 
-    /// Asks for one thing.
+    /// Gets one object.
     pub(crate) fn ask(&self, message: RouteNetlinkMessage) -> io::Result<RouteNetlinkMessage> {
         self.exchange(message, 0)?.ok_or_else(|| {
             io::Error::new(io::ErrorKind::InvalidData, "the kernel acknowledged a question")
