@@ -1,5 +1,5 @@
 //! Compiles the programs of `src/bpf` and generates their skeletons.
 
 fn main() {
-    linerate_bpf_build::compile(&["sink", "redirect"], &[]);
+    linerate_bpf_build::compile(&["sink", "redirect", "xdp_loop"], &[]);
 }

@@ -2,7 +2,6 @@
 //! XDP programs that steer frames to them, mapped BPF arrays, and TUN and TAP devices.
 
 pub mod addresses;
-pub mod bare;
 pub mod error;
 pub mod filter;
 pub mod guard;

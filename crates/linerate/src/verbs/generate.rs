@@ -1,22 +1,21 @@
 //! `linerate generate`: synthetic traffic.
 
-use std::io::IsTerminal;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use linerate_generate::fields::{Addresses, Ports};
 use linerate_generate::{
     Backend, Generator, Plan, Random, Rate, Report, Running, Settings, Sizes, Stamp, Transport,
 };
-use signal_hook::consts::{SIGINT, SIGTERM};
 
-use crate::say;
+use crate::cli::progress::{self, scaled};
+use crate::cli::signals::stop_flag;
+use crate::cli::stdio;
 
 /// Arguments of `linerate generate`.
 #[derive(Debug, Args)]
@@ -114,12 +113,8 @@ pub(crate) struct Arguments {
 /// Generates, and reports.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let plan = Plan::decide(&arguments.interface, arguments.settings()?)?;
-    let interrupted = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&interrupted))
-            .context("cannot handle signals")?;
-    }
-    let bar = progress_bar(&plan, arguments.quiet);
+    let interrupted = stop_flag()?;
+    let bar = progress::bar(plan.count(), arguments.quiet);
     let running = Generator::start(plan)?;
     follow(&running, &bar, &interrupted);
     let report = running.wait()?;
@@ -128,7 +123,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         anyhow::bail!("{trouble}");
     }
     if arguments.json {
-        say::print(serde_json::to_string(&report)?)?;
+        stdio::println(serde_json::to_string(&report)?)?;
     } else if !arguments.quiet {
         summarise(&report)?;
     }
@@ -178,20 +173,6 @@ impl Arguments {
     }
 }
 
-fn progress_bar(plan: &Plan, quiet: bool) -> ProgressBar {
-    if quiet || !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    match plan.count() {
-        Some(count) => ProgressBar::new(count).with_style(style("{wide_bar} {percent}% {msg}")),
-        None => ProgressBar::new_spinner().with_style(style("{spinner} {msg}")),
-    }
-}
-
-fn style(template: &str) -> ProgressStyle {
-    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
-}
-
 fn follow(running: &Running, bar: &ProgressBar, interrupted: &AtomicBool) {
     let mut before = running.progress();
     let mut round = 0_u32;
@@ -219,26 +200,16 @@ fn follow(running: &Running, bar: &ProgressBar, interrupted: &AtomicBool) {
 
 fn summarise(report: &Report) -> Result<()> {
     let Report { interface, backend, why, sent, accepted, refused, seconds, .. } = report;
-    say::print(format_args!(
+    stdio::println(format_args!(
         "{sent} frames sent to {interface} in {seconds:.3} s through {backend} ({why})"
     ))?;
-    say::print(format_args!(
+    stdio::println(format_args!(
         "{}, {}; {accepted} accepted, {refused} refused",
         scaled(report.packets_per_second, "pps"),
         scaled(report.bits_per_second, "b/s")
     ))?;
     if let Some(hint) = &report.hint {
-        say::print(format_args!("refused because {hint}"))?;
+        stdio::println(format_args!("refused because {hint}"))?;
     }
     Ok(())
-}
-
-/// A number with a factor and its unit, as `1.234 Mpps`.
-pub(super) fn scaled(value: f64, unit: &str) -> String {
-    match value {
-        value if value >= 1e9 => format!("{:.3} G{unit}", value / 1e9),
-        value if value >= 1e6 => format!("{:.3} M{unit}", value / 1e6),
-        value if value >= 1e3 => format!("{:.3} k{unit}", value / 1e3),
-        value => format!("{value:.1} {unit}"),
-    }
 }

@@ -1,6 +1,5 @@
 //! `linerate replay`: captured traffic again.
 
-use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -8,16 +7,16 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Result, anyhow, bail};
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use linerate_generate::Rate;
 use linerate_generate::replay::{self, Frames, Progress, Recorded, Report, Settings, Speed, Trace};
 use linerate_pcapfile::{Error, Reader};
-use signal_hook::consts::{SIGINT, SIGTERM};
 
-use super::generate::scaled;
-use crate::say;
+use crate::cli::progress::{self, scaled};
+use crate::cli::signals::stop_flag;
+use crate::cli::stdio;
 
 /// LINKTYPE_ETHERNET in the registry of capture file formats.
 const ETHERNET: u16 = 1;
@@ -78,10 +77,7 @@ pub(crate) struct Arguments {
 /// Replays, and reports.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let settings = arguments.settings()?;
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&stop)).context("cannot handle signals")?;
-    }
+    let stop = stop_flag()?;
     let mut files = Files::new(&arguments.files, &stop);
     let preload = arguments.topspeed || arguments.rounds > 1;
     let mut trace = match preload {
@@ -93,7 +89,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         all.min(arguments.limit.unwrap_or(u64::MAX))
     });
     let progress = Progress::default();
-    let bar = progress_bar(total.or(arguments.limit), arguments.quiet);
+    let bar = progress::bar(total.or(arguments.limit), arguments.quiet);
     let interface = arguments.interface.as_str();
     let report = thread::scope(|scope| {
         let sender = scope.spawn(|| match &mut trace {
@@ -116,12 +112,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         bail!("{trouble}");
     }
     if arguments.json {
-        say::print(serde_json::to_string(&report)?)?;
+        stdio::println(serde_json::to_string(&report)?)?;
     } else if !arguments.quiet {
         summarise(&report)?;
     }
     if report.too_long > 0 {
-        say::tell(format_args!(
+        stdio::eprintln(format_args!(
             "linerate: {} frames were longer than the MTU of {interface} allows and not sent; \
              `ip link set dev {interface} mtu N` makes room",
             report.too_long
@@ -136,7 +132,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
 
 /// Reads the files into memory, and shows how far it is.
 fn load(files: &mut Files<'_>, stop: &AtomicBool, quiet: bool) -> Result<Trace> {
-    let bar = progress_bar(None, quiet);
+    let bar = progress::bar(None, quiet);
     let trace = Trace::preload(&mut Loading { files, stop, bar: &bar, frames: 0, bytes: 0 });
     bar.finish_and_clear();
     trace
@@ -283,37 +279,24 @@ impl Frames for Files<'_> {
     }
 }
 
-fn progress_bar(total: Option<u64>, quiet: bool) -> ProgressBar {
-    if quiet || !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let (bar, template) = match total {
-        Some(total) => (ProgressBar::new(total), "{wide_bar} {percent}% {msg}"),
-        None => (ProgressBar::new_spinner(), "{spinner} {msg}"),
-    };
-    bar.with_style(
-        ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()),
-    )
-}
-
 fn summarise(report: &Report) -> Result<()> {
     let Report { interface, sent, accepted, refused, seconds, cut, too_short, .. } = report;
-    say::print(format_args!("{sent} frames sent to {interface} in {seconds:.3} s"))?;
-    say::print(format_args!(
+    stdio::println(format_args!("{sent} frames sent to {interface} in {seconds:.3} s"))?;
+    stdio::println(format_args!(
         "{}, {}; {accepted} accepted, {refused} refused",
         scaled(report.packets_per_second, "pps"),
         scaled(report.bits_per_second, "b/s")
     ))?;
     if report.late_max_us > 0.0 {
         let (mean, max) = (report.late_mean_us, report.late_max_us);
-        say::print(format_args!("{mean:.1} us late on average, {max:.1} us at most"))?;
+        stdio::println(format_args!("{mean:.1} us late on average, {max:.1} us at most"))?;
     }
     if *cut > 0 {
-        say::print(format_args!("{cut} frames were cut when captured, and sent as they are"))?;
+        stdio::println(format_args!("{cut} frames were cut when captured, and sent as they are"))?;
     }
     if *too_short > 0 {
         let what = "frames were shorter than an Ethernet header and not sent";
-        say::print(format_args!("{too_short} {what}"))?;
+        stdio::println(format_args!("{too_short} {what}"))?;
     }
     Ok(())
 }

@@ -218,10 +218,10 @@ fn a_slow_sender_ends_when_it_is_told() {
 fn receivers_share_a_port() {
     root_or_skip!("receivers_share_a_port");
     let hosts = Hosts::new();
-    let one = hosts.receive("--backend recvmmsg --share spread:2");
+    let one = hosts.receive("--backend recvmmsg --reuseport spread:2");
     let mut command = hosts.here.command(LINERATE);
     command.args(
-        "receive --bind 10.76.0.2:7000 --backend recvmmsg --share spread:2 --json".split(' '),
+        "receive --bind 10.76.0.2:7000 --backend recvmmsg --reuseport spread:2 --json".split(' '),
     );
     let other = Process::start(&mut command);
     wait_for("the second socket", || hosts.sockets().matches(":1B58 ").count() == 2);
@@ -355,8 +355,8 @@ fn errors_name_what_is_wrong() {
         ("receive --bind 127.0.0.1:0 --backend remember --for 1s", "remember_mmsghdr"),
         ("receive --bind 127.0.0.1:0 --for 0s", "more than nothing"),
         (
-            "receive --bind 127.0.0.1:0 --measure 1s --backend gro --for 1s",
-            "--measure is for --backend auto",
+            "receive --bind 127.0.0.1:0 --calibrate 1s --backend gro --for 1s",
+            "--calibrate is for --backend auto",
         ),
         ("send 127.0.0.1:9 --xdp lr-none --count 1", "no interface named lr-none"),
         (
@@ -365,12 +365,15 @@ fn errors_name_what_is_wrong() {
         ),
         ("receive --bind 127.0.0.1:0 --for 1s --threads 2 --xdp-through buffer", "has one reader"),
         ("receive --bind 127.0.0.1:0 --for 1s --ring 3", "from 262144 to 1073741824"),
-        ("receive --bind 127.0.0.1:0 --for 1s --backend uring --nap 5", "--nap is not for uring"),
+        (
+            "receive --bind 127.0.0.1:0 --for 1s --backend uring --coalesce-usecs 5",
+            "--coalesce-usecs is not for uring",
+        ),
         (
             "receive --bind 127.0.0.1:0 --for 1s --cpu 1023",
             "cannot stay on CPU 1023; this process may use 0",
         ),
-        ("receive --bind 127.0.0.1:0 --for 1s --nap 5 --spin", "cannot be used with"),
+        ("receive --bind 127.0.0.1:0 --for 1s --coalesce-usecs 5 --spin", "cannot be used with"),
         ("receive --bind 127.0.0.1:0 --join 239.1.1.1@lo --for 1s", "bind to the group's own"),
         ("receive --bind 239.1.1.1:0 --for 1s", "add --join 239.1.1.1@IFACE"),
         (
@@ -379,11 +382,14 @@ fn errors_name_what_is_wrong() {
         ),
         ("receive --bind 127.0.0.1:0 --count 0", "is not in 1.."),
         ("send 127.0.0.1:9 --count 0", "is not in 1.."),
-        ("receive --bind 127.0.0.1:0 --for 1s --share flow", "needs a port that others can name"),
+        (
+            "receive --bind 127.0.0.1:0 --for 1s --reuseport flow",
+            "needs a port that others can name",
+        ),
         ("receive --bind 127.0.0.1:0 --for 1s --cpu 0,0", "--cpu names 2 CPUs for 1 threads"),
         ("receive --bind 127.0.0.1:0 --for 1s --check time --timestamps", "choose one"),
         ("receive --bind [ff02::1]:0 --join ff02::1@lo --for 1s", "needs its interface"),
-        ("receive --bind 127.0.0.1:0 --for 1s --share cpu", "cpu:N or spread:N"),
+        ("receive --bind 127.0.0.1:0 --for 1s --reuseport cpu", "cpu:N or spread:N"),
         (
             "receive --bind 127.0.0.1:0 --for 1s --check time --feed moldudp64",
             "cannot be used with",

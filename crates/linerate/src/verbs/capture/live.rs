@@ -6,15 +6,16 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
+use indicatif::{HumanBytes, HumanCount};
 use linerate_capture::engine::{Engine, FileProgress, Outcome, Report};
 use linerate_capture::open::Opened;
 use linerate_capture::statistics::{DropCause, Drops};
 
 use super::arguments::Arguments;
-use super::signals::Signals;
 use super::values::Limit;
-use crate::say;
+use crate::cli::progress::StatusLine;
+use crate::cli::signals::Signals;
+use crate::cli::stdio;
 
 /// How often signals and limits are checked.
 const POLL_INTERVAL: Duration = Duration::from_millis(25);
@@ -22,16 +23,13 @@ const POLL_INTERVAL: Duration = Duration::from_millis(25);
 /// The source in the report of a file.
 const FILE_SOURCE: &str = "file";
 
-/// How often the live line changes.
-const LINE_INTERVAL: Duration = Duration::from_millis(500);
-
 /// Says what is captured, how, and why.
 pub(super) fn announce(opened: &[Opened], snaplen: u32) {
     for one in opened {
         let name = &one.interface.name;
         let (source, reason) = (one.choice.source, &one.choice.reason);
         let notes: String = one.notes.iter().map(|note| format!("; {note}")).collect();
-        say::tell(format_args!(
+        stdio::eprintln(format_args!(
             "linerate: listening on {name}, source {source} ({reason}{notes}), pages: {}, snapshot \
              length {snaplen} bytes",
             one.pages
@@ -39,7 +37,7 @@ pub(super) fn announce(opened: &[Opened], snaplen: u32) {
         if let Some(filter) = &one.filter {
             let side = if one.filter_in_user { "user space" } else { "the kernel" };
             let (text, why) = (filter.text(), &one.filter_why);
-            say::tell(format_args!("linerate: filter \"{text}\" runs in {side}: {why}"));
+            stdio::eprintln(format_args!("linerate: filter \"{text}\" runs in {side}: {why}"));
         }
     }
 }
@@ -47,7 +45,7 @@ pub(super) fn announce(opened: &[Opened], snaplen: u32) {
 /// Prints the warnings.
 pub(super) fn warn(opened: &[Opened]) {
     for warning in opened.iter().flat_map(|one| &one.warnings) {
-        say::tell(format_args!("linerate: warning: {warning}"));
+        stdio::eprintln(format_args!("linerate: warning: {warning}"));
     }
 }
 
@@ -76,21 +74,16 @@ pub(super) fn follow(engine: Engine, signals: &Signals, arguments: &Arguments) -
             line.update(|| engine.report());
         }
     }
-    if let Some(line) = line {
-        line.bar.finish_and_clear();
-    }
+    StatusLine::clear(line.map(|line| line.status));
     for event in engine.events() {
-        say::tell(format_args!("linerate: {event}"));
+        stdio::eprintln(format_args!("linerate: {event}"));
     }
     engine.finish()
 }
 
 /// Prints a line above the live one.
 fn beside(line: Option<&Line>, text: &str) {
-    match line {
-        Some(line) => line.bar.suspend(|| say::tell(text)),
-        None => say::tell(text),
-    }
+    StatusLine::eprintln(line.map(|line| &line.status), text);
 }
 
 /// Reads a file with `read` and serves signals meanwhile.
@@ -116,9 +109,7 @@ pub(super) fn accompany(
                     line.update(|| progress.report());
                 }
             }
-            if let Some(line) = line {
-                line.bar.finish_and_clear();
-            }
+            StatusLine::clear(line.map(|line| line.status));
         });
         let outcome = read();
         done.store(true, Relaxed);
@@ -134,15 +125,15 @@ fn file_counts(report: &Report) -> String {
 pub(super) fn conclude(outcome: &Outcome, json: bool) -> Result<ExitCode> {
     let report = &outcome.report;
     if let Some(error) = &outcome.failure {
-        say::tell(format_args!("linerate: {error}"));
+        stdio::eprintln(format_args!("linerate: {error}"));
     }
     if report.source != FILE_SOURCE {
-        say::tell(counts(report));
+        stdio::eprintln(counts(report));
     } else if let Some(line) = unwritten(&report.dropped.causes) {
-        say::tell(line);
+        stdio::eprintln(line);
     }
     if json {
-        say::print(serde_json::to_string(report).context("cannot write the JSON")?)?;
+        stdio::println(serde_json::to_string(report).context("cannot write the JSON")?)?;
     }
     let lost_on_disk = report.dropped.causes[DropCause::Disk] > 0;
     let failed = outcome.failure.is_some() || lost_on_disk || super::output::failed();
@@ -185,40 +176,27 @@ fn unwritten(drops: &Drops) -> Option<String> {
     }
 }
 
-/// The line on a terminal.
+/// The line on a terminal, and what it showed.
 struct Line {
-    bar: ProgressBar,
-    last: Instant,
+    status: StatusLine,
     captured: u64,
 }
 
 impl Line {
-    /// A line if standard error is a terminal and no packets are printed there: the line would overwrite
-    /// them.
+    /// A line, unless packets are printed on the same terminal: the line would overwrite them.
     fn for_terminal(arguments: &Arguments) -> Option<Self> {
         let printed =
             arguments.write.is_none() && !arguments.discard && std::io::stdout().is_terminal();
-        let shown = !arguments.quiet && !printed && std::io::stderr().is_terminal();
-        shown.then(Self::new)
-    }
-
-    fn new() -> Self {
-        let bar = ProgressBar::new_spinner();
-        if let Ok(style) = ProgressStyle::with_template("{wide_msg}") {
-            bar.set_style(style);
-        }
-        Self { bar, last: Instant::now(), captured: 0 }
+        let status = StatusLine::new(arguments.quiet || printed)?;
+        Some(Self { status, captured: 0 })
     }
 
     fn update(&mut self, report: impl FnOnce() -> Report) {
-        let elapsed = self.last.elapsed();
-        if elapsed < LINE_INTERVAL {
-            return;
-        }
+        let Some(elapsed) = self.status.due() else { return };
         let report = report();
         let rate =
             (report.captured - self.captured.min(report.captured)) as f64 / elapsed.as_secs_f64();
-        (self.last, self.captured) = (Instant::now(), report.captured);
+        self.captured = report.captured;
         let (captured, rate) = (HumanCount(report.captured), HumanCount(rate as u64));
         let mut text = if report.source == FILE_SOURCE {
             format!("{} packets read, {captured} captured, {rate}/s", HumanCount(report.received))
@@ -238,7 +216,6 @@ impl Line {
                 fill * 100.0
             );
         }
-        self.bar.set_message(text);
-        self.bar.tick();
+        self.status.show(text);
     }
 }

@@ -5,7 +5,6 @@ mod list;
 mod live;
 mod output;
 mod reading;
-pub(super) mod signals;
 pub(super) mod values;
 
 use std::path::Path;
@@ -25,10 +24,10 @@ pub(crate) use arguments::Arguments;
 use arguments::StampType;
 pub(super) use arguments::{Compress, FileFormat};
 pub(super) use output::{compression, extension, uncompressed};
-use signals::Signals;
 use values::Limit;
 
-use crate::say;
+use crate::cli::signals::Signals;
+use crate::cli::{self, stdio};
 
 /// The default snapshot length in bytes, as in tcpdump.
 const DEFAULT_SNAPLEN: u32 = 262_144;
@@ -68,7 +67,7 @@ fn from_interfaces(arguments: &Arguments, filter: Option<String>) -> Result<Exit
     let mut request = request(arguments, filter);
     if any {
         if matches!(request.wish.source, Some(Kind::Xdp | Kind::Tee)) {
-            return Ok(usage_error("-i any is for packet sockets (--source packet, or auto)"));
+            return Ok(cli::usage_error("-i any is for packet sockets (--source packet, or auto)"));
         }
         request.wish.source = Some(Kind::Packet);
         // `any` shows the host's own traffic, on possibly many interfaces.
@@ -80,7 +79,9 @@ fn from_interfaces(arguments: &Arguments, filter: Option<String>) -> Result<Exit
     let opened = if any {
         let (opened, gone) = engine::open_remaining(&names, &request, &signals.stop())?;
         for name in gone {
-            say::tell(format_args!("linerate: {name} is gone; the capture starts without it"));
+            stdio::eprintln(format_args!(
+                "linerate: {name} is gone; the capture starts without it"
+            ));
         }
         opened
     } else {
@@ -127,11 +128,11 @@ fn from_file(arguments: &Arguments, filter: Option<String>) -> Result<ExitCode> 
         bail!("{} would be emptied before it is read; write into another file", path.display());
     }
     if let Some(refusal) = reading::refusal(arguments) {
-        return Ok(usage_error(&refusal));
+        return Ok(cli::usage_error(&refusal));
     }
     if !arguments.quiet {
         reading::without_effect(arguments).iter().for_each(|option| {
-            say::tell(format_args!("linerate: {option} has no effect on a file"));
+            stdio::eprintln(format_args!("linerate: {option} has no effect on a file"));
         });
     }
     let signals = Signals::register()?;
@@ -141,7 +142,7 @@ fn from_file(arguments: &Arguments, filter: Option<String>) -> Result<ExitCode> 
         reader => reader?,
     };
     if let Some(refusal) = reading::refusal_of(arguments, &reader) {
-        return Ok(usage_error(&refusal));
+        return Ok(cli::usage_error(&refusal));
     }
     // Before a file is made, or emptied.
     Filter::check(filter.as_deref().unwrap_or_default())?;
@@ -172,12 +173,6 @@ fn buffer_of_each(interfaces: u64) -> u64 {
     let interfaces = interfaces.max(1);
     let least = MIN_BUFFER.min(MAX_TOTAL_BUFFER / interfaces);
     (linerate_ring::packet::DEFAULT_BUFFER / interfaces).max(least)
-}
-
-/// Says what is wrong with the command line; the exit status says so, too.
-pub(super) fn usage_error(what: &str) -> ExitCode {
-    say::tell(format_args!("linerate: {what}"));
-    ExitCode::from(2)
 }
 
 /// Whether both are one regular file, whatever their names.

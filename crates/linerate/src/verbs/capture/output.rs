@@ -16,7 +16,7 @@ use linerate_ring::{Frame, Timestamp};
 
 use super::arguments::{Arguments, Compress, FileFormat, Precision};
 use super::values::Limit;
-use crate::say;
+use crate::cli::stdio;
 
 /// Buffers of 256 KiB between readers and file: enough for a disk that stalls for a quarter of a second at
 /// 100 MB/s, before the ring has to hold the rest.
@@ -138,7 +138,7 @@ impl Lines {
             Ok(()) => return true,
             Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
             Err(error) => {
-                say::tell(format_args!("linerate: cannot write to standard output: {error}"));
+                stdio::eprintln(format_args!("linerate: cannot write to standard output: {error}"));
                 FAILED.store(true, Relaxed);
             }
         }

@@ -8,10 +8,10 @@ use linerate_udp::feed::Statistics;
 use linerate_udp::{Backend, Receiver, Trial};
 use serde::Serialize;
 
-use super::super::generate::scaled;
 use super::Arguments;
 use super::worker::Outcome;
-use crate::say;
+use crate::cli::progress::scaled;
+use crate::cli::stdio;
 
 /// The JSON object.
 #[derive(Debug, Serialize)]
@@ -101,17 +101,17 @@ impl Measured {
 
 impl Report {
     fn of(outcome: Outcome, checked: bool) -> Self {
-        let Outcome { tally, backend, ring, why, trials } = outcome;
-        let seconds = match (tally.first, tally.last) {
+        let Outcome { statistics, backend, ring, why, trials } = outcome;
+        let seconds = match (statistics.first, statistics.last) {
             (Some(first), Some(last)) => (last - first).as_secs_f64(),
             _ => 0.0,
         };
-        let losses = tally.losses;
-        let numbers = tally.numbers;
-        let messages = tally.messages as f64;
+        let losses = statistics.losses;
+        let numbers = statistics.numbers;
+        let messages = statistics.messages as f64;
         Self {
-            messages: tally.messages,
-            bytes: tally.bytes,
+            messages: statistics.messages,
+            bytes: statistics.bytes,
             lost: Lost {
                 total: losses.total(),
                 socket_buffer: losses.socket_buffer,
@@ -122,16 +122,16 @@ impl Report {
             },
             truncated: losses.truncated,
             seconds,
-            cpu_seconds: tally.cpu_seconds,
+            cpu_seconds: statistics.cpu_seconds,
             messages_per_second: if seconds > 0.0 { messages / seconds } else { 0.0 },
-            nanoseconds_per_message: tally.cpu_seconds * 1e9 / messages.max(1.0),
+            nanoseconds_per_message: statistics.cpu_seconds * 1e9 / messages.max(1.0),
             backend,
             ring,
             why,
             measured: trials.iter().map(Measured::of).collect(),
-            calls: tally.calls,
-            batch: Distribution::of(&tally.batches),
-            latency_ns: Distribution::of(&tally.latency),
+            calls: statistics.calls,
+            batch: Distribution::of(&statistics.batches),
+            latency_ns: Distribution::of(&statistics.latency),
             check: checked.then(|| Check {
                 wrong: numbers.wrong,
                 good: numbers.good,
@@ -145,7 +145,7 @@ impl Report {
                 },
                 out_of_order: numbers.behind,
             }),
-            feed: tally.feed,
+            feed: statistics.feed,
         }
     }
 }
@@ -195,16 +195,16 @@ pub(super) fn announce(receivers: &[Receiver], arguments: &Arguments) {
 
 /// The last words, the JSON and the exit status.
 pub(super) fn conclude(outcome: Outcome, arguments: &Arguments) -> Result<ExitCode> {
-    if let Some(error) = &outcome.tally.failure {
+    if let Some(error) = &outcome.statistics.failure {
         super::tell(error);
     }
-    let failed = outcome.tally.failure.is_some();
+    let failed = outcome.statistics.failure.is_some();
     let report = Report::of(outcome, arguments.check.is_some());
     if !arguments.quiet {
         summarise(&report);
     }
     if arguments.json {
-        say::print(serde_json::to_string(&report).context("cannot write the JSON")?)?;
+        stdio::println(serde_json::to_string(&report).context("cannot write the JSON")?)?;
     }
     let wrong = report.check.as_ref().is_some_and(|check| check.wrong > 0);
     Ok(if failed || wrong { ExitCode::FAILURE } else { ExitCode::SUCCESS })
@@ -215,7 +215,7 @@ fn summarise(report: &Report) {
     // A feed has messages of its own in them.
     let feed = report.feed.is_some();
     let what = if feed { "datagrams" } else { "messages" };
-    say::tell(format_args!(
+    stdio::eprintln(format_args!(
         "{messages} {what} in {seconds:.3} s, {}; {cpu:.0} ns of CPU each",
         scaled(report.messages_per_second, if feed { "datagrams/s" } else { "msg/s" }),
     ));
@@ -234,18 +234,18 @@ fn summarise(report: &Report) {
     let least = if lost.at_least { "at least " } else { "" };
     let joined =
         if lost.at_least { " (in joined datagrams, of up to 64 messages each)" } else { "" };
-    say::tell(format_args!("{least}{} lost{by}{joined}; {truncated} truncated", lost.total));
+    stdio::eprintln(format_args!("{least}{} lost{by}{joined}; {truncated} truncated", lost.total));
     if let Some(batch) = &report.batch {
         let Distribution { mean, p50, p99, max, .. } = batch;
         let calls = report.calls;
-        say::tell(format_args!(
+        stdio::eprintln(format_args!(
             "batches: {mean:.1} {what} on average, half up to {p50}, 99% up to {p99}, largest {max}; \
              {calls} system calls"
         ));
     }
     if let Some(latency) = &report.latency_ns {
         let us = |ns: u64| ns as f64 / 1e3;
-        say::tell(format_args!(
+        stdio::eprintln(format_args!(
             "latency in µs: p50 {:.1}, p90 {:.1}, p99 {:.1}, p99.9 {:.1}, max {:.1}",
             us(latency.p50),
             us(latency.p90),
@@ -256,12 +256,12 @@ fn summarise(report: &Report) {
     }
     if let Some(check) = &report.check {
         let Check { wrong, good, missing, out_of_order, .. } = check;
-        say::tell(format_args!(
+        stdio::eprintln(format_args!(
             "checked: {good} good, {wrong} wrong, {missing} missing, {out_of_order} out of order"
         ));
     }
     if let Some(feed) = &report.feed {
-        say::tell(format_args!(
+        stdio::eprintln(format_args!(
             "feed: {} messages of {} sessions, {} gaps, {} missing, {} late, {} duplicates, {} abandoned; \
              first by line A {}, B {}; {} heartbeats, {} ends of session, {} malformed",
             feed.messages,

@@ -8,8 +8,8 @@ use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 use linerate_capture::engine::Outcome;
 use linerate_capture::split::{Progress, Report};
 
-use super::super::capture::signals::Signals;
-use crate::say;
+use crate::cli::signals::Signals;
+use crate::cli::stdio;
 
 /// How often signals are checked.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -28,7 +28,7 @@ pub(super) fn accompany(
             while !done.load(Relaxed) {
                 std::thread::park_timeout(POLL_INTERVAL);
                 if signals.take_counts() {
-                    bar.suspend(|| say::tell(counts(progress)));
+                    bar.suspend(|| stdio::eprintln(counts(progress)));
                 }
                 bar.set_position(progress.position().0);
                 bar.set_message(counts(progress));

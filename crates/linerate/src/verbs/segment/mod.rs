@@ -15,15 +15,15 @@ use linerate_pcapfile::{BlockReader, Error, Format, Writer};
 pub(crate) use arguments::Arguments;
 use arguments::Joined;
 
-use super::capture::signals::Signals;
-use super::capture::{FileFormat, compression, extension, same_file, uncompressed, usage_error};
-use crate::say;
+use super::capture::{FileFormat, compression, extension, same_file, uncompressed};
+use crate::cli::signals::Signals;
+use crate::cli::{self, stdio};
 
 /// Runs the verb.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let (input, output) = (arguments.input.as_path(), arguments.write.as_path());
     if arguments.json && output.as_os_str() == "-" {
-        return Ok(usage_error(
+        return Ok(cli::usage_error(
             "--json and -w - both want standard output; write into a file, or leave out --json",
         ));
     }
@@ -38,7 +38,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let was_pcapng = input_file.format() == Format::Pcapng;
     let pcapng = is_pcapng(arguments, output, was_pcapng);
     if was_pcapng && !pcapng && !arguments.quiet {
-        say::tell(
+        stdio::eprintln(
             "linerate: a pcap file has no room for comments, packet options, names and interface \
              descriptions: they are left out",
         );
@@ -61,16 +61,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let outcome = live::accompany(&progress, &signals, arguments.quiet, run);
     let report = &outcome.report;
     if let Some(error) = &outcome.failure {
-        say::tell(format_args!("linerate: {error}"));
+        stdio::eprintln(format_args!("linerate: {error}"));
     }
     if !arguments.quiet {
-        say::tell(summary(report));
+        stdio::eprintln(summary(report));
     }
     if report.unwritten > 0 && !report.pipe_closed {
-        say::tell(format_args!("{} packets could not be written", report.unwritten));
+        stdio::eprintln(format_args!("{} packets could not be written", report.unwritten));
     }
     if arguments.json {
-        say::print(serde_json::to_string(report).context("cannot write the JSON")?)?;
+        stdio::println(serde_json::to_string(report).context("cannot write the JSON")?)?;
     }
     Ok(if outcome.failure.is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }

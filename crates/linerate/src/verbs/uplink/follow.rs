@@ -1,24 +1,19 @@
 //! While an uplink runs: what it is, what signals ask for, the live line, and the last words.
 
 use std::fmt::Write;
-use std::io::IsTerminal;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
-use indicatif::{ProgressBar, ProgressStyle};
 use linerate_capture::interface::Interface;
 use linerate_uplink::{Facts, Outcome, Report, Running};
 
-use crate::say;
-use crate::verbs::capture::signals::Signals;
-use crate::verbs::generate::scaled;
+use crate::cli::progress::{StatusLine, scaled};
+use crate::cli::signals::Signals;
+use crate::cli::stdio;
 
 /// How soon a signal is noticed.
 const TICK: Duration = Duration::from_millis(25);
-
-/// How often the live line changes.
-const LINE: Duration = Duration::from_millis(500);
 
 /// Says what was joined, how, and why so.
 pub(super) fn announce(facts: &Facts) {
@@ -29,7 +24,7 @@ pub(super) fn announce(facts: &Facts) {
     let copy = if facts.zero_copy { ", zero-copy" } else { "" };
     let namespace = facts.namespace.iter().map(|name| format!(" in {name}")).collect::<String>();
     let s = if *queues == 1 { "" } else { "s" };
-    say::tell(format_args!(
+    stdio::eprintln(format_args!(
         "linerate: {device}{namespace} joined to {interface}, back end {backend}{attached}{copy} \
          ({reason}{notes})"
     ));
@@ -37,7 +32,7 @@ pub(super) fn announce(facts: &Facts) {
         "tun" => format!("is a TUN device at {mac}"),
         _ => format!("has address {mac}"),
     };
-    say::tell(format_args!(
+    stdio::eprintln(format_args!(
         "linerate: {device} {has}, MTU {mtu}, {queues} queue{s}; it leaves to the uplink: {offloads}"
     ));
 }
@@ -53,7 +48,7 @@ pub(super) fn warn(interface: &Interface, facts: &Facts) -> Result<()> {
         _ => ("the driver of", format!("ethtool -K {name} rxvlan off")),
     };
     if linerate_net::ethtool::strips_vlan_tags(name)? {
-        say::tell(format_args!(
+        stdio::eprintln(format_args!(
             "linerate: warning: {who} {name} takes VLAN tags out of frames (rx-vlan-offload) before XDP \
              sees them, and they will be missing; `{remedy}` keeps them in"
         ));
@@ -63,15 +58,14 @@ pub(super) fn warn(interface: &Interface, facts: &Facts) -> Result<()> {
 
 /// Waits for the end, and meanwhile does what signals ask for.
 pub(super) fn follow(mut running: Running, signals: &Signals, quiet: bool) -> Outcome {
-    let mut line = (!quiet && std::io::stderr().is_terminal()).then(Line::new);
+    let mut line = StatusLine::new(quiet).map(|status| Line { status, before: (0, 0) });
     while !running.is_finished() {
         std::thread::sleep(TICK);
         if signals.is_stopped() {
             running.stop();
         }
-        let say = |line: Option<&Line>, text: &str| match line {
-            Some(line) => line.bar.suspend(|| say::tell(text)),
-            None => say::tell(text),
+        let say = |line: Option<&Line>, text: &str| {
+            StatusLine::eprintln(line.map(|line| &line.status), text);
         };
         if signals.take_counts() {
             say(line.as_ref(), &counts(&running.report()));
@@ -83,20 +77,18 @@ pub(super) fn follow(mut running: Running, signals: &Signals, quiet: bool) -> Ou
             line.update(&running);
         }
     }
-    if let Some(line) = line {
-        line.bar.finish_and_clear();
-    }
+    StatusLine::clear(line.map(|line| line.status));
     running.finish()
 }
 
 /// The last words, the JSON and the exit status.
 pub(super) fn conclude(outcome: &Outcome, json: bool) -> Result<ExitCode> {
     if let Some(error) = &outcome.failure {
-        say::tell(format_args!("linerate: {error}"));
+        stdio::eprintln(format_args!("linerate: {error}"));
     }
-    say::tell(counts(&outcome.report));
+    stdio::eprintln(counts(&outcome.report));
     if json {
-        say::print(serde_json::to_string(&outcome.report).context("cannot write the JSON")?)?;
+        stdio::println(serde_json::to_string(&outcome.report).context("cannot write the JSON")?)?;
     }
     let failed = outcome.failure.is_some();
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
@@ -152,33 +144,21 @@ fn causes(report: &Report) -> String {
     if seen.is_empty() { "none".to_owned() } else { seen.join(", ") }
 }
 
-/// The line on a terminal.
+/// The line on a terminal, and the bytes in both directions that it showed.
 struct Line {
-    bar: ProgressBar,
-    last: Instant,
+    status: StatusLine,
     before: (u64, u64),
 }
 
 impl Line {
-    fn new() -> Self {
-        let bar = ProgressBar::new_spinner();
-        if let Ok(style) = ProgressStyle::with_template("{wide_msg}") {
-            bar.set_style(style);
-        }
-        Self { bar, last: Instant::now(), before: (0, 0) }
-    }
-
     fn update(&mut self, running: &Running) {
-        let elapsed = self.last.elapsed();
-        if elapsed < LINE {
-            return;
-        }
+        let Some(elapsed) = self.status.due() else { return };
         let report = running.report();
         let (down, up) = (&report.counts.down, &report.counts.up);
         let rate = |now: u64, before: u64| {
             scaled(now.saturating_sub(before) as f64 * 8.0 / elapsed.as_secs_f64(), "b/s")
         };
-        self.bar.set_message(format!(
+        self.status.show(format!(
             "down {}, {} super-packets, {} segments; up {}, {} frames, {} super-packets; lost: {}",
             rate(down.bytes, self.before.0),
             down.super_packets,
@@ -188,7 +168,6 @@ impl Line {
             up.super_packets,
             causes(&report)
         ));
-        self.bar.tick();
-        (self.last, self.before) = (Instant::now(), (down.bytes, up.bytes));
+        self.before = (down.bytes, up.bytes);
     }
 }
