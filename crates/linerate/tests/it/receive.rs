@@ -5,7 +5,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use linerate_testkit::{
-    Namespace, Process, TIMEOUT, Veth, VethOptions, root_or_skip, say_skipped, wait_for,
+    Namespace, Process, TIMEOUT, Veth, VethOptions, root_or_skip, say_skipped, skip, test_name,
+    wait_for,
 };
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -85,7 +86,7 @@ fn back_ends(hosts: &Hosts, test: &str) -> Vec<&'static str> {
 
 #[test]
 fn what_is_sent_is_received_and_checked_on_every_back_end() {
-    root_or_skip!("what_is_sent_is_received_and_checked_on_every_back_end");
+    root_or_skip!();
     let hosts = Hosts::new();
     let able = back_ends(&hosts, "what_is_sent_is_received_and_checked_on_every_back_end");
     for backend in able.into_iter().chain(["auto"]) {
@@ -112,7 +113,7 @@ fn what_is_sent_is_received_and_checked_on_every_back_end() {
 
 #[test]
 fn other_bytes_are_wrong_and_say_so() {
-    root_or_skip!("other_bytes_are_wrong_and_say_so");
+    root_or_skip!();
     let hosts = Hosts::new();
     let receiving = hosts.receive("--backend recvmmsg --count 3 --check counted --for 60s");
     let socket = hosts.there.run(|| UdpSocket::bind("10.76.0.1:0").unwrap()).unwrap();
@@ -128,7 +129,7 @@ fn other_bytes_are_wrong_and_say_so() {
 
 #[test]
 fn what_was_cut_is_not_good() {
-    root_or_skip!("what_was_cut_is_not_good");
+    root_or_skip!();
     let hosts = Hosts::new();
     let receiving =
         hosts.receive("--backend recvmmsg --count 2 --check counted --message-size 40 --for 60s");
@@ -143,7 +144,7 @@ fn what_was_cut_is_not_good() {
 
 #[test]
 fn joined_datagrams_that_were_lost_are_said_to_be_more() {
-    root_or_skip!("joined_datagrams_that_were_lost_are_said_to_be_more");
+    root_or_skip!();
     let hosts = Hosts::new();
     for (backend, at_least) in [("gro", true), ("recvmmsg", false)] {
         let receiving = hosts.receive(&format!("--backend {backend} --buffer 8k"));
@@ -164,7 +165,7 @@ fn joined_datagrams_that_were_lost_are_said_to_be_more() {
 
 #[test]
 fn nobody_listens_and_it_is_said() {
-    root_or_skip!("nobody_listens_and_it_is_said");
+    root_or_skip!();
     let hosts = Hosts::new();
     let sent = hosts.send("--count 20 --rate 200");
     assert_eq!(sent["messages"], 20, "{sent}");
@@ -173,7 +174,7 @@ fn nobody_listens_and_it_is_said() {
 
 #[test]
 fn programs_hear_one_group() {
-    root_or_skip!("programs_hear_one_group");
+    root_or_skip!();
     let hosts = Hosts::new();
     let mut receivers: Vec<_> = (0..2)
         .map(|_| {
@@ -201,7 +202,7 @@ fn programs_hear_one_group() {
 
 #[test]
 fn a_slow_sender_ends_when_it_is_told() {
-    root_or_skip!("a_slow_sender_ends_when_it_is_told");
+    root_or_skip!();
     let hosts = Hosts::new();
     // A message in a minute: the first at once.
     assert_eq!(hosts.send("--rate 0.016 --for 100ms")["messages"], 1);
@@ -216,7 +217,7 @@ fn a_slow_sender_ends_when_it_is_told() {
 
 #[test]
 fn receivers_share_a_port() {
-    root_or_skip!("receivers_share_a_port");
+    root_or_skip!();
     let hosts = Hosts::new();
     let one = hosts.receive("--backend recvmmsg --reuseport spread:2");
     let mut command = hosts.here.command(LINERATE);
@@ -244,7 +245,7 @@ fn receivers_share_a_port() {
 
 #[test]
 fn two_lines_of_a_feed_are_one() {
-    root_or_skip!("two_lines_of_a_feed_are_one");
+    root_or_skip!();
     let hosts = Hosts::new();
     let receiving =
         hosts.receive("--feed moldudp64 --bind-b 10.76.0.2:7001 --backend gro --count 5 --for 60s");
@@ -272,7 +273,7 @@ fn two_lines_of_a_feed_are_one() {
 
 #[test]
 fn a_signal_ends_it_and_nothing_is_left_behind() {
-    root_or_skip!("a_signal_ends_it_and_nothing_is_left_behind");
+    root_or_skip!();
     let hosts = Hosts::new();
     for backend in back_ends(&hosts, "a_signal_ends_it_and_nothing_is_left_behind") {
         let receiving = hosts.receive(&format!("--backend {backend}"));
@@ -291,14 +292,13 @@ fn a_signal_ends_it_and_nothing_is_left_behind() {
 
 #[test]
 fn xdp_takes_the_capabilities_that_are_named_and_no_fewer() {
-    const NAME: &str = "xdp_takes_the_capabilities_that_are_named_and_no_fewer";
-    root_or_skip!(NAME);
+    root_or_skip!();
     let hosts = Hosts::new();
-    if !back_ends(&hosts, NAME).contains(&"xdp") {
+    if !back_ends(&hosts, test_name!()).contains(&"xdp") {
         return;
     }
     if Command::new("setpriv").arg("--version").output().is_err() {
-        return say_skipped(NAME, "needs setpriv");
+        skip!("needs setpriv");
     }
     const ALL: [&str; 4] = ["CAP_NET_RAW", "CAP_NET_ADMIN", "CAP_BPF", "CAP_PERFMON"];
     // As nobody, with all of them but one.
