@@ -4,7 +4,7 @@
 //! Tests and experiments need two hosts and a cable. A [`Namespace`] is a host: it is visible to
 //! `ip netns`, and goes when its owner is dropped, also while a panic unwinds. What a process that
 //! died of `kill -9` left behind is removed by the next one that makes a namespace
-//! ([`Namespace::sweep`]). A [`Veth`] is the cable.
+//! ([`Namespace::remove_orphans`]). A [`Veth`] is the cable.
 //!
 //! ```no_run
 //! use linerate_testkit::{Namespace, Veth, VethOptions};

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use crate::support::{
-    Cable, HERE, HERE6, PATIENCE, THERE, THERE6, address, back_ends, gather, kinds, soon,
+    Cable, HERE, HERE6, THERE, THERE6, TIMEOUT, address, back_ends, gather, kinds, soon,
 };
 use linerate_ring::tun;
 use linerate_ring::xdp::Transmit;
@@ -291,7 +291,7 @@ fn a_back_end_is_chosen_by_measuring() {
     let cable = Cable::new();
     let able = back_ends(&cable, test_name!());
     let to = address(HERE, 7000);
-    let (over, end) = (AtomicBool::new(false), Instant::now() + 4 * PATIENCE);
+    let (over, end) = (AtomicBool::new(false), Instant::now() + 4 * TIMEOUT);
     std::thread::scope(|scope| {
         let mut sender = cable.send(Sender::builder(to).rate(Some(5000.0)).batch(16));
         let over = &over;
@@ -331,5 +331,5 @@ fn where_nothing_comes_the_choice_is_as_without_measuring() {
     let measured = builder().calibrate(Some(Duration::from_millis(1))).build().unwrap();
     assert_eq!(measured.backend(), builder().build().unwrap().backend());
     assert!(measured.trials().iter().all(|trial| trial.messages == 0), "{:?}", measured.trials());
-    assert!(measured.reasons().iter().any(|why| why == "nothing came to measure by"));
+    assert!(measured.reasons().iter().any(|why| why == "no message arrived to calibrate by"));
 }
