@@ -10,15 +10,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Once};
 use std::thread;
 
-use netlink_packet_route::RouteNetlinkMessage;
-use netlink_packet_route::route::{
-    RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
-};
+use linerate_net::Connection;
 use nix::fcntl::{Flock, FlockArg};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, setns, unshare};
 
-use crate::netlink::{Channel, family};
 use crate::{Command, Error, Interface, Result};
 
 /// Where iproute2 keeps the names of namespaces (`ip-netns(8)`).
@@ -155,22 +151,9 @@ impl Namespace {
     /// # Errors
     /// When the gateway is not reachable, or the families differ.
     pub fn add_route(&self, destination: IpAddr, prefix: u8, gateway: IpAddr) -> Result<()> {
-        let mut message = RouteMessage::default();
-        message.header = RouteHeader {
-            address_family: family(destination),
-            destination_prefix_length: prefix,
-            table: RouteHeader::RT_TABLE_MAIN,
-            protocol: RouteProtocol::Static,
-            scope: RouteScope::Universe,
-            kind: RouteType::Unicast,
-            ..RouteHeader::default()
-        };
-        if prefix > 0 {
-            message.attributes.push(RouteAttribute::Destination(destination.into()));
-        }
-        message.attributes.push(RouteAttribute::Gateway(gateway.into()));
-        self.handle.route.create(RouteNetlinkMessage::NewRoute(message)).map_err(|source| {
-            Error::Namespace { name: self.name().to_owned(), action: "add a route in", source }
+        self.handle.route.add_route(destination, prefix, gateway).map_err(|error| {
+            let (name, source) = (self.name().to_owned(), error.into());
+            Error::Namespace { name, action: "add a route in", source }
         })
     }
 
@@ -233,7 +216,7 @@ pub(crate) struct Handle {
     pub(crate) name: String,
     path: PathBuf,
     file: File,
-    pub(crate) route: Channel,
+    pub(crate) route: Connection,
 }
 
 impl Handle {
@@ -324,11 +307,11 @@ fn lock_directory() -> io::Result<Flock<File>> {
 }
 
 /// Runs on a thread of its own, which stays in the new namespace until it ends.
-fn enter_new(path: &Path) -> io::Result<(File, Channel)> {
+fn enter_new(path: &Path) -> io::Result<(File, Connection)> {
     const THIS_THREAD: &str = "/proc/thread-self/ns/net";
     unshare(CloneFlags::CLONE_NEWNET)?;
     mount(Some(THIS_THREAD), path, None::<&str>, MsFlags::MS_BIND, None::<&str>)?;
-    let opened = File::open(THIS_THREAD).and_then(|file| Ok((file, Channel::route()?)));
+    let opened = File::open(THIS_THREAD).and_then(|file| Ok((file, Connection::open()?)));
     if opened.is_err() {
         remove(path);
     }
