@@ -97,7 +97,7 @@ pub fn run(
     }
     let finished = context.finish(experiment)?;
     outcome?;
-    let Some((summary, folder)) = finished else { bail!("a rehearsal is no run") };
+    let Some((summary, folder)) = finished else { bail!("a dry run is no run") };
     if !summary.claims.is_empty() {
         stdio::println(claim_table(&summary.claims))?;
     }
