@@ -302,7 +302,7 @@ impl Peer {
                 let run = ["run", "--quiet", "--source", source, "--take-over", "--", program];
                 return ours(&[&run, words].concat());
             }
-            let mut command = host.tied(program);
+            let mut command = host.command_killed_with_parent(program);
             command.args(words).cpus([core]);
             Ok(command)
         };
