@@ -62,9 +62,9 @@ fn a_ctrl_c_under_load_leaves_no_frame_without_an_account() {
     root_or_skip!();
     let nobody = nix::unistd::User::from_name("nobody").unwrap().unwrap();
     for source in [
-        "xdp --take-over --xdp-through buffer",
-        "xdp --take-over --xdp-through socket",
-        "xdp --take-over --xdp-through socket -Z nobody",
+        "xdp --take-over --xdp-delivery ringbuf",
+        "xdp --take-over --xdp-delivery af-xdp",
+        "xdp --take-over --xdp-delivery af-xdp -Z nobody",
         "tee",
     ] {
         // A buffer that holds all, and one that overflows where it can be made so small.
