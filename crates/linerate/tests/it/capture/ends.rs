@@ -239,7 +239,10 @@ fn a_pipe_that_nobody_reads_is_left_at_the_first_signal() {
     let ended = child.wait_with_output().unwrap();
     let printed = String::from_utf8_lossy(&ended.stderr);
     assert_eq!(ended.status.code(), Some(1), "{printed}");
-    assert!(printed.contains("nobody opened this pipe") && printed.contains("/pipe"), "{printed}");
+    assert!(
+        printed.contains("no process opened this pipe") && printed.contains("/pipe"),
+        "{printed}"
+    );
 }
 
 #[test]
