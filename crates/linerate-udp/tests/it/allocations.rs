@@ -1,4 +1,4 @@
-//! Receiving allocates nothing and makes few system calls, whichever the back end.
+//! Receiving allocates nothing and makes few system calls, on every back end.
 
 use std::time::Instant;
 

@@ -298,7 +298,7 @@ fn a_back_end_is_chosen_by_measuring() {
         scope.spawn(move || {
             while !over.load(Relaxed) && Instant::now() < end {
                 sender.message(64).unwrap().fill(9);
-                // While nobody is bound, the kernel says so; the sender goes on.
+                // While no socket is bound, the kernel answers with ICMP errors; the sender continues.
                 let _ = sender.flush();
             }
         });
@@ -318,7 +318,7 @@ fn a_back_end_is_chosen_by_measuring() {
         over.store(true, Relaxed);
         assert_eq!(trials.len(), able.len(), "{trials:?}, {:?}", receiver.reasons());
         assert!(trials.iter().all(|trial| able.contains(&trial.backend)), "{trials:?}");
-        // On a machine so busy that nothing came in anybody's turn, the choice is as without.
+        // On a machine so busy that no trial got a message, the choice is that without a measurement.
         assert!(!heard || chosen.is_some_and(|trial| trial.messages > 0), "{trials:?}");
         assert!(came >= 100, "{came} came by {}", receiver.backend());
     });

@@ -127,7 +127,7 @@ fn all_the_same(name: &str, ip: &str, sizes: Sizes) {
     }
 }
 
-/// One back end by itself, so that a machine that lacks it says so by the name of the test.
+/// One back end, so that a machine without it skips the test of that name.
 fn delivers(name: &str, backend: Backend, through: Through) {
     let cable = Cable::new();
     let probed = cable.here.run(|| linerate_udp::probe(backend, Some("rx")));

@@ -21,7 +21,7 @@ use linerate_capture::source::{SourceKind, SourceOptions};
 use linerate_pcapfile::{Error as FileError, Reader};
 
 pub(crate) use arguments::Arguments;
-use arguments::StampType;
+use arguments::TimestampType;
 pub(super) use arguments::{Compress, FileFormat};
 pub(super) use output::{compression, extension, uncompressed};
 use values::Limit;
@@ -208,9 +208,9 @@ fn source_options(arguments: &Arguments, filter: Option<String>) -> SourceOption
         filter_in: arguments.filter_in,
         timestamps: match arguments.time_stamp_type {
             _ if arguments.discard => TimestampSource::None,
-            StampType::Host => TimestampSource::Host,
-            StampType::HostLowPrecision => TimestampSource::HostBatch,
-            StampType::Adapter => TimestampSource::Adapter,
+            TimestampType::Host => TimestampSource::Host,
+            TimestampType::HostLowPrecision => TimestampSource::HostBatch,
+            TimestampType::Adapter => TimestampSource::Adapter,
         },
     }
 }
