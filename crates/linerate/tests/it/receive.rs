@@ -361,7 +361,7 @@ fn errors_name_what_is_wrong() {
         ("send 127.0.0.1:9 --xdp lr-none --count 1", "no interface named lr-none"),
         (
             "receive --bind 127.0.0.1:0 --for 1s --backend gro --ring 1M",
-            "--ring is for the back end xdp",
+            "--ring is for the backend xdp",
         ),
         ("receive --bind 127.0.0.1:0 --for 1s --threads 2 --xdp-through buffer", "has one reader"),
         ("receive --bind 127.0.0.1:0 --for 1s --ring 3", "from 262144 to 1073741824"),
