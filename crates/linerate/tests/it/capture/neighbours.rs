@@ -94,7 +94,7 @@ fn a_second_capture_that_gets_nothing_says_so() {
     let cable = idle();
     let first = cable.capture("--discard --json -B 8192 udp");
     let mut second = cable.capture("--discard --json udp");
-    second.until("do not come here");
+    second.until("this capture does not see them");
     let words = format!("another linerate (linerate (process {}))", first.id());
     assert!(second.stderr().contains(&words), "{}", second.stderr());
     cable.send(20, 64);
