@@ -140,11 +140,8 @@ pub enum Error {
         number: u16,
     },
     /// The kernel does not answer about its interfaces.
-    #[error("cannot ask the kernel about its interfaces: {source}")]
-    Netlink {
-        /// What it said.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Net(#[from] linerate_net::Error),
     /// AF_XDP would take the traffic away from whoever uses it.
     #[error(
         "--source xdp takes the frames of {interface} away from the host, and the interface is in \

@@ -4,8 +4,7 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use linerate_ring::cpu;
-use linerate_ring::packet::Listener;
+use linerate_net::{cpu, packet_socket};
 use linerate_testkit::{Command, Interface, Namespace, Veth, VethOptions};
 
 use crate::interrupt;
@@ -136,5 +135,5 @@ impl Bench {
 
 fn has_packet_socket(host: &Namespace, interface: &Interface) -> Result<bool> {
     let index = Some(interface.index());
-    Ok(host.run(Listener::all)??.iter().any(|listener| listener.interface == index))
+    Ok(host.run(packet_socket::all)??.iter().any(|socket| socket.interface == index))
 }

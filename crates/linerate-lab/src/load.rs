@@ -7,7 +7,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
-use linerate_ring::cpu;
+use linerate_net::cpu;
 use linerate_testkit::Interface;
 
 use crate::bench::Cores;
@@ -161,7 +161,7 @@ fn watch(
     flowing: &AtomicBool,
     ending: &AtomicBool,
 ) -> Result<Watched> {
-    cpu::stay_on(cores.generator).context("cannot watch from the generator's core")?;
+    cpu::pin(cores.generator).context("cannot watch from the generator's core")?;
     let glance = || -> Result<Glance> {
         let frames = interface.counters()?.rx_packets;
         Ok(Glance { at: Instant::now(), frames, used: receiver.read()? })

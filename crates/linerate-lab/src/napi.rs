@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use linerate_ring::cpu;
+use linerate_net::cpu;
 use linerate_testkit::Namespace;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
@@ -46,7 +46,7 @@ pub fn to_thread(host: &Namespace, interface: &str, core: usize) -> Result<u32> 
     interrupt::wait_until("a NAPI thread", Duration::from_secs(2), found)
         .with_context(|| format!("{interface} has no NAPI, or the kernel no thread for it"))?;
     let pid = pid.with_context(|| format!("{interface} has no NAPI thread"))?;
-    cpu::keep_on(pid, core)
+    cpu::pin_thread(pid, core)
         .with_context(|| format!("cannot bind the NAPI thread of {interface} to core {core}"))?;
     Ok(pid)
 }

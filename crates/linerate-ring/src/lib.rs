@@ -3,17 +3,14 @@
 
 pub mod addresses;
 pub mod bare;
-pub mod cpu;
 pub mod error;
 pub mod filter;
 pub mod frame;
 pub mod guard;
 pub mod hook;
-mod interface;
 pub mod live;
 pub mod map;
 pub mod packet;
-mod process;
 pub mod region;
 pub mod run;
 pub mod seqlock;
@@ -24,6 +21,4 @@ pub mod xdp;
 
 pub use error::{Error, Result};
 pub use frame::{Direction, Frame, Timestamp};
-pub use interface::{driver, mtu, strips_vlan_tags};
-pub use process::Process;
 pub use region::Region;

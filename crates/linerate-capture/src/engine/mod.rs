@@ -242,7 +242,7 @@ impl Engine {
 ///
 /// # Errors
 ///
-/// [`Error::NoInterface`], [`Error::Netlink`], [`Error::Stopped`], and the first refusal of
+/// [`Error::NoInterface`], [`Error::Net`], [`Error::Stopped`], and the first refusal of
 /// [`choose`](crate::choose::choose), of the filter or of the rings.
 pub fn open_all(names: &[String], request: &Request, stop: &AtomicBool) -> Result<Vec<Opened>> {
     open_each(names, request, stop, None)
@@ -306,7 +306,7 @@ fn open_each(
 ///
 /// [`Error::Cpu`] for the first that they cannot.
 pub fn check_cpus(cpus: &[usize]) -> Result<()> {
-    linerate_ring::cpu::check(cpus).map_err(|(cpu, source)| Error::Cpu { cpu, source })
+    linerate_net::cpu::check(cpus).map_err(|(cpu, source)| Error::Cpu { cpu, source })
 }
 
 /// Buffers of 256 KiB that all readers together get, unless each has to have one for itself.

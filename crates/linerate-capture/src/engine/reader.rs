@@ -6,7 +6,8 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use linerate_ring::{Frame, Timestamp, cpu};
+use linerate_net::cpu;
+use linerate_ring::{Frame, Timestamp};
 
 use super::PerPacket;
 use super::affairs::{Affairs, Event};
@@ -318,7 +319,7 @@ impl Reader {
 
     fn settle_in(&self) {
         if let Some(cpu) = self.cpu
-            && let Err(error) = cpu::stay_on(cpu)
+            && let Err(error) = cpu::pin(cpu)
         {
             tracing::warn!("cannot run a reader on CPU {cpu}: {error}");
         }

@@ -42,7 +42,7 @@ impl Frames {
         message_size: usize,
     ) -> Result<Self> {
         interface::index(name)?;
-        let mtu = linerate_ring::mtu(name)? as usize;
+        let mtu = linerate_net::link::by_name(name)?.mtu as usize;
         let headers = udp::HEADER_LEN + if to.is_ipv4() { ipv4::HEADER_LEN } else { 40 };
         let most = mtu.min(CHUNK as usize - ETHERNET) - headers;
         if message_size > most {

@@ -14,8 +14,8 @@ use super::lab::{Accelerator, BOTH, LEFT, Lab, RIGHT, at, deliver};
 /// The thread stays on one CPU, and with it what its packets make the kernel do: a session in a per-CPU map
 /// is learned for each CPU by itself.
 fn stay() {
-    use linerate_ring::cpu;
-    cpu::stay_on(cpu::allowed().expect("CPUs")[0]).expect("stayed");
+    use linerate_net::cpu;
+    cpu::pin(cpu::allowed().expect("CPUs")[0]).expect("stayed");
 }
 
 /// Packets and bytes of every session, of all CPUs, in order.

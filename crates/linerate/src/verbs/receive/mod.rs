@@ -15,7 +15,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use linerate_capture::privilege;
-use linerate_ring::cpu;
+use linerate_net::cpu;
 use linerate_udp::pattern::Pattern;
 use linerate_udp::{Backend, Details, Group, Receiver, Steering, Through};
 

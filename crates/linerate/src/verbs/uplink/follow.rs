@@ -52,7 +52,7 @@ pub(super) fn warn(interface: &Interface, facts: &Facts) -> Result<()> {
         Some("veth") => ("the other end of", "ethtool -K OTHER-END txvlan off".to_owned()),
         _ => ("the driver of", format!("ethtool -K {name} rxvlan off")),
     };
-    if linerate_ring::strips_vlan_tags(name)? {
+    if linerate_net::ethtool::strips_vlan_tags(name)? {
         say::tell(format_args!(
             "linerate: warning: {who} {name} takes VLAN tags out of frames (rx-vlan-offload) before XDP \
              sees them, and they will be missing; `{remedy}` keeps them in"

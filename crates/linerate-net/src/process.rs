@@ -20,25 +20,33 @@ impl fmt::Display for Process {
 }
 
 impl Process {
-    fn numbered(id: u32) -> Self {
+    fn by_id(id: u32) -> Self {
         let name = fs::read_to_string(format!("/proc/{id}/comm")).unwrap_or_default();
         Self { id, name: name.trim_end().to_owned() }
     }
 }
 
-/// An open file of a process.
-pub(crate) struct Descriptor<'a> {
+/// A file descriptor of a process.
+#[derive(Clone, Copy, Debug)]
+pub struct Descriptor<'a> {
     /// The folder of the process in `/proc`.
-    pub(crate) process: &'a Path,
-    /// Its number there.
-    pub(crate) number: &'a str,
-    /// What it is a descriptor of.
-    pub(crate) target: &'a str,
+    pub process: &'a Path,
+    /// The descriptor's number.
+    pub number: &'a str,
+    /// What it refers to, as `readlink` shows it: `socket:[84211]`.
+    pub target: &'a str,
 }
 
-/// The processes, this one included, that hold what is looked for, for each of `count` things.
-/// `which` says which of them a descriptor is of.
-pub(crate) fn holding(
+impl Descriptor<'_> {
+    /// The inode of the socket that it refers to; `None` where it is no socket.
+    pub fn socket_inode(&self) -> Option<u64> {
+        self.target.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
+    }
+}
+
+/// For each of `count` things, the processes that hold it, this one included. `which` says which of the things
+/// a descriptor refers to. Looks through `/proc` once.
+pub fn holders(
     count: usize,
     which: impl Fn(&Descriptor<'_>) -> Option<usize>,
 ) -> Vec<Vec<Process>> {
@@ -51,7 +59,7 @@ pub(crate) fn holding(
             continue;
         };
         let process = folder.path();
-        // Processes of others are not to be looked into without privilege; some have ended by now.
+        // Without privilege the descriptors of other users stay hidden; some processes have ended by now.
         for descriptor in fs::read_dir(process.join("fd")).into_iter().flatten().flatten() {
             let target = fs::read_link(descriptor.path()).unwrap_or_default();
             let number = descriptor.file_name();
@@ -59,9 +67,30 @@ pub(crate) fn holding(
             if let Some(thing) = which(&Descriptor { process: &process, number, target })
                 && found[thing].last().is_none_or(|last| last.id != id)
             {
-                found[thing].push(Process::numbered(id));
+                found[thing].push(Process::by_id(id));
             }
         }
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+    use std::os::unix::fs::MetadataExt;
+
+    use super::*;
+
+    #[test]
+    fn who_holds_a_socket_is_found_once() {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let _second = socket.try_clone().unwrap();
+        let fd = std::os::fd::AsRawFd::as_raw_fd(&socket);
+        let inode = fs::metadata(format!("/proc/self/fd/{fd}")).unwrap().ino();
+        let found = holders(2, |one| (one.socket_inode() == Some(inode)).then_some(1));
+        assert!(found[0].is_empty());
+        let [holder] = &found[1][..] else { panic!("{found:?}") };
+        assert_eq!(holder.id, std::process::id());
+        assert!(holder.to_string().ends_with(&format!(" (process {})", holder.id)));
+    }
 }

@@ -19,15 +19,15 @@ pub fn allowed() -> io::Result<Vec<usize>> {
 ///
 /// # Errors
 /// `EINVAL` for a CPU that the machine does not have or that this process may not use (`cpuset(7)`).
-pub fn stay_on(cpu: usize) -> io::Result<()> {
+pub fn pin(cpu: usize) -> io::Result<()> {
     bind(None, cpu)
 }
 
 /// Keeps the thread with the number `thread` on `cpu`, counted from 0.
 ///
 /// # Errors
-/// As of [`stay_on`]; `ESRCH` for a thread that there is not, `EPERM` for another user's.
-pub fn keep_on(thread: u32, cpu: usize) -> io::Result<()> {
+/// As of [`pin`]; `ESRCH` for a thread that there is not, `EPERM` for another user's.
+pub fn pin_thread(thread: u32, cpu: usize) -> io::Result<()> {
     let pid = i32::try_from(thread).ok().and_then(Pid::from_raw);
     bind(Some(pid.ok_or(Errno::SRCH)?), cpu)
 }
@@ -35,11 +35,11 @@ pub fn keep_on(thread: u32, cpu: usize) -> io::Result<()> {
 /// Whether the calling thread may stay on each of `cpus`; it stays on none.
 ///
 /// # Errors
-/// The first that is refused, and the error of [`stay_on`].
+/// The first that is refused, and the error of [`pin`].
 pub fn check(cpus: &[usize]) -> Result<(), (usize, io::Error)> {
     let Some(&first) = cpus.first() else { return Ok(()) };
     let before = sched_getaffinity(None).map_err(|errno| (first, errno.into()))?;
-    let answer = cpus.iter().try_for_each(|&cpu| stay_on(cpu).map_err(|error| (cpu, error)));
+    let answer = cpus.iter().try_for_each(|&cpu| pin(cpu).map_err(|error| (cpu, error)));
     sched_setaffinity(None, &before).map_err(|errno| (first, errno.into()))?;
     answer
 }
@@ -62,7 +62,7 @@ mod tests {
         let before = allowed().unwrap();
         let last = *before.last().unwrap();
         std::thread::spawn(move || {
-            stay_on(last).unwrap();
+            pin(last).unwrap();
             assert_eq!(allowed().unwrap(), [last]);
             assert_eq!(std::thread::spawn(|| allowed().unwrap()).join().unwrap(), [last]);
         })
@@ -76,13 +76,10 @@ mod tests {
     #[test]
     fn cpus_and_threads_that_there_are_not_are_refused() {
         for none in [CpuSet::MAX_CPU - 1, CpuSet::MAX_CPU, usize::MAX] {
-            assert_eq!(
-                stay_on(none).unwrap_err().raw_os_error(),
-                Some(Errno::INVAL.raw_os_error())
-            );
+            assert_eq!(pin(none).unwrap_err().raw_os_error(), Some(Errno::INVAL.raw_os_error()));
         }
         for none in [0, i32::MAX.cast_unsigned(), u32::MAX] {
-            let refused = keep_on(none, 0).unwrap_err();
+            let refused = pin_thread(none, 0).unwrap_err();
             assert_eq!(refused.raw_os_error(), Some(Errno::SRCH.raw_os_error()));
         }
     }
