@@ -1,5 +1,8 @@
 //! Compiles the programs of `src/bpf` and generates their skeletons.
 
+#[path = "build/compile.rs"]
+mod compile;
+
 fn main() {
-    linerate_bpf_build::compile(&["guard", "steer", "tee"], &[]);
+    compile::compile(&["ingress_drop", "steer", "tee"], &[]);
 }

@@ -1,7 +1,8 @@
-//! What the build scripts of crates with BPF programs share.
+//! Shared by the build scripts of all crates with BPF programs, which include this file by its path: so
+//! libbpf-cargo is a build dependency only, and nothing is built twice.
 //!
-//! A build script calls [`compile`] with the names of the objects in `src/bpf`; the crate takes each in with
-//! `include!(concat!(env!("OUT_DIR"), "/NAME.rs"))`, which is a private module `skeleton`.
+//! A build script calls [`compile`] with the names of the objects in `src/bpf`. The crate includes each with
+//! `include!(concat!(env!("OUT_DIR"), "/NAME.rs"))`, which defines a private module `skeleton`.
 
 use std::env;
 use std::ffi::OsString;
@@ -9,20 +10,20 @@ use std::path::{Path, PathBuf};
 
 use libbpf_cargo::SkeletonBuilder;
 
-/// Generated code answers to nobody's style, and its user takes what he needs of it.
+/// Generated code follows no lint, and its user needs a part of it only.
 const ALLOW: &str = "#[allow(clippy::all, clippy::pedantic, clippy::undocumented_unsafe_blocks, dead_code, \
     missing_docs, non_camel_case_types, non_snake_case, unreachable_pub, unsafe_code, unsafe_op_in_unsafe_fn, \
     unused)]";
 
 /// Compiles `src/bpf/NAME.bpf.c` for each name to `OUT_DIR/NAME.bpf.o` and generates its skeleton,
-/// `OUT_DIR/NAME.rs`. `arguments` go to clang, behind where the headers of the target lie.
+/// `OUT_DIR/NAME.rs`. `arguments` are passed to clang after the include directories of the target.
 ///
-/// Ends the build script with what clang says, and with what is missing, where that fails.
+/// Where that fails, prints the error of clang, and what may be missing, and ends the build script.
 ///
 /// # Panics
 ///
 /// Outside a build script.
-pub fn compile(names: &[&str], arguments: &[&str]) {
+pub(crate) fn compile(names: &[&str], arguments: &[&str]) {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     println!("cargo:rerun-if-changed=src/bpf");
     for name in names {
@@ -50,7 +51,7 @@ pub fn compile(names: &[&str], arguments: &[&str]) {
     }
 }
 
-/// Where `asm/types.h` lives: below the multiarch triple on Debian and its kin.
+/// The directory of `asm/types.h`: below the multiarch triple on Debian and its derivatives.
 fn include_directories() -> Vec<OsString> {
     let arch = env::var("CARGO_CFG_TARGET_ARCH").expect("cargo sets the target");
     let directory = format!("/usr/include/{arch}-linux-gnu");

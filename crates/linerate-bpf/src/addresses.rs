@@ -1,15 +1,14 @@
-//! [`Addresses`]: the IP addresses by which programs tell the frames of a TUN device from the host's.
+//! [`Addresses`]: the IP addresses of a TUN device, by which programs tell its frames from the host's.
 
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
-use crate::steer::program::refusal;
 use crate::{Error, Result};
 
-/// How many addresses there can be; `ADDRESSES` in `bpf/addresses.h`.
-pub const ADDRESSES: usize = 256;
+/// How many addresses there can be; `MAX_ADDRESSES` in `bpf/addresses.h`.
+pub const MAX_ADDRESSES: usize = 256;
 
-/// The map of a program that looks at addresses. Changes count for the next frame.
+/// The map of a program that matches frames by address. Changes apply to the next frame.
 #[derive(Debug)]
 pub struct Addresses(OwnedFd);
 
@@ -23,7 +22,7 @@ impl Addresses {
     /// Adds one; nothing happens where it is there already. Needs no privilege since Linux 5.19.
     ///
     /// # Errors
-    /// [`Error::System`] for one more than [`ADDRESSES`]; [`Error::Privilege`].
+    /// [`Error::System`] for one more than [`MAX_ADDRESSES`]; [`Error::Privilege`].
     pub fn insert(&self, address: IpAddr) -> Result<()> {
         let (key, value) = (key(address), 1u8);
         // SAFETY: a map with keys of 16 bytes and values of one, both ours.
@@ -37,7 +36,7 @@ impl Addresses {
         };
         match answer {
             0.. => Ok(()),
-            _ => Err(refusal(format!("take the frames for {address}"), -answer)),
+            _ => Err(Error::bpf(format!("take the frames for {address}"), -answer)),
         }
     }
 
@@ -52,7 +51,7 @@ impl Addresses {
             unsafe { libbpf_sys::bpf_map_delete_elem(self.0.as_raw_fd(), key.as_ptr().cast()) };
         match -answer {
             ..=0 | libc::ENOENT => Ok(()),
-            errno => Err(refusal(format!("leave the frames for {address} to the host"), errno)),
+            errno => Err(Error::bpf(format!("leave the frames for {address} to the host"), errno)),
         }
     }
 }

@@ -1,5 +1,5 @@
-//! [`Link`]: a BPF program on a hook of an interface, held by a bpf_link: the kernel takes the program
-//! off when the last descriptor closes, or the last pin goes.
+//! [`Link`]: a BPF program on a hook of an interface, held by a bpf_link. The kernel detaches the program when
+//! the last descriptor closes and the last pin is removed.
 
 use std::ffi::CString;
 use std::fmt;
@@ -8,27 +8,27 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use crate::steer::attach::{Attach, attached, foreign};
-use crate::steer::program::refusal;
+use crate::xdp::mode::AttachMode;
+use crate::xdp::query::attached_to;
 use crate::{Error, Result};
 
 /// Where on an interface a program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Hook {
     /// XDP, in the driver or in the stack. One program for an interface.
-    Xdp(Attach),
-    /// Entrance of the stack (tcx, Linux 6.6), before the programs that are there.
-    Ingress,
-    /// The way out of the stack (tcx, Linux 6.6), after the programs that are there.
-    Egress,
+    Xdp(AttachMode),
+    /// tcx at the entrance of the stack (Linux 6.6), before the programs that are there.
+    TcxIngress,
+    /// tcx where frames leave the stack (Linux 6.6), after the programs that are there.
+    TcxEgress,
 }
 
 impl fmt::Display for Hook {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Xdp(attach) => write!(f, "XDP ({attach})"),
-            Self::Ingress => f.write_str("tcx ingress"),
-            Self::Egress => f.write_str("tcx egress"),
+            Self::Xdp(mode) => write!(f, "XDP ({mode})"),
+            Self::TcxIngress => f.write_str("tcx ingress"),
+            Self::TcxEgress => f.write_str("tcx egress"),
         }
     }
 }
@@ -40,10 +40,10 @@ pub struct Link {
 }
 
 impl Link {
-    /// Puts `program` on the hook of interface `ifindex` of this network namespace; `name` is for errors.
+    /// Attaches `program` to the hook of interface `ifindex` in this network namespace; `name` is for errors.
     ///
     /// # Errors
-    /// [`Error::ForeignProgram`] when XDP is taken; [`Error::Privilege`]; [`Error::System`], for
+    /// [`Error::ForeignProgram`] when there is an XDP program already; [`Error::Privilege`]; [`Error::System`], for
     /// instance where the driver has no native XDP or the kernel no tcx.
     pub fn attach(program: BorrowedFd<'_>, name: &str, ifindex: u32, hook: Hook) -> Result<Self> {
         let mut options = libbpf_sys::bpf_link_create_opts {
@@ -51,15 +51,15 @@ impl Link {
             ..Default::default()
         };
         let kind = match hook {
-            Hook::Xdp(attach) => {
-                options.flags = attach.flags();
+            Hook::Xdp(mode) => {
+                options.flags = mode.flags();
                 libbpf_sys::BPF_XDP
             }
-            Hook::Ingress => {
+            Hook::TcxIngress => {
                 options.flags = libbpf_sys::BPF_F_BEFORE;
                 libbpf_sys::BPF_TCX_INGRESS
             }
-            Hook::Egress => {
+            Hook::TcxEgress => {
                 options.flags = libbpf_sys::BPF_F_AFTER;
                 libbpf_sys::BPF_TCX_EGRESS
             }
@@ -69,18 +69,21 @@ impl Link {
             libbpf_sys::bpf_link_create(program.as_raw_fd(), ifindex as i32, kind, &options)
         };
         if fd >= 0 {
-            // SAFETY: a descriptor just made for us alone.
+            // SAFETY: a new descriptor, which nobody else owns.
             return Ok(Self { fd: unsafe { OwnedFd::from_raw_fd(fd) } });
         }
         if let (Hook::Xdp(_), libc::EBUSY | libc::EEXIST) = (hook, -fd)
-            && let Some(found) = attached(ifindex)?
+            && let Some(found) = attached_to(ifindex)?
         {
-            return Err(foreign(name, &found));
+            return Err(found.in_the_way(name));
         }
-        Err(refusal(format!("attach a program to interface {name} by {hook}"), -fd))
+        Err(Error::bpf(match hook {
+            Hook::Xdp(mode) => format!("attach an XDP program ({mode}) to interface {name}"),
+            _ => format!("attach a BPF program to {hook} of interface {name}"),
+        }, -fd))
     }
 
-    /// Puts `program` in place of the one that runs. No frame sees both or neither.
+    /// Replaces the attached program. No frame meets both or neither.
     ///
     /// # Errors
     /// [`Error::System`], for instance when the interface has gone.
@@ -95,11 +98,11 @@ impl Link {
         };
         match answer {
             0.. => Ok(()),
-            _ => Err(refusal("replace a program on an interface", -answer)),
+            _ => Err(Error::bpf("replace the BPF program on an interface", -answer)),
         }
     }
 
-    /// Takes the program off now, whoever else holds the link.
+    /// Detaches the program now, whoever else holds the link.
     ///
     /// # Errors
     /// [`Error::System`].
@@ -107,7 +110,7 @@ impl Link {
         // SAFETY: a live descriptor.
         match unsafe { libbpf_sys::bpf_link_detach(self.fd.as_raw_fd()) } {
             0.. => Ok(()),
-            answer => Err(refusal("take a program off an interface", -answer)),
+            answer => Err(Error::bpf("detach a BPF program from an interface", -answer)),
         }
     }
 }
@@ -125,6 +128,29 @@ impl From<OwnedFd> for Link {
     }
 }
 
+/// Whether tcx programs see what the interface of this index receives.
+///
+/// # Errors
+/// [`Error::Privilege`], [`Error::System`].
+pub fn has_tcx_ingress_program(ifindex: u32) -> Result<bool> {
+    let mut query = libbpf_sys::bpf_prog_query_opts {
+        sz: size_of::<libbpf_sys::bpf_prog_query_opts>() as libbpf_sys::size_t,
+        ..Default::default()
+    };
+    // SAFETY: `query` is writable and carries its size; its array pointers are null.
+    let answer = unsafe {
+        libbpf_sys::bpf_prog_query_opts(ifindex as i32, libbpf_sys::BPF_TCX_INGRESS, &mut query)
+    };
+    // SAFETY: plain numbers in all members of the union.
+    let count = unsafe { query.__bindgen_anon_1.count };
+    match -answer {
+        0 => Ok(count > 0),
+        // Nothing there, or a kernel without tcx (before Linux 6.6).
+        libc::ENOENT | libc::EINVAL => Ok(false),
+        errno => Err(Error::bpf(format!("ask interface {ifindex} for its tcx programs"), errno)),
+    }
+}
+
 /// Pins a program, map or link at `path` in bpffs: it stays when the last descriptor closes.
 ///
 /// # Errors
@@ -134,7 +160,7 @@ pub fn pin(object: BorrowedFd<'_>, path: &Path) -> Result<()> {
     // SAFETY: a live descriptor and a C string.
     match unsafe { libbpf_sys::bpf_obj_pin(object.as_raw_fd(), place.as_ptr()) } {
         0.. => Ok(()),
-        answer => Err(refusal(format!("pin a BPF object as {}", path.display()), -answer)),
+        answer => Err(Error::bpf(format!("pin a BPF object as {}", path.display()), -answer)),
     }
 }
 
@@ -146,9 +172,9 @@ pub fn open(path: &Path) -> Result<OwnedFd> {
     let place = place(path)?;
     // SAFETY: a C string.
     match unsafe { libbpf_sys::bpf_obj_get(place.as_ptr()) } {
-        // SAFETY: a descriptor just made for us alone.
+        // SAFETY: a new descriptor, which nobody else owns.
         fd @ 0.. => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
-        answer => Err(refusal(format!("open the BPF object {}", path.display()), -answer)),
+        answer => Err(Error::bpf(format!("open the BPF object {}", path.display()), -answer)),
     }
 }
 
@@ -156,4 +182,110 @@ fn place(path: &Path) -> Result<CString> {
     CString::new(path.as_os_str().as_bytes()).map_err(|error| {
         Error::system(format!("name a BPF object {}", path.display()), io::Error::other(error))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip, say_skipped};
+
+    use super::*;
+    use crate::filter::Instruction;
+
+    fn own(fd: i32) -> io::Result<OwnedFd> {
+        match fd {
+            // SAFETY: the callers hand over descriptors just made for them alone.
+            0.. => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
+            errno => Err(io::Error::from_raw_os_error(-errno)),
+        }
+    }
+
+    /// A program that answers `verdict`.
+    fn load(kind: libbpf_sys::bpf_prog_type, verdict: i32) -> io::Result<OwnedFd> {
+        let code = [Instruction::new(0xb7, 0, 0, 0, verdict), Instruction::new(0x95, 0, 0, 0, 0)];
+        // SAFETY: two instructions in the kernel's layout, C strings, no options.
+        own(unsafe {
+            libbpf_sys::bpf_prog_load(
+                kind,
+                c"go_on".as_ptr(),
+                c"GPL".as_ptr(),
+                code.as_ptr().cast(),
+                code.len() as libbpf_sys::size_t,
+                std::ptr::null_mut(),
+            )
+        })
+    }
+
+    /// Attaches a program to what `ifindex` receives, which lets everything go on.
+    fn tcx(ifindex: u32) -> io::Result<OwnedFd> {
+        const GO_ON: i32 = -1;
+        let options = libbpf_sys::bpf_link_create_opts {
+            sz: size_of::<libbpf_sys::bpf_link_create_opts>() as libbpf_sys::size_t,
+            ..Default::default()
+        };
+        let program = load(libbpf_sys::BPF_PROG_TYPE_SCHED_CLS, GO_ON)?;
+        // SAFETY: a live program and options that carry their size.
+        own(unsafe {
+            libbpf_sys::bpf_link_create(
+                program.as_raw_fd(),
+                ifindex as i32,
+                libbpf_sys::BPF_TCX_INGRESS,
+                &options,
+            )
+        })
+    }
+
+    #[test]
+    fn who_holds_a_program_is_said_with_a_remedy_that_works() {
+        root_or_skip!("who_holds_a_program_is_said_with_a_remedy_that_works");
+        const PASS: i32 = 2;
+        let (a, b) = (Namespace::create("hold-a").unwrap(), Namespace::create("hold-b").unwrap());
+        let cable = Veth::create(&a, "a", &b, "b", VethOptions::default()).unwrap();
+        let index = cable.a.index();
+        let found = || a.run(|| attached(index).unwrap()).unwrap();
+        let program = load(libbpf_sys::BPF_PROG_TYPE_XDP, PASS).unwrap();
+
+        // By a link: who has it open.
+        let link = a.run(|| Link::attach(program.as_fd(), "a", index, None).unwrap()).unwrap();
+        let by_link = found().unwrap();
+        let Holder::Processes(processes) = by_link.holder() else { panic!("{by_link:?}") };
+        assert_eq!(processes.iter().map(|one| one.id).collect::<Vec<_>>(), [std::process::id()]);
+        let said = foreign("a", &by_link).to_string();
+        assert!(said.contains(&format!("(process {})", std::process::id())), "{said}");
+        drop(link);
+        assert_eq!(found(), None);
+
+        // Without one: nobody, until it is detached.
+        let flags = Attach::Native.flags();
+        // SAFETY: a live program, no options.
+        let attach = || unsafe {
+            libbpf_sys::bpf_xdp_attach(index as i32, program.as_raw_fd(), flags, std::ptr::null())
+        };
+        assert_eq!(a.run(attach).unwrap(), 0);
+        let by_interface = found().unwrap();
+        assert_eq!(by_interface.holder(), Holder::Interface);
+        let said = foreign("a", &by_interface).to_string();
+        let (_, remedy) = said.split_once("`ip ").expect("a command");
+        let remedy = remedy.trim_end_matches('`').split(' ');
+        assert!(a.command("ip").args(remedy).status().unwrap().success(), "{said}");
+        assert_eq!(found(), None);
+    }
+
+    #[test]
+    fn a_tcx_program_is_seen() {
+        root_or_skip!("a_tcx_program_is_seen");
+        let (a, b) = (Namespace::create("tcx-a").unwrap(), Namespace::create("tcx-b").unwrap());
+        let cable = Veth::create(&a, "a", &b, "b", VethOptions::default()).unwrap();
+        let index = cable.a.index();
+        let has = || a.run(|| has_ingress_program(index).unwrap()).unwrap();
+        assert!(!has());
+        let link = match a.run(|| tcx(index)).unwrap() {
+            Ok(link) => link,
+            Err(error) => {
+                return say_skipped("a_tcx_program_is_seen", &format!("no tcx: {error}"));
+            }
+        };
+        assert!(has());
+        drop(link);
+        assert!(!has());
+    }
 }

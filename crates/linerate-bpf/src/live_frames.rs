@@ -1,5 +1,5 @@
-//! Live frames: an XDP program run by its file descriptor on frames of the caller's making, whose
-//! verdict the kernel then carries out (`BPF_PROG_RUN` with `BPF_F_TEST_XDP_LIVE_FRAMES`, Linux 5.18).
+//! Live frames: an XDP program runs on frames that the caller makes, and the kernel carries the verdict out
+//! (`BPF_PROG_TEST_RUN` with `BPF_F_TEST_XDP_LIVE_FRAMES`, Linux 5.18).
 //!
 //! The kernel fills a page with the frame once, and gives the same pages to the program again and
 //! again: what a receiver wrote into a frame is still there the next time, only its start and end are

@@ -1,9 +1,9 @@
-//! [`Mapped`]: a BPF array shared with the programs that use it, as memory.
+//! BPF maps from user space: [`MappedArray`] as memory, [`batch`] for hash maps, and single entries.
 //!
-//! An array made with `BPF_F_MMAPABLE` is one run of pages that the kernel's programs index and user
-//! space maps (`array_map_mmap` in `kernel/bpf/arraymap.c`): no system call for each entry that is
-//! read or changed. Programs write it at any moment, on any CPU, so it is lent as atomics only; what
-//! belongs together is for the two sides to agree on. Hash maps cannot be mapped: [`batch`] is for those.
+//! An array made with `BPF_F_MMAPABLE` is contiguous memory that programs index and user space maps
+//! (`array_map_mmap` in `kernel/bpf/arraymap.c`): reading or changing an entry takes no system call. Programs
+//! write it at any moment, on any CPU, so user space sees atomics only; which of them belong together is for
+//! both sides to agree on. Hash maps cannot be mapped: [`batch`] is for those.
 
 pub mod batch;
 
@@ -12,17 +12,19 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 
-use crate::steer::program::refusal;
+pub use rustix::mm::ProtFlags;
+use rustix::mm::MapFlags;
+
 use crate::{Error, Result};
 
 mod sealed {
-    /// Keeps [`super::Cell`] to types of which any bytes are a value and that may change under a `&`.
+    /// Limits [`super::Cell`] to types that any bytes are a value of and that may change behind a `&`.
     pub trait Sealed {}
 }
 
-/// An atomic that a mapped array can be looked at as.
+/// An atomic in a mapped array.
 ///
-/// Touch one place with one size: what Rust says of atomics covers no mixture.
+/// Access one place with one size: Rust's memory model does not cover mixed sizes.
 pub trait Cell: sealed::Sealed {}
 
 macro_rules! cells {
@@ -37,29 +39,29 @@ cells!(AtomicU8, AtomicU16, AtomicU32, AtomicU64);
 /// A mapped BPF array, unmapped on drop. The kernel keeps the array while it is mapped.
 ///
 /// ```no_run
-/// # fn main() -> linerate_ring::Result<()> {
+/// # fn main() -> linerate_bpf::Result<()> {
 /// # let map: std::os::fd::BorrowedFd<'_> = todo!();
 /// use std::sync::atomic::{AtomicU64, Ordering};
 ///
-/// let counters = linerate_ring::map::Mapped::new(map)?;
+/// let counters = linerate_bpf::map::MappedArray::new(map)?;
 /// let packets = counters.cell::<AtomicU64>(0, 8).load(Ordering::Relaxed);
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Debug)]
-pub struct Mapped {
-    mapping: Mapping,
+pub struct MappedArray {
+    mapping: SharedMapping,
     entries: usize,
     value_size: usize,
     stride: usize,
 }
 
 // SAFETY: the mapping belongs to this value, and what it lends is atomics, which any thread may touch.
-unsafe impl Send for Mapped {}
+unsafe impl Send for MappedArray {}
 // SAFETY: as above.
-unsafe impl Sync for Mapped {}
+unsafe impl Sync for MappedArray {}
 
-impl Mapped {
+impl MappedArray {
     /// Maps all of `map`, for reading and writing.
     ///
     /// The kernel enters every page at once: 8 bytes of page table for each 4 KiB of the array.
@@ -81,10 +83,10 @@ impl Mapped {
         // `array_map_alloc` rounds so.
         let stride = value_size.next_multiple_of(8);
         let entries = info.max_entries as usize;
-        let mapping = Mapping::new(map, entries * stride, 0, libc::PROT_READ | libc::PROT_WRITE)
-            .map_err(|error| {
+        let mapping =
+            SharedMapping::new(map, entries * stride, 0, ProtFlags::READ | ProtFlags::WRITE).map_err(|error| {
                 let errno = error.raw_os_error().unwrap_or(libc::EIO);
-                refusal(format!("map the BPF array {name}"), errno)
+                Error::bpf(format!("map the BPF array {name}"), errno)
             })?;
         Ok(Self { mapping, entries, value_size, stride })
     }
@@ -139,15 +141,10 @@ impl Mapped {
 
 /// What the kernel knows of a map.
 fn info(map: BorrowedFd<'_>) -> Result<libbpf_sys::bpf_map_info> {
-    let mut info = libbpf_sys::bpf_map_info::default();
-    let mut len = size_of_val(&info) as u32;
-    // SAFETY: `info` is writable and `len` its size.
-    let answer =
-        unsafe { libbpf_sys::bpf_map_get_info_by_fd(map.as_raw_fd(), &mut info, &mut len) };
-    match answer {
-        0.. => Ok(info),
-        _ => Err(refusal("ask for the size of a BPF map", -answer)),
-    }
+    let info = libbpf_rs::MapInfo::new(map).map_err(|error| {
+        Error::system("read the sizes of a BPF map", io::Error::other(error))
+    })?;
+    Ok(info.info)
 }
 
 fn name(info: &libbpf_sys::bpf_map_info) -> String {
@@ -155,44 +152,81 @@ fn name(info: &libbpf_sys::bpf_map_info) -> String {
     bytes.map(|byte| char::from(*byte as u8)).collect()
 }
 
-/// A shared mapping of a BPF map's pages, unmapped on drop.
-#[derive(Debug)]
-pub(crate) struct Mapping {
-    pub(crate) base: NonNull<u8>,
-    len: usize,
+/// Element 0 of a per-CPU array of `N` counters each, summed over all CPUs.
+pub(crate) fn sum_over_cpus<const N: usize>(map: BorrowedFd<'_>) -> Result<[u64; N]> {
+    let cpus = libbpf_rs::num_possible_cpus()
+        .map_err(|error| Error::Invalid(format!("cannot count the CPUs: {error}")))?;
+    let mut values = vec![[0u64; N]; cpus];
+    let key = 0u32;
+    // SAFETY: the kernel writes one value of `8 * N` bytes per possible CPU.
+    let answer = unsafe {
+        libbpf_sys::bpf_map_lookup_elem(
+            map.as_raw_fd(),
+            (&raw const key).cast(),
+            values.as_mut_ptr().cast(),
+        )
+    };
+    if answer < 0 {
+        return Err(Error::bpf("read the counters of an XDP program", -answer));
+    }
+    let mut sum = [0; N];
+    for value in values {
+        sum.iter_mut().zip(value).for_each(|(sum, value)| *sum += value);
+    }
+    Ok(sum)
 }
 
-impl Mapping {
-    /// Maps `len` bytes from `offset`, every page entered.
-    pub(crate) fn new(
-        map: BorrowedFd<'_>,
-        len: usize,
-        offset: usize,
-        protection: i32,
-    ) -> io::Result<Self> {
-        // SAFETY: a fresh shared mapping, no existing memory is touched.
-        let base = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                len,
-                protection,
-                libc::MAP_SHARED | libc::MAP_POPULATE,
-                map.as_raw_fd(),
-                offset as libc::off_t,
-            )
-        };
-        if base == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        let base = NonNull::new(base.cast()).expect("mmap returns no null mapping");
-        Ok(Self { base, len })
+/// Puts a descriptor in a map of descriptors; 0 or an `errno`.
+pub(crate) fn update_fd(map: BorrowedFd<'_>, key: u32, value: BorrowedFd<'_>, flags: u32) -> i32 {
+    let value = value.as_raw_fd();
+    // SAFETY: a map with keys and values of four bytes, both ours.
+    -unsafe {
+        libbpf_sys::bpf_map_update_elem(
+            map.as_raw_fd(),
+            (&raw const key).cast(),
+            (&raw const value).cast(),
+            u64::from(flags),
+        )
     }
 }
 
-impl Drop for Mapping {
+/// Pages that are shared with the kernel through a descriptor: of a BPF map, or of a socket's ring. Unmapped on
+/// drop.
+#[derive(Debug)]
+pub struct SharedMapping {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+impl SharedMapping {
+    /// Maps `len` bytes from `offset`; no later access faults (`MAP_POPULATE`).
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn new(
+        fd: BorrowedFd<'_>,
+        len: usize,
+        offset: u64,
+        protection: ProtFlags,
+    ) -> io::Result<Self> {
+        let flags = MapFlags::SHARED | MapFlags::POPULATE;
+        // SAFETY: a fresh mapping at an address of the kernel's choice, no existing memory is touched.
+        let base =
+            unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, protection, flags, fd, offset) }?;
+        let base = NonNull::new(base.cast()).expect("mmap returns no null mapping");
+        Ok(Self { base, len })
+    }
+
+    /// The first byte. The kernel may write to the memory at any moment.
+    pub fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+}
+
+impl Drop for SharedMapping {
     fn drop(&mut self) {
         // SAFETY: the mapping made in `new`; nothing refers to it any more.
-        unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
+        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
     }
 }
 
@@ -220,7 +254,7 @@ mod tests {
         root_or_skip!("what_one_side_writes_the_other_reads");
         // A value that is not a multiple of eight, more than a page in all.
         let map = array(MapType::Array, libbpf_sys::BPF_F_MMAPABLE, 20, 1000);
-        let mapped = Mapped::new(map.as_fd()).unwrap();
+        let mapped = MappedArray::new(map.as_fd()).unwrap();
         assert_eq!((mapped.entries(), mapped.value_size(), mapped.bytes()), (1000, 20, 24_000));
         for entry in [0usize, 1, 170, 999] {
             let key = (entry as u32).to_ne_bytes();
@@ -244,7 +278,7 @@ mod tests {
     fn nothing_outside_a_value_is_lent() {
         root_or_skip!("nothing_outside_a_value_is_lent");
         let map = array(MapType::Array, libbpf_sys::BPF_F_MMAPABLE, 20, 3);
-        let mapped = Mapped::new(map.as_fd()).unwrap();
+        let mapped = MappedArray::new(map.as_fd()).unwrap();
         let panics = |look: &dyn Fn()| {
             let quiet = std::panic::AssertUnwindSafe(look);
             assert!(std::panic::catch_unwind(quiet).is_err());
@@ -264,7 +298,7 @@ mod tests {
     fn a_map_that_is_no_array_to_map_is_refused_by_name() {
         root_or_skip!("a_map_that_is_no_array_to_map_is_refused_by_name");
         for map in [array(MapType::Hash, 0, 8, 8), array(MapType::Array, 0, 8, 8)] {
-            let error = Mapped::new(map.as_fd()).unwrap_err().to_string();
+            let error = MappedArray::new(map.as_fd()).unwrap_err().to_string();
             assert!(error.contains("the BPF map mapped is not an array"), "{error}");
         }
     }

@@ -1,9 +1,9 @@
-//! [`Template`]: a program that has been through libbpf (relocated, its maps made) but is loaded
-//! here, as often as needed, each time with another filter in place of its last subprogram.
+//! [`LoadableProgram`]: a program that libbpf has relocated and made the maps of, but not loaded. It is loaded
+//! here, any number of times, each time with another filter in place of its last subprogram.
 //!
-//! Loading by hand gives two things that `bpf_object__load` does not: the filter can change while
-//! the maps stay, and the verifier's log belongs to the error. Line information is left out, since
-//! it describes the stub and not the filter that took its place.
+//! This gives two things that `bpf_object__load` does not: the filter can change while the maps stay, and the
+//! verifier's log becomes a part of the error. Line information is left out, since it describes the stub and not
+//! the filter that replaces it.
 
 use std::ffi::{CStr, CString, c_void};
 use std::io;
@@ -18,23 +18,23 @@ use crate::filter::Instruction;
 use crate::{Error, Result};
 
 /// Name of the subprogram that a filter replaces.
-const STUB: &str = "filter";
-/// What a program loads to know whether it filters: `FILTERING` in `bpf/filter.h`.
-const FILTERING: i32 = 0x4c46_494c;
-/// What the names of all programs begin with once they are loaded.
+const FILTER_STUB: &str = "filter";
+/// What a program loads to know whether there is a filter: `HAS_FILTER` in `bpf/filter.h`.
+const HAS_FILTER: i32 = 0x4c46_494c;
+/// Prefix of the names of all programs.
 pub(crate) const PREFIX: &str = "linerate_";
-/// Bytes of verifier log kept when a program is refused.
+/// Bytes of verifier log kept when a program is rejected.
 const LOG_SIZE: usize = 1 << 20;
 /// `dst = immediate`, in 64 bits.
 const MOVE_IMMEDIATE: u8 = 0xb7;
-/// The filter that refuses everything: `r0 = 0; exit`.
-pub(crate) const REFUSE: [Instruction; 2] =
+/// The filter that rejects everything: `r0 = 0; exit`.
+pub(crate) const REJECT_ALL: [Instruction; 2] =
     [Instruction::new(MOVE_IMMEDIATE, 0, 0, 0, 0), Instruction::new(0x95, 0, 0, 0, 0)];
 
 /// A relocated program and the maps that its instructions name.
 #[derive(Debug)]
-pub(crate) struct Template {
-    /// Of which the kernel keeps 15 characters.
+pub(crate) struct LoadableProgram {
+    /// The kernel keeps 15 characters of it.
     name: CString,
     instructions: Vec<Instruction>,
     /// `(instruction, BTF type)` of each function, in order.
@@ -46,29 +46,29 @@ pub(crate) struct Template {
     maps: Vec<(String, OwnedFd)>,
 }
 
-/// How a [`Template`] is to be loaded.
+/// How a [`LoadableProgram`] is to be loaded.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Load<'a> {
+pub(crate) struct LoadOptions<'a> {
     /// Takes the place of the stub; with `None` there is no call, and everything is accepted.
     pub(crate) filter: Option<&'a [Instruction]>,
     /// Binds the program to this interface, so that it may call the receive metadata kfuncs.
     pub(crate) device: Option<u32>,
 }
 
-impl Template {
+impl LoadableProgram {
     /// Prepares `object` (creates its maps, relocates) and keeps a copy of its program `name`.
     /// Read-only data and map sizes must have been set.
     pub(crate) fn prepare(object: &OpenObject, name: &str) -> Result<Self> {
         Self::prepare_all(object, &[name]).map(|mut all| all.remove(0))
     }
 
-    /// As [`Template::prepare`] for several programs of one object; they share its maps.
+    /// As [`LoadableProgram::prepare`] for several programs of one object; they share its maps.
     pub(crate) fn prepare_all(object: &OpenObject, names: &[&str]) -> Result<Vec<Self>> {
         let raw = object.as_libbpf_object();
         // SAFETY: a live object, opened and not prepared yet.
         let answer = unsafe { libbpf_sys::bpf_object__prepare(raw.as_ptr()) };
         if answer < 0 {
-            return Err(refusal("create the maps of the BPF programs", -answer));
+            return Err(Error::bpf("create the maps of the BPF programs", -answer));
         }
         names.iter().map(|name| Self::copy(raw, name)).collect()
     }
@@ -107,16 +107,16 @@ impl Template {
         };
         let stub = functions
             .iter()
-            .position(|function| btf_name(btf, function.type_id).as_deref() == Some(STUB))
+            .position(|function| btf_name(btf, function.type_id).as_deref() == Some(FILTER_STUB))
             .map(|index| {
                 assert_eq!(index, functions.len() - 1, "{name}: the filter is called last");
                 functions[index].insn_off as usize
             });
-        let asks = instructions.iter().any(asks_for_filter);
+        let asks = instructions.iter().any(loads_has_filter);
         assert_eq!(
             asks,
             stub.is_some(),
-            "{name}: whoever calls the filter asks whether there is one"
+            "{name}: a program that calls the filter also loads has_filter"
         );
         let own = CString::new(match name.starts_with(PREFIX) {
             true => name.to_owned(),
@@ -129,9 +129,10 @@ impl Template {
     /// Loads the program.
     ///
     /// # Errors
-    /// [`Error::Privilege`], or [`Error::Verifier`] with the verifier's last words.
-    pub(crate) fn load(&self, how: Load<'_>) -> Result<OwnedFd> {
-        let instructions = self.with_filter(how.filter);
+    /// [`Error::Privilege`], or [`Error::Verifier`] with the last line of the verifier's log.
+    pub(crate) fn load(&self, options: LoadOptions<'_>) -> Result<OwnedFd> {
+        let instructions = self.with_filter(options.filter);
+        let device = options.device;
         let mut options = libbpf_sys::bpf_prog_load_opts {
             sz: size_of::<libbpf_sys::bpf_prog_load_opts>() as libbpf_sys::size_t,
             expected_attach_type: libbpf_sys::BPF_XDP,
@@ -142,7 +143,7 @@ impl Template {
             func_info_rec_size: size_of::<libbpf_sys::bpf_func_info>() as u32,
             ..Default::default()
         };
-        if let Some(ifindex) = how.device {
+        if let Some(ifindex) = device {
             options.prog_flags |= libbpf_sys::BPF_F_XDP_DEV_BOUND_ONLY;
             options.prog_ifindex = ifindex;
         }
@@ -166,7 +167,7 @@ impl Template {
             (Some(at), Some(filter)) => [&self.instructions[..at], filter].concat(),
             (Some(_), None) => {
                 let mut all = self.instructions.clone();
-                all.iter_mut().filter(|one| asks_for_filter(one)).for_each(|one| one.immediate = 0);
+                all.iter_mut().filter(|one| loads_has_filter(one)).for_each(|one| one.immediate = 0);
                 all
             }
             (None, _) => self.instructions.clone(),
@@ -193,11 +194,11 @@ impl Template {
         if fd < 0 {
             return Err(io::Error::from_raw_os_error(-fd));
         }
-        // SAFETY: a descriptor just made for us alone.
+        // SAFETY: a new descriptor, which nobody else owns.
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 
-    /// Turns a refusal into an error: asks again with a log, since a log costs time on success.
+    /// Turns a rejection into an error: loads again with a log, since a log costs time on success.
     fn explain(
         &self,
         error: io::Error,
@@ -213,23 +214,23 @@ impl Template {
             return Error::system(action, error);
         }
         let log = CStr::from_bytes_until_nul(&log).map(CStr::to_string_lossy).unwrap_or_default();
-        tracing::debug!(program = %self.name.to_string_lossy(), %log, "the verifier refused");
-        // The verifier ends with statistics; its last words are before them.
+        tracing::debug!(program = %self.name.to_string_lossy(), %log, "the verifier rejects a program");
+        // The verifier's log ends with statistics; the reason is before them.
         let last =
             log.lines().rfind(|line| !line.trim().is_empty() && !line.starts_with("processed "));
         let Some(last) = last else {
-            return refusal(action, error.raw_os_error().unwrap_or(libc::EIO));
+            return Error::bpf(action, error.raw_os_error().unwrap_or(libc::EIO));
         };
-        // The verifier demands more of those who lack it, in words of the rule and not of the capability.
-        if matches!(error.raw_os_error(), Some(libc::EACCES | libc::EPERM)) && !may_look_inside() {
+        // Without the capability the verifier applies stricter rules, and names the rule instead.
+        if matches!(error.raw_os_error(), Some(libc::EACCES | libc::EPERM)) && !is_perfmon() {
             return Error::Privilege { action, capability: "CAP_PERFMON" };
         }
-        Error::Verifier { program: action, why: last.to_owned(), source: error }
+        Error::Verifier { program: action, reason: last.to_owned(), source: error }
     }
 }
 
-/// Routes libbpf's own messages, which would go to standard error, to tracing; for the whole process.
-pub fn quiet_libbpf() {
+/// Sends libbpf's messages to tracing instead of standard error, for the whole process.
+pub fn log_to_tracing() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         libbpf_rs::set_print(Some((PrintLevel::Info, |_, message| {
@@ -239,26 +240,16 @@ pub fn quiet_libbpf() {
 }
 
 /// Whether this thread has CAP_PERFMON, or CAP_SYS_ADMIN, which holds it.
-fn may_look_inside() -> bool {
+fn is_perfmon() -> bool {
     privilege::has_any(CapabilitySet::PERFMON | CapabilitySet::SYS_ADMIN)
 }
 
-/// The error for `errno` while doing `action` to BPF: a missing privilege is said as such.
-pub(crate) fn refusal(action: impl Into<String>, errno: i32) -> Error {
-    match errno {
-        libc::EPERM | libc::EACCES => {
-            Error::Privilege { action: action.into(), capability: "CAP_BPF,CAP_NET_ADMIN" }
-        }
-        _ => Error::system(action, io::Error::from_raw_os_error(errno)),
-    }
+/// Whether this is the load in `has_filter` of `bpf/filter.h`.
+fn loads_has_filter(instruction: &Instruction) -> bool {
+    instruction.code == MOVE_IMMEDIATE && instruction.immediate == HAS_FILTER
 }
 
-/// Whether this is the load in `is_filtering` of `bpf/filter.h`.
-fn asks_for_filter(instruction: &Instruction) -> bool {
-    instruction.code == MOVE_IMMEDIATE && instruction.immediate == FILTERING
-}
-
-/// Duplicates every map of the object, and makes the instructions name the duplicates.
+/// Duplicates every map of the object, and makes the instructions refer to the duplicates.
 fn own_maps(
     object: NonNull<libbpf_sys::bpf_object>,
     instructions: &mut [Instruction],

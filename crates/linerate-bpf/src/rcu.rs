@@ -1,21 +1,22 @@
-//! [`Grace`]: a way to wait until no XDP program runs any more that ran when the wait began.
+//! [`RcuBarrier`]: waits until every XDP program that runs now has ended.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-use super::program::refusal;
+use crate::map::update_fd;
 use crate::{Error, Result};
 
-/// An array of maps that no program uses. Whoever updates one waits for the programs that may still
-/// see the old entry, which the kernel promises of maps of maps alone (`maybe_wait_bpf_programs` in
-/// `kernel/bpf/syscall.c`). `membarrier` would wait too, but not where CPUs run without ticks.
+/// An array of maps that no program uses. An update of such an array waits for an RCU grace period, so that no
+/// program uses the old entry any more; the kernel promises that of maps of maps alone
+/// (`maybe_wait_bpf_programs` in `kernel/bpf/syscall.c`). `membarrier` would wait too, but not where CPUs run
+/// without ticks.
 #[derive(Debug)]
-pub struct Grace {
+pub struct RcuBarrier {
     array: OwnedFd,
     entry: OwnedFd,
 }
 
-impl Grace {
-    /// Keeps `entry`, any array, as what is put in.
+impl RcuBarrier {
+    /// Makes the array. `entry`, any BPF array, is what the updates put into it.
     ///
     /// # Errors
     /// [`Error::Privilege`], [`Error::System`].
@@ -29,7 +30,7 @@ impl Grace {
         let fd = unsafe {
             libbpf_sys::bpf_map_create(
                 libbpf_sys::BPF_MAP_TYPE_ARRAY_OF_MAPS,
-                c"grace".as_ptr(),
+                c"rcu_barrier".as_ptr(),
                 4,
                 4,
                 1,
@@ -37,9 +38,9 @@ impl Grace {
             )
         };
         if fd < 0 {
-            return Err(refusal("make a map to wait for XDP programs with", -fd));
+            return Err(Error::bpf("make a map to wait for XDP programs with", -fd));
         }
-        // SAFETY: a descriptor just made for us alone.
+        // SAFETY: a new descriptor, which nobody else owns.
         let array = unsafe { OwnedFd::from_raw_fd(fd) };
         let entry = entry
             .try_clone_to_owned()
@@ -47,15 +48,15 @@ impl Grace {
         Ok(Self { array, entry })
     }
 
-    /// Returns when every program has ended that ran at the call, with the softirq that it ran in:
-    /// what it copied or redirected is where it belongs. Takes some tens of milliseconds.
+    /// Returns when every program has ended that ran at the call, with the softirq that it ran in: frames that it
+    /// copied or redirected have arrived. Takes some tens of milliseconds.
     ///
     /// # Errors
     /// [`Error::System`]: they may still run.
     pub fn wait(&self) -> Result<()> {
-        match super::put(self.array.as_fd(), 0, self.entry.as_fd(), libbpf_sys::BPF_ANY) {
+        match update_fd(self.array.as_fd(), 0, self.entry.as_fd(), libbpf_sys::BPF_ANY) {
             0 => Ok(()),
-            errno => Err(refusal("wait for XDP programs to end", errno)),
+            errno => Err(Error::bpf("wait for XDP programs to end", errno)),
         }
     }
 }

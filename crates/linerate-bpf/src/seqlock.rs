@@ -1,29 +1,29 @@
-//! A sequence lock in memory that programs of the kernel share: one word, odd while somebody writes.
+//! A sequence lock in memory that BPF programs share: one counter, odd while somebody writes.
 //!
-//! Writers take it by compare-and-swap from an even number to the next, and give it back with the even
-//! number after that; who does not get it goes without. Readers never write: they copy, and look whether
-//! the number stood still. A writer that dies leaves it odd; [`Guard::of_the_dead`] is for whoever is
-//! sure that it did.
+//! A writer takes the lock by compare-and-swap from an even number to the next odd one, and releases it with the
+//! even number after that. A writer that does not get the lock does not wait. Readers never write: they copy, and
+//! check that the counter has not changed. A writer that dies leaves the counter odd;
+//! [`WriteGuard::take_over`] is for who is sure that it died.
 //!
-//! What is guarded is read and written as atomics, [`Relaxed`] will do: a reader may see half of a change,
-//! but never keeps it. Generic over the word, so that loom runs the code that the kernel meets.
+//! The protected data is read and written as atomics; [`Relaxed`] is enough: a reader may see half of a change,
+//! but never keeps it. Generic over the counter, so that loom runs the code that the kernel meets.
 
 use std::sync::atomic::Ordering::{self, AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, fence};
 
-/// The word of a lock.
-pub trait Word {
+/// The counter of a lock.
+pub trait SeqCount {
     /// An atomic load.
     fn load(&self, ordering: Ordering) -> u32;
     /// An atomic store.
     fn store(&self, value: u32, ordering: Ordering);
     /// Whether it was `current`, and is `new` now.
     fn exchange(&self, current: u32, new: u32) -> bool;
-    /// Orders what all words are guarding.
+    /// Orders accesses to the data of all locks.
     fn fence(ordering: Ordering);
 }
 
-impl Word for AtomicU32 {
+impl SeqCount for AtomicU32 {
     #[inline]
     fn load(&self, ordering: Ordering) -> u32 {
         Self::load(self, ordering)
@@ -45,17 +45,17 @@ impl Word for AtomicU32 {
     }
 }
 
-/// What `copy` takes from behind the lock while nobody writes, with the number of that version; `None`
-/// when somebody wrote at each of `tries` attempts.
+/// What `copy` reads while nobody writes, with the number of that version; `None` when somebody wrote at
+/// each of `tries` attempts.
 #[inline]
-pub fn read<W: Word, T>(
-    word: &W,
+pub fn read<W: SeqCount, T>(
+    count: &W,
     tries: u32,
     mut copy: impl FnMut() -> Option<T>,
 ) -> Option<(u32, T)> {
     for _ in 0..tries {
         // Acquire: nothing of the copy is read before this.
-        let version = word.load(Acquire);
+        let version = count.load(Acquire);
         if version % 2 == 1 {
             std::hint::spin_loop();
             continue;
@@ -64,53 +64,53 @@ pub fn read<W: Word, T>(
         // Acquire: nothing of the copy is read after the load that follows. With a writer's fence or full
         // barrier before its first write, whoever saw one of its writes sees its odd number here.
         W::fence(Acquire);
-        if word.load(Relaxed) == version {
+        if count.load(Relaxed) == version {
             return copied.map(|copied| (version, copied));
         }
     }
     None
 }
 
-/// The right to write, given back when it is dropped.
+/// The right to write; dropping it releases the lock.
 #[derive(Debug)]
-pub struct Guard<'w, W: Word> {
-    word: &'w W,
+pub struct WriteGuard<'w, W: SeqCount> {
+    count: &'w W,
     odd: u32,
 }
 
-impl<'w, W: Word> Guard<'w, W> {
-    /// Takes the lock if nobody has it and it was last given back with the number `version`.
+impl<'w, W: SeqCount> WriteGuard<'w, W> {
+    /// Takes the lock if nobody has it and it was last released with the number `version`.
     #[inline]
-    pub fn at(word: &'w W, version: u32) -> Option<Self> {
+    pub fn try_lock(count: &'w W, version: u32) -> Option<Self> {
         if version % 2 == 1 {
             return None;
         }
-        Self::exchange(word, version, version.wrapping_add(1))
+        Self::exchange(count, version, version.wrapping_add(1))
     }
 
-    /// Takes the lock away from a writer that died and left `odd`.
-    pub fn of_the_dead(word: &'w W, odd: u32) -> Option<Self> {
+    /// Takes the lock over from a writer that died and left `odd`.
+    pub fn take_over(count: &'w W, odd: u32) -> Option<Self> {
         if odd.is_multiple_of(2) {
             return None;
         }
-        Self::exchange(word, odd, odd.wrapping_add(2))
+        Self::exchange(count, odd, odd.wrapping_add(2))
     }
 
     #[inline]
-    fn exchange(word: &'w W, from: u32, odd: u32) -> Option<Self> {
-        if !word.exchange(from, odd) {
+    fn exchange(count: &'w W, from: u32, odd: u32) -> Option<Self> {
+        if !count.exchange(from, odd) {
             return None;
         }
         // Release: no write behind the lock is seen before the odd number is.
         W::fence(Release);
-        Some(Self { word, odd })
+        Some(Self { count, odd })
     }
 }
 
-impl<W: Word> Drop for Guard<'_, W> {
+impl<W: SeqCount> Drop for WriteGuard<'_, W> {
     #[inline]
     fn drop(&mut self) {
-        self.word.store(self.odd.wrapping_add(1), Release);
+        self.count.store(self.odd.wrapping_add(1), Release);
     }
 }
 
@@ -137,7 +137,7 @@ mod tests {
                 scope.spawn(move || {
                     let mut written = 0u64;
                     while written < 20_000 {
-                        let Some(_guard) = Guard::at(version, version.load(Relaxed)) else {
+                        let Some(_guard) = WriteGuard::try_lock(version, version.load(Relaxed)) else {
                             thread::yield_now();
                             continue;
                         };
@@ -166,9 +166,9 @@ mod tests {
     #[test]
     fn one_writer_at_a_time_and_no_reader_meanwhile() {
         let version = AtomicU32::new(4);
-        assert!(Guard::at(&version, 2).is_none(), "another version");
-        let guard = Guard::at(&version, 4).unwrap();
-        assert!(Guard::at(&version, 4).is_none() && Guard::at(&version, 5).is_none());
+        assert!(WriteGuard::try_lock(&version, 2).is_none(), "another version");
+        let guard = WriteGuard::try_lock(&version, 4).unwrap();
+        assert!(WriteGuard::try_lock(&version, 4).is_none() && WriteGuard::try_lock(&version, 5).is_none());
         assert_eq!(read(&version, 3, || Some(())), None);
         drop(guard);
         assert_eq!(read(&version, 1, || Some(7)), Some((6, 7)));
@@ -178,11 +178,11 @@ mod tests {
     #[test]
     fn the_lock_of_a_dead_writer_is_taken_once() {
         let version = AtomicU32::new(9);
-        assert!(Guard::of_the_dead(&version, 7).is_none(), "not the number that was left");
-        let guard = Guard::of_the_dead(&version, 9).unwrap();
-        assert!(Guard::of_the_dead(&version, 9).is_none());
+        assert!(WriteGuard::take_over(&version, 7).is_none(), "not the number that was left");
+        let guard = WriteGuard::take_over(&version, 9).unwrap();
+        assert!(WriteGuard::take_over(&version, 9).is_none());
         drop(guard);
         assert_eq!(version.load(SeqCst), 12);
-        assert!(Guard::of_the_dead(&version, 12).is_none());
+        assert!(WriteGuard::take_over(&version, 12).is_none());
     }
 }

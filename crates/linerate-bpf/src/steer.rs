@@ -1,34 +1,27 @@
-//! [`Steer`]: the XDP program that hands frames to AF_XDP sockets, one socket per receive queue.
+//! The steering [`Program`]: redirects frames to AF_XDP sockets, one socket per receive queue.
 //!
-//! A frame that the filter accepts goes to the socket of its queue. Any other, and any frame of a
-//! queue without a socket, goes to the stack as if nothing were attached (or is dropped, where
-//! [`Unmatched::Drop`] says so).
-
-pub(crate) mod attach;
-pub mod grace;
-pub(crate) mod holder;
-pub(crate) mod program;
+//! A frame that the filter accepts goes to the socket of its queue. Any other frame, and any frame of a
+//! queue without a socket, goes to the stack as if nothing were attached. [`Unmatched::Drop`] drops frames that the
+//! filter rejects instead.
 
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use linerate_net::Interface;
 
-pub use attach::{Attach, Attached, has_ingress_program};
-pub use holder::Holder;
-pub use program::quiet_libbpf;
-
 use crate::addresses::Addresses;
 use crate::filter::Instruction;
+use crate::map::{sum_over_cpus, update_fd};
+use crate::program::{LoadOptions, LoadableProgram, REJECT_ALL, log_to_tracing};
+use crate::rcu::RcuBarrier;
+use crate::xdp::attach::XdpLink;
+use crate::xdp::mode::AttachMode;
 use crate::{Error, Result};
-use attach::Link;
-use grace::Grace;
-use program::{Load, Template};
 
 include!(concat!(env!("OUT_DIR"), "/steer.rs"));
 
-/// What becomes of a frame that the filter refuses.
+/// What happens to a frame that the filter rejects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Unmatched {
     /// It goes to the stack.
@@ -38,92 +31,91 @@ pub enum Unmatched {
     Drop,
 }
 
-/// Who stamps a frame with its time of arrival.
+/// Where the timestamps of frames come from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Stamps {
-    /// Nobody.
+pub enum TimestampSource {
+    /// No timestamps.
     None,
-    /// The reader, once a batch: every frame of a batch has the time at which the batch was taken.
+    /// The reader's clock, once a batch: every frame of a batch has the time at which the batch was read.
     /// Costs nothing on the receiving core.
     #[default]
     Reader,
-    /// The XDP program, frame by frame, from the kernel's clock. Cost 70 to 90 ns a frame on a
-    /// virtual machine over veth, the metadata that carries the stamp included.
+    /// The kernel's clock, read by the XDP program for each frame. Cost 70 to 90 ns a frame on a
+    /// virtual machine over veth, including the metadata that carries the timestamp.
     Kernel,
-    /// The network card where its driver answers, else as [`Stamps::Kernel`]. The card's clock is
-    /// taken as it is. Brings the card's hash and stripped VLAN tag too. Cost up to 30 ns more than
-    /// [`Stamps::Kernel`] where the driver had nothing to say.
+    /// The network card's clock where its driver provides it, else as [`TimestampSource::Kernel`]. The card's
+    /// clock is not converted. Also provides the card's hash and stripped VLAN tag. Cost up to 30 ns more than
+    /// [`TimestampSource::Kernel`] where the driver provided none.
     Hardware,
 }
 
-/// What a steering program is to do.
+/// Options of a steering program.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options<'a> {
-    /// Frames that this refuses do not go to a socket; `None` accepts all. The subprogram is what
-    /// [`crate::filter::translate`] makes.
+    /// Frames that this subprogram rejects do not go to a socket; `None` accepts all.
+    /// [`crate::filter::translate`] makes the subprogram.
     pub filter: Option<&'a [Instruction]>,
-    /// Only frames for [`Steer::addresses`] go to a socket: IP packets to one of them, and questions for
+    /// Only frames for [`Program::addresses`] go to a socket: IP packets to one of them, and questions for
     /// the hardware address of one (ARP requests, neighbour solicitations). All others go to the stack.
     pub by_address: bool,
-    /// What becomes of the others.
+    /// What happens to the others.
     pub unmatched: Unmatched,
-    /// Who stamps.
-    pub stamps: Stamps,
+    /// Where timestamps come from.
+    pub timestamps: TimestampSource,
     /// Native or generic only; `None` takes native where the driver has it.
-    pub attach: Option<Attach>,
+    pub mode: Option<AttachMode>,
 }
 
-/// Frames judged by the program, all CPUs together. A frame is in exactly one of the counts.
+/// Frames that the program has seen, all CPUs together. A frame is in exactly one of the counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
+pub struct Statistics {
     /// Given to a socket. Those that the socket could not take are in the socket's statistics.
     pub matched: u64,
-    /// Refused by the filter.
+    /// Rejected by the filter.
     pub unmatched: u64,
     /// Accepted, but the frame's queue has no socket; passed to the stack.
     pub no_socket: u64,
 }
 
-impl Counters {
-    pub(crate) fn of([matched, unmatched, no_socket]: [u64; 3]) -> Self {
-        Self { matched, unmatched, no_socket }
+impl Statistics {
+    fn read(map: BorrowedFd<'_>) -> Result<Self> {
+        let [matched, unmatched, no_socket] = sum_over_cpus(map)?;
+        Ok(Self { matched, unmatched, no_socket })
     }
 }
 
-/// The XDP program on an interface, if there is one. Needs no privilege.
-///
-/// # Errors
-/// [`Error::NoInterface`], [`Error::System`].
-pub fn attached(interface: &str) -> Result<Option<Attached>> {
-    attach::attached(Interface::open(interface)?.index())
-}
+/// The map that a steering program counts in; made by [`Program::counters`].
+#[derive(Debug)]
+pub struct Counters(OwnedFd);
 
-/// Whether an XDP program can be attached to the interface, as far as others are concerned.
-///
-/// # Errors
-/// [`Error::ForeignProgram`] where there is one; as [`attached`].
-pub fn require_free(interface: &str) -> Result<()> {
-    attached(interface)?.map_or(Ok(()), |found| Err(attach::foreign(interface, &found)))
+impl Counters {
+    /// What it says now.
+    ///
+    /// # Errors
+    /// [`Error::System`].
+    pub fn read(&self) -> Result<Statistics> {
+        Statistics::read(self.0.as_fd())
+    }
 }
 
 /// A steering program on an interface; detached on drop, and by the kernel when the process dies.
 #[derive(Debug)]
-pub struct Steer {
+pub struct Program {
     interface: Interface,
-    template: Template,
+    loadable: LoadableProgram,
     device: Option<u32>,
-    stamps: Stamps,
-    why_stamps: Option<String>,
-    grace: Grace,
+    timestamps: TimestampSource,
+    why_timestamps: Option<String>,
+    rcu: RcuBarrier,
     program: OwnedFd,
-    /// Refuses everything. Loaded from the start: by the end the process may have lost the privilege
-    /// to load one, while putting it in place takes none.
-    refusing: OwnedFd,
-    link: Option<Link>,
-    only: Option<Attach>,
+    /// Rejects everything. Loaded at the start: later the process may have dropped the privilege to load a
+    /// program, while attaching it needs none.
+    rejecting: OwnedFd,
+    link: Option<XdpLink>,
+    only: Option<AttachMode>,
 }
 
-impl Steer {
+impl Program {
     /// Loads the program for `interface` without attaching it: sockets can be inserted first, so
     /// that no frame finds the program without them.
     ///
@@ -132,53 +124,53 @@ impl Steer {
     /// may work), [`Error::System`].
     pub fn load(interface: &str, options: &Options<'_>) -> Result<Self> {
         let interface = Interface::open(interface)?;
-        let mut why_stamps = None;
-        if options.stamps == Stamps::Hardware {
-            match Self::load_with(interface.clone(), options, Stamps::Hardware) {
-                Ok(steer) => return Ok(steer),
+        let mut why_timestamps = None;
+        if options.timestamps == TimestampSource::Hardware {
+            match Self::load_with(interface.clone(), options, TimestampSource::Hardware) {
+                Ok(program) => return Ok(program),
                 Err(error @ Error::Privilege { .. }) => return Err(error),
-                Err(error) => why_stamps = Some(format!("no stamps of the card: {error}")),
+                Err(error) => why_timestamps = Some(format!("no hardware timestamps: {error}")),
             }
         }
-        let stamps = match options.stamps {
-            Stamps::Hardware => Stamps::Kernel,
-            stamps => stamps,
+        let timestamps = match options.timestamps {
+            TimestampSource::Hardware => TimestampSource::Kernel,
+            other => other,
         };
-        let mut steer = Self::load_with(interface, options, stamps)?;
-        steer.why_stamps = why_stamps;
-        Ok(steer)
+        let mut program = Self::load_with(interface, options, timestamps)?;
+        program.why_timestamps = why_timestamps;
+        Ok(program)
     }
 
-    fn load_with(interface: Interface, options: &Options<'_>, stamps: Stamps) -> Result<Self> {
-        quiet_libbpf();
-        let hardware = stamps == Stamps::Hardware;
-        let template = template(hardware, options, stamps)?;
+    fn load_with(interface: Interface, options: &Options<'_>, timestamps: TimestampSource) -> Result<Self> {
+        log_to_tracing();
+        let hardware = timestamps == TimestampSource::Hardware;
+        let loadable = open(hardware, options, timestamps)?;
         let device = hardware.then_some(interface.index());
-        let program = template.load(Load { filter: options.filter, device })?;
-        let refusing = template.load(Load { filter: Some(&program::REFUSE), device })?;
-        let grace = Grace::new(template.map("counters"))?;
+        let program = loadable.load(LoadOptions { filter: options.filter, device })?;
+        let rejecting = loadable.load(LoadOptions { filter: Some(&REJECT_ALL), device })?;
+        let rcu = RcuBarrier::new(loadable.map("counters"))?;
         Ok(Self {
             interface,
-            template,
+            loadable,
             device,
-            stamps,
-            why_stamps: None,
-            grace,
+            timestamps,
+            why_timestamps: None,
+            rcu,
             program,
-            refusing,
+            rejecting,
             link: None,
-            only: options.attach,
+            only: options.mode,
         })
     }
 
-    /// Sends the frames of receive queue `queue` to `socket`, an AF_XDP socket bound to that queue.
+    /// Redirects the frames of receive queue `queue` to `socket`, an AF_XDP socket bound to that queue.
     ///
     /// # Errors
     /// [`Error::System`], for instance for a queue above 255.
     pub fn insert(&self, queue: u32, socket: BorrowedFd<'_>) -> Result<()> {
-        match put(self.template.map("sockets"), queue, socket, libbpf_sys::BPF_ANY) {
+        match update_fd(self.loadable.map("sockets"), queue, socket, libbpf_sys::BPF_ANY) {
             0 => Ok(()),
-            errno => Err(program::refusal(
+            errno => Err(Error::bpf(
                 format!("steer queue {queue} of interface {} to a socket", self.interface.name()),
                 errno,
             )),
@@ -190,48 +182,47 @@ impl Steer {
     /// # Errors
     /// [`Error::ForeignProgram`] when another XDP program is there; it stays. [`Error::Privilege`],
     /// [`Error::System`].
-    pub fn attach(&mut self) -> Result<Attach> {
+    pub fn attach(&mut self) -> Result<AttachMode> {
         let only = match self.device {
             // A program bound to a device cannot be generic.
-            Some(_) => Some(Attach::Native),
+            Some(_) => Some(AttachMode::Native),
             None => self.only,
         };
         let (name, index) = (self.interface.name(), self.interface.index());
-        let link = Link::attach(self.program.as_fd(), name, index, only)?;
-        let attach = link.attach;
+        let link = XdpLink::attach(self.program.as_fd(), name, index, only)?;
+        let mode = link.mode;
         self.link = Some(link);
-        Ok(attach)
+        Ok(mode)
     }
 
-    /// Puts another filter in place, at once for all queues and between two frames: no frame is
-    /// judged by a mixture. `None` accepts all. When it returns, what the old filter accepted is in
-    /// the rings of the sockets, and nothing that it accepts comes any more; that takes some tens of
-    /// milliseconds while attached.
+    /// Replaces the filter, at once for all queues and between two frames: no frame meets a mixture. `None`
+    /// accepts all. When it returns, frames that the old filter accepted are in the rings of the sockets, and
+    /// no more of them come; that takes some tens of milliseconds while attached.
     ///
     /// # Errors
-    /// [`Error::Verifier`] and the like; the old filter then stays in force.
+    /// [`Error::Verifier`] and the like; the old filter then stays.
     pub fn set_filter(&mut self, filter: Option<&[Instruction]>) -> Result<()> {
-        let load = Load { filter, device: self.device };
-        self.put_in_place(self.template.load(load)?)
+        let load = LoadOptions { filter, device: self.device };
+        self.replace(self.loadable.load(load)?)
     }
 
-    /// Puts a filter in place that refuses everything, as [`Steer::set_filter`] does, but needs no
+    /// Replaces the filter by one that rejects everything, as [`Program::set_filter`] does, but needs no
     /// privilege.
     ///
     /// # Errors
     /// [`Error::System`], for instance when the interface has gone.
-    pub fn refuse_all(&mut self) -> Result<()> {
-        let refusing = self
-            .refusing
+    pub fn reject_all(&mut self) -> Result<()> {
+        let rejecting = self
+            .rejecting
             .try_clone()
             .map_err(|error| Error::system("duplicate a BPF descriptor", error))?;
-        self.put_in_place(refusing)
+        self.replace(rejecting)
     }
 
-    fn put_in_place(&mut self, program: OwnedFd) -> Result<()> {
+    fn replace(&mut self, program: OwnedFd) -> Result<()> {
         if let Some(link) = &self.link {
-            link.replace(program.as_fd(), self.interface.name())?;
-            self.grace.wait()?;
+            link.replace(program.as_fd())?;
+            self.rcu.wait()?;
         }
         self.program = program;
         Ok(())
@@ -241,89 +232,55 @@ impl Steer {
     ///
     /// # Errors
     /// [`Error::System`].
+    pub fn statistics(&self) -> Result<Statistics> {
+        Statistics::read(self.loadable.map("counters"))
+    }
+
+    /// A handle that reads the same from other threads.
+    ///
+    /// # Errors
+    /// [`Error::System`] when the process has no descriptor left.
     pub fn counters(&self) -> Result<Counters> {
-        sum_of_cpus(self.counting()).map(Counters::of)
+        let map = self.loadable.map("counters").try_clone_to_owned();
+        map.map(Counters).map_err(|error| Error::system("duplicate a BPF descriptor", error))
     }
 
-    /// The map that the program counts in.
-    pub(crate) fn counting(&self) -> BorrowedFd<'_> {
-        self.template.map("counters")
-    }
-
-    /// The addresses that [`Options::by_address`] goes by; none at first.
+    /// The addresses that [`Options::by_address`] matches; none at first.
     ///
     /// # Errors
     /// [`Error::System`] when the process has no descriptor left.
     pub fn addresses(&self) -> Result<Addresses> {
-        Addresses::of(self.template.map("addresses"))
+        Addresses::of(self.loadable.map("addresses"))
     }
 
-    /// Where it runs; `None` before [`Steer::attach`].
-    pub fn attached(&self) -> Option<Attach> {
-        self.link.as_ref().map(|link| link.attach)
+    /// Where it runs; `None` before [`Program::attach`].
+    pub fn mode(&self) -> Option<AttachMode> {
+        self.link.as_ref().map(|link| link.mode)
     }
 
-    /// Who stamps in fact, and why it is not who was asked to.
-    pub fn stamps(&self) -> (Stamps, Option<&str>) {
-        (self.stamps, self.why_stamps.as_deref())
+    /// Where timestamps come from, and why not from where the options say.
+    pub fn timestamps(&self) -> (TimestampSource, Option<&str>) {
+        (self.timestamps, self.why_timestamps.as_deref())
     }
 
     /// Why it runs in the stack and not in the driver, where it does.
     pub fn why_generic(&self) -> Option<&str> {
-        self.link.as_ref().and_then(|link| link.why.as_deref())
+        self.link.as_ref().and_then(|link| link.why_generic.as_deref())
     }
 }
 
-fn template(hardware: bool, options: &Options<'_>, stamps: Stamps) -> Result<Template> {
+fn open(hardware: bool, options: &Options<'_>, timestamps: TimestampSource) -> Result<LoadableProgram> {
     let mut storage = MaybeUninit::uninit();
-    let mut open = skeleton::SteerSkelBuilder::default()
+    let mut object = skeleton::SteerSkelBuilder::default()
         .open(&mut storage)
         .map_err(|error| Error::Invalid(format!("cannot read the steering programs: {error}")))?;
-    if let Some(constants) = open.maps.rodata_data.as_deref_mut() {
-        constants.stamps = u32::from(stamps == Stamps::Kernel);
+    if let Some(constants) = object.maps.rodata_data.as_deref_mut() {
+        constants.timestamps = u32::from(timestamps == TimestampSource::Kernel);
         constants.by_address = u32::from(options.by_address);
         constants.drop_unmatched = u32::from(options.unmatched == Unmatched::Drop);
     }
     let name = if hardware { "steer_hardware" } else { "steer" };
-    Template::prepare(open.open_object(), name)
-}
-
-/// Element 0 of a per-CPU array of `N` counters each, summed over all CPUs.
-pub(crate) fn sum_of_cpus<const N: usize>(map: BorrowedFd<'_>) -> Result<[u64; N]> {
-    let cpus = libbpf_rs::num_possible_cpus()
-        .map_err(|error| Error::Invalid(format!("cannot count the CPUs: {error}")))?;
-    let mut values = vec![[0u64; N]; cpus];
-    let key = 0u32;
-    // SAFETY: the kernel writes one value of `8 * N` bytes per possible CPU.
-    let answer = unsafe {
-        libbpf_sys::bpf_map_lookup_elem(
-            map.as_raw_fd(),
-            (&raw const key).cast(),
-            values.as_mut_ptr().cast(),
-        )
-    };
-    if answer < 0 {
-        return Err(program::refusal("read the counters of an XDP program", -answer));
-    }
-    let mut sum = [0; N];
-    for value in values {
-        sum.iter_mut().zip(value).for_each(|(sum, value)| *sum += value);
-    }
-    Ok(sum)
-}
-
-/// Puts a descriptor in a map of descriptors; 0 or an `errno`.
-pub(crate) fn put(map: BorrowedFd<'_>, key: u32, value: BorrowedFd<'_>, flags: u32) -> i32 {
-    let value = value.as_raw_fd();
-    // SAFETY: a map with keys and values of four bytes, both ours.
-    -unsafe {
-        libbpf_sys::bpf_map_update_elem(
-            map.as_raw_fd(),
-            (&raw const key).cast(),
-            (&raw const value).cast(),
-            u64::from(flags),
-        )
-    }
+    LoadableProgram::prepare(object.open_object(), name)
 }
 
 #[cfg(test)]
@@ -331,29 +288,24 @@ mod tests {
     use linerate_testkit::root_or_skip;
 
     use super::*;
+    use crate::xdp::query::program_info;
 
     /// Functions of a program as the kernel runs it.
     fn functions(program: BorrowedFd<'_>) -> u32 {
-        let mut info = libbpf_sys::bpf_prog_info::default();
-        let mut len = size_of_val(&info) as u32;
-        let fd = program.as_raw_fd();
-        // SAFETY: `info` is writable and `len` its size.
-        let answer = unsafe { libbpf_sys::bpf_prog_get_info_by_fd(fd, &mut info, &mut len) };
-        assert_eq!(answer, 0);
-        info.nr_func_info
+        program_info(program, Default::default()).expect("a loaded program").nr_func_info
     }
 
     #[test]
     fn without_a_filter_none_is_called() {
         root_or_skip!("without_a_filter_none_is_called");
-        for stamps in [Stamps::Reader, Stamps::Kernel] {
-            let options = Options { stamps, ..Options::default() };
-            let mut steer = Steer::load("lo", &options).unwrap();
-            assert_eq!(functions(steer.program.as_fd()), 1, "{stamps:?}");
-            steer.refuse_all().unwrap();
-            assert_eq!(functions(steer.program.as_fd()), 2, "{stamps:?}");
+        for timestamps in [TimestampSource::Reader, TimestampSource::Kernel] {
+            let options = Options { timestamps, ..Options::default() };
+            let mut steer = Program::load("lo", &options).unwrap();
+            assert_eq!(functions(steer.program.as_fd()), 1, "{timestamps:?}");
+            steer.reject_all().unwrap();
+            assert_eq!(functions(steer.program.as_fd()), 2, "{timestamps:?}");
             steer.set_filter(None).unwrap();
-            assert_eq!(functions(steer.program.as_fd()), 1, "{stamps:?}");
+            assert_eq!(functions(steer.program.as_fd()), 1, "{timestamps:?}");
         }
     }
 }

@@ -1,18 +1,17 @@
-//! Running a BPF program by hand (`BPF_PROG_RUN`): on one frame, or as a function.
+//! Test runs of BPF programs (`BPF_PROG_TEST_RUN`): an XDP program on one frame, a syscall program as a function.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use crate::steer::program::refusal;
 use crate::{Error, Result};
 
-/// Room that a program gets for making a frame longer.
-const ROOM: usize = 256;
+/// Bytes by which a program may make a frame longer.
+const TAILROOM: usize = 256;
 
-/// What an XDP program made of a frame.
+/// What an XDP program did with a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Verdict {
-    /// `XDP_PASS` and its kin.
+pub struct XdpOutput {
+    /// `XDP_PASS` and the like.
     pub action: u32,
     /// The frame afterwards.
     pub frame: Vec<u8>,
@@ -21,19 +20,19 @@ pub struct Verdict {
 }
 
 /// Runs an XDP program `repeat` times on copies of `frame`, as if interface `ifindex` of this network
-/// namespace had received it; 0: an interface that nobody knows. The frame that is sent nowhere is that of
-/// the last run, and every run after the first sees what the one before made of it.
+/// namespace had received it; 0 stands for no interface. The verdict is not carried out. Every run after the
+/// first sees the frame as the run before left it.
 ///
 /// # Errors
 /// [`Error::Privilege`]; [`Error::System`], for instance `EINVAL` where the frame is shorter than 14 bytes
 /// or longer than a page less the kernel's head and tail room.
-pub fn once(program: BorrowedFd<'_>, frame: &[u8], ifindex: u32, repeat: u32) -> Result<Verdict> {
+pub fn run_xdp(program: BorrowedFd<'_>, frame: &[u8], ifindex: u32, repeat: u32) -> Result<XdpOutput> {
     let mut context = libbpf_sys::xdp_md {
         data_end: frame.len() as u32,
         ingress_ifindex: ifindex,
         ..Default::default()
     };
-    let mut after = vec![0; frame.len() + ROOM];
+    let mut after = vec![0; frame.len() + TAILROOM];
     let mut options = libbpf_sys::bpf_test_run_opts {
         sz: size_of::<libbpf_sys::bpf_test_run_opts>() as libbpf_sys::size_t,
         data_in: frame.as_ptr().cast(),
@@ -49,17 +48,17 @@ pub fn once(program: BorrowedFd<'_>, frame: &[u8], ifindex: u32, repeat: u32) ->
     let answer =
         unsafe { libbpf_sys::bpf_prog_test_run_opts(program.as_raw_fd(), &raw mut options) };
     if answer < 0 {
-        return Err(refusal("run an XDP program on a frame", -answer));
+        return Err(Error::bpf("run an XDP program on a frame", -answer));
     }
     after.truncate(options.data_size_out as usize);
-    Ok(Verdict { action: options.retval, frame: after, duration: options.duration })
+    Ok(XdpOutput { action: options.retval, frame: after, duration: options.duration })
 }
 
 /// Calls a program of type `syscall` with `context`, which it may change; returns what it returns.
 ///
 /// # Errors
 /// [`Error::Privilege`], [`Error::System`].
-pub fn call(program: BorrowedFd<'_>, context: &mut [u8]) -> Result<u32> {
+pub fn run_syscall(program: BorrowedFd<'_>, context: &mut [u8]) -> Result<u32> {
     let mut options = libbpf_sys::bpf_test_run_opts {
         sz: size_of::<libbpf_sys::bpf_test_run_opts>() as libbpf_sys::size_t,
         ctx_in: context.as_mut_ptr().cast(),

@@ -13,10 +13,10 @@
 #include <linux/ipv6.h>
 #include <bpf/bpf_endian.h>
 
-#define ADDRESSES 256
+#define MAX_ADDRESSES 256
 
-/* Bytes of a frame that are looked at, at most: up to the target of a solicitation. */
-#define ADDRESSES_LOOKED_AT (14 + 40 + 24)
+/* Bytes of a frame that are read at most: up to the target of a solicitation. */
+#define ADDRESS_MATCH_LEN (14 + 40 + 24)
 
 /* IPv4 as ::ffff:a.b.c.d (RFC 4291 section 2.5.5.2). */
 struct address {
@@ -27,7 +27,7 @@ _Static_assert(sizeof(struct address) == 16, "address is 16 bytes");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, ADDRESSES);
+	__uint(max_entries, MAX_ADDRESSES);
 	__type(key, struct address);
 	__type(value, __u8);
 } addresses SEC(".maps");
@@ -92,14 +92,14 @@ static __always_inline int is_for_address(void *data, void *data_end)
 	}
 	if (ethernet->h_proto == bpf_htons(ETH_P_IPV6)) {
 		struct ipv6hdr *ip = network;
-		struct solicitation *asks = (void *)(ip + 1);
+		struct solicitation *query = (void *)(ip + 1);
 
-		if ((void *)asks > data_end)
+		if ((void *)query > data_end)
 			return 0;
 		if (is_address(&ip->daddr))
 			return 1;
-		return ip->nexthdr == ICMPV6 && (void *)(asks + 1) <= data_end &&
-		       asks->type == NEIGHBOUR_SOLICITATION && is_address(asks->target);
+		return ip->nexthdr == ICMPV6 && (void *)(query + 1) <= data_end &&
+		       query->type == NEIGHBOUR_SOLICITATION && is_address(query->target);
 	}
 	return 0;
 }

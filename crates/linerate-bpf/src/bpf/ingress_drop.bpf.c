@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
-/* Keeps from the host's stack what packet sockets have heard already: they hear before tcx does. */
+/* Drops frames at the entrance of the host's stack. Packet sockets receive them before tcx does. */
 
 #include <linux/bpf.h>
 #include <linux/pkt_cls.h>
@@ -9,11 +9,11 @@
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
-/* Only what is for the addresses; a constant to the verifier. */
+/* Drop only frames for the addresses; a constant to the verifier. */
 const volatile __u32 by_address = 0;
 
 SEC("tcx/ingress")
-int linerate_guard(struct __sk_buff *skb)
+int linerate_drop(struct __sk_buff *skb)
 {
 	void *data, *data_end;
 	__u32 len = skb->len;
@@ -22,11 +22,11 @@ int linerate_guard(struct __sk_buff *skb)
 		return TC_ACT_SHOT;
 	if (skb->vlan_present)
 		return TC_ACT_UNSPEC;
-	if (len > ADDRESSES_LOOKED_AT)
-		len = ADDRESSES_LOOKED_AT;
+	if (len > ADDRESS_MATCH_LEN)
+		len = ADDRESS_MATCH_LEN;
 	data = (void *)(long)skb->data;
 	data_end = (void *)(long)skb->data_end;
-	/* Headers are in one piece as a rule; making them so copies. */
+	/* Headers are usually linear; pulling them copies. */
 	if (data + len > data_end) {
 		if (bpf_skb_pull_data(skb, len))
 			return TC_ACT_UNSPEC;

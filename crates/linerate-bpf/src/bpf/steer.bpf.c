@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
-/* Steers frames that a filter accepts to AF_XDP sockets, one socket per receive queue. */
+/* Redirects frames that a filter accepts to AF_XDP sockets, one socket per receive queue. */
 
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -11,7 +11,7 @@
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
 /* Constants to the verifier, which removes the branches not taken. */
-const volatile __u32 stamps = STEER_STAMP_NONE;
+const volatile __u32 timestamps = STEER_TIMESTAMP_NONE;
 const volatile __u32 drop_unmatched = 0;
 const volatile __u32 by_address = 0;
 
@@ -61,7 +61,7 @@ static __always_inline struct steer_meta *add_meta(struct xdp_md *ctx)
 	return meta;
 }
 
-static __always_inline int refused(struct steer_counters *counts)
+static __always_inline int unmatched(struct steer_counters *counts)
 {
 	if (counts)
 		counts->unmatched++;
@@ -88,7 +88,7 @@ static __always_inline int accepted(struct xdp_md *ctx)
 
 	if (by_address && !is_for_address(data, data_end))
 		return 0;
-	return !is_filtering() || filter(data, data_end, bpf_xdp_get_buff_len(ctx));
+	return !has_filter() || filter(data, data_end, bpf_xdp_get_buff_len(ctx));
 }
 
 SEC("xdp.frags")
@@ -97,12 +97,12 @@ int steer(struct xdp_md *ctx)
 	struct steer_counters *counts = counters_of_cpu();
 
 	if (!accepted(ctx))
-		return refused(counts);
-	if (stamps == STEER_STAMP_KERNEL) {
+		return unmatched(counts);
+	if (timestamps == STEER_TIMESTAMP_KERNEL) {
 		struct steer_meta *meta = add_meta(ctx);
 
 		if (meta) {
-			meta->stamp = bpf_ktime_get_tai_ns();
+			meta->timestamp = bpf_ktime_get_tai_ns();
 			meta->hash = 0;
 			meta->vlan_tci = 0;
 			meta->vlan_proto = 0;
@@ -113,7 +113,7 @@ int steer(struct xdp_md *ctx)
 	return redirect(ctx, counts);
 }
 
-/* As above with what the card says. Loaded bound to the device: only then may it call the kfuncs,
+/* As above with the metadata of the card. Loaded bound to the device: only then may it call the kfuncs,
  * and only then do they reach the driver. */
 SEC("xdp.frags")
 int steer_hardware(struct xdp_md *ctx)
@@ -121,24 +121,24 @@ int steer_hardware(struct xdp_md *ctx)
 	struct steer_counters *counts = counters_of_cpu();
 	enum xdp_rss_hash_type hash_type;
 	struct steer_meta *meta;
-	__u64 stamp = 0;
+	__u64 timestamp = 0;
 	__u32 flags = 0, hash = 0;
 	__be16 vlan_proto = 0;
 	__u16 vlan_tci = 0;
 
 	if (!accepted(ctx))
-		return refused(counts);
-	if (!bpf_xdp_metadata_rx_timestamp(ctx, &stamp) && stamp)
+		return unmatched(counts);
+	if (!bpf_xdp_metadata_rx_timestamp(ctx, &timestamp) && timestamp)
 		flags |= STEER_META_HARDWARE;
 	else
-		stamp = bpf_ktime_get_tai_ns();
+		timestamp = bpf_ktime_get_tai_ns();
 	if (!bpf_xdp_metadata_rx_hash(ctx, &hash, &hash_type))
 		flags |= STEER_META_HASH;
 	if (!bpf_xdp_metadata_rx_vlan_tag(ctx, &vlan_proto, &vlan_tci))
 		flags |= STEER_META_VLAN;
 	meta = add_meta(ctx);
 	if (meta) {
-		meta->stamp = stamp;
+		meta->timestamp = timestamp;
 		meta->hash = hash;
 		meta->vlan_tci = vlan_tci;
 		meta->vlan_proto = vlan_proto;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /* Copies frames that a filter accepts to a ring buffer.
  *
- * `capture` lets every frame go on to the stack, and shares the interface. The root program is
- * attached once, whatever the number of captures. A capture stands in one of eight slots; root and
- * captures form a chain of tail calls through the slots that are taken, and the last one passes the
- * frame on. `take` has the interface for itself, and ends the frames that the filter accepts.
+ * `capture` passes every frame on to the stack, and shares the interface. The root program is attached
+ * once, whatever the number of captures. A capture has one of eight slots; root and captures form a
+ * chain of tail calls through the slots that are taken, and the last one passes the frame on. `take`
+ * has the interface for itself, and drops the frames that the filter accepts after the copy.
  *
- * A slot is taken by putting a socket in `alive`: the kernel lets only one in, and takes it out when
- * the socket closes, however its process ended. A program whose socket has gone is not called. */
+ * A slot is taken by putting a socket in `owners`: the kernel accepts only one, and removes it when the
+ * socket closes, however its process ended. A program whose socket has gone is not called. */
 
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -18,8 +18,8 @@
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
 /* Constants to the verifier, which removes the branches not taken. */
-const volatile __u32 stamps = 1;
-const volatile __u32 snap_len = TEE_SNAP_MAX;
+const volatile __u32 timestamps = 1;
+const volatile __u32 snaplen = TEE_MAX_SNAPLEN;
 const volatile __u32 slot = 0;
 
 /* Both belong to the root; captures find them through it. */
@@ -28,7 +28,7 @@ struct {
 	__uint(max_entries, TEE_SLOTS);
 	__type(key, __u32);
 	__type(value, __u32);
-} alive SEC(".maps");
+} owners SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
@@ -54,8 +54,8 @@ struct {
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct tee_shared);
-} shared SEC(".maps");
+	__type(value, struct tee_reader);
+} reader SEC(".maps");
 
 /* Calls the next capture at or after slot `from`; returns when there is none. The index is a
  * constant at each call, so that the kernel makes a direct jump of it. */
@@ -65,7 +65,7 @@ static __attribute__((always_inline)) void call_from(struct xdp_md *ctx, __u32 f
 	for (__u32 i = 0; i < TEE_SLOTS; i++) {
 		__u32 key = i;
 
-		if (i >= from && bpf_map_lookup_elem(&alive, &key))
+		if (i >= from && bpf_map_lookup_elem(&owners, &key))
 			bpf_tail_call_static(ctx, &captures, i);
 	}
 }
@@ -99,7 +99,7 @@ static __attribute__((always_inline)) __u64 bounded(__u32 len)
                                                                                                    \
 		if (!record)                                                                       \
 			goto full;                                                                 \
-		record->stamp = stamps ? bpf_ktime_get_tai_ns() : 0;                               \
+		record->timestamp = timestamps ? bpf_ktime_get_tai_ns() : 0;                               \
 		record->wire_len = wire_len;                                                       \
 		record->len = len;                                                                 \
 		record->ifindex = ctx->ingress_ifindex;                                            \
@@ -117,13 +117,13 @@ static __attribute__((always_inline)) __u64 bounded(__u32 len)
  * fence between setting the flag and looking at the ring: one of the two sees the other. An empty
  * record carries the wake-up, since only a record can. Where there is no room for it the flag stays,
  * for whoever fills the ring on another CPU meanwhile to see it and wake. */
-static __attribute__((always_inline)) void wake_reader(struct tee_shared *reader)
+static __attribute__((always_inline)) void wake_reader(struct tee_reader *state)
 {
 	void *carrier = bpf_ringbuf_reserve(&records, 8, 0);
 
 	if (!carrier)
 		return;
-	reader->waiting = 0;
+	state->waiting = 0;
 	bpf_ringbuf_discard(carrier, BPF_RB_FORCE_WAKEUP);
 }
 
@@ -135,17 +135,17 @@ static __attribute__((always_inline)) int copy(struct xdp_md *ctx)
 	void *data_end = (void *)(long)ctx->data_end;
 	__u32 zero = 0;
 	struct tee_counters *counts = bpf_map_lookup_elem(&counters, &zero);
-	struct tee_shared *reader = bpf_map_lookup_elem(&shared, &zero);
+	struct tee_reader *state = bpf_map_lookup_elem(&reader, &zero);
 	__u32 wire_len = bpf_xdp_get_buff_len(ctx);
-	__u32 len = wire_len < snap_len ? wire_len : snap_len;
+	__u32 len = wire_len < snaplen ? wire_len : snaplen;
 
-	if (!counts || !reader)
+	if (!counts || !state)
 		return 0;
-	if (*(volatile __u32 *)&reader->stop) {
+	if (*(volatile __u32 *)&state->stop) {
 		counts->late++;
 		return 0;
 	}
-	if (is_filtering() && !filter(data, data_end, wire_len)) {
+	if (has_filter() && !filter(data, data_end, wire_len)) {
 		counts->unmatched++;
 		return 0;
 	}
@@ -178,10 +178,10 @@ static __attribute__((always_inline)) int copy(struct xdp_md *ctx)
 	else if (len <= 16384)
 		COPY(16384);
 	else
-		COPY(TEE_SNAP_MAX + 1);
+		COPY(TEE_MAX_SNAPLEN + 1);
 	counts->captured++;
-	if (*(volatile __u32 *)&reader->waiting)
-		wake_reader(reader);
+	if (*(volatile __u32 *)&state->waiting)
+		wake_reader(state);
 	return 1;
 full:
 	counts->full++;

@@ -11,7 +11,7 @@
 
 /* A captured frame in the ring buffer, before its bytes. */
 struct tee_record {
-	__u64 stamp;    /* nanoseconds of CLOCK_TAI, 0 when stamps are off */
+	__u64 timestamp; /* nanoseconds of CLOCK_TAI, 0 with timestamps off */
 	__u32 wire_len; /* length of the whole frame */
 	__u32 len;      /* bytes that follow; the reserved space may be longer */
 	__u32 ifindex;  /* interface that received it */
@@ -24,23 +24,23 @@ _Static_assert(sizeof(struct tee_record) == 24, "tee_record is 24 bytes");
 /* One element per CPU. A frame is in exactly one of them. */
 struct tee_counters {
 	__u64 captured;  /* copied to the ring buffer */
-	__u64 unmatched; /* refused by the filter */
+	__u64 unmatched; /* rejected by the filter */
 	__u64 full;      /* accepted, but the ring buffer was full */
 	__u64 faults;    /* accepted, but the copy failed */
-	__u64 late;      /* came after the stop: not looked at */
+	__u64 late;      /* came after the stop: not filtered */
 };
 
 _Static_assert(sizeof(struct tee_counters) == 40, "tee_counters is 40 bytes");
 
 /* Memory-mapped by both sides. */
-struct tee_shared {
+struct tee_reader {
 	__u32 waiting; /* the reader sets it before it sleeps, the program clears it and wakes */
-	__u32 stop;    /* the reader sets it once: no frame is looked at any more */
+	__u32 stop;    /* the reader sets it once: no further frame is copied */
 };
 
-_Static_assert(sizeof(struct tee_shared) == 8, "tee_shared is 8 bytes");
+_Static_assert(sizeof(struct tee_reader) == 8, "tee_reader is 8 bytes");
 
 /* The longest frame copied in full: the largest that bpf_xdp_load_bytes takes at once. */
-#define TEE_SNAP_MAX 65535
+#define TEE_MAX_SNAPLEN 65535
 
 #endif

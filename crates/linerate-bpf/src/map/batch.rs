@@ -3,8 +3,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use crate::Result;
-use crate::steer::program::refusal;
+use crate::{Error, Result};
 
 /// Entries that one call asks for. A bucket of the kernel's hash must fit, which is a handful of entries.
 const BATCH: u32 = 4096;
@@ -14,7 +13,7 @@ const BATCH: u32 = 4096;
 /// deleted meanwhile are met or not; none is met twice.
 ///
 /// # Errors
-/// [`crate::Error::Privilege`], [`crate::Error::System`], `EINVAL` for maps without batch operations.
+/// [`Error::Privilege`], [`Error::System`], `EINVAL` for maps without batch operations.
 pub fn for_each(map: BorrowedFd<'_>, mut each: impl FnMut(&[u8], &[u8])) -> Result<()> {
     let action = "read a BPF map in batches";
     let info = super::info(map)?;
@@ -26,7 +25,7 @@ pub fn for_each(map: BorrowedFd<'_>, mut each: impl FnMut(&[u8], &[u8])) -> Resu
     let value_size = match is_per_cpu {
         true => {
             let cpus = libbpf_rs::num_possible_cpus()
-                .map_err(|error| crate::Error::system(action, io::Error::other(error)))?;
+                .map_err(|error| Error::system(action, io::Error::other(error)))?;
             (info.value_size as usize).next_multiple_of(8) * cpus
         }
         false => info.value_size as usize,
@@ -68,7 +67,7 @@ pub fn for_each(map: BorrowedFd<'_>, mut each: impl FnMut(&[u8], &[u8])) -> Resu
                 room *= 2;
                 continue;
             }
-            errno => return Err(refusal(action, errno)),
+            errno => return Err(Error::bpf(action, errno)),
         };
         let pairs = keys.chunks_exact(key_size).zip(values.chunks_exact(value_size));
         pairs.take(count as usize).for_each(|(key, value)| each(key, value));
@@ -112,7 +111,7 @@ pub fn delete(map: BorrowedFd<'_>, keys: &[u8]) -> Result<u64> {
             ..=0 => return Ok(deleted),
             // The key after those that were deleted is not there: on with the one behind it.
             libc::ENOENT => left = &left[(count as usize + 1) * key_size..],
-            errno => return Err(refusal("delete entries of a BPF map in batches", errno)),
+            errno => return Err(Error::bpf("delete entries of a BPF map in batches", errno)),
         }
     }
     Ok(deleted)

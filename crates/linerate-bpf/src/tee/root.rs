@@ -1,92 +1,91 @@
 //! [`Root`]: the one XDP program on an interface that all tees share, and its slots.
 //!
-//! Who keeps it, without a daemon, a pin or a lock file: every participant holds a descriptor of the
-//! same BPF link, the first because it made the link, the others because they looked it up by the
-//! program on the interface. The kernel detaches the program when the last descriptor closes,
-//! whatever ends the process that held it.
+//! No daemon, pin or lock file keeps the root attached. Every participant holds a descriptor of the same BPF
+//! link: the first made the link, the others looked it up by the program on the interface. The kernel detaches
+//! the program when the last descriptor closes, however the process ended that held it.
 //!
-//! Who has which slot is the kernel's to say too. A slot is an entry of a socket map (`alive`) and
-//! one of a program array (`captures`). A capture puts a socket in the first with "only if empty",
-//! which one of several contenders achieves, and then owns the second. When it dies, its socket
-//! closes and leaves the map by itself; the root does not call a program whose socket has gone, and
-//! whoever takes the slot next replaces it.
+//! The kernel also decides who has which slot. A slot is an entry of a socket map (`owners`) and one of a program
+//! array (`captures`). A capture puts a socket into the first with `BPF_NOEXIST`, which one of several contenders
+//! achieves, and then owns the second. When it dies, its socket closes and leaves the map; the root does not call
+//! a program whose socket has gone, and the next owner of the slot replaces it.
 //!
-//! Extension programs (`BPF_PROG_TYPE_EXT`) would do the same with less, but kernels under lockdown
-//! or a hardening policy refuse to load them; tail calls work everywhere.
+//! Extension programs (`BPF_PROG_TYPE_EXT`) would do the same with less, but kernels under lockdown or a hardening
+//! policy refuse to load them; tail calls work everywhere.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use linerate_net::Interface;
+use rustix::net::sockopt;
 
-use crate::error::FOR_XDP;
-use crate::steer::attach::{self, Link};
-use crate::steer::program::{Load, Template, refusal};
-use crate::steer::{Attach, put};
-use crate::xdp::sys;
+use crate::error::XDP_CAPABILITIES;
+use crate::map::update_fd;
+use crate::program::{LoadOptions, LoadableProgram};
+use crate::xdp::attach::XdpLink;
+use crate::xdp::mode::AttachMode;
+use crate::xdp::open_socket;
+use crate::xdp::query::{self, AttachedProgram, TEE, attached_to};
 use crate::{Error, Result};
 
-/// Name of the root program, by which it is recognised.
-pub(super) use crate::steer::attach::TEE as NAME;
 /// Captures that an interface can carry; `TEE_SLOTS` in `bpf/tee.h`.
 pub(super) const SLOTS: u32 = 8;
-/// How often to look again when others come and go at the same moment.
+/// How often to try again when other tees come and go at the same moment.
 const ATTEMPTS: usize = 200;
 
-/// This process's part in the root program of an interface.
+/// This process's share of the root program of an interface.
 #[derive(Debug)]
 pub(super) struct Root {
-    link: Link,
-    alive: OwnedFd,
+    link: XdpLink,
+    owners: OwnedFd,
     captures: OwnedFd,
 }
 
 impl Root {
-    /// Attaches the root program of `template`, or takes part in the one that another tee attached.
+    /// Attaches the root program, or shares the one that another tee attached.
     pub(super) fn join(
         interface: &Interface,
-        template: &Template,
-        only: Option<Attach>,
+        loadable: &LoadableProgram,
+        only: Option<AttachMode>,
     ) -> Result<Self> {
         let mut loaded = None;
         for _ in 0..ATTEMPTS {
-            match attach::attached(interface.index())? {
-                Some(found) if found.name == NAME => {
+            match attached_to(interface.index())? {
+                Some(found) if found.name == TEE => {
                     // It may be gone by now: its last participant left. Then look again.
-                    if let Some(root) = Self::take_part(interface, &found)? {
+                    if let Some(root) = Self::share(interface, &found)? {
                         return Ok(root);
                     }
                 }
                 Some(found) if found.is_hidden() => {
-                    return Err(attach::join_refused(interface.name()));
+                    return Err(join_refused(interface.name()));
                 }
-                Some(found) => return Err(attach::foreign(interface.name(), &found)),
+                Some(found) => return Err(found.in_the_way(interface.name())),
                 None => {
                     let program = match loaded.take() {
                         Some(program) => program,
-                        None => template.load(Load::default())?,
+                        None => loadable.load(LoadOptions::default())?,
                     };
-                    match Link::attach(program.as_fd(), interface.name(), interface.index(), only) {
+                    match XdpLink::attach(program.as_fd(), interface.name(), interface.index(), only) {
                         Ok(link) => {
                             let own = |name| {
-                                let map = template.map(name).try_clone_to_owned();
+                                let map = loadable.map(name).try_clone_to_owned();
                                 map.map_err(|error| Error::system("share the tee's maps", error))
                             };
                             return Ok(Self {
                                 link,
-                                alive: own("alive")?,
+                                owners: own("owners")?,
                                 captures: own("captures")?,
                             });
                         }
                         // Another tee was quicker: look again and join it.
-                        Err(Error::ForeignProgram { name, .. }) if name == NAME => {
+                        Err(Error::ForeignProgram { name, .. }) if name == TEE => {
                             loaded = Some(program);
                         }
                         Err(error) => return Err(error),
                     }
                 }
             }
-            sys::pause(Duration::from_millis(1));
+            std::thread::sleep(Duration::from_millis(1));
         }
         Err(Error::Invalid(format!(
             "the tee on {} is being attached and detached by others all the time; try again",
@@ -94,74 +93,74 @@ impl Root {
         )))
     }
 
-    fn take_part(interface: &Interface, found: &attach::Attached) -> Result<Option<Self>> {
-        let Some(link) = Link::join(found.id, found.attach)? else { return Ok(None) };
-        let Ok(program) = attach::program(found.id) else { return Ok(None) };
+    fn share(interface: &Interface, found: &AttachedProgram) -> Result<Option<Self>> {
+        let Some(link) = XdpLink::join(found.id, found.mode)? else { return Ok(None) };
+        let Ok(program) = query::program(found.id) else { return Ok(None) };
         // From here on the link stays; was it still on the interface when we got it?
-        if attach::attached(interface.index())?.is_none_or(|now| now.id != found.id) {
+        if attached_to(interface.index())?.is_none_or(|now| now.id != found.id) {
             return Ok(None);
         }
-        let [alive, captures] = attach::maps_of(program.as_fd(), ["alive", "captures"], SLOTS);
-        match (alive, captures) {
-            (Some(alive), Some(captures)) => Ok(Some(Self { link, alive, captures })),
+        let [owners, captures] = query::maps_of(program.as_fd(), ["owners", "captures"], SLOTS);
+        match (owners, captures) {
+            (Some(owners), Some(captures)) => Ok(Some(Self { link, owners, captures })),
             _ => Err(Error::Invalid(format!(
-                "the program {NAME} on {} is not one that this version can join; end the captures \
+                "the program {TEE} on {} is not one that this version can join; end the captures \
                  of the other version",
                 interface.name()
             ))),
         }
     }
 
-    /// Where the program runs.
-    pub(super) fn attach(&self) -> Attach {
-        self.link.attach
+    /// The link that keeps it attached.
+    pub(super) fn link(&self) -> &XdpLink {
+        &self.link
     }
 
-    /// Why not in the driver.
-    pub(super) fn why_generic(&self) -> Option<&str> {
-        self.link.why.as_deref()
+    /// The sockets of the processes that own a slot.
+    pub(super) fn owners(&self) -> BorrowedFd<'_> {
+        self.owners.as_fd()
     }
 
-    /// The maps that captures of this root must use.
-    pub(super) fn maps(&self) -> [(&'static str, BorrowedFd<'_>); 2] {
-        [("alive", self.alive.as_fd()), ("captures", self.captures.as_fd())]
+    /// The programs in the slots.
+    pub(super) fn captures(&self) -> BorrowedFd<'_> {
+        self.captures.as_fd()
     }
 
     /// Takes a free slot.
-    pub(super) fn take(&self, interface: &Interface) -> Result<Slot> {
-        let action = format!("take a place for a capture on {}", interface.name());
-        let token = sys::socket(&action, FOR_XDP)?;
-        // Nothing is ever redirected to it, but newer kernels (7.3 among them) let no socket into the map that
-        // could not receive.
-        sys::set(token.as_fd(), libc::SOL_XDP, libc::XDP_RX_RING, &1u32)
-            .map_err(|error| Error::system(&action, error))?;
+    pub(super) fn take_slot(&self, interface: &Interface) -> Result<Slot> {
+        let action = format!("take a slot for a capture on {}", interface.name());
+        let token = open_socket(&action, XDP_CAPABILITIES)?;
+        // Nothing is ever redirected to it, but newer kernels (such as 7.3) accept no socket in the map that
+        // cannot receive.
+        sockopt::set_xdp_rx_ring_size(&token, 1)
+            .map_err(|errno| Error::system(&action, errno.into()))?;
         let captures = self
             .captures
             .try_clone()
             .map_err(|error| Error::system("share the tee's maps", error))?;
         for number in 0..SLOTS {
-            match put(self.alive.as_fd(), number, token.as_fd(), libbpf_sys::BPF_NOEXIST) {
+            match update_fd(self.owners.as_fd(), number, token.as_fd(), libbpf_sys::BPF_NOEXIST) {
                 0 => {
                     let process = std::process::id();
                     return Ok(Slot { number, process, captures, _token: token });
                 }
                 libc::EEXIST => {}
-                errno => return Err(refusal(action, errno)),
+                errno => return Err(Error::bpf(action, errno)),
             }
         }
         Err(Error::NoSlot { interface: interface.name().to_owned(), slots: SLOTS as usize })
     }
 }
 
-/// A slot that this process has. Dropping it takes the program out, then frees the slot; a forked process
+/// A slot that this process owns. Dropping it removes the program, then frees the slot; a forked process
 /// that drops its copy leaves both.
 #[derive(Debug)]
 pub(super) struct Slot {
     number: u32,
-    /// The process that took it. One that it forked has the descriptors, too, and closes its own.
+    /// The process that took it. A forked process has copies of the descriptors, and closes those.
     process: u32,
     captures: OwnedFd,
-    /// The socket in `alive`: the slot is ours while it is open.
+    /// The socket in `owners`: the slot is this process's while it is open.
     _token: OwnedFd,
 }
 
@@ -171,11 +170,11 @@ impl Slot {
         self.number
     }
 
-    /// Puts a program in, from now on called for every frame.
-    pub(super) fn fill(&self, program: BorrowedFd<'_>, interface: &Interface) -> Result<()> {
-        match put(self.captures.as_fd(), self.number, program, libbpf_sys::BPF_ANY) {
+    /// Sets the program, which is called for every frame from now on.
+    pub(super) fn set(&self, program: BorrowedFd<'_>, interface: &Interface) -> Result<()> {
+        match update_fd(self.captures.as_fd(), self.number, program, libbpf_sys::BPF_ANY) {
             0 => Ok(()),
-            errno => Err(refusal(format!("start a capture on {}", interface.name()), errno)),
+            errno => Err(Error::bpf(format!("start a capture on {}", interface.name()), errno)),
         }
     }
 }
@@ -192,5 +191,15 @@ impl Drop for Slot {
                 (&raw const self.number).cast(),
             )
         };
+    }
+}
+
+/// The error for a program that may be a tee to join, where this process may not look at it.
+fn join_refused(interface: &str) -> Error {
+    Error::Privilege {
+        action: format!(
+            "see whether the XDP program on interface {interface} is another capture's tee, to join it"
+        ),
+        capability: "CAP_SYS_ADMIN",
     }
 }

@@ -1,57 +1,34 @@
-//! [`Holder`]: what keeps somebody else's XDP program on an interface, and so what takes it off.
+//! [`Owner`]: what keeps an XDP program attached, and so what detaches it.
 
-use std::fs;
+use std::fmt;
 
-use linerate_net::process::{self, Process};
+use linerate_net::process::Process;
 
-use super::attach::link_of;
-
-/// What keeps an XDP program on an interface.
+/// What keeps an XDP program attached to an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Holder {
+pub enum Owner {
     /// These processes, by a BPF link: it goes when they close it or end.
     Processes(Vec<Process>),
-    /// The BPF link of this id, which no process that can be seen holds: it is pinned.
-    Link(u32),
-    /// The interface itself: the program was attached without a link, and stays until it is detached.
+    /// The BPF link of this id, which no visible process holds: it is pinned.
+    PinnedLink(u32),
+    /// The interface: the program was attached without a link, and stays until it is detached.
     Interface,
     /// This process may not know.
     Unknown,
 }
 
-impl Holder {
-    /// The holder of the XDP program with this id. Looks through `/proc`: for errors, not for loops.
-    pub(crate) fn of(program: u32) -> Self {
-        let wanted = format!("prog_id:\t{program}");
-        let mut found = process::holders(1, |descriptor| {
-            // Not every link of the system is worth a read.
-            let target = descriptor.target;
-            let link = target.starts_with("anon_inode:bpf") && target.ends_with("link");
-            let path = descriptor.process.join("fdinfo").join(descriptor.number);
-            let info = link.then(|| fs::read_to_string(path).unwrap_or_default())?;
-            let has = |wanted: &str| info.lines().any(|line| line == wanted);
-            (has("link_type:\txdp") && has(&wanted)).then_some(0)
-        });
-        let processes = found.remove(0);
-        if !processes.is_empty() {
-            return Self::Processes(processes);
-        }
-        match link_of(program) {
-            Ok(Some((_, id))) => Self::Link(id),
-            Ok(None) => Self::Interface,
-            Err(_) => Self::Unknown,
-        }
-    }
-
-    /// It in words, `tcpdump (process 7)` for instance.
-    pub fn names(&self) -> String {
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Processes(processes) => {
-                processes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+                for (index, process) in processes.iter().enumerate() {
+                    write!(f, "{}{process}", if index == 0 { "" } else { ", " })?;
+                }
+                Ok(())
             }
-            Self::Link(id) => format!("the pinned BPF link {id}"),
-            Self::Interface => "no process".to_owned(),
-            Self::Unknown => "unknown".to_owned(),
+            Self::PinnedLink(id) => write!(f, "the pinned BPF link {id}"),
+            Self::Interface => f.write_str("no process"),
+            Self::Unknown => f.write_str("unknown"),
         }
     }
 }

@@ -13,7 +13,7 @@ use super::receive::Ring;
 use super::rules::{Kind, Request};
 use super::socket::Socket;
 use super::stamps::Stamps;
-use crate::filter::Classic;
+use linerate_bpf::filter::Classic;
 use crate::{Error, Result};
 
 /// Bytes of a block unless said: some 3,400 frames of 64 bytes for one wake-up, and still in a core's

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::program::to_kernel;
 use super::socket::Socket;
-use crate::filter::Classic;
+use linerate_bpf::filter::Classic;
 use crate::{Error, Result};
 
 /// How a group decides which of its rings gets a frame (`packet(7)`, `PACKET_FANOUT`).

@@ -3,7 +3,7 @@
 
 use super::Traffic;
 use super::socket::Socket;
-use crate::filter::{Classic, MAX_STATEMENTS, Statement};
+use linerate_bpf::filter::{Classic, MAX_STATEMENTS, Statement};
 use crate::{Error, Result};
 
 /// What decides whether a frame enters the ring, and how much of it.

@@ -23,7 +23,7 @@ use super::socket::{Map, Socket};
 use super::stamps::{Clock, Restore};
 use super::statistics::{Counters, Statistics};
 use super::walk::{Lend, Walk};
-use crate::filter::Classic;
+use linerate_bpf::filter::Classic;
 use crate::{Error, Frame, Result};
 
 /// Seconds between two reads of the kernel's 32-bit counters, so that none can wrap unseen: that

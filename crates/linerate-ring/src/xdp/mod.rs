@@ -36,7 +36,8 @@ mod through;
 mod transmit;
 mod umem;
 
-pub use crate::steer::{Attach, Stamps, Unmatched};
+pub use linerate_bpf::steer::{TimestampSource, Unmatched};
+pub use linerate_bpf::xdp::AttachMode;
 pub use batch::Batch;
 pub use pace::Pace;
 pub use probe::{Probe, probe};
