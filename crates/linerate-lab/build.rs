@@ -4,5 +4,5 @@
 mod compile;
 
 fn main() {
-    compile::compile(&["sink", "redirect"], &[]);
+    compile::compile(&["sink", "redirect", "xdp_loop"], &[]);
 }

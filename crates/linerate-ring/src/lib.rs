@@ -1,9 +1,7 @@
 //! Rings shared with the kernel: memory regions, AF_PACKET rings, AF_XDP sockets, the ring buffer of the tee, and
 //! TUN and TAP devices.
 
-pub mod bare;
 pub mod error;
-pub mod frame;
 pub mod packet;
 pub mod region;
 pub mod tee;
@@ -11,5 +9,5 @@ pub mod tun;
 pub mod xdp;
 
 pub use error::{Error, Result};
-pub use frame::{Direction, Frame, Timestamp};
+pub use linerate_wire::frame::{Direction, Frame, Timestamp};
 pub use region::Region;

@@ -9,8 +9,8 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::capture::support::{Cable, LINERATE, everybody_accepts, folder};
-use linerate_capture::read::Reader;
 use linerate_net::cpu;
+use linerate_pcapfile::Reader;
 use linerate_testkit::root_or_skip;
 use linerate_wire::checksum::Sum;
 use linerate_wire::ip::Protocol;
@@ -166,7 +166,7 @@ fn a_bulk_transfer_is_split_live_and_from_a_file_and_joined_and_split_again() {
         cable.capture(&format!("{options} --json -w {} tcp port 9000", file.display()))
     };
     let split = listen(&live, "--split");
-    assert!(split.said.contains("--split needs"), "{}", split.said);
+    assert!(split.stderr().contains("--split needs"), "{}", split.stderr());
     let whole = listen(&raw, "--source packet");
     let cut = listen(&pcap, "--split -s 80 --time-stamp-precision nano");
     let sent = bulk(&cable, 3_000_000);

@@ -12,7 +12,7 @@ use nix::unistd::Pid;
 use serde_json::json;
 
 use super::arguments::Detach;
-use crate::say;
+use crate::cli::stdio;
 
 /// How long a daemon has for detaching by itself: it waits for nothing but the kernel.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -41,11 +41,11 @@ pub(super) fn run(arguments: &Detach) -> Result<ExitCode> {
         }
     }
     if arguments.json {
-        say::print(json!({ "detached": detached }))?;
+        stdio::println(json!({ "detached": detached }))?;
     } else if detached.is_empty() {
-        say::print("nothing is attached")?;
+        stdio::println("nothing is attached")?;
     } else {
-        say::print(format_args!("detached {}", detached.join(", ")))?;
+        stdio::println(format_args!("detached {}", detached.join(", ")))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -7,15 +7,15 @@ use linerate_forward::snapshot::{Counted, Port, Snapshot, State};
 
 use super::arguments::Status;
 use super::columns::columns;
-use crate::say;
+use crate::cli::stdio;
 
 /// Prints it.
 pub(super) fn run(arguments: &Status) -> Result<ExitCode> {
     let snapshot = arguments.instance.open()?.snapshot()?;
     if arguments.json {
-        say::print(serde_json::to_string(&snapshot).context("cannot write the JSON")?)?;
+        stdio::println(serde_json::to_string(&snapshot).context("cannot write the JSON")?)?;
     } else {
-        say::print(text(&snapshot))?;
+        stdio::println(text(&snapshot))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -19,9 +19,9 @@ use linerate_net::cpu;
 use linerate_udp::pattern::Pattern;
 use linerate_udp::{Backend, Details, Group, Receiver, Steering, Through};
 
-use super::capture::signals::Signals;
 use super::capture::values as common;
-use crate::say;
+use crate::cli::signals::Signals;
+use crate::cli::stdio;
 
 /// Arguments of `linerate receive`.
 #[derive(Debug, Args)]
@@ -278,7 +278,7 @@ impl Arguments {
 
 /// Prints beside the live line.
 fn tell(text: &str) {
-    say::tell(format_args!("linerate: {text}"));
+    stdio::eprintln(format_args!("linerate: {text}"));
 }
 
 /// A CPU that a thread cannot stay on, and which it could.

@@ -18,9 +18,9 @@ use linerate_udp::{Batch, Losses, Message, Receiver, Trial};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::resource::{UsageWho, getrusage};
 
-use super::super::capture::signals::Signals;
 use super::Arguments;
-use crate::say;
+use crate::cli;
+use crate::cli::signals::Signals;
 
 /// How soon a thread sees that it is to end.
 const GLANCE: Duration = Duration::from_millis(50);
@@ -188,7 +188,7 @@ pub(super) fn start(receivers: Vec<Receiver>, arguments: &Arguments) -> Result<R
         let work = move || {
             let mut worker = Worker::new(task, &shared);
             if let Err(error) = worker.run(mine, &mut tally) {
-                tally.failure = Some(say::described(&error));
+                tally.failure = Some(cli::described(&error));
                 shared.stop.store(true, Relaxed);
             }
             tally

@@ -5,10 +5,10 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixDatagram;
 use std::process::Stdio;
 
-use linerate_testkit::root_or_skip;
+use linerate_testkit::{TIMEOUT, root_or_skip, wait_for};
 use nix::sys::signal::Signal;
 
-use super::support::{Net, PATIENCE, wait_for};
+use super::support::Net;
 
 /// The service manager's end of `NOTIFY_SOCKET`.
 struct Manager {
@@ -34,7 +34,7 @@ fn the_service_manager_hears_of_everything() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("notify");
     let socket = UnixDatagram::bind(&path).unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.set_read_timeout(Some(TIMEOUT)).unwrap();
     let mut manager = Manager { socket, heard: String::new() };
     let file = folder.path().join("forward.toml");
     let config = |relearn: &str| {
@@ -66,7 +66,7 @@ fn the_service_manager_hears_of_everything() {
     assert_eq!(net.json("status")[0]["state"], "running");
 
     manager.heard.clear();
-    let (status, said) = daemon.end(Signal::SIGTERM);
+    let (status, _, said) = daemon.end(Signal::SIGTERM);
     assert!(status.success(), "{said}");
     manager.until("STOPPING=1");
     for line in said.lines() {
@@ -79,7 +79,7 @@ fn the_service_manager_hears_of_everything() {
 fn scrape(net: &Net) -> String {
     let stream = net.router.run(|| TcpStream::connect("127.0.0.1:9818")).unwrap();
     let mut stream = stream.unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     write!(stream, "GET /metrics HTTP/1.1\r\nHost: router\r\nConnection: close\r\n\r\n").unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
@@ -154,7 +154,7 @@ fn metrics_can_be_off_or_taken() {
     // Somebody else listens where nobody asked for: forwarding is what matters, and it is said.
     let taken = net.router.run(|| std::net::TcpListener::bind("127.0.0.1:9818")).unwrap().unwrap();
     let daemon = net.run("");
-    assert!(daemon.said.contains("9818"), "{}", daemon.said);
+    assert!(daemon.stderr().contains("9818"), "{}", daemon.stderr());
     daemon.end(Signal::SIGINT);
     let address = "127.0.0.1:9819";
     let listener = net.router.run(|| std::net::TcpListener::bind(address)).unwrap().unwrap();

@@ -1,0 +1,3 @@
+//! Plain implementations that production code is measured against. Only the lab loads them.
+
+pub mod xdp_loop;
