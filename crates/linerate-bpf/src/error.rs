@@ -145,7 +145,11 @@ impl fmt::Display for Occupied<'_> {
                  remove"
             ),
             Owner::Interface => {
-                write!(f, "detach it with `ip link set dev {interface} {} off`", mode.ip_link_word())
+                write!(
+                    f,
+                    "detach it with `ip link set dev {interface} {} off`",
+                    mode.ip_link_word()
+                )
             }
             Owner::Unknown => f.write_str(
                 "end the program that attached it; as root (with CAP_SYS_ADMIN) this says which",

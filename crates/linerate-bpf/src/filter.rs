@@ -2,11 +2,12 @@
 //!
 //! A packet socket runs a [`Classic`] program as it is. An XDP program cannot, so
 //! [`translate`] turns the same program into the body of an eBPF subprogram that gives the same
-//! verdict on every frame. Everything here is a pure function on numbers; nothing is loaded.
+//! verdict on every frame. The translation is a pure function on numbers.
 
 mod attach;
 mod classic;
 mod instruction;
+mod load;
 mod run;
 mod tags;
 mod translate;
@@ -14,4 +15,5 @@ mod translate;
 pub use attach::attach;
 pub use classic::{Ancillary, Classic, Invalid, MAX_STATEMENTS, SCRATCH_WORDS, Statement};
 pub use instruction::{Instruction, to_bytes};
+pub use load::load_socket_filter;
 pub use translate::{REACH, Untranslatable, translate};

@@ -52,7 +52,8 @@ impl IngressDrop {
             }
         };
         let mut storage = MaybeUninit::uninit();
-        let mut open = skeleton::IngressDropSkelBuilder::default().open(&mut storage).map_err(failed)?;
+        let mut open =
+            skeleton::IngressDropSkelBuilder::default().open(&mut storage).map_err(failed)?;
         if let Some(constants) = open.maps.rodata_data.as_deref_mut() {
             constants.by_address = u32::from(dropped == Dropped::ByAddress);
         }

@@ -18,3 +18,8 @@ pub mod xdp;
 
 pub use error::{Error, Missing, Result, XDP_CAPABILITIES};
 pub use program::log_to_tracing;
+
+/// Flags of maps and programs, for those who read them from an object.
+pub mod flags {
+    pub use libbpf_sys::{BPF_F_MMAPABLE, BPF_F_NO_PREALLOC, BPF_F_XDP_HAS_FRAGS};
+}

@@ -77,10 +77,13 @@ impl Link {
         {
             return Err(found.in_the_way(name));
         }
-        Err(Error::bpf(match hook {
-            Hook::Xdp(mode) => format!("attach an XDP program ({mode}) to interface {name}"),
-            _ => format!("attach a BPF program to {hook} of interface {name}"),
-        }, -fd))
+        Err(Error::bpf(
+            match hook {
+                Hook::Xdp(mode) => format!("attach an XDP program ({mode}) to interface {name}"),
+                _ => format!("attach a BPF program to {hook} of interface {name}"),
+            },
+            -fd,
+        ))
     }
 
     /// Replaces the attached program. No frame meets both or neither.
@@ -185,7 +188,7 @@ fn place(path: &Path) -> Result<CString> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip, say_skipped};
 
     use super::*;
@@ -200,7 +203,7 @@ mod tests {
     }
 
     /// A program that answers `verdict`.
-    fn load(kind: libbpf_sys::bpf_prog_type, verdict: i32) -> io::Result<OwnedFd> {
+    pub(crate) fn load(kind: libbpf_sys::bpf_prog_type, verdict: i32) -> io::Result<OwnedFd> {
         let code = [Instruction::new(0xb7, 0, 0, 0, verdict), Instruction::new(0x95, 0, 0, 0, 0)];
         // SAFETY: two instructions in the kernel's layout, C strings, no options.
         own(unsafe {
@@ -235,48 +238,12 @@ mod tests {
     }
 
     #[test]
-    fn who_holds_a_program_is_said_with_a_remedy_that_works() {
-        root_or_skip!("who_holds_a_program_is_said_with_a_remedy_that_works");
-        const PASS: i32 = 2;
-        let (a, b) = (Namespace::create("hold-a").unwrap(), Namespace::create("hold-b").unwrap());
-        let cable = Veth::create(&a, "a", &b, "b", VethOptions::default()).unwrap();
-        let index = cable.a.index();
-        let found = || a.run(|| attached(index).unwrap()).unwrap();
-        let program = load(libbpf_sys::BPF_PROG_TYPE_XDP, PASS).unwrap();
-
-        // By a link: who has it open.
-        let link = a.run(|| Link::attach(program.as_fd(), "a", index, None).unwrap()).unwrap();
-        let by_link = found().unwrap();
-        let Holder::Processes(processes) = by_link.holder() else { panic!("{by_link:?}") };
-        assert_eq!(processes.iter().map(|one| one.id).collect::<Vec<_>>(), [std::process::id()]);
-        let said = foreign("a", &by_link).to_string();
-        assert!(said.contains(&format!("(process {})", std::process::id())), "{said}");
-        drop(link);
-        assert_eq!(found(), None);
-
-        // Without one: nobody, until it is detached.
-        let flags = Attach::Native.flags();
-        // SAFETY: a live program, no options.
-        let attach = || unsafe {
-            libbpf_sys::bpf_xdp_attach(index as i32, program.as_raw_fd(), flags, std::ptr::null())
-        };
-        assert_eq!(a.run(attach).unwrap(), 0);
-        let by_interface = found().unwrap();
-        assert_eq!(by_interface.holder(), Holder::Interface);
-        let said = foreign("a", &by_interface).to_string();
-        let (_, remedy) = said.split_once("`ip ").expect("a command");
-        let remedy = remedy.trim_end_matches('`').split(' ');
-        assert!(a.command("ip").args(remedy).status().unwrap().success(), "{said}");
-        assert_eq!(found(), None);
-    }
-
-    #[test]
     fn a_tcx_program_is_seen() {
         root_or_skip!("a_tcx_program_is_seen");
         let (a, b) = (Namespace::create("tcx-a").unwrap(), Namespace::create("tcx-b").unwrap());
         let cable = Veth::create(&a, "a", &b, "b", VethOptions::default()).unwrap();
         let index = cable.a.index();
-        let has = || a.run(|| has_ingress_program(index).unwrap()).unwrap();
+        let has = || a.run(|| has_tcx_ingress_program(index).unwrap()).unwrap();
         assert!(!has());
         let link = match a.run(|| tcx(index)).unwrap() {
             Ok(link) => link,

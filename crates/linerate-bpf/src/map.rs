@@ -13,6 +13,8 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 
 pub use rustix::mm::ProtFlags;
+
+use libbpf_rs::{MapHandle, MapType};
 use rustix::mm::MapFlags;
 
 use crate::{Error, Result};
@@ -84,10 +86,11 @@ impl MappedArray {
         let stride = value_size.next_multiple_of(8);
         let entries = info.max_entries as usize;
         let mapping =
-            SharedMapping::new(map, entries * stride, 0, ProtFlags::READ | ProtFlags::WRITE).map_err(|error| {
-                let errno = error.raw_os_error().unwrap_or(libc::EIO);
-                Error::bpf(format!("map the BPF array {name}"), errno)
-            })?;
+            SharedMapping::new(map, entries * stride, 0, ProtFlags::READ | ProtFlags::WRITE)
+                .map_err(|error| {
+                    let errno = error.raw_os_error().unwrap_or(libc::EIO);
+                    Error::bpf(format!("map the BPF array {name}"), errno)
+                })?;
         Ok(Self { mapping, entries, value_size, stride })
     }
 
@@ -141,15 +144,26 @@ impl MappedArray {
 
 /// What the kernel knows of a map.
 fn info(map: BorrowedFd<'_>) -> Result<libbpf_sys::bpf_map_info> {
-    let info = libbpf_rs::MapInfo::new(map).map_err(|error| {
-        Error::system("read the sizes of a BPF map", io::Error::other(error))
-    })?;
+    let info = libbpf_rs::MapInfo::new(map)
+        .map_err(|error| Error::system("read the sizes of a BPF map", io::Error::other(error)))?;
     Ok(info.info)
 }
 
 fn name(info: &libbpf_sys::bpf_map_info) -> String {
     let bytes = info.name.iter().take_while(|byte| **byte != 0);
     bytes.map(|byte| char::from(*byte as u8)).collect()
+}
+
+/// A new array with one entry of `value_size` bytes.
+///
+/// # Errors
+/// What libbpf says.
+pub fn create_array(name: &str, value_size: u32) -> libbpf_rs::Result<MapHandle> {
+    let options = libbpf_sys::bpf_map_create_opts {
+        sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
+        ..Default::default()
+    };
+    MapHandle::create(MapType::Array, Some(name), 4, value_size, 1, &options)
 }
 
 /// Element 0 of a per-CPU array of `N` counters each, summed over all CPUs.

@@ -167,7 +167,9 @@ impl LoadableProgram {
             (Some(at), Some(filter)) => [&self.instructions[..at], filter].concat(),
             (Some(_), None) => {
                 let mut all = self.instructions.clone();
-                all.iter_mut().filter(|one| loads_has_filter(one)).for_each(|one| one.immediate = 0);
+                all.iter_mut()
+                    .filter(|one| loads_has_filter(one))
+                    .for_each(|one| one.immediate = 0);
                 all
             }
             (None, _) => self.instructions.clone(),

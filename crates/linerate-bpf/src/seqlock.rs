@@ -137,7 +137,8 @@ mod tests {
                 scope.spawn(move || {
                     let mut written = 0u64;
                     while written < 20_000 {
-                        let Some(_guard) = WriteGuard::try_lock(version, version.load(Relaxed)) else {
+                        let Some(_guard) = WriteGuard::try_lock(version, version.load(Relaxed))
+                        else {
                             thread::yield_now();
                             continue;
                         };
@@ -168,7 +169,10 @@ mod tests {
         let version = AtomicU32::new(4);
         assert!(WriteGuard::try_lock(&version, 2).is_none(), "another version");
         let guard = WriteGuard::try_lock(&version, 4).unwrap();
-        assert!(WriteGuard::try_lock(&version, 4).is_none() && WriteGuard::try_lock(&version, 5).is_none());
+        assert!(
+            WriteGuard::try_lock(&version, 4).is_none()
+                && WriteGuard::try_lock(&version, 5).is_none()
+        );
         assert_eq!(read(&version, 3, || Some(())), None);
         drop(guard);
         assert_eq!(read(&version, 1, || Some(7)), Some((6, 7)));

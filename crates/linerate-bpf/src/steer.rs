@@ -141,7 +141,11 @@ impl Program {
         Ok(program)
     }
 
-    fn load_with(interface: Interface, options: &Options<'_>, timestamps: TimestampSource) -> Result<Self> {
+    fn load_with(
+        interface: Interface,
+        options: &Options<'_>,
+        timestamps: TimestampSource,
+    ) -> Result<Self> {
         log_to_tracing();
         let hardware = timestamps == TimestampSource::Hardware;
         let loadable = open(hardware, options, timestamps)?;
@@ -269,7 +273,11 @@ impl Program {
     }
 }
 
-fn open(hardware: bool, options: &Options<'_>, timestamps: TimestampSource) -> Result<LoadableProgram> {
+fn open(
+    hardware: bool,
+    options: &Options<'_>,
+    timestamps: TimestampSource,
+) -> Result<LoadableProgram> {
     let mut storage = MaybeUninit::uninit();
     let mut object = skeleton::SteerSkelBuilder::default()
         .open(&mut storage)

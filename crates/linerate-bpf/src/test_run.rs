@@ -26,7 +26,12 @@ pub struct XdpOutput {
 /// # Errors
 /// [`Error::Privilege`]; [`Error::System`], for instance `EINVAL` where the frame is shorter than 14 bytes
 /// or longer than a page less the kernel's head and tail room.
-pub fn run_xdp(program: BorrowedFd<'_>, frame: &[u8], ifindex: u32, repeat: u32) -> Result<XdpOutput> {
+pub fn run_xdp(
+    program: BorrowedFd<'_>,
+    frame: &[u8],
+    ifindex: u32,
+    repeat: u32,
+) -> Result<XdpOutput> {
     let mut context = libbpf_sys::xdp_md {
         data_end: frame.len() as u32,
         ingress_ifindex: ifindex,

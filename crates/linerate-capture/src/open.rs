@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use linerate_ring::filter::Instruction;
+use linerate_bpf::filter::Instruction;
 use linerate_ring::packet::{Allocation, Fanout, Mode, Ring, Traffic};
 use linerate_ring::region::Pages;
 pub use linerate_ring::xdp::Through;
@@ -153,7 +153,7 @@ impl Opened {
         let wish = Wish { several_readers: request.threads > 1, ..request.wish };
         if wish.source == Some(Kind::Xdp) {
             // Somebody who takes the frames uses the interface, too: --take-over is no way past that.
-            linerate_ring::steer::require_free(name)?;
+            linerate_bpf::xdp::require_free(name)?;
         }
         let mut choice = choose(&interface, wish)?;
         if request.threads > 1 && choice.source != Kind::Packet {
@@ -209,8 +209,8 @@ impl Opened {
 /// What a packet socket on `name` does not get to see because of an XDP program, if there is one.
 fn bypassed(name: &str) -> Option<String> {
     // A tee lets every frame go on; who cannot ask is not told.
-    let found = linerate_ring::steer::attached(name).ok()?.filter(|found| !found.is_tee())?;
-    let by = found.holder().names();
+    let found = linerate_bpf::xdp::attached(name).ok()?.filter(|found| !found.is_tee())?;
+    let by = found.owner();
     Some(match found.is_ours() {
         true => format!(
             "another linerate ({by}) takes frames of {name} by XDP: those do not come here; end it, or, if \
@@ -384,7 +384,7 @@ impl Opener<'_> {
         let (pages, buffer) = (got.pages.to_string(), format!("buffer: {got}"));
         let how = format!(
             "{} XDP, AF_XDP sockets ({why}), {}, {} queues",
-            source.attached(),
+            source.attach_mode(),
             if mode.zero_copy { "zero-copy" } else { "one copy by the kernel" },
             source.queues().count()
         );
@@ -396,8 +396,8 @@ impl Opener<'_> {
     fn buffer(&self, filter: Option<&[Instruction]>, take: bool, why: &str) -> Result<Taken> {
         let tee = self.tee(filter, take)?;
         let how = match take {
-            true => format!("{} XDP, a ring buffer ({why})", tee.attached()),
-            false => format!("{} XDP", tee.attached()),
+            true => format!("{} XDP, a ring buffer ({why})", tee.mode()),
+            false => format!("{} XDP", tee.mode()),
         };
         let notes = std::iter::once(how).chain(tee.why_generic().map(str::to_owned)).collect();
         let pages = Pages::Small.to_string();
@@ -414,7 +414,9 @@ impl Opener<'_> {
         let (source, pages, notes) = match open(program(&placement).as_deref()) {
             Err(Error::Ring(refusal)) if program(&placement).is_some() => {
                 let why = match refusal {
-                    linerate_ring::Error::Verifier { why, .. } => why,
+                    linerate_ring::Error::Bpf(linerate_bpf::Error::Verifier { reason, .. }) => {
+                        reason
+                    }
                     // It may be the filter alone that needs it.
                     linerate_ring::Error::Privilege { capability: "CAP_PERFMON", .. } => {
                         "without CAP_PERFMON the verifier refuses it".to_owned()
@@ -435,11 +437,11 @@ impl Opener<'_> {
         let mut builder = xdp::Source::builder(self.name)
             .pages(request.pages)
             .filter(filter)
-            .stamps(match request.stamps {
-                Stamps::None => xdp::Stamps::None,
-                Stamps::Host => xdp::Stamps::Kernel,
-                Stamps::Batch => xdp::Stamps::Reader,
-                Stamps::Adapter => xdp::Stamps::Hardware,
+            .timestamps(match request.stamps {
+                Stamps::None => xdp::TimestampSource::None,
+                Stamps::Host => xdp::TimestampSource::Kernel,
+                Stamps::Batch => xdp::TimestampSource::Reader,
+                Stamps::Adapter => xdp::TimestampSource::Hardware,
             })
             .busy_poll(request.busy_poll.map(|time| xdp::BusyPoll {
                 microseconds: u32::try_from(time.as_micros()).unwrap_or(u32::MAX),
@@ -460,8 +462,8 @@ impl Opener<'_> {
         let mut builder = tee::Tee::builder(self.name)
             .filter(filter)
             .take(take)
-            .snap(request.snaplen.min(tee::SNAP_MAX))
-            .stamps(matches!(request.stamps, Stamps::Host | Stamps::Adapter));
+            .snaplen(request.snaplen.min(tee::MAX_SNAPLEN))
+            .timestamps(matches!(request.stamps, Stamps::Host | Stamps::Adapter));
         if request.immediate {
             builder = builder.pace(xdp::Pace::BLOCKING);
         }

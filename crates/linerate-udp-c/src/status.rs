@@ -1,5 +1,6 @@
 //! What a function says of its success.
 
+use linerate_bpf::Error as BpfError;
 use linerate_ring::Error as RingError;
 use linerate_udp::Error;
 
@@ -35,7 +36,9 @@ impl From<&Error> for linerate_receive_status {
     fn from(error: &Error) -> Self {
         match error {
             Error::NotLocal(_) => Self::Address,
-            Error::InUse(_) | Error::Ring(RingError::ForeignProgram { .. }) => Self::InUse,
+            Error::InUse(_) | Error::Ring(RingError::Bpf(BpfError::ForeignProgram { .. })) => {
+                Self::InUse
+            }
             Error::Privilege { .. } | Error::Ring(RingError::Privilege { .. }) => Self::Privilege,
             Error::NoInterface(_) | Error::Ring(RingError::NoInterface(_)) => Self::Interface,
             Error::Group { .. } => Self::Group,

@@ -147,11 +147,7 @@ impl Program {
     ///
     /// # Errors
     /// [`Error::Verifier`] and the like; the old filter then stays.
-    pub fn set_filter(
-        &self,
-        interface: &Interface,
-        filter: Option<&[Instruction]>,
-    ) -> Result<()> {
+    pub fn set_filter(&self, interface: &Interface, filter: Option<&[Instruction]>) -> Result<()> {
         let program = self.loadable.load(LoadOptions { filter, device: None })?;
         match &self.attachment {
             Attachment::Slot(slot, _) => slot.set(program.as_fd(), interface)?,

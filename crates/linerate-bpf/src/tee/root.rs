@@ -65,7 +65,12 @@ impl Root {
                         Some(program) => program,
                         None => loadable.load(LoadOptions::default())?,
                     };
-                    match XdpLink::attach(program.as_fd(), interface.name(), interface.index(), only) {
+                    match XdpLink::attach(
+                        program.as_fd(),
+                        interface.name(),
+                        interface.index(),
+                        only,
+                    ) {
                         Ok(link) => {
                             let own = |name| {
                                 let map = loadable.map(name).try_clone_to_owned();

@@ -199,4 +199,3 @@ fn program_name(program: BorrowedFd<'_>) -> String {
     let name = unsafe { CStr::from_ptr(info.name.as_ptr()) };
     name.to_string_lossy().into_owned()
 }
-

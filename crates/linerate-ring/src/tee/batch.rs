@@ -54,7 +54,8 @@ impl<'t> Batch<'t> {
         let mut frame = Frame::new(&bytes[..header.len as usize]);
         frame.wire_len = header.wire_len;
         if header.timestamp != 0 {
-            frame.timestamp = Some(Timestamp(header.timestamp - self.tai_ahead.min(header.timestamp)));
+            frame.timestamp =
+                Some(Timestamp(header.timestamp - self.tai_ahead.min(header.timestamp)));
         }
         frame.queue = header.queue;
         frame.direction = Direction::Inbound;

@@ -2,11 +2,10 @@
 
 use linerate_net::{Interface, ethtool};
 
+use crate::{Error, Result};
 use linerate_bpf::XDP_CAPABILITIES;
 use linerate_bpf::steer::{self, Options, TimestampSource};
 use linerate_bpf::xdp::{open_socket, require_free};
-use crate::{Error, Result};
-
 
 /// What AF_XDP would give on an interface.
 #[derive(Debug)]
@@ -58,7 +57,10 @@ impl Probe {
         self.queues = interface.rx_queues();
         require_free(name)?;
         open_socket(&format!("receive by XDP on {name}"), XDP_CAPABILITIES)?;
-        let steer = steer::Program::load(name, &Options { timestamps: TimestampSource::Hardware, ..Options::default() })?;
+        let steer = steer::Program::load(
+            name,
+            &Options { timestamps: TimestampSource::Hardware, ..Options::default() },
+        )?;
         self.metadata = steer.timestamps().0 == TimestampSource::Hardware;
         self.why.extend(steer.timestamps().1.map(str::to_owned));
         // Nothing on a kernel that does not say.

@@ -2,10 +2,10 @@
 
 use std::io;
 use std::mem;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
-use crate::{Error, Result, Timestamp};
+use crate::Timestamp;
 
 /// `setsockopt` with a plain value.
 pub(crate) fn set<T: Copy>(

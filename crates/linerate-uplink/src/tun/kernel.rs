@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use linerate_ring::addresses::{ADDRESSES, Addresses};
+use linerate_bpf::addresses::{Addresses, MAX_ADDRESSES};
 use linerate_wire::ethernet::Address;
 use netlink_packet_core::{NLM_F_ACK, NLM_F_CREATE};
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
@@ -452,11 +452,11 @@ impl Worker {
         let mut own: Vec<IpAddr> = answers.iter().filter_map(|one| self.own_address(one)).collect();
         own.sort();
         own.dedup();
-        if own.len() > ADDRESSES {
+        if own.len() > MAX_ADDRESSES {
             tracing::warn!(
-                "the device has more than {ADDRESSES} addresses; the rest are not heard"
+                "the device has more than {MAX_ADDRESSES} addresses; the rest are not heard"
             );
-            own.truncate(ADDRESSES);
+            own.truncate(MAX_ADDRESSES);
         }
         let mut state = self.ways.lock();
         for map in &self.maps {
@@ -466,7 +466,7 @@ impl Worker {
                 .chain(
                     own.iter().filter(|one| !state.own.contains(one)).map(|one| map.insert(*one)),
                 )
-                .collect::<linerate_ring::Result<()>>();
+                .collect::<linerate_bpf::Result<()>>();
             if let Err(error) = result {
                 tracing::warn!("{error}");
             }

@@ -1,6 +1,6 @@
 //! libpcap's own matcher, with the lengths that its Rust binding does not let one choose.
 
-use linerate_ring::filter::Statement;
+use linerate_bpf::filter::Statement;
 
 #[link(name = "pcap")]
 unsafe extern "C" {

@@ -3,7 +3,7 @@
 use std::ffi::{CStr, c_char};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-use linerate_ring::filter::Instruction;
+use linerate_bpf::filter::Instruction;
 
 /// Bytes before each frame: a test run takes no fewer than an Ethernet header, and a filter has to
 /// cope with shorter frames. The program moves `data` past them.

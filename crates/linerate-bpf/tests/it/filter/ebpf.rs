@@ -4,7 +4,7 @@
 //! would: that jumps stay inside, that every register and stack word is written before it is read,
 //! that packet loads lie within `data..data_end`, that stack accesses lie within 64 bytes.
 
-use linerate_ring::filter::Instruction;
+use linerate_bpf::filter::Instruction;
 
 const DATA: u64 = 0x7000_0000_0000;
 const STACK_TOP: u64 = 0x6000_0000_0000;

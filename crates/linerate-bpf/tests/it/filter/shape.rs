@@ -1,6 +1,6 @@
 //! Valid classic programs out of any bytes, for tests that make programs up.
 
-use linerate_ring::filter::{Classic, Invalid, Statement};
+use linerate_bpf::filter::{Classic, Invalid, Statement};
 
 /// All operation codes of classic BPF; loads twice, for they matter most.
 const CODES: [u16; 60] = [

@@ -8,7 +8,7 @@ mod shape;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use linerate_ring::filter::{Classic, Invalid, Statement, translate};
+use linerate_bpf::filter::{Classic, Invalid, Statement, translate};
 use linerate_testkit::root_or_skip;
 use pcap::{BpfProgram, Capture, Linktype};
 use proptest::prelude::*;
