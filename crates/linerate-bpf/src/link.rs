@@ -189,7 +189,7 @@ fn place(path: &Path) -> Result<CString> {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip, say_skipped};
+    use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip, skip};
 
     use super::*;
     use crate::filter::Instruction;
@@ -239,7 +239,7 @@ pub(crate) mod tests {
 
     #[test]
     fn a_tcx_program_is_seen() {
-        root_or_skip!("a_tcx_program_is_seen");
+        root_or_skip!();
         let (a, b) = (Namespace::create("tcx-a").unwrap(), Namespace::create("tcx-b").unwrap());
         let cable = Veth::create(&a, "a", &b, "b", VethOptions::default()).unwrap();
         let index = cable.a.index();
@@ -248,7 +248,7 @@ pub(crate) mod tests {
         let link = match a.run(|| tcx(index)).unwrap() {
             Ok(link) => link,
             Err(error) => {
-                return say_skipped("a_tcx_program_is_seen", &format!("no tcx: {error}"));
+                skip!(&format!("no tcx: {error}"));
             }
         };
         assert!(has());

@@ -305,7 +305,7 @@ mod tests {
 
     #[test]
     fn without_a_filter_none_is_called() {
-        root_or_skip!("without_a_filter_none_is_called");
+        root_or_skip!();
         for timestamps in [TimestampSource::Reader, TimestampSource::Kernel] {
             let options = Options { timestamps, ..Options::default() };
             let mut steer = Program::load("lo", &options).unwrap();

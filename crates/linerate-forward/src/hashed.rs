@@ -363,7 +363,7 @@ mod tests {
 
     #[test]
     fn each_design_is_listed_and_aged() {
-        root_or_skip!("each_design_is_listed_and_aged");
+        root_or_skip!();
         let cpus = libbpf_rs::num_possible_cpus().unwrap() as u64;
         for statistics in [Statistics::Shared, Statistics::PerCpu, Statistics::Split] {
             let options = Options { max_sessions: 1024, statistics, ..Options::default() };
@@ -399,7 +399,7 @@ mod tests {
 
     #[test]
     fn an_ended_session_goes_at_once() {
-        root_or_skip!("an_ended_session_goes_at_once");
+        root_or_skip!();
         let statistics = Statistics::Shared;
         let options = Options { max_sessions: 1024, statistics, ..Options::default() };
         let programs = Programs::load(&options).unwrap();
@@ -418,7 +418,7 @@ mod tests {
 
     #[test]
     fn sessions_are_ended_one_by_one_and_locked_ones_go_when_their_writer_is_dead() {
-        root_or_skip!("sessions_are_ended_one_by_one_and_locked_ones_go_when_their_writer_is_dead");
+        root_or_skip!();
         for statistics in [Statistics::Shared, Statistics::PerCpu, Statistics::Split] {
             let options = Options { max_sessions: 1024, statistics, ..Options::default() };
             let programs = Programs::load(&options).unwrap();

@@ -45,7 +45,7 @@ pub use namespace::{Namespace, Options};
 pub use process::Process;
 pub use random::Random;
 pub use rerun::only_test;
-pub use skip::{is_root, say_skipped};
+pub use skip::{function_name, is_root, say_skipped};
 pub use traffic::send_tcp;
 pub use veth::{Veth, VethOptions};
 pub use wait::{TIMEOUT, wait_for};

@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn who_holds_a_program_is_said_with_a_remedy_that_works() {
-        root_or_skip!("who_holds_a_program_is_said_with_a_remedy_that_works");
+        root_or_skip!();
         const PASS: i32 = 2;
         let (a, b) = (Namespace::create("hold-a").unwrap(), Namespace::create("hold-b").unwrap());
         let cable = Veth::create(&a, "a", &b, "b", VethOptions::default()).unwrap();

@@ -95,8 +95,8 @@ mod tests {
 
     #[test]
     fn what_we_made_goes_and_what_others_need_stays() {
-        root_or_skip!("what_we_made_goes_and_what_others_need_stays");
-        probe_or_skip!("what_we_made_goes_and_what_others_need_stays", obstacle());
+        root_or_skip!();
+        probe_or_skip!(obstacle());
         let space = Namespace::create("clsact").unwrap();
         let cable = Veth::create(&space, "a", &space, "b", VethOptions::default()).unwrap();
         let (a, b) = (cable.a.index(), cable.b.index());

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use linerate_forward::program::Options;
 use linerate_forward::watch::{self, Watch};
-use linerate_generate::{Settings, Sizes};
+use linerate_generate::Sizes;
 use linerate_ring::packet::Sender;
 use linerate_testkit::{Mac, exclusive, root_or_skip};
 use linerate_wire::virtio::Header;
@@ -281,16 +281,16 @@ fn apply(change: &Change) -> String {
     };
     let watch = router.inside.run(|| Watch::start(&options, bump)).expect("entered");
     let watch = watch.unwrap_or_else(|error| panic!("{error}"));
-    let settings = Settings {
+    let traffic = linerate_generate::Options {
         sizes: Some(Sizes::Fixed(change.size)),
         flows: Some(FLOWS),
         source: Some(
             if change.to.contains(':') { "fd00:1::a" } else { "10.1.0.10" }.parse().unwrap(),
         ),
         destination: Some(change.to.parse().expect("an address")),
-        ..Settings::default()
+        ..linerate_generate::Options::default()
     };
-    let generator = load(&router, settings);
+    let generator = load(&router, traffic);
     if change.name == "a translation changes" {
         // All of them have to have come through once.
         let is_first = |(way, _): &(Way, _)| way.source == [10, 2, 0, 201];
@@ -349,7 +349,7 @@ fn apply(change: &Change) -> String {
 
 #[test]
 fn after_a_change_no_packet_goes_the_old_way() {
-    root_or_skip!("after_a_change_no_packet_goes_the_old_way");
+    root_or_skip!();
     // It loads both CPUs.
     let _exclusive = exclusive();
     let only = std::env::var("LINERATE_CHANGE").unwrap_or_default();

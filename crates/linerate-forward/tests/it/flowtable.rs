@@ -9,9 +9,7 @@ use std::time::{Duration, Instant};
 use linerate_forward::program::{Options, obstacle};
 use linerate_forward::session::Record;
 use linerate_ring::packet::{Ring, Traffic};
-use linerate_testkit::{
-    Mac, Namespace, Veth, VethOptions, probe_or_skip, root_or_skip, say_skipped,
-};
+use linerate_testkit::{Mac, Namespace, Veth, VethOptions, probe_or_skip, root_or_skip, skip};
 
 use crate::common::accelerator::Accelerator;
 use linerate_testkit::tools::{ip_batch, nft, run};
@@ -213,14 +211,13 @@ fn converse(hosts: &Hosts) -> (Seen, Duration) {
 
 #[test]
 fn what_leaves_is_the_same_with_a_flowtable_and_with_the_accelerator() {
-    const NAME: &str = "what_leaves_is_the_same_with_a_flowtable_and_with_the_accelerator";
-    root_or_skip!(NAME);
-    probe_or_skip!(NAME, obstacle());
+    root_or_skip!();
+    probe_or_skip!(obstacle());
     let mut plain = None;
     for kind in [Kind::Plain, Kind::Accelerated, Kind::Flowtable] {
         let hosts = Hosts::new();
         if kind == Kind::Flowtable && !hosts.offload() {
-            return say_skipped(NAME, "the kernel has no flow tables of nftables");
+            skip!("the kernel has no flow tables of nftables");
         }
         let accelerator = (kind == Kind::Accelerated).then(|| {
             let options = Options { max_sessions: 4096, ..Options::default() };

@@ -33,7 +33,7 @@ fn row<'a>(raw: &'a str, line: &str) -> Vec<&'a str> {
 
 #[test]
 fn frames_cross_the_road_with_each_router() {
-    root_or_skip!("frames_cross_the_road_with_each_router");
+    root_or_skip!();
     // It measures, on both CPUs.
     let _exclusive = exclusive();
     let out = tempfile::tempdir().unwrap();
@@ -53,7 +53,7 @@ fn frames_cross_the_road_with_each_router() {
 
 #[test]
 fn connections_are_held_open_together() {
-    root_or_skip!("connections_are_held_open_together");
+    root_or_skip!();
     // It measures, on both CPUs.
     let _exclusive = exclusive();
     let out = tempfile::tempdir().unwrap();

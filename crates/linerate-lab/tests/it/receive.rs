@@ -8,7 +8,7 @@ use crate::lab;
 
 #[test]
 fn every_message_of_an_experiment_is_accounted_for() {
-    root_or_skip!("every_message_of_an_experiment_is_accounted_for");
+    root_or_skip!();
     // It measures, on both CPUs.
     let _exclusive = exclusive();
     let out = tempfile::tempdir().unwrap();

@@ -6,7 +6,7 @@ use std::process::{Output, Stdio};
 use std::time::{Duration, Instant};
 
 use linerate_ring::xdp;
-use linerate_testkit::{exclusive, probe_or_skip, root_or_skip, say_skipped};
+use linerate_testkit::{exclusive, probe_or_skip, root_or_skip, say_skipped, skip};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -63,9 +63,8 @@ fn wrong_names_and_empty_folders_say_what_to_do() {
 
 #[test]
 fn a_run_leaves_raw_data_a_summary_and_a_page_and_nothing_else() {
-    const NAME: &str = "a_run_leaves_raw_data_a_summary_and_a_page_and_nothing_else";
-    root_or_skip!(NAME);
-    probe_or_skip!(NAME, xdp::probe("lo").obstacle);
+    root_or_skip!();
+    probe_or_skip!(xdp::probe("lo").obstacle);
     let _exclusive = exclusive();
     let out = tempfile::tempdir().unwrap();
     let folder = out.path().to_str().unwrap();
@@ -113,11 +112,9 @@ fn a_run_leaves_raw_data_a_summary_and_a_page_and_nothing_else() {
 
 #[test]
 fn an_interrupted_run_leaves_nothing_behind() {
-    const NAME: &str = "an_interrupted_run_leaves_nothing_behind";
-    root_or_skip!(NAME);
+    root_or_skip!();
     if !Path::new("/usr/bin/tcpdump").exists() && !Path::new("/usr/sbin/tcpdump").exists() {
-        say_skipped(NAME, "tcpdump is not installed");
-        return;
+        skip!("tcpdump is not installed");
     }
     let _exclusive = exclusive();
     let out = tempfile::tempdir().unwrap();
@@ -181,11 +178,10 @@ fn wait_until(what: &str, seconds: u64, mut condition: impl FnMut() -> bool) {
 
 #[test]
 fn a_killed_lab_takes_its_programs_along_and_the_next_gives_its_pages_back() {
-    const NAME: &str = "a_killed_lab_takes_its_programs_along_and_the_next_gives_its_pages_back";
-    root_or_skip!(NAME);
-    probe_or_skip!(NAME, xdp::probe("lo").obstacle);
+    root_or_skip!();
+    probe_or_skip!(xdp::probe("lo").obstacle);
     if !Path::new("/usr/bin/setpriv").exists() {
-        return say_skipped(NAME, "setpriv is not installed");
+        skip!("setpriv is not installed");
     }
     let _exclusive = exclusive();
     let out = tempfile::tempdir().unwrap();

@@ -8,7 +8,7 @@ use crate::lab;
 
 #[test]
 fn segment_rate_measures_what_makes_the_right_segments() {
-    root_or_skip!("segment_rate_measures_what_makes_the_right_segments");
+    root_or_skip!();
     // It measures, on both CPUs.
     let _exclusive = exclusive();
     let out = tempfile::tempdir().unwrap();

@@ -74,11 +74,10 @@ fn obstacle() -> Option<String> {
 
 #[test]
 fn a_stream_arrives_whole_whichever_way_it_goes() {
-    const NAME: &str = "a_stream_arrives_whole_whichever_way_it_goes";
-    root_or_skip!(NAME);
+    root_or_skip!();
     // It measures, on both CPUs.
     let _exclusive = exclusive();
-    probe_or_skip!(NAME, obstacle());
+    probe_or_skip!(obstacle());
     let rows = run("segment-tcp", &["uplink", "none", "no offload", "kernel GSO", "kernel, none"]);
     hold(&rows);
     assert!(number(&rows[0], "super_packets") > 0.0, "the uplink split nothing: {rows:?}");
@@ -88,11 +87,10 @@ fn a_stream_arrives_whole_whichever_way_it_goes() {
 
 #[test]
 fn datagrams_arrive_or_are_counted() {
-    const NAME: &str = "datagrams_arrive_or_are_counted";
-    root_or_skip!(NAME);
+    root_or_skip!();
     // It measures, on both CPUs.
     let _exclusive = exclusive();
-    probe_or_skip!(NAME, obstacle());
+    probe_or_skip!(obstacle());
     let lines = ["uplink, USO", "none", "kernel GSO, USO", "uplink, fragments"];
     let rows = run("segment-udp", &lines);
     hold(&rows);

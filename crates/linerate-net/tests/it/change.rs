@@ -25,7 +25,7 @@ fn comes(changes: &mut Changes, wanted: impl Fn(&Change) -> bool) -> bool {
 
 #[test]
 fn changes_are_heard_in_the_namespace_of_the_subscriber() {
-    root_or_skip!("changes_are_heard_in_the_namespace_of_the_subscriber");
+    root_or_skip!();
     let Cable { near, far, veth } = cable();
     let index = veth.a.index();
     let groups = [Group::Link, Group::Neighbour, Group::Ipv4Route, Group::Ipv6Address];

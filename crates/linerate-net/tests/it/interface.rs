@@ -5,7 +5,7 @@ use crate::support::{Cable, cable, said};
 
 #[test]
 fn an_interface_is_asked_in_its_namespace_whatever_it_is_called_by_then() {
-    root_or_skip!("an_interface_is_asked_in_its_namespace_whatever_it_is_called_by_then");
+    root_or_skip!();
     let Cable { near, veth, .. } = cable();
     let interface = near.run(|| Interface::open("a").unwrap()).unwrap();
     // From here on this thread asks, which is in another namespace.
@@ -28,7 +28,7 @@ fn an_interface_is_asked_in_its_namespace_whatever_it_is_called_by_then() {
 
 #[test]
 fn hardware_timestamps_are_refused_where_there_are_none() {
-    root_or_skip!("hardware_timestamps_are_refused_where_there_are_none");
+    root_or_skip!();
     let Cable { near, .. } = cable();
     let interface = near.run(|| Interface::open("a").unwrap()).unwrap();
     let refused = interface.hardware_timestamps().unwrap_err();

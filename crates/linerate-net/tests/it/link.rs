@@ -3,13 +3,13 @@ use std::time::Duration;
 use linerate_net::Connection;
 use linerate_net::ethtool;
 use linerate_net::link::{self, Link, Options};
-use linerate_testkit::{root_or_skip, say_skipped};
+use linerate_testkit::{root_or_skip, say_skipped, test_name};
 
 use crate::support::{Cable, cable, said, try_said};
 
 #[test]
 fn a_link_is_what_ip_shows() {
-    root_or_skip!("a_link_is_what_ip_shows");
+    root_or_skip!();
     let Cable { near, far, veth } = cable();
     said(&near, "ip link set dev a mtu 1400 promisc on");
     let from_far = || {
@@ -58,8 +58,7 @@ fn a_link_is_what_ip_shows() {
 
 #[test]
 fn devices_know_their_upper_and_lower_devices() {
-    const NAME: &str = "devices_know_their_upper_and_lower_devices";
-    root_or_skip!(NAME);
+    root_or_skip!();
     let Cable { near, .. } = cable();
     let find = || near.run(|| link::all().unwrap()).unwrap();
     let named =
@@ -73,7 +72,7 @@ fn devices_know_their_upper_and_lower_devices() {
             said(&near, "ip link set dev a nomaster");
             assert_eq!(named(&find(), "a").master, None);
         }
-        Err(_) => say_skipped(NAME, "the kernel has no bridges"),
+        Err(_) => say_skipped(test_name!(), "the kernel has no bridges"),
     }
     match try_said(&near, "ip link add link a name a.5 type vlan id 5") {
         Ok(_) => {
@@ -81,7 +80,7 @@ fn devices_know_their_upper_and_lower_devices() {
             assert_eq!(named(&links, "a.5").lower(), Some(named(&links, "a").index));
             assert_eq!(named(&links, "a.5").kind, "vlan");
         }
-        Err(_) => say_skipped(NAME, "the kernel has no VLANs"),
+        Err(_) => say_skipped(test_name!(), "the kernel has no VLANs"),
     }
     said(&near, "ip link add name c type veth peer name d");
     let links = find();
@@ -93,7 +92,7 @@ fn devices_know_their_upper_and_lower_devices() {
 
 #[test]
 fn settings_of_a_link_are_changed_and_no_others() {
-    root_or_skip!("settings_of_a_link_are_changed_and_no_others");
+    root_or_skip!();
     let Cable { near, veth, .. } = cable();
     let index = veth.a.index();
     near.run(|| {
@@ -127,7 +126,7 @@ fn linerate_wire_address(bytes: [u8; 6]) -> linerate_wire::ethernet::Address {
 
 #[test]
 fn features_and_channels_are_what_ethtool_has() {
-    root_or_skip!("features_and_channels_are_what_ethtool_has");
+    root_or_skip!();
     let Cable { near, veth, .. } = cable();
     let index = veth.a.index();
     near.run(|| {

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use linerate_net::Connection;
 use linerate_net::neighbour::State;
-use linerate_testkit::root_or_skip;
+use linerate_testkit::{root_or_skip, skip};
 use linerate_wire::ethernet;
 
 use crate::support::{Cable, cable, said, try_said};
@@ -12,7 +12,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 #[test]
 fn a_neighbour_of_either_family_is_resolved() {
-    root_or_skip!("a_neighbour_of_either_family_is_resolved");
+    root_or_skip!();
     let Cable { near, veth, .. } = cable();
     let index = veth.a.index();
     let there = ethernet::Address(veth.b.mac().0);
@@ -36,7 +36,7 @@ fn a_neighbour_of_either_family_is_resolved() {
 
 #[test]
 fn nobody_answers_for_an_address_that_nobody_has() {
-    root_or_skip!("nobody_answers_for_an_address_that_nobody_has");
+    root_or_skip!();
     let Cable { near, veth, .. } = cable();
     // One question instead of three, a tenth of a second instead of one.
     for family in ["ipv4", "ipv6"] {
@@ -59,7 +59,7 @@ fn nobody_answers_for_an_address_that_nobody_has() {
 
 #[test]
 fn an_entry_is_set_for_good() {
-    root_or_skip!("an_entry_is_set_for_good");
+    root_or_skip!();
     let Cable { near, veth, .. } = cable();
     let index = veth.a.index();
     let address = ethernet::Address([2, 0, 0, 0, 0, 7]);
@@ -79,14 +79,11 @@ fn an_entry_is_set_for_good() {
 
 #[test]
 fn the_forwarding_database_has_what_bridge_shows() {
-    root_or_skip!("the_forwarding_database_has_what_bridge_shows");
+    root_or_skip!();
     let Cable { near, veth, .. } = cable();
     let index = veth.a.index();
     if try_said(&near, "bridge fdb add 02:00:00:00:00:08 dev a self").is_err() {
-        return linerate_testkit::say_skipped(
-            "the_forwarding_database_has_what_bridge_shows",
-            "no fdb on a veth",
-        );
+        skip!("no fdb on a veth");
     }
     let entries = near.run(|| Connection::open().unwrap().fdb(index).unwrap()).unwrap();
     let address = Some(ethernet::Address([2, 0, 0, 0, 0, 8]));

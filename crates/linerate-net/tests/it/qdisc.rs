@@ -5,8 +5,7 @@ use crate::support::{Cable, cable, said, try_said};
 
 #[test]
 fn a_clsact_and_its_filters_are_seen() {
-    const NAME: &str = "a_clsact_and_its_filters_are_seen";
-    root_or_skip!(NAME);
+    root_or_skip!();
     let Cable { near, veth, .. } = cable();
     let index = veth.a.index();
     let now = || {
@@ -21,12 +20,15 @@ fn a_clsact_and_its_filters_are_seen() {
     };
     assert_eq!(now(), (false, false, 0));
     if try_said(&near, "tc qdisc add dev a clsact").is_err() {
-        return linerate_testkit::say_skipped(NAME, "the kernel has no clsact");
+        linerate_testkit::skip!("the kernel has no clsact");
     }
     assert_eq!(now(), (true, true, 0));
     match try_said(&near, "tc filter add dev a egress protocol ip prio 7 matchall action pass") {
         Ok(_) => assert!(now().2 > 0),
-        Err(_) => linerate_testkit::say_skipped(NAME, "the kernel has no matchall"),
+        Err(_) => linerate_testkit::say_skipped(
+            linerate_testkit::test_name!(),
+            "the kernel has no matchall",
+        ),
     }
     said(&near, "tc qdisc del dev a clsact");
     assert_eq!(now(), (false, false, 0));

@@ -8,7 +8,7 @@ use crate::support::{Cable, cable, said};
 
 #[test]
 fn a_route_is_found_as_ip_route_get_finds_it() {
-    root_or_skip!("a_route_is_found_as_ip_route_get_finds_it");
+    root_or_skip!();
     let Cable { near, veth, .. } = cable();
     let index = veth.a.index();
     said(&near, "ip route add 10.2.0.0/16 via 10.1.0.2");
@@ -47,7 +47,7 @@ fn a_route_is_found_as_ip_route_get_finds_it() {
 
 #[test]
 fn the_default_route_of_either_family_is_seen() {
-    root_or_skip!("the_default_route_of_either_family_is_seen");
+    root_or_skip!();
     let Cable { near, veth, .. } = cable();
     let index = veth.a.index();
     let now = || near.run(|| through(index).unwrap()).unwrap();
@@ -64,7 +64,7 @@ fn the_default_route_of_either_family_is_seen() {
 
 #[test]
 fn addresses_are_added_and_listed() {
-    root_or_skip!("addresses_are_added_and_listed");
+    root_or_skip!();
     let Cable { near, veth, .. } = cable();
     let index = veth.a.index();
     said(&near, "ip address add 10.7.0.1 peer 10.7.0.2/32 dev a");

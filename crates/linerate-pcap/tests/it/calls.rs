@@ -37,26 +37,26 @@ fn compare(way: Way, incoming: bool) {
 
 #[test]
 fn calls_on_a_packet_ring_are_libpcaps() {
-    root_or_skip!("calls_on_a_packet_ring_are_libpcaps");
+    root_or_skip!();
     compare(Way::Preload(PACKET), false);
     compare(Way::Named(PACKET), false);
 }
 
 #[test]
 fn calls_on_a_tee_are_libpcaps() {
-    root_or_skip!("calls_on_a_tee_are_libpcaps");
+    root_or_skip!();
     compare(Way::Preload(TEE), true);
 }
 
 #[test]
 fn calls_on_a_ring_buffer_that_takes_are_libpcaps() {
-    root_or_skip!("calls_on_a_ring_buffer_that_takes_are_libpcaps");
+    root_or_skip!();
     compare(Way::Named(BUFFER), true);
 }
 
 #[test]
 fn calls_on_sockets_are_libpcaps() {
-    root_or_skip!("calls_on_sockets_are_libpcaps");
+    root_or_skip!();
     compare(Way::Preload(SOCKET), true);
 }
 
@@ -86,12 +86,12 @@ fn under_sanitizer(test: &str, flag: &str) {
 
 #[test]
 fn calls_are_sound_for_the_address_sanitizer() {
-    root_or_skip!("calls_are_sound_for_the_address_sanitizer");
+    root_or_skip!();
     under_sanitizer("calls_are_sound_for_the_address_sanitizer", "-fsanitize=address,undefined");
 }
 
 #[test]
 fn calls_are_sound_for_the_thread_sanitizer() {
-    root_or_skip!("calls_are_sound_for_the_thread_sanitizer");
+    root_or_skip!();
     under_sanitizer("calls_are_sound_for_the_thread_sanitizer", "-fsanitize=thread");
 }

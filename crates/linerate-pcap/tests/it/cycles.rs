@@ -12,7 +12,7 @@ fn times() -> (usize, &'static str) {
 
 #[test]
 fn cycles_leave_no_memory_and_no_descriptor() {
-    root_or_skip!("cycles_leave_no_memory_and_no_descriptor");
+    root_or_skip!();
     let (library, folder) = (Library::install(), tempfile::tempdir().unwrap());
     let program = compile("cycles.c", folder.path(), &[]).display().to_string();
     let (processes, cycles) = times();
@@ -30,7 +30,7 @@ fn cycles_leave_no_memory_and_no_descriptor() {
 
 #[test]
 fn a_program_that_is_killed_leaves_nothing_attached() {
-    root_or_skip!("a_program_that_is_killed_leaves_nothing_attached");
+    root_or_skip!();
     let library = Library::install();
     for variables in [TEE, BUFFER, SOCKET] {
         let (cable, folder) = (Cable::lay(), tempfile::tempdir().unwrap());

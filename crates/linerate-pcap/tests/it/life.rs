@@ -23,7 +23,7 @@ fn compiled(source: &str, folder: &Path) -> String {
 
 #[test]
 fn filters_privileges_forks_and_threads_are_as_with_libpcap() {
-    root_or_skip!("filters_privileges_forks_and_threads_are_as_with_libpcap");
+    root_or_skip!();
     let (library, folder) = (Library::install(), tempfile::tempdir().unwrap());
     let program = compiled("life.c", folder.path());
     let line = [program.as_str(), NEAR, FAR];
@@ -36,7 +36,7 @@ fn filters_privileges_forks_and_threads_are_as_with_libpcap() {
 
 #[test]
 fn handles_share_the_packets_of_an_interface() {
-    root_or_skip!("handles_share_the_packets_of_an_interface");
+    root_or_skip!();
     let (library, folder) = (Library::install(), tempfile::tempdir().unwrap());
     let program = compiled("share.c", folder.path());
     let line = [program.as_str(), NEAR, FAR];
@@ -56,7 +56,7 @@ fn handles_share_the_packets_of_an_interface() {
 
 #[test]
 fn packets_of_several_queues_come_in_their_order() {
-    root_or_skip!("packets_of_several_queues_come_in_their_order");
+    root_or_skip!();
     let (library, folder) = (Library::install(), tempfile::tempdir().unwrap());
     let program = compiled("queues.c", folder.path());
     let line = [program.as_str(), NEAR, FAR];
@@ -66,7 +66,7 @@ fn packets_of_several_queues_come_in_their_order() {
 
 #[test]
 fn rings_that_a_program_makes_do_what_they_do_without_this_library() {
-    root_or_skip!("rings_that_a_program_makes_do_what_they_do_without_this_library");
+    root_or_skip!();
     let (library, folder) = (Library::install(), tempfile::tempdir().unwrap());
     let line = [compiled("rings.c", folder.path())];
     let cable = Cable::lay();

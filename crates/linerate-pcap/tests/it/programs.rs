@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::support::{Cable, FAR, Library, NEAR, PACKET, Running, TEE, WAYS, Way, compile, has};
-use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip};
+use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip, skip};
 use nix::sys::signal::Signal;
 
 /// How a program's run ends.
@@ -101,7 +101,7 @@ fn without_times(file: &Path) -> String {
 
 #[test]
 fn tcpdump_prints_and_writes_the_same() {
-    root_or_skip!("tcpdump_prints_and_writes_the_same");
+    root_or_skip!();
     if !has("tcpdump_prints_and_writes_the_same", "tcpdump") {
         return;
     }
@@ -126,7 +126,7 @@ fn tcpdump_prints_and_writes_the_same() {
 
 #[test]
 fn dumpcap_and_tshark_write_the_same() {
-    root_or_skip!("dumpcap_and_tshark_write_the_same");
+    root_or_skip!();
     if !has("dumpcap_and_tshark_write_the_same", "tshark") {
         return;
     }
@@ -146,7 +146,7 @@ fn dumpcap_and_tshark_write_the_same() {
 /// of which the library would say a line.
 #[test]
 fn tshark_is_told_nothing_by_its_dumpcap() {
-    root_or_skip!("tshark_is_told_nothing_by_its_dumpcap");
+    root_or_skip!();
     if !has("tshark_is_told_nothing_by_its_dumpcap", "tshark") {
         return;
     }
@@ -163,7 +163,7 @@ fn tshark_is_told_nothing_by_its_dumpcap() {
 
 #[test]
 fn ngrep_finds_the_same() {
-    root_or_skip!("ngrep_finds_the_same");
+    root_or_skip!();
     if !has("ngrep_finds_the_same", "ngrep") {
         return;
     }
@@ -173,7 +173,7 @@ fn ngrep_finds_the_same() {
 
 #[test]
 fn tcpflow_writes_the_same_flows() {
-    root_or_skip!("tcpflow_writes_the_same_flows");
+    root_or_skip!();
     if !has("tcpflow_writes_the_same_flows", "tcpflow") {
         return;
     }
@@ -202,7 +202,7 @@ fn tcpflow_writes_the_same_flows() {
 
 #[test]
 fn p0f_recognises_the_same() {
-    root_or_skip!("p0f_recognises_the_same");
+    root_or_skip!();
     if !has("p0f_recognises_the_same", "p0f") {
         return;
     }
@@ -224,7 +224,7 @@ fn p0f_recognises_the_same() {
 /// An exporter of flows, which captures in one process and counts in another.
 #[test]
 fn pmacct_counts_the_same_flows() {
-    root_or_skip!("pmacct_counts_the_same_flows");
+    root_or_skip!();
     if !has("pmacct_counts_the_same_flows", "pmacctd") {
         return;
     }
@@ -259,7 +259,7 @@ fn pmacct_counts_the_same_flows() {
 /// A child that tcpdump forks for each file has its descriptors; the capture goes on, and misses nothing.
 #[test]
 fn tcpdump_has_its_files_compressed() {
-    root_or_skip!("tcpdump_has_its_files_compressed");
+    root_or_skip!();
     if !has("tcpdump_has_its_files_compressed", "tcpdump") {
         return;
     }
@@ -301,7 +301,7 @@ fn tcpdump_has_its_files_compressed() {
 
 #[test]
 fn nmap_finds_the_same_ports() {
-    root_or_skip!("nmap_finds_the_same_ports");
+    root_or_skip!();
     if !has("nmap_finds_the_same_ports", "nmap") {
         return;
     }
@@ -337,11 +337,11 @@ fn nmap_finds_the_same_ports() {
 
 #[test]
 fn scapy_sniffs_the_same() {
-    root_or_skip!("scapy_sniffs_the_same");
+    root_or_skip!();
     let python = "/usr/bin/python3";
     let there = Command::new(python).args(["-c", "import scapy"]).output();
     if !there.is_ok_and(|output| output.status.success()) {
-        return linerate_testkit::say_skipped("scapy_sniffs_the_same", "there is no python3-scapy");
+        skip!("there is no python3-scapy");
     }
     let stage = Stage::set();
     let sniff = format!(

@@ -9,7 +9,9 @@ use linerate_ring::region::Pages;
 use linerate_ring::tee::Tee;
 use linerate_ring::xdp::{Copying, Pace, Socket, Source, Umem, probe};
 use linerate_ring::{Frame, Region};
-use linerate_testkit::{Exclusive, Interface, Namespace, exclusive, root_or_skip, say_skipped};
+use linerate_testkit::{
+    Exclusive, Interface, Namespace, exclusive, root_or_skip, say_skipped, test_name,
+};
 
 const FRAMES: u64 = 2000;
 /// Fewer than a queue of the card holds.
@@ -143,10 +145,9 @@ fn receives(cards: &Cards, copying: Copying, zero_copy: bool) {
 
 #[test]
 fn frames_are_received_without_a_copy() {
-    const NAME: &str = "frames_are_received_without_a_copy";
-    root_or_skip!(NAME);
-    let Some(cards) = Cards::take(NAME) else { return };
-    if cards.share_frames(NAME) {
+    root_or_skip!();
+    let Some(cards) = Cards::take(test_name!()) else { return };
+    if cards.share_frames(test_name!()) {
         receives(&cards, Copying::Never, true);
         // Nobody has to ask for it.
         receives(&cards, Copying::Auto, true);
@@ -155,18 +156,16 @@ fn frames_are_received_without_a_copy() {
 
 #[test]
 fn frames_are_received_with_a_copy_where_that_is_asked_for() {
-    const NAME: &str = "frames_are_received_with_a_copy_where_that_is_asked_for";
-    root_or_skip!(NAME);
-    let Some(cards) = Cards::take(NAME) else { return };
+    root_or_skip!();
+    let Some(cards) = Cards::take(test_name!()) else { return };
     receives(&cards, Copying::Always, false);
 }
 
 #[test]
 fn frames_are_sent_without_a_copy() {
-    const NAME: &str = "frames_are_sent_without_a_copy";
-    root_or_skip!(NAME);
-    let Some(cards) = Cards::take(NAME) else { return };
-    if !cards.share_frames(NAME) {
+    root_or_skip!();
+    let Some(cards) = Cards::take(test_name!()) else { return };
+    if !cards.share_frames(test_name!()) {
         return;
     }
     let build = || {
@@ -203,9 +202,8 @@ fn frames_are_sent_without_a_copy() {
 
 #[test]
 fn a_tee_copies_all_that_a_card_receives() {
-    const NAME: &str = "a_tee_copies_all_that_a_card_receives";
-    root_or_skip!(NAME);
-    let Some(cards) = Cards::take(NAME) else { return };
+    root_or_skip!();
+    let Some(cards) = Cards::take(test_name!()) else { return };
     let open = || Tee::builder(cards.rx.name()).buffer(16 << 20).build();
     let mut tee = cards.receiver.run(open).expect("entered").unwrap_or_else(|e| panic!("{e}"));
     let raw = cards.raw();

@@ -20,9 +20,9 @@ use differences::{DIFFERENCES, ROUTED, TUNNELS};
 use generate::Kinds;
 use linerate_ring::tun::{Device, Offloads};
 use linerate_segment::segment::{Checksums, Link, Options, Split};
-use linerate_testkit::Random;
 use linerate_testkit::tools::ip;
 use linerate_testkit::{Namespace, say_skipped};
+use linerate_testkit::{Random, skip};
 use linerate_wire::checksum;
 use linerate_wire::virtio::Header;
 use packet::{Shape, TCP, TO};
@@ -399,7 +399,7 @@ fn frames_through_a_vxlan_device() {
         return;
     }
     if !has_vxlan() {
-        return say_skipped("frames_through_a_vxlan_device", "no VXLAN devices in this kernel");
+        skip!("no VXLAN devices in this kernel");
     }
     let kinds = [
         ("local 10.8.0.1 remote 10.8.0.2", "noudpcsum"),
@@ -468,7 +468,7 @@ fn tunnels_through_a_tap() {
     }
     let mut wire = Wire::tap();
     if !wire.takes_tunnels() {
-        return say_skipped("tunnels_through_a_tap", "TUN devices of this kernel know no tunnels");
+        skip!("TUN devices of this kernel know no tunnels");
     }
     let tunnels = [
         (true, None, false),

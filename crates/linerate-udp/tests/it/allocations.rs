@@ -8,7 +8,7 @@ use linerate_udp::{Details, Receiver, Sender};
 
 #[test]
 fn nothing_is_allocated_after_build() {
-    root_or_skip!("nothing_is_allocated_after_build");
+    root_or_skip!();
     let cable = Cable::new();
     for kind in kinds(&cable, "nothing_is_allocated_after_build") {
         let to = address(HERE, 7000);
@@ -40,7 +40,7 @@ fn nothing_is_allocated_after_build() {
 /// At full rate there is always a batch: what has gathered comes with few calls.
 #[test]
 fn what_has_gathered_comes_with_few_calls() {
-    root_or_skip!("what_has_gathered_comes_with_few_calls");
+    root_or_skip!();
     let cable = Cable::new();
     for kind in kinds(&cable, "what_has_gathered_comes_with_few_calls") {
         let to = address(HERE, 7000);

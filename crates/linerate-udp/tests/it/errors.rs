@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use crate::support::{Cable, HERE, Kind, PATIENCE, THERE, address, back_ends, gather, kinds, soon};
-use linerate_testkit::root_or_skip;
+use linerate_testkit::{root_or_skip, test_name};
 use linerate_udp::{Backend, Error, Group, Losses, Receiver, Sender, Steering};
 use nix::poll::{PollFd, PollFlags, poll};
 
@@ -87,7 +87,7 @@ fn a_back_end_that_is_not_there_says_why() {
 
 #[test]
 fn two_receivers_of_xdp_do_not_share_an_interface() {
-    root_or_skip!("two_receivers_of_xdp_do_not_share_an_interface");
+    root_or_skip!();
     let cable = Cable::new();
     if !back_ends(&cable, "two_receivers_of_xdp_do_not_share_an_interface").contains(&Backend::Xdp)
     {
@@ -122,7 +122,7 @@ fn two_receivers_of_xdp_do_not_share_an_interface() {
 
 #[test]
 fn long_messages_are_cut_and_counted() {
-    root_or_skip!("long_messages_are_cut_and_counted");
+    root_or_skip!();
     let cable = Cable::new();
     for kind in kinds(&cable, "long_messages_are_cut_and_counted") {
         let to = address(HERE, 7000);
@@ -147,7 +147,7 @@ fn long_messages_are_cut_and_counted() {
 
 #[test]
 fn what_a_full_socket_loses_is_counted() {
-    root_or_skip!("what_a_full_socket_loses_is_counted");
+    root_or_skip!();
     let cable = Cable::new();
     let to = address(HERE, 7000);
     for backend in [Backend::Recvmmsg, Backend::Gro] {
@@ -160,7 +160,7 @@ fn what_a_full_socket_loses_is_counted() {
 
 #[test]
 fn what_full_rings_of_xdp_lose_is_counted() {
-    root_or_skip!("what_full_rings_of_xdp_lose_is_counted");
+    root_or_skip!();
     let cable = Cable::new();
     let to = address(HERE, 7000);
     for kind in kinds(&cable, "what_full_rings_of_xdp_lose_is_counted") {
@@ -195,7 +195,7 @@ fn overflow(cable: &Cable, mut receiver: Receiver, count: u64) -> Losses {
 
 #[test]
 fn batches_beyond_the_limit_of_the_kernel_are_served() {
-    root_or_skip!("batches_beyond_the_limit_of_the_kernel_are_served");
+    root_or_skip!();
     let cable = Cable::new();
     let to = address(HERE, 7000);
     let mut receiver =
@@ -219,7 +219,7 @@ fn batches_beyond_the_limit_of_the_kernel_are_served() {
 
 #[test]
 fn fragments_and_other_ports_stay_with_the_stack() {
-    root_or_skip!("fragments_and_other_ports_stay_with_the_stack");
+    root_or_skip!();
     let cable = Cable::new();
     for kind in kinds(&cable, "fragments_and_other_ports_stay_with_the_stack") {
         let to = address(HERE, 7000);
@@ -252,7 +252,7 @@ fn fragments_and_other_ports_stay_with_the_stack() {
 
 #[test]
 fn groups_are_heard_on_every_back_end() {
-    root_or_skip!("groups_are_heard_on_every_back_end");
+    root_or_skip!();
     let cable = Cable::new();
     for kind in kinds(&cable, "groups_are_heard_on_every_back_end") {
         for (bind, any, other, sources) in [
@@ -293,7 +293,7 @@ fn groups_are_heard_on_every_back_end() {
 
 #[test]
 fn receivers_share_a_port_and_threads_a_socket() {
-    root_or_skip!("receivers_share_a_port_and_threads_a_socket");
+    root_or_skip!();
     let cable = Cable::new();
     let to = address(HERE, 7000);
     for steering in [Steering::Flow, Steering::Cpu { sockets: 2 }, Steering::Spread { sockets: 2 }]
@@ -324,7 +324,7 @@ fn receivers_share_a_port_and_threads_a_socket() {
 
 #[test]
 fn a_plain_socket_call_goes_on_working() {
-    root_or_skip!("a_plain_socket_call_goes_on_working");
+    root_or_skip!();
     let cable = Cable::new();
     let to = address(HERE, 7000);
     let mut receiver = cable.receive(Receiver::builder(to), Some(Backend::Recvmmsg)).unwrap();
@@ -346,10 +346,9 @@ fn a_plain_socket_call_goes_on_working() {
 
 #[test]
 fn a_message_among_few_wakes_a_reader_that_would_rest_for_long() {
-    const NAME: &str = "a_message_among_few_wakes_a_reader_that_would_rest_for_long";
-    root_or_skip!(NAME);
+    root_or_skip!();
     let cable = Cable::new();
-    for kind in kinds(&cable, NAME) {
+    for kind in kinds(&cable, test_name!()) {
         let to = address(HERE, 7000);
         let builder = Receiver::builder(to).nap(10 * PATIENCE);
         let mut receiver = cable.receive_by(builder, kind).unwrap();
@@ -395,7 +394,7 @@ fn a_pace_spreads_messages_and_holds_none_back() {
 
 #[test]
 fn a_deadline_is_kept_and_a_poll_wakes() {
-    root_or_skip!("a_deadline_is_kept_and_a_poll_wakes");
+    root_or_skip!();
     let cable = Cable::new();
     for kind in kinds(&cable, "a_deadline_is_kept_and_a_poll_wakes") {
         let to = address(HERE, 7000);

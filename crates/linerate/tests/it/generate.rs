@@ -62,7 +62,7 @@ fn complaint(output: &Output) -> String {
 
 #[test]
 fn json_counts_what_arrived() {
-    root_or_skip!("json_counts_what_arrived");
+    root_or_skip!();
     let cable = Cable::lay();
     let output = cable.generate(
         "--count 5000 --rate 100kpps --size 64-1500 --flows 100 --vlan 7 --tcp --json \
@@ -80,7 +80,7 @@ fn json_counts_what_arrived() {
 
 #[test]
 fn summary_is_for_people_and_quiet_is_silent() {
-    root_or_skip!("summary_is_for_people_and_quiet_is_silent");
+    root_or_skip!();
     let cable = Cable::lay();
     let output = cable.generate("--count 100 --rate 50kpps");
     let text = String::from_utf8_lossy(&output.stdout);
@@ -91,7 +91,7 @@ fn summary_is_for_people_and_quiet_is_silent() {
 
 #[test]
 fn interrupt_ends_with_the_summary() {
-    root_or_skip!("interrupt_ends_with_the_summary");
+    root_or_skip!();
     let cable = Cable::lay();
     for backend in ["live", "packet"] {
         let mut command = cable.near.command(LINERATE);
@@ -109,7 +109,7 @@ fn interrupt_ends_with_the_summary() {
 
 #[test]
 fn refusals_say_what_to_do() {
-    root_or_skip!("refusals_say_what_to_do");
+    root_or_skip!();
     let cable = Cable::lay();
     for (arguments, words) in [
         ("--size 20", "at least 42"),
@@ -132,7 +132,7 @@ fn refusals_say_what_to_do() {
 
 #[test]
 fn without_capabilities_it_names_them() {
-    root_or_skip!("without_capabilities_it_names_them");
+    root_or_skip!();
     let cable = Cable::lay();
     for (backend, capability) in [("live", "CAP_BPF"), ("packet", "CAP_NET_RAW")] {
         let output = cable

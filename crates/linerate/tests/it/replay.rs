@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use linerate_testkit::{Namespace, Process, Veth, VethOptions, root_or_skip, say_skipped};
+use linerate_testkit::{Namespace, Process, Veth, VethOptions, root_or_skip, skip};
 use serde_json::Value;
 
 const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
@@ -81,7 +81,7 @@ fn in_folder(name: &str) -> (tempfile::TempDir, PathBuf) {
 
 #[test]
 fn a_file_arrives_as_it_is() {
-    root_or_skip!("a_file_arrives_as_it_is");
+    root_or_skip!();
     let cable = Cable::lay();
     let (folder, file) = in_folder("in.pcap");
     write_pcap(&file, 100, 1000, 1);
@@ -94,7 +94,7 @@ fn a_file_arrives_as_it_is() {
         .stderr(Stdio::piped())
         .spawn()
     else {
-        return say_skipped("a_file_arrives_as_it_is", "needs tcpdump");
+        skip!("needs tcpdump");
     };
     let mut tcpdump = Process::from(tcpdump);
     tcpdump.until("listening on");
@@ -114,7 +114,7 @@ fn hex_dump(file: &Path) -> String {
 
 #[test]
 fn loops_and_limits_at_top_speed() {
-    root_or_skip!("loops_and_limits_at_top_speed");
+    root_or_skip!();
     let cable = Cable::lay();
     let (_folder, file) = in_folder("in.pcap");
     let frames = write_pcap(&file, 20, 1_000_000, 1);
@@ -131,7 +131,7 @@ fn loops_and_limits_at_top_speed() {
 
 #[test]
 fn speeds_are_those_asked_for() {
-    root_or_skip!("speeds_are_those_asked_for");
+    root_or_skip!();
     let cable = Cable::lay();
     let (_folder, file) = in_folder("in.pcap");
     write_pcap(&file, 50, 10_000, 1);
@@ -145,7 +145,7 @@ fn speeds_are_those_asked_for() {
 
 #[test]
 fn refusals_say_what_is_wrong() {
-    root_or_skip!("refusals_say_what_is_wrong");
+    root_or_skip!();
     let cable = Cable::lay();
     let (folder, file) = in_folder("in.pcap");
     write_pcap(&file, 5, 0, 1);
@@ -173,7 +173,7 @@ fn refusals_say_what_is_wrong() {
 
 #[test]
 fn frames_over_the_mtu_are_reported() {
-    root_or_skip!("frames_over_the_mtu_are_reported");
+    root_or_skip!();
     let cable = Cable::lay();
     let (_folder, file) = in_folder("in.pcap");
     write_pcap(&file, 120, 0, 1);
@@ -187,8 +187,7 @@ fn frames_over_the_mtu_are_reported() {
 
 #[test]
 fn loading_into_memory_is_shown_and_can_be_stopped() {
-    const NAME: &str = "loading_into_memory_is_shown_and_can_be_stopped";
-    root_or_skip!(NAME);
+    root_or_skip!();
     let cable = Cable::lay();
     let folder = tempfile::tempdir().unwrap();
     let (sample, pipe) = (folder.path().join("sample.pcap"), folder.path().join("pipe"));
@@ -199,7 +198,7 @@ fn loading_into_memory_is_shown_and_can_be_stopped() {
     let command = format!("exec {LINERATE} replay -i near --topspeed {}", pipe.display());
     let mut script = cable.near.command("script");
     script.args(["-qefc", &command, "/dev/null"]).stdin(Stdio::piped()).stdout(Stdio::piped());
-    let Ok(mut child) = script.spawn() else { return say_skipped(NAME, "needs script") };
+    let Ok(mut child) = script.spawn() else { skip!("needs script") };
     let feed = std::thread::spawn(move || {
         let mut pipe = std::fs::File::options().write(true).open(pipe).unwrap();
         pipe.write_all(&bytes[..24]).unwrap();

@@ -5,7 +5,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip, say_skipped};
+use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip, say_skipped, skip};
 
 const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
 
@@ -119,7 +119,7 @@ fn ours_of(said: &str) -> Vec<&str> {
 
 #[test]
 fn a_source_that_is_refused_is_replaced_and_said_once() {
-    root_or_skip!("a_source_that_is_refused_is_replaced_and_said_once");
+    root_or_skip!();
     if !has_library("a_source_that_is_refused_is_replaced_and_said_once") {
         return;
     }
@@ -135,16 +135,15 @@ fn a_source_that_is_refused_is_replaced_and_said_once() {
 
 #[test]
 fn memory_that_the_kernel_lacks_costs_no_source_and_is_said_once() {
-    let name = "memory_that_the_kernel_lacks_costs_no_source_and_is_said_once";
-    root_or_skip!(name);
-    if !has_library(name) {
+    root_or_skip!();
+    if !has_library(linerate_testkit::test_name!()) {
         return;
     }
     let mut capture = Command::new(LINERATE);
     capture.args(["capture", "-i", "lo", "--discard", "-a", "duration:0", "-B", "2048"]);
     let captured = capture.args(["--ring-allocation", "retry"]).output().unwrap();
     if captured.status.success() {
-        return say_skipped(name, "this kernel lets programs choose the memory of packet rings");
+        skip!("this kernel lets programs choose the memory of packet rings");
     }
     let lacks = "this kernel does not let programs choose the memory of packet rings";
     let said = text(&captured.stderr);

@@ -158,7 +158,7 @@ const BAD: &str = "tcp.checksum.status==\"Bad\" || udp.checksum.status==\"Bad\" 
 
 #[test]
 fn a_bulk_transfer_is_split_live_and_from_a_file_and_joined_and_split_again() {
-    root_or_skip!("a_bulk_transfer_is_split_live_and_from_a_file_and_joined_and_split_again");
+    root_or_skip!();
     let (cable, folder) = (Cable::lay(), folder());
     let path = |name: &str| folder.path().join(name);
     let (live, raw, pcap) = (path("live.pcapng"), path("raw.pcapng"), path("live.pcap"));
@@ -231,7 +231,7 @@ fn a_bulk_transfer_is_split_live_and_from_a_file_and_joined_and_split_again() {
 
 #[test]
 fn datagrams_of_a_uso_sender_come_out_one_by_one() {
-    root_or_skip!("datagrams_of_a_uso_sender_come_out_one_by_one");
+    root_or_skip!();
     let (cable, folder) = (Cable::lay(), folder());
     let (live, raw) = (folder.path().join("live.pcapng"), folder.path().join("raw.pcapng"));
     let listen = |file: &Path, options: &str| {
@@ -289,7 +289,7 @@ fn datagrams_of_a_uso_sender_come_out_one_by_one() {
 
 #[test]
 fn a_capture_that_was_cut_says_so_and_comments_stay() {
-    root_or_skip!("a_capture_that_was_cut_says_so_and_comments_stay");
+    root_or_skip!();
     let (cable, folder) = (Cable::lay(), folder());
     let (raw, cut) = (folder.path().join("raw.pcapng"), folder.path().join("cut.pcapng"));
     let listen = |file: &Path, options: &str| {

@@ -37,7 +37,7 @@ fn seed(default: u64) -> u64 {
 
 #[test]
 fn two_plain_routers_are_alike() {
-    root_or_skip!("two_plain_routers_are_alike");
+    root_or_skip!();
     for (corpus, setup) in
         [(ROUTED, setup::routing as fn(&str) -> Router), (TRANSLATED, setup::translating)]
     {
@@ -101,26 +101,26 @@ fn reached(router: &Router) -> u64 {
 
 #[test]
 fn an_accelerated_router_routes_as_the_kernel_does() {
-    root_or_skip!("an_accelerated_router_routes_as_the_kernel_does");
+    root_or_skip!();
     accelerated(ROUTED, setup::routing, seed(2));
 }
 
 #[test]
 fn an_accelerated_router_translates_as_the_kernel_does() {
-    root_or_skip!("an_accelerated_router_translates_as_the_kernel_does");
+    root_or_skip!();
     accelerated(TRANSLATED, setup::translating, seed(3));
 }
 
 /// With `nf_conntrack_checksum` as the kernel has it by default.
 #[test]
 fn an_accelerated_router_translates_what_the_kernel_finds_right() {
-    root_or_skip!("an_accelerated_router_translates_what_the_kernel_finds_right");
+    root_or_skip!();
     accelerated(TRANSLATED, setup::judging, seed(4));
 }
 
 #[test]
 fn what_tracking_refuses_teaches_nothing_from_the_first_packet_on() {
-    root_or_skip!("what_tracking_refuses_teaches_nothing_from_the_first_packet_on");
+    root_or_skip!();
     stay();
     let router = setup::judging("first");
     let options = Options { max_sessions: 4096, ..Options::default() };
@@ -149,7 +149,7 @@ fn what_tracking_refuses_teaches_nothing_from_the_first_packet_on() {
 /// Tracking has not seen what the fast path took, and half of all sequence numbers lie before its last one.
 #[test]
 fn a_reset_from_far_beyond_the_window_is_translated() {
-    root_or_skip!("a_reset_from_far_beyond_the_window_is_translated");
+    root_or_skip!();
     stay();
     for accelerated in [false, true] {
         let router = setup::judging("reset");
@@ -183,7 +183,7 @@ fn a_reset_from_far_beyond_the_window_is_translated() {
 
 #[test]
 fn a_router_that_is_wrong_is_found_out() {
-    root_or_skip!("a_router_that_is_wrong_is_found_out");
+    root_or_skip!();
     let ip_in = |words: &'static str| move |router: &Router| ip(&router.inside, words);
     type Wrong = Box<dyn Fn(&Router)>;
     let wrongs: [(&str, Wrong); 5] = [

@@ -51,7 +51,7 @@ fn counted(fast: &Accelerator, design: Statistics) -> Vec<(u64, u64)> {
 
 #[test]
 fn the_designs_with_hash_maps_learn_and_count_too() {
-    learner_or_skip!("the_designs_with_hash_maps_learn_and_count_too");
+    learner_or_skip!();
     stay();
     for design in [Statistics::Shared, Statistics::PerCpu, Statistics::Split] {
         let lab = Lab::new("sde");

@@ -11,7 +11,7 @@ const ABSENT: [[&str; 2]; 2] = [["10.2.0.98", "10.2.0.99"], ["fd02::98", "fd02::
 
 #[test]
 fn what_was_decided_before_a_change_is_not_learned_after_it() {
-    learner_or_skip!("what_was_decided_before_a_change_is_not_learned_after_it");
+    learner_or_skip!();
     let lab = Lab::new("lge");
     let fast = Accelerator::attach_with(&lab, 1, Duration::from_secs(60));
     for family in BOTH {

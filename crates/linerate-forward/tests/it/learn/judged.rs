@@ -27,7 +27,7 @@ fn refused(lab: &Lab, fast: &Accelerator, family: usize, refusal: Refusal) {
 
 #[test]
 fn udp_without_an_answer_stays_with_conntrack() {
-    learner_or_skip!("udp_without_an_answer_stays_with_conntrack");
+    learner_or_skip!();
     let lab = Lab::new("jow");
     lab.track();
     let fast = Accelerator::attach(&lab);
@@ -48,7 +48,7 @@ fn udp_without_an_answer_stays_with_conntrack() {
 
 #[test]
 fn a_sender_that_leaves_checksums_to_the_hardware() {
-    learner_or_skip!("a_sender_that_leaves_checksums_to_the_hardware");
+    learner_or_skip!();
     let lab = Lab::new("jcs");
     let features = ["tx-checksum-ip-generic", "tx-checksum-ipv4", "tx-checksum-ipv6"];
     lab.lan.b.set_features(&features.map(|name| (name, true))).expect("offloads");
@@ -60,7 +60,7 @@ fn a_sender_that_leaves_checksums_to_the_hardware() {
 
 #[test]
 fn rules_that_change_ttl_or_ecn() {
-    learner_or_skip!("rules_that_change_ttl_or_ecn");
+    learner_or_skip!();
     let lab = Lab::new("jtt");
     lab.nft(
         "table inet t {
@@ -77,7 +77,7 @@ fn rules_that_change_ttl_or_ecn() {
 
 #[test]
 fn rewriting_that_conntrack_knows_nothing_of() {
-    learner_or_skip!("rewriting_that_conntrack_knows_nothing_of");
+    learner_or_skip!();
     let lab = Lab::new("jsl");
     lab.nft(
         "table ip t {
@@ -99,7 +99,7 @@ fn rewriting_that_conntrack_knows_nothing_of() {
 
 #[test]
 fn what_the_router_says_itself() {
-    learner_or_skip!("what_the_router_says_itself");
+    learner_or_skip!();
     let lab = Lab::new("jlo");
     let fast = Accelerator::attach(&lab);
     for family in BOTH {
@@ -117,7 +117,7 @@ fn what_the_router_says_itself() {
 
 #[test]
 fn what_leaves_where_it_came_in() {
-    learner_or_skip!("what_leaves_where_it_came_in");
+    learner_or_skip!();
     let lab = Lab::new("jha");
     for family in BOTH {
         let beyond = ["10.7.0.1", "fd07::1"][family];
@@ -134,7 +134,7 @@ fn what_leaves_where_it_came_in() {
 
 #[test]
 fn a_helper_keeps_its_connection() {
-    learner_or_skip!("a_helper_keeps_its_connection");
+    learner_or_skip!();
     let lab = Lab::new("jhe");
     lab.nft(
         "table ip t {
@@ -171,7 +171,7 @@ fn seconds_left(lab: &Lab, family: &str) -> u64 {
 
 #[test]
 fn a_connection_lives_as_long_as_if_it_had_seen_every_packet() {
-    learner_or_skip!("a_connection_lives_as_long_as_if_it_had_seen_every_packet");
+    learner_or_skip!();
     for family in BOTH {
         let lab = Lab::new("jct");
         lab.masquerade();
@@ -200,7 +200,7 @@ fn a_connection_lives_as_long_as_if_it_had_seen_every_packet() {
 
 #[test]
 fn a_bridge_lies_on_its_ports_and_is_trusted_when_known() {
-    learner_or_skip!("a_bridge_lies_on_its_ports_and_is_trusted_when_known");
+    learner_or_skip!();
     let lab = Lab::new("jbr");
     let mac = lab.lan.a.mac().to_string();
     for words in [

@@ -10,7 +10,7 @@ use super::lab::{Accelerator, BOTH, LEFT, Lab, RIGHT, at, deliver, run, wait_for
 
 #[test]
 fn both_directions_are_learned_at_the_second_packet() {
-    learner_or_skip!("both_directions_are_learned_at_the_second_packet");
+    learner_or_skip!();
     let lab = Lab::new("lpl");
     let fast = Accelerator::attach(&lab);
     for family in BOTH {
@@ -52,7 +52,7 @@ fn both_directions_are_learned_at_the_second_packet() {
 
 #[test]
 fn one_packet_makes_no_session() {
-    learner_or_skip!("one_packet_makes_no_session");
+    learner_or_skip!();
     let lab = Lab::new("lon");
     let fast = Accelerator::attach(&lab);
     let client = Lab::udp(&lab.left, LEFT[0], 4000);
@@ -72,7 +72,7 @@ fn one_packet_makes_no_session() {
 
 #[test]
 fn a_change_makes_the_next_packet_ask_the_kernel_once() {
-    learner_or_skip!("a_change_makes_the_next_packet_ask_the_kernel_once");
+    learner_or_skip!();
     let lab = Lab::new("lst");
     let fast = Accelerator::attach(&lab);
     let (here, there) = (at(LEFT[0], 4000), at(RIGHT[0], 5000));
@@ -95,7 +95,7 @@ fn a_change_makes_the_next_packet_ask_the_kernel_once() {
 
 #[test]
 fn a_session_is_learned_again_after_its_time() {
-    learner_or_skip!("a_session_is_learned_again_after_its_time");
+    learner_or_skip!();
     let lab = Lab::new("lre");
     let fast = Accelerator::attach_with(&lab, 2, Duration::from_millis(50));
     let (here, there) = (at(LEFT[1], 4000), at(RIGHT[1], 5000));
@@ -114,7 +114,7 @@ fn a_session_is_learned_again_after_its_time() {
 
 #[test]
 fn the_mtu_is_the_smaller_of_interface_and_route() {
-    learner_or_skip!("the_mtu_is_the_smaller_of_interface_and_route");
+    learner_or_skip!();
     let lab = Lab::new("lmt");
     lab.wan.a.set_mtu(1400).expect("an MTU");
     let via = [("10.9.0.0/24", "10.9.0.9", "1000"), ("fd09::/64", "fd09::9", "1300")];
@@ -153,7 +153,7 @@ fn the_mtu_is_the_smaller_of_interface_and_route() {
 
 #[test]
 fn what_a_packet_comes_with_is_learned_apart() {
-    learner_or_skip!("what_a_packet_comes_with_is_learned_apart");
+    learner_or_skip!();
     let lab = Lab::new("lds");
     // A router that marks by what came in.
     lab.nft(

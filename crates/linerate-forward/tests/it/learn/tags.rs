@@ -12,7 +12,7 @@ use linerate_forward::session::Record;
 use linerate_forward::uppers;
 use linerate_ring::packet::Sender;
 use linerate_ring::tee::Tee;
-use linerate_testkit::{Mac, Veth, say_skipped};
+use linerate_testkit::{Mac, Veth, skip};
 use linerate_wire::virtio::Header;
 
 use super::lab::{Accelerator, Lab, PATIENCE, run};
@@ -75,7 +75,7 @@ fn tags_of(record: &Record) -> [Vec<(u16, u16)>; 2] {
 
 #[test]
 fn tags_are_part_of_a_session() {
-    learner_or_skip!("tags_are_part_of_a_session");
+    learner_or_skip!();
     let lab = Lab::new("vla");
     let object = ObjectBuilder::default().open_file(compiled("vlan")).expect("an object");
     let object = object.load().expect("loaded");
@@ -133,13 +133,12 @@ const DEVICES: [(&str, &str, &str, u8); 4] = [
 
 #[test]
 fn what_vlan_devices_receive_is_learned_and_what_they_send_is_the_kernels() {
-    const NAME: &str = "what_vlan_devices_receive_is_learned_and_what_they_send_is_the_kernels";
-    learner_or_skip!(NAME);
+    learner_or_skip!();
     let lab = Lab::new("vld");
     let words = "link add link lan name lan7 type vlan id 7".split(' ');
     let tried = lab.router.command("ip").args(words).output().expect("iproute2 is installed");
     if !tried.status.success() {
-        return say_skipped(NAME, "the kernel has no VLAN devices");
+        skip!("the kernel has no VLAN devices");
     }
     run(&lab.router, "ip", &["link", "del", "lan7"], "");
     let mut lines = String::new();

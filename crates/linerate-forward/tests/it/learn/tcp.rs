@@ -190,7 +190,7 @@ fn liberal(name: &str) -> Lab {
 
 #[test]
 fn untracked_tcp() {
-    learner_or_skip!("untracked_tcp");
+    learner_or_skip!();
     let lab = Lab::new("tun");
     for family in BOTH {
         let fast = Accelerator::attach_with(&lab, 2, REFRESH);
@@ -200,7 +200,7 @@ fn untracked_tcp() {
 
 #[test]
 fn tracked_tcp_is_never_invalid() {
-    learner_or_skip!("tracked_tcp_is_never_invalid");
+    learner_or_skip!();
     let lab = liberal("ttr");
     lab.track();
     for family in BOTH {
@@ -212,7 +212,7 @@ fn tracked_tcp_is_never_invalid() {
 
 #[test]
 fn translated_tcp_is_never_invalid() {
-    learner_or_skip!("translated_tcp_is_never_invalid");
+    learner_or_skip!();
     let lab = liberal("tma");
     lab.masquerade();
     for family in BOTH {
@@ -224,7 +224,7 @@ fn translated_tcp_is_never_invalid() {
 
 #[test]
 fn strict_window_tracking_would_call_it_invalid() {
-    learner_or_skip!("strict_window_tracking_would_call_it_invalid");
+    learner_or_skip!();
     let lab = Lab::new("tst");
     lab.track();
     let fast = Accelerator::attach_with(&lab, 2, REFRESH);

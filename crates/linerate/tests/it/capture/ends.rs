@@ -17,7 +17,7 @@ use super::support::{Cable, LINERATE, everybody_accepts, folder, numbers, write_
 
 #[test]
 fn an_interface_that_disappears_ends_the_capture_with_everything_in_the_file() {
-    root_or_skip!("an_interface_that_disappears_ends_the_capture_with_everything_in_the_file");
+    root_or_skip!();
     for source in ["packet", "xdp --take-over"] {
         let mut cable = Cable::lay();
         let folder = folder();
@@ -37,7 +37,7 @@ fn an_interface_that_disappears_ends_the_capture_with_everything_in_the_file() {
 
 #[test]
 fn an_interface_that_goes_down_is_waited_for() {
-    root_or_skip!("an_interface_that_goes_down_is_waited_for");
+    root_or_skip!();
     let cable = Cable::lay();
     let folder = folder();
     let path = folder.path().join("down.pcapng");
@@ -59,7 +59,7 @@ fn an_interface_that_goes_down_is_waited_for() {
 
 #[test]
 fn a_ctrl_c_under_load_leaves_no_frame_without_an_account() {
-    root_or_skip!("a_ctrl_c_under_load_leaves_no_frame_without_an_account");
+    root_or_skip!();
     let nobody = nix::unistd::User::from_name("nobody").unwrap().unwrap();
     for source in [
         "xdp --take-over --xdp-through buffer",
@@ -111,7 +111,7 @@ fn packets(cable: &Cable) -> u64 {
 
 #[test]
 fn signals_print_the_counts_and_flush_the_file() {
-    root_or_skip!("signals_print_the_counts_and_flush_the_file");
+    root_or_skip!();
     let cable = Cable::lay();
     let folder = folder();
     let path = folder.path().join("usr.pcapng");
@@ -132,7 +132,7 @@ fn signals_print_the_counts_and_flush_the_file() {
 
 #[test]
 fn nothing_stays_attached_after_a_kill() {
-    root_or_skip!("nothing_stays_attached_after_a_kill");
+    root_or_skip!();
     for source in ["xdp --take-over", "tee"] {
         let cable = Cable::lay();
         let capture = cable.capture(&format!("--source {source} --discard -B 8192"));
@@ -151,7 +151,7 @@ fn nothing_stays_attached_after_a_kill() {
 
 #[test]
 fn a_pipe_feeds_another_program_and_may_be_closed() {
-    root_or_skip!("a_pipe_feeds_another_program_and_may_be_closed");
+    root_or_skip!();
     let cable = Cable::lay();
     let mut command = cable.far.command(LINERATE);
     command.args(["capture", "-i", "far", "-w", "-", "-U", "udp"]);
@@ -254,7 +254,7 @@ fn a_pipe_whose_reader_comes_late_gets_everything() {
 
 #[test]
 fn a_capture_under_nohup_outlives_its_terminal() {
-    root_or_skip!("a_capture_under_nohup_outlives_its_terminal");
+    root_or_skip!();
     let cable = Cable::lay();
     let folder = folder();
     let path = folder.path().join("nohup.pcapng");

@@ -7,7 +7,7 @@ use super::support::{Cable, accepts, everybody_accepts, folder, numbers, statist
 
 #[test]
 fn rotation_loses_nothing() {
-    root_or_skip!("rotation_loses_nothing");
+    root_or_skip!();
     let cable = Cable::lay();
     let folder = folder();
     let stem = folder.path().join("ring.pcap");
@@ -28,7 +28,7 @@ fn rotation_loses_nothing() {
 
 #[test]
 fn compressed_files_read_back() {
-    root_or_skip!("compressed_files_read_back");
+    root_or_skip!();
     let cable = Cable::lay();
     let folder = folder();
     for extension in ["zst", "lz4"] {
@@ -62,7 +62,7 @@ impl Drop for Small {
 
 #[test]
 fn a_full_disk_leaves_a_valid_file_and_counts_the_rest() {
-    root_or_skip!("a_full_disk_leaves_a_valid_file_and_counts_the_rest");
+    root_or_skip!();
     let cable = Cable::lay();
     let disk = Small::mount("size=512k");
     let path = disk.0.path().join("full.pcapng");
@@ -90,7 +90,7 @@ fn a_full_disk_leaves_a_valid_file_and_counts_the_rest() {
 
 #[test]
 fn a_full_disk_in_the_middle_of_a_rotation_leaves_true_statistics() {
-    root_or_skip!("a_full_disk_in_the_middle_of_a_rotation_leaves_true_statistics");
+    root_or_skip!();
     let cable = Cable::lay();
     let disk = Small::mount("size=512k");
     let path = disk.0.path().join("full");
@@ -117,7 +117,7 @@ fn a_full_disk_in_the_middle_of_a_rotation_leaves_true_statistics() {
 
 #[test]
 fn another_user_owns_the_file() {
-    root_or_skip!("another_user_owns_the_file");
+    root_or_skip!();
     use std::os::unix::fs::{MetadataExt, chown};
     let nobody = nix::unistd::User::from_name("nobody").unwrap().unwrap();
     let cable = Cable::lay();
@@ -137,7 +137,7 @@ fn another_user_owns_the_file() {
 
 #[test]
 fn limits_end_the_capture() {
-    root_or_skip!("limits_end_the_capture");
+    root_or_skip!();
     let cable = Cable::lay();
     let folder = folder();
     let path = folder.path().join("c.pcap");

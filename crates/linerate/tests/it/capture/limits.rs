@@ -12,7 +12,7 @@ use super::support::{Cable, LINERATE, everybody_accepts, folder, listening, numb
 
 #[test]
 fn a_limit_on_file_sizes_leaves_a_valid_file_and_counts_the_rest() {
-    root_or_skip!("a_limit_on_file_sizes_leaves_a_valid_file_and_counts_the_rest");
+    root_or_skip!();
     let cable = Cable::lay();
     let folder = folder();
     let path = folder.path().join("limited.pcapng");
@@ -37,7 +37,7 @@ fn a_limit_on_file_sizes_leaves_a_valid_file_and_counts_the_rest() {
 
 #[test]
 fn a_signal_that_comes_twice_at_once_counts_once() {
-    root_or_skip!("a_signal_that_comes_twice_at_once_counts_once");
+    root_or_skip!();
     let cable = Cable::lay();
     let folder = folder();
     for signals in [[Signal::SIGINT; 3], [Signal::SIGTERM, Signal::SIGINT, Signal::SIGTERM]] {
@@ -82,7 +82,7 @@ fn who_insists_a_second_later_is_obeyed_at_once() {
 
 #[test]
 fn a_reader_that_polls_for_long_still_ends() {
-    root_or_skip!("a_reader_that_polls_for_long_still_ends");
+    root_or_skip!();
     let cable = Cable::lay();
     for microseconds in ["100001", "4000000000", "-1", "soon"] {
         let output = cable.run(&format!("-i far --discard --busy-poll={microseconds}"));
@@ -101,7 +101,7 @@ fn a_reader_that_polls_for_long_still_ends() {
 
 #[test]
 fn many_readers_share_one_buffer_and_end_together() {
-    root_or_skip!("many_readers_share_one_buffer_and_end_together");
+    root_or_skip!();
     let cable = Cable::lay();
     let folder = folder();
     let path = folder.path().join("many.pcapng");

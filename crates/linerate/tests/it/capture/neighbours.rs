@@ -3,7 +3,7 @@
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use linerate_testkit::{Process, root_or_skip, say_skipped};
+use linerate_testkit::{Process, root_or_skip, skip};
 
 use super::support::{Cable, folder, numbers};
 
@@ -26,13 +26,12 @@ fn tcpdump(cable: &Cable, path: &std::path::Path) -> Option<Process> {
 
 #[test]
 fn auto_leaves_the_frames_to_another_programs_capture() {
-    root_or_skip!("auto_leaves_the_frames_to_another_programs_capture");
+    root_or_skip!();
     let cable = idle();
     let folder = folder();
     let (ours, theirs) = (folder.path().join("ours.pcapng"), folder.path().join("theirs.pcap"));
     let Some(other) = tcpdump(&cable, &theirs) else {
-        say_skipped("auto_leaves_the_frames_to_another_programs_capture", "needs tcpdump");
-        return;
+        skip!("needs tcpdump");
     };
     let capture = cable.capture(&format!("-w {} --json udp", ours.display()));
     cable.send(50, 64);
@@ -64,7 +63,7 @@ fn refused(cable: &Cable, arguments: &str) -> String {
 
 #[test]
 fn two_captures_that_want_the_frames_are_told_of_each_other() {
-    root_or_skip!("two_captures_that_want_the_frames_are_told_of_each_other");
+    root_or_skip!();
     for way in ["buffer", "socket"] {
         let cable = idle();
         let first = cable.capture(&format!("--source xdp --xdp-through {way} --discard -B 8192"));
@@ -91,7 +90,7 @@ fn two_captures_that_want_the_frames_are_told_of_each_other() {
 
 #[test]
 fn a_second_capture_that_gets_nothing_says_so() {
-    root_or_skip!("a_second_capture_that_gets_nothing_says_so");
+    root_or_skip!();
     let cable = idle();
     let first = cable.capture("--discard --json -B 8192 udp");
     let mut second = cable.capture("--discard --json udp");

@@ -6,7 +6,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use linerate_pcapfile::Reader;
-use linerate_testkit::{root_or_skip, say_skipped};
+use linerate_testkit::{root_or_skip, skip};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
@@ -145,7 +145,7 @@ fn compressed_input_is_read() {
     write_mixed(&input);
     let packed = Command::new("gzip").arg("-k").arg(&input).status();
     if !packed.is_ok_and(|status| status.success()) {
-        return say_skipped("compressed_input_is_read", "needs gzip");
+        skip!("needs gzip");
     }
     let output = read(&folder.path().join("in.pcap.gz"), "--discard --json udp");
     let json: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -220,7 +220,7 @@ fn reading_a_file_is_shown_on_a_terminal() {
     let mut script = Command::new("script");
     script.args(["-qefc", &command, "/dev/null"]).stdout(Stdio::piped()).stdin(Stdio::null());
     let Ok(child) = script.spawn() else {
-        return say_skipped("reading_a_file_is_shown_on_a_terminal", "needs script");
+        skip!("needs script");
     };
     let bytes = std::fs::read(&sample).unwrap();
     let mut pipe = std::fs::File::options().write(true).open(&input).unwrap();
@@ -235,7 +235,7 @@ fn reading_a_file_is_shown_on_a_terminal() {
 
 #[test]
 fn an_interface_is_captured_as_asked() {
-    root_or_skip!("an_interface_is_captured_as_asked");
+    root_or_skip!();
     let cable = Cable::lay();
     let folder = folder();
     // Options, and what is said because of them.
@@ -277,7 +277,7 @@ fn an_interface_is_captured_as_asked() {
 
 #[test]
 fn what_cannot_be_is_refused() {
-    root_or_skip!("what_cannot_be_is_refused");
+    root_or_skip!();
     let cable = Cable::lay();
     let cases = [
         ("--fanout lb", 2, "--threads"),

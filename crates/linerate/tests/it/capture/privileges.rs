@@ -2,7 +2,7 @@
 
 use std::process::Output;
 
-use linerate_testkit::{root_or_skip, say_skipped};
+use linerate_testkit::{root_or_skip, skip};
 
 use super::support::{Cable, LINERATE};
 
@@ -33,8 +33,7 @@ fn run(cable: &Cable, capabilities: &str, arguments: &str) -> Option<Output> {
 
 #[test]
 fn the_capabilities_that_are_named_are_enough() {
-    const NAME: &str = "the_capabilities_that_are_named_are_enough";
-    root_or_skip!(NAME);
+    root_or_skip!();
     let cable = Cable::lay();
     let cases = [
         ("net_raw", "--source packet udp"),
@@ -45,7 +44,7 @@ fn the_capabilities_that_are_named_are_enough() {
     ];
     for (capabilities, arguments) in cases {
         let Some(output) = run(&cable, capabilities, arguments) else {
-            return say_skipped(NAME, "needs prlimit and setpriv");
+            skip!("needs prlimit and setpriv");
         };
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{capabilities}: {arguments}: {said}");
@@ -54,8 +53,7 @@ fn the_capabilities_that_are_named_are_enough() {
 
 #[test]
 fn a_missing_capability_is_named() {
-    const NAME: &str = "a_missing_capability_is_named";
-    root_or_skip!(NAME);
+    root_or_skip!();
     let cable = Cable::lay();
     let xdp = "--source xdp --take-over --xdp-through";
     let cases = [
@@ -68,7 +66,7 @@ fn a_missing_capability_is_named() {
     ];
     for (capabilities, arguments, missing) in cases {
         let Some(output) = run(&cable, capabilities, &arguments) else {
-            return say_skipped(NAME, "needs prlimit and setpriv");
+            skip!("needs prlimit and setpriv");
         };
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{capabilities}: {arguments}: {said}");
@@ -83,12 +81,11 @@ fn a_missing_capability_is_named() {
 
 #[test]
 fn the_tee_of_another_process_takes_more() {
-    const NAME: &str = "the_tee_of_another_process_takes_more";
-    root_or_skip!(NAME);
+    root_or_skip!();
     let cable = Cable::lay();
     let first = cable.capture("--source tee --discard -B 4096");
     let Some(output) = run(&cable, FOR_XDP, "--source tee -B 4096") else {
-        return say_skipped(NAME, "needs prlimit and setpriv");
+        skip!("needs prlimit and setpriv");
     };
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && said.contains("CAP_SYS_ADMIN"), "{said}");

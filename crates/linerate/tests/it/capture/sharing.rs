@@ -9,7 +9,7 @@ use super::support::{Cable, LINERATE, everybody_accepts, folder, listening, numb
 
 #[test]
 fn several_readers_share_the_frames() {
-    root_or_skip!("several_readers_share_the_frames");
+    root_or_skip!();
     let cable = Cable::lay();
     let folder = folder();
     let path = folder.path().join("threads.pcapng");
@@ -26,7 +26,7 @@ fn several_readers_share_the_frames() {
 
 #[test]
 fn captures_at_the_same_time_do_not_disturb_each_other() {
-    root_or_skip!("captures_at_the_same_time_do_not_disturb_each_other");
+    root_or_skip!();
     let cable = Cable::lay();
     let folder = folder();
     let start = |(number, source): (usize, &&str)| {
@@ -51,7 +51,7 @@ fn captures_at_the_same_time_do_not_disturb_each_other() {
 
 #[test]
 fn several_interfaces_share_a_file() {
-    root_or_skip!("several_interfaces_share_a_file");
+    root_or_skip!();
     let cable = Cable::lay();
     let folder = folder();
     let path = folder.path().join("two.pcapng");
@@ -81,7 +81,7 @@ fn several_interfaces_share_a_file() {
 
 #[test]
 fn all_interfaces_are_captured_and_one_may_go() {
-    root_or_skip!("all_interfaces_are_captured_and_one_may_go");
+    root_or_skip!();
     let mut cable = Cable::lay();
     let folder = folder();
     let path = folder.path().join("any.pcapng");

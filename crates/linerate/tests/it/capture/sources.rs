@@ -6,7 +6,7 @@ use super::support::{Cable, everybody_accepts, folder, numbers, statistics};
 
 #[test]
 fn every_source_brings_every_frame_into_the_file() {
-    root_or_skip!("every_source_brings_every_frame_into_the_file");
+    root_or_skip!();
     for source in ["packet", "xdp --take-over", "tee"] {
         let cable = Cable::lay();
         let folder = folder();
@@ -38,7 +38,7 @@ fn every_source_brings_every_frame_into_the_file() {
 
 #[test]
 fn a_filter_in_user_space_gives_the_same() {
-    root_or_skip!("a_filter_in_user_space_gives_the_same");
+    root_or_skip!();
     let cable = Cable::lay();
     let folder = folder();
     for source in ["packet", "tee"] {

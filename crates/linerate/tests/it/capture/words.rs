@@ -8,7 +8,7 @@ use super::support::{Cable, LINERATE, folder, write_mixed};
 
 #[test]
 fn lines_are_printed_without_a_file() {
-    root_or_skip!("lines_are_printed_without_a_file");
+    root_or_skip!();
     let cable = Cable::lay();
     let capture = cable.capture("-c 3 udp");
     cable.send(10, 64);
@@ -21,7 +21,7 @@ fn lines_are_printed_without_a_file() {
 
 #[test]
 fn trouble_is_named_with_its_remedy() {
-    root_or_skip!("trouble_is_named_with_its_remedy");
+    root_or_skip!();
     let cable = Cable::lay();
     let cases = [
         ("-i nosuch --discard", vec!["nosuch", "far", "lo"]),
@@ -43,7 +43,7 @@ fn trouble_is_named_with_its_remedy() {
 
 #[test]
 fn stripped_vlan_tags_are_warned_of() {
-    root_or_skip!("stripped_vlan_tags_are_warned_of");
+    root_or_skip!();
     let cable = Cable::lay();
     let said = |arguments: &str| {
         let output = cable.run(&format!("-i far --discard -a duration:0 -B 8192 {arguments}"));

@@ -38,7 +38,7 @@ fn uppers(net: &Net) -> serde_json::Value {
 
 #[test]
 fn a_port_forwards_also_below_a_bridge() {
-    root_or_skip!("a_port_forwards_also_below_a_bridge");
+    root_or_skip!();
     let net = Net::new();
     ip(&net, &["link add br0 type bridge", &format!("link set br0 address {MAC} up")]);
     join(&net);

@@ -20,7 +20,7 @@ fn names(sessions: &[Value]) -> Vec<&str> {
 
 #[test]
 fn what_is_sent_is_learned_forwarded_and_counted() {
-    root_or_skip!("what_is_sent_is_learned_forwarded_and_counted");
+    root_or_skip!();
     let net = Net::new();
     let daemon = net.run("");
     for family in [0, 1] {
@@ -58,7 +58,7 @@ fn what_is_sent_is_learned_forwarded_and_counted() {
 
 #[test]
 fn sessions_are_filtered_and_sorted() {
-    root_or_skip!("sessions_are_filtered_and_sorted");
+    root_or_skip!();
     let net = Net::new();
     let _daemon = net.run("");
     for (port, packets) in [(4001, 10), (4002, 30), (4003, 20)] {
@@ -91,7 +91,7 @@ fn sessions_are_filtered_and_sorted() {
 
 #[test]
 fn what_is_flushed_is_learned_again() {
-    root_or_skip!("what_is_flushed_is_learned_again");
+    root_or_skip!();
     let net = Net::new();
     let _daemon = net.run("");
     for port in [4001, 4002] {
@@ -111,7 +111,7 @@ fn what_is_flushed_is_learned_again() {
 
 #[test]
 fn what_is_blocked_is_dropped_until_it_is_not() {
-    root_or_skip!("what_is_blocked_is_dropped_until_it_is_not");
+    root_or_skip!();
     let net = Net::new();
     let _daemon = net.run("");
     for family in [0, 1] {
@@ -144,7 +144,7 @@ fn what_is_blocked_is_dropped_until_it_is_not() {
 
 #[test]
 fn a_block_ends_in_time() {
-    root_or_skip!("a_block_ends_in_time");
+    root_or_skip!();
     let net = Net::new();
     let _daemon = net.run("");
     let before = Instant::now();
@@ -160,7 +160,7 @@ fn a_block_ends_in_time() {
 
 #[test]
 fn without_an_instance_it_is_said() {
-    root_or_skip!("without_an_instance_it_is_said");
+    root_or_skip!();
     let net = Net::new();
     for verb in ["status", "sessions", "flush", "block 192.0.2.1", "unblock --all", "blocked"] {
         let said = net.refused(verb, 1);
@@ -174,7 +174,7 @@ fn without_an_instance_it_is_said() {
 
 #[test]
 fn top_draws_one_view_or_on_a_terminal() {
-    root_or_skip!("top_draws_one_view_or_on_a_terminal");
+    root_or_skip!();
     let net = Net::new();
     let _daemon = net.run("");
     assert_eq!(net.ask(0, 4000, 20), 20);

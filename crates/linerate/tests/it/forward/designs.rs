@@ -9,7 +9,7 @@ use super::support::Net;
 
 #[test]
 fn every_design_can_be_listed_watched_and_flushed() {
-    root_or_skip!("every_design_can_be_listed_watched_and_flushed");
+    root_or_skip!();
     for design in ["slot", "none", "shared", "per-cpu", "split"] {
         let net = Net::new();
         let daemon = net.run(&format!("--statistics {design}"));
@@ -61,7 +61,7 @@ fn every_design_can_be_listed_watched_and_flushed() {
 
 #[test]
 fn every_design_forgets() {
-    root_or_skip!("every_design_forgets");
+    root_or_skip!();
     for design in ["slot", "none", "shared", "per-cpu", "split"] {
         let net = Net::new();
         let daemon = net.run(&format!("--statistics {design} --udp-idle 1s"));
@@ -76,7 +76,7 @@ fn every_design_forgets() {
 
 #[test]
 fn a_session_ends_at_its_age_and_is_learned_anew() {
-    root_or_skip!("a_session_ends_at_its_age_and_is_learned_anew");
+    root_or_skip!();
     let net = Net::new();
     for design in ["slot", "shared"] {
         let daemon = net.run(&format!("--statistics {design} --lifetime 2s"));

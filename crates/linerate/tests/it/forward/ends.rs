@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use linerate_testkit::{root_or_skip, say_skipped, wait_for};
+use linerate_testkit::{root_or_skip, skip, wait_for};
 use nix::sys::signal::Signal;
 
 use super::support::{LINERATE, Net};
@@ -17,7 +17,7 @@ fn pins(net: &Net) -> Vec<String> {
 
 #[test]
 fn a_signal_ends_it_and_nothing_is_left() {
-    root_or_skip!("a_signal_ends_it_and_nothing_is_left");
+    root_or_skip!();
     let net = Net::new();
     for signal in [Signal::SIGINT, Signal::SIGTERM] {
         let daemon = net.run("");
@@ -37,7 +37,7 @@ fn a_signal_ends_it_and_nothing_is_left() {
 
 #[test]
 fn a_signal_during_the_start_leaves_nothing() {
-    root_or_skip!("a_signal_during_the_start_leaves_nothing");
+    root_or_skip!();
     let net = Net::new();
     // What it says first, once there is something to take away, and between the two ports.
     for word in ["of the kernel's memory", "a port"] {
@@ -53,7 +53,7 @@ fn a_signal_during_the_start_leaves_nothing() {
 
 #[test]
 fn what_was_killed_at_the_start_is_taken_away() {
-    root_or_skip!("what_was_killed_at_the_start_is_taken_away");
+    root_or_skip!();
     let net = Net::new();
     for word in ["of the kernel's memory", "a port"] {
         let mut daemon = net.begin("-i left -i right --max-sessions 4096", |_| {});
@@ -68,7 +68,7 @@ fn what_was_killed_at_the_start_is_taken_away() {
 
 #[test]
 fn without_a_bpf_file_system_it_says_what_to_do() {
-    root_or_skip!("without_a_bpf_file_system_it_says_what_to_do");
+    root_or_skip!();
     let net = Net::new();
     let without = format!("umount -l /sys/fs/bpf; exec {LINERATE} forward run -i left -i right");
     let output = net.router.command("unshare").args(["--mount", "sh", "-c", &without]).output();
@@ -83,7 +83,7 @@ fn without_a_bpf_file_system_it_says_what_to_do() {
 
 #[test]
 fn what_is_refused_leaves_nothing() {
-    root_or_skip!("what_is_refused_leaves_nothing");
+    root_or_skip!();
     let net = Net::new();
     for (arguments, word) in [
         ("run -i nowhere -i left", "nowhere"),
@@ -100,7 +100,7 @@ fn what_is_refused_leaves_nothing() {
 
 #[test]
 fn nobody_else_can_have_the_instance() {
-    root_or_skip!("nobody_else_can_have_the_instance");
+    root_or_skip!();
     let net = Net::new();
     let daemon = net.run("");
     let said = net.refused("run -i left -i right", 1);
@@ -111,7 +111,7 @@ fn nobody_else_can_have_the_instance() {
 
 #[test]
 fn after_a_death_it_goes_on_for_a_while_and_is_adopted() {
-    root_or_skip!("after_a_death_it_goes_on_for_a_while_and_is_adopted");
+    root_or_skip!();
     let net = Net::new();
     let daemon = net.run("--hand-back 2s");
     assert_eq!(net.ask(0, 4000, 50), 50);
@@ -144,7 +144,7 @@ fn after_a_death_it_goes_on_for_a_while_and_is_adopted() {
 
 #[test]
 fn what_is_left_is_adopted() {
-    root_or_skip!("what_is_left_is_adopted");
+    root_or_skip!();
     let net = Net::new();
     let daemon = net.run("--leave --hand-back 4s");
     assert_eq!(net.ask(1, 4000, 20), 20);
@@ -163,13 +163,12 @@ fn what_is_left_is_adopted() {
 /// The former tables are there until the new ones are made.
 #[test]
 fn a_table_that_does_not_fit_is_not_begun() {
-    const NAME: &str = "a_table_that_does_not_fit_is_not_begun";
-    root_or_skip!(NAME);
+    root_or_skip!();
     let memory = std::fs::read_to_string("/proc/meminfo").unwrap();
     let available = memory.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
     let kib: u64 = available.unwrap().trim().trim_end_matches(" kB").parse().unwrap();
     if kib > 24 << 20 {
-        return say_skipped(NAME, "this machine has room for the largest table");
+        skip!("this machine has room for the largest table");
     }
     let net = Net::new();
     net.run("--leave").end(Signal::SIGTERM);
@@ -183,7 +182,7 @@ fn a_table_that_does_not_fit_is_not_begun() {
 
 #[test]
 fn detach_takes_away_what_is_there() {
-    root_or_skip!("detach_takes_away_what_is_there");
+    root_or_skip!();
     let net = Net::new();
     let daemon = net.run("");
     daemon.end(Signal::SIGKILL);
@@ -206,7 +205,7 @@ fn detach_takes_away_what_is_there() {
 
 #[test]
 fn a_transfer_survives_the_beginning_and_the_end() {
-    root_or_skip!("a_transfer_survives_the_beginning_and_the_end");
+    root_or_skip!();
     let net = Net::new();
     for family in [0, 1] {
         net.tcp(family, 4 << 20, || {

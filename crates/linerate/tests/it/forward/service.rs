@@ -29,7 +29,7 @@ impl Manager {
 
 #[test]
 fn the_service_manager_hears_of_everything() {
-    root_or_skip!("the_service_manager_hears_of_everything");
+    root_or_skip!();
     let net = Net::new();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("notify");
@@ -94,7 +94,7 @@ fn metric(text: &str, name: &str) -> f64 {
 
 #[test]
 fn prometheus_gets_what_status_says() {
-    root_or_skip!("prometheus_gets_what_status_says");
+    root_or_skip!();
     let net = Net::new();
     // The number of sessions is that of the ageing's last pass, which takes a quarter of the shortest limit.
     let _daemon = net.run("--tcp-idle 4s");
@@ -146,7 +146,7 @@ fn prometheus_gets_what_status_says() {
 
 #[test]
 fn metrics_can_be_off_or_taken() {
-    root_or_skip!("metrics_can_be_off_or_taken");
+    root_or_skip!();
     let net = Net::new();
     let daemon = net.run("--metrics off");
     assert!(net.router.run(|| TcpStream::connect("127.0.0.1:9818")).unwrap().is_err());

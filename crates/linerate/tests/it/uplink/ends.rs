@@ -4,7 +4,7 @@ use std::process::Output;
 use std::time::{Duration, Instant};
 
 use linerate_bpf::link::has_tcx_ingress_program;
-use linerate_testkit::{Namespace, root_or_skip, say_skipped};
+use linerate_testkit::{Namespace, root_or_skip, skip};
 use nix::sys::signal::Signal;
 
 use super::support::{FAR, Hosts, LINERATE, NEAR, count, give_addresses, tcp, udp};
@@ -21,7 +21,7 @@ fn refused(hosts: &Hosts, arguments: &str) -> String {
 
 #[test]
 fn nothing_is_left_behind() {
-    root_or_skip!("nothing_is_left_behind");
+    root_or_skip!();
     let hosts = Hosts::new();
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGKILL] {
         let uplink = hosts.uplink("--backend xdp");
@@ -51,8 +51,7 @@ fn is_guarded(hosts: &Hosts) -> bool {
 
 #[test]
 fn the_host_does_not_answer_for_the_packet_back_end() {
-    const NAME: &str = "the_host_does_not_answer_for_the_packet_back_end";
-    root_or_skip!(NAME);
+    root_or_skip!();
     let hosts = Hosts::new();
     // The host has the guest's address and no socket: it would refuse every connection.
     let (address, prefix) = NEAR[0];
@@ -62,7 +61,7 @@ fn the_host_does_not_answer_for_the_packet_back_end() {
         let uplink = hosts.bare(&format!("--backend packet --take-over --netns {}", guest.name()));
         if uplink.stderr().contains("the host's own stack hears") {
             uplink.stop();
-            return say_skipped(NAME, "the kernel has no tcx (Linux 6.6)");
+            skip!("the kernel has no tcx (Linux 6.6)");
         }
         give_addresses(&guest);
         assert!(is_guarded(&hosts));
@@ -83,7 +82,7 @@ fn the_host_does_not_answer_for_the_packet_back_end() {
 
 #[test]
 fn an_interface_in_use_is_left_alone() {
-    root_or_skip!("an_interface_in_use_is_left_alone");
+    root_or_skip!();
     let hosts = Hosts::new();
     hosts.veth.a.add_address("192.0.2.1".parse().unwrap(), 24).unwrap();
     for backend in ["auto", "xdp", "packet"] {
@@ -97,7 +96,7 @@ fn an_interface_in_use_is_left_alone() {
 
 #[test]
 fn what_cannot_be_is_refused_with_the_reason() {
-    root_or_skip!("what_cannot_be_is_refused_with_the_reason");
+    root_or_skip!();
     let hosts = Hosts::new();
     for (arguments, reason) in [
         ("nowhere", "nowhere"),
@@ -122,7 +121,7 @@ fn what_cannot_be_is_refused_with_the_reason() {
 
 #[test]
 fn the_counts_are_told_when_asked_for() {
-    root_or_skip!("the_counts_are_told_when_asked_for");
+    root_or_skip!();
     let hosts = Hosts::new();
     let mut uplink = hosts.uplink("");
     tcp(&hosts.near, &hosts.far, FAR[0].0, 1 << 20);
@@ -136,7 +135,7 @@ fn the_counts_are_told_when_asked_for() {
 
 #[test]
 fn the_interface_going_away_ends_it() {
-    root_or_skip!("the_interface_going_away_ends_it");
+    root_or_skip!();
     for backend in ["xdp", "packet"] {
         let hosts = Hosts::new();
         let uplink = hosts.uplink(&format!("--backend {backend}"));
@@ -148,7 +147,7 @@ fn the_interface_going_away_ends_it() {
 
 #[test]
 fn the_device_going_away_ends_it() {
-    root_or_skip!("the_device_going_away_ends_it");
+    root_or_skip!();
     let hosts = Hosts::new();
     let uplink = hosts.uplink("");
     hosts.near.interface("up0").unwrap().delete().unwrap();
@@ -158,7 +157,7 @@ fn the_device_going_away_ends_it() {
 
 #[test]
 fn both_going_away_ends_it() {
-    root_or_skip!("both_going_away_ends_it");
+    root_or_skip!();
     for backend in ["xdp", "packet"] {
         let hosts = Hosts::new();
         let uplink = hosts.uplink(&format!("--backend {backend}"));
@@ -173,7 +172,7 @@ fn both_going_away_ends_it() {
 
 #[test]
 fn the_interface_moving_to_another_namespace_ends_it() {
-    root_or_skip!("the_interface_moving_to_another_namespace_ends_it");
+    root_or_skip!();
     for backend in ["xdp", "packet"] {
         let hosts = Hosts::new();
         let other = Namespace::create("upl-other").unwrap();
@@ -188,7 +187,7 @@ fn the_interface_moving_to_another_namespace_ends_it() {
 
 #[test]
 fn a_namespace_without_a_name_lives_as_long_as_its_device() {
-    root_or_skip!("a_namespace_without_a_name_lives_as_long_as_its_device");
+    root_or_skip!();
     let hosts = Hosts::new();
     for device in ["--tap", "--tun"] {
         let guest = Namespace::create("upl-guest").unwrap();
@@ -204,7 +203,7 @@ fn a_namespace_without_a_name_lives_as_long_as_its_device() {
 
 #[test]
 fn no_thread_keeps_a_capability_or_spins() {
-    root_or_skip!("no_thread_keeps_a_capability_or_spins");
+    root_or_skip!();
     let hosts = Hosts::new();
     let uplink = hosts.uplink("");
     let process = format!("/proc/{}", uplink.id());
