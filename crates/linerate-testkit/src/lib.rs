@@ -4,7 +4,7 @@
 //! Tests and experiments need two hosts and a cable. A [`Namespace`] is a host: it is visible to
 //! `ip netns`, and goes when its owner is dropped, also while a panic unwinds. What a process that
 //! died of `kill -9` left behind is removed by the next one that makes a namespace
-//! ([`Namespace::sweep`]). A [`Veth`] is the cable.
+//! ([`Namespace::remove_orphans`]). A [`Veth`] is the cable.
 //!
 //! ```no_run
 //! use linerate_testkit::{Namespace, Veth, VethOptions};
@@ -24,10 +24,8 @@
 mod command;
 mod error;
 mod exclusive;
-mod features;
 mod interface;
 mod namespace;
-mod netlink;
 mod process;
 mod random;
 mod rerun;
@@ -40,7 +38,7 @@ mod wait;
 pub use command::Command;
 pub use error::{Error, Result};
 pub use exclusive::{Exclusive, Shared, exclusive, shared};
-pub use interface::{Counters, Interface, Mac};
+pub use interface::{Interface, Mac};
 pub use namespace::{Namespace, Options};
 pub use process::Process;
 pub use random::Random;

@@ -10,20 +10,16 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Once};
 use std::thread;
 
-use netlink_packet_route::RouteNetlinkMessage;
-use netlink_packet_route::route::{
-    RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
-};
+use linerate_net::Connection;
 use nix::fcntl::{Flock, FlockArg};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, setns, unshare};
 
-use crate::netlink::{Channel, family};
 use crate::{Command, Error, Interface, Result};
 
 /// Where iproute2 keeps the names of namespaces (`ip-netns(8)`).
 const DIRECTORY: &str = "/run/netns";
-/// Starts every name made here, so that [`Namespace::sweep`] never touches anybody else's.
+/// Starts every name made here, so that [`Namespace::remove_orphans`] never touches anybody else's.
 const MARK: &str = "lnr";
 
 /// A network namespace with a name, removed when this value is dropped.
@@ -65,7 +61,7 @@ impl Namespace {
     pub fn create_with(prefix: &str, options: Options) -> Result<Self> {
         static SWEPT: Once = Once::new();
         SWEPT.call_once(|| {
-            Self::sweep();
+            Self::remove_orphans();
         });
         let (name, path) = reserve(prefix)?;
         let failed = |action, source| Error::Namespace { name: name.clone(), action, source };
@@ -80,7 +76,7 @@ impl Namespace {
         let namespace = Self { handle: Arc::new(Handle { name: name.clone(), path, file, route }) };
         namespace.interface("lo")?.up()?;
         if options.quiet {
-            namespace.silence()?;
+            namespace.disable_ipv6_chatter()?;
         }
         Ok(namespace)
     }
@@ -115,10 +111,10 @@ impl Namespace {
     /// The same for a program that must not outlive this process: the kernel kills it when this
     /// process ends, also by `kill -9`. What it starts itself is not meant. Where util-linux's setpriv
     /// is missing, as [`Namespace::command`].
-    pub fn tied(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+    pub fn command_killed_with_parent(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let path = std::env::var_os("PATH").unwrap_or_default();
         if std::env::split_paths(&path).any(|folder| folder.join("setpriv").is_file()) {
-            return Command::tied(self.handle.clone(), program.as_ref());
+            return Command::killed_with_parent(self.handle.clone(), program.as_ref());
         }
         self.command(program)
     }
@@ -155,28 +151,15 @@ impl Namespace {
     /// # Errors
     /// When the gateway is not reachable, or the families differ.
     pub fn add_route(&self, destination: IpAddr, prefix: u8, gateway: IpAddr) -> Result<()> {
-        let mut message = RouteMessage::default();
-        message.header = RouteHeader {
-            address_family: family(destination),
-            destination_prefix_length: prefix,
-            table: RouteHeader::RT_TABLE_MAIN,
-            protocol: RouteProtocol::Static,
-            scope: RouteScope::Universe,
-            kind: RouteType::Unicast,
-            ..RouteHeader::default()
-        };
-        if prefix > 0 {
-            message.attributes.push(RouteAttribute::Destination(destination.into()));
-        }
-        message.attributes.push(RouteAttribute::Gateway(gateway.into()));
-        self.handle.route.create(RouteNetlinkMessage::NewRoute(message)).map_err(|source| {
-            Error::Namespace { name: self.name().to_owned(), action: "add a route in", source }
+        self.handle.route.add_route(destination, prefix, gateway).map_err(|error| {
+            let (name, source) = (self.name().to_owned(), error.into());
+            Error::Namespace { name, action: "add a route in", source }
         })
     }
 
     /// Removes what processes of this crate left behind when they died without unwinding.
     /// Returns the names. A namespace whose maker lives is never touched.
-    pub fn sweep() -> Vec<String> {
+    pub fn remove_orphans() -> Vec<String> {
         let Ok(entries) = fs::read_dir(DIRECTORY) else { return Vec::new() };
         let _lock = lock_directory();
         entries
@@ -196,7 +179,7 @@ impl Namespace {
         &self.handle
     }
 
-    fn silence(&self) -> Result<()> {
+    fn disable_ipv6_chatter(&self) -> Result<()> {
         if !has_ipv6() {
             return Ok(());
         }
@@ -233,7 +216,7 @@ pub(crate) struct Handle {
     pub(crate) name: String,
     path: PathBuf,
     file: File,
-    pub(crate) route: Channel,
+    pub(crate) route: Connection,
 }
 
 impl Handle {
@@ -324,11 +307,11 @@ fn lock_directory() -> io::Result<Flock<File>> {
 }
 
 /// Runs on a thread of its own, which stays in the new namespace until it ends.
-fn enter_new(path: &Path) -> io::Result<(File, Channel)> {
+fn enter_new(path: &Path) -> io::Result<(File, Connection)> {
     const THIS_THREAD: &str = "/proc/thread-self/ns/net";
     unshare(CloneFlags::CLONE_NEWNET)?;
     mount(Some(THIS_THREAD), path, None::<&str>, MsFlags::MS_BIND, None::<&str>)?;
-    let opened = File::open(THIS_THREAD).and_then(|file| Ok((file, Channel::route()?)));
+    let opened = File::open(THIS_THREAD).and_then(|file| Ok((file, Connection::open()?)));
     if opened.is_err() {
         remove(path);
     }

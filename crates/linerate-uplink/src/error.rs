@@ -46,6 +46,12 @@ pub enum Error {
     Thread(String),
 }
 
+impl From<linerate_net::Error> for Error {
+    fn from(error: linerate_net::Error) -> Self {
+        Self::Ring(error.into())
+    }
+}
+
 impl From<linerate_bpf::Error> for Error {
     fn from(error: linerate_bpf::Error) -> Self {
         Self::Ring(error.into())

@@ -14,10 +14,10 @@ use linerate_forward::snapshot::State;
 use linerate_generate::{Options, Rate};
 use linerate_testkit::{exclusive, only_this_test, root_or_skip};
 
+use crate::common::host::{LAN, PORTS};
 use crate::common::load::load;
 use crate::common::router::Router;
 use crate::common::sink::Sink;
-use crate::common::station::{LAN, PORTS};
 
 /// Tells the test program that it is the daemon of this instance.
 const CHILD: &str = "LINERATE_TEST_INSTANCE";
@@ -59,7 +59,7 @@ fn start(router: &Router, instance: &str) -> Child {
 fn start_with(router: &Router, instance: &str, seconds: Option<u64>) -> Child {
     let mut child = router
         .inside
-        .tied(std::env::current_exe().expect("this program"))
+        .command_killed_with_parent(std::env::current_exe().expect("this program"))
         .args(only_this_test!(TEST))
         .env(CHILD, instance)
         .env(SECONDS, seconds.map_or_else(String::new, |seconds| seconds.to_string()))

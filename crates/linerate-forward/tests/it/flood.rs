@@ -14,26 +14,23 @@ use linerate_testkit::{exclusive, root_or_skip};
 use linerate_wire::virtio::Header;
 
 use crate::common::accelerator::Accelerator;
+use crate::common::host::{DMZ, Host, PORTS, router_mac};
 use crate::common::load::load;
 use crate::common::router::Router;
 use crate::common::sink::Sink;
-use crate::common::station::{DMZ, PORTS, Station, router_mac};
 
 /// Sessions that were there before.
 const ESTABLISHED: u16 = 64;
 /// More than anything here takes, also while others have the CPUs.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 fn frame(port: u16) -> Vec<u8> {
     let mut frame = Vec::new();
-    etherparse::PacketBuilder::ethernet2(
-        Station { port: DMZ, number: 10 }.mac().0,
-        router_mac(DMZ).0,
-    )
-    .ipv4([10, 3, 0, 10], [10, 2, 0, 10], 64)
-    .udp(port, 9)
-    .write(&mut frame, &[0; 20])
-    .expect("a frame");
+    etherparse::PacketBuilder::ethernet2(Host { port: DMZ, number: 10 }.mac().0, router_mac(DMZ).0)
+        .ipv4([10, 3, 0, 10], [10, 2, 0, 10], 64)
+        .udp(port, 9)
+        .write(&mut frame, &[0; 20])
+        .expect("a frame");
     frame
 }
 
@@ -76,7 +73,7 @@ fn a_flood_takes_no_place_from_sessions_that_are_there() {
     let round = || {
         let all = reached() + u64::from(ESTABLISHED);
         round();
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while reached() < all {
             assert!(Instant::now() < deadline, "the router does not take in a round");
             sleep(Duration::from_micros(100));
@@ -84,7 +81,7 @@ fn a_flood_takes_no_place_from_sessions_that_are_there() {
     };
     (0..10).for_each(|_| round());
     let counted = |records: &[Record]| records.iter().map(Record::packets).sum::<u64>();
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     // Of two sessions that meet where packets are counted before they are sessions, the first packets may be
     // lost; with the random hash that befalls two of these every thirtieth time. The counts have to stand still.
     let mut before = established(&accelerator);
@@ -131,7 +128,7 @@ fn a_flood_takes_no_place_from_sessions_that_are_there() {
         done.store(true, SeqCst);
         talking.join().expect("joined")
     });
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let all = counted(&before) + rounds * u64::from(ESTABLISHED);
     while counted(&established(&accelerator)) < all && Instant::now() < deadline {
         sleep(Duration::from_millis(5));

@@ -14,7 +14,7 @@ use linerate_testkit::{Mac, Namespace, Veth, VethOptions, probe_or_skip, root_or
 use crate::common::accelerator::Accelerator;
 use linerate_testkit::tools::{ip_batch, nft, run};
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 const FLOWS: u16 = 4;
 /// Packets each way of a flow: the first few are the kernel's on every router.
 const PACKETS: usize = 50;
@@ -60,7 +60,7 @@ impl Hosts {
     fn new() -> Self {
         let [client, router, server] =
             ["flowc", "flowr", "flows"].map(|name| Namespace::create(name).expect("a namespace"));
-        let lay = |host: &Namespace, name: &str, number: u8| {
+        let connect = |host: &Namespace, name: &str, number: u8| {
             let macs = Some([Mac([2, 0, 0, 0, 1, number]), Mac([2, 0, 0, 0, 2, number])]);
             let options = VethOptions { macs, ..VethOptions::default() };
             let cable = Veth::create(&router, name, host, "eth", options).expect("a cable");
@@ -77,7 +77,7 @@ impl Hosts {
             }
             cable
         };
-        let (lan, wan) = (lay(&client, "lan", 1), lay(&server, "wan", 2));
+        let (lan, wan) = (connect(&client, "lan", 1), connect(&server, "wan", 2));
         ip_batch(&client, "route add default via 10.9.1.1\n-6 route add default via fd09:1::1");
         for host in [&client, &server] {
             // A label is chance.
@@ -145,7 +145,7 @@ fn without_number(frame: &[u8]) -> Vec<u8> {
 fn frames(ring: &mut Ring) -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     ring.stop().expect("stopped");
-    while ring.wait(PATIENCE).expect("waited") {
+    while ring.wait(TIMEOUT).expect("waited") {
         while let Some(mut batch) = ring.batch() {
             while let Some(frame) = batch.next() {
                 let bytes = frame.head();
@@ -176,7 +176,7 @@ fn converse(hosts: &Hosts) -> (Seen, Duration) {
     let bind = |host: &Namespace, address: IpAddr, port: u16| {
         let socket = host.run(|| UdpSocket::bind((address, port))).expect("entered");
         let socket = socket.expect("a socket");
-        socket.set_read_timeout(Some(PATIENCE)).expect("a time-out");
+        socket.set_read_timeout(Some(TIMEOUT)).expect("a time-out");
         socket
     };
     let mut pairs = Vec::new();

@@ -218,7 +218,7 @@ fn an_instance_outlives_its_daemon_and_is_adopted_upgraded_and_detached() {
         .collect();
     let child = lab
         .router
-        .tied(std::env::current_exe().unwrap())
+        .command_killed_with_parent(std::env::current_exe().unwrap())
         .args(only_this_test!())
         .env(CHILD, bpffs.0.path())
         .env("LINERATE_PINS_PORTS", words.join(" "))

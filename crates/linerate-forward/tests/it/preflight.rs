@@ -304,14 +304,14 @@ fn a_host_that_does_not_forward_is_told() {
     };
     assert_eq!(warned(&pair.prepare(&["a"], &AS_IT_IS)), [] as [String; 0]);
     pair.run("sysctl -qw net.ipv4.conf.a.forwarding=0");
-    let [said] = &warned(&pair.prepare(&["a"], &AS_IT_IS))[..] else { panic!() };
-    assert!(said.starts_with("a: "), "{said}");
-    assert!(tried(&pair.host, command(said)), "{said}");
+    let [printed] = &warned(&pair.prepare(&["a"], &AS_IT_IS))[..] else { panic!() };
+    assert!(printed.starts_with("a: "), "{printed}");
+    assert!(tried(&pair.host, command(printed)), "{printed}");
     assert_eq!(warned(&pair.prepare(&["a"], &AS_IT_IS)), [] as [String; 0]);
     pair.host.set_forwarding(false).unwrap();
-    let said = warned(&pair.prepare(&["a"], &AS_IT_IS));
-    assert!(said[0].contains("IPv4"), "{said:?}");
-    for one in &said {
+    let printed = warned(&pair.prepare(&["a"], &AS_IT_IS));
+    assert!(printed[0].contains("IPv4"), "{printed:?}");
+    for one in &printed {
         assert!(tried(&pair.host, command(one)), "{one}");
     }
     assert_eq!(warned(&pair.prepare(&["a"], &AS_IT_IS)), [] as [String; 0]);

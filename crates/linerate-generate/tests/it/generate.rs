@@ -64,7 +64,7 @@ fn built(interface: Interface, options: &Options) -> Vec<Vec<u8>> {
 #[test]
 fn every_combination_arrives_with_right_checksums() {
     root_or_skip!();
-    let cable = Cable::lay(1500);
+    let cable = Cable::new(1500);
     let v6 = Some("2001:db8:5::7-2001:db8:5::3ff".parse::<Addresses>().unwrap());
     let mut seed = 0;
     for source in [None, v6] {
@@ -103,7 +103,7 @@ fn every_combination_arrives_with_right_checksums() {
 #[test]
 fn rings_send_the_same_frames() {
     root_or_skip!();
-    let cable = Cable::lay(1500);
+    let cable = Cable::new(1500);
     for (vlan, rate, backend) in [
         (None, GENTLE, Backend::Packet),
         (Some(7), Rate::Packets(2_000.0), Backend::Packet),
@@ -131,7 +131,7 @@ fn rings_send_the_same_frames() {
 #[test]
 fn count_is_exact_at_full_speed() {
     root_or_skip!();
-    let cable = Cable::lay(1500);
+    let cable = Cable::new(1500);
     let before = cable.veth.b.counters().unwrap();
     let options = Options { count: Some(300_001), ..Options::default() };
     let report = cable.near.run(|| run(options)).unwrap();
@@ -150,7 +150,7 @@ fn count_is_exact_at_full_speed() {
 #[test]
 fn flows_walk_and_start_again() {
     root_or_skip!();
-    let cable = Cable::lay(1500);
+    let cable = Cable::new(1500);
     let flow_of = |frame: &[u8]| linerate_wire::flow::Key::of(frame).unwrap();
 
     let ports = Options { count: Some(30), rate: GENTLE, flows: Some(10), ..Options::default() };
@@ -184,7 +184,7 @@ fn flows_walk_and_start_again() {
 #[test]
 fn same_seed_same_frames() {
     root_or_skip!();
-    let cable = Cable::lay(1500);
+    let cable = Cable::new(1500);
     let options = |seed| Options {
         count: Some(100),
         rate: GENTLE,
@@ -204,7 +204,7 @@ fn same_seed_same_frames() {
 #[test]
 fn a_udp_checksum_of_zero_is_sent_as_ones() {
     root_or_skip!();
-    let cable = Cable::lay(1500);
+    let cable = Cable::new(1500);
     for source in ["10.0.0.1", "2001:db8::1"] {
         let options = |port| Options {
             count: Some(1),
@@ -229,7 +229,7 @@ fn a_udp_checksum_of_zero_is_sent_as_ones() {
 #[test]
 fn stamps_count_and_tell_the_time() {
     root_or_skip!();
-    let cable = Cable::lay(1500);
+    let cable = Cable::new(1500);
     let options = Options {
         count: Some(100),
         rate: GENTLE,
@@ -252,7 +252,7 @@ fn stamps_count_and_tell_the_time() {
 #[test]
 fn a_timed_run_ends_and_can_be_stopped() {
     root_or_skip!();
-    let cable = Cable::lay(1500);
+    let cable = Cable::new(1500);
     let timed = Options { duration: Some(Duration::from_millis(300)), ..Options::default() };
     let report = cable.near.run(|| run(timed)).unwrap();
     assert!(report.sent > 0 && report.seconds >= 0.25, "{report:?}");
@@ -278,7 +278,7 @@ fn a_timed_run_ends_and_can_be_stopped() {
 fn a_removed_interface_ends_the_run() {
     root_or_skip!();
     for backend in [Backend::Live, Backend::Packet] {
-        let cable = Cable::lay(1500);
+        let cable = Cable::new(1500);
         let endless = Options { backend, rate: GENTLE, ..Options::default() };
         let config = cable.near.run(|| Config::new("near", endless).unwrap()).unwrap();
         let running = cable.near.run(|| Generator::start(config).unwrap()).unwrap();
@@ -296,7 +296,7 @@ fn a_removed_interface_ends_the_run() {
 #[test]
 fn nobody_at_the_far_end_is_told() {
     root_or_skip!();
-    let cable = Cable::lay(1500);
+    let cable = Cable::new(1500);
     cable.veth.b.set_gro(false).unwrap();
     let live = Options { count: Some(1000), backend: Backend::Live, ..Options::default() };
     let report = cable.near.run(|| run(live)).unwrap();
@@ -312,7 +312,7 @@ fn nobody_at_the_far_end_is_told() {
 #[test]
 fn jumbo_frames_go_as_far_as_a_page() {
     root_or_skip!();
-    let cable = Cable::lay(9000);
+    let cable = Cable::new(9000);
     for (size, backend) in [(3408, "live"), (3409, "packet"), (9014, "packet")] {
         let options = Options {
             count: Some(50),
@@ -332,7 +332,7 @@ fn jumbo_frames_go_as_far_as_a_page() {
 #[test]
 fn what_makes_no_sense_is_refused() {
     root_or_skip!();
-    let cable = Cable::lay(1500);
+    let cable = Cable::new(1500);
     let refused = |options: Options| {
         cable.near.run(|| Config::new("near", options).unwrap_err().to_string()).unwrap()
     };
@@ -377,7 +377,7 @@ fn what_makes_no_sense_is_refused() {
 #[test]
 fn a_default_route_asks_for_consent() {
     root_or_skip!();
-    let cable = Cable::lay(1500);
+    let cable = Cable::new(1500);
     cable.veth.a.add_address("10.9.0.1".parse().unwrap(), 24).unwrap();
     let any = "0.0.0.0".parse().unwrap();
     cable.near.add_route(any, 0, "10.9.0.2".parse().unwrap()).unwrap();

@@ -37,7 +37,7 @@ fn top_speed() -> Options {
 #[test]
 fn arrives_byte_for_byte_in_order() {
     root_or_skip!();
-    let cable = Cable::lay(1500);
+    let cable = Cable::new(1500);
     let len = |number: u32| 60 + (number as usize * 37) % 1454;
     for backend in [Backend::Packet, Backend::Xdp] {
         let mut trace = trace(200, len, |_| 0);
@@ -54,7 +54,7 @@ fn arrives_byte_for_byte_in_order() {
 #[test]
 fn rounds_and_limit_count_frames() {
     root_or_skip!();
-    let cable = Cable::lay(1500);
+    let cable = Cable::new(1500);
     let mut trace = trace(10, |_| 64, |_| 0);
     let options = Options { rounds: 20, limit: Some(47), ..top_speed() };
     let (arrivals, report) = cable.carry(47, || run(&mut trace, options).unwrap());
@@ -66,7 +66,7 @@ fn rounds_and_limit_count_frames() {
 #[test]
 fn gaps_are_those_of_the_recording() {
     root_or_skip!();
-    let cable = Cable::lay(1500);
+    let cable = Cable::new(1500);
     let gap = |number: u32| [300_000, 2_000_000, 1_000, 5_000_000][number as usize % 4];
     for factor in [1.0, 4.0] {
         let mut trace = trace(200, |_| 64, gap);
@@ -93,7 +93,7 @@ fn gaps_are_those_of_the_recording() {
 #[test]
 fn a_rate_spaces_frames_evenly() {
     root_or_skip!();
-    let cable = Cable::lay(1500);
+    let cable = Cable::new(1500);
     for rate in [Rate::Packets(1_000.0), Rate::Bits(1_000.0 * 64.0 * 8.0)] {
         let mut trace = trace(200, |_| 64, |_| 77);
         let options = Options { speed: Speed::Rate(rate), ..Options::default() };
@@ -106,7 +106,7 @@ fn a_rate_spaces_frames_evenly() {
 #[test]
 fn frames_that_do_not_fit_are_counted() {
     root_or_skip!();
-    let cable = Cable::lay(600);
+    let cable = Cable::new(600);
     let mut trace = trace(60, |number| if number % 3 == 0 { 1000 } else { 100 }, |_| 0);
     trace.push(Recorded { bytes: &[1, 2, 3], gap: 0, cut: true });
     trace.push(Recorded { bytes: &frame(99, 80), gap: 0, cut: true });
@@ -119,7 +119,7 @@ fn frames_that_do_not_fit_are_counted() {
 #[test]
 fn stops_when_told() {
     root_or_skip!();
-    let cable = Cable::lay(1500);
+    let cable = Cable::new(1500);
     let mut trace = trace(1000, |_| 64, |_| 60_000_000_000);
     let (stop, progress) = (AtomicBool::new(false), Progress::default());
     let report = thread::scope(|scope| {
@@ -141,7 +141,7 @@ fn stops_when_told() {
 #[test]
 fn refuses_what_makes_no_sense() {
     root_or_skip!();
-    let cable = Cable::lay(1500);
+    let cable = Cable::new(1500);
     let mut trace = trace(1, |_| 64, |_| 0);
     for options in [
         Options { speed: Speed::Recorded(0.0), ..Options::default() },

@@ -50,8 +50,7 @@ pub fn run(
     stop: &AtomicBool,
     accept: impl FnMut(&[u8]) -> bool,
 ) -> Result<Statistics> {
-    let index = nix::net::if_::if_nametoindex(interface)
-        .with_context(|| format!("there is no interface {interface}"))?;
+    let index = linerate_net::link::by_name(interface)?.index;
     let memory = Memory::map((SLOTS * CHUNK) as usize, huge).context("cannot map the UMEM")?;
     let socket = socket_with(AddressFamily::XDP, SocketType::RAW, SocketFlags::CLOEXEC, None)
         .context("cannot open an AF_XDP socket")?;

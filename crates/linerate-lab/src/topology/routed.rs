@@ -43,7 +43,7 @@ const FLOW_TABLE: &str = "linerate_lab";
 
 /// Who forwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum Datapath {
     /// The kernel.
     Linux,
     /// The kernel with netfilter's flow table.
@@ -58,7 +58,7 @@ pub enum Way {
 
 /// What goes along.
 #[derive(Clone, Copy, Debug)]
-pub struct Traffic {
+pub struct SessionTraffic {
     /// Bytes of a frame.
     pub size: u32,
     /// Frames measured, in each direction.
@@ -156,20 +156,20 @@ impl RoutedPair {
     ///
     /// # Errors
     /// When it cannot be had here.
-    pub fn begin(&self, way: Way, sessions: u64) -> Result<Option<Running>> {
-        match way {
-            Way::Linux => Ok(None),
-            Way::FlowTable => {
+    pub fn begin(&self, datapath: Datapath, sessions: u64) -> Result<Option<Running>> {
+        match datapath {
+            Datapath::Linux => Ok(None),
+            Datapath::FlowTable => {
                 self.flow_table()?;
                 Ok(None)
             }
-            Way::Fib => self.accelerate(&["--mode", "fib"]).map(Some),
-            Way::Linerate(statistics) => {
+            Datapath::Fib => self.accelerate(&["--mode", "fib"]).map(Some),
+            Datapath::Linerate(statistics) => {
                 // A table of sets has a session too many in one of them before it is full.
                 let room = (sessions * 5 / 4).max(1 << 16).to_string();
                 self.accelerate(&["--statistics", statistics, "--max-sessions", &room]).map(Some)
             }
-            Way::Redirect => self.redirect().map(Some),
+            Datapath::Redirect => self.redirect().map(Some),
         }
     }
 
@@ -256,10 +256,10 @@ impl RoutedPair {
     ///
     /// # Errors
     /// When a program fails.
-    pub fn warm_up(&self, traffic: &Traffic) -> Result<u64> {
+    pub fn warm_up(&self, traffic: &SessionTraffic) -> Result<u64> {
         // A session is admitted at its second packet; with a third nothing is left to chance.
         let frames = (3 * traffic.sessions).max(10_000);
-        let sender = self.generate(&Traffic { frames, rate: None, ..*traffic }, false)?;
+        let sender = self.generate(&SessionTraffic { frames, rate: None, ..*traffic }, false)?;
         Ok(finish(sender)?.frames)
     }
 
@@ -268,7 +268,12 @@ impl RoutedPair {
     ///
     /// # Errors
     /// When a program fails.
-    pub fn pass(&self, traffic: &Traffic, both: bool, programs: bool) -> Result<ForwardOutcome> {
+    pub fn pass(
+        &self,
+        traffic: &SessionTraffic,
+        both: bool,
+        programs: bool,
+    ) -> Result<ForwardOutcome> {
         let sinks = [
             Some(self.sink(&self.east, EAST)?),
             both.then(|| self.sink(&self.west, SENDER)).transpose()?,
@@ -315,7 +320,7 @@ impl RoutedPair {
     }
 
     /// From the west on the generator's core, or back from the east on the other.
-    fn generate(&self, traffic: &Traffic, back: bool) -> Result<Running> {
+    fn generate(&self, traffic: &SessionTraffic, back: bool) -> Result<Running> {
         let (host, interface, core, mac) = match back {
             false => (&self.west, SENDER, self.cores.generator, self.left.b.mac()),
             true => (&self.east, EAST, self.cores.consumer, self.right.a.mac()),
@@ -359,7 +364,7 @@ impl RoutedPair {
     ///
     /// # Errors
     /// When it cannot be started.
-    pub fn send(&self, traffic: &Traffic) -> Result<Running> {
+    pub fn send(&self, traffic: &SessionTraffic) -> Result<Running> {
         self.generate(traffic, false)
     }
 
@@ -452,7 +457,7 @@ impl ForwardOutcome {
 ///
 /// # Errors
 /// When a program fails.
-pub fn without(pair: &Pair, traffic: &Traffic) -> Result<ForwardOutcome> {
+pub fn without(pair: &Pair, traffic: &SessionTraffic) -> Result<ForwardOutcome> {
     let ours = crate::peers::capture::Peer::sink();
     let frames =
         crate::traffic::generated::Traffic::sized(traffic.size, traffic.frames, traffic.rate)

@@ -48,12 +48,12 @@ fn wrong_names_and_empty_folders_say_what_to_do() {
     for experiments in [&["capture-stage"][..], &["capture-rate", "capture-tlb"]] {
         let only = ["--only", if experiments.len() == 1 { "xdp at 65" } else { "xdp at 64" }];
         let output = run(&[&["run"], experiments, &only].concat());
-        let said = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{said}");
+        let printed = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{printed}");
         let last = experiments[experiments.len() - 1];
         let named = format!("no measurement of {last} is called {}; there are: ", only[1]);
-        assert!(said.contains(&named) && said.contains(" at "), "{said}");
-        assert_eq!(said.lines().count(), 1, "{said}");
+        assert!(printed.contains(&named) && printed.contains(" at "), "{printed}");
+        assert_eq!(printed.lines().count(), 1, "{printed}");
     }
     let folder = tempfile::tempdir().unwrap();
     let output = run(&["report", folder.path().to_str().unwrap()]);
@@ -77,9 +77,9 @@ fn a_run_leaves_raw_data_a_summary_and_a_page_and_nothing_else() {
     let pid = child.id();
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
-    let said = text(&output.stdout);
-    assert!(said.contains("huge pages against small pages"), "{said}");
-    assert!(said.contains(") a frame"), "a figure with its spread: {said}");
+    let printed = text(&output.stdout);
+    assert!(printed.contains("huge pages against small pages"), "{printed}");
+    assert!(printed.contains(") a frame"), "a figure with its spread: {printed}");
     assert_eq!(namespaces_of(pid), Vec::<String>::new());
 
     let folder_of_run = fs::read_dir(out.path()).unwrap().next().unwrap().unwrap().path();

@@ -6,7 +6,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::support::{Cable, FAR, Library, NEAR, PACKET, Running, TEE, WAYS, Way, compile, has};
+use crate::support::{
+    Cable, EVERY_SOURCE, FAR, Libpcap, Library, NEAR, PACKET, Running, TEE, compile, has,
+};
 use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip, skip};
 use nix::sys::signal::Signal;
 
@@ -45,15 +47,15 @@ impl Stage {
     /// Runs a program past which all frames are sent; `make` says what it wrote.
     fn run(
         &self,
-        way: Way,
+        libpcap: Libpcap,
         line: &[&str],
         end: &End<'_>,
         make: &dyn Fn(&Running, &Path) -> String,
     ) -> String {
-        let cable = Cable::lay();
+        let cable = Cable::new();
         let folder = tempfile::tempdir().unwrap();
-        let mut running = cable.start(&self.library, way, line, folder.path());
-        cable.wait_until_it_listens(way, &mut running);
+        let mut running = cable.start(&self.library, libpcap, line, folder.path());
+        cable.wait_until_it_listens(libpcap, &mut running);
         running.wait_for(self.says, |running| running.stderr().contains(self.says));
         self.send(&cable, 1);
         if let End::When(signal, holds) = end {
@@ -66,11 +68,11 @@ impl Stage {
 
     /// Compares all ways with libpcap alone.
     fn compare(&self, line: &[&str], end: &End<'_>, make: &dyn Fn(&Running, &Path) -> String) {
-        let plain = self.run(Way::Plain, line, end, make);
+        let plain = self.run(Libpcap::System, line, end, make);
         assert!(!plain.trim().is_empty(), "{line:?} wrote nothing");
-        for way in WAYS {
-            let ours = self.run(way, line, end, make);
-            assert_eq!(ours, plain, "{line:?} {way:?}");
+        for libpcap in EVERY_SOURCE {
+            let ours = self.run(libpcap, line, end, make);
+            assert_eq!(ours, plain, "{line:?} {libpcap:?}");
         }
     }
 }
@@ -152,13 +154,13 @@ fn tshark_is_told_nothing_by_its_dumpcap() {
     }
     const ALOUD: &[(&str, &str)] = &[("LINERATE_SOURCE", "tee"), ("LINERATE_QUIET", "0")];
     let stage = Stage::set();
-    let run = |way| {
+    let run = |libpcap| {
         let line = ["tshark", "-i", FAR, "-n", "-Q", "-c", "3", "-T", "fields", "-e", "frame.len"];
-        stage.run(way, &line, &End::Itself, &stdout)
+        stage.run(libpcap, &line, &End::Itself, &stdout)
     };
-    let plain = run(Way::Plain);
+    let plain = run(Libpcap::System);
     assert_eq!(plain.lines().count(), 3, "{plain}");
-    assert_eq!(run(Way::Preload(ALOUD)), plain);
+    assert_eq!(run(Libpcap::Preloaded(ALOUD)), plain);
 }
 
 #[test]
@@ -269,15 +271,15 @@ fn tcpdump_has_its_files_compressed() {
     let count = (crate::support::traffic::frames().len() * PASSES).to_string();
     let line =
         ["tcpdump", "-i", FAR, "-c", &count, "-C", "1", "-z", "gzip", "-w", "out", "-Z", "root"];
-    let written = |way: Way| {
-        let (cable, folder) = (Cable::lay(), tempfile::tempdir().unwrap());
-        let mut running = cable.start(&stage.library, way, &line, folder.path());
-        cable.wait_until_it_listens(way, &mut running);
+    let written = |libpcap: Libpcap| {
+        let (cable, folder) = (Cable::new(), tempfile::tempdir().unwrap());
+        let mut running = cable.start(&stage.library, libpcap, &line, folder.path());
+        cable.wait_until_it_listens(libpcap, &mut running);
         stage.send(&cable, PASSES);
         assert_eq!(running.ended(), Some(0), "{}", running.stderr());
         // gzip, which nobody waits for, removes what it has compressed.
         let (first, second) = (folder.path().join("out"), folder.path().join("out1"));
-        let deadline = std::time::Instant::now() + crate::support::PATIENCE;
+        let deadline = std::time::Instant::now() + crate::support::TIMEOUT;
         while first.exists() {
             assert!(std::time::Instant::now() < deadline, "{}", running.stderr());
             std::thread::sleep(std::time::Duration::from_millis(10));
@@ -293,9 +295,9 @@ fn tcpdump_has_its_files_compressed() {
         );
         [without_times(&first), without_times(&second)]
     };
-    let plain = written(Way::Plain);
-    for way in WAYS {
-        assert!(written(way) == plain, "{way:?}");
+    let plain = written(Libpcap::System);
+    for libpcap in EVERY_SOURCE {
+        assert!(written(libpcap) == plain, "{libpcap:?}");
     }
 }
 
@@ -306,7 +308,7 @@ fn nmap_finds_the_same_ports() {
         return;
     }
     let library = Library::install();
-    let scan = |way: Way| {
+    let scan = |libpcap: Libpcap| {
         let (near, far) =
             (Namespace::create("pcap-n").unwrap(), Namespace::create("pcap-f").unwrap());
         let veth = Veth::create(&near, NEAR, &far, FAR, VethOptions::default()).unwrap();
@@ -315,23 +317,26 @@ fn nmap_finds_the_same_ports() {
         let listening = far.run(|| std::net::TcpListener::bind("10.3.0.2:25").unwrap()).unwrap();
         let mut command = near.command("nmap");
         command.args(["-sS", "-Pn", "-n", "--send-eth", "-p", "20-30", "10.3.0.2"]);
-        for (name, value) in library.variables(way) {
+        for (name, value) in library.variables(libpcap) {
             command.env(name, value);
         }
         let output = command.output().unwrap();
         drop(listening);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let said = String::from_utf8(output.stdout).unwrap();
-        said.lines()
+        let printed = String::from_utf8(output.stdout).unwrap();
+        printed
+            .lines()
             .filter(|line| line.contains("/tcp"))
             .map(|line| format!("{line}\n"))
             .collect::<String>()
     };
-    let plain = scan(Way::Plain);
+    let plain = scan(Libpcap::System);
     assert!(plain.contains("25/tcp open") && plain.contains("26/tcp closed"), "{plain}");
     // The host needs its traffic, to answer ARP: sources that leave it.
-    for way in [Way::Preload(PACKET), Way::Named(PACKET), Way::Preload(TEE)] {
-        assert_eq!(scan(way), plain, "{way:?}");
+    for libpcap in
+        [Libpcap::Preloaded(PACKET), Libpcap::InLibraryPath(PACKET), Libpcap::Preloaded(TEE)]
+    {
+        assert_eq!(scan(libpcap), plain, "{libpcap:?}");
     }
 }
 

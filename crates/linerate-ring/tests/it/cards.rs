@@ -16,7 +16,7 @@ use linerate_testkit::{
 const FRAMES: u64 = 2000;
 /// Fewer than a queue of the card holds.
 const AT_ONCE: u64 = 32;
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Two cards on one cable, each in a namespace.
 struct Cards {
@@ -40,7 +40,7 @@ impl Cards {
         let exclusive = exclusive();
         // The kernel gives a card back to the machine a while after its namespace has gone.
         let at = |name: &str| Path::new("/sys/class/net").join(name).join("device/driver");
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         while !(at(tx).exists() && at(rx).exists()) {
             assert!(Instant::now() < end, "{tx} and {rx} are not both here");
             std::thread::sleep(Duration::from_millis(10));
@@ -85,7 +85,7 @@ fn frame(n: u64) -> Vec<u8> {
 
 /// Reads until as many frames have come; each has to be the next.
 fn expect(next: &mut u64, until: u64, mut read: impl FnMut(&mut dyn FnMut(&Frame<'_>))) {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     loop {
         if *next >= until {
             return;
@@ -109,7 +109,7 @@ fn read_source(source: &mut Source, each: &mut dyn FnMut(&Frame<'_>)) {
 
 /// What a card does until it works at all is not counted: its driver starts its queues anew for a program.
 fn wait_until_it_carries(raw: &Raw, mut comes: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     while !comes() {
         assert!(Instant::now() < end, "nothing comes through");
         raw.send(&[&[0xff; 12][..], &[0x88, 0xb5], &[0; 46]].concat());
@@ -180,7 +180,7 @@ fn frames_are_sent_without_a_copy() {
     let mut source = cards.receiver.run(open).expect("entered").unwrap_or_else(|e| panic!("{e}"));
     let mut next = 0;
     for n in 0..FRAMES {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         let mut outgoing = loop {
             match socket.frame() {
                 Some(outgoing) => break outgoing,

@@ -416,9 +416,9 @@ fn interfaces_that_are_not_there_are_named() {
     root_or_skip!();
     for name in ["no-such-if", "a-name-that-is-too-long-for-one", "nul\0l", ""] {
         let error = Ring::builder(name).build().unwrap_err();
-        assert!(matches!(&error, Error::NoInterface(said) if said == name), "{error}");
+        assert!(matches!(&error, Error::NoInterface(printed) if printed == name), "{error}");
         let error = Transmit::builder(name).build().unwrap_err();
-        assert!(matches!(&error, Error::NoInterface(said) if said == name), "{error}");
+        assert!(matches!(&error, Error::NoInterface(printed) if printed == name), "{error}");
     }
 }
 

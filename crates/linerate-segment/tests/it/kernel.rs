@@ -15,7 +15,7 @@ pub(crate) mod wire;
 use std::collections::BTreeMap;
 use std::net::UdpSocket;
 
-use compare::{Case, Comparison, Ours, Tally, is_same, split, told};
+use compare::{Case, Comparison, Ours, Totals, describe, is_same, split};
 use differences::{DIFFERENCES, ROUTED, TUNNELS};
 use generate::Kinds;
 use linerate_ring::tun::{Device, Offloads};
@@ -79,10 +79,10 @@ fn stay() {
 }
 
 /// Compares, tells what became of the cases, and holds that each listed difference was met.
-fn compare(way: &str, mut comparison: Comparison<'_>, seed: u64, count: u32) -> Tally {
+fn compare(way: &str, mut comparison: Comparison<'_>, seed: u64, count: u32) -> Totals {
     stay();
-    let tally = comparison.run(seed, count * times());
-    let Tally { same, segments, again, zeros: _, different } = &tally;
+    let totals = comparison.run(seed, count * times());
+    let Totals { same, segments, again, zeros: _, different } = &totals;
     println!(
         "{way}: {same} cases the same, {segments} frames, {again} sent again; different: {different:#?}"
     );
@@ -94,7 +94,7 @@ fn compare(way: &str, mut comparison: Comparison<'_>, seed: u64, count: u32) -> 
         "{way}: a difference is listed that there is not"
     );
     assert_eq!(same + different.values().sum::<usize>(), (count * times()) as usize);
-    tally
+    totals
 }
 
 #[test]
@@ -175,8 +175,8 @@ fn checksums_that_are_zero() {
         differences: &DIFFERENCES[..3],
         spy: None,
     };
-    let tally = compare("checksums of zero", comparison, 7, CASES / 4);
-    assert!(tally.zeros > 0, "no single TCP segment");
+    let totals = compare("checksums of zero", comparison, 7, CASES / 4);
+    assert!(totals.zeros > 0, "no single TCP segment");
 }
 
 #[test]
@@ -326,7 +326,7 @@ fn fragments_of_datagrams_from_a_socket() {
                     halved += 1;
                     continue;
                 }
-                assert!(is_same(kernel, &ours), "MTU {mtu}, {len}: {}", told(kernel, &ours));
+                assert!(is_same(kernel, &ours), "MTU {mtu}, {len}: {}", describe(kernel, &ours));
                 datagrams += 1;
             }
         }

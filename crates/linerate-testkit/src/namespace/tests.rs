@@ -60,7 +60,7 @@ fn sweep_takes_what_the_dead_left_and_nothing_else() {
         thread::scope(|scope| scope.spawn(abandon).join()).unwrap();
     }
     // Another process of the same crate may sweep first: it is gone either way.
-    Namespace::sweep();
+    Namespace::remove_orphans();
     assert!(!stale.exists());
     assert!(living.path().exists());
 }
@@ -234,7 +234,7 @@ fn a_tied_program_ends_with_the_process_that_started_it_and_not_before() {
     if std::env::var_os(TOLD).is_some() {
         // The process that is killed below.
         let namespace = Namespace::create("tied").unwrap();
-        let mut child = namespace.tied("sleep").arg("600").spawn().unwrap();
+        let mut child = namespace.command_killed_with_parent("sleep").arg("600").spawn().unwrap();
         println!("pid {}", child.id());
         child.wait().unwrap();
     }
@@ -271,7 +271,7 @@ fn a_tied_program_is_run_and_waited_for_like_any_other() {
     root_or_skip!();
     let namespace = Namespace::create("tied").unwrap();
     let mut child = namespace
-        .tied("sh")
+        .command_killed_with_parent("sh")
         .args(["-c", "ip -brief link; exit 7"])
         .stdout(std::process::Stdio::piped())
         .cpus([0])

@@ -20,9 +20,9 @@ fn message(number: usize) -> String {
 fn exchange(mut program: Command, to: SocketAddr, backend: &str, sender: &UdpSocket) {
     program.arg(to.to_string()).arg(MESSAGES.to_string()).arg(backend);
     let mut child = program.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut said = BufReader::new(child.stdout.take().unwrap());
+    let mut printed = BufReader::new(child.stdout.take().unwrap());
     let mut first = String::new();
-    said.read_line(&mut first).unwrap();
+    printed.read_line(&mut first).unwrap();
     let Some(bound) = first.split(' ').nth(2).and_then(|word| word.parse::<SocketAddr>().ok())
     else {
         let mut why = String::new();
@@ -39,7 +39,7 @@ fn exchange(mut program: Command, to: SocketAddr, backend: &str, sender: &UdpSoc
     }
     wanted += "0 lost, 0 truncated\n";
     let mut rest = String::new();
-    said.read_to_string(&mut rest).unwrap();
+    printed.read_to_string(&mut rest).unwrap();
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success(), "{backend}: {}", text(&output.stderr));
     assert_eq!(rest, wanted, "{backend}");
@@ -131,8 +131,8 @@ fn the_example_says_why_it_cannot() {
     ] {
         let output = Command::new(&program).args([bind, "1", backend]).output().unwrap();
         assert_eq!(output.status.code(), Some(1), "{bind} {backend}");
-        let said = text(&output.stderr);
-        assert!(said.contains(words), "{bind} {backend}: {said}");
+        let printed = text(&output.stderr);
+        assert!(printed.contains(words), "{bind} {backend}: {printed}");
     }
 }
 

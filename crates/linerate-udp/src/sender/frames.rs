@@ -1,8 +1,9 @@
 //! [`Frames`]: messages as Ethernet frames through an AF_XDP socket, segmented by this library.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
+use linerate_net::Connection;
 use linerate_ring::xdp::Transmit;
 use linerate_segment::segment::{Options, Segments, Split};
 use linerate_wire::checksum::Engine;
@@ -39,7 +40,7 @@ impl Frames {
         next_hop: Option<ethernet::Address>,
         message_size: usize,
     ) -> Result<Self> {
-        interface::index(name)?;
+        let index = interface::index(name)?;
         let mtu = linerate_net::link::by_name(name)?.mtu as usize;
         let headers =
             udp::HEADER_LEN + if to.is_ipv4() { ipv4::HEADER_LEN } else { ipv6::HEADER_LEN };
@@ -55,7 +56,7 @@ impl Frames {
             .ok_or_else(|| Error::Invalid(format!("interface {name} has no Ethernet address")))?;
         let there = match next_hop {
             Some(address) => address,
-            None => neighbour(name, to.ip())?,
+            None => next_hop_address(name, index, to.ip())?,
         };
         let ring = Transmit::open(name, 0, DEPTH, CHUNK)?;
         Ok(Self {
@@ -154,37 +155,26 @@ impl Frames {
     }
 }
 
-/// The hardware address of `address` on the interface: a group has its own, a host the one in the neighbour
-/// table.
-fn neighbour(interface: &str, address: IpAddr) -> Result<ethernet::Address> {
-    if let Some(group) = ethernet::Address::of_group(address) {
+/// How long the kernel may take to resolve a neighbour: its three requests take three seconds.
+const MAX_RESOLUTION_TIME: Duration = Duration::from_secs(4);
+
+/// The Ethernet address that frames for `destination` go to: that of a group, or of the next hop as the kernel's
+/// routes and neighbour table have it, which is resolved where the table does not have it.
+fn next_hop_address(interface: &str, index: u32, destination: IpAddr) -> Result<ethernet::Address> {
+    if let Some(group) = ethernet::Address::of_group(destination) {
         return Ok(group);
     }
-    if let IpAddr::V4(address) = address
-        && let Some(found) = resolved(interface, address)
-    {
-        return Ok(found);
-    }
-    let remedy = match address {
-        IpAddr::V4(_) => {
-            format!("have the stack find it with `ping -c 1 {address}`, or say it: --next-hop")
-        }
-        IpAddr::V6(_) => {
-            "for IPv6 it has to be said: --next-hop, as `ip -6 neighbour` has it".to_owned()
-        }
+    let connection = Connection::open()?;
+    // Without a route the destination may still be on the link.
+    let route = connection.route_to(destination, Some(index)).ok();
+    let next_hop = route.and_then(|route| route.gateway).unwrap_or(destination);
+    let why = match connection.resolve(index, next_hop, MAX_RESOLUTION_TIME) {
+        Ok(Some(address)) => return Ok(address),
+        Ok(None) => "nobody answers".to_owned(),
+        Err(error) => error.to_string(),
     };
     Err(Error::Invalid(format!(
-        "no hardware address of {address} on {interface} is known; {remedy}"
+        "no hardware address of {next_hop} on {interface} is known: {why}; `ip neighbour` shows those that \
+         are, --next-hop sets one"
     )))
-}
-
-/// A complete entry of `/proc/net/arp`: address, type, flags, hardware address, mask, device.
-fn resolved(interface: &str, address: Ipv4Addr) -> Option<ethernet::Address> {
-    let table = std::fs::read_to_string("/proc/thread-self/net/arp").ok()?;
-    table.lines().skip(1).find_map(|line| {
-        let fields: Vec<_> = line.split_whitespace().collect();
-        let [ip, _, flags, mac, _, device] = fields[..] else { return None };
-        let wanted = ip == address.to_string() && device == interface && flags != "0x0";
-        wanted.then(|| mac.parse().ok()).flatten()
-    })
 }

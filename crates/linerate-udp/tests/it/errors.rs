@@ -4,7 +4,7 @@ use std::net::UdpSocket;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use crate::support::{Cable, HERE, Kind, PATIENCE, THERE, address, back_ends, gather, kinds, soon};
+use crate::support::{Cable, HERE, Kind, THERE, TIMEOUT, address, back_ends, gather, kinds, soon};
 use linerate_testkit::{root_or_skip, test_name};
 use linerate_udp::{Backend, Error, Group, Losses, Receiver, Sender, Steering};
 use nix::poll::{PollFd, PollFlags, poll};
@@ -177,7 +177,7 @@ fn what_full_rings_of_xdp_lose_is_counted() {
 /// have run.
 fn overflow(cable: &Cable, mut receiver: Receiver, count: u64) -> Losses {
     cable.fill(receiver.address(), count);
-    let (mut came, end) = (0, Instant::now() + PATIENCE);
+    let (mut came, end) = (0, Instant::now() + TIMEOUT);
     loop {
         let mut batch = receiver.receive(soon(Duration::from_millis(20))).unwrap();
         while batch.next().is_some() {
@@ -202,7 +202,7 @@ fn batches_beyond_the_limit_of_the_kernel_are_served() {
         cable.receive(Receiver::builder(to).batch(3000), Some(Backend::Recvmmsg)).unwrap();
     cable.fill(to, 2000);
     // All but the last window are in the socket: each was through before the next one was sent.
-    let (mut came, mut largest, end) = (0, 0, Instant::now() + PATIENCE);
+    let (mut came, mut largest, end) = (0, 0, Instant::now() + TIMEOUT);
     while came < 2000 {
         assert!(Instant::now() < end, "{came} came");
         let mut batch = receiver.receive(soon(Duration::from_millis(100))).unwrap();
@@ -226,7 +226,7 @@ fn fragments_and_other_ports_stay_with_the_stack() {
         let builder = Receiver::builder(to).message_size(9000);
         let mut receiver = cable.receive_by(builder, kind).unwrap();
         let other = cable.here.run(|| std::net::UdpSocket::bind((HERE, 7001))).unwrap().unwrap();
-        other.set_read_timeout(Some(PATIENCE)).unwrap();
+        other.set_read_timeout(Some(TIMEOUT)).unwrap();
         // Three fragments each, and whole ones between.
         let mut sender = cable.send(Sender::builder(to).message_size(9000).offload(false));
         for at in 0..10u8 {
@@ -307,7 +307,7 @@ fn receivers_share_a_port_and_threads_a_socket() {
             sender.message(8).unwrap().fill(7);
         }
         sender.flush().unwrap();
-        let (mut came, end) = (0, Instant::now() + PATIENCE);
+        let (mut came, end) = (0, Instant::now() + TIMEOUT);
         while came < 60 {
             assert!(Instant::now() < end, "{came} came with {steering:?}");
             for receiver in all.iter_mut().chain([&mut second]) {
@@ -334,7 +334,7 @@ fn a_plain_socket_call_goes_on_working() {
         sender.flush().unwrap();
         if at == 1 {
             let plain = std::net::UdpSocket::from(receiver.socket().try_clone_to_owned().unwrap());
-            plain.set_read_timeout(Some(PATIENCE)).unwrap();
+            plain.set_read_timeout(Some(TIMEOUT)).unwrap();
             let mut bytes = [0; 16];
             assert_eq!(plain.recv(&mut bytes).unwrap(), 3);
             assert_eq!(bytes[..3], [1; 3]);
@@ -350,24 +350,24 @@ fn a_message_among_few_wakes_a_reader_that_would_rest_for_long() {
     let cable = Cable::new();
     for kind in kinds(&cable, test_name!()) {
         let to = address(HERE, 7000);
-        let builder = Receiver::builder(to).nap(10 * PATIENCE);
+        let builder = Receiver::builder(to).nap(10 * TIMEOUT);
         let mut receiver = cable.receive_by(builder, kind).unwrap();
         let mut sender = cable.send(Sender::builder(to).rate(Some(1000.0)));
         let start = Instant::now();
         for number in 0..20u8 {
             sender.message(1).unwrap()[0] = number;
             sender.flush().unwrap();
-            let mut batch = receiver.receive(soon(10 * PATIENCE)).unwrap();
+            let mut batch = receiver.receive(soon(10 * TIMEOUT)).unwrap();
             assert_eq!(batch.next().unwrap().payload, [number], "{kind}");
         }
-        assert!(start.elapsed() < PATIENCE, "{kind} rested");
+        assert!(start.elapsed() < TIMEOUT, "{kind} rested");
     }
 }
 
 #[test]
 fn a_pace_spreads_messages_and_holds_none_back() {
     let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
-    receiver.set_read_timeout(Some(PATIENCE)).unwrap();
+    receiver.set_read_timeout(Some(TIMEOUT)).unwrap();
     let to = receiver.local_addr().unwrap();
     let mut sender = Sender::builder(to).rate(Some(500.0)).build().unwrap();
     assert_eq!(sender.batch(), 1);
@@ -417,7 +417,7 @@ fn a_deadline_is_kept_and_a_poll_wakes() {
                     wait_until_readable(readable.as_fd(), kind);
                 }
                 let mut batch = match round % 5 {
-                    4 => receiver.receive(soon(PATIENCE)).unwrap(),
+                    4 => receiver.receive(soon(TIMEOUT)).unwrap(),
                     _ => receiver.receive_now().unwrap(),
                 };
                 while let Some(message) = batch.next() {
@@ -430,7 +430,7 @@ fn a_deadline_is_kept_and_a_poll_wakes() {
 }
 
 fn wait_until_readable(fd: BorrowedFd<'_>, kind: Kind) {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     loop {
         assert!(Instant::now() < end, "{kind} does not become readable");
         let mut entry = [PollFd::new(fd, PollFlags::POLLIN)];

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use crate::support::{
-    Cable, HERE, HERE6, PATIENCE, THERE, THERE6, address, back_ends, gather, kinds, soon,
+    Cable, HERE, HERE6, THERE, THERE6, TIMEOUT, address, back_ends, gather, kinds, soon,
 };
 use linerate_ring::tun;
 use linerate_ring::xdp::Transmit;
@@ -283,7 +283,7 @@ fn a_back_end_is_chosen_by_measuring() {
     let cable = Cable::new();
     let able = back_ends(&cable, test_name!());
     let to = address(HERE, 7000);
-    let (over, end) = (AtomicBool::new(false), Instant::now() + 4 * PATIENCE);
+    let (over, end) = (AtomicBool::new(false), Instant::now() + 4 * TIMEOUT);
     std::thread::scope(|scope| {
         let mut sender = cable.send(Sender::builder(to).rate(Some(5000.0)).batch(16));
         let over = &over;

@@ -2,7 +2,7 @@
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use crate::support::{Cable, HERE, HERE6, Kind, WINDOW, address, back_ends, gather, kinds};
 use linerate_testkit::{probe_or_skip, root_or_skip};
@@ -203,6 +203,49 @@ fn the_choice_of_the_machine_delivers_too() {
     let (sent, came) = exchange(&mut sender, &mut receiver, to, Sizes::Same, 1000);
     assert_eq!(sent, came, "{}", receiver.backend());
     assert_eq!(has_xdp, receiver.backend() == Backend::Xdp, "{:?}", receiver.why());
+}
+
+#[test]
+fn frames_find_their_next_hop_by_themselves() {
+    root_or_skip!("frames_find_their_next_hop_by_themselves");
+    let cable = Cable::new();
+    let Cable { veth, there, .. } = &cable;
+    let ip = |text: &str| text.parse::<IpAddr>().expect("an address");
+    // The kernel solicits IPv6 neighbours from a link-local address.
+    for (end, own) in [(&veth.a, "fe80::1"), (&veth.b, "fe80::2")] {
+        end.add_address(ip(own), 64).expect("an address");
+    }
+    // Nobody is told of these neighbours; the last two are behind routers.
+    let near = [("10.77.0.9", 24), ("fd77::9", 64)];
+    let far = [("10.78.0.9", 32), ("fd78::9", 128)];
+    for (own, prefix) in near.into_iter().chain(far) {
+        veth.b.add_address(ip(own), prefix).expect("an address");
+    }
+    for ((to, prefix), (router, _)) in far.into_iter().zip(near) {
+        there.add_route(ip(to), prefix, ip(router)).expect("a route");
+    }
+    for (to, _) in near.into_iter().chain(far) {
+        let to = address(to, 7000);
+        let mut receiver = cable.receive(Receiver::builder(to), None).expect("a receiver");
+        let mut sender = cable.send(Sender::builder(to).frames("tx").message_size(64));
+        for number in 0..10 {
+            write(number, sender.message(64).expect("room"));
+        }
+        sender.flush().expect("sent");
+        gather(&mut receiver, 10, |message| assert_eq!(message.payload.len(), 64));
+    }
+    for family in ["ipv4", "ipv6"] {
+        for (key, value) in [("mcast_solicit", "1"), ("retrans_time_ms", "50")] {
+            there.sysctl(&format!("net/{family}/neigh/tx/{key}"), value).expect("a sysctl");
+        }
+    }
+    for nobody in ["10.77.0.66", "fd77::66"] {
+        let builder = Sender::builder(address(nobody, 7000)).frames("tx").message_size(64);
+        let refused = there.run(|| builder.build()).expect("the namespace").expect_err("refused");
+        let said = refused.to_string();
+        assert!(said.contains(&format!("no hardware address of {nobody} on tx")), "{said}");
+        assert!(said.contains("nobody answers"), "{said}");
+    }
 }
 
 #[test]

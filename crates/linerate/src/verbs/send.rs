@@ -72,7 +72,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "IFACE")]
     xdp: Option<String>,
 
-    /// Hardware address that frames go to [default: that of the neighbour table].
+    /// Hardware address that frames go to [default: that of the next hop, which the kernel resolves].
     #[arg(long, value_name = "MAC", requires = "xdp")]
     next_hop: Option<Address>,
 
@@ -92,7 +92,8 @@ segment them they are sent again one by one, and later ones go alone: none is lo
 Examples:
   linerate send 10.0.0.2:7000 --count 1000000
   linerate send 239.1.1.1:7000 --from 10.0.0.1:0 --size 20-76 --rate 100k --for 10s --pattern time
-  linerate send 10.0.0.2:7000 --xdp eth1 --next-hop 02:00:00:00:00:02";
+  linerate send 10.0.0.2:7000 --xdp eth1
+  linerate send [fd00::2]:7000 --xdp eth1 --next-hop 02:00:00:00:00:02";
 
 /// Lengths that a UDP message can have.
 fn sizes(text: &str) -> Result<Sizes, String> {

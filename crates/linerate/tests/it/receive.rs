@@ -59,8 +59,8 @@ impl Hosts {
         let mut command = self.there.command(LINERATE);
         command.args(["send", "10.76.0.2:7000", "--json"]);
         let output = command.args(arguments.split_whitespace()).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.success(), "{said}");
+        let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{printed}");
         serde_json::from_slice(&output.stdout).unwrap()
     }
 }
@@ -75,9 +75,9 @@ fn back_ends(hosts: &Hosts, test: &str) -> Vec<&'static str> {
                 .args(["receive", "--bind", "10.76.0.2:7001", "--for", "1ms", "--backend", name])
                 .output()
                 .unwrap();
-            let said = String::from_utf8_lossy(&tried.stderr);
+            let printed = String::from_utf8_lossy(&tried.stderr);
             if !tried.status.success() {
-                say_skipped(&format!("{test} with {name}"), said.trim());
+                say_skipped(&format!("{test} with {name}"), printed.trim());
             }
             tried.status.success()
         })
@@ -315,26 +315,26 @@ fn xdp_takes_the_capabilities_that_are_named_and_no_fewer() {
         let output = command.output().unwrap();
         (output.status.code(), String::from_utf8(output.stderr).unwrap())
     };
-    let (status, said) = run(None);
-    assert_eq!(status, Some(0), "{said}");
+    let (status, printed) = run(None);
+    assert_eq!(status, Some(0), "{printed}");
     for without in ALL {
-        let (status, said) = run(Some(without));
-        assert_eq!(status, Some(1), "{without}: {said}");
-        assert!(said.contains(without), "{without}: {said}");
+        let (status, printed) = run(Some(without));
+        assert_eq!(status, Some(1), "{without}: {printed}");
+        assert!(printed.contains(without), "{without}: {printed}");
         let remedy = "setcap cap_net_raw,cap_net_admin,cap_bpf,cap_perfmon+ep";
-        assert!(said.contains(remedy), "{without}: {said}");
+        assert!(printed.contains(remedy), "{without}: {printed}");
     }
 }
 
 #[test]
 fn errors_name_what_is_wrong() {
-    let said = |arguments: &str| {
+    let printed = |arguments: &str| {
         let output = Command::new(LINERATE).args(arguments.split_whitespace()).output().unwrap();
-        let said = String::from_utf8(output.stderr).unwrap();
+        let printed = String::from_utf8(output.stderr).unwrap();
         // What is wrong with the command line alone, clap says.
-        let usage = said.starts_with("error: ");
-        assert_eq!(output.status.code(), Some(if usage { 2 } else { 1 }), "{arguments}: {said}");
-        said
+        let usage = printed.starts_with("error: ");
+        assert_eq!(output.status.code(), Some(if usage { 2 } else { 1 }), "{arguments}: {printed}");
+        printed
     };
     let taken = UdpSocket::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port();
@@ -408,7 +408,7 @@ fn errors_name_what_is_wrong() {
         ("send [::1]:9 --from 127.0.0.1:0 --count 1", "two versions of IP"),
         ("receive --bind 127.0.0.1:0 --join ff15::1@lo --for 1s", "other version of IP"),
     ] {
-        let said = said(arguments);
-        assert!(said.contains(words), "{arguments}: {said}");
+        let printed = printed(arguments);
+        assert!(printed.contains(words), "{arguments}: {printed}");
     }
 }

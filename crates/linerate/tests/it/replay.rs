@@ -17,7 +17,7 @@ struct Cable {
 }
 
 impl Cable {
-    fn lay() -> Self {
+    fn new() -> Self {
         let near = Namespace::create("vrep-near").unwrap();
         let far = Namespace::create("vrep-far").unwrap();
         for namespace in [&near, &far] {
@@ -82,7 +82,7 @@ fn in_folder(name: &str) -> (tempfile::TempDir, PathBuf) {
 #[test]
 fn a_file_arrives_as_it_is() {
     root_or_skip!();
-    let cable = Cable::lay();
+    let cable = Cable::new();
     let (folder, file) = in_folder("in.pcap");
     write_pcap(&file, 100, 1000, 1);
     let copy = folder.path().join("out.pcap");
@@ -115,7 +115,7 @@ fn hex_dump(file: &Path) -> String {
 #[test]
 fn loops_and_limits_at_top_speed() {
     root_or_skip!();
-    let cable = Cable::lay();
+    let cable = Cable::new();
     let (_folder, file) = in_folder("in.pcap");
     let frames = write_pcap(&file, 20, 1_000_000, 1);
     let report = json(&cable.replay(&file, "--topspeed --loop 10 --limit 150 --json"));
@@ -132,7 +132,7 @@ fn loops_and_limits_at_top_speed() {
 #[test]
 fn speeds_are_those_asked_for() {
     root_or_skip!();
-    let cable = Cable::lay();
+    let cable = Cable::new();
     let (_folder, file) = in_folder("in.pcap");
     write_pcap(&file, 50, 10_000, 1);
     for (arguments, least) in [("--pps 500", 0.098), ("--mbps 0.4", 0.08), ("-x 5", 0.098)] {
@@ -146,7 +146,7 @@ fn speeds_are_those_asked_for() {
 #[test]
 fn refusals_say_what_is_wrong() {
     root_or_skip!();
-    let cable = Cable::lay();
+    let cable = Cable::new();
     let (folder, file) = in_folder("in.pcap");
     write_pcap(&file, 5, 0, 1);
     let raw = folder.path().join("raw.pcap");
@@ -174,7 +174,7 @@ fn refusals_say_what_is_wrong() {
 #[test]
 fn frames_over_the_mtu_are_reported() {
     root_or_skip!();
-    let cable = Cable::lay();
+    let cable = Cable::new();
     let (_folder, file) = in_folder("in.pcap");
     write_pcap(&file, 120, 0, 1);
     cable.veth.a.set_mtu(100).unwrap();
@@ -188,7 +188,7 @@ fn frames_over_the_mtu_are_reported() {
 #[test]
 fn loading_into_memory_is_shown_and_can_be_stopped() {
     root_or_skip!();
-    let cable = Cable::lay();
+    let cable = Cable::new();
     let folder = tempfile::tempdir().unwrap();
     let (sample, pipe) = (folder.path().join("sample.pcap"), folder.path().join("pipe"));
     write_pcap(&sample, 200, 1, 1);

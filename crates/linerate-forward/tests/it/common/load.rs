@@ -3,13 +3,13 @@
 use linerate_generate::{Config, Generator, Options, Running, Stamp};
 use linerate_wire::ethernet;
 
+use super::host::{Host, LAN, PORTS, router_mac};
 use super::router::Router;
-use super::station::{LAN, PORTS, Station, router_mac};
 
 /// Sends into the port `lan` on the first CPU until the value is dropped; frames carry their time.
 pub(crate) fn load(router: &Router, options: Options) -> Running {
     let options = Options {
-        source_mac: Some(ethernet::Address(Station { port: LAN, number: 10 }.mac().0)),
+        source_mac: Some(ethernet::Address(Host { port: LAN, number: 10 }.mac().0)),
         destination_mac: Some(ethernet::Address(router_mac(LAN).0)),
         stamp: Some(options.stamp.unwrap_or(Stamp::Time)),
         cpu: Some(0),

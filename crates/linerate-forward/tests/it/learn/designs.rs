@@ -70,9 +70,9 @@ fn the_designs_with_hash_maps_learn_and_count_too() {
             }
         }
         let expected = [(10, 340), (10, 360), (10, 540), (10, 560)];
-        assert_eq!(counted(&fast, design), expected, "{design:?}: {}", fast.told());
+        assert_eq!(counted(&fast, design), expected, "{design:?}: {}", fast.describe());
         // Two of each session until it is learned, and one after the change.
-        assert_eq!(fast.left(Reason::Stale), 4, "{design:?}: {}", fast.told());
-        assert_eq!(fast.left(Reason::Unknown), 8, "{design:?}: {}", fast.told());
+        assert_eq!(fast.left(Reason::Stale), 4, "{design:?}: {}", fast.describe());
+        assert_eq!(fast.left(Reason::Unknown), 8, "{design:?}: {}", fast.describe());
     }
 }

@@ -19,7 +19,7 @@ use linerate_testkit::{Namespace, Veth, VethOptions};
 pub(crate) use linerate_testkit::tools::run;
 
 /// More than anything here takes, also while other tests have the CPUs.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The addresses of the hosts, and of the router on their sides.
 pub(crate) const LEFT: [&str; 2] = ["10.1.0.2", "fd01::2"];
@@ -52,10 +52,10 @@ impl Lab {
     pub(crate) fn new(name: &str) -> Self {
         let make = |end: &str| Namespace::create(&format!("{name}{end}")).expect("a namespace");
         let (router, left, right) = (make("r"), make("l"), make("w"));
-        let lay = |port: &str, host: &Namespace| {
+        let connect = |port: &str, host: &Namespace| {
             Veth::create(&router, port, host, "eth", VethOptions::default()).expect("a cable")
         };
-        let (lan, wan) = (lay("lan", &left), lay("wan", &right));
+        let (lan, wan) = (connect("lan", &left), connect("wan", &right));
         for (cable, near, far) in [(&lan, LAN, LEFT), (&wan, WAN, RIGHT)] {
             for family in BOTH {
                 let prefix = if family == 0 { 24 } else { 64 };
@@ -127,7 +127,7 @@ impl Lab {
     pub(crate) fn udp(host: &Namespace, text: &str, port: u16) -> UdpSocket {
         let socket = host.run(|| UdpSocket::bind(at(text, port))).expect("entered");
         let socket = socket.unwrap_or_else(|error| panic!("{text}, port {port}: {error}"));
-        socket.set_read_timeout(Some(PATIENCE)).expect("a time-out");
+        socket.set_read_timeout(Some(TIMEOUT)).expect("a time-out");
         socket
     }
 }
@@ -180,9 +180,9 @@ impl Accelerator {
         let control = MappedArray::new(control.as_fd()).expect("mapped");
         let accelerator = Self { programs, table, control, _links: links };
         accelerator.word32(std::mem::offset_of!(Control, refresh)).store(jiffies(refresh), Relaxed);
-        let patience =
+        let timeout =
             accelerator.control.cell::<AtomicU64>(0, std::mem::offset_of!(Control, patience));
-        patience.store(u64::from(jiffies(Duration::from_secs(600))), Relaxed);
+        timeout.store(u64::from(jiffies(Duration::from_secs(600))), Relaxed);
         accelerator.programs.beat().expect("beaten");
         accelerator
     }
@@ -217,7 +217,7 @@ impl Accelerator {
     #[track_caller]
     pub(crate) fn learned(&self, source: SocketAddr, destination: SocketAddr) -> Record {
         self.session(source, destination)
-            .unwrap_or_else(|| panic!("no session {source} to {destination}; {}", self.told()))
+            .unwrap_or_else(|| panic!("no session {source} to {destination}; {}", self.describe()))
     }
 
     /// Packets that no session was learned from for this reason.
@@ -238,7 +238,7 @@ impl Accelerator {
     }
 
     /// Everything that was counted, for the messages of failures.
-    pub(crate) fn told(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         let mut text = String::new();
         for reason in Reason::ALL {
             match self.left(*reason) {
@@ -280,7 +280,7 @@ pub(crate) fn deliver(from: &UdpSocket, to: SocketAddr, at: &UdpSocket, text: &s
 /// Waits for what will be so.
 #[track_caller]
 pub(crate) fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !is_so() {
         assert!(Instant::now() < deadline, "waited in vain: {what}");
         std::thread::sleep(Duration::from_millis(5));

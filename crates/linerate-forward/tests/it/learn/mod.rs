@@ -11,9 +11,9 @@ macro_rules! learner_or_skip {
 
 mod designs;
 mod generation;
-mod judged;
 pub(crate) mod lab;
 mod nat;
 mod plain;
+mod refused;
 mod tags;
 mod tcp;

@@ -56,7 +56,7 @@ impl Talk {
             assert_eq!(deliver(&server, seen, &client, "an answer"), asked);
         }
         // Two, and one: an answer makes the connection established.
-        assert!(fast.left(Reason::Unknown) - before <= 4, "{}", fast.told());
+        assert!(fast.left(Reason::Unknown) - before <= 4, "{}", fast.describe());
         let headers = if here.is_ipv4() { 28 } else { 48 };
         for (session, leaves, length) in [
             (fast.learned(here, asked), (from, there), 8 + headers),

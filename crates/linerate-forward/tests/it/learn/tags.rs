@@ -15,7 +15,7 @@ use linerate_ring::tee::Tee;
 use linerate_testkit::{Mac, Veth, skip};
 use linerate_wire::virtio::Header;
 
-use super::lab::{Accelerator, Lab, PATIENCE, run};
+use super::lab::{Accelerator, Lab, TIMEOUT, run};
 use crate::common::compiled;
 
 /// EtherTypes of a tag.
@@ -175,7 +175,7 @@ fn what_vlan_devices_receive_is_learned_and_what_they_send_is_the_kernels() {
         let seen = ends.pass(&fast, &sent);
         let (found, rest) = untagged(&seen[0]);
         assert_eq!((found.as_slice(), &rest[..6]), (tags[1], &mac.0[..]));
-        assert_eq!(fast.refused(Refusal::Tunnel) - before, 4, "{}", fast.told());
+        assert_eq!(fast.refused(Refusal::Tunnel) - before, 4, "{}", fast.describe());
         assert!(fast.records().iter().all(|record| record.tuple().source.port() != port));
     }
 }
@@ -207,7 +207,7 @@ impl Ends {
     ) {
         let seen = self.pass(fast, sent);
         let record = fast.records().into_iter().find(|record| record.tuple().source.port() == port);
-        let record = record.unwrap_or_else(|| panic!("{tags:x?}: {}", fast.told()));
+        let record = record.unwrap_or_else(|| panic!("{tags:x?}: {}", fast.describe()));
         assert_eq!(tags_of(&record), tags.map(<[_]>::to_vec));
         assert_eq!(record.session.source_mac, lab.wan.a.mac().0);
         assert_eq!(record.packets(), 4, "{record:?}");
@@ -223,8 +223,8 @@ impl Ends {
         }
         let mut seen = Vec::new();
         while seen.len() < 4 {
-            let came = self.tee.wait(PATIENCE).expect("waited");
-            assert!(came, "{} of 4; {}", seen.len(), fast.told());
+            let came = self.tee.wait(TIMEOUT).expect("waited");
+            assert!(came, "{} of 4; {}", seen.len(), fast.describe());
             while let Some(mut batch) = self.tee.batch() {
                 while let Some(frame) = batch.next() {
                     // The router reports its IPv6 groups now and then.

@@ -10,7 +10,7 @@ use linerate_forward::conntrack;
 use linerate_forward::reason::Reason;
 use linerate_testkit::{Interface, Namespace};
 
-use super::lab::{Accelerator, BOTH, LEFT, Lab, PATIENCE, RIGHT, at, run, wait_for};
+use super::lab::{Accelerator, BOTH, LEFT, Lab, RIGHT, TIMEOUT, at, run, wait_for};
 
 /// How long each direction is filled.
 const LONG: Duration = Duration::from_millis(800);
@@ -73,8 +73,8 @@ fn connect(lab: &Lab, from: SocketAddr, to: SocketAddr) -> (TcpStream, TcpStream
     let client = lab.left.run(connect).expect("entered");
     let (server, _) = listener.accept().expect("accepted");
     for stream in [&client, &server] {
-        stream.set_read_timeout(Some(PATIENCE)).expect("a time-out");
-        stream.set_write_timeout(Some(PATIENCE)).expect("a time-out");
+        stream.set_read_timeout(Some(TIMEOUT)).expect("a time-out");
+        stream.set_write_timeout(Some(TIMEOUT)).expect("a time-out");
     }
     (client, server)
 }
@@ -89,7 +89,7 @@ fn fill(mut from: &TcpStream, mut to: &TcpStream, is_enough: impl Fn() -> bool +
             let start = Instant::now();
             for number in 0_u64.. {
                 let long = start.elapsed();
-                let is_last = long > LONG && (is_enough() || long > PATIENCE);
+                let is_last = long > LONG && (is_enough() || long > TIMEOUT);
                 from.write_all(&block(number, is_last)).expect("sent");
                 if is_last {
                     break;
@@ -135,16 +135,16 @@ fn transfer(lab: &Lab, family: usize, fast: &Accelerator) {
         .records()
         .into_iter()
         .find(|record| record.tuple().source == there)
-        .unwrap_or_else(|| panic!("no way back: {}", fast.told()));
+        .unwrap_or_else(|| panic!("no way back: {}", fast.describe()));
     for record in [&out, &back] {
-        assert!(record.session.relearned >= 5, "{record:?}: {}", fast.told());
+        assert!(record.session.relearned >= 5, "{record:?}: {}", fast.describe());
     }
     // Past the deadline packets go to the kernel until one of them has made it, which are no more than
     // what the port takes in at once; the rest was fast.
     let slow: u64 = Reason::ALL.iter().map(|reason| fast.left(*reason)).sum();
     let times = out.session.relearned + back.session.relearned + 4;
-    assert!(slow <= AT_ONCE * u64::from(times), "{}", fast.told());
-    assert!(slow < out.packets() + back.packets(), "{}", fast.told());
+    assert!(slow <= AT_ONCE * u64::from(times), "{}", fast.describe());
+    assert!(slow < out.packets() + back.packets(), "{}", fast.describe());
     drop((client, server));
     wait_for("the last segments", || {
         let ended = |source| {
@@ -163,7 +163,7 @@ fn transfer(lab: &Lab, family: usize, fast: &Accelerator) {
             let (packets, bytes) = of();
             Sent::by(host, interface).is(before, packets, bytes)
         };
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while !is_all() && Instant::now() < deadline {
             thread::sleep(Duration::from_millis(20));
         }
@@ -174,7 +174,7 @@ fn transfer(lab: &Lab, family: usize, fast: &Accelerator) {
             of(),
             sent.packets - before.packets,
             [0, 1].map(|at| sent.bytes[at].wrapping_sub(before.bytes[at])),
-            fast.told()
+            fast.describe()
         );
         run(host, "nft", &["flush", "ruleset"], "");
     }
@@ -206,7 +206,7 @@ fn tracked_tcp_is_never_invalid() {
     for family in BOTH {
         let fast = Accelerator::attach_with(&lab, 2, REFRESH);
         transfer(&lab, family, &fast);
-        assert_eq!(lab.invalid(), 0, "{}", fast.told());
+        assert_eq!(lab.invalid(), 0, "{}", fast.describe());
     }
 }
 
@@ -218,7 +218,7 @@ fn translated_tcp_is_never_invalid() {
     for family in BOTH {
         let fast = Accelerator::attach_with(&lab, 2, REFRESH);
         transfer(&lab, family, &fast);
-        assert_eq!(lab.invalid(), 0, "{}", fast.told());
+        assert_eq!(lab.invalid(), 0, "{}", fast.describe());
     }
 }
 
@@ -230,5 +230,5 @@ fn strict_window_tracking_would_call_it_invalid() {
     let fast = Accelerator::attach_with(&lab, 2, REFRESH);
     let (client, server) = connect(&lab, at(LEFT[0], 4000), at(RIGHT[0], 5000));
     fill(&client, &server, || lab.invalid() > 0);
-    assert_ne!(lab.invalid(), 0, "{}", fast.told());
+    assert_ne!(lab.invalid(), 0, "{}", fast.describe());
 }

@@ -1,62 +1,42 @@
-//! `forward-statistics`: what counting costs (seed 003, Fig. 5.4).
+//! `forward-statistics`: what counting costs, as in figure 5.4 of Giraudo 2022.
 
 use anyhow::Result;
 
-use super::cost::{Crossing, Forwarder, Place};
+use super::cost::{Costs, Forwarder, by_size, charts};
 use crate::experiments::context::{Context, Experiment};
-use crate::report::summary::{Axis, Chart, Role};
-use crate::topology::routed::{Traffic, Way};
+use crate::report::summary::{Axis, Role};
+use crate::topology::routed::Datapath;
 
 pub(in crate::experiments) const EXPERIMENT: Experiment = Experiment {
     name: "forward-statistics",
     title: "What counting packets and bytes of a session costs",
     about: "The same accelerator with five designs of statistics. none: nothing is counted. slot: in the \
-            session, by the CPU that owns it. shared, per-cpu and split are the seed's: one hash with \
+            session, by the CPU that owns it. shared, per-cpu and split are those of Giraudo 2022: one hash with \
             atomic counters; one hash for each CPU; a hash for sessions and another one for counters.",
     run,
 };
 
 const fn design(name: &'static str, role: Role) -> Forwarder {
-    Forwarder { name, role, way: Way::Linerate(name) }
+    Forwarder { name, role, datapath: Datapath::Linerate(name) }
 }
 
 const NONE: Forwarder = design("none", Role::Limit);
 const SLOT: Forwarder = design("slot", Role::Ours);
-const SEEDS: [Forwarder; 3] =
+const HASHED: [Forwarder; 3] =
     [design("shared", Role::Peer), design("per-cpu", Role::Peer), design("split", Role::Peer)];
 
 fn run(context: &mut Context) -> Result<()> {
-    let [shared, per_cpu, split] = SEEDS;
+    let [shared, per_cpu, split] = HASHED;
     let sizes: &[u32] = context.pick(&[64], &[64, 256, 512, 1024, 1500]);
     let frames = context.pick(2_000_000, 5_000_000);
-    let place = |&size: &u32| Place {
-        x: f64::from(size),
-        traffic: Traffic { size, frames, sessions: 1, rate: None },
-    };
-    let places: Vec<_> = sizes.iter().map(place).collect();
-    let crossing = Crossing::run(context, &[NONE, SLOT, shared, per_cpu, split], &places, false)?;
-    let x = || Some(Axis::logarithmic("frame size", "bytes"));
-    context.charts.extend([
-        Chart {
-            id: "cost".into(),
-            title: "Cost of forwarding a frame, by design of the statistics".into(),
-            caption: "Lower is better.".into(),
-            x: x(),
-            y: Axis::linear("added to each frame", "ns"),
-            lines: crossing.costs(),
-        },
-        Chart {
-            id: "rate".into(),
-            title: "Frames forwarded a second".into(),
-            caption: "Higher is better.".into(),
-            x: x(),
-            y: Axis::linear("rate", "million frames a second"),
-            lines: crossing.rates(),
-        },
-    ]);
+    let designs = [NONE, SLOT, shared, per_cpu, split];
+    let costs = Costs::measure(context, &designs, &by_size(sizes, frames), false)?;
+    let x = Axis::logarithmic("frame size", "bytes");
+    let of = "a frame, by design of the statistics";
+    context.charts.extend(charts(&costs, &x, of, "Higher is better."));
     let repeats = context.options.repeats;
     let ours = (SLOT.name, 64.0);
-    let claim = crossing.claim(
+    let claim = costs.claim(
         "cost of a 64-byte packet: slot over none",
         ours,
         (NONE.name, 64.0),
@@ -64,10 +44,10 @@ fn run(context: &mut Context) -> Result<()> {
         repeats,
     );
     context.claims.push(claim);
-    for rival in SEEDS {
+    for rival in HASHED {
         let words = format!("slot is faster than {}: cost over its", rival.name);
         // Less than one: as fast is not faster.
-        let claim = crossing.claim(&words, ours, (rival.name, 64.0), 0.999, repeats);
+        let claim = costs.claim(&words, ours, (rival.name, 64.0), 0.999, repeats);
         context.claims.push(claim);
     }
     Ok(())

@@ -44,7 +44,7 @@ fn a_port_forwards_also_below_a_bridge() {
     join(&net);
     let _daemon = net.run("");
     assert_eq!(uppers(&net), serde_json::json!(["br0"]));
-    assert!(net.said("status").contains("br0"), "{}", net.said("status"));
+    assert!(net.stdout_of("status").contains("br0"), "{}", net.stdout_of("status"));
     assert_eq!(net.ask(0, 4000, 30), 30);
     let learned = |port| {
         let sessions = net.json(&format!("sessions --port {port}"));

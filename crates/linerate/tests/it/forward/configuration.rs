@@ -106,8 +106,8 @@ fn systemd_takes_the_unit() {
         let reason = "systemd-analyze is not installed";
         linerate_testkit::skip!(reason);
     };
-    let said = String::from_utf8_lossy(&verified.stderr);
-    assert!(verified.status.success() && said.is_empty(), "{said}");
+    let printed = String::from_utf8_lossy(&verified.stderr);
+    assert!(verified.status.success() && printed.is_empty(), "{printed}");
 }
 
 /// The example is a configuration, and what it shows as defaults are those.

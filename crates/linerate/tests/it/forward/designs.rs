@@ -54,8 +54,8 @@ fn every_design_can_be_listed_watched_and_flushed() {
         assert!(listed(4001).is_empty(), "{design}: {:?}", listed(4001));
         assert_eq!(net.json("flush")[0]["ended"], 2, "{design}");
         assert!(net.sessions().is_empty(), "{design}: {:?}", net.sessions());
-        let (status, _, said) = daemon.end(Signal::SIGTERM);
-        assert!(status.success() && !net.is_attached(), "{design}: {said}");
+        let (status, _, printed) = daemon.end(Signal::SIGTERM);
+        assert!(status.success() && !net.is_attached(), "{design}: {printed}");
     }
 }
 
@@ -69,8 +69,8 @@ fn every_design_forgets() {
         wait_for("a session", || net.ask(0, 4003, 5) == 5 && held() == 2);
         wait_for("it to be forgotten", || held() == 0);
         wait_for("its place to be free", || net.json("sessions --state ended").is_empty());
-        let (status, _, said) = daemon.end(Signal::SIGTERM);
-        assert!(status.success(), "{design}: {said}");
+        let (status, _, printed) = daemon.end(Signal::SIGTERM);
+        assert!(status.success(), "{design}: {printed}");
     }
 }
 
@@ -92,7 +92,7 @@ fn a_session_ends_at_its_age_and_is_learned_anew() {
             oldest = before.max(age);
             age < before
         });
-        let (status, _, said) = daemon.end(Signal::SIGTERM);
-        assert!(status.success(), "{design}: {said}");
+        let (status, _, printed) = daemon.end(Signal::SIGTERM);
+        assert!(status.success(), "{design}: {printed}");
     }
 }

@@ -26,8 +26,8 @@ fn a_signal_ends_it_and_nothing_is_left() {
         assert!(net.left.b.has_xdp().unwrap() && net.right.b.has_xdp().unwrap());
         assert_eq!(pins(&net).len(), 1, "an instance called as its namespace");
         assert_eq!(net.ask(0, 4000, 20), 20);
-        let (status, _, said) = daemon.end(signal);
-        assert!(status.success(), "{said}");
+        let (status, _, printed) = daemon.end(signal);
+        assert!(status.success(), "{printed}");
         assert!(!net.is_attached(), "a program after {signal}");
         assert!(!net.left.b.has_xdp().unwrap(), "a program on the other end after {signal}");
         assert_eq!(pins(&net), [""; 0]);
@@ -43,10 +43,13 @@ fn a_signal_during_the_start_leaves_nothing() {
     for word in ["of the kernel's memory", "a port"] {
         let mut daemon = net.begin("-i left -i right --max-sessions 4096", |_| {});
         daemon.until(word);
-        let (status, _, said) = daemon.end(Signal::SIGTERM);
-        assert!(status.success() && said.contains("detached"), "{word}: {said}");
-        assert!(!net.is_attached() && pins(&net).is_empty(), "{word}: something is left: {said}");
-        assert!(!net.left.b.has_xdp().unwrap() && !net.right.b.has_xdp().unwrap(), "{said}");
+        let (status, _, printed) = daemon.end(Signal::SIGTERM);
+        assert!(status.success() && printed.contains("detached"), "{word}: {printed}");
+        assert!(
+            !net.is_attached() && pins(&net).is_empty(),
+            "{word}: something is left: {printed}"
+        );
+        assert!(!net.left.b.has_xdp().unwrap() && !net.right.b.has_xdp().unwrap(), "{printed}");
         assert_eq!(net.ask(0, 4000, 5), 5, "the kernel forwards");
     }
 }
@@ -60,7 +63,7 @@ fn what_was_killed_at_the_start_is_taken_away() {
         daemon.until(word);
         daemon.end(Signal::SIGKILL);
         // With or without a record, which is what is pinned last.
-        net.said("detach");
+        net.stdout_of("detach");
         assert!(!net.is_attached() && pins(&net).is_empty(), "{word}: something is left");
         assert_eq!(net.ask(0, 4000, 5), 5, "the kernel forwards");
     }
@@ -73,10 +76,10 @@ fn without_a_bpf_file_system_it_says_what_to_do() {
     let without = format!("umount -l /sys/fs/bpf; exec {LINERATE} forward run -i left -i right");
     let output = net.router.command("unshare").args(["--mount", "sh", "-c", &without]).output();
     let output = output.unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{said}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{printed}");
     for word in ["/sys/fs/bpf", "mount -t bpf bpf /sys/fs/bpf", "nsenter --net"] {
-        assert!(said.contains(word), "no {word} in {said}");
+        assert!(printed.contains(word), "no {word} in {printed}");
     }
     assert!(!net.is_attached());
 }
@@ -92,8 +95,8 @@ fn what_is_refused_leaves_nothing() {
         ("run -i left -i right --max-sessions 1", "1024"),
         ("run -i left -i right --metrics 192.0.2.77:9818", "192.0.2.77:9818"),
     ] {
-        let said = net.refused(arguments, 1);
-        assert!(said.contains(word), "{arguments}: {said}");
+        let printed = net.refused(arguments, 1);
+        assert!(printed.contains(word), "{arguments}: {printed}");
         assert!(!net.is_attached() && pins(&net).is_empty(), "{arguments}: something is left");
     }
 }
@@ -103,8 +106,8 @@ fn nobody_else_can_have_the_instance() {
     root_or_skip!();
     let net = Net::new();
     let daemon = net.run("");
-    let said = net.refused("run -i left -i right", 1);
-    assert!(said.contains(&daemon.id().to_string()), "who has it: {said}");
+    let printed = net.refused("run -i left -i right", 1);
+    assert!(printed.contains(&daemon.id().to_string()), "who has it: {printed}");
     assert_eq!(net.ask(0, 4000, 20), 20);
     assert_eq!(net.json("status")[0]["state"], "running");
 }
@@ -138,8 +141,8 @@ fn after_a_death_it_goes_on_for_a_while_and_is_adopted() {
     let packets = |sessions: &[serde_json::Value]| sessions[0]["packets"].as_u64().unwrap();
     let after = net.json("sessions --port 4000");
     assert!(packets(&after) >= packets(&before) + 60, "the counts go on: {before:?}, {after:?}");
-    let (status, _, said) = daemon.end(Signal::SIGINT);
-    assert!(status.success() && !net.is_attached() && pins(&net).is_empty(), "{said}");
+    let (status, _, printed) = daemon.end(Signal::SIGINT);
+    assert!(status.success() && !net.is_attached() && pins(&net).is_empty(), "{printed}");
 }
 
 #[test]
@@ -148,8 +151,8 @@ fn what_is_left_is_adopted() {
     let net = Net::new();
     let daemon = net.run("--leave --hand-back 4s");
     assert_eq!(net.ask(1, 4000, 20), 20);
-    let (status, _, said) = daemon.end(Signal::SIGTERM);
-    assert!(status.success(), "{said}");
+    let (status, _, printed) = daemon.end(Signal::SIGTERM);
+    assert!(status.success(), "{printed}");
     assert!(net.is_attached());
     assert_eq!(net.json("sessions --port 4000").len(), 2);
     wait_for("the daemon to be missed", || net.json("status")[0]["state"] != "running");
@@ -173,10 +176,10 @@ fn a_table_that_does_not_fit_is_not_begun() {
     let net = Net::new();
     net.run("--leave").end(Signal::SIGTERM);
     assert!(net.is_attached());
-    let said = net.refused("run -i left -i right --max-sessions 50M", 1);
-    assert!(said.contains("would fit"), "{said}");
+    let printed = net.refused("run -i left -i right --max-sessions 50M", 1);
+    assert!(printed.contains("would fit"), "{printed}");
     // Nothing that cannot be adopted stays.
-    assert!(!net.is_attached() && pins(&net).is_empty(), "{said}");
+    assert!(!net.is_attached() && pins(&net).is_empty(), "{printed}");
     assert_eq!(net.ask(0, 4000, 5), 5, "the kernel forwards");
 }
 
@@ -189,7 +192,7 @@ fn detach_takes_away_what_is_there() {
     // At once, though the last beat was a moment ago.
     assert_eq!(net.json("status")[0]["state"], "alone");
     assert!(net.is_attached());
-    net.said("detach");
+    net.stdout_of("detach");
     assert!(!net.is_attached() && pins(&net).is_empty());
     assert_eq!(net.ask(0, 4000, 5), 5);
 
@@ -198,8 +201,8 @@ fn detach_takes_away_what_is_there() {
     let json = net.json("detach");
     assert_eq!(json.len(), 1, "{json:?}");
     assert!(!net.is_attached() && pins(&net).is_empty());
-    let (status, _, said) = daemon.wait();
-    assert!(status.success() && said.contains("detach"), "{said}");
+    let (status, _, printed) = daemon.wait();
+    assert!(status.success() && printed.contains("detach"), "{printed}");
     assert!(!net.is_attached() && pins(&net).is_empty());
 }
 
@@ -218,6 +221,6 @@ fn a_transfer_survives_the_beginning_and_the_end() {
             daemon.end(Signal::SIGKILL);
             drop(net.run(""));
         });
-        net.said("detach");
+        net.stdout_of("detach");
     }
 }

@@ -10,7 +10,7 @@ use linerate_testkit::{Namespace, Process, Veth, root_or_skip, skip, wait_for};
 use linerate_wire::virtio::Header;
 use nix::sys::signal::Signal;
 
-use super::support::{Net, configure, lay};
+use super::support::{Net, configure, connect};
 
 /// Whether packets from `port` take the fast path both ways.
 fn is_fast(net: &Net, port: u16) -> bool {
@@ -44,8 +44,8 @@ fn a_port_that_is_renamed_is_let_go_and_taken_up_again() {
     assert!(at_once(&net, "link set elsewhere name left\n"));
     wait_for("the port again", || net.left.a.has_xdp().unwrap());
     wait_for("the fast path again", || is_fast(&net, 4000));
-    let (status, _, said) = daemon.end(Signal::SIGTERM);
-    assert!(status.success() && !net.is_attached(), "{said}");
+    let (status, _, printed) = daemon.end(Signal::SIGTERM);
+    assert!(status.success() && !net.is_attached(), "{printed}");
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn a_port_gets_the_number_of_another_and_nothing_else_of_it() {
     root_or_skip!();
     let net = Net::new();
     let elsewhere = Namespace::create("fwd-else").unwrap();
-    let third = lay(&net.router, "third", &elsewhere, 3);
+    let third = connect(&net.router, "third", &elsewhere, 3);
     let file = File::new();
     let mut daemon = file.run(&net);
     wait_for("the fast path", || is_fast(&net, 4000));

@@ -66,10 +66,10 @@ fn the_service_manager_hears_of_everything() {
     assert_eq!(net.json("status")[0]["state"], "running");
 
     manager.heard.clear();
-    let (status, _, said) = daemon.end(Signal::SIGTERM);
-    assert!(status.success(), "{said}");
+    let (status, _, printed) = daemon.end(Signal::SIGTERM);
+    assert!(status.success(), "{printed}");
     manager.until("STOPPING=1");
-    for line in said.lines() {
+    for line in printed.lines() {
         let line: serde_json::Value = serde_json::from_str(line).unwrap();
         assert!(line["timestamp"].is_string() && line["message"].is_string(), "{line}");
     }
@@ -158,9 +158,9 @@ fn metrics_can_be_off_or_taken() {
     daemon.end(Signal::SIGINT);
     let address = "127.0.0.1:9819";
     let listener = net.router.run(|| std::net::TcpListener::bind(address)).unwrap().unwrap();
-    let said =
+    let printed =
         net.refused(&format!("run -i left -i right --max-sessions 4096 --metrics {address}"), 1);
-    assert!(said.contains(address), "{said}");
+    assert!(printed.contains(address), "{printed}");
     assert!(!net.is_attached());
     drop((taken, listener));
 }

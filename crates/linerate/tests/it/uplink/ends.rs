@@ -31,8 +31,8 @@ fn nothing_is_left_behind() {
         let (status, ..) = uplink.wait();
         assert_eq!(status.success(), signal != Signal::SIGKILL);
         // The kernel takes a killed process apart in its own time.
-        let patience = Instant::now() + Duration::from_secs(5);
-        while hosts.veth.a.has_xdp().unwrap() && Instant::now() < patience {
+        let timeout = Instant::now() + Duration::from_secs(5);
+        while hosts.veth.a.has_xdp().unwrap() && Instant::now() < timeout {
             std::thread::sleep(Duration::from_millis(10));
         }
         assert!(!hosts.veth.a.has_xdp().unwrap(), "an XDP program after {signal}");
@@ -70,8 +70,8 @@ fn the_host_does_not_answer_for_the_packet_back_end() {
         uplink.signal(signal);
         uplink.wait();
         // The kernel takes a killed process apart in its own time.
-        let patience = Instant::now() + Duration::from_secs(5);
-        while is_guarded(&hosts) && Instant::now() < patience {
+        let timeout = Instant::now() + Duration::from_secs(5);
+        while is_guarded(&hosts) && Instant::now() < timeout {
             std::thread::sleep(Duration::from_millis(10));
         }
         assert!(!is_guarded(&hosts), "a tcx program after {signal}");
@@ -86,8 +86,8 @@ fn an_interface_in_use_is_left_alone() {
     let hosts = Hosts::new();
     hosts.veth.a.add_address("192.0.2.1".parse().unwrap(), 24).unwrap();
     for backend in ["auto", "xdp", "packet"] {
-        let said = refused(&hosts, &format!("wire --backend {backend}"));
-        assert!(said.contains("192.0.2.1") && said.contains("--take-over"), "{said}");
+        let printed = refused(&hosts, &format!("wire --backend {backend}"));
+        assert!(printed.contains("192.0.2.1") && printed.contains("--take-over"), "{printed}");
     }
     let uplink = hosts.uplink("--take-over");
     tcp(&hosts.near, &hosts.far, FAR[0].0, 100_000);
@@ -107,15 +107,15 @@ fn what_cannot_be_is_refused_with_the_reason() {
         ("wire --netns no-such-namespace", "no-such-namespace"),
         ("wire --policy maybe", "setting"),
     ] {
-        let said = refused(&hosts, arguments);
-        assert!(said.contains(reason), "{arguments}: {said}");
+        let printed = refused(&hosts, arguments);
+        assert!(printed.contains(reason), "{arguments}: {printed}");
         assert!(!hosts.veth.a.has_xdp().unwrap(), "an XDP program after {arguments}");
     }
     let first = hosts.bare("--backend xdp");
     let second =
         hosts.near.command(LINERATE).args(["uplink", "-i", "wire", "--take-over"]).output();
-    let said = String::from_utf8_lossy(&second.unwrap().stderr).into_owned();
-    assert!(said.contains("by XDP"), "{said}");
+    let printed = String::from_utf8_lossy(&second.unwrap().stderr).into_owned();
+    assert!(printed.contains("by XDP"), "{printed}");
     first.stop();
 }
 
@@ -140,8 +140,11 @@ fn the_interface_going_away_ends_it() {
         let hosts = Hosts::new();
         let uplink = hosts.uplink(&format!("--backend {backend}"));
         hosts.veth.delete().unwrap();
-        let (status, _, said) = uplink.wait();
-        assert!(!status.success() && said.contains("interface wire is gone"), "{backend}: {said}");
+        let (status, _, printed) = uplink.wait();
+        assert!(
+            !status.success() && printed.contains("interface wire is gone"),
+            "{backend}: {printed}"
+        );
     }
 }
 
@@ -151,8 +154,8 @@ fn the_device_going_away_ends_it() {
     let hosts = Hosts::new();
     let uplink = hosts.uplink("");
     hosts.near.interface("up0").unwrap().delete().unwrap();
-    let (status, _, said) = uplink.wait();
-    assert!(!status.success() && said.contains("up0 is gone"), "{said}");
+    let (status, _, printed) = uplink.wait();
+    assert!(!status.success() && printed.contains("up0 is gone"), "{printed}");
 }
 
 #[test]
@@ -165,8 +168,8 @@ fn both_going_away_ends_it() {
         hosts.veth.delete().unwrap();
         // It may have ended by now, and taken the device along.
         let _ = device.delete();
-        let (status, _, said) = uplink.wait();
-        assert!(!status.success() && said.contains("is gone"), "{backend}: {said}");
+        let (status, _, printed) = uplink.wait();
+        assert!(!status.success() && printed.contains("is gone"), "{backend}: {printed}");
     }
 }
 
@@ -179,8 +182,11 @@ fn the_interface_moving_to_another_namespace_ends_it() {
         let uplink = hosts.uplink(&format!("--backend {backend}"));
         let moved = ["link", "set", "wire", "netns", other.name()];
         assert!(hosts.near.command("ip").args(moved).status().unwrap().success());
-        let (status, _, said) = uplink.wait();
-        assert!(!status.success() && said.contains("interface wire is gone"), "{backend}: {said}");
+        let (status, _, printed) = uplink.wait();
+        assert!(
+            !status.success() && printed.contains("interface wire is gone"),
+            "{backend}: {printed}"
+        );
         assert!(!other.interface("wire").unwrap().has_xdp().unwrap(), "an XDP program moved along");
     }
 }
@@ -214,8 +220,8 @@ fn no_thread_keeps_a_capability_or_spins() {
             unprivileged(&std::fs::read_to_string(task.path().join("status")).unwrap_or_default())
         })
     };
-    let patience = Instant::now() + Duration::from_secs(5);
-    while !all() && Instant::now() < patience {
+    let timeout = Instant::now() + Duration::from_secs(5);
+    while !all() && Instant::now() < timeout {
         std::thread::sleep(Duration::from_millis(20));
     }
     assert!(all(), "a thread has capabilities");

@@ -69,9 +69,9 @@ fn knock(from: &Namespace, address: &str) {
 
 /// Waits until `true_now`, for longer than anything takes.
 fn wait_for(what: &str, mut true_now: impl FnMut() -> bool) {
-    let patience = Instant::now() + Duration::from_secs(30);
+    let timeout = Instant::now() + Duration::from_secs(30);
     while !true_now() {
-        assert!(Instant::now() < patience, "{what}");
+        assert!(Instant::now() < timeout, "{what}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -321,8 +321,8 @@ fn a_port_of_a_bridge_is_refused_and_told_why() {
     assert!(ip("link set wire master br0"));
     let mut command = hosts.near.command(LINERATE);
     let output = command.args(["uplink", "--tun", "up0", "-i", "wire"]).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(!output.status.success() && said.contains("port of br0"), "{said}");
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && printed.contains("port of br0"), "{printed}");
 }
 
 #[test]

@@ -21,8 +21,8 @@ fn refused(lab: &Lab, fast: &Accelerator, family: usize, refusal: Refusal) {
     for _ in 0..20 {
         deliver(&client, there, &server, "again");
     }
-    assert_eq!(fast.refused(refusal) - before, 20, "{}", fast.told());
-    assert_eq!(fast.records(), [], "{}", fast.told());
+    assert_eq!(fast.refused(refusal) - before, 20, "{}", fast.describe());
+    assert_eq!(fast.records(), [], "{}", fast.describe());
 }
 
 #[test]
@@ -42,8 +42,8 @@ fn udp_without_an_answer_stays_with_conntrack() {
         deliver(&server, here, &client, "answer");
         deliver(&client, there, &server, "question");
     }
-    assert_eq!(fast.learned(here, there).packets(), 24, "{}", fast.told());
-    assert_eq!(fast.learned(there, here).packets(), 3, "{}", fast.told());
+    assert_eq!(fast.learned(here, there).packets(), 24, "{}", fast.describe());
+    assert_eq!(fast.learned(there, here).packets(), 3, "{}", fast.describe());
 }
 
 #[test]
@@ -110,9 +110,9 @@ fn what_the_router_says_itself() {
             deliver(&client, at(LAN[family], 5000), &router, "question");
             deliver(&router, at(LEFT[family], 4000), &client, "answer");
         }
-        assert!(fast.refused(Refusal::Local) - before >= 5, "{}", fast.told());
+        assert!(fast.refused(Refusal::Local) - before >= 5, "{}", fast.describe());
     }
-    assert_eq!(fast.records(), [], "{}", fast.told());
+    assert_eq!(fast.records(), [], "{}", fast.describe());
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn what_leaves_where_it_came_in() {
             client.send_to(b"there and back", at(beyond, 5000)).expect("sent");
         }
         wait_for("refused", || fast.refused(Refusal::Hairpin) >= 4);
-        assert_eq!(fast.records(), [], "{}", fast.told());
+        assert_eq!(fast.records(), [], "{}", fast.describe());
     }
 }
 
@@ -152,8 +152,8 @@ fn a_helper_keeps_its_connection() {
         deliver(&client, there, &server, "question");
         deliver(&server, here, &client, "answer");
     }
-    assert!(fast.refused(Refusal::Helper) >= 6, "{}", fast.told());
-    assert_eq!(fast.records(), [], "{}", fast.told());
+    assert!(fast.refused(Refusal::Helper) >= 6, "{}", fast.describe());
+    assert_eq!(fast.records(), [], "{}", fast.describe());
 }
 
 /// Seconds that the router's only UDP connection has left.
@@ -194,7 +194,7 @@ fn a_connection_lives_as_long_as_if_it_had_seen_every_packet() {
         let left = seconds_left(&lab, name);
         let least = 38_u64.saturating_sub(learned.elapsed().as_secs());
         assert!(least > 30, "the machine is too slow to tell");
-        assert!((least..=40).contains(&left), "{left} s; {}", fast.told());
+        assert!((least..=40).contains(&left), "{left} s; {}", fast.describe());
     }
 }
 
@@ -225,8 +225,8 @@ fn a_bridge_lies_on_its_ports_and_is_trusted_when_known() {
         }
     };
     talk();
-    assert_eq!(fast.refused(Refusal::Indirect), 5, "{}", fast.told());
-    assert!(fast.session(here, there).is_none(), "{}", fast.told());
+    assert_eq!(fast.refused(Refusal::Indirect), 5, "{}", fast.describe());
+    assert!(fast.session(here, there).is_none(), "{}", fast.describe());
     // The way out through the bridge is one port, since it has learned where the host is.
     assert_eq!(fast.learned(there, here).session.out_ifindex, lab.lan.a.index());
 
@@ -236,8 +236,13 @@ fn a_bridge_lies_on_its_ports_and_is_trusted_when_known() {
     assert!(!lab.router.run(refresh).expect("entered").expect("noted"), "nothing is new");
     talk();
     let record = fast.learned(here, there);
-    assert_eq!((record.session.key.ifindex, record.packets()), (ports[0], 5), "{}", fast.told());
-    assert_eq!(fast.refused(Refusal::Indirect), 5, "{}", fast.told());
+    assert_eq!(
+        (record.session.key.ifindex, record.packets()),
+        (ports[0], 5),
+        "{}",
+        fast.describe()
+    );
+    assert_eq!(fast.refused(Refusal::Indirect), 5, "{}", fast.describe());
 
     // The bridge gives the port up: what was noted goes.
     run(&lab.router, "ip", &["link", "set", "lan", "nomaster"], "");
