@@ -161,8 +161,8 @@ impl Interface {
         })
     }
 
-    /// Says for good which hardware address `address` has behind this interface, so that nobody
-    /// asks (a sink that drops everything drops ARP and neighbour discovery too).
+    /// Sets a permanent neighbour entry for `address` on this interface, so that the kernel does not
+    /// ask (a sink that drops everything also drops ARP and neighbour discovery).
     ///
     /// # Errors
     /// When the interface is down.
@@ -221,15 +221,15 @@ impl Interface {
             .map_err(|error| self.failed("set offloads".to_owned(), error.into()))
     }
 
-    /// Reads the counters.
+    /// Reads the statistics.
     ///
     /// # Errors
     /// When the interface is gone.
-    pub fn counters(&self) -> Result<Statistics> {
-        Ok(self.ask("read the counters")?.statistics)
+    pub fn statistics(&self) -> Result<Statistics> {
+        Ok(self.ask("read the statistics")?.statistics)
     }
 
-    /// Whether an XDP program is attached, whoever did it.
+    /// Whether an XDP program is attached, by any process.
     ///
     /// # Errors
     /// When the interface is gone.

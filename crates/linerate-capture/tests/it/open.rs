@@ -36,7 +36,7 @@ fn an_interface_that_went_is_passed_over_where_that_is_wanted() {
     let none = names(&["went"]);
     let (name, _) = refused(far.run(|| open_remaining(&none, &request, &stop)).unwrap().err());
     assert_eq!(name, "went");
-    // What is there and cannot be opened is an error all the same.
+    // An interface that exists and cannot be opened is still an error.
     let filter = SourceOptions { filter: Some("no filter at all".into()), ..request };
     let error = far.run(|| open_remaining(&three, &filter, &stop)).unwrap().err();
     assert!(matches!(error, Some(Error::Filter { .. })), "{error:?}");

@@ -94,7 +94,7 @@ fn tcpdump(options: &[&str]) -> (String, bool) {
         sockets.lines().any(|line| line.split_whitespace().nth(3) == Some("ffff"))
     };
     let mut ours = None;
-    // Asks for an address that nobody has, until tcpdump has seen one question.
+    // Sends ARP requests for an unused address until tcpdump has seen one.
     let deadline = Instant::now() + Duration::from_secs(60);
     while child.try_wait().unwrap().is_none() {
         assert!(Instant::now() < deadline, "tcpdump sees nothing: {}", printed());
@@ -125,10 +125,10 @@ fn a_source_that_is_refused_is_replaced_and_said_once() {
     }
     // What was asked of that source is not asked of the next.
     let (printed, ours) =
-        tcpdump(&["--source", "xdp", "--xdp-through", "socket", "--pages", "small"]);
+        tcpdump(&["--source", "xdp", "--xdp-delivery", "af-xdp", "--pages", "small"]);
     let lines = ours_of(&printed);
     assert_eq!(lines.len(), 1, "{printed}");
-    assert!(ours && lines[0].contains("run-b: going on with source packet"), "{printed}");
+    assert!(ours && lines[0].contains("run-b: continues with source packet"), "{printed}");
     assert!(lines[0].contains("10.2.0.1"), "it says what would be cut off: {printed}");
     let (printed, ours) = tcpdump(&["--source", "xdp", "--quiet"]);
     assert!(ours && ours_of(&printed).is_empty(), "{printed}");
