@@ -16,19 +16,19 @@ use super::stamps::Stamps;
 use crate::{Error, Result};
 use linerate_bpf::filter::Classic;
 
-/// Bytes of a block unless said: some 3,400 frames of 64 bytes for one wake-up, and still in a core's
+/// Default size of a block in bytes: some 3,400 frames of 64 bytes for one wake-up, and still in a core's
 /// own cache when they are read. libpcap has half of it. Larger blocks are fewer: where little comes,
 /// each retire timeout takes one, and a program that stalls has as many timeouts as there are blocks.
 const BLOCK_SIZE: u32 = 512 << 10;
 
-/// Bytes of a ring unless said. A 64-byte frame takes 152 bytes of it, so that a program may stall
+/// Default size of a ring in bytes. A 64-byte frame takes 152 bytes of it, so that a program may stall
 /// for 400 ms at a million of them a second.
 pub const DEFAULT_BUFFER: u64 = 64 << 20;
 
-/// Time until a block that is not full is handed over, unless said.
+/// Default time until a block that is not full is handed over.
 const RETIRE: Duration = Duration::from_millis(20);
 
-/// Most bytes of a frame, unless said: more than any frame has.
+/// Default limit of a frame's bytes: more than any frame has.
 const SNAPLEN: u32 = 262_144;
 
 /// Which frames to capture, seen from the host.
@@ -86,7 +86,7 @@ impl Builder {
         }
     }
 
-    /// Bytes of a block, whole pages; 512 KiB unless said. The kernel hands over a block at a time,
+    /// Bytes of a block, whole pages (default: 512 KiB). The kernel hands over a block at a time,
     /// and cuts frames that are larger.
     pub fn block_size(mut self, bytes: u32) -> Self {
         self.block_size = bytes;
@@ -99,7 +99,7 @@ impl Builder {
         self
     }
 
-    /// Bytes of the whole ring, rounded up to whole blocks, at least two; 64 MiB unless said. A
+    /// Bytes of the whole ring, rounded up to whole blocks, at least two (default: 64 MiB). A
     /// frame takes 86 bytes more than it has, rounded up to 8.
     pub fn buffer(mut self, bytes: u64) -> Self {
         (self.buffer, self.blocks) = (bytes, None);
@@ -107,7 +107,7 @@ impl Builder {
     }
 
     /// Time until the kernel hands over a block that is not full: the longest that a frame waits
-    /// for the program. Whole milliseconds, at least one; 20 unless said.
+    /// for the program. Whole milliseconds, at least one (default: 20).
     pub fn retire(mut self, timeout: Duration) -> Self {
         self.retire = timeout;
         self
@@ -126,7 +126,7 @@ impl Builder {
         self
     }
 
-    /// Which direction to capture; both unless said.
+    /// Which direction to capture (default: both).
     pub fn traffic(mut self, traffic: Traffic) -> Self {
         self.traffic = traffic;
         self
@@ -168,7 +168,7 @@ impl Builder {
         self
     }
 
-    /// Time for which [`Ring::wait`] watches the ring before it sleeps; none unless said. It saves
+    /// Time for which [`Ring::wait`] watches the ring before it sleeps (default: none). It saves
     /// the wake-up at the price of a core. (`SO_BUSY_POLL` is not for packet sockets: the kernel
     /// does not note on them which device queue to poll.)
     pub fn busy_poll(mut self, time: Duration) -> Self {
@@ -176,7 +176,7 @@ impl Builder {
         self
     }
 
-    /// What the ring is made of; what the kernel finds unless said. A ring of huge pages is rounded up to
+    /// What the ring is made of (default: what the kernel finds). A ring of huge pages is rounded up to
     /// whole ones, and its blocks have to divide them.
     pub fn allocation(mut self, allocation: Allocation) -> Self {
         self.allocation = allocation;

@@ -120,7 +120,7 @@ impl Fanout {
         self
     }
 
-    /// The most members that the group can have (Linux 5.11); 256 unless said.
+    /// The most members that the group can have (Linux 5.11) (default: 256).
     pub fn members(mut self, most: u32) -> Self {
         self.members = Some(most);
         self

@@ -6,7 +6,7 @@
 //!
 //! The memory of these rings is the kernel's: it maps it page by page, whatever the pages behind it. So
 //! there is no choice of page size here, unlike in a [`Region`](crate::Region), but on a kernel with the
-//! patches of `kernel/` (seed 000, chapter 5): [`Allocation`].
+//! patches of `kernel/` (Trivelloni, *Huge Pages Impact Analysis*, 2018, chapter 5): [`Allocation`].
 
 mod allocation;
 mod builder;

@@ -1,6 +1,6 @@
 //! The rules by which the kernel accepts a ring or answers EINVAL without a word.
 //!
-//! They are those of `packet_set_ring` in `net/packet/af_packet.c` (seed 000, section 2.4.3). They
+//! They are those of `packet_set_ring` in `net/packet/af_packet.c` (Trivelloni 2018, section 2.4.3). They
 //! are checked before the kernel is asked, so that the error can name the one that is broken.
 
 use super::layout::{

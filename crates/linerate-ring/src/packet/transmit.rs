@@ -297,7 +297,7 @@ impl AsFd for Transmit {
 }
 
 impl TransmitBuilder {
-    /// How many frames the ring holds at least; 2048 unless said.
+    /// How many frames the ring holds at least (default: 2048).
     pub fn frames(mut self, frames: u32) -> Self {
         self.frames = frames;
         self

@@ -1,7 +1,7 @@
 //! [`Region`]: a mapping of memory that knows which pages it really got.
 //!
 //! Rings of user space live in regions: the UMEM of an AF_XDP socket, buffers of a writer, frames
-//! loaded for a replay. Large pages save translations in the data TLB (seed 000, chapter 6), but a
+//! loaded for a replay. Large pages save translations in the data TLB (Trivelloni 2018, chapter 6), but a
 //! kernel out of contiguous memory gives small ones without a word. So a region reads back from
 //! `/proc/self/smaps` what it was given, and says so in [`Region::got`].
 //!
@@ -95,7 +95,7 @@ enum Place {
 }
 
 impl Builder {
-    /// The kind of pages; [`Pages::Auto`] unless said.
+    /// The kind of pages (default: [`Pages::Auto`]).
     pub fn pages(mut self, pages: Pages) -> Self {
         self.pages = pages;
         self

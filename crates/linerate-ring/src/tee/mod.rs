@@ -44,7 +44,7 @@ use crate::xdp::{Pace, sys};
 use crate::{Error, Result};
 use records::{Reader, Records};
 
-/// Bytes of the ring buffer unless said: 600,000 frames of 64 bytes.
+/// Default size of the ring buffer in bytes: 600,000 frames of 64 bytes.
 pub const DEFAULT_BUFFER: usize = 64 << 20;
 
 /// Counts since the tee was made.
@@ -316,14 +316,14 @@ pub struct Builder<'a> {
 }
 
 impl<'a> Builder<'a> {
-    /// Bytes of the ring buffer, rounded up to a power of two; [`DEFAULT_BUFFER`] unless said. It is
+    /// Bytes of the ring buffer, rounded up to a power of two (default: [`DEFAULT_BUFFER`]). It is
     /// memory of the kernel, in small pages.
     pub fn buffer(mut self, bytes: usize) -> Self {
         self.options.buffer = bytes;
         self
     }
 
-    /// Bytes to copy of each frame at most; all, up to [`MAX_SNAPLEN`], unless said.
+    /// Bytes to copy of each frame at most (default: all, up to [`MAX_SNAPLEN`]).
     pub fn snaplen(mut self, bytes: u32) -> Self {
         self.options.snaplen = bytes;
         self
@@ -337,7 +337,7 @@ impl<'a> Builder<'a> {
         Builder { options: Options { filter, ..self.options }, ..self }
     }
 
-    /// Whether the kernel stamps each frame; it does unless said.
+    /// Whether the kernel stamps each frame (default: it does).
     pub fn timestamps(mut self, on: bool) -> Self {
         self.options.timestamps = on;
         self
@@ -349,7 +349,7 @@ impl<'a> Builder<'a> {
         self
     }
 
-    /// Frames in a batch at most; 256 unless said.
+    /// Frames in a batch at most (default: 256).
     pub fn batch(mut self, frames: u32) -> Self {
         self.batch = frames.max(1);
         self
@@ -363,7 +363,7 @@ impl<'a> Builder<'a> {
 
     /// Whether the frames that the filter accepts end here, also those that the full buffer had no
     /// room for. The stack then sees only the others, and no other capture shares the interface.
-    /// Off unless said.
+    /// Default: off.
     pub fn take(mut self, take: bool) -> Self {
         self.options.take = take;
         self

@@ -29,19 +29,19 @@ impl Builder {
         Self { name, kind: Kind::default(), queues: 1, offloads: Offloads::ALL }
     }
 
-    /// What the interface carries; Ethernet unless said.
+    /// What the interface carries (default: Ethernet).
     pub fn kind(mut self, kind: Kind) -> Self {
         self.kind = kind;
         self
     }
 
-    /// Queues, 1 (unless said) to 256.
+    /// Queues, 1 (the default) to 256.
     pub fn queues(mut self, queues: u32) -> Self {
         self.queues = queues;
         self
     }
 
-    /// What the kernel may leave unfinished; everything unless said. What this kernel does not have
+    /// What the kernel may leave unfinished (default: everything). What this kernel does not have
     /// is done by the kernel instead: [`Device::offloads`] says what is left.
     pub fn offloads(mut self, offloads: Offloads) -> Self {
         self.offloads = offloads;

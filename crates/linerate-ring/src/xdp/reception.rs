@@ -37,13 +37,13 @@ macro_rules! reception_setters {
             self
         }
 
-        /// Whether to ask for frames longer than a chunk; on unless said, where the kernel has it.
+        /// Whether to ask for frames longer than a chunk (default: on), where the kernel has it.
         pub fn multi_buffer(mut self, on: bool) -> Self {
             self.reception.multi_buffer = on;
             self
         }
 
-        /// Busy polling; off unless said.
+        /// Busy polling (default: off).
         pub fn busy_poll(mut self, busy_poll: Option<BusyPoll>) -> Self {
             self.reception.busy_poll = busy_poll;
             self
@@ -55,15 +55,14 @@ macro_rules! reception_setters {
             self
         }
 
-        /// Descriptors in a batch at most, one for each frame that fits in a chunk; 256 unless said.
+        /// Descriptors in a batch at most, one for each frame that fits in a chunk (default: 256).
         /// 64 to 512 make sense.
         pub fn batch(mut self, descriptors: u32) -> Self {
             self.reception.batch = descriptors.max(1);
             self
         }
 
-        /// How many frames ahead to fetch into the cache while frames are read; 0, no fetching,
-        /// unless said. Of use to a reader that looks into frames.
+        /// How many frames ahead to fetch into the cache while frames are read (default: 0). Of use to a reader that looks into frames.
         pub fn prefetch(mut self, frames: u32) -> Self {
             self.reception.prefetch = frames;
             self

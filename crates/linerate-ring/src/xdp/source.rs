@@ -24,7 +24,7 @@ use crate::{Error, Region, Result};
 /// million a second with this buffer, and at 4.4 million with one of 16 MiB, which is also what the
 /// bare loop of that depth does. Who can promise not to stall takes the smaller one.
 pub const DEFAULT_BUFFER: usize = 128 << 20;
-/// Bytes of a chunk unless said.
+/// Default size of a chunk in bytes.
 pub const DEFAULT_CHUNK: u32 = 2048;
 
 /// All receive queues of an interface, or some, each with its rings over one region, read in turn.
@@ -280,20 +280,20 @@ pub struct Builder<'a> {
 }
 
 impl<'a> Builder<'a> {
-    /// These receive queues only; all that the interface has unless said. Frames of the others go
+    /// These receive queues only (default: all that the interface has). Frames of the others go
     /// to the stack.
     pub fn queues(mut self, queues: &[u32]) -> Self {
         self.queues = Some(queues.to_vec());
         self
     }
 
-    /// Bytes of memory for frames, shared evenly by the queues; [`DEFAULT_BUFFER`] unless said.
+    /// Bytes of memory for frames, shared evenly by the queues (default: [`DEFAULT_BUFFER`]).
     pub fn buffer(mut self, bytes: usize) -> Self {
         self.buffer = bytes;
         self
     }
 
-    /// Bytes of a chunk: 2048 (unless said) or 4096. A frame longer than the chunk less 256 bytes
+    /// Bytes of a chunk: 2048 (the default) or 4096. A frame longer than the chunk less 256 bytes
     /// takes several, where the kernel has multi-buffer frames, else it is lost and counted.
     pub fn chunk(mut self, bytes: u32) -> Self {
         self.chunk = bytes;
@@ -314,7 +314,7 @@ impl<'a> Builder<'a> {
 
     reception_setters!();
 
-    /// Who stamps frames; the reader unless said.
+    /// Who stamps frames (default: the reader).
     pub fn timestamps(mut self, source: TimestampSource) -> Self {
         self.steer.timestamps = source;
         self
@@ -328,13 +328,13 @@ impl<'a> Builder<'a> {
         Builder { steer: steer::Options { filter, ..self.steer }, ..self }
     }
 
-    /// What becomes of frames that the filter refuses; passed to the stack unless said.
+    /// What becomes of frames that the filter refuses (default: passed to the stack).
     pub fn unmatched(mut self, unmatched: Unmatched) -> Self {
         self.steer.unmatched = unmatched;
         self
     }
 
-    /// Native or generic only; the better one that works unless said.
+    /// Native or generic only (default: the better one that works).
     pub fn mode(mut self, mode: Option<AttachMode>) -> Self {
         self.steer.mode = mode;
         self

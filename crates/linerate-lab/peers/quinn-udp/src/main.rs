@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use quinn_udp::{BATCH_SIZE, RecvMeta, UdpSockRef, UdpSocketState};
 
 const QUIET: Duration = Duration::from_millis(500);
-/// As large as that of `linerate receive`, unless said there.
+/// As large as the default of `linerate receive`.
 static BUFFER: i32 = 8 << 20;
 
 fn main() -> Result<()> {
