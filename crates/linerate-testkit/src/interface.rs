@@ -161,8 +161,8 @@ impl Interface {
         })
     }
 
-    /// Says for good which hardware address `address` has behind this interface, so that nobody
-    /// asks (a sink that drops everything drops ARP and neighbour discovery too).
+    /// Sets a permanent neighbour entry for `address` on this interface, so that the kernel does not
+    /// ask (a sink that drops everything also drops ARP and neighbour discovery).
     ///
     /// # Errors
     /// When the interface is down.
@@ -229,7 +229,7 @@ impl Interface {
         Ok(self.ask("read the counters")?.statistics)
     }
 
-    /// Whether an XDP program is attached, whoever did it.
+    /// Whether an XDP program is attached, by any process.
     ///
     /// # Errors
     /// When the interface is gone.

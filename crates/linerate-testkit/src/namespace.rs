@@ -1,4 +1,4 @@
-//! [`Namespace`]: a host of its own, gone when its owner is.
+//! [`Namespace`]: a network namespace that is removed when it is dropped.
 
 use std::fs::{self, File};
 use std::io;
@@ -19,7 +19,7 @@ use crate::{Command, Error, Interface, Result};
 
 /// Where iproute2 keeps the names of namespaces (`ip-netns(8)`).
 const DIRECTORY: &str = "/run/netns";
-/// Starts every name made here, so that [`Namespace::remove_orphans`] never touches anybody else's.
+/// The start of every name made here, so that [`Namespace::remove_orphans`] removes no others.
 const MARK: &str = "lnr";
 
 /// A network namespace with a name, removed when this value is dropped.
@@ -33,8 +33,8 @@ pub struct Namespace {
 /// How a [`Namespace`] starts.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Send nothing that nobody asked for: IPv6 stays off on an interface until it is given an
-    /// IPv6 address, and then does without duplicate address detection, router solicitations and
+    /// Send only what a program sends: IPv6 stays off on an interface until it is given an
+    /// IPv6 address, and then works without duplicate address detection, router solicitations and
     /// link-local addresses. On by default.
     pub quiet: bool,
 }
@@ -122,7 +122,7 @@ impl Namespace {
     /// An interface that is in the namespace.
     ///
     /// # Errors
-    /// When there is none of that name.
+    /// When no interface has that name.
     pub fn interface(&self, name: &str) -> Result<Interface> {
         Interface::find(self.handle.clone(), name)
     }
@@ -281,7 +281,7 @@ fn reserve(prefix: &str) -> Result<(String, PathBuf)> {
     }
 }
 
-/// Makes `/run/netns` a shared mount of its own, as iproute2 does, so that a namespace that is
+/// Makes `/run/netns` a shared mount, as iproute2 does, so that a namespace that is
 /// unmounted here is unmounted in every other mount namespace too.
 fn share_directory() -> io::Result<()> {
     let directory = Path::new(DIRECTORY);
@@ -306,7 +306,7 @@ fn lock_directory() -> io::Result<Flock<File>> {
         .map_err(|(_, errno)| io::Error::from(errno))
 }
 
-/// Runs on a thread of its own, which stays in the new namespace until it ends.
+/// Runs on a separate thread, which stays in the new namespace until it ends.
 fn enter_new(path: &Path) -> io::Result<(File, Connection)> {
     const THIS_THREAD: &str = "/proc/thread-self/ns/net";
     unshare(CloneFlags::CLONE_NEWNET)?;

@@ -45,7 +45,7 @@ impl Veth {
     /// the same).
     ///
     /// # Errors
-    /// When a name is taken or is none, or the kernel has no veth.
+    /// When a name is taken or invalid, or the kernel has no veth.
     pub fn create(
         a: &Namespace,
         name_a: &str,
@@ -73,8 +73,7 @@ impl Veth {
     }
 
     /// Brings both ends up, and waits until both send. The end that comes up first has no carrier yet: the
-    /// kernel starts its queue from a work item, up to a second later, and drops what is sent before without
-    /// a word.
+    /// kernel starts its queue from a work item, up to a second later, and silently drops what is sent before.
     ///
     /// # Errors
     /// When the kernel refuses, or one of them has no carrier after 20 seconds.

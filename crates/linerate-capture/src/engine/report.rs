@@ -7,8 +7,8 @@ use serde::{Serialize, Serializer};
 
 use crate::Result;
 use crate::filter::Side;
-use crate::open::Opened;
 use crate::sink::file::{FileSinkReport, InterfaceOutcome};
+use crate::source::OpenInterface;
 use crate::split::SplitStatistics;
 use crate::statistics::{DropCause, Drops, InterfaceCounters};
 
@@ -43,7 +43,7 @@ pub struct Report {
     pub writer_fill: Option<f32>,
     /// The filter and where it runs.
     pub filter: Option<FilterReport>,
-    /// What was split, where that was asked for.
+    /// What was split, with `--split`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub split: Option<SplitStatistics>,
     /// Processor time of the process in seconds.
@@ -101,7 +101,7 @@ pub struct FilterReport {
     #[serde(rename = "in", serialize_with = "side")]
     pub side: Side,
     /// Why there.
-    pub why: String,
+    pub reason: String,
 }
 
 fn side<S: Serializer>(side: &Side, serializer: S) -> std::result::Result<S::Ok, S::Error> {
@@ -109,10 +109,14 @@ fn side<S: Serializer>(side: &Side, serializer: S) -> std::result::Result<S::Ok,
 }
 
 impl FilterReport {
-    pub(super) fn of(opened: &Opened) -> Option<Self> {
+    pub(super) fn of(opened: &OpenInterface) -> Option<Self> {
         let filter = opened.filter.as_ref()?;
         let side = if opened.filter_in_user { Side::User } else { Side::Kernel };
-        Some(Self { expression: filter.text().to_owned(), side, why: opened.filter_why.clone() })
+        Some(Self {
+            expression: filter.text().to_owned(),
+            side,
+            reason: opened.filter_reason.clone(),
+        })
     }
 }
 
@@ -129,7 +133,7 @@ pub struct InterfaceReport {
     pub pages: String,
     /// Readers.
     pub readers: usize,
-    /// How the source runs, and why not better.
+    /// How the source runs, and reason not better.
     pub notes: Vec<String>,
     /// Packets that reached the sink.
     pub captured: u64,
@@ -145,11 +149,11 @@ pub struct InterfaceReport {
 }
 
 impl InterfaceReport {
-    pub(super) fn of(opened: &Opened) -> Self {
+    pub(super) fn of(opened: &OpenInterface) -> Self {
         Self {
             name: opened.interface.name.clone(),
-            source: opened.choice.source.to_string(),
-            reason: opened.choice.reason.clone(),
+            source: opened.selection.kind.to_string(),
+            reason: opened.selection.reason.clone(),
             pages: opened.pages.clone(),
             readers: opened.sources.len(),
             notes: opened.notes.clone(),
@@ -205,8 +209,11 @@ fn with_unwritten(mut drops: Drops, unwritten: u64, writer: &FileSinkReport) -> 
 }
 
 /// The interfaces as a file describes them.
-pub(super) fn descriptions(opened: &[Opened], snaplen: u32) -> Result<Vec<InterfaceDescription>> {
-    let describe = |one: &Opened| {
+pub(super) fn descriptions(
+    opened: &[OpenInterface],
+    snaplen: u32,
+) -> Result<Vec<InterfaceDescription>> {
+    let describe = |one: &OpenInterface| {
         Ok(InterfaceDescription {
             name: Some(one.interface.name.clone()),
             description: one.interface.kind.as_ref().map(|kind| format!("{kind} device")),

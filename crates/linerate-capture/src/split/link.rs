@@ -70,6 +70,6 @@ pub(super) fn with_length<'s>(
     scratch.clear();
     scratch.extend_from_slice(packet);
     scratch[at + 2..at + 4].copy_from_slice(&len.to_be_bytes());
-    // The segmenter makes the checksum of the header anew.
+    // The segmenter recomputes the checksum of the header.
     Some(scratch)
 }

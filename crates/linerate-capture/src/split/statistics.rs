@@ -29,7 +29,7 @@ pub enum Reason {
     Tunnel,
     /// It would have to be fragmented, and has DF.
     DontFragment,
-    /// A fixed IP identification was asked for, and it has no DF.
+    /// A fixed IP identification was requested, and the packet has no DF.
     FixedId,
     /// Longer than the largest burst.
     Burst,

@@ -1,4 +1,4 @@
-//! How a capture ends, by itself and by others, and what it leaves behind.
+//! How a capture ends, and what it leaves behind.
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::UdpSocket;
@@ -238,7 +238,10 @@ fn a_pipe_that_nobody_reads_is_left_at_the_first_signal() {
     let ended = child.wait_with_output().unwrap();
     let printed = String::from_utf8_lossy(&ended.stderr);
     assert_eq!(ended.status.code(), Some(1), "{printed}");
-    assert!(printed.contains("nobody opened this pipe") && printed.contains("/pipe"), "{printed}");
+    assert!(
+        printed.contains("no process opened this pipe") && printed.contains("/pipe"),
+        "{printed}"
+    );
 }
 
 #[test]
@@ -270,7 +273,7 @@ fn a_capture_under_nohup_outlives_its_terminal() {
     while !printed.contains("listening on") {
         assert_ne!(errors.read_line(&mut printed).unwrap(), 0, "it ended at once: {printed}");
     }
-    // What the terminal does when it goes: a hangup, and nobody who reads standard error.
+    // What a closing terminal does: it sends SIGHUP, and stops reading standard error.
     drop(errors);
     let id = Pid::from_raw(child.id() as i32);
     kill(id, Signal::SIGHUP).unwrap();

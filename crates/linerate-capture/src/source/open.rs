@@ -1,0 +1,418 @@
+//! [`OpenInterface`]: opens the sources of one interface.
+
+use std::time::Duration;
+
+use linerate_ring::filter::Instruction;
+use linerate_ring::packet::{Allocation, Fanout, Ring, Traffic};
+use linerate_ring::region::Pages;
+use linerate_ring::xdp::Through;
+use linerate_ring::{packet, tee, xdp};
+
+use super::Source;
+use super::kind::SourceKind;
+use super::options::{SourceOptions, TimestampSource};
+use super::select::{Selection, select};
+use crate::filter::{Filter, Placement};
+use crate::interface::Interface;
+use crate::{Error, Result};
+
+/// An interface with its open sources.
+#[derive(Debug)]
+pub struct OpenInterface {
+    /// The interface as it was found. Its uses are known only where the selection depends on them.
+    pub interface: Interface,
+    /// One source for each reader.
+    pub sources: Vec<Source>,
+    /// Which kind of source, and why.
+    pub selection: Selection,
+    /// The filter, where there is one.
+    pub filter: Option<Filter>,
+    /// Whether each frame has to pass [`Filter::matches`].
+    pub filter_in_user: bool,
+    /// Where the filter runs, and why there.
+    pub filter_reason: String,
+    /// The pages that the buffer actually has. The kernel allocates the rings of packet sockets and of the tee
+    /// page by page.
+    pub pages: String,
+    /// How the source runs (native or generic, zero-copy or not), and why not better.
+    pub notes: Vec<String>,
+    /// Warnings before the capture: who takes frames away, and which options have no effect. A sentence
+    /// each.
+    pub warnings: Vec<String>,
+}
+
+impl OpenInterface {
+    /// Opens the interface of this name as `options` say.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoInterface`], and everything that [`select`], [`Filter`] and the rings refuse.
+    pub fn named(name: &str, options: &SourceOptions) -> Result<Self> {
+        let interface = if options.needs_uses() {
+            Interface::named(name)?
+        } else {
+            Interface::find(&Interface::all_but_listeners()?, name)?.clone()
+        };
+        Self::open(interface, options)
+    }
+
+    /// Opens `interface` as `options` say; its uses have to be known where
+    /// [`SourceOptions::needs_uses`].
+    ///
+    /// # Errors
+    ///
+    /// Everything that [`select`], [`Filter`] and the rings refuse.
+    pub(crate) fn open(interface: Interface, options: &SourceOptions) -> Result<Self> {
+        let name = interface.name.as_str();
+        let linktype = interface.linktype()?;
+        if options.source == Some(SourceKind::Xdp) {
+            // --take-over does not apply to another program that takes the frames by XDP.
+            linerate_ring::steer::require_free(name)?;
+        }
+        let mut selection = select(&interface, options)?;
+        if options.threads > 1 && selection.kind != SourceKind::Packet {
+            return Err(Error::Threads { kind: selection.kind });
+        }
+        let text = options.filter.as_deref().filter(|text| !text.trim().is_empty());
+        let filter = match text {
+            None => None,
+            Some(text) if selection.kind == SourceKind::Packet => {
+                // libpcap's error for a missing privilege does not say which, nor how to grant it.
+                packet::probe()?;
+                Some(Filter::compile_live(name, text, options.snaplen)?)
+            }
+            Some(text) => Some(Filter::compile(text, linktype, options.snaplen, true)?),
+        };
+        let opener = Opener { name, options, filter: filter.as_ref() };
+        let (mut sources, filter_in_user, filter_reason, pages, mut notes) =
+            match opener.open(selection.kind) {
+                // A driver may claim more than it can do. A source that was selected automatically is replaced.
+                Err(Error::Ring(error))
+                    if options.source.is_none() && selection.kind != SourceKind::Packet =>
+                {
+                    let reason = format!("{} does not open here: {error}", selection.kind);
+                    selection = Selection { kind: SourceKind::Packet, reason };
+                    opener.open(SourceKind::Packet)?
+                }
+                result => result?,
+            };
+        notes.retain(|note| !note.is_empty());
+        sources.shrink_to_fit();
+        let sockets = matches!(sources.first(), Some(Source::Xdp(..)));
+        let mut warnings = without_effect(options, selection.kind, sockets);
+        if selection.kind == SourceKind::Packet {
+            warnings.extend(bypassed(name));
+        } else if !sources.iter().any(Source::has_stripped_tags)
+            && linerate_net::ethtool::strips_vlan_tags(name)?
+        {
+            warnings.push(stripped(name, interface.kind.as_deref()));
+        }
+        Ok(Self {
+            interface,
+            sources,
+            selection,
+            filter,
+            filter_in_user,
+            filter_reason,
+            pages,
+            notes,
+            warnings,
+        })
+    }
+}
+
+/// The warning that an XDP program hides frames from a packet socket on `name`, if there is one.
+fn bypassed(name: &str) -> Option<String> {
+    // A tee passes every frame on. Without the privilege to ask there is no warning.
+    let found = linerate_ring::steer::attached(name).ok()?.filter(|found| !found.is_tee())?;
+    let by = found.holder().names();
+    Some(match found.is_ours() {
+        true => format!(
+            "another linerate ({by}) takes frames of {name} by XDP: this capture does not see them; end it, or, if \
+             it is a capture, start both with --source tee"
+        ),
+        false => format!(
+            "{name} has an XDP program (id {}, name \"{}\", held by: {by}): frames that it drops or \
+             redirects are not captured",
+            found.id, found.name
+        ),
+    })
+}
+
+/// The warning that VLAN tags are missing, with the remedy. For a veth, the other end strips them.
+fn stripped(name: &str, kind: Option<&str>) -> String {
+    let (who, remedy) = match kind {
+        Some("veth") => ("the other end of", "ethtool -K OTHER-END txvlan off".to_owned()),
+        _ => ("the driver of", format!("ethtool -K {name} rxvlan off")),
+    };
+    format!(
+        "{who} {name} takes VLAN tags out of frames (rx-vlan-offload) before XDP sees them: they will \
+         be missing, and `vlan` filters will not match; `{remedy}` keeps them in, and --source packet \
+         puts them back"
+    )
+}
+
+/// Options that have no effect on this source.
+fn without_effect(options: &SourceOptions, kind: SourceKind, sockets: bool) -> Vec<String> {
+    let mut ignored = Vec::new();
+    if options.pages != Pages::Auto && !sockets {
+        ignored.push(format!(
+            "--pages {} has no effect: the buffer is the kernel's own, in small pages; only AF_XDP \
+             sockets (--source xdp --xdp-through socket) have a choice",
+            options.pages
+        ));
+    }
+    if options.ring_allocation != Allocation::Any && kind != SourceKind::Packet {
+        ignored.push(format!("--ring-allocation has no effect on --source {kind}"));
+    }
+    let in_ring_buffer = kind != SourceKind::Packet && !sockets;
+    if options.busy_poll.is_some() && in_ring_buffer {
+        ignored.push("--busy-poll has no effect on a BPF ring buffer".to_owned());
+    }
+    if options.timestamps == TimestampSource::Adapter && in_ring_buffer {
+        ignored.push(
+            "-j adapter has no effect: the program of a BPF ring buffer stamps with the host's clock"
+                .to_owned(),
+        );
+    }
+    if options.take_over && kind != SourceKind::Xdp {
+        ignored.push(format!(
+            "--take-over has no effect on --source {kind}, which takes no frames from the host"
+        ));
+    }
+    if options.through != Through::Auto && kind != SourceKind::Xdp {
+        ignored.push(format!("--xdp-through has no effect on --source {kind}"));
+    }
+    ignored
+}
+
+/// The least bytes of buffer for each of many readers, unless the user gives a size.
+const MIN_READER_BUFFER: u64 = 1 << 20;
+
+/// A source in XDP, its pages, and notes.
+type Taken = (Source, String, Vec<String>);
+type Parts = (Vec<Source>, bool, String, String, Vec<String>);
+
+struct Opener<'a> {
+    name: &'a str,
+    options: &'a SourceOptions,
+    filter: Option<&'a Filter>,
+}
+
+impl Opener<'_> {
+    fn open(&self, kind: SourceKind) -> Result<Parts> {
+        match kind {
+            SourceKind::Packet => self.packet(),
+            SourceKind::Xdp => {
+                let (through, why) = self.through();
+                if through != Through::Buffer {
+                    return self.in_xdp(|filter| self.sockets(filter, why));
+                }
+                match self.in_xdp(|filter| self.buffer(filter, true, why)) {
+                    // The program needs a newer kernel than AF_XDP does.
+                    Err(Error::Ring(error)) if self.options.through == Through::Auto => {
+                        let why = format!("a ring buffer does not open here: {error}");
+                        self.in_xdp(|filter| self.sockets(filter, &why))
+                    }
+                    result => result,
+                }
+            }
+            SourceKind::Tee => self.in_xdp(|filter| self.buffer(filter, false, "")),
+        }
+    }
+
+    fn packet(&self) -> Result<Parts> {
+        let options = self.options;
+        let mut builder = Ring::builder(self.name)
+            .promiscuous(options.promiscuous)
+            .traffic(options.traffic.unwrap_or_default())
+            .snaplen(options.snaplen)
+            .virtio_header(options.split)
+            .stamps(match options.timestamps {
+                TimestampSource::Adapter => packet::Stamps::Hardware,
+                _ => packet::Stamps::Software,
+            })
+            .busy_poll(options.busy_poll.unwrap_or_default())
+            .allocation(options.ring_allocation);
+        if let Some(group) = &options.fanout_group {
+            builder = builder.fanout(group.clone());
+        }
+        if options.immediate {
+            builder = builder.retire(Duration::from_millis(1));
+        } else if let Some(time) = options.block_timeout {
+            builder = builder.retire(time);
+        }
+        if options.buffer.is_some() || options.threads > 1 {
+            let readers = options.threads.max(1) as u64;
+            let each = match options.buffer {
+                Some(bytes) => bytes.div_ceil(readers),
+                None => (packet::DEFAULT_BUFFER / readers).max(MIN_READER_BUFFER),
+            };
+            // The kernel hands over whole blocks: a small buffer needs small ones to have several.
+            // A super-packet has to fit into one.
+            let least = if options.split { 128 << 10 } else { 64 << 10 };
+            let block = (each / 8).next_power_of_two().clamp(least, 512 << 10) as u32;
+            builder = builder.block_size(block).buffer(each);
+        }
+        let build = |placement: &Option<Placement<_>>| {
+            let program = placement.as_ref().and_then(|placement| placement.kernel.clone());
+            let builder = builder.clone().filter(program);
+            if options.threads > 1 {
+                let fanout = Fanout::new(options.fanout.clone());
+                builder.fanout(fanout).build_group(options.threads)
+            } else {
+                builder.build().map(|ring| vec![ring])
+            }
+        };
+        let placement = self.filter.map(|f| f.on_socket(options.filter_in)).transpose()?;
+        let (rings, placement) = (build(&placement)?, placement);
+        let sources = rings.into_iter().map(|ring| Source::Packet(Box::new(ring))).collect();
+        let (user, why) = described(placement.as_ref());
+        let pages = match options.ring_allocation {
+            Allocation::HugeTlb => Pages::Hugetlb,
+            Allocation::TransparentHuge => Pages::Transparent,
+            _ => Pages::Small,
+        };
+        Ok((sources, user, why, pages.to_string(), Vec::new()))
+    }
+
+    /// The way that frames take out of the XDP program, and why not the other.
+    fn through(&self) -> (Through, &'static str) {
+        let options = self.options;
+        let only = if options.pages != Pages::Auto {
+            Some("only a UMEM has a choice of pages")
+        } else if options.busy_poll.is_some() {
+            Some("only sockets poll the driver")
+        } else if options.timestamps == TimestampSource::Adapter {
+            Some("only their program asks the card for its stamps")
+        } else {
+            None
+        };
+        options.through.decided(self.name, only)
+    }
+
+    fn sockets(&self, filter: Option<&[Instruction]>, why: &str) -> Result<Taken> {
+        let source = self.xdp(filter)?;
+        let mode = source.mode();
+        let got = source.region().got();
+        let (pages, buffer) = (got.pages.to_string(), format!("buffer: {got}"));
+        let how = format!(
+            "{} XDP, AF_XDP sockets ({why}), {}, {} queues",
+            source.attached(),
+            if mode.zero_copy { "zero-copy" } else { "one copy by the kernel" },
+            source.queues().count()
+        );
+        let notes = [how, buffer].into_iter().chain(mode.why).collect();
+        Ok((Source::Xdp(Box::new(source), self.promiscuous()?), pages, notes))
+    }
+
+    /// A ring buffer that the program copies to, taking the frames or passing them on.
+    fn buffer(&self, filter: Option<&[Instruction]>, take: bool, why: &str) -> Result<Taken> {
+        let tee = self.tee(filter, take)?;
+        let how = match take {
+            true => format!("{} XDP, a ring buffer ({why})", tee.attached()),
+            false => format!("{} XDP", tee.attached()),
+        };
+        let notes = std::iter::once(how).chain(tee.why_generic().map(str::to_owned)).collect();
+        let pages = Pages::Small.to_string();
+        Ok((Source::Tee(Box::new(tee), self.promiscuous()?), pages, notes))
+    }
+
+    /// Opens a source whose filter is eBPF; one that the verifier refuses runs in user space.
+    fn in_xdp(&self, open: impl Fn(Option<&[Instruction]>) -> Result<Taken>) -> Result<Parts> {
+        let wanted = self.options.filter_in;
+        let mut placement = self.filter.map(|filter| filter.in_xdp(wanted)).transpose()?;
+        let program = |placement: &Option<Placement<Vec<Instruction>>>| {
+            placement.as_ref().and_then(|placement| placement.kernel.clone())
+        };
+        let (source, pages, notes) = match open(program(&placement).as_deref()) {
+            Err(Error::Ring(refusal)) if program(&placement).is_some() => {
+                let why = match refusal {
+                    linerate_ring::Error::Verifier { why, .. } => why,
+                    // It may be the filter alone that needs it.
+                    linerate_ring::Error::Privilege { capability: "CAP_PERFMON", .. } => {
+                        "without CAP_PERFMON the verifier refuses it".to_owned()
+                    }
+                    other => return Err(other.into()),
+                };
+                placement = self.filter.map(|filter| filter.refused(wanted, &why)).transpose()?;
+                open(None)?
+            }
+            result => result?,
+        };
+        let (user, why) = described(placement.as_ref());
+        Ok((vec![source], user, why, pages, notes))
+    }
+
+    fn xdp(&self, filter: Option<&[Instruction]>) -> Result<xdp::Source> {
+        let options = self.options;
+        let mut builder = xdp::Source::builder(self.name)
+            .pages(options.pages)
+            .filter(filter)
+            .stamps(match options.timestamps {
+                TimestampSource::None => xdp::Stamps::None,
+                TimestampSource::Host => xdp::Stamps::Kernel,
+                TimestampSource::HostBatch => xdp::Stamps::Reader,
+                TimestampSource::Adapter => xdp::Stamps::Hardware,
+            })
+            .busy_poll(options.busy_poll.map(|time| xdp::BusyPoll {
+                microseconds: u32::try_from(time.as_micros()).unwrap_or(u32::MAX),
+                budget: 64,
+            }));
+        if options.immediate {
+            builder = builder.pace(xdp::Pace::BLOCKING);
+        }
+        if let Some(bytes) = options.buffer {
+            let whole = (bytes as usize).next_multiple_of(2 << 20);
+            builder = builder.buffer(whole);
+        }
+        Ok(builder.build()?)
+    }
+
+    fn tee(&self, filter: Option<&[Instruction]>, take: bool) -> Result<tee::Tee> {
+        let options = self.options;
+        let mut builder = tee::Tee::builder(self.name)
+            .filter(filter)
+            .take(take)
+            .snap(options.snaplen.min(tee::SNAP_MAX))
+            .stamps(matches!(options.timestamps, TimestampSource::Host | TimestampSource::Adapter));
+        if options.immediate {
+            builder = builder.pace(xdp::Pace::BLOCKING);
+        }
+        if let Some(bytes) = options.buffer {
+            builder = builder.buffer((bytes as usize).next_power_of_two());
+        }
+        Ok(builder.build()?)
+    }
+
+    /// An AF_XDP socket cannot make an interface promiscuous; a stopped packet socket can.
+    fn promiscuous(&self) -> Result<Option<Box<Ring>>> {
+        if !self.options.promiscuous {
+            return Ok(None);
+        }
+        let mut ring = Ring::builder(self.name)
+            .promiscuous(true)
+            .traffic(Traffic::In)
+            .block_size(4096)
+            .snaplen(64)
+            .blocks(2)
+            .build()?;
+        ring.stop()?;
+        Ok(Some(Box::new(ring)))
+    }
+}
+
+fn described<P>(placement: Option<&Placement<P>>) -> (bool, String) {
+    placement.map_or((false, String::new()), |p| (p.user, p.reason.clone()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn missing_tags_are_named_with_the_remedy() {
+        assert!(stripped("eth9", None).contains("`ethtool -K eth9 rxvlan off`"));
+        assert!(stripped("far", Some("veth")).contains("txvlan off"));
+    }
+}
