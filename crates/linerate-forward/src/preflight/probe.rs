@@ -7,9 +7,9 @@ use std::thread;
 use std::time::Duration;
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use linerate_bpf::live_frames;
 use linerate_net::cpu;
 use linerate_net::link::{self, Link};
-use linerate_ring::live;
 use rustix::io::Errno;
 
 use super::report::{Outcome, refused, warning};
@@ -91,7 +91,7 @@ fn from_all(program: &OwnedFd, frame: &[u8]) -> std::io::Result<u64> {
     let mut sent = 0;
     for cpu in cpu::allowed()? {
         cpu::pin(cpu)?;
-        live::run(program.as_fd(), frame, FRAMES, FRAMES)?;
+        live_frames::run(program.as_fd(), frame, FRAMES, FRAMES)?;
         sent += u64::from(FRAMES);
     }
     Ok(sent)

@@ -6,12 +6,12 @@
 
 use std::io;
 
+use linerate_bpf::link::{Hook, Link as Held};
+use linerate_bpf::xdp::AttachMode;
 use linerate_net::Connection;
 use linerate_net::ethtool::{self, Features, XdpFeatures};
 use linerate_net::link::{self, Link};
 use linerate_net::namespace::Namespace;
-use linerate_ring::hook::{Hook, Link as Held};
-use linerate_ring::steer::{self, Attach};
 
 use super::port::turn_off;
 use super::report::{Check, Outcome, Report, Stub, refused, warning};
@@ -117,7 +117,7 @@ fn give_program(
     // Its receive queues must be as many as this end's transmit queues, and this end's MTU fit.
     let attached = space.run(|| {
         let stub = probe::stub()?;
-        let hook = Hook::Xdp(Attach::Native);
+        let hook = Hook::Xdp(AttachMode::Native);
         Held::attach(std::os::fd::AsFd::as_fd(&stub), &link.name, link.index, hook)
             .map_err(crate::Error::from)
     })?;
@@ -143,7 +143,7 @@ fn give_program(
 impl Peer {
     /// `None` where nothing leads to it.
     fn of(port: &Link, links: &[Link]) -> io::Result<Option<Self>> {
-        steer::quiet_libbpf();
+        linerate_bpf::log_to_tracing();
         let Some(index) = port.link else { return Ok(None) };
         let (space, prefix) = match port.link_netnsid {
             None => (Namespace::of_thread()?, String::new()),

@@ -2,8 +2,8 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
+use linerate_bpf::filter::{Classic, Statement, attach};
 use linerate_net::netlink::{Message, Notifications, Protocol, Received};
-use linerate_ring::filter::{Classic, Statement, attach};
 
 use super::judge::NEW_GENERATION;
 use crate::{Error, Result};
