@@ -137,7 +137,7 @@ pub(crate) fn endpoint(text: &str) -> Result<SocketAddr, String> {
 }
 
 /// How XDP delivers frames.
-pub(crate) fn ways() -> impl TypedValueParser<Value = Delivery> {
+pub(crate) fn deliveries() -> impl TypedValueParser<Value = Delivery> {
     known(["auto", "af-xdp", "ringbuf"])
 }
 
