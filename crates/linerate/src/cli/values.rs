@@ -137,7 +137,7 @@ pub(crate) fn endpoint(text: &str) -> Result<SocketAddr, String> {
 }
 
 /// How XDP delivers frames.
-pub(crate) fn ways() -> impl TypedValueParser<Value = Through> {
+pub(crate) fn deliveries() -> impl TypedValueParser<Value = Through> {
     known(["auto", "af-xdp", "ringbuf"])
 }
 

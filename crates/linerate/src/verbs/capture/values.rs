@@ -7,7 +7,9 @@ use linerate_capture::filter::Side;
 use linerate_capture::source::SourceKind;
 use linerate_ring::packet::{Mode, Traffic};
 
-pub(super) use crate::cli::values::{Cpus, allocations, cpus, microseconds, pages, threads, ways};
+pub(super) use crate::cli::values::{
+    Cpus, allocations, cpus, deliveries, microseconds, pages, threads,
+};
 use crate::cli::values::{known, words};
 
 /// `--source`, where `auto` leaves the choice.

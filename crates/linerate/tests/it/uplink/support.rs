@@ -83,7 +83,7 @@ pub(crate) fn give_addresses(namespace: &Namespace) {
     }
 }
 
-/// A number in a report, as `down.segments`.
+/// A number in a report, as `tx.segments`.
 pub(crate) fn count(report: &Value, path: &str) -> u64 {
     let value = path.split('.').fold(report, |value, key| &value[key]);
     value.as_u64().unwrap_or_else(|| panic!("{path} in {report}"))

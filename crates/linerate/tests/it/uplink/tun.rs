@@ -93,12 +93,12 @@ fn guest_and_host_share_the_interface() {
         let report = uplink.stop();
         none_unsplit(&report);
         let (supers, segments) =
-            (count(&report, "down.super_packets"), count(&report, "down.segments"));
+            (count(&report, "tx.super_packets"), count(&report, "tx.segments"));
         let offloads = !arguments.contains("--no-offload");
         assert_eq!(offloads, supers > 0, "{arguments}: {report}");
         assert!(!offloads || segments > 4 * supers, "{arguments}: {report}");
-        assert_eq!(offloads, count(&report, "up.super_packets") > 0, "{arguments}: {report}");
-        assert!(count(&report, "up.answers") >= 2, "{arguments}: {report}");
+        assert_eq!(offloads, count(&report, "rx.super_packets") > 0, "{arguments}: {report}");
+        assert!(count(&report, "rx.neighbour_replies") >= 2, "{arguments}: {report}");
         // The host is alone again, and no host has the device's addresses.
         assert!(shared.guest.interface("up0").is_err());
         tcp(&shared.hosts.near, &shared.hosts.far, FAR[0].0, 100_000);
