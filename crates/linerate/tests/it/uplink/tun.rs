@@ -3,14 +3,15 @@
 
 use std::io::ErrorKind;
 use std::net::UdpSocket;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use linerate_bpf::link::has_tcx_ingress_program;
-use linerate_testkit::{Mac, Namespace, Process, Veth, VethOptions, root_or_skip};
+use linerate_testkit::{Mac, Namespace, Process, Veth, VethOptions, root_or_skip, wait_for};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use super::support::{FAR, Hosts, LINERATE, NEAR, count, give_addresses, tcp, udp};
+use super::support::{FAR, Hosts, NEAR, count, give_addresses, tcp, udp};
+use crate::LINERATE;
 
 /// Addresses of the host on the cable, beside those of the device.
 const HOST: [(&str, u8); 2] = [("10.8.0.9", 24), ("fd08::9", 64)];
@@ -65,15 +66,6 @@ fn answers(from: &Namespace, address: &str) -> bool {
 /// Has `address` answer by ICMP.
 fn knock(from: &Namespace, address: &str) {
     wait_for(&format!("{address} does not answer"), || answers(from, address));
-}
-
-/// Waits until `true_now`, for longer than anything takes.
-fn wait_for(what: &str, mut true_now: impl FnMut() -> bool) {
-    let timeout = Instant::now() + Duration::from_secs(30);
-    while !true_now() {
-        assert!(Instant::now() < timeout, "{what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 fn none_unsplit(report: &Value) {
