@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 
 use libbpf_rs::MapCore;
-use linerate_ring::steer::grace::Grace;
+use linerate_bpf::rcu::RcuBarrier;
 
 use super::ground;
 use super::owned::Owned;
@@ -183,7 +183,7 @@ impl Slot {
         // are out of date before the number means anything again, and no program goes by them any more.
         let maps = &owned.programs.maps;
         Control::open(maps)?.bump();
-        Grace::new(maps.get("table")?.as_fd())?.wait()?;
+        RcuBarrier::new(maps.get("table")?.as_fd())?.wait()?;
         let mut port = Port::attach(&owned.programs, &options)?;
         match &port.why_generic {
             None => tracing::info!(interface = name, attached = %port.attach, "a port"),

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use linerate_ring::{tee, xdp};
+use linerate_ring::xdp;
 use linerate_testkit::Command;
 
 use crate::measure::process::{Finished, count};
@@ -94,7 +94,7 @@ impl Peer {
             "thp" => "xdp sockets, transparent".to_owned(),
             pages => format!("xdp sockets, {pages} pages"),
         };
-        Self::capture("xdp").with(&["--xdp-through", "socket", "--pages", pages]).named(&name)
+        Self::capture("xdp").with(&["--xdp-delivery", "af-xdp", "--pages", pages]).named(&name)
     }
 
     /// What the plain loop does, by `linerate capture`: AF_XDP sockets as deep as its own, on huge
@@ -280,12 +280,11 @@ impl Peer {
                 None => return Ok(None),
             },
         };
-        let obstacle = pair.receiver.run(|| match source {
-            "xdp" => xdp::probe(RECEIVER).obstacle,
-            "tee" => tee::probe(RECEIVER).obstacle,
+        Ok(pair.receiver.run(|| match source {
+            "xdp" => xdp::probe(RECEIVER).obstacle.map(|why| why.to_string()),
+            "tee" => linerate_bpf::tee::probe(RECEIVER).err().map(|why| why.to_string()),
             _ => None,
-        })?;
-        Ok(obstacle.map(|why| why.to_string()))
+        })?)
     }
 
     /// The command line, to run at the receiving host on the consumer's core.
