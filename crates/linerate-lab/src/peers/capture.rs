@@ -281,7 +281,7 @@ impl Peer {
             },
         };
         Ok(pair.receiver.run(|| match source {
-            "xdp" => xdp::probe(RECEIVER).obstacle.map(|why| why.to_string()),
+            "xdp" => xdp::probe(RECEIVER).unavailable.map(|why| why.to_string()),
             "tee" => linerate_bpf::tee::probe(RECEIVER).err().map(|why| why.to_string()),
             _ => None,
         })?)
@@ -381,7 +381,7 @@ fn from_json(report: &serde_json::Value) -> Result<PeerReport> {
 }
 
 /// How the XDP program of `linerate capture` is attached: the first note on its interface, where the
-/// source is one of XDP. `linerate lab consumer` has a field for it.
+/// source is one of XDP. The helper `consumer` has a field for it.
 fn mode(report: &serde_json::Value) -> String {
     let mode = match report["source"].as_str() {
         Some("xdp" | "tee") => &report["interfaces"][0]["notes"][0],
