@@ -24,7 +24,7 @@ struct {
 
 /* Whether the ones' complement sum of `pseudo` and of the `length` bytes at `offset` is that of a right
  * checksum. Global, so that the verifier looks at it once. */
-__noinline int sums_up(struct xdp_md *context, __u32 offset, __u32 length, __u32 pseudo)
+__noinline int transport_sum_is_zero(struct xdp_md *context, __u32 offset, __u32 length, __u32 pseudo)
 {
 	__u32 zero = 0;
 	struct transport_bytes *copy = bpf_map_lookup_elem(&transports, &zero);
@@ -78,7 +78,7 @@ static __always_inline int has_right_checksum(struct xdp_md *context, const stru
 	}
 	pseudo = (pseudo & 0xffffffff) + (pseudo >> 32);
 	pseudo = (pseudo & 0xffff) + (pseudo >> 16);
-	return sums_up(context, packet->network - data + header, length, pseudo);
+	return transport_sum_is_zero(context, packet->network - data + header, length, pseudo);
 }
 
 #endif

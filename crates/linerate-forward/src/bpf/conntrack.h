@@ -92,14 +92,14 @@ static __always_inline const struct nf_conn *connection_of(const struct sk_buff 
 /* Families that connection tracking was ever seen to work on here, IPv4 and IPv6: what is gone by where its
  * hooks cannot be looked for. Never taken back: without tracking this costs those who switched it off their
  * fast path until the next attachment, and a guess the other way would cost a connection its translation. */
-__u8 tracks[2];
+__u8 conntrack_active[2];
 
 /* What connection tracking has the stack call for each packet that comes in. No address where it is a module
  * that came after these programs, or the kernel keeps its addresses to itself (kernel.kptr_restrict = 2). */
 extern const void ipv4_conntrack_in __weak __ksym;
 extern const void ipv6_conntrack_in __weak __ksym;
 
-#define HOOKS_MOST 32 /* at the entrance of the stack: chains, defragmentation, tracking */
+#define MAX_HOOKS 32 /* at the entrance of the stack: chains, defragmentation, tracking */
 
 /* Whether connection tracking works on this family in the packet's network namespace. Where it does, a packet
  * without a connection is one that it found INVALID (`nf_conntrack_in`), and what becomes of that does not
@@ -114,15 +114,15 @@ static __always_inline int is_tracking(const struct sk_buff *packet, int is_ipv4
 	if (!wanted || !bpf_core_field_exists(struct net, nf) ||
 	    !bpf_core_field_exists(struct netns_nf, hooks_ipv4) ||
 	    !bpf_core_field_exists(struct nf_hook_entry, hook))
-		return tracks[is_ipv4 ? 0 : 1];
+		return conntrack_active[is_ipv4 ? 0 : 1];
 	entries = is_ipv4 ? BPF_CORE_READ(packet, dev, nd_net.net, nf.hooks_ipv4[0])
 			  : BPF_CORE_READ(packet, dev, nd_net.net, nf.hooks_ipv6[0]);
 	if (!entries)
 		return 0;
 	count = BPF_CORE_READ(entries, num_hook_entries);
-	if (count > HOOKS_MOST)
+	if (count > MAX_HOOKS)
 		return 1;
-	for (__u32 i = 0; i < HOOKS_MOST && i < count; i++) {
+	for (__u32 i = 0; i < MAX_HOOKS && i < count; i++) {
 		const void *entry = (const void *)entries +
 				    bpf_core_field_offset(struct nf_hook_entries, hooks) +
 				    i * bpf_core_type_size(struct nf_hook_entry) +
@@ -141,7 +141,7 @@ static __always_inline int connection_tuple(struct tuple *in, const struct sk_bu
 {
 	const struct nf_conn *found = connection_of(packet);
 	const struct nf_conntrack_tuple *tuple;
-	volatile __u8 *at_work = &tracks[is_ipv4 ? 0 : 1];
+	volatile __u8 *at_work = &conntrack_active[is_ipv4 ? 0 : 1];
 
 	if (!found && (kernel_connection(packet) & CONNTRACK_INFO_MASK) == CONNTRACK_UNTRACKED)
 		return 0;
@@ -165,7 +165,7 @@ static __always_inline int connection_tuple(struct tuple *in, const struct sk_bu
 /* REFUSAL_* plus one, or 0 where nothing that may still happen to the connection is up to its packets:
  * it was answered and, if TCP, is established; no helper looks into its payload, and nothing adjusts its
  * sequence numbers. *left is then the time to its end, jiffies, at least 1. */
-static __always_inline __u32 connection_judge(const struct sk_buff *packet, int is_tcp, __u32 *left)
+static __always_inline __u32 connection_check(const struct sk_buff *packet, int is_tcp, __u32 *left)
 {
 	const struct nf_conn *found = connection_of(packet);
 	__u32 info = kernel_connection(packet) & CONNTRACK_INFO_MASK;
@@ -217,7 +217,7 @@ extern void bpf_ct_release(struct nf_conn *) __weak __ksym;
  * no earlier than it would have if it had seen them all. The kernel wants a connection that was looked
  * up, of the default zone; where it finds another one, or none, the time-out stays, half of which the
  * session's deadline keeps to in any case. */
-static __always_inline void connection_put_off(struct __sk_buff *skb, const struct sk_buff *packet,
+static __always_inline void connection_extend(struct __sk_buff *skb, const struct sk_buff *packet,
 					       const struct tuple *in, int is_ipv4, __u8 protocol,
 					       __u64 jiffies)
 {

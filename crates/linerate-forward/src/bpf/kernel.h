@@ -97,7 +97,7 @@ extern void *bpf_cast_to_kern_ctx(void *) __weak __ksym;
 #define KERNEL_METRIC_MTU 1	  /* RTAX_MTU less one: index in the array of metrics */
 #define KERNEL_LOCKED_MTU 576	  /* what a route falls to whose locked MTU is below the least */
 
-static __always_inline struct sk_buff *kernel_packet(struct __sk_buff *ctx)
+static __always_inline struct sk_buff *kernel_skb(struct __sk_buff *ctx)
 {
 	return bpf_ksym_exists(bpf_cast_to_kern_ctx) ? bpf_cast_to_kern_ctx(ctx) : NULL;
 }
@@ -109,7 +109,7 @@ static __always_inline unsigned long kernel_connection(const struct sk_buff *pac
 }
 
 /* Whether the route ends in a transformation of IPsec, or in an encapsulation. */
-static __always_inline int kernel_wraps(struct dst_entry *route)
+static __always_inline int route_encapsulates(struct dst_entry *route)
 {
 	if (bpf_core_field_exists(route->xfrm) && BPF_CORE_READ(route, xfrm))
 		return 1;

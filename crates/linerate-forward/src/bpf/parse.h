@@ -13,7 +13,7 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
-#include "forward.h"
+#include "layout.h"
 #include "reasons.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "words are taken apart as little-endian");
@@ -38,7 +38,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "words are taken apart
 #define IPV4_PLAIN 0x45
 
 /* Parsed without complaint. */
-#define CLEAN REASONS
+#define PARSE_OK REASONS
 
 static __always_inline __u64 word64(const void *at)
 {
@@ -89,7 +89,7 @@ struct packet {
 	__u32 tos;	  /* TOS or traffic class, ECN included */
 	__u32 ttl;	  /* TTL or hop limit */
 	__u32 mutable4;	  /* IPv4: raw TTL, protocol, checksum */
-	__u32 excess;	  /* bytes after the IP packet: padding */
+	__u32 padding;	  /* bytes after the IP packet: padding */
 };
 
 static __always_inline __u32 tag_kind(__u32 type)
@@ -134,7 +134,7 @@ static __always_inline __u32 parse_link(void *data, void *end, struct packet *pa
 			return tag_kind(*type) ? REASON_TAGS : REASON_NOT_IP;
 	}
 	packet->network = at;
-	return CLEAN;
+	return PARSE_OK;
 }
 
 /* The transport header, `length` bytes with its payload. */
@@ -170,7 +170,7 @@ static __always_inline __u32 parse_transport(void *transport, void *end, __u32 p
 		if (header < 20 || header > length)
 			return REASON_MALFORMED;
 	}
-	return CLEAN;
+	return PARSE_OK;
 }
 
 static __always_inline __u32 parse_ipv4(void *end, __u32 available, struct packet *packet)
@@ -209,7 +209,7 @@ static __always_inline __u32 parse_ipv4(void *end, __u32 available, struct packe
 		return REASON_PROTOCOL;
 	if (packet->ttl <= 1)
 		return REASON_TTL;
-	packet->excess = available - packet->length;
+	packet->padding = available - packet->length;
 	return parse_transport(header + IPV4_LEN, end, protocol, packet->length - IPV4_LEN, packet);
 }
 
@@ -243,7 +243,7 @@ static __always_inline __u32 parse_ipv6(void *end, __u32 available, struct packe
 			: is_extension(next) ? REASON_EXTENSION : REASON_PROTOCOL;
 	if (packet->ttl <= 1)
 		return REASON_TTL;
-	packet->excess = available - packet->length;
+	packet->padding = available - packet->length;
 	return parse_transport(header + IPV6_LEN, end, next, packet->length - IPV6_LEN, packet);
 }
 
@@ -252,7 +252,7 @@ static __always_inline __u32 parse(void *data, void *end, __u32 beyond, struct p
 {
 	__u32 type, available, reason = parse_link(data, end, packet, &type);
 
-	if (reason != CLEAN)
+	if (reason != PARSE_OK)
 		return reason;
 	available = (__u32)(end - packet->network) + beyond;
 	return type == RAW_IPV4 ? parse_ipv4(end, available, packet)

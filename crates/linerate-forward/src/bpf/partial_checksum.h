@@ -7,15 +7,15 @@
  * way out it tells nothing of a super-packet, since GRO sets it on all it makes. But the field itself
  * tells: in such a packet it *is* the sum of the pseudo-header, without complement. A finished checksum is
  * that by chance once in 65,536 packets, which only learns from another one. */
-#ifndef LINERATE_UNFINISHED_H
-#define LINERATE_UNFINISHED_H
+#ifndef LINERATE_PARTIAL_CHECKSUM_H
+#define LINERATE_PARTIAL_CHECKSUM_H
 
 #include "parse.h"
 #include "rewrite.h"
 
 /* Whether the checksum of a packet that parse() found clean is unfinished. `addresses` are the source and
  * destination, 16 bytes each; what an IPv4 address does not fill is zero. */
-static __always_inline int is_unfinished(const struct packet *packet, const void *addresses,
+static __always_inline int has_partial_checksum(const struct packet *packet, const void *addresses,
 					 const void *end)
 {
 	__u32 header = (packet->kind & KIND_FAMILY) == KIND_IPV4 ? IPV4_LEN : IPV6_LEN;
