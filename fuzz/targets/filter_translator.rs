@@ -2,11 +2,11 @@
 //! one in user space and the eBPF agree on every frame.
 #![no_main]
 
-#[path = "../../crates/linerate-ring/tests/filter/ebpf.rs"]
+#[path = "../../crates/linerate-ring/tests/it/filter/ebpf.rs"]
 mod ebpf;
-#[path = "../../crates/linerate-ring/tests/filter/oracle.rs"]
+#[path = "../../crates/linerate-ring/tests/it/filter/oracle.rs"]
 mod oracle;
-#[path = "../../crates/linerate-ring/tests/filter/shape.rs"]
+#[path = "../../crates/linerate-ring/tests/it/filter/shape.rs"]
 mod shape;
 
 use libfuzzer_sys::fuzz_target;

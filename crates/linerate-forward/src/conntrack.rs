@@ -101,7 +101,7 @@ fn failed(what: &str, setting: &str, source: io::Error) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use linerate_netns::{Namespace, root_or_skip, say_skipped};
+    use linerate_testkit::{Namespace, root_or_skip, say_skipped};
 
     use super::*;
 

@@ -148,7 +148,7 @@ impl Control {
 
 #[cfg(test)]
 mod tests {
-    use linerate_netns::root_or_skip;
+    use linerate_testkit::root_or_skip;
 
     use super::*;
     use crate::program::{Options, Programs};

@@ -323,7 +323,7 @@ impl HashedAgeing {
 #[cfg(test)]
 mod tests {
     use libbpf_rs::{MapCore, MapFlags};
-    use linerate_netns::root_or_skip;
+    use linerate_testkit::root_or_skip;
 
     use super::*;
     use crate::program::{Options, Programs};

@@ -99,7 +99,7 @@ fn state_at(control: &Control, now: u64, beat: u64) -> State {
 
 #[cfg(test)]
 mod tests {
-    use linerate_netns::root_or_skip;
+    use linerate_testkit::root_or_skip;
 
     use super::*;
     use crate::program::Options;

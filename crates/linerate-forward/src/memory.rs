@@ -152,7 +152,7 @@ impl fmt::Display for Binary {
 mod tests {
     use std::os::fd::AsFd;
 
-    use linerate_netns::root_or_skip;
+    use linerate_testkit::root_or_skip;
 
     use super::*;
     use crate::config::Statistics;

@@ -4,9 +4,9 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use linerate_netns::{Command, Interface, Namespace, Veth, VethOptions};
 use linerate_ring::cpu;
 use linerate_ring::packet::Listener;
+use linerate_testkit::{Command, Interface, Namespace, Veth, VethOptions};
 
 use crate::interrupt;
 use crate::process::Running;
@@ -56,7 +56,7 @@ impl Bench {
     /// # Errors
     /// Without root.
     pub fn lay() -> Result<Self> {
-        if !linerate_netns::is_root() {
+        if !linerate_testkit::is_root() {
             bail!(
                 "an experiment lays network namespaces, which takes CAP_SYS_ADMIN and \
                  CAP_NET_ADMIN: run it as root (sudo linerate lab …)"

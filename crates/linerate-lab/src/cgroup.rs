@@ -190,10 +190,10 @@ mod tests {
     #[test]
     fn a_busy_program_gets_no_more_than_its_share_and_the_group_goes() {
         const NAME: &str = "a_busy_program_gets_no_more_than_its_share_and_the_group_goes";
-        linerate_netns::root_or_skip!(NAME);
+        linerate_testkit::root_or_skip!(NAME);
         let group = match CpuGroup::create(0.2) {
             Ok(group) => group,
-            Err(error) => return linerate_netns::say_skipped(NAME, &format!("{error:#}")),
+            Err(error) => return linerate_testkit::say_skipped(NAME, &format!("{error:#}")),
         };
         let mut busy = Command::new("sh");
         busy.args(["-c", "while :; do :; done"]).stdin(Stdio::null());

@@ -7,8 +7,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
-use linerate_netns::Interface;
 use linerate_ring::cpu;
+use linerate_testkit::Interface;
 
 use crate::bench::Cores;
 use crate::interrupt;

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use linerate_netns::{Namespace, Veth, VethOptions};
+use linerate_testkit::{Namespace, Veth, VethOptions};
 use serde_json::Value;
 
 use crate::bench::{Bench, Cores, RECEIVER, SENDER};
@@ -198,7 +198,7 @@ impl Desk {
         Ok(good)
     }
 
-    fn command(&self, reader: &Reader, more: &[&str]) -> Result<linerate_netns::Command> {
+    fn command(&self, reader: &Reader, more: &[&str]) -> Result<linerate_testkit::Command> {
         let own = std::env::current_exe().context("cannot find the linerate program")?;
         let address = format!("{HERE}:{PORT}");
         let core = self.cores.consumer;
@@ -258,7 +258,7 @@ impl Desk {
         })
     }
 
-    fn by_live_frames(&self, load: &Load, command: &mut linerate_netns::Command) {
+    fn by_live_frames(&self, load: &Load, command: &mut linerate_testkit::Command) {
         let sizes: Vec<_> = load.sizes.iter().map(|size| (size + HEADERS).to_string()).collect();
         command.args(["generate", "-i", SENDER, "--src", THERE, "--dst", HERE]);
         command.args(["--dport", &PORT.to_string(), "--size", &sizes.join(",")]);
@@ -272,7 +272,7 @@ impl Desk {
         }
     }
 
-    fn by_socket(load: &Load, command: &mut linerate_netns::Command) {
+    fn by_socket(load: &Load, command: &mut linerate_testkit::Command) {
         let sizes: Vec<_> = load.sizes.iter().map(u32::to_string).collect();
         command.args(["send", &format!("{HERE}:{PORT}"), "--size", &sizes.join(",")]);
         // The cable holds 256 frames, and the receiving end has this core, too.

@@ -47,7 +47,7 @@ mod tests {
     #[test]
     fn results_in_the_callers_folder_are_the_callers() {
         const NAME: &str = "results_in_the_callers_folder_are_the_callers";
-        linerate_netns::root_or_skip!(NAME);
+        linerate_testkit::root_or_skip!(NAME);
         let folder = tempfile::tempdir().unwrap();
         let (theirs, ours) = (folder.path().join("theirs"), folder.path().join("ours"));
         for path in [&theirs, &ours] {

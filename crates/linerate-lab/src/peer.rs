@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use linerate_netns::Command;
 use linerate_ring::{tee, xdp};
+use linerate_testkit::Command;
 
 use crate::bench::{Bench, RECEIVER};
 use crate::facts::installed;

@@ -1,5 +1,5 @@
 //! A program that runs beside the experiment, and never outlives it: one made by
-//! `linerate_netns::Namespace::tied` not even when this process is killed.
+//! `linerate_testkit::Namespace::tied` not even when this process is killed.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -7,7 +7,7 @@ use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use linerate_netns::Command;
+use linerate_testkit::Command;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::signal::{Signal, kill};
 use nix::time::{ClockId, clock_getcpuclockid, clock_gettime};

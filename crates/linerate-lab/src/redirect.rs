@@ -4,7 +4,7 @@ use std::mem::MaybeUninit;
 
 use anyhow::{Context, Result};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-pub use linerate_netns::Mac;
+pub use linerate_testkit::Mac;
 
 use crate::interrupt;
 

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use linerate_netns::{Mac, Namespace, Veth, VethOptions};
+use linerate_testkit::{Mac, Namespace, Veth, VethOptions};
 
 use crate::bench::{Bench, Cores, SENDER};
 use crate::interrupt;

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use linerate_netns::{Command, Namespace, Veth, VethOptions};
+use linerate_testkit::{Command, Namespace, Veth, VethOptions};
 
 use crate::bench::Cores;
 use crate::cgroup::CpuGroup;

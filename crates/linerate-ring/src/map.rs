@@ -202,7 +202,7 @@ mod tests {
     use std::sync::atomic::Ordering::Relaxed;
 
     use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
-    use linerate_netns::root_or_skip;
+    use linerate_testkit::root_or_skip;
 
     use super::*;
 

@@ -10,7 +10,7 @@ use linerate_segment::coalesce::{Coalescer, Flow, Options, Output};
 use linerate_segment::segment::Checksums;
 use linerate_wire::checksum::{Engine, Sum};
 
-#[path = "../tests/coalesce/build.rs"]
+#[path = "../tests/it/coalesce/build.rs"]
 #[allow(dead_code, reason = "shared with the tests, which use more of it")]
 mod build;
 

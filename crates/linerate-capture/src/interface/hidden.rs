@@ -59,7 +59,7 @@ fn has_ingress_queue(index: u32) -> io::Result<bool> {
 
 #[cfg(test)]
 mod tests {
-    use linerate_netns::{Namespace, Veth, VethOptions, root_or_skip};
+    use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip};
 
     use super::*;
     use crate::interface::Interface;
@@ -96,7 +96,7 @@ mod tests {
             assert_eq!(seen(&host), [Use::Promiscuous]);
             assert!(done(&peer, "ip", "link del mac1"));
         } else {
-            linerate_netns::say_skipped(NAME, "the kernel has no macvlan");
+            linerate_testkit::say_skipped(NAME, "the kernel has no macvlan");
         }
         // What an administrator set for a capture is no use.
         assert!(done(&host, "ip", "link set port promisc on"));
@@ -105,7 +105,7 @@ mod tests {
             assert_eq!(seen(&host), [Use::Ingress]);
             assert!(done(&host, "tc", "qdisc del dev port clsact"));
         } else {
-            linerate_netns::say_skipped(NAME, "the kernel has no clsact");
+            linerate_testkit::say_skipped(NAME, "the kernel has no clsact");
         }
         assert_eq!(seen(&host), []);
     }

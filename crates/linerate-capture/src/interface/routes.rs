@@ -104,7 +104,7 @@ fn leads_through(route: &RouteMessage, index: u32) -> bool {
 mod tests {
     use std::net::{IpAddr, Ipv4Addr};
 
-    use linerate_netns::{Namespace, Veth, VethOptions, root_or_skip};
+    use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip};
 
     use super::*;
 

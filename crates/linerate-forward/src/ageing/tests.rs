@@ -1,8 +1,8 @@
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
-use linerate_netns::root_or_skip;
 use linerate_ring::seqlock::Guard;
+use linerate_testkit::root_or_skip;
 
 use super::*;
 use crate::layout::{GENERATION_ENDED, kind};

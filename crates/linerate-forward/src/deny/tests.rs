@@ -1,4 +1,4 @@
-use linerate_netns::root_or_skip;
+use linerate_testkit::root_or_skip;
 use proptest::prelude::*;
 
 use super::*;

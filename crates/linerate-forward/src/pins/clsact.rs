@@ -88,7 +88,7 @@ fn tcmsg(ifindex: u32, parent: u32) -> [u8; 20] {
 
 #[cfg(test)]
 mod tests {
-    use linerate_netns::{Namespace, Veth, VethOptions, probe_or_skip, root_or_skip};
+    use linerate_testkit::{Namespace, Veth, VethOptions, probe_or_skip, root_or_skip};
 
     use super::*;
     use crate::program::{Options, Programs, attach_clsact, obstacle};

@@ -70,14 +70,14 @@ pub fn instance_name() -> Result<String> {
 
 #[cfg(test)]
 mod tests {
-    use linerate_netns::root_or_skip;
+    use linerate_testkit::root_or_skip;
 
     use super::*;
 
     #[test]
     fn each_namespace_has_its_own_name() {
         root_or_skip!("each_namespace_has_its_own_name");
-        let space = linerate_netns::Namespace::create("instance").unwrap();
+        let space = linerate_testkit::Namespace::create("instance").unwrap();
         let (name, inside) =
             space.run(|| (instance_name().unwrap(), Namespace::of_thread().unwrap())).unwrap();
         assert_eq!(name, space.name());

@@ -206,7 +206,7 @@ pub(super) fn turn_off(
 
 #[cfg(test)]
 mod tests {
-    use linerate_netns::{Namespace, Veth, VethOptions, root_or_skip};
+    use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip};
 
     use super::*;
 

@@ -19,7 +19,7 @@ fn the_table_is_half_full_at_most() {
 
 #[test]
 fn the_programs_load_in_every_design() {
-    linerate_netns::root_or_skip!("the_programs_load_in_every_design");
+    linerate_testkit::root_or_skip!("the_programs_load_in_every_design");
     for multi_buffer in [false, true] {
         for &mode in Mode::ALL {
             for &statistics in Statistics::ALL {

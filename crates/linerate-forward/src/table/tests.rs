@@ -3,7 +3,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::{Duration, Instant};
 
-use linerate_netns::root_or_skip;
+use linerate_testkit::root_or_skip;
 
 use super::*;
 use crate::hash;

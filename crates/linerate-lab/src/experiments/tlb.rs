@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use linerate_netns::Command;
+use linerate_testkit::Command;
 use nix::sys::signal::Signal;
 
 use super::{Context, Experiment};

@@ -124,7 +124,7 @@ mod tests {
     use std::os::fd::AsFd;
 
     use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
-    use linerate_netns::root_or_skip;
+    use linerate_testkit::root_or_skip;
 
     use super::*;
 

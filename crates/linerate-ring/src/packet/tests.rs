@@ -48,7 +48,7 @@ impl Oracle {
 
 #[test]
 fn the_kernel_and_the_rules_agree() {
-    linerate_netns::root_or_skip!("the_kernel_and_the_rules_agree");
+    linerate_testkit::root_or_skip!("the_kernel_and_the_rules_agree");
     let mut oracle = Oracle::new();
     let mut broken = Vec::new();
     let mut taken = 0;
@@ -106,7 +106,7 @@ fn grid(kind: Kind) -> Vec<Request> {
 
 #[test]
 fn the_kernel_has_no_ring_without_blocks() {
-    linerate_netns::root_or_skip!("the_kernel_has_no_ring_without_blocks");
+    linerate_testkit::root_or_skip!("the_kernel_has_no_ring_without_blocks");
     let request = Request { blocks: 0, frames: 0, ..VALID };
     assert_eq!(request.check(), Err(Rule::NoBlocks));
     let error = Socket::open().unwrap().map(request, "any").unwrap_err().to_string();
@@ -129,7 +129,7 @@ fn a_broken_rule_is_named_with_the_numbers() {
         (Request { kind: Kind::TransmitV3, retire_ms: 1, ..VALID }, "no retire timeout"),
     ];
     if crate::region::base_page_size() != 4096 {
-        return linerate_netns::say_skipped("a_broken_rule_is_named", "pages are not 4 KiB");
+        return linerate_testkit::say_skipped("a_broken_rule_is_named", "pages are not 4 KiB");
     }
     for (request, words) in broken {
         let error = crate::Error::from(request.check().unwrap_err()).to_string();

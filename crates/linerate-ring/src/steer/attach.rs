@@ -357,7 +357,7 @@ fn attach_action(interface: &str, attach: Attach) -> String {
 
 #[cfg(test)]
 mod tests {
-    use linerate_netns::{Namespace, Veth, VethOptions, root_or_skip, say_skipped};
+    use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip, say_skipped};
 
     use super::*;
     use crate::filter::Instruction;

@@ -328,7 +328,7 @@ pub(crate) fn put(map: BorrowedFd<'_>, key: u32, value: BorrowedFd<'_>, flags: u
 
 #[cfg(test)]
 mod tests {
-    use linerate_netns::root_or_skip;
+    use linerate_testkit::root_or_skip;
 
     use super::*;
 

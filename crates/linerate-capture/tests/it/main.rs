@@ -1,0 +1,5 @@
+//! The capture engine on real interfaces.
+
+mod filter;
+mod open;
+mod panic;

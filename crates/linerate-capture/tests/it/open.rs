@@ -1,0 +1,44 @@
+//! Opening many interfaces, of which some may go meanwhile.
+
+use std::sync::atomic::AtomicBool;
+
+use linerate_capture::Error;
+use linerate_capture::choose::{Kind, Wish};
+use linerate_capture::engine::{open_all, open_remaining};
+use linerate_capture::open::Request;
+use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip};
+
+#[test]
+fn an_interface_that_went_is_passed_over_where_that_is_wanted() {
+    root_or_skip!("an_interface_that_went_is_passed_over_where_that_is_wanted");
+    let near = Namespace::create("copn-near").unwrap();
+    let far = Namespace::create("copn-far").unwrap();
+    let veth = Veth::create(&near, "near", &far, "far", VethOptions::default()).unwrap();
+    veth.b.up().unwrap();
+    far.interface("lo").unwrap().up().unwrap();
+    let request = Request {
+        wish: Wish { source: Some(Kind::Packet), ..Wish::default() },
+        buffer: Some(1 << 20),
+        promiscuous: false,
+        ..Request::default()
+    };
+    let stop = AtomicBool::new(false);
+    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+    let three = names(&["far", "went", "lo"]);
+    let (opened, gone) = far.run(|| open_remaining(&three, &request, &stop)).unwrap().unwrap();
+    let found: Vec<_> = opened.iter().map(|one| one.interface.name.as_str()).collect();
+    assert_eq!((found, gone), (vec!["far", "lo"], names(&["went"])));
+    let refused = |error: Option<Error>| match error {
+        Some(Error::NoInterface { name, names }) => (name, names),
+        other => panic!("{other:?}"),
+    };
+    let (name, there) = refused(far.run(|| open_all(&three, &request, &stop)).unwrap().err());
+    assert_eq!((name.as_str(), there.contains("far")), ("went", true));
+    let none = names(&["went"]);
+    let (name, _) = refused(far.run(|| open_remaining(&none, &request, &stop)).unwrap().err());
+    assert_eq!(name, "went");
+    // What is there and cannot be opened is an error all the same.
+    let filter = Request { filter: Some("no filter at all".into()), ..request };
+    let error = far.run(|| open_remaining(&three, &filter, &stop)).unwrap().err();
+    assert!(matches!(error, Some(Error::Filter { .. })), "{error:?}");
+}

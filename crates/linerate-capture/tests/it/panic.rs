@@ -1,0 +1,76 @@
+//! A reader that panics ends the capture for all.
+
+use std::net::{IpAddr, UdpSocket};
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use linerate_capture::Error;
+use linerate_capture::choose::{Kind, Wish};
+use linerate_capture::engine::{Engine, Outcome, Settings, Sink, ledger, open_all};
+use linerate_capture::open::Request;
+use linerate_ring::packet::Mode;
+use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip};
+
+/// Captures `names` until the third packet, at which the reader panics.
+fn capture(names: &[&str], request: &Request, send: impl FnOnce()) -> Outcome {
+    let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+    let opened = open_all(&names, request, &AtomicBool::new(false)).unwrap();
+    let mut seen = 0;
+    let sink = Sink::Call(Box::new(move |_, _| {
+        seen += 1;
+        assert!(seen < 3, "three is too many");
+        true
+    }));
+    let pages = ledger(&opened);
+    let engine = Engine::start(opened, pages, sink, &Settings::default()).unwrap();
+    send();
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !engine.is_finished() {
+        assert!(Instant::now() < deadline, "some readers go on");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    engine.finish()
+}
+
+#[test]
+fn a_panic_ends_every_reader_and_detaches_every_source() {
+    root_or_skip!("a_panic_ends_every_reader_and_detaches_every_source");
+    let near = Namespace::create("cpan-near").unwrap();
+    let far = Namespace::create("cpan-far").unwrap();
+    let veth = Veth::create(&near, "near", &far, "far", VethOptions::default()).unwrap();
+    let (a, b): (IpAddr, IpAddr) = ("10.9.0.1".parse().unwrap(), "10.9.0.2".parse().unwrap());
+    veth.a.add_address(a, 24).unwrap();
+    veth.b.add_address(b, 24).unwrap();
+    veth.a.add_neighbour(b, veth.b.mac()).unwrap();
+    far.interface("lo").unwrap().up().unwrap();
+    let cases = [
+        (Kind::Packet, 3, &["far"][..]),
+        (Kind::Packet, 1, &["far", "lo"]),
+        (Kind::Tee, 1, &["far"]),
+        (Kind::Xdp, 1, &["far"]),
+    ];
+    for (source, threads, names) in cases {
+        let request = Request {
+            wish: Wish { source: Some(source), take_over: true, ..Wish::default() },
+            threads,
+            fanout: Mode::LoadBalance,
+            filter: Some("udp".into()),
+            ..Request::default()
+        };
+        let send = || {
+            let send = || {
+                let socket = UdpSocket::bind("10.9.0.1:4000").unwrap();
+                for _ in 0..10 {
+                    socket.send_to(&[0; 64], "10.9.0.2:5000").unwrap();
+                }
+            };
+            near.run(send).unwrap();
+        };
+        let outcome = far.run(|| capture(names, &request, send)).unwrap();
+        let failure = outcome.failure.expect("a failure");
+        assert!(matches!(failure, Error::Panicked { .. }), "{source}: {failure}");
+        assert!(failure.to_string().contains("three is too many"), "{source}: {failure}");
+        assert_eq!(outcome.report.captured, 2, "{source}: {:?}", outcome.report);
+        assert!(!veth.b.has_xdp().unwrap(), "{source} left its program behind");
+    }
+}

@@ -1,0 +1,125 @@
+//! [`Accelerator`]: the programs on every port of a router, and what a daemon does beside them.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, mpsc};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use libbpf_rs::{MapCore, MapFlags};
+use linerate_forward::clock::Clock;
+use linerate_forward::conntrack;
+use linerate_forward::control::Control;
+use linerate_forward::program::{Options, Port, PortOptions, Programs, open_exit};
+use linerate_forward::reason::Reason;
+use linerate_forward::refusal::Refusal;
+use linerate_forward::session::Record;
+use linerate_forward::table::Table;
+use linerate_testkit::{Interface, Namespace};
+
+use super::router::Router;
+
+/// Nothing is to be learned again in a test by time alone, unless it asks for that.
+const LONG: Duration = Duration::from_secs(3600);
+
+/// Programs on all ports of a router, held by this process.
+pub(crate) struct Accelerator {
+    pub(crate) programs: Arc<Programs>,
+    pub(crate) control: Arc<Control>,
+    stop: Arc<AtomicBool>,
+    daemon: Option<JoinHandle<()>>,
+}
+
+impl Accelerator {
+    /// Accelerates a router.
+    pub(crate) fn start(router: &Router, options: &Options) -> Self {
+        let ports: Vec<_> = router.cables.iter().map(|cable| &cable.a).collect();
+        Self::on(&router.inside, &ports, options)
+    }
+
+    /// Makes these interfaces of a namespace ports.
+    pub(crate) fn on(router: &Namespace, ports: &[&Interface], options: &Options) -> Self {
+        let programs = Arc::new(Programs::load(options).unwrap_or_else(|error| panic!("{error}")));
+        let control = Arc::new(Control::open(&programs.maps).expect("the control page"));
+        let clock = Clock::estimated();
+        control.set_patience(LONG, &clock);
+        control.set_refresh(LONG, &clock);
+        let options = ports.iter().enumerate().map(|(number, port)| PortOptions {
+            name: port.name().to_owned(),
+            ifindex: port.index(),
+            mac: port.mac().0,
+            port: number as u32,
+            attach: None,
+        });
+        let options: Vec<_> = options.collect();
+        let stop = Arc::new(AtomicBool::new(false));
+        let (ready, is_ready) = mpsc::sync_channel(0);
+        let daemon = {
+            let (programs, stop) = (programs.clone(), stop.clone());
+            move || {
+                conntrack::be_liberal().unwrap_or_else(|error| panic!("{error}"));
+                // As the daemon does: without a beat the first packets are the kernel's, and nobody's to count.
+                programs.beat().expect("a beat");
+                let attach = |options| {
+                    let port = Port::attach(&programs, options)?;
+                    open_exit(&programs, options).map(|()| port)
+                };
+                let ports: Result<Vec<_>, _> = options.iter().map(attach).collect();
+                let ports = ports.unwrap_or_else(|error| panic!("{error}"));
+                ready.send(()).expect("awaited");
+                while !stop.load(SeqCst) {
+                    programs.beat().expect("a beat");
+                    thread::sleep(Duration::from_millis(50));
+                }
+                drop(ports);
+            }
+        };
+        // A thread that is started in a namespace stays in it.
+        let daemon = router.run(|| thread::spawn(daemon)).expect("entered");
+        is_ready.recv().expect("attached");
+        Self { programs, control, stop, daemon: Some(daemon) }
+    }
+
+    /// What raises the generation.
+    pub(crate) fn bumper(&self) -> impl Fn() + Send + 'static {
+        let control = self.control.clone();
+        move || {
+            control.bump();
+        }
+    }
+
+    /// All sessions.
+    pub(crate) fn sessions(&self) -> Vec<Record> {
+        let table = Table::open(&self.programs.maps).expect("a table");
+        table.records().filter(Record::is_session).collect()
+    }
+
+    /// Frames that went to the kernel, by reason; those that never did are left out.
+    pub(crate) fn reasons(&self) -> BTreeMap<&'static str, u64> {
+        let count = |reason: &Reason| (reason.name(), self.sum("reasons", *reason as u32));
+        Reason::ALL.iter().map(count).filter(|(_, count)| *count > 0).collect()
+    }
+
+    /// Packets from which nothing was learned, by cause.
+    pub(crate) fn refusals(&self) -> BTreeMap<&'static str, u64> {
+        let count = |refusal: &Refusal| (refusal.name(), self.sum("refusals", *refusal as u32));
+        Refusal::ALL.iter().map(count).filter(|(_, count)| *count > 0).collect()
+    }
+
+    /// Of a counter that each CPU has its own of.
+    fn sum(&self, map: &str, index: u32) -> u64 {
+        let map = self.programs.maps.get(map).expect("a map");
+        let values = map.lookup_percpu(&index.to_ne_bytes(), MapFlags::ANY).expect("looked up");
+        let word = |value: &Vec<u8>| u64::from_ne_bytes(value[..8].try_into().expect("eight"));
+        values.expect("an array has all").iter().map(word).sum()
+    }
+}
+
+impl Drop for Accelerator {
+    fn drop(&mut self) {
+        self.stop.store(true, SeqCst);
+        if let Some(daemon) = self.daemon.take() {
+            let _ = daemon.join();
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! [`Router`]: a namespace that forwards between three cables, and another one at their far ends.
+
+use std::fmt::Write;
+use std::os::fd::{AsFd, OwnedFd};
+
+use libbpf_rs::ObjectBuilder;
+use linerate_ring::hook::{Hook, Link};
+use linerate_testkit::{Namespace, Veth, VethOptions};
+
+use linerate_testkit::tools::ip_batch;
+
+use super::compiled;
+use super::station::{PORTS, Station, router_mac, router_v4, router_v6};
+
+/// What the far ends take: more than any port of a router, so that too long frames get there.
+const FAR_MTU: u32 = 3400;
+
+/// MTU of each port.
+pub(crate) const MTU: [u32; 3] = [3000, 1500, 1400];
+
+/// Settings that keep a router from doing what depends on the time or on chance.
+const SETTINGS: [(&str, &str); 12] = [
+    ("net.ipv4.conf.all.rp_filter", "0"),
+    ("net.ipv4.conf.default.rp_filter", "0"),
+    // A redirect goes out once in a while only.
+    ("net.ipv4.conf.all.send_redirects", "0"),
+    ("net.ipv4.conf.default.send_redirects", "0"),
+    ("net.ipv4.icmp_ratelimit", "0"),
+    ("net.ipv4.icmp_msgs_per_sec", "1000000000"),
+    ("net.ipv4.icmp_msgs_burst", "1000000000"),
+    ("net.ipv6.icmp.ratelimit", "0"),
+    ("net.ipv6.auto_flowlabels", "0"),
+    ("net.ipv6.conf.all.accept_redirects", "0"),
+    ("net.ipv6.conf.default.accept_redirects", "0"),
+    ("net.ipv6.conf.all.forwarding", "1"),
+];
+
+/// Routes that are not to hosts beside a port. The networks 10.101.0.0/16 and so on lie behind a gateway.
+const ROUTES: &str = "\
+route add unreachable default
+-6 route add unreachable default
+route add blackhole 10.9.1.0/24
+route add prohibit 10.9.2.0/24
+-6 route add blackhole fd00:91::/64
+-6 route add prohibit fd00:92::/64
+route add 10.102.7.0/24 via 10.2.0.253 dev wan onlink mtu 1000
+rule add tos 0x10 to 10.102.0.0/16 lookup 101
+route add default via 10.2.0.253 dev wan onlink table 101
+-6 rule add tos 0x10 to fd00:102::/32 lookup 101
+-6 route add default via fd00:2::fd dev wan table 101
+rule add iif dmz to 10.102.0.0/16 lookup 102
+route add default via 10.2.0.252 dev wan onlink table 102
+-6 rule add iif dmz to fd00:102::/32 lookup 102
+-6 route add default via fd00:2::fc dev wan table 102
+rule add fwmark 203 to 10.102.0.0/16 lookup 103
+route add default via 10.3.0.254 dev dmz onlink table 103
+-6 rule add fwmark 203 to fd00:102::/32 lookup 103
+-6 route add default via fd00:3::fe dev dmz table 103
+";
+
+/// A router and the cables around it. All routers have the same addresses.
+pub(crate) struct Router {
+    pub(crate) inside: Namespace,
+    pub(crate) outside: Namespace,
+    /// The router's end is `a`.
+    pub(crate) cables: Vec<Veth>,
+    vlans: Vec<Link>,
+}
+
+impl Router {
+    /// A router that knows its neighbours and routes, and no rules.
+    pub(crate) fn new(name: &str) -> Self {
+        let inside = Namespace::create(&format!("{name}r")).expect("a namespace");
+        let outside = Namespace::create(&format!("{name}h")).expect("a namespace");
+        for (key, value) in SETTINGS {
+            inside.sysctl(key, value).unwrap_or_else(|error| panic!("{error}"));
+        }
+        let cables: Vec<_> = (0..PORTS.len()).map(|port| lay(&inside, &outside, port)).collect();
+        inside.set_forwarding(true).expect("forwarding");
+        ip_batch(&inside, &neighbours());
+        ip_batch(&inside, ROUTES);
+        Self { inside, outside, cables, vlans: Vec::new() }
+    }
+
+    /// Makes the router know VLANs, as if each were an interface (`vlan.bpf.c`): what comes in loses its
+    /// tags behind everything else at the entrance of the stack, and what goes out gets them first of all.
+    pub(crate) fn with_vlans(mut self) -> Self {
+        let object = ObjectBuilder::default().open_file(compiled("vlan")).expect("an object");
+        let object = object.load().expect("loaded");
+        let attach = || {
+            let program = |name: &str| {
+                let program = object.progs().find(|program| program.name() == name);
+                program.expect("a program").as_fd().try_clone_to_owned().expect("cloned")
+            };
+            let (pop, push) = (program("pop"), program("push"));
+            let on = |port: &Veth, program: &OwnedFd, hook| {
+                let (name, index) = (port.a.name(), port.a.index());
+                Link::attach(program.as_fd(), name, index, hook).expect("attached")
+            };
+            let both = |port| [on(port, &pop, Hook::Ingress), on(port, &push, Hook::Egress)];
+            self.cables.iter().flat_map(both).collect()
+        };
+        let links = self.inside.run(attach).expect("entered");
+        self.vlans = links;
+        self
+    }
+}
+
+fn lay(inside: &Namespace, outside: &Namespace, port: usize) -> Veth {
+    let options = VethOptions {
+        mtu: FAR_MTU,
+        macs: Some([router_mac(port), linerate_testkit::Mac([2, 0, 0, 0, 9, port as u8])]),
+        ..VethOptions::default()
+    };
+    let cable = Veth::create(inside, PORTS[port], outside, PORTS[port], options).expect("a cable");
+    cable.a.set_mtu(MTU[port]).expect("the MTU");
+    for end in [&cable.a, &cable.b] {
+        end.set_offloads(false).expect("offloads");
+        // A tag is part of the frame, as it is on a wire.
+        let tags = [("tx-vlan-hw-insert", false), ("tx-vlan-stag-hw-insert", false)];
+        end.set_features(&tags).expect("offloads");
+    }
+    // An accelerated port has NAPI, and so has this.
+    cable.a.set_gro(true).expect("GRO");
+    for address in [router_v4(port), router_v6(port)] {
+        cable.a.add_address(address, if address.is_ipv4() { 32 } else { 128 }).expect("added");
+    }
+    cable
+}
+
+/// Every host is known for good, and no other is looked for.
+fn neighbours() -> String {
+    let mut lines = String::new();
+    for (port, name) in PORTS.iter().enumerate() {
+        for host in Station::all(port) {
+            let (v4, v6, mac) = (host.v4(), host.v6(), host.mac());
+            let _ = writeln!(lines, "route add {v4}/32 dev {name} scope link");
+            let _ = writeln!(lines, "-6 route add {v6}/128 dev {name}");
+            let _ = writeln!(lines, "neigh add {v4} dev {name} lladdr {mac} nud permanent");
+            let _ = writeln!(lines, "-6 neigh add {v6} dev {name} lladdr {mac} nud permanent");
+        }
+        let n = port + 1;
+        let _ =
+            writeln!(lines, "route add 10.{}.0.0/16 via 10.{n}.0.254 dev {name} onlink", 100 + n);
+        let _ = writeln!(lines, "-6 route add fd00:{}::/32 via fd00:{n}::fe dev {name}", 100 + n);
+    }
+    lines
+}

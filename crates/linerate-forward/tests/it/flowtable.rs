@@ -1,0 +1,252 @@
+//! The accelerator beside nftables' flow table, with the kernel's plain forwarding as the measure of both: three routers
+//! that masquerade, the same conversations through each, and the frames that leave them compared byte for byte.
+
+use std::io::Write;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use linerate_forward::program::{Options, obstacle};
+use linerate_forward::session::Record;
+use linerate_ring::packet::{Ring, Traffic};
+use linerate_testkit::{
+    Mac, Namespace, Veth, VethOptions, probe_or_skip, root_or_skip, say_skipped,
+};
+
+use crate::common::accelerator::Accelerator;
+use linerate_testkit::tools::{ip_batch, nft, run};
+
+const PATIENCE: Duration = Duration::from_secs(10);
+const FLOWS: u16 = 4;
+/// Packets each way of a flow: the first few are the kernel's on every router.
+const PACKETS: usize = 50;
+
+const MASQUERADE: &str = "\
+table inet nat {
+    chain after { type nat hook postrouting priority srcnat; oifname wan masquerade
+    }
+}
+";
+
+const FLOWTABLE: &str = "\
+table inet flows {
+    flowtable fast { hook ingress priority filter; devices = { lan, wan };
+    }
+    chain between { type filter hook forward priority filter; meta l4proto udp flow add @fast
+    }
+}
+";
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Kind {
+    Plain,
+    Flowtable,
+    Accelerated,
+}
+
+/// A client, a router that masquerades, and a server; the router's end of each cable is `a`.
+struct Hosts {
+    client: Namespace,
+    router: Namespace,
+    server: Namespace,
+    lan: Veth,
+    wan: Veth,
+}
+
+fn addresses(network: u8, last: u8) -> [IpAddr; 2] {
+    let v6 = [0xfd09, network.into(), 0, 0, 0, 0, 0, last.into()];
+    [[10, 9, network, last].into(), v6.into()]
+}
+
+impl Hosts {
+    fn new() -> Self {
+        let [client, router, server] =
+            ["flowc", "flowr", "flows"].map(|name| Namespace::create(name).expect("a namespace"));
+        let lay = |host: &Namespace, name: &str, number: u8| {
+            let macs = Some([Mac([2, 0, 0, 0, 1, number]), Mac([2, 0, 0, 0, 2, number])]);
+            let options = VethOptions { macs, ..VethOptions::default() };
+            let cable = Veth::create(&router, name, host, "eth", options).expect("a cable");
+            for (end, last, there) in [(&cable.a, 1, &cable.b), (&cable.b, 2, &cable.a)] {
+                // As on a wire: finished checksums; and redirected frames need NAPI at the far end.
+                end.set_offloads(false).expect("offloads");
+                end.set_gro(true).expect("GRO");
+                for (address, prefix) in addresses(number, last).into_iter().zip([24, 64]) {
+                    end.add_address(address, prefix).expect("an address");
+                }
+                for address in addresses(number, 3 - last) {
+                    end.add_neighbour(address, there.mac()).expect("a neighbour");
+                }
+            }
+            cable
+        };
+        let (lan, wan) = (lay(&client, "lan", 1), lay(&server, "wan", 2));
+        ip_batch(&client, "route add default via 10.9.1.1\n-6 route add default via fd09:1::1");
+        for host in [&client, &server] {
+            // A label is chance.
+            host.sysctl("net.ipv6.auto_flowlabels", "0").expect("a sysctl");
+        }
+        router.set_forwarding(true).expect("forwarding");
+        nft(&router, MASQUERADE);
+        Self { client, router, server, lan, wan }
+    }
+
+    /// Whether the kernel has flow tables; if so, there is one.
+    fn offload(&self) -> bool {
+        let mut command = self.router.command("nft");
+        command.args(["-f", "-"]).stdin(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("nftables is installed");
+        let rules = child.stdin.take().expect("piped").write_all(FLOWTABLE.as_bytes());
+        rules.expect("written");
+        let output = child.wait_with_output().expect("waited");
+        let trouble = String::from_utf8_lossy(&output.stderr);
+        let lacks = ["Operation not supported", "No such file or directory"];
+        assert!(
+            output.status.success() || lacks.iter().any(|answer| trouble.contains(answer)),
+            "{trouble}"
+        );
+        output.status.success()
+    }
+}
+
+/// What left a router, in order.
+#[derive(Clone)]
+struct Seen {
+    to_server: Vec<Vec<u8>>,
+    to_client: Vec<Vec<u8>>,
+}
+
+impl Seen {
+    /// Holds what another router made of the same packets against this.
+    fn compare(&self, other: &Self, kind: Kind) {
+        for (way, here, there) in [
+            ("to the server", &self.to_server, &other.to_server),
+            ("to the client", &self.to_client, &other.to_client),
+        ] {
+            for (at, (here, there)) in here.iter().zip(there).enumerate() {
+                assert!(here == there, "{kind:?}, {way}, {at}: {there:02x?}\nplain: {here:02x?}");
+            }
+        }
+    }
+}
+
+/// The sender numbers its IPv4 packets by chance: the number is taken out, with the checksum that covers it, which
+/// has to be right.
+fn without_number(frame: &[u8]) -> Vec<u8> {
+    let mut frame = frame.to_vec();
+    if frame[12..14] == [8, 0] {
+        let words = frame[14..34].chunks(2);
+        let sum: u32 = words.map(|word| u32::from(u16::from_be_bytes([word[0], word[1]]))).sum();
+        assert_eq!((sum & 0xffff) + (sum >> 16), 0xffff, "the checksum of {frame:02x?}");
+        frame[18..20].fill(0);
+        frame[24..26].fill(0);
+    }
+    frame
+}
+
+/// All UDP packets that came, once nothing more comes.
+fn frames(ring: &mut Ring) -> Vec<Vec<u8>> {
+    let mut frames = Vec::new();
+    ring.stop().expect("stopped");
+    while ring.wait(PATIENCE).expect("waited") {
+        while let Some(mut batch) = ring.batch() {
+            while let Some(frame) = batch.next() {
+                let bytes = frame.head();
+                let protocol = match bytes[12..14] {
+                    [8, 0] => bytes[23],
+                    [0x86, 0xdd] => bytes[20],
+                    _ => 0,
+                };
+                if protocol == 17 {
+                    frames.push(without_number(bytes));
+                }
+            }
+        }
+    }
+    frames
+}
+
+/// Questions and answers of all flows in turn, and what both hosts got of them. Returns the time that the
+/// last of them took, each way a packet at a time.
+fn converse(hosts: &Hosts) -> (Seen, Duration) {
+    // Nobody reads until the end, however long that takes: no block is to be handed over half empty.
+    let listen = || {
+        let builder = Ring::builder("eth").traffic(Traffic::In).buffer(4 << 20);
+        builder.retire(Duration::from_secs(1)).build().expect("a ring")
+    };
+    let mut at_server = hosts.server.run(listen).expect("entered");
+    let mut at_client = hosts.client.run(listen).expect("entered");
+    let bind = |host: &Namespace, address: IpAddr, port: u16| {
+        let socket = host.run(|| UdpSocket::bind((address, port))).expect("entered");
+        let socket = socket.expect("a socket");
+        socket.set_read_timeout(Some(PATIENCE)).expect("a time-out");
+        socket
+    };
+    let mut pairs = Vec::new();
+    for family in 0..2 {
+        let (here, there) = (addresses(1, 2)[family], addresses(2, 2)[family]);
+        for flow in 0..FLOWS {
+            let server = bind(&hosts.server, there, 5000 + flow);
+            pairs.push((bind(&hosts.client, here, 4000 + flow), server));
+        }
+    }
+    let mut buffer = [0; 2048];
+    let mut began = Instant::now();
+    for round in 0..PACKETS {
+        if round == PACKETS / 2 {
+            began = Instant::now();
+        }
+        for (client, server) in &pairs {
+            let to: SocketAddr = server.local_addr().expect("bound");
+            let question = vec![round as u8; 18 + round * 25];
+            client.send_to(&question, to).expect("sent");
+            let (length, from) = server.recv_from(&mut buffer).expect("a question");
+            assert_eq!(buffer[..length], question);
+            assert_eq!(from.ip(), addresses(2, 1)[usize::from(from.is_ipv6())], "not translated");
+            server.send_to(&question, from).expect("sent");
+            let (length, from) = client.recv_from(&mut buffer).expect("an answer");
+            assert_eq!((&buffer[..length], from), (&question[..], to));
+        }
+    }
+    let took = began.elapsed();
+    (Seen { to_server: frames(&mut at_server), to_client: frames(&mut at_client) }, took)
+}
+
+#[test]
+fn what_leaves_is_the_same_with_a_flowtable_and_with_the_accelerator() {
+    const NAME: &str = "what_leaves_is_the_same_with_a_flowtable_and_with_the_accelerator";
+    root_or_skip!(NAME);
+    probe_or_skip!(NAME, obstacle());
+    let mut plain = None;
+    for kind in [Kind::Plain, Kind::Accelerated, Kind::Flowtable] {
+        let hosts = Hosts::new();
+        if kind == Kind::Flowtable && !hosts.offload() {
+            return say_skipped(NAME, "the kernel has no flow tables of nftables");
+        }
+        let accelerator = (kind == Kind::Accelerated).then(|| {
+            let options = Options { max_sessions: 4096, ..Options::default() };
+            Accelerator::on(&hosts.router, &[&hosts.lan.a, &hosts.wan.a], &options)
+        });
+        let (seen, took) = converse(&hosts);
+        let packets = 2 * usize::from(FLOWS) * PACKETS;
+        assert_eq!((seen.to_server.len(), seen.to_client.len()), (packets, packets), "{kind:?}");
+        let each = took / (packets / 2) as u32;
+        println!("{kind:?}: {each:?} for a question and its answer");
+        if kind == Kind::Flowtable {
+            let listed = |family| run(&hosts.router, "conntrack", &["-L", "-f", family], "");
+            let tracked = listed("ipv4") + &listed("ipv6");
+            let offloaded = tracked.matches("[OFFLOAD]").count();
+            assert_eq!(offloaded, 2 * usize::from(FLOWS), "flows in the table: {tracked}");
+        }
+        if let Some(accelerator) = &accelerator {
+            let sessions = accelerator.sessions();
+            assert_eq!(sessions.len(), 4 * usize::from(FLOWS), "{:?}", accelerator.refusals());
+            let known: u64 = sessions.iter().map(Record::packets).sum();
+            let left: u64 = accelerator.reasons().values().sum();
+            println!("{left} of {known} packets went to the kernel: {:?}", accelerator.reasons());
+            // A session is learned from its second packet, and of a connection that has been answered.
+            assert!(known == 2 * packets as u64 && left <= known / 10, "{left} of {known}");
+        }
+        let plain = plain.get_or_insert_with(|| seen.clone());
+        plain.compare(&seen, kind);
+    }
+}

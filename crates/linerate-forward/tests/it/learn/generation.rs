@@ -1,0 +1,53 @@
+//! Nothing is learned from what the kernel decided before a change: a packet is held back in the router,
+//! waiting for the address of a neighbour, while the configuration changes.
+
+use linerate_forward::refusal::Refusal;
+
+use super::lab::{Accelerator, BOTH, LEFT, Lab, at, run, wait_for};
+use std::time::Duration;
+
+/// Hosts that are not there, and so do not say their addresses.
+const ABSENT: [[&str; 2]; 2] = [["10.2.0.98", "10.2.0.99"], ["fd02::98", "fd02::99"]];
+
+#[test]
+fn what_was_decided_before_a_change_is_not_learned_after_it() {
+    learner_or_skip!("what_was_decided_before_a_change_is_not_learned_after_it");
+    let lab = Lab::new("lge");
+    let fast = Accelerator::attach_with(&lab, 1, Duration::from_secs(60));
+    for family in BOTH {
+        let client = Lab::udp(&lab.left, LEFT[family], 4000);
+        for (held, absent) in ABSENT[family].into_iter().enumerate() {
+            let changes = held == 1;
+            let there = at(absent, 5000);
+            client.send_to(b"held", there).expect("sent");
+            // It has come in, and waits.
+            wait_for("a neighbour is looked for", || {
+                run(&lab.router, "ip", &["neigh", "show", absent], "").contains("INCOMPLETE")
+            });
+            assert!(fast.session(at(LEFT[family], 4000), there).is_none(), "{}", fast.told());
+            let refused = fast.refused(Refusal::Generation);
+            if changes {
+                fast.bump();
+            }
+            let mac = lab.wan.b.mac().to_string();
+            let words =
+                ["neigh", "replace", absent, "dev", "wan", "lladdr", &mac, "nud", "permanent"];
+            run(&lab.router, "ip", &words, "");
+            if changes {
+                wait_for("refused", || fast.refused(Refusal::Generation) == refused + 1);
+                assert!(fast.session(at(LEFT[family], 4000), there).is_none(), "{}", fast.told());
+            } else {
+                wait_for("learned", || fast.session(at(LEFT[family], 4000), there).is_some());
+                assert_eq!(fast.refused(Refusal::Generation), refused, "{}", fast.told());
+            }
+            // The next packet is judged by the state of now.
+            client.send_to(b"next", there).expect("sent");
+            wait_for("learned", || {
+                let record = fast.session(at(LEFT[family], 4000), there);
+                record.is_some_and(|record| {
+                    record.session.key.generation == fast.generation() && record.packets() == 2
+                })
+            });
+        }
+    }
+}

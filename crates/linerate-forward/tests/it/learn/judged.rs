@@ -1,0 +1,247 @@
+//! What is not learned, each for its reason.
+
+use std::net::UdpSocket;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use linerate_forward::refusal::Refusal;
+use linerate_forward::uppers;
+
+use super::lab::{Accelerator, BOTH, LAN, LEFT, Lab, RIGHT, at, deliver, run, wait_for};
+
+/// Sends packets one way; every one is refused for `refusal`, and none makes a session.
+#[track_caller]
+fn refused(lab: &Lab, fast: &Accelerator, family: usize, refusal: Refusal) {
+    let client = Lab::udp(&lab.left, LEFT[family], 4000);
+    let server = Lab::udp(&lab.right, RIGHT[family], 5000);
+    let there = at(RIGHT[family], 5000);
+    // The first is refused for being the first, where that is asked earlier.
+    deliver(&client, there, &server, "first");
+    let before = fast.refused(refusal);
+    for _ in 0..20 {
+        deliver(&client, there, &server, "again");
+    }
+    assert_eq!(fast.refused(refusal) - before, 20, "{}", fast.told());
+    assert_eq!(fast.records(), [], "{}", fast.told());
+}
+
+#[test]
+fn udp_without_an_answer_stays_with_conntrack() {
+    learner_or_skip!("udp_without_an_answer_stays_with_conntrack");
+    let lab = Lab::new("jow");
+    lab.track();
+    let fast = Accelerator::attach(&lab);
+    for family in BOTH {
+        refused(&lab, &fast, family, Refusal::NotEstablished);
+    }
+    // An answer, and both directions are learned.
+    let (here, there) = (at(LEFT[0], 4000), at(RIGHT[0], 5000));
+    let client = Lab::udp(&lab.left, LEFT[0], 4000);
+    let server = Lab::udp(&lab.right, RIGHT[0], 5000);
+    for _ in 0..3 {
+        deliver(&server, here, &client, "answer");
+        deliver(&client, there, &server, "question");
+    }
+    assert_eq!(fast.learned(here, there).packets(), 24, "{}", fast.told());
+    assert_eq!(fast.learned(there, here).packets(), 3, "{}", fast.told());
+}
+
+#[test]
+fn a_sender_that_leaves_checksums_to_the_hardware() {
+    learner_or_skip!("a_sender_that_leaves_checksums_to_the_hardware");
+    let lab = Lab::new("jcs");
+    let features = ["tx-checksum-ip-generic", "tx-checksum-ipv4", "tx-checksum-ipv6"];
+    lab.lan.b.set_features(&features.map(|name| (name, true))).expect("offloads");
+    let fast = Accelerator::attach(&lab);
+    for family in BOTH {
+        refused(&lab, &fast, family, Refusal::Checksum);
+    }
+}
+
+#[test]
+fn rules_that_change_ttl_or_ecn() {
+    learner_or_skip!("rules_that_change_ttl_or_ecn");
+    let lab = Lab::new("jtt");
+    lab.nft(
+        "table inet t {
+        chain forward { type filter hook forward priority 0
+            ip ttl set 33
+            ip6 ecn set ce
+        }
+        }",
+    );
+    let fast = Accelerator::attach(&lab);
+    refused(&lab, &fast, 0, Refusal::Ttl);
+    refused(&lab, &fast, 1, Refusal::Ecn);
+}
+
+#[test]
+fn rewriting_that_conntrack_knows_nothing_of() {
+    learner_or_skip!("rewriting_that_conntrack_knows_nothing_of");
+    let lab = Lab::new("jsl");
+    lab.nft(
+        "table ip t {
+        chain forward { type filter hook forward priority 0
+            udp dport 5000 ip saddr set 10.1.0.77
+        }
+        }
+        table ip6 t {
+        chain forward { type filter hook forward priority 0
+            udp dport 5000 udp sport set 4444
+        }
+        }",
+    );
+    let fast = Accelerator::attach(&lab);
+    for family in BOTH {
+        refused(&lab, &fast, family, Refusal::Unseen);
+    }
+}
+
+#[test]
+fn what_the_router_says_itself() {
+    learner_or_skip!("what_the_router_says_itself");
+    let lab = Lab::new("jlo");
+    let fast = Accelerator::attach(&lab);
+    for family in BOTH {
+        let router = Lab::udp(&lab.router, LAN[family], 5000);
+        let client = Lab::udp(&lab.left, LEFT[family], 4000);
+        let before = fast.refused(Refusal::Local);
+        for _ in 0..5 {
+            deliver(&client, at(LAN[family], 5000), &router, "question");
+            deliver(&router, at(LEFT[family], 4000), &client, "answer");
+        }
+        assert!(fast.refused(Refusal::Local) - before >= 5, "{}", fast.told());
+    }
+    assert_eq!(fast.records(), [], "{}", fast.told());
+}
+
+#[test]
+fn what_leaves_where_it_came_in() {
+    learner_or_skip!("what_leaves_where_it_came_in");
+    let lab = Lab::new("jha");
+    for family in BOTH {
+        let beyond = ["10.7.0.1", "fd07::1"][family];
+        run(&lab.router, "ip", &["route", "add", beyond, "via", LEFT[family]], "");
+        let fast = Accelerator::attach(&lab);
+        let client = Lab::udp(&lab.left, LEFT[family], 4000);
+        for _ in 0..5 {
+            client.send_to(b"there and back", at(beyond, 5000)).expect("sent");
+        }
+        wait_for("refused", || fast.refused(Refusal::Hairpin) >= 4);
+        assert_eq!(fast.records(), [], "{}", fast.told());
+    }
+}
+
+#[test]
+fn a_helper_keeps_its_connection() {
+    learner_or_skip!("a_helper_keeps_its_connection");
+    let lab = Lab::new("jhe");
+    lab.nft(
+        "table ip t {
+            ct helper amanda { type \"amanda\" protocol udp; }
+            chain pre { type filter hook prerouting priority 0
+                udp dport 5000 ct helper set \"amanda\"
+            }
+        }",
+    );
+    let fast = Accelerator::attach(&lab);
+    let (here, there) = (at(LEFT[0], 4000), at(RIGHT[0], 5000));
+    let client = Lab::udp(&lab.left, LEFT[0], 4000);
+    let server = Lab::udp(&lab.right, RIGHT[0], 5000);
+    for _ in 0..5 {
+        deliver(&client, there, &server, "question");
+        deliver(&server, here, &client, "answer");
+    }
+    assert!(fast.refused(Refusal::Helper) >= 6, "{}", fast.told());
+    assert_eq!(fast.records(), [], "{}", fast.told());
+}
+
+/// Seconds that the router's only UDP connection has left.
+fn seconds_left(lab: &Lab, family: &str) -> u64 {
+    let output = lab
+        .router
+        .command("conntrack")
+        .args(["-L", "-p", "udp", "-f", family])
+        .stderr(Stdio::null())
+        .output()
+        .expect("conntrack is installed");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    text.split_whitespace().nth(2).expect("an entry").parse().expect("seconds")
+}
+
+#[test]
+fn a_connection_lives_as_long_as_if_it_had_seen_every_packet() {
+    learner_or_skip!("a_connection_lives_as_long_as_if_it_had_seen_every_packet");
+    for family in BOTH {
+        let lab = Lab::new("jct");
+        lab.masquerade();
+        lab.router.sysctl("net.netfilter.nf_conntrack_udp_timeout", "30").expect("a setting");
+        let fast = Accelerator::attach_with(&lab, 2, Duration::from_secs(10));
+        let client = Lab::udp(&lab.left, LEFT[family], 4000);
+        let server = Lab::udp(&lab.right, RIGHT[family], 5000);
+        let talk = |client: &UdpSocket, server: &UdpSocket| {
+            let from = deliver(client, at(RIGHT[family], 5000), server, "question");
+            deliver(server, from, client, "answer");
+        };
+        talk(&client, &server);
+        let name = ["ipv4", "ipv6"][family];
+        assert!(seconds_left(&lab, name) <= 30);
+        let learned = Instant::now();
+        for _ in 0..4 {
+            talk(&client, &server);
+        }
+        // What the fast path may keep from it is on top: ten seconds. It runs out meanwhile.
+        let left = seconds_left(&lab, name);
+        let least = 38_u64.saturating_sub(learned.elapsed().as_secs());
+        assert!(least > 30, "the machine is too slow to tell");
+        assert!((least..=40).contains(&left), "{left} s; {}", fast.told());
+    }
+}
+
+#[test]
+fn a_bridge_lies_on_its_ports_and_is_trusted_when_known() {
+    learner_or_skip!("a_bridge_lies_on_its_ports_and_is_trusted_when_known");
+    let lab = Lab::new("jbr");
+    let mac = lab.lan.a.mac().to_string();
+    for words in [
+        "link add br0 type bridge mcast_snooping 0",
+        "addr flush dev lan",
+        "link set lan master br0",
+        &format!("link set br0 address {mac} up"),
+        &format!("addr add {}/24 dev br0", LAN[0]),
+        &format!("neigh add {} dev br0 lladdr {} nud permanent", LEFT[0], lab.lan.b.mac()),
+        "neigh flush dev lan",
+    ] {
+        run(&lab.router, "ip", &words.split(' ').collect::<Vec<_>>(), "");
+    }
+    let fast = Accelerator::attach(&lab);
+    let (here, there) = (at(LEFT[0], 4000), at(RIGHT[0], 5000));
+    let client = Lab::udp(&lab.left, LEFT[0], 4000);
+    let server = Lab::udp(&lab.right, RIGHT[0], 5000);
+    let talk = || {
+        for _ in 0..5 {
+            deliver(&client, there, &server, "question");
+            deliver(&server, here, &client, "answer");
+        }
+    };
+    talk();
+    assert_eq!(fast.refused(Refusal::Indirect), 5, "{}", fast.told());
+    assert!(fast.session(here, there).is_none(), "{}", fast.told());
+    // The way out through the bridge is one port, since it has learned where the host is.
+    assert_eq!(fast.learned(there, here).session.out_ifindex, lab.lan.a.index());
+
+    let ports = [lab.lan.a.index(), lab.wan.a.index()];
+    let refresh = || uppers::refresh(&fast.programs.maps, &ports);
+    assert!(lab.router.run(refresh).expect("entered").expect("noted"));
+    assert!(!lab.router.run(refresh).expect("entered").expect("noted"), "nothing is new");
+    talk();
+    let record = fast.learned(here, there);
+    assert_eq!((record.session.key.ifindex, record.packets()), (ports[0], 5), "{}", fast.told());
+    assert_eq!(fast.refused(Refusal::Indirect), 5, "{}", fast.told());
+
+    // The bridge gives the port up: what was noted goes.
+    run(&lab.router, "ip", &["link", "set", "lan", "nomaster"], "");
+    assert!(lab.router.run(refresh).expect("entered").expect("noted"));
+    use libbpf_rs::MapCore;
+    assert_eq!(fast.programs.maps.get("uppers").expect("a map").keys().count(), 0);
+}

@@ -1,0 +1,461 @@
+//! What an instance leaves in bpffs: it forwards on when its daemon is killed, hands back by itself, is
+//! adopted, upgraded under traffic, and detached without a trace.
+
+use std::fs;
+use std::io::{BufRead, BufReader, ErrorKind};
+use std::net::UdpSocket;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use crate::learn::lab::{LEFT, Lab, RIGHT, WAN, at, run};
+use libbpf_rs::{MapCore, MapFlags};
+use linerate_forward::Error;
+use linerate_forward::clock::Clock;
+use linerate_forward::control::Control;
+use linerate_forward::heartbeat::{self, Heartbeat};
+use linerate_forward::pins::{Namespace, Pins, State};
+use linerate_forward::program::{Options, Port, PortOptions, Programs, open_exit};
+use linerate_forward::reason::Reason;
+use linerate_forward::session::Record;
+use linerate_forward::snapshot::State as Who;
+use linerate_forward::table::Table;
+use linerate_testkit::{only_this_test, root_or_skip};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+
+/// The directory of the BPF file system, for the child that plays the daemon.
+const CHILD: &str = "LINERATE_PINS_CHILD";
+/// Long enough to be on the fast path for a while, also where others have the CPUs.
+const BOUND: Duration = Duration::from_secs(8);
+/// No session of a test is to be learned again by time alone.
+const LONG: Duration = Duration::from_secs(3600);
+
+/// A BPF file system of its own, unmounted on drop.
+const NOTHING: [&str; 0] = [];
+
+struct Bpffs(tempfile::TempDir);
+
+impl Bpffs {
+    fn mount() -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (path, none) = (directory.path(), None::<&str>);
+        mount(Some("bpf"), path, Some("bpf"), MsFlags::empty(), none).expect("mounted");
+        Self(directory)
+    }
+
+    fn pins(&self) -> Pins {
+        Pins::within(self.0.path(), "test")
+    }
+
+    /// What is in it, but for what the kernel puts into each.
+    fn left(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.0.path()).expect("listed");
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        names.filter(|name| !name.ends_with(".debug")).collect()
+    }
+}
+
+impl Drop for Bpffs {
+    fn drop(&mut self) {
+        let _ = umount2(self.0.path(), MntFlags::MNT_DETACH);
+    }
+}
+
+fn options() -> Options {
+    Options { max_sessions: 4096, ..Options::default() }
+}
+
+/// Loads, attaches to `ports` and pins, in the namespace of the thread.
+fn start(pins: &Pins, ports: &[PortOptions]) -> (linerate_forward::pins::Lock, Programs, State) {
+    let lock = pins.lock().unwrap_or_else(|error| panic!("{error}"));
+    let programs = Programs::load(&options()).expect("loaded");
+    let mut state = State::new(&options(), Namespace::of_thread().expect("/proc"));
+    pins.create_liberal(&lock, &programs, &mut state).unwrap_or_else(|error| panic!("{error}"));
+    for options in ports {
+        let mut port = Port::attach(&programs, options).expect("attached");
+        open_exit(&programs, options).expect("opened");
+        pins.add_port(&lock, &mut state, options, &mut port)
+            .unwrap_or_else(|error| panic!("{error}"));
+    }
+    (lock, programs, state)
+}
+
+fn ports(lab: &Lab) -> Vec<PortOptions> {
+    let ends = [&lab.lan.a, &lab.wan.a].into_iter().zip(0..);
+    let port = |(end, port): (&linerate_testkit::Interface, u32)| PortOptions {
+        name: end.name().to_owned(),
+        ifindex: end.index(),
+        mac: end.mac().0,
+        port,
+        attach: None,
+    };
+    ends.map(port).collect()
+}
+
+/// The daemon: pins everything, beats, and is killed.
+fn play_daemon(bpffs: &str) {
+    let pins = Pins::within(Path::new(bpffs), "test");
+    let port = |word: &str| {
+        let parts: Vec<_> = word.split('/').collect();
+        let mac: Vec<u8> =
+            parts[2].split(':').map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect();
+        PortOptions {
+            name: parts[0].to_owned(),
+            ifindex: parts[1].parse().unwrap(),
+            mac: mac.try_into().unwrap(),
+            port: parts[3].parse().unwrap(),
+            attach: None,
+        }
+    };
+    let words = std::env::var("LINERATE_PINS_PORTS").unwrap();
+    let ports: Vec<_> = words.split(' ').map(port).collect();
+    let (_lock, programs, _) = start(&pins, &ports);
+    let control = Control::open(&programs.maps).unwrap();
+    let clock = Clock::estimated();
+    control.set_refresh(LONG, &clock);
+    let mut heart = Heartbeat::new(&control, BOUND, &clock);
+    heart.beat(&programs, &control).unwrap();
+    println!("ready");
+    loop {
+        std::thread::sleep(heart.period());
+        heart.beat(&programs, &control).unwrap();
+    }
+}
+
+/// A process that is killed at the latest when this is dropped, also by a panic.
+struct Daemon(std::process::Child);
+
+impl Daemon {
+    fn kill(&mut self) {
+        self.0.kill().expect("ours to kill");
+        self.0.wait().expect("ours to wait for");
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+/// A conversation in one direction, of which every packet is looked for.
+struct Stream {
+    from: UdpSocket,
+    to: UdpSocket,
+    sent: u64,
+}
+
+impl Stream {
+    fn new(lab: &Lab) -> Self {
+        let from = Lab::udp(&lab.left, LEFT[0], 5000);
+        Self { from, to: Lab::udp(&lab.right, RIGHT[0], 6000), sent: 0 }
+    }
+
+    #[track_caller]
+    fn send(&mut self, packets: u64) {
+        let mut buffer = [0; 64];
+        for _ in 0..packets {
+            self.from.send_to(&self.sent.to_ne_bytes(), at(RIGHT[0], 6000)).expect("sent");
+            let (length, _) = self.to.recv_from(&mut buffer).expect("every packet arrives");
+            assert_eq!(buffer[..length], self.sent.to_ne_bytes(), "in order, and once");
+            self.sent += 1;
+        }
+    }
+
+    #[track_caller]
+    fn record(&self, table: &Table) -> Record {
+        let mut records = table.records();
+        let found = records.find(|record| record.tuple().destination == at(RIGHT[0], 6000));
+        found.expect("a session")
+    }
+}
+
+fn counted(programs: &linerate_forward::program::Maps, reason: Reason) -> u64 {
+    let map = programs.get("reasons").unwrap();
+    let values = map.lookup_percpu(&(reason as u32).to_ne_bytes(), MapFlags::ANY).unwrap().unwrap();
+    values.iter().map(|value| u64::from_ne_bytes(value[..8].try_into().unwrap())).sum()
+}
+
+/// Packets of sessions, or of what could be one, that XDP left to the kernel. Whichever CPU forwards, this
+/// stands still while the fast path does.
+fn left_to_kernel(maps: &linerate_forward::program::Maps) -> u64 {
+    let reasons = [
+        Reason::Unknown,
+        Reason::Stale,
+        Reason::Ended,
+        Reason::Refresh,
+        Reason::Busy,
+        Reason::NoPort,
+        Reason::NoDaemon,
+    ];
+    reasons.into_iter().map(|reason| counted(maps, reason)).sum()
+}
+
+fn liberal() -> String {
+    let path = "/proc/sys/net/netfilter/nf_conntrack_tcp_be_liberal";
+    fs::read_to_string(path).expect("conntrack").trim().to_owned()
+}
+
+#[test]
+fn an_instance_outlives_its_daemon_and_is_adopted_upgraded_and_detached() {
+    if let Ok(bpffs) = std::env::var(CHILD) {
+        return play_daemon(&bpffs);
+    }
+    let name = "an_instance_outlives_its_daemon_and_is_adopted_upgraded_and_detached";
+    root_or_skip!(name);
+    let (lab, bpffs) = (Lab::new("pin"), Bpffs::mount());
+    lab.masquerade();
+    // A session is learned again before half of its connection's time is over.
+    for key in ["nf_conntrack_udp_timeout", "nf_conntrack_udp_timeout_stream"] {
+        lab.router.sysctl(&format!("net.netfilter.{key}"), "3600").expect("set");
+    }
+    let words: Vec<_> = ports(&lab)
+        .iter()
+        .map(|port| {
+            let mac: Vec<_> = port.mac.iter().map(|byte| format!("{byte:02x}")).collect();
+            format!("{}/{}/{}/{}", port.name, port.ifindex, mac.join(":"), port.port)
+        })
+        .collect();
+    let child = lab
+        .router
+        .tied(std::env::current_exe().unwrap())
+        .args(only_this_test!(name))
+        .env(CHILD, bpffs.0.path())
+        .env("LINERATE_PINS_PORTS", words.join(" "))
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("a child");
+    let mut daemon = Daemon(child);
+    let lines = BufReader::new(daemon.0.stdout.take().unwrap()).lines();
+    assert!(lines.map_while(Result::ok).any(|line| line.contains("ready")), "it pinned");
+
+    let pins = bpffs.pins();
+    let maps = pins.maps().unwrap_or_else(|error| panic!("{error}"));
+    let (table, control) = (Table::open(&maps).unwrap(), Control::open(&maps).unwrap());
+    let clock = Clock::estimated();
+    // Translation wants to have seen an answer before it is learned from.
+    let mut stream = Stream::new(&lab);
+    stream.send(1);
+    stream.to.send_to(b"answer", at(WAN[0], 5000)).unwrap();
+    let mut answer = [0; 16];
+    stream.from.recv_from(&mut answer).expect("translated back");
+    stream.send(20);
+    let (before, left) = (stream.record(&table), left_to_kernel(&maps));
+    stream.send(20);
+    assert_eq!(left_to_kernel(&maps), left, "the fast path took over");
+    match pins.lock() {
+        Err(Error::Running { instance, process }) => {
+            assert_eq!((&*instance, process), ("test", daemon.0.id()));
+        }
+        other => panic!("{other:?}"),
+    }
+
+    // Nobody beats any more: within the bound it forwards, beyond it the kernel does, and no packet is lost.
+    daemon.kill();
+    let killed = Instant::now();
+    // As many as there is time for. The estimate of the clock may be off by less than a second.
+    let mut sent = 0;
+    while sent < 50 {
+        stream.send(1);
+        let now = left_to_kernel(&maps);
+        if heartbeat::ages(&control, &clock).0 + Duration::from_secs(1) > BOUND {
+            break;
+        }
+        assert_eq!(now, left, "on the fast path");
+        sent += 1;
+    }
+    assert!(sent > 0, "the machine is too slow for this test");
+    while heartbeat::state(&control, &clock) != Who::HandedBack {
+        stream.send(1);
+        std::thread::sleep(Duration::from_millis(5));
+        assert!(killed.elapsed() < 5 * BOUND, "it does not hand back");
+    }
+    // The estimate of the clock may be ahead of the programs' by less than a second.
+    std::thread::sleep(Duration::from_secs(1));
+    let silent = counted(&maps, Reason::NoDaemon);
+    stream.send(20);
+    assert_eq!(counted(&maps, Reason::NoDaemon), silent + 20);
+    let now = stream.record(&table);
+    assert_eq!(now.packets(), stream.sent, "whoever forwards, each packet is counted once");
+
+    // The next daemon. What nobody watched over is stale.
+    let adopt = || {
+        let lock = pins.lock().unwrap_or_else(|error| panic!("{error}"));
+        let pinned = pins.open(&lock).unwrap_or_else(|error| panic!("{error}"));
+        (lock, pinned)
+    };
+    let (lock, mut pinned) = lab.router.run(adopt).unwrap();
+    assert_eq!((pinned.ports.len(), pinned.gone.len()), (2, 0));
+    assert!(pinned.state.is_this_build());
+    assert_eq!(pinned.state.fits(&options()), Ok(()));
+    let generation = control.generation();
+    let mut heart = Heartbeat::new(&control, Duration::from_secs(60), &clock);
+    heart.beat(&pinned.programs, &control).unwrap();
+    assert_eq!(control.generation(), generation + 1);
+    stream.send(20);
+    let (adopted, left) = (stream.record(&table), left_to_kernel(&maps));
+    stream.send(20);
+    assert_eq!(left_to_kernel(&maps), left, "fast again");
+    assert_eq!(adopted.session.created, before.session.created, "the same session");
+    assert_eq!((adopted.session.relearned, adopted.packets()), (1, stream.sent - 20));
+
+    // Other programs, the same sessions.
+    let old = programs_on(&lab);
+    let upgrade = lab.router.run(|| pins.upgrade(&lock, &mut pinned, &options()).unwrap()).unwrap();
+    assert_eq!(upgrade.lost, None);
+    assert!(programs_on(&lab).iter().all(|id| !old.contains(id)), "all were replaced");
+    stream.send(20);
+    let upgraded = stream.record(&table);
+    assert_eq!(left_to_kernel(&maps), left, "not one went elsewhere");
+    assert_eq!((upgraded.session.relearned, upgraded.packets()), (1, stream.sent));
+
+    // Of another size: the sessions are lost, which is said, but no packet.
+    let larger = Options { max_sessions: 8192, ..options() };
+    let upgrade = lab.router.run(|| pins.upgrade(&lock, &mut pinned, &larger).unwrap()).unwrap();
+    assert_eq!(upgrade.lost.as_deref(), Some("max-sessions is 8192 now and was 4096"));
+    let maps = pins.maps().unwrap();
+    let (table, control) = (Table::open(&maps).unwrap(), Control::open(&maps).unwrap());
+    assert_eq!((table.places(), table.records().count()), (16_384, 0));
+    control.set_refresh(LONG, &clock);
+    let mut heart = Heartbeat::new(&control, Duration::from_secs(60), &clock);
+    heart.beat(&pinned.programs, &control).unwrap();
+    stream.send(20);
+    let left = left_to_kernel(&maps);
+    stream.send(20);
+    assert_eq!(left_to_kernel(&maps), left, "learned anew");
+    assert_eq!(pins.state().unwrap().max_sessions, 8192);
+
+    // And nothing stays.
+    assert_eq!(lab.router.run(liberal).unwrap(), "1");
+    drop(pinned);
+    lab.router.run(|| pins.detach(lock).unwrap_or_else(|error| panic!("{error}"))).unwrap();
+    assert_eq!(bpffs.left(), NOTHING);
+    assert!(programs_on(&lab).is_empty() && !pins.exist());
+    assert_eq!(lab.router.run(liberal).unwrap(), "0");
+    stream.send(20);
+}
+
+#[test]
+fn the_last_instance_of_a_namespace_restores_what_the_first_has_found() {
+    root_or_skip!("the_last_instance_of_a_namespace_restores_what_the_first_has_found");
+    let (lab, bpffs) = (Lab::new("two"), Bpffs::mount());
+    lab.masquerade();
+    assert_eq!(lab.router.run(liberal).unwrap(), "0");
+    let start = |name: &'static str| {
+        let pins = Pins::within(bpffs.0.path(), name);
+        let (lock, ..) = lab.router.run(|| start(&pins, &[])).unwrap();
+        (pins, lock)
+    };
+    let detach = |(pins, lock): (Pins, _)| {
+        lab.router.run(|| pins.detach(lock).unwrap_or_else(|error| panic!("{error}"))).unwrap();
+    };
+    let (first, second) = (start("first"), start("second"));
+    detach(first);
+    assert_eq!(lab.router.run(liberal).unwrap(), "1", "the second relies on it");
+    let third = start("third");
+    detach(second);
+    assert_eq!(lab.router.run(liberal).unwrap(), "1", "the third relies on it");
+    detach(third);
+    assert_eq!(lab.router.run(liberal).unwrap(), "0");
+    assert_eq!(bpffs.left(), NOTHING);
+}
+
+#[test]
+fn a_process_that_the_record_names_and_that_has_not_the_lock_is_not_blamed() {
+    root_or_skip!("a_process_that_the_record_names_and_that_has_not_the_lock_is_not_blamed");
+    let (lab, bpffs) = (Lab::new("who"), Bpffs::mount());
+    let pins = bpffs.pins();
+    let (lock, _programs, mut state) = lab.router.run(|| start(&pins, &[])).unwrap();
+    let who = || match pins.lock() {
+        Err(Error::Running { process, .. }) => process,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(who(), std::process::id());
+    // As before somebody who adopts has said so: the number may be anybody's.
+    state.process = 1;
+    pins.save(&lock, &state).unwrap();
+    assert_eq!(who(), 0);
+    lab.router.run(|| pins.detach(lock).unwrap_or_else(|error| panic!("{error}"))).unwrap();
+}
+
+#[test]
+fn an_instance_is_free_until_it_is_locked_and_who_looks_is_in_nobodys_way() {
+    root_or_skip!("an_instance_is_free_until_it_is_locked_and_who_looks_is_in_nobodys_way");
+    let bpffs = Bpffs::mount();
+    let pins = bpffs.pins();
+    assert!(!pins.is_free(), "it is not there");
+    let lock = pins.lock().unwrap();
+    assert!(!pins.is_free());
+    drop(lock);
+    assert!(pins.is_free() && pins.is_free());
+    // Somebody is within `is_free`, and the machine has other things to do.
+    let looks = fs::File::open(pins.directory()).unwrap();
+    looks.lock_shared().unwrap();
+    let goes = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(30));
+        drop(looks);
+    });
+    drop(pins.lock().unwrap_or_else(|error| panic!("{error}")));
+    goes.join().unwrap();
+}
+
+/// Ids of the programs on the ports, as the kernel lists them.
+fn programs_on(lab: &Lab) -> Vec<u64> {
+    let text = run(&lab.router, "bpftool", &["--json", "net"], "");
+    let all: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    let kinds = ["xdp", "tc"].into_iter().flat_map(|kind| all[0][kind].as_array().cloned());
+    let programs = kinds.flatten().filter_map(|one| one["prog_id"].as_u64().or(one["id"].as_u64()));
+    programs.collect()
+}
+
+#[test]
+fn interfaces_and_namespaces_that_go_leave_nothing() {
+    root_or_skip!("interfaces_and_namespaces_that_go_leave_nothing");
+    let (lab, bpffs) = (Lab::new("gone"), Bpffs::mount());
+    let pins = bpffs.pins();
+    let given = ports(&lab);
+    let (lock, programs, mut state) = lab.router.run(|| start(&pins, &given)).unwrap();
+    assert_eq!(Pins::instances(bpffs.0.path()).unwrap(), ["test"]);
+    let again = lab.router.run(|| pins.create(&lock, &programs, &state)).unwrap();
+    assert!(again.unwrap_err().to_string().contains("adopt it or detach it"));
+    drop(programs);
+
+    let Lab { router, left, right, lan, wan } = lab;
+    lan.delete().unwrap();
+    let pinned = router.run(|| pins.open(&lock).unwrap()).unwrap();
+    let names = |ports: &[linerate_forward::pins::PortState]| {
+        ports.iter().map(|one| one.name.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!((names(&pinned.gone), pinned.ports.len()), (vec!["lan".to_owned()], 1));
+    router.run(|| pins.remove_port(&lock, &mut state, given[0].ifindex).unwrap()).unwrap();
+    assert_eq!(names(&pins.state().unwrap().ports), ["wan"]);
+    drop(pinned);
+
+    // From elsewhere only when there is nothing left to restore.
+    let Err(error) = pins.detach(lock) else { panic!("it is of another namespace") };
+    assert!(error.to_string().contains("detach it there"), "{error}");
+    let lock = pins.lock().unwrap();
+    drop((wan, router, left, right));
+    let end = Instant::now() + Duration::from_secs(10);
+    let mut lock = Some(lock);
+    // The kernel takes interfaces of a namespace away after its last user has gone.
+    while let Err(error) = pins.detach(lock.take().unwrap()) {
+        assert!(Instant::now() < end, "{error}");
+        std::thread::sleep(Duration::from_millis(100));
+        lock = Some(pins.lock().unwrap());
+    }
+    assert_eq!(bpffs.left(), NOTHING);
+    assert!(pins.state().unwrap_err().to_string().contains("there is no instance test"));
+}
+
+#[test]
+fn where_nothing_can_be_pinned_is_said() {
+    root_or_skip!("where_nothing_can_be_pinned_is_said");
+    let directory = tempfile::tempdir().unwrap();
+    let error = Pins::within(directory.path(), "test").lock().unwrap_err().to_string();
+    assert!(error.contains("mount -t bpf bpf"), "{error}");
+    assert_eq!(Pins::instances(directory.path()).unwrap(), [""; 0]);
+    let missing = fs::metadata(directory.path().join("linerate")).unwrap_err();
+    assert_eq!(missing.kind(), ErrorKind::NotFound, "and nothing is made");
+}

@@ -1,0 +1,174 @@
+//! Frames of arbitrary plans, built in user space: needs no privilege.
+
+use std::collections::HashSet;
+
+use crate::common::verify::verify;
+use linerate_generate::fields::{Addresses, Ports};
+use linerate_generate::interface::Interface;
+use linerate_generate::{Frames, Plan, Random, Settings, Sizes, Stamp, Transport};
+use linerate_wire::ethernet::Address;
+use linerate_wire::flow::Key;
+use proptest::prelude::*;
+
+fn interface() -> Interface {
+    Interface {
+        name: "test0".into(),
+        index: 1,
+        mac: Address([2, 0, 0, 0, 0, 1]),
+        mtu: 1500,
+        up: true,
+        peer_mac: None,
+        carries_default_route: false,
+    }
+}
+
+fn frames_of(settings: Settings, count: usize) -> Vec<Vec<u8>> {
+    let plan = Plan::decide_for(interface(), settings).unwrap();
+    let mut frames = Frames::of(&plan);
+    (0..count)
+        .map(|_| {
+            let mut frame = vec![0xa5; frames.next_len()];
+            frames.write(&mut frame);
+            frame
+        })
+        .collect()
+}
+
+fn flows(settings: Settings, count: usize) -> Vec<Key> {
+    frames_of(settings, count).iter().map(|frame| Key::of(frame).unwrap()).collect()
+}
+
+fn addresses(v6: bool) -> BoxedStrategy<Addresses> {
+    if v6 {
+        let lower = any::<(u64, u32)>().prop_map(|(upper, lower)| {
+            std::net::Ipv6Addr::from_bits(u128::from(upper) << 64 | u128::from(lower))
+        });
+        (lower, 1_u64..300).prop_map(|(a, n)| Addresses::new(a.into(), n).unwrap()).boxed()
+    } else {
+        let address = (0_u32..u32::MAX - 300).prop_map(std::net::Ipv4Addr::from_bits);
+        (address, 1_u64..300).prop_map(|(a, n)| Addresses::new(a.into(), n).unwrap()).boxed()
+    }
+}
+
+fn sizes() -> impl Strategy<Value = Sizes> {
+    prop_oneof![
+        (98_u16..1514).prop_map(Sizes::Fixed),
+        (98_u16..1514, 98_u16..1514).prop_map(|(a, b)| Sizes::Range(a.min(b), a.max(b))),
+        prop::collection::vec(98_u16..1514, 1..16).prop_map(Sizes::Mix),
+    ]
+}
+
+prop_compose! {
+    fn settings()(v6 in any::<bool>())(
+        source in prop::option::of(addresses(v6)),
+        destination in addresses(v6),
+        ports in (any::<u16>(), 0_u16..50),
+        sizes in sizes(),
+        tcp in any::<bool>(),
+        vlan in prop::option::of(1_u16..4095),
+        random in any::<[bool; 7]>(),
+        seed in any::<u64>(),
+        stamp in prop_oneof![Just(None), Just(Some(Stamp::Time)), Just(Some(Stamp::None))],
+    ) -> Settings {
+        let [source_random, destination_random, source_port, destination_port, source_mac, destination_mac, size] = random;
+        Settings {
+            sizes: Some(sizes),
+            source,
+            destination: Some(destination),
+            source_ports: Some(Ports::new(ports.0, ports.0.saturating_add(ports.1)).unwrap()),
+            transport: if tcp { Transport::Tcp } else { Transport::Udp },
+            vlan,
+            random: Random {
+                source: source_random,
+                destination: destination_random,
+                source_port,
+                destination_port,
+                source_mac,
+                destination_mac,
+                size,
+            },
+            seed,
+            stamp,
+            ..Settings::default()
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn are_always_well_formed(settings in settings()) {
+        let sizes = settings.sizes.clone().unwrap();
+        let (source, destination) = (settings.source, settings.destination.unwrap());
+        for frame in frames_of(settings.clone(), 20) {
+            prop_assert_eq!(verify(&frame), settings.vlan);
+            prop_assert!((sizes.min()..=sizes.max()).contains(&(frame.len() as u16)));
+            let key = Key::of(&frame).unwrap();
+            let among = |range: Addresses, address| {
+                (0..range.count()).any(|index| range.nth(index) == address)
+            };
+            prop_assert!(source.is_none_or(|source| among(source, key.source)));
+            prop_assert!(among(destination, key.destination));
+            let [_, _, mac @ ..] = [frame[0], frame[6], frame[0] & 1, frame[6] & 1];
+            prop_assert_eq!(mac, [0, 0], "unicast");
+        }
+    }
+}
+
+#[test]
+fn walked_sizes_visit_every_length_in_turn() {
+    let settings = Settings { sizes: Some(Sizes::Range(60, 69)), ..Settings::default() };
+    let lengths: Vec<usize> = frames_of(settings, 20).iter().map(Vec::len).collect();
+    assert_eq!(lengths, (60..70).chain(60..70).collect::<Vec<_>>());
+}
+
+#[test]
+fn internet_mix_keeps_its_proportions() {
+    let settings = Settings { sizes: Some(Sizes::internet_mix()), ..Settings::default() };
+    let frames = frames_of(settings.clone(), 1200);
+    let count = |size| frames.iter().filter(|frame| frame.len() == size).count();
+    assert_eq!((count(64), count(590), count(1514)), (700, 400, 100));
+    let random = Settings { random: Random { size: true, ..Random::default() }, ..settings };
+    let frames = frames_of(random, 12_000);
+    let count = |size| frames.iter().filter(|frame| frame.len() == size).count() as f64;
+    for (size, share) in [(64, 7000.0), (590, 4000.0), (1514, 1000.0)] {
+        let off: f64 = count(size) - share;
+        assert!(off.abs() < 300.0, "{size}: {}", count(size));
+    }
+}
+
+#[test]
+fn random_fields_cover_their_range() {
+    let settings = Settings {
+        source: Some("10.0.0.0/28".parse().unwrap()),
+        random: Random { source: true, source_port: true, ..Random::default() },
+        ..Settings::default()
+    };
+    let flows = flows(settings, 2000);
+    let sources: HashSet<_> = flows.iter().map(|key| key.source).collect();
+    assert_eq!(sources.len(), 16);
+    let ports: HashSet<_> = flows.iter().map(|key| key.source_port).collect();
+    assert!(ports.len() > 1800 && ports.iter().all(|port| *port >= 1024), "{}", ports.len());
+}
+
+#[test]
+fn many_flows_spread_over_ports_then_addresses() {
+    let settings = |flows| Settings { flows: Some(flows), ..Settings::default() };
+    let few = flows(settings(3), 6);
+    assert_eq!(few[..3], few[3..]);
+    assert_eq!(
+        few.iter().map(|key| key.source_port).collect::<Vec<_>>(),
+        [1024, 1025, 1026, 1024, 1025, 1026]
+    );
+    let many = flows(settings(100_000), 200_000);
+    assert_eq!(many[..100_000].iter().collect::<HashSet<_>>().len(), 100_000);
+    assert_eq!(many[..100_000], many[100_000..]);
+}
+
+#[test]
+fn nobody_gets_frames_that_were_not_addressed() {
+    let frame = &frames_of(Settings::default(), 1)[0];
+    assert_eq!(frame[..6], Plan::NOBODY.0);
+    assert_eq!(frame[6..12], [2, 0, 0, 0, 0, 1]);
+    assert_eq!(frame.len(), 64);
+    assert!(Plan::NOBODY.is_local() && !Plan::NOBODY.is_multicast());
+}

@@ -1,0 +1,6 @@
+//! The generator and the replay.
+
+mod common;
+mod frames;
+mod generate;
+mod replay;

@@ -1,0 +1,8 @@
+//! The library, as programs meet it.
+
+mod calls;
+mod cycles;
+mod header;
+mod life;
+mod programs;
+mod support;

@@ -1,0 +1,233 @@
+//! AF_XDP and the tee on network cards with drivers of their own, where they share frames without a copy: two
+//! cards on one cable, that the machine lends by LINERATE_TEST_CARDS ("eth0 eth1"), as `scripts/test-kernels` does.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::xdp_support::{Raw, udp};
+use linerate_ring::region::Pages;
+use linerate_ring::tee::Tee;
+use linerate_ring::xdp::{Copying, Pace, Socket, Source, Umem, probe};
+use linerate_ring::{Frame, Region};
+use linerate_testkit::{Exclusive, Interface, Namespace, exclusive, root_or_skip, say_skipped};
+
+const FRAMES: u64 = 2000;
+/// Fewer than a queue of the card holds.
+const AT_ONCE: u64 = 32;
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Two cards on one cable, each in a namespace.
+struct Cards {
+    sender: Namespace,
+    receiver: Namespace,
+    tx: Interface,
+    rx: Interface,
+    driver: String,
+    // Last: the next test may have the cards when the namespaces are gone.
+    _exclusive: Exclusive,
+}
+
+impl Cards {
+    /// `None`, and said so, where there are none.
+    fn take(test: &str) -> Option<Self> {
+        let names = std::env::var("LINERATE_TEST_CARDS").unwrap_or_default();
+        let [tx, rx] = names.split_whitespace().collect::<Vec<_>>()[..] else {
+            say_skipped(test, "LINERATE_TEST_CARDS names no two cards on one cable");
+            return None;
+        };
+        let exclusive = exclusive();
+        // The kernel gives a card back to the machine a while after its namespace has gone.
+        let at = |name: &str| Path::new("/sys/class/net").join(name).join("device/driver");
+        let end = Instant::now() + PATIENCE;
+        while !(at(tx).exists() && at(rx).exists()) {
+            assert!(Instant::now() < end, "{tx} and {rx} are not both here");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let driver = at(rx).read_link().expect("a driver");
+        let driver = driver.file_name().expect("a name").to_string_lossy().into_owned();
+        let [(sender, tx), (receiver, rx)] =
+            [("cardtx", tx), ("cardrx", rx)].map(|(name, card)| {
+                let space = Namespace::create(name).expect("a namespace");
+                for which in ["all", "default"] {
+                    let key = format!("net/ipv6/conf/{which}/disable_ipv6");
+                    space.sysctl(&key, "1").expect("a sysctl");
+                }
+                let words = ["link", "set", card, "netns", space.name()];
+                let moved = std::process::Command::new("ip").args(words).status();
+                assert!(moved.expect("iproute2 is installed").success(), "{card} cannot be moved");
+                let card = space.interface(card).expect("moved");
+                card.up().expect("up");
+                (space, card)
+            });
+        Some(Self { sender, receiver, tx, rx, driver, _exclusive: exclusive })
+    }
+
+    /// Whether the driver of the cards announces zero-copy; if not, that is said.
+    fn share_frames(&self, test: &str) -> bool {
+        let probe = self.receiver.run(|| probe(self.rx.name())).expect("entered");
+        assert!(probe.obstacle.is_none(), "{probe:?}");
+        if !probe.zero_copy {
+            say_skipped(test, &format!("the driver {} announces no zero-copy", self.driver));
+        }
+        probe.zero_copy
+    }
+
+    fn raw(&self) -> Raw {
+        self.sender.run(|| Raw::open(self.tx.name())).expect("entered").expect("a socket")
+    }
+}
+
+fn frame(n: u64) -> Vec<u8> {
+    udp(7, n, 60 + (n % 1400) as usize)
+}
+
+/// Reads until as many frames have come; each has to be the next.
+fn expect(next: &mut u64, until: u64, mut read: impl FnMut(&mut dyn FnMut(&Frame<'_>))) {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        if *next >= until {
+            return;
+        }
+        assert!(Instant::now() < end, "{next} of {until} frames came");
+        read(&mut |got| {
+            assert_eq!(got.head(), frame(*next), "frame {next}");
+            *next += 1;
+        });
+    }
+}
+
+fn read_source(source: &mut Source, each: &mut dyn FnMut(&Frame<'_>)) {
+    source.wait(Duration::from_millis(100)).expect("waited");
+    while let Some(mut batch) = source.batch() {
+        while let Some(frame) = batch.next() {
+            each(&frame);
+        }
+    }
+}
+
+/// What a card does until it works at all is not counted: its driver starts its queues anew for a program.
+fn wait_until_it_carries(raw: &Raw, mut comes: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !comes() {
+        assert!(Instant::now() < end, "nothing comes through");
+        raw.send(&[&[0xff; 12][..], &[0x88, 0xb5], &[0; 46]].concat());
+    }
+    while comes() {}
+}
+
+fn receives(cards: &Cards, copying: Copying, zero_copy: bool) {
+    let build = || {
+        let builder = Source::builder(cards.rx.name()).pages(Pages::Small).buffer(8 << 20);
+        builder.copying(copying).pace(Pace::BLOCKING).build()
+    };
+    let mut source = cards.receiver.run(build).expect("entered").unwrap_or_else(|e| panic!("{e}"));
+    // What the kernel says of the socket (`XDP_OPTIONS`), not what was asked for.
+    assert_eq!(source.mode().zero_copy, zero_copy, "{:?}", source.mode());
+    let raw = cards.raw();
+    wait_until_it_carries(&raw, || {
+        let mut came = false;
+        read_source(&mut source, &mut |_| came = true);
+        came
+    });
+    let before = source.statistics().expect("counted");
+    let mut next = 0;
+    for n in 0..FRAMES {
+        raw.send(&frame(n));
+        if (n + 1) % AT_ONCE == 0 || n + 1 == FRAMES {
+            expect(&mut next, n + 1, |each| read_source(&mut source, each));
+        }
+    }
+    let counts = source.statistics().expect("counted");
+    assert_eq!((counts.received - before.received, counts.lost()), (FRAMES, 0), "{counts:?}");
+}
+
+#[test]
+fn frames_are_received_without_a_copy() {
+    const NAME: &str = "frames_are_received_without_a_copy";
+    root_or_skip!(NAME);
+    let Some(cards) = Cards::take(NAME) else { return };
+    if cards.share_frames(NAME) {
+        receives(&cards, Copying::Never, true);
+        // Nobody has to ask for it.
+        receives(&cards, Copying::Auto, true);
+    }
+}
+
+#[test]
+fn frames_are_received_with_a_copy_where_that_is_asked_for() {
+    const NAME: &str = "frames_are_received_with_a_copy_where_that_is_asked_for";
+    root_or_skip!(NAME);
+    let Some(cards) = Cards::take(NAME) else { return };
+    receives(&cards, Copying::Always, false);
+}
+
+#[test]
+fn frames_are_sent_without_a_copy() {
+    const NAME: &str = "frames_are_sent_without_a_copy";
+    root_or_skip!(NAME);
+    let Some(cards) = Cards::take(NAME) else { return };
+    if !cards.share_frames(NAME) {
+        return;
+    }
+    let build = || {
+        let region = Region::builder(64 * 2048).pages(Pages::Small).build()?;
+        let umem = Umem::new(region, 2048)?;
+        let builder = Socket::builder(cards.tx.name(), 0, &umem).transmit(64);
+        builder.copying(Copying::Never).build()
+    };
+    let mut socket = cards.sender.run(build).expect("entered").unwrap_or_else(|e| panic!("{e}"));
+    assert!(socket.mode().zero_copy, "{:?}", socket.mode());
+    let open = || Source::builder(cards.rx.name()).pages(Pages::Small).buffer(8 << 20).build();
+    let mut source = cards.receiver.run(open).expect("entered").unwrap_or_else(|e| panic!("{e}"));
+    let mut next = 0;
+    for n in 0..FRAMES {
+        let end = Instant::now() + PATIENCE;
+        let mut outgoing = loop {
+            match socket.frame() {
+                Some(outgoing) => break outgoing,
+                None => assert!(Instant::now() < end, "no frame comes back"),
+            }
+            socket.flush().expect("flushed");
+        };
+        let bytes = frame(n);
+        socket.bytes(&mut outgoing)[..bytes.len()].copy_from_slice(&bytes);
+        socket.send(outgoing, bytes.len());
+        if (n + 1) % AT_ONCE == 0 || n + 1 == FRAMES {
+            while !socket.flush().expect("flushed") {
+                assert!(Instant::now() < end, "the card takes nothing");
+            }
+            expect(&mut next, n + 1, |each| read_source(&mut source, each));
+        }
+    }
+}
+
+#[test]
+fn a_tee_copies_all_that_a_card_receives() {
+    const NAME: &str = "a_tee_copies_all_that_a_card_receives";
+    root_or_skip!(NAME);
+    let Some(cards) = Cards::take(NAME) else { return };
+    let open = || Tee::builder(cards.rx.name()).buffer(16 << 20).build();
+    let mut tee = cards.receiver.run(open).expect("entered").unwrap_or_else(|e| panic!("{e}"));
+    let raw = cards.raw();
+    let read = |tee: &mut Tee, each: &mut dyn FnMut(&Frame<'_>)| {
+        tee.wait(Duration::from_millis(100)).expect("waited");
+        while let Some(mut batch) = tee.batch() {
+            while let Some(frame) = batch.next() {
+                each(&frame);
+            }
+        }
+    };
+    wait_until_it_carries(&raw, || {
+        let mut came = false;
+        read(&mut tee, &mut |_| came = true);
+        came
+    });
+    let mut next = 0;
+    for n in 0..FRAMES {
+        raw.send(&frame(n));
+        if (n + 1) % AT_ONCE == 0 || n + 1 == FRAMES {
+            expect(&mut next, n + 1, |each| read(&mut tee, each));
+        }
+    }
+    assert_eq!(tee.statistics().expect("counted").lost(), 0);
+}

@@ -1,0 +1,20 @@
+//! Rings, sockets, tees and filters, with the kernel on the other side.
+
+mod cards;
+mod counting;
+mod filter;
+mod packet;
+mod packet_allocation;
+mod packet_counts;
+mod packet_fanout;
+mod packet_support;
+mod packet_transmit;
+mod packet_virtio;
+mod region;
+mod tee;
+mod tun;
+mod vlan;
+mod xdp;
+mod xdp_counts;
+mod xdp_filter;
+mod xdp_support;

@@ -1,0 +1,460 @@
+//! Packet rings on real cables, with the kernel as the other side.
+
+use std::net::UdpSocket;
+use std::time::{Duration, Instant, SystemTime};
+
+use crate::packet_support::{Cable, collect, drain, finish, number, numbered, quick};
+use linerate_ring::filter::{Classic, Statement};
+use linerate_ring::packet::{self, Clock, Ring, Stamps, Traffic, Transmit};
+use linerate_ring::{Direction, Error};
+use linerate_testkit::root_or_skip;
+
+const SHORT: Duration = Duration::from_millis(50);
+
+#[test]
+fn everything_sent_is_captured() {
+    root_or_skip!("everything_sent_is_captured");
+    let cable = Cable::new();
+    // Nobody reads until all is sent, however long that takes: no block is to be handed over half empty.
+    let builder = quick("rx").retire(Duration::from_secs(1));
+    let mut ring = cable.receive(builder).unwrap();
+    let frames: Vec<_> = (0..3000).map(|n| numbered(n, 60 + n as usize % 1455)).collect();
+    cable.send(&frames);
+    let kept = finish(&mut ring);
+    assert_eq!(kept.len() + cable.lost(), frames.len());
+    for kept in &kept {
+        let sent = &frames[number(&kept.bytes) as usize];
+        assert_eq!(&kept.bytes, sent);
+        assert_eq!(kept.wire_len as usize, sent.len());
+        assert_eq!((kept.direction, kept.hash), (Direction::Inbound, None));
+    }
+    assert!(kept.is_sorted_by_key(|kept| number(&kept.bytes)));
+    let (statistics, count) = (ring.statistics(), kept.len() as u64);
+    assert_eq!((statistics.packets, statistics.lent), (count, count));
+    assert_eq!((statistics.drops, statistics.unread, statistics.damaged), (0, 0, 0));
+}
+
+#[test]
+fn what_finds_no_room_is_counted_and_the_ring_thaws() {
+    root_or_skip!("what_finds_no_room_is_counted_and_the_ring_thaws");
+    let cable = Cable::new();
+    let builder = quick("rx").block_size(4096).blocks(2);
+    let mut ring = cable.receive(builder).unwrap();
+    let frames: Vec<_> = (0..500).map(|n| numbered(n, 100)).collect();
+    cable.send(&frames);
+    let before = drain(&mut ring).len();
+    cable.send(&frames[..10]);
+    let kept = before + finish(&mut ring).len();
+    let statistics = ring.statistics();
+    assert!(statistics.drops > 400 && statistics.freezes > 0, "{statistics:?}");
+    assert_eq!(statistics.packets, 510);
+    assert_eq!(statistics.drops + kept as u64, 510);
+    assert!(kept > before, "the ring stayed frozen");
+}
+
+#[test]
+fn statistics_add_up_over_reads_and_outlive_the_ring() {
+    root_or_skip!("statistics_add_up_over_reads_and_outlive_the_ring");
+    let cable = Cable::new();
+    let mut ring = cable.ring();
+    let counters = ring.counters();
+    for sent in 1..=5 {
+        cable.send(&(0..100).map(|n| numbered(n, 80)).collect::<Vec<_>>());
+        assert_eq!(collect(&mut ring, 100).len(), 100);
+        assert_eq!(ring.statistics().packets, sent * 100);
+        assert_eq!(counters.read().lent, sent * 100);
+    }
+    cable.send(&[numbered(0, 80)]);
+    assert!(ring.wait(Duration::from_secs(5)).unwrap());
+    drop(ring.batch());
+    drop(ring);
+    let last = counters.read();
+    assert_eq!((last.packets, last.lent, last.unread), (501, 500, 1));
+    cable.send(&[numbered(0, 80)]);
+    assert_eq!(counters.read(), last);
+}
+
+#[test]
+fn the_default_buffer_rides_out_a_stall() {
+    root_or_skip!("the_default_buffer_rides_out_a_stall");
+    let cable = Cable::new();
+    let mut ring = cable.receive(Ring::builder("rx")).unwrap();
+    // 50 ms at a million frames a second, with nobody reading.
+    let frames: Vec<_> = (0..50_000).map(|n| numbered(n, 64)).collect();
+    cable.send(&frames);
+    assert_eq!(ring.statistics().drops, 0);
+    assert_eq!(finish(&mut ring).len() + cable.lost(), frames.len());
+    assert!(cable.lost() < frames.len() / 2, "the cable lost {}", cable.lost());
+}
+
+#[test]
+fn vlan_tags_are_put_back() {
+    root_or_skip!("vlan_tags_are_put_back");
+    let cable = Cable::new();
+    let tagged = |number, tags: &[[u8; 4]]| {
+        let mut frame = numbered(number, 100);
+        for tag in tags.iter().rev() {
+            frame.splice(12..12, *tag);
+        }
+        frame
+    };
+    let frames = [
+        tagged(1, &[[0x81, 0x00, 0x60, 0x07]]),
+        tagged(2, &[[0x88, 0xa8, 0x0f, 0xff]]),
+        tagged(3, &[[0x88, 0xa8, 0x00, 0x02], [0x81, 0x00, 0x00, 0x03]]),
+        tagged(4, &[]),
+    ];
+    let mut whole = cable.ring();
+    let mut cut = cable.receive(quick("rx").snaplen(17)).unwrap();
+    cable.send(&frames);
+    for (kept, sent) in finish(&mut whole).iter().zip(&frames) {
+        assert_eq!(&kept.bytes, sent);
+        assert_eq!(kept.wire_len as usize, sent.len());
+    }
+    assert_eq!(whole.statistics().lent, 4);
+    for (kept, sent) in finish(&mut cut).iter().zip(&frames) {
+        assert_eq!(kept.bytes, sent[..17]);
+        assert_eq!(kept.wire_len as usize, sent.len());
+    }
+    assert_eq!(cut.statistics().lent, 4);
+}
+
+#[test]
+fn the_snap_length_cuts_and_the_wire_length_stays() {
+    root_or_skip!("the_snap_length_cuts_and_the_wire_length_stays");
+    let cable = Cable::new();
+    let mut ring = cable.receive(quick("rx").snaplen(64)).unwrap();
+    cable.send(&[numbered(0, 1000), numbered(1, 40)]);
+    let kept = finish(&mut ring);
+    assert_eq!((kept[0].bytes.len(), kept[0].wire_len), (64, 1000));
+    assert_eq!((kept[1].bytes.len(), kept[1].wire_len), (40, 40));
+    let error = cable.receive(quick("rx").snaplen(0)).unwrap_err().to_string();
+    assert!(error.contains("0 bytes captures nothing"), "{error}");
+}
+
+#[test]
+fn directions_are_told_apart() {
+    root_or_skip!("directions_are_told_apart");
+    let cable = Cable::new();
+    let traffics = [Traffic::In, Traffic::Out, Traffic::InOut];
+    let mut rings = traffics.map(|traffic| cable.receive(quick("rx").traffic(traffic)).unwrap());
+    cable.send(&[numbered(1, 60)]);
+    let mut back = cable.receiver.run(|| Transmit::builder("rx").build()).unwrap().unwrap();
+    for number in 2..4 {
+        let mut frame = back.frame(60).unwrap().unwrap();
+        frame.copy_from_slice(&numbered(number, 60));
+        frame.send();
+    }
+    back.flush().unwrap();
+    let inbound = (1, Direction::Inbound);
+    let outbound = [(2, Direction::Outbound), (3, Direction::Outbound)];
+    let expected = [vec![inbound], outbound.to_vec(), vec![inbound, outbound[0], outbound[1]]];
+    for (ring, expected) in rings.iter_mut().zip(expected) {
+        let kept: Vec<_> =
+            finish(ring).iter().map(|kept| (number(&kept.bytes), kept.direction)).collect();
+        assert_eq!(kept, expected);
+    }
+}
+
+#[test]
+fn frames_on_loopback_come_once() {
+    root_or_skip!("frames_on_loopback_come_once");
+    let cable = Cable::new();
+    let mut rings = cable
+        .receiver
+        .run(|| {
+            let all = Ring::builder_for_all().retire(Duration::from_millis(5)).buffer(1 << 20);
+            [quick("lo").build().unwrap(), all.build().unwrap()]
+        })
+        .unwrap();
+    cable
+        .receiver
+        .run(|| {
+            let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+            let to = socket.local_addr().unwrap();
+            (0..10).for_each(|_| assert_eq!(socket.send_to(b"once", to).unwrap(), 4));
+        })
+        .unwrap();
+    for ring in &mut rings {
+        let mut kept = collect(ring, 10);
+        kept.extend(finish(ring));
+        assert_eq!(kept.len(), 10, "{}", ring.interface());
+        assert!(kept.iter().all(|kept| kept.direction == Direction::Inbound));
+    }
+    assert_eq!((rings[0].link(), rings[1].link()), (772, 65535));
+}
+
+#[test]
+fn all_interfaces_are_one_source() {
+    root_or_skip!("all_interfaces_are_one_source");
+    let cable = Cable::new();
+    let builder = Ring::builder_for_all().retire(Duration::from_millis(5)).buffer(1 << 20);
+    let mut ring = cable.receive(builder).unwrap();
+    cable.send(&[numbered(7, 60)]);
+    let kept = finish(&mut ring);
+    assert_eq!(kept.iter().map(|kept| number(&kept.bytes)).collect::<Vec<_>>(), [7]);
+    assert_eq!(ring.interface(), "any");
+}
+
+/// Accepts frames whose number is below `limit`.
+fn below(limit: u32) -> Classic {
+    let statements = [
+        Statement { code: 0x20, jt: 0, jf: 0, k: 14 },
+        Statement { code: 0x35, jt: 1, jf: 0, k: limit },
+        Statement { code: 0x06, jt: 0, jf: 0, k: 65_535 },
+        Statement { code: 0x06, jt: 0, jf: 0, k: 0 },
+    ];
+    Classic::new(statements).unwrap()
+}
+
+#[test]
+fn a_filter_holds_from_the_first_frame_and_can_be_exchanged() {
+    root_or_skip!("a_filter_holds_from_the_first_frame_and_can_be_exchanged");
+    let cable = Cable::new();
+    let frames: Vec<_> = (0..200).map(|n| numbered(n, 60)).collect();
+    // While a flood is on, no ring holds a frame that its filter rejects.
+    std::thread::scope(|scope| {
+        let flood = scope.spawn(|| (0..40).for_each(|_| cable.send(&frames)));
+        while !flood.is_finished() {
+            let mut ring = cable.receive(quick("rx").filter(Some(below(50)))).unwrap();
+            std::thread::sleep(Duration::from_millis(2));
+            assert!(finish(&mut ring).iter().all(|kept| number(&kept.bytes) < 50));
+        }
+    });
+    let mut ring = cable.receive(quick("rx").filter(Some(below(50)))).unwrap();
+    cable.send(&frames);
+    ring.set_filter(Some(below(10))).unwrap();
+    cable.send(&frames);
+    assert_eq!(collect(&mut ring, 60).len(), 60);
+    ring.set_filter(None).unwrap();
+    cable.send(&frames);
+    assert_eq!(collect(&mut ring, 200).len(), 200);
+    cable.send(&frames);
+    assert_eq!(ring.discard().unwrap(), 200);
+    cable.send(&frames[..3]);
+    assert_eq!(finish(&mut ring).len(), 3);
+    let statistics = ring.statistics();
+    assert_eq!((statistics.packets, statistics.lent, statistics.unread), (463, 263, 200));
+}
+
+#[test]
+fn the_interface_goes_down_and_comes_up_again() {
+    root_or_skip!("the_interface_goes_down_and_comes_up_again");
+    let cable = Cable::new();
+    let mut ring = cable.ring();
+    for round in 0..3 {
+        cable.send(&[numbered(round, 60)]);
+        cable.veth.b.down().unwrap();
+        // What came before comes before the news.
+        assert!(ring.wait(Duration::from_secs(5)).unwrap());
+        assert_eq!(drain(&mut ring).len(), 1);
+        let error = ring.wait(Duration::from_secs(5)).unwrap_err();
+        assert!(matches!(&error, Error::InterfaceDown(name) if name == "rx"), "{error}");
+        assert!(!ring.wait(SHORT).unwrap());
+        cable.veth.b.up().unwrap();
+        wait_for_carrier(&cable);
+        ring.discard().unwrap();
+    }
+    cable.send(&[numbered(9, 60)]);
+    assert_eq!(number(&collect(&mut ring, 1)[0].bytes), 9);
+    cable.veth.b.down().unwrap();
+    let error = cable.receive(quick("rx")).unwrap_err();
+    assert!(matches!(error, Error::InterfaceDown(_)), "{error}");
+}
+
+#[test]
+fn an_unplugged_cable_is_no_error_and_frames_come_again() {
+    root_or_skip!("an_unplugged_cable_is_no_error_and_frames_come_again");
+    let cable = Cable::new();
+    let mut ring = cable.ring();
+    cable.veth.a.down().unwrap();
+    assert!(!ring.wait(Duration::from_millis(200)).unwrap());
+    cable.veth.a.up().unwrap();
+    wait_for_carrier(&cable);
+    assert!(number(&collect(&mut ring, 1)[0].bytes) == 1000);
+}
+
+/// Waits until frames reach `rx` again: a veth's carrier is set from a work queue.
+fn wait_for_carrier(cable: &Cable) {
+    let mut ring = cable.ring();
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while Instant::now() < deadline {
+        cable.launch(&[numbered(1000, 60)]);
+        if ring.wait(SHORT).unwrap() {
+            return;
+        }
+    }
+    panic!("no carrier after five seconds");
+}
+
+#[test]
+fn an_interface_that_is_removed_is_told_after_its_last_frames() {
+    root_or_skip!("an_interface_that_is_removed_is_told_after_its_last_frames");
+    let cable = Cable::new();
+    let mut ring = cable.ring();
+    cable.send(&[numbered(1, 60), numbered(2, 60)]);
+    let Cable { veth, sender: _sender, receiver: _receiver, .. } = cable;
+    veth.delete().unwrap();
+    assert!(ring.wait(Duration::from_secs(5)).unwrap());
+    assert_eq!(drain(&mut ring).len(), 2);
+    for _ in 0..3 {
+        let error = ring.wait(Duration::from_secs(5)).unwrap_err();
+        assert!(matches!(&error, Error::InterfaceGone(name) if name == "rx"), "{error}");
+    }
+}
+
+#[test]
+fn promiscuous_mode_lasts_as_long_as_the_ring() {
+    root_or_skip!("promiscuous_mode_lasts_as_long_as_the_ring");
+    let cable = Cable::new();
+    let promiscuity = || {
+        let output =
+            cable.receiver.command("ip").args(["-d", "link", "show", "rx"]).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let mut words = text.split_whitespace().skip_while(|word| *word != "promiscuity").skip(1);
+        words.next().unwrap().parse::<u32>().unwrap()
+    };
+    assert_eq!(promiscuity(), 0);
+    let ring = cable.receive(quick("rx").promiscuous(true)).unwrap();
+    assert_eq!(promiscuity(), 1);
+    drop(ring);
+    assert_eq!(promiscuity(), 0);
+}
+
+#[test]
+fn time_stamps_say_when_and_whose_clock() {
+    root_or_skip!("time_stamps_say_when_and_whose_clock");
+    let cable = Cable::new();
+    let now = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos();
+    // A veth stamps nothing, so the kernel's clock stands in.
+    for stamps in [Stamps::Software, Stamps::Hardware] {
+        let mut ring = cable.receive(quick("rx").stamps(stamps)).unwrap();
+        assert_eq!(ring.clock(), None);
+        let before = now();
+        cable.send(&[numbered(1, 60), numbered(2, 60)]);
+        let after = now();
+        let stamps: Vec<_> =
+            finish(&mut ring).iter().map(|kept| u128::from(kept.timestamp.unwrap().0)).collect();
+        assert!(before <= stamps[0] && stamps[0] <= stamps[1] && stamps[1] <= after);
+        assert_eq!(ring.clock(), Some(Clock::Software));
+    }
+    let error = cable.receive(quick("rx").stamps(Stamps::HardwareSwitchedOn)).unwrap_err();
+    assert!(error.to_string().contains("its driver has none"), "{error}");
+}
+
+#[test]
+fn the_hash_tells_flows_apart_and_unfinished_checksums_are_marked() {
+    root_or_skip!("the_hash_tells_flows_apart_and_unfinished_checksums_are_marked");
+    let cable = Cable::new();
+    let (a, b) = ("10.77.0.1".parse().unwrap(), "10.77.0.2".parse().unwrap());
+    cable.veth.a.add_address(a, 24).unwrap();
+    cable.veth.b.add_address(b, 24).unwrap();
+    cable.veth.a.add_neighbour(b, cable.veth.b.mac()).unwrap();
+    cable.veth.b.add_neighbour(a, cable.veth.a.mac()).unwrap();
+    let mut ring = cable.receive(quick("rx").hash(true).traffic(Traffic::In)).unwrap();
+    let send = || {
+        let sockets = [(); 4].map(|()| UdpSocket::bind((a, 0)).unwrap());
+        for _ in 0..3 {
+            for socket in &sockets {
+                socket.send_to(b"hello", (b, 9)).unwrap();
+            }
+        }
+    };
+    cable.sender.run(send).unwrap();
+    let kept = collect(&mut ring, 12);
+    assert_eq!(kept.len(), 12);
+    assert!(kept.iter().all(|kept| kept.checksum_partial));
+    let flows: std::collections::HashMap<_, _> =
+        kept.iter().map(|kept| (kept.bytes[34..36].to_vec(), kept.hash.unwrap())).collect();
+    assert_eq!(flows.len(), 4);
+    for kept in &kept {
+        assert_eq!(kept.hash, flows.get(&kept.bytes[34..36]).copied());
+    }
+    let hashes: std::collections::HashSet<_> = flows.values().collect();
+    assert!(hashes.len() > 1, "{hashes:?}");
+}
+
+#[test]
+fn a_stopped_ring_hands_over_what_came_before_and_nothing_after() {
+    root_or_skip!("a_stopped_ring_hands_over_what_came_before_and_nothing_after");
+    let cable = Cable::new();
+    let mut ring = cable.receive(Ring::builder("rx").retire(Duration::from_millis(100))).unwrap();
+    cable.send(&[numbered(1, 60)]);
+    ring.stop().unwrap();
+    cable.send(&[numbered(2, 60)]);
+    assert!(ring.wait(Duration::from_secs(5)).unwrap());
+    let kept = drain(&mut ring);
+    assert_eq!(kept.iter().map(|kept| number(&kept.bytes)).collect::<Vec<_>>(), [1]);
+    let start = Instant::now();
+    assert!(!ring.wait(Duration::from_secs(60)).unwrap());
+    assert!(start.elapsed() < Duration::from_secs(30));
+}
+
+#[test]
+fn a_ring_is_readable_when_a_batch_is_ready() {
+    root_or_skip!("a_ring_is_readable_when_a_batch_is_ready");
+    use std::os::fd::{AsFd, AsRawFd};
+    let cable = Cable::new();
+    let mut ring = cable.receive(quick("rx").busy_poll(Duration::from_micros(100))).unwrap();
+    let readable = |ring: &Ring, timeout| {
+        let fd = ring.as_fd().as_raw_fd();
+        let mut fd = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+        // SAFETY: one pollfd, alive during the call.
+        unsafe { libc::poll(&mut fd, 1, timeout) == 1 }
+    };
+    assert!(!readable(&ring, 20));
+    assert!(!ring.wait(Duration::ZERO).unwrap());
+    cable.send(&[numbered(1, 60)]);
+    assert!(readable(&ring, 5000));
+    assert!(ring.wait(Duration::ZERO).unwrap());
+    assert_eq!(drain(&mut ring).len(), 1);
+    assert!(!readable(&ring, 20));
+}
+
+#[test]
+fn interfaces_that_are_not_there_are_named() {
+    root_or_skip!("interfaces_that_are_not_there_are_named");
+    for name in ["no-such-if", "a-name-that-is-too-long-for-one", "nul\0l", ""] {
+        let error = Ring::builder(name).build().unwrap_err();
+        assert!(matches!(&error, Error::NoInterface(said) if said == name), "{error}");
+        let error = Transmit::builder(name).build().unwrap_err();
+        assert!(matches!(&error, Error::NoInterface(said) if said == name), "{error}");
+    }
+}
+
+#[test]
+fn without_the_capability_the_error_says_how_to_get_it() {
+    root_or_skip!("without_the_capability_the_error_says_how_to_get_it");
+    packet::probe().unwrap();
+    let errors = std::thread::spawn(|| {
+        // SAFETY: version 3 of the structures, for this thread, dropping everything.
+        unsafe {
+            let header = [0x2008_0522u32, 0];
+            let none = [0u32; 6];
+            assert_eq!(libc::syscall(libc::SYS_capset, header.as_ptr(), none.as_ptr()), 0);
+        }
+        [packet::probe().unwrap_err(), Ring::builder("lo").build().unwrap_err()]
+    })
+    .join()
+    .unwrap();
+    for error in errors {
+        assert!(matches!(&error, Error::Privilege { capability: "CAP_NET_RAW", .. }), "{error}");
+        assert!(error.to_string().contains("setcap cap_net_raw+ep"), "{error}");
+    }
+}
+
+#[test]
+fn sizes_that_the_kernel_refuses_are_named() {
+    root_or_skip!("sizes_that_the_kernel_refuses_are_named");
+    for (builder, words) in [
+        (quick("lo").block_size(5000), "whole pages"),
+        (quick("lo").block_size(0), "1 to 2147483647 bytes"),
+        (quick("lo").blocks(0), "at least one block"),
+        (quick("lo").buffer(u64::MAX), "memory available"),
+        (quick("lo").buffer(1 << 46), "memory available"),
+        (quick("lo").block_size(4096).blocks(1 << 20), "ask for fewer blocks"),
+    ] {
+        let error = builder.build().unwrap_err().to_string();
+        assert!(error.contains(words), "{error}");
+    }
+}

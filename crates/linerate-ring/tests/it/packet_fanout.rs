@@ -1,0 +1,172 @@
+//! Several rings that share one interface's frames.
+
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::packet_support::{Cable, finish, number, numbered, quick};
+use linerate_ring::filter::{Classic, Statement};
+use linerate_ring::packet::{Fanout, Mode, Ring, Traffic};
+use linerate_testkit::root_or_skip;
+
+const RINGS: usize = 3;
+const FRAMES: u32 = 600;
+
+/// The group's rings get every frame once between them; returns what each got.
+fn share(fanout: Fanout) -> [Vec<u32>; RINGS] {
+    let cable = Cable::new();
+    let builder = quick("rx").fanout(fanout).traffic(Traffic::In);
+    let mut rings = cable.receiver.run(|| builder.build_group(RINGS)).unwrap().unwrap();
+    assert!(rings.iter().all(|ring| ring.fanout_group() == rings[0].fanout_group()));
+    cable.send(&(0..FRAMES).map(|n| numbered(n, 100)).collect::<Vec<_>>());
+    let mut shares = rings
+        .iter_mut()
+        .map(|ring| finish(ring).iter().map(|kept| number(&kept.bytes)).collect::<Vec<_>>());
+    let shares = [(); RINGS].map(|()| shares.next().unwrap());
+    let mut all = shares.concat();
+    all.sort_unstable();
+    assert_eq!(all, (0..FRAMES).collect::<Vec<_>>());
+    let packets: u64 = rings.iter().map(|ring| ring.statistics().packets).sum();
+    assert_eq!(packets, u64::from(FRAMES));
+    shares
+}
+
+#[test]
+fn every_mode_shares_all_frames() {
+    root_or_skip!("every_mode_shares_all_frames");
+    for mode in [Mode::Hash, Mode::Cpu, Mode::Random, Mode::QueueMapping, Mode::Rollover] {
+        let shares = share(Fanout::new(mode.clone()));
+        if matches!(mode, Mode::Random) {
+            assert!(shares.iter().all(|share| share.len() > 100), "{shares:?}");
+        }
+        if matches!(mode, Mode::Hash | Mode::QueueMapping) {
+            // One flow and one queue: one ring has it all.
+            assert_eq!(shares.iter().filter(|share| !share.is_empty()).count(), 1);
+        }
+    }
+}
+
+#[test]
+fn taking_turns_is_fair() {
+    root_or_skip!("taking_turns_is_fair");
+    let shares = share(Fanout::new(Mode::LoadBalance).rollover(true).defragment(true).members(8));
+    assert!(shares.iter().all(|share| share.len() == FRAMES as usize / RINGS));
+}
+
+#[test]
+fn a_classic_program_chooses_the_ring() {
+    root_or_skip!("a_classic_program_chooses_the_ring");
+    // The frame's number, which stands behind the link-layer header.
+    let statements = [
+        Statement { code: 0x20, jt: 0, jf: 0, k: (libc::SKF_LL_OFF + 14) as u32 },
+        Statement { code: 0x16, jt: 0, jf: 0, k: 0 },
+    ];
+    let program = Classic::new(statements).unwrap();
+    let shares = share(Fanout::new(Mode::Classic(program)));
+    assert_shares_by_number(&shares);
+}
+
+#[test]
+fn an_ebpf_program_chooses_the_ring() {
+    root_or_skip!("an_ebpf_program_chooses_the_ring");
+    // r6 = r1; r0 = bytes 14 to 17 of the frame, which begin 0 bytes behind SKF_LL_OFF; exit.
+    let offset = (libc::SKF_LL_OFF + 14) as u32;
+    let mut program = vec![0xbf, 0x16, 0, 0, 0, 0, 0, 0, 0x20, 0, 0, 0];
+    program.extend(offset.to_ne_bytes());
+    program.extend([0x95, 0, 0, 0, 0, 0, 0, 0]);
+    let license = c"GPL";
+    // SAFETY: the instructions are whole and the options absent.
+    let fd = unsafe {
+        libbpf_sys::bpf_prog_load(
+            libbpf_sys::BPF_PROG_TYPE_SOCKET_FILTER,
+            c"number".as_ptr(),
+            license.as_ptr(),
+            program.as_ptr().cast(),
+            (program.len() / 8) as libbpf_sys::size_t,
+            std::ptr::null_mut(),
+        )
+    };
+    assert!(fd >= 0, "{}", std::io::Error::last_os_error());
+    // SAFETY: the kernel just gave us this descriptor.
+    let program = Arc::new(unsafe { OwnedFd::from_raw_fd(fd) });
+    let shares = share(Fanout::new(Mode::Extended(program)));
+    assert_shares_by_number(&shares);
+}
+
+fn assert_shares_by_number(shares: &[Vec<u32>; RINGS]) {
+    for (index, share) in shares.iter().enumerate() {
+        assert_eq!(share.len(), FRAMES as usize / RINGS);
+        assert!(share.iter().all(|number| *number as usize % RINGS == index), "{share:?}");
+    }
+}
+
+#[test]
+fn a_full_ring_rolls_over_to_the_next() {
+    root_or_skip!("a_full_ring_rolls_over_to_the_next");
+    let cable = Cable::new();
+    let fanout = Fanout::new(Mode::Hash).rollover(true);
+    let slow = Duration::from_millis(500);
+    let builder = quick("rx").block_size(65_536).blocks(4).retire(slow).fanout(fanout);
+    let mut rings = cable.receiver.run(|| builder.build_group(2)).unwrap().unwrap();
+    // One flow, 192 bytes a frame: more than one ring takes before it is three quarters full, which
+    // is when it rolls over, and less than both.
+    cable.send(&(0..1500).map(|n| numbered(n, 100)).collect::<Vec<_>>());
+    let shares = [0, 1].map(|ring: usize| finish(&mut rings[ring]).len());
+    assert_eq!(shares[0] + shares[1], 1500, "{shares:?}");
+    assert!(shares.iter().all(|share| *share > 0), "{shares:?}");
+}
+
+#[test]
+fn groups_are_joined_by_number_and_mismatches_are_refused() {
+    root_or_skip!("groups_are_joined_by_number_and_mismatches_are_refused");
+    let cable = Cable::new();
+    let join = |fanout: Fanout| cable.receive(quick("rx").fanout(fanout));
+    let first = join(Fanout::new(Mode::LoadBalance).group(77)).unwrap();
+    let _second = join(Fanout::new(Mode::LoadBalance).group(77)).unwrap();
+    assert_eq!(first.fanout_group(), Some(77));
+    let unique = join(Fanout::new(Mode::LoadBalance)).unwrap();
+    assert_ne!(unique.fanout_group(), Some(77));
+    for other in [
+        Fanout::new(Mode::Cpu).group(77),
+        Fanout::new(Mode::LoadBalance).group(77).defragment(true),
+    ] {
+        let error = join(other).unwrap_err().to_string();
+        assert!(
+            error.contains("join fanout group 77") && error.contains("another mode"),
+            "{error}"
+        );
+    }
+    let error = join(Fanout::new(Mode::Rollover).rollover(true)).unwrap_err().to_string();
+    assert!(error.contains("rolls over anyway"), "{error}");
+    let error = cable.receiver.run(|| quick("rx").build_group(2)).unwrap().unwrap_err();
+    assert!(error.to_string().contains("needs a fanout mode"), "{error}");
+}
+
+#[test]
+fn a_group_survives_the_interface_going_down() {
+    root_or_skip!("a_group_survives_the_interface_going_down");
+    let cable = Cable::new();
+    let builder = quick("rx").fanout(Fanout::new(Mode::LoadBalance));
+    let mut rings: Vec<Ring> = cable.receiver.run(|| builder.build_group(2)).unwrap().unwrap();
+    cable.veth.b.down().unwrap();
+    for ring in &mut rings {
+        let error = ring.wait(Duration::from_secs(5)).unwrap_err();
+        assert!(error.to_string().contains("interface rx is down"), "{error}");
+    }
+    cable.veth.b.up().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(5);
+    let heard = |rings: &[Ring]| rings.iter().all(|ring| ring.statistics().packets > 0);
+    while !heard(&rings) && Instant::now() < deadline {
+        cable.launch(&(0..4).map(|n| numbered(n, 60)).collect::<Vec<_>>());
+    }
+    assert!(heard(&rings));
+}
+
+#[test]
+fn modes_read_back_what_they_print() {
+    for word in ["hash", "lb", "cpu", "rollover", "rnd", "qm"] {
+        assert_eq!(word.parse::<Mode>().unwrap().to_string(), word);
+    }
+    let error = "ebpf".parse::<Mode>().unwrap_err().to_string();
+    assert!(error.contains("unknown fanout mode \"ebpf\": choose one of hash"), "{error}");
+}

@@ -1,0 +1,413 @@
+//! Tees on real veth pairs: a copy for each capture, the stack still gets everything, and nothing
+//! stays attached.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+use crate::xdp_support::{
+    CHILD, Cable, SetOnDrop, Stack, becomes_free, child, number, port, to_port, udp,
+};
+use linerate_ring::tee::{Builder, Statistics, Tee, probe};
+use linerate_ring::xdp::{Attach, Pace, Source};
+use linerate_ring::{Error, Frame, Result};
+use linerate_testkit::{VethOptions, only_this_test, root_or_skip};
+
+fn open<'f>(
+    cable: &Cable,
+    with: impl FnOnce(Builder<'static>) -> Builder<'f> + Send,
+) -> Result<Tee> {
+    cable.receiver.run(|| with(Tee::builder("rx").buffer(16 << 20)).build()).expect("the namespace")
+}
+
+fn tee<'f>(cable: &Cable, with: impl FnOnce(Builder<'static>) -> Builder<'f> + Send) -> Tee {
+    open(cable, with).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Reads until nothing has come for a while; calls `each` with every frame.
+fn drain(tee: &mut Tee, mut each: impl FnMut(&Frame<'_>)) -> u64 {
+    let mut count = 0;
+    while tee.wait(Duration::from_millis(300)).expect("wait") {
+        while let Some(mut batch) = tee.batch() {
+            while let Some(frame) = batch.next() {
+                each(&frame);
+                count += 1;
+            }
+        }
+    }
+    count
+}
+
+#[test]
+fn all_that_is_sent_is_copied_in_order_and_unchanged() {
+    root_or_skip!("all_that_is_sent_is_copied_in_order_and_unchanged");
+    let cable = Cable::new(VethOptions::default());
+    let mut tee = tee(&cable, |b| b);
+    let raw = cable.raw();
+    let sender = std::thread::spawn(move || {
+        for n in 0..20_000 {
+            raw.send(&udp(7, n, 60 + (n % 1400) as usize));
+        }
+    });
+    let mut expected = 0;
+    drain(&mut tee, |frame| {
+        assert_eq!(frame.head(), udp(7, expected, 60 + (expected % 1400) as usize));
+        assert_eq!(frame.wire_len as usize, frame.len());
+        expected += 1;
+    });
+    sender.join().unwrap();
+    let counts = tee.statistics().unwrap();
+    assert_eq!((expected, counts.received, counts.lost()), (20_000, 20_000, 0), "{counts:?}");
+    assert_eq!(tee.attached(), Attach::Native, "a veth has native XDP");
+}
+
+#[test]
+fn a_reader_that_never_catches_up_gives_room_back() {
+    root_or_skip!("a_reader_that_never_catches_up_gives_room_back");
+    let cable = Cable::new(VethOptions::default());
+    // Room for 500 frames and a few.
+    let mut tee = tee(&cable, |b| b.buffer(1 << 16));
+    let raw = cable.raw();
+    for n in 0..100 {
+        raw.send(&udp(7, n, 100));
+    }
+    for n in 0..2000 {
+        raw.send(&udp(7, 100 + n, 100));
+        // One of each batch, as programs read that ask for one packet.
+        let mut found = false;
+        while !found {
+            assert!(tee.wait(Duration::from_secs(20)).expect("wait"));
+            let mut batch = tee.batch().expect("a batch");
+            if let Some(frame) = batch.next() {
+                assert_eq!(number(frame.head()), n);
+                found = true;
+            }
+            batch.keep();
+        }
+    }
+    let counts = tee.statistics().unwrap();
+    assert_eq!(counts.lost(), 0, "{counts:?}");
+}
+
+#[test]
+fn four_tees_get_their_frames_and_the_stack_gets_all() {
+    root_or_skip!("four_tees_get_their_frames_and_the_stack_gets_all");
+    let cable = Cable::new(VethOptions::default());
+    let filters: Vec<_> = (0..3).map(|n| to_port(7 + n)).collect();
+    let stacks: Vec<_> = (0..3).map(|n| Stack::listen(&cable, 7 + n)).collect();
+    let mut tees: Vec<_> = filters.iter().map(|f| tee(&cable, |b| b.filter(Some(f)))).collect();
+    tees.push(tee(&cable, |b| b.snap(50)));
+    assert_eq!(tees.iter().filter_map(Tee::slot).collect::<Vec<_>>(), [0, 1, 2, 3]);
+    let raw = cable.raw();
+    let send = || (0..300).for_each(|n| raw.send(&udp(7 + n as u16 % 3, n, 100)));
+    send();
+    for (n, tee) in tees.iter_mut().enumerate().take(3) {
+        let count = drain(tee, |frame| assert_eq!(port(frame.head()), 7 + n as u16));
+        let counts = tee.statistics().unwrap();
+        assert_eq!((count, counts.captured, counts.unmatched), (100, 100, 200), "{counts:?}");
+    }
+    let all = drain(&mut tees[3], |frame| assert_eq!((frame.len(), frame.wire_len), (50, 100)));
+    assert_eq!(all, 300);
+    assert!(stacks.iter().all(|stack| stack.count() == 100), "the stack gets every frame");
+    // One in the middle leaves; the others go on, and the next takes its place.
+    tees.remove(1);
+    send();
+    let counts: Vec<_> = tees.iter_mut().map(|tee| drain(tee, |_| ())).collect();
+    assert_eq!(counts, [100, 100, 300]);
+    let again = tee(&cable, |b| b);
+    assert_eq!(again.slot(), Some(1));
+    // The one that attached the root leaves before the others.
+    drop(tees.remove(0));
+    send();
+    assert_eq!(drain(&mut tees[1], |_| ()), 300);
+    drop((tees, again));
+    assert!(becomes_free(&cable), "after the last");
+}
+
+#[test]
+fn taken_frames_end_and_the_others_reach_the_stack() {
+    root_or_skip!("taken_frames_end_and_the_others_reach_the_stack");
+    let cable = Cable::new(VethOptions::default());
+    let filter = to_port(7);
+    let taken = Stack::listen(&cable, 7);
+    let passed = Stack::listen(&cable, 8);
+    let mut taking = tee(&cable, |b| b.filter(Some(&filter)).take(true));
+    assert_eq!(taking.slot(), None);
+    let raw = cable.raw();
+    (0..200).for_each(|n| raw.send(&udp(7 + n as u16 % 2, n, 100)));
+    let mut expected = 0;
+    drain(&mut taking, |frame| {
+        assert_eq!(frame.head(), udp(7, expected, 100));
+        expected += 2;
+    });
+    let counts = taking.statistics().unwrap();
+    assert_eq!((counts.captured, counts.unmatched, counts.lost()), (100, 100, 0), "{counts:?}");
+    assert_eq!((taken.count(), passed.count()), (0, 100));
+    // It has the interface for itself, and leaves it as it was.
+    let error = open(&cable, |b| b).expect_err("the interface is taken");
+    assert!(
+        matches!(&error, Error::ForeignProgram { name, .. } if name == "linerate_take"),
+        "{error}"
+    );
+    drop(taking);
+    assert!(becomes_free(&cable));
+}
+
+#[test]
+fn a_ninth_tee_is_refused() {
+    root_or_skip!("a_ninth_tee_is_refused");
+    let cable = Cable::new(VethOptions::default());
+    let mut tees: Vec<_> = (0..8).map(|_| tee(&cable, |b| b.buffer(1 << 16))).collect();
+    match open(&cable, |b| b) {
+        Err(Error::NoSlot { interface, slots }) => assert_eq!((&*interface, slots), ("rx", 8)),
+        other => panic!("{other:?}"),
+    }
+    cable.raw().send(&udp(7, 5, 100));
+    for tee in &mut tees {
+        assert_eq!(drain(tee, |frame| assert_eq!(number(frame.head()), 5)), 1);
+    }
+}
+
+#[test]
+fn processes_share_an_interface_and_may_be_killed() {
+    const NAME: &str = "processes_share_an_interface_and_may_be_killed";
+    if std::env::var_os(CHILD).is_some() {
+        let _tee = Tee::builder("rx").buffer(1 << 16).build().unwrap();
+        println!("ready");
+        std::thread::sleep(Duration::from_secs(60));
+        return;
+    }
+    root_or_skip!(NAME);
+    let cable = Cable::new(VethOptions::default());
+    let raw = cable.raw();
+    // The child attaches the root; it dies, and the others stay.
+    let mut first = child(&cable, only_this_test!(NAME));
+    let mut second = child(&cable, only_this_test!(NAME));
+    let mut own = tee(&cable, |b| b);
+    assert_eq!(own.slot(), Some(2));
+    for child in [&mut first, &mut second] {
+        raw.send(&udp(7, 0, 100));
+        assert_eq!(drain(&mut own, |_| ()), 1);
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    raw.send(&udp(7, 0, 100));
+    assert_eq!(drain(&mut own, |_| ()), 1, "goes on without them");
+    let heir = tee(&cable, |b| b);
+    assert_eq!(heir.slot(), Some(0), "the place of a dead process is free");
+    drop((own, heir));
+    assert!(becomes_free(&cable), "after the last");
+    // A lone one is killed.
+    let mut lone = child(&cable, only_this_test!(NAME));
+    assert!(cable.veth.b.has_xdp().unwrap());
+    lone.kill().unwrap();
+    lone.wait().unwrap();
+    assert!(becomes_free(&cable), "after kill -9");
+}
+
+#[test]
+fn tees_that_start_and_stop_at_the_same_moment_all_work() {
+    root_or_skip!("tees_that_start_and_stop_at_the_same_moment_all_work");
+    let cable = Cable::new(VethOptions::default());
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..10 {
+                    let tee = tee(&cable, |b| b.buffer(4096));
+                    assert!(tee.slot() < Some(8));
+                }
+            });
+        }
+    });
+    assert!(becomes_free(&cable));
+}
+
+#[test]
+fn jumbo_frames_are_copied_whole() {
+    root_or_skip!("jumbo_frames_are_copied_whole");
+    let cable = Cable::new(VethOptions { mtu: 9000, ..VethOptions::default() });
+    let mut tee = tee(&cable, |b| b);
+    let raw = cable.raw();
+    (0..500).for_each(|n| raw.send(&udp(7, n, 60 + (n as usize * 17) % 8900)));
+    let mut next = 0;
+    drain(&mut tee, |frame| {
+        assert_eq!(frame.head(), udp(7, next, 60 + (next as usize * 17) % 8900));
+        next += 1;
+    });
+    assert_eq!((next, tee.statistics().unwrap().lost()), (500, 0));
+}
+
+#[test]
+fn what_a_small_buffer_cannot_hold_is_counted() {
+    root_or_skip!("what_a_small_buffer_cannot_hold_is_counted");
+    let cable = Cable::new(VethOptions::default());
+    let mut tee = tee(&cable, |b| b.buffer(1 << 16));
+    let raw = cable.raw();
+    (0..2000).for_each(|n| raw.send(&udp(7, n, 100)));
+    let mut next = 0;
+    let received = drain(&mut tee, |frame| {
+        assert_eq!(number(frame.head()), next, "the oldest are kept, in order");
+        next += 1;
+    });
+    let counts = tee.statistics().unwrap();
+    assert!(received > 300 && counts.full > 0, "{counts:?}");
+    assert_eq!(received + counts.full, 2000, "{counts:?}");
+    (0..100).for_each(|n| raw.send(&udp(7, n, 100)));
+    assert_eq!(drain(&mut tee, |_| ()), 100, "the space has come back");
+}
+
+/// The counts once all that was sent has come: a busy softirq may be behind the sender.
+fn after_all(tee: &Tee, sent: u64) -> Statistics {
+    let end = Instant::now() + Duration::from_secs(5);
+    loop {
+        let counts = tee.statistics().unwrap();
+        let come = counts.captured + counts.unmatched + counts.lost() + counts.late;
+        if come >= sent || Instant::now() > end {
+            return counts;
+        }
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_stop_under_load_leaves_no_frame_without_an_account() {
+    root_or_skip!("a_stop_under_load_leaves_no_frame_without_an_account");
+    // A buffer that holds all, and one that overflows.
+    for (take, buffer) in [(false, 64 << 20), (true, 64 << 20), (false, 1 << 16), (true, 1 << 16)] {
+        let cable = Cable::new(VethOptions::default());
+        let mut tee = tee(&cable, |b| b.take(take).buffer(buffer));
+        let (raw, stack) = (cable.raw(), Stack::listen(&cable, 7));
+        let (sent, done) = (AtomicU64::new(0), AtomicBool::new(false));
+        let mut numbers = Vec::new();
+        let at_stop = std::thread::scope(|scope| {
+            let (sent, done) = (&sent, &done);
+            scope.spawn(move || {
+                while !done.load(SeqCst) {
+                    raw.send(&udp(7, sent.fetch_add(1, SeqCst), 100));
+                }
+            });
+            let ending = SetOnDrop(done);
+            while numbers.len() < 5000 {
+                assert!(
+                    tee.wait(Duration::from_secs(3)).unwrap(),
+                    "{take} {buffer}: nothing comes"
+                );
+                while let Some(mut batch) = tee.batch() {
+                    while let Some(frame) = batch.next() {
+                        numbers.push(number(frame.head()));
+                    }
+                }
+            }
+            tee.stop().unwrap();
+            let at_stop = tee.statistics().unwrap();
+            drain(&mut tee, |frame| numbers.push(number(frame.head())));
+            assert_eq!(tee.statistics().unwrap().received, at_stop.captured, "all is in the ring");
+            // Some certainly come after the stop.
+            let after = sent.load(SeqCst) + 1000;
+            while sent.load(SeqCst) < after {
+                std::thread::yield_now();
+            }
+            drop(ending);
+            at_stop
+        });
+        assert!(!tee.wait(Duration::from_secs(60)).unwrap(), "it says so at once");
+        assert!(tee.batch().is_none());
+        let end = after_all(&tee, sent.load(SeqCst));
+        assert!(end.late > 0, "{take} {buffer}: {end:?}");
+        assert_eq!((end.captured, end.lost()), (at_stop.captured, at_stop.lost()), "{end:?}");
+        assert_eq!(end.received + end.lost() + end.late, sent.load(SeqCst), "{end:?}");
+        assert_eq!(numbers.len() as u64, end.received);
+        assert!(numbers.is_sorted_by(|a, b| a < b));
+        if buffer > 1 << 16 {
+            assert_eq!(end.lost(), 0, "{end:?}");
+            assert_eq!(numbers.last(), Some(&(end.received - 1)), "none is missing in between");
+        }
+        if take {
+            // The receive buffer of the stack's socket holds some hundred.
+            assert!(stack.count() > 0, "what came later went to the stack");
+        }
+    }
+}
+
+#[test]
+fn a_sleeping_reader_is_woken() {
+    root_or_skip!("a_sleeping_reader_is_woken");
+    let cable = Cable::new(VethOptions::default());
+    let mut tee = tee(&cable, |b| b.pace(Pace::BLOCKING));
+    let raw = cable.raw();
+    let sender = std::thread::spawn(move || {
+        for n in 0..200 {
+            std::thread::sleep(Duration::from_micros(n * 7));
+            raw.send(&udp(7, n, 100));
+        }
+    });
+    let mut count = 0;
+    while count < 200 {
+        // Far longer than a frame takes to come: a wake-up that is lost ends the test.
+        assert!(tee.wait(Duration::from_secs(3)).unwrap(), "never woken after {count}");
+        while let Some(mut batch) = tee.batch() {
+            while batch.next().is_some() {
+                count += 1;
+            }
+        }
+    }
+    sender.join().unwrap();
+}
+
+#[test]
+fn stamps_are_utc_and_rise() {
+    root_or_skip!("stamps_are_utc_and_rise");
+    let cable = Cable::new(VethOptions::default());
+    let mut tee = tee(&cable, |b| b);
+    let raw = cable.raw();
+    let now = || std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64;
+    let before = now();
+    (0..50).for_each(|n| raw.send(&udp(7, n, 100)));
+    let after = now();
+    let mut last = before - 1_000_000;
+    drain(&mut tee, |frame| {
+        let stamp = frame.timestamp.expect("stamped").0;
+        assert!(stamp > last && stamp < after + 1_000_000, "{last} {stamp} {after}");
+        last = stamp;
+    });
+    drop(tee);
+    let mut unstamped = self::tee(&cable, |b| b.stamps(false));
+    raw.send(&udp(7, 0, 100));
+    assert_eq!(drain(&mut unstamped, |frame| assert_eq!(frame.timestamp, None)), 1);
+}
+
+#[test]
+fn somebody_elses_program_is_named_and_left_alone() {
+    root_or_skip!("somebody_elses_program_is_named_and_left_alone");
+    let cable = Cable::new(VethOptions::default());
+    let source = cable.receiver.run(|| Source::builder("rx").buffer(1 << 20).build());
+    let source = source.unwrap().unwrap();
+    assert!(
+        matches!(open(&cable, |b| b), Err(Error::ForeignProgram { name, .. }) if name == "linerate_steer")
+    );
+    drop(source);
+    assert!(becomes_free(&cable));
+    let free = cable.receiver.run(|| probe("rx")).unwrap();
+    assert!(free.works() && !free.joins, "{free:?}");
+    assert!(!cable.veth.b.has_xdp().unwrap(), "a probe attaches nothing");
+    let _tee = tee(&cable, |b| b);
+    let taken = cable.receiver.run(|| probe("rx")).unwrap();
+    assert!(taken.works() && taken.joins, "{taken:?}");
+    let source = cable.receiver.run(|| Source::builder("rx").buffer(1 << 20).build()).unwrap();
+    assert!(matches!(source, Err(Error::ForeignProgram { name, .. }) if name == "linerate_tee"));
+}
+
+#[test]
+fn an_interface_that_goes_down_or_away_is_said_so() {
+    root_or_skip!("an_interface_that_goes_down_or_away_is_said_so");
+    let cable = Cable::new(VethOptions::default());
+    let mut tee = tee(&cable, |b| b.pace(Pace::BLOCKING));
+    let tick = Duration::from_millis(50);
+    cable.veth.b.down().unwrap();
+    assert!(matches!(tee.wait(tick), Err(Error::InterfaceDown(name)) if name == "rx"));
+    cable.veth.b.up().unwrap();
+    cable.raw().send(&udp(7, 0, 100));
+    assert_eq!(drain(&mut tee, |_| ()), 1, "goes on");
+    cable.veth.delete().unwrap();
+    let gone = (0..20).find_map(|_| tee.wait(tick).err());
+    assert!(matches!(gone, Some(Error::InterfaceGone(name)) if name == "rx"));
+}

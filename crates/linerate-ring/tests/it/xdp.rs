@@ -1,0 +1,535 @@
+//! AF_XDP sources on real veth pairs: what is sent arrives, or is in a count; what is not asked for
+//! goes to the stack; and nothing stays attached.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use crate::xdp_support::{
+    CHILD, Cable, Pacing, Raw, Stack, becomes_free, child, number, port, to_port, udp,
+};
+use linerate_ring::region::Pages;
+use linerate_ring::steer::{Options, Steer};
+use linerate_ring::xdp::{
+    Attach, Pace, Socket, Source, SourceBuilder, Stamps, Transmit, Umem, Unmatched, probe,
+};
+use linerate_ring::{Error, Frame, Region, Result};
+use linerate_testkit::{Veth, VethOptions, only_this_test, root_or_skip, say_skipped};
+
+fn small(builder: SourceBuilder<'_>) -> SourceBuilder<'_> {
+    builder.buffer(8 << 20).pages(Pages::Small)
+}
+
+fn open<'f>(
+    cable: &Cable,
+    with: impl FnOnce(SourceBuilder<'static>) -> SourceBuilder<'f> + Send,
+) -> Result<Source> {
+    cable.receiver.run(|| with(small(Source::builder("rx"))).build()).expect("the namespace")
+}
+
+fn source<'f>(
+    cable: &Cable,
+    with: impl FnOnce(SourceBuilder<'static>) -> SourceBuilder<'f> + Send,
+) -> Source {
+    open(cable, with).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Reads until nothing has come for a while; calls `each` with every frame.
+fn drain(source: &mut Source, mut each: impl FnMut(&Frame<'_>)) -> u64 {
+    let mut count = 0;
+    while source.wait(Duration::from_millis(300)).expect("wait") {
+        while let Some(mut batch) = source.batch() {
+            while let Some(frame) = batch.next() {
+                each(&frame);
+                count += 1;
+            }
+        }
+    }
+    count
+}
+
+#[test]
+fn all_that_is_sent_arrives_in_order_and_unchanged() {
+    root_or_skip!("all_that_is_sent_arrives_in_order_and_unchanged");
+    let cable = Cable::new(VethOptions::default());
+    // A chunk for each frame: how busy the machine is does not matter.
+    let mut source = source(&cable, |b| b.buffer(64 << 20));
+    let raw = cable.raw();
+    let sender = std::thread::spawn(move || {
+        for n in 0..20_000 {
+            raw.send(&udp(7, n, 60 + (n % 1400) as usize));
+        }
+    });
+    let mut expected = 0;
+    drain(&mut source, |frame| {
+        assert_eq!(frame.head(), udp(7, expected, 60 + (expected % 1400) as usize));
+        assert!(frame.timestamp.is_some(), "the reader stamps");
+        expected += 1;
+    });
+    sender.join().unwrap();
+    let counts = source.statistics().unwrap();
+    assert_eq!((expected, counts.received, counts.lost()), (20_000, 20_000, 0), "{counts:?}");
+    assert_eq!(counts.matched, 20_000);
+    assert_eq!(source.attached(), Attach::Native, "a veth has native XDP");
+}
+
+#[test]
+fn what_a_small_buffer_cannot_hold_is_counted() {
+    root_or_skip!("what_a_small_buffer_cannot_hold_is_counted");
+    let cable = Cable::new(VethOptions::default());
+    let mut source = source(&cable, |b| b.buffer(256 * 2048));
+    let raw = cable.raw();
+    (0..5000).for_each(|n| raw.send(&udp(7, n, 100)));
+    let mut next = 0;
+    let received = drain(&mut source, |frame| {
+        assert_eq!(number(frame.head()), next, "the oldest are kept, in order");
+        next += 1;
+    });
+    let counts = source.statistics().unwrap();
+    assert_eq!(received, 256);
+    assert_eq!(received + counts.lost(), 5000, "{counts:?}");
+    assert_eq!(counts.fill_empty, 5000 - 256, "{counts:?}");
+    // The chunks have come back: the source goes on.
+    (0..256).for_each(|n| raw.send(&udp(7, n, 100)));
+    assert_eq!(drain(&mut source, |_| ()), 256);
+}
+
+/// As many frames as come in 50 ms at a million a second; what counts is how many, not how fast.
+#[test]
+fn the_default_buffer_rides_out_a_stall_of_the_reader() {
+    root_or_skip!("the_default_buffer_rides_out_a_stall_of_the_reader");
+    let cable = Cable::new(VethOptions::default());
+    let build = || Source::builder("rx").pages(Pages::Small).build();
+    let mut source = cable.receiver.run(build).unwrap().unwrap();
+    let raw = cable.raw();
+    (0..50_000).for_each(|n| raw.send(&udp(7, n, 60)));
+    assert_eq!((source.pending(), source.depth()), (50_000, 65_536));
+    let mut next = 0;
+    drain(&mut source, |frame| {
+        assert_eq!(number(frame.head()), next);
+        next += 1;
+    });
+    assert_eq!((next, source.statistics().unwrap().lost()), (50_000, 0));
+}
+
+#[test]
+fn frames_not_read_stay_for_the_next_batch() {
+    root_or_skip!("frames_not_read_stay_for_the_next_batch");
+    let cable = Cable::new(VethOptions::default());
+    let mut source = source(&cable, |b| b.batch(8).pace(Pace::BLOCKING));
+    let raw = cable.raw();
+    (0..20).for_each(|n| raw.send(&udp(7, n, 100)));
+    let mut numbers = Vec::new();
+    while source.wait(Duration::from_millis(300)).unwrap() {
+        let mut batch = source.batch().expect("ready");
+        assert!(batch.len() <= 8);
+        numbers.extend((0..3).map_while(|_| batch.next().map(|frame| number(frame.head()))));
+    }
+    assert_eq!(numbers, (0..20).collect::<Vec<_>>());
+}
+
+#[test]
+fn jumbo_frames_come_in_pieces() {
+    root_or_skip!("jumbo_frames_come_in_pieces");
+    let cable = Cable::new(VethOptions { mtu: 9000, ..VethOptions::default() });
+    if !cable.receiver.run(|| probe("rx")).unwrap().multi_buffer {
+        let why = "the kernel announces no frames of several buffers for a veth";
+        return say_skipped("jumbo_frames_come_in_pieces", why);
+    }
+    let mut source = source(&cable, |b| b);
+    assert!(source.mode().multi_buffer, "{:?}", source.mode());
+    let raw = cable.raw();
+    for n in 0..500 {
+        raw.send(&udp(7, n, 60 + (n as usize * 17) % 8900));
+    }
+    let (mut next, mut pieces, mut scratch) = (0, 0, Vec::new());
+    drain(&mut source, |frame| {
+        let len = 60 + (next as usize * 17) % 8900;
+        assert_eq!(frame.contiguous(&mut scratch), udp(7, next, len));
+        assert_eq!(frame.wire_len as usize, len);
+        pieces += frame.tail().len();
+        next += 1;
+    });
+    assert_eq!((next, source.statistics().unwrap().lost()), (500, 0));
+    assert!(pieces > 500, "long frames have several pieces: {pieces}");
+}
+
+#[test]
+fn all_queues_are_read() {
+    root_or_skip!("all_queues_are_read");
+    let cable = Cable::new(VethOptions { queues: 4, ..VethOptions::default() });
+    let mut source = source(&cable, |b| b.buffer(32 << 20));
+    assert_eq!(source.queues().collect::<Vec<_>>(), [0, 1, 2, 3]);
+    let raw = cable.raw();
+    (0..4000).for_each(|n| raw.send(&udp(n as u16 % 97, n, 100)));
+    let (mut seen, mut queues) = (vec![false; 4000], [0u32; 4]);
+    drain(&mut source, |frame| {
+        assert!(!std::mem::replace(&mut seen[number(frame.head()) as usize], true), "doubled");
+        queues[usize::from(frame.queue)] += 1;
+    });
+    let missing = seen.iter().filter(|seen| !**seen).count();
+    assert_eq!(missing, 0, "{queues:?} {:?}", source.statistics());
+    assert!(queues.iter().filter(|count| **count > 0).count() > 1, "{queues:?}");
+}
+
+#[test]
+fn frames_of_a_queue_that_was_not_chosen_go_to_the_stack() {
+    root_or_skip!("frames_of_a_queue_that_was_not_chosen_go_to_the_stack");
+    let cable = Cable::new(VethOptions { queues: 4, ..VethOptions::default() });
+    let stack = Stack::listen(&cable, 7);
+    let mut source = source(&cable, |b| b.queues(&[2]));
+    let raw = cable.raw();
+    for n in 0..200u64 {
+        // The source port makes the flow, and the flow the queue.
+        let mut frame = udp(7, n, 100);
+        frame[34..36].copy_from_slice(&(n as u16).to_be_bytes());
+        raw.send(&frame);
+    }
+    let received = drain(&mut source, |frame| assert_eq!(frame.queue, 2));
+    let counts = source.statistics().unwrap();
+    assert!(received > 0 && counts.no_socket > 0, "{counts:?}");
+    assert_eq!(received + stack.count() as u64, 200);
+}
+
+#[test]
+fn the_filter_runs_in_the_kernel_and_can_be_replaced() {
+    root_or_skip!("the_filter_runs_in_the_kernel_and_can_be_replaced");
+    let cable = Cable::new(VethOptions::default());
+    let (seven, eight) = (to_port(7), to_port(8));
+    let (at_seven, at_eight) = (Stack::listen(&cable, 7), Stack::listen(&cable, 8));
+    let mut source = source(&cable, |b| b.filter(Some(&seven)));
+    let raw = cable.raw();
+    let send = || (0..100).for_each(|n| raw.send(&udp(7 + n as u16 % 2, n, 100)));
+    send();
+    assert_eq!(drain(&mut source, |frame| assert_eq!(port(frame.head()), 7)), 50);
+    assert_eq!((at_seven.count(), at_eight.count()), (0, 50), "the others reach the stack");
+    source.set_filter(Some(&eight)).unwrap();
+    send();
+    assert_eq!(drain(&mut source, |frame| assert_eq!(port(frame.head()), 8)), 50);
+    assert_eq!((at_seven.count(), at_eight.count()), (50, 0));
+    let counts = source.statistics().unwrap();
+    assert_eq!((counts.matched, counts.unmatched, counts.lost()), (100, 100, 0));
+}
+
+#[test]
+fn refused_frames_are_dropped_on_request() {
+    root_or_skip!("refused_frames_are_dropped_on_request");
+    let cable = Cable::new(VethOptions::default());
+    let (seven, stack) = (to_port(7), Stack::listen(&cable, 8));
+    let mut source = source(&cable, |b| b.filter(Some(&seven)).unmatched(Unmatched::Drop));
+    let raw = cable.raw();
+    (0..100).for_each(|n| raw.send(&udp(7 + n as u16 % 2, n, 100)));
+    assert_eq!((drain(&mut source, |_| ()), stack.count()), (50, 0));
+}
+
+#[test]
+fn a_program_that_the_verifier_refuses_is_a_typed_error_with_its_words() {
+    root_or_skip!("a_program_that_the_verifier_refuses_is_a_typed_error_with_its_words");
+    let cable = Cable::new(VethOptions::default());
+    // Reads the register r5, which nobody has written.
+    let bad = [
+        linerate_ring::filter::Instruction::new(0xbf, 0, 5, 0, 0),
+        linerate_ring::filter::Instruction::new(0x95, 0, 0, 0, 0),
+    ];
+    match open(&cable, |b| b.filter(Some(&bad))) {
+        Err(Error::Verifier { why, .. }) => assert!(why.contains("R5 !read_ok"), "{why}"),
+        other => panic!("{other:?}"),
+    }
+    assert!(!cable.veth.b.has_xdp().unwrap());
+}
+
+#[test]
+fn somebody_elses_program_is_named_and_left_alone() {
+    root_or_skip!("somebody_elses_program_is_named_and_left_alone");
+    let cable = Cable::new(VethOptions::default());
+    let mut first = source(&cable, |b| b);
+    match open(&cable, |b| b) {
+        Err(Error::ForeignProgram { interface, id, name, attach, .. }) => {
+            assert_eq!(
+                (interface.as_str(), name.as_str(), attach),
+                ("rx", "linerate_steer", Attach::Native)
+            );
+            assert!(id > 0);
+        }
+        other => panic!("{other:?}"),
+    }
+    let found = cable.receiver.run(|| probe("rx")).unwrap();
+    assert!(matches!(found.obstacle, Some(Error::ForeignProgram { .. })), "{found:?}");
+    cable.raw().send(&udp(7, 0, 100));
+    assert_eq!(drain(&mut first, |_| ()), 1, "the first goes on");
+}
+
+#[test]
+fn nothing_stays_attached_after_drop_and_panic() {
+    root_or_skip!("nothing_stays_attached_after_drop_and_panic");
+    let cable = Cable::new(VethOptions::default());
+    let first = source(&cable, |b| b);
+    assert!(cable.veth.b.has_xdp().unwrap());
+    drop(first);
+    assert!(becomes_free(&cable), "after drop");
+    let second = source(&cable, |b| b);
+    let panicked = std::thread::spawn(move || {
+        let _second = second;
+        std::panic::resume_unwind(Box::new("on purpose"));
+    });
+    assert!(panicked.join().is_err());
+    assert!(becomes_free(&cable), "after a panic");
+}
+
+#[test]
+fn nothing_stays_attached_after_kill() {
+    const NAME: &str = "nothing_stays_attached_after_kill";
+    if std::env::var_os(CHILD).is_some() {
+        let _source = small(Source::builder("rx")).build().unwrap();
+        println!("ready");
+        std::thread::sleep(Duration::from_secs(60));
+        return;
+    }
+    root_or_skip!(NAME);
+    let cable = Cable::new(VethOptions::default());
+    let mut child = child(&cable, only_this_test!(NAME));
+    assert!(cable.veth.b.has_xdp().unwrap());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(becomes_free(&cable), "after kill -9");
+    source(&cable, |b| b);
+}
+
+#[test]
+fn the_kernel_stamps_each_frame_in_utc() {
+    root_or_skip!("the_kernel_stamps_each_frame_in_utc");
+    let cable = Cable::new(VethOptions::default());
+    for stamps in [Stamps::Kernel, Stamps::Hardware] {
+        let mut source = source(&cable, |b| b.stamps(stamps));
+        let raw = cable.raw();
+        let now = || std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64;
+        let before = now();
+        for n in 0..50 {
+            raw.send(&udp(7, n, 100));
+            std::thread::sleep(Duration::from_micros(100));
+        }
+        let after = now();
+        let mut last = before - 1_000_000;
+        let count = drain(&mut source, |frame| {
+            assert_eq!(frame.head(), udp(7, number(frame.head()), 100), "metadata is not data");
+            let stamp = frame.timestamp.expect("stamped").0;
+            assert!(stamp > last && stamp < after + 1_000_000, "{last} {stamp} {after}");
+            last = stamp;
+        });
+        assert_eq!(count, 50, "{stamps:?} became {:?}: {:?}", source.stamps(), source.mode());
+    }
+}
+
+#[test]
+fn two_interfaces_share_one_umem() {
+    root_or_skip!("two_interfaces_share_one_umem");
+    let cable = Cable::new(VethOptions::default());
+    let options = VethOptions::default();
+    let _second = Veth::create(&cable.sender, "tx2", &cable.receiver, "rx2", options).unwrap();
+    let (mut sockets, steers) = cable
+        .receiver
+        .run(|| -> Result<_> {
+            let region = Region::builder(1 << 20).pages(Pages::Small).build()?;
+            let umem = Umem::new(region, 2048)?;
+            let (mut sockets, mut steers) = (Vec::new(), Vec::new());
+            for interface in ["rx", "rx2"] {
+                let socket = Socket::builder(interface, 0, &umem).receive(200).build()?;
+                let mut steer = Steer::load(interface, &Options::default())?;
+                steer.insert(0, std::os::fd::AsFd::as_fd(&socket))?;
+                steer.attach()?;
+                sockets.push(socket);
+                steers.push(steer);
+            }
+            let none = Socket::builder("rx", 0, &umem).receive(200).build();
+            assert!(matches!(none, Err(Error::Invalid(_))), "only 112 chunks are left");
+            Ok((sockets, steers))
+        })
+        .unwrap()
+        .unwrap();
+    let raw = cable.sender.run(|| [Raw::open("tx").unwrap(), Raw::open("tx2").unwrap()]).unwrap();
+    for n in 0..1000u64 {
+        raw[n as usize % 2].send(&udp(7, n, 100));
+        if n % 100 == 99 {
+            for (which, socket) in sockets.iter_mut().enumerate() {
+                let mut count = 0;
+                while count < 50 && socket.wait(Duration::from_secs(1)).unwrap() {
+                    let mut batch = socket.batch().unwrap();
+                    while let Some(frame) = batch.next() {
+                        assert_eq!(number(frame.head()) % 2, which as u64);
+                        assert_eq!(frame.head(), udp(7, number(frame.head()), 100));
+                        count += 1;
+                    }
+                }
+                assert_eq!(count, 50);
+            }
+        }
+    }
+    assert!(steers.iter().all(|steer| steer.counters().unwrap().matched == 500));
+}
+
+#[test]
+fn chunks_of_a_closed_socket_come_back() {
+    root_or_skip!("chunks_of_a_closed_socket_come_back");
+    let cable = Cable::new(VethOptions { queues: 2, ..VethOptions::default() });
+    let built = cable.receiver.run(|| -> Result<()> {
+        let umem = Umem::new(Region::builder(1 << 20).pages(Pages::Small).build()?, 2048)?;
+        let first = Socket::builder("rx", 0, &umem).receive(256).build()?;
+        let second = Socket::builder("rx", 1, &umem).receive(512).build();
+        assert!(second.is_err(), "there are 512 chunks, and the first socket has some");
+        let second = Socket::builder("rx", 1, &umem).receive(256).build()?;
+        // The socket that registered the memory goes first; the other one shares it on.
+        drop(first);
+        let third = Socket::builder("rx", 0, &umem).receive(256).build()?;
+        drop((second, third));
+        Socket::builder("rx", 0, &umem).receive(512).build().map(drop)
+    });
+    built.unwrap().unwrap();
+}
+
+#[test]
+fn generic_xdp_and_busy_polling_work_where_asked_for() {
+    root_or_skip!("generic_xdp_and_busy_polling_work_where_asked_for");
+    let cable = Cable::new(VethOptions::default());
+    let busy = linerate_ring::xdp::BusyPoll { microseconds: 20, budget: 64 };
+    for (attach, busy_poll) in [(Attach::Generic, None), (Attach::Native, Some(busy))] {
+        let mut source = source(&cable, |b| b.attach(Some(attach)).busy_poll(busy_poll));
+        assert_eq!((source.attached(), source.mode().busy_poll), (attach, busy_poll.is_some()));
+        let raw = cable.raw();
+        (0..1000).for_each(|n| raw.send(&udp(7, n, 100)));
+        let mut next = 0;
+        drain(&mut source, |frame| {
+            assert_eq!(frame.head(), udp(7, next, 100));
+            next += 1;
+        });
+        assert_eq!((next, source.statistics().unwrap().lost()), (1000, 0), "{attach}");
+        drop(source);
+        assert!(becomes_free(&cable));
+    }
+}
+
+#[test]
+fn what_a_transmit_ring_sends_arrives() {
+    root_or_skip!("what_a_transmit_ring_sends_arrives");
+    let cable = Cable::new(VethOptions::default());
+    let mut source = source(&cable, |b| b);
+    let sender = cable.sender.run(|| Transmit::open("tx", 0, 512, 2048)).unwrap().unwrap();
+    let pacing = cable.pacing();
+    let sender = std::thread::spawn(move || {
+        let mut sender = sender;
+        let mut n = 0u64;
+        while n < 20_000 {
+            let Some(mut frame) = sender.frame() else {
+                sender.flush().unwrap();
+                continue;
+            };
+            let bytes = udp(7, n, 60 + (n % 1000) as usize);
+            sender.bytes(&mut frame)[..bytes.len()].copy_from_slice(&bytes);
+            sender.send(frame, bytes.len());
+            n += 1;
+            // A busy device takes not all of it: nothing may be left in the ring while the pacing waits.
+            while n.is_multiple_of(Pacing::AHEAD) && !sender.flush().unwrap() {
+                std::thread::yield_now();
+            }
+            pacing.sent_one();
+        }
+        assert!(sender.drain(Duration::from_secs(5)).unwrap());
+        assert_eq!(sender.statistics().unwrap().sent, 20_000);
+    });
+    let mut next = 0;
+    drain(&mut source, |frame| {
+        assert_eq!(frame.head(), udp(7, next, 60 + (next % 1000) as usize));
+        next += 1;
+    });
+    sender.join().unwrap();
+    assert_eq!(next + source.statistics().unwrap().lost(), 20_000);
+}
+
+#[test]
+fn a_frame_to_send_outlives_its_socket_in_vain() {
+    root_or_skip!("a_frame_to_send_outlives_its_socket_in_vain");
+    let cable = Cable::new(VethOptions::default());
+    cable
+        .sender
+        .run(|| {
+            let mut first = Transmit::open("tx", 0, 64, 2048).unwrap();
+            let left = first.frame().unwrap();
+            drop(first);
+            // Its memory may well lie where that of the first was.
+            let mut second = Transmit::open("tx", 0, 64, 2048).unwrap();
+            let refused = catch_unwind(AssertUnwindSafe(|| second.send(left, 60)));
+            assert!(refused.is_err());
+        })
+        .unwrap();
+}
+
+#[test]
+fn an_interface_that_goes_down_or_away_is_said_so() {
+    root_or_skip!("an_interface_that_goes_down_or_away_is_said_so");
+    let cable = Cable::new(VethOptions::default());
+    let mut source = source(&cable, |b| b.pace(Pace::BLOCKING));
+    let tick = Duration::from_millis(50);
+    assert!(!source.wait(tick).unwrap());
+    cable.veth.b.down().unwrap();
+    assert!(matches!(source.wait(tick), Err(Error::InterfaceDown(name)) if name == "rx"));
+    assert!(!source.wait(tick).unwrap(), "said once");
+    cable.veth.b.up().unwrap();
+    cable.raw().send(&udp(7, 0, 100));
+    assert_eq!(drain(&mut source, |_| ()), 1, "goes on");
+    cable.veth.delete().unwrap();
+    let gone = (0..20).find_map(|_| source.wait(tick).err());
+    assert!(matches!(gone, Some(Error::InterfaceGone(name)) if name == "rx"));
+}
+
+#[test]
+fn an_interface_is_known_by_its_index_not_by_its_name() {
+    root_or_skip!("an_interface_is_known_by_its_index_not_by_its_name");
+    let cable = Cable::new(VethOptions::default());
+    let mut source = source(&cable, |b| b.pace(Pace::BLOCKING));
+    let tick = Duration::from_millis(50);
+    let ip = |arguments: &str| {
+        let status = cable.receiver.command("ip").args(arguments.split(' ')).status().unwrap();
+        assert!(status.success(), "ip {arguments}");
+    };
+    ip("link set dev rx down");
+    assert!(matches!(source.wait(tick), Err(Error::InterfaceDown(_))));
+    ip("link set dev rx name other");
+    ip("link set dev other up");
+    assert!(!source.wait(tick).unwrap(), "renamed, not gone");
+    cable.raw().send(&udp(7, 0, 100));
+    assert_eq!(drain(&mut source, |_| ()), 1);
+    ip("link del dev other");
+    ip("link add rx type veth peer name unused");
+    ip("link set dev rx up");
+    let gone = (0..20).find_map(|_| source.wait(tick).err());
+    assert!(matches!(gone, Some(Error::InterfaceGone(_))), "another one has its name: {gone:?}");
+}
+
+#[test]
+fn bad_wishes_are_refused_with_a_reason() {
+    root_or_skip!("bad_wishes_are_refused_with_a_reason");
+    let cable = Cable::new(VethOptions::default());
+    let refused = |error: Result<Source>| error.expect_err("refused").to_string();
+    let none = cable.receiver.run(|| Source::builder("nosuch").build()).unwrap();
+    assert!(refused(none).contains("no interface named nosuch"));
+    assert!(refused(open(&cable, |b| b.queues(&[9]))).contains("there is no such queue"));
+    assert!(refused(open(&cable, |b| b.chunk(3000))).contains("powers of two from 2048 to 4096"));
+    assert!(refused(open(&cable, |b| b.buffer(4096))).contains("64 is the least"));
+    assert!(!cable.veth.b.has_xdp().unwrap());
+    let found = cable.receiver.run(|| probe("rx")).unwrap();
+    assert!(found.works() && found.native && found.multi_buffer && !found.zero_copy, "{found:?}");
+    assert!(!cable.veth.b.has_xdp().unwrap(), "a probe attaches nothing");
+}
+
+#[test]
+fn a_single_socket_says_that_its_interface_has_gone() {
+    root_or_skip!("a_single_socket_says_that_its_interface_has_gone");
+    let cable = Cable::new(VethOptions::default());
+    let build = || -> Result<Socket> {
+        let umem = Umem::new(Region::builder(1 << 20).pages(Pages::Small).build()?, 2048)?;
+        Socket::builder("rx", 0, &umem).receive(64).pace(Pace::BLOCKING).build()
+    };
+    let mut socket = cable.receiver.run(build).unwrap().unwrap();
+    let tick = Duration::from_millis(50);
+    assert!(!socket.wait(tick).unwrap());
+    cable.veth.delete().unwrap();
+    assert!(matches!(socket.wait(tick), Err(Error::InterfaceGone(name)) if name == "rx"));
+}

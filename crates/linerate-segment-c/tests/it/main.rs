@@ -1,0 +1,6 @@
+//! The library as C programs meet it.
+
+mod building;
+mod c;
+mod handles;
+mod header;

@@ -1,0 +1,20 @@
+//! A test that runs itself again in another process.
+
+/// The arguments with which this test program, run once more, runs only the test `$name` of the calling
+/// module. A variable of the environment tells that process which part it plays.
+#[macro_export]
+macro_rules! only_this_test {
+    ($name:expr) => {
+        $crate::only_test(module_path!(), $name)
+    };
+}
+
+/// As [`only_this_test!`](crate::only_this_test), for the test `name` of the module whose path, with the name
+/// of the crate before it, is `module`.
+pub fn only_test(module: &str, name: &str) -> [String; 4] {
+    let path = match module.split_once("::") {
+        Some((_, module)) => format!("{module}::{name}"),
+        None => name.to_owned(),
+    };
+    ["--exact".into(), path, "--nocapture".into(), "--test-threads=1".into()]
+}

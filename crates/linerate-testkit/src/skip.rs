@@ -1,0 +1,52 @@
+//! Tests that skip themselves, by name and with the reason.
+
+/// Whether this process may make namespaces and interfaces: it has CAP_SYS_ADMIN and CAP_NET_ADMIN
+/// in its effective set (`capabilities(7)`), as root has.
+pub fn is_root() -> bool {
+    const NET_ADMIN: u64 = 1 << 12;
+    const SYS_ADMIN: u64 = 1 << 21;
+    const NEEDED: u64 = NET_ADMIN | SYS_ADMIN;
+    std::fs::read_to_string("/proc/self/status")
+        .ok()
+        .and_then(|status| {
+            let set = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
+            u64::from_str_radix(set.trim(), 16).ok()
+        })
+        .is_some_and(|set| set & NEEDED == NEEDED)
+}
+
+/// Returns from a test that needs root when there is none, saying so on standard error. With root, the test
+/// waits while another one of its process runs [`exclusive`](crate::exclusive)ly.
+///
+/// The line is `skipped: NAME: needs root`, which the test runner counts.
+#[macro_export]
+macro_rules! root_or_skip {
+    ($name:expr) => {
+        if !$crate::is_root() {
+            $crate::say_skipped($name, "needs root");
+            return;
+        }
+        let _shared = $crate::shared();
+    };
+}
+
+/// Returns from a test whose kernel lacks what it needs, saying so on standard error in the words of the
+/// probe. A `None` goes on.
+///
+/// The line is `skipped: NAME: REASON`. Give this only what a probe found missing in the kernel: a machine
+/// that is set up wrongly, or a defect, has to fail.
+#[macro_export]
+macro_rules! probe_or_skip {
+    ($name:expr, $reason:expr) => {
+        if let Some(reason) = $reason {
+            $crate::say_skipped($name, &reason.to_string());
+            return;
+        }
+    };
+}
+
+/// Prints `skipped: NAME: REASON` to standard error itself, which the test harness does not capture.
+pub fn say_skipped(name: &str, reason: &str) {
+    use std::io::Write;
+    let _ = writeln!(std::io::stderr().lock(), "skipped: {name}: {reason}");
+}

@@ -1,0 +1,150 @@
+//! The example in C: compiled without a warning, run plainly, under the address sanitizer and under valgrind,
+//! and what it prints compared with what was sent.
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::{SocketAddr, UdpSocket};
+use std::process::{Command, Stdio};
+
+use crate::building::{compile, compile_sanitized, install, installed, text, under_valgrind};
+use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip};
+use linerate_udp::Backend;
+
+/// Messages that are sent; few enough for any socket's buffer.
+const MESSAGES: usize = 200;
+
+fn message(number: usize) -> String {
+    format!("message {number} {}", "x".repeat(number % 97))
+}
+
+/// Runs the example, sends from `sender` and compares. `to` has port 0, or the one that it is to bind.
+fn exchange(mut program: Command, to: SocketAddr, backend: &str, sender: &UdpSocket) {
+    program.arg(to.to_string()).arg(MESSAGES.to_string()).arg(backend);
+    let mut child = program.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(child.stdout.take().unwrap());
+    let mut first = String::new();
+    said.read_line(&mut first).unwrap();
+    let Some(bound) = first.split(' ').nth(2).and_then(|word| word.parse::<SocketAddr>().ok())
+    else {
+        let mut why = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut why).unwrap();
+        panic!("{backend}: {first}{why}");
+    };
+    assert_eq!(first.trim_end().rsplit(' ').next(), Some(backend));
+    let from = sender.local_addr().unwrap();
+    let mut wanted = String::new();
+    for number in 0..MESSAGES {
+        let message = message(number);
+        sender.send_to(message.as_bytes(), bound).unwrap();
+        wanted += &format!("{from} {} {message}\n", message.len());
+    }
+    wanted += "0 lost, 0 truncated\n";
+    let mut rest = String::new();
+    said.read_to_string(&mut rest).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{backend}: {}", text(&output.stderr));
+    assert_eq!(rest, wanted, "{backend}");
+}
+
+/// All back ends of a socket, over the loopback interface.
+fn check(test: &str, back_ends: &[Backend], run: impl Fn() -> Command) {
+    for &backend in back_ends {
+        if let Some(why) = linerate_udp::probe(backend, None) {
+            linerate_testkit::say_skipped(&format!("{test} with {backend}"), &why);
+            continue;
+        }
+        for ip in ["127.0.0.1:0", "[::1]:0"] {
+            let Ok(sender) = UdpSocket::bind(ip) else {
+                linerate_testkit::say_skipped(&format!("{test} over {ip}"), "no such address here");
+                continue;
+            };
+            exchange(run(), ip.parse().unwrap(), backend.name(), &sender);
+        }
+    }
+}
+
+const OF_SOCKETS: [Backend; 3] = [Backend::Recvmmsg, Backend::Gro, Backend::Uring];
+
+#[test]
+fn the_example_prints_what_was_sent() {
+    let folder = tempfile::tempdir().unwrap();
+    install(folder.path(), "udp");
+    let program = compile(folder.path(), "receive", "udp", &["-O2"]).unwrap();
+    check("the_example_prints_what_was_sent", &OF_SOCKETS, || Command::new(&program));
+}
+
+#[test]
+fn the_example_prints_what_came_past_the_stack() {
+    const NAME: &str = "the_example_prints_what_came_past_the_stack";
+    root_or_skip!("the_example_prints_what_came_past_the_stack");
+    let folder = tempfile::tempdir().unwrap();
+    install(folder.path(), "udp");
+    let program = compile(folder.path(), "receive", "udp", &[]).unwrap();
+    let (there, here) = (Namespace::create("luctx").unwrap(), Namespace::create("lucrx").unwrap());
+    let veth = Veth::create(&there, "tx", &here, "rx", VethOptions::default()).unwrap();
+    let [left, right] = ["10.78.0.1", "10.78.0.2"].map(|ip| ip.parse().unwrap());
+    veth.a.add_address(left, 24).unwrap();
+    veth.b.add_address(right, 24).unwrap();
+    veth.b.set_gro(true).unwrap();
+    veth.a.add_neighbour(right, veth.b.mac()).unwrap();
+    if let Some(why) = here.run(|| linerate_udp::probe(Backend::Xdp, Some("rx"))).unwrap() {
+        linerate_testkit::say_skipped(NAME, &why);
+        return;
+    }
+    let sender = there.run(|| UdpSocket::bind("10.78.0.1:0").unwrap()).unwrap();
+    let to = "10.78.0.2:7000".parse().unwrap();
+    here.run(|| exchange(Command::new(&program), to, "xdp", &sender)).unwrap();
+    assert!(!veth.b.has_xdp().unwrap(), "a program was left behind");
+}
+
+#[test]
+fn the_example_is_clean_under_the_address_sanitizer() {
+    const NAME: &str = "the_example_is_clean_under_the_address_sanitizer";
+    let folder = tempfile::tempdir().unwrap();
+    install(folder.path(), "udp");
+    if let Some(program) = compile_sanitized(NAME, folder.path(), "receive", "udp") {
+        check(NAME, &OF_SOCKETS, || Command::new(&program));
+    }
+}
+
+#[test]
+fn the_example_is_clean_under_valgrind() {
+    const NAME: &str = "the_example_is_clean_under_valgrind";
+    if !installed("valgrind") {
+        println!("skipped: {NAME}: valgrind is not installed");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    install(folder.path(), "udp");
+    let program = compile(folder.path(), "receive", "udp", &["-O1"]).unwrap();
+    // Not io_uring, of whose memory valgrind knows nothing.
+    check(NAME, &OF_SOCKETS[..2], || under_valgrind(&program));
+}
+
+#[test]
+fn the_example_says_why_it_cannot() {
+    let folder = tempfile::tempdir().unwrap();
+    install(folder.path(), "udp");
+    let program = compile(folder.path(), "receive", "udp", &[]).unwrap();
+    let taken = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().to_string();
+    for (bind, backend, words) in [
+        ("nonsense", "auto", "is no address and port"),
+        ("127.0.0.1:0", "fast", "unknown back end `fast`"),
+        ("203.0.113.9:7000", "recvmmsg", "no interface of this network namespace has"),
+        (&taken, "recvmmsg", "another socket has the port"),
+        ("127.0.0.1:0", "remember", "remember_mmsghdr"),
+    ] {
+        let output = Command::new(&program).args([bind, "1", backend]).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{bind} {backend}");
+        let said = text(&output.stderr);
+        assert!(said.contains(words), "{bind} {backend}: {said}");
+    }
+}
+
+#[test]
+fn the_header_is_good_for_c_plus_plus_too() {
+    crate::building::hold_for_c_plus_plus(
+        "the_header_is_good_for_c_plus_plus_too",
+        "#include <linerate/udp.h>\nint main() { return linerate_udp_version() == nullptr; }\n",
+    );
+}

@@ -1,0 +1,6 @@
+//! The library as C programs meet it.
+
+#[path = "../../../linerate-segment-c/tests/it/building.rs"]
+mod building;
+mod c;
+mod header;

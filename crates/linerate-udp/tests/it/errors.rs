@@ -1,0 +1,444 @@
+//! What goes wrong says so, and nothing is lost in silence.
+
+use std::net::UdpSocket;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use crate::support::{Cable, HERE, Kind, PATIENCE, THERE, address, back_ends, gather, kinds, soon};
+use linerate_testkit::root_or_skip;
+use linerate_udp::{Backend, Error, Group, Losses, Receiver, Sender, Steering};
+use nix::poll::{PollFd, PollFlags, poll};
+
+#[test]
+fn sizes_that_make_no_sense_are_refused() {
+    let builder = || Receiver::builder(address("127.0.0.1", 0));
+    for (builder, word) in [
+        (builder().batch(0), "a batch of 0 messages"),
+        (builder().batch((1 << 20) + 1), "a batch of 1048577 messages"),
+        (builder().message_size(0), "messages of 0 bytes"),
+        (builder().message_size(65_508), "messages of 65508 bytes"),
+    ] {
+        let error = builder.build().unwrap_err();
+        assert!(matches!(error, Error::Invalid(_)) && error.to_string().contains(word), "{error}");
+    }
+    for builder in [
+        Sender::builder(address("127.0.0.1", 9)).batch(0),
+        Sender::builder(address("127.0.0.1", 9)).message_size(70_000),
+        Sender::builder(address("127.0.0.1", 9)).rate(Some(0.0)),
+        Sender::builder(address("0.0.0.0", 9)),
+        Sender::builder(address("127.0.0.1", 0)),
+        Sender::builder(address("::1", 9)).from(address("127.0.0.1", 0)),
+    ] {
+        assert!(matches!(builder.build().unwrap_err(), Error::Invalid(_)));
+    }
+}
+
+#[test]
+fn a_wrong_address_and_a_port_in_use_are_named() {
+    let elsewhere = address("203.0.113.7", 7000);
+    let error = Receiver::builder(elsewhere).build().unwrap_err();
+    assert!(matches!(error, Error::NotLocal(found) if found == elsewhere), "{error}");
+
+    let here = address("127.0.0.1", 0);
+    let recvmmsg = Some(Backend::Recvmmsg);
+    let first = Receiver::builder(here).backend(recvmmsg).build().unwrap();
+    let taken = first.address();
+    let error = Receiver::builder(taken).backend(recvmmsg).build().unwrap_err();
+    assert!(matches!(error, Error::InUse(found) if found == taken), "{error}");
+    assert!(error.to_string().contains("ss -lunp"));
+}
+
+#[test]
+fn interfaces_and_groups_that_are_not_there_are_named() {
+    let builder = || Receiver::builder(address("0.0.0.0", 0)).backend(Some(Backend::Recvmmsg));
+    let group = Group::any_source("239.1.1.1".parse().unwrap());
+    for builder in [builder().interface("lr-none"), builder().join(group.clone().on("lr-none"))] {
+        let error = builder.build().unwrap_err();
+        assert!(matches!(&error, Error::NoInterface(name) if name == "lr-none"), "{error}");
+    }
+    let on_lo = group.on("lo");
+    let mut receiver = builder().join(on_lo.clone()).build().unwrap();
+    for (answer, word) in [
+        (receiver.join(&on_lo), "is in it already"),
+        (receiver.leave(&Group::any_source("239.9.9.9".parse().unwrap()).on("lo")), "is not in it"),
+    ] {
+        let error = answer.unwrap_err().to_string();
+        assert!(error.contains(word), "{error}");
+    }
+    receiver.leave(&on_lo).unwrap();
+    let v6 = Group::any_source("ff15::1".parse().unwrap()).on("lo");
+    let error = receiver.join(&v6).unwrap_err().to_string();
+    assert!(error.contains("of the other version of IP"), "{error}");
+}
+
+#[test]
+fn a_back_end_that_is_not_there_says_why() {
+    let builder = |backend| Receiver::builder(address("0.0.0.0", 0)).backend(Some(backend));
+    match linerate_udp::probe(Backend::Remember, None) {
+        Some(_) => {
+            let error = builder(Backend::Remember).build().unwrap_err();
+            assert!(error.to_string().contains("remember_mmsghdr"), "{error}");
+        }
+        None => drop(builder(Backend::Remember).build().unwrap()),
+    }
+    let error = builder(Backend::Xdp).build().unwrap_err();
+    assert!(error.to_string().contains("not clear which"), "{error}");
+}
+
+#[test]
+fn two_receivers_of_xdp_do_not_share_an_interface() {
+    root_or_skip!("two_receivers_of_xdp_do_not_share_an_interface");
+    let cable = Cable::new();
+    if !back_ends(&cable, "two_receivers_of_xdp_do_not_share_an_interface").contains(&Backend::Xdp)
+    {
+        return;
+    }
+    let builder = |port| Receiver::builder(address(HERE, port));
+    let first = cable.receive(builder(7000), Some(Backend::Xdp)).unwrap();
+    let error = cable.receive(builder(7001), Some(Backend::Xdp)).unwrap_err();
+    let error = error.to_string();
+    assert!(
+        error.contains("another receiver of this process takes messages from interface rx"),
+        "{error}"
+    );
+    assert!(first.share().is_err());
+    for (builder, words) in [
+        (builder(7001).several(true), "one reader"),
+        (builder(7001).steering(Steering::Flow), "the port is to be shared"),
+    ] {
+        let error = cable.receive(builder.clone(), Some(Backend::Xdp)).unwrap_err().to_string();
+        assert!(error.contains(words), "{error}");
+        let receiver = cable.receive(builder, None).unwrap();
+        let why = &receiver.why()[0];
+        assert!(why.starts_with("not xdp: ") && why.contains(words), "{why}");
+    }
+    // Without a wish the second one takes a socket, and says why.
+    let second = cable.receive(builder(7001), None).unwrap();
+    assert_ne!(second.backend(), Backend::Xdp);
+    assert!(second.why()[0].starts_with("not xdp: "), "{:?}", second.why());
+    drop(first);
+    assert!(!cable.veth.b.has_xdp().unwrap(), "a program was left behind");
+}
+
+#[test]
+fn long_messages_are_cut_and_counted() {
+    root_or_skip!("long_messages_are_cut_and_counted");
+    let cable = Cable::new();
+    for kind in kinds(&cable, "long_messages_are_cut_and_counted") {
+        let to = address(HERE, 7000);
+        let mut receiver = cable.receive_by(Receiver::builder(to).message_size(100), kind).unwrap();
+        let mut sender = cable.send(Sender::builder(to));
+        let lens = [99, 100, 101, 101, 101, 1400];
+        for (at, len) in lens.into_iter().enumerate() {
+            sender.message(len).unwrap().fill(at as u8);
+        }
+        sender.flush().unwrap();
+        let mut came = Vec::new();
+        gather(&mut receiver, 6, |message| {
+            assert!(message.payload.iter().all(|byte| usize::from(*byte) == came.len()));
+            came.push((message.payload.len(), message.truncated));
+        });
+        let wanted: Vec<_> = lens.map(|len| (len.min(100), len > 100)).to_vec();
+        assert_eq!(came, wanted, "{kind}");
+        let losses = receiver.losses().unwrap();
+        assert_eq!((losses.truncated, losses.lost()), (4, 0), "{kind}");
+    }
+}
+
+#[test]
+fn what_a_full_socket_loses_is_counted() {
+    root_or_skip!("what_a_full_socket_loses_is_counted");
+    let cable = Cable::new();
+    let to = address(HERE, 7000);
+    for backend in [Backend::Recvmmsg, Backend::Gro] {
+        let builder = Receiver::builder(to).buffer(Some(4096));
+        let receiver = cable.receive(builder, Some(backend)).unwrap();
+        let losses = overflow(&cable, receiver, 512);
+        assert_eq!(losses.lost(), losses.socket_buffer, "{backend}");
+    }
+}
+
+#[test]
+fn what_full_rings_of_xdp_lose_is_counted() {
+    root_or_skip!("what_full_rings_of_xdp_lose_is_counted");
+    let cable = Cable::new();
+    let to = address(HERE, 7000);
+    for kind in kinds(&cable, "what_full_rings_of_xdp_lose_is_counted") {
+        if kind.backend == Backend::Xdp {
+            let builder = Receiver::builder(to).ring(128 << 10);
+            let receiver = cable.open(builder, Some(kind)).unwrap();
+            let losses = overflow(&cable, receiver, 2048);
+            assert_eq!(losses.lost(), losses.ring, "{kind}");
+        }
+    }
+}
+
+/// Sends more than `receiver` holds; each message is then received or counted as lost, as soon as softirqs
+/// have run.
+fn overflow(cable: &Cable, mut receiver: Receiver, count: u64) -> Losses {
+    cable.fill(receiver.address(), count);
+    let (mut came, end) = (0, Instant::now() + PATIENCE);
+    loop {
+        let mut batch = receiver.receive(soon(Duration::from_millis(20))).unwrap();
+        while batch.next().is_some() {
+            came += 1;
+        }
+        drop(batch);
+        let losses = receiver.losses().unwrap();
+        if came + losses.lost() == count {
+            assert!(losses.lost() > 0, "{}: nothing was lost", receiver.backend());
+            return losses;
+        }
+        assert!(Instant::now() < end, "{}: {came} came, {losses:?}", receiver.backend());
+    }
+}
+
+#[test]
+fn batches_beyond_the_limit_of_the_kernel_are_served() {
+    root_or_skip!("batches_beyond_the_limit_of_the_kernel_are_served");
+    let cable = Cable::new();
+    let to = address(HERE, 7000);
+    let mut receiver =
+        cable.receive(Receiver::builder(to).batch(3000), Some(Backend::Recvmmsg)).unwrap();
+    cable.fill(to, 2000);
+    // All but the last window are in the socket: each was through before the next one was sent.
+    let (mut came, mut largest, end) = (0, 0, Instant::now() + PATIENCE);
+    while came < 2000 {
+        assert!(Instant::now() < end, "{came} came");
+        let mut batch = receiver.receive(soon(Duration::from_millis(100))).unwrap();
+        let mut count = 0;
+        while batch.next().is_some() {
+            count += 1;
+        }
+        came += count;
+        largest = largest.max(count);
+    }
+    assert_eq!(came, 2000);
+    assert!(largest > 1024, "the largest batch had {largest}");
+}
+
+#[test]
+fn fragments_and_other_ports_stay_with_the_stack() {
+    root_or_skip!("fragments_and_other_ports_stay_with_the_stack");
+    let cable = Cable::new();
+    for kind in kinds(&cable, "fragments_and_other_ports_stay_with_the_stack") {
+        let to = address(HERE, 7000);
+        let builder = Receiver::builder(to).message_size(9000);
+        let mut receiver = cable.receive_by(builder, kind).unwrap();
+        let other = cable.here.run(|| std::net::UdpSocket::bind((HERE, 7001))).unwrap().unwrap();
+        other.set_read_timeout(Some(PATIENCE)).unwrap();
+        // Three fragments each, and whole ones between.
+        let mut sender = cable.send(Sender::builder(to).message_size(9000).offload(false));
+        for at in 0..10u8 {
+            sender.message(if at % 2 == 0 { 4000 } else { 64 }).unwrap().fill(at);
+        }
+        sender.flush().unwrap();
+        let mut came = Vec::new();
+        gather(&mut receiver, 10, |message| {
+            came.push(message.payload[0]);
+            let len = if message.payload[0] % 2 == 0 { 4000 } else { 64 };
+            assert_eq!(message.payload, vec![message.payload[0]; len]);
+        });
+        came.sort_unstable();
+        assert_eq!(came, (0..10).collect::<Vec<u8>>(), "{kind}");
+        let mut sender = cable.send(Sender::builder(address(HERE, 7001)));
+        sender.message(5).unwrap().copy_from_slice(b"hello");
+        sender.flush().unwrap();
+        let mut bytes = [0; 16];
+        let (len, from) = other.recv_from(&mut bytes).unwrap();
+        assert_eq!((&bytes[..len], from.ip().to_string().as_str()), (&b"hello"[..], THERE));
+    }
+}
+
+#[test]
+fn groups_are_heard_on_every_back_end() {
+    root_or_skip!("groups_are_heard_on_every_back_end");
+    let cable = Cable::new();
+    for kind in kinds(&cable, "groups_are_heard_on_every_back_end") {
+        for (bind, any, other, sources) in [
+            ("0.0.0.0", "239.7.7.7", "232.7.7.7", ["10.77.0.1", "10.77.0.99"]),
+            ("::", "ff15::7", "ff15::8", ["fd77::1", "fd77::99"]),
+        ] {
+            let builder = Receiver::builder(address(bind, 7000)).interface("rx");
+            let mut receiver = cable.receive_by(builder, kind).unwrap();
+            let any = Group::any_source(any.parse().unwrap()).on("rx");
+            let right = Group::source_specific(other.parse().unwrap(), sources[0].parse().unwrap());
+            let wrong = Group::source_specific(other.parse().unwrap(), sources[1].parse().unwrap());
+            let say = |group: &Group, text: &[u8]| {
+                let mut sender = cable.send(Sender::builder((group.address, 7000).into()));
+                sender.message(text.len()).unwrap().copy_from_slice(text);
+                sender.flush().unwrap();
+            };
+            let hears = |receiver: &mut Receiver, text: &[u8]| {
+                gather(receiver, 1, |message| assert_eq!(message.payload, text, "{kind}"));
+            };
+            cable.here.run(|| receiver.join(&any).unwrap()).unwrap();
+            say(&any, b"one");
+            hears(&mut receiver, b"one");
+            // From the wrong sender it is not heard: what comes first is what was sent later.
+            cable.here.run(|| receiver.join(&wrong.clone().on("rx")).unwrap()).unwrap();
+            say(&wrong, b"two");
+            say(&any, b"three");
+            hears(&mut receiver, b"three");
+            cable.here.run(|| receiver.join(&right.clone().on("rx")).unwrap()).unwrap();
+            say(&right, b"four");
+            hears(&mut receiver, b"four");
+            cable.here.run(|| receiver.leave(&any).unwrap()).unwrap();
+            say(&any, b"five");
+            say(&right, b"six");
+            hears(&mut receiver, b"six");
+        }
+    }
+}
+
+#[test]
+fn receivers_share_a_port_and_threads_a_socket() {
+    root_or_skip!("receivers_share_a_port_and_threads_a_socket");
+    let cable = Cable::new();
+    let to = address(HERE, 7000);
+    for steering in [Steering::Flow, Steering::Cpu { sockets: 2 }, Steering::Spread { sockets: 2 }]
+    {
+        let builder = || Receiver::builder(to).steering(steering);
+        let first = cable.receive(builder(), Some(Backend::Recvmmsg)).unwrap();
+        let mut all = [first.share().unwrap(), first];
+        let mut second = cable.receive(builder(), Some(Backend::Gro)).unwrap();
+        let mut sender = cable.send(Sender::builder(to).offload(false));
+        for _ in 0..60 {
+            sender.message(8).unwrap().fill(7);
+        }
+        sender.flush().unwrap();
+        let (mut came, end) = (0, Instant::now() + PATIENCE);
+        while came < 60 {
+            assert!(Instant::now() < end, "{came} came with {steering:?}");
+            for receiver in all.iter_mut().chain([&mut second]) {
+                let mut batch = receiver.receive(soon(Duration::from_millis(5))).unwrap();
+                while let Some(message) = batch.next() {
+                    assert_eq!(message.payload, [7; 8]);
+                    came += 1;
+                }
+            }
+        }
+        assert_eq!(came, 60);
+    }
+}
+
+#[test]
+fn a_plain_socket_call_goes_on_working() {
+    root_or_skip!("a_plain_socket_call_goes_on_working");
+    let cable = Cable::new();
+    let to = address(HERE, 7000);
+    let mut receiver = cable.receive(Receiver::builder(to), Some(Backend::Recvmmsg)).unwrap();
+    let mut sender = cable.send(Sender::builder(to).offload(false));
+    for at in 0..3u8 {
+        sender.message(3).unwrap().fill(at);
+        sender.flush().unwrap();
+        if at == 1 {
+            let plain = std::net::UdpSocket::from(receiver.socket().try_clone_to_owned().unwrap());
+            plain.set_read_timeout(Some(PATIENCE)).unwrap();
+            let mut bytes = [0; 16];
+            assert_eq!(plain.recv(&mut bytes).unwrap(), 3);
+            assert_eq!(bytes[..3], [1; 3]);
+        } else {
+            gather(&mut receiver, 1, |message| assert_eq!(message.payload, [at; 3]));
+        }
+    }
+}
+
+#[test]
+fn a_message_among_few_wakes_a_reader_that_would_rest_for_long() {
+    const NAME: &str = "a_message_among_few_wakes_a_reader_that_would_rest_for_long";
+    root_or_skip!(NAME);
+    let cable = Cable::new();
+    for kind in kinds(&cable, NAME) {
+        let to = address(HERE, 7000);
+        let builder = Receiver::builder(to).nap(10 * PATIENCE);
+        let mut receiver = cable.receive_by(builder, kind).unwrap();
+        let mut sender = cable.send(Sender::builder(to).rate(Some(1000.0)));
+        let start = Instant::now();
+        for number in 0..20u8 {
+            sender.message(1).unwrap()[0] = number;
+            sender.flush().unwrap();
+            let mut batch = receiver.receive(soon(10 * PATIENCE)).unwrap();
+            assert_eq!(batch.next().unwrap().payload, [number], "{kind}");
+        }
+        assert!(start.elapsed() < PATIENCE, "{kind} rested");
+    }
+}
+
+#[test]
+fn a_pace_spreads_messages_and_holds_none_back() {
+    let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
+    receiver.set_read_timeout(Some(PATIENCE)).unwrap();
+    let to = receiver.local_addr().unwrap();
+    let mut sender = Sender::builder(to).rate(Some(500.0)).build().unwrap();
+    assert_eq!(sender.batch(), 1);
+    let start = Instant::now();
+    let mut came = [0; 1];
+    for number in 0..20u8 {
+        sender.message(1).unwrap()[0] = number;
+        // The one before has gone.
+        if let Some(before) = number.checked_sub(1) {
+            assert_eq!((receiver.recv(&mut came).unwrap(), came), (1, [before]));
+        }
+    }
+    sender.flush().unwrap();
+    assert!(start.elapsed() >= Duration::from_millis(38), "{:?}", start.elapsed());
+    let faster = |rate| Sender::builder(to).rate(Some(rate)).build().unwrap().batch();
+    assert_eq!((faster(100_000.0), faster(1e9)), (10, 256));
+
+    let mut slow = Sender::builder(to).rate(Some(0.001)).build().unwrap();
+    assert!(slow.turn(None).unwrap(), "the first goes at once");
+    slow.message(1).unwrap()[0] = 1;
+    assert!(!slow.turn(Some(Instant::now() + Duration::from_millis(20))).unwrap());
+    assert_eq!(slow.sent().messages, 1);
+}
+
+#[test]
+fn a_deadline_is_kept_and_a_poll_wakes() {
+    root_or_skip!("a_deadline_is_kept_and_a_poll_wakes");
+    let cable = Cable::new();
+    for kind in kinds(&cable, "a_deadline_is_kept_and_a_poll_wakes") {
+        let to = address(HERE, 7000);
+        let mut receiver = cable.receive_by(Receiver::builder(to), kind).unwrap();
+        assert!(receiver.receive_now().unwrap().is_empty());
+        let start = Instant::now();
+        assert!(receiver.receive(soon(Duration::from_millis(60))).unwrap().is_empty());
+        assert!(start.elapsed() >= Duration::from_millis(60), "{kind}");
+        // By a descriptor that was asked for once, with and without calls that wait in between.
+        let readable = receiver.as_fd().try_clone_to_owned().unwrap();
+        let mut sender = cable.send(Sender::builder(to));
+        for round in 0..30u8 {
+            for _ in 0..1 + round % 3 {
+                sender.message(3).unwrap().fill(round);
+            }
+            sender.flush().unwrap();
+            let mut left = 1 + round % 3;
+            while left > 0 {
+                if round % 5 != 4 {
+                    wait_until_readable(readable.as_fd(), kind);
+                }
+                let mut batch = match round % 5 {
+                    4 => receiver.receive(soon(PATIENCE)).unwrap(),
+                    _ => receiver.receive_now().unwrap(),
+                };
+                while let Some(message) = batch.next() {
+                    assert_eq!(message.payload, [round; 3], "{kind}");
+                    left -= 1;
+                }
+            }
+        }
+    }
+}
+
+fn wait_until_readable(fd: BorrowedFd<'_>, kind: Kind) {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        assert!(Instant::now() < end, "{kind} does not become readable");
+        let mut entry = [PollFd::new(fd, PollFlags::POLLIN)];
+        match poll(&mut entry, 1000u16) {
+            Ok(1) => return,
+            Ok(_) | Err(nix::Error::EINTR) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+}

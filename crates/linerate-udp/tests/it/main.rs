@@ -1,0 +1,9 @@
+//! Receiving and sending, whichever the back end.
+
+mod allocations;
+#[path = "../../../linerate-ring/tests/it/counting.rs"]
+mod counting;
+mod errors;
+mod odd;
+mod same;
+mod support;

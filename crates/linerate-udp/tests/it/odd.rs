@@ -1,0 +1,358 @@
+//! What is not as usual: wrong checksums, long messages, a kernel that does not segment, busy polling.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use crate::support::{
+    Cable, HERE, HERE6, PATIENCE, THERE, THERE6, address, back_ends, gather, kinds, soon,
+};
+use linerate_ring::tun;
+use linerate_ring::xdp::Transmit;
+use linerate_testkit::{Mac, Namespace, root_or_skip, say_skipped};
+use linerate_udp::{Backend, Error, Receiver, Sender};
+use linerate_wire::checksum::Sum;
+use linerate_wire::ip::Protocol;
+use linerate_wire::virtio::{self, Flags, Gso};
+use linerate_wire::{ethernet, ipv4, ipv6, udp};
+
+/// A frame with `payload` for `there` from port 9 of `from`; its checksum is off by `wrong`.
+fn frame(there: Mac, from: &str, to: SocketAddr, payload: &[u8], wrong: u8) -> Vec<u8> {
+    let len = udp::HEADER_LEN + payload.len();
+    let from = from.parse().expect("an address");
+    let header = if to.is_ipv4() { ipv4::HEADER_LEN } else { ipv6::HEADER_LEN };
+    let mut bytes = vec![0; ethernet::HEADER_LEN + header + len];
+    bytes[..6].copy_from_slice(&there.0);
+    bytes[6..12].copy_from_slice(&[2, 0, 0, 0, 0, 9]);
+    bytes[12..14].copy_from_slice(if to.is_ipv4() { &[8, 0] } else { &[0x86, 0xdd] });
+    let (packet, datagram) = bytes[ethernet::HEADER_LEN..].split_at_mut(header);
+    datagram[udp::HEADER_LEN..].copy_from_slice(payload);
+    let sum = match (from, to.ip()) {
+        (IpAddr::V4(source), IpAddr::V4(destination)) => {
+            let repr = ipv4::Repr {
+                source,
+                destination,
+                protocol: Protocol::UDP,
+                payload_len: len,
+                traffic_class: 0,
+                identification: 1,
+                dont_fragment: true,
+                ttl: 64,
+            };
+            repr.emit(packet).expect("room");
+            Sum::pseudo_v4(source, destination, Protocol::UDP, len as u16)
+        }
+        (IpAddr::V6(source), IpAddr::V6(destination)) => {
+            let repr = ipv6::Repr {
+                source,
+                destination,
+                next_header: Protocol::UDP,
+                payload_len: len,
+                traffic_class: 0,
+                flow_label: 0,
+                hop_limit: 64,
+            };
+            repr.emit(packet).expect("room");
+            Sum::pseudo_v6(source, destination, Protocol::UDP, len as u32)
+        }
+        _ => panic!("addresses of one kind"),
+    };
+    let ports = udp::Repr { source_port: 9, destination_port: to.port() };
+    ports.emit(datagram, sum).expect("room");
+    datagram[7] ^= wrong;
+    bytes
+}
+
+#[test]
+fn wrong_checksums_are_lost_and_counted_on_every_back_end() {
+    const NAME: &str = "wrong_checksums_are_lost_and_counted_on_every_back_end";
+    root_or_skip!("wrong_checksums_are_lost_and_counted_on_every_back_end");
+    let cable = Cable::new();
+    for (from, ip) in [(THERE, HERE), (THERE6, HERE6)] {
+        for kind in kinds(&cable, NAME) {
+            let to = address(ip, 7000);
+            let mut receiver = cable.receive_by(Receiver::builder(to), kind).unwrap();
+            let ring = cable.there.run(|| Transmit::open("tx", 0, 64, 2048)).unwrap();
+            let mut ring = ring.expect("a transmit ring");
+            // What is behind each wrong one is right, so that when it has come they have been met.
+            for (at, wrong) in [0, 1, 0, 0x80, 3, 0].into_iter().enumerate() {
+                let bytes = frame(cable.veth.b.mac(), from, to, &[at as u8; 40], wrong);
+                let mut frame = ring.frame().expect("room");
+                ring.bytes(&mut frame)[..bytes.len()].copy_from_slice(&bytes);
+                ring.send(frame, bytes.len());
+            }
+            ring.flush().unwrap();
+            let mut came = Vec::new();
+            gather(&mut receiver, 3, |message| {
+                assert_eq!(message.payload, [message.payload[0]; 40], "{kind}");
+                came.push(message.payload[0]);
+            });
+            assert_eq!(came, [0, 2, 5], "{kind} over {ip}");
+            let losses = receiver.losses().unwrap();
+            assert_eq!((losses.checksum, losses.lost()), (3, 3), "{kind} over {ip}");
+        }
+    }
+}
+
+#[test]
+fn what_the_kernel_does_not_segment_goes_one_by_one() {
+    const NAME: &str = "what_the_kernel_does_not_segment_goes_one_by_one";
+    root_or_skip!("what_the_kernel_does_not_segment_goes_one_by_one");
+    let cable = Cable::new();
+    for kind in kinds(&cable, NAME) {
+        let to = address(HERE, 7000);
+        let builder = Receiver::builder(to).message_size(4000);
+        let mut receiver = cable.receive_by(builder, kind).unwrap();
+        let mut sender = cable.send(Sender::builder(to).message_size(4000));
+        let mut number = 0u8;
+        let mut exchange = |sender: &mut Sender, len: usize| {
+            for at in 0..10 {
+                sender.message(len).unwrap().fill(number + at);
+            }
+            sender.flush().unwrap();
+            let mut came = Vec::new();
+            gather(&mut receiver, 10, |message| {
+                assert_eq!(message.payload, vec![message.payload[0]; len], "{kind}");
+                came.push(message.payload[0]);
+            });
+            // Fragments of several datagrams are put together in any order.
+            came.sort_unstable();
+            assert_eq!(came, (number..number + 10).collect::<Vec<_>>(), "{kind}");
+            number += 10;
+            (sender.sent().messages, sender.sent().resent, sender.sent().refused)
+        };
+        // Segments longer than the MTU are refused (`udp_send_skb` in `net/ipv4/udp.c`).
+        assert_eq!(exchange(&mut sender, 4000), (10, 10, 0), "{kind}");
+        assert!(
+            sender.why().unwrap().contains("4000 bytes are longer than the MTU"),
+            "{:?}",
+            sender.why()
+        );
+        // As long ones are known now; short ones are segmented as ever.
+        let calls = sender.sent().calls;
+        assert_eq!(exchange(&mut sender, 4000), (20, 10, 0), "{kind}");
+        assert_eq!(exchange(&mut sender, 64), (30, 10, 0), "{kind}");
+        assert_eq!(sender.sent().calls, calls + 2, "{kind}: not in one call each");
+    }
+}
+
+/// Ten messages of 64 bytes, together shorter than the MTU: joined they would fit into a frame.
+const FEW: u8 = 10;
+
+/// Whoever receives gets them one by one.
+fn gather_few(receiver: &mut Receiver, kind: &str) {
+    let mut came = Vec::new();
+    gather(receiver, FEW.into(), |message| {
+        assert_eq!(message.payload, [message.payload[0]; 64], "{kind}");
+        came.push(message.payload[0]);
+    });
+    assert_eq!(came, (0..FEW).collect::<Vec<_>>(), "{kind}");
+    assert_eq!(receiver.losses().unwrap().lost(), 0, "{kind}");
+}
+
+fn send_few(sender: &mut Sender) {
+    for number in 0..FEW {
+        sender.message(64).unwrap().fill(number);
+    }
+    sender.flush().unwrap();
+    assert_eq!((sender.sent().calls, sender.sent().resent), (1, 0), "not in one piece");
+}
+
+#[test]
+fn few_messages_that_leave_in_one_piece_come_one_by_one() {
+    const NAME: &str = "few_messages_that_leave_in_one_piece_come_one_by_one";
+    root_or_skip!("few_messages_that_leave_in_one_piece_come_one_by_one");
+    let cable = Cable::new();
+    cable.veth.a.set_features(&[("tx-udp-segmentation", true)]).unwrap();
+    cable.veth.b.set_features(&[("rx-udp-gro-forwarding", true)]).unwrap();
+    for ip in [HERE, HERE6] {
+        for kind in kinds(&cable, NAME) {
+            let to = address(ip, 7000);
+            let mut receiver = cable.receive_by(Receiver::builder(to), kind).unwrap();
+            send_few(&mut cable.send(Sender::builder(to)));
+            gather_few(&mut receiver, &kind.to_string());
+        }
+    }
+}
+
+/// Where the kernel hands a program joined datagrams as one frame, there is no `xdp`.
+fn no_xdp(namespace: &Namespace, to: SocketAddr, interface: &str, send: impl Fn()) {
+    let build = |backend| {
+        let builder = Receiver::builder(to).interface(interface).backend(backend);
+        namespace.run(|| builder.build()).expect("the namespace")
+    };
+    match build(Some(Backend::Xdp)) {
+        Err(error) => assert!(error.to_string().contains("joined"), "{error}"),
+        Ok(mut receiver) => {
+            send();
+            gather_few(&mut receiver, "xdp");
+        }
+    }
+    let mut receiver = build(None).expect("a receiver");
+    assert_ne!(receiver.backend(), Backend::Xdp, "{:?}", receiver.why());
+    send();
+    let backend = receiver.backend().to_string();
+    gather_few(&mut receiver, &backend);
+}
+
+#[test]
+fn few_messages_in_one_piece_on_an_interface_without_native_xdp() {
+    root_or_skip!("few_messages_in_one_piece_on_an_interface_without_native_xdp");
+    let host = Namespace::create("lulo").unwrap();
+    let lo = host.interface("lo").unwrap();
+    lo.up().unwrap();
+    let to = address("10.79.0.2", 7000);
+    lo.add_address(to.ip(), 32).unwrap();
+    no_xdp(&host, to, "lo", || {
+        let builder = Sender::builder(to);
+        send_few(&mut host.run(|| builder.build()).expect("the namespace").expect("a sender"));
+    });
+}
+
+#[test]
+fn few_messages_in_one_piece_from_a_virtual_machine() {
+    root_or_skip!("few_messages_in_one_piece_from_a_virtual_machine");
+    let host = Namespace::create("lutap").unwrap();
+    let device = host.run(|| tun::Device::builder("guest").build()).unwrap().expect("a device");
+    let tap = host.interface("guest").unwrap();
+    let to = address("10.79.0.2", 7000);
+    tap.add_address(to.ip(), 24).unwrap();
+    tap.up().unwrap();
+    let payload: Vec<_> = (0..FEW).flat_map(|number| [number; 64]).collect();
+    let mut bytes = frame(tap.mac(), "10.79.0.1", to, &payload, 0);
+    // As a guest hands it over: the sum of the pseudo header alone, the rest for who splits it.
+    let (start, offset) = (ethernet::HEADER_LEN + ipv4::HEADER_LEN, 6);
+    let ips = [[10, 79, 0, 1], [10, 79, 0, 2]].map(std::net::Ipv4Addr::from);
+    let len = (bytes.len() - start) as u16;
+    let pseudo = Sum::pseudo_v4(ips[0], ips[1], Protocol::UDP, len).folded();
+    bytes[start + offset..][..2].copy_from_slice(&pseudo.to_be_bytes());
+    let header = virtio::Header {
+        flags: Flags::NEEDS_CHECKSUM,
+        gso: Gso::UDP_L4,
+        header_len: (start + udp::HEADER_LEN) as u16,
+        segment_size: 64,
+        checksum_start: start as u16,
+        checksum_offset: offset as u16,
+        ..virtio::Header::default()
+    };
+    no_xdp(&host, to, "guest", || {
+        assert!(device.queues()[0].send(&header, &bytes).expect("sent"));
+    });
+}
+
+#[test]
+fn messages_of_8192_bytes_are_the_same() {
+    const NAME: &str = "messages_of_8192_bytes_are_the_same";
+    root_or_skip!("messages_of_8192_bytes_are_the_same");
+    let cable = Cable::new();
+    // In one frame each, which is longer than a chunk of AF_XDP, or in fragments.
+    for mtu in [9000, 1500] {
+        for end in [&cable.veth.a, &cable.veth.b] {
+            end.set_mtu(mtu).unwrap();
+        }
+        for kind in kinds(&cable, NAME) {
+            let to = address(HERE, 7000);
+            let builder = Receiver::builder(to).message_size(8192);
+            let mut receiver = cable.receive_by(builder, kind).unwrap();
+            let mut sender = cable.send(Sender::builder(to).message_size(8192));
+            for window in 0..4u8 {
+                for at in 0..16 {
+                    let payload = sender.message(8192).unwrap();
+                    payload.iter_mut().zip(0u32..).for_each(|(byte, place)| {
+                        *byte = (place % 251) as u8 ^ (window * 16 + at);
+                    });
+                }
+                sender.flush().unwrap();
+                let mut came = 0u64;
+                gather(&mut receiver, 16, |message| {
+                    let number = message.payload[0];
+                    let right = message.payload.iter().zip(0u32..);
+                    assert!(message.payload.len() == 8192 && !message.truncated, "{kind}");
+                    assert!(right.into_iter().all(|(b, place)| *b == (place % 251) as u8 ^ number));
+                    came |= 1 << number;
+                });
+                assert_eq!(came, 0xffff << (16 * window), "{kind}, MTU {mtu}");
+            }
+            assert_eq!(receiver.losses().unwrap().lost(), 0, "{kind}, MTU {mtu}");
+        }
+    }
+}
+
+#[test]
+fn busy_polling_delivers_on_every_back_end() {
+    const NAME: &str = "busy_polling_delivers_on_every_back_end";
+    root_or_skip!("busy_polling_delivers_on_every_back_end");
+    let cable = Cable::new();
+    for kind in kinds(&cable, NAME) {
+        let to = address(HERE, 7000);
+        let builder = Receiver::builder(to).busy_poll(Some(Duration::from_micros(50)));
+        let mut receiver = match cable.receive_by(builder, kind) {
+            Err(Error::System { source, .. })
+                if source.raw_os_error() == Some(nix::libc::ENOPROTOOPT) =>
+            {
+                say_skipped(&format!("{NAME} with {kind}"), "this kernel has no busy polling");
+                continue;
+            }
+            other => other.unwrap(),
+        };
+        let mut sender = cable.send(Sender::builder(to));
+        for round in 0..20u8 {
+            for _ in 0..8 {
+                sender.message(64).unwrap().fill(round);
+            }
+            sender.flush().unwrap();
+            gather(&mut receiver, 8, |message| assert_eq!(message.payload, [round; 64]));
+        }
+        assert_eq!(receiver.losses().unwrap().lost(), 0, "{kind}");
+    }
+}
+
+#[test]
+fn a_back_end_is_chosen_by_measuring() {
+    const NAME: &str = "a_back_end_is_chosen_by_measuring";
+    root_or_skip!("a_back_end_is_chosen_by_measuring");
+    let cable = Cable::new();
+    let able = back_ends(&cable, NAME);
+    let to = address(HERE, 7000);
+    let (over, end) = (AtomicBool::new(false), Instant::now() + 4 * PATIENCE);
+    std::thread::scope(|scope| {
+        let mut sender = cable.send(Sender::builder(to).rate(Some(5000.0)).batch(16));
+        let over = &over;
+        scope.spawn(move || {
+            while !over.load(Relaxed) && Instant::now() < end {
+                sender.message(64).unwrap().fill(9);
+                // While nobody is bound, the kernel says so; the sender goes on.
+                let _ = sender.flush();
+            }
+        });
+        let builder = Receiver::builder(to).measure(Some(Duration::from_millis(200)));
+        let mut receiver = cable.receive(builder, None).unwrap();
+        let trials = receiver.trials().to_vec();
+        let chosen = trials.iter().find(|trial| trial.backend == receiver.backend());
+        let heard = trials.iter().any(|trial| trial.messages > 0);
+        let mut came = 0;
+        while came < 100 && Instant::now() < end {
+            let mut batch = receiver.receive(soon(Duration::from_millis(100))).unwrap();
+            while let Some(message) = batch.next() {
+                assert_eq!(message.payload, [9; 64]);
+                came += 1;
+            }
+        }
+        over.store(true, Relaxed);
+        assert_eq!(trials.len(), able.len(), "{trials:?}, {:?}", receiver.why());
+        assert!(trials.iter().all(|trial| able.contains(&trial.backend)), "{trials:?}");
+        // On a machine so busy that nothing came in anybody's turn, the choice is as without.
+        assert!(!heard || chosen.is_some_and(|trial| trial.messages > 0), "{trials:?}");
+        assert!(came >= 100, "{came} came by {}", receiver.backend());
+    });
+}
+
+#[test]
+fn where_nothing_comes_the_choice_is_as_without_measuring() {
+    let to = address("127.0.0.1", 0);
+    let builder = || Receiver::builder(to);
+    let measured = builder().measure(Some(Duration::from_millis(1))).build().unwrap();
+    assert_eq!(measured.backend(), builder().build().unwrap().backend());
+    assert!(measured.trials().iter().all(|trial| trial.messages == 0), "{:?}", measured.trials());
+    assert!(measured.why().iter().any(|why| why == "nothing came to measure by"));
+}

@@ -1,0 +1,238 @@
+//! Whichever back end: the same messages, byte for byte and count for count.
+
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+use std::net::SocketAddr;
+
+use crate::support::{Cable, HERE, HERE6, Kind, WINDOW, address, back_ends, gather, kinds};
+use linerate_testkit::{probe_or_skip, root_or_skip};
+use linerate_udp::{Backend, Details, Receiver, Sender, Through};
+
+/// Messages on each kind of traffic; `LINERATE_THOROUGH=1` sends a million.
+fn messages() -> u64 {
+    if std::env::var_os("LINERATE_THOROUGH").is_some() { 1_000_000 } else { 6_000 }
+}
+
+/// Lengths that go round.
+#[derive(Clone, Copy, Debug)]
+enum Sizes {
+    Same,
+    Mixed,
+}
+
+impl Sizes {
+    fn len(self, number: u64) -> usize {
+        match self {
+            Self::Same => 64,
+            // Runs of equal lengths, so that GRO joins some, and every length from none up.
+            Self::Mixed => match number % 16 {
+                0..=5 => 64,
+                6..=8 => 300,
+                9 => 0,
+                10 => 1,
+                // In a frame with IPv4, in two fragments with IPv6.
+                11 => (LONGEST_OF_IPV6 as u64 + 1 + number / 16 % 20) as usize,
+                _ => (number.wrapping_mul(2_654_435_761) % 1473) as usize,
+            },
+        }
+    }
+}
+
+fn write(number: u64, payload: &mut [u8]) {
+    let mut state = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    for byte in payload {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        *byte = state as u8;
+    }
+}
+
+/// Bytes of the longest message that one frame with an MTU of 1500 has room for.
+const LONGEST_OF_IPV6: usize = 1500 - 40 - 8;
+
+/// Everything that was received, in a few words.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Digest {
+    messages: u64,
+    bytes: u64,
+    hash: u64,
+    /// Of long messages, in any order: as fragments they go another way than `xdp` takes.
+    long: u64,
+}
+
+impl Digest {
+    fn take(&mut self, payload: &[u8], source: SocketAddr, destination: SocketAddr) {
+        let mut hasher = DefaultHasher::new();
+        if payload.len() > LONGEST_OF_IPV6 {
+            (payload, source, destination).hash(&mut hasher);
+            self.long = self.long.wrapping_add(hasher.finish());
+        } else {
+            (self.hash, payload, source, destination).hash(&mut hasher);
+            self.hash = hasher.finish();
+        }
+        self.messages += 1;
+        self.bytes += payload.len() as u64;
+    }
+}
+
+/// Sends `count` messages and receives them, in windows that a veth holds; what was sent and what came.
+fn exchange(
+    sender: &mut Sender,
+    receiver: &mut Receiver,
+    to: SocketAddr,
+    sizes: Sizes,
+    count: u64,
+) -> (Digest, Digest) {
+    let (mut sent, mut came) = (Digest::default(), Digest::default());
+    let mut number = 0;
+    while number < count {
+        let window = WINDOW.min(count - number);
+        for _ in 0..window {
+            let payload = sender.message(sizes.len(number)).expect("room");
+            write(number, payload);
+            sent.take(payload, address("0.0.0.0", 0), to);
+            number += 1;
+        }
+        sender.flush().expect("sent");
+        gather(receiver, window, |message| {
+            assert!(!message.truncated);
+            came.take(message.payload, address("0.0.0.0", 0), message.destination);
+        });
+    }
+    (sent, came)
+}
+
+fn all_the_same(name: &str, ip: &str, sizes: Sizes) {
+    let cable = Cable::new();
+    let count = messages();
+    // All of them, and what the machine chooses.
+    for kind in kinds(&cable, name).into_iter().map(Some).chain([None]) {
+        for offload in [true, false] {
+            let to = address(ip, 7000);
+            let builder = Receiver::builder(to).details(Details::ALL).ring(16 << 20);
+            let mut receiver = cable.open(builder, kind).expect("a receiver");
+            let mut sender = cable.send(Sender::builder(to).offload(offload));
+            let (sent, came) = exchange(&mut sender, &mut receiver, to, sizes, count);
+            let by = kind
+                .map_or_else(|| format!("auto: {}", receiver.backend()), |kind| kind.to_string());
+            assert_eq!(sent, came, "{by}, segmented by the kernel: {offload}");
+            assert_eq!(
+                (receiver.losses().expect("losses").lost(), receiver.messages()),
+                (0, count),
+                "{by}"
+            );
+            assert!(kind.is_none_or(|kind| kind.backend == receiver.backend()), "{by}");
+        }
+    }
+}
+
+/// One back end by itself, so that a machine that lacks it says so by the name of the test.
+fn delivers(name: &str, backend: Backend, through: Through) {
+    let cable = Cable::new();
+    let obstacle = cable.here.run(|| linerate_udp::probe(backend, Some("rx")));
+    probe_or_skip!(name, obstacle.expect("the namespace"));
+    let to = address(HERE, 7000);
+    let builder = Receiver::builder(to).details(Details::ALL);
+    let mut receiver = cable.receive_by(builder, Kind { backend, through }).expect("a receiver");
+    let mut sender = cable.send(Sender::builder(to));
+    let (sent, came) = exchange(&mut sender, &mut receiver, to, Sizes::Mixed, messages() / 3);
+    assert_eq!(sent, came);
+    assert_eq!(receiver.losses().expect("losses").lost(), 0);
+    assert_eq!(receiver.backend(), backend);
+}
+
+#[test]
+fn recvmmsg_delivers() {
+    root_or_skip!("recvmmsg_delivers");
+    delivers("recvmmsg_delivers", Backend::Recvmmsg, Through::Auto);
+}
+
+#[test]
+fn gro_delivers() {
+    root_or_skip!("gro_delivers");
+    delivers("gro_delivers", Backend::Gro, Through::Auto);
+}
+
+#[test]
+fn uring_delivers() {
+    root_or_skip!("uring_delivers");
+    delivers("uring_delivers", Backend::Uring, Through::Auto);
+}
+
+#[test]
+fn xdp_delivers_through_a_ring_buffer() {
+    root_or_skip!("xdp_delivers_through_a_ring_buffer");
+    delivers("xdp_delivers_through_a_ring_buffer", Backend::Xdp, Through::Buffer);
+}
+
+#[test]
+fn xdp_delivers_through_a_socket() {
+    root_or_skip!("xdp_delivers_through_a_socket");
+    delivers("xdp_delivers_through_a_socket", Backend::Xdp, Through::Socket);
+}
+
+#[test]
+fn messages_of_one_size_are_the_same() {
+    root_or_skip!("messages_of_one_size_are_the_same");
+    all_the_same("messages_of_one_size_are_the_same", HERE, Sizes::Same);
+}
+
+#[test]
+fn messages_of_mixed_sizes_are_the_same() {
+    root_or_skip!("messages_of_mixed_sizes_are_the_same");
+    all_the_same("messages_of_mixed_sizes_are_the_same", HERE, Sizes::Mixed);
+}
+
+#[test]
+fn messages_over_ipv6_are_the_same() {
+    root_or_skip!("messages_over_ipv6_are_the_same");
+    all_the_same("messages_over_ipv6_are_the_same", HERE6, Sizes::Mixed);
+}
+
+#[test]
+fn the_choice_of_the_machine_delivers_too() {
+    root_or_skip!("the_choice_of_the_machine_delivers_too");
+    let cable = Cable::new();
+    let to = address(HERE, 7000);
+    // Asked before there is a receiver, whose program is in the way of another.
+    let has_xdp =
+        back_ends(&cable, "the_choice_of_the_machine_delivers_too").contains(&Backend::Xdp);
+    let mut receiver = cable.receive(Receiver::builder(to), None).expect("a receiver");
+    let mut sender = cable.send(Sender::builder(to));
+    let (sent, came) = exchange(&mut sender, &mut receiver, to, Sizes::Same, 1000);
+    assert_eq!(sent, came, "{}", receiver.backend());
+    assert_eq!(has_xdp, receiver.backend() == Backend::Xdp, "{:?}", receiver.why());
+}
+
+#[test]
+fn frames_of_this_library_are_messages_like_any_other() {
+    root_or_skip!("frames_of_this_library_are_messages_like_any_other");
+    let cable = Cable::new();
+    for ip in [HERE, HERE6] {
+        for kind in kinds(&cable, "frames_of_this_library_are_messages_like_any_other") {
+            let to = address(ip, 7000);
+            let builder = Receiver::builder(to).details(Details::ALL);
+            let mut receiver = cable.receive_by(builder, kind).expect("a receiver");
+            let there = linerate_wire::ethernet::Address(cable.veth.b.mac().0);
+            let builder = Sender::builder(to).frames("tx").next_hop(Some(there)).message_size(1452);
+            let mut sender = cable.send(builder);
+            // Every length there is, that fits into a frame.
+            let (mut sent, mut came) = (Digest::default(), Digest::default());
+            for window in 0..8u64 {
+                for at in 0..WINDOW {
+                    let number = window * WINDOW + at;
+                    let len = if window < 4 { 64 } else { (number * 37 % 1453) as usize };
+                    let payload = sender.message(len).expect("room");
+                    write(number, payload);
+                    sent.take(payload, to, to);
+                }
+                sender.flush().expect("sent");
+                gather(&mut receiver, WINDOW, |message| {
+                    came.take(message.payload, to, message.destination);
+                });
+            }
+            assert_eq!(sent, came, "{kind}");
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! `linerate capture` as a user runs it, on real interfaces, judged by other programs.
+
+mod ends;
+mod files;
+mod limits;
+mod neighbours;
+mod options;
+mod privileges;
+mod reading;
+mod sharing;
+mod sources;
+pub(crate) mod support;
+mod words;

@@ -1,0 +1,118 @@
+//! Captures beside others on one interface: who gets the frames, and what is said about it.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use linerate_testkit::{root_or_skip, say_skipped};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::support::{Cable, folder, numbers};
+
+/// A cable whose far end nothing uses.
+fn idle() -> Cable {
+    let cable = Cable::lay();
+    let flushed = cable.far.command("ip").args(["addr", "flush", "dev", "far"]).status().unwrap();
+    assert!(flushed.success());
+    cable
+}
+
+/// Another program's capture on `far`, listening.
+fn tcpdump(cable: &Cable, path: &std::path::Path) -> Option<Child> {
+    let mut command = cable.far.command("tcpdump");
+    command.args(["-i", "far", "-U", "-w"]).arg(path).arg("udp").stderr(Stdio::piped());
+    let mut child = command.spawn().ok()?;
+    let mut errors = BufReader::new(child.stderr.take().unwrap());
+    let mut said = String::new();
+    while !said.contains("listening on") {
+        assert_ne!(errors.read_line(&mut said).unwrap(), 0, "tcpdump: {said}");
+    }
+    Some(child)
+}
+
+#[test]
+fn auto_leaves_the_frames_to_another_programs_capture() {
+    root_or_skip!("auto_leaves_the_frames_to_another_programs_capture");
+    let cable = idle();
+    let folder = folder();
+    let (ours, theirs) = (folder.path().join("ours.pcapng"), folder.path().join("theirs.pcap"));
+    let Some(mut other) = tcpdump(&cable, &theirs) else {
+        say_skipped("auto_leaves_the_frames_to_another_programs_capture", "needs tcpdump");
+        return;
+    };
+    let capture = cable.capture(&format!("-w {} --json udp", ours.display()));
+    cable.send(50, 64);
+    let (status, json, said) = capture.interrupt();
+    assert!(status.success(), "{said}");
+    assert_eq!(json["source"], "packet", "{said}");
+    assert!(said.contains(&format!("tcpdump (process {})", other.id())), "{said}");
+    assert_eq!(numbers(&ours), (0..50).collect::<Vec<_>>());
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while std::fs::metadata(&theirs).unwrap().len() < 24 + 50 * (16 + 106) {
+        assert!(Instant::now() < deadline, "tcpdump lacks frames");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    kill(Pid::from_raw(other.id() as i32), Signal::SIGINT).unwrap();
+    other.wait().unwrap();
+    assert_eq!(numbers(&theirs), (0..50).collect::<Vec<_>>());
+    // Once it has gone, nothing else uses the interface.
+    let capture = cable.capture("--discard --json udp");
+    let (_, json, said) = capture.interrupt();
+    assert_eq!(json["source"], "xdp", "{said}");
+}
+
+/// Starts a capture that must fail, and what it says.
+fn refused(cable: &Cable, arguments: &str) -> String {
+    let output = cable.run(&format!("-i far --discard {arguments}"));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{arguments}: {said}");
+    said
+}
+
+#[test]
+fn two_captures_that_want_the_frames_are_told_of_each_other() {
+    root_or_skip!("two_captures_that_want_the_frames_are_told_of_each_other");
+    for way in ["buffer", "socket"] {
+        let cable = idle();
+        let first = cable.capture(&format!("--source xdp --xdp-through {way} --discard -B 8192"));
+        let holder = format!("linerate (process {})", first.child.id());
+        for second in ["xdp", "xdp --take-over", "tee"] {
+            let said = refused(&cable, &format!("--source {second}"));
+            for word in ["another linerate takes", &holder, "--source tee"] {
+                assert!(said.contains(word), "{way}, {second}: no {word} in {said}");
+            }
+        }
+        // The remedy works.
+        assert!(first.interrupt().0.success());
+        let tees = [0, 1].map(|_| cable.capture("--source tee --discard -B 8192 --json udp"));
+        let said = refused(&cable, "--source xdp");
+        for word in ["another linerate capture has a tee", "--source tee"] {
+            assert!(said.contains(word), "{way}: no {word} in {said}");
+        }
+        cable.send(20, 64);
+        for tee in tees {
+            assert_eq!(tee.interrupt().1["captured"], 20);
+        }
+    }
+}
+
+#[test]
+fn a_second_capture_that_gets_nothing_says_so() {
+    root_or_skip!("a_second_capture_that_gets_nothing_says_so");
+    let cable = idle();
+    let first = cable.capture("--discard --json -B 8192 udp");
+    let mut second = cable.capture("--discard --json udp");
+    second.until("do not come here");
+    let words = format!("another linerate (linerate (process {}))", first.child.id());
+    assert!(second.said.contains(&words), "{}", second.said);
+    cable.send(20, 64);
+    let ((_, first, _), (_, second, said)) = (first.interrupt(), second.interrupt());
+    assert_eq!((&first["source"], &first["captured"]), (&"xdp".into(), &20.into()));
+    assert_eq!((&second["source"], &second["captured"]), (&"packet".into(), &0.into()), "{said}");
+    // Beside a tee nothing is missed, and nothing said.
+    let tee = cable.capture("--source tee --discard -B 8192");
+    let (_, json, said) = cable.capture("--discard --json").interrupt();
+    assert!(json["source"] == "packet" && !said.contains("warning"), "{said}");
+    assert!(tee.interrupt().0.success());
+}

@@ -1,0 +1,99 @@
+//! What each source needs to be allowed to do, by running it with that and no more.
+
+use std::process::Output;
+
+use linerate_testkit::{root_or_skip, say_skipped};
+
+use super::support::{Cable, LINERATE};
+
+/// What docs/capture.md names for sources in XDP.
+const FOR_XDP: &str = "net_raw,net_admin,bpf,perfmon";
+
+/// The same for sockets whose buffer is more than may be locked.
+const WITH_LOCK: &str = "net_raw,net_admin,bpf,perfmon,ipc_lock";
+
+/// Runs a capture for a moment as nobody with these capabilities and 8 MiB of memory to lock; `None`
+/// without prlimit(1) or setpriv(1).
+fn run(cable: &Cable, capabilities: &str, arguments: &str) -> Option<Output> {
+    let installed =
+        |program: &str| std::process::Command::new(program).arg("--version").output().is_ok();
+    if !installed("prlimit") || !installed("setpriv") {
+        return None;
+    }
+    let sets = capabilities.split(',').map(|one| format!("+{one}")).collect::<Vec<_>>().join(",");
+    let mut command = cable.far.command("prlimit");
+    command.args(["--memlock=8388608:8388608", "setpriv", "--reuid", "65534"]);
+    command.args(["--regid", "65534", "--clear-groups"]);
+    command.args([format!("--inh-caps=-all,{sets}"), format!("--ambient-caps=-all,{sets}")]);
+    command.arg(format!("--bounding-set=-all,{sets}"));
+    command.args([LINERATE, "capture", "-i", "far", "--discard"]);
+    command.args(["-a", "duration:0.1"]).args(arguments.split_whitespace());
+    command.output().ok()
+}
+
+#[test]
+fn the_capabilities_that_are_named_are_enough() {
+    const NAME: &str = "the_capabilities_that_are_named_are_enough";
+    root_or_skip!(NAME);
+    let cable = Cable::lay();
+    let cases = [
+        ("net_raw", "--source packet udp"),
+        (FOR_XDP, "--source xdp --take-over --xdp-through buffer udp"),
+        (FOR_XDP, "--source tee udp"),
+        (FOR_XDP, "--source xdp --take-over --xdp-through socket -B 4096 udp"),
+        (WITH_LOCK, "--source xdp --take-over --xdp-through socket udp"),
+    ];
+    for (capabilities, arguments) in cases {
+        let Some(output) = run(&cable, capabilities, arguments) else {
+            return say_skipped(NAME, "needs prlimit and setpriv");
+        };
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{capabilities}: {arguments}: {said}");
+    }
+}
+
+#[test]
+fn a_missing_capability_is_named() {
+    const NAME: &str = "a_missing_capability_is_named";
+    root_or_skip!(NAME);
+    let cable = Cable::lay();
+    let xdp = "--source xdp --take-over --xdp-through";
+    let cases = [
+        ("net_admin", "--source packet".to_owned(), "CAP_NET_RAW"),
+        ("net_raw,net_admin", format!("{xdp} socket"), "CAP_BPF"),
+        ("net_raw,net_admin", "--source tee".to_owned(), "CAP_BPF"),
+        ("net_raw,net_admin,bpf", format!("{xdp} socket"), "CAP_PERFMON"),
+        ("net_admin,bpf,perfmon", format!("{xdp} socket"), "CAP_NET_RAW, CAP_NET_ADMIN, CAP_BPF"),
+        (FOR_XDP, format!("{xdp} socket"), "CAP_IPC_LOCK"),
+    ];
+    for (capabilities, arguments, missing) in cases {
+        let Some(output) = run(&cable, capabilities, &arguments) else {
+            return say_skipped(NAME, "needs prlimit and setpriv");
+        };
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{capabilities}: {arguments}: {said}");
+        let remedy = match missing {
+            "CAP_NET_RAW" => "setcap cap_net_raw+ep",
+            "CAP_IPC_LOCK" => "ulimit -l",
+            _ => "setcap cap_net_raw,cap_net_admin,cap_bpf,cap_perfmon+ep",
+        };
+        assert!(said.contains(missing) && said.contains(remedy), "{arguments}: {said}");
+    }
+}
+
+#[test]
+fn the_tee_of_another_process_takes_more() {
+    const NAME: &str = "the_tee_of_another_process_takes_more";
+    root_or_skip!(NAME);
+    let cable = Cable::lay();
+    let first = cable.capture("--source tee --discard -B 4096");
+    let Some(output) = run(&cable, FOR_XDP, "--source tee -B 4096") else {
+        return say_skipped(NAME, "needs prlimit and setpriv");
+    };
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("CAP_SYS_ADMIN"), "{said}");
+    let more = format!("{FOR_XDP},sys_admin");
+    let output = run(&cable, &more, "--source tee -B 4096").unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert!(first.interrupt().0.success());
+}

@@ -1,0 +1,219 @@
+//! `-r`: from one file into another.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Output, Stdio};
+use std::time::{Duration, Instant};
+
+use linerate_capture::read::Reader;
+use serde_json::Value;
+
+use super::support::{LINERATE, folder, write_mixed};
+
+#[test]
+fn reading_through_a_filter_equals_tcpdump() {
+    let folder = folder();
+    let input = folder.path().join("in.pcap");
+    write_mixed(&input);
+    for filter in ["udp", "ip[8] = 3", "not udp"] {
+        let (ours, theirs) = (folder.path().join("ours.pcap"), folder.path().join("theirs.pcap"));
+        let run = |program: &str, first: &[&str], out: &Path| {
+            let mut command = std::process::Command::new(program);
+            command.args(first).arg("-r").arg(&input).arg("-w").arg(out).arg(filter).output()
+        };
+        let Ok(output) = run("tcpdump", &[], &theirs) else {
+            println!("skipped: reading_through_a_filter_equals_tcpdump: no tcpdump");
+            return;
+        };
+        assert!(output.status.success(), "{output:?}");
+        let output = run(LINERATE, &["capture"], &ours).unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let (ours, theirs) = (std::fs::read(&ours).unwrap(), std::fs::read(&theirs).unwrap());
+        assert!(ours.len() > 24, "{filter} takes something");
+        assert_eq!(ours, theirs, "{filter}");
+    }
+}
+
+#[test]
+fn a_damaged_file_gives_what_it_has_and_status_1() {
+    let folder = folder();
+    let (input, output) = (folder.path().join("in.pcap"), folder.path().join("out.pcapng"));
+    write_mixed(&input);
+    let length = std::fs::metadata(&input).unwrap().len();
+    std::fs::File::options().write(true).open(&input).unwrap().set_len(length - 3).unwrap();
+    let mut command = std::process::Command::new(LINERATE);
+    let run = command.args(["capture", "--json", "-r"]).arg(&input).arg("-w").arg(&output);
+    let ended = run.output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(1), "{said}");
+    assert!(said.contains("cut off") && said.contains("at byte"), "{said}");
+    let json: Value = serde_json::from_slice(&ended.stdout).unwrap();
+    assert_eq!(json["captured"], 99, "{json}");
+    let mut reader = Reader::open(&output).unwrap();
+    let mut packets = 0;
+    while reader.next().unwrap().is_some() {
+        packets += 1;
+    }
+    assert_eq!(packets, 99);
+}
+
+/// Runs `linerate capture -r input` with these arguments.
+fn read(input: &Path, arguments: &str) -> Output {
+    let mut command = std::process::Command::new(LINERATE);
+    command.args(["capture", "-r"]).arg(input).args(arguments.split_whitespace()).output().unwrap()
+}
+
+#[test]
+fn options_that_need_an_interface_are_refused_by_name() {
+    let folder = folder();
+    let input = folder.path().join("in.pcap");
+    write_mixed(&input);
+    let refused = [
+        "--source packet",
+        "--take-over",
+        "--xdp-through socket",
+        "--pages small",
+        "--threads 2",
+        "--fanout lb",
+        "--busy-poll 10",
+        "--cpu 0",
+        "--filter-in kernel",
+        "-a duration:1",
+        "-Q in",
+        "-Q out",
+    ];
+    for arguments in refused {
+        let output = read(&input, &format!("--discard {arguments}"));
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments}: {said}");
+        let option = arguments.split(' ').next().unwrap();
+        assert!(said.contains(option), "no {option} in {said}");
+    }
+    for option in ["-p", "-B 4096", "--immediate-mode", "-j adapter"] {
+        let output = read(&input, &format!("--discard {option}"));
+        let said = String::from_utf8_lossy(&output.stderr);
+        let words = format!("{} has no effect", option.split(' ').next().unwrap());
+        assert!(output.status.success() && said.contains(&words), "{option}: {said}");
+        let output = read(&input, &format!("--discard --quiet {option}"));
+        assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    }
+    assert!(read(&input, "--discard -Q inout -a packets:3 --filter-in user").status.success());
+}
+
+#[test]
+fn a_direction_is_taken_from_a_file_that_has_it() {
+    let folder = folder();
+    let input = folder.path().join("in.pcapng");
+    let numbers = |direction: &str| {
+        let output = folder.path().join("out.pcapng");
+        let done = read(&input, &format!("-Q {direction} -w {}", output.display()));
+        let mut reader = Reader::open(&output).unwrap();
+        let mut numbers = Vec::new();
+        while let Some(record) = reader.next().unwrap() {
+            numbers.push(record.frame.head()[0]);
+        }
+        (done, numbers)
+    };
+    // epb_flags: the lowest two bits are 1 for inbound, 2 for outbound.
+    std::fs::write(&input, flagged(&[1, 2, 1, 0x102])).unwrap();
+    assert_eq!(numbers("in").1, [0, 2]);
+    assert_eq!(numbers("out").1, [1, 3]);
+    assert_eq!(numbers("inout").1, [0, 1, 2, 3]);
+    std::fs::write(&input, flagged(&[2, 0, 2])).unwrap();
+    let (done, before) = numbers("out");
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert_eq!((done.status.code(), before), (Some(1), vec![0]), "{said}");
+    assert!(said.contains("-Q") && said.contains("packet 2"), "{said}");
+}
+
+/// A pcapng file of numbered packets with these flags.
+fn flagged(flags: &[u32]) -> Vec<u8> {
+    let mut file = two_link_types();
+    file.truncate(28 + 16 + 20 + 20);
+    for (number, flags) in flags.iter().enumerate() {
+        let length = 28_u32 + 28 + 8 + 4 + 4;
+        let words = [6, length, 0, 0, 0, 28, 28];
+        words.iter().for_each(|word: &u32| file.extend(word.to_le_bytes()));
+        file.extend([number as u8; 28]);
+        file.extend([[2, 0, 4, 0], flags.to_le_bytes(), [0; 4], length.to_le_bytes()].concat());
+    }
+    file
+}
+
+#[test]
+fn each_packet_reaches_the_file_at_once_if_that_is_asked_for() {
+    let folder = folder();
+    let (input, output) = (folder.path().join("in.pcap"), folder.path().join("out.pcap"));
+    write_mixed(&input);
+    let bytes = std::fs::read(&input).unwrap();
+    let mut command = std::process::Command::new(LINERATE);
+    command.args(["capture", "-r", "-", "-U", "-w"]).arg(&output).stdin(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    // The header and two packets of 42 and 43 bytes; the stream stays open.
+    let part = 24 + 16 + 42 + 16 + 43;
+    stdin.write_all(&bytes[..part]).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while std::fs::read(&output).unwrap_or_default() != bytes[..part] {
+        assert!(Instant::now() < deadline, "the packets are not in the file");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    drop(stdin);
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn a_pcap_file_takes_one_link_type_only() {
+    let folder = folder();
+    let (input, output) = (folder.path().join("in.pcapng"), folder.path().join("out.pcap"));
+    std::fs::write(&input, two_link_types()).unwrap();
+    let read_into = |output: &Path| {
+        let mut command = std::process::Command::new(LINERATE);
+        command.args(["capture", "-r"]).arg(&input).arg("-w").arg(output).output().unwrap()
+    };
+    let refused = read_into(&output);
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(1), "{said}");
+    assert!(said.contains("link layers") && said.contains("pcapng"), "{said}");
+    let output = folder.path().join("out.pcapng");
+    let done = read_into(&output);
+    assert!(done.status.success(), "{done:?}");
+    let reader = Reader::open(&output).unwrap();
+    let types: Vec<_> = reader.interfaces().iter().map(|one| one.linktype).collect();
+    assert_eq!(types, [1, 101]);
+}
+
+/// A packet of an Ethernet interface and one of an interface of bare IP packets, and a block of names
+/// before the interfaces.
+fn two_link_types() -> Vec<u8> {
+    let mut file = Vec::new();
+    let mut block = |kind: u32, body: &[u8]| {
+        let length = (body.len() as u32 + 12).to_le_bytes();
+        file.extend([&kind.to_le_bytes(), &length, body, &length].concat());
+    };
+    let section = [0x1a2b_3c4d_u32.to_le_bytes(), [1, 0, 0, 0], [0xff; 4], [0xff; 4]];
+    block(0x0a0d_0d0a, &section.concat());
+    block(4, &[0; 4]);
+    for link_type in [1, 101] {
+        block(1, &[link_type, 0, 0, 0, 0, 0, 4, 0]);
+    }
+    for interface in [0, 1] {
+        let mut body = vec![0; 20 + 28];
+        body[0] = interface;
+        (body[12], body[16]) = (28, 28);
+        block(6, &body);
+    }
+    file
+}
+
+#[test]
+fn a_file_is_not_emptied_before_it_is_read() {
+    let folder = folder();
+    let path = folder.path().join("in.pcap");
+    write_mixed(&path);
+    let before = std::fs::read(&path).unwrap();
+    let mut command = std::process::Command::new(LINERATE);
+    let output = command.args(["capture", "-r"]).arg(&path).arg("-w").arg(&path).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert_eq!(std::fs::read(&path).unwrap(), before);
+}

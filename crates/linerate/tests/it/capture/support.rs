@@ -1,0 +1,199 @@
+//! Two hosts on a cable, a capture that runs on one of them, and judges of what it wrote.
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::{IpAddr, UdpSocket};
+use std::path::Path;
+use std::process::{Child, ChildStderr, ExitStatus, Output, Stdio};
+use std::time::Duration;
+
+use linerate_capture::read::{Reader, Statistics};
+use linerate_testkit::{Namespace, Veth, VethOptions};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+pub(crate) const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
+
+/// Two hosts on a cable; captures run on `far`.
+pub(crate) struct Cable {
+    pub(crate) near: Namespace,
+    pub(crate) far: Namespace,
+    pub(crate) veth: Option<Veth>,
+}
+
+impl Cable {
+    pub(crate) fn lay() -> Self {
+        let near = Namespace::create("vcap-near").unwrap();
+        let far = Namespace::create("vcap-far").unwrap();
+        for namespace in [&near, &far] {
+            namespace.sysctl("net.ipv6.conf.default.disable_ipv6", "1").unwrap();
+        }
+        let veth = Veth::create(&near, "near", &far, "far", VethOptions::default()).unwrap();
+        let (a, b): (IpAddr, IpAddr) = ("10.9.0.1".parse().unwrap(), "10.9.0.2".parse().unwrap());
+        veth.a.add_address(a, 24).unwrap();
+        veth.b.add_address(b, 24).unwrap();
+        veth.a.add_neighbour(b, veth.b.mac()).unwrap();
+        Self { near, far, veth: Some(veth) }
+    }
+
+    pub(crate) fn veth(&self) -> &Veth {
+        self.veth.as_ref().unwrap()
+    }
+
+    /// Waits until frames come through again after the far end was down: the kernel starts the queue of a
+    /// veth from a work item, and drops without a word what is sent before. Asks for the addresses of
+    /// hosts that are not there, so that ARP comes through and no UDP.
+    pub(crate) fn wait_until_it_carries(&self) {
+        let arrived = || self.veth().b.counters().unwrap().rx_packets;
+        let before = arrived();
+        for host in 50..250 {
+            let ask = || UdpSocket::bind("10.9.0.1:0")?.send_to(&[0], format!("10.9.0.{host}:9"));
+            // No route yet is a reason to ask again, too.
+            let _ = self.near.run(ask).unwrap();
+            std::thread::sleep(Duration::from_millis(10));
+            if arrived() > before {
+                return;
+            }
+        }
+        panic!("nothing comes through");
+    }
+
+    /// Sends `count` datagrams of `size` bytes from the near host, slowly enough for a busy machine.
+    pub(crate) fn send(&self, count: u32, size: usize) {
+        let send = || {
+            let socket = UdpSocket::bind("10.9.0.1:4000").unwrap();
+            let mut payload = vec![0; size];
+            for number in 0..count {
+                payload[..4].copy_from_slice(&number.to_be_bytes());
+                socket.send_to(&payload, "10.9.0.2:5000").unwrap();
+                if number % 64 == 63 {
+                    std::thread::sleep(Duration::from_micros(500));
+                }
+            }
+        };
+        self.near.run(send).unwrap();
+    }
+
+    /// Starts a capture on `far` and waits until it listens.
+    pub(crate) fn capture(&self, arguments: &str) -> Capture {
+        let mut command = self.far.command(LINERATE);
+        command.args(["capture", "-i", "far"]).args(arguments.split_whitespace());
+        Capture::listening(&mut command)
+    }
+
+    /// Runs a capture that is expected to end by itself.
+    pub(crate) fn run(&self, arguments: &str) -> Output {
+        let mut command = self.far.command(LINERATE);
+        command.arg("capture").args(arguments.split_whitespace()).output().unwrap()
+    }
+}
+
+pub(crate) struct Capture {
+    pub(crate) child: Child,
+    pub(crate) errors: BufReader<ChildStderr>,
+    pub(crate) said: String,
+}
+
+impl Capture {
+    /// Starts a capture and waits until it listens.
+    pub(crate) fn listening(command: &mut linerate_testkit::Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut errors = BufReader::new(child.stderr.take().unwrap());
+        let mut said = String::new();
+        while !said.contains("listening on") {
+            assert_ne!(errors.read_line(&mut said).unwrap(), 0, "it ended at once: {said}");
+        }
+        Self { child, errors, said }
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.child.id() as i32), signal).unwrap();
+    }
+
+    /// Reads standard error until it says `word`.
+    pub(crate) fn until(&mut self, word: &str) {
+        while !self.said.contains(word) {
+            let read = self.errors.read_line(&mut self.said).unwrap();
+            assert_ne!(read, 0, "it never said {word:?}: {}", self.said);
+        }
+    }
+
+    /// Waits for the end.
+    pub(crate) fn wait(mut self) -> (ExitStatus, String, String) {
+        let mut out = String::new();
+        if let Some(mut stdout) = self.child.stdout.take() {
+            stdout.read_to_string(&mut out).unwrap();
+        }
+        self.errors.read_to_string(&mut self.said).unwrap();
+        (self.child.wait().unwrap(), out, self.said)
+    }
+
+    /// Ends it as Ctrl-C does.
+    pub(crate) fn interrupt(self) -> (ExitStatus, Value, String) {
+        self.signal(Signal::SIGINT);
+        let (status, out, said) = self.wait();
+        let json = serde_json::from_str(&out).unwrap_or(Value::Null);
+        (status, json, said)
+    }
+}
+
+/// The numbers that [`Cable::send`] put into the datagrams of a file.
+pub(crate) fn numbers(path: &Path) -> Vec<u32> {
+    let mut reader = Reader::open(path).unwrap();
+    let mut numbers = Vec::new();
+    while let Some(record) = reader.next().unwrap() {
+        numbers.push(u32::from_be_bytes(record.frame.head()[42..46].try_into().unwrap()));
+    }
+    numbers
+}
+
+/// Another program's opinion of a file; skipped by name where it is not installed.
+pub(crate) fn accepts(program: &str, arguments: &[&str], path: &Path) {
+    match std::process::Command::new(program).args(arguments).arg(path).output() {
+        Ok(output) => {
+            let said = String::from_utf8_lossy(&output.stderr).to_lowercase();
+            let complains = ["damaged", "truncated", "cut short", "corrupt", "malformed"]
+                .iter()
+                .any(|word| said.contains(word));
+            assert!(output.status.success() && !complains, "{program}: {said}");
+        }
+        Err(_) => println!("skipped: {program} on {}: not installed", path.display()),
+    }
+}
+
+pub(crate) fn everybody_accepts(path: &Path) {
+    accepts("capinfos", &["-c"], path);
+    accepts("tcpdump", &["-nqr"], path);
+    accepts("tshark", &["-nr"], path);
+}
+
+pub(crate) fn folder() -> tempfile::TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+pub(crate) fn statistics(path: &Path) -> Statistics {
+    let mut reader = Reader::open(path).unwrap();
+    while reader.next().unwrap().is_some() {}
+    reader.interfaces()[0].statistics.clone().unwrap()
+}
+
+/// A hundred IPv4 packets, every other one UDP, of several lengths and TTLs.
+pub(crate) fn write_mixed(path: &Path) {
+    let mut file = Vec::new();
+    file.extend(0xa1b2_c3d4_u32.to_le_bytes());
+    file.extend([2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    file.extend(262_144_u32.to_le_bytes());
+    file.extend(1_u32.to_le_bytes());
+    for number in 0..100_u32 {
+        let length = 42 + number % 30;
+        let mut frame = vec![0; length as usize];
+        frame[12..15].copy_from_slice(&[8, 0, 0x45]);
+        frame[22] = (number % 5) as u8;
+        frame[23] = if number % 2 == 0 { 17 } else { 6 };
+        for field in [number, number * 7, length, length] {
+            file.extend(field.to_le_bytes());
+        }
+        file.extend(frame);
+    }
+    std::fs::write(path, file).unwrap();
+}

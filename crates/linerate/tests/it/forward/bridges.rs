@@ -1,0 +1,65 @@
+//! A port below a bridge: frames for the router are addressed to the bridge, and come to it through the bridge.
+
+use linerate_testkit::root_or_skip;
+
+use super::support::{Net, wait_for};
+
+/// Not the MAC address of a member, as which the kernel would choose that of one by itself.
+const MAC: &str = "02:00:00:00:0b:01";
+
+fn ip(net: &Net, lines: &[&str]) {
+    lines.iter().for_each(|line| net.router_does(&format!("ip {line}")));
+}
+
+fn join(net: &Net) {
+    ip(net, &["addr del 10.9.1.1/24 dev left", "link set left master br0"]);
+    ip(net, &["addr add 10.9.1.1/24 dev br0"]);
+    renew(net);
+}
+
+fn leave(net: &Net) {
+    ip(net, &["addr del 10.9.1.1/24 dev br0", "link set left nomaster"]);
+    ip(net, &["addr add 10.9.1.1/24 dev left"]);
+    renew(net);
+}
+
+/// The client asks anew who has the router's address.
+fn renew(net: &Net) {
+    let flush = net.client.command("ip").args(["neigh", "flush", "dev", "host"]).output();
+    assert!(flush.unwrap().status.success());
+}
+
+/// What `status` says that lies on port `left`.
+fn uppers(net: &Net) -> serde_json::Value {
+    let status = net.json("status").remove(0);
+    let ports = status["ports"].as_array().unwrap();
+    ports.iter().find(|port| port["interface"] == "left").unwrap()["uppers"].clone()
+}
+
+#[test]
+fn a_port_forwards_also_below_a_bridge() {
+    root_or_skip!("a_port_forwards_also_below_a_bridge");
+    let net = Net::new();
+    ip(&net, &["link add br0 type bridge", &format!("link set br0 address {MAC} up")]);
+    join(&net);
+    let daemon = net.run("");
+    assert_eq!(uppers(&net), serde_json::json!(["br0"]));
+    assert!(net.said("status").contains("br0"), "{}", net.said("status"));
+    assert_eq!(net.ask(0, 4000, 30), 30);
+    let learned = |port| {
+        let sessions = net.json(&format!("sessions --port {port}"));
+        let fast = sessions.iter().filter(|one| one["packets"].as_u64() > Some(20));
+        fast.count()
+    };
+    assert_eq!(learned(4000), 2, "both ways: {:?}", daemon.sessions());
+
+    // While it runs: out of the bridge, and into it again.
+    leave(&net);
+    wait_for("the bridge to be left", || uppers(&net) == serde_json::json!([]));
+    assert_eq!(net.ask(0, 4001, 30), 30);
+    assert_eq!(learned(4001), 2, "both ways: {:?}", daemon.sessions());
+    join(&net);
+    wait_for("the bridge to be joined", || uppers(&net) == serde_json::json!(["br0"]));
+    assert_eq!(net.ask(0, 4002, 30), 30);
+    assert_eq!(learned(4002), 2, "both ways: {:?}", daemon.sessions());
+}

@@ -1,0 +1,208 @@
+//! Status, sessions, flush and the deny list, against what was sent.
+
+use std::time::{Duration, Instant};
+
+use linerate_testkit::root_or_skip;
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+use super::support::{Net, wait_for};
+
+/// The client's datagrams from `port`, and the answers, as `sessions` names them.
+fn both_ways(family: usize, port: u16) -> [String; 2] {
+    let [client, server] = [["10.9.1.2", "10.9.2.2"], ["fd09:1::2", "fd09:2::2"]][family];
+    [format!("udp,{client},{port},{server},7000"), format!("udp,{server},7000,{client},{port}")]
+}
+
+fn names(sessions: &[Value]) -> Vec<&str> {
+    sessions.iter().map(|session| session["session"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn what_is_sent_is_learned_forwarded_and_counted() {
+    root_or_skip!("what_is_sent_is_learned_forwarded_and_counted");
+    let net = Net::new();
+    let daemon = net.run("");
+    for family in [0, 1] {
+        assert_eq!(net.ask(family, 4000, 200), 200);
+        let before = net.count("unknown");
+        assert_eq!(net.ask(family, 4000, 100), 100);
+        // 200 packets crossed, and not one of them was new to the programs.
+        assert_eq!(net.count("unknown"), before);
+    }
+    let sessions = daemon.sessions();
+    for name in both_ways(0, 4000).iter().chain(&both_ways(1, 4000)) {
+        let session = sessions.iter().find(|one| one["session"] == name.as_str());
+        let session = session.unwrap_or_else(|| panic!("no {name} in {sessions:?}"));
+        assert_eq!(session["packets"], 300, "{session}");
+        assert_eq!(session["state"], "fast", "{session}");
+        // 8 bytes of payload behind a UDP and an IP header.
+        let size = if name.contains("fd09") { 40 + 8 + 8 } else { 20 + 8 + 8 };
+        assert_eq!(session["bytes"], 300 * size, "{session}");
+        let there = name.starts_with("udp,10.9.1.2") || name.starts_with("udp,fd09:1::2");
+        let (from, to) = if there { ("left", "right") } else { ("right", "left") };
+        assert_eq!((&session["ingress"], &session["egress"]), (&from.into(), &to.into()));
+    }
+    let status = &net.json("status")[0];
+    assert_eq!(status["state"], "running", "{status}");
+    assert_eq!(status["sessions"]["held"], sessions.len(), "{status}");
+    assert_eq!(status["ports"][0]["interface"], "left", "{status}");
+    assert_eq!(status["ports"][1]["attached"], "native", "{status}");
+    assert!(status["ports"][0]["rx_packets"].as_u64().unwrap() >= 600, "{status}");
+    let text = net.said("status");
+    for word in ["running", "left", "right", "unknown"] {
+        assert!(text.contains(word), "no {word} in {text}");
+    }
+    daemon.end(Signal::SIGINT);
+}
+
+#[test]
+fn sessions_are_filtered_and_sorted() {
+    root_or_skip!("sessions_are_filtered_and_sorted");
+    let net = Net::new();
+    let _daemon = net.run("");
+    for (port, packets) in [(4001, 10), (4002, 30), (4003, 20)] {
+        assert_eq!(net.ask(0, port, packets), packets);
+    }
+    assert_eq!(net.ask(1, 4004, 40), 40);
+    let found = |arguments: &str| {
+        let sessions = net.json(&format!("sessions {arguments}"));
+        names(&sessions).into_iter().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let [out, back] = both_ways(0, 4002);
+    assert_eq!(
+        found("--address 10.9.0.0/16 --port 4002 --sort source"),
+        [out.clone(), back.clone()]
+    );
+    assert_eq!(found("--sort packets --limit 1 --address 10.9.1.2").len(), 1);
+    let by_packets = found("--sort packets --address 10.9.0.0/16");
+    assert_eq!(by_packets.len(), 6);
+    assert!(by_packets[..2].contains(&out) && by_packets[..2].contains(&back), "{by_packets:?}");
+    assert_eq!(found("--address fd09::/16").len(), 2);
+    assert_eq!(found(&format!("--session {out}")), [out]);
+    assert_eq!(found("--protocol tcp"), [""; 0]);
+    assert_eq!(found("--interface left --port 4004").len(), 2);
+    assert_eq!(found("--nat"), [""; 0]);
+    assert_eq!(found("--nat=no").len(), 8);
+    let text = net.said("sessions --port 4004");
+    assert!(text.contains("fd09:1::2") && text.contains("left"), "{text}");
+    assert_eq!(text.lines().count(), 3, "a line for each below the names of the columns: {text}");
+}
+
+#[test]
+fn what_is_flushed_is_learned_again() {
+    root_or_skip!("what_is_flushed_is_learned_again");
+    let net = Net::new();
+    let daemon = net.run("");
+    for port in [4001, 4002] {
+        assert_eq!(net.ask(0, port, 20), 20);
+    }
+    assert_eq!(net.json("flush --port 4001")[0]["ended"], 2);
+    assert_eq!(names(&net.json("sessions --port 4001")), [""; 0]);
+    assert_eq!(net.json("sessions --port 4002").len(), 2);
+    assert_eq!(net.json("flush")[0]["ended"], 2);
+    assert_eq!(daemon.sessions(), [Value::Null; 0]);
+    assert_eq!(net.ask(0, 4001, 20), 20);
+    wait_for("a session again", || {
+        net.ask(0, 4001, 5) == 5 && net.json("sessions --port 4001").len() == 2
+    });
+    assert!(net.said("flush --port 9").contains('0'));
+}
+
+#[test]
+fn what_is_blocked_is_dropped_until_it_is_not() {
+    root_or_skip!("what_is_blocked_is_dropped_until_it_is_not");
+    let net = Net::new();
+    let _daemon = net.run("");
+    for family in [0, 1] {
+        let (address, prefix) = [("10.9.1.2", "10.9.2.0/24"), ("fd09:1::2", "fd09:2::/64")][family];
+        // An established session, too, at once.
+        assert_eq!(net.ask(family, 4000, 20), 20);
+        for target in [address, prefix] {
+            let before = net.count("denied");
+            net.said(&format!("block {target}"));
+            assert_eq!(net.ask_in_vain(family, 4000), 0, "{target} is blocked");
+            assert!(net.count("denied") > before);
+            let list = net.json("blocked");
+            assert_eq!(list.len(), 1, "{list:?}");
+            assert_eq!(list[0]["target"], target);
+            assert!(list[0]["dropped"].as_u64().unwrap() > 0, "{list:?}");
+            assert!(net.said("blocked").contains(target));
+            net.said(&format!("unblock {target}"));
+            assert_eq!(net.json("blocked").len(), 0);
+            assert_eq!(net.ask(family, 4000, 5), 5);
+        }
+    }
+    let [session, _] = both_ways(0, 4001);
+    net.said(&format!("block {session}"));
+    assert_eq!((net.ask_in_vain(0, 4001), net.ask(0, 4002, 5)), (0, 5));
+    net.said("unblock --all");
+    assert_eq!(net.ask(0, 4001, 5), 5);
+    let said = net.refused("unblock 192.0.2.1", 1);
+    assert!(said.contains("192.0.2.1"), "{said}");
+}
+
+#[test]
+fn a_block_ends_in_time() {
+    root_or_skip!("a_block_ends_in_time");
+    let net = Net::new();
+    let _daemon = net.run("");
+    let before = Instant::now();
+    net.said("block 10.9.1.0/24 --for 6s");
+    assert_eq!(net.ask_in_vain(0, 4000), 0);
+    let left = net.json("blocked")[0]["left"].as_f64().unwrap();
+    assert!(left > 0.0 && left <= 6.0, "{left} seconds left");
+    wait_for("the block to end", || net.ask_in_vain(0, 4000) == 2);
+    assert!(before.elapsed() >= Duration::from_secs(6), "ended after {:?}", before.elapsed());
+    assert_eq!(net.ask(0, 4000, 5), 5);
+    wait_for("the list to be empty", || net.json("blocked").is_empty());
+}
+
+#[test]
+fn without_an_instance_it_is_said() {
+    root_or_skip!("without_an_instance_it_is_said");
+    let net = Net::new();
+    for verb in ["status", "sessions", "flush", "block 192.0.2.1", "unblock --all", "blocked"] {
+        let said = net.refused(verb, 1);
+        assert!(said.contains("linerate forward run"), "{verb}: {said}");
+    }
+    // What is not there need not be taken away.
+    net.said("detach");
+    let said = net.refused("status --instance nowhere", 1);
+    assert!(said.contains("nowhere"), "{said}");
+}
+
+#[test]
+fn top_draws_one_view_or_on_a_terminal() {
+    root_or_skip!("top_draws_one_view_or_on_a_terminal");
+    let net = Net::new();
+    let _daemon = net.run("");
+    assert_eq!(net.ask(0, 4000, 20), 20);
+    let view = net.said("top --once --interval 200ms");
+    for word in ["running", "left", "right", "pps", "cpu0"] {
+        assert!(view.contains(word), "no {word} in\n{view}");
+    }
+    let view = &net.json("top --once --interval 200ms")[0];
+    assert_eq!(view["sessions"]["held"], 2, "{view}");
+    assert!(!view["cpus"].as_array().unwrap().is_empty(), "{view}");
+    let said = net.refused("top", 1);
+    assert!(said.contains("--once"), "{said}");
+
+    // A terminal, and a key on it.
+    let inner =
+        format!("stty rows 40 cols 120; {} forward top --interval 100ms", super::support::LINERATE);
+    let mut script = net.router.command("script");
+    script.args(["--quiet", "--return", "--command", &inner, "/dev/null"]);
+    script.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+    let mut child = script.spawn().unwrap();
+    let mut keys = child.stdin.take().unwrap();
+    std::thread::sleep(Duration::from_millis(700));
+    std::io::Write::write_all(&mut keys, b"pq").unwrap();
+    let output = child.wait_with_output().unwrap();
+    drop(keys);
+    let drawn = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{drawn}");
+    for word in ["linerate forward", "running", "left", "cpu0"] {
+        assert!(drawn.contains(word), "no {word} in {drawn}");
+    }
+}

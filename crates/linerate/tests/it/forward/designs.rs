@@ -1,0 +1,98 @@
+//! Each design of statistics is listed, watched, flushed and aged by the same commands.
+
+use std::time::Duration;
+
+use linerate_testkit::root_or_skip;
+use nix::sys::signal::Signal;
+
+use super::support::{Net, wait_for};
+
+#[test]
+fn every_design_can_be_listed_watched_and_flushed() {
+    root_or_skip!("every_design_can_be_listed_watched_and_flushed");
+    for design in ["slot", "none", "shared", "per-cpu", "split"] {
+        let net = Net::new();
+        let daemon = net.run(&format!("--statistics {design}"));
+        assert_eq!(net.json("status")[0]["statistics"], design);
+        let listed = |port: u16| net.json(&format!("sessions --port {port}"));
+        for port in [4001, 4002] {
+            assert_eq!(net.ask(0, port, 40), 40, "{design}");
+        }
+        for session in listed(4001) {
+            let packets = session["packets"].as_u64().unwrap();
+            let is_right = match design {
+                "none" => packets == 0,
+                // Of a CPU that it came to once only it was not learned.
+                "per-cpu" => (1..=40).contains(&packets),
+                _ => packets == 40,
+            };
+            assert!(is_right, "{design}: {session}");
+            assert_eq!(session["state"], "fast", "{design}: {session}");
+        }
+        let status = &net.json("status")[0]["sessions"];
+        assert_eq!(status["held"], 4, "{design}: {status}");
+        assert!(status["room"].as_u64() >= Some(4096), "{design}: {status}");
+        assert!(status["memory"].as_u64() > Some(4096 * 128), "{design}: {status}");
+
+        // Rates need something to happen between the two looks.
+        let top = std::thread::scope(|scope| {
+            let top = scope.spawn(|| net.json("top --once --interval 2s").remove(0));
+            while !top.is_finished() {
+                assert_eq!(net.ask(0, 4001, 20), 20, "{design}");
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            top.join().unwrap()
+        });
+        let fastest = top["fastest"].as_array().unwrap();
+        assert!(fastest.len() >= 2, "{design}: {top}");
+        if design != "none" {
+            assert!(fastest[0]["rate"]["packets"].as_f64() > Some(0.0), "{design}: {top}");
+            assert!(fastest[0]["session"].as_str().unwrap().contains("4001"), "{design}: {top}");
+        }
+
+        assert_eq!(net.json("flush --port 4001")[0]["ended"], 2, "{design}");
+        assert!(listed(4001).is_empty(), "{design}: {:?}", listed(4001));
+        assert_eq!(net.json("flush")[0]["ended"], 2, "{design}");
+        assert!(daemon.sessions().is_empty(), "{design}: {:?}", daemon.sessions());
+        let (status, said) = daemon.end(Signal::SIGTERM);
+        assert!(status.success() && !net.is_attached(), "{design}: {said}");
+    }
+}
+
+#[test]
+fn every_design_forgets() {
+    root_or_skip!("every_design_forgets");
+    for design in ["slot", "none", "shared", "per-cpu", "split"] {
+        let net = Net::new();
+        let daemon = net.run(&format!("--statistics {design} --udp-idle 1s"));
+        let held = || net.json("status")[0]["sessions"]["held"].as_u64().unwrap();
+        wait_for("a session", || net.ask(0, 4003, 5) == 5 && held() == 2);
+        wait_for("it to be forgotten", || held() == 0);
+        wait_for("its place to be free", || net.json("sessions --state ended").is_empty());
+        let (status, said) = daemon.end(Signal::SIGTERM);
+        assert!(status.success(), "{design}: {said}");
+    }
+}
+
+#[test]
+fn a_session_ends_at_its_age_and_is_learned_anew() {
+    root_or_skip!("a_session_ends_at_its_age_and_is_learned_anew");
+    let net = Net::new();
+    for design in ["slot", "shared"] {
+        let daemon = net.run(&format!("--statistics {design} --lifetime 2s"));
+        let mut oldest = 0.0_f64;
+        // It never pauses, so that it is never idle: nothing but its age can make it begin anew.
+        wait_for("a session to begin anew", || {
+            assert_eq!(net.ask(0, 4000, 20), 20, "{design}");
+            let sessions = net.json("sessions --port 4000 --address 10.9.1.2 --sort source");
+            let Some(age) = sessions.first().and_then(|one| one["age"].as_f64()) else {
+                return false;
+            };
+            let before = oldest;
+            oldest = before.max(age);
+            age < before
+        });
+        let (status, said) = daemon.end(Signal::SIGTERM);
+        assert!(status.success(), "{design}: {said}");
+    }
+}

@@ -1,0 +1,224 @@
+//! How an accelerator begins and ends: by signals, by a death, by a successor, by `detach`.
+
+use std::time::Duration;
+
+use linerate_testkit::{root_or_skip, say_skipped};
+use nix::sys::signal::Signal;
+
+use super::support::{LINERATE, Net, wait_for};
+
+/// Whether anything is pinned for instances with this name.
+fn pins(net: &Net) -> Vec<String> {
+    let name = net.router.name();
+    let list = std::fs::read_dir("/sys/fs/bpf/linerate/forward").into_iter().flatten();
+    let names = list.flatten().map(|entry| entry.file_name().into_string().unwrap());
+    names.filter(|one| one.contains(name)).collect()
+}
+
+#[test]
+fn a_signal_ends_it_and_nothing_is_left() {
+    root_or_skip!("a_signal_ends_it_and_nothing_is_left");
+    let net = Net::new();
+    for signal in [Signal::SIGINT, Signal::SIGTERM] {
+        let daemon = net.run("");
+        assert!(net.left.a.has_xdp().unwrap() && net.right.a.has_xdp().unwrap());
+        // Without GRO it takes redirected frames by a program only.
+        assert!(net.left.b.has_xdp().unwrap() && net.right.b.has_xdp().unwrap());
+        assert_eq!(pins(&net).len(), 1, "an instance called as its namespace");
+        assert_eq!(net.ask(0, 4000, 20), 20);
+        let (status, said) = daemon.end(signal);
+        assert!(status.success(), "{said}");
+        assert!(!net.is_attached(), "a program after {signal}");
+        assert!(!net.left.b.has_xdp().unwrap(), "a program on the other end after {signal}");
+        assert_eq!(pins(&net), [""; 0]);
+        assert_eq!(net.ask(0, 4000, 5), 5, "the kernel forwards again");
+    }
+}
+
+#[test]
+fn a_signal_during_the_start_leaves_nothing() {
+    root_or_skip!("a_signal_during_the_start_leaves_nothing");
+    let net = Net::new();
+    // What it says first, once there is something to take away, and between the two ports.
+    for word in ["of the kernel's memory", "a port"] {
+        let mut daemon = net.begin("-i left -i right --max-sessions 4096", |_| {});
+        daemon.until(word);
+        let (status, said) = daemon.end(Signal::SIGTERM);
+        assert!(status.success() && said.contains("detached"), "{word}: {said}");
+        assert!(!net.is_attached() && pins(&net).is_empty(), "{word}: something is left: {said}");
+        assert!(!net.left.b.has_xdp().unwrap() && !net.right.b.has_xdp().unwrap(), "{said}");
+        assert_eq!(net.ask(0, 4000, 5), 5, "the kernel forwards");
+    }
+}
+
+#[test]
+fn what_was_killed_at_the_start_is_taken_away() {
+    root_or_skip!("what_was_killed_at_the_start_is_taken_away");
+    let net = Net::new();
+    for word in ["of the kernel's memory", "a port"] {
+        let mut daemon = net.begin("-i left -i right --max-sessions 4096", |_| {});
+        daemon.until(word);
+        daemon.end(Signal::SIGKILL);
+        // With or without a record, which is what is pinned last.
+        net.said("detach");
+        assert!(!net.is_attached() && pins(&net).is_empty(), "{word}: something is left");
+        assert_eq!(net.ask(0, 4000, 5), 5, "the kernel forwards");
+    }
+}
+
+#[test]
+fn without_a_bpf_file_system_it_says_what_to_do() {
+    root_or_skip!("without_a_bpf_file_system_it_says_what_to_do");
+    let net = Net::new();
+    let without = format!("umount -l /sys/fs/bpf; exec {LINERATE} forward run -i left -i right");
+    let output = net.router.command("unshare").args(["--mount", "sh", "-c", &without]).output();
+    let output = output.unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    for word in ["/sys/fs/bpf", "mount -t bpf bpf /sys/fs/bpf", "nsenter --net"] {
+        assert!(said.contains(word), "no {word} in {said}");
+    }
+    assert!(!net.is_attached());
+}
+
+#[test]
+fn what_is_refused_leaves_nothing() {
+    root_or_skip!("what_is_refused_leaves_nothing");
+    let net = Net::new();
+    for (arguments, word) in [
+        ("run -i nowhere -i left", "nowhere"),
+        ("run -i left -i lo", "lo"),
+        ("run -c /nowhere/forward.toml", "/nowhere/forward.toml"),
+        ("run -i left -i right --max-sessions 1", "1024"),
+        ("run -i left -i right --metrics 192.0.2.77:9818", "192.0.2.77:9818"),
+    ] {
+        let said = net.refused(arguments, 1);
+        assert!(said.contains(word), "{arguments}: {said}");
+        assert!(!net.is_attached() && pins(&net).is_empty(), "{arguments}: something is left");
+    }
+}
+
+#[test]
+fn nobody_else_can_have_the_instance() {
+    root_or_skip!("nobody_else_can_have_the_instance");
+    let net = Net::new();
+    let daemon = net.run("");
+    let said = net.refused("run -i left -i right", 1);
+    assert!(said.contains(&daemon.child.id().to_string()), "who has it: {said}");
+    assert_eq!(net.ask(0, 4000, 20), 20);
+    assert_eq!(net.json("status")[0]["state"], "running");
+}
+
+#[test]
+fn after_a_death_it_goes_on_for_a_while_and_is_adopted() {
+    root_or_skip!("after_a_death_it_goes_on_for_a_while_and_is_adopted");
+    let net = Net::new();
+    let daemon = net.run("--hand-back 2s");
+    assert_eq!(net.ask(0, 4000, 50), 50);
+    let before = net.json("sessions --port 4000");
+    daemon.end(Signal::SIGKILL);
+    assert!(net.is_attached());
+    assert_eq!(net.ask(0, 4000, 50), 50, "in the time that it goes on");
+    // Two seconds from the last beat on, everything is the kernel's.
+    wait_for("it to be handed back", || net.json("status")[0]["state"] == "handed-back");
+    // Commands may tell the kernel's time up to a second early (`Clock::estimated`).
+    std::thread::sleep(Duration::from_secs(1));
+    assert_eq!(net.ask(0, 4000, 5), 5);
+    let status = &net.json("status")[0];
+    let reasons = status["reasons"].as_array().unwrap();
+    let silent = reasons.iter().find(|one| one["name"] == "no-daemon").unwrap();
+    assert!(silent["packets"].as_u64().unwrap() >= 10, "{status}");
+    // Commands work without a daemon.
+    assert_eq!(net.json("sessions --port 4000").len(), before.len());
+
+    let daemon = net.run("");
+    assert!(daemon.said.contains("adopt"), "{}", daemon.said);
+    assert_eq!(net.json("status")[0]["state"], "running");
+    assert_eq!(net.ask(0, 4000, 10), 10);
+    let packets = |sessions: &[serde_json::Value]| sessions[0]["packets"].as_u64().unwrap();
+    let after = net.json("sessions --port 4000");
+    assert!(packets(&after) >= packets(&before) + 60, "the counts go on: {before:?}, {after:?}");
+    let (status, said) = daemon.end(Signal::SIGINT);
+    assert!(status.success() && !net.is_attached() && pins(&net).is_empty(), "{said}");
+}
+
+#[test]
+fn what_is_left_is_adopted() {
+    root_or_skip!("what_is_left_is_adopted");
+    let net = Net::new();
+    let daemon = net.run("--leave --hand-back 4s");
+    assert_eq!(net.ask(1, 4000, 20), 20);
+    let (status, said) = daemon.end(Signal::SIGTERM);
+    assert!(status.success(), "{said}");
+    assert!(net.is_attached());
+    assert_eq!(net.json("sessions --port 4000").len(), 2);
+    wait_for("the daemon to be missed", || net.json("status")[0]["state"] != "running");
+    let daemon = net.run("");
+    assert!(daemon.said.contains("adopt"), "{}", daemon.said);
+    assert_eq!(net.json("sessions --port 4000").len(), 2);
+    daemon.end(Signal::SIGTERM);
+    assert!(!net.is_attached());
+}
+
+/// The former tables are there until the new ones are made.
+#[test]
+fn a_table_that_does_not_fit_is_not_begun() {
+    const NAME: &str = "a_table_that_does_not_fit_is_not_begun";
+    root_or_skip!(NAME);
+    let memory = std::fs::read_to_string("/proc/meminfo").unwrap();
+    let available = memory.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    let kib: u64 = available.unwrap().trim().trim_end_matches(" kB").parse().unwrap();
+    if kib > 24 << 20 {
+        return say_skipped(NAME, "this machine has room for the largest table");
+    }
+    let net = Net::new();
+    net.run("--leave").end(Signal::SIGTERM);
+    assert!(net.is_attached());
+    let said = net.refused("run -i left -i right --max-sessions 50M", 1);
+    assert!(said.contains("would fit"), "{said}");
+    // Nothing that cannot be adopted stays.
+    assert!(!net.is_attached() && pins(&net).is_empty(), "{said}");
+    assert_eq!(net.ask(0, 4000, 5), 5, "the kernel forwards");
+}
+
+#[test]
+fn detach_takes_away_what_is_there() {
+    root_or_skip!("detach_takes_away_what_is_there");
+    let net = Net::new();
+    let daemon = net.run("");
+    daemon.end(Signal::SIGKILL);
+    // At once, though the last beat was a moment ago.
+    assert_eq!(net.json("status")[0]["state"], "alone");
+    assert!(net.is_attached());
+    net.said("detach");
+    assert!(!net.is_attached() && pins(&net).is_empty());
+    assert_eq!(net.ask(0, 4000, 5), 5);
+
+    // Below a daemon that runs: it notices, and ends.
+    let mut daemon = net.run("");
+    let json = net.json("detach");
+    assert_eq!(json.len(), 1, "{json:?}");
+    assert!(!net.is_attached() && pins(&net).is_empty());
+    let (status, said) = daemon.wait();
+    assert!(status.success() && said.contains("detach"), "{said}");
+    assert!(!net.is_attached() && pins(&net).is_empty());
+}
+
+#[test]
+fn a_transfer_survives_the_beginning_and_the_end() {
+    root_or_skip!("a_transfer_survives_the_beginning_and_the_end");
+    let net = Net::new();
+    for family in [0, 1] {
+        net.tcp(family, 4 << 20, || {
+            let daemon = net.run("");
+            std::thread::sleep(Duration::from_millis(200));
+            daemon.end(Signal::SIGINT);
+        });
+        let daemon = net.run("");
+        net.tcp(family, 4 << 20, || {
+            daemon.end(Signal::SIGKILL);
+            drop(net.run(""));
+        });
+        net.said("detach");
+    }
+}

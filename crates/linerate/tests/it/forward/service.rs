@@ -1,0 +1,166 @@
+//! What the service manager and Prometheus are told.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixDatagram;
+use std::process::Stdio;
+
+use linerate_testkit::root_or_skip;
+use nix::sys::signal::Signal;
+
+use super::support::{Net, PATIENCE, wait_for};
+
+/// The service manager's end of `NOTIFY_SOCKET`.
+struct Manager {
+    socket: UnixDatagram,
+    heard: String,
+}
+
+impl Manager {
+    fn until(&mut self, word: &str) {
+        let mut buffer = [0; 4096];
+        while !self.heard.lines().any(|line| line.starts_with(word)) {
+            let len = self.socket.recv(&mut buffer);
+            let len = len.unwrap_or_else(|error| panic!("no {word}: {error} after {}", self.heard));
+            self.heard += std::str::from_utf8(&buffer[..len]).unwrap();
+        }
+    }
+}
+
+#[test]
+fn the_service_manager_hears_of_everything() {
+    root_or_skip!("the_service_manager_hears_of_everything");
+    let net = Net::new();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("notify");
+    let socket = UnixDatagram::bind(&path).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut manager = Manager { socket, heard: String::new() };
+    let file = folder.path().join("forward.toml");
+    let config = |relearn: &str| {
+        format!(
+            "interfaces = [\"left\", \"right\"]\nmax-sessions = 4096\nrelearn = \"{relearn}\"\n"
+        )
+    };
+    std::fs::write(&file, config("60s")).unwrap();
+    let arguments = format!("--config {} --log json", file.display());
+    let mut daemon = net.run_with(&arguments, |command| {
+        command.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "400000");
+    });
+    manager.until("READY=1");
+    manager.until("STATUS=");
+    manager.heard.clear();
+    manager.until("WATCHDOG=1");
+
+    manager.heard.clear();
+    std::fs::write(&file, config("30s")).unwrap();
+    daemon.signal(Signal::SIGHUP);
+    manager.until("RELOADING=1");
+    manager.until("MONOTONIC_USEC=");
+    manager.until("READY=1");
+    // A file with a mistake changes nothing, and is said.
+    std::fs::write(&file, "interfaces = 7\n").unwrap();
+    daemon.signal(Signal::SIGHUP);
+    daemon.until("line 1");
+    assert_eq!(net.ask(0, 4000, 20), 20);
+    assert_eq!(net.json("status")[0]["state"], "running");
+
+    manager.heard.clear();
+    let (status, said) = daemon.end(Signal::SIGTERM);
+    assert!(status.success(), "{said}");
+    manager.until("STOPPING=1");
+    for line in said.lines() {
+        let line: serde_json::Value = serde_json::from_str(line).unwrap();
+        assert!(line["timestamp"].is_string() && line["message"].is_string(), "{line}");
+    }
+}
+
+/// What is at `/metrics`.
+fn scrape(net: &Net) -> String {
+    let stream = net.router.run(|| TcpStream::connect("127.0.0.1:9818")).unwrap();
+    let mut stream = stream.unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    write!(stream, "GET /metrics HTTP/1.1\r\nHost: router\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+/// The number behind a line that begins with `name`.
+fn metric(text: &str, name: &str) -> f64 {
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.unwrap_or_else(|| panic!("no {name} in\n{text}")).trim().parse().unwrap()
+}
+
+#[test]
+fn prometheus_gets_what_status_says() {
+    root_or_skip!("prometheus_gets_what_status_says");
+    let net = Net::new();
+    // The number of sessions is that of the ageing's last pass, which takes a quarter of the shortest limit.
+    let _daemon = net.run("--tcp-idle 4s");
+    for port in 4000..4010 {
+        assert_eq!(net.ask(0, port, 10), 10);
+    }
+    wait_for("the sessions in the metrics", || {
+        metric(&scrape(&net), "linerate_forward_sessions") == 20.0
+    });
+    let text = scrape(&net);
+    let status = &net.json("status")[0];
+    let reasons = status["reasons"].as_array().unwrap();
+    let unknown = reasons.iter().find(|one| one["name"] == "unknown").unwrap();
+    let name = "linerate_forward_packets_total{reason=\"unknown\"}";
+    assert_eq!(metric(&text, name), unknown["packets"].as_f64().unwrap());
+    assert_eq!(metric(&text, "linerate_forward_fast_path"), 1.0);
+    assert_eq!(
+        metric(&text, "linerate_forward_sessions_room"),
+        status["sessions"]["room"].as_f64().unwrap()
+    );
+    assert!(
+        metric(&text, "linerate_forward_port_packets_total{interface=\"left\",direction=\"rx\"}")
+            >= 100.0
+    );
+    assert!(!text.contains("10.9."), "a series for a session or an address:\n{text}");
+
+    // A change of the network, by its cause.
+    let routes = "linerate_forward_invalidations_total{cause=\"route\"}";
+    let added =
+        net.router.command("ip").args(["route", "add", "192.0.2.0/24", "via", "10.9.2.2"]).status();
+    assert!(added.unwrap().success());
+    wait_for("a bump", || scrape(&net).contains(routes));
+
+    // A program that asks as Prometheus does.
+    let curl = net
+        .router
+        .command("curl")
+        .args(["-sSf", "http://127.0.0.1:9818/metrics"])
+        .stdout(Stdio::piped())
+        .output();
+    match curl {
+        Ok(curl) => assert!(String::from_utf8_lossy(&curl.stdout).ends_with("# EOF\n"), "{curl:?}"),
+        Err(_) => linerate_testkit::say_skipped(
+            "prometheus_gets_what_status_says, curl",
+            "it is not installed",
+        ),
+    }
+}
+
+#[test]
+fn metrics_can_be_off_or_taken() {
+    root_or_skip!("metrics_can_be_off_or_taken");
+    let net = Net::new();
+    let daemon = net.run("--metrics off");
+    assert!(net.router.run(|| TcpStream::connect("127.0.0.1:9818")).unwrap().is_err());
+    daemon.end(Signal::SIGINT);
+    // Somebody else listens where nobody asked for: forwarding is what matters, and it is said.
+    let taken = net.router.run(|| std::net::TcpListener::bind("127.0.0.1:9818")).unwrap().unwrap();
+    let daemon = net.run("");
+    assert!(daemon.said.contains("9818"), "{}", daemon.said);
+    daemon.end(Signal::SIGINT);
+    let address = "127.0.0.1:9819";
+    let listener = net.router.run(|| std::net::TcpListener::bind(address)).unwrap().unwrap();
+    let said =
+        net.refused(&format!("run -i left -i right --max-sessions 4096 --metrics {address}"), 1);
+    assert!(said.contains(address), "{said}");
+    assert!(!net.is_attached());
+    drop((taken, listener));
+}

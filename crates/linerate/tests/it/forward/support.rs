@@ -1,0 +1,339 @@
+//! A router between two hosts, and traffic through it. The kernel of the router decides; what is said about
+//! sessions is held against what was sent.
+
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::process::{Child, ChildStderr, ExitStatus, Output, Stdio};
+use std::sync::Once;
+use std::sync::mpsc::{self, Receiver};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use linerate_forward::daemon;
+use linerate_forward::pins::{BPFFS, Pins};
+use linerate_testkit::{Namespace, Veth, VethOptions};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+pub(crate) const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
+
+/// Addresses of the hosts.
+pub(crate) const CLIENT: [&str; 2] = ["10.9.1.2", "fd09:1::2"];
+pub(crate) const SERVER: [&str; 2] = ["10.9.2.2", "fd09:2::2"];
+
+/// Where the server listens: every host has a namespace of its own.
+const PORT: u16 = 7000;
+
+/// How long anything may take that has to happen.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Takes away what tests that were killed have left: pins outlive everything.
+fn sweep() {
+    static SWEPT: Once = Once::new();
+    SWEPT.call_once(|| {
+        for name in Pins::instances(BPFFS.as_ref()).unwrap_or_default() {
+            let pins = Pins::of(&name);
+            if Namespace::is_orphan(&name)
+                && let Ok(lock) = pins.lock()
+            {
+                let _ = daemon::detach(&pins, lock);
+            }
+        }
+    });
+}
+
+/// Lays a cable from interface `name` of the router to `host`, with addresses of network `net` at both ends.
+pub(crate) fn lay(router: &Namespace, name: &str, host: &Namespace, net: u8) -> Veth {
+    let veth = Veth::create(router, name, host, "host", VethOptions::default()).unwrap();
+    configure(&veth, host, net);
+    veth
+}
+
+/// Gives a cable what [`lay`] does.
+pub(crate) fn configure(veth: &Veth, host: &Namespace, net: u8) {
+    // What a cable carries is finished: segments and checksums.
+    veth.b.set_offloads(false).unwrap();
+    // A router asks for neighbours from its link-local address, and not without one.
+    veth.a.add_address("fe80::1".parse().unwrap(), 64).unwrap();
+    veth.b.add_address("fe80::2".parse().unwrap(), 64).unwrap();
+    for (router_end, host_end, prefix, all) in [
+        (format!("10.9.{net}.1"), format!("10.9.{net}.2"), 24, "0.0.0.0"),
+        (format!("fd09:{net}::1"), format!("fd09:{net}::2"), 64, "::"),
+    ] {
+        let address = |text: &str| text.parse::<IpAddr>().unwrap();
+        veth.a.add_address(address(&router_end), prefix).unwrap();
+        veth.b.add_address(address(&host_end), prefix).unwrap();
+        host.add_route(address(all), 0, address(&router_end)).unwrap();
+    }
+}
+
+/// A client and a server with the router in between, whose interfaces are `left` and `right`.
+pub(crate) struct Net {
+    pub(crate) client: Namespace,
+    pub(crate) router: Namespace,
+    pub(crate) server: Namespace,
+    pub(crate) left: Veth,
+    pub(crate) right: Veth,
+}
+
+impl Net {
+    pub(crate) fn new() -> Self {
+        sweep();
+        let client = Namespace::create("fwd-client").unwrap();
+        let router = Namespace::create("fwd-router").unwrap();
+        let server = Namespace::create("fwd-server").unwrap();
+        router.set_forwarding(true).unwrap();
+        let left = lay(&router, "left", &client, 1);
+        let right = lay(&router, "right", &server, 2);
+        router.interface("lo").unwrap().up().unwrap();
+        Self { client, router, server, left, right }
+    }
+
+    /// Runs `linerate forward` in the router to its end.
+    pub(crate) fn forward(&self, arguments: &str) -> Output {
+        let mut command = self.router.command(LINERATE);
+        command.arg("forward").args(arguments.split_whitespace()).output().unwrap()
+    }
+
+    /// The same, which has to succeed; standard output.
+    pub(crate) fn said(&self, arguments: &str) -> String {
+        let output = self.forward(arguments);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{arguments}: {errors}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// The same, as JSON: one object, or one a line.
+    pub(crate) fn json(&self, arguments: &str) -> Vec<Value> {
+        let said = self.said(&format!("{arguments} --json"));
+        let parse =
+            |line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+        said.lines().map(parse).collect()
+    }
+
+    /// The same, which has to fail; standard error.
+    pub(crate) fn refused(&self, arguments: &str, status: i32) -> String {
+        let output = self.forward(arguments);
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(status), "{arguments}: {errors}");
+        errors
+    }
+
+    /// Starts an accelerator of both interfaces and waits until it forwards.
+    pub(crate) fn run(&self, arguments: &str) -> Daemon<'_> {
+        self.run_with(arguments, |_| {})
+    }
+
+    pub(crate) fn run_with(
+        &self,
+        arguments: &str,
+        prepare: impl FnOnce(&mut linerate_testkit::Command),
+    ) -> Daemon<'_> {
+        let arguments = format!("-i left -i right --max-sessions 4096 {arguments}");
+        let mut daemon = self.begin(&arguments, prepare);
+        daemon.until("ready: forwarding");
+        daemon
+    }
+
+    /// Starts an accelerator and waits for nothing.
+    pub(crate) fn begin(
+        &self,
+        arguments: &str,
+        prepare: impl FnOnce(&mut linerate_testkit::Command),
+    ) -> Daemon<'_> {
+        // It ends with the test, also where that is killed.
+        let mut command = self.router.tied(LINERATE);
+        command.args(["forward", "run"]).args(arguments.split_whitespace());
+        prepare(&mut command);
+        Daemon::start(self, &mut command)
+    }
+
+    /// Runs a program in the router, which has to succeed.
+    pub(crate) fn router_does(&self, line: &str) {
+        let mut words = line.split_whitespace();
+        let output = self.router.command(words.next().unwrap()).args(words).output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{line}: {errors}");
+    }
+
+    /// Packets that did not take the fast path for this reason.
+    pub(crate) fn count(&self, reason: &str) -> u64 {
+        let status = &self.json("status")[0];
+        let reasons = status["reasons"].as_array().unwrap();
+        let found = reasons.iter().find(|one| one["name"] == reason);
+        found.unwrap_or_else(|| panic!("no {reason} in {status}"))["packets"].as_u64().unwrap()
+    }
+
+    /// Whether a program of the accelerator is on one of the interfaces.
+    pub(crate) fn is_attached(&self) -> bool {
+        self.left.a.has_xdp().unwrap() || self.right.a.has_xdp().unwrap()
+    }
+
+    /// Sends `count` datagrams to the server and back from one port, one after the other. How many came
+    /// back.
+    pub(crate) fn ask(&self, family: usize, port: u16, count: usize) -> usize {
+        self.ask_for(family, port, count, PATIENCE)
+    }
+
+    /// Sends two, neither of which is to come back. How many did within a time that is more than enough.
+    pub(crate) fn ask_in_vain(&self, family: usize, port: u16) -> usize {
+        self.ask_for(family, port, 2, Duration::from_millis(500))
+    }
+
+    fn ask_for(&self, family: usize, port: u16, count: usize, patience: Duration) -> usize {
+        let client = self.client.run(|| bind(CLIENT[family], port)).unwrap();
+        let server = self.server.run(|| bind(SERVER[family], PORT)).unwrap();
+        server.set_read_timeout(Some(patience)).unwrap();
+        client.set_read_timeout(Some(patience)).unwrap();
+        client.connect(at(SERVER[family])).unwrap();
+        let mut buffer = [0; 1500];
+        let mut round = |number: usize| {
+            client.send(&number.to_be_bytes()).ok()?;
+            let (len, from) = server.recv_from(&mut buffer).ok()?;
+            server.send_to(&buffer[..len], from).ok()?;
+            let len = client.recv(&mut buffer).ok()?;
+            (buffer[..len] == number.to_be_bytes()).then_some(())
+        };
+        (0..count).filter_map(&mut round).count()
+    }
+
+    /// Sends `bytes` bytes to the server by TCP; what arrives must be the same. `meanwhile` in the
+    /// middle of it.
+    pub(crate) fn tcp(&self, family: usize, bytes: usize, meanwhile: impl FnOnce()) {
+        let address = SERVER[family];
+        let listener = self.server.run(|| TcpListener::bind(at(address))).unwrap().unwrap();
+        let sent: Vec<u8> = (0..bytes).map(|at| (at * 31 / 7) as u8).collect();
+        let arrived = std::thread::scope(|scope| {
+            let reader = scope.spawn(move || {
+                let (mut stream, _) = listener.accept().unwrap();
+                stream.set_read_timeout(Some(PATIENCE)).unwrap();
+                let mut arrived = Vec::new();
+                stream.read_to_end(&mut arrived).unwrap();
+                arrived
+            });
+            let connect = || TcpStream::connect_timeout(&at(address), PATIENCE);
+            let mut stream = self.client.run(connect).unwrap().unwrap();
+            stream.set_write_timeout(Some(PATIENCE)).unwrap();
+            let (first, second) = sent.split_at(bytes / 2);
+            stream.write_all(first).unwrap();
+            meanwhile();
+            stream.write_all(second).unwrap();
+            drop(stream);
+            reader.join().unwrap()
+        });
+        assert_eq!(arrived.len(), sent.len(), "bytes to {address}");
+        assert!(arrived == sent, "other bytes than were sent to {address}");
+    }
+}
+
+impl Drop for Net {
+    fn drop(&mut self) {
+        // Pins outlive namespaces: nothing stays behind, also after a test that failed.
+        let _ = self.router.command(LINERATE).args(["forward", "detach"]).output();
+    }
+}
+
+fn at(address: &str) -> SocketAddr {
+    SocketAddr::new(address.parse().unwrap(), PORT)
+}
+
+/// A process that another thread starts holds this one's sockets until it is another program: a port that was
+/// closed just now may be taken for that long.
+fn bind(address: &str, port: u16) -> UdpSocket {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        match UdpSocket::bind(SocketAddr::new(address.parse().unwrap(), port)) {
+            Ok(socket) => return socket,
+            Err(error) if error.kind() == ErrorKind::AddrInUse && Instant::now() < end => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            Err(error) => panic!("{address}, port {port}: {error}"),
+        }
+    }
+}
+
+/// Tries until it holds, or fails with what `describe` says.
+pub(crate) fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < end, "in vain: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A `linerate forward run`.
+pub(crate) struct Daemon<'a> {
+    net: &'a Net,
+    pub(crate) child: Child,
+    lines: Receiver<String>,
+    reader: Option<JoinHandle<()>>,
+    pub(crate) said: String,
+}
+
+impl<'a> Daemon<'a> {
+    fn start(net: &'a Net, command: &mut linerate_testkit::Command) -> Self {
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let errors: BufReader<ChildStderr> = BufReader::new(child.stderr.take().unwrap());
+        let (tell, lines) = mpsc::channel();
+        // Read on and on: a daemon that nobody listens to must not stand still.
+        let reader = std::thread::spawn(move || {
+            errors.lines().map_while(Result::ok).try_for_each(|line| tell.send(line)).unwrap_or(());
+        });
+        Self { net, child, lines, reader: Some(reader), said: String::new() }
+    }
+
+    /// Waits until standard error says `word`.
+    pub(crate) fn until(&mut self, word: &str) {
+        let end = Instant::now() + PATIENCE;
+        while !self.said.contains(word) {
+            let left = end.saturating_duration_since(Instant::now());
+            match self.lines.recv_timeout(left) {
+                Ok(line) => self.said += &(line + "\n"),
+                Err(_) => panic!("it never said {word:?}: {}", self.said),
+            }
+        }
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.child.id() as i32), signal).unwrap();
+    }
+
+    /// Ends it by `signal` and waits; what it said.
+    pub(crate) fn end(mut self, signal: Signal) -> (ExitStatus, String) {
+        self.signal(signal);
+        self.wait()
+    }
+
+    /// Waits for its end; what it said.
+    pub(crate) fn wait(&mut self) -> (ExitStatus, String) {
+        let end = Instant::now() + PATIENCE;
+        let status = loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                break status;
+            }
+            assert!(Instant::now() < end, "it does not end: {}", self.said);
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        if let Some(reader) = self.reader.take() {
+            reader.join().unwrap();
+        }
+        self.said.extend(self.lines.try_iter().map(|line| line + "\n"));
+        (status, std::mem::take(&mut self.said))
+    }
+
+    /// Sessions that the router knows, as `sessions --json` prints them.
+    pub(crate) fn sessions(&self) -> Vec<Value> {
+        self.net.json("sessions --limit 0")
+    }
+}
+
+impl Drop for Daemon<'_> {
+    fn drop(&mut self) {
+        // A test that failed; a child that was waited for is not touched.
+        if matches!(self.child.try_wait(), Ok(None)) {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! `linerate generate` as a user runs it.
+
+use std::process::{Output, Stdio};
+use std::time::{Duration, Instant};
+
+use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
+
+struct Cable {
+    near: Namespace,
+    _far: Namespace,
+    veth: Veth,
+}
+
+impl Cable {
+    fn lay() -> Self {
+        let near = Namespace::create("vgen-near").unwrap();
+        let far = Namespace::create("vgen-far").unwrap();
+        for namespace in [&near, &far] {
+            namespace.sysctl("net.ipv6.conf.default.disable_ipv6", "1").unwrap();
+        }
+        let veth = Veth::create(&near, "near", &far, "far", VethOptions::default()).unwrap();
+        veth.b.set_gro(true).unwrap();
+        Self { near, _far: far, veth }
+    }
+
+    fn generate(&self, arguments: &str) -> Output {
+        let arguments = arguments.split_whitespace();
+        self.near
+            .command(LINERATE)
+            .args(["generate", "-i", "near"])
+            .args(arguments)
+            .output()
+            .unwrap()
+    }
+
+    fn received(&self) -> u64 {
+        self.veth.b.counters().unwrap().rx_packets
+    }
+
+    /// Waits until the far end has `count` frames; softirqs may still be at it.
+    fn expect(&self, count: u64) {
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while self.received() != count && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert_eq!(self.received(), count);
+    }
+}
+
+fn json(output: &Output) -> Value {
+    let text = String::from_utf8_lossy(&output.stdout);
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}, {output:?}"))
+}
+
+fn complaint(output: &Output) -> String {
+    assert!(!output.status.success(), "{output:?}");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn json_counts_what_arrived() {
+    root_or_skip!("json_counts_what_arrived");
+    let cable = Cable::lay();
+    let output = cable.generate(
+        "--count 5000 --rate 100kpps --size 64-1500 --flows 100 --vlan 7 --tcp --json \
+         --src 10.0.0.0/24 --random dst,dport,mac,size --seed 3 --cpu 0",
+    );
+    assert!(output.status.success(), "{output:?}");
+    let report = json(&output);
+    assert_eq!(report["sent"], 5000);
+    let (accepted, refused) = (report["accepted"].as_u64(), report["refused"].as_u64());
+    assert_eq!(accepted.zip(refused).map(|(accepted, refused)| accepted + refused), Some(5000));
+    assert_eq!(report["backend"], "live");
+    assert!(report["packets_per_second"].as_f64().is_some_and(|rate| rate > 0.0));
+    cable.expect(accepted.unwrap());
+}
+
+#[test]
+fn summary_is_for_people_and_quiet_is_silent() {
+    root_or_skip!("summary_is_for_people_and_quiet_is_silent");
+    let cable = Cable::lay();
+    let output = cable.generate("--count 100 --rate 50kpps");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("100 frames sent to near") && text.contains("refused"), "{text}");
+    let output = cable.generate("--count 100 --rate 50kpps --quiet");
+    assert_eq!((output.status.success(), output.stdout.len(), output.stderr.len()), (true, 0, 0));
+}
+
+#[test]
+fn interrupt_ends_with_the_summary() {
+    root_or_skip!("interrupt_ends_with_the_summary");
+    let cable = Cable::lay();
+    for backend in ["live", "packet"] {
+        let child = cable
+            .near
+            .command(LINERATE)
+            .args(["generate", "-i", "near", "--json", "--backend", backend])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let before = cable.received();
+        while cable.received() == before {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        kill(Pid::from_raw(child.id().try_into().unwrap()), Signal::SIGINT).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        assert!(json(&output)["sent"].as_u64().is_some_and(|sent| sent > 0), "{output:?}");
+    }
+    assert!(!cable.veth.a.has_xdp().unwrap(), "nothing stays attached");
+}
+
+#[test]
+fn refusals_say_what_to_do() {
+    root_or_skip!("refusals_say_what_to_do");
+    let cable = Cable::lay();
+    for (arguments, words) in [
+        ("--size 20", "at least 42"),
+        ("--size 2000", "at most 1514"),
+        ("--rate warp", "450kpps"),
+        ("--random colour", "sport"),
+        ("--src 10.0.0.9-10.0.0.1", "backwards"),
+        ("--src 10.0.0.1 --dst ::1", "both IPv4 or both IPv6"),
+        ("--dst-mac 1:2:3", "six hexadecimal bytes"),
+        ("--vlan 5000", "4094"),
+        ("--backend live --rate 10pps", "5000"),
+    ] {
+        let text = complaint(&cable.generate(&format!("--count 10 {arguments}")));
+        assert!(text.contains(words), "{arguments}: {text}");
+    }
+    let output = cable.near.command(LINERATE).args(["generate", "-i", "nowhere"]).output().unwrap();
+    assert!(complaint(&output).contains("near"), "names the interfaces that exist");
+    assert_eq!(cable.received(), 0);
+}
+
+#[test]
+fn without_capabilities_it_names_them() {
+    root_or_skip!("without_capabilities_it_names_them");
+    let cable = Cable::lay();
+    for (backend, capability) in [("live", "CAP_BPF"), ("packet", "CAP_NET_RAW")] {
+        let output = cable
+            .near
+            .command("setpriv")
+            .args(["--bounding-set=-all", "--inh-caps=-all", LINERATE])
+            .args(["generate", "-i", "near", "--count", "1", "--backend", backend])
+            .output()
+            .unwrap();
+        let text = complaint(&output);
+        assert!(text.contains(capability) && text.contains("setcap"), "{text}");
+    }
+}

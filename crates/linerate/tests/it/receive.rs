@@ -1,0 +1,453 @@
+//! `linerate receive` and `linerate send` as a user runs them, between two hosts.
+
+use std::net::UdpSocket;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
+const PATIENCE: Duration = Duration::from_secs(30);
+const HERE: &str = "10.76.0.2";
+
+/// `there` sends by `tx`, `here` receives by `rx`.
+struct Hosts {
+    there: Namespace,
+    here: Namespace,
+    veth: Veth,
+}
+
+impl Hosts {
+    fn new() -> Self {
+        let there = Namespace::create("rcv-there").unwrap();
+        let here = Namespace::create("rcv-here").unwrap();
+        let veth = Veth::create(&there, "tx", &here, "rx", VethOptions::default()).unwrap();
+        let (left, right) = ("10.76.0.1".parse().unwrap(), HERE.parse().unwrap());
+        veth.a.add_address(left, 24).unwrap();
+        veth.b.add_address(right, 24).unwrap();
+        veth.b.set_gro(true).unwrap();
+        veth.a.add_neighbour(right, veth.b.mac()).unwrap();
+        veth.b.add_neighbour(left, veth.a.mac()).unwrap();
+        Self { there, here, veth }
+    }
+
+    /// Starts a receiver on port 7000, and waits until it hears what is sent to it.
+    fn receive(&self, arguments: &str) -> Receiving {
+        // The kernel ends the requests of an io_uring, which hold the socket, some time after their process.
+        self.wait_for("the end of the socket before", || !self.sockets().contains(":1B58 "));
+        let mut command = self.here.command(LINERATE);
+        command.args(["receive", "--bind", "10.76.0.2:7000", "--json"]);
+        command.args(arguments.split_whitespace());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let receiving = Receiving(Some(command.spawn().unwrap()));
+        self.wait_for("a socket", || self.sockets().contains(":1B58 "));
+        if arguments.contains("xdp") {
+            self.wait_for("a program", || self.veth.b.has_xdp().unwrap());
+        }
+        receiving
+    }
+
+    /// The table of UDP sockets of the receiving host.
+    fn sockets(&self) -> String {
+        self.here.run(|| std::fs::read_to_string("/proc/thread-self/net/udp").unwrap()).unwrap()
+    }
+
+    fn wait_for(&self, what: &str, done: impl Fn() -> bool) {
+        let end = Instant::now() + PATIENCE;
+        while !done() {
+            assert!(Instant::now() < end, "{what} does not come");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    fn send(&self, arguments: &str) -> Value {
+        let mut command = self.there.command(LINERATE);
+        command.args(["send", "10.76.0.2:7000", "--json"]);
+        let output = command.args(arguments.split_whitespace()).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{said}");
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+}
+
+struct Receiving(Option<Child>);
+
+impl Receiving {
+    fn signal(&self, signal: Signal) {
+        let id = self.0.as_ref().unwrap().id();
+        kill(Pid::from_raw(id.cast_signed()), signal).unwrap();
+    }
+
+    fn finish(mut self) -> Output {
+        self.0.take().unwrap().wait_with_output().unwrap()
+    }
+
+    fn report(self) -> Value {
+        let output = self.finish();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{said}");
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+}
+
+impl Drop for Receiving {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.0.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn back_ends(hosts: &Hosts, test: &str) -> Vec<&'static str> {
+    ["recvmmsg", "gro", "uring", "xdp"]
+        .into_iter()
+        .filter(|name| {
+            let tried = hosts
+                .here
+                .command(LINERATE)
+                .args(["receive", "--bind", "10.76.0.2:7001", "--for", "1ms", "--backend", name])
+                .output()
+                .unwrap();
+            let said = String::from_utf8_lossy(&tried.stderr);
+            if !tried.status.success() {
+                linerate_testkit::say_skipped(&format!("{test} with {name}"), said.trim());
+            }
+            tried.status.success()
+        })
+        .collect()
+}
+
+#[test]
+fn what_is_sent_is_received_and_checked_on_every_back_end() {
+    root_or_skip!("what_is_sent_is_received_and_checked_on_every_back_end");
+    let hosts = Hosts::new();
+    let able = back_ends(&hosts, "what_is_sent_is_received_and_checked_on_every_back_end");
+    for backend in able.into_iter().chain(["auto"]) {
+        for pattern in ["sequence", "time", "counted"] {
+            let receiving = hosts
+                .receive(&format!("--backend {backend} --count 200 --check {pattern} --for 60s"));
+            // A veth holds 256 frames, so that all may wait in it.
+            let sent = hosts.send(&format!(
+                "--count 200 --pattern {pattern} --size 20-200 --rate 20k --batch 16"
+            ));
+            assert_eq!((&sent["messages"], &sent["refused"]), (&200.into(), &0.into()));
+            let report = receiving.report();
+            assert_eq!(report["messages"], 200, "{report}");
+            assert_eq!(report["bytes"], sent["bytes"], "{report}");
+            assert_eq!(report["lost"]["total"], 0, "{report}");
+            let check = &report["check"];
+            assert_eq!((&check["good"], &check["wrong"]), (&200.into(), &0.into()), "{report}");
+            assert_eq!((&check["missing"], &check["last"]), (&0.into(), &199.into()), "{report}");
+            assert_eq!(report["latency_ns"].is_null(), pattern != "time", "{report}");
+            assert!(backend == "auto" || report["backend"] == backend, "{report}");
+        }
+    }
+}
+
+#[test]
+fn other_bytes_are_wrong_and_say_so() {
+    root_or_skip!("other_bytes_are_wrong_and_say_so");
+    let hosts = Hosts::new();
+    let receiving = hosts.receive("--backend recvmmsg --count 3 --check counted --for 60s");
+    let socket = hosts.there.run(|| UdpSocket::bind("10.76.0.1:0").unwrap()).unwrap();
+    for text in ["LNRT", "LNRT\0\0\0\0\0\0\0\x05wrong", "LNRT\0\0\0\0\0\0\0\x05\x05\x06"] {
+        socket.send_to(text.as_bytes(), "10.76.0.2:7000").unwrap();
+    }
+    let output = receiving.finish();
+    assert_eq!(output.status.code(), Some(1));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let check = &report["check"];
+    assert_eq!((&check["good"], &check["wrong"]), (&1.into(), &2.into()), "{report}");
+}
+
+#[test]
+fn what_was_cut_is_not_good() {
+    root_or_skip!("what_was_cut_is_not_good");
+    let hosts = Hosts::new();
+    let receiving =
+        hosts.receive("--backend recvmmsg --count 2 --check counted --message-size 40 --for 60s");
+    hosts.send("--count 2 --size 40,41 --pattern counted");
+    let output = receiving.finish();
+    assert_eq!(output.status.code(), Some(1));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let check = &report["check"];
+    assert_eq!((&check["good"], &check["wrong"]), (&1.into(), &1.into()), "{report}");
+    assert_eq!(report["truncated"], 1, "{report}");
+}
+
+#[test]
+fn joined_datagrams_that_were_lost_are_said_to_be_more() {
+    root_or_skip!("joined_datagrams_that_were_lost_are_said_to_be_more");
+    let hosts = Hosts::new();
+    for (backend, at_least) in [("gro", true), ("recvmmsg", false)] {
+        let receiving = hosts.receive(&format!("--backend {backend} --buffer 8k"));
+        receiving.signal(Signal::SIGSTOP);
+        hosts.send("--count 2000");
+        receiving.signal(Signal::SIGINT);
+        receiving.signal(Signal::SIGCONT);
+        let report = receiving.report();
+        let lost = &report["lost"];
+        assert!(lost["socket_buffer"].as_u64().unwrap() > 0, "{report}");
+        assert_eq!(lost["at_least"], at_least, "{report}");
+        if !at_least {
+            let messages = report["messages"].as_u64().unwrap();
+            assert_eq!(lost["total"].as_u64().unwrap() + messages, 2000, "{report}");
+        }
+    }
+}
+
+#[test]
+fn nobody_listens_and_it_is_said() {
+    root_or_skip!("nobody_listens_and_it_is_said");
+    let hosts = Hosts::new();
+    let sent = hosts.send("--count 20 --rate 200");
+    assert_eq!(sent["messages"], 20, "{sent}");
+    assert!(sent["unreachable"].as_u64().unwrap() > 0, "{sent}");
+}
+
+#[test]
+fn programs_hear_one_group() {
+    root_or_skip!("programs_hear_one_group");
+    let hosts = Hosts::new();
+    let mut receivers: Vec<_> = (0..2)
+        .map(|_| {
+            let mut command = hosts.here.command(LINERATE);
+            let arguments =
+                "receive --bind 239.7.6.5:7000 --join 239.7.6.5@rx --backend gro --count 50 --for 60s --json";
+            command.args(arguments.split(' ')).stdout(Stdio::piped());
+            Receiving(Some(command.spawn().unwrap()))
+        })
+        .collect();
+    hosts.wait_for("both sockets", || hosts.sockets().matches(":1B58 ").count() == 2);
+    let memberships = || std::fs::read_to_string("/proc/thread-self/net/igmp").unwrap();
+    // The group in network order, and how many sockets are in it.
+    let both = || {
+        let table = hosts.here.run(memberships).unwrap();
+        table.lines().any(|line| line.split_whitespace().take(2).eq(["050607EF", "2"]))
+    };
+    hosts.wait_for("both memberships", both);
+    let mut command = hosts.there.command(LINERATE);
+    command.args("send 239.7.6.5:7000 --from 10.76.0.1:0 --count 50 --rate 5k".split(' '));
+    assert!(command.status().unwrap().success());
+    for receiving in receivers.drain(..) {
+        assert_eq!(receiving.report()["messages"], 50);
+    }
+}
+
+#[test]
+fn a_slow_sender_ends_when_it_is_told() {
+    root_or_skip!("a_slow_sender_ends_when_it_is_told");
+    let hosts = Hosts::new();
+    // A message in a minute: the first at once.
+    assert_eq!(hosts.send("--rate 0.016 --for 100ms")["messages"], 1);
+    let socket = hosts.here.run(|| UdpSocket::bind("10.76.0.2:7000").unwrap()).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut command = hosts.there.command(LINERATE);
+    command.args(["send", "10.76.0.2:7000", "--json", "--rate", "0.016"]).stdout(Stdio::piped());
+    let sending = Receiving(Some(command.spawn().unwrap()));
+    assert_eq!(socket.recv(&mut [0; 64]).unwrap(), 64);
+    sending.signal(Signal::SIGINT);
+    assert_eq!(sending.report()["messages"], 1);
+}
+
+#[test]
+fn receivers_share_a_port() {
+    root_or_skip!("receivers_share_a_port");
+    let hosts = Hosts::new();
+    let one = hosts.receive("--backend recvmmsg --share spread:2");
+    let mut command = hosts.here.command(LINERATE);
+    command.args(
+        "receive --bind 10.76.0.2:7000 --backend recvmmsg --share spread:2 --json".split(' '),
+    );
+    let other = Receiving(Some(command.stdout(Stdio::piped()).spawn().unwrap()));
+    hosts.wait_for("the second socket", || hosts.sockets().matches(":1B58 ").count() == 2);
+    // The program that spreads comes after the bind.
+    std::thread::sleep(Duration::from_millis(200));
+    hosts.send("--count 200 --rate 20k");
+    // Counted when a program takes them.
+    let taken = || {
+        let table = || std::fs::read_to_string("/proc/thread-self/net/snmp").unwrap();
+        let table = hosts.here.run(table).unwrap();
+        table.lines().any(|line| line.starts_with("Udp: 200 "))
+    };
+    hosts.wait_for("the last message", taken);
+    let reports = [one, other].map(|receiving| {
+        receiving.signal(Signal::SIGINT);
+        receiving.report()
+    });
+    let counts = reports.each_ref().map(|report| report["messages"].as_u64().unwrap());
+    assert_eq!(counts.iter().sum::<u64>(), 200, "{reports:?}");
+    // By chance, each message by itself: that one of them gets fewer than 50 happens once in 10^12 times.
+    assert!(counts.iter().all(|count| *count >= 50), "{counts:?}");
+}
+
+#[test]
+fn two_lines_of_a_feed_are_one() {
+    root_or_skip!("two_lines_of_a_feed_are_one");
+    let hosts = Hosts::new();
+    let receiving =
+        hosts.receive("--feed moldudp64 --bind-b 10.76.0.2:7001 --backend gro --count 5 --for 60s");
+    hosts.wait_for("the second line", || hosts.sockets().contains(":1B59 "));
+    let socket = hosts.there.run(|| UdpSocket::bind("10.76.0.1:0").unwrap()).unwrap();
+    let packet = |first: u8, count: u8| {
+        let mut packet = b"SESSION001\0\0\0\0\0\0\0".to_vec();
+        packet.extend([first, 0, count]);
+        (0..count).for_each(|_| packet.extend(b"\0\x01x"));
+        packet
+    };
+    for (port, first, count) in
+        [(7000, 1, 2), (7001, 1, 2), (7000, 4, 1), (7001, 3, 2), (7001, 9, 0)]
+    {
+        socket.send_to(&packet(first, count), (HERE, port)).unwrap();
+    }
+    let report = receiving.report();
+    let feed = &report["feed"];
+    for (field, value) in
+        [("packets", 5), ("messages", 4), ("heartbeats", 1), ("duplicates", 3), ("missing", 4)]
+    {
+        assert_eq!(feed[field], value, "{field}: {report}");
+    }
+}
+
+#[test]
+fn a_signal_ends_it_and_nothing_is_left_behind() {
+    root_or_skip!("a_signal_ends_it_and_nothing_is_left_behind");
+    let hosts = Hosts::new();
+    for backend in back_ends(&hosts, "a_signal_ends_it_and_nothing_is_left_behind") {
+        let receiving = hosts.receive(&format!("--backend {backend}"));
+        let sent = hosts.send("--count 100 --rate 5k --batch 8");
+        assert_eq!(sent["messages"], 100);
+        // They have to come before the end does: the process says how many it has.
+        receiving.signal(Signal::SIGINT);
+        let report = receiving.report();
+        assert!(report["messages"].as_u64().unwrap() <= 100, "{report}");
+
+        let receiving = hosts.receive(&format!("--backend {backend}"));
+        hosts.send("--count 100 --rate 5k --batch 8");
+        receiving.signal(Signal::SIGKILL);
+        assert!(!receiving.finish().status.success());
+        hosts.wait_for("the end of the program", || !hosts.veth.b.has_xdp().unwrap());
+    }
+}
+
+#[test]
+fn xdp_takes_the_capabilities_that_are_named_and_no_fewer() {
+    const NAME: &str = "xdp_takes_the_capabilities_that_are_named_and_no_fewer";
+    root_or_skip!(NAME);
+    let hosts = Hosts::new();
+    if !back_ends(&hosts, NAME).contains(&"xdp") {
+        return;
+    }
+    if Command::new("setpriv").arg("--version").output().is_err() {
+        return linerate_testkit::say_skipped(NAME, "needs setpriv");
+    }
+    const ALL: [&str; 4] = ["CAP_NET_RAW", "CAP_NET_ADMIN", "CAP_BPF", "CAP_PERFMON"];
+    // As nobody, with all of them but one.
+    let run = |without: Option<&str>| {
+        let sets = ALL.iter().filter(|one| Some(**one) != without);
+        let sets =
+            sets.map(|one| format!("+{}", one[4..].to_lowercase())).collect::<Vec<_>>().join(",");
+        let mut command = hosts.here.command("setpriv");
+        command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
+        command.args([format!("--inh-caps=-all,{sets}"), format!("--ambient-caps=-all,{sets}")]);
+        command.arg(format!("--bounding-set=-all,{sets}"));
+        command.args([LINERATE, "receive", "--bind", "10.76.0.2:7001", "--for", "1ms"]);
+        command.args(["--backend", "xdp", "--xdp-through", "buffer"]);
+        let output = command.output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (status, said) = run(None);
+    assert_eq!(status, Some(0), "{said}");
+    for without in ALL {
+        let (status, said) = run(Some(without));
+        assert_eq!(status, Some(1), "{without}: {said}");
+        assert!(said.contains(without), "{without}: {said}");
+        let remedy = "setcap cap_net_raw,cap_net_admin,cap_bpf,cap_perfmon+ep";
+        assert!(said.contains(remedy), "{without}: {said}");
+    }
+}
+
+#[test]
+fn errors_name_what_is_wrong() {
+    let said = |arguments: &str| {
+        let output = Command::new(LINERATE).args(arguments.split_whitespace()).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        // What is wrong with the command line alone, clap says.
+        let usage = said.starts_with("error: ");
+        assert_eq!(output.status.code(), Some(if usage { 2 } else { 1 }), "{arguments}: {said}");
+        said
+    };
+    let taken = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    for (arguments, words) in [
+        ("receive --bind nowhere:7000", "error: invalid value 'nowhere:7000' for '--bind"),
+        ("receive --bind 10.0.0.2", "a port is missing, as in 10.0.0.2:7000"),
+        ("send ::1 --count 1", "a port is missing, as in [::1]:7000"),
+        ("receive --bind 203.0.113.9:7000 --for 1s", "no interface of this network namespace has"),
+        (&format!("receive --bind 127.0.0.1:{port} --for 1s"), "another socket has the port"),
+        ("receive --bind 127.0.0.1:0 --batch 0 --for 1s", "1 to 1048576: messages in a batch"),
+        ("send 127.0.0.1:9 --batch 0 --count 1", "1 to 1048576: messages in a batch"),
+        (
+            "receive --bind 0.0.0.0:0 --join 239.1.1.1@lr-none --for 1s",
+            "no interface named lr-none",
+        ),
+        ("receive --bind 127.0.0.1:0 --join 10.0.0.1 --for 1s", "is no multicast group"),
+        ("receive --bind 127.0.0.1:0 --message-size 70000 --for 1s", "1 to 65507: bytes"),
+        ("receive --bind 127.0.0.1:0 --backend remember --for 1s", "remember_mmsghdr"),
+        ("receive --bind 127.0.0.1:0 --for 0s", "more than nothing"),
+        (
+            "receive --bind 127.0.0.1:0 --measure 1s --backend gro --for 1s",
+            "--measure is for --backend auto",
+        ),
+        ("send 127.0.0.1:9 --xdp lr-none --count 1", "no interface named lr-none"),
+        (
+            "receive --bind 127.0.0.1:0 --for 1s --backend gro --ring 1M",
+            "--ring is for the back end xdp",
+        ),
+        ("receive --bind 127.0.0.1:0 --for 1s --threads 2 --xdp-through buffer", "has one reader"),
+        ("receive --bind 127.0.0.1:0 --for 1s --ring 3", "from 262144 to 1073741824"),
+        ("receive --bind 127.0.0.1:0 --for 1s --backend uring --nap 5", "--nap is not for uring"),
+        (
+            "receive --bind 127.0.0.1:0 --for 1s --cpu 1023",
+            "cannot stay on CPU 1023; this process may use 0",
+        ),
+        ("receive --bind 127.0.0.1:0 --for 1s --nap 5 --spin", "cannot be used with"),
+        ("receive --bind 127.0.0.1:0 --join 239.1.1.1@lo --for 1s", "bind to the group's own"),
+        ("receive --bind 239.1.1.1:0 --for 1s", "add --join 239.1.1.1@IFACE"),
+        (
+            "receive --bind 203.0.113.9:7000 --backend xdp --for 1s",
+            "no interface of this network namespace has",
+        ),
+        ("receive --bind 127.0.0.1:0 --count 0", "is not in 1.."),
+        ("send 127.0.0.1:9 --count 0", "is not in 1.."),
+        ("receive --bind 127.0.0.1:0 --for 1s --share flow", "needs a port that others can name"),
+        ("receive --bind 127.0.0.1:0 --for 1s --cpu 0,0", "--cpu names 2 CPUs for 1 threads"),
+        ("receive --bind 127.0.0.1:0 --for 1s --check time --timestamps", "choose one"),
+        ("receive --bind [ff02::1]:0 --join ff02::1@lo --for 1s", "needs its interface"),
+        ("receive --bind 127.0.0.1:0 --for 1s --share cpu", "cpu:N or spread:N"),
+        (
+            "receive --bind 127.0.0.1:0 --for 1s --check time --feed moldudp64",
+            "cannot be used with",
+        ),
+        ("receive --bind 127.0.0.1:99999 --for 1s", "99999 is no port"),
+        ("send 127.0.0.1:0 --count 1", "no address and port"),
+        (
+            "send 127.0.0.1:9 --count 1 --size 5 --pattern sequence",
+            "no room for the pattern, which takes 12",
+        ),
+        ("send 127.0.0.1:9 --count 1 --size 19 --pattern time", "takes 20"),
+        ("send 255.255.255.255:9 --count 1", "a broadcast address"),
+        ("send [fe80::1]:9 --count 1", "needs its interface"),
+        ("send 127.0.0.1:9 --size 64,70000 --count 1", "a UDP message has at most 65507"),
+        ("send 127.0.0.1:9 --size many --count 1", "expected bytes as 64"),
+        ("send [::1]:9 --from 127.0.0.1:0 --count 1", "two versions of IP"),
+        ("receive --bind 127.0.0.1:0 --join ff15::1@lo --for 1s", "other version of IP"),
+    ] {
+        let said = said(arguments);
+        assert!(said.contains(words), "{arguments}: {said}");
+    }
+}

@@ -1,0 +1,236 @@
+//! `linerate replay` as a user runs it.
+
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip, say_skipped};
+use serde_json::Value;
+
+const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
+
+struct Cable {
+    near: Namespace,
+    far: Namespace,
+    veth: Veth,
+}
+
+impl Cable {
+    fn lay() -> Self {
+        let near = Namespace::create("vrep-near").unwrap();
+        let far = Namespace::create("vrep-far").unwrap();
+        for namespace in [&near, &far] {
+            namespace.sysctl("net.ipv6.conf.default.disable_ipv6", "1").unwrap();
+        }
+        let veth = Veth::create(&near, "near", &far, "far", VethOptions::default()).unwrap();
+        Self { near, far, veth }
+    }
+
+    fn replay(&self, file: &Path, arguments: &str) -> Output {
+        self.near
+            .command(LINERATE)
+            .args(["replay", "-i", "near"])
+            .arg(file)
+            .args(arguments.split_whitespace())
+            .output()
+            .unwrap()
+    }
+
+    fn received(&self) -> u64 {
+        self.veth.b.counters().unwrap().rx_packets
+    }
+}
+
+/// A classic pcap file (the format has no simpler author than these few lines) of `count` frames of
+/// growing length, one every `gap` microseconds.
+fn write_pcap(path: &Path, count: u32, gap: u32, linktype: u32) -> Vec<Vec<u8>> {
+    let mut file = Vec::new();
+    for word in [0xa1b2_c3d4, 0x0004_0002, 0, 0, 65535, linktype] {
+        file.extend_from_slice(&u32::to_le_bytes(word));
+    }
+    let frames: Vec<Vec<u8>> = (0..count)
+        .map(|number| {
+            let mut frame = vec![number as u8; 60 + number as usize];
+            frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xb5]);
+            frame
+        })
+        .collect();
+    for (number, frame) in frames.iter().enumerate() {
+        let time = number as u32 * gap;
+        let len = frame.len() as u32;
+        for word in [1_700_000_000 + time / 1_000_000, time % 1_000_000, len, len] {
+            file.extend_from_slice(&word.to_le_bytes());
+        }
+        file.extend_from_slice(frame);
+    }
+    std::fs::write(path, file).unwrap();
+    frames
+}
+
+fn json(output: &Output) -> Value {
+    assert!(output.status.success(), "{output:?}");
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
+}
+
+fn in_folder(name: &str) -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join(name);
+    (folder, path)
+}
+
+#[test]
+fn a_file_arrives_as_it_is() {
+    root_or_skip!("a_file_arrives_as_it_is");
+    let cable = Cable::lay();
+    let (folder, file) = in_folder("in.pcap");
+    write_pcap(&file, 100, 1000, 1);
+    let copy = folder.path().join("out.pcap");
+    let Ok(mut tcpdump) = cable
+        .far
+        .command("tcpdump")
+        .args(["-i", "far", "-c", "100", "--immediate-mode", "-U", "-w"])
+        .arg(&copy)
+        .stderr(Stdio::piped())
+        .spawn()
+    else {
+        return say_skipped("a_file_arrives_as_it_is", "needs tcpdump");
+    };
+    wait_until_listening(&mut tcpdump);
+    let report = json(&cable.replay(&file, "--json"));
+    assert_eq!((&report["sent"], &report["accepted"]), (&100.into(), &100.into()));
+    assert!(report["seconds"].as_f64().is_some_and(|seconds| seconds >= 0.099), "{report}");
+    assert!(tcpdump.wait().unwrap().success());
+    assert_eq!(hex_dump(&file), hex_dump(&copy));
+}
+
+/// tcpdump says "listening on" when its socket is open.
+fn wait_until_listening(tcpdump: &mut std::process::Child) {
+    use std::io::{BufRead, BufReader};
+    let lines = BufReader::new(tcpdump.stderr.take().unwrap()).lines();
+    let heard = lines.map_while(Result::ok).any(|line| line.contains("listening on"));
+    assert!(heard, "tcpdump did not start");
+}
+
+/// All bytes of all frames, without their times.
+fn hex_dump(file: &Path) -> String {
+    let output = Command::new("tcpdump").args(["-t", "-xx", "-r"]).arg(file).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn loops_and_limits_at_top_speed() {
+    root_or_skip!("loops_and_limits_at_top_speed");
+    let cable = Cable::lay();
+    let (_folder, file) = in_folder("in.pcap");
+    let frames = write_pcap(&file, 20, 1_000_000, 1);
+    let report = json(&cable.replay(&file, "--topspeed --loop 10 --limit 150 --json"));
+    assert_eq!((&report["sent"], &report["rounds"]), (&150.into(), &8.into()), "{report}");
+    let bytes: usize = frames.iter().cycle().take(150).map(Vec::len).sum();
+    assert_eq!(report["bytes"], bytes);
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while cable.received() != 150 && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(cable.received(), 150);
+}
+
+#[test]
+fn speeds_are_those_asked_for() {
+    root_or_skip!("speeds_are_those_asked_for");
+    let cable = Cable::lay();
+    let (_folder, file) = in_folder("in.pcap");
+    write_pcap(&file, 50, 10_000, 1);
+    for (arguments, least) in [("--pps 500", 0.098), ("--mbps 0.4", 0.08), ("-x 5", 0.098)] {
+        let report = json(&cable.replay(&file, &format!("{arguments} --json")));
+        let seconds = report["seconds"].as_f64().unwrap();
+        assert!(seconds >= least, "{arguments}: {seconds}");
+        assert_eq!(report["sent"], 50);
+    }
+}
+
+#[test]
+fn refusals_say_what_is_wrong() {
+    root_or_skip!("refusals_say_what_is_wrong");
+    let cable = Cable::lay();
+    let (folder, file) = in_folder("in.pcap");
+    write_pcap(&file, 5, 0, 1);
+    let raw = folder.path().join("raw.pcap");
+    write_pcap(&raw, 5, 0, 101);
+    let text = folder.path().join("text");
+    std::fs::write(&text, "no capture").unwrap();
+    for (file, arguments, words) in [
+        (&raw, "", "link type 101"),
+        (&text, "", "not a capture file"),
+        (&folder.path().join("missing"), "", "No such file"),
+        (&file, "--pps 0", "above 0"),
+        (&file, "--mbps 0", "above 0"),
+        (&file, "-x 0", "above 0"),
+        (&file, "--pps 1 --topspeed", "cannot be used with"),
+        (&file, "--loop 0", "at least 1"),
+    ] {
+        let output = cable.replay(file, arguments);
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success(), "{arguments}");
+        assert!(complaint.contains(words), "{arguments}: {complaint}");
+        assert!(complaint.matches("os error").count() <= 1, "said twice: {complaint}");
+    }
+}
+
+#[test]
+fn frames_over_the_mtu_are_reported() {
+    root_or_skip!("frames_over_the_mtu_are_reported");
+    let cable = Cable::lay();
+    let (_folder, file) = in_folder("in.pcap");
+    write_pcap(&file, 120, 0, 1);
+    cable.veth.a.set_mtu(100).unwrap();
+    let output = cable.replay(&file, "--topspeed --json");
+    let report = json(&output);
+    // 100 bytes of packet, the Ethernet header, and room for a tag: frames of 60 to 118 bytes go.
+    assert_eq!((&report["sent"], &report["too_long"]), (&59.into(), &61.into()), "{report}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("MTU"));
+}
+
+#[test]
+fn loading_into_memory_is_shown_and_can_be_stopped() {
+    const NAME: &str = "loading_into_memory_is_shown_and_can_be_stopped";
+    root_or_skip!(NAME);
+    let cable = Cable::lay();
+    let folder = tempfile::tempdir().unwrap();
+    let (sample, pipe) = (folder.path().join("sample.pcap"), folder.path().join("pipe"));
+    write_pcap(&sample, 200, 1, 1);
+    let bytes = std::fs::read(&sample).unwrap();
+    // A file without an end, on a terminal of its own.
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let command = format!("exec {LINERATE} replay -i near --topspeed {}", pipe.display());
+    let mut script = cable.near.command("script");
+    script.args(["-qefc", &command, "/dev/null"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let Ok(mut child) = script.spawn() else { return say_skipped(NAME, "needs script") };
+    let feed = std::thread::spawn(move || {
+        let mut pipe = std::fs::File::options().write(true).open(pipe).unwrap();
+        pipe.write_all(&bytes[..24]).unwrap();
+        // Slowly: it is all kept.
+        while pipe.write_all(&bytes[24..]).is_ok() {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    });
+    let mut screen = child.stdout.take().unwrap();
+    let mut shown = String::new();
+    let mut piece = [0; 4096];
+    let mut read = |shown: &mut String| {
+        let length = screen.read(&mut piece).unwrap_or(0);
+        shown.push_str(&String::from_utf8_lossy(&piece[..length]));
+        length > 0
+    };
+    while !shown.contains("4096 frames read into memory") {
+        assert!(read(&mut shown), "{shown}");
+    }
+    // What Ctrl-C on the terminal sends.
+    child.stdin.take().unwrap().write_all(b"\x03").unwrap();
+    while read(&mut shown) {}
+    assert_eq!(child.wait().unwrap().code(), Some(1), "{shown}");
+    assert!(shown.contains("nothing was sent"), "{shown}");
+    feed.join().unwrap();
+    assert_eq!(cable.received(), 0);
+}

@@ -1,0 +1,175 @@
+//! `linerate run`: what it sets up, and what it says where it cannot.
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::sync::LazyLock;
+use std::time::{Duration, Instant};
+
+use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip, say_skipped};
+
+const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
+
+/// Whether the library that it preloads stands beside it. A build of the tests leaves it among the
+/// dependencies; from there it is put where a build of the workspace has it.
+static LIBRARY: LazyLock<bool> = LazyLock::new(|| {
+    let beside = Path::new(LINERATE).with_file_name("liblinerate_pcap.so");
+    let built = Path::new(LINERATE).with_file_name("deps").join("liblinerate_pcap.so");
+    if built.is_file() {
+        let _ = std::fs::remove_file(&beside);
+        std::fs::hard_link(&built, &beside).expect("a link beside the program");
+    }
+    beside.is_file()
+});
+
+fn has_library(test: &str) -> bool {
+    if !*LIBRARY {
+        say_skipped(test, "the library is not built: cargo build -p linerate-pcap");
+    }
+    *LIBRARY
+}
+
+fn run(arguments: &[&str]) -> Output {
+    Command::new(LINERATE).arg("run").args(arguments).stdin(Stdio::null()).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn a_program_gets_the_library_and_the_options() {
+    if !has_library("a_program_gets_the_library_and_the_options") {
+        return;
+    }
+    let options = ["--source", "xdp", "--take-over", "--pages", "small", "-B", "4096", "-q"];
+    let output = run(&[&options[..], &["--", "sh", "-c", "env; exit 7"]].concat());
+    assert_eq!(output.status.code(), Some(7), "{}", text(&output.stderr));
+    let variables = text(&output.stdout);
+    for wanted in [
+        "LINERATE_SOURCE=xdp",
+        "LINERATE_TAKE_OVER=1",
+        "LINERATE_PAGES=small",
+        "LINERATE_BUFFER=4096",
+        "LINERATE_QUIET=1",
+    ] {
+        assert!(variables.lines().any(|line| line == wanted), "{wanted}: {variables}");
+    }
+    let preload = variables.lines().find_map(|line| line.strip_prefix("LD_PRELOAD=")).unwrap();
+    assert!(preload.contains("liblinerate_pcap.so:/"), "{preload}");
+}
+
+#[test]
+fn a_program_that_is_not_there_is_named() {
+    if !has_library("a_program_that_is_not_there_is_named") {
+        return;
+    }
+    let output = run(&["--", "/nowhere/program"]);
+    assert_eq!(output.status.code(), Some(127));
+    assert!(text(&output.stderr).contains("/nowhere/program"), "{}", text(&output.stderr));
+    let output = run(&["--config", "/nowhere/pcap.toml", "--", "true"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("/nowhere/pcap.toml"), "{}", text(&output.stderr));
+}
+
+/// What tcpdump says that `linerate run` starts with these options on an interface with an address, until it has
+/// seen a packet; and whether its packets came from a source of Linerate's.
+fn tcpdump(options: &[&str]) -> (String, bool) {
+    let namespace = Namespace::create("run").unwrap();
+    let veth =
+        Veth::create(&namespace, "run-a", &namespace, "run-b", VethOptions::default()).unwrap();
+    veth.a.add_address("10.3.0.1".parse().unwrap(), 24).unwrap();
+    veth.b.add_address("10.2.0.1".parse().unwrap(), 24).unwrap();
+    // Of which there would be a line.
+    veth.b.set_features(&[("rx-vlan-hw-parse", false)]).unwrap();
+    let errors = tempfile::NamedTempFile::new().unwrap();
+    let said = || std::fs::read_to_string(errors.path()).unwrap();
+    let mut command = namespace.tied(LINERATE);
+    command.arg("run").args(options);
+    command.args(["--", "tcpdump", "-i", "run-b", "-n", "-c", "1", "arp"]);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(errors.reopen().unwrap());
+    let mut child = command.spawn().unwrap();
+    // libpcap's own socket is then moved to where no frame comes.
+    let is_ours = || {
+        let sockets = std::fs::read_to_string("/proc/thread-self/net/packet").unwrap();
+        sockets.lines().any(|line| line.split_whitespace().nth(3) == Some("ffff"))
+    };
+    let mut ours = None;
+    // Asks for an address that nobody has, until tcpdump has seen one question.
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while child.try_wait().unwrap().is_none() {
+        assert!(Instant::now() < deadline, "tcpdump sees nothing: {}", said());
+        if ours.is_none() && said().contains("listening on") {
+            ours = Some(namespace.run(is_ours).unwrap());
+        }
+        if ours.is_some() {
+            let ask = || std::net::UdpSocket::bind("10.3.0.1:0")?.send_to(&[0], "10.3.0.9:9");
+            let _ = namespace.run(ask).unwrap();
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success() && !output.stdout.is_empty(), "{}", said());
+    (said(), ours.unwrap())
+}
+
+/// The lines that are Linerate's.
+fn ours_of(said: &str) -> Vec<&str> {
+    said.lines().filter(|line| line.starts_with("linerate: ")).collect()
+}
+
+#[test]
+fn a_source_that_is_refused_is_replaced_and_said_once() {
+    root_or_skip!("a_source_that_is_refused_is_replaced_and_said_once");
+    if !has_library("a_source_that_is_refused_is_replaced_and_said_once") {
+        return;
+    }
+    // What was asked of that source is not asked of the next.
+    let (said, ours) = tcpdump(&["--source", "xdp", "--xdp-through", "socket", "--pages", "small"]);
+    let lines = ours_of(&said);
+    assert_eq!(lines.len(), 1, "{said}");
+    assert!(ours && lines[0].contains("run-b: going on with source packet"), "{said}");
+    assert!(lines[0].contains("10.2.0.1"), "it says what would be cut off: {said}");
+    let (said, ours) = tcpdump(&["--source", "xdp", "--quiet"]);
+    assert!(ours && ours_of(&said).is_empty(), "{said}");
+}
+
+#[test]
+fn memory_that_the_kernel_lacks_costs_no_source_and_is_said_once() {
+    let name = "memory_that_the_kernel_lacks_costs_no_source_and_is_said_once";
+    root_or_skip!(name);
+    if !has_library(name) {
+        return;
+    }
+    let mut capture = Command::new(LINERATE);
+    capture.args(["capture", "-i", "lo", "--discard", "-a", "duration:0", "-B", "2048"]);
+    let captured = capture.args(["--ring-allocation", "retry"]).output().unwrap();
+    if captured.status.success() {
+        return say_skipped(name, "this kernel lets programs choose the memory of packet rings");
+    }
+    let lacks = "this kernel does not let programs choose the memory of packet rings";
+    let said = text(&captured.stderr);
+    assert!(captured.status.code() == Some(1) && said.contains(lacks), "{said}");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("pcap.toml");
+    std::fs::write(&file, "[interface.run-b]\nring-allocation = 'transhuge'\n").unwrap();
+    let config = ["--config", file.to_str().unwrap()];
+    // Who asks for it, whose packets they are, and why the memory is another.
+    let cases: [(&[&str], bool, &str); 6] = [
+        (&["--ring-allocation", "hugetlb"], true, lacks),
+        (&["--ring-allocation", "noretry", "--threads", "2"], true, lacks),
+        (&config, true, lacks),
+        (&["--ring-allocation", "hugetlb", "--source", "libpcap"], false, lacks),
+        (&["--ring-allocation", "hugetlb", "--source", "tee"], true, "no effect on --source tee"),
+        (
+            &["--ring-allocation", "hugetlb", "--source", "xdp", "--take-over"],
+            true,
+            "no effect on --source xdp",
+        ),
+    ];
+    for (options, is_ours, why) in cases {
+        let (said, ours) = tcpdump(options);
+        let lines = ours_of(&said);
+        assert!(lines.len() == 1 && lines[0].contains(why), "{options:?}: {said}");
+        assert_eq!(ours, is_ours, "{options:?}: {said}");
+    }
+}

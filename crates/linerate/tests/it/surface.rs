@@ -1,0 +1,130 @@
+//! The man pages and the completion scripts, which are made from the definitions of the command line.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::process::{Command, Output};
+
+use linerate_testkit::say_skipped;
+
+const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
+
+fn linerate(arguments: &[&str]) -> Output {
+    Command::new(LINERATE).args(arguments).output().unwrap()
+}
+
+/// The verbs below `path` that `--help` lists.
+fn verbs(path: &[String]) -> Vec<String> {
+    let output = Command::new(LINERATE).args(path).arg("--help").output().unwrap();
+    let help = String::from_utf8(output.stdout).unwrap();
+    let Some((_, list)) = help.split_once("Commands:\n") else { return Vec::new() };
+    let lines = list.lines().take_while(|line| !line.is_empty());
+    // A verb stands two columns in; what its line has no room for stands further in.
+    let verbs = lines.filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
+    verbs.filter(|verb| !verb.is_empty() && *verb != "help").map(str::to_owned).collect()
+}
+
+/// All verbs and the verbs below them, as paths.
+fn all(path: &[String], into: &mut Vec<Vec<String>>) {
+    for verb in verbs(path) {
+        let below = [path, &[verb]].concat();
+        all(&below, into);
+        into.push(below);
+    }
+}
+
+#[test]
+fn every_verb_has_a_page_and_nothing_else_has_one() {
+    let mut verbs = Vec::new();
+    all(&[], &mut verbs);
+    assert!(verbs.contains(&vec!["capture".into()]), "{verbs:?}");
+    assert!(verbs.contains(&vec!["lab".into(), "demo".into()]), "{verbs:?}");
+
+    let folder = tempfile::tempdir().unwrap();
+    let pages = folder.path().join("new/man1");
+    let made = linerate(&["manual", pages.to_str().unwrap()]);
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let found: BTreeSet<String> = fs::read_dir(&pages)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    let name = |path: &Vec<String>| format!("linerate-{}.1", path.join("-"));
+    let wanted: BTreeSet<String> =
+        verbs.iter().map(name).chain(["linerate.1".to_owned()]).collect();
+    assert_eq!(found, wanted);
+    for path in &verbs {
+        let page = fs::read_to_string(pages.join(name(path))).unwrap();
+        assert!(page.contains(".SH NAME") && page.contains(".SH SYNOPSIS"), "{path:?}");
+        // The options of the verb's own --help are in its page, escaped as roff wants it.
+        let help = Command::new(LINERATE).args(path).arg("--help").output().unwrap().stdout;
+        let help = String::from_utf8(help).unwrap();
+        let options = help.lines().filter_map(|line| {
+            let line = line.trim_start();
+            line.starts_with('-').then(|| line.split_once("--").map_or(line, |(_, long)| long))
+        });
+        for option in options {
+            let is_part = |c: char| c.is_ascii_alphanumeric() || c == '-';
+            let word = option.trim_start_matches('-').split(|c| !is_part(c)).next().unwrap();
+            let escaped = word.replace('-', "\\-");
+            assert!(page.contains(&escaped), "{path:?}: no {word} in its page");
+        }
+    }
+}
+
+#[test]
+fn a_folder_that_cannot_be_made_is_named() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let below = file.path().join("pages");
+    let made = linerate(&["manual", below.to_str().unwrap()]);
+    assert!(!made.status.success());
+    let said = String::from_utf8(made.stderr).unwrap();
+    assert!(said.contains(below.to_str().unwrap()), "{said}");
+}
+
+/// The script for a shell, which holds every verb, and what the shell says when it only reads it.
+fn completion(shell: &str, arguments: &[&str]) -> Option<Output> {
+    let made = linerate(&["completion", shell]);
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let script = String::from_utf8(made.stdout).unwrap();
+    for verb in verbs(&[]) {
+        assert!(script.contains(&verb), "{verb} is not completed in {shell}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("script");
+    fs::write(&file, script).unwrap();
+    Command::new(shell).args(arguments).arg(&file).output().ok()
+}
+
+fn is_read_by(test: &str, shell: &str, arguments: &[&str]) {
+    let Some(read) = completion(shell, arguments) else {
+        return say_skipped(test, &format!("{shell} is not installed"));
+    };
+    assert!(read.status.success(), "{}", String::from_utf8_lossy(&read.stderr));
+    assert!(read.stderr.is_empty(), "{}", String::from_utf8_lossy(&read.stderr));
+}
+
+#[test]
+fn bash_reads_its_completion() {
+    is_read_by("bash_reads_its_completion", "bash", &["-n"]);
+}
+
+#[test]
+fn zsh_reads_its_completion() {
+    is_read_by("zsh_reads_its_completion", "zsh", &["-n"]);
+}
+
+#[test]
+fn fish_reads_its_completion() {
+    is_read_by("fish_reads_its_completion", "fish", &["--no-execute"]);
+}
+
+#[test]
+fn bash_completes_a_verb() {
+    let script = String::from_utf8(linerate(&["completion", "bash"]).stdout).unwrap();
+    let ask = format!(
+        "{script}\nCOMP_WORDS=(linerate cap) COMP_CWORD=1\n_linerate linerate cap linerate\n\
+         printf '%s\\n' \"${{COMPREPLY[@]}}\""
+    );
+    let answer = Command::new("bash").args(["-c", &ask]).output().unwrap();
+    let answer = String::from_utf8(answer.stdout).unwrap();
+    assert_eq!(answer.trim(), "capture");
+}

@@ -1,0 +1,240 @@
+//! How an uplink begins, answers and ends: what it refuses, and that it leaves nothing behind.
+
+use std::process::Output;
+use std::time::{Duration, Instant};
+
+use linerate_ring::steer::has_ingress_program;
+use linerate_testkit::{Namespace, root_or_skip, say_skipped};
+use nix::sys::signal::Signal;
+
+use super::support::{FAR, Hosts, LINERATE, NEAR, count, give_addresses, tcp, udp};
+
+/// An uplink that is expected to end by itself, in error.
+fn refused(hosts: &Hosts, arguments: &str) -> String {
+    let mut command = hosts.near.command(LINERATE);
+    let command = command.args(["uplink", "--tap", "up0", "-i"]);
+    let output: Output = command.args(arguments.split_whitespace()).output().unwrap();
+    assert!(!output.status.success(), "{arguments}: {output:?}");
+    assert!(hosts.near.interface("up0").is_err(), "a device after {arguments}");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn nothing_is_left_behind() {
+    root_or_skip!("nothing_is_left_behind");
+    let hosts = Hosts::new();
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGKILL] {
+        let uplink = hosts.uplink("--backend xdp");
+        assert!(hosts.veth.a.has_xdp().unwrap());
+        tcp(&hosts.near, &hosts.far, FAR[0].0, 100_000);
+        uplink.signal(signal);
+        let (status, ..) = uplink.wait();
+        assert_eq!(status.success(), signal != Signal::SIGKILL);
+        // The kernel takes a killed process apart in its own time.
+        let patience = Instant::now() + Duration::from_secs(5);
+        while hosts.veth.a.has_xdp().unwrap() && Instant::now() < patience {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert!(!hosts.veth.a.has_xdp().unwrap(), "an XDP program after {signal}");
+        assert!(hosts.near.interface("up0").is_err(), "a device after {signal}");
+    }
+    // The cable is the host's again.
+    hosts.veth.a.add_address("10.8.0.1".parse().unwrap(), 24).unwrap();
+    tcp(&hosts.near, &hosts.far, FAR[0].0, 100_000);
+}
+
+/// Whether a tcx program is on the cable's near end.
+fn is_guarded(hosts: &Hosts) -> bool {
+    let index = hosts.veth.a.index();
+    hosts.near.run(|| has_ingress_program(index).unwrap()).unwrap()
+}
+
+#[test]
+fn the_host_does_not_answer_for_the_packet_back_end() {
+    const NAME: &str = "the_host_does_not_answer_for_the_packet_back_end";
+    root_or_skip!(NAME);
+    let hosts = Hosts::new();
+    // The host has the guest's address and no socket: it would refuse every connection.
+    let (address, prefix) = NEAR[0];
+    hosts.veth.a.add_address(address.parse().unwrap(), prefix).unwrap();
+    let guest = Namespace::create("upl-guest").unwrap();
+    for signal in [Signal::SIGINT, Signal::SIGKILL] {
+        let uplink = hosts.bare(&format!("--backend packet --take-over --netns {}", guest.name()));
+        if uplink.said.contains("the host's own stack hears") {
+            uplink.interrupt();
+            return say_skipped(NAME, "the kernel has no tcx (Linux 6.6)");
+        }
+        give_addresses(&guest);
+        assert!(is_guarded(&hosts));
+        tcp(&hosts.far, &guest, address, 1 << 20);
+        udp(&hosts.far, &guest, address, &[1000; 3], 0);
+        uplink.signal(signal);
+        uplink.wait();
+        // The kernel takes a killed process apart in its own time.
+        let patience = Instant::now() + Duration::from_secs(5);
+        while is_guarded(&hosts) && Instant::now() < patience {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert!(!is_guarded(&hosts), "a tcx program after {signal}");
+        // The host is itself again.
+        tcp(&hosts.far, &hosts.near, address, 100_000);
+    }
+}
+
+#[test]
+fn an_interface_in_use_is_left_alone() {
+    root_or_skip!("an_interface_in_use_is_left_alone");
+    let hosts = Hosts::new();
+    hosts.veth.a.add_address("192.0.2.1".parse().unwrap(), 24).unwrap();
+    for backend in ["auto", "xdp", "packet"] {
+        let said = refused(&hosts, &format!("wire --backend {backend}"));
+        assert!(said.contains("192.0.2.1") && said.contains("--take-over"), "{said}");
+    }
+    let uplink = hosts.uplink("--take-over");
+    tcp(&hosts.near, &hosts.far, FAR[0].0, 100_000);
+    uplink.interrupt();
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_the_reason() {
+    root_or_skip!("what_cannot_be_is_refused_with_the_reason");
+    let hosts = Hosts::new();
+    for (arguments, reason) in [
+        ("nowhere", "nowhere"),
+        ("lo --take-over --backend xdp", "the MTU of lo"),
+        ("wire --mtu 1600", "more than wire has"),
+        ("wire --queues 2 --backend xdp", "too few"),
+        ("wire --cpu 999", "CPU 999"),
+        ("wire --netns no-such-namespace", "no-such-namespace"),
+        ("wire --policy maybe", "setting"),
+    ] {
+        let said = refused(&hosts, arguments);
+        assert!(said.contains(reason), "{arguments}: {said}");
+        assert!(!hosts.veth.a.has_xdp().unwrap(), "an XDP program after {arguments}");
+    }
+    let first = hosts.bare("--backend xdp");
+    let second =
+        hosts.near.command(LINERATE).args(["uplink", "-i", "wire", "--take-over"]).output();
+    let said = String::from_utf8_lossy(&second.unwrap().stderr).into_owned();
+    assert!(said.contains("by XDP"), "{said}");
+    first.interrupt();
+}
+
+#[test]
+fn the_counts_are_told_when_asked_for() {
+    root_or_skip!("the_counts_are_told_when_asked_for");
+    let hosts = Hosts::new();
+    let mut uplink = hosts.uplink("");
+    tcp(&hosts.near, &hosts.far, FAR[0].0, 1 << 20);
+    uplink.signal(Signal::SIGUSR1);
+    uplink.until("not split");
+    assert!(uplink.said.contains("super-packets split into"), "{}", uplink.said);
+    let report = uplink.interrupt();
+    assert!(report["seconds"].as_f64().is_some_and(|seconds| seconds > 0.0));
+    assert_eq!(count(&report, "dropped.umem_full"), 0, "{report}");
+}
+
+#[test]
+fn the_interface_going_away_ends_it() {
+    root_or_skip!("the_interface_going_away_ends_it");
+    for backend in ["xdp", "packet"] {
+        let hosts = Hosts::new();
+        let uplink = hosts.uplink(&format!("--backend {backend}"));
+        hosts.veth.delete().unwrap();
+        let (status, _, said) = uplink.wait();
+        assert!(!status.success() && said.contains("interface wire is gone"), "{backend}: {said}");
+    }
+}
+
+#[test]
+fn the_device_going_away_ends_it() {
+    root_or_skip!("the_device_going_away_ends_it");
+    let hosts = Hosts::new();
+    let uplink = hosts.uplink("");
+    hosts.near.interface("up0").unwrap().delete().unwrap();
+    let (status, _, said) = uplink.wait();
+    assert!(!status.success() && said.contains("up0 is gone"), "{said}");
+}
+
+#[test]
+fn both_going_away_ends_it() {
+    root_or_skip!("both_going_away_ends_it");
+    for backend in ["xdp", "packet"] {
+        let hosts = Hosts::new();
+        let uplink = hosts.uplink(&format!("--backend {backend}"));
+        let device = hosts.near.interface("up0").unwrap();
+        hosts.veth.delete().unwrap();
+        // It may have ended by now, and taken the device along.
+        let _ = device.delete();
+        let (status, _, said) = uplink.wait();
+        assert!(!status.success() && said.contains("is gone"), "{backend}: {said}");
+    }
+}
+
+#[test]
+fn the_interface_moving_to_another_namespace_ends_it() {
+    root_or_skip!("the_interface_moving_to_another_namespace_ends_it");
+    for backend in ["xdp", "packet"] {
+        let hosts = Hosts::new();
+        let other = Namespace::create("upl-other").unwrap();
+        let uplink = hosts.uplink(&format!("--backend {backend}"));
+        let moved = ["link", "set", "wire", "netns", other.name()];
+        assert!(hosts.near.command("ip").args(moved).status().unwrap().success());
+        let (status, _, said) = uplink.wait();
+        assert!(!status.success() && said.contains("interface wire is gone"), "{backend}: {said}");
+        assert!(!other.interface("wire").unwrap().has_xdp().unwrap(), "an XDP program moved along");
+    }
+}
+
+#[test]
+fn a_namespace_without_a_name_lives_as_long_as_its_device() {
+    root_or_skip!("a_namespace_without_a_name_lives_as_long_as_its_device");
+    let hosts = Hosts::new();
+    for device in ["--tap", "--tun"] {
+        let guest = Namespace::create("upl-guest").unwrap();
+        let arguments = format!("{device} up0 --netns {}", guest.name());
+        let mut uplink = hosts.start(&arguments);
+        give_addresses(&guest);
+        drop(guest);
+        uplink.signal(Signal::SIGUSR1);
+        uplink.until("not split");
+        uplink.interrupt();
+    }
+}
+
+#[test]
+fn no_thread_keeps_a_capability_or_spins() {
+    root_or_skip!("no_thread_keeps_a_capability_or_spins");
+    let hosts = Hosts::new();
+    let uplink = hosts.uplink("");
+    let process = format!("/proc/{}", uplink.child.id());
+    let unprivileged = |status: &str| status.contains("CapEff:\t0000000000000000");
+    let all = || {
+        let tasks = std::fs::read_dir(format!("{process}/task")).unwrap();
+        tasks.flatten().all(|task| {
+            unprivileged(&std::fs::read_to_string(task.path().join("status")).unwrap_or_default())
+        })
+    };
+    let patience = Instant::now() + Duration::from_secs(5);
+    while !all() && Instant::now() < patience {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(all(), "a thread has capabilities");
+    // Clock ticks of user and system time, fields 14 and 15 of the line.
+    let ticks = || {
+        let stat = std::fs::read_to_string(format!("{process}/stat")).unwrap();
+        let fields: Vec<_> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+        fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+    };
+    for down in [false, true] {
+        if down {
+            hosts.veth.a.down().unwrap();
+        }
+        std::thread::sleep(Duration::from_millis(200));
+        let before = ticks();
+        std::thread::sleep(Duration::from_secs(1));
+        let spent = ticks() - before;
+        assert!(spent < 50, "{spent} ticks in an idle second, interface down: {down}");
+    }
+    uplink.interrupt();
+}
