@@ -22,6 +22,9 @@
 #define READ_ONCE(variable) (*(volatile typeof(variable) *)&(variable))
 #define WRITE_ONCE(variable, value) (*(volatile typeof(variable) *)&(variable) = (value))
 
+/* Keeps the compiler from holding what it computed from `value` across this point: it computes that again. */
+#define REMATERIALIZE(value) asm volatile("" : "+r"(value))
+
 /* A session and its IPv6 addresses in a store. */
 struct entry {
 	struct session *session;

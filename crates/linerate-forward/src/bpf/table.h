@@ -37,9 +37,6 @@ struct {
 	__type(value, struct remote_counters);
 } remote_counters SEC(".maps");
 
-/* What was made of this is made again where it is needed, and not kept in memory until then. */
-#define REMATERIALIZE(value) asm volatile("" : "+r"(value))
-
 /* The first or second bucket of this hash. */
 static __always_inline __u32 bucket_of(__u64 hash, __u32 choice)
 {
