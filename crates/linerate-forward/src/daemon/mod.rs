@@ -2,8 +2,8 @@
 //! after sessions, deny list and metrics. One thread sleeps until something is due or asked for; the watch and the
 //! metrics have one of their own.
 
-mod ground;
-mod owned;
+mod setup;
+mod handle;
 mod ports;
 mod service;
 
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
-use crate::ageing::Limits;
+use crate::ageing::{Ageing, Limits};
 use crate::clock::Clock;
 use crate::config::{Config, Invalid, Metrics as MetricsAt, write_duration};
 use crate::control::Control;
@@ -23,17 +23,17 @@ use crate::metrics::{Counts, Endpoint, Metrics};
 use crate::pins::{Lock, Pins, instance_name};
 use crate::program::Programs;
 use crate::snapshot::Snapshot;
-use crate::store::{Cleaner, Store};
+use crate::table::Table;
 use crate::uppers;
 use crate::view::View;
 use crate::watch::{self, Cause, Causes, Watch};
 use crate::{Error, Result};
-use owned::Owned;
+use handle::InstanceHandle;
 use ports::Ports;
 use service::Service;
 
 /// How often what nobody asks for is looked at: metrics, deny list, whether the pins are still there.
-const LOOK: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What a daemon is asked for.
 #[derive(Clone, Copy, Debug)]
@@ -54,14 +54,14 @@ pub enum Event {
 #[derive(Debug)]
 pub struct Daemon {
     config: Config,
-    owned: Owned,
+    handle: InstanceHandle,
     control: Arc<Control>,
-    store: Store,
+    table: Arc<Table>,
     clock: Clock,
     ports: Ports,
     watch: Watch,
     heart: Heartbeat,
-    ageing: Cleaner,
+    ageing: Ageing,
     metrics: Metrics,
     /// Held: it serves until it is dropped.
     _endpoint: Option<Endpoint>,
@@ -78,42 +78,41 @@ impl Daemon {
     /// Whatever stands in the way; nothing is left behind then.
     pub fn start(config: Config, events: Sender<Event>) -> Result<Self> {
         let name = config.instance.clone().map_or_else(instance_name, Ok)?;
-        let (mut owned, adopted) = Owned::open(&name, &config)?;
-        let mut ports = Ports::adopted(adopted, &owned.programs.maps)?;
+        let (mut handle, adopted) = InstanceHandle::open(&name, &config)?;
+        let mut ports = Ports::adopted(adopted, &handle.programs.maps)?;
         let metrics = Metrics::default();
         let mut prepare = || -> Result<_> {
-            let maps = &owned.programs.maps;
+            let maps = &handle.programs.maps;
             let control = Arc::new(Control::open(maps)?);
-            let program = |name: &str| owned.programs.share(name);
-            let store = Store::open(maps, control.statistics(), program)?;
+            let table = Arc::new(Table::open(maps)?);
             let clock = Clock::estimated();
-            control.set_refresh(config.relearn, &clock);
-            let mut heart = Heartbeat::new(&control, config.hand_back, &clock);
-            let ageing = Cleaner::new(&store, maps, Limits::from(&config), clock)?;
+            control.set_revalidate_after(config.revalidate, &clock);
+            let mut heart = Heartbeat::new(&control, config.fail_open_after, &clock);
+            let ageing = Ageing::new(Arc::clone(&table), maps, Limits::from(&config), clock)?;
             let endpoint = serve(&metrics, config.metrics)?;
-            ports.configure(&config.interfaces, &mut owned);
-            block(owned.deny_list(&control, clock)?, &config)?;
+            ports.configure(&config.interfaces, &mut handle);
+            block(handle.deny_list(&control, clock)?, &config)?;
             // The programs forward from the moment that they are attached: the first beat comes before, and
             // before that the watch, so that whatever has changed while nobody watched is followed by a bump.
             let links = links()?;
             let early = start_watch(link::indices(&links, &config.interfaces), &control, &events)?;
-            let clock = heart.beat(&owned.programs, &control)?.unwrap_or(clock);
+            let clock = heart.beat(&handle.programs, &control)?.unwrap_or(clock);
             let mut alive = |programs: &Programs| heart.beat(programs, &control).map(drop);
-            let (_, failures) = ports.follow(&links, &config, &mut owned, &mut alive)?;
+            let (_, failures) = ports.follow(&links, &config, &mut handle, &mut alive)?;
             failures.into_iter().next().map_or(Ok(()), Err)?;
             // Anew, before the other ends: it has nothing to say of what was attached just now.
             let watch = start_watch(ports.indices(), &control, &events)?;
             drop(early);
-            note_uppers(&owned, &ports, &control)?;
-            heart.beat(&owned.programs, &control)?;
-            Ok((control, store, clock, heart, ageing, endpoint, watch))
+            note_uppers(&handle, &ports, &control)?;
+            heart.beat(&handle.programs, &control)?;
+            Ok((control, table, clock, heart, ageing, endpoint, watch))
         };
         match prepare() {
-            Ok((control, store, clock, heart, ageing, endpoint, watch)) => Ok(Self {
+            Ok((control, table, clock, heart, ageing, endpoint, watch)) => Ok(Self {
                 config,
-                owned,
+                handle,
                 control,
-                store,
+                table,
                 clock,
                 ports,
                 watch,
@@ -126,8 +125,8 @@ impl Daemon {
             }),
             Err(error) => {
                 // What was adopted stays as it was: it may forward still, and hands itself back.
-                if owned.is_fresh
-                    && let Err(error) = owned.detach()
+                if handle.is_fresh
+                    && let Err(error) = handle.detach()
                 {
                     tracing::warn!(%error, "something is left");
                 }
@@ -148,18 +147,18 @@ impl Daemon {
     ) -> Result<()> {
         self.look()?;
         tracing::info!(
-            instance = self.owned.pins.instance(),
+            instance = self.handle.pins.instance(),
             ports = self.ports.names(),
             "ready: forwarding"
         );
         self.service.ready(&self.status());
         let mut looked = Instant::now();
         let detach = loop {
-            if looked.elapsed() >= LOOK {
+            if looked.elapsed() >= POLL_INTERVAL {
                 looked = Instant::now();
                 self.look()?;
             }
-            if let Some(clock) = self.heart.beat(&self.owned.programs, &self.control)? {
+            if let Some(clock) = self.heart.beat(&self.handle.programs, &self.control)? {
                 self.clock = clock;
             }
             self.ageing.tick()?;
@@ -168,7 +167,7 @@ impl Daemon {
             match events.recv_timeout(crate::ageing::TICK) {
                 Err(RecvTimeoutError::Timeout) => {}
                 // Whoever could ask is gone: nobody else can end it.
-                Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => break !self.config.leave,
+                Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => break !self.config.persist,
                 Ok(Event::Detach) => break true,
                 Ok(Event::Report) => self.report()?,
                 Ok(Event::Reload) => self.reload(configure())?,
@@ -181,40 +180,40 @@ impl Daemon {
 
     /// Leaves everything, or takes everything away.
     fn end(self, detach: bool) -> Result<()> {
-        let Self { config, owned, control, ports, watch, .. } = self;
+        let Self { config, handle, control, ports, watch, .. } = self;
         if !detach {
             tracing::info!(
-                bound = write_duration(config.hand_back),
+                bound = write_duration(config.fail_open_after),
                 "left; without another run the kernel forwards everything after the bound"
             );
             return Ok(());
         }
         // The fast path ends at once on all ports, and not on one after the other.
-        control.hand_back();
+        control.fail_open();
         drop((watch, ports));
-        owned.detach()?;
+        handle.detach()?;
         tracing::info!("detached");
         Ok(())
     }
 
     fn view(&self) -> View<'_> {
-        let Self { owned, control, store, clock, .. } = self;
-        let (name, maps) = (owned.pins.instance(), &owned.programs.maps);
-        View { name, maps, control, store, clock: *clock }
+        let Self { handle, control, table, clock, .. } = self;
+        let (name, maps) = (handle.pins.instance(), &handle.programs.maps);
+        View { name, maps, control, table, clock: *clock }
     }
 
     fn snapshot(&self) -> Result<Snapshot> {
-        self.view().snapshot(self.ageing.aged().held, self.control.denied().into())
+        self.view().snapshot(self.ageing.statistics().active, self.control.denied().into())
     }
 
     /// Once a second.
     fn look(&mut self) -> Result<()> {
-        for entry in self.owned.deny_list(&self.control, self.clock)?.sweep()? {
+        for entry in self.handle.deny_list(&self.control, self.clock)?.sweep()? {
             tracing::info!(target = %entry.target, dropped = entry.dropped, "no longer blocked");
         }
         let snapshot = self.snapshot()?;
         self.service.status(&self.status());
-        let aged = self.ageing.aged();
+        let aged = self.ageing.statistics();
         let counts = self.watch.counts();
         let causes = Cause::ALL.iter().zip(counts.causes);
         let counts = Counts {
@@ -231,14 +230,14 @@ impl Daemon {
 
     /// The line of `systemctl status`.
     fn status(&self) -> String {
-        format!("{} sessions between {}", self.ageing.aged().held, self.ports.names())
+        format!("{} sessions between {}", self.ageing.statistics().active, self.ports.names())
     }
 
     /// Logs what was counted.
     fn report(&self) -> Result<()> {
         let snapshot = self.snapshot()?;
         tracing::info!(
-            sessions = snapshot.sessions.held,
+            sessions = snapshot.sessions.active,
             generation = snapshot.generation,
             "counts"
         );
@@ -262,16 +261,16 @@ impl Daemon {
 
     /// Looks for interfaces that have come or gone.
     fn follow(&mut self) -> Result<()> {
-        let Self { config, owned, control, ports, heart, .. } = self;
+        let Self { config, handle, control, ports, heart, .. } = self;
         let mut alive = |programs: &Programs| heart.beat(programs, control).map(drop);
-        let (changed, failures) = ports.follow(&links()?, config, owned, &mut alive)?;
+        let (changed, failures) = ports.follow(&links()?, config, handle, &mut alive)?;
         for error in failures {
             tracing::warn!(%error, "an interface is not accelerated");
         }
         if changed {
             self.watch = start_watch(self.ports.indices(), &self.control, &self.events)?;
         }
-        note_uppers(&self.owned, &self.ports, &self.control)
+        note_uppers(&self.handle, &self.ports, &self.control)
     }
 
     /// Takes over what of a configuration can be changed while sessions are forwarded.
@@ -289,7 +288,6 @@ impl Daemon {
         let old = &self.config;
         for (name, differs) in [
             ("instance", new.instance != old.instance),
-            ("mode", new.mode != old.mode),
             ("statistics", new.statistics != old.statistics),
             ("max-sessions", new.max_sessions != old.max_sessions),
             ("metrics", new.metrics != old.metrics),
@@ -298,22 +296,21 @@ impl Daemon {
                 tracing::warn!(key = name, "changed, but only a restart takes it over");
             }
         }
-        self.control.set_refresh(new.relearn, &self.clock);
-        if new.hand_back != old.hand_back {
-            self.heart = Heartbeat::new(&self.control, new.hand_back, &self.clock);
+        self.control.set_revalidate_after(new.revalidate, &self.clock);
+        if new.fail_open_after != old.fail_open_after {
+            self.heart = Heartbeat::new(&self.control, new.fail_open_after, &self.clock);
         }
         self.ageing.set_limits(Limits::from(&new));
-        self.ports.configure(&new.interfaces, &mut self.owned);
+        self.ports.configure(&new.interfaces, &mut self.handle);
         self.config = Config {
             instance: old.instance.clone(),
-            mode: old.mode,
             statistics: old.statistics,
             max_sessions: old.max_sessions,
             metrics: old.metrics,
             ..new
         };
         self.follow()?;
-        block(self.owned.deny_list(&self.control, self.clock)?, &self.config)?;
+        block(self.handle.deny_list(&self.control, self.clock)?, &self.config)?;
         tracing::info!(ports = self.ports.names(), "configured anew");
         Ok(())
     }
@@ -321,8 +318,8 @@ impl Daemon {
 
 /// Notes what lies on the ports. The watch has bumped at the change; what was learned since then may have gone by
 /// the former entries.
-fn note_uppers(owned: &Owned, ports: &Ports, control: &Control) -> Result<()> {
-    if uppers::refresh(&owned.programs.maps, &ports.indices())? {
+fn note_uppers(handle: &InstanceHandle, ports: &Ports, control: &Control) -> Result<()> {
+    if uppers::refresh(&handle.programs.maps, &ports.indices())? {
         control.bump();
     }
     Ok(())
@@ -344,7 +341,7 @@ fn block(mut list: LockedDenyList, config: &Config) -> Result<()> {
 /// # Errors
 /// The first of what failed; the rest is done all the same.
 pub fn detach(pins: &Pins, lock: Lock) -> Result<()> {
-    ground::detach(pins, lock)
+    setup::detach(pins, lock)
 }
 
 /// Bumps the generation at every change, and tells the daemon why.

@@ -25,7 +25,7 @@ const FAR: &str = "10.102.0.9";
 /// Sessions at once.
 const FLOWS: u64 = 64;
 /// More than anything here takes, also while others have the CPUs.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 fn gateway(number: u8) -> Mac {
     Station { port: WAN, number }.mac()
@@ -229,7 +229,7 @@ fn progress(router: &Router, accelerator: &Accelerator) -> (u64, u64) {
 
 /// Waits until the fast path forwards nine frames in ten.
 fn wait_until_fast(router: &Router, accelerator: &Accelerator) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         let before = progress(router, accelerator);
         sleep(Duration::from_millis(20));
@@ -249,7 +249,7 @@ fn wait_until_fast(router: &Router, accelerator: &Accelerator) {
 
 /// Waits until more than a thousand packets have arrived this way, and returns how many.
 fn wait_for_many(sink: &Sink, what: &str, is_way: fn(&Way) -> bool) -> u64 {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         let arrived = sink.arrived();
         let packets = arrived.iter().filter(|(way, _)| is_way(way)).map(|(_, one)| one.packets);
@@ -294,7 +294,7 @@ fn apply(change: &Change) -> String {
     if change.name == "a translation changes" {
         // All of them have to have come through once.
         let is_first = |(way, _): &(Way, _)| way.source == [10, 2, 0, 201];
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while (sink.arrived().iter().filter(|one| is_first(one)).count() as u64) < FLOWS {
             assert!(Instant::now() < deadline, "not every session came: {:?}", sink.arrived());
             sleep(Duration::from_millis(5));
@@ -307,7 +307,7 @@ fn apply(change: &Change) -> String {
     (change.change)(&router);
     let returned = monotonic();
     // A change may be several, each with its bump.
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while bumped.load(SeqCst) < began || monotonic() < bumped.load(SeqCst) + 300_000_000 {
         assert!(Instant::now() < deadline, "{}: no bump came, or they never end", change.name);
         sleep(Duration::from_millis(1));

@@ -22,7 +22,7 @@ use crate::common::station::{DMZ, PORTS, Station, router_mac};
 /// Sessions that were there before.
 const ESTABLISHED: u16 = 64;
 /// More than anything here takes, also while others have the CPUs.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 fn frame(port: u16) -> Vec<u8> {
     let mut frame = Vec::new();
@@ -76,7 +76,7 @@ fn a_flood_takes_no_place_from_sessions_that_are_there() {
     let round = || {
         let all = reached() + u64::from(ESTABLISHED);
         round();
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while reached() < all {
             assert!(Instant::now() < deadline, "the router does not take in a round");
             sleep(Duration::from_micros(100));
@@ -84,7 +84,7 @@ fn a_flood_takes_no_place_from_sessions_that_are_there() {
     };
     (0..10).for_each(|_| round());
     let counted = |records: &[Record]| records.iter().map(Record::packets).sum::<u64>();
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     // Of two sessions that meet where packets are counted before they are sessions, the first packets may be
     // lost; with the random hash that befalls two of these every thirtieth time. The counts have to stand still.
     let mut before = established(&accelerator);
@@ -131,7 +131,7 @@ fn a_flood_takes_no_place_from_sessions_that_are_there() {
         done.store(true, SeqCst);
         talking.join().expect("joined")
     });
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let all = counted(&before) + rounds * u64::from(ESTABLISHED);
     while counted(&established(&accelerator)) < all && Instant::now() < deadline {
         sleep(Duration::from_millis(5));
@@ -139,7 +139,7 @@ fn a_flood_takes_no_place_from_sessions_that_are_there() {
 
     let after = established(&accelerator);
     assert_eq!(after.len(), before.len());
-    let place = |record: &Record| (record.place, record.session.created, record.session.relearned);
+    let place = |record: &Record| (record.slot, record.session.created, record.session.revalidations);
     for (before, after) in before.iter().zip(&after) {
         assert_eq!(place(before), place(after), "{after:?}");
         assert!(!after.is_ended(), "{after:?}");

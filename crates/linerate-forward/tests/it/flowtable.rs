@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use linerate_forward::program::{Options, obstacle};
+use linerate_forward::program::{Options, unavailable};
 use linerate_forward::session::Record;
 use linerate_ring::packet::{Ring, Traffic};
 use linerate_testkit::{
@@ -16,7 +16,7 @@ use linerate_testkit::{
 use crate::common::accelerator::Accelerator;
 use linerate_testkit::tools::{ip_batch, nft, run};
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 const FLOWS: u16 = 4;
 /// Packets each way of a flow: the first few are the kernel's on every router.
 const PACKETS: usize = 50;
@@ -147,7 +147,7 @@ fn without_number(frame: &[u8]) -> Vec<u8> {
 fn frames(ring: &mut Ring) -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     ring.stop().expect("stopped");
-    while ring.wait(PATIENCE).expect("waited") {
+    while ring.wait(TIMEOUT).expect("waited") {
         while let Some(mut batch) = ring.batch() {
             while let Some(frame) = batch.next() {
                 let bytes = frame.head();
@@ -178,7 +178,7 @@ fn converse(hosts: &Hosts) -> (Seen, Duration) {
     let bind = |host: &Namespace, address: IpAddr, port: u16| {
         let socket = host.run(|| UdpSocket::bind((address, port))).expect("entered");
         let socket = socket.expect("a socket");
-        socket.set_read_timeout(Some(PATIENCE)).expect("a time-out");
+        socket.set_read_timeout(Some(TIMEOUT)).expect("a time-out");
         socket
     };
     let mut pairs = Vec::new();
@@ -215,7 +215,7 @@ fn converse(hosts: &Hosts) -> (Seen, Duration) {
 fn what_leaves_is_the_same_with_a_flowtable_and_with_the_accelerator() {
     const NAME: &str = "what_leaves_is_the_same_with_a_flowtable_and_with_the_accelerator";
     root_or_skip!(NAME);
-    probe_or_skip!(NAME, obstacle());
+    probe_or_skip!(NAME, unavailable());
     let mut plain = None;
     for kind in [Kind::Plain, Kind::Accelerated, Kind::Flowtable] {
         let hosts = Hosts::new();

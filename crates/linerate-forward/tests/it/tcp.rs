@@ -20,7 +20,7 @@ use linerate_testkit::tools::{ip_batch, nft, run};
 
 /// Longest time without a byte on a connection: above that it has stalled. A busy machine may do
 /// without one for a second.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// Frames that an interface takes in two turns (`NAPI_POLL_WEIGHT`): one may be under way at a change.
 const AT_ONCE: u64 = 128;
 const PORT: u16 = 5001;
@@ -183,7 +183,7 @@ fn bulk_tcp_neither_stalls_nor_turns_invalid_and_is_counted_right() {
     let options = Options { max_sessions: 4096, ..Options::default() };
     let accelerator = Accelerator::on(&hosts.router, &[&hosts.lan.a, &hosts.wan.a], &options);
     // Every session passes through the stack again and again, by its time and by the generation.
-    accelerator.control.set_refresh(Duration::from_millis(700), &Clock::estimated());
+    accelerator.control.set_revalidate_after(Duration::from_millis(700), &Clock::estimated());
     let bump = accelerator.bumper();
 
     let mut pairs = Vec::new();
@@ -220,8 +220,8 @@ fn bulk_tcp_neither_stalls_nor_turns_invalid_and_is_counted_right() {
                 longest = longest.max(last.1.elapsed());
                 if received > last.0 {
                     *last = (received, Instant::now());
-                } else if last.1.elapsed() > PATIENCE {
-                    trouble = Some(format!("nothing came for {PATIENCE:?} after {} bytes", last.0));
+                } else if last.1.elapsed() > TIMEOUT {
+                    trouble = Some(format!("nothing came for {TIMEOUT:?} after {} bytes", last.0));
                 }
             }
             if bumped.elapsed() > Duration::from_millis(450) {
@@ -250,7 +250,7 @@ fn bulk_tcp_neither_stalls_nor_turns_invalid_and_is_counted_right() {
 
 /// Waits until nothing is under way any more: neither host nor the sessions have counted for a while.
 fn rest(hosts: &Hosts, accelerator: &Accelerator) {
-    let deadline = Instant::now() + 3 * PATIENCE;
+    let deadline = Instant::now() + 3 * TIMEOUT;
     let counted = || {
         let sessions: u64 = accelerator.sessions().iter().map(Record::packets).sum();
         (accounted(&hosts.client), accounted(&hosts.server), sessions)
@@ -304,7 +304,7 @@ fn compare(hosts: &Hosts, accelerator: &Accelerator, pairs: &[(TcpStream, TcpStr
     // What is out of date or out of time goes to the kernel until one packet has made it, which is no more
     // than what the port takes in at once; so do the first ones.
     let times: u64 =
-        accelerator.sessions().iter().map(|record| u64::from(record.session.relearned) + 2).sum();
+        accelerator.sessions().iter().map(|record| u64::from(record.session.revalidations) + 2).sum();
     println!("{slow} of {all} packets went to the kernel, {times} times");
     assert!(slow < all && slow <= AT_ONCE * times, "{:?}", accelerator.reasons());
 }

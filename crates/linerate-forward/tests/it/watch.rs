@@ -10,7 +10,7 @@ use linerate_forward::watch::{BATCH, Cause, Causes, Options, Watch};
 use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip, say_skipped};
 
 /// More than any bump takes to come, also while other tests have the CPUs.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// Less would not show a bump that should not come.
 const QUIET: Duration = Duration::from_millis(300);
 
@@ -107,7 +107,7 @@ impl Router {
         step(self);
         let since = Instant::now();
         while !self.bumps.since(from).contains(cause) {
-            assert!(since.elapsed() < PATIENCE, "{what}: {} bumped", self.bumps.since(from));
+            assert!(since.elapsed() < TIMEOUT, "{what}: {} bumped", self.bumps.since(from));
             thread::sleep(Duration::from_millis(2));
         }
         self.watch.check().unwrap();
@@ -125,7 +125,7 @@ impl Router {
         step(self);
         let since = Instant::now();
         while self.watch.counts().ignored == ignored {
-            assert!(since.elapsed() < PATIENCE, "{what}: the kernel said nothing");
+            assert!(since.elapsed() < TIMEOUT, "{what}: the kernel said nothing");
             thread::sleep(Duration::from_millis(2));
         }
         thread::sleep(QUIET);
@@ -139,7 +139,7 @@ impl Router {
 fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
     let since = Instant::now();
     while !is_so() {
-        assert!(since.elapsed() < PATIENCE, "waited in vain: {what}");
+        assert!(since.elapsed() < TIMEOUT, "waited in vain: {what}");
         thread::sleep(Duration::from_millis(2));
     }
 }
@@ -153,7 +153,7 @@ fn settle(host: &Namespace, names: &[&str]) {
         String::from_utf8_lossy(&shown.stdout).contains("state UP")
     };
     while !names.iter().all(up) {
-        assert!(since.elapsed() < PATIENCE, "{names:?} are not up");
+        assert!(since.elapsed() < TIMEOUT, "{names:?} are not up");
         thread::sleep(Duration::from_millis(20));
     }
     thread::sleep(Duration::from_millis(2100));
@@ -476,7 +476,7 @@ fn changes_of_ipsec_and_traffic_control_bump() {
             let from = router.rest();
             let since = Instant::now();
             while router.bumps.count() == from {
-                assert!(since.elapsed() < PATIENCE, "it expired without a bump");
+                assert!(since.elapsed() < TIMEOUT, "it expired without a bump");
                 thread::sleep(Duration::from_millis(10));
             }
         });
@@ -558,7 +558,7 @@ fn what_waits_is_answered_by_one_bump_a_batch() {
         assert!(tried(&host, &format!("ip route add 192.0.2.{round}/32 dev a")));
         let since = Instant::now();
         while bumps.count() == from {
-            assert!(since.elapsed() < PATIENCE);
+            assert!(since.elapsed() < TIMEOUT);
             thread::sleep(Duration::from_millis(1));
         }
         // The first did not wait for these.
@@ -577,7 +577,7 @@ fn what_waits_is_answered_by_one_bump_a_batch() {
         drop(shut);
         let since = Instant::now();
         while watch.counts().messages < messages + routes as u64 {
-            assert!(since.elapsed() < PATIENCE);
+            assert!(since.elapsed() < TIMEOUT);
             thread::sleep(Duration::from_millis(1));
         }
         bumps.rest();
@@ -615,7 +615,7 @@ fn what_is_lost_bumps_and_is_read_anew() {
     assert!(tried(&host, &format!("ip -batch {}", batch.path().display())));
     let since = Instant::now();
     while watch.counts().overruns == 0 || !bumps.since(0).contains(Cause::Overrun) {
-        assert!(since.elapsed() < PATIENCE, "{:?}", watch.counts());
+        assert!(since.elapsed() < TIMEOUT, "{:?}", watch.counts());
         thread::sleep(Duration::from_millis(10));
     }
     let before = bumps.rest();
@@ -652,7 +652,7 @@ fn the_watch_ends_when_it_is_dropped_and_says_when_it_failed() {
         if let Err(error) = watch.check() {
             break error;
         }
-        assert!(since.elapsed() < PATIENCE);
+        assert!(since.elapsed() < TIMEOUT);
         thread::sleep(Duration::from_millis(5));
     };
     assert!(error.to_string().contains("its thread has ended"), "{error}");
@@ -680,7 +680,7 @@ fn latency_is_printed() {
         let before = Instant::now();
         writeln!(to, "route {verb} 192.0.2.0/24 via 10.0.2.2").unwrap();
         while router.bumps.count() == from {
-            assert!(before.elapsed() < PATIENCE, "round {round}");
+            assert!(before.elapsed() < TIMEOUT, "round {round}");
             thread::sleep(Duration::from_micros(50));
         }
         times.push(router.bumps.all()[from].0 - before);

@@ -60,12 +60,12 @@ impl Ears {
     }
 
     /// Sends a mark through the stack on every port, and reads on until each is answered.
-    fn marked(&mut self, seen: &mut Seen, patience: Duration) -> bool {
+    fn marked(&mut self, seen: &mut Seen, heartbeat_timeout: Duration) -> bool {
         self.marks = self.marks.wrapping_add(1);
         for port in 0..PORTS.len() {
             self.send(port, &mark(port, self.marks));
         }
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + heartbeat_timeout;
         let mut answered = [false; PORTS.len()];
         loop {
             for (port, tee) in self.tees.iter_mut().enumerate() {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use libbpf_rs::{MapCore, MapFlags};
 use linerate_forward::layout::Control;
-use linerate_forward::program::{Options, Port, PortOptions, Programs, Stack, open_exit};
+use linerate_forward::program::{Options, Port, PortOptions, Programs, Stack, enable_egress};
 use linerate_forward::reason::Reason;
 use linerate_forward::refusal::Refusal;
 use linerate_forward::session::Record;
@@ -19,7 +19,7 @@ use linerate_testkit::{Namespace, Veth, VethOptions};
 pub(crate) use linerate_testkit::tools::run;
 
 /// More than anything here takes, also while other tests have the CPUs.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The addresses of the hosts, and of the router on their sides.
 pub(crate) const LEFT: [&str; 2] = ["10.1.0.2", "fd01::2"];
@@ -127,7 +127,7 @@ impl Lab {
     pub(crate) fn udp(host: &Namespace, text: &str, port: u16) -> UdpSocket {
         let socket = host.run(|| UdpSocket::bind(at(text, port))).expect("entered");
         let socket = socket.unwrap_or_else(|error| panic!("{text}, port {port}: {error}"));
-        socket.set_read_timeout(Some(PATIENCE)).expect("a time-out");
+        socket.set_read_timeout(Some(TIMEOUT)).expect("a time-out");
         socket
     }
 }
@@ -164,7 +164,7 @@ impl Accelerator {
                     attach: None,
                 };
                 let port = Port::attach(&programs, &options).expect("attached");
-                open_exit(&programs, &options).expect("opened");
+                enable_egress(&programs, &options).expect("opened");
                 links.push(port.xdp);
                 links.extend(port.stack.into_iter().map(|program| match program {
                     Stack::Tcx(link) => link,
@@ -179,11 +179,11 @@ impl Accelerator {
         let control = programs.maps.get("control").expect("a map");
         let control = Mapped::new(control.as_fd()).expect("mapped");
         let accelerator = Self { programs, table, control, _links: links };
-        accelerator.word32(std::mem::offset_of!(Control, refresh)).store(jiffies(refresh), Relaxed);
-        let patience =
-            accelerator.control.cell::<AtomicU64>(0, std::mem::offset_of!(Control, patience));
-        patience.store(u64::from(jiffies(Duration::from_secs(600))), Relaxed);
-        accelerator.programs.beat().expect("beaten");
+        accelerator.word32(std::mem::offset_of!(Control, revalidate_after)).store(jiffies(refresh), Relaxed);
+        let heartbeat_timeout =
+            accelerator.control.cell::<AtomicU64>(0, std::mem::offset_of!(Control, heartbeat_timeout));
+        heartbeat_timeout.store(u64::from(jiffies(Duration::from_secs(600))), Relaxed);
+        accelerator.programs.heartbeat().expect("beaten");
         accelerator
     }
 
@@ -280,7 +280,7 @@ pub(crate) fn deliver(from: &UdpSocket, to: SocketAddr, at: &UdpSocket, text: &s
 /// Waits for what will be so.
 #[track_caller]
 pub(crate) fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !is_so() {
         assert!(Instant::now() < deadline, "waited in vain: {what}");
         std::thread::sleep(Duration::from_millis(5));

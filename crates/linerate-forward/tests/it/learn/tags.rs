@@ -15,7 +15,7 @@ use linerate_ring::tee::Tee;
 use linerate_testkit::{Mac, Veth, say_skipped};
 use linerate_wire::virtio::Header;
 
-use super::lab::{Accelerator, Lab, PATIENCE, run};
+use super::lab::{Accelerator, Lab, TIMEOUT, run};
 use crate::common::compiled;
 
 /// EtherTypes of a tag.
@@ -224,7 +224,7 @@ impl Ends {
         }
         let mut seen = Vec::new();
         while seen.len() < 4 {
-            let came = self.tee.wait(PATIENCE).expect("waited");
+            let came = self.tee.wait(TIMEOUT).expect("waited");
             assert!(came, "{} of 4; {}", seen.len(), fast.told());
             while let Some(mut batch) = self.tee.batch() {
                 while let Some(frame) = batch.next() {

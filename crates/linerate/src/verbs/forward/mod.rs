@@ -18,7 +18,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 
 pub(crate) use arguments::Arguments;
-use arguments::{Command, Form};
+use arguments::{Command, LogFormat};
 
 use crate::cli;
 
@@ -42,7 +42,7 @@ impl Arguments {
     /// How it logs.
     pub(crate) fn log(&self) -> cli::Log {
         match &self.command {
-            Command::Run(run) => cli::Log { daemon: true, json: run.log == Form::Json },
+            Command::Run(run) => cli::Log { daemon: true, json: run.log == LogFormat::Json },
             _ => cli::Log::default(),
         }
     }

@@ -113,7 +113,7 @@ impl File {
     fn change(&self, interfaces: &[&str], daemon: &mut Daemon<'_>) {
         self.write(interfaces);
         daemon.signal(Signal::SIGHUP);
-        daemon.until("configured anew");
+        daemon.until("configuration reloaded");
     }
 }
 

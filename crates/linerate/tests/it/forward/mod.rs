@@ -3,7 +3,7 @@
 mod bridges;
 mod configuration;
 mod control;
-mod designs;
+mod statistics;
 mod ends;
 mod interfaces;
 mod service;

@@ -8,7 +8,7 @@ use std::process::Stdio;
 use linerate_testkit::root_or_skip;
 use nix::sys::signal::Signal;
 
-use super::support::{Net, PATIENCE, wait_for};
+use super::support::{Net, TIMEOUT, wait_for};
 
 /// The service manager's end of `NOTIFY_SOCKET`.
 struct Manager {
@@ -34,12 +34,12 @@ fn the_service_manager_hears_of_everything() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("notify");
     let socket = UnixDatagram::bind(&path).unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.set_read_timeout(Some(TIMEOUT)).unwrap();
     let mut manager = Manager { socket, heard: String::new() };
     let file = folder.path().join("forward.toml");
-    let config = |relearn: &str| {
+    let config = |revalidate: &str| {
         format!(
-            "interfaces = [\"left\", \"right\"]\nmax-sessions = 4096\nrelearn = \"{relearn}\"\n"
+            "interfaces = [\"left\", \"right\"]\nmax-sessions = 4096\nrevalidate = \"{revalidate}\"\n"
         )
     };
     std::fs::write(&file, config("60s")).unwrap();
@@ -79,7 +79,7 @@ fn the_service_manager_hears_of_everything() {
 fn scrape(net: &Net) -> String {
     let stream = net.router.run(|| TcpStream::connect("127.0.0.1:9818")).unwrap();
     let mut stream = stream.unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     write!(stream, "GET /metrics HTTP/1.1\r\nHost: router\r\nConnection: close\r\n\r\n").unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
@@ -108,12 +108,12 @@ fn prometheus_gets_what_status_says() {
     let status = &net.json("status")[0];
     let reasons = status["reasons"].as_array().unwrap();
     let unknown = reasons.iter().find(|one| one["name"] == "unknown").unwrap();
-    let name = "linerate_forward_packets_total{reason=\"unknown\"}";
+    let name = "linerate_forward_slow_path_packets_total{reason=\"unknown\"}";
     assert_eq!(metric(&text, name), unknown["packets"].as_f64().unwrap());
-    assert_eq!(metric(&text, "linerate_forward_fast_path"), 1.0);
+    assert_eq!(metric(&text, "linerate_forward_fast_path_enabled"), 1.0);
     assert_eq!(
-        metric(&text, "linerate_forward_sessions_room"),
-        status["sessions"]["room"].as_f64().unwrap()
+        metric(&text, "linerate_forward_session_capacity"),
+        status["sessions"]["capacity"].as_f64().unwrap()
     );
     assert!(
         metric(&text, "linerate_forward_port_packets_total{interface=\"left\",direction=\"rx\"}")

@@ -26,7 +26,7 @@ pub(crate) const SERVER: [&str; 2] = ["10.9.2.2", "fd09:2::2"];
 const PORT: u16 = 7000;
 
 /// How long anything may take that has to happen.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Takes away what tests that were killed have left: pins outlive everything.
 fn sweep() {
@@ -173,7 +173,7 @@ impl Net {
     /// Sends `count` datagrams to the server and back from one port, one after the other. How many came
     /// back.
     pub(crate) fn ask(&self, family: usize, port: u16, count: usize) -> usize {
-        self.ask_for(family, port, count, PATIENCE)
+        self.ask_for(family, port, count, TIMEOUT)
     }
 
     /// Sends two, neither of which is to come back. How many did within a time that is more than enough.
@@ -181,11 +181,11 @@ impl Net {
         self.ask_for(family, port, 2, Duration::from_millis(500))
     }
 
-    fn ask_for(&self, family: usize, port: u16, count: usize, patience: Duration) -> usize {
+    fn ask_for(&self, family: usize, port: u16, count: usize, timeout: Duration) -> usize {
         let client = self.client.run(|| bind(CLIENT[family], port)).unwrap();
         let server = self.server.run(|| bind(SERVER[family], PORT)).unwrap();
-        server.set_read_timeout(Some(patience)).unwrap();
-        client.set_read_timeout(Some(patience)).unwrap();
+        server.set_read_timeout(Some(timeout)).unwrap();
+        client.set_read_timeout(Some(timeout)).unwrap();
         client.connect(at(SERVER[family])).unwrap();
         let mut buffer = [0; 1500];
         let mut round = |number: usize| {
@@ -207,14 +207,14 @@ impl Net {
         let arrived = std::thread::scope(|scope| {
             let reader = scope.spawn(move || {
                 let (mut stream, _) = listener.accept().unwrap();
-                stream.set_read_timeout(Some(PATIENCE)).unwrap();
+                stream.set_read_timeout(Some(TIMEOUT)).unwrap();
                 let mut arrived = Vec::new();
                 stream.read_to_end(&mut arrived).unwrap();
                 arrived
             });
-            let connect = || TcpStream::connect_timeout(&at(address), PATIENCE);
+            let connect = || TcpStream::connect_timeout(&at(address), TIMEOUT);
             let mut stream = self.client.run(connect).unwrap().unwrap();
-            stream.set_write_timeout(Some(PATIENCE)).unwrap();
+            stream.set_write_timeout(Some(TIMEOUT)).unwrap();
             let (first, second) = sent.split_at(bytes / 2);
             stream.write_all(first).unwrap();
             meanwhile();
@@ -241,7 +241,7 @@ fn at(address: &str) -> SocketAddr {
 /// A process that another thread starts holds this one's sockets until it is another program: a port that was
 /// closed just now may be taken for that long.
 fn bind(address: &str, port: u16) -> UdpSocket {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     loop {
         match UdpSocket::bind(SocketAddr::new(address.parse().unwrap(), port)) {
             Ok(socket) => return socket,
@@ -255,7 +255,7 @@ fn bind(address: &str, port: u16) -> UdpSocket {
 
 /// Tries until it holds, or fails with what `describe` says.
 pub(crate) fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     while !holds() {
         assert!(Instant::now() < end, "in vain: {what}");
         std::thread::sleep(Duration::from_millis(20));
@@ -285,7 +285,7 @@ impl<'a> Daemon<'a> {
 
     /// Waits until standard error says `word`.
     pub(crate) fn until(&mut self, word: &str) {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         while !self.said.contains(word) {
             let left = end.saturating_duration_since(Instant::now());
             match self.lines.recv_timeout(left) {
@@ -307,7 +307,7 @@ impl<'a> Daemon<'a> {
 
     /// Waits for its end; what it said.
     pub(crate) fn wait(&mut self) -> (ExitStatus, String) {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         let status = loop {
             if let Some(status) = self.child.try_wait().unwrap() {
                 break status;

@@ -1,9 +1,9 @@
-//! [`Owned`]: the programs of an instance in the hands of the one process that may change it: adopted from who was
+//! [`InstanceHandle`]: the programs of an instance in the hands of the one process that may change it: adopted from who was
 //! there before, or loaded afresh.
 
 use std::sync::Arc;
 
-use super::ground;
+use super::setup;
 use crate::Result;
 use crate::clock::Clock;
 use crate::config::Config;
@@ -15,7 +15,7 @@ use crate::program::{Options, Port, Programs};
 
 /// An instance that this process may change.
 #[derive(Debug)]
-pub(super) struct Owned {
+pub(super) struct InstanceHandle {
     pub(super) pins: Pins,
     pub(super) lock: Lock,
     pub(super) state: State,
@@ -24,14 +24,13 @@ pub(super) struct Owned {
     pub(super) is_fresh: bool,
 }
 
-impl Owned {
+impl InstanceHandle {
     /// Adopts what is pinned under this name, with the ports whose interfaces are there, or starts afresh.
     ///
     /// # Errors
     /// When another process has it, or the kernel refuses.
     pub(super) fn open(name: &str, config: &Config) -> Result<(Self, Vec<(PortState, Port)>)> {
         let options = Options {
-            mode: config.mode,
             statistics: config.statistics,
             max_sessions: config.max_sessions,
             ..Options::default()
@@ -43,12 +42,12 @@ impl Owned {
         }
         match Self::adopt(&pins, &lock, &options) {
             Ok((state, programs, ports)) => {
-                let owned = Self { pins, lock, state, programs, is_fresh: false };
-                Ok((owned, ports))
+                let handle = Self { pins, lock, state, programs, is_fresh: false };
+                Ok((handle, ports))
             }
             Err(error) => {
                 tracing::warn!(%error, "what was left cannot be adopted, and is taken away");
-                ground::detach(&pins, lock)?;
+                setup::detach(&pins, lock)?;
                 let lock = pins.lock()?;
                 Self::create(pins, lock, &options)
             }
@@ -120,6 +119,6 @@ impl Owned {
 
     /// Takes everything off and away.
     pub(super) fn detach(self) -> Result<()> {
-        ground::detach(&self.pins, self.lock)
+        setup::detach(&self.pins, self.lock)
     }
 }
