@@ -3,13 +3,15 @@
 PREFIX ?= /usr/local
 UNITS ?= /etc/systemd/system
 BUILT := $(or $(CARGO_TARGET_DIR),target)
+# The command, what `linerate lab` starts, and the library of `linerate run`.
+PACKAGES := --package linerate --package linerate-lab --package linerate-pcap
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
 
 demo: ## two hosts, real traffic, Linerate beside tcpdump, report/index.html
 	@scripts/setup demo
-	cargo build --release --target-dir $(BUILT) --package linerate --package linerate-pcap
+	cargo build --release --target-dir $(BUILT) $(PACKAGES)
 	@scripts/as-root $(BUILT)/release/linerate lab demo --out report
 
 test: ## every test that needs no virtual machine
@@ -25,9 +27,9 @@ test-kernels: ## root tests on Debian's own kernels, each in a virtual machine; 
 	@scripts/setup kernels
 	@scripts/test-kernels
 
-build: ## the release build of the command and of the library of `linerate run`
+build: ## the release build of the command, of `linerate lab` and of the library of `linerate run`
 	@scripts/setup build
-	cargo build --release --target-dir $(BUILT) --package linerate --package linerate-pcap
+	cargo build --release --target-dir $(BUILT) $(PACKAGES)
 
 lint: ## formatting, clippy, documentation, licences
 	cargo fmt --all --check
@@ -39,7 +41,8 @@ bench: ## benchmarks of single functions; whole-system figures come from `linera
 	cargo bench --workspace
 
 install: build ## command, its library, man pages, completions under PREFIX (/usr/local)
-	install -D -m 755 $(BUILT)/release/linerate $(DESTDIR)$(PREFIX)/bin/linerate
+	install -D -s -m 755 $(BUILT)/release/linerate $(DESTDIR)$(PREFIX)/bin/linerate
+	install -D -s -m 755 $(BUILT)/release/linerate-lab $(DESTDIR)$(PREFIX)/libexec/linerate/linerate-lab
 	install -D -m 755 $(BUILT)/release/liblinerate_pcap.so $(DESTDIR)$(PREFIX)/lib/linerate/libpcap.so.0.8
 	ln -sf libpcap.so.0.8 $(DESTDIR)$(PREFIX)/lib/linerate/libpcap.so.1
 	ln -sf libpcap.so.0.8 $(DESTDIR)$(PREFIX)/lib/linerate/libpcap.so

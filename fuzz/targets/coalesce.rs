@@ -63,7 +63,7 @@ fuzz_target!(|data: &[u8]| {
         Output::Super(packet) => {
             seen += packet.tokens().len();
             if let Some(header) = packet.virtio().filter(|_| checksums == Checksums::Partial) {
-                let end = usize::from(header.checksum_start + header.checksum_offset) + 2;
+                let end = usize::from(header.csum_start + header.csum_offset) + 2;
                 assert!(end <= packet.header().len(), "a checksum outside of the headers");
             }
         }

@@ -2,7 +2,6 @@
 
 use std::any::Any;
 use std::io;
-use std::path::PathBuf;
 
 /// The result of this crate's operations.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -11,78 +10,9 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A capture file cannot be opened.
-    #[error("cannot open {}: {source}", path.display())]
-    Open {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// Reading failed in the system or in a decompressor.
-    #[error(
-        "cannot read {name} past byte {offset}: {source}; {salvaged} packets before it were read"
-    )]
-    Read {
-        /// The file, or `standard input`.
-        name: String,
-        /// Offset in the (decompressed) file, in bytes.
-        offset: u64,
-        /// What the system or the decompressor said.
-        source: io::Error,
-        /// Packets read before.
-        salvaged: u64,
-    },
-    /// The wait for a pipe to say more was called off.
-    #[error("{name} was left before its end, after {salvaged} packets")]
-    Abandoned {
-        /// The pipe, or `standard input`.
-        name: String,
-        /// Packets read before.
-        salvaged: u64,
-    },
-    /// The file starts like no capture file.
-    #[error(
-        "{name} is not a capture file: it starts with {found}, and neither pcap, pcapng nor a \
-         gzip, zstd or lz4 stream of one starts like that"
-    )]
-    NotACapture {
-        /// The file, or `standard input`.
-        name: String,
-        /// Its first bytes in hexadecimal.
-        found: String,
-    },
-    /// The file ends within a record.
-    #[error(
-        "{name} is cut off: the {what} at byte {offset} needs {needed} bytes and {available} are \
-         there; {salvaged} packets before it were read"
-    )]
-    Truncated {
-        /// The file, or `standard input`.
-        name: String,
-        /// Offset of the incomplete part in the (decompressed) file, in bytes.
-        offset: u64,
-        /// What kind of record it is.
-        what: &'static str,
-        /// Bytes it says it has.
-        needed: u64,
-        /// Bytes that are there.
-        available: u64,
-        /// Packets read before.
-        salvaged: u64,
-    },
-    /// A record contradicts the format.
-    #[error("{name} is damaged at byte {offset}: {what}; {salvaged} packets before it were read")]
-    Malformed {
-        /// The file, or `standard input`.
-        name: String,
-        /// Offset of the damaged record in the (decompressed) file, in bytes.
-        offset: u64,
-        /// What is wrong there.
-        what: String,
-        /// Packets read before.
-        salvaged: u64,
-    },
+    /// A capture file could not be read or written.
+    #[error(transparent)]
+    File(#[from] linerate_pcapfile::Error),
     /// libpcap cannot compile a filter expression, or it cannot run where it should.
     #[error(
         "the filter `{expression}` does not work{}: {message}; pcap-filter(7) describes the syntax",
@@ -104,22 +34,6 @@ pub enum Error {
         /// What libpcap said.
         message: String,
     },
-    /// An output file cannot be made.
-    #[error("cannot create {}: {source}{}", path.display(), hint(source))]
-    Create {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// An output file cannot be written any further; it ends with its last whole packet.
-    #[error("cannot write {}: {source}{}", path.display(), hint(source))]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
     /// No interface has this name.
     #[error("no interface named {name}; there are {names}")]
     NoInterface {
@@ -140,11 +54,8 @@ pub enum Error {
         number: u16,
     },
     /// The kernel does not answer about its interfaces.
-    #[error("cannot ask the kernel about its interfaces: {source}")]
-    Netlink {
-        /// What it said.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Net(#[from] linerate_net::Error),
     /// AF_XDP would take the traffic away from whoever uses it.
     #[error(
         "--source xdp takes the frames of {interface} away from the host, and the interface is in \
@@ -244,6 +155,11 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether the reader of a pipe that was written to went away.
+    pub(crate) fn is_broken_pipe(&self) -> bool {
+        matches!(self, Self::File(error) if error.is_broken_pipe())
+    }
+
     /// What [`std::panic::catch_unwind`] caught in `thread`.
     pub(crate) fn panicked(thread: String, panic: &(dyn Any + Send)) -> Self {
         let message = match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
@@ -252,22 +168,6 @@ impl Error {
             _ => "it did not say why".to_owned(),
         };
         Self::Panicked { thread, message }
-    }
-}
-
-/// What to do about an output error, where that is known.
-fn hint(error: &io::Error) -> &'static str {
-    match error.kind() {
-        io::ErrorKind::StorageFull => "; free some space, or limit the capture with -C and -W",
-        io::ErrorKind::QuotaExceeded => "; the user's quota is used up",
-        io::ErrorKind::FileTooLarge => {
-            "; the limit on file sizes (`ulimit -f`) is reached: raise it, or limit the files with -C"
-        }
-        io::ErrorKind::NotFound => "; make the folder first",
-        io::ErrorKind::PermissionDenied => {
-            "; the user that the capture runs as must be allowed to write there"
-        }
-        _ => "",
     }
 }
 

@@ -1,21 +1,13 @@
 //! What the kernel says about interfaces: who uses them, and what they received and lost.
 
 mod hidden;
-mod routes;
 
 use std::fmt;
-use std::io;
 use std::net::IpAddr;
-use std::ops::ControlFlow::{self, Break, Continue};
 
-use linerate_ring::packet::Listener;
-use netlink_packet_core::{NLM_F_DUMP, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload};
-use netlink_packet_route::RouteNetlinkMessage;
-use netlink_packet_route::address::{AddressAttribute, AddressMessage};
-use netlink_packet_route::link::{
-    InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkMessage, Stats64,
-};
-use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
+use linerate_net::link::{Link, Statistics};
+use linerate_net::route::{self, Through};
+use linerate_net::{Connection, packet_socket};
 
 use crate::{Error, Result};
 
@@ -118,7 +110,7 @@ impl Interface {
     ///
     /// # Errors
     ///
-    /// [`Error::Netlink`].
+    /// [`Error::Net`].
     pub fn all() -> Result<Vec<Self>> {
         let mut interfaces = Self::all_but_listeners()?;
         note_listeners(&mut interfaces);
@@ -127,24 +119,14 @@ impl Interface {
 
     /// As [`Interface::all`] without [`Use::PacketSocket`], for which every process has to be looked at.
     pub(crate) fn all_but_listeners() -> Result<Vec<Self>> {
-        let links = dump(RouteNetlinkMessage::GetLink(LinkMessage::default()))?;
-        let addresses = dump(RouteNetlinkMessage::GetAddress(AddressMessage::default()))?;
-        let mut interfaces: Vec<Self> = links
-            .iter()
-            .filter_map(|message| match message {
-                RouteNetlinkMessage::NewLink(link) => Some(describe(link)),
-                _ => None,
-            })
-            .collect();
-        for message in &links {
-            if let RouteNetlinkMessage::NewLink(link) = message {
-                note_relations(link, &mut interfaces);
-            }
+        let connection = Connection::open()?;
+        let links = connection.links()?;
+        let mut interfaces: Vec<Self> = links.iter().map(describe).collect();
+        for link in &links {
+            note_relations(link, &mut interfaces);
         }
-        for message in &addresses {
-            if let RouteNetlinkMessage::NewAddress(address) = message {
-                note_address(address, &mut interfaces);
-            }
+        for address in connection.addresses()? {
+            note_address(address, &mut interfaces);
         }
         Ok(interfaces)
     }
@@ -153,7 +135,7 @@ impl Interface {
     ///
     /// # Errors
     ///
-    /// [`Error::NoInterface`], which lists those that exist, and [`Error::Netlink`].
+    /// [`Error::NoInterface`], which lists those that exist, and [`Error::Net`].
     pub fn named(name: &str) -> Result<Self> {
         Self::find(&Self::all()?, name)?.clone().with_all_uses()
     }
@@ -172,10 +154,13 @@ impl Interface {
     ///
     /// # Errors
     ///
-    /// [`Error::Netlink`].
+    /// [`Error::Net`].
     pub fn with_all_uses(mut self) -> Result<Self> {
-        let routes = routes::through(self.index).map_err(|source| Error::Netlink { source })?;
-        self.uses.extend(routes.map(|default| Use::Routes { default }));
+        match route::through(self.index)? {
+            Through::None => {}
+            Through::Some => self.uses.push(Use::Routes { default: false }),
+            Through::Default => self.uses.push(Use::Routes { default: true }),
+        }
         self.uses.extend(hidden::uses(self.index));
         if self.uses.len() > 1 {
             // A bridge, a capture or a macvlan is why.
@@ -213,98 +198,60 @@ fn listed(all: &[Interface]) -> String {
 
 /// The counters of one interface now; `None` once it is gone.
 pub(crate) fn counters(index: u32) -> Option<Counters> {
-    let mut request = LinkMessage::default();
-    request.header.index = index;
-    let answers = exchange(RouteNetlinkMessage::GetLink(request), NLM_F_REQUEST).ok()?;
-    answers.iter().find_map(|message| match message {
-        RouteNetlinkMessage::NewLink(link) => Some(describe(link).counters),
-        _ => None,
-    })
+    let link = linerate_net::link::by_index(index).ok()??;
+    Some(summed(&link.statistics))
 }
 
-fn describe(link: &LinkMessage) -> Interface {
+fn describe(link: &Link) -> Interface {
     let mut interface = Interface {
-        index: link.header.index,
-        up: link.header.flags.contains(LinkFlags::Up),
-        running: link.header.flags.contains(LinkFlags::Running),
-        loopback: link.header.flags.contains(LinkFlags::Loopback),
-        link_layer: u16::from(link.header.link_layer_type),
+        name: link.name.clone(),
+        index: link.index,
+        up: link.is_up(),
+        running: link.is_running(),
+        loopback: link.is_loopback(),
+        mtu: link.mtu,
+        kind: (!link.kind.is_empty()).then(|| link.kind.clone()),
+        link_layer: link.hardware_type,
+        counters: summed(&link.statistics),
         ..Interface::default()
     };
     if interface.loopback {
         interface.uses.push(Use::Loopback);
     }
-    for attribute in &link.attributes {
-        match attribute {
-            LinkAttribute::IfName(name) => interface.name.clone_from(name),
-            LinkAttribute::Mtu(mtu) => interface.mtu = *mtu,
-            LinkAttribute::Stats64(counters) => interface.counters = summed(counters),
-            _ => {}
-        }
-    }
-    interface.kind = kind(link).map(ToString::to_string);
-    // The flag is what an administrator set, and counts once.
-    let asked = u32::from(link.header.flags.contains(LinkFlags::Promisc));
-    let promiscuity = link.attributes.iter().find_map(|attribute| match attribute {
-        LinkAttribute::Promiscuity(count) => Some(*count),
-        _ => None,
-    });
-    if promiscuity.unwrap_or_default() > asked {
+    // What an administrator asked for counts once, and is no use.
+    if link.promiscuity > u32::from(link.is_promisc()) {
         interface.uses.push(Use::Promiscuous);
     }
     interface
 }
 
-fn summed(counters: &Stats64) -> Counters {
+fn summed(statistics: &Statistics) -> Counters {
     Counters {
-        received: counters.rx_packets,
-        // Drivers use the last two for the same thing, and some set both.
-        missed: counters.rx_missed_errors + counters.rx_fifo_errors.max(counters.rx_over_errors),
-        dropped: counters.rx_dropped,
+        received: statistics.rx_packets,
+        // Drivers use the last two for the same packets, and some count them in both.
+        missed: statistics.rx_missed_errors
+            + statistics.rx_fifo_errors.max(statistics.rx_over_errors),
+        dropped: statistics.rx_dropped,
     }
 }
 
-fn kind(link: &LinkMessage) -> Option<&InfoKind> {
-    link.attributes.iter().find_map(|attribute| match attribute {
-        LinkAttribute::LinkInfo(infos) => infos.iter().find_map(|info| match info {
-            LinkInfo::Kind(kind) => Some(kind),
-            _ => None,
-        }),
-        _ => None,
-    })
-}
-
 /// Bridges and bonds above `link`, and devices that it stands on.
-fn note_relations(link: &LinkMessage, interfaces: &mut [Interface]) {
-    let own = link.header.index;
-    let name_of = |index: u32, interfaces: &[Interface]| {
-        let found = interfaces.iter().find(|interface| interface.index == index);
-        found.map_or_else(|| format!("device {index}"), |found| found.name.clone())
-    };
-    let elsewhere = |attribute: &LinkAttribute| matches!(attribute, LinkAttribute::LinkNetNsId(_));
-    // The two ends of a veth pair name each other; neither is on top.
-    let stands_on =
-        !matches!(kind(link), Some(InfoKind::Veth)) && !link.attributes.iter().any(elsewhere);
-    for attribute in &link.attributes {
-        match attribute {
-            LinkAttribute::Controller(above) if *above != 0 => {
-                let name = name_of(*above, interfaces);
-                note(interfaces, own, Use::Port(name));
-            }
-            LinkAttribute::Link(below) if stands_on && *below != 0 && *below != own => {
-                let name = name_of(own, interfaces);
-                note(interfaces, *below, Use::Under(name));
-            }
-            _ => {}
-        }
+fn note_relations(link: &Link, interfaces: &mut [Interface]) {
+    if let Some(master) = link.master {
+        let found = interfaces.iter().find(|interface| interface.index == master);
+        let name = found.map_or_else(|| format!("device {master}"), |found| found.name.clone());
+        note(interfaces, link.index, Use::Port(name));
+    }
+    if let Some(lower) = link.lower() {
+        note(interfaces, lower, Use::Under(link.name.clone()));
     }
 }
 
 /// Packet sockets of other processes: captures, DHCP clients, LLDP daemons.
 fn note_listeners(interfaces: &mut [Interface]) {
     // Without /proc nothing can be said about others.
-    let listeners = Listener::all().unwrap_or_default();
-    for (listener, holders) in listeners.iter().zip(Listener::holders(&listeners)) {
+    let sockets = packet_socket::all().unwrap_or_default();
+    for (socket, holders) in sockets.iter().zip(packet_socket::holders(&sockets)) {
         if holders.iter().any(|holder| holder.id == std::process::id()) {
             continue;
         }
@@ -312,7 +259,7 @@ fn note_listeners(interfaces: &mut [Interface]) {
             [] => "another program".to_owned(),
             some => some.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
         };
-        for interface in interfaces.iter_mut().filter(|one| listener.hears(one.index)) {
+        for interface in interfaces.iter_mut().filter(|one| socket.receives_from(one.index)) {
             let new = Use::PacketSocket(who.clone());
             if !interface.uses.contains(&new) {
                 interface.uses.push(new);
@@ -321,17 +268,8 @@ fn note_listeners(interfaces: &mut [Interface]) {
     }
 }
 
-fn note_address(message: &AddressMessage, interfaces: &mut [Interface]) {
-    let local = message.attributes.iter().find_map(|attribute| match attribute {
-        AddressAttribute::Local(address) => Some(*address),
-        _ => None,
-    });
-    let remote = message.attributes.iter().find_map(|attribute| match attribute {
-        AddressAttribute::Address(address) => Some(*address),
-        _ => None,
-    });
-    let Some(address) = local.or(remote) else { return };
-    let index = message.header.index;
+fn note_address(found: linerate_net::Address, interfaces: &mut [Interface]) {
+    let linerate_net::Address { index, address, .. } = found;
     if let Some(interface) = interfaces.iter_mut().find(|interface| interface.index == index) {
         interface.addresses.push(address);
         // Every interface that is up has a link-local IPv6 address of its own making: it says
@@ -347,61 +285,6 @@ fn note(interfaces: &mut [Interface], index: u32, new: Use) {
         && !interface.uses.contains(&new)
     {
         interface.uses.push(new);
-    }
-}
-
-fn dump(request: RouteNetlinkMessage) -> Result<Vec<RouteNetlinkMessage>> {
-    exchange(request, NLM_F_REQUEST | NLM_F_DUMP).map_err(|source| Error::Netlink { source })
-}
-
-/// Sends one request and collects the answers.
-fn exchange(request: RouteNetlinkMessage, flags: u16) -> io::Result<Vec<RouteNetlinkMessage>> {
-    let mut answers = Vec::new();
-    ask(request, flags, |answer| {
-        answers.push(answer);
-        if flags & NLM_F_DUMP == 0 { Break(()) } else { Continue(()) }
-    })?;
-    Ok(answers)
-}
-
-/// Sends one request and hands over the answers, until they end or `take` wants no more.
-fn ask(
-    request: RouteNetlinkMessage,
-    flags: u16,
-    mut take: impl FnMut(RouteNetlinkMessage) -> ControlFlow<()>,
-) -> io::Result<()> {
-    let mut socket = Socket::new(NETLINK_ROUTE)?;
-    socket.bind_auto()?;
-    socket.connect(&SocketAddr::new(0, 0))?;
-    // The kernel filters a dump by what the request says only when it is told to look (Linux 4.20).
-    let _ = socket.set_netlink_get_strict_chk(true);
-    let mut request = NetlinkMessage::from(request);
-    request.header.flags = flags;
-    request.finalize();
-    let mut bytes = vec![0; request.buffer_len()];
-    request.serialize(&mut bytes);
-    socket.send(&bytes, 0)?;
-    loop {
-        let (bytes, _) = socket.recv_from_full()?;
-        let mut rest = &bytes[..];
-        while !rest.is_empty() {
-            let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest)
-                .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string()))?;
-            let length = message.header.length as usize;
-            rest = rest.get(length.next_multiple_of(4).max(4)..).unwrap_or_default();
-            match message.payload {
-                NetlinkPayload::InnerMessage(answer) => match take(answer) {
-                    Break(()) => return Ok(()),
-                    Continue(()) => {}
-                },
-                NetlinkPayload::Done(done) if done.code < 0 => {
-                    return Err(io::Error::from_raw_os_error(-done.code));
-                }
-                NetlinkPayload::Done(_) => return Ok(()),
-                NetlinkPayload::Error(error) if error.code.is_some() => return Err(error.to_io()),
-                _ => {}
-            }
-        }
     }
 }
 

@@ -1,24 +1,24 @@
 //! Sources, filters and sinks of a packet capture.
 //!
-//! Frames come from a ring of [`linerate_ring`] or from a capture file ([`read`]), pass a filter and
-//! go into a file ([`mod@write`]). What was lost on the way, and why, is in the [`ledger`].
+//! Frames come from a source ([`open`], [`source`]) or from a capture file ([`linerate_pcapfile`]), pass a
+//! [`filter`] and go into a [`sink`]; the [`engine`] runs the threads in between. [`statistics`] is the
+//! drop ledger: what was lost, and why. [`split`] turns super-packets into the frames of the wire.
 #![forbid(unsafe_code)]
 
 pub mod choose;
+pub mod clock;
 pub mod engine;
 mod error;
 pub mod filter;
-mod format;
+pub mod host;
 pub mod interface;
-pub mod ledger;
 pub mod libpcap;
 pub mod open;
 pub mod print;
 pub mod privilege;
-pub mod read;
+pub mod sink;
 pub mod source;
 pub mod split;
-pub mod write;
+pub mod statistics;
 
 pub use error::{Error, Result};
-pub use format::Format;

@@ -188,7 +188,7 @@ impl Opened {
         if choice.source == Kind::Packet {
             warnings.extend(bypassed(name));
         } else if !sources.iter().any(Source::has_stripped_tags)
-            && linerate_ring::strips_vlan_tags(name)?
+            && linerate_net::ethtool::strips_vlan_tags(name)?
         {
             warnings.push(stripped(name, interface.kind.as_deref()));
         }

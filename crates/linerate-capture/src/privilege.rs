@@ -1,16 +1,14 @@
 //! Giving up what a running capture needs no more.
 
+use linerate_net::privilege::{self, CapabilitySet};
 use nix::unistd::{Gid, Uid, User, initgroups, setgid, setuid};
-use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 
 use crate::{Error, Result};
 
 /// Takes all capabilities from the calling thread, for good. Sockets, rings and open files go on
 /// working; files of other users can no longer be opened.
 pub fn drop_all() {
-    let none = CapabilitySet::empty();
-    let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
-    if let Err(error) = set_capabilities(None, sets) {
+    if let Err(error) = privilege::keep_only(CapabilitySet::empty()) {
         tracing::warn!("cannot drop the capabilities of a thread: {error}");
     }
 }

@@ -7,7 +7,7 @@ use linerate_ring::filter::{Classic, translate};
 use linerate_ring::{Frame, packet, tee, xdp};
 
 use crate::choose::Kind;
-use crate::ledger::Drops;
+use crate::statistics::{DropCause, Drops};
 
 /// `PACKET_HOST` of `linux/if_packet.h`: XDP sees what comes in.
 const HOST: u8 = 0;
@@ -61,27 +61,29 @@ impl Counter {
 
 impl From<packet::Statistics> for Counts {
     fn from(counts: packet::Statistics) -> Self {
-        let drops = Drops { tp_drops: counts.drops, freezes: counts.freezes, ..Drops::default() };
+        let drops = Drops::from([
+            (DropCause::PacketRingFull, counts.drops),
+            (DropCause::Freezes, counts.freezes),
+        ]);
         Self { received: counts.packets, drops }
     }
 }
 
 impl From<xdp::Statistics> for Counts {
     fn from(counts: xdp::Statistics) -> Self {
-        let drops = Drops {
-            xdp_fill_empty: counts.fill_empty,
-            receive_ring_full: counts.ring_full,
-            too_long: counts.too_long,
-            invalid_descriptors: counts.invalid_receive,
-            ..Drops::default()
-        };
+        let drops = Drops::from([
+            (DropCause::XdpFillEmpty, counts.fill_empty),
+            (DropCause::ReceiveRingFull, counts.ring_full),
+            (DropCause::TooLong, counts.too_long),
+            (DropCause::InvalidDescriptors, counts.invalid_receive),
+        ]);
         Self { received: counts.matched, drops }
     }
 }
 
 impl From<tee::Statistics> for Counts {
     fn from(counts: tee::Statistics) -> Self {
-        let drops = Drops { ring_buffer_full: counts.lost(), ..Drops::default() };
+        let drops = Drops::from([(DropCause::RingBufferFull, counts.lost())]);
         Self { received: counts.captured + counts.lost(), drops }
     }
 }

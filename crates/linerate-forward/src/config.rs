@@ -35,7 +35,8 @@ pub const IDLE: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::fr
 /// How long a session may go without asking the kernel again.
 pub const REVALIDATE: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3600);
 /// How long the programs may go on without a daemon.
-pub const FAIL_OPEN_AFTER: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(600);
+pub const FAIL_OPEN_AFTER: RangeInclusive<Duration> =
+    Duration::from_secs(1)..=Duration::from_secs(600);
 /// Interfaces that an instance may have: the width of a port number in a session (`PORTS_MAX`).
 pub const MAX_INTERFACES: usize = crate::layout::PORTS_MAX as usize;
 

@@ -163,7 +163,10 @@ mod tests {
         control.set_heartbeat_timeout(Duration::from_secs(3), &clock);
         control.set_revalidate_after(Duration::from_secs(60), &clock);
         let hz = clock.hz();
-        assert_eq!((control.heartbeat_timeout(), control.revalidate_after()), (3 * u64::from(hz), 60 * hz));
+        assert_eq!(
+            (control.heartbeat_timeout(), control.revalidate_after()),
+            (3 * u64::from(hz), 60 * hz)
+        );
     }
 
     #[test]

@@ -135,7 +135,11 @@ mod tests {
             (heartbeat_timeout, State::Unattended),
             (heartbeat_timeout + 1, State::FailOpen),
         ] {
-            assert_eq!(state_at(&control, beat + age, beat), expected, "{age} of {heartbeat_timeout}");
+            assert_eq!(
+                state_at(&control, beat + age, beat),
+                expected,
+                "{age} of {heartbeat_timeout}"
+            );
         }
         let generation = control.generation();
         wait("another beat", || heart.beat(&programs, &control).unwrap().is_some());

@@ -249,15 +249,23 @@ impl Programs {
         }
         let loaded =
             open.load().map_err(|error| Error::bpf("load the forwarding programs", &error))?;
+        Self::of_object(loaded.object())
+    }
+
+    /// The programs and maps of a loaded object, kept beyond it.
+    ///
+    /// # Errors
+    /// [`Error::System`].
+    pub fn of_object(object: &libbpf_rs::Object) -> Result<Self> {
         let mut programs = BTreeMap::new();
-        for program in loaded.object().progs().filter(libbpf_rs::Program::autoload) {
+        for program in object.progs() {
             let fd = program
                 .as_fd()
                 .try_clone_to_owned()
                 .map_err(|error| Error::system("keep a BPF program", error))?;
             programs.insert(program.name().to_string_lossy().into_owned(), fd);
         }
-        let maps = loaded.object().maps().filter_map(|map| {
+        let maps = object.maps().filter_map(|map| {
             let name = name_of(&map.name().to_string_lossy())?;
             Some(
                 MapHandle::try_from(&map)

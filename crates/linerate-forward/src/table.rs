@@ -16,10 +16,10 @@ use linerate_ring::seqlock::{self, Guard};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::layout::{
-    self, Addresses, GENERATION_ENDED, SESSION_WORDS, SessionKey, Counters, WAYS, kind,
+    self, Addresses, Counters, GENERATION_ENDED, SESSION_WORDS, SessionKey, WAYS, kind,
 };
 use crate::program::Maps;
-use crate::session::{Record, LastUse};
+use crate::session::{LastUse, Record};
 use crate::tuple::Protocol;
 use crate::{Error, Result};
 
@@ -65,8 +65,11 @@ impl Table {
     /// makes.
     pub fn open(maps: &Maps) -> Result<Self> {
         let map = |name| -> Result<_> { Ok(Mapped::new(maps.get(name)?.as_fd())?) };
-        let table =
-            Self { sessions: map("table")?, addresses: map("table6")?, remote_counters: map("remote_counters")? };
+        let table = Self {
+            sessions: map("table")?,
+            addresses: map("table6")?,
+            remote_counters: map("remote_counters")?,
+        };
         let fits = |map: &Mapped, size| {
             map.entries() == table.sessions.entries() && map.value_size() == size
         };

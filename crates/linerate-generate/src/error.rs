@@ -62,6 +62,9 @@ pub enum Error {
         /// What the kernel said.
         source: io::Error,
     },
+    /// The kernel does not answer about its interfaces.
+    #[error(transparent)]
+    Net(#[from] linerate_net::Error),
     /// A transmit ring said no.
     #[error(transparent)]
     Ring(#[from] linerate_ring::Error),

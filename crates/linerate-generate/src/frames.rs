@@ -6,7 +6,6 @@
 use std::net::IpAddr;
 
 use linerate_wire::checksum::Sum;
-use linerate_wire::ip::Protocol;
 use linerate_wire::{ethernet, ipv4, ipv6, tcp, udp};
 
 use crate::clock;
@@ -91,10 +90,7 @@ impl<'p> Frames<'p> {
         self.stamp(&mut frame[template.header_len..]);
 
         let len = (frame.len() - transport_at) as u16;
-        let protocol = match plan.transport {
-            Transport::Udp => Protocol::UDP,
-            Transport::Tcp => Protocol::TCP,
-        };
+        let protocol = plan.transport.protocol();
         let pseudo = Sum::pseudo(source, destination, protocol, len).unwrap_or_default();
         write_network(&mut frame[network_at..], source, destination, len);
         write_transport(

@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 use std::time::Duration;
 
+use linerate_wire::ip::Protocol;
 use linerate_wire::{ethernet, vlan};
 
 use crate::fields::{Addresses, Ports};
@@ -67,6 +68,15 @@ pub enum Transport {
     Udp,
     /// TCP segments of no connection, with ACK and PSH set.
     Tcp,
+}
+
+impl Transport {
+    pub(crate) const fn protocol(self) -> Protocol {
+        match self {
+            Self::Udp => Protocol::UDP,
+            Self::Tcp => Protocol::TCP,
+        }
+    }
 }
 
 /// Fields that are random instead of walked. Without a range of its own a random address comes from a

@@ -2,8 +2,7 @@
 
 use linerate_wire::checksum::Sum;
 use linerate_wire::ethernet::{self, EtherType};
-use linerate_wire::ip::Protocol;
-use linerate_wire::{ipv4, ipv6, tcp, udp, vlan};
+use linerate_wire::{ip, ipv4, ipv6, tcp, udp, vlan};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::plan::{Plan, Stamp, Transport};
@@ -50,10 +49,7 @@ impl Template {
         } else {
             &frame[network_at + 12..network_at + 20]
         };
-        let protocol = match plan.transport {
-            Transport::Udp => Protocol::UDP,
-            Transport::Tcp => Protocol::TCP,
-        };
+        let protocol = plan.transport.protocol();
         let mut transport_sum = raw_sum(addresses)
             + raw_sum(&[0, protocol.0])
             + raw_sum(&frame[transport_at..header_len]);
@@ -106,53 +102,24 @@ fn emit(plan: &Plan, frame: &mut [u8], network_at: usize, transport_at: usize, h
     let source = zero(plan.source.first(), plan.source.count());
     let destination = zero(plan.destination.first(), plan.destination.count());
     let port = |ports: crate::fields::Ports| if ports.count() == 1 { ports.first() } else { 0 };
-    let ip_type = if plan.is_ipv6() { EtherType::IPV6 } else { EtherType::IPV4 };
+    let payload_len = frame.len() - transport_at;
+    let protocol = plan.transport.protocol();
+    let fits = "the plan checked that headers fit";
+    let ip = ip::Repr::new(source, destination, protocol, payload_len)
+        .expect("the plan checked that the families agree");
     let ethernet = ethernet::Repr {
         destination: plan.destination_mac,
         source: plan.source_mac,
-        ether_type: if plan.vlan.is_some() { EtherType::VLAN } else { ip_type },
+        ether_type: if plan.vlan.is_some() { EtherType::VLAN } else { ip.ether_type() },
     };
-    let payload_len = frame.len() - transport_at;
-    let protocol = match plan.transport {
-        Transport::Udp => Protocol::UDP,
-        Transport::Tcp => Protocol::TCP,
-    };
-    let fits = "the plan checked that headers fit";
     ethernet.emit(frame).expect(fits);
     if let Some(id) = plan.vlan {
-        let tag = vlan::Repr { id, priority: 0, drop_eligible: false, ether_type: ip_type };
+        let tag = vlan::Repr { id, priority: 0, drop_eligible: false, ether_type: ip.ether_type() };
         tag.emit(&mut frame[ethernet::HEADER_LEN..]).expect(fits);
     }
-    match (source, destination) {
-        (IpAddr::V4(source), IpAddr::V4(destination)) => {
-            let ip = ipv4::Repr {
-                source,
-                destination,
-                protocol,
-                payload_len,
-                traffic_class: 0,
-                identification: 0,
-                dont_fragment: true,
-                ttl: 64,
-            };
-            ip.emit(&mut frame[network_at..]).expect(fits);
-            if plan.network_varies() {
-                frame[network_at + 10..network_at + 12].fill(0);
-            }
-        }
-        (IpAddr::V6(source), IpAddr::V6(destination)) => {
-            let ip = ipv6::Repr {
-                source,
-                destination,
-                next_header: protocol,
-                payload_len,
-                traffic_class: 0,
-                flow_label: 0,
-                hop_limit: 64,
-            };
-            ip.emit(&mut frame[network_at..]).expect(fits);
-        }
-        _ => unreachable!("the plan checked that the families agree"),
+    ip.emit(&mut frame[network_at..]).expect(fits);
+    if !plan.is_ipv6() && plan.network_varies() {
+        frame[network_at + 10..network_at + 12].fill(0);
     }
     let (source_port, destination_port) = (port(plan.source_ports), port(plan.destination_ports));
     let segment = &mut frame[transport_at..];

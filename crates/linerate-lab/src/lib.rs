@@ -1,42 +1,27 @@
-//! Experiments, runs, charts and the report.
+//! `linerate lab`: experiments, charts and the report.
 //!
-//! An experiment lays two hosts in network namespaces, drives traffic from one to the other with
-//! the `linerate` command itself, captures it with Linerate and with its peers as their users do,
-//! and checks of every single run that each frame sent was received or counted as dropped. What it
-//! measured goes into a folder of raw CSV and one JSON summary ([`store`]); the report
-//! ([`report`]) is drawn from the summaries alone.
+//! An experiment builds hosts in network namespaces ([`topology`]), drives traffic from one to the other
+//! with the `linerate` command ([`traffic`]), receives it with Linerate and with its rivals as their users
+//! do ([`peers`]), and checks of every run that each frame sent was received or counted as dropped. The
+//! results go into a folder of raw CSV and one JSON summary; the page of [`report`] is drawn from the
+//! summaries alone.
+//!
+//! `linerate lab` starts this as a program of its own, so that the command that users install carries none
+//! of it.
 #![deny(unsafe_code)]
 
-pub mod bench;
-pub mod cgroup;
-pub mod connections;
-pub mod consumer;
-pub mod counters;
-pub mod datagrams;
+pub mod baseline;
+mod command;
 pub mod demo;
 pub mod experiments;
-pub mod facts;
+pub mod helpers;
 pub mod interrupt;
-pub mod kernel;
-pub mod load;
 pub mod measure;
-pub mod messages;
-pub mod model;
-pub mod napi;
-pub mod owner;
-pub mod pages;
-pub mod pcap_loop;
-pub mod peer;
-pub mod process;
+pub mod peers;
 pub mod programs;
 pub mod progress;
-pub mod redirect;
 pub mod report;
-pub mod road;
-pub mod sink;
-pub mod splitter;
-pub mod statistics;
-pub mod store;
-pub mod stream;
+pub mod topology;
 pub mod traffic;
-pub mod uplink;
+
+pub use command::run;

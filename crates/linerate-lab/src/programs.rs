@@ -1,183 +1,80 @@
-//! Traffic of real programs between two hosts: HTTP, DNS and a TCP bulk transfer.
+//! The two programs that experiments start: the `linerate` command, and this one for its helpers.
 
-use std::fs;
-use std::net::{SocketAddr, TcpStream};
-use std::path::Path;
-use std::time::Duration;
+use std::env;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail};
+use linerate_testkit::{Command, Namespace};
 
-use crate::bench::{Bench, RECEIVER};
-use crate::facts::installed;
-use crate::interrupt;
-use crate::process::Running;
-
-/// The serving host's address.
-pub const SERVER: &str = "198.18.0.2";
-/// What [`record`] needs.
-const NEEDED: [&str; 6] = ["python3", "curl", "dnsmasq", "dig", "iperf3", "tcpdump"];
-
-/// A kind of exchange.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Exchange {
-    /// Files over HTTP/1.1, by `python3 -m http.server` and curl.
-    Http,
-    /// Lookups, by dnsmasq and dig.
-    Dns,
-    /// A TCP bulk transfer, by iperf3.
-    Bulk,
-}
-
-impl Exchange {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Http, Self::Dns, Self::Bulk];
-
-    /// For people.
-    pub fn title(self) -> &'static str {
-        match self {
-            Self::Http => "HTTP exchanges (python3, curl)",
-            Self::Dns => "DNS exchanges (dnsmasq, dig)",
-            Self::Bulk => "TCP bulk transfer (iperf3)",
-        }
-    }
-
-    /// The programs that it takes.
-    pub fn programs(self) -> &'static [&'static str] {
-        match self {
-            Self::Http => &["python3", "curl"],
-            Self::Dns => &["dnsmasq", "dig"],
-            Self::Bulk => &["iperf3"],
-        }
-    }
-
-    /// The programs that are missing here.
-    pub fn missing(self) -> Vec<&'static str> {
-        self.programs().iter().copied().filter(|program| !installed(program)).collect()
-    }
-
-    /// Lets the two hosts of `bench` talk; `folder` is for files that are served.
-    ///
-    /// # Errors
-    /// When a program fails, or an answer is not what was asked for.
-    pub fn run(self, bench: &Bench, folder: &Path) -> Result<()> {
-        match self {
-            Self::Http => http(bench, folder),
-            Self::Dns => dns(bench),
-            Self::Bulk => bulk(bench),
-        }
-    }
-}
-
-/// Gives the receiving host its address, so that programs can talk to it.
+/// `linerate ARGUMENTS` in `host`, on CPU `core`.
 ///
 /// # Errors
-/// When the kernel refuses.
-pub fn address(bench: &Bench) -> Result<()> {
-    bench.cable.b.add_address(SERVER.parse()?, 24)?;
-    bench.cable.b.add_neighbour("198.18.0.1".parse()?, bench.cable.a.mac())?;
-    Ok(())
+/// When there is no `linerate` command.
+pub fn linerate(
+    host: &Namespace,
+    core: usize,
+    arguments: impl IntoIterator<Item: Into<OsString>>,
+) -> Result<Command> {
+    Ok(on_core(host, core, linerate_path()?, arguments))
 }
 
-/// Whether all programs are here that [`record`] needs.
-pub fn can_record() -> bool {
-    NEEDED.iter().all(|program| installed(program))
-}
-
-/// Records a trace of all exchanges to `file`, and returns how many frames are in it. `None` where
-/// a program is missing.
+/// `linerate-lab helper ARGUMENTS` in `host`, on CPU `core`.
 ///
 /// # Errors
-/// When a program fails.
-pub fn record(file: &Path) -> Result<Option<u64>> {
-    if !can_record() {
-        return Ok(None);
-    }
-    let bench = Bench::lay()?;
-    address(&bench)?;
-    let folder = tempfile::tempdir().context("cannot make a folder for served files")?;
-    let path = file.to_str().context("the trace's path is not UTF-8")?;
-    let mut command = bench.receiver.tied("tcpdump");
-    command.args(["-i", RECEIVER, "-n", "-Z", "root", "-B", "65536", "-w", path]);
-    let mut recorder = Running::start("tcpdump", &mut command)?;
-    bench.wait_until_listening(&mut recorder)?;
-    for exchange in Exchange::ALL {
-        exchange.run(&bench, folder.path())?;
-    }
-    interrupt::sleep(Duration::from_millis(1200))?;
-    let said = recorder.stop(Duration::from_secs(20))?.success()?.stderr;
-    let frames = said
-        .lines()
-        .find_map(|line| line.strip_suffix(" packets captured")?.trim().parse().ok())
-        .context("tcpdump did not say how many packets it captured")?;
-    Ok(Some(frames))
+/// When this program's own file is gone.
+pub fn helper(
+    host: &Namespace,
+    core: usize,
+    arguments: impl IntoIterator<Item: Into<OsString>>,
+) -> Result<Command> {
+    let arguments = arguments.into_iter().map(Into::into);
+    Ok(on_core(host, core, own_path()?, std::iter::once("helper".into()).chain(arguments)))
 }
 
-fn http(bench: &Bench, folder: &Path) -> Result<()> {
-    let sizes = [200usize, 4_000, 30_000, 250_000, 1_000_000];
-    for size in sizes {
-        // Not all alike, so that a compressing writer has something to do.
-        let bytes: Vec<u8> = (0..size).map(|at| (at * 31 + at / 251) as u8).collect();
-        fs::write(folder.join(format!("{size}.bin")), bytes)?;
-    }
-    let mut command = bench.receiver.tied("python3");
-    command.args(["-m", "http.server", "8000", "--bind", SERVER, "--directory"]).arg(folder);
-    let mut server = Running::start("python3 -m http.server", &mut command)?;
-    wait_for_port(bench, &mut server, 8000)?;
-    for round in 0..12 {
-        let size = sizes[round % sizes.len()];
-        let mut fetch = bench.sender.tied("curl");
-        fetch.args(["--silent", "--show-error", "--fail", "--max-time", "20", "--output"]);
-        fetch.args(["/dev/null", "--write-out", "{\"bytes\": %{size_download}}"]);
-        fetch.arg(format!("http://{SERVER}:8000/{size}.bin"));
-        let done = Running::start("curl", &mut fetch)?.wait(Duration::from_secs(30))?;
-        let got = done.success()?.json()?["bytes"].as_u64();
-        ensure!(got == Some(size as u64), "curl got {got:?} bytes instead of {size}");
-    }
-    Ok(())
+fn on_core(
+    host: &Namespace,
+    core: usize,
+    program: PathBuf,
+    arguments: impl IntoIterator<Item: Into<OsString>>,
+) -> Command {
+    let mut command = host.tied(program);
+    command.args(arguments.into_iter().map(Into::into)).cpus([core]);
+    command
 }
 
-fn dns(bench: &Bench) -> Result<()> {
-    let mut command = bench.receiver.tied("dnsmasq");
-    command.args(["--keep-in-foreground", "--conf-file=/dev/null", "--no-resolv", "--no-hosts"]);
-    command.args(["--bind-interfaces", "--user=root", "--group=root", "--pid-file="]);
-    command.arg(format!("--listen-address={SERVER}")).arg("--except-interface=lo");
-    command.args(["--address=/lab.example/198.18.0.77", "--log-facility=-"]);
-    let mut server = Running::start("dnsmasq", &mut command)?;
-    wait_for_port(bench, &mut server, 53)?;
-    for number in 0..40 {
-        let mut ask = bench.sender.tied("dig");
-        ask.args(["+short", "+tries=3", "+time=2", "A"]);
-        ask.arg(format!("host{number}.lab.example")).arg(format!("@{SERVER}"));
-        let answer = Running::start("dig", &mut ask)?.wait(Duration::from_secs(15))?.success()?;
-        ensure!(answer.stdout.trim() == "198.18.0.77", "dig was told {:?}", answer.stdout);
+/// This program.
+///
+/// # Errors
+/// When its file is gone.
+pub fn own_path() -> Result<PathBuf> {
+    env::current_exe().context("cannot tell where linerate-lab is")
+}
+
+/// The `linerate` command: beside this program as it was built, in `bin` of the prefix that it was
+/// installed under (PREFIX/libexec/linerate/linerate-lab), or in PATH.
+///
+/// # Errors
+/// When it is nowhere there.
+pub fn linerate_path() -> Result<PathBuf> {
+    let own = own_path()?;
+    let folder = own.parent().unwrap_or(Path::new("/"));
+    let installed = folder.join("../../bin/linerate");
+    let path = env::var_os("PATH").unwrap_or_default();
+    let in_path = env::split_paths(&path).map(|folder| folder.join("linerate"));
+    let mut places = [folder.join("linerate"), installed].into_iter().chain(in_path);
+    match places.find(|place| place.is_file()) {
+        Some(found) => Ok(found),
+        None => bail!(
+            "cannot find the linerate command, which experiments run: it is neither beside {} nor in \
+             PATH; `make build` builds both, `make install` installs both",
+            own.display()
+        ),
     }
-    Ok(())
 }
 
-fn bulk(bench: &Bench) -> Result<()> {
-    let mut command = bench.receiver.tied("iperf3");
-    command.args(["--server", "--one-off", "--bind", SERVER]);
-    let mut server = Running::start("iperf3 --server", &mut command)?;
-    // A connection made only to see whether the port is open would use up its one client.
-    let listening = || {
-        server.check()?;
-        let table = bench.receiver.run(|| fs::read_to_string("/proc/thread-self/net/tcp"))??;
-        Ok(table.lines().any(|line| line.contains(":1451 ") && line.contains(" 0A ")))
-    };
-    interrupt::wait_until("iperf3 to listen", Duration::from_secs(10), listening)?;
-    let mut client = bench.sender.tied("iperf3");
-    client.args(["--client", SERVER, "--bytes", "40M", "--json"]);
-    Running::start("iperf3", &mut client)?.wait(Duration::from_secs(60))?.success()?;
-    server.wait(Duration::from_secs(10))?;
-    Ok(())
-}
-
-fn wait_for_port(bench: &Bench, server: &mut Running, port: u16) -> Result<()> {
-    let address: SocketAddr = format!("{SERVER}:{port}").parse()?;
-    let open = || {
-        server.check()?;
-        let limit = Duration::from_millis(500);
-        Ok(bench.sender.run(|| TcpStream::connect_timeout(&address, limit).is_ok())?)
-    };
-    interrupt::wait_until(&format!("port {port} to open"), Duration::from_secs(15), open)
+/// Whether `program` is in PATH.
+pub fn installed(program: &str) -> bool {
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }

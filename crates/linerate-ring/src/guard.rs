@@ -7,10 +7,10 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use linerate_net::Interface;
 
 use crate::addresses::Addresses;
 use crate::hook::{Hook, Link};
-use crate::interface::Interface;
 use crate::steer::program::{quiet_libbpf, refusal};
 use crate::{Error, Result};
 
@@ -42,7 +42,7 @@ impl Guard {
     /// tcx (before Linux 6.6).
     pub fn attach(interface: &str, drops: Drops) -> Result<Self> {
         quiet_libbpf();
-        let interface = Interface::named(interface)?;
+        let interface = Interface::open(interface)?;
         let failed = |error: libbpf_rs::Error| {
             let action = "load the BPF program linerate_guard";
             match error.kind() {
@@ -58,7 +58,7 @@ impl Guard {
         }
         let skeleton = open.load().map_err(failed)?;
         let program = skeleton.progs.linerate_guard.as_fd();
-        let link = Link::attach(program, &interface.name, interface.index, Hook::Ingress)?;
+        let link = Link::attach(program, interface.name(), interface.index(), Hook::Ingress)?;
         let addresses = skeleton.maps.addresses.as_fd().try_clone_to_owned();
         let addresses =
             addresses.map_err(|error| Error::system("keep the map of addresses", error))?;

@@ -2,18 +2,13 @@
 //! XDP programs that steer frames to them, mapped BPF arrays, and TUN and TAP devices.
 
 pub mod addresses;
-pub mod bare;
-pub mod cpu;
 pub mod error;
 pub mod filter;
-pub mod frame;
 pub mod guard;
 pub mod hook;
-mod interface;
 pub mod live;
 pub mod map;
 pub mod packet;
-mod process;
 pub mod region;
 pub mod run;
 pub mod seqlock;
@@ -23,7 +18,5 @@ pub mod tun;
 pub mod xdp;
 
 pub use error::{Error, Result};
-pub use frame::{Direction, Frame, Timestamp};
-pub use interface::{driver, mtu, strips_vlan_tags};
-pub use process::Process;
+pub use linerate_wire::frame::{Direction, Frame, Timestamp};
 pub use region::Region;

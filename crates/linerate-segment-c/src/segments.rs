@@ -138,7 +138,8 @@ pub unsafe extern "C" fn linerate_segments_partial(
 ) -> bool {
     // SAFETY: the caller vouches for the pointer.
     let handle = unsafe { segments.as_ref() };
-    let partial = handle.and_then(|handle| handle.segments.as_ref()).and_then(Segments::partial);
+    let partial =
+        handle.and_then(|handle| handle.segments.as_ref()).and_then(Segments::partial_checksum);
     let Some(partial) = partial else { return false };
     if start.is_null() || offset.is_null() {
         return false;

@@ -93,6 +93,13 @@ impl Process {
         (status, String::from_utf8_lossy(&self.stdout).into_owned(), self.stderr())
     }
 
+    /// Sends it a signal and waits until it ends: its status, standard output and standard error.
+    #[track_caller]
+    pub fn end(self, signal: Signal) -> (ExitStatus, String, String) {
+        self.signal(signal);
+        self.wait()
+    }
+
     /// Waits until it ends by itself, without a failure: its standard output as JSON, or null.
     #[track_caller]
     pub fn report(self) -> Value {
@@ -111,8 +118,7 @@ impl Process {
     /// Ends it as Ctrl-C does: its status, its standard output as JSON (or null), and its standard error.
     #[track_caller]
     pub fn interrupt(self) -> (ExitStatus, Value, String) {
-        self.signal(Signal::SIGINT);
-        let (status, stdout, stderr) = self.wait();
+        let (status, stdout, stderr) = self.end(Signal::SIGINT);
         (status, serde_json::from_str(&stdout).unwrap_or(Value::Null), stderr)
     }
 

@@ -84,3 +84,12 @@ impl Error {
         Self::System { action: action.into(), source }
     }
 }
+
+impl From<linerate_net::Error> for Error {
+    fn from(error: linerate_net::Error) -> Self {
+        match error {
+            linerate_net::Error::NoInterface(name) => Self::NoInterface(name),
+            other => Self::Ring(other.into()),
+        }
+    }
+}

@@ -5,10 +5,9 @@ use std::time::{Duration, Instant};
 
 use linerate_ring::tun::{MAX_PACKET, Queue};
 use linerate_segment::Policy;
-use linerate_segment::segment::{Options, Segments, Split};
+use linerate_segment::segment::{Options, Segments};
 use linerate_wire::checksum::Engine;
-use linerate_wire::udp;
-use linerate_wire::virtio::{Flags, Gso, Header};
+use linerate_wire::virtio::Header;
 
 use crate::Result;
 use crate::counts::Counts;
@@ -140,15 +139,11 @@ impl Down {
         if !header.is_gso() {
             return finish(self.engine, self.most, header, packet, port, counts);
         }
-        let split = match header.gso.kind() {
-            Gso::TCPV4 | Gso::TCPV6 => Split::Tcp { mss: header.segment_size },
-            Gso::UDP_L4 => Split::Udp { size: header.segment_size },
-            _ => {
-                counts.unsplit.note_virtio();
-                return Ok(0);
-            }
+        let Some(options) = Options::from_virtio(header, packet) else {
+            counts.unsplit.note_virtio();
+            return Ok(0);
         };
-        let options = self.policy.limit(tunnel(header, packet, Options::new(split)));
+        let options = self.policy.limit(options);
         let mut segments = match Segments::new(packet, &options) {
             Ok(segments) => segments,
             Err(error) => {
@@ -183,28 +178,6 @@ impl Down {
     }
 }
 
-/// Has the segmenter look for a tunnel where the header says that there is one, and nowhere else: a plain
-/// datagram may be for any port. Which kind it is, the header does not say. Geneve has an EtherType where
-/// VXLAN has zeroes (RFC 8926 §3.4, RFC 7348 §5); what is neither is no tunnel to the segmenter, which then
-/// finds that the protocols do not agree.
-fn tunnel(header: &Header, packet: &[u8], options: Options) -> Options {
-    let options = Options { vxlan_port: 0, geneve_port: 0, ..options };
-    let any = [Gso::UDP_TUNNEL_IPV4, Gso::UDP_TUNNEL_IPV6];
-    if !any.into_iter().any(|bit| header.gso.contains(bit)) {
-        return options;
-    }
-    let at = usize::from(header.outer_transport);
-    let Some(port) = packet.get(at + 2..at + 4).map(|port| u16::from_be_bytes([port[0], port[1]]))
-    else {
-        return options;
-    };
-    match packet.get(at + udp::HEADER_LEN + 2..at + udp::HEADER_LEN + 4) {
-        Some([0, 0]) => Options { vxlan_port: port, ..options },
-        Some(_) => Options { geneve_port: port, ..options },
-        None => options,
-    }
-}
-
 /// Sends a packet that needs no splitting. Its checksum is made in the pass that copies.
 fn finish<P: Port>(
     engine: Engine,
@@ -218,30 +191,23 @@ fn finish<P: Port>(
         counts.dropped.too_long += 1;
         return Ok(0);
     }
-    let open = header.flags.contains(Flags::NEEDS_CHECKSUM);
-    let start = usize::from(header.checksum_start);
-    let field = start + usize::from(header.checksum_offset);
-    if open && field + 2 > packet.len() {
+    let partial = header.partial_checksum();
+    if partial.is_some_and(|partial| !partial.fits(packet.len())) {
         counts.unsplit.note_virtio();
         return Ok(0);
     }
     let write = |out: &mut [u8]| {
         let Some(out) = out.get_mut(..packet.len()) else { return 0 };
-        if open {
-            out[..start].copy_from_slice(&packet[..start]);
-            // The field holds the sum of the pseudo header. A sum of 0 goes as 0xffff in every protocol
-            // that a device leaves open (`skb_checksum_help`).
-            let sum = engine.copy(&packet[start..], &mut out[start..]);
-            out[field..field + 2].copy_from_slice(&sum.udp_checksum().to_be_bytes());
-        } else {
-            out.copy_from_slice(packet);
+        match partial {
+            Some(partial) => partial.copy(engine, packet, out),
+            None => out.copy_from_slice(packet),
         }
         packet.len()
     };
     match place(port, packet.len(), write)? {
         Sent::Bytes(bytes) => {
             counts.down.packets += 1;
-            counts.down.checksums += u64::from(open);
+            counts.down.checksums += u64::from(partial.is_some());
             counts.down.bytes += bytes as u64;
             Ok(1)
         }

@@ -4,8 +4,8 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use linerate_net::cpu;
 use linerate_ring::addresses::Addresses;
-use linerate_ring::cpu;
 use linerate_ring::guard::{self, Guard};
 use linerate_ring::packet::{Fanout, Mode, Ring, Traffic};
 use linerate_ring::steer::{self, Steer};

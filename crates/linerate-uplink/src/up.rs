@@ -9,10 +9,8 @@ use linerate_ring::tun::{MAX_PIECES, Offloads, Queue};
 use linerate_segment::Policy;
 use linerate_segment::coalesce::{Coalescer, Flow, Options, Output, Reason, SuperPacket};
 use linerate_segment::segment::Checksums;
-use linerate_wire::checksum::Sum;
-use linerate_wire::layers::{self, Transport};
+use linerate_wire::offload::PartialChecksum;
 use linerate_wire::virtio::{Flags, Header};
-use linerate_wire::{tcp, udp};
 
 use crate::Result;
 use crate::counts::Counts;
@@ -150,15 +148,6 @@ fn put(
     }
 }
 
-/// The header for a packet whose first `start` bytes are left away.
-fn shortened(header: &Header, start: usize) -> Header {
-    let mut header = *header;
-    for offset in [&mut header.header_len, &mut header.checksum_start] {
-        *offset = offset.saturating_sub(start as u16);
-    }
-    header
-}
-
 /// Says that the checksum of a frame is right where the coalescer has looked at it.
 fn header(reason: Reason, frame: &[u8], local: bool) -> Header {
     match reason {
@@ -169,31 +158,14 @@ fn header(reason: Reason, frame: &[u8], local: bool) -> Header {
     }
 }
 
-/// The header of a frame that nobody has looked at: the stack checks it.
+/// The header of a frame that nobody has looked at: the stack checks it. The stack finishes a checksum that a
+/// sender on this machine left partial, as it would without XDP.
 fn unchecked(frame: &[u8], local: bool) -> Header {
-    let open = if local { open_checksum(frame) } else { None };
-    open.unwrap_or_default()
-}
-
-/// A sender on the same machine leaves the checksum of TCP and UDP to hardware that there is not: the
-/// field holds the sum of the pseudo header, and XDP does not tell. Then the stack is to take the frame as
-/// one whose checksum is still to be made, as it would without XDP.
-fn open_checksum(frame: &[u8]) -> Option<Header> {
-    let layers = layers::parse(frame).ok()?;
-    let offset = match layers.transport {
-        Transport::Tcp => tcp::CHECKSUM_OFFSET,
-        Transport::Udp => udp::CHECKSUM_OFFSET,
-        _ => return None,
-    };
-    let (source, destination) = layers.addresses(frame)?;
-    let start = layers.transport_offset;
-    let len = u16::try_from(layers.end.checked_sub(start)?).ok()?;
-    let pseudo = Sum::pseudo(source, destination, layers.protocol?, len)?.folded();
-    let field = frame.get(start + offset..start + offset + 2)?;
-    (field == pseudo.to_be_bytes()).then_some(Header {
-        flags: Flags::NEEDS_CHECKSUM,
-        checksum_start: start as u16,
-        checksum_offset: offset as u16,
+    let partial = if local { PartialChecksum::detect(frame) } else { None };
+    partial.map_or_else(Header::default, |partial| Header {
+        flags: Flags::NEEDS_CSUM,
+        csum_start: partial.start,
+        csum_offset: partial.offset,
         ..Header::default()
     })
 }
@@ -207,7 +179,7 @@ fn whole(
     counts: &mut Counts,
 ) -> Result<()> {
     // One system call a packet: it runs the stack's receive path, to the socket.
-    if written(tap.send(&shortened(header, start), &frame[start..]), counts)? {
+    if written(tap.send(&header.pull(start as u16), &frame[start..]), counts)? {
         counts.up.packets += 1;
     }
     Ok(())
@@ -234,7 +206,7 @@ fn joined(
         count += 1;
     }
     // One system call for all the segments of a flow.
-    if written(tap.send_pieces(&shortened(&header, start), &pieces[..count]), counts)? {
+    if written(tap.send_pieces(&header.pull(start as u16), &pieces[..count]), counts)? {
         counts.up.super_packets += 1;
         counts.up.joined += packet.tokens().len() as u64;
     }
@@ -272,14 +244,13 @@ mod tests {
     }
 
     #[test]
-    fn an_open_checksum_is_the_sum_of_the_pseudo_header() {
+    fn a_partial_checksum_is_told_to_the_stack() {
         // 0a00 + 0001 + 0a00 + 0002 + 17 + 12
         let pseudo = 0x1400 + 3 + 17 + 12;
-        let header = open_checksum(&datagram(pseudo)).expect("open");
-        assert_eq!(header.flags, Flags::NEEDS_CHECKSUM);
-        assert_eq!((header.checksum_start, header.checksum_offset), (34, 6));
-        assert_eq!(open_checksum(&datagram(pseudo + 1)), None);
+        let header = unchecked(&datagram(pseudo), true);
+        assert_eq!(header.flags, Flags::NEEDS_CSUM);
+        assert_eq!((header.csum_start, header.csum_offset), (34, 6));
+        assert_eq!(unchecked(&datagram(pseudo + 1), true), Header::default());
         assert_eq!(unchecked(&datagram(pseudo), false), Header::default());
-        assert_eq!(open_checksum(&datagram(pseudo)[..30]), None);
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use linerate_ring::cpu;
+use linerate_net::cpu;
 use linerate_ring::tun::Queue;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
@@ -39,7 +39,7 @@ impl<P: Port> Worker<P> {
     /// Moves packets until it is told to end, or something is gone.
     pub(crate) fn run(mut self) -> Result<()> {
         if let Some(cpu) = self.cpu {
-            cpu::stay_on(cpu).map_err(|source| Error::Cpu { cpu, source })?;
+            cpu::pin(cpu).map_err(|source| Error::Cpu { cpu, source })?;
         }
         let mut counts = Counts::default();
         let result = self.work(&mut counts);

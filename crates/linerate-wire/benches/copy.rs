@@ -141,7 +141,8 @@ fn rivals() -> Vec<Rival> {
             });
         }),
     ];
-    rivals.extend(Engine::offered().map(|engine| Rival::new(engine.to_string(), one_pass(engine))));
+    rivals
+        .extend(Engine::available().map(|engine| Rival::new(engine.to_string(), one_pass(engine))));
     rivals.push(Rival::new("best, detected for each segment", |packet| {
         packet.split(|from, to| {
             black_box(Sum::ZERO.copy(from, to));
@@ -154,7 +155,7 @@ fn rivals() -> Vec<Rival> {
             black_box(copy(best, from, to));
         });
     }));
-    rivals.extend(Engine::offered().map(|engine| {
+    rivals.extend(Engine::available().map(|engine| {
         Rival::new(format!("sum only, {engine}"), move |packet| {
             packet.split(|from, _| {
                 black_box(engine.sum(from));
@@ -201,7 +202,7 @@ fn one_piece(criterion: &mut Criterion) {
         group.bench_function(COPY, |bench| {
             bench.iter(|| black_box(&mut to).copy_from_slice(black_box(&from)));
         });
-        for engine in Engine::offered() {
+        for engine in Engine::available() {
             group.bench_function(engine.to_string(), |bench| {
                 bench.iter(|| engine.copy(black_box(&from), black_box(&mut to)));
             });

@@ -26,7 +26,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     lines.extend(layers.udp(&frame).map(|view| view.to_string()));
     lines.extend(layers.icmpv4(&frame).map(|view| view.to_string()));
     lines.extend(layers.icmpv6(&frame).map(|view| view.to_string()));
-    lines.extend(layers.trouble.map(|error| error.to_string()));
+    lines.extend(layers.error.map(|error| error.to_string()));
     lines.extend(flow::Key::of(&frame).map(|key| format!("flow {key}")));
     println!("{}\n{} bytes of payload", lines.join("\n"), layers.payload(&frame).len());
     Ok(())

@@ -14,23 +14,23 @@ const WHAT: &str = "ARP packet";
 
 mod field {
     use core::ops::Range;
-    pub(super) const HARDWARE: Range<usize> = 0..2;
-    pub(super) const PROTOCOL: Range<usize> = 2..4;
+    pub(super) const HARDWARE_TYPE: Range<usize> = 0..2;
+    pub(super) const PROTOCOL_TYPE: Range<usize> = 2..4;
     pub(super) const HARDWARE_LEN: usize = 4;
     pub(super) const PROTOCOL_LEN: usize = 5;
     pub(super) const OPERATION: Range<usize> = 6..8;
     pub(super) const SENDER_MAC: usize = 8;
-    pub(super) const SENDER: usize = 14;
+    pub(super) const SENDER_IP: usize = 14;
     pub(super) const TARGET_MAC: usize = 18;
-    pub(super) const TARGET: usize = 24;
+    pub(super) const TARGET_IP: usize = 24;
 }
 
-/// What the packet wants.
+/// The operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
-    /// Who has this address?
+    /// Asks who has an address.
     Request,
-    /// I have.
+    /// Tells who has it.
     Reply,
     /// Anything else, by its number.
     Other(u16),
@@ -67,8 +67,8 @@ impl<T: AsRef<[u8]>> Packet<T> {
     pub fn new_checked(buffer: T) -> Result<Self> {
         let bytes = buffer.as_ref();
         require(WHAT, bytes, PACKET_LEN)?;
-        let ours = read::u16(bytes, field::HARDWARE) == 1
-            && read::u16(bytes, field::PROTOCOL) == 0x0800
+        let ours = read::u16(bytes, field::HARDWARE_TYPE) == 1
+            && read::u16(bytes, field::PROTOCOL_TYPE) == 0x0800
             && read::u8(bytes, field::HARDWARE_LEN) == 6
             && read::u8(bytes, field::PROTOCOL_LEN) == 4;
         if !ours {
@@ -93,8 +93,8 @@ impl<T: AsRef<[u8]>> Packet<T> {
     }
 
     /// IPv4 address of the sender.
-    pub fn sender(&self) -> Ipv4Addr {
-        read::array::<4>(self.buffer.as_ref(), field::SENDER).into()
+    pub fn sender_ip(&self) -> Ipv4Addr {
+        read::array::<4>(self.buffer.as_ref(), field::SENDER_IP).into()
     }
 
     /// Hardware address of the target; zero in a request.
@@ -103,16 +103,18 @@ impl<T: AsRef<[u8]>> Packet<T> {
     }
 
     /// IPv4 address of the target.
-    pub fn target(&self) -> Ipv4Addr {
-        read::array::<4>(self.buffer.as_ref(), field::TARGET).into()
+    pub fn target_ip(&self) -> Ipv4Addr {
+        read::array::<4>(self.buffer.as_ref(), field::TARGET_IP).into()
     }
 }
 
 impl<T: AsRef<[u8]>> fmt::Display for Packet<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.operation() {
-            Operation::Request => write!(f, "ARP who-has {} tell {}", self.target(), self.sender()),
-            Operation::Reply => write!(f, "ARP {} is-at {}", self.sender(), self.sender_mac()),
+            Operation::Request => {
+                write!(f, "ARP who-has {} tell {}", self.target_ip(), self.sender_ip())
+            }
+            Operation::Reply => write!(f, "ARP {} is-at {}", self.sender_ip(), self.sender_mac()),
             Operation::Other(number) => write!(f, "ARP operation {number}"),
         }
     }
@@ -126,11 +128,11 @@ pub struct Repr {
     /// Hardware address of the sender.
     pub sender_mac: Address,
     /// IPv4 address of the sender.
-    pub sender: Ipv4Addr,
+    pub sender_ip: Ipv4Addr,
     /// Hardware address of the target; zero in a request.
     pub target_mac: Address,
     /// IPv4 address of the target.
-    pub target: Ipv4Addr,
+    pub target_ip: Ipv4Addr,
 }
 
 impl Repr {
@@ -139,9 +141,9 @@ impl Repr {
         Self {
             operation: packet.operation(),
             sender_mac: packet.sender_mac(),
-            sender: packet.sender(),
+            sender_ip: packet.sender_ip(),
             target_mac: packet.target_mac(),
-            target: packet.target(),
+            target_ip: packet.target_ip(),
         }
     }
 
@@ -153,12 +155,12 @@ impl Repr {
     /// Writes the packet at the start of `bytes`.
     pub fn emit(&self, bytes: &mut [u8]) -> Result<()> {
         require(WHAT, bytes, PACKET_LEN)?;
-        read::put(bytes, field::HARDWARE.start, &[0, 1, 8, 0, 6, 4]);
+        read::put(bytes, field::HARDWARE_TYPE.start, &[0, 1, 8, 0, 6, 4]);
         read::put(bytes, field::OPERATION.start, &self.operation.number().to_be_bytes());
         read::put(bytes, field::SENDER_MAC, &self.sender_mac.0);
-        read::put(bytes, field::SENDER, &self.sender.octets());
+        read::put(bytes, field::SENDER_IP, &self.sender_ip.octets());
         read::put(bytes, field::TARGET_MAC, &self.target_mac.0);
-        read::put(bytes, field::TARGET, &self.target.octets());
+        read::put(bytes, field::TARGET_IP, &self.target_ip.octets());
         Ok(())
     }
 }

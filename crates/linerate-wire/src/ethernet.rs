@@ -1,6 +1,7 @@
 //! Ethernet II frames (IEEE 802.3, without the frame check sequence, which Linux never shows).
 
 use core::fmt;
+use core::net::IpAddr;
 use core::str::FromStr;
 
 use crate::error::require;
@@ -23,8 +24,24 @@ mod field {
 pub struct Address(pub [u8; 6]);
 
 impl Address {
-    /// All ones: every station.
+    /// All ones: everybody on the link.
     pub const BROADCAST: Self = Self([0xff; 6]);
+
+    /// The address of an IP multicast group on the wire (RFC 1112 §6.4, RFC 2464 §7); `None` for another
+    /// address.
+    pub const fn of_group(group: IpAddr) -> Option<Self> {
+        match group {
+            IpAddr::V4(group) if group.is_multicast() => {
+                let [_, b, c, d] = group.octets();
+                Some(Self([0x01, 0x00, 0x5e, b & 0x7f, c, d]))
+            }
+            IpAddr::V6(group) if group.is_multicast() => {
+                let [.., a, b, c, d] = group.octets();
+                Some(Self([0x33, 0x33, a, b, c, d]))
+            }
+            _ => None,
+        }
+    }
 
     /// Sent to a group (the lowest bit of the first byte), which includes broadcast.
     pub const fn is_multicast(self) -> bool {
@@ -76,8 +93,8 @@ pub struct EtherType(pub u16);
 impl EtherType {
     /// IPv4 (RFC 894).
     pub const IPV4: Self = Self(0x0800);
-    /// A bridged Ethernet frame, in tunnels (RFC 1701, RFC 8926).
-    pub const BRIDGED: Self = Self(0x6558);
+    /// An Ethernet frame in a tunnel: transparent Ethernet bridging (RFC 1701, RFC 8926).
+    pub const TEB: Self = Self(0x6558);
     /// ARP (RFC 826).
     pub const ARP: Self = Self(0x0806);
     /// A customer VLAN tag (IEEE 802.1Q).
@@ -104,7 +121,7 @@ impl fmt::Display for EtherType {
             Self::IPV4 => f.write_str("IPv4"),
             Self::IPV6 => f.write_str("IPv6"),
             Self::ARP => f.write_str("ARP"),
-            Self::BRIDGED => f.write_str("Ethernet"),
+            Self::TEB => f.write_str("Ethernet"),
             Self::VLAN => f.write_str("802.1Q"),
             Self::SERVICE_VLAN => f.write_str("802.1ad"),
             Self(other) => write!(f, "0x{other:04x}"),
@@ -136,7 +153,7 @@ impl<T: AsRef<[u8]>> Frame<T> {
         self.buffer
     }
 
-    /// Who shall receive the frame.
+    /// Whom the frame is for.
     pub fn destination(&self) -> Address {
         Address(read::array(self.buffer.as_ref(), field::DESTINATION.start))
     }
@@ -190,7 +207,7 @@ impl<T: AsRef<[u8]>> fmt::Display for Frame<T> {
 /// The header as a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Repr {
-    /// Who shall receive the frame.
+    /// Whom the frame is for.
     pub destination: Address,
     /// Who sends it.
     pub source: Address,
@@ -220,5 +237,21 @@ impl Repr {
         frame.set_source(self.source);
         frame.set_ether_type(self.ether_type);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_have_the_addresses_of_their_rfcs() {
+        for (group, address) in
+            [("239.255.0.250", [1, 0, 0x5e, 0x7f, 0, 250]), ("ff02::1:2", [0x33, 0x33, 0, 1, 0, 2])]
+        {
+            assert_eq!(Address::of_group(group.parse().unwrap()), Some(Address(address)));
+        }
+        assert_eq!(Address::of_group("10.0.0.1".parse().unwrap()), None);
+        assert_eq!(Address::of_group("fd00::1".parse().unwrap()), None);
     }
 }

@@ -64,7 +64,7 @@ impl<T: AsRef<[u8]>> Packet<T> {
         read::u8(self.buffer.as_ref(), field::FLAGS) & 0x40 != 0
     }
 
-    /// What the header carries: [`EtherType::BRIDGED`] for an Ethernet frame.
+    /// What the header carries: [`EtherType::TEB`] for an Ethernet frame.
     pub fn protocol(&self) -> EtherType {
         EtherType(read::u16(self.buffer.as_ref(), field::PROTOCOL))
     }

@@ -66,7 +66,7 @@ impl<T: AsRef<[u8]>> Packet<T> {
         self.flags() & SEQUENCE != 0
     }
 
-    /// What the header carries: [`EtherType::BRIDGED`] for an Ethernet frame.
+    /// What the header carries: [`EtherType::TEB`] for an Ethernet frame.
     pub fn protocol(&self) -> EtherType {
         EtherType(read::u16(self.buffer.as_ref(), field::PROTOCOL))
     }

@@ -12,7 +12,7 @@ const WHAT: &str = "ICMP header";
 
 mod field {
     use core::ops::Range;
-    pub(super) const KIND: usize = 0;
+    pub(super) const TYPE: usize = 0;
     pub(super) const CODE: usize = 1;
     pub(super) const CHECKSUM: Range<usize> = 2..4;
     pub(super) const IDENTIFIER: Range<usize> = 4..6;
@@ -21,9 +21,9 @@ mod field {
 
 /// What a message is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Kind(pub u8);
+pub struct Type(pub u8);
 
-impl Kind {
+impl Type {
     /// Answer to an echo request.
     pub const ECHO_REPLY: Self = Self(0);
     /// A packet could not be delivered; the code says why.
@@ -36,7 +36,7 @@ impl Kind {
     pub const TIME_EXCEEDED: Self = Self(11);
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for Type {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::ECHO_REPLY => f.write_str("echo reply"),
@@ -68,8 +68,8 @@ impl<T: AsRef<[u8]>> Message<T> {
     }
 
     /// What the message is about.
-    pub fn kind(&self) -> Kind {
-        Kind(read::u8(self.buffer.as_ref(), field::KIND))
+    pub fn message_type(&self) -> Type {
+        Type(read::u8(self.buffer.as_ref(), field::TYPE))
     }
 
     /// More about it.
@@ -107,8 +107,8 @@ impl<'a, T: AsRef<[u8]> + ?Sized> Message<&'a T> {
 
 impl<T: AsRef<[u8]> + AsMut<[u8]>> Message<T> {
     /// Writes what the message is about.
-    pub fn set_kind(&mut self, kind: Kind, code: u8) {
-        read::put(self.buffer.as_mut(), field::KIND, &[kind.0, code]);
+    pub fn set_type(&mut self, message_type: Type, code: u8) {
+        read::put(self.buffer.as_mut(), field::TYPE, &[message_type.0, code]);
     }
 
     /// Writes identifier and sequence number of an echo.
@@ -127,9 +127,9 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Message<T> {
 
 impl<T: AsRef<[u8]>> fmt::Display for Message<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ICMP {}", self.kind())?;
-        match self.kind() {
-            Kind::ECHO_REQUEST | Kind::ECHO_REPLY => {
+        write!(f, "ICMP {}", self.message_type())?;
+        match self.message_type() {
+            Type::ECHO_REQUEST | Type::ECHO_REPLY => {
                 write!(f, " id {} seq {}", self.identifier(), self.sequence())
             }
             _ => write!(f, " code {}", self.code()),
@@ -151,9 +151,9 @@ pub struct Echo {
 impl Echo {
     /// Reads a message; `None` where it is no echo.
     pub fn parse<T: AsRef<[u8]>>(message: &Message<T>) -> Option<Self> {
-        let reply = match message.kind() {
-            Kind::ECHO_REQUEST => false,
-            Kind::ECHO_REPLY => true,
+        let reply = match message.message_type() {
+            Type::ECHO_REQUEST => false,
+            Type::ECHO_REPLY => true,
             _ => return None,
         };
         Some(Self { reply, identifier: message.identifier(), sequence: message.sequence() })
@@ -162,7 +162,7 @@ impl Echo {
     /// Writes the header at the start of `bytes`, which is the whole message.
     pub fn emit(&self, bytes: &mut [u8]) -> Result<()> {
         let mut message = Message::new_checked(bytes)?;
-        message.set_kind(if self.reply { Kind::ECHO_REPLY } else { Kind::ECHO_REQUEST }, 0);
+        message.set_type(if self.reply { Type::ECHO_REPLY } else { Type::ECHO_REQUEST }, 0);
         message.set_echo(self.identifier, self.sequence);
         message.fill_checksum();
         Ok(())

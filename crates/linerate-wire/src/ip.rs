@@ -1,77 +1,134 @@
-//! What IPv4 and IPv6 share: the protocol number.
+//! What IPv4 and IPv6 share: the protocol number, and a header that is either.
 
-use core::fmt;
+use core::net::IpAddr;
 
-/// The protocol that an IP packet or an IPv6 extension header carries (IANA protocol numbers).
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Protocol(pub u8);
+use crate::checksum::Sum;
+use crate::ethernet::EtherType;
+pub use crate::protocol::Protocol;
+use crate::{Error, Result, ipv4, ipv6, read};
 
-impl Protocol {
-    /// IPv6 hop-by-hop options.
-    pub const HOP_BY_HOP: Self = Self(0);
-    /// ICMP for IPv4.
-    pub const ICMP: Self = Self(1);
-    /// IGMP.
-    pub const IGMP: Self = Self(2);
-    /// An IPv4 packet (RFC 2003).
-    pub const IPV4: Self = Self(4);
-    /// TCP.
-    pub const TCP: Self = Self(6);
-    /// UDP.
-    pub const UDP: Self = Self(17);
-    /// An IPv6 packet (RFC 2473, RFC 4213).
-    pub const IPV6: Self = Self(41);
-    /// IPv6 routing header.
-    pub const ROUTING: Self = Self(43);
-    /// IPv6 fragment header.
-    pub const FRAGMENT: Self = Self(44);
-    /// Generic routing encapsulation (RFC 2784).
-    pub const GRE: Self = Self(47);
-    /// Encapsulating security payload: what follows is encrypted.
-    pub const ESP: Self = Self(50);
-    /// Authentication header.
-    pub const AUTHENTICATION: Self = Self(51);
-    /// ICMP for IPv6.
-    pub const ICMPV6: Self = Self(58);
-    /// Nothing follows.
-    pub const NO_NEXT: Self = Self(59);
-    /// IPv6 destination options.
-    pub const DESTINATION: Self = Self(60);
-    /// IPv6 mobility header.
-    pub const MOBILITY: Self = Self(135);
+/// A header without options or extensions as a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Repr {
+    /// IPv4.
+    V4(ipv4::Repr),
+    /// IPv6.
+    V6(ipv6::Repr),
+}
 
-    /// Whether an IPv6 packet goes on with another header after this one.
-    pub const fn is_extension(self) -> bool {
-        matches!(
-            self,
-            Self::HOP_BY_HOP
-                | Self::ROUTING
-                | Self::FRAGMENT
-                | Self::AUTHENTICATION
-                | Self::DESTINATION
-                | Self::MOBILITY
-        )
+impl Repr {
+    /// A header with a TTL or hop limit of 64, and DF in IPv4. `payload_len` is the length in bytes of what
+    /// follows the header.
+    ///
+    /// # Errors
+    /// One address is IPv4 and the other IPv6.
+    pub fn new(
+        source: IpAddr,
+        destination: IpAddr,
+        protocol: Protocol,
+        payload_len: usize,
+    ) -> Result<Self> {
+        match (source, destination) {
+            (IpAddr::V4(source), IpAddr::V4(destination)) => Ok(Self::V4(ipv4::Repr {
+                source,
+                destination,
+                protocol,
+                payload_len,
+                traffic_class: 0,
+                identification: 0,
+                dont_fragment: true,
+                ttl: 64,
+            })),
+            (IpAddr::V6(source), IpAddr::V6(destination)) => Ok(Self::V6(ipv6::Repr {
+                source,
+                destination,
+                next_header: protocol,
+                payload_len,
+                traffic_class: 0,
+                flow_label: 0,
+                hop_limit: 64,
+            })),
+            _ => Err(Error::Malformed { what: "IP header", why: "addresses of two versions" }),
+        }
+    }
+
+    /// The same with this identification, which IPv6 does not have.
+    #[must_use]
+    pub const fn with_identification(self, identification: u16) -> Self {
+        match self {
+            Self::V4(repr) => Self::V4(ipv4::Repr { identification, ..repr }),
+            Self::V6(_) => self,
+        }
+    }
+
+    /// The EtherType of a frame that carries the packet.
+    pub const fn ether_type(&self) -> EtherType {
+        match self {
+            Self::V4(_) => EtherType::IPV4,
+            Self::V6(_) => EtherType::IPV6,
+        }
+    }
+
+    /// Bytes that [`Repr::emit`] writes.
+    pub const fn header_len(&self) -> usize {
+        match self {
+            Self::V4(_) => ipv4::HEADER_LEN,
+            Self::V6(_) => ipv6::HEADER_LEN,
+        }
+    }
+
+    /// The pseudo header of the payload.
+    pub const fn pseudo(&self) -> Sum {
+        match self {
+            Self::V4(ip) => {
+                Sum::pseudo_v4(ip.source, ip.destination, ip.protocol, ip.payload_len as u16)
+            }
+            Self::V6(ip) => {
+                Sum::pseudo_v6(ip.source, ip.destination, ip.next_header, ip.payload_len as u32)
+            }
+        }
+    }
+
+    /// Writes the header at the start of `bytes`.
+    ///
+    /// # Errors
+    /// Fewer bytes than [`Repr::header_len`], or a payload that is too long.
+    pub fn emit(&self, bytes: &mut [u8]) -> Result<()> {
+        match self {
+            Self::V4(repr) => repr.emit(bytes),
+            Self::V6(repr) => repr.emit(bytes),
+        }
     }
 }
 
-impl fmt::Display for Protocol {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = match *self {
-            Self::ICMP => "ICMP",
-            Self::IGMP => "IGMP",
-            Self::TCP => "TCP",
-            Self::UDP => "UDP",
-            Self::ESP => "ESP",
-            Self::AUTHENTICATION => "AH",
-            Self::ICMPV6 => "ICMPv6",
-            Self(number) => return write!(f, "protocol {number}"),
-        };
-        f.write_str(name)
+/// The destination of an IP packet; `None` where its fixed header is incomplete or of another version.
+#[inline]
+pub fn destination(packet: &[u8]) -> Option<IpAddr> {
+    match packet.first()? >> 4 {
+        4 if packet.len() >= ipv4::HEADER_LEN => Some(read::array::<4>(packet, 16).into()),
+        6 if packet.len() >= ipv6::HEADER_LEN => Some(read::array::<16>(packet, 24).into()),
+        _ => None,
     }
 }
 
-impl fmt::Debug for Protocol {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Protocol({self})")
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_is_of_the_version_of_its_addresses() {
+        let (v4, v6) = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([0xfd; 16]));
+        for (address, ether_type) in [(v4, EtherType::IPV4), (v6, EtherType::IPV6)] {
+            let repr = Repr::new(address, address, Protocol::UDP, 8).unwrap();
+            let repr = repr.with_identification(7);
+            let mut bytes = [0; 48];
+            repr.emit(&mut bytes).unwrap();
+            let packet = &bytes[..repr.header_len()];
+            assert_eq!((destination(packet), repr.ether_type()), (Some(address), ether_type));
+            assert_eq!(destination(&packet[..packet.len() - 1]), None);
+            assert_eq!(repr.pseudo(), Sum::pseudo(address, address, Protocol::UDP, 8).unwrap());
+        }
+        assert!(Repr::new(v4, v6, Protocol::UDP, 8).is_err());
+        assert_eq!(destination(&[0; 60]), None);
     }
 }

@@ -4,7 +4,7 @@ use core::fmt;
 use core::net::Ipv4Addr;
 
 use crate::error::require;
-use crate::ip::Protocol;
+use crate::protocol::Protocol;
 use crate::{Error, Result, checksum, read};
 
 /// Length of a header without options, in bytes.
@@ -129,7 +129,7 @@ impl<T: AsRef<[u8]>> Packet<T> {
         read::array::<4>(self.buffer.as_ref(), field::SOURCE).into()
     }
 
-    /// Who shall receive it.
+    /// Whom it is for.
     pub fn destination(&self) -> Ipv4Addr {
         read::array::<4>(self.buffer.as_ref(), field::DESTINATION).into()
     }
@@ -246,7 +246,7 @@ impl<T: AsRef<[u8]>> fmt::Display for Packet<T> {
 pub struct Repr {
     /// Who sends it.
     pub source: Ipv4Addr,
-    /// Who shall receive it.
+    /// Whom it is for.
     pub destination: Ipv4Addr,
     /// What it carries.
     pub protocol: Protocol,

@@ -4,7 +4,7 @@ use core::fmt;
 use core::net::Ipv6Addr;
 
 use crate::error::require;
-use crate::ip::Protocol;
+use crate::protocol::Protocol;
 use crate::{Error, Result, read};
 
 /// Length of the fixed header in bytes.
@@ -12,6 +12,15 @@ pub const HEADER_LEN: usize = 40;
 
 /// Extension headers that [`Packet::upper`] follows before it gives up; real packets have one or two.
 pub const MAX_EXTENSIONS: usize = 16;
+
+/// All nodes of the link (RFC 4291 §2.7.1).
+pub const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
+
+/// The group that whoever has `address` listens to for neighbour solicitations (RFC 4291 §2.7.1).
+pub const fn solicited_node(address: Ipv6Addr) -> Ipv6Addr {
+    let [.., a, b] = address.segments();
+    Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, 0xff00 | a & 0xff, b)
+}
 
 const WHAT: &str = "IPv6 header";
 
@@ -86,7 +95,7 @@ impl<T: AsRef<[u8]>> Packet<T> {
         read::array::<16>(self.buffer.as_ref(), field::SOURCE).into()
     }
 
-    /// Who shall receive it.
+    /// Whom it is for.
     pub fn destination(&self) -> Ipv6Addr {
         read::array::<16>(self.buffer.as_ref(), field::DESTINATION).into()
     }
@@ -228,7 +237,7 @@ pub struct Fragment {
 pub struct Repr {
     /// Who sends it.
     pub source: Ipv6Addr,
-    /// Who shall receive it.
+    /// Whom it is for.
     pub destination: Ipv6Addr,
     /// What follows the fixed header.
     pub next_header: Protocol,

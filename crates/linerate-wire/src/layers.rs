@@ -31,7 +31,7 @@ pub struct Layers {
     /// Where the packet ends: link-layer padding follows. Not past the end of the frame.
     pub end: usize,
     /// Why a deeper layer is missing, where a header was cut short or malformed.
-    pub trouble: Option<Error>,
+    pub error: Option<Error>,
 }
 
 /// The network layer of a frame.
@@ -71,8 +71,8 @@ pub enum Transport {
 /// Finds the layers of an Ethernet frame.
 ///
 /// # Errors
-/// Only an incomplete Ethernet header is one. Trouble further in leaves the outer layers usable and is
-/// told in [`Layers::trouble`].
+/// An incomplete Ethernet header. An error further in leaves the outer layers usable and is in
+/// [`Layers::error`].
 pub fn parse(frame: &[u8]) -> Result<Layers> {
     let ethernet = ethernet::Frame::new_checked(frame)?;
     let mut layers = Layers {
@@ -85,10 +85,10 @@ pub fn parse(frame: &[u8]) -> Result<Layers> {
         transport: Transport::Other,
         payload_offset: ethernet::HEADER_LEN,
         end: frame.len(),
-        trouble: None,
+        error: None,
     };
-    if let Err(trouble) = layers.descend(frame) {
-        layers.trouble = Some(trouble);
+    if let Err(error) = layers.descend(frame) {
+        layers.error = Some(error);
     }
     Ok(layers)
 }

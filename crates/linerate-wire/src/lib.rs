@@ -3,7 +3,7 @@
 //! One file a protocol, always of one shape: a private `field` module with the byte ranges of the
 //! header, a view `Packet<T>` over any bytes (`new_checked`, then accessors that cannot panic; setters
 //! where the bytes are mutable), a plain `Repr` with `parse` and `emit`, and `Display` in one line.
-//! Nothing here allocates, and nothing needs the standard library.
+//! Nothing here allocates, except [`frame::Frame::contiguous`], and nothing needs the standard library.
 //!
 //! A view asks for a complete *header*. What follows may be cut short, as it is in a capture with a
 //! snapshot length: `payload` then gives what is there.
@@ -21,11 +21,14 @@
 #![no_std]
 #![deny(unsafe_code)]
 
+extern crate alloc;
+
 pub mod arp;
 pub mod checksum;
 mod error;
 pub mod ethernet;
 pub mod flow;
+pub mod frame;
 pub mod geneve;
 pub mod gre;
 pub mod icmpv4;
@@ -34,6 +37,9 @@ pub mod ip;
 pub mod ipv4;
 pub mod ipv6;
 pub mod layers;
+pub mod ndp;
+pub mod offload;
+mod protocol;
 mod read;
 pub mod tcp;
 pub mod udp;

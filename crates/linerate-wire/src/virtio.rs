@@ -9,6 +9,7 @@
 use core::fmt;
 
 use crate::error::require;
+use crate::offload::PartialChecksum;
 use crate::{Result, read};
 
 /// Length of the header in bytes.
@@ -26,13 +27,13 @@ const WHAT: &str = "virtio header";
 
 mod field {
     pub(super) const FLAGS: usize = 0;
-    pub(super) const GSO: usize = 1;
-    pub(super) const HEADER_LEN: usize = 2;
-    pub(super) const SEGMENT_SIZE: usize = 4;
-    pub(super) const CHECKSUM_START: usize = 6;
-    pub(super) const CHECKSUM_OFFSET: usize = 8;
-    pub(super) const OUTER_TRANSPORT: usize = 20;
-    pub(super) const INNER_NETWORK: usize = 22;
+    pub(super) const GSO_TYPE: usize = 1;
+    pub(super) const HDR_LEN: usize = 2;
+    pub(super) const GSO_SIZE: usize = 4;
+    pub(super) const CSUM_START: usize = 6;
+    pub(super) const CSUM_OFFSET: usize = 8;
+    pub(super) const OUTER_TH_OFFSET: usize = 20;
+    pub(super) const INNER_NH_OFFSET: usize = 22;
 }
 
 /// What is known of the checksum.
@@ -41,8 +42,8 @@ pub struct Flags(pub u8);
 
 impl Flags {
     /// The checksum field holds the sum of the pseudo header only. To be filled in: the checksum from
-    /// [`Header::checksum_start`] to the end (`VIRTIO_NET_HDR_F_NEEDS_CSUM`).
-    pub const NEEDS_CHECKSUM: Self = Self(1);
+    /// [`Header::csum_start`] to the end (`VIRTIO_NET_HDR_F_NEEDS_CSUM`).
+    pub const NEEDS_CSUM: Self = Self(1);
     /// Somebody checked the checksum, and it was right (`VIRTIO_NET_HDR_F_DATA_VALID`).
     pub const DATA_VALID: Self = Self(2);
     /// The two checksum fields count coalesced segments and duplicate acknowledgements instead
@@ -50,7 +51,7 @@ impl Flags {
     pub const RSC_INFO: Self = Self(4);
     /// The outer UDP checksum of a tunnel is to be filled in for each segment
     /// (`VIRTIO_NET_HDR_F_UDP_TUNNEL_CSUM`).
-    pub const UDP_TUNNEL_CHECKSUM: Self = Self(8);
+    pub const UDP_TUNNEL_CSUM: Self = Self(8);
 
     /// Whether all flags of `other` are set.
     pub const fn contains(self, other: Self) -> bool {
@@ -65,9 +66,9 @@ impl Flags {
 
 /// How the frame is to be segmented: a kind, and bits beside it.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub struct Gso(pub u8);
+pub struct GsoType(pub u8);
 
-impl Gso {
+impl GsoType {
     /// Not at all.
     pub const NONE: Self = Self(0);
     /// TCP over IPv4 (`VIRTIO_NET_HDR_GSO_TCPV4`).
@@ -103,7 +104,7 @@ impl Gso {
     }
 }
 
-impl fmt::Display for Gso {
+impl fmt::Display for GsoType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = match self.kind() {
             Self::NONE => "none",
@@ -124,9 +125,9 @@ impl fmt::Display for Gso {
     }
 }
 
-impl fmt::Debug for Gso {
+impl fmt::Debug for GsoType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Gso({self})")
+        write!(f, "GsoType({self})")
     }
 }
 
@@ -139,19 +140,19 @@ pub struct Header {
     /// What is known of the checksum.
     pub flags: Flags,
     /// How the frame is to be segmented.
-    pub gso: Gso,
+    pub gso_type: GsoType,
     /// Bytes of all headers. A hint: the kernel itself gets it wrong for packets that it forwards.
-    pub header_len: u16,
-    /// Payload bytes of a segment, 0 without segmentation; for [`Gso::UDP`], bytes of a fragment.
-    pub segment_size: u16,
+    pub hdr_len: u16,
+    /// Payload bytes of a segment, 0 without segmentation; for [`GsoType::UDP`], bytes of a fragment.
+    pub gso_size: u16,
     /// Where the checksummed bytes start: at the transport header.
-    pub checksum_start: u16,
-    /// Where the checksum stands, in bytes from `checksum_start`.
-    pub checksum_offset: u16,
+    pub csum_start: u16,
+    /// Where the checksum stands, in bytes from `csum_start`.
+    pub csum_offset: u16,
     /// Where the UDP header of a tunnel starts; 0 in a header under [`TUNNEL_HEADER_LEN`].
-    pub outer_transport: u16,
+    pub outer_th_offset: u16,
     /// Where the IP header inside a tunnel starts; 0 in a header under [`TUNNEL_HEADER_LEN`].
-    pub inner_network: u16,
+    pub inner_nh_offset: u16,
 }
 
 impl Header {
@@ -166,13 +167,13 @@ impl Header {
         let young = |at| u16::from_le_bytes(read::array(bytes, at));
         Ok(Self {
             flags: Flags(read::u8(bytes, field::FLAGS)),
-            gso: Gso(read::u8(bytes, field::GSO)),
-            header_len: word(field::HEADER_LEN),
-            segment_size: word(field::SEGMENT_SIZE),
-            checksum_start: word(field::CHECKSUM_START),
-            checksum_offset: word(field::CHECKSUM_OFFSET),
-            outer_transport: young(field::OUTER_TRANSPORT),
-            inner_network: young(field::INNER_NETWORK),
+            gso_type: GsoType(read::u8(bytes, field::GSO_TYPE)),
+            hdr_len: word(field::HDR_LEN),
+            gso_size: word(field::GSO_SIZE),
+            csum_start: word(field::CSUM_START),
+            csum_offset: word(field::CSUM_OFFSET),
+            outer_th_offset: young(field::OUTER_TH_OFFSET),
+            inner_nh_offset: young(field::INNER_NH_OFFSET),
         })
     }
 
@@ -185,30 +186,64 @@ impl Header {
         require(WHAT, bytes, HEADER_LEN)?;
         bytes.fill(0);
         read::put(bytes, field::FLAGS, &[self.flags.0]);
-        read::put(bytes, field::GSO, &[self.gso.0]);
-        read::put(bytes, field::HEADER_LEN, &self.header_len.to_ne_bytes());
-        read::put(bytes, field::SEGMENT_SIZE, &self.segment_size.to_ne_bytes());
-        read::put(bytes, field::CHECKSUM_START, &self.checksum_start.to_ne_bytes());
-        read::put(bytes, field::CHECKSUM_OFFSET, &self.checksum_offset.to_ne_bytes());
-        read::put(bytes, field::OUTER_TRANSPORT, &self.outer_transport.to_le_bytes());
-        read::put(bytes, field::INNER_NETWORK, &self.inner_network.to_le_bytes());
+        read::put(bytes, field::GSO_TYPE, &[self.gso_type.0]);
+        read::put(bytes, field::HDR_LEN, &self.hdr_len.to_ne_bytes());
+        read::put(bytes, field::GSO_SIZE, &self.gso_size.to_ne_bytes());
+        read::put(bytes, field::CSUM_START, &self.csum_start.to_ne_bytes());
+        read::put(bytes, field::CSUM_OFFSET, &self.csum_offset.to_ne_bytes());
+        read::put(bytes, field::OUTER_TH_OFFSET, &self.outer_th_offset.to_le_bytes());
+        read::put(bytes, field::INNER_NH_OFFSET, &self.inner_nh_offset.to_le_bytes());
         Ok(())
+    }
+
+    /// The header after `len` bytes were put in front of the frame: every offset is that much larger. Offsets
+    /// that say nothing stay 0.
+    #[inline]
+    #[must_use]
+    pub fn push(mut self, len: u16) -> Self {
+        if self.flags.contains(Flags::NEEDS_CSUM) {
+            self.csum_start = self.csum_start.saturating_add(len);
+        }
+        for offset in [&mut self.hdr_len, &mut self.outer_th_offset, &mut self.inner_nh_offset] {
+            if *offset > 0 {
+                *offset = offset.saturating_add(len);
+            }
+        }
+        self
+    }
+
+    /// The header after the first `len` bytes of the frame were removed: every offset is that much smaller.
+    #[inline]
+    #[must_use]
+    pub fn pull(mut self, len: u16) -> Self {
+        let Self { hdr_len, csum_start, outer_th_offset, inner_nh_offset, .. } = &mut self;
+        for offset in [hdr_len, csum_start, outer_th_offset, inner_nh_offset] {
+            *offset = offset.saturating_sub(len);
+        }
+        self
+    }
+
+    /// The checksum that is not finished; `None` where the frame has none such.
+    #[inline]
+    pub fn partial_checksum(&self) -> Option<PartialChecksum> {
+        let (start, offset) = (self.csum_start, self.csum_offset);
+        self.flags.contains(Flags::NEEDS_CSUM).then_some(PartialChecksum { start, offset })
     }
 
     /// Whether the frame is a super-packet.
     pub const fn is_gso(&self) -> bool {
-        self.gso.kind().0 != Gso::NONE.0
+        self.gso_type.kind().0 != GsoType::NONE.0
     }
 }
 
 impl fmt::Display for Header {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "gso {}", self.gso)?;
+        write!(f, "gso {}", self.gso_type)?;
         if self.is_gso() {
-            write!(f, " of {}", self.segment_size)?;
+            write!(f, " of {}", self.gso_size)?;
         }
-        if self.flags.contains(Flags::NEEDS_CHECKSUM) {
-            write!(f, ", checksum from {} at {}", self.checksum_start, self.checksum_offset)?;
+        if self.flags.contains(Flags::NEEDS_CSUM) {
+            write!(f, ", checksum from {} at {}", self.csum_start, self.csum_offset)?;
         }
         Ok(())
     }
@@ -220,14 +255,14 @@ mod tests {
     use crate::Error;
 
     const SUPER: Header = Header {
-        flags: Flags::NEEDS_CHECKSUM,
-        gso: Gso(0x81),
-        header_len: 66,
-        segment_size: 1448,
-        checksum_start: 34,
-        checksum_offset: 16,
-        outer_transport: 0,
-        inner_network: 0,
+        flags: Flags::NEEDS_CSUM,
+        gso_type: GsoType(0x81),
+        hdr_len: 66,
+        gso_size: 1448,
+        csum_start: 34,
+        csum_offset: 16,
+        outer_th_offset: 0,
+        inner_nh_offset: 0,
     };
 
     #[test]
@@ -255,7 +290,7 @@ mod tests {
 
     #[test]
     fn the_offsets_of_a_tunnel_are_in_a_long_header_only() {
-        let tunnel = Header { outer_transport: 34, inner_network: 0x0140, ..SUPER };
+        let tunnel = Header { outer_th_offset: 34, inner_nh_offset: 0x0140, ..SUPER };
         let mut bytes = [0xff; TUNNEL_HEADER_LEN];
         tunnel.emit(&mut bytes).unwrap();
         assert_eq!(bytes[20..], [34, 0, 0x40, 1]);
@@ -274,9 +309,23 @@ mod tests {
 
     #[test]
     fn kinds_and_bits_are_told_apart() {
-        assert_eq!(SUPER.gso.kind(), Gso::TCPV4);
-        assert!(SUPER.gso.contains(Gso::ECN) && SUPER.is_gso());
-        assert!(!Header { gso: Gso::ECN, ..SUPER }.is_gso());
+        assert_eq!(SUPER.gso_type.kind(), GsoType::TCPV4);
+        assert!(SUPER.gso_type.contains(GsoType::ECN) && SUPER.is_gso());
+        assert!(!Header { gso_type: GsoType::ECN, ..SUPER }.is_gso());
+    }
+
+    #[test]
+    fn offsets_follow_the_start_of_the_frame() {
+        let ip = Header { hdr_len: 52, csum_start: 20, ..SUPER };
+        assert_eq!(ip.push(14), SUPER);
+        assert_eq!(SUPER.pull(14), ip);
+        assert_eq!(SUPER.partial_checksum(), Some(PartialChecksum { start: 34, offset: 16 }));
+        assert_eq!(Header::default().push(14), Header::default());
+        assert_eq!(Header::default().partial_checksum(), None);
+        let tunnel = Header { outer_th_offset: 20, inner_nh_offset: 50, ..ip };
+        let frame = tunnel.push(18);
+        assert_eq!((frame.outer_th_offset, frame.inner_nh_offset), (38, 68));
+        assert_eq!(frame.pull(18), tunnel);
     }
 
     #[test]

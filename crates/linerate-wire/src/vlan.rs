@@ -19,7 +19,7 @@ const WHAT: &str = "VLAN tag";
 
 mod field {
     use core::ops::Range;
-    pub(super) const CONTROL: Range<usize> = 0..2;
+    pub(super) const TCI: Range<usize> = 0..2;
     pub(super) const ETHER_TYPE: Range<usize> = 2..4;
 }
 
@@ -41,24 +41,24 @@ impl<T: AsRef<[u8]>> Tag<T> {
         self.buffer
     }
 
-    /// All sixteen bits of tag control information.
-    pub fn control(&self) -> u16 {
-        read::u16(self.buffer.as_ref(), field::CONTROL)
+    /// The tag control information (TCI), all sixteen bits.
+    pub fn tci(&self) -> u16 {
+        read::u16(self.buffer.as_ref(), field::TCI)
     }
 
     /// The VLAN, `0..=4095`; 0 carries a priority only.
     pub fn id(&self) -> u16 {
-        self.control() & 0x0fff
+        self.tci() & 0x0fff
     }
 
     /// The priority code point, `0..=7`.
     pub fn priority(&self) -> u8 {
-        (self.control() >> 13) as u8
+        (self.tci() >> 13) as u8
     }
 
     /// The frame may be dropped before others.
     pub fn drop_eligible(&self) -> bool {
-        self.control() & 0x1000 != 0
+        self.tci() & 0x1000 != 0
     }
 
     /// What follows the tag: another tag where there are two.
@@ -75,9 +75,9 @@ impl<'a, T: AsRef<[u8]> + ?Sized> Tag<&'a T> {
 }
 
 impl<T: AsRef<[u8]> + AsMut<[u8]>> Tag<T> {
-    /// Writes all sixteen bits of tag control information.
-    pub fn set_control(&mut self, control: u16) {
-        read::put(self.buffer.as_mut(), field::CONTROL.start, &control.to_be_bytes());
+    /// Writes the tag control information, all sixteen bits.
+    pub fn set_tci(&mut self, tci: u16) {
+        read::put(self.buffer.as_mut(), field::TCI.start, &tci.to_be_bytes());
     }
 
     /// Writes the EtherType that follows.
@@ -131,7 +131,7 @@ impl Repr {
         }
         let mut tag = Tag::new_checked(bytes)?;
         let eligible = u16::from(self.drop_eligible) << 12;
-        tag.set_control(u16::from(self.priority) << 13 | eligible | self.id);
+        tag.set_tci(u16::from(self.priority) << 13 | eligible | self.id);
         tag.set_ether_type(self.ether_type);
         Ok(())
     }

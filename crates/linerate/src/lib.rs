@@ -1,9 +1,12 @@
-//! The command line of Linerate, as a library so that man pages, completions and tests use the same
-//! definitions as the program.
+//! The `linerate` command: one module per verb, arguments in, report out; no packet logic.
+//!
+//! It is a library so that `linerate-lab` parses the arguments of `linerate lab` by the definitions that
+//! `linerate --help`, the man pages and the completion scripts are made from.
 #![forbid(unsafe_code)]
 
-mod cli;
-mod say;
+pub mod cli;
+mod command;
 mod verbs;
 
-pub use cli::{Cli, run};
+pub use command::run;
+pub use verbs::lab;

@@ -3,7 +3,7 @@
 use std::io::Cursor;
 
 use linerate_capture::print::Printer;
-use linerate_capture::read::{Blocks, Reader};
+use linerate_pcapfile::{BlockReader, Reader};
 
 /// More records than this come only of compressed input that goes on for ever.
 const MOST_RECORDS: u64 = 20_000;
@@ -59,7 +59,7 @@ struct Seen {
 fn blocks(bytes: &[u8]) -> Seen {
     let mut seen = Seen { count: 0, records: 0 };
     let stream = Box::new(Cursor::new(bytes.to_vec()));
-    let Ok(mut blocks) = Blocks::from_stream("fuzz", stream) else { return seen };
+    let Ok(mut blocks) = BlockReader::from_stream("fuzz", stream) else { return seen };
     let mut file = Vec::new();
     while seen.count < MOST_RECORDS {
         let Ok(Some((block, _))) = blocks.next() else { break };

@@ -1,9 +1,9 @@
-//! The running capture: readers, the writer, and who is told what.
+//! The running capture: readers, sink, counters and events.
 
-mod affairs;
-mod files;
+mod file;
 mod reader;
 mod report;
+mod shared;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,83 +12,75 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-pub use affairs::Event;
-pub(crate) use files::Filters;
-pub use files::{FileProgress, FileSink, Input, PerFilePacket, description, read_file};
+use linerate_pcapfile::Format;
+
+pub(crate) use file::Filters;
+pub use file::{FileInput, FileProgress, description, read_file};
 pub(crate) use report::Cpu;
 pub use report::{FilterReport, InterfaceReport, Report};
+pub use shared::Event;
 
 use crate::interface::{self, Interface};
-use crate::ledger::{Drops, Page};
 use crate::open::{Opened, Request};
-use crate::split::Live;
-use crate::write::{Options, Progress, Writer};
+use crate::sink::Sink;
+use crate::sink::file::{FileSink, FileSinkOptions, FileSinkProgress, StatisticsSource};
+use crate::split::LiveSplitter;
+use crate::statistics::{DropCause, Drops, InterfaceCounters};
 use crate::{Error, Result};
-use affairs::Affairs;
-use reader::{Output, Reader, Taker};
+use reader::{MAX_BUFFER_AGE, MAX_BUFFER_AGE_OF_SEVERAL, PacketPath, Reader};
+use shared::Shared;
 
 /// How the readers behave.
 #[derive(Clone, Debug, Default)]
-pub struct Settings {
+pub struct EngineOptions {
     /// End after this many packets (`-c`).
     pub count: Option<u64>,
-    /// Each packet is to reach the file at once (`-U`).
+    /// Write each packet to the file at once (`-U`).
     pub packet_buffered: bool,
     /// CPUs for the readers, in turn; empty leaves it to the kernel.
     pub cpus: Vec<usize>,
-    /// An interface that is removed ends only its own part of the capture.
+    /// The removal of an interface ends only its own part of the capture.
     pub outlive_interfaces: bool,
     /// Split super-packets into frames; the sources come with virtio headers.
     pub split: bool,
-    /// Give up all privileges of the threads that need none any more.
+    /// Drop the capabilities of the threads that do not need them any more.
     pub drop_privileges: bool,
 }
 
-/// Is called for each packet with the number of its interface; answers false to end.
-pub type PerPacket = Box<dyn FnMut(&linerate_ring::Frame<'_>, u32) -> bool + Send>;
-
-/// Where the packets go.
-pub enum Sink {
-    /// Nowhere: they are counted.
-    Discard,
-    /// Into a file.
-    File(Box<Writer>),
-    /// To a function that is called for each packet, one reader at a time.
-    Call(PerPacket),
-}
-
-/// A capture in progress.
+/// A running capture.
 pub struct Engine {
     readers: Vec<JoinHandle<()>>,
-    writer: Option<Writer>,
-    progress: Option<Arc<Progress>>,
-    affairs: Arc<Affairs>,
-    pages: Arc<Vec<Page>>,
+    sink: Sink,
+    progress: Option<Arc<FileSinkProgress>>,
+    shared: Arc<Shared>,
+    counters: Arc<Vec<InterfaceCounters>>,
     events: Receiver<Event>,
-    facts: Vec<InterfaceReport>,
+    /// What is known of the interfaces from the start.
+    interfaces: Vec<InterfaceReport>,
     filter: Option<FilterReport>,
     start: Instant,
 }
 
-/// How a capture ended.
+/// How a run ended.
 #[derive(Debug)]
-pub struct Outcome {
+pub struct Outcome<R = Report> {
     /// The final counts.
-    pub report: Report,
-    /// What ended it, if that was not the user.
+    pub report: R,
+    /// What ended it, if that was not the user or the end of the input.
     pub failure: Option<Error>,
 }
 
-/// One page of the ledger for each interface, in the order of their numbers.
-pub fn ledger(opened: &[Opened]) -> Arc<Vec<Page>> {
-    let page = |one: &Opened| Page::new(&one.interface, one.choice.source, one.sources.len());
-    Arc::new(opened.iter().map(page).collect())
+/// The counters of each interface, in the order of their numbers.
+pub fn counters(opened: &[Opened]) -> Arc<Vec<InterfaceCounters>> {
+    let of =
+        |one: &Opened| InterfaceCounters::new(&one.interface, one.choice.source, one.sources.len());
+    Arc::new(opened.iter().map(of).collect())
 }
 
-/// What the statistics blocks of the files are to say.
-pub fn totals(pages: &Arc<Vec<Page>>) -> crate::write::Totals {
-    let pages = Arc::clone(pages);
-    Box::new(move || pages.iter().map(Page::totals).collect())
+/// The statistics for the end of each file.
+fn statistics_source(counters: &Arc<Vec<InterfaceCounters>>) -> StatisticsSource {
+    let counters = Arc::clone(counters);
+    Box::new(move || counters.iter().map(InterfaceCounters::statistics).collect())
 }
 
 impl Engine {
@@ -99,86 +91,71 @@ impl Engine {
     /// [`Error::Thread`].
     pub fn start(
         opened: Vec<Opened>,
-        pages: Arc<Vec<Page>>,
+        counters: Arc<Vec<InterfaceCounters>>,
         sink: Sink,
-        settings: &Settings,
+        options: &EngineOptions,
     ) -> Result<Self> {
-        let (tell, events) = channel();
-        let affairs = Arc::new(Affairs::new(settings.count, settings.split));
-        let facts = opened.iter().map(InterfaceReport::of).collect();
+        let (events_in, events) = channel();
+        let shared = Arc::new(Shared::new(options.count, options.split));
+        let interfaces = opened.iter().map(InterfaceReport::of).collect();
         let filter = opened.first().and_then(FilterReport::of);
-        let (writer, call) = match sink {
-            Sink::Discard => (None, None),
-            Sink::File(writer) => (Some(*writer), None),
-            Sink::Call(call) => (None, Some(reader::shared(call))),
-        };
         let mut prepared = Vec::new();
         for (number, one) in opened.into_iter().enumerate() {
             let filter = one.filter.filter(|_| one.filter_in_user).map(Arc::new);
-            let live =
-                settings.split.then(|| one.interface.linktype().map(Live::new)).transpose()?;
+            let linktype = one.interface.linktype()?;
             for (index, source) in one.sources.into_iter().enumerate() {
-                let output = match (&writer, &call) {
-                    (Some(writer), _) => Output::Feed(writer.feed(number as u32)),
-                    (None, Some(call)) => Output::Call(Arc::clone(call)),
-                    (None, None) => Output::Discard,
-                };
-                let taker = Taker {
-                    output,
-                    filter: filter.clone(),
-                    interface: number as u32,
-                    affairs: Arc::clone(&affairs),
-                };
-                prepared.push((
-                    number,
-                    index,
-                    one.interface.name.clone(),
+                let turn = prepared.len();
+                prepared.push(Reader {
                     source,
-                    taker,
-                    live.clone(),
-                ));
+                    path: PacketPath {
+                        sink: sink.reader(number as u32),
+                        filter: filter.clone(),
+                        interface: number as u32,
+                        linktype,
+                        shared: Arc::clone(&shared),
+                    },
+                    splitter: options.split.then(|| LiveSplitter::new(linktype)),
+                    name: one.interface.name.clone(),
+                    counters: Arc::clone(&counters),
+                    interface: number,
+                    index,
+                    events: Sender::clone(&events_in),
+                    max_age: Duration::ZERO,
+                    cpu: options.cpus.get(turn % options.cpus.len().max(1)).copied(),
+                    outlive_interface: options.outlive_interfaces,
+                    drop_privileges: options.drop_privileges,
+                });
             }
         }
-        let mut readers = Vec::new();
-        let age = match prepared.len() {
-            _ if settings.packet_buffered => Duration::ZERO,
-            1 => reader::AGE,
-            _ => reader::AGE_OF_SEVERAL,
+        let max_age = match prepared.len() {
+            _ if options.packet_buffered => Duration::ZERO,
+            1 => MAX_BUFFER_AGE,
+            _ => MAX_BUFFER_AGE_OF_SEVERAL,
         };
-        for (turn, (number, index, name, source, taker, live)) in prepared.into_iter().enumerate() {
-            let reader = Reader {
-                source,
-                taker,
-                live,
-                name,
-                pages: Arc::clone(&pages),
-                page: number,
-                account: index,
-                tell: Sender::clone(&tell),
-                age,
-                cpu: settings.cpus.get(turn % settings.cpus.len().max(1)).copied(),
-                outlive_interface: settings.outlive_interfaces,
-                drop_privileges: settings.drop_privileges,
-            };
+        let mut readers = Vec::new();
+        for (turn, reader) in prepared.into_iter().enumerate() {
             let thread = std::thread::Builder::new()
                 .name(format!("reader {turn}"))
-                .spawn(move || reader.run())
+                .spawn(move || Reader { max_age, ..reader }.run())
                 .map_err(|source| Error::Thread { source })?;
             readers.push(thread);
         }
-        let progress = writer.as_ref().map(Writer::progress);
+        let progress = match &sink {
+            Sink::File(file) => Some(file.progress()),
+            Sink::Discard | Sink::Call(_) => None,
+        };
         let start = Instant::now();
-        Ok(Self { readers, writer, progress, affairs, pages, events, facts, filter, start })
+        Ok(Self { readers, sink, progress, shared, counters, events, interfaces, filter, start })
     }
 
     /// Asks the readers to end. They read what came before.
     pub fn stop(&self) {
-        self.affairs.stop.store(true, Relaxed);
+        self.shared.stop.store(true, Relaxed);
     }
 
-    /// Brings what was captured into the file now.
+    /// Writes everything that was captured to the file now.
     pub fn flush(&self) {
-        self.affairs.flush.fetch_add(1, Relaxed);
+        self.shared.flush.fetch_add(1, Relaxed);
     }
 
     /// Whether every reader has ended.
@@ -193,29 +170,33 @@ impl Engine {
 
     /// The counts now.
     pub fn report(&self) -> Report {
-        self.pages.iter().for_each(Page::refresh);
+        self.counters.iter().for_each(InterfaceCounters::refresh);
         let progress = self.progress.as_deref();
-        let mut drops = self.pages.iter().map(Page::drops).fold(Drops::default(), Drops::plus);
-        drops.disk = progress.map_or(0, Progress::unwritten);
-        let mut interfaces = self.facts.clone();
-        let split = self.affairs.split();
-        for (fact, page) in interfaces.iter_mut().zip(self.pages.iter()) {
-            fact.update(page);
-            // Readers ask the kernel for its counts now and then only; what was captured was received,
-            // unless that counts the pieces of what was.
+        let drops = self.counters.iter().map(InterfaceCounters::drops);
+        let mut drops = drops.fold(Drops::default(), Drops::plus);
+        drops[DropCause::Disk] = progress.map_or(0, FileSinkProgress::unwritten);
+        let mut interfaces = self.interfaces.clone();
+        let split = self.shared.split();
+        for (interface, counters) in interfaces.iter_mut().zip(self.counters.iter()) {
+            interface.update(counters);
+            // Readers ask the kernel for its counts only now and then. What was captured was received,
+            // except that `captured` counts the segments of what was split.
             if split.is_none() {
-                fact.received = fact.received.max(fact.captured);
+                interface.received = interface.received.max(interface.captured);
             }
         }
         Report {
             captured: interfaces.iter().map(|one| one.captured).sum(),
             received: interfaces.iter().map(|one| one.received).sum(),
             bytes: interfaces.iter().map(|one| one.bytes).sum(),
-            written: progress.map_or(0, Progress::written),
-            files: progress.map_or(0, Progress::files),
-            file_bytes: progress.map_or(0, Progress::bytes),
-            file: progress.map(Progress::current).filter(|path| *path != PathBuf::new()),
-            writer_fill: self.writer.as_ref().map(Writer::fill),
+            written: progress.map_or(0, FileSinkProgress::written),
+            files: progress.map_or(0, FileSinkProgress::files),
+            file_bytes: progress.map_or(0, FileSinkProgress::bytes),
+            file: progress.map(FileSinkProgress::current).filter(|path| *path != PathBuf::new()),
+            writer_fill: match &self.sink {
+                Sink::File(file) => Some(file.fill()),
+                Sink::Discard | Sink::Call(_) => None,
+            },
             seconds: self.start.elapsed().as_secs_f64(),
             filter: self.filter.clone(),
             split,
@@ -226,29 +207,30 @@ impl Engine {
     /// Waits for the readers and the writer.
     pub fn finish(mut self) -> Outcome {
         for reader in self.readers.drain(..) {
-            // A reader catches its own panics and says so in `affairs`.
+            // A reader catches its own panics and reports them in `shared`.
             let _ = reader.join();
         }
         let seconds = self.start.elapsed().as_secs_f64();
-        let summary = self.writer.take().map(Writer::finish).unwrap_or_default();
+        let sink = std::mem::replace(&mut self.sink, Sink::Discard);
+        let written = sink.into_file().map(FileSink::finish).unwrap_or_default();
         let mut report = self.report();
         report.seconds = seconds;
-        report.settle(&summary);
-        Outcome { report, failure: self.affairs.take_failure().or(summary.failure) }
+        report.settle(&written);
+        Outcome { report, failure: self.shared.take_failure().or(written.failure) }
     }
 }
 
-/// Opens all interfaces of a capture, unless `stop` is set meanwhile.
+/// Opens all interfaces of a capture; setting `stop` cancels that.
 ///
 /// # Errors
 ///
-/// [`Error::NoInterface`], [`Error::Netlink`], [`Error::Stopped`], and the first refusal of
+/// [`Error::NoInterface`], [`Error::Net`], [`Error::Stopped`], and the first refusal of
 /// [`choose`](crate::choose::choose), of the filter or of the rings.
 pub fn open_all(names: &[String], request: &Request, stop: &AtomicBool) -> Result<Vec<Opened>> {
     open_each(names, request, stop, None)
 }
 
-/// As [`open_all`], passing over interfaces that are removed meanwhile: also their names.
+/// As [`open_all`], but skips interfaces that are removed meanwhile and returns their names.
 ///
 /// # Errors
 ///
@@ -269,7 +251,7 @@ fn open_each(
     stop: &AtomicBool,
     mut gone: Option<&mut Vec<String>>,
 ) -> Result<Vec<Opened>> {
-    // Asked once: with hundreds of interfaces each answer takes a while.
+    // One query for all: with hundreds of interfaces each answer takes a while.
     let uses = request.asks_for_uses();
     let all = if uses { Interface::all()? } else { Interface::all_but_listeners()? };
     let open = |name: &String| {
@@ -279,7 +261,7 @@ fn open_each(
         let found = Interface::find(&all, name)?.clone();
         Opened::open(if uses { found.with_all_uses()? } else { found }, request)
     };
-    // Which of several errors a removal causes depends on when it happens.
+    // The error that a removal causes depends on when it happens.
     let is_gone = |name: &String| {
         let found = Interface::find(&all, name);
         found.map_or(true, |found| interface::counters(found.index).is_none())
@@ -300,50 +282,47 @@ fn open_each(
     Ok(opened)
 }
 
-/// Finds out whether readers can run on these CPUs.
+/// Checks that readers can run on these CPUs.
 ///
 /// # Errors
 ///
 /// [`Error::Cpu`] for the first that they cannot.
 pub fn check_cpus(cpus: &[usize]) -> Result<()> {
-    linerate_ring::cpu::check(cpus).map_err(|(cpu, source)| Error::Cpu { cpu, source })
+    linerate_net::cpu::check(cpus).map_err(|(cpu, source)| Error::Cpu { cpu, source })
 }
 
-/// Buffers of 256 KiB that all readers together get, unless each has to have one for itself.
-const MOST_BUFFERS: usize = 1024;
+/// The most buffers of 256 KiB for all readers together, unless there are more readers.
+const MAX_BUFFERS: usize = 1024;
 
-/// How many buffers serve so many readers, if one is served by `least`.
+/// How many buffers serve this many readers, if `least` serve one.
 fn buffers(least: usize, readers: usize, in_order: bool) -> usize {
     let wanted = least.max(2 * readers);
-    // What a fast reader fills while the writer waits for a slow one.
+    // Room for what a fast reader fills while the writer waits for a slow one.
     let wanted = wanted + if in_order { 32 * readers } else { 0 };
-    // Each reader keeps one; the others go to whoever fills them.
-    wanted.min(MOST_BUFFERS.max(readers + least))
+    // Each reader keeps one; the others are shared.
+    wanted.min(MAX_BUFFERS.max(readers + least))
 }
 
-/// Starts a writer whose interfaces and statistics are those of `opened`.
+/// Starts a writer for the interfaces and the statistics of `opened`.
 ///
 /// # Errors
 ///
-/// As [`Writer::start`]; [`Error::LinkLayers`] for classic pcap of interfaces whose link layers
-/// differ.
-pub fn start_writer(
+/// As [`FileSink::start`]; [`Error::LinkLayers`] for classic pcap of interfaces whose link layers differ.
+pub fn start_file_sink(
     opened: &[Opened],
-    pages: &Arc<Vec<Page>>,
-    mut options: Options,
-) -> Result<Writer> {
+    counters: &Arc<Vec<InterfaceCounters>>,
+    mut options: FileSinkOptions,
+) -> Result<FileSink> {
     options.interfaces = report::descriptions(opened, options.encoder.snaplen)?;
     let types = || options.interfaces.iter().map(|interface| interface.linktype);
-    if options.encoder.format != crate::Format::Pcapng
-        && types().any(|one| Some(one) != types().next())
-    {
+    if options.encoder.format != Format::Pcapng && types().any(|one| Some(one) != types().next()) {
         return Err(Error::LinkLayers);
     }
-    options.totals = totals(pages);
+    options.statistics = statistics_source(counters);
     let readers = opened.iter().map(|one| one.sources.len()).sum::<usize>();
     options.in_order &= readers > 1;
     options.buffers = buffers(options.buffers, readers, options.in_order);
-    Writer::start(options)
+    FileSink::start(options)
 }
 
 #[cfg(test)]

@@ -1,121 +1,99 @@
 //! The reader's loop: from the ring to the output, without a system call or an allocation a packet.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
-use linerate_ring::{Frame, Timestamp, cpu};
+use linerate_net::cpu;
+use linerate_pcapfile::Record;
+use linerate_ring::{Frame, Timestamp};
 
-use super::PerPacket;
-use super::affairs::{Affairs, Event};
-use crate::Error;
+use super::shared::{Event, Shared};
 use crate::filter::Filter;
-use crate::ledger::{Account, Drops, Page};
-use crate::read::Record;
+use crate::sink::Sink;
+use crate::sink::file::FileSinkHandle;
 use crate::source::{Drained, Source, Stopped};
-use crate::split::Live;
-use crate::write::Feed;
+use crate::split::LiveSplitter;
+use crate::statistics::{Drops, InterfaceCounters, ReaderCounters};
+use crate::{Error, clock};
 
 /// How long packets may wait in a buffer that is not full before they go to the file.
-pub(super) const AGE: Duration = Duration::from_millis(100);
+pub(super) const MAX_BUFFER_AGE: Duration = Duration::from_millis(100);
 
-/// The same where there are several readers: whoever puts their packets in order waits for the last.
-pub(super) const AGE_OF_SEVERAL: Duration = Duration::from_millis(20);
+/// The same where there are several readers: the writer waits for the slowest to put packets in order.
+pub(super) const MAX_BUFFER_AGE_OF_SEVERAL: Duration = Duration::from_millis(20);
 
-/// The longest sleep when nothing comes: what it takes to notice that the capture is to end.
-const NAP: Duration = Duration::from_millis(50);
+/// The longest wait for packets: so soon a reader notices that the capture is to end.
+const MAX_WAIT: Duration = Duration::from_millis(50);
 
-/// The same when nothing has come for [`SLEEPY`] naps. Rings watch for a while before they sleep in
-/// the kernel, each time anew: an idle capture that costs nothing has to ask rarely.
-const SLEEP: Duration = Duration::from_millis(400);
+/// The same after [`WAITS_UNTIL_IDLE`] waits in vain. Rings poll for a while before they sleep in the
+/// kernel, in each wait: an idle capture that costs nothing must wait rarely.
+const MAX_IDLE_WAIT: Duration = Duration::from_millis(400);
 
-/// Naps in vain after which a reader sleeps: all that it had is in the file by then.
-const SLEEPY: u32 = 6;
+/// Waits in vain after which a reader is idle: all its packets are in the file by then.
+const WAITS_UNTIL_IDLE: u32 = 6;
 
-/// The same when the end was asked for: what is still to come comes soon.
-const LAST_NAP: Duration = Duration::from_millis(5);
+/// The same after the end was requested: the last packets come soon.
+const MAX_LAST_WAIT: Duration = Duration::from_millis(5);
 
 /// How often the kernel's counters are read while packets come.
-const REFRESH: Duration = Duration::from_millis(200);
+const COUNTERS_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Batches between two looks at the clock.
-const BATCHES: usize = 8;
+/// Batches between two reads of the clock.
+const BATCHES_PER_ROUND: usize = 8;
 
-/// How long a source that cannot be closed is read on after the end was asked for. More than any
-/// buffer takes.
-const LAST_ORDERS: Duration = Duration::from_millis(500);
+/// How long a source that cannot be stopped is read after the end was requested: longer than it takes to
+/// empty any buffer.
+const MAX_DRAIN_TIME: Duration = Duration::from_millis(500);
 
-/// The function of [`super::Sink::Call`], shared by the readers.
-pub(super) type Call = Arc<Mutex<PerPacket>>;
+/// How long a packet ring may take to hand over its last block: two block timeouts.
+const LAST_BLOCK_TIME: Duration = Duration::from_millis(60);
 
-pub(super) fn shared(call: PerPacket) -> Call {
-    Arc::new(Mutex::new(call))
-}
-
-pub(super) enum Output {
-    Discard,
-    Feed(Feed),
-    Call(Call),
-}
-
-impl Output {
-    /// See [`Feed::has_some`].
-    fn has_some(&self) -> bool {
-        matches!(self, Self::Feed(feed) if feed.has_some())
-    }
-
-    /// See [`Feed::rest`].
-    fn rest(&self, resting: bool) {
-        if let Self::Feed(feed) = self {
-            feed.rest(resting);
-        }
-    }
-}
-
-/// What happens to each frame.
-pub(super) struct Taker {
-    pub(super) output: Output,
-    /// The filter, if it runs here.
+/// What happens to each frame: the filter in user space, the limit, and the sink.
+pub(super) struct PacketPath {
+    pub(super) sink: Sink<FileSinkHandle>,
+    /// The filter, if it runs in user space.
     pub(super) filter: Option<Arc<Filter>>,
     pub(super) interface: u32,
-    pub(super) affairs: Arc<Affairs>,
+    pub(super) linktype: u16,
+    pub(super) shared: Arc<Shared>,
 }
 
-/// What a round of batches did; goes into the account when it is dropped, also by a panic.
+/// The counts of a round of batches. Its drop adds them to the reader's counters, also after a panic.
 struct Round<'a> {
-    account: &'a Account,
-    taken: u64,
+    counters: &'a ReaderCounters,
+    captured: u64,
     bytes: u64,
-    /// Frames that the filter in user space turned away.
+    /// Frames that the filter in user space rejected.
     rejected: u64,
-    /// The time of those frames that the source does not stamp.
-    stamp: Option<Timestamp>,
+    /// The time of the frames that the source does not stamp.
+    timestamp: Option<Timestamp>,
 }
 
 impl<'a> Round<'a> {
-    fn new(account: &'a Account) -> Self {
-        Self { account, taken: 0, bytes: 0, rejected: 0, stamp: None }
+    fn new(counters: &'a ReaderCounters) -> Self {
+        Self { counters, captured: 0, bytes: 0, rejected: 0, timestamp: None }
     }
 }
 
 impl Drop for Round<'_> {
     fn drop(&mut self) {
-        self.account.add(self.taken, self.bytes, self.rejected);
+        self.counters.add(self.captured, self.bytes, self.rejected);
     }
 }
 
-impl Taker {
+impl PacketPath {
     /// Filters and outputs one frame; false if no more are wanted.
-    // Inlined for certain, as is all that a frame goes through: it then lives in registers, and is not
-    // written and read again at each step.
+    // Always inlined, as is everything on the path of a frame: the frame then stays in registers and is
+    // not written to memory and read again at each step.
     #[inline(always)]
-    fn take(&mut self, frame: &Frame<'_>, round: &mut Round<'_>, scratch: &mut Vec<u8>) -> bool {
-        !self.accepts(frame, round, scratch) || self.put(frame, round)
+    fn handle(&mut self, frame: &Frame<'_>, round: &mut Round<'_>, scratch: &mut Vec<u8>) -> bool {
+        !self.accepts(frame, round, scratch) || self.output(frame, round)
     }
 
-    /// Whether the filter wants the frame.
+    /// Whether the filter accepts the frame.
     #[inline(always)]
     fn accepts(&self, frame: &Frame<'_>, round: &mut Round<'_>, scratch: &mut Vec<u8>) -> bool {
         if let Some(filter) = &self.filter
@@ -129,34 +107,23 @@ impl Taker {
 
     /// Outputs one frame; false if no more are wanted.
     #[inline(always)]
-    fn put(&mut self, frame: &Frame<'_>, round: &mut Round<'_>) -> bool {
-        if !self.affairs.claim() {
+    fn output(&mut self, frame: &Frame<'_>, round: &mut Round<'_>) -> bool {
+        if !self.shared.claim() {
             return false;
         }
         let wire_len = u64::from(frame.wire_len);
-        let mut stamped = || {
+        let interface = self.interface;
+        let more = self.sink.push(self.linktype, || {
             let mut frame = *frame;
-            frame.timestamp.get_or_insert_with(|| *round.stamp.get_or_insert_with(now));
-            frame
-        };
-        let more = match &mut self.output {
-            Output::Discard => true,
-            Output::Feed(feed) => {
-                feed.push(&Record { frame: stamped(), interface: self.interface, comment: None });
-                true
-            }
-            Output::Call(call) => {
-                let frame = stamped();
-                let more =
-                    (call.lock().unwrap_or_else(PoisonError::into_inner))(&frame, self.interface);
-                if !more {
-                    // The other readers may wait for their next packet for a long time.
-                    self.affairs.stop.store(true, Relaxed);
-                }
-                more
-            }
-        };
-        round.taken += 1;
+            let now = &mut round.timestamp;
+            frame.timestamp.get_or_insert_with(|| *now.get_or_insert_with(clock::now));
+            Record { frame, interface, comment: None }
+        });
+        if !more {
+            // The other readers may wait for their next packet for a long time.
+            self.shared.stop.store(true, Relaxed);
+        }
+        round.captured += 1;
         round.bytes += wire_len;
         more
     }
@@ -164,83 +131,84 @@ impl Taker {
 
 pub(super) struct Reader {
     pub(super) source: Source,
-    pub(super) taker: Taker,
+    pub(super) path: PacketPath,
     /// Splits super-packets behind the filter.
-    pub(super) live: Option<Live>,
+    pub(super) splitter: Option<LiveSplitter>,
+    /// The name of the interface.
     pub(super) name: String,
-    pub(super) pages: Arc<Vec<Page>>,
-    pub(super) page: usize,
-    pub(super) account: usize,
-    pub(super) tell: Sender<Event>,
-    pub(super) age: Duration,
+    pub(super) counters: Arc<Vec<InterfaceCounters>>,
+    /// The number of the interface.
+    pub(super) interface: usize,
+    /// The number of this reader among those of the interface.
+    pub(super) index: usize,
+    pub(super) events: Sender<Event>,
+    pub(super) max_age: Duration,
     pub(super) cpu: Option<usize>,
     pub(super) outlive_interface: bool,
     pub(super) drop_privileges: bool,
 }
 
 impl Reader {
-    /// Reads until the capture ends. A panic ends it for the other readers, too: without this they,
-    /// and whoever waits for them, would wait for ever.
+    /// Reads until the capture ends. A panic of one reader ends the others, too: otherwise they, and
+    /// the thread that joins them, would wait forever.
     pub(super) fn run(mut self) {
-        let pages = Arc::clone(&self.pages);
-        let account = &pages[self.page].accounts[self.account];
-        let mut books = Books::default();
-        for step in [Self::work, Self::leave] {
-            let done = catch_unwind(AssertUnwindSafe(|| step(&mut self, account, &mut books)));
+        let all = Arc::clone(&self.counters);
+        let counters = &all[self.interface].readers[self.index];
+        let mut ledger = Ledger::default();
+        for step in [Self::read, Self::finish] {
+            let done = catch_unwind(AssertUnwindSafe(|| step(&mut self, counters, &mut ledger)));
             if let Err(panic) = done {
                 let thread = format!("reader of {}", self.name);
-                self.taker.affairs.fail(Error::panicked(thread, &*panic));
-                if let Output::Feed(feed) = &mut self.taker.output {
-                    feed.mend();
-                }
+                self.path.shared.fail(Error::panicked(thread, &*panic));
+                self.path.sink.discard_partial_record();
             }
         }
     }
 
-    fn work(&mut self, account: &Account, books: &mut Books) {
-        self.settle_in();
+    fn read(&mut self, counters: &ReaderCounters, ledger: &mut Ledger) {
+        self.prepare_thread();
         let mut scratch = Vec::new();
         let mut down = false;
         let mut flushed = 0;
-        let mut vain = 0_u32;
+        let mut empty_waits = 0_u32;
         let mut ending: Option<Ending> = None;
         loop {
-            if ending.is_none() && self.taker.affairs.stop.load(Relaxed) {
+            if ending.is_none() && self.path.shared.stop.load(Relaxed) {
                 let stopped = self.source.stop();
                 ending = Some(Ending { stopped, since: Instant::now() });
             }
             let timeout = match &ending {
-                Some(_) => LAST_NAP,
-                None if vain >= SLEEPY => SLEEP,
-                None if self.taker.output.has_some() => NAP.min(self.age),
-                None => NAP,
+                Some(_) => MAX_LAST_WAIT,
+                None if empty_waits >= WAITS_UNTIL_IDLE => MAX_IDLE_WAIT,
+                None if self.path.sink.has_pending() => MAX_WAIT.min(self.max_age),
+                None => MAX_WAIT,
             };
-            self.taker.output.rest(true);
+            self.path.sink.set_idle(true);
             let waited = self.source.wait(timeout);
-            self.taker.output.rest(false);
+            self.path.sink.set_idle(false);
             let ready = match waited {
                 Ok(ready) => ready,
                 Err(linerate_ring::Error::InterfaceDown(_)) => {
                     down = true;
-                    let _ = self.tell.send(Event::Down(self.name.clone()));
+                    let _ = self.events.send(Event::Down(self.name.clone()));
                     continue;
                 }
                 Err(linerate_ring::Error::InterfaceGone(_)) if self.outlive_interface => {
-                    let _ = self.tell.send(Event::Gone(self.name.clone()));
+                    let _ = self.events.send(Event::Gone(self.name.clone()));
                     break;
                 }
                 Err(error) => {
-                    self.taker.affairs.fail(error.into());
+                    self.path.shared.fail(error.into());
                     break;
                 }
             };
-            vain = if ready { 0 } else { vain.saturating_add(1) };
+            empty_waits = if ready { 0 } else { empty_waits.saturating_add(1) };
             if ready && std::mem::take(&mut down) {
-                let _ = self.tell.send(Event::Up(self.name.clone()));
+                let _ = self.events.send(Event::Up(self.name.clone()));
             }
-            let enough = self.round(&mut Round::new(account), &mut scratch);
+            let enough = self.round(&mut Round::new(counters), &mut scratch);
             let now = Instant::now();
-            self.tend(books, account, &mut flushed, now, !ready);
+            self.maintain(ledger, counters, &mut flushed, now, !ready);
             if enough {
                 break;
             }
@@ -252,25 +220,30 @@ impl Reader {
         }
     }
 
-    /// The last counts of a source that lets nothing more in.
-    fn leave(&mut self, account: &Account, books: &mut Books) {
+    /// The last counts of a source that is stopped.
+    fn finish(&mut self, counters: &ReaderCounters, ledger: &mut Ledger) {
         self.source.stop();
-        if let Some(live) = &mut self.live {
-            self.taker.affairs.add_split(&live.take_tally());
-        }
-        books.close(&self.source, account, self.taker.filter.is_some());
+        self.add_split_statistics();
+        let filtered_here = self.path.filter.is_some();
+        ledger.refresh(&self.source, counters, filtered_here, Instant::now(), true);
     }
 
-    /// Takes some batches; true if the taker wants no more.
+    fn add_split_statistics(&mut self) {
+        if let Some(splitter) = &mut self.splitter {
+            self.path.shared.add_split(&splitter.take_statistics());
+        }
+    }
+
+    /// Handles some batches; true if no more packets are wanted.
     fn round(&mut self, round: &mut Round<'_>, scratch: &mut Vec<u8>) -> bool {
-        for _ in 0..BATCHES {
-            let taker = &mut self.taker;
-            // Decided here, and not for each frame.
-            let drained = match &mut self.live {
-                None => self.source.drain(|frame| taker.take(frame, round, scratch)),
-                Some(live) => self.source.drain(|frame| {
-                    !taker.accepts(frame, round, scratch)
-                        || live.split(frame, |piece| taker.put(piece, round))
+        for _ in 0..BATCHES_PER_ROUND {
+            let path = &mut self.path;
+            // Decided once a batch, not for each frame.
+            let drained = match &mut self.splitter {
+                None => self.source.drain(|frame| path.handle(frame, round, scratch)),
+                Some(splitter) => self.source.drain(|frame| {
+                    !path.accepts(frame, round, scratch)
+                        || splitter.split(frame, |segment| path.output(segment, round))
                 }),
             };
             match drained {
@@ -282,55 +255,51 @@ impl Reader {
         false
     }
 
-    /// What is due between batches: old buffers to the writer, counters into the ledger.
-    fn tend(
+    /// Between batches: sends old buffers to the writer and updates the counters.
+    fn maintain(
         &mut self,
-        books: &mut Books,
-        account: &Account,
+        ledger: &mut Ledger,
+        counters: &ReaderCounters,
         flushed: &mut u64,
         now: Instant,
         idle: bool,
     ) {
-        let filtered_here = self.taker.filter.is_some();
-        if let Some(live) = &mut self.live {
-            self.taker.affairs.add_split(&live.take_tally());
+        self.add_split_statistics();
+        let PacketPath { sink, shared, filter, .. } = &mut self.path;
+        let requested = shared.flush.load(Relaxed);
+        let max_age = if *flushed == requested { self.max_age } else { Duration::ZERO };
+        *flushed = requested;
+        sink.flush_older_than(max_age, now);
+        if sink.is_closed() {
+            shared.stop.store(true, Relaxed);
         }
-        if let Output::Feed(feed) = &mut self.taker.output {
-            let wanted = self.taker.affairs.flush.load(Relaxed);
-            let age = if *flushed == wanted { self.age } else { Duration::ZERO };
-            *flushed = wanted;
-            feed.tick(now, age);
-            if feed.is_closed() {
-                self.taker.affairs.stop.store(true, Relaxed);
-            }
-            if !feed.take_stall().is_zero() {
-                books.blame();
-            }
+        if !sink.take_wait_time().is_zero() {
+            ledger.attribute_to_writer();
         }
-        let due = books.refreshed.is_none_or(|last| now.duration_since(last) >= REFRESH);
+        let due = ledger.refreshed.is_none_or(|last| now.duration_since(last) >= COUNTERS_INTERVAL);
         if due {
-            account.set_fill(self.source.fill().unwrap_or_default());
+            counters.set_fill(self.source.fill().unwrap_or_default());
         }
-        if due || (idle && books.blaming.is_some()) {
-            books.refresh(&self.source, account, filtered_here, now, idle);
+        if due || (idle && ledger.writer_since.is_some()) {
+            ledger.refresh(&self.source, counters, filter.is_some(), now, idle);
         }
     }
 
-    fn settle_in(&self) {
+    fn prepare_thread(&self) {
         if let Some(cpu) = self.cpu
-            && let Err(error) = cpu::stay_on(cpu)
+            && let Err(error) = cpu::pin(cpu)
         {
             tracing::warn!("cannot run a reader on CPU {cpu}: {error}");
         }
-        // Turning frames away at the end takes a new program where the source is XDP; a packet
-        // socket needs nothing any more.
+        // Stopping an XDP source takes a new program at the end, and so the privilege; stopping a packet
+        // socket does not.
         if self.drop_privileges && matches!(self.source, Source::Packet(_)) {
             crate::privilege::drop_all();
         }
     }
 }
 
-/// The end was asked for.
+/// The end was requested.
 struct Ending {
     stopped: Stopped,
     since: Instant,
@@ -341,56 +310,48 @@ impl Ending {
         let since = now.duration_since(self.since);
         match self.stopped {
             Stopped::Whole => !ready,
-            // A packet ring hands its last block over up to two timeouts later, and says so by
-            // returning at once: `wait` with no patience is asked again until then.
-            Stopped::Late => !ready && since > Duration::from_millis(60),
-            Stopped::Open => !ready || since > LAST_ORDERS,
+            // A packet ring hands its last block over up to two timeouts later; `wait` then returns at
+            // once.
+            Stopped::Late => !ready && since > LAST_BLOCK_TIME,
+            Stopped::Open => !ready || since > MAX_DRAIN_TIME,
         }
     }
 }
 
-/// One reader's part of the ledger.
+/// One reader's part of the drop ledger.
 #[derive(Default)]
-struct Books {
+struct Ledger {
     refreshed: Option<Instant>,
     last: Drops,
-    /// The counts before the reader had to wait for the writer.
-    blaming: Option<Drops>,
-    /// What was lost while it waited.
+    /// The losses before the reader had to wait for the writer.
+    writer_since: Option<Drops>,
+    /// The losses while it waited.
     moved: Drops,
 }
 
-impl Books {
-    /// From the last refresh on, losses in the ring are the writer's.
-    fn blame(&mut self) {
-        self.blaming.get_or_insert(self.last);
+impl Ledger {
+    /// From the last refresh on, losses in the ring count for the writer.
+    fn attribute_to_writer(&mut self) {
+        self.writer_since.get_or_insert(self.last);
     }
 
     fn refresh(
         &mut self,
         source: &Source,
-        account: &Account,
+        counters: &ReaderCounters,
         filtered_here: bool,
         now: Instant,
         idle: bool,
     ) {
         self.refreshed = Some(now);
         let Ok(counts) = source.counts() else { return };
-        if let Some(before) = self.blaming {
+        if let Some(before) = self.writer_since {
             self.moved = self.moved.plus(counts.drops.ring_losses_since(&before));
-            // The ring is empty: whatever is lost from now on is not the writer's any more.
-            self.blaming = (!idle).then_some(counts.drops);
+            // The ring is empty: later losses are not the writer's.
+            self.writer_since = (!idle).then_some(counts.drops);
         }
         self.last = counts.drops;
-        account.set(counts.received, counts.drops.blamed_on_writer(&self.moved), filtered_here);
+        let drops = counts.drops.attributed_to_writer(&self.moved);
+        counters.set(counts.received, drops, filtered_here);
     }
-
-    fn close(&mut self, source: &Source, account: &Account, filtered_here: bool) {
-        self.refresh(source, account, filtered_here, Instant::now(), true);
-    }
-}
-
-fn now() -> Timestamp {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Timestamp(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
 }

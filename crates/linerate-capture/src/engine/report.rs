@@ -1,15 +1,16 @@
-//! What a capture says of itself: at the end, on demand and live.
+//! The report of a capture: at the end, on demand and live.
 
 use std::path::PathBuf;
 
+use linerate_pcapfile::InterfaceDescription;
 use serde::{Serialize, Serializer};
 
 use crate::Result;
 use crate::filter::Side;
-use crate::ledger::{Drops, Page};
 use crate::open::Opened;
-use crate::split::Tally;
-use crate::write::{Fate, InterfaceDescription, Summary};
+use crate::sink::file::{FileSinkReport, InterfaceOutcome};
+use crate::split::SplitStatistics;
+use crate::statistics::{DropCause, Drops, InterfaceCounters};
 
 /// The counts of a capture; serialises to the command's JSON.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -22,7 +23,7 @@ pub struct Report {
     pub dropped: Dropped,
     /// The source: `packet`, `xdp`, `tee` or `file`; several of them joined by `+`.
     pub source: String,
-    /// The pages of the buffer, as they were got.
+    /// The pages that the buffer actually has.
     pub pages: String,
     /// From the start to the last packet's reading.
     pub seconds: f64,
@@ -30,7 +31,7 @@ pub struct Report {
     pub bytes: u64,
     /// Packets in files.
     pub written: u64,
-    /// Files begun.
+    /// Files started.
     pub files: u64,
     /// Bytes in files.
     pub file_bytes: u64,
@@ -44,7 +45,7 @@ pub struct Report {
     pub filter: Option<FilterReport>,
     /// What was split, where that was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub split: Option<Tally>,
+    pub split: Option<SplitStatistics>,
     /// Processor time of the process in seconds.
     pub cpu: Cpu,
     /// The same counts, interface by interface.
@@ -156,12 +157,12 @@ impl InterfaceReport {
         }
     }
 
-    pub(super) fn update(&mut self, page: &Page) {
-        self.captured = page.captured();
-        self.received = page.received();
-        self.bytes = page.bytes();
-        self.dropped = page.drops().into();
-        self.fill = page.fill();
+    pub(super) fn update(&mut self, counters: &InterfaceCounters) {
+        self.captured = counters.captured();
+        self.received = counters.received();
+        self.bytes = counters.bytes();
+        self.dropped = counters.drops().into();
+        self.fill = counters.fill();
     }
 }
 
@@ -177,28 +178,30 @@ impl Report {
         Self { dropped: drops.into(), source, pages, cpu, interfaces, ..Self::default() }
     }
 
-    /// The final word of the writer: what is not in the files was not captured.
-    pub(super) fn settle(&mut self, summary: &Summary) {
-        let missing = |fate: &Fate| fate.taken - fate.written;
-        for (one, fate) in self.interfaces.iter_mut().zip(&summary.interfaces) {
-            one.captured = one.captured.saturating_sub(missing(fate));
-            one.bytes = one.bytes.saturating_sub(fate.missing_bytes);
-            one.dropped = with_unwritten(one.dropped.causes, fate.unwritten(), summary).into();
+    /// Takes the final counts of the writer into account: a packet that is not in the files was not
+    /// captured.
+    pub(super) fn settle(&mut self, writer: &FileSinkReport) {
+        let missing = |outcome: &InterfaceOutcome| outcome.received - outcome.written;
+        for (one, outcome) in self.interfaces.iter_mut().zip(&writer.interfaces) {
+            one.captured = one.captured.saturating_sub(missing(outcome));
+            one.bytes = one.bytes.saturating_sub(outcome.missing_bytes);
+            one.dropped = with_unwritten(one.dropped.causes, outcome.unwritten(), writer).into();
         }
-        self.dropped = with_unwritten(self.dropped.causes, summary.unwritten, summary).into();
-        let fates = &summary.interfaces;
-        self.captured = self.captured.saturating_sub(fates.iter().map(missing).sum());
-        self.bytes = self.bytes.saturating_sub(fates.iter().map(|fate| fate.missing_bytes).sum());
+        self.dropped = with_unwritten(self.dropped.causes, writer.unwritten, writer).into();
+        let outcomes = || writer.interfaces.iter();
+        self.captured = self.captured.saturating_sub(outcomes().map(missing).sum());
+        self.bytes = self.bytes.saturating_sub(outcomes().map(|one| one.missing_bytes).sum());
         self.cpu = Cpu::now();
     }
 }
 
-/// These losses with the packets that are not in the files, under what kept them from there.
-fn with_unwritten(drops: Drops, unwritten: u64, summary: &Summary) -> Drops {
-    match summary.pipe_closed {
-        true => Drops { disk: 0, pipe_closed: unwritten, ..drops },
-        false => Drops { disk: unwritten, ..drops },
-    }
+/// These losses with the packets that are not in the files, under their cause.
+fn with_unwritten(mut drops: Drops, unwritten: u64, writer: &FileSinkReport) -> Drops {
+    (drops[DropCause::Disk], drops[DropCause::PipeClosed]) = match writer.pipe_closed {
+        true => (0, unwritten),
+        false => (unwritten, drops[DropCause::PipeClosed]),
+    };
+    drops
 }
 
 /// The interfaces as a file describes them.
@@ -210,6 +213,7 @@ pub(super) fn descriptions(opened: &[Opened], snaplen: u32) -> Result<Vec<Interf
             filter: one.filter.as_ref().map(|filter| filter.text().to_owned()),
             linktype: one.interface.linktype()?,
             snaplen,
+            ..InterfaceDescription::default()
         })
     };
     opened.iter().map(describe).collect()

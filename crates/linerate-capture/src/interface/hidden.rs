@@ -1,60 +1,29 @@
 //! Users of an interface that have no link, address or route of their own to show: devices in other
 //! namespaces that receive through it, and programs at the stack's entrance.
 
-use std::io;
+use linerate_net::{Connection, Result};
 
-use netlink_packet_core::{NLM_F_DUMP, NLM_F_REQUEST};
-use netlink_packet_route::neighbour::{NeighbourAttribute, NeighbourFlags, NeighbourMessage};
-use netlink_packet_route::tc::{TcHandle, TcMessage};
-use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use super::Use;
 
-use super::{Use, exchange};
-
-/// Those of the interface `index`. What cannot be asked is taken for not there.
+/// Those of the interface `index`. What the kernel does not answer is taken for not there.
 pub(super) fn uses(index: u32) -> Vec<Use> {
     let other_address = other_address(index).unwrap_or_default().map(Use::OtherAddress);
-    let ingress = has_ingress_queue(index).unwrap_or_default()
+    let ingress = has_ingress_qdisc(index).unwrap_or_default()
         || linerate_ring::steer::has_ingress_program(index).unwrap_or_default();
     other_address.into_iter().chain(ingress.then_some(Use::Ingress)).collect()
 }
 
 /// A hardware address, not its own, that the interface was told to receive for: as a macvlan does, in
 /// whatever namespace it is.
-fn other_address(index: u32) -> io::Result<Option<[u8; 6]>> {
-    let mut request = NeighbourMessage::default();
-    request.header.family = AddressFamily::Bridge;
-    request.header.ifindex = index;
-    let answers = exchange(RouteNetlinkMessage::GetNeighbour(request), NLM_F_REQUEST | NLM_F_DUMP)?;
-    Ok(answers.iter().find_map(|answer| match answer {
-        RouteNetlinkMessage::NewNeighbour(entry)
-            if entry.header.ifindex == index
-                && entry.header.flags.contains(NeighbourFlags::Own) =>
-        {
-            entry.attributes.iter().find_map(unicast)
-        }
-        _ => None,
-    }))
+fn other_address(index: u32) -> Result<Option<[u8; 6]>> {
+    let entries = Connection::open()?.fdb(index)?;
+    let mut addresses = entries.iter().filter(|entry| entry.own).filter_map(|entry| entry.address);
+    Ok(addresses.find(|one| !one.is_multicast() && one.0 != [0; 6]).map(|one| one.0))
 }
 
-fn unicast(attribute: &NeighbourAttribute) -> Option<[u8; 6]> {
-    let NeighbourAttribute::LinkLayerAddress(address) = attribute else { return None };
-    let address: [u8; 6] = address.as_slice().try_into().ok()?;
-    (address[0] & 1 == 0 && address != [0; 6]).then_some(address)
-}
-
-/// Whether the interface has an `ingress` or `clsact` queue discipline, which nobody makes but for
-/// filters in it.
-fn has_ingress_queue(index: u32) -> io::Result<bool> {
-    let mut request = TcMessage::default();
-    request.header.index = index.cast_signed();
-    let answers =
-        exchange(RouteNetlinkMessage::GetQueueDiscipline(request), NLM_F_REQUEST | NLM_F_DUMP)?;
-    Ok(answers.iter().any(|answer| match answer {
-        RouteNetlinkMessage::NewQueueDiscipline(queue) => {
-            queue.header.index.cast_unsigned() == index && queue.header.parent == TcHandle::INGRESS
-        }
-        _ => false,
-    }))
+/// Whether the interface has an `ingress` or `clsact` queueing discipline.
+fn has_ingress_qdisc(index: u32) -> Result<bool> {
+    Ok(Connection::open()?.qdiscs(index)?.iter().any(|qdisc| qdisc.is_ingress()))
 }
 
 #[cfg(test)]

@@ -5,18 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use linerate_wire::ip::Protocol;
 
+use super::context::PacketContext;
 use super::{icmp, transport};
-
-/// What the transport layer needs to know of the packet around it.
-#[derive(Clone, Copy)]
-pub(super) struct Around {
-    pub(super) source: IpAddr,
-    pub(super) destination: IpAddr,
-    /// The addresses are on the line already, as behind IPv6 extension headers.
-    pub(super) named: bool,
-    /// More fragments follow: lengths go beyond this packet.
-    pub(super) fragment: bool,
-}
 
 /// A packet whose version only its first byte tells.
 pub(super) fn either(line: &mut String, packet: &[u8], length: usize) -> fmt::Result {
@@ -57,8 +47,8 @@ pub(super) fn v4(line: &mut String, packet: &[u8], length: usize) -> fmt::Result
         return write!(line, "{source} > {destination}: ip-proto-{}", protocol.0);
     }
     let body = packet.get(header_len..packet.len().min(total)).unwrap_or(&[]);
-    let around = Around { source, destination, named: false, fragment: more };
-    upper(line, protocol, body, total - header_len, around)
+    let context = PacketContext { source, destination, named: false, fragment: more };
+    upper(line, protocol, body, total - header_len, context)
 }
 
 /// As [`v4`].
@@ -80,20 +70,20 @@ pub(super) fn v6(line: &mut String, packet: &[u8], length: usize) -> fmt::Result
     let address = |at: usize| Ipv6Addr::from(std::array::from_fn(|n| header[at + n])).into();
     let (source, destination): (IpAddr, IpAddr) = (address(8), address(24));
     let packet = &packet[..packet.len().min(total)];
-    let mut around = Around { source, destination, named: false, fragment: false };
+    let mut context = PacketContext { source, destination, named: false, fragment: false };
     let (mut protocol, mut at) = (Protocol(header[6]), HEADER);
     if !matches!(protocol, Protocol::TCP | Protocol::UDP) {
         write!(line, "{source} > {destination}: ")?;
-        around.named = true;
+        context.named = true;
     }
     loop {
         let rest = packet.get(at..).unwrap_or(&[]);
         let left = total.saturating_sub(at);
         let (name, short) = match protocol {
             Protocol::HOP_BY_HOP => ("HBH ", " [|hbhopt]"),
-            Protocol::DESTINATION => ("DSTOPT ", " [|dstopt]"),
+            Protocol::DESTINATION_OPTIONS => ("DSTOPT ", " [|dstopt]"),
             Protocol::FRAGMENT => ("frag ", " [|frag6]"),
-            _ => return upper(line, protocol, rest, left, around),
+            _ => return upper(line, protocol, rest, left, context),
         };
         let Some(extension) = rest.first_chunk::<8>() else {
             return line.write_str(short);
@@ -106,7 +96,7 @@ pub(super) fn v6(line: &mut String, packet: &[u8], length: usize) -> fmt::Result
                 return Ok(());
             }
             line.write_str(" ")?;
-            around.fragment = true;
+            context.fragment = true;
             at += 8;
         } else {
             at += (usize::from(extension[1]) + 1) * 8;
@@ -124,22 +114,22 @@ fn upper(
     protocol: Protocol,
     body: &[u8],
     length: usize,
-    around: Around,
+    context: PacketContext,
 ) -> fmt::Result {
-    let v6 = around.source.is_ipv6();
+    let v6 = context.source.is_ipv6();
     match protocol {
-        Protocol::TCP => return transport::tcp(line, body, length, around),
-        Protocol::UDP => return transport::udp(line, body, length, around),
+        Protocol::TCP => return transport::tcp(line, body, length, context),
+        Protocol::UDP => return transport::udp(line, body, length, context),
         _ => {}
     }
-    if !around.named {
-        write!(line, "{} > {}: ", around.source, around.destination)?;
+    if !context.named {
+        write!(line, "{} > {}: ", context.source, context.destination)?;
     }
     match protocol {
         Protocol::ICMP if !v6 => icmp::v4(line, body, length),
         Protocol::ICMPV6 if v6 => icmp::v6(line, body, length),
         Protocol::IGMP if !v6 => line.write_str("igmp"),
-        Protocol::NO_NEXT if v6 => line.write_str("no next header"),
+        Protocol::NO_NEXT_HEADER if v6 => line.write_str("no next header"),
         Protocol::ESP if body.len() <= 8 => line.write_str(" [|esp]"),
         Protocol::ESP => {
             let word = |at: usize| u32::from_be_bytes(std::array::from_fn(|n| body[at + n]));

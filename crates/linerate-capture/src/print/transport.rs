@@ -3,15 +3,20 @@
 use std::fmt::{self, Write};
 use std::net::IpAddr;
 
-use super::ip::Around;
+use super::context::PacketContext;
 
 /// A segment of `length` bytes on the wire, of which `segment` was captured.
-pub(super) fn tcp(line: &mut String, segment: &[u8], length: usize, around: Around) -> fmt::Result {
+pub(super) fn tcp(
+    line: &mut String,
+    segment: &[u8],
+    length: usize,
+    context: PacketContext,
+) -> fmt::Result {
     if segment.len() < 4 {
-        let Around { source, destination, .. } = around;
+        let PacketContext { source, destination, .. } = context;
         return write!(line, "{source} > {destination}: [|tcp]");
     }
-    ports(line, segment, around)?;
+    ports(line, segment, context)?;
     let Some(fixed) = segment.first_chunk::<20>() else {
         return line.write_str(" [|tcp]");
     };
@@ -32,15 +37,15 @@ pub(super) fn udp(
     line: &mut String,
     datagram: &[u8],
     length: usize,
-    around: Around,
+    context: PacketContext,
 ) -> fmt::Result {
     if datagram.len() < 4 {
-        if !around.named {
-            write!(line, "{} > {}: ", around.source, around.destination)?;
+        if !context.named {
+            write!(line, "{} > {}: ", context.source, context.destination)?;
         }
         return line.write_str(" [|udp]");
     }
-    ports(line, datagram, around)?;
+    ports(line, datagram, context)?;
     let Some(&[_, _, _, _, high, low, _, _]) = datagram.first_chunk::<8>() else {
         return line.write_str(" [|udp]");
     };
@@ -48,22 +53,22 @@ pub(super) fn udp(
     if claimed < 8 {
         return write!(line, "truncated-udplength {claimed}");
     }
-    if claimed > length && !around.fragment {
+    if claimed > length && !context.fragment {
         return write!(line, "UDP, bad length {} > {}", claimed - 8, length.saturating_sub(8));
     }
     write!(line, "UDP, length {}", claimed - 8)
 }
 
 /// `source.port > destination.port: `, or the ports alone where the addresses are there already.
-fn ports(line: &mut String, header: &[u8], around: Around) -> fmt::Result {
+fn ports(line: &mut String, header: &[u8], context: PacketContext) -> fmt::Result {
     let source = u16::from_be_bytes([header[0], header[1]]);
     let destination = u16::from_be_bytes([header[2], header[3]]);
-    if around.named {
+    if context.named {
         return write!(line, "{source} > {destination}: ");
     }
-    end(line, around.source, source)?;
+    end(line, context.source, source)?;
     line.write_str(" > ")?;
-    end(line, around.destination, destination)?;
+    end(line, context.destination, destination)?;
     line.write_str(": ")
 }
 

@@ -5,44 +5,45 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
+use linerate_pcapfile::edit::{RawRecord, options};
+use linerate_pcapfile::{
+    Block, BlockReader, BlockType, Encoder, Error as FileError, Format, InterfaceDescription,
+    PacketOptions, Record, Resolution, SectionHeader, Writer,
+};
 use serde::Serialize;
 
-use super::join::{Joiner, Joining};
-use super::output::Output;
-use super::record::Template;
-use super::tally::{Joined, Tally};
-use super::{Plan, Verdict, completed, link, options};
-use crate::engine::{Cpu, Filters, description};
-use crate::read::{Block, Blocks, Interface, Record, Resolution, Shape};
-use crate::write::{Encoder, PacketOptions, Section, pcap, pcapng};
-use crate::{Error, Format, Result};
+use super::join::{JoinOptions, Joiner};
+use super::statistics::{JoinStatistics, SplitStatistics};
+use super::{Decision, SplitOptions, completed, link};
+use crate::engine::{Cpu, Filters, Outcome, description};
+use crate::{Error, Result};
 
-/// What is done.
+/// What to do with the packets of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Work {
+pub enum Operation {
     /// Super-packets become frames.
-    Split(Plan),
+    Split(SplitOptions),
     /// Frames become super-packets.
-    Join(Joining),
+    Join(JoinOptions),
 }
 
-/// One file to make of another.
-pub struct Job {
+/// A file to make from another.
+pub struct Rewrite {
     /// The file to read.
-    pub blocks: Blocks,
+    pub input: BlockReader,
     /// The file to write.
-    pub output: Output,
-    /// Whether that is pcapng. Where it is what is read, everything but the packets that change is
-    /// copied byte for byte.
+    pub output: Writer,
+    /// Whether that is pcapng. Where the formats are the same, everything except the packets that change
+    /// is copied byte for byte.
     pub pcapng: bool,
-    /// What is done.
-    pub work: Work,
+    /// What to do.
+    pub operation: Operation,
     /// Only packets that match are split or joined; `None` stands for all.
     pub filter: Option<String>,
-    /// Checksums that a sender left to its network card are filled in, also in packets that stay whole.
+    /// Fill in checksums that a sender left to its network card, also in packets that stay whole.
     pub fix_checksums: bool,
-    /// What a pcapng file made of a pcap file says about its origin.
-    pub section: Section,
+    /// The section header of a pcapng file that is made from a pcap file.
+    pub section: SectionHeader,
 }
 
 /// What was done; serialises to the command's JSON.
@@ -56,10 +57,10 @@ pub struct Report {
     pub unwritten: u64,
     /// What was split.
     #[serde(flatten)]
-    pub split: Tally,
+    pub split: SplitStatistics,
     /// What was joined.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub joined: Option<Joined>,
+    pub joined: Option<JoinStatistics>,
     /// Seconds that it took.
     pub seconds: f64,
     /// The file written.
@@ -68,20 +69,12 @@ pub struct Report {
     pub file_bytes: u64,
     /// Processor time of the process in seconds.
     pub cpu: Cpu,
-}
-
-/// How it ended.
-#[derive(Debug)]
-pub struct Outcome {
-    /// The counts.
-    pub report: Report,
-    /// What ended it before the end of the file. What came before is in the output.
-    pub failure: Option<Error>,
     /// The reader of the pipe went away.
+    #[serde(skip)]
     pub pipe_closed: bool,
 }
 
-/// How far it is, for other threads to see; packets that are held back count as made.
+/// How far it is, for other threads; packets that are held back count as written.
 #[derive(Debug)]
 pub struct Progress {
     read: AtomicU64,
@@ -91,9 +84,9 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// For this job.
-    pub fn of(job: &Job) -> Self {
-        let (consumed, size) = (job.blocks.consumed(), job.blocks.size());
+    /// For this rewrite.
+    pub fn of(rewrite: &Rewrite) -> Self {
+        let (consumed, size) = (rewrite.input.consumed(), rewrite.input.size());
         Self { read: AtomicU64::new(0), written: AtomicU64::new(0), consumed, size }
     }
 
@@ -102,7 +95,7 @@ impl Progress {
         self.read.load(Relaxed)
     }
 
-    /// Packets made of them.
+    /// Packets made from them.
     pub fn written(&self) -> u64 {
         self.written.load(Relaxed)
     }
@@ -113,69 +106,67 @@ impl Progress {
     }
 }
 
-/// Does it, until the end of the file or until `stop`. What was read before trouble is in the output.
-pub fn rewrite(job: Job, stop: &AtomicBool, progress: &Progress) -> Outcome {
+/// Rewrites a file until its end or until `stop`. After a failure, everything that was read before is in
+/// the output.
+pub fn rewrite(rewrite: Rewrite, stop: &AtomicBool, progress: &Progress) -> Outcome<Report> {
     let start = Instant::now();
-    let Job { mut blocks, output, pcapng, work, filter, fix_checksums, section } = job;
+    let Rewrite { mut input, output, pcapng, operation, filter, fix_checksums, section } = rewrite;
     let text = filter.as_deref().filter(|text| !text.trim().is_empty());
-    let from_pcapng = blocks.format() == Format::Pcapng;
-    let mut editor = Editor {
+    let from_pcapng = input.format() == Format::Pcapng;
+    let (split, joiner) = match operation {
+        Operation::Split(options) => (Some(options), None),
+        Operation::Join(options) => (None, Some(Joiner::new(options))),
+    };
+    let mut rewriter = Rewriter {
         output,
-        form: match (from_pcapng, pcapng) {
-            (false, true) => Form::ToPcapng,
-            (true, false) => Form::ToPcap { header: None },
-            _ => Form::Same,
+        conversion: match (from_pcapng, pcapng) {
+            (false, true) => Conversion::ToPcapng,
+            (true, false) => Conversion::ToPcap { header: None },
+            _ => Conversion::None,
         },
-        plan: match work {
-            Work::Split(plan) => Some(plan),
-            Work::Join(_) => None,
-        },
-        joiner: match work {
-            Work::Join(joining) => Some(Joiner::new(joining)),
-            Work::Split(_) => None,
-        },
+        split,
+        joiner,
         fix_checksums,
         section,
-        tally: Tally::default(),
+        statistics: SplitStatistics::default(),
         scratch: Scratch::default(),
         made: 0,
     };
-    let mut filters = Filters::new(text, LONGEST);
+    let mut filters = Filters::new(text, MIN_SNAPLEN);
     let mut read = 0;
-    let copied = editor.copy(&mut blocks, &mut filters, &mut read, stop, progress);
-    let finished = editor.finish();
-    let written = editor.output.packets();
-    let joined = editor.joiner.as_ref().map(Joiner::tally);
-    // Frames that were joined are one packet.
+    let copied = rewriter.copy(&mut input, &mut filters, &mut read, stop, progress);
+    let finished = rewriter.finish();
+    let written = rewriter.output.packets();
+    let joined = rewriter.joiner.as_ref().map(Joiner::statistics);
+    // Joined frames are one packet in the output.
     let gone = joined.map_or(0, |joined| joined.frames - joined.super_packets);
+    // A full disk explains more than the end of the input that it caused.
+    let failure = finished.err().or(copied.err());
+    let pipe_closed = failure.as_ref().is_some_and(Error::is_broken_pipe);
     let report = Report {
         read,
         written,
-        unwritten: editor.made - gone - written,
-        split: editor.tally,
+        unwritten: rewriter.made - gone - written,
+        split: rewriter.statistics,
         joined,
         seconds: start.elapsed().as_secs_f64(),
-        file: editor.output.path().to_owned(),
-        file_bytes: editor.output.length(),
+        file: rewriter.output.path().to_owned(),
+        file_bytes: rewriter.output.length(),
         cpu: Cpu::now(),
+        pipe_closed,
     };
-    // A full disk explains more than the end of the input that it caused.
-    let failure = finished.err().or(copied.err());
-    let pipe_closed = matches!(&failure, Some(Error::Write { source, .. })
-        if source.kind() == std::io::ErrorKind::BrokenPipe);
-    let failure = failure.filter(|_| !pipe_closed);
-    Outcome { report, failure, pipe_closed }
+    Outcome { report, failure: failure.filter(|_| !pipe_closed) }
 }
 
-/// The snapshot length of a file whose packets were joined, at least: readers cut what is longer.
-const LONGEST: u32 = 262_144;
+/// The least snapshot length of a file whose packets were joined: readers cut longer packets.
+const MIN_SNAPLEN: u32 = 262_144;
 
-/// What becomes of the records.
-enum Form {
-    /// They stay what they are.
-    Same,
+/// How the format of records changes.
+enum Conversion {
+    /// Not at all.
+    None,
     ToPcapng,
-    /// Precision and link type, once the first interface is known.
+    /// With precision and link type, once the first interface is known.
     ToPcap {
         header: Option<(bool, u16)>,
     },
@@ -191,23 +182,23 @@ struct Scratch {
     packet: Vec<u8>,
 }
 
-struct Editor {
-    output: Output,
-    form: Form,
-    plan: Option<Plan>,
+struct Rewriter {
+    output: Writer,
+    conversion: Conversion,
+    split: Option<SplitOptions>,
     joiner: Option<Joiner>,
     fix_checksums: bool,
-    section: Section,
-    tally: Tally,
+    section: SectionHeader,
+    statistics: SplitStatistics,
     scratch: Scratch,
-    /// Packets that were handed to the output.
+    /// Packets made, also those that are held back.
     made: u64,
 }
 
-impl Editor {
+impl Rewriter {
     fn copy(
         &mut self,
-        blocks: &mut Blocks,
+        input: &mut BlockReader,
         filters: &mut Filters<'_>,
         read: &mut u64,
         stop: &AtomicBool,
@@ -215,14 +206,14 @@ impl Editor {
     ) -> Result<()> {
         let mut checked = false;
         while !stop.load(Relaxed) {
-            // Whoever reads a pipe is not kept waiting by one who does not write into another.
-            if blocks.size().is_none() && !blocks.is_ready() {
+            // A reader of the output must not wait for what a pipe has not delivered yet.
+            if input.size().is_none() && !input.is_ready() {
                 self.output.flush()?;
             }
-            let (block, interfaces) = match blocks.next() {
+            let (block, interfaces) = match input.next() {
                 Ok(Some(next)) => next,
-                Ok(None) | Err(Error::Abandoned { .. }) => break,
-                Err(error) => return Err(error),
+                Ok(None) | Err(FileError::Cancelled { .. }) => break,
+                Err(error) => return Err(error.into()),
             };
             match &block.record {
                 None => self.describe(&block, interfaces)?,
@@ -244,11 +235,14 @@ impl Editor {
             }
         }
         if !checked {
-            // An expression with a mistake in it is refused also for an empty file.
+            // An expression with a mistake is refused also for an empty file.
             filters.of(link::ETHERNET)?;
         }
-        if let Form::ToPcap { header: None } = self.form {
-            self.pcap_header(&Interface { linktype: link::ETHERNET, ..Interface::default() })?;
+        if let Conversion::ToPcap { header: None } = self.conversion {
+            self.pcap_header(&InterfaceDescription {
+                linktype: link::ETHERNET,
+                ..InterfaceDescription::default()
+            })?;
         }
         Ok(())
     }
@@ -258,24 +252,24 @@ impl Editor {
             joiner.flush();
             joiner.drain(&mut self.output)?;
         }
-        self.output.flush()
+        Ok(self.output.flush()?)
     }
 
-    /// What is no packet: copied, but for what is not true any more.
-    fn describe(&mut self, block: &Block<'_>, interfaces: &[Interface]) -> Result<()> {
-        match self.form {
-            Form::ToPcap { .. } => return Ok(()),
-            Form::ToPcapng => {
-                let mut bytes = Vec::new();
-                pcapng::section(&mut bytes, &self.section);
-                for interface in interfaces {
-                    let mut description = description(interface, None, u32::MAX);
-                    description.snaplen = self.snaplen(interface.snaplen);
-                    pcapng::interface(&mut bytes, &description);
-                }
-                return self.output.put(false, |out| out.extend_from_slice(&bytes));
+    /// A block that is not a packet: copied, with changes where it would be wrong.
+    fn describe(&mut self, block: &Block<'_>, interfaces: &[InterfaceDescription]) -> Result<()> {
+        match self.conversion {
+            Conversion::ToPcap { .. } => return Ok(()),
+            Conversion::ToPcapng => {
+                let describe = |interface: &InterfaceDescription| InterfaceDescription {
+                    snaplen: self.snaplen(interface.snaplen),
+                    ..description(interface, None, u32::MAX)
+                };
+                let interfaces: Vec<_> = interfaces.iter().map(describe).collect();
+                let encoder = encoder(Format::Pcapng, u32::MAX);
+                let (output, section) = (&mut self.output, &self.section);
+                return Ok(output.put(false, |out| encoder.file_header(out, section, &interfaces))?);
             }
-            Form::Same => {}
+            Conversion::None => {}
         }
         let mut bytes = block.bytes.to_vec();
         let mut put_word = |at: usize, change: &dyn Fn(u32) -> u32| {
@@ -287,19 +281,17 @@ impl Editor {
             };
             field.copy_from_slice(&new);
         };
-        match block.shape {
-            // The section gets another length; all ones leave it open.
-            Shape::Section => [16, 20].into_iter().for_each(|at| put_word(at, &|_| u32::MAX)),
-            Shape::Interface => put_word(12, &|old| self.snaplen(old)),
-            Shape::PcapHeader => put_word(16, &|old| self.snaplen(old)),
+        match block.block_type {
+            // The length of the section changes; all ones leave it open.
+            BlockType::SectionHeader => {
+                [16, 20].into_iter().for_each(|at| put_word(at, &|_| u32::MAX))
+            }
+            BlockType::InterfaceDescription => put_word(12, &|old| self.snaplen(old)),
+            BlockType::PcapHeader => put_word(16, &|old| self.snaplen(old)),
             _ => {}
         }
-        let record = Template {
-            bytes: &bytes,
-            shape: block.shape,
-            big_endian: block.big_endian,
-            captured: 0,
-        };
+        let Block { block_type, big_endian, .. } = *block;
+        let record = RawRecord { bytes: &bytes, block_type, big_endian, captured: 0 };
         match &mut self.joiner {
             Some(joiner) => joiner.pass(&record, false),
             None => self.output.put(false, |out| out.extend_from_slice(record.bytes))?,
@@ -310,39 +302,41 @@ impl Editor {
     /// The snapshot length of an interface that had this one; 0 stands for none.
     fn snaplen(&self, before: u32) -> u32 {
         match before {
-            1.. if self.joiner.is_some() => before.max(LONGEST),
+            1.. if self.joiner.is_some() => before.max(MIN_SNAPLEN),
             _ => before,
         }
     }
 
-    fn pcap_header(&mut self, interface: &Interface) -> Result<()> {
+    fn pcap_header(&mut self, interface: &InterfaceDescription) -> Result<()> {
         let nanoseconds = match interface.resolution {
             Resolution::Decimal(exponent) => exponent > 6,
             Resolution::Binary(_) => true,
         };
-        self.form = Form::ToPcap { header: Some((nanoseconds, interface.linktype)) };
+        self.conversion = Conversion::ToPcap { header: Some((nanoseconds, interface.linktype)) };
         let snaplen = match self.snaplen(interface.snaplen) {
-            0 => LONGEST,
+            0 => MIN_SNAPLEN,
             snaplen => snaplen,
         };
-        let linktype = interface.linktype;
-        self.output.put(false, |out| pcap::header(out, nanoseconds, snaplen, linktype))
+        let encoder = encoder(Format::Pcap { nanoseconds }, snaplen);
+        let (output, section) = (&mut self.output, &self.section);
+        let interfaces = std::slice::from_ref(interface);
+        Ok(output.put(false, |out| encoder.file_header(out, section, interfaces))?)
     }
 
     fn packet(
         &mut self,
         block: &Block<'_>,
         record: &Record<'_>,
-        interface: &Interface,
+        interface: &InterfaceDescription,
         wanted: bool,
     ) -> Result<()> {
-        if let Form::ToPcap { header: None } = self.form {
+        if let Conversion::ToPcap { header: None } = self.conversion {
             self.pcap_header(interface)?;
         }
-        let format = match self.form {
-            Form::Same => None,
-            Form::ToPcapng => Some(Format::Pcapng),
-            Form::ToPcap { header } => {
+        let format = match self.conversion {
+            Conversion::None => None,
+            Conversion::ToPcapng => Some(Format::Pcapng),
+            Conversion::ToPcap { header } => {
                 let (nanoseconds, linktype) = header.unwrap_or_default();
                 if linktype != interface.linktype {
                     return Err(Error::LinkLayers);
@@ -350,41 +344,36 @@ impl Editor {
                 Some(Format::Pcap { nanoseconds })
             }
         };
-        // Its buffers are borrowed while the rest of `self` is changed.
+        // Taken out: its buffers are borrowed while the rest of `self` changes.
         let mut scratch = std::mem::take(&mut self.scratch);
-        let template = match format {
-            None => Template {
-                bytes: block.bytes,
-                shape: block.shape,
-                big_endian: block.big_endian,
-                captured: record.frame.len(),
-            },
+        let captured = record.frame.len();
+        let raw = match format {
+            None => {
+                let Block { bytes, block_type, big_endian, .. } = *block;
+                RawRecord { bytes, block_type, big_endian, captured }
+            }
             Some(format) => {
-                let options = PacketOptions { direction: true, queue: false };
-                let encoder = Encoder { format, snaplen: u32::MAX, options };
                 scratch.converted.clear();
-                encoder.encode(&mut scratch.converted, record);
-                let pcap = format != Format::Pcapng;
-                Template {
-                    bytes: &scratch.converted,
-                    shape: if pcap { Shape::Pcap } else { Shape::Enhanced },
-                    big_endian: false,
-                    captured: record.frame.len(),
-                }
+                encoder(format, u32::MAX).encode(&mut scratch.converted, record);
+                let block_type = match format {
+                    Format::Pcapng => BlockType::EnhancedPacket,
+                    Format::Pcap { .. } => BlockType::PcapRecord,
+                };
+                RawRecord { bytes: &scratch.converted, block_type, big_endian: false, captured }
             }
         };
         let (completed, packet) = (&mut scratch.completed, &mut scratch.packet);
-        let done = match (wanted, self.plan) {
-            (false, _) => self.whole(&template),
-            (true, Some(plan)) => {
-                self.split(&plan, &template, record, interface, completed, packet)
+        let done = match (wanted, self.split) {
+            (false, _) => self.pass(&raw),
+            (true, Some(options)) => {
+                self.split(&options, &raw, record, interface, completed, packet)
             }
             (true, None) => {
-                let template = self.complete(template, record, interface, completed);
+                let raw = self.complete(raw, record, interface, completed);
                 if let Some(joiner) = &mut self.joiner {
                     let time = record.frame.timestamp.unwrap_or_default().0;
-                    let origin = (record.interface, interface.linktype);
-                    joiner.push(&template, record.frame.wire_len, origin, time);
+                    let interface = (record.interface, interface.linktype);
+                    joiner.push(&raw, record.frame.wire_len, interface, time);
                     self.made += 1;
                 }
                 Ok(())
@@ -394,93 +383,98 @@ impl Editor {
         done
     }
 
-    /// A packet as it is.
-    fn whole(&mut self, template: &Template<'_>) -> Result<()> {
+    /// Passes a packet on unchanged.
+    fn pass(&mut self, raw: &RawRecord<'_>) -> Result<()> {
         self.made += 1;
         match &mut self.joiner {
-            Some(joiner) => joiner.pass(template, true),
-            None => self.output.put(true, |out| out.extend_from_slice(template.bytes))?,
+            Some(joiner) => joiner.pass(raw, true),
+            None => self.output.put(true, |out| out.extend_from_slice(raw.bytes))?,
         }
         Ok(())
     }
 
     fn split(
         &mut self,
-        plan: &Plan,
-        template: &Template<'_>,
+        options: &SplitOptions,
+        raw: &RawRecord<'_>,
         record: &Record<'_>,
-        interface: &Interface,
+        interface: &InterfaceDescription,
         completed: &mut Vec<u8>,
         scratch: &mut Vec<u8>,
     ) -> Result<()> {
         let wire_len = record.frame.wire_len as usize;
-        let packet = template.packet();
-        let verdict = match link::packet(interface.linktype, packet) {
+        let packet = raw.packet();
+        let decision = match link::packet(interface.linktype, packet) {
             Some((prefix, link)) => {
                 let rest = wire_len.saturating_sub(prefix);
-                (prefix, plan.judge(&packet[prefix..], link, rest, scratch))
+                (prefix, options.decide(&packet[prefix..], link, rest, scratch))
             }
-            None if wire_len > usize::from(plan.mtu) + LONGEST_LINK_HEADER => {
-                (0, Verdict::Refused(super::Reason::LinkType))
+            None if wire_len > usize::from(options.mtu) + MAX_LINK_HEADER_LEN => {
+                (0, Decision::Refuse(super::Reason::LinkType))
             }
-            None => (0, Verdict::Fits),
+            None => (0, Decision::Keep),
         };
-        let (prefix, mut pieces) = match verdict {
-            (prefix, Verdict::Pieces(pieces)) => (prefix, pieces),
-            (_, verdict) => {
-                if let Verdict::Refused(reason) = verdict {
-                    self.tally.refused.add(reason);
+        let (prefix, mut segments) = match decision {
+            (prefix, Decision::Split(segments)) => (prefix, segments),
+            (_, decision) => {
+                if let Decision::Refuse(reason) = decision {
+                    self.statistics.refused.add(reason);
                 }
-                let template = self.complete(*template, record, interface, completed);
-                return self.whole(&template);
+                let raw = self.complete(*raw, record, interface, completed);
+                return self.pass(&raw);
             }
         };
-        self.tally.super_packets += 1;
+        self.statistics.super_packets += 1;
         let mut first = true;
-        while let Some(parts) = pieces.next_parts() {
+        while let Some(parts) = segments.next_parts() {
             let all = [&packet[..prefix], parts.header, parts.payload];
             self.output.put(true, |out| {
                 let start = out.len();
-                template.put(out, &all, |out| {
-                    options::of_piece(out, template.options(), template.big_endian, first);
+                raw.put(out, &all, |out| {
+                    options::of_segment(out, raw.options(), raw.big_endian, first);
                 });
                 if !first {
-                    template.without_losses(out, start);
+                    raw.clear_drop_count(out, start);
                 }
             })?;
-            self.tally.segments += 1;
+            self.statistics.segments += 1;
             self.made += 1;
             first = false;
         }
         Ok(())
     }
 
-    /// The record with the checksum that its packet lacks, if that is wanted and so.
+    /// The record with the checksum that its packet lacks, if checksums are to be fixed.
     fn complete<'t>(
         &mut self,
-        template: Template<'t>,
+        raw: RawRecord<'t>,
         record: &Record<'_>,
-        interface: &Interface,
+        interface: &InterfaceDescription,
         out: &'t mut Vec<u8>,
-    ) -> Template<'t> {
-        let packet = template.packet();
+    ) -> RawRecord<'t> {
+        let packet = raw.packet();
         let whole = packet.len() as u64 >= u64::from(record.frame.wire_len);
         let Some((prefix, link)) =
             link::packet(interface.linktype, packet).filter(|_| self.fix_checksums && whole)
         else {
-            return template;
+            return raw;
         };
-        let Some(mut pieces) = completed(&packet[prefix..], link) else { return template };
-        let Some(parts) = pieces.next_parts() else { return template };
-        self.tally.checksums += 1;
+        let Some(mut segments) = completed(&packet[prefix..], link) else { return raw };
+        let Some(parts) = segments.next_parts() else { return raw };
+        self.statistics.checksums += 1;
         // Lengths stay, and with them everything around the headers.
         out.clear();
-        out.extend_from_slice(template.bytes);
-        let start = template.data().start + prefix;
+        out.extend_from_slice(raw.bytes);
+        let start = raw.data().start + prefix;
         out[start..start + parts.header.len()].copy_from_slice(parts.header);
-        Template { bytes: out, ..template }
+        RawRecord { bytes: out, ..raw }
     }
 }
 
-/// A packet of an unknown link type counts as too long beyond the MTU and this.
-const LONGEST_LINK_HEADER: usize = 64;
+/// The encoder of packets whose format changes.
+fn encoder(format: Format, snaplen: u32) -> Encoder {
+    Encoder { format, snaplen, options: PacketOptions { direction: true, queue: false } }
+}
+
+/// A packet of an unknown link type is too long if it is longer than the MTU and this.
+const MAX_LINK_HEADER_LEN: usize = 64;

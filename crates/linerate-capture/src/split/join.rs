@@ -1,25 +1,24 @@
-//! Joining the frames of a file: which are held back, and where the super-packets stand.
+//! Joining the frames of a file: which frames are held back, and where the super-packets go.
 //!
-//! A super-packet stands in the file where its first frame stood, and has that frame's time: that is
-//! what a host that joins shows a capture. So everything behind a frame that is held waits, in the order
-//! of the file, until that frame is joined or alone.
+//! A super-packet takes the place and the time of its first frame, as in a capture of a host that joins
+//! frames. So all records behind a frame that is held wait, in the order of the file, until that frame is
+//! joined or passed on.
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
 
-use linerate_segment::coalesce::{Coalescer, Flow, Options, Output as Joinable, SuperPacket};
+use linerate_pcapfile::edit::{RawRecord, options};
+use linerate_pcapfile::{BlockType, Writer};
+use linerate_segment::coalesce::{Coalescer, Flow, Options, Output, SuperPacket};
 use linerate_segment::segment::{Checksums, Link};
 
-use super::output::Output;
-use super::record::Template;
-use super::tally::Joined;
-use super::{link, options};
+use super::link;
+use super::statistics::JoinStatistics;
 use crate::Result;
-use crate::read::Shape;
 
 /// What is joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Joining {
+pub struct JoinOptions {
     /// TCP segments are.
     pub tcp: bool,
     /// UDP datagrams are, those of one length and flow.
@@ -30,53 +29,53 @@ pub struct Joining {
     pub checksums: Checksums,
 }
 
-/// Flows of one interface and direction that are joined at a time.
-const FLOWS: usize = 256;
+/// Flows of one stream that are joined at a time.
+const MAX_FLOWS: usize = 256;
 
-/// Interfaces, directions and link headers that are told apart at a time.
-const LANES: usize = 64;
+/// Streams at a time.
+const MAX_STREAMS: usize = 64;
 
-/// Records that wait at most, and their bytes: a file without times must not fill the memory.
-const MOST_WAITING: usize = 65_536;
-const MOST_BYTES: usize = 64 << 20;
+/// The most records in the queue, and their bytes: a file without times must not fill the memory.
+const MAX_QUEUED: usize = 65_536;
+const MAX_QUEUED_BYTES: usize = 64 << 20;
 
-/// Frames of different lanes are never joined.
+/// Frames are joined only within a stream: one interface, direction and link header.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Origin {
+pub(super) struct StreamKey {
     pub(super) interface: u32,
     pub(super) linktype: u16,
-    pub(super) shape: Shape,
+    pub(super) block_type: BlockType,
     pub(super) flags: [u8; 4],
     /// What stands before the packet, where that is no Ethernet header.
     pub(super) prefix: Vec<u8>,
 }
 
-struct Lane {
-    origin: Origin,
+struct Stream {
+    key: StreamKey,
     coalescer: Coalescer<Vec<Flow>>,
 }
 
 pub(super) struct Joiner {
-    joining: Joining,
-    lanes: Vec<Lane>,
+    options: JoinOptions,
+    streams: Vec<Stream>,
     queue: Queue,
 }
 
 #[derive(Default)]
 struct Queue {
-    records: VecDeque<Waiting>,
+    records: VecDeque<QueuedRecord>,
     /// The number of the first of them.
     first: u64,
     bytes: usize,
     /// Buffers for records to come.
     spare: Vec<Vec<u8>>,
-    tally: Joined,
+    statistics: JoinStatistics,
 }
 
 /// A record on its way to the file.
-struct Waiting {
+struct QueuedRecord {
     bytes: Vec<u8>,
-    shape: Shape,
+    block_type: BlockType,
     big_endian: bool,
     captured: usize,
     /// Bytes of the link header before what the coalescer saw.
@@ -90,93 +89,95 @@ enum State {
     Held,
     Ready,
     /// Its payload is in another record.
-    Gone,
+    Joined,
 }
 
 impl Joiner {
-    pub(super) fn new(joining: Joining) -> Self {
-        Self { joining, lanes: Vec::new(), queue: Queue::default() }
+    pub(super) fn new(options: JoinOptions) -> Self {
+        Self { options, streams: Vec::new(), queue: Queue::default() }
     }
 
-    pub(super) fn tally(&self) -> Joined {
-        self.queue.tally
+    pub(super) fn statistics(&self) -> JoinStatistics {
+        self.queue.statistics
     }
 
-    /// Takes a record that is not to be joined.
-    pub(super) fn pass(&mut self, record: &Template<'_>, packet: bool) {
+    /// Adds a record that is not to be joined.
+    pub(super) fn pass(&mut self, record: &RawRecord<'_>, packet: bool) {
         let number = self.queue.add(record, 0, packet);
         self.queue.get(number).state = State::Ready;
     }
 
-    /// Takes the record of a packet that had `wire_len` bytes at `time`.
+    /// Adds the record of a packet that had `wire_len` bytes at `time`.
     pub(super) fn push(
         &mut self,
-        record: &Template<'_>,
+        record: &RawRecord<'_>,
         wire_len: u32,
-        origin: (u32, u16),
+        interface: (u32, u16),
         time: u64,
     ) {
-        if let Some(limit) = time.checked_sub(self.joining.hold + 1) {
-            for lane in &mut self.lanes {
-                lane.coalescer.flush_before(limit, &mut |output| self.queue.settle(output));
+        if let Some(limit) = time.checked_sub(self.options.hold + 1) {
+            for stream in &mut self.streams {
+                stream.coalescer.flush_before(limit, &mut |output| self.queue.settle(output));
             }
         }
-        let (interface, linktype) = origin;
+        let (interface, linktype) = interface;
         let packet = record.packet();
         let whole = packet.len() as u64 >= u64::from(wire_len);
-        let known = link::packet(linktype, packet)
-            .filter(|_| whole && matches!(record.shape, Shape::Pcap | Shape::Enhanced));
+        let known = link::packet(linktype, packet).filter(|_| {
+            whole && matches!(record.block_type, BlockType::PcapRecord | BlockType::EnhancedPacket)
+        });
         let Some((prefix, link)) = known else {
-            // Which flow it is of cannot be told, and the order of a flow must not change.
+            // Its flow is unknown, and the order of packets in a flow must not change.
             self.flush();
             let number = self.queue.add(record, 0, true);
-            return self.queue.settle(Joinable::Frame {
+            return self.queue.settle(Output::Frame {
                 token: number,
                 reason: linerate_segment::coalesce::Reason::Protocol,
             });
         };
-        let origin = Origin {
+        let key = StreamKey {
             interface,
             linktype,
-            shape: record.shape,
+            block_type: record.block_type,
             flags: options::flags(record.options()),
             prefix: packet[..prefix].to_vec(),
         };
         let number = self.queue.add(record, prefix, true);
-        let lane = self.lane(origin, link);
-        let coalescer = &mut self.lanes[lane].coalescer;
+        let stream = self.stream(key, link);
+        let coalescer = &mut self.streams[stream].coalescer;
         coalescer.push(&packet[prefix..], number, time, &mut |output| self.queue.settle(output));
-        if self.queue.records.len() > MOST_WAITING || self.queue.bytes > MOST_BYTES {
+        if self.queue.records.len() > MAX_QUEUED || self.queue.bytes > MAX_QUEUED_BYTES {
             self.flush();
         }
     }
 
-    fn lane(&mut self, origin: Origin, link: Link) -> usize {
-        if let Some(found) = self.lanes.iter().position(|lane| lane.origin == origin) {
+    fn stream(&mut self, key: StreamKey, link: Link) -> usize {
+        if let Some(found) = self.streams.iter().position(|stream| stream.key == key) {
             return found;
         }
-        if self.lanes.len() == LANES {
-            let mut oldest = self.lanes.remove(0);
+        if self.streams.len() == MAX_STREAMS {
+            let mut oldest = self.streams.remove(0);
             oldest.coalescer.flush_all(&mut |output| self.queue.settle(output));
         }
-        let Joining { tcp, udp, checksums, .. } = self.joining;
+        let JoinOptions { tcp, udp, checksums, .. } = self.options;
         let options = Options { link, tcp, udp, checksums, ..Options::default() };
-        // Nobody who sends can choose flows that meet in one place of the table.
-        let key = RandomState::new().hash_one(0);
-        let coalescer = Coalescer::with_key(vec![Flow::default(); FLOWS], &options, key);
-        self.lanes.push(Lane { origin, coalescer });
-        self.lanes.len() - 1
+        // A random key: a sender cannot choose flows that collide in the table.
+        let hash_key = RandomState::new().hash_one(0);
+        let flows = vec![Flow::default(); MAX_FLOWS];
+        let coalescer = Coalescer::with_key(flows, &options, hash_key);
+        self.streams.push(Stream { key, coalescer });
+        self.streams.len() - 1
     }
 
-    /// Nothing grows any more.
+    /// Ends all super-packets.
     pub(super) fn flush(&mut self) {
-        for lane in &mut self.lanes {
-            lane.coalescer.flush_all(&mut |output| self.queue.settle(output));
+        for stream in &mut self.streams {
+            stream.coalescer.flush_all(&mut |output| self.queue.settle(output));
         }
     }
 
-    /// Writes what nothing stands before that is held.
-    pub(super) fn drain(&mut self, output: &mut Output) -> Result<()> {
+    /// Writes the records before the first that is held.
+    pub(super) fn drain(&mut self, writer: &mut Writer) -> Result<()> {
         let queue = &mut self.queue;
         while let Some(next) = queue.records.front()
             && next.state != State::Held
@@ -185,7 +186,7 @@ impl Joiner {
             queue.first += 1;
             queue.bytes -= next.bytes.len();
             if next.state == State::Ready {
-                output.put(next.packet, |out| out.extend_from_slice(&next.bytes))?;
+                writer.put(next.packet, |out| out.extend_from_slice(&next.bytes))?;
             }
             next.bytes.clear();
             queue.spare.push(next.bytes);
@@ -195,15 +196,15 @@ impl Joiner {
 }
 
 impl Queue {
-    fn add(&mut self, record: &Template<'_>, prefix: usize, packet: bool) -> u64 {
+    fn add(&mut self, record: &RawRecord<'_>, prefix: usize, packet: bool) -> u64 {
         let mut bytes = self.spare.pop().unwrap_or_default();
         bytes.extend_from_slice(record.bytes);
         self.bytes += bytes.len();
-        let Template { shape, big_endian, captured, .. } = *record;
+        let RawRecord { block_type, big_endian, captured, .. } = *record;
         let state = State::Held;
-        self.records.push_back(Waiting {
+        self.records.push_back(QueuedRecord {
             bytes,
-            shape,
+            block_type,
             big_endian,
             captured,
             prefix,
@@ -213,19 +214,19 @@ impl Queue {
         self.first + self.records.len() as u64 - 1
     }
 
-    /// A record that is still here; the coalescer names no other.
-    fn get(&mut self, number: u64) -> &mut Waiting {
+    /// A record in the queue; the coalescer refers only to such.
+    fn get(&mut self, number: u64) -> &mut QueuedRecord {
         let at = (number - self.first) as usize;
         &mut self.records[at]
     }
 
-    fn settle(&mut self, output: Joinable<'_>) {
+    fn settle(&mut self, output: Output<'_>) {
         match output {
-            Joinable::Frame { token, reason } => {
-                self.tally.alone.add(reason);
+            Output::Frame { token, reason } => {
+                self.statistics.alone.add(reason);
                 self.get(token).state = State::Ready;
             }
-            Joinable::Super(packet) => self.join(&packet),
+            Output::Super(packet) => self.join(&packet),
         }
     }
 
@@ -234,20 +235,20 @@ impl Queue {
         let at = |number: &u64| &self.records[(number - self.first) as usize];
         let tokens = packet.tokens();
         let first = at(&tokens[0]);
-        let head = &first.template().packet()[..first.prefix];
+        let head = &first.raw().packet()[..first.prefix];
         let payload = packet.payload().map(|(token, range)| {
             let one = at(&token);
-            &one.template().packet()[one.prefix..][range]
+            &one.raw().packet()[one.prefix..][range]
         });
         let parts: Vec<&[u8]> = [head, packet.header()].into_iter().chain(payload).collect();
-        first.template().put(&mut out, &parts, |out| {
-            let each = tokens.iter().map(|token| at(token).template().options());
+        first.raw().put(&mut out, &parts, |out| {
+            let each = tokens.iter().map(|token| at(token).raw().options());
             options::of_joined(out, each, first.big_endian);
         });
-        self.tally.super_packets += 1;
-        self.tally.frames += tokens.len() as u64;
+        self.statistics.super_packets += 1;
+        self.statistics.frames += tokens.len() as u64;
         for token in tokens {
-            self.get(*token).state = State::Gone;
+            self.get(*token).state = State::Joined;
         }
         self.bytes += out.len();
         let first = self.get(tokens[0]);
@@ -257,9 +258,9 @@ impl Queue {
     }
 }
 
-impl Waiting {
-    fn template(&self) -> Template<'_> {
-        let Self { shape, big_endian, captured, .. } = *self;
-        Template { bytes: &self.bytes, shape, big_endian, captured }
+impl QueuedRecord {
+    fn raw(&self) -> RawRecord<'_> {
+        let Self { block_type, big_endian, captured, .. } = *self;
+        RawRecord { bytes: &self.bytes, block_type, big_endian, captured }
     }
 }

@@ -1,66 +1,67 @@
-//! Splitting while a capture runs: the kernel says with each super-packet how it would be segmented.
+//! Splitting while a capture runs: the kernel says how it would segment each super-packet.
 
 use linerate_ring::Frame;
 use linerate_segment::segment::{Options, Segments, Split};
 use linerate_wire::checksum::Engine;
-use linerate_wire::virtio::{Flags, Gso, Header};
+use linerate_wire::offload::PartialChecksum;
+use linerate_wire::virtio::Header;
 
 use super::link;
-use super::tally::{Reason, Tally};
+use super::statistics::{Reason, SplitStatistics};
 
 /// Splits the frames of one reader. Frames have to come with virtio headers
 /// ([`Builder::virtio_header`](linerate_ring::packet::Builder::virtio_header)).
 #[derive(Clone, Debug)]
-pub struct Live {
+pub struct LiveSplitter {
     linktype: u16,
     engine: Engine,
-    tally: Tally,
+    statistics: SplitStatistics,
 }
 
-impl Live {
+impl LiveSplitter {
     /// For an interface of this link type (LINKTYPE registry).
     pub fn new(linktype: u16) -> Self {
-        Self { linktype, engine: Engine::detect(), tally: Tally::default() }
+        Self { linktype, engine: Engine::detect(), statistics: SplitStatistics::default() }
     }
 
     /// The counts since the last call.
-    pub fn take_tally(&mut self) -> Tally {
-        std::mem::take(&mut self.tally)
+    pub fn take_statistics(&mut self) -> SplitStatistics {
+        std::mem::take(&mut self.statistics)
     }
 
     /// Hands over what the wire carries of `frame`, with all checksums, until `take` answers false; then
-    /// answers false, too. Nothing is allocated, and payload is not copied: frames come in two pieces.
+    /// answers false, too. Nothing is allocated, and payload is not copied: frames come in two segments.
     #[inline]
     pub fn split(&mut self, frame: &Frame<'_>, mut take: impl FnMut(&Frame<'_>) -> bool) -> bool {
         let header = frame.virtio.unwrap_or_default();
         if header.is_gso() {
-            return self.pieces(frame, &header, take);
+            return self.split_super_packet(frame, &header, take);
         }
-        if header.flags.contains(Flags::NEEDS_CHECKSUM) {
-            return self.complete(frame, &header, take);
+        match header.partial_checksum() {
+            Some(partial) => self.complete(frame, partial, take),
+            None => take(frame),
         }
-        take(frame)
     }
 
-    fn pieces(
+    fn split_super_packet(
         &mut self,
         frame: &Frame<'_>,
         header: &Header,
         mut take: impl FnMut(&Frame<'_>) -> bool,
     ) -> bool {
-        let mut pieces = match self.segments(frame, header) {
-            Ok(pieces) => pieces,
+        let mut segments = match self.segments(frame, header) {
+            Ok(segments) => segments,
             Err(reason) => {
-                self.tally.refused.add(reason);
+                self.statistics.refused.add(reason);
                 return take(frame);
             }
         };
-        self.tally.super_packets += 1;
-        while let Some(parts) = pieces.next_parts() {
+        self.statistics.super_packets += 1;
+        while let Some(parts) = segments.next_parts() {
             let tail = [parts.payload];
-            let piece = like(frame, Frame::new(parts.header).with_tail(&tail));
-            self.tally.segments += 1;
-            if !take(&piece) {
+            let segment = like(frame, Frame::new(parts.header).with_tail(&tail));
+            self.statistics.segments += 1;
+            if !take(&segment) {
                 return false;
             }
         }
@@ -68,18 +69,14 @@ impl Live {
     }
 
     fn segments<'f>(&self, frame: &Frame<'f>, header: &Header) -> Result<Segments<'f>, Reason> {
-        // Packet rings lend whole pieces; of anything else only the first could be borrowed.
+        // Packet rings lend whole segments; of anything else only the first could be borrowed.
         if (frame.head().len() as u64) < u64::from(frame.wire_len) {
             return Err(Reason::Truncated);
         }
         let Some((0, link)) = link::packet(self.linktype, frame.head()) else {
             return Err(Reason::LinkType);
         };
-        let split = match header.gso.kind() {
-            Gso::TCPV4 | Gso::TCPV6 => Split::Tcp { mss: header.segment_size },
-            Gso::UDP_L4 => Split::Udp { size: header.segment_size },
-            _ => return Err(Reason::Protocol),
-        };
+        let split = Split::from_virtio(header).ok_or(Reason::Protocol)?;
         let options = Options { link, ..Options::new(split) };
         Ok(Segments::new(frame.head(), &options)?)
     }
@@ -88,23 +85,19 @@ impl Live {
     fn complete(
         &mut self,
         frame: &Frame<'_>,
-        header: &Header,
+        partial: PartialChecksum,
         mut take: impl FnMut(&Frame<'_>) -> bool,
     ) -> bool {
         let bytes = frame.head();
-        let start = usize::from(header.checksum_start);
-        let at = start + usize::from(header.checksum_offset);
         let whole = bytes.len() as u64 == u64::from(frame.wire_len);
-        if !whole || at + 2 > bytes.len() {
+        if !whole || !partial.fits(bytes.len()) {
             return take(frame);
         }
-        // The sum of the pseudo header stands in the field and is summed with the rest. Like the kernel
-        // (skb_checksum_help) this writes 0 as 0xffff for every protocol, as 0 means none to UDP.
-        let value = self.engine.sum(&bytes[start..]).udp_checksum();
-        self.tally.checksums += 1;
-        let field = value.to_be_bytes();
-        let tail = [&field[..], &bytes[at + 2..]];
-        take(&like(frame, Frame::new(&bytes[..at]).with_tail(&tail)))
+        let value = partial.compute(self.engine, bytes);
+        self.statistics.checksums += 1;
+        let (field, value) = (partial.field(), value.to_be_bytes());
+        let tail = [&value[..], &bytes[field.end..]];
+        take(&like(frame, Frame::new(&bytes[..field.start]).with_tail(&tail)))
     }
 }
 

@@ -1,34 +1,30 @@
 //! Super-packets of captures into the frames that were on the wire, and back.
 //!
-//! A host that leaves segmentation to its network card, or joins what it receives, hands a capture
-//! packets of up to 64 KiB that no wire ever carried. [`rewrite`] makes a capture file out of another
-//! in which they are split, or in which frames are joined; [`Live`] splits while a capture runs, with
-//! what the kernel says of each super-packet. What is not split or joined stays as it is, byte for byte,
-//! and what could not be is counted by [`Reason`].
+//! A host that leaves segmentation to its network card, or joins what it receives, shows a capture
+//! packets of up to 64 KiB that no wire carried. [`rewrite`] makes a capture file in which they are split,
+//! or in which frames are joined; [`LiveSplitter`] splits while a capture runs, with the kernel's
+//! metadata of each super-packet. Other packets stay the same, byte for byte; packets that could not be
+//! split are counted by [`Reason`].
 
 mod file;
 mod join;
 mod link;
 mod live;
-mod options;
-mod output;
-mod record;
-mod tally;
+mod statistics;
 
 use linerate_segment::Error;
 use linerate_segment::segment::{Checksums, IpId, Link, Options, Segments, Split};
 use linerate_wire::ip::Protocol;
 
-pub use file::{Job, Outcome, Progress, Report, Work, rewrite};
-pub use join::Joining;
-pub use live::Live;
-pub use output::Output;
-pub use tally::{Alone, Joined, Reason, Refused, Tally};
+pub use file::{Operation, Progress, Report, Rewrite, rewrite};
+pub use join::JoinOptions;
+pub use live::LiveSplitter;
+pub use statistics::{JoinStatistics, NotJoined, NotSplit, Reason, SplitStatistics};
 
-/// Into what packets of a file are split. A file does not say how long the segments were; the MTU does,
-/// for whoever knows that of the path.
+/// How packets of a file are split. A file does not have the length of the segments; the MTU of the path
+/// gives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Plan {
+pub struct SplitOptions {
     /// Longest IP packet that the wire carried, in bytes, with its header.
     pub mtu: u16,
     /// Payload of a TCP segment in bytes; `None` for what the MTU leaves room for. With a number, packets
@@ -36,7 +32,7 @@ pub struct Plan {
     pub mss: Option<u16>,
     /// The same for UDP datagrams; without it UDP is not split.
     pub uso: Option<u16>,
-    /// What is neither TCP nor, with [`Plan::uso`], UDP becomes IP fragments.
+    /// What is neither TCP nor, with [`SplitOptions::uso`], UDP becomes IP fragments.
     pub fragment: bool,
     /// The checksums of what is split.
     pub checksums: Checksums,
@@ -46,7 +42,7 @@ pub struct Plan {
     pub max_burst: u32,
 }
 
-impl Default for Plan {
+impl Default for SplitOptions {
     fn default() -> Self {
         Self {
             mtu: 1500,
@@ -60,86 +56,86 @@ impl Default for Plan {
     }
 }
 
-/// What is to become of a packet.
+/// What to do with a packet.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "it lives on the stack, for one packet")]
-enum Verdict<'p> {
-    /// It stays as it is: the wire could carry it.
-    Fits,
-    /// It becomes these.
-    Pieces(Segments<'p>),
-    /// It stays as it is, although it is too long.
-    Refused(Reason),
+enum Decision<'p> {
+    /// Keep it: it fits the wire.
+    Keep,
+    /// Replace it by these segments.
+    Split(Segments<'p>),
+    /// Keep it, although it is too long.
+    Refuse(Reason),
 }
 
-impl Plan {
-    fn options(&self, link: Link, split: Split) -> Options {
+impl SplitOptions {
+    fn segment_options(&self, link: Link, split: Split) -> Options {
         let (checksums, max_burst) = (self.checksums, self.max_burst);
         let (outer_id, inner_id) = (self.ip_id, self.ip_id);
         Options { link, checksums, outer_id, inner_id, max_burst, ..Options::new(split) }
     }
 
-    /// Judges a packet that had `wire_len` bytes.
-    fn judge<'p>(
+    /// Decides about a packet that had `wire_len` bytes on the wire.
+    fn decide<'p>(
         &self,
         packet: &'p [u8],
         link: Link,
         wire_len: usize,
         scratch: &'p mut Vec<u8>,
-    ) -> Verdict<'p> {
+    ) -> Decision<'p> {
         let claimed = link::ip_len(packet, link);
         let over = claimed.unwrap_or_else(|| link::rest(packet, link, wire_len)) > self.mtu.into();
         if !over && self.mss.is_none() && self.uso.is_none() {
-            return Verdict::Fits;
+            return Decision::Keep;
         }
         if packet.len() < wire_len {
-            return if over { Verdict::Refused(Reason::Truncated) } else { Verdict::Fits };
+            return if over { Decision::Refuse(Reason::Truncated) } else { Decision::Keep };
         }
         let packet = match claimed {
             None if over => link::with_length(packet, link, scratch).unwrap_or(packet),
             _ => packet,
         };
-        let new = |split| Segments::new(packet, &self.options(link, split));
+        let new = |split| Segments::new(packet, &self.segment_options(link, split));
         let tcp = new(Split::Tcp { mss: self.mss.unwrap_or(u16::MAX) });
-        let pieces = match tcp {
+        let segments = match tcp {
             Ok(_) if self.mss.is_none() && over => new(Split::Mtu(self.mtu)),
-            Ok(pieces) if self.mss.is_some() => Ok(pieces),
-            Ok(_) => return Verdict::Fits,
+            Ok(segments) if self.mss.is_some() => Ok(segments),
+            Ok(_) => return Decision::Keep,
             Err(Error::OtherProtocol { found: Protocol::UDP, .. }) => match self.uso {
                 Some(size) => new(Split::Udp { size }),
-                None if !over => return Verdict::Fits,
+                None if !over => return Decision::Keep,
                 None if self.fragment => new(Split::Fragments { mtu: self.mtu }),
-                None => return Verdict::Refused(Reason::UdpSize),
+                None => return Decision::Refuse(Reason::UdpSize),
             },
             Err(Error::Protocol(_)) if self.fragment => new(Split::Fragments { mtu: self.mtu }),
             Err(error) => Err(error),
         };
-        match pieces {
-            Ok(pieces) if pieces.len() > 1 => Verdict::Pieces(pieces),
-            Err(error) if over => Verdict::Refused(error.into()),
-            _ => Verdict::Fits,
+        match segments {
+            Ok(segments) if segments.len() > 1 => Decision::Split(segments),
+            Err(error) if over => Decision::Refuse(error.into()),
+            _ => Decision::Keep,
         }
     }
 }
 
-/// The packet in one piece with its checksum filled in, if that was left to a network card: if the sum
-/// of the pseudo header stands where the checksum belongs. Damaged checksums stay damaged.
+/// The packet as one segment with its checksum filled in, if the sender left that to its network card: if
+/// the field has the sum of the pseudo header. Wrong checksums stay wrong.
 fn completed(packet: &[u8], link: Link) -> Option<Segments<'_>> {
     let new = |split, checksums| {
         // The identification of a single segment stays what it is.
         let options = Options { link, checksums, ..Options::new(split) };
-        Segments::new(packet, &options).ok().filter(|pieces| pieces.len() == 1)
+        Segments::new(packet, &options).ok().filter(|segments| segments.len() == 1)
     };
     let (tcp, udp) = (Split::Tcp { mss: u16::MAX }, Split::Udp { size: u16::MAX });
     let (mut partial, split) = match new(tcp, Checksums::Partial) {
-        Some(pieces) => (pieces, tcp),
+        Some(segments) => (segments, tcp),
         None => (new(udp, Checksums::Partial)?, udp),
     };
-    let field = partial.partial()?;
+    let field = partial.partial_checksum()?;
     let at = usize::from(field.start) + usize::from(field.offset);
     let stands = packet.get(at..at + 2)?;
-    let unfinished = partial.next_parts()?.header.get(at..at + 2)? == stands;
-    if unfinished { new(split, Checksums::Full) } else { None }
+    let is_partial = partial.next_parts()?.header.get(at..at + 2)? == stands;
+    if is_partial { new(split, Checksums::Full) } else { None }
 }
 
 #[cfg(test)]

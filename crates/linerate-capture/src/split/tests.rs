@@ -5,12 +5,14 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use etherparse::PacketBuilder;
+use linerate_pcapfile::{
+    BlockReader, Compression, Error as FileError, Format, Reader, Resolution, SectionHeader, Writer,
+};
 use linerate_segment::segment::{Checksums, IpId};
 use proptest::prelude::*;
 
 use super::*;
-use crate::read::{Blocks, Reader, Resolution};
-use crate::write::{Compression, Section};
+use crate::engine::Outcome;
 
 /// A TCP/IPv4 frame with `payload` bytes, and valid checksums.
 fn tcp(sequence: u32, payload: usize) -> Vec<u8> {
@@ -135,38 +137,38 @@ fn whole(frames: Vec<Vec<u8>>) -> Vec<(u32, Vec<u8>, usize)> {
     frames.into_iter().enumerate().map(number).collect()
 }
 
-struct Wish {
-    work: Work,
+struct Case {
+    operation: Operation,
     pcapng: Option<bool>,
     filter: Option<String>,
     fix: bool,
 }
 
-fn splitting(plan: Plan) -> Wish {
-    Wish { work: Work::Split(plan), pcapng: None, filter: None, fix: false }
+fn splitting(plan: SplitOptions) -> Case {
+    Case { operation: Operation::Split(plan), pcapng: None, filter: None, fix: false }
 }
 
-fn joining() -> Wish {
-    let joining = Joining { tcp: true, udp: true, hold: 1_000_000, checksums: Checksums::Full };
-    Wish { work: Work::Join(joining), pcapng: None, filter: None, fix: false }
+fn joining() -> Case {
+    let joining = JoinOptions { tcp: true, udp: true, hold: 1_000_000, checksums: Checksums::Full };
+    Case { operation: Operation::Join(joining), pcapng: None, filter: None, fix: false }
 }
 
-fn run(file: &[u8], wish: Wish) -> (Outcome, Vec<u8>) {
+fn run(file: &[u8], case: Case) -> (Outcome<Report>, Vec<u8>) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("out");
-    let outcome = run_into(&path, file, wish);
+    let outcome = run_into(&path, file, case);
     (outcome, std::fs::read(path).expect("the file"))
 }
 
-fn run_into(path: &Path, file: &[u8], wish: Wish) -> Outcome {
+fn run_into(path: &Path, file: &[u8], case: Case) -> Outcome<Report> {
     let stop = AtomicBool::new(false);
-    let blocks =
-        Blocks::from_stream("made", Box::new(Cursor::new(file.to_vec()))).expect("a header");
-    let pcapng = wish.pcapng.unwrap_or(blocks.format() == crate::Format::Pcapng);
-    let output = Output::create(path, Compression::None, &stop).expect("a file");
-    let Wish { work, filter, fix: fix_checksums, .. } = wish;
-    let section = Section::default();
-    let job = Job { blocks, output, pcapng, work, filter, fix_checksums, section };
+    let input =
+        BlockReader::from_stream("made", Box::new(Cursor::new(file.to_vec()))).expect("a header");
+    let pcapng = case.pcapng.unwrap_or(input.format() == Format::Pcapng);
+    let output = Writer::create(path, Compression::None, &stop).expect("a file");
+    let Case { operation, filter, fix: fix_checksums, .. } = case;
+    let section = SectionHeader::default();
+    let job = Rewrite { input, output, pcapng, operation, filter, fix_checksums, section };
     let progress = Progress::of(&job);
     rewrite(job, &stop, &progress)
 }
@@ -217,7 +219,7 @@ fn everything_but_the_super_packet_stays_byte_for_byte() {
             small.len(),
             &[],
         );
-        let (outcome, out) = run(&file.bytes, splitting(Plan::default()));
+        let (outcome, out) = run(&file.bytes, splitting(SplitOptions::default()));
         assert!(outcome.failure.is_none());
         let report = &outcome.report;
         assert_eq!((report.read, report.written, report.unwritten), (3, 5, 0));
@@ -251,7 +253,7 @@ fn options_go_where_they_belong() {
     ];
     let all: Vec<&[u8]> = options.iter().map(Vec::as_slice).collect();
     let file = made.enhanced(7, &large, large.len(), &all);
-    let (_, out) = run(&file.bytes, splitting(Plan::default()));
+    let (_, out) = run(&file.bytes, splitting(SplitOptions::default()));
     let of = |block: &[u8]| {
         let captured = u32::from_le_bytes(block[20..24].try_into().expect("four")) as usize;
         block[28 + captured.next_multiple_of(4)..block.len() - 4].to_vec()
@@ -289,7 +291,7 @@ fn pcap_files_keep_their_byte_order_and_precision() {
     for big in [false, true] {
         for magic in [0xa1b2_c3d4, 0xa1b2_3c4d] {
             let file = pcap(big, magic, &whole(vec![tcp(1, 10), tcp(11, 3000), udp(3000)]));
-            let (outcome, out) = run(&file, splitting(Plan::default()));
+            let (outcome, out) = run(&file, splitting(SplitOptions::default()));
             assert_eq!(out[..24], file[..24]);
             let small = 16 + tcp(1, 10).len();
             assert_eq!(out[24..24 + small], file[24..24 + small]);
@@ -307,9 +309,9 @@ fn pcap_files_keep_their_byte_order_and_precision() {
 #[test]
 fn the_other_format_has_the_same_packets_and_times() {
     let file = pcap(true, 0xa1b2_3c4d, &whole(vec![tcp(1, 10), tcp(11, 3000)]));
-    let (_, same) = run(&file, splitting(Plan::default()));
+    let (_, same) = run(&file, splitting(SplitOptions::default()));
     let to = |file: &[u8], pcapng: bool| {
-        run(file, Wish { pcapng: Some(pcapng), ..splitting(Plan::default()) }).1
+        run(file, Case { pcapng: Some(pcapng), ..splitting(SplitOptions::default()) }).1
     };
     let pcapng = to(&file, true);
     assert_eq!(pcapng[..4], [0x0a, 0x0d, 0x0d, 0x0a]);
@@ -331,7 +333,7 @@ fn what_cannot_be_split_is_passed_on_and_counted() {
     let mut list = whole(vec![syn, arp, udp(2000), icmp.clone()]);
     list.push((9, cut[..200].to_vec(), cut.len()));
     let file = pcap(false, 0xa1b2_c3d4, &list);
-    let (outcome, out) = run(&file, splitting(Plan::default()));
+    let (outcome, out) = run(&file, splitting(SplitOptions::default()));
     assert_eq!(out, file);
     let refused = &outcome.report.split.refused;
     for reason in [Reason::Syn, Reason::NotIp, Reason::UdpSize, Reason::Protocol, Reason::Truncated]
@@ -343,7 +345,8 @@ fn what_cannot_be_split_is_passed_on_and_counted() {
     assert!(said.contains("1 packets not split: cut by the snapshot length"), "{said}");
 
     // What options are for.
-    let plan = Plan { uso: Some(700), fragment: true, max_burst: 4000, ..Plan::default() };
+    let plan =
+        SplitOptions { uso: Some(700), fragment: true, max_burst: 4000, ..SplitOptions::default() };
     let (outcome, _) = run(&file, splitting(plan));
     let refused = &outcome.report.split.refused;
     assert_eq!(refused.count(Reason::UdpSize) + refused.count(Reason::Protocol), 0);
@@ -352,10 +355,10 @@ fn what_cannot_be_split_is_passed_on_and_counted() {
     assert_eq!(refused.count(Reason::DontFragment), 1, "{refused:?}");
     icmp[20] = 0;
     let only = pcap(false, 0xa1b2_c3d4, &whole(vec![icmp, tcp(1, 3000)]));
-    let fragmenting = Plan { fragment: true, mtu: 1000, ..Plan::default() };
+    let fragmenting = SplitOptions { fragment: true, mtu: 1000, ..SplitOptions::default() };
     let (outcome, _) = run(&only, splitting(fragmenting));
     assert_eq!((outcome.report.split.super_packets, outcome.report.split.segments), (2, 8));
-    let fixed = Plan { ip_id: IpId::Fixed, ..Plan::default() };
+    let fixed = SplitOptions { ip_id: IpId::Fixed, ..SplitOptions::default() };
     let (_, out) = run(&only, splitting(fixed));
     let ids: Vec<_> = frames(&out)[1..].iter().map(|frame| [frame[18], frame[19]]).collect();
     assert_eq!(ids, [[0, 0]; 3]);
@@ -364,10 +367,10 @@ fn what_cannot_be_split_is_passed_on_and_counted() {
 #[test]
 fn sizes_that_are_said_count_for_what_fits_too_and_a_filter_says_for_which() {
     let file = pcap(false, 0xa1b2_c3d4, &whole(vec![tcp(1, 1000), udp(1000)]));
-    let plan = Plan { mss: Some(400), uso: Some(300), ..Plan::default() };
+    let plan = SplitOptions { mss: Some(400), uso: Some(300), ..SplitOptions::default() };
     let lengths = |filter: Option<&str>| {
         let filter = filter.map(str::to_owned);
-        let (_, out) = run(&file, Wish { filter, ..splitting(plan) });
+        let (_, out) = run(&file, Case { filter, ..splitting(plan) });
         frames(&out).iter().map(Vec::len).collect::<Vec<_>>()
     };
     let (tcp, udp) = (14 + 20 + 20, 14 + 40 + 8);
@@ -382,9 +385,12 @@ fn sizes_that_are_said_count_for_what_fits_too_and_a_filter_says_for_which() {
 fn a_length_that_was_left_to_the_card_is_found() {
     let mut large = tcp(1, 3000);
     large[16..18].fill(0);
-    let (_, out) = run(&pcap(false, 0xa1b2_c3d4, &whole(vec![large])), splitting(Plan::default()));
-    let (_, wanted) =
-        run(&pcap(false, 0xa1b2_c3d4, &whole(vec![tcp(1, 3000)])), splitting(Plan::default()));
+    let (_, out) =
+        run(&pcap(false, 0xa1b2_c3d4, &whole(vec![large])), splitting(SplitOptions::default()));
+    let (_, wanted) = run(
+        &pcap(false, 0xa1b2_c3d4, &whole(vec![tcp(1, 3000)])),
+        splitting(SplitOptions::default()),
+    );
     assert_eq!(frames(&out), frames(&wanted));
 }
 
@@ -403,11 +409,11 @@ fn only_checksums_that_were_left_to_the_card_are_filled_in() {
     left.extend([0xee; 3]);
     let list = whole(vec![right.clone(), left.clone(), wrong.clone()]);
     let file = pcap(false, 0xa1b2_c3d4, &list);
-    let (outcome, out) = run(&file, Wish { fix: true, ..splitting(Plan::default()) });
+    let (outcome, out) = run(&file, Case { fix: true, ..splitting(SplitOptions::default()) });
     assert_eq!(outcome.report.split.checksums, 1);
     let padded = [&right[..], &[0xee; 3]].concat();
     assert_eq!(frames(&out), [right, padded, wrong]);
-    assert_eq!(run(&file, splitting(Plan::default())).1, file);
+    assert_eq!(run(&file, splitting(SplitOptions::default())).1, file);
 }
 
 #[test]
@@ -423,7 +429,7 @@ fn link_types_of_any_and_of_tunnels_are_split_behind_their_headers() {
     {
         let mut file = pcap(false, 0xa1b2_c3d4, &whole(vec![[header, ip].concat()]));
         file[20..22].copy_from_slice(&u16::to_le_bytes(linktype));
-        let (outcome, out) = run(&file, splitting(Plan::default()));
+        let (outcome, out) = run(&file, splitting(SplitOptions::default()));
         assert_eq!(outcome.report.split.segments, 3, "link type {linktype}");
         assert!(frames(&out).iter().all(|frame| frame.starts_with(header)));
         let (_, joined) = run(&out, joining());
@@ -434,14 +440,16 @@ fn link_types_of_any_and_of_tunnels_are_split_behind_their_headers() {
     }
     let mut file = pcap(false, 0xa1b2_c3d4, &whole(vec![large]));
     file[20] = 147;
-    let (outcome, out) = run(&file, splitting(Plan::default()));
+    let (outcome, out) = run(&file, splitting(SplitOptions::default()));
     assert_eq!((out, outcome.report.split.refused.count(Reason::LinkType)), (file, 1));
 }
 
 #[test]
 fn joined_frames_stand_where_the_first_stood() {
-    let (_, split) =
-        run(&pcap(false, 0xa1b2_c3d4, &whole(vec![tcp(1, 3000)])), splitting(Plan::default()));
+    let (_, split) = run(
+        &pcap(false, 0xa1b2_c3d4, &whole(vec![tcp(1, 3000)])),
+        splitting(SplitOptions::default()),
+    );
     let mut one = frames(&split);
     let other = udp(10);
     one.insert(1, other.clone());
@@ -456,18 +464,18 @@ fn joined_frames_stand_where_the_first_stood() {
     assert_eq!((joined.super_packets, joined.frames, joined.alone.total()), (1, 3, 1));
     assert_eq!((outcome.report.written, outcome.report.unwritten), (2, 0));
     // The gap is longer than the hold: nothing grows.
-    let mut wish = joining();
-    if let Work::Join(joining) = &mut wish.work {
+    let mut case = joining();
+    if let Operation::Join(joining) = &mut case.operation {
         joining.hold = 5000;
     }
-    assert_eq!(run(&file, wish).0.report.joined.expect("joined").super_packets, 0);
+    assert_eq!(run(&file, case).0.report.joined.expect("joined").super_packets, 0);
 }
 
 #[test]
 fn joining_raises_the_snapshot_length_and_splitting_does_not() {
     let file = pcap(false, 0xa1b2_c3d4, &whole(vec![tcp(1, 100)]));
     let snaplen = |file: &[u8]| u32::from_le_bytes(file[16..20].try_into().expect("four"));
-    assert_eq!(snaplen(&run(&file, splitting(Plan::default())).1), 70_000);
+    assert_eq!(snaplen(&run(&file, splitting(SplitOptions::default())).1), 70_000);
     assert_eq!(snaplen(&run(&file, joining()).1), 262_144);
 }
 
@@ -476,10 +484,12 @@ fn a_damaged_file_gives_what_stands_before_the_damage() {
     let mut file = pcap(false, 0xa1b2_c3d4, &whole(vec![tcp(1, 3000), tcp(3001, 10)]));
     let len = file.len();
     file.truncate(len - 4);
-    for wish in [splitting(Plan::default()), joining()] {
-        let (outcome, out) = run(&file, wish);
+    for case in [splitting(SplitOptions::default()), joining()] {
+        let (outcome, out) = run(&file, case);
         let error = outcome.failure.expect("trouble");
-        assert!(matches!(error, crate::Error::Truncated { salvaged: 1, .. }), "{error}");
+        let truncated =
+            matches!(error, crate::Error::File(FileError::Truncated { salvaged: 1, .. }));
+        assert!(truncated, "{error}");
         assert_eq!(outcome.report.read, 1);
         assert!(!frames(&out).is_empty());
     }
@@ -488,7 +498,7 @@ fn a_damaged_file_gives_what_stands_before_the_damage() {
 #[test]
 fn a_full_disk_leaves_whole_packets_and_is_counted() {
     let file = pcap(false, 0xa1b2_c3d4, &whole(vec![tcp(1, 3000)]));
-    let outcome = run_into(Path::new("/dev/full"), &file, splitting(Plan::default()));
+    let outcome = run_into(Path::new("/dev/full"), &file, splitting(SplitOptions::default()));
     let error = outcome.failure.expect("trouble").to_string();
     assert!(error.contains("cannot write /dev/full"), "{error}");
     assert_eq!((outcome.report.written, outcome.report.unwritten), (0, 3));
@@ -515,10 +525,10 @@ proptest! {
             let at = at.min(file.len());
             let end = (at + noise.len()).min(file.len());
             file[at..end].copy_from_slice(&noise[..end - at]);
-            let plan = Plan { mtu: 100, uso: Some(20), fragment: true, ..Plan::default() };
-            for wish in [splitting(plan), joining()] {
-                if Blocks::from_stream("made", Box::new(Cursor::new(file.clone()))).is_ok() {
-                    let (outcome, _) = run(&file, Wish { fix, ..wish });
+            let plan = SplitOptions { mtu: 100, uso: Some(20), fragment: true, ..SplitOptions::default() };
+            for case in [splitting(plan), joining()] {
+                if BlockReader::from_stream("made", Box::new(Cursor::new(file.clone()))).is_ok() {
+                    let (outcome, _) = run(&file, Case { fix, ..case });
                     prop_assert_eq!(outcome.report.unwritten, 0);
                 }
             }

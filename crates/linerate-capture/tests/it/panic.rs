@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use linerate_capture::Error;
 use linerate_capture::choose::{Kind, Wish};
-use linerate_capture::engine::{Engine, Outcome, Settings, Sink, ledger, open_all};
+use linerate_capture::engine::{Engine, EngineOptions, Outcome, counters, open_all};
 use linerate_capture::open::Request;
+use linerate_capture::sink::Sink;
 use linerate_ring::packet::Mode;
 use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip};
 
@@ -16,13 +17,13 @@ fn capture(names: &[&str], request: &Request, send: impl FnOnce()) -> Outcome {
     let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
     let opened = open_all(&names, request, &AtomicBool::new(false)).unwrap();
     let mut seen = 0;
-    let sink = Sink::Call(Box::new(move |_, _| {
+    let sink = Sink::call(move |_, _| {
         seen += 1;
         assert!(seen < 3, "three is too many");
         true
-    }));
-    let pages = ledger(&opened);
-    let engine = Engine::start(opened, pages, sink, &Settings::default()).unwrap();
+    });
+    let counters = counters(&opened);
+    let engine = Engine::start(opened, counters, sink, &EngineOptions::default()).unwrap();
     send();
     let deadline = Instant::now() + Duration::from_secs(10);
     while !engine.is_finished() {

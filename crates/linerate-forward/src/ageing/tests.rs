@@ -7,7 +7,7 @@ use linerate_testkit::root_or_skip;
 use super::*;
 use crate::layout::{GENERATION_ENDED, kind};
 use crate::program::{Options, Programs};
-use crate::session::{Record, LastUse};
+use crate::session::{LastUse, Record};
 use crate::table::tests::record;
 
 /// Programs on no interface, their table, and who looks after it.

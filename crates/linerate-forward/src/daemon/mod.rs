@@ -2,10 +2,10 @@
 //! after sessions, deny list and metrics. One thread sleeps until something is due or asked for; the watch and the
 //! metrics have one of their own.
 
-mod setup;
 mod handle;
 mod ports;
 mod service;
+mod setup;
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
@@ -167,7 +167,9 @@ impl Daemon {
             match events.recv_timeout(crate::ageing::TICK) {
                 Err(RecvTimeoutError::Timeout) => {}
                 // Whoever could ask is gone: nobody else can end it.
-                Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => break !self.config.persist,
+                Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => {
+                    break !self.config.persist;
+                }
                 Ok(Event::Detach) => break true,
                 Ok(Event::Report) => self.report()?,
                 Ok(Event::Reload) => self.reload(configure())?,

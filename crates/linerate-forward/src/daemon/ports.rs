@@ -6,16 +6,14 @@ use std::os::fd::AsFd;
 use libbpf_rs::MapCore;
 use linerate_ring::steer::grace::Grace;
 
-use super::setup;
 use super::handle::InstanceHandle;
+use super::setup;
 use crate::config::Config;
 use crate::control::Control;
 use crate::link::Link;
 use crate::pins::PortState;
 use crate::preflight::Report;
-use crate::program::{
-    Maps, Port, PortOptions, Programs, egress_enabled, enable_egress, register,
-};
+use crate::program::{Maps, Port, PortOptions, Programs, egress_enabled, enable_egress, register};
 use crate::{Error, Result};
 
 /// The interfaces that a configuration names.
@@ -55,7 +53,8 @@ impl Ports {
     pub(super) fn adopted(ports: Vec<(PortState, Port)>, maps: &Maps) -> Result<Self> {
         let slot = |(state, port): (PortState, Port)| {
             let egress_enabled = egress_enabled(maps, state.port, state.ifindex)?;
-            let attached = Attached { index: state.ifindex, mac: state.mac, egress_enabled, _port: port };
+            let attached =
+                Attached { index: state.ifindex, mac: state.mac, egress_enabled, _port: port };
             Ok((state.name, PortSlot { number: state.port, attached: Some(attached) }))
         };
         ports.into_iter().map(slot).collect::<Result<_>>().map(Self)

@@ -7,7 +7,9 @@ use libbpf_rs::{TC_EGRESS, TC_INGRESS};
 use super::{Lock, Pinned, Pins, remove_directory};
 use crate::layout;
 use crate::memory::Memory;
-use crate::program::{Options, Programs, Stack, attach_clsact, egress_enabled, enable_egress, register};
+use crate::program::{
+    Options, Programs, Stack, attach_clsact, egress_enabled, enable_egress, register,
+};
 use crate::{Error, Result};
 
 /// What an upgrade did.

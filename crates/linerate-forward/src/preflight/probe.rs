@@ -6,7 +6,8 @@ use std::thread;
 use std::time::Duration;
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use linerate_ring::{cpu, live};
+use linerate_net::cpu;
+use linerate_ring::live;
 
 use super::report::{Outcome, refused, warning};
 use super::skeleton::PreflightSkelBuilder;
@@ -83,7 +84,7 @@ pub(super) fn send(port: &Link, meanwhile: &mut dyn FnMut() -> Result<()>) -> Re
 fn from_all(program: &OwnedFd, frame: &[u8]) -> std::io::Result<u64> {
     let mut sent = 0;
     for cpu in cpu::allowed()? {
-        cpu::stay_on(cpu)?;
+        cpu::pin(cpu)?;
         live::run(program.as_fd(), frame, FRAMES, FRAMES)?;
         sent += u64::from(FRAMES);
     }

@@ -7,7 +7,7 @@ use etherparse::{IpNumber, Ipv4Header, Ipv6Header, TcpHeader, UdpHeader};
 use libbpf_rs::{MapCore, MapFlags};
 use linerate_forward::hash;
 use linerate_forward::layout::{self, Control, SessionKey, flags, kind};
-use linerate_forward::program::{Options, PortOptions, Programs, register, enable_egress};
+use linerate_forward::program::{Options, PortOptions, Programs, enable_egress, register};
 use linerate_forward::reason::Reason;
 use linerate_forward::session::Record;
 use linerate_forward::table::Table;
@@ -508,7 +508,9 @@ fn a_session_that_is_not_in_force_is_not_used() {
         let Control { heartbeat, heartbeat_timeout, .. } = bench.control();
         bench.change(|control| (control.heartbeat, control.heartbeat_timeout) = (0, 10));
         bench.leaves(&written.bytes(), Reason::NoDaemon);
-        bench.change(|control| (control.heartbeat, control.heartbeat_timeout) = (heartbeat, heartbeat_timeout));
+        bench.change(|control| {
+            (control.heartbeat, control.heartbeat_timeout) = (heartbeat, heartbeat_timeout)
+        });
         bench.forwards(&written.bytes(), &written.forwarded().bytes());
     }
 }

@@ -190,9 +190,7 @@ fn offloads_of_the_far_end_are_turned_off_and_on_again() {
 
     let report = pair.prepare(&["a"], &Options::default());
     assert!(!is_on(), "{report:?}");
-    assert!(
-        outcomes(&report, "a", Check::Tags).iter().any(|one| matches!(one, Outcome::Fixed(_)))
-    );
+    assert!(outcomes(&report, "a", Check::Tags).iter().any(|one| matches!(one, Outcome::Fixed(_))));
     // The record survives the daemon.
     let text = serde_json::to_string(&report.fixes).unwrap();
     let fixes: Vec<Fix> = serde_json::from_str(&text).unwrap();

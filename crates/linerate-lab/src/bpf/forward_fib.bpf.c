@@ -29,7 +29,7 @@ static __always_inline int is_addressed_to(const void *data, __u32 ifindex)
 }
 
 SEC("xdp")
-int fib(struct xdp_md *context)
+int forward(struct xdp_md *context)
 {
 	__u32 beyond = beyond_first(context);
 	void *data = frame_start(context), *end = frame_end(context);

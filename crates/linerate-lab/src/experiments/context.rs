@@ -8,20 +8,34 @@ use anyhow::Result;
 use indicatif::ProgressBar;
 use jiff::Zoned;
 
-use super::{Experiment, Only};
-use crate::bench::{Bench, Cores};
-use crate::facts::Facts;
+use super::selection::Selection;
+use crate::experiments::capture::measurement::{COLUMNS, Measurement, measure};
 use crate::interrupt;
-use crate::measure::{COLUMNS, Measured, measure};
-use crate::model::{Chart, Claim, Summary};
-use crate::pages::Reserved;
-use crate::peer::Peer;
+use crate::measure::cores::Cores;
+use crate::measure::huge_pages::ReservedPages;
+use crate::peers::capture::Peer;
 use crate::progress;
-use crate::store::{Sheet, Store};
-use crate::traffic::Traffic;
+use crate::report::environment::Environment;
+use crate::report::store::{Sheet, Store};
+use crate::report::summary::{Chart, Claim, Summary};
+use crate::topology::pair::Pair;
+use crate::traffic::generated::Traffic;
 
 /// Huge pages for a UMEM of 128 MiB, the buffers of a writer, and a spare.
 const HUGE_PAGES: u64 = 160;
+
+/// One experiment.
+#[derive(Clone, Copy)]
+pub struct Experiment {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// Its title for people.
+    pub title: &'static str,
+    /// What is measured and how.
+    pub about: &'static str,
+    /// Measures, draws and judges.
+    pub(super) run: fn(&mut Context) -> Result<()>,
+}
 
 /// How experiments are run.
 #[derive(Clone, Debug)]
@@ -31,12 +45,12 @@ pub struct Options {
     /// Repeats of each point, at least 1; five or more for a result to be believed.
     pub repeats: usize,
     /// Which measurements are made.
-    pub only: Only,
+    pub only: Selection,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { quick: false, repeats: 5, only: Only::default() }
+        Self { quick: false, repeats: 5, only: Selection::default() }
     }
 }
 
@@ -71,19 +85,19 @@ pub struct Context {
 
 /// What a run has and a rehearsal has not.
 struct Stage {
-    bench: Bench,
+    pair: Pair,
     store: Store,
     sheets: BTreeMap<&'static str, Sheet>,
-    facts: Facts,
+    environment: Environment,
     bar: ProgressBar,
     began: Instant,
     started: String,
-    _pages: Option<Reserved>,
+    _pages: Option<ReservedPages>,
 }
 
 impl Context {
     /// For a rehearsal.
-    pub(super) fn rehearse(options: Options) -> Self {
+    pub(super) fn dry_run(options: Options) -> Self {
         Self {
             options,
             charts: Vec::new(),
@@ -103,31 +117,31 @@ impl Context {
         options: Options,
         plan: &Plan,
     ) -> Result<Self> {
-        let bench = Bench::lay()?;
-        let pages = Reserved::at_least(HUGE_PAGES)?;
-        let (mut facts, now) = (Facts::gather(), Zoned::now());
-        facts.driver = bench.driver();
+        let pair = Pair::build()?;
+        let pages = ReservedPages::at_least(HUGE_PAGES)?;
+        let (mut environment, now) = (Environment::gather(), Zoned::now());
+        environment.driver = pair.driver();
         let date = now.strftime("%Y-%m-%d").to_string();
-        let store = Store::create(out, &date, &facts.host, experiment.name)?;
-        let mut context = Self::rehearse(options);
+        let store = Store::create(out, &date, &environment.host, experiment.name)?;
+        let mut context = Self::dry_run(options);
         if pages.as_ref().is_none_or(|pages| pages.got < HUGE_PAGES) {
             context.notes.push(format!(
                 "There is no room for {HUGE_PAGES} huge pages; lines with huge pages are missing \
                  or use what there is."
             ));
         }
-        if bench.cores.generator == bench.cores.consumer {
+        if pair.cores.generator == pair.cores.consumer {
             context.notes.push("One core: generator and consumer take turns on it.".into());
         }
         if !context.options.only.is_all() {
             let only = context.options.only.words();
-            context.notes.push(format!("Measured only: {only}. Claims on the rest are open."));
+            context.notes.push(format!("Measurement only: {only}. Claims on the rest are open."));
         }
         context.stage = Some(Stage {
-            bench,
+            pair,
             store,
             sheets: BTreeMap::new(),
-            facts,
+            environment,
             bar: progress::bar(plan.measurements as u64),
             began: Instant::now(),
             started: now.strftime("%Y-%m-%d %H:%M:%S").to_string(),
@@ -148,7 +162,7 @@ impl Context {
 
     /// Who works where; `None` in a rehearsal.
     pub fn cores(&self) -> Option<Cores> {
-        self.stage.as_ref().map(|stage| stage.bench.cores)
+        self.stage.as_ref().map(|stage| stage.pair.cores)
     }
 
     /// Whether a line is measured at `x`.
@@ -191,7 +205,7 @@ impl Context {
     /// When the hosts are gone.
     pub fn can_run(&mut self, peer: &Peer) -> Result<bool> {
         let Some(stage) = &self.stage else { return Ok(true) };
-        let Some(why) = peer.obstacle(&stage.bench)? else { return Ok(true) };
+        let Some(why) = peer.obstacle(&stage.pair)? else { return Ok(true) };
         let note = format!("skipped: {}: {why}", peer.name);
         if !self.notes.contains(&note) {
             self.notes.push(note);
@@ -210,13 +224,13 @@ impl Context {
         x: f64,
         repeat: usize,
         seconds: f64,
-        work: impl FnOnce(&Bench) -> Result<T>,
+        work: impl FnOnce(&Pair) -> Result<T>,
     ) -> Result<Option<T>> {
         self.plan.measurements += 1;
         self.plan.seconds += seconds;
         let Some(stage) = &mut self.stage else { return Ok(None) };
         stage.bar.set_message(format!("{line} at {x}"));
-        let done = work(&stage.bench);
+        let done = work(&stage.pair);
         if stage.bar.length().is_some_and(|length| stage.bar.position() >= length) {
             stage.bar.inc_length(1);
         }
@@ -246,8 +260,8 @@ impl Context {
         x: f64,
         repeat: usize,
         seconds: f64,
-        work: impl FnOnce(&Bench) -> Result<Measured>,
-    ) -> Result<Option<Measured>> {
+        work: impl FnOnce(&Pair) -> Result<Measurement>,
+    ) -> Result<Option<Measurement>> {
         let Some(measured) = self.attempt(line, x, repeat, seconds, work)? else { return Ok(None) };
         if let Some(why) = &measured.void {
             self.void.push(format!("{line} at {x}, repeat {repeat}: {why}"));
@@ -274,9 +288,9 @@ impl Context {
         traffic: &Traffic,
         x: f64,
         repeat: usize,
-    ) -> Result<Option<Measured>> {
+    ) -> Result<Option<Measurement>> {
         let seconds = peer.expected_seconds(traffic);
-        self.keep(&peer.name, x, repeat, seconds, |bench| measure(bench, peer, traffic))
+        self.keep(&peer.name, x, repeat, seconds, |pair| measure(pair, peer, traffic))
     }
 
     /// Appends a row to the sheet `name`, which begins with `columns`.
@@ -308,7 +322,7 @@ impl Context {
     pub(super) fn finish(self, experiment: &Experiment) -> Result<Option<(Summary, PathBuf)>> {
         let Some(mut stage) = self.stage else { return Ok(None) };
         stage.bar.finish_and_clear();
-        stage.facts.set_modes(&self.modes);
+        stage.environment.set_modes(&self.modes);
         let summary = Summary {
             experiment: experiment.name.into(),
             title: experiment.title.into(),
@@ -316,7 +330,7 @@ impl Context {
             started: stage.started,
             seconds: stage.began.elapsed().as_secs_f64(),
             quick: self.options.quick,
-            facts: stage.facts,
+            environment: stage.environment,
             charts: self.charts,
             claims: self.claims,
             notes: self.notes,

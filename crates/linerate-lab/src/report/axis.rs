@@ -1,6 +1,6 @@
 //! From values to places, and where the ticks stand.
 
-use crate::model::Axis;
+use crate::report::summary::Axis;
 
 /// Maps values of an axis onto a stretch of the drawing.
 #[derive(Clone, Debug)]

@@ -2,7 +2,7 @@
 
 use super::axis::Scale;
 use super::svg::{Canvas, Drawing, Escaped, classes, number};
-use crate::model::Chart;
+use crate::report::summary::Chart;
 
 /// Draws it for one canvas.
 pub(crate) fn draw(chart: &Chart, canvas: Canvas) -> String {

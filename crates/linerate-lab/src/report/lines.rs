@@ -2,8 +2,8 @@
 
 use super::axis::Scale;
 use super::svg::{Canvas, Drawing, Escaped, classes, number};
-use crate::model::{Axis, Chart, Line};
-use crate::statistics::Spread;
+use crate::report::distribution::Distribution;
+use crate::report::summary::{Axis, Chart, Line};
 
 /// Draws it for one canvas.
 pub(crate) fn draw(chart: &Chart, x_axis: &Axis, canvas: Canvas) -> String {
@@ -61,7 +61,7 @@ fn draw_line(
     class: &str,
     place: &dyn Fn(f64, f64) -> (f64, f64),
 ) -> Option<(f64, f64)> {
-    let points: Vec<(f64, Spread)> =
+    let points: Vec<(f64, Distribution)> =
         line.points.iter().filter_map(|point| Some((point.x, point.spread?))).collect();
     let corners: Vec<String> = points
         .iter()

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::svg::{Escaped, NARROW, WIDE};
 use super::{bars, lines, table};
-use crate::model::{Chart, Claim, Summary};
+use crate::report::summary::{Chart, Claim, Summary};
 
 const STYLE: &str = include_str!("style.css");
 
@@ -35,14 +35,14 @@ pub fn page(summaries: &[Summary]) -> String {
 fn head(html: &mut String, summaries: &[Summary]) {
     html.push_str("<header><h1>Linerate lab report</h1>\n");
     if let Some(first) = summaries.first() {
-        let facts = &first.facts;
+        let environment = &first.environment;
         let _ = writeln!(
             html,
             "<p class=\"sub\">{} · Linux {} · {}, {} cores</p>",
             Escaped(&first.started),
-            Escaped(&facts.kernel),
-            Escaped(&facts.cpu),
-            facts.cores
+            Escaped(&environment.kernel),
+            Escaped(&environment.cpu),
+            environment.cores
         );
     }
     let claims: Vec<&Claim> = summaries.iter().flat_map(|summary| &summary.claims).collect();
@@ -93,7 +93,7 @@ fn section(html: &mut String, number: usize, summary: &Summary) {
     list(html, "notes", "What to know", &summary.notes);
     list(html, "void", "Void runs", &summary.void);
     html.push_str("<details><summary>The machine</summary><div class=\"scroll\"><table><tbody>\n");
-    for (name, value) in summary.facts.lines() {
+    for (name, value) in summary.environment.lines() {
         let _ = writeln!(html, "<tr><th>{name}</th><td>{}</td></tr>", Escaped(&value));
     }
     html.push_str("</tbody></table></div></details>\n</section>\n");

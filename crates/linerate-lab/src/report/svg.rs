@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write};
 
-use crate::model::{Line, Role};
+use crate::report::summary::{Line, Role};
 
 /// The size of a drawing in its own units, which are CSS pixels when it is shown at full width.
 #[derive(Clone, Copy, Debug)]

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::svg::{Escaped, number};
-use crate::model::{Chart, Line};
+use crate::report::summary::{Chart, Line};
 
 /// A row for each point: name, place, median, spread, how many runs counted.
 pub(crate) fn numbers(chart: &Chart) -> String {

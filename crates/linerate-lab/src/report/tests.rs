@@ -4,16 +4,16 @@
 mod browser;
 
 use super::*;
-use crate::facts::Facts;
-use crate::model::{Axis, Chart, Claim, Line, Point, Role};
-use crate::statistics::Spread;
+use crate::report::distribution::Distribution;
+use crate::report::environment::Environment;
+use crate::report::summary::{Axis, Chart, Claim, Line, Point, Role};
 
 /// A summary with every kind of thing on the page: crowded lines, bars, a point whose runs were
 /// all void, text that needs escaping.
 pub(crate) fn sample() -> Summary {
     let point = |x: f64, middle: f64| Point {
         x,
-        spread: Spread::of([0.96, 0.99, 1.0, 1.01, 1.03].map(|part| part * middle)),
+        spread: Distribution::of([0.96, 0.99, 1.0, 1.01, 1.03].map(|part| part * middle)),
         void: 0,
         remark: None,
     };
@@ -33,7 +33,7 @@ pub(crate) fn sample() -> Summary {
         line("tcpdump", Role::Peer, 1.04),
         line("dumpcap", Role::Peer, 0.96),
         line("netsniff-ng", Role::Peer, 1.03),
-        line("bare AF_XDP loop", Role::Limit, 3.0),
+        line("plain AF_XDP loop", Role::Limit, 3.0),
     ];
     lines[7].points[0] = Point { x: 64.0, spread: None, void: 5, remark: Some("5 of 5".into()) };
     let bars =
@@ -61,11 +61,11 @@ pub(crate) fn sample() -> Summary {
         started: "2026-01-02 03:04".into(),
         seconds: 61.0,
         quick: true,
-        facts: Facts { driver: "veth".into(), ..Facts::gather() },
+        environment: Environment { driver: "veth".into(), ..Environment::gather() },
         charts: vec![chart, bars],
         claims: vec![
-            Claim::at_least("xdp against tcpdump", Spread::of([2.6, 2.8, 2.9]), 2.7, 3),
-            Claim::at_most("cost against tcpdump", Spread::of([0.3]), 1.0 / 4.5, 1),
+            Claim::at_least("xdp against tcpdump", Distribution::of([2.6, 2.8, 2.9]), 2.7, 3),
+            Claim::at_most("cost against tcpdump", Distribution::of([0.3]), 1.0 / 4.5, 1),
             Claim::at_least("a peer that is not there", None, 1.0, 5),
         ],
         notes: vec!["A note.".into()],

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use linerate_net::Interface;
+
 use super::allocation::Allocation;
 use super::fanout::Fanout;
 use super::layout::{PACKET_VNET_HDR, VLAN_TAG};
@@ -12,7 +14,6 @@ use super::rules::{Kind, Request};
 use super::socket::Socket;
 use super::stamps::Stamps;
 use crate::filter::Classic;
-use crate::interface::Interface;
 use crate::{Error, Result};
 
 /// Bytes of a block unless said: some 3,400 frames of 64 bytes for one wake-up, and still in a core's
@@ -225,10 +226,10 @@ impl Builder {
     fn prepare(self) -> Result<Ring> {
         let request = self.request()?;
         let socket = Socket::open()?;
-        let interface = self.interface.as_deref().map(Interface::named).transpose()?;
+        let interface = self.interface.as_deref().map(Interface::open).transpose()?;
         let name = self.interface.as_deref().unwrap_or("any");
         let link = match &interface {
-            Some(interface) => Some(interface.hardware_type()?),
+            Some(interface) => Some(interface.link()?.hardware_type),
             None => None,
         };
         let system = |action: &str| {
@@ -255,7 +256,7 @@ impl Builder {
                 .map_err(system("ask for virtio headers"))?;
         }
         let map = socket.map_of(request, self.allocation, name)?;
-        let index = interface.as_ref().map_or(0, |interface| interface.index);
+        let index = interface.as_ref().map_or(0, Interface::index);
         if self.promiscuous && index != 0 {
             let member = libc::packet_mreq {
                 mr_ifindex: index as libc::c_int,
@@ -285,7 +286,7 @@ impl Builder {
         let loopback = match link {
             Some(libc::ARPHRD_LOOPBACK) => Some(index),
             Some(_) => None,
-            None => Interface::named("lo").ok().map(|lo| lo.index),
+            None => Interface::open("lo").ok().map(|lo| lo.index()),
         };
         let gate =
             Gate { traffic: self.traffic, loopback, filter: self.filter, snaplen: self.snaplen };

@@ -8,11 +8,11 @@ use std::fs::File;
 use std::io::{self, IoSlice, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 
+use linerate_net::Interface;
 use linerate_wire::virtio::{self, Header};
 
 use super::layout::PACKET_VNET_HDR;
 use super::socket::Socket;
-use crate::interface::Interface;
 use crate::{Error, Result};
 
 /// Bytes that the kernel may hold for frames on their way, metadata included.
@@ -34,7 +34,7 @@ impl Sender {
     /// rest.
     pub fn open(interface: &str) -> Result<Self> {
         let socket = Socket::open()?;
-        let index = Interface::named(interface)?.index;
+        let index = Interface::open(interface)?.index();
         let system = |action: &str| {
             let action = format!("{action} (interface {interface})");
             move |error| Error::system(action, error)

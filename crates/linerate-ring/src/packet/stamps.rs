@@ -2,8 +2,9 @@
 
 use std::io;
 
+use linerate_net::{HardwareTimestamps, Interface};
+
 use super::socket::Socket;
-use crate::interface::Interface;
 use crate::{Error, Result};
 
 /// Which time stamps to ask for.
@@ -61,49 +62,30 @@ impl Stamps {
 #[derive(Debug)]
 pub(super) struct Restore {
     interface: Interface,
-    before: Config,
+    before: HardwareTimestamps,
 }
 
 impl Drop for Restore {
     fn drop(&mut self) {
-        if let Err(error) = configure(&self.interface, libc::SIOCSHWTSTAMP, self.before) {
-            let name = &self.interface.name;
+        if let Err(error) = self.interface.set_hardware_timestamps(self.before) {
+            let name = self.interface.name();
             tracing::warn!(interface = name, %error, "cannot put back the time stamps");
         }
     }
 }
 
-/// `struct hwtstamp_config` of `linux/net_tstamp.h`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-struct Config {
-    flags: libc::c_int,
-    tx_type: libc::c_int,
-    rx_filter: libc::c_int,
-}
-
 fn switch_on(interface: &Interface) -> Result<Restore> {
-    let action = || format!("switch on hardware time stamps of interface {}", interface.name);
+    let action = || format!("switch on hardware time stamps of interface {}", interface.name());
     let failed = |error: io::Error| match error.raw_os_error() {
         Some(libc::EPERM) => Error::Privilege { action: action(), capability: "CAP_NET_ADMIN" },
         Some(libc::EOPNOTSUPP | libc::ENOTTY | libc::ERANGE) => Error::Invalid(format!(
             "cannot {}: its driver has none for received frames (`ethtool -T {}` shows what it has)",
             action(),
-            interface.name
+            interface.name()
         )),
         _ => Error::system(action(), error),
     };
-    let get = libc::SIOCGHWTSTAMP;
-    let before = configure(interface, get, Config::default()).map_err(failed)?;
-    let rx_filter = libc::HWTSTAMP_FILTER_ALL as libc::c_int;
-    configure(interface, libc::SIOCSHWTSTAMP, Config { rx_filter, ..before }).map_err(failed)?;
+    let before = interface.hardware_timestamps().map_err(failed)?;
+    interface.set_hardware_timestamps(before.for_all_received()).map_err(failed)?;
     Ok(Restore { interface: interface.clone(), before })
-}
-
-fn configure(interface: &Interface, what: libc::Ioctl, mut config: Config) -> io::Result<Config> {
-    let mut request = interface.request();
-    request.ifr_ifru.ifru_data = std::ptr::from_mut(&mut config).cast();
-    // SAFETY: both requests read and write a hwtstamp_config where `ifr_data` points, in the call.
-    unsafe { interface.call(what, &mut request) }?;
-    Ok(config)
 }

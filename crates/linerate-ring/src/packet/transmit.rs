@@ -14,11 +14,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use linerate_net::Interface;
+
 use super::layout::{FRAME_ALIGNMENT, V2_PAYLOAD, VLAN_TAG};
 use super::owner;
 use super::rules::{Kind, Request};
 use super::socket::{Map, Socket};
-use crate::interface::Interface;
 use crate::{Error, Result};
 
 /// Bytes of an Ethernet header.
@@ -319,12 +320,12 @@ impl TransmitBuilder {
     pub fn build(self) -> Result<Transmit> {
         let name = self.interface.as_str();
         let socket = Socket::open()?;
-        let interface = Interface::named(name)?;
-        let header = match interface.hardware_type()? {
+        let interface = Interface::open(name)?;
+        let header = match interface.link()?.hardware_type {
             libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK => ETHERNET,
             _ => 0,
         };
-        let most = interface.mtu()?.saturating_add(header + VLAN_TAG as u32);
+        let most = interface.link()?.mtu.saturating_add(header + VLAN_TAG as u32);
         let frame_size = (V2_PAYLOAD as u32)
             .checked_add(most)
             .and_then(|size| size.checked_next_multiple_of(FRAME_ALIGNMENT))
@@ -359,7 +360,7 @@ impl TransmitBuilder {
         let map = socket.map(request, name)?;
         // Protocol 0: this socket receives nothing.
         socket
-            .bind(interface.index, 0)
+            .bind(interface.index(), 0)
             .map_err(|error| Error::system(format!("bind to interface {name}"), error))?;
         let least = header.max(1) as usize;
         let statistics = TransmitStatistics::default();

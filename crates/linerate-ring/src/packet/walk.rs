@@ -84,7 +84,8 @@ impl Walk {
             restore_tag(&mut block[start..data + ADDRESSES], &header);
             captured += VLAN_TAG;
             wire_len = wire_len.saturating_add(VLAN_TAG as u32);
-            virtio = virtio.map(behind_tag);
+            // The kernel did not count the tag.
+            virtio = virtio.map(|header| header.push(VLAN_TAG as u16));
         }
         let captured = captured.min(self.lend.snaplen as usize);
         let mut frame = Frame::new(&block[start..start + captured]);
@@ -158,17 +159,6 @@ fn prefetch(block: &[u8], offset: usize, len: usize) {
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = (block, offset, len);
-}
-
-/// The offsets as they are when the frame is longer by a tag, which the kernel did not count.
-fn behind_tag(mut header: virtio::Header) -> virtio::Header {
-    if header.is_gso() {
-        header.header_len = header.header_len.saturating_add(VLAN_TAG as u16);
-    }
-    if header.flags.contains(virtio::Flags::NEEDS_CHECKSUM) {
-        header.checksum_start = header.checksum_start.saturating_add(VLAN_TAG as u16);
-    }
-    header
 }
 
 /// Moves the addresses forward by the length of a tag, and puts the tag behind them.

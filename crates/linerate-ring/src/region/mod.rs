@@ -17,7 +17,6 @@ mod pages;
 mod tests;
 
 pub use got::{Got, Refusal};
-pub use numa::interface_node;
 pub use pages::Pages;
 
 pub(crate) use map::{base_page_size, beyond_lock_limit};
@@ -109,7 +108,7 @@ impl Builder {
         self
     }
 
-    /// Prefers a NUMA node (see [`interface_node`]), and takes what others have where it has none
+    /// Prefers a NUMA node (see [`linerate_net::link::numa_node`]), and takes what others have where it has none
     /// left or is closed to this process, as in a cpuset without it: [`Got::elsewhere`] then says
     /// why. `None` leaves the choice to the kernel. Undoes [`Builder::node`].
     pub fn near(mut self, node: Option<u32>) -> Self {

@@ -1,18 +1,9 @@
-//! Which NUMA node an interface hangs on, and where a mapping really lies.
+//! Which NUMA nodes the machine has, and where a mapping really lies.
 
 use std::fs;
 use std::path::Path;
 
 use crate::{Error, Result};
-
-/// The NUMA node that the device behind an interface is attached to, from
-/// `/sys/class/net/INTERFACE/device/numa_node`; `None` for a virtual interface, for a machine with
-/// one node, and where the firmware does not say.
-pub fn interface_node(interface: &str) -> Option<u32> {
-    let path = Path::new("/sys/class/net").join(interface).join("device/numa_node");
-    // The kernel writes -1 for "unknown", which does not parse.
-    fs::read_to_string(path).ok()?.trim().parse().ok()
-}
 
 /// Checks that the machine has this node.
 pub(super) fn check(node: u32) -> Result<()> {

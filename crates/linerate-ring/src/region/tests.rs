@@ -127,8 +127,3 @@ fn no_bytes_make_no_region() {
     assert!(matches!(Region::builder(0).build(), Err(Error::Invalid(_))));
     assert!(matches!(Region::builder(usize::MAX).build(), Err(Error::Invalid(_))));
 }
-
-#[test]
-fn an_interface_without_a_device_has_no_node() {
-    assert_eq!(interface_node("lo"), None);
-}

@@ -2,8 +2,9 @@
 
 use std::fs;
 
+use linerate_net::process::{self, Process};
+
 use super::attach::link_of;
-use crate::process::{self, Process};
 
 /// What keeps an XDP program on an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,7 +23,7 @@ impl Holder {
     /// The holder of the XDP program with this id. Looks through `/proc`: for errors, not for loops.
     pub(crate) fn of(program: u32) -> Self {
         let wanted = format!("prog_id:\t{program}");
-        let mut found = process::holding(1, |descriptor| {
+        let mut found = process::holders(1, |descriptor| {
             // Not every link of the system is worth a read.
             let target = descriptor.target;
             let link = target.starts_with("anon_inode:bpf") && target.ends_with("link");

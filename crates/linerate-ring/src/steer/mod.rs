@@ -13,6 +13,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use linerate_net::Interface;
 
 pub use attach::{Attach, Attached, has_ingress_program};
 pub use holder::Holder;
@@ -20,7 +21,6 @@ pub use program::quiet_libbpf;
 
 use crate::addresses::Addresses;
 use crate::filter::Instruction;
-use crate::interface::Interface;
 use crate::{Error, Result};
 use attach::Link;
 use grace::Grace;
@@ -95,7 +95,7 @@ impl Counters {
 /// # Errors
 /// [`Error::NoInterface`], [`Error::System`].
 pub fn attached(interface: &str) -> Result<Option<Attached>> {
-    attach::attached(Interface::named(interface)?.index)
+    attach::attached(Interface::open(interface)?.index())
 }
 
 /// Whether an XDP program can be attached to the interface, as far as others are concerned.
@@ -131,7 +131,7 @@ impl Steer {
     /// [`Error::NoInterface`], [`Error::Privilege`], [`Error::Verifier`] (with the filter removed it
     /// may work), [`Error::System`].
     pub fn load(interface: &str, options: &Options<'_>) -> Result<Self> {
-        let interface = Interface::named(interface)?;
+        let interface = Interface::open(interface)?;
         let mut why_stamps = None;
         if options.stamps == Stamps::Hardware {
             match Self::load_with(interface.clone(), options, Stamps::Hardware) {
@@ -153,7 +153,7 @@ impl Steer {
         quiet_libbpf();
         let hardware = stamps == Stamps::Hardware;
         let template = template(hardware, options, stamps)?;
-        let device = hardware.then_some(interface.index);
+        let device = hardware.then_some(interface.index());
         let program = template.load(Load { filter: options.filter, device })?;
         let refusing = template.load(Load { filter: Some(&program::REFUSE), device })?;
         let grace = Grace::new(template.map("counters"))?;
@@ -179,7 +179,7 @@ impl Steer {
         match put(self.template.map("sockets"), queue, socket, libbpf_sys::BPF_ANY) {
             0 => Ok(()),
             errno => Err(program::refusal(
-                format!("steer queue {queue} of interface {} to a socket", self.interface.name),
+                format!("steer queue {queue} of interface {} to a socket", self.interface.name()),
                 errno,
             )),
         }
@@ -196,7 +196,7 @@ impl Steer {
             Some(_) => Some(Attach::Native),
             None => self.only,
         };
-        let (name, index) = (&self.interface.name, self.interface.index);
+        let (name, index) = (self.interface.name(), self.interface.index());
         let link = Link::attach(self.program.as_fd(), name, index, only)?;
         let attach = link.attach;
         self.link = Some(link);
@@ -230,7 +230,7 @@ impl Steer {
 
     fn put_in_place(&mut self, program: OwnedFd) -> Result<()> {
         if let Some(link) = &self.link {
-            link.replace(program.as_fd(), &self.interface.name)?;
+            link.replace(program.as_fd(), self.interface.name())?;
             self.grace.wait()?;
         }
         self.program = program;

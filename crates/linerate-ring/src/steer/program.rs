@@ -12,7 +12,7 @@ use std::ptr::NonNull;
 use std::sync::Once;
 
 use libbpf_rs::{AsRawLibbpf, OpenObject, PrintLevel};
-use rustix::thread::{CapabilitySet, capabilities};
+use linerate_net::privilege::{self, CapabilitySet};
 
 use crate::filter::Instruction;
 use crate::{Error, Result};
@@ -240,8 +240,7 @@ pub fn quiet_libbpf() {
 
 /// Whether this thread has CAP_PERFMON, or CAP_SYS_ADMIN, which holds it.
 fn may_look_inside() -> bool {
-    let either = CapabilitySet::PERFMON | CapabilitySet::SYS_ADMIN;
-    capabilities(None).is_ok_and(|sets| sets.effective.intersects(either))
+    privilege::has_any(CapabilitySet::PERFMON | CapabilitySet::SYS_ADMIN)
 }
 
 /// The error for `errno` while doing `action` to BPF: a missing privilege is said as such.

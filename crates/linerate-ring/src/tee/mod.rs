@@ -36,12 +36,12 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use linerate_net::Interface;
 
 pub use batch::Batch;
 pub use probe::{Probe, probe};
 
 use crate::filter::Instruction;
-use crate::interface::Interface;
 use crate::region::base_page_size;
 use crate::steer::attach::Link;
 use crate::steer::grace::Grace;
@@ -152,7 +152,7 @@ impl Tee {
             let woken = sys::poll(&mut fds, left);
             self.shared.awake();
             woken.map_err(|error| {
-                Error::system(format!("wait for frames of {}", self.interface.name), error)
+                Error::system(format!("wait for frames of {}", self.interface.name()), error)
             })?;
         }
         self.shared.awake();
@@ -258,7 +258,7 @@ impl Tee {
         let program = self.template.load(Load { filter, device: None })?;
         match &self.attachment {
             Attachment::Slot(slot, _) => slot.fill(program.as_fd(), &self.interface)?,
-            Attachment::Interface(link) => link.replace(program.as_fd(), &self.interface.name)?,
+            Attachment::Interface(link) => link.replace(program.as_fd(), self.interface.name())?,
         }
         self.grace.wait()
     }
@@ -310,7 +310,7 @@ impl Tee {
         let up = self.interface.is_up()?;
         let went_down = self.was_up && !up;
         self.was_up = up;
-        if went_down { Err(Error::InterfaceDown(self.interface.name.clone())) } else { Ok(()) }
+        if went_down { Err(Error::InterfaceDown(self.interface.name().to_owned())) } else { Ok(()) }
     }
 }
 
@@ -418,7 +418,7 @@ impl<'a> Builder<'a> {
     /// for a filter that the kernel refuses, [`Error::System`].
     pub fn build(self) -> Result<Tee> {
         program::quiet_libbpf();
-        let interface = Interface::named(&self.interface)?;
+        let interface = Interface::open(&self.interface)?;
         let size = ring_size(self.buffer)?;
         let was_up = interface.is_up()?;
         let load = Load { filter: self.filter, device: None };
@@ -429,8 +429,8 @@ impl<'a> Builder<'a> {
             let take = template(&self, size, Role::Take)?;
             let program = take.load(load)?;
             let mapped = map(&take)?;
-            let name = &interface.name;
-            let link = Link::attach(program.as_fd(), name, interface.index, self.attach)?;
+            let name = interface.name();
+            let link = Link::attach(program.as_fd(), name, interface.index(), self.attach)?;
             (take, mapped, Attachment::Interface(link))
         } else {
             let root = Root::join(&interface, &template(&self, size, Role::Root)?, self.attach)?;

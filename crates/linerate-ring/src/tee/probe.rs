@@ -1,7 +1,8 @@
 //! [`probe`]: whether a tee would work on an interface, without touching its traffic.
 
+use linerate_net::Interface;
+
 use super::{Builder, Role, Tee, root, template};
-use crate::interface::Interface;
 use crate::steer::attach::{self, attached};
 use crate::steer::program::{self, Load};
 use crate::{Error, Result};
@@ -34,8 +35,8 @@ pub fn probe(interface: &str) -> Probe {
 
 fn attempt(name: &str) -> Result<bool> {
     program::quiet_libbpf();
-    let interface = Interface::named(name)?;
-    let found = attached(interface.index)?;
+    let interface = Interface::open(name)?;
+    let found = attached(interface.index())?;
     let joins = match &found {
         Some(found) if found.name == root::NAME => true,
         Some(found) => return Err(attach::foreign(name, found)),

@@ -17,8 +17,9 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
+use linerate_net::Interface;
+
 use crate::error::FOR_XDP;
-use crate::interface::Interface;
 use crate::steer::attach::{self, Link};
 use crate::steer::program::{Load, Template, refusal};
 use crate::steer::{Attach, put};
@@ -49,7 +50,7 @@ impl Root {
     ) -> Result<Self> {
         let mut loaded = None;
         for _ in 0..ATTEMPTS {
-            match attach::attached(interface.index)? {
+            match attach::attached(interface.index())? {
                 Some(found) if found.name == NAME => {
                     // It may be gone by now: its last participant left. Then look again.
                     if let Some(root) = Self::take_part(interface, &found)? {
@@ -57,15 +58,15 @@ impl Root {
                     }
                 }
                 Some(found) if found.is_hidden() => {
-                    return Err(attach::join_refused(&interface.name));
+                    return Err(attach::join_refused(interface.name()));
                 }
-                Some(found) => return Err(attach::foreign(&interface.name, &found)),
+                Some(found) => return Err(attach::foreign(interface.name(), &found)),
                 None => {
                     let program = match loaded.take() {
                         Some(program) => program,
                         None => template.load(Load::default())?,
                     };
-                    match Link::attach(program.as_fd(), &interface.name, interface.index, only) {
+                    match Link::attach(program.as_fd(), interface.name(), interface.index(), only) {
                         Ok(link) => {
                             let own = |name| {
                                 let map = template.map(name).try_clone_to_owned();
@@ -89,7 +90,7 @@ impl Root {
         }
         Err(Error::Invalid(format!(
             "the tee on {} is being attached and detached by others all the time; try again",
-            interface.name
+            interface.name()
         )))
     }
 
@@ -97,7 +98,7 @@ impl Root {
         let Some(link) = Link::join(found.id, found.attach)? else { return Ok(None) };
         let Ok(program) = attach::program(found.id) else { return Ok(None) };
         // From here on the link stays; was it still on the interface when we got it?
-        if attach::attached(interface.index)?.is_none_or(|now| now.id != found.id) {
+        if attach::attached(interface.index())?.is_none_or(|now| now.id != found.id) {
             return Ok(None);
         }
         let [alive, captures] = attach::maps_of(program.as_fd(), ["alive", "captures"], SLOTS);
@@ -106,7 +107,7 @@ impl Root {
             _ => Err(Error::Invalid(format!(
                 "the program {NAME} on {} is not one that this version can join; end the captures \
                  of the other version",
-                interface.name
+                interface.name()
             ))),
         }
     }
@@ -128,7 +129,7 @@ impl Root {
 
     /// Takes a free slot.
     pub(super) fn take(&self, interface: &Interface) -> Result<Slot> {
-        let action = format!("take a place for a capture on {}", interface.name);
+        let action = format!("take a place for a capture on {}", interface.name());
         let token = sys::socket(&action, FOR_XDP)?;
         // Nothing is ever redirected to it, but newer kernels (7.3 among them) let no socket into the map that
         // could not receive.
@@ -148,7 +149,7 @@ impl Root {
                 errno => return Err(refusal(action, errno)),
             }
         }
-        Err(Error::NoSlot { interface: interface.name.clone(), slots: SLOTS as usize })
+        Err(Error::NoSlot { interface: interface.name().to_owned(), slots: SLOTS as usize })
     }
 }
 
@@ -174,7 +175,7 @@ impl Slot {
     pub(super) fn fill(&self, program: BorrowedFd<'_>, interface: &Interface) -> Result<()> {
         match put(self.captures.as_fd(), self.number, program, libbpf_sys::BPF_ANY) {
             0 => Ok(()),
-            errno => Err(refusal(format!("start a capture on {}", interface.name), errno)),
+            errno => Err(refusal(format!("start a capture on {}", interface.name()), errno)),
         }
     }
 }

@@ -1,18 +1,13 @@
 //! [`probe`]: what AF_XDP can do on an interface, without touching its traffic.
 
+use linerate_net::{Interface, ethtool};
+
 use crate::error::FOR_XDP;
-use crate::interface::Interface;
 use crate::steer::attach::attached;
 use crate::steer::{Options, Stamps, Steer};
 use crate::{Error, Result};
 
 use super::sys;
-
-/// Bits of `enum netdev_xdp_act` in `linux/netdev.h`.
-const BASIC: u64 = 1 << 0;
-const REDIRECT: u64 = 1 << 1;
-const ZERO_COPY: u64 = 1 << 3;
-const RX_MULTI_BUFFER: u64 = 1 << 5;
 
 /// What AF_XDP would give on an interface.
 #[derive(Debug)]
@@ -60,19 +55,20 @@ impl Probe {
     }
 
     fn fill(&mut self, name: &str) -> Result<()> {
-        let interface = Interface::named(name)?;
-        self.queues = interface.receive_queues();
-        if let Some(found) = attached(interface.index)? {
+        let interface = Interface::open(name)?;
+        self.queues = interface.rx_queues();
+        if let Some(found) = attached(interface.index())? {
             return Err(crate::steer::attach::foreign(name, &found));
         }
         sys::socket(&format!("receive by XDP on {name}"), FOR_XDP)?;
         let steer = Steer::load(name, &Options { stamps: Stamps::Hardware, ..Options::default() })?;
         self.metadata = steer.stamps().0 == Stamps::Hardware;
         self.why.extend(steer.stamps().1.map(str::to_owned));
-        let features = features(interface.index);
-        self.native = features & (BASIC | REDIRECT) == BASIC | REDIRECT;
-        self.zero_copy = features & ZERO_COPY != 0;
-        self.multi_buffer = features & RX_MULTI_BUFFER != 0;
+        // Nothing on a kernel that does not say.
+        let features = ethtool::xdp_features(interface.index()).ok().flatten().unwrap_or_default();
+        self.native = features.is_native();
+        self.zero_copy = features.has_zero_copy();
+        self.multi_buffer = features.has_multi_buffer();
         for (has, what) in [
             (self.native, "native XDP with redirection: generic XDP is used"),
             (self.zero_copy, "zero-copy: the kernel copies each frame once"),
@@ -83,18 +79,5 @@ impl Probe {
             }
         }
         Ok(())
-    }
-}
-
-/// What the driver announces over the `netdev` netlink family; nothing on a kernel without it.
-fn features(ifindex: u32) -> u64 {
-    let mut query = libbpf_sys::bpf_xdp_query_opts {
-        sz: size_of::<libbpf_sys::bpf_xdp_query_opts>() as libbpf_sys::size_t,
-        ..Default::default()
-    };
-    // SAFETY: `query` is writable and carries its size.
-    match unsafe { libbpf_sys::bpf_xdp_query(ifindex as i32, 0, &mut query) } {
-        0 => query.feature_flags,
-        _ => 0,
     }
 }

@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use linerate_net::Interface;
+
 use super::metadata::Metadata;
 use super::queue::{Consumer, Producer};
 use super::reception::{Reception, reception_setters};
@@ -14,7 +16,6 @@ use super::ring::Mapped;
 use super::transmit::KERNEL_BATCH;
 use super::{Batch, Pace, Statistics, Umem, sys};
 use crate::error::FOR_XDP;
-use crate::interface::Interface;
 use crate::region::beyond_lock_limit;
 use crate::{Error, Result};
 
@@ -164,7 +165,7 @@ impl Socket {
         }
         // The kernel unbinds the socket of an interface that goes, and says nothing to `poll`.
         if !self.ready() && !self.interface.exists() && !self.ready() {
-            return Err(Error::InterfaceGone(self.interface.name.clone()));
+            return Err(Error::InterfaceGone(self.interface.name().to_owned()));
         }
         Ok(self.ready())
     }
@@ -233,11 +234,11 @@ impl Socket {
         }
         let pending = sys::take_error(self.fd.as_fd()).ok().flatten();
         if !self.interface.exists() {
-            return Err(Error::InterfaceGone(self.interface.name.clone()));
+            return Err(Error::InterfaceGone(self.interface.name().to_owned()));
         }
         match pending {
             Some(error) if error.raw_os_error() == Some(libc::ENETDOWN) => {
-                Err(Error::InterfaceDown(self.interface.name.clone()))
+                Err(Error::InterfaceDown(self.interface.name().to_owned()))
             }
             Some(error) => Err(self.failed("receive from", error)),
             None => Ok(()),
@@ -245,7 +246,7 @@ impl Socket {
     }
 
     pub(super) fn failed(&self, action: &str, error: io::Error) -> Error {
-        let (queue, name) = (self.queue, &self.interface.name);
+        let (queue, name) = (self.queue, self.interface.name());
         Error::system(format!("{action} the AF_XDP socket of queue {queue} on {name}"), error)
     }
 }
@@ -306,7 +307,7 @@ impl Builder {
     /// chunks, [`Error::MemoryLock`] for one beyond `RLIMIT_MEMLOCK`, [`Error::System`] (a queue that does not exist is `EINVAL`, one that another socket
     /// has is `EBUSY`).
     pub fn build(self) -> Result<Socket> {
-        let interface = Interface::named(&self.interface)?;
+        let interface = Interface::open(&self.interface)?;
         let fail = |what: &str, error: io::Error| match error.raw_os_error() {
             Some(libc::EINVAL) if what.starts_with("bind") => Error::Invalid(format!(
                 "cannot bind an AF_XDP socket to queue {} of {}: there is no such queue, or the \
@@ -493,7 +494,7 @@ impl Builder {
         if let Some(shared) = shared {
             // A shared UMEM takes its flags from the first socket.
             let flags = libc::XDP_SHARED_UMEM;
-            self.bind_when_free(fd.as_fd(), interface.index, flags, Some(shared.as_fd()))?;
+            self.bind_when_free(fd.as_fd(), interface.index(), flags, Some(shared.as_fd()))?;
             mode.zero_copy = sys::is_zero_copy(fd.as_fd())?;
             mode.multi_buffer = shared_multi_buffer;
             mode.need_wakeup = true;
@@ -515,7 +516,7 @@ impl Builder {
                 if multi_buffer && !self.reception.multi_buffer {
                     continue;
                 }
-                match self.bind_when_free(fd.as_fd(), interface.index, flags | copy, None) {
+                match self.bind_when_free(fd.as_fd(), interface.index(), flags | copy, None) {
                     Ok(()) => {
                         mode.zero_copy = sys::is_zero_copy(fd.as_fd())?;
                         mode.multi_buffer = multi_buffer;

@@ -4,13 +4,14 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use linerate_net::{Interface, link};
+
 use super::reception::{Reception, reception_setters};
 use super::socket::Marking;
 use super::statistics::Counters;
 use super::{Batch, BusyPoll, Copying, Mode, Pace, Socket, Statistics, Umem, sys};
 use crate::filter::Instruction;
-use crate::interface::Interface;
-use crate::region::{self, Pages};
+use crate::region::Pages;
 use crate::steer::{self, Attach, Stamps, Steer, Unmatched};
 use crate::{Error, Region, Result};
 
@@ -75,7 +76,7 @@ impl Source {
             return Ok(true);
         };
         let woken = sys::poll(&mut self.polls, left).map_err(|error| {
-            Error::system(format!("wait for frames of {}", self.interface.name), error)
+            Error::system(format!("wait for frames of {}", self.interface.name()), error)
         })?;
         if woken {
             for (socket, poll) in self.sockets.iter().zip(&self.polls) {
@@ -259,7 +260,7 @@ impl Source {
         let up = self.interface.is_up()?;
         let went_down = self.was_up && !up;
         self.was_up = up;
-        if went_down { Err(Error::InterfaceDown(self.interface.name.clone())) } else { Ok(()) }
+        if went_down { Err(Error::InterfaceDown(self.interface.name().to_owned())) } else { Ok(()) }
     }
 }
 
@@ -343,11 +344,11 @@ impl<'a> Builder<'a> {
     /// # Errors
     /// [`Error::NoInterface`], [`Error::Privilege`], [`Error::ForeignProgram`], [`Error::Verifier`]
     /// for a filter that the kernel refuses, [`Error::Invalid`] for sizes that make no sense, those
-    /// of [`region::Builder::build`], [`Error::System`].
+    /// of [`crate::region::Builder::build`], [`Error::System`].
     pub fn build(self) -> Result<Source> {
-        let interface = Interface::named(&self.interface)?;
-        if let Some(found) = steer::attach::attached(interface.index)? {
-            return Err(steer::attach::foreign(&interface.name, &found));
+        let interface = Interface::open(&self.interface)?;
+        if let Some(found) = steer::attach::attached(interface.index())? {
+            return Err(steer::attach::foreign(interface.name(), &found));
         }
         let mut steer = Steer::load(&self.interface, &self.steer)?;
         let queues = match &self.queues {
@@ -355,12 +356,12 @@ impl<'a> Builder<'a> {
                 return Err(Error::Invalid("no receive queue was chosen".into()));
             }
             Some(queues) => queues.clone(),
-            None => (0..interface.receive_queues()).collect(),
+            None => (0..interface.rx_queues()).collect(),
         };
         let region = Region::builder(self.buffer)
             .pages(self.pages)
             .lock(self.lock)
-            .near(region::interface_node(&self.interface))
+            .near(link::numa_node(&self.interface))
             .build()?;
         let umem = Umem::new(region, self.chunk)?;
         let depth = (self.buffer / self.chunk as usize) as u32 / queues.len() as u32;

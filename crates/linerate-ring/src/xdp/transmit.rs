@@ -121,10 +121,10 @@ impl Socket {
                     }
                 }
                 Err((Some(libc::ENETDOWN), _)) => {
-                    return Err(Error::InterfaceDown(self.interface.name.clone()));
+                    return Err(Error::InterfaceDown(self.interface.name().to_owned()));
                 }
                 Err((Some(libc::ENXIO | libc::ENODEV), _)) => {
-                    return Err(Error::InterfaceGone(self.interface.name.clone()));
+                    return Err(Error::InterfaceGone(self.interface.name().to_owned()));
                 }
                 Err((_, error)) => return Err(self.failed("send on", error)),
             }

@@ -9,7 +9,7 @@ use crate::packet_support::{Cable, quick};
 use linerate_ring::packet::{Ring, Sender};
 use linerate_ring::{Direction, Error};
 use linerate_testkit::root_or_skip;
-use linerate_wire::virtio::{Flags, Gso, Header};
+use linerate_wire::virtio::{Flags, GsoType, Header};
 use linerate_wire::{layers, tcp};
 
 /// A frame of a TCP segment over IPv4, its checksum left open, and the header that says so.
@@ -33,12 +33,12 @@ fn unfinished(payload: usize, tag: Option<[u8; 4]>) -> (Header, Vec<u8>) {
         4
     });
     let header = Header {
-        flags: Flags::NEEDS_CHECKSUM,
-        gso: Gso::TCPV4,
-        header_len: 54 + added,
-        segment_size: 1000,
-        checksum_start: 34 + added,
-        checksum_offset: tcp::CHECKSUM_OFFSET as u16,
+        flags: Flags::NEEDS_CSUM,
+        gso_type: GsoType::TCPV4,
+        hdr_len: 54 + added,
+        gso_size: 1000,
+        csum_start: 34 + added,
+        csum_offset: tcp::CHECKSUM_OFFSET as u16,
         ..Header::default()
     };
     (header, frame)
@@ -92,7 +92,7 @@ fn the_kernel_segments_where_the_interface_cannot() {
         let segment = layers.tcp(bytes).unwrap();
         assert_eq!(segment.sequence(), sequence);
         assert!(!virtio.unwrap().is_gso());
-        assert!(!virtio.unwrap().flags.contains(Flags::NEEDS_CHECKSUM));
+        assert!(!virtio.unwrap().flags.contains(Flags::NEEDS_CSUM));
         sequence = sequence.wrapping_add(segment.payload().len() as u32);
     }
     assert_eq!(sequence, 0xffff_fc00_u32.wrapping_add(2500));
@@ -120,8 +120,8 @@ fn the_kernels_own_super_packets_say_their_segment_size() {
     assert!(!supers.is_empty());
     for (virtio, bytes, direction) in supers {
         let virtio = virtio.unwrap();
-        assert_eq!((virtio.gso, virtio.segment_size), (Gso::TCPV4, 1448));
-        assert_eq!((virtio.checksum_start, virtio.checksum_offset), (34, 16));
+        assert_eq!((virtio.gso_type, virtio.gso_size), (GsoType::TCPV4, 1448));
+        assert_eq!((virtio.csum_start, virtio.csum_offset), (34, 16));
         assert_eq!(*direction, Direction::Inbound);
         assert!(bytes.len() > 1514);
     }
@@ -133,7 +133,7 @@ fn a_header_that_contradicts_the_frame_is_refused_with_its_reason() {
     let cable = Cable::new();
     let sender = cable.sender.run(|| Sender::open("tx")).unwrap().unwrap();
     let (header, frame) = unfinished(5000, None);
-    let contradicting = Header { checksum_start: 6000, ..header };
+    let contradicting = Header { csum_start: 6000, ..header };
     let error = sender.send(&contradicting, &frame).unwrap_err().to_string();
     assert!(error.contains("interface tx") && error.contains("checksum from 6000"), "{error}");
     let error = sender.send(&Header::default(), &frame).unwrap_err().to_string();

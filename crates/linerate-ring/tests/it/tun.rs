@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use linerate_ring::tun::{Device, Kind, MAX_PACKET, MAX_PIECES, Offloads, Queue};
 use linerate_ring::{Error, Result};
 use linerate_testkit::{Namespace, root_or_skip};
-use linerate_wire::virtio::{Flags, Gso, Header};
+use linerate_wire::virtio::{Flags, GsoType, Header};
 use linerate_wire::{ipv4, layers};
 
 /// A namespace with one end of a network, the other end of which is the test.
@@ -61,8 +61,8 @@ fn a_datagram_goes_out_and_its_answer_comes_in() {
     socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
     socket.send_to(b"ping", "10.1.0.2:6000").unwrap();
     let (header, packet) = next(host.queue(), is_udp);
-    assert_eq!(header.flags, Flags::NEEDS_CHECKSUM);
-    assert_eq!((header.checksum_start, header.checksum_offset), (20, 6));
+    assert_eq!(header.flags, Flags::NEEDS_CSUM);
+    assert_eq!((header.csum_start, header.csum_offset), (20, 6));
     assert_eq!(&packet[28..], b"ping");
 
     let answer = datagram(b"pong");
@@ -127,9 +127,9 @@ fn the_stack_hands_over_super_packets_and_takes_them() {
         largest
     });
     assert!(reader.join().unwrap() == sent);
-    assert_eq!(largest.0.gso, Gso::TCPV4);
+    assert_eq!(largest.0.gso_type, GsoType::TCPV4);
     assert!(largest.1 > 20_000, "{largest:?}");
-    assert_eq!(largest.0.segment_size, 1448);
+    assert_eq!(largest.0.gso_size, 1448);
 }
 
 #[test]
@@ -166,10 +166,10 @@ fn a_tap_hands_over_datagrams_to_segment() {
     nix::sys::socket::setsockopt(&socket, nix::sys::socket::sockopt::UdpGsoSegment, &1000).unwrap();
     socket.send_to(&[9; 4500], "10.1.0.2:6000").unwrap();
     let (header, frame) = next(host.queue(), |header, _| header.is_gso());
-    assert_eq!((header.gso, header.segment_size), (Gso::UDP_L4, 1000));
+    assert_eq!((header.gso_type, header.gso_size), (GsoType::UDP_L4, 1000));
     let layers = layers::parse(&frame).unwrap();
     assert_eq!(layers.udp(&frame).unwrap().payload(), [9; 4500]);
-    assert_eq!(usize::from(header.checksum_start), layers.transport_offset);
+    assert_eq!(usize::from(header.csum_start), layers.transport_offset);
 }
 
 #[test]
@@ -210,8 +210,8 @@ fn trouble_is_named() {
     assert!(many.contains("257"), "{many}");
 
     let queue = host.queue();
-    let header = Header { gso: Gso::TCPV4, segment_size: 100, ..Header::default() };
-    let header = Header { flags: Flags::NEEDS_CHECKSUM, checksum_start: 9000, ..header };
+    let header = Header { gso_type: GsoType::TCPV4, gso_size: 100, ..Header::default() };
+    let header = Header { flags: Flags::NEEDS_CSUM, csum_start: 9000, ..header };
     let error = queue.send(&header, &datagram(b"x")).unwrap_err().to_string();
     assert!(error.contains("e0") && error.contains("from 9000"), "{error}");
     let error = queue.send(&Header::default(), &[0xff; 40]).unwrap_err().to_string();

@@ -132,25 +132,25 @@ impl<'c> SuperPacket<'c> {
         }
         let ip = &self.layout.outer;
         let (kind, offset) = match (ip.protocol, ip.version) {
-            (Protocol::TCP, Version::V4) => (virtio::Gso::TCPV4, tcp::CHECKSUM_OFFSET),
-            (Protocol::TCP, Version::V6) => (virtio::Gso::TCPV6, tcp::CHECKSUM_OFFSET),
-            _ => (virtio::Gso::UDP_L4, udp::CHECKSUM_OFFSET),
+            (Protocol::TCP, Version::V4) => (virtio::GsoType::TCPV4, tcp::CHECKSUM_OFFSET),
+            (Protocol::TCP, Version::V6) => (virtio::GsoType::TCPV6, tcp::CHECKSUM_OFFSET),
+            _ => (virtio::GsoType::UDP_L4, udp::CHECKSUM_OFFSET),
         };
         let cwr = ip.protocol == Protocol::TCP
             && tcp::Segment::new_checked(&self.header[ip.upper..])
                 .is_ok_and(|segment| segment.flags().contains(tcp::Flags::CWR));
         let header = virtio::Header {
             flags: virtio::Flags::DATA_VALID,
-            gso: if cwr { kind.union(virtio::Gso::ECN) } else { kind },
-            header_len: self.header.len() as u16,
-            segment_size: self.size,
+            gso_type: if cwr { kind.union(virtio::GsoType::ECN) } else { kind },
+            hdr_len: self.header.len() as u16,
+            gso_size: self.size,
             ..virtio::Header::default()
         };
         Some(match self.options.checksums {
             Checksums::Partial => virtio::Header {
-                flags: virtio::Flags::NEEDS_CHECKSUM,
-                checksum_start: ip.upper as u16,
-                checksum_offset: offset as u16,
+                flags: virtio::Flags::NEEDS_CSUM,
+                csum_start: ip.upper as u16,
+                csum_offset: offset as u16,
                 ..header
             },
             _ => header,

@@ -2,11 +2,12 @@
 
 use linerate_wire::checksum::{Engine, Sum};
 use linerate_wire::ip::Protocol;
+use linerate_wire::offload::PartialChecksum;
 use linerate_wire::{ipv4, ipv6, tcp, udp};
 
 use super::layout::{self, Extensions, Ip, Version};
 use super::transport::put16;
-use super::{Checksums, MAX_HEADER_LEN, Options, Partial};
+use super::{Checksums, MAX_HEADER_LEN, Options};
 use crate::{Error, Result};
 
 const DONT_FRAGMENT: u16 = 0x4000;
@@ -34,7 +35,7 @@ pub(super) struct Fragmenter {
     later: bool,
     /// The IPv4 flags of a packet that is left whole; `None` where it is fragmented.
     whole: Option<u16>,
-    partial: Option<Partial>,
+    partial: Option<PartialChecksum>,
 }
 
 /// How a packet becomes fragments.
@@ -102,7 +103,7 @@ impl Fragmenter {
             let at = unfinished.at + extra;
             if fits && options.checksums == Checksums::Partial {
                 let (start, offset) = (ip.upper + extra, unfinished.at - ip.upper);
-                partial = Some(Partial { start: start as u16, offset: offset as u16 });
+                partial = Some(PartialChecksum { start: start as u16, offset: offset as u16 });
                 put16(header, at, unfinished.pseudo.folded());
             } else {
                 put16(header, at, unfinished.checksum(packet, ip));
@@ -132,7 +133,7 @@ impl Fragmenter {
         Ok(Plan { fragmenter, header_len, payload, size, count })
     }
 
-    pub(super) fn partial(&self) -> Option<Partial> {
+    pub(super) fn partial_checksum(&self) -> Option<PartialChecksum> {
         self.partial
     }
 
@@ -207,7 +208,7 @@ fn unfragmentable(packet: &[u8], ip: &Ip) -> (usize, usize) {
         match protocol {
             Protocol::HOP_BY_HOP => {}
             Protocol::ROUTING => routed = true,
-            Protocol::DESTINATION if !routed => {}
+            Protocol::DESTINATION_OPTIONS if !routed => {}
             _ => return (at, next_header),
         }
         next_header = at;

@@ -269,7 +269,7 @@ fn behind_ethernet(packet: &[u8], at: usize, end: usize) -> Result<Ip> {
 
 fn behind_tunnel(packet: &[u8], at: usize, end: usize, carries: EtherType) -> Result<Ip> {
     match carries {
-        EtherType::BRIDGED => behind_ethernet(packet, at, end),
+        EtherType::TEB => behind_ethernet(packet, at, end),
         EtherType::IPV4 => Ip::read(packet, at, end, Version::V4, false),
         EtherType::IPV6 => Ip::read(packet, at, end, Version::V6, false),
         other => Err(Error::NotIp(other)),

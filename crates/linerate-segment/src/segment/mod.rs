@@ -33,6 +33,7 @@ pub use options::{Checksums, IpId, Link, Options, Split};
 
 use linerate_wire::checksum::{Engine, Sum};
 use linerate_wire::ip::Protocol;
+use linerate_wire::offload::PartialChecksum;
 
 use crate::{Error, Result};
 use fragment::Fragmenter;
@@ -82,17 +83,6 @@ pub struct Segment<'p> {
     header: [u8; MAX_HEADER_LEN],
     header_len: usize,
     payload: &'p [u8],
-}
-
-/// What hardware has to finish: the checksum over the bytes from `start` to the end of the segment goes
-/// to `start + offset`, where the sum of the pseudo header stands. The numbers of `virtio_net_hdr` and
-/// of `xsk_tx_metadata`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Partial {
-    /// Where the transport header starts, in bytes from the start of the segment.
-    pub start: u16,
-    /// Where its checksum stands, in bytes from there.
-    pub offset: u16,
 }
 
 impl<'p> Segments<'p> {
@@ -187,12 +177,12 @@ impl<'p> Segments<'p> {
         self.max_len
     }
 
-    /// What is left to finish in every segment; `None` where nothing is, as always without
+    /// The checksum that hardware has to finish in every segment; `None` where nothing is, as always without
     /// [`Checksums::Partial`], for fragments, and for datagrams without a checksum.
-    pub fn partial(&self) -> Option<Partial> {
+    pub fn partial_checksum(&self) -> Option<PartialChecksum> {
         match &self.kind {
-            Kind::Transport(transport) => transport.partial(),
-            Kind::Fragments(fragmenter) => fragmenter.partial(),
+            Kind::Transport(transport) => transport.partial_checksum(),
+            Kind::Fragments(fragmenter) => fragmenter.partial_checksum(),
         }
     }
 
@@ -255,7 +245,7 @@ impl<'p> Segments<'p> {
                     body.copy_from_slice(payload);
                     Sum::ZERO
                 } else if let Some(next) = next.and_then(|next| next.get(self.header_len..)) {
-                    self.engine.copy_before(payload, body, next)
+                    self.engine.copy_prefetching(payload, body, next)
                 } else {
                     self.engine.copy(payload, body)
                 };

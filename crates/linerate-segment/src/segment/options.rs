@@ -1,6 +1,7 @@
 //! What to do with a super-packet.
 
-use linerate_wire::{geneve, vxlan};
+use linerate_wire::virtio::{self, GsoType};
+use linerate_wire::{geneve, udp, vxlan};
 
 /// What the packet starts with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -36,6 +37,18 @@ pub enum Split {
     Mtu(u16),
 }
 
+impl Split {
+    /// What a virtio header asks for; `None` for a kind that is not split here, and for a frame that is no
+    /// super-packet.
+    pub const fn from_virtio(header: &virtio::Header) -> Option<Self> {
+        match header.gso_type.kind() {
+            GsoType::TCPV4 | GsoType::TCPV6 => Some(Self::Tcp { mss: header.gso_size }),
+            GsoType::UDP_L4 => Some(Self::Udp { size: header.gso_size }),
+            _ => None,
+        }
+    }
+}
+
 /// What is done about the checksums of TCP and UDP. That of an IPv4 header is always right.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Checksums {
@@ -43,9 +56,9 @@ pub enum Checksums {
     #[default]
     Full,
     /// The innermost holds the sum of its pseudo header, for hardware to finish; those of a tunnel
-    /// are complete, as they do not depend on that work. See [`Segments::partial`].
+    /// are complete, as they do not depend on that work. See [`Segments::partial_checksum`].
     ///
-    /// [`Segments::partial`]: super::Segments::partial
+    /// [`Segments::partial_checksum`]: super::Segments::partial_checksum
     Partial,
     /// None is computed: the fields of segments are 0, also those of tunnels; fragments keep what
     /// stands in the packet.
@@ -108,5 +121,54 @@ impl Options {
             max_burst: u32::MAX,
             max_segments: u32::MAX,
         }
+    }
+
+    /// What the virtio header of `packet`, an Ethernet frame, asks for; `None` as [`Split::from_virtio`].
+    ///
+    /// A tunnel is looked for only where the header says that there is one: a plain datagram may be for any
+    /// port. The header does not say which tunnel it is. Geneve has an EtherType where VXLAN has zeroes (RFC
+    /// 8926 §3.4, RFC 7348 §5).
+    pub fn from_virtio(header: &virtio::Header, packet: &[u8]) -> Option<Self> {
+        let options =
+            Self { vxlan_port: 0, geneve_port: 0, ..Self::new(Split::from_virtio(header)?) };
+        let tunnels = [GsoType::UDP_TUNNEL_IPV4, GsoType::UDP_TUNNEL_IPV6];
+        if !tunnels.into_iter().any(|bit| header.gso_type.contains(bit)) {
+            return Some(options);
+        }
+        let datagram = packet.get(usize::from(header.outer_th_offset)..).unwrap_or(&[]);
+        let port = match datagram {
+            [_, _, high, low, ..] => u16::from_be_bytes([*high, *low]),
+            _ => return Some(options),
+        };
+        Some(match datagram.get(udp::HEADER_LEN + 2..udp::HEADER_LEN + 4) {
+            Some([0, 0]) => Self { vxlan_port: port, ..options },
+            Some(_) => Self { geneve_port: port, ..options },
+            None => options,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tunnel_is_looked_for_where_the_header_says_so() {
+        let ports = |gso_type: GsoType, outer_th_offset: u16, packet: &[u8]| {
+            let header = virtio::Header { gso_type, outer_th_offset, ..virtio::Header::default() };
+            let found = Options::from_virtio(&header, packet).unwrap();
+            (found.vxlan_port, found.geneve_port)
+        };
+        let mut packet = [0; 64];
+        packet[36..38].copy_from_slice(&4789u16.to_be_bytes());
+        let inside = GsoType::TCPV4.union(GsoType::UDP_TUNNEL_IPV4);
+        assert_eq!(ports(GsoType::UDP_L4, 34, &packet), (0, 0), "a plain datagram for that port");
+        assert_eq!(ports(inside, 34, &packet), (4789, 0));
+        packet[44..46].copy_from_slice(&[0x65, 0x58]);
+        assert_eq!(ports(inside, 34, &packet), (0, 4789));
+        for beyond in [62, 1000, u16::MAX] {
+            assert_eq!(ports(inside, beyond, &packet), (0, 0), "{beyond}");
+        }
+        assert!(Options::from_virtio(&virtio::Header::default(), &packet).is_none());
     }
 }

@@ -3,11 +3,12 @@
 
 use linerate_wire::checksum::Sum;
 use linerate_wire::ip::Protocol;
+use linerate_wire::offload::PartialChecksum;
 use linerate_wire::tcp::Flags;
 use linerate_wire::{gre, ipv4, tcp, udp};
 
 use super::layout::{Ip, Layout, Tunnel, Version};
-use super::{Checksums, IpId, MAX_HEADER_LEN, Options, Partial};
+use super::{Checksums, IpId, MAX_HEADER_LEN, Options};
 use crate::{Error, Result};
 
 /// Writes a big-endian number; bytes that are not there are not written.
@@ -162,9 +163,9 @@ impl Transport {
         }
     }
 
-    pub(super) fn partial(&self) -> Option<Partial> {
-        (self.checksum == Checksum::Partial)
-            .then(|| Partial { start: self.at as u16, offset: self.checksum_offset() as u16 })
+    pub(super) fn partial_checksum(&self) -> Option<PartialChecksum> {
+        let (start, offset) = (self.at as u16, self.checksum_offset() as u16);
+        (self.checksum == Checksum::Partial).then_some(PartialChecksum { start, offset })
     }
 
     /// Whether [`Self::fill`] needs the sum of the payload.

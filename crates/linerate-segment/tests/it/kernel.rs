@@ -74,8 +74,8 @@ fn able(test: &str) -> bool {
 
 /// The thread, and with it what it makes the kernel do, stays where it is.
 fn stay() {
-    use linerate_ring::cpu;
-    cpu::stay_on(cpu::allowed().expect("CPUs")[0]).expect("stayed");
+    use linerate_net::cpu;
+    cpu::pin(cpu::allowed().expect("CPUs")[0]).expect("stayed");
 }
 
 /// Compares, tells what became of the cases, and holds that each listed difference was met.

@@ -6,14 +6,12 @@ use std::time::{Duration, Instant};
 use linerate_ring::xdp::Transmit;
 use linerate_segment::segment::{Options, Segments, Split};
 use linerate_wire::checksum::Engine;
-use linerate_wire::checksum::Sum;
-use linerate_wire::ip::Protocol;
-use linerate_wire::{ethernet, ipv4, ipv6, udp};
+use linerate_wire::{ethernet, ip, ipv4, ipv6, udp};
 
 use super::Run;
 use crate::{Error, Result, interface};
 
-const ETHERNET: usize = 14;
+const ETHERNET: usize = ethernet::HEADER_LEN;
 /// Frames in the ring.
 const DEPTH: u32 = 2048;
 const CHUNK: u32 = 2048;
@@ -42,8 +40,9 @@ impl Frames {
         message_size: usize,
     ) -> Result<Self> {
         interface::index(name)?;
-        let mtu = linerate_ring::mtu(name)? as usize;
-        let headers = udp::HEADER_LEN + if to.is_ipv4() { ipv4::HEADER_LEN } else { 40 };
+        let mtu = linerate_net::link::by_name(name)?.mtu as usize;
+        let headers =
+            udp::HEADER_LEN + if to.is_ipv4() { ipv4::HEADER_LEN } else { ipv6::HEADER_LEN };
         let most = mtu.min(CHUNK as usize - ETHERNET) - headers;
         if message_size > most {
             return Err(Error::Invalid(format!(
@@ -138,70 +137,28 @@ impl Frames {
     /// Writes Ethernet, IP and UDP headers in front of a run; returns where they begin.
     fn write_headers(&mut self, arena: &mut [u8], run: &Run) -> Result<usize> {
         let emitted = |_| Error::Invalid("a run of messages longer than a packet".to_owned());
-        let payload = run.to - run.from;
         let udp_at = run.from - udp::HEADER_LEN;
-        let udp_len = udp::HEADER_LEN + payload;
-        let repr = udp::Repr { source_port: self.from.port(), destination_port: self.to.port() };
-        let protocol = Protocol::UDP;
-        let (start, ether_type, pseudo) = match (self.from.ip(), self.to.ip()) {
-            (IpAddr::V4(source), IpAddr::V4(destination)) => {
-                let at = udp_at - ipv4::HEADER_LEN;
-                ipv4::Repr {
-                    source,
-                    destination,
-                    protocol,
-                    payload_len: udp_len,
-                    traffic_class: 0,
-                    identification: self.identification,
-                    dont_fragment: true,
-                    ttl: 64,
-                }
-                .emit(&mut arena[at..])
-                .map_err(emitted)?;
-                let pseudo = Sum::pseudo_v4(source, destination, protocol, udp_len as u16);
-                (at - ETHERNET, ethernet::EtherType::IPV4, pseudo)
-            }
-            (IpAddr::V6(source), IpAddr::V6(destination)) => {
-                let at = udp_at - ipv6::HEADER_LEN;
-                ipv6::Repr {
-                    source,
-                    destination,
-                    next_header: protocol,
-                    payload_len: udp_len,
-                    traffic_class: 0,
-                    flow_label: 0,
-                    hop_limit: 64,
-                }
-                .emit(&mut arena[at..])
-                .map_err(emitted)?;
-                let pseudo = Sum::pseudo_v6(source, destination, protocol, udp_len as u32);
-                (at - ETHERNET, ethernet::EtherType::IPV6, pseudo)
-            }
-            _ => return Err(Error::Invalid("addresses of different kinds".to_owned())),
-        };
-        repr.emit(&mut arena[udp_at..run.to], pseudo).map_err(emitted)?;
+        let udp_len = run.to - udp_at;
+        let ip = ip::Repr::new(self.from.ip(), self.to.ip(), ip::Protocol::UDP, udp_len)
+            .map_err(|_| Error::Invalid("addresses of two versions of IP".to_owned()))?
+            .with_identification(self.identification);
+        let ip_at = udp_at - ip.header_len();
+        let start = ip_at - ETHERNET;
         let [destination, source] = self.macs;
-        ethernet::Repr { destination, source, ether_type }
-            .emit(&mut arena[start..])
-            .map_err(emitted)?;
+        let ethernet = ethernet::Repr { destination, source, ether_type: ip.ether_type() };
+        let udp = udp::Repr { source_port: self.from.port(), destination_port: self.to.port() };
+        ip.emit(&mut arena[ip_at..]).map_err(emitted)?;
+        udp.emit(&mut arena[udp_at..run.to], ip.pseudo()).map_err(emitted)?;
+        ethernet.emit(&mut arena[start..]).map_err(emitted)?;
         Ok(start)
     }
 }
 
-/// Who has `address` on the interface: a group by RFC 1112 §6.4 and RFC 2464 §7, a host as the neighbour
-/// table says.
+/// The hardware address of `address` on the interface: a group has its own, a host the one in the neighbour
+/// table.
 fn neighbour(interface: &str, address: IpAddr) -> Result<ethernet::Address> {
-    if address.is_multicast() {
-        return Ok(match address {
-            IpAddr::V4(group) => {
-                let [_, b, c, d] = group.octets();
-                ethernet::Address([0x01, 0x00, 0x5e, b & 0x7f, c, d])
-            }
-            IpAddr::V6(group) => {
-                let [.., a, b, c, d] = group.octets();
-                ethernet::Address([0x33, 0x33, a, b, c, d])
-            }
-        });
+    if let Some(group) = ethernet::Address::of_group(address) {
+        return Ok(group);
     }
     if let IpAddr::V4(address) = address
         && let Some(found) = resolved(interface, address)

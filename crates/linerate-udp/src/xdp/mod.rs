@@ -49,7 +49,8 @@ pub(crate) fn probe(interface: &str) -> Option<String> {
     if let Some(error) = xdp::probe(interface).obstacle {
         return Some(occupied(&error).unwrap_or_else(|| error.to_string()));
     }
-    let tap = matches!(linerate_ring::driver(interface), Ok(Some(driver)) if driver == "tun");
+    let tap =
+        matches!(linerate_net::ethtool::driver(interface), Ok(Some(driver)) if driver == "tun");
     tap.then(|| format!("{interface} is a TAP or TUN device: {ONLY_NATIVE}"))
 }
 
@@ -130,7 +131,7 @@ impl Port {
                 open(&plan, &wanted)?
             }
         };
-        let driver = linerate_ring::driver(interface)?;
+        let driver = linerate_net::ethtool::driver(interface)?;
         let unfinished = driver.is_some_and(|driver| driver == "veth");
         Ok(Self {
             way,

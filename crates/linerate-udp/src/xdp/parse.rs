@@ -5,11 +5,12 @@ use std::ops::Range;
 
 use linerate_wire::checksum::{Engine, Sum};
 use linerate_wire::ip::Protocol;
+use linerate_wire::{ethernet, ipv4, ipv6, udp};
 
-const ETHERNET: usize = 14;
-const IPV4: usize = 20;
-const IPV6: usize = 40;
-const UDP: usize = 8;
+const ETHERNET: usize = ethernet::HEADER_LEN;
+const IPV4: usize = ipv4::HEADER_LEN;
+const IPV6: usize = ipv6::HEADER_LEN;
+const UDP: usize = udp::HEADER_LEN;
 
 /// A UDP datagram found in a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -160,32 +161,24 @@ impl Udp {
 
 #[cfg(test)]
 mod tests {
-    use linerate_wire::{ipv4, udp};
+    use linerate_wire::ip;
     use proptest::prelude::*;
 
     use super::*;
 
     fn frame(payload: &[u8]) -> Vec<u8> {
-        let (source, destination) = (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2));
+        let addresses = [[10, 0, 0, 1], [10, 0, 0, 2]].map(Into::into);
         let len = UDP + payload.len();
         let mut bytes = vec![0; ETHERNET + IPV4 + len];
         bytes[12] = 8;
         bytes[ETHERNET + IPV4 + UDP..].copy_from_slice(payload);
-        ipv4::Repr {
-            source,
-            destination,
-            protocol: Protocol::UDP,
-            payload_len: len,
-            traffic_class: 0xb8,
-            identification: 7,
-            dont_fragment: true,
-            ttl: 64,
-        }
-        .emit(&mut bytes[ETHERNET..])
-        .unwrap();
-        let pseudo = Sum::pseudo_v4(source, destination, Protocol::UDP, len as u16);
+        let ip = ip::Repr::new(addresses[0], addresses[1], Protocol::UDP, len).unwrap();
+        ip.emit(&mut bytes[ETHERNET..]).unwrap();
+        let mut packet = ipv4::Packet::new_checked(&mut bytes[ETHERNET..]).unwrap();
+        packet.set_traffic_class(0xb8);
+        packet.fill_checksum();
         udp::Repr { source_port: 5, destination_port: 7000 }
-            .emit(&mut bytes[ETHERNET + IPV4..], pseudo)
+            .emit(&mut bytes[ETHERNET + IPV4..], ip.pseudo())
             .unwrap();
         bytes
     }

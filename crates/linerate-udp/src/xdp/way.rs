@@ -40,7 +40,7 @@ impl Plan {
         let only = settings.busy_poll.map(|_| "only sockets poll the driver");
         let (through, why) = settings.through.decided(interface, only);
         // With its Ethernet header and a tag.
-        let longest = linerate_ring::mtu(interface)? + 18;
+        let longest = linerate_net::link::by_name(interface)?.mtu + 18;
         Ok(Self { through, why: why.to_owned(), chunk: SMALL_CHUNK, longest }.fitting())
     }
 

@@ -12,53 +12,25 @@ use linerate_ring::xdp::Transmit;
 use linerate_testkit::{Mac, Namespace, root_or_skip, say_skipped};
 use linerate_udp::{Backend, Error, Receiver, Sender};
 use linerate_wire::checksum::Sum;
-use linerate_wire::ip::Protocol;
-use linerate_wire::virtio::{self, Flags, Gso};
-use linerate_wire::{ethernet, ipv4, ipv6, udp};
+use linerate_wire::ip::{self, Protocol};
+use linerate_wire::virtio::{self, Flags, GsoType};
+use linerate_wire::{ethernet, ipv4, udp};
 
 /// A frame with `payload` for `there` from port 9 of `from`; its checksum is off by `wrong`.
 fn frame(there: Mac, from: &str, to: SocketAddr, payload: &[u8], wrong: u8) -> Vec<u8> {
     let len = udp::HEADER_LEN + payload.len();
-    let from = from.parse().expect("an address");
-    let header = if to.is_ipv4() { ipv4::HEADER_LEN } else { ipv6::HEADER_LEN };
-    let mut bytes = vec![0; ethernet::HEADER_LEN + header + len];
-    bytes[..6].copy_from_slice(&there.0);
-    bytes[6..12].copy_from_slice(&[2, 0, 0, 0, 0, 9]);
-    bytes[12..14].copy_from_slice(if to.is_ipv4() { &[8, 0] } else { &[0x86, 0xdd] });
-    let (packet, datagram) = bytes[ethernet::HEADER_LEN..].split_at_mut(header);
+    let from: IpAddr = from.parse().expect("an address");
+    let ip = ip::Repr::new(from, to.ip(), Protocol::UDP, len).expect("addresses of one version");
+    let mut bytes = vec![0; ethernet::HEADER_LEN + ip.header_len() + len];
+    let source = ethernet::Address([2, 0, 0, 0, 0, 9]);
+    ethernet::Repr { destination: ethernet::Address(there.0), source, ether_type: ip.ether_type() }
+        .emit(&mut bytes)
+        .expect("room");
+    let (packet, datagram) = bytes[ethernet::HEADER_LEN..].split_at_mut(ip.header_len());
     datagram[udp::HEADER_LEN..].copy_from_slice(payload);
-    let sum = match (from, to.ip()) {
-        (IpAddr::V4(source), IpAddr::V4(destination)) => {
-            let repr = ipv4::Repr {
-                source,
-                destination,
-                protocol: Protocol::UDP,
-                payload_len: len,
-                traffic_class: 0,
-                identification: 1,
-                dont_fragment: true,
-                ttl: 64,
-            };
-            repr.emit(packet).expect("room");
-            Sum::pseudo_v4(source, destination, Protocol::UDP, len as u16)
-        }
-        (IpAddr::V6(source), IpAddr::V6(destination)) => {
-            let repr = ipv6::Repr {
-                source,
-                destination,
-                next_header: Protocol::UDP,
-                payload_len: len,
-                traffic_class: 0,
-                flow_label: 0,
-                hop_limit: 64,
-            };
-            repr.emit(packet).expect("room");
-            Sum::pseudo_v6(source, destination, Protocol::UDP, len as u32)
-        }
-        _ => panic!("addresses of one kind"),
-    };
+    ip.emit(packet).expect("room");
     let ports = udp::Repr { source_port: 9, destination_port: to.port() };
-    ports.emit(datagram, sum).expect("room");
+    ports.emit(datagram, ip.pseudo()).expect("room");
     datagram[7] ^= wrong;
     bytes
 }
@@ -227,12 +199,12 @@ fn few_messages_in_one_piece_from_a_virtual_machine() {
     let pseudo = Sum::pseudo_v4(ips[0], ips[1], Protocol::UDP, len).folded();
     bytes[start + offset..][..2].copy_from_slice(&pseudo.to_be_bytes());
     let header = virtio::Header {
-        flags: Flags::NEEDS_CHECKSUM,
-        gso: Gso::UDP_L4,
-        header_len: (start + udp::HEADER_LEN) as u16,
-        segment_size: 64,
-        checksum_start: start as u16,
-        checksum_offset: offset as u16,
+        flags: Flags::NEEDS_CSUM,
+        gso_type: GsoType::UDP_L4,
+        hdr_len: (start + udp::HEADER_LEN) as u16,
+        gso_size: 64,
+        csum_start: start as u16,
+        csum_offset: offset as u16,
         ..virtio::Header::default()
     };
     no_xdp(&host, to, "guest", || {

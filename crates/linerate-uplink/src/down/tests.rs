@@ -1,7 +1,7 @@
 use std::os::fd::BorrowedFd;
 
 use linerate_wire::checksum::Sum;
-use linerate_wire::virtio::HEADER_LEN;
+use linerate_wire::virtio::{Flags, GsoType, HEADER_LEN};
 use proptest::prelude::*;
 
 use super::*;
@@ -111,13 +111,13 @@ proptest! {
         }
         let header = Header {
             flags: Flags(kinds.0),
-            gso: Gso(kinds.1),
-            header_len: words[0],
-            segment_size: words[1],
-            checksum_start: words[2],
-            checksum_offset: words[3],
-            outer_transport: offsets.0,
-            inner_network: offsets.1,
+            gso_type: GsoType(kinds.1),
+            hdr_len: words[0],
+            gso_size: words[1],
+            csum_start: words[2],
+            csum_offset: words[3],
+            outer_th_offset: offsets.0,
+            inner_nh_offset: offsets.1,
         };
         let (frames, counts) = through(&header, &packet, 4096);
         prop_assert!(frames.iter().all(|frame| frame.len() <= 1500 + 14 + 8));
@@ -126,9 +126,9 @@ proptest! {
         let unsplit = counts.unsplit.total() > 0;
         let lost = unsplit || counts.dropped.too_long > 0;
         prop_assert_eq!(lost, frames.is_empty(), "{:?}", counts);
-        if !header.is_gso() && header.flags.contains(Flags::NEEDS_CHECKSUM) && !frames.is_empty() {
-            let start = usize::from(header.checksum_start);
-            let field = start + usize::from(header.checksum_offset);
+        if !header.is_gso() && header.flags.contains(Flags::NEEDS_CSUM) && !frames.is_empty() {
+            let start = usize::from(header.csum_start);
+            let field = start + usize::from(header.csum_offset);
             let mut same = frames[0].clone();
             same[field..field + 2].copy_from_slice(&packet[field..field + 2]);
             prop_assert_eq!(&same, &packet, "the checksum, and nothing else");
@@ -138,38 +138,18 @@ proptest! {
         // As it came over the file descriptor.
         let mut bytes = [0; HEADER_LEN];
         header.emit(&mut bytes).expect("room");
-        prop_assert_eq!(Header::parse(&bytes).map(|read| read.segment_size), Ok(words[1]));
+        prop_assert_eq!(Header::parse(&bytes).map(|read| read.gso_size), Ok(words[1]));
     }
 }
 
 #[test]
 fn a_true_header_splits() {
     for tcp in [true, false] {
-        let gso = if tcp { Gso::TCPV4 } else { Gso::UDP_L4 };
-        let header = Header { gso, segment_size: 1000, ..Header::default() };
+        let gso_type = if tcp { GsoType::TCPV4 } else { GsoType::UDP_L4 };
+        let header = Header { gso_type, gso_size: 1000, ..Header::default() };
         let (frames, counts) = through(&header, &packet(tcp, 10_500), 4096);
         assert_eq!((frames.len(), counts.down.segments), (11, 11), "{counts:?}");
         let (frames, counts) = through(&header, &packet(tcp, 10_500), 900);
         assert_eq!((frames.len(), counts.dropped.too_long), (0, 1), "{counts:?}");
-    }
-}
-
-#[test]
-fn a_tunnel_is_looked_for_where_the_header_says_so() {
-    let options = Options::new(Split::Tcp { mss: 1000 });
-    let ports = |gso: Gso, outer_transport: u16, packet: &[u8]| {
-        let header = Header { gso, outer_transport, ..Header::default() };
-        let found = tunnel(&header, packet, options);
-        (found.vxlan_port, found.geneve_port)
-    };
-    let mut packet = [0; 64];
-    packet[36..38].copy_from_slice(&4789u16.to_be_bytes());
-    let inside = Gso::TCPV4.union(Gso::UDP_TUNNEL_IPV4);
-    assert_eq!(ports(Gso::UDP_L4, 34, &packet), (0, 0), "a plain datagram for that port");
-    assert_eq!(ports(inside, 34, &packet), (4789, 0));
-    packet[44..46].copy_from_slice(&[0x65, 0x58]);
-    assert_eq!(ports(inside, 34, &packet), (0, 4789));
-    for beyond in [62, 1000, u16::MAX] {
-        assert_eq!(ports(inside, beyond, &packet), (0, 0), "{beyond}");
     }
 }

@@ -67,7 +67,7 @@ impl Port for PacketPort {
             // What is joined or unfinished already, the device takes as it is.
             let special = frame
                 .virtio
-                .filter(|header| header.is_gso() || header.flags.contains(Flags::NEEDS_CHECKSUM));
+                .filter(|header| header.is_gso() || header.flags.contains(Flags::NEEDS_CSUM));
             if let Some(header) = special {
                 self.arena.deliver(tap, up, counts)?;
                 up.deliver_with(tap, &header, frame.contiguous(&mut self.scratch), counts)?;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use linerate_ring::Region;
-use linerate_ring::region::{self, Pages};
+use linerate_ring::region::Pages;
 use linerate_ring::steer::Steer;
 use linerate_ring::tun::Queue;
 use linerate_ring::xdp::{HEADROOM, Mode, Pace, Socket, Umem};
@@ -51,7 +51,7 @@ impl XdpPort {
             let bytes = (RECEIVE + TRANSMIT) as usize * chunk as usize;
             let region = Region::builder(bytes)
                 .pages(Pages::Auto)
-                .near(region::interface_node(interface))
+                .near(linerate_net::link::numa_node(interface))
                 .build()?;
             let umem: Arc<Umem> = Umem::new(region, chunk)?;
             let socket = Socket::builder(interface, queue, &umem)

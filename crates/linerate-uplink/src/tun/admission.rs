@@ -5,30 +5,21 @@
 //! and has a route, and for IPv6 one entry (`ip neigh add proxy`) for each. That is setting up the host as
 //! a router, and would outlive the uplink.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use linerate_wire::arp::{self, Operation};
-use linerate_wire::checksum::Sum;
 use linerate_wire::ethernet::{self, Address, EtherType};
-use linerate_wire::icmpv6::{self, Kind};
-use linerate_wire::ip::Protocol;
-use linerate_wire::ipv6;
+use linerate_wire::ip;
+use linerate_wire::ndp::{Advertisement, Solicitation};
 
 use super::{LINK, Ways};
 
 /// Questions of one batch that are answered; who is not asks again.
 const ANSWERS: usize = 64;
 
-/// Bytes of a neighbour solicitation or advertisement without options (RFC 4861 §4.3, §4.4).
-const SOLICITATION: usize = icmpv6::HEADER_LEN + 16;
-
-/// Bytes of the option with a hardware address (RFC 4861 §4.6.1).
-const HARDWARE: usize = 8;
-
-/// All nodes of the link (RFC 4291 §2.7.1), and their hardware address.
-const ALL_NODES: (Ipv6Addr, Address) =
-    (Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1), Address([0x33, 0x33, 0, 0, 0, 1]));
+/// The hardware address of all nodes of the link.
+const ALL_NODES: Address = Address([0x33, 0x33, 0, 0, 0, 1]);
 
 /// One thread's way from frames to packets.
 pub(crate) struct Admission {
@@ -64,17 +55,13 @@ impl Admission {
         let Ok(ethernet) = ethernet::Frame::new_checked(frame) else { return false };
         let packet = ethernet.payload();
         match ethernet.ether_type() {
-            EtherType::IPV4 => {
-                ethernet.destination() == self.mac
-                    && octets(packet, 16).is_some_and(|to: [u8; 4]| self.has(to.into()))
-            }
-            EtherType::IPV6 if is_solicitation(packet) => {
+            EtherType::IPV6 if Solicitation::is(packet) => {
                 self.answer_solicitation(ethernet.source(), packet);
                 false
             }
-            EtherType::IPV6 => {
+            EtherType::IPV4 | EtherType::IPV6 => {
                 ethernet.destination() == self.mac
-                    && octets(packet, 24).is_some_and(|to: [u8; 16]| self.has(to.into()))
+                    && ip::destination(packet).is_some_and(|to| self.has(to))
             }
             EtherType::ARP => {
                 self.answer_arp(packet);
@@ -97,55 +84,29 @@ impl Admission {
     fn answer_arp(&mut self, packet: &[u8]) {
         let Ok(packet) = arp::Packet::new_checked(packet) else { return };
         let asked = arp::Repr::parse(&packet);
-        if asked.operation != Operation::Request || !self.has(asked.target.into()) {
+        if asked.operation != Operation::Request || !self.has(asked.target_ip.into()) {
             return;
         }
         let answer = arp::Repr {
             operation: Operation::Reply,
             sender_mac: self.mac,
-            sender: asked.target,
+            sender_ip: asked.target_ip,
             target_mac: asked.sender_mac,
-            target: asked.sender,
+            target_ip: asked.sender_ip,
         };
         self.push(asked.sender_mac, EtherType::ARP, arp::PACKET_LEN, |bytes| answer.emit(bytes));
     }
 
     #[cold]
     fn answer_solicitation(&mut self, from: Address, packet: &[u8]) {
-        let Some((source, target)) = solicitation(packet) else { return };
-        if !self.has(target.into()) {
+        let Some(asked) = Solicitation::parse(packet) else { return };
+        if !self.has(asked.target.into()) {
             return;
         }
-        // Somebody who looks whether the address is free has none to be answered at (RFC 4861 §7.2.4).
-        let (to, mac, solicited) = match source.is_unspecified() {
-            true => (ALL_NODES.0, ALL_NODES.1, 0),
-            false => (source, from, 0x40),
-        };
-        let len = SOLICITATION + HARDWARE;
-        let header = ipv6::Repr {
-            source: target,
-            destination: to,
-            next_header: Protocol::ICMPV6,
-            payload_len: len,
-            traffic_class: 0,
-            flow_label: 0,
-            hop_limit: 255,
-        };
-        let own = self.mac;
-        self.push(mac, EtherType::IPV6, ipv6::HEADER_LEN + len, |bytes| {
-            header.emit(bytes)?;
-            let message = &mut bytes[ipv6::HEADER_LEN..];
-            message[0] = Kind::NEIGHBOUR_ADVERTISEMENT.0;
-            // "Override": this is where the address is now.
-            message[4] = solicited | 0x20;
-            message[8..SOLICITATION].copy_from_slice(&target.octets());
-            // Target link-layer address, in units of eight bytes.
-            message[SOLICITATION..SOLICITATION + 2].copy_from_slice(&[2, 1]);
-            message[SOLICITATION + 2..].copy_from_slice(&own.0);
-            let pseudo = Sum::pseudo_v6(target, to, Protocol::ICMPV6, len as u32);
-            icmpv6::Message::new_checked(message)?.fill_checksum(pseudo);
-            Ok(())
-        });
+        let answer = asked.answer(self.mac);
+        // A node that asks whether the address is free has no address yet: all nodes hear the answer.
+        let mac = Address::of_group(answer.destination.into()).unwrap_or(from);
+        self.push(mac, EtherType::IPV6, Advertisement::PACKET_LEN, |bytes| answer.emit(bytes));
     }
 
     fn push(
@@ -156,7 +117,7 @@ impl Admission {
         fill: impl FnOnce(&mut [u8]) -> linerate_wire::Result<()>,
     ) {
         // Nobody is to be made to send to a group by a question in its name.
-        if self.answers.len() == ANSWERS || (to.is_multicast() && to != ALL_NODES.1) {
+        if self.answers.len() == ANSWERS || (to.is_multicast() && to != ALL_NODES) {
             return;
         }
         // An allocation, for a frame that is sent once in a neighbour's minute.
@@ -169,38 +130,15 @@ impl Admission {
     }
 }
 
-fn octets<const N: usize>(packet: &[u8], at: usize) -> Option<[u8; N]> {
-    packet.get(at..at + N)?.try_into().ok()
-}
-
-/// Whether this looks like a neighbour solicitation; they have no extension headers.
-fn is_solicitation(packet: &[u8]) -> bool {
-    packet.get(6) == Some(&Protocol::ICMPV6.0)
-        && packet.get(ipv6::HEADER_LEN) == Some(&Kind::NEIGHBOUR_SOLICITATION.0)
-}
-
-/// The source and the target of a neighbour solicitation that is valid (RFC 4861 §7.1.1).
-fn solicitation(packet: &[u8]) -> Option<(Ipv6Addr, Ipv6Addr)> {
-    let ip = ipv6::Packet::new_checked(packet).ok()?;
-    let payload = ip.payload();
-    let message = icmpv6::Message::new_checked(payload).ok()?;
-    let target = Ipv6Addr::from(octets::<16>(payload, icmpv6::HEADER_LEN)?);
-    let pseudo = Sum::pseudo_v6(
-        ip.source(),
-        ip.destination(),
-        Protocol::ICMPV6,
-        u32::try_from(payload.len()).ok()?,
-    );
-    let valid = ip.hop_limit() == 255
-        && message.code() == 0
-        && !target.is_multicast()
-        && !ip.source().is_multicast()
-        && message.verify_checksum(pseudo);
-    valid.then(|| (ip.source(), target))
-}
-
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv6Addr;
+
+    use linerate_wire::checksum::Sum;
+    use linerate_wire::icmpv6::{self, Type};
+    use linerate_wire::ip::Protocol;
+    use linerate_wire::ipv6;
+
     use super::*;
 
     const MAC: Address = Address([2, 0, 0, 0, 0, 1]);
@@ -231,9 +169,9 @@ mod tests {
         arp::Repr {
             operation: Operation::Request,
             sender_mac: PEER,
-            sender: [192, 0, 2, 2].into(),
+            sender_ip: [192, 0, 2, 2].into(),
             target_mac: Address([0; 6]),
-            target: target.parse().unwrap(),
+            target_ip: target.parse().unwrap(),
         }
         .emit(&mut packet)
         .unwrap();
@@ -241,27 +179,15 @@ mod tests {
     }
 
     fn solicit(source: &str, target: &str, hop_limit: u8) -> Vec<u8> {
-        let (source, target): (Ipv6Addr, Ipv6Addr) =
-            (source.parse().unwrap(), target.parse().unwrap());
-        let to: Ipv6Addr = "ff02::1:ff00:1".parse().unwrap();
-        let mut packet = vec![0; ipv6::HEADER_LEN + SOLICITATION];
-        ipv6::Repr {
-            source,
-            destination: to,
-            next_header: Protocol::ICMPV6,
-            payload_len: SOLICITATION,
-            traffic_class: 0,
-            flow_label: 0,
-            hop_limit,
-        }
-        .emit(&mut packet)
-        .unwrap();
-        let message = &mut packet[ipv6::HEADER_LEN..];
-        message[0] = Kind::NEIGHBOUR_SOLICITATION.0;
-        message[8..].copy_from_slice(&target.octets());
-        let pseudo = Sum::pseudo_v6(source, to, Protocol::ICMPV6, SOLICITATION as u32);
-        icmpv6::Message::new_checked(message).unwrap().fill_checksum(pseudo);
-        frame(Address([0x33, 0x33, 0xff, 0, 0, 1]), EtherType::IPV6, &packet)
+        let target: Ipv6Addr = target.parse().unwrap();
+        let destination = ipv6::solicited_node(target);
+        let mut packet = vec![0; Solicitation::PACKET_LEN];
+        Solicitation { source: source.parse().unwrap(), destination, target }
+            .emit(&mut packet)
+            .unwrap();
+        packet[7] = hop_limit;
+        let mac = Address::of_group(destination.into()).unwrap();
+        frame(mac, EtherType::IPV6, &packet)
     }
 
     #[test]
@@ -321,7 +247,7 @@ mod tests {
         assert!(!admission.admits(&damaged) && !admission.admits(&damaged[..60]));
         assert_eq!(admission.answers().count(), 0);
         for (source, mac, to, flags) in
-            [("fe80::2", PEER, "fe80::2", 0x60), ("::", ALL_NODES.1, "ff02::1", 0x20)]
+            [("fe80::2", PEER, "fe80::2", 0x60), ("::", ALL_NODES, "ff02::1", 0x20)]
         {
             assert!(!admission.admits(&solicit(source, "2001:db8::1", 255)));
             let answer = admission.answers().next().unwrap();
@@ -332,7 +258,10 @@ mod tests {
             let len = ip.payload().len() as u32;
             let pseudo = Sum::pseudo_v6(ip.source(), ip.destination(), Protocol::ICMPV6, len);
             assert!(message.verify_checksum(pseudo));
-            assert_eq!((message.kind(), ip.payload()[4]), (Kind::NEIGHBOUR_ADVERTISEMENT, flags));
+            assert_eq!(
+                (message.message_type(), ip.payload()[4]),
+                (Type::NEIGHBOUR_ADVERTISEMENT, flags)
+            );
             assert_eq!(ip.payload()[26..], MAC.0);
         }
     }

@@ -1,12 +1,13 @@
 //! [`Heads`]: the Ethernet header of each packet from a TUN device, and the packets that wait for one.
 
 use std::collections::VecDeque;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use linerate_wire::ethernet::{self, Address, EtherType};
-use linerate_wire::virtio::{Flags, Header};
+use linerate_wire::ip;
+use linerate_wire::virtio::Header;
 
 use super::{Way, Ways};
 
@@ -121,7 +122,7 @@ impl Heads {
     #[inline]
     pub(crate) fn put(&mut self, header: &Header, buffer: &mut [u8], len: usize) -> Headed {
         let packet = &buffer[LINK..LINK + len];
-        let Some(destination) = destination(packet) else { return Headed::Malformed };
+        let Some(destination) = ip::destination(packet) else { return Headed::Malformed };
         let way = match group(destination) {
             Some(mac) => Way::To(mac),
             None => self.find(destination),
@@ -169,49 +170,17 @@ impl Heads {
         let kind = if buffer[LINK] >> 4 == 4 { EtherType::IPV4 } else { EtherType::IPV6 };
         let ethernet = ethernet::Repr { destination: mac, source: self.mac, ether_type: kind };
         match ethernet.emit(buffer) {
-            Ok(()) => Headed::Frame(lengthened(header)),
+            Ok(()) => Headed::Frame(header.push(LINK as u16)),
             Err(_) => Headed::Malformed,
         }
     }
 }
 
-/// The header for a packet that has an Ethernet header before it now.
-fn lengthened(header: &Header) -> Header {
-    let mut header = *header;
-    let link = LINK as u16;
-    if header.flags.contains(Flags::NEEDS_CHECKSUM) {
-        header.checksum_start = header.checksum_start.saturating_add(link);
-    }
-    for offset in [&mut header.header_len, &mut header.outer_transport, &mut header.inner_network] {
-        if *offset > 0 {
-            *offset = offset.saturating_add(link);
-        }
-    }
-    header
-}
-
-/// The destination of an IP packet, as long as its header is there.
-fn destination(packet: &[u8]) -> Option<IpAddr> {
-    match packet.first()? >> 4 {
-        4 => Some(Ipv4Addr::from(<[u8; 4]>::try_from(packet.get(16..20)?).ok()?).into()),
-        6 => Some(Ipv6Addr::from(<[u8; 16]>::try_from(packet.get(24..40)?).ok()?).into()),
-        _ => None,
-    }
-}
-
-/// The hardware address of a group, which needs no asking (RFC 1112 §6.4, RFC 2464 §7), and of everybody.
+/// The hardware address of a group, which needs no asking, and of everybody.
 fn group(destination: IpAddr) -> Option<Address> {
     match destination {
-        IpAddr::V4(address) if address.is_multicast() => {
-            let [_, b, c, d] = address.octets();
-            Some(Address([1, 0, 0x5e, b & 0x7f, c, d]))
-        }
         IpAddr::V4(address) if address.is_broadcast() => Some(Address::BROADCAST),
-        IpAddr::V6(address) if address.is_multicast() => {
-            let [.., a, b, c, d] = address.octets();
-            Some(Address([0x33, 0x33, a, b, c, d]))
-        }
-        _ => None,
+        address => Address::of_group(address),
     }
 }
 
@@ -320,19 +289,5 @@ mod tests {
             let headed = heads.put(&Header::default(), &mut one, bytes.len());
             assert_eq!(headed, Headed::Malformed, "{bytes:?}");
         }
-    }
-
-    #[test]
-    fn offsets_count_from_the_ethernet_header() {
-        let header = Header {
-            flags: Flags::NEEDS_CHECKSUM,
-            header_len: 40,
-            checksum_start: 20,
-            checksum_offset: 16,
-            ..Header::default()
-        };
-        let longer = lengthened(&header);
-        assert_eq!((longer.header_len, longer.checksum_start), (54, 34));
-        assert_eq!((longer.checksum_offset, longer.outer_transport), (16, 0));
     }
 }

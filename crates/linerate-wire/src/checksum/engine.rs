@@ -45,9 +45,9 @@ impl Engine {
     }
 
     /// All engines that this CPU has, the fastest first.
-    pub fn offered() -> impl Iterator<Item = Self> {
+    pub fn available() -> impl Iterator<Item = Self> {
         #[cfg(target_arch = "x86_64")]
-        let simd = Simd::offered().map(|simd| Self(Path::Simd(simd)));
+        let simd = Simd::available().map(|simd| Self(Path::Simd(simd)));
         #[cfg(not(target_arch = "x86_64"))]
         let simd = core::iter::empty();
         simd.chain([Self::PORTABLE])
@@ -93,12 +93,12 @@ impl Engine {
     #[inline]
     #[must_use]
     #[track_caller]
-    pub fn copy_before(self, from: &[u8], to: &mut [u8], next: &[u8]) -> Sum {
+    pub fn copy_prefetching(self, from: &[u8], to: &mut [u8], next: &[u8]) -> Sum {
         assert_eq!(from.len(), to.len(), "copying between slices of different length");
         Sum::native(match self.0 {
             Path::Portable => portable::copy(from, to),
             #[cfg(target_arch = "x86_64")]
-            Path::Simd(simd) => simd.copy_before(from, to, next),
+            Path::Simd(simd) => simd.copy_prefetching(from, to, next),
         })
     }
 }

@@ -14,7 +14,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 pub use engine::Engine;
 
-use crate::ip::Protocol;
+use crate::protocol::Protocol;
 
 /// A ones' complement sum that is not yet folded into a checksum.
 ///

@@ -17,7 +17,7 @@ const LINE: usize = 64;
 cpufeatures::new!(avx2_found, "avx2");
 cpufeatures::new!(avx512_found, "avx2", "avx512f", "avx512bw");
 
-/// A set of vector instructions. Whoever holds one has it from [`Simd::detect`] or [`Simd::offered`],
+/// A set of vector instructions. Whoever holds one has it from [`Simd::detect`] or [`Simd::available`],
 /// so the CPU can execute it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Simd(Level);
@@ -42,7 +42,7 @@ impl Simd {
     }
 
     /// All of this CPU, the best first.
-    pub(super) fn offered() -> impl Iterator<Item = Self> {
+    pub(super) fn available() -> impl Iterator<Item = Self> {
         let avx512 = avx512_found::get().then_some(Self(Level::Avx512));
         let avx2 = avx2_found::get().then_some(Self(Level::Avx2));
         avx512.into_iter().chain(avx2)
@@ -72,7 +72,7 @@ impl Simd {
 
     /// The same, while lines of `next` are fetched.
     #[inline]
-    pub(super) fn copy_before(self, from: &[u8], to: &mut [u8], next: &[u8]) -> u64 {
+    pub(super) fn copy_prefetching(self, from: &[u8], to: &mut [u8], next: &[u8]) -> u64 {
         // A place for less than is copied now is the last one, or of another kind.
         if next.len() < from.len() {
             return self.copy(from, to);

@@ -72,7 +72,7 @@ fn check(engine: Engine, from: &[u8], sum: u16, to: &mut Placed, place: usize) {
     // A hint: places that are long enough, too short, and none.
     for next in [from, &from[..len / 2], &[]] {
         let destination = to.at(place, len);
-        let copied = engine.copy_before(from, destination, next);
+        let copied = engine.copy_prefetching(from, destination, next);
         assert_eq!(copied.folded(), sum, "sum of the copy before another, {}", case());
         assert!(destination == from, "bytes of the copy before another, {}", case());
         to.check_and_clear(place, len);
@@ -89,7 +89,7 @@ fn every_length() {
         for (from_place, to_place) in [(0, 0), (1, 0), (0, 1), (2, 54), (33, 7), (63, 63)] {
             let from = &*source.at(from_place, len);
             let sum = reference(from);
-            for engine in Engine::offered() {
+            for engine in Engine::available() {
                 check(engine, from, sum, &mut to, to_place);
             }
         }
@@ -108,7 +108,7 @@ fn every_alignment() {
             let from = &*source.at(from_place, len);
             let sum = reference(from);
             for to_place in 0..64 {
-                for engine in Engine::offered() {
+                for engine in Engine::available() {
                     check(engine, from, sum, &mut to, to_place);
                 }
             }
@@ -121,7 +121,7 @@ fn zeroes_and_ones() {
     // All ones carry at every addition; only zeroes may sum to zero.
     let mut to = Placed::new(9000);
     for len in (0..=300).chain([1448, 1449, 8960, 9000]) {
-        for engine in Engine::offered() {
+        for engine in Engine::available() {
             for place in [0, 1, 31] {
                 check(engine, &vec![0; len], 0, &mut to, place);
                 let ones = vec![0xff; len];
@@ -139,7 +139,7 @@ fn one_bit_anywhere_is_seen() {
             let mut bytes = vec![0; len];
             bytes[bit / 8] = 1 << (bit % 8);
             let sum = reference(&bytes);
-            for engine in Engine::offered() {
+            for engine in Engine::available() {
                 check(engine, &bytes, sum, &mut to, bit % 64);
             }
         }
@@ -151,7 +151,7 @@ fn megabytes() {
     for bytes in [noise((4 << 20) + 3), vec![0xff; (4 << 20) + 3]] {
         let sum = reference(&bytes);
         let mut to = Placed::new(bytes.len());
-        for engine in Engine::offered() {
+        for engine in Engine::available() {
             check(engine, &bytes, sum, &mut to, 5);
         }
     }
@@ -159,11 +159,11 @@ fn megabytes() {
 
 #[test]
 fn slices_of_different_length_are_refused() {
-    for engine in Engine::offered() {
+    for engine in Engine::available() {
         for (from, to) in [(0, 1), (10, 9), (64, 65), (1448, 1447), (100, 0)] {
             let copy = || engine.copy(&vec![1; from], &mut vec![0; to]);
             assert!(catch_unwind(copy).is_err(), "{engine}: {from} bytes into {to}");
-            let copy = || engine.copy_before(&vec![1; from], &mut vec![0; to], &[0; 2000]);
+            let copy = || engine.copy_prefetching(&vec![1; from], &mut vec![0; to], &[0; 2000]);
             assert!(catch_unwind(copy).is_err(), "{engine}: {from} bytes into {to}");
         }
     }
@@ -171,7 +171,7 @@ fn slices_of_different_length_are_refused() {
 
 #[test]
 fn what_the_cpu_has_is_offered() {
-    let offered: Vec<String> = Engine::offered().map(|engine| engine.to_string()).collect();
+    let offered: Vec<String> = Engine::available().map(|engine| engine.to_string()).collect();
     let mut expected = Vec::new();
     #[cfg(target_arch = "x86_64")]
     {
@@ -185,8 +185,8 @@ fn what_the_cpu_has_is_offered() {
     }
     expected.push("portable");
     assert_eq!(offered, expected);
-    assert_eq!(Some(Engine::detect()), Engine::offered().next());
-    assert_eq!(Some(Engine::PORTABLE), Engine::offered().last());
+    assert_eq!(Some(Engine::detect()), Engine::available().next());
+    assert_eq!(Some(Engine::PORTABLE), Engine::available().last());
 }
 
 #[test]
@@ -208,7 +208,7 @@ proptest! {
         let from = &bytes[skip.min(bytes.len())..];
         let sum = reference(from);
         let mut to = Placed::new(from.len());
-        for engine in Engine::offered() {
+        for engine in Engine::available() {
             check(engine, from, sum, &mut to, place);
         }
     }
@@ -223,7 +223,7 @@ proptest! {
         let whole = checksum::of(&bytes);
         prop_assert_eq!(Sum::ZERO.bytes(head).copy(tail, &mut copied).checksum(), whole);
         prop_assert_eq!(&copied, tail);
-        for engine in Engine::offered() {
+        for engine in Engine::available() {
             prop_assert_eq!(engine.sum(head).plus(engine.sum(tail)).checksum(), whole);
         }
     }

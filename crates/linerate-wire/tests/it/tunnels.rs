@@ -33,7 +33,7 @@ fn geneve_header() {
     let bytes = [0x02, 0xc0, 0x65, 0x58, 0, 0, 9, 0, 1, 2, 3, 4, 5, 6, 7, 8, 0xaa];
     let packet = geneve::Packet::new_checked(&bytes[..]).unwrap();
     assert_eq!((packet.header_len(), packet.identifier()), (16, 9));
-    assert_eq!(packet.protocol(), EtherType::BRIDGED);
+    assert_eq!(packet.protocol(), EtherType::TEB);
     assert!(packet.is_control() && packet.is_critical());
     assert_eq!((packet.options(), packet.payload()), (&bytes[8..16], &bytes[16..]));
     assert!(geneve::Packet::new_checked(&bytes[..15]).is_err());

@@ -41,7 +41,7 @@ proptest! {
         frame.resize(end + padding, 0xee);
 
         let layers = layers::parse(&frame).unwrap();
-        prop_assert_eq!(layers.trouble, None);
+        prop_assert_eq!(layers.error, None);
         let ethernet = layers.ethernet(&frame).unwrap();
         prop_assert_eq!(ethernet.source(), Address(source_mac));
         prop_assert_eq!(ethernet.destination(), Address(destination_mac));
@@ -108,7 +108,7 @@ proptest! {
             .unwrap();
 
         let layers = layers::parse(&frame).unwrap();
-        prop_assert_eq!((layers.tags, layers.trouble), (1, None));
+        prop_assert_eq!((layers.tags, layers.error), (1, None));
         let tag = layers.vlan(&frame, 0).unwrap();
         prop_assert_eq!((tag.id(), tag.priority()), (id, priority));
         prop_assert_eq!((tag.drop_eligible(), tag.ether_type()), (drop_eligible, EtherType::IPV6));
@@ -196,7 +196,7 @@ proptest! {
         let packet = layers.arp(&frame).unwrap();
         prop_assert_eq!(packet.operation(), arp::Operation::from(operation));
         prop_assert_eq!((packet.sender_mac().0, packet.target_mac().0), macs);
-        prop_assert_eq!((packet.sender().octets(), packet.target().octets()), addresses);
+        prop_assert_eq!((packet.sender_ip().octets(), packet.target_ip().octets()), addresses);
         let mut again = vec![0; 28];
         arp::Repr::parse(&packet).emit(&mut again).unwrap();
         prop_assert_eq!(&again[..], &frame[14..42]);
@@ -306,7 +306,7 @@ fn extension_headers_are_walked() {
         &DATAGRAM,
     );
     let layers = layers::parse(&frame).unwrap();
-    assert_eq!((layers.transport, layers.trouble), (Transport::Udp, None));
+    assert_eq!((layers.transport, layers.error), (Transport::Udp, None));
     assert_eq!(layers.transport_offset, 14 + 40 + 8 + 16 + 12 + 8);
     assert_eq!(layers.payload(&frame), [0xaa]);
     assert!(etherparse::SlicedPacket::from_ethernet(&frame).unwrap().transport.is_some());
@@ -324,7 +324,7 @@ fn later_fragments_have_no_transport_header() {
     assert_eq!(layers.transport, Transport::Udp);
     let later = fragment(8, false);
     let layers = layers::parse(&later).unwrap();
-    assert_eq!((layers.transport, layers.trouble), (Transport::Other, None));
+    assert_eq!((layers.transport, layers.error), (Transport::Other, None));
     assert_eq!(layers.protocol, Some(Protocol::UDP));
     let upper = layers.ipv6(&later).unwrap().upper().unwrap();
     let identification = upper.fragment.map(|fragment| fragment.identification);
@@ -338,7 +338,7 @@ fn endless_extensions_are_an_error() {
     let frame = ipv6_with(&many, &DATAGRAM);
     let layers = layers::parse(&frame).unwrap();
     assert_eq!(layers.transport, Transport::Other);
-    assert!(layers.trouble.is_some_and(|error| error.to_string().contains("16")));
+    assert!(layers.error.is_some_and(|error| error.to_string().contains("16")));
 }
 
 #[test]

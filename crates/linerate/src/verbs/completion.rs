@@ -1,8 +1,10 @@
 //! `linerate completion SHELL`: a completion script on standard output.
 
 use anyhow::Result;
-use clap::{Args, CommandFactory};
+use clap::{Args, Command};
 use clap_complete::Shell;
+
+use crate::cli::stdio;
 
 /// Arguments of `linerate completion`.
 #[derive(Debug, Args)]
@@ -11,10 +13,9 @@ pub(crate) struct Arguments {
     shell: Shell,
 }
 
-/// Prints the script.
-pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    let mut command = crate::Cli::command();
+/// Prints the script for `command`.
+pub(crate) fn run(arguments: &Arguments, mut command: Command) -> Result<()> {
     let mut script = Vec::new();
     clap_complete::generate(arguments.shell, &mut command, "linerate", &mut script);
-    crate::say::print(String::from_utf8_lossy(&script).trim_end())
+    stdio::println(String::from_utf8_lossy(&script).trim_end())
 }

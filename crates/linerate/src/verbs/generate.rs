@@ -16,7 +16,7 @@ use linerate_generate::{
 };
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use crate::say;
+use crate::cli::stdio;
 
 /// Arguments of `linerate generate`.
 #[derive(Debug, Args)]
@@ -128,7 +128,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         anyhow::bail!("{trouble}");
     }
     if arguments.json {
-        say::print(serde_json::to_string(&report)?)?;
+        stdio::println(serde_json::to_string(&report)?)?;
     } else if !arguments.quiet {
         summarise(&report)?;
     }
@@ -219,16 +219,16 @@ fn follow(running: &Running, bar: &ProgressBar, interrupted: &AtomicBool) {
 
 fn summarise(report: &Report) -> Result<()> {
     let Report { interface, backend, why, sent, accepted, refused, seconds, .. } = report;
-    say::print(format_args!(
+    stdio::println(format_args!(
         "{sent} frames sent to {interface} in {seconds:.3} s through {backend} ({why})"
     ))?;
-    say::print(format_args!(
+    stdio::println(format_args!(
         "{}, {}; {accepted} accepted, {refused} refused",
         scaled(report.packets_per_second, "pps"),
         scaled(report.bits_per_second, "b/s")
     ))?;
     if let Some(hint) = &report.hint {
-        say::print(format_args!("refused because {hint}"))?;
+        stdio::println(format_args!("refused because {hint}"))?;
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use clap::{Args, CommandFactory};
+use clap::{Args, Command};
 
 /// Arguments of `linerate manual`.
 #[derive(Debug, Args)]
@@ -12,12 +12,12 @@ pub(crate) struct Arguments {
     directory: PathBuf,
 }
 
-/// Writes the pages.
-pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+/// Writes the pages of `command`.
+pub(crate) fn run(arguments: &Arguments, command: Command) -> Result<()> {
     let directory = &arguments.directory;
     std::fs::create_dir_all(directory)
         .with_context(|| format!("cannot make the folder {}", directory.display()))?;
-    clap_mangen::generate_to(crate::Cli::command(), directory)
+    clap_mangen::generate_to(command, directory)
         .with_context(|| format!("cannot write man pages to {}", directory.display()))?;
     Ok(())
 }

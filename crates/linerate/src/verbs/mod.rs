@@ -4,7 +4,7 @@ pub(crate) mod capture;
 pub(crate) mod completion;
 pub(crate) mod forward;
 pub(crate) mod generate;
-pub(crate) mod lab;
+pub mod lab;
 pub(crate) mod manual;
 pub(crate) mod receive;
 pub(crate) mod replay;

@@ -11,14 +11,13 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use linerate_capture::Error;
-use linerate_capture::read::Reader;
 use linerate_generate::Rate;
 use linerate_generate::replay::{self, Frames, Progress, Recorded, Report, Settings, Speed, Trace};
+use linerate_pcapfile::{Error, Reader};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::generate::scaled;
-use crate::say;
+use crate::cli::stdio;
 
 /// LINKTYPE_ETHERNET in the registry of capture file formats.
 const ETHERNET: u16 = 1;
@@ -117,12 +116,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         bail!("{trouble}");
     }
     if arguments.json {
-        say::print(serde_json::to_string(&report)?)?;
+        stdio::println(serde_json::to_string(&report)?)?;
     } else if !arguments.quiet {
         summarise(&report)?;
     }
     if report.too_long > 0 {
-        say::tell(format_args!(
+        stdio::eprintln(format_args!(
             "linerate: {} frames were longer than the MTU of {interface} allows and not sent; \
              `ip link set dev {interface} mtu N` makes room",
             report.too_long
@@ -240,12 +239,12 @@ impl Frames for Files<'_> {
     fn next(&mut self) -> Result<Option<Recorded<'_>>> {
         let (time, cut, interface) = loop {
             match self.open_next() {
-                Err(Error::Abandoned { .. }) => return Ok(None),
+                Err(Error::Cancelled { .. }) => return Ok(None),
                 opened => opened?,
             }
             let Some(reader) = &mut self.open else { return Ok(None) };
             let record = match reader.next() {
-                Err(Error::Abandoned { .. }) => return Ok(None),
+                Err(Error::Cancelled { .. }) => return Ok(None),
                 record => record?,
             };
             if let Some(record) = record {
@@ -299,22 +298,22 @@ fn progress_bar(total: Option<u64>, quiet: bool) -> ProgressBar {
 
 fn summarise(report: &Report) -> Result<()> {
     let Report { interface, sent, accepted, refused, seconds, cut, too_short, .. } = report;
-    say::print(format_args!("{sent} frames sent to {interface} in {seconds:.3} s"))?;
-    say::print(format_args!(
+    stdio::println(format_args!("{sent} frames sent to {interface} in {seconds:.3} s"))?;
+    stdio::println(format_args!(
         "{}, {}; {accepted} accepted, {refused} refused",
         scaled(report.packets_per_second, "pps"),
         scaled(report.bits_per_second, "b/s")
     ))?;
     if report.late_max_us > 0.0 {
         let (mean, max) = (report.late_mean_us, report.late_max_us);
-        say::print(format_args!("{mean:.1} us late on average, {max:.1} us at most"))?;
+        stdio::println(format_args!("{mean:.1} us late on average, {max:.1} us at most"))?;
     }
     if *cut > 0 {
-        say::print(format_args!("{cut} frames were cut when captured, and sent as they are"))?;
+        stdio::println(format_args!("{cut} frames were cut when captured, and sent as they are"))?;
     }
     if *too_short > 0 {
         let what = "frames were shorter than an Ethernet header and not sent";
-        say::print(format_args!("{too_short} {what}"))?;
+        stdio::println(format_args!("{too_short} {what}"))?;
     }
     Ok(())
 }

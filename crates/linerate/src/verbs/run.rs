@@ -19,7 +19,7 @@ use linerate_ring::packet::Allocation;
 use linerate_ring::region::Pages;
 
 use super::capture::values;
-use crate::say;
+use crate::cli::stdio;
 
 /// Where `make install` puts the library, below PREFIX.
 const INSTALLED: &str = "lib/linerate/libpcap.so.0.8";
@@ -137,7 +137,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         command.env("LINERATE_QUIET", "1");
     }
     let error = command.exec();
-    say::tell(format_args!("linerate: cannot run {}: {error}", name.display()));
+    stdio::eprintln(format_args!("linerate: cannot run {}: {error}", name.display()));
     Ok(ExitCode::from(if error.kind() == ErrorKind::NotFound { 127 } else { 126 }))
 }
 

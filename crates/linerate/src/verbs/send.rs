@@ -14,10 +14,10 @@ use linerate_udp::{LONGEST_MESSAGE, Sender};
 use linerate_wire::ethernet::Address;
 use serde::Serialize;
 
-use super::capture::signals::Signals;
 use super::generate::scaled;
 use super::receive::{batch, endpoint, time};
-use crate::say;
+use crate::cli::signals::Signals;
+use crate::cli::stdio;
 
 /// How soon a sender that waits for its turn sees that it is to end.
 const GLANCE: Duration = Duration::from_millis(50);
@@ -142,7 +142,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         why: sender.why().map(str::to_owned),
     };
     if !arguments.quiet {
-        say::tell(format_args!(
+        stdio::eprintln(format_args!(
             "{} messages in {seconds:.3} s, {}; {} refused, {} sent again one by one",
             report.messages,
             scaled(report.messages_per_second, "msg/s"),
@@ -150,17 +150,17 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
             report.resent
         ));
         if report.unreachable > 0 {
-            say::tell(format_args!(
+            stdio::eprintln(format_args!(
                 "linerate: {} answers that nobody listens on {} (ICMP; the kernel limits them)",
                 report.unreachable, arguments.to
             ));
         }
         if let Some(why) = &report.why {
-            say::tell(format_args!("linerate: {why}"));
+            stdio::eprintln(format_args!("linerate: {why}"));
         }
     }
     if arguments.json {
-        say::print(serde_json::to_string(&report).context("cannot write the JSON")?)?;
+        stdio::println(serde_json::to_string(&report).context("cannot write the JSON")?)?;
     }
     answer.map(|()| ExitCode::SUCCESS)
 }

@@ -1,11 +1,9 @@
 //! `linerate generate` as a user runs it.
 
-use std::process::{Output, Stdio};
+use std::process::Output;
 use std::time::{Duration, Instant};
 
-use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use linerate_testkit::{Namespace, Process, Veth, VethOptions, root_or_skip};
 use serde_json::Value;
 
 const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
@@ -96,21 +94,15 @@ fn interrupt_ends_with_the_summary() {
     root_or_skip!("interrupt_ends_with_the_summary");
     let cable = Cable::lay();
     for backend in ["live", "packet"] {
-        let child = cable
-            .near
-            .command(LINERATE)
-            .args(["generate", "-i", "near", "--json", "--backend", backend])
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut command = cable.near.command(LINERATE);
+        command.args(["generate", "-i", "near", "--json", "--backend", backend]);
+        let generator = Process::start(&mut command);
         let before = cable.received();
         while cable.received() == before {
             std::thread::sleep(Duration::from_millis(5));
         }
-        kill(Pid::from_raw(child.id().try_into().unwrap()), Signal::SIGINT).unwrap();
-        let output = child.wait_with_output().unwrap();
-        assert!(output.status.success(), "{output:?}");
-        assert!(json(&output)["sent"].as_u64().is_some_and(|sent| sent > 0), "{output:?}");
+        let report = generator.stop();
+        assert!(report["sent"].as_u64().is_some_and(|sent| sent > 0), "{report}");
     }
     assert!(!cable.veth.a.has_xdp().unwrap(), "nothing stays attached");
 }

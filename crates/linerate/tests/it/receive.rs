@@ -1,16 +1,16 @@
 //! `linerate receive` and `linerate send` as a user runs them, between two hosts.
 
 use std::net::UdpSocket;
-use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Duration;
 
-use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use linerate_testkit::{
+    Namespace, Process, TIMEOUT, Veth, VethOptions, root_or_skip, say_skipped, wait_for,
+};
+use nix::sys::signal::Signal;
 use serde_json::Value;
 
 const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
-const PATIENCE: Duration = Duration::from_secs(30);
 const HERE: &str = "10.76.0.2";
 
 /// `there` sends by `tx`, `here` receives by `rx`.
@@ -35,17 +35,16 @@ impl Hosts {
     }
 
     /// Starts a receiver on port 7000, and waits until it hears what is sent to it.
-    fn receive(&self, arguments: &str) -> Receiving {
+    fn receive(&self, arguments: &str) -> Process {
         // The kernel ends the requests of an io_uring, which hold the socket, some time after their process.
-        self.wait_for("the end of the socket before", || !self.sockets().contains(":1B58 "));
+        wait_for("the end of the socket before", || !self.sockets().contains(":1B58 "));
         let mut command = self.here.command(LINERATE);
         command.args(["receive", "--bind", "10.76.0.2:7000", "--json"]);
         command.args(arguments.split_whitespace());
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        let receiving = Receiving(Some(command.spawn().unwrap()));
-        self.wait_for("a socket", || self.sockets().contains(":1B58 "));
+        let receiving = Process::start(&mut command);
+        wait_for("a socket", || self.sockets().contains(":1B58 "));
         if arguments.contains("xdp") {
-            self.wait_for("a program", || self.veth.b.has_xdp().unwrap());
+            wait_for("a program", || self.veth.b.has_xdp().unwrap());
         }
         receiving
     }
@@ -55,14 +54,6 @@ impl Hosts {
         self.here.run(|| std::fs::read_to_string("/proc/thread-self/net/udp").unwrap()).unwrap()
     }
 
-    fn wait_for(&self, what: &str, done: impl Fn() -> bool) {
-        let end = Instant::now() + PATIENCE;
-        while !done() {
-            assert!(Instant::now() < end, "{what} does not come");
-            std::thread::sleep(Duration::from_millis(2));
-        }
-    }
-
     fn send(&self, arguments: &str) -> Value {
         let mut command = self.there.command(LINERATE);
         command.args(["send", "10.76.0.2:7000", "--json"]);
@@ -70,35 +61,6 @@ impl Hosts {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success(), "{said}");
         serde_json::from_slice(&output.stdout).unwrap()
-    }
-}
-
-struct Receiving(Option<Child>);
-
-impl Receiving {
-    fn signal(&self, signal: Signal) {
-        let id = self.0.as_ref().unwrap().id();
-        kill(Pid::from_raw(id.cast_signed()), signal).unwrap();
-    }
-
-    fn finish(mut self) -> Output {
-        self.0.take().unwrap().wait_with_output().unwrap()
-    }
-
-    fn report(self) -> Value {
-        let output = self.finish();
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.success(), "{said}");
-        serde_json::from_slice(&output.stdout).unwrap()
-    }
-}
-
-impl Drop for Receiving {
-    fn drop(&mut self) {
-        if let Some(mut child) = self.0.take() {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
     }
 }
 
@@ -114,7 +76,7 @@ fn back_ends(hosts: &Hosts, test: &str) -> Vec<&'static str> {
                 .unwrap();
             let said = String::from_utf8_lossy(&tried.stderr);
             if !tried.status.success() {
-                linerate_testkit::say_skipped(&format!("{test} with {name}"), said.trim());
+                say_skipped(&format!("{test} with {name}"), said.trim());
             }
             tried.status.success()
         })
@@ -157,9 +119,9 @@ fn other_bytes_are_wrong_and_say_so() {
     for text in ["LNRT", "LNRT\0\0\0\0\0\0\0\x05wrong", "LNRT\0\0\0\0\0\0\0\x05\x05\x06"] {
         socket.send_to(text.as_bytes(), "10.76.0.2:7000").unwrap();
     }
-    let output = receiving.finish();
-    assert_eq!(output.status.code(), Some(1));
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let (status, report, _) = receiving.wait();
+    assert_eq!(status.code(), Some(1));
+    let report: Value = serde_json::from_str(&report).unwrap();
     let check = &report["check"];
     assert_eq!((&check["good"], &check["wrong"]), (&1.into(), &2.into()), "{report}");
 }
@@ -171,9 +133,9 @@ fn what_was_cut_is_not_good() {
     let receiving =
         hosts.receive("--backend recvmmsg --count 2 --check counted --message-size 40 --for 60s");
     hosts.send("--count 2 --size 40,41 --pattern counted");
-    let output = receiving.finish();
-    assert_eq!(output.status.code(), Some(1));
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let (status, report, _) = receiving.wait();
+    assert_eq!(status.code(), Some(1));
+    let report: Value = serde_json::from_str(&report).unwrap();
     let check = &report["check"];
     assert_eq!((&check["good"], &check["wrong"]), (&1.into(), &1.into()), "{report}");
     assert_eq!(report["truncated"], 1, "{report}");
@@ -218,18 +180,17 @@ fn programs_hear_one_group() {
             let mut command = hosts.here.command(LINERATE);
             let arguments =
                 "receive --bind 239.7.6.5:7000 --join 239.7.6.5@rx --backend gro --count 50 --for 60s --json";
-            command.args(arguments.split(' ')).stdout(Stdio::piped());
-            Receiving(Some(command.spawn().unwrap()))
+            Process::start(command.args(arguments.split(' ')))
         })
         .collect();
-    hosts.wait_for("both sockets", || hosts.sockets().matches(":1B58 ").count() == 2);
+    wait_for("both sockets", || hosts.sockets().matches(":1B58 ").count() == 2);
     let memberships = || std::fs::read_to_string("/proc/thread-self/net/igmp").unwrap();
     // The group in network order, and how many sockets are in it.
     let both = || {
         let table = hosts.here.run(memberships).unwrap();
         table.lines().any(|line| line.split_whitespace().take(2).eq(["050607EF", "2"]))
     };
-    hosts.wait_for("both memberships", both);
+    wait_for("both memberships", both);
     let mut command = hosts.there.command(LINERATE);
     command.args("send 239.7.6.5:7000 --from 10.76.0.1:0 --count 50 --rate 5k".split(' '));
     assert!(command.status().unwrap().success());
@@ -245,13 +206,12 @@ fn a_slow_sender_ends_when_it_is_told() {
     // A message in a minute: the first at once.
     assert_eq!(hosts.send("--rate 0.016 --for 100ms")["messages"], 1);
     let socket = hosts.here.run(|| UdpSocket::bind("10.76.0.2:7000").unwrap()).unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.set_read_timeout(Some(TIMEOUT)).unwrap();
     let mut command = hosts.there.command(LINERATE);
-    command.args(["send", "10.76.0.2:7000", "--json", "--rate", "0.016"]).stdout(Stdio::piped());
-    let sending = Receiving(Some(command.spawn().unwrap()));
+    command.args(["send", "10.76.0.2:7000", "--json", "--rate", "0.016"]);
+    let sending = Process::start(&mut command);
     assert_eq!(socket.recv(&mut [0; 64]).unwrap(), 64);
-    sending.signal(Signal::SIGINT);
-    assert_eq!(sending.report()["messages"], 1);
+    assert_eq!(sending.stop()["messages"], 1);
 }
 
 #[test]
@@ -263,8 +223,8 @@ fn receivers_share_a_port() {
     command.args(
         "receive --bind 10.76.0.2:7000 --backend recvmmsg --share spread:2 --json".split(' '),
     );
-    let other = Receiving(Some(command.stdout(Stdio::piped()).spawn().unwrap()));
-    hosts.wait_for("the second socket", || hosts.sockets().matches(":1B58 ").count() == 2);
+    let other = Process::start(&mut command);
+    wait_for("the second socket", || hosts.sockets().matches(":1B58 ").count() == 2);
     // The program that spreads comes after the bind.
     std::thread::sleep(Duration::from_millis(200));
     hosts.send("--count 200 --rate 20k");
@@ -274,11 +234,8 @@ fn receivers_share_a_port() {
         let table = hosts.here.run(table).unwrap();
         table.lines().any(|line| line.starts_with("Udp: 200 "))
     };
-    hosts.wait_for("the last message", taken);
-    let reports = [one, other].map(|receiving| {
-        receiving.signal(Signal::SIGINT);
-        receiving.report()
-    });
+    wait_for("the last message", taken);
+    let reports = [one, other].map(|receiving| receiving.stop());
     let counts = reports.each_ref().map(|report| report["messages"].as_u64().unwrap());
     assert_eq!(counts.iter().sum::<u64>(), 200, "{reports:?}");
     // By chance, each message by itself: that one of them gets fewer than 50 happens once in 10^12 times.
@@ -291,7 +248,7 @@ fn two_lines_of_a_feed_are_one() {
     let hosts = Hosts::new();
     let receiving =
         hosts.receive("--feed moldudp64 --bind-b 10.76.0.2:7001 --backend gro --count 5 --for 60s");
-    hosts.wait_for("the second line", || hosts.sockets().contains(":1B59 "));
+    wait_for("the second line", || hosts.sockets().contains(":1B59 "));
     let socket = hosts.there.run(|| UdpSocket::bind("10.76.0.1:0").unwrap()).unwrap();
     let packet = |first: u8, count: u8| {
         let mut packet = b"SESSION001\0\0\0\0\0\0\0".to_vec();
@@ -322,15 +279,13 @@ fn a_signal_ends_it_and_nothing_is_left_behind() {
         let sent = hosts.send("--count 100 --rate 5k --batch 8");
         assert_eq!(sent["messages"], 100);
         // They have to come before the end does: the process says how many it has.
-        receiving.signal(Signal::SIGINT);
-        let report = receiving.report();
+        let report = receiving.stop();
         assert!(report["messages"].as_u64().unwrap() <= 100, "{report}");
 
         let receiving = hosts.receive(&format!("--backend {backend}"));
         hosts.send("--count 100 --rate 5k --batch 8");
-        receiving.signal(Signal::SIGKILL);
-        assert!(!receiving.finish().status.success());
-        hosts.wait_for("the end of the program", || !hosts.veth.b.has_xdp().unwrap());
+        assert!(!receiving.end(Signal::SIGKILL).0.success());
+        wait_for("the end of the program", || !hosts.veth.b.has_xdp().unwrap());
     }
 }
 
@@ -343,7 +298,7 @@ fn xdp_takes_the_capabilities_that_are_named_and_no_fewer() {
         return;
     }
     if Command::new("setpriv").arg("--version").output().is_err() {
-        return linerate_testkit::say_skipped(NAME, "needs setpriv");
+        return say_skipped(NAME, "needs setpriv");
     }
     const ALL: [&str; 4] = ["CAP_NET_RAW", "CAP_NET_ADMIN", "CAP_BPF", "CAP_PERFMON"];
     // As nobody, with all of them but one.

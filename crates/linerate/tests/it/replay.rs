@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip, say_skipped};
+use linerate_testkit::{Namespace, Process, Veth, VethOptions, root_or_skip, say_skipped};
 use serde_json::Value;
 
 const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
@@ -86,7 +86,7 @@ fn a_file_arrives_as_it_is() {
     let (folder, file) = in_folder("in.pcap");
     write_pcap(&file, 100, 1000, 1);
     let copy = folder.path().join("out.pcap");
-    let Ok(mut tcpdump) = cable
+    let Ok(tcpdump) = cable
         .far
         .command("tcpdump")
         .args(["-i", "far", "-c", "100", "--immediate-mode", "-U", "-w"])
@@ -96,20 +96,13 @@ fn a_file_arrives_as_it_is() {
     else {
         return say_skipped("a_file_arrives_as_it_is", "needs tcpdump");
     };
-    wait_until_listening(&mut tcpdump);
+    let mut tcpdump = Process::from(tcpdump);
+    tcpdump.until("listening on");
     let report = json(&cable.replay(&file, "--json"));
     assert_eq!((&report["sent"], &report["accepted"]), (&100.into(), &100.into()));
     assert!(report["seconds"].as_f64().is_some_and(|seconds| seconds >= 0.099), "{report}");
-    assert!(tcpdump.wait().unwrap().success());
+    assert!(tcpdump.wait().0.success());
     assert_eq!(hex_dump(&file), hex_dump(&copy));
-}
-
-/// tcpdump says "listening on" when its socket is open.
-fn wait_until_listening(tcpdump: &mut std::process::Child) {
-    use std::io::{BufRead, BufReader};
-    let lines = BufReader::new(tcpdump.stderr.take().unwrap()).lines();
-    let heard = lines.map_while(Result::ok).any(|line| line.contains("listening on"));
-    assert!(heard, "tcpdump did not start");
 }
 
 /// All bytes of all frames, without their times.

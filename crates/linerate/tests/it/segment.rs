@@ -9,8 +9,8 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::capture::support::{Cable, LINERATE, everybody_accepts, folder};
-use linerate_capture::read::Reader;
-use linerate_ring::cpu;
+use linerate_net::cpu;
+use linerate_pcapfile::Reader;
 use linerate_testkit::root_or_skip;
 use linerate_wire::checksum::Sum;
 use linerate_wire::ip::Protocol;
@@ -121,7 +121,7 @@ fn segment(arguments: &str, input: &Path, output: &Path) -> Value {
 fn bulk(cable: &Cable, length: usize) -> Vec<u8> {
     let sent: Vec<u8> = (0..length).map(|at| ((at * 31) ^ (at >> 9)) as u8).collect();
     let transfer = || {
-        cpu::stay_on(cpu::allowed().unwrap()[0]).unwrap();
+        cpu::pin(cpu::allowed().unwrap()[0]).unwrap();
         let listener = cable.near.run(|| TcpListener::bind("10.9.0.1:9000")).unwrap().unwrap();
         let reader = std::thread::spawn(move || {
             let mut bytes = Vec::new();
@@ -166,7 +166,7 @@ fn a_bulk_transfer_is_split_live_and_from_a_file_and_joined_and_split_again() {
         cable.capture(&format!("{options} --json -w {} tcp port 9000", file.display()))
     };
     let split = listen(&live, "--split");
-    assert!(split.said.contains("--split needs"), "{}", split.said);
+    assert!(split.stderr().contains("--split needs"), "{}", split.stderr());
     let whole = listen(&raw, "--source packet");
     let cut = listen(&pcap, "--split -s 80 --time-stamp-precision nano");
     let sent = bulk(&cable, 3_000_000);

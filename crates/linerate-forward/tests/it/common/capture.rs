@@ -145,6 +145,6 @@ fn is_membership_report(frame: &[u8]) -> bool {
 
 /// The thread, and with it what it makes the kernel do, stays on one CPU.
 pub(crate) fn stay() {
-    use linerate_ring::cpu;
-    cpu::stay_on(cpu::allowed().expect("CPUs")[0]).expect("stayed");
+    use linerate_net::cpu;
+    cpu::pin(cpu::allowed().expect("CPUs")[0]).expect("stayed");
 }

@@ -179,9 +179,12 @@ impl Accelerator {
         let control = programs.maps.get("control").expect("a map");
         let control = Mapped::new(control.as_fd()).expect("mapped");
         let accelerator = Self { programs, table, control, _links: links };
-        accelerator.word32(std::mem::offset_of!(Control, revalidate_after)).store(jiffies(refresh), Relaxed);
-        let heartbeat_timeout =
-            accelerator.control.cell::<AtomicU64>(0, std::mem::offset_of!(Control, heartbeat_timeout));
+        accelerator
+            .word32(std::mem::offset_of!(Control, revalidate_after))
+            .store(jiffies(refresh), Relaxed);
+        let heartbeat_timeout = accelerator
+            .control
+            .cell::<AtomicU64>(0, std::mem::offset_of!(Control, heartbeat_timeout));
         heartbeat_timeout.store(u64::from(jiffies(Duration::from_secs(600))), Relaxed);
         accelerator.programs.heartbeat().expect("beaten");
         accelerator

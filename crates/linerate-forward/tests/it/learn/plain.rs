@@ -109,7 +109,12 @@ fn a_session_is_learned_again_after_its_time() {
     });
     let record = fast.learned(here, there);
     assert_eq!(record.packets(), sent, "{}", fast.told());
-    assert_eq!(fast.left(Reason::Revalidate), u64::from(record.session.revalidations), "{}", fast.told());
+    assert_eq!(
+        fast.left(Reason::Revalidate),
+        u64::from(record.session.revalidations),
+        "{}",
+        fast.told()
+    );
 }
 
 #[test]

@@ -10,7 +10,7 @@ use linerate_forward::conntrack;
 use linerate_forward::reason::Reason;
 use linerate_testkit::{Interface, Namespace};
 
-use super::lab::{Accelerator, BOTH, LEFT, Lab, TIMEOUT, RIGHT, at, run, wait_for};
+use super::lab::{Accelerator, BOTH, LEFT, Lab, RIGHT, TIMEOUT, at, run, wait_for};
 
 /// How long each direction is filled.
 const LONG: Duration = Duration::from_millis(800);

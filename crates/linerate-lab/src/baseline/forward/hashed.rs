@@ -1,14 +1,13 @@
-//! [`Hashed`]: sessions of the three designs of statistics that keep them in hash maps, listed and aged by batches
-//! of system calls, for comparison with the table.
+//! [`Hashed`]: sessions in hash maps, listed and statistics by batches of system calls.
 //!
 //! User space cannot change a part of an entry, so ageing cannot clear a reference bit: it remembers what
-//! every session had counted, and a session that counts no more is idle. Between the look and the deletion
-//! a packet may come; its session is then deleted all the same and learned again, and what it had counted
-//! is forgotten. The table ([`crate::table`]) has neither flaw.
+//! every session had counted, and a session that counts no more is idle. A packet may come between the check and the
+//! deletion. Its session is then deleted nevertheless and learned again, and its counts are lost. The
+//! product's table has neither flaw.
 //!
-//! The kernel gives the memory of a deleted entry to the next one at once, whoever still looks at it. So a
-//! session is deleted in two steps, as a place of the table is freed: the program `end` ends it and leaves it locked,
-//! and it is deleted a grace period later, when nobody can have it in hand any more.
+//! The kernel gives the memory of a deleted entry to the next one at once, even while a program holds it. So a
+//! session is deleted in two steps, as a slot of the table is freed: the program `end_session` ends it and leaves it
+//! locked, and it is deleted a grace period later, when no program can hold it any more.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -19,18 +18,40 @@ use libbpf_rs::{MapCore, MapHandle};
 use linerate_ring::map::batch;
 use linerate_ring::run;
 use linerate_ring::steer::grace::Grace;
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::ageing::{Aged, DEAD_AFTER, Limits};
-use crate::clock::Clock;
-use crate::config::Statistics;
-use crate::layout::{End, GENERATION_ENDED, HashedSession, SessionKey, Stray};
-use crate::memory;
-use crate::program::Maps;
-use crate::session::Record;
-use crate::{Error, Result};
+use anyhow::{Context, Result};
+use linerate_forward::ageing::{DEAD_WRITER_AFTER, Limits, Statistics};
+use linerate_forward::clock::Clock;
+use linerate_forward::layout::{Addresses, Counters, GENERATION_ENDED, Session, SessionKey};
+use linerate_forward::memory;
+use linerate_forward::program::Programs;
+use linerate_forward::session::Record;
 
-/// The hash map of sessions, that of their counters where they have one, and the program `end`.
+use super::Design;
+
+/// `struct hashed_session`: the value of the map `hashed`.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct HashedSession {
+    /// The session.
+    pub session: Session,
+    /// Its addresses, where they are IPv6.
+    pub addresses: Addresses,
+}
+
+/// `struct end_session`, the context of the program of that name.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct EndSession {
+    key: SessionKey,
+    cpu: u32,
+    retire: u32,
+    ended: u32,
+    busy: u32,
+}
+
+/// The hash map of sessions, that of their counters where they have one, and the program `end_session`.
 #[derive(Debug)]
 pub struct Hashed {
     sessions: MapHandle,
@@ -50,30 +71,21 @@ struct Ended {
 }
 
 impl Hashed {
-    /// Those of programs with these maps that count by `statistics`; `end` is the program of that name.
+    /// Those of programs that were loaded in this design.
     ///
     /// # Errors
-    /// [`Error::Invalid`] where the design keeps its sessions in the table; [`Error::System`].
-    pub fn open(maps: &Maps, statistics: Statistics, end: OwnedFd) -> Result<Self> {
+    /// When a map is missing.
+    pub fn open(programs: &Programs, design: Design) -> Result<Self> {
         let map = |name| {
-            MapHandle::try_from(maps.get(name)?)
-                .map_err(|error| Error::bpf(format!("use the map {name}"), &error))
+            MapHandle::try_from(programs.maps.get(name)?)
+                .with_context(|| format!("cannot use the map {name}"))
         };
-        let counters = match statistics {
-            Statistics::None | Statistics::Slot => {
-                return Err(Error::Invalid(format!(
-                    "with statistics {statistics} sessions are in the table, not in a hash map"
-                )));
-            }
-            Statistics::Shared | Statistics::PerCpu => None,
-            Statistics::Split => Some(map("counters")?),
-        };
-        let copies = match statistics {
-            Statistics::PerCpu => libbpf_rs::num_possible_cpus()
-                .map_err(|error| Error::bpf("count the CPUs", &error))?
-                as u32,
+        let counters = (design == Design::Split).then(|| map("split_counters")).transpose()?;
+        let copies = match design {
+            Design::PerCpu => libbpf_rs::num_possible_cpus()? as u32,
             _ => 1,
         };
+        let end = programs.get("end_session")?.try_clone_to_owned()?;
         Ok(Self { sessions: map("hashed")?, counters, end, copies })
     }
 
@@ -88,10 +100,10 @@ impl Hashed {
         maps.into_iter().flatten().map(|map| memory::of_map(map.as_fd()).unwrap_or(0)).sum()
     }
 
-    /// Ends the sessions that `accepts` says: the kernel has their next packets. How many there were.
+    /// Ends the sessions that `accepts` selects, and returns how many.
     ///
     /// # Errors
-    /// [`Error::Ring`].
+    /// When the kernel refuses.
     pub fn end(&self, mut accepts: impl FnMut(&Record) -> bool) -> Result<u64> {
         let mut keys = Vec::new();
         self.for_each(|record| {
@@ -109,7 +121,8 @@ impl Hashed {
     fn end_one(&self, key: SessionKey, retire: bool) -> Result<Ended> {
         let mut found = Ended::default();
         for cpu in 0..self.copies {
-            let mut context = End { key, cpu, retire: retire.into(), ..End::default() };
+            let mut context =
+                EndSession { key, cpu, retire: retire.into(), ..EndSession::default() };
             run::call(self.end.as_fd(), context.as_mut_bytes())?;
             found.was_valid |= context.ended != 0;
             found.busy |= context.busy != 0;
@@ -117,32 +130,32 @@ impl Hashed {
         Ok(found)
     }
 
-    /// Calls `each` with every session; places are running numbers.
+    /// Calls `each` with every session; slots are running numbers.
     ///
     /// # Errors
-    /// [`Error::Ring`].
+    /// When the kernel refuses.
     pub fn for_each(&self, mut each: impl FnMut(Record)) -> Result<()> {
         let counted = self.counted()?;
-        let mut place = 0;
+        let mut slot = 0;
         batch::for_each(self.sessions.as_fd(), |key, value| {
             let Some(mut record) = record(value) else { return };
             if let Some(count) = counted.get(key) {
-                record.stray = *count;
+                record.remote = *count;
             }
-            record.place = place;
-            place += 1;
+            record.slot = slot;
+            slot += 1;
             each(record);
         })?;
         Ok(())
     }
 
     /// What is counted beside the sessions.
-    fn counted(&self) -> Result<HashMap<Vec<u8>, Stray>> {
+    fn counted(&self) -> Result<HashMap<Vec<u8>, Counters>> {
         let mut counted = HashMap::new();
         if let Some(counters) = &self.counters {
             batch::for_each(counters.as_fd(), |key, value| {
-                let cells = value.chunks_exact(size_of::<Stray>());
-                let cells = cells.filter_map(|cell| Stray::read_from_bytes(cell).ok());
+                let cells = value.chunks_exact(size_of::<Counters>());
+                let cells = cells.filter_map(|cell| Counters::read_from_bytes(cell).ok());
                 counted.insert(key.to_vec(), cells.reduce(sum).unwrap_or_default());
             })?;
         }
@@ -155,9 +168,9 @@ fn plain(record: &Record) -> SessionKey {
     SessionKey { generation: 0, ..record.session.key }
 }
 
-fn sum(a: Stray, b: Stray) -> Stray {
+fn sum(a: Counters, b: Counters) -> Counters {
     let packets = a.packets.wrapping_add(b.packets);
-    Stray { packets, bytes: a.bytes.wrapping_add(b.bytes) }
+    Counters { packets, bytes: a.bytes.wrapping_add(b.bytes) }
 }
 
 /// The session of an entry: of one value, or of one for each CPU, where it is what the CPU has that learned it
@@ -205,31 +218,33 @@ pub struct HashedAgeing {
     /// Keys of what was retired, to be deleted after a grace period.
     retired: Vec<u8>,
     looked: Option<Instant>,
-    aged: Aged,
+    statistics: Statistics,
 }
 
 impl HashedAgeing {
     /// Ageing of `hashed`.
     ///
     /// # Errors
-    /// [`Error::Ring`].
-    pub fn new(hashed: Arc<Hashed>, maps: &Maps, limits: Limits, clock: Clock) -> Result<Self> {
+    /// When the kernel refuses.
+    pub fn new(hashed: Arc<Hashed>, limits: Limits, clock: Clock) -> Result<Self> {
+        // Any map serves.
+        let grace = Grace::new(hashed.sessions.as_fd())?;
         Ok(Self {
             hashed,
-            grace: Grace::new(maps.get("table")?.as_fd())?,
+            grace,
             limits,
             clock,
             known: HashMap::new(),
             locked: HashMap::new(),
             retired: Vec::new(),
             looked: None,
-            aged: Aged::default(),
+            statistics: Statistics::default(),
         })
     }
 
     /// What was done so far.
-    pub fn aged(&self) -> Aged {
-        self.aged
+    pub fn statistics(&self) -> Statistics {
+        self.statistics
     }
 
     /// Other limits from now on.
@@ -240,7 +255,7 @@ impl HashedAgeing {
     /// Deletes what was retired, and looks at all sessions if it is time to, as the ageing of a table would have.
     ///
     /// # Errors
-    /// [`Error::Ring`].
+    /// When the kernel refuses.
     pub fn tick(&mut self) -> Result<()> {
         self.free()?;
         let now = Instant::now();
@@ -255,7 +270,8 @@ impl HashedAgeing {
     fn pass(&mut self, seconds: u64) -> Result<()> {
         let began = Instant::now();
         let (mut known, mut doomed) = (HashMap::new(), Vec::new());
-        let (before, limits, clock, aged) = (&self.known, self.limits, self.clock, &mut self.aged);
+        let (before, limits, clock, statistics) =
+            (&self.known, self.limits, self.clock, &mut self.statistics);
         self.hashed.for_each(|record| {
             let key = plain(&record);
             let packets = record.packets();
@@ -282,24 +298,24 @@ impl HashedAgeing {
             let busy = self.hashed.end_one(key, true)?.busy;
             // A program has the lock for a microsecond. Whoever has it for long was retired, or is dead.
             let since = *self.locked.get(&key).unwrap_or(&began);
-            if busy && began.saturating_duration_since(since) < DEAD_AFTER {
+            if busy && began.saturating_duration_since(since) < DEAD_WRITER_AFTER {
                 locked.insert(key, since);
                 continue;
             }
             match why {
                 Why::Ended => {}
-                Why::Age => aged.expired += 1,
-                Why::Idle => aged.idle += 1,
+                Why::Age => statistics.expired += 1,
+                Why::Idle => statistics.idle += 1,
             }
-            aged.packets = aged.packets.wrapping_add(packets);
-            aged.bytes = aged.bytes.wrapping_add(bytes);
+            statistics.packets = statistics.packets.wrapping_add(packets);
+            statistics.bytes = statistics.bytes.wrapping_add(bytes);
             self.retired.extend_from_slice(key.as_bytes());
         }
-        aged.held = known.len() as u64;
+        statistics.active = known.len() as u64;
         (self.known, self.locked) = (known, locked);
-        aged.passes += 1;
-        aged.pass = began.elapsed();
-        aged.spent += began.elapsed();
+        statistics.passes += 1;
+        statistics.pass_time = began.elapsed();
+        statistics.busy_time += began.elapsed();
         Ok(())
     }
 
@@ -311,147 +327,14 @@ impl HashedAgeing {
         self.grace.wait()?;
         let began = Instant::now();
         let retired = std::mem::take(&mut self.retired);
-        self.aged.freed += batch::delete(self.hashed.sessions.as_fd(), &retired)?;
+        self.statistics.freed += batch::delete(self.hashed.sessions.as_fd(), &retired)?;
         if let Some(counters) = &self.hashed.counters {
             batch::delete(counters.as_fd(), &retired)?;
         }
-        self.aged.spent += began.elapsed();
+        self.statistics.busy_time += began.elapsed();
         Ok(())
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use libbpf_rs::{MapCore, MapFlags};
-    use linerate_testkit::root_or_skip;
-
-    use super::*;
-    use crate::program::{Options, Programs};
-    use crate::table::tests::record;
-
-    fn open(programs: &Programs, statistics: Statistics) -> Arc<Hashed> {
-        let end = programs.share("end").unwrap();
-        Arc::new(Hashed::open(&programs.maps, statistics, end).unwrap())
-    }
-
-    fn ageing(programs: &Programs, statistics: Statistics) -> HashedAgeing {
-        let (hashed, clock) = (open(programs, statistics), Clock::estimated());
-        HashedAgeing::new(hashed, &programs.maps, Limits::default(), clock).unwrap()
-    }
-
-    /// Puts a session into the maps as the learner would, with so many packets on the first CPU and as many
-    /// on the second, where there is one for each.
-    fn put(programs: &Programs, statistics: Statistics, number: u32, packets: u64) {
-        let mut value = HashedSession { session: record(number).session, ..Default::default() };
-        value.session.packets = if statistics == Statistics::Split { 0 } else { packets };
-        let key = SessionKey { generation: 0, ..value.session.key };
-        let map = programs.maps.get("hashed").unwrap();
-        let cpus = libbpf_rs::num_possible_cpus().unwrap();
-        if statistics == Statistics::PerCpu {
-            let values = vec![value.as_bytes().to_vec(); cpus];
-            map.update_percpu(key.as_bytes(), &values, MapFlags::ANY).unwrap();
-        } else {
-            map.update(key.as_bytes(), value.as_bytes(), MapFlags::ANY).unwrap();
-        }
-        if statistics == Statistics::Split {
-            let cell = Stray { packets, bytes: 0 };
-            let values = vec![cell.as_bytes().to_vec(); cpus];
-            let counters = programs.maps.get("counters").unwrap();
-            counters.update_percpu(key.as_bytes(), &values, MapFlags::ANY).unwrap();
-        }
-    }
-
-    #[test]
-    fn each_design_is_listed_and_aged() {
-        root_or_skip!("each_design_is_listed_and_aged");
-        let cpus = libbpf_rs::num_possible_cpus().unwrap() as u64;
-        for statistics in [Statistics::Shared, Statistics::PerCpu, Statistics::Split] {
-            let options = Options { max_sessions: 1024, statistics, ..Options::default() };
-            let programs = Programs::load(&options).unwrap();
-            let open = || open(&programs, statistics);
-            for number in 1..=100 {
-                put(&programs, statistics, number, u64::from(number));
-            }
-            let each = if statistics == Statistics::Shared { 1 } else { cpus };
-            let (mut sessions, mut packets) = (0, 0);
-            open()
-                .for_each(|record| (sessions, packets) = (sessions + 1, packets + record.packets()))
-                .unwrap();
-            assert_eq!((sessions, packets), (100, 5050 * each), "{statistics}");
-
-            let mut ageing = ageing(&programs, statistics);
-            ageing.pass(1000).unwrap();
-            assert_eq!((ageing.aged().held, ageing.aged().freed), (100, 0));
-            // One goes on counting, the others do not.
-            put(&programs, statistics, 1, 2);
-            ageing.pass(1020).unwrap();
-            ageing.pass(1035).unwrap();
-            assert_eq!(ageing.aged().freed, 0, "before a grace period");
-            ageing.free().unwrap();
-            let aged = ageing.aged();
-            assert_eq!((aged.held, aged.freed, aged.idle), (1, 99, 99), "{statistics}");
-            assert_eq!(aged.packets, 5049 * each);
-            let mut left = Vec::new();
-            open().for_each(|record| left.push(record.session.out_ifindex)).unwrap();
-            assert_eq!(left, [1]);
-        }
-    }
-
-    #[test]
-    fn an_ended_session_goes_at_once() {
-        root_or_skip!("an_ended_session_goes_at_once");
-        let statistics = Statistics::Shared;
-        let options = Options { max_sessions: 1024, statistics, ..Options::default() };
-        let programs = Programs::load(&options).unwrap();
-        let mut value = HashedSession { session: record(5).session, ..Default::default() };
-        value.session.key.generation = GENERATION_ENDED | 2;
-        let key = SessionKey { generation: 0, ..value.session.key };
-        let map = programs.maps.get("hashed").unwrap();
-        map.update(key.as_bytes(), value.as_bytes(), MapFlags::ANY).unwrap();
-        let mut ageing = ageing(&programs, statistics);
-        ageing.tick().unwrap();
-        ageing.tick().unwrap();
-        assert_eq!((ageing.aged().freed, ageing.aged().idle, ageing.aged().passes), (1, 0, 1));
-        let end = programs.share("end").unwrap();
-        assert!(Hashed::open(&programs.maps, Statistics::Slot, end).is_err());
-    }
-
-    #[test]
-    fn sessions_are_ended_one_by_one_and_locked_ones_go_when_their_writer_is_dead() {
-        root_or_skip!("sessions_are_ended_one_by_one_and_locked_ones_go_when_their_writer_is_dead");
-        for statistics in [Statistics::Shared, Statistics::PerCpu, Statistics::Split] {
-            let options = Options { max_sessions: 1024, statistics, ..Options::default() };
-            let programs = Programs::load(&options).unwrap();
-            let hashed = open(&programs, statistics);
-            (1..=10).for_each(|number| put(&programs, statistics, number, 1));
-            let odd = |record: &Record| record.session.out_ifindex % 2 == 1;
-            assert_eq!(hashed.end(odd).unwrap(), 5, "{statistics}");
-            assert_eq!(hashed.end(odd).unwrap(), 0, "{statistics}: a second time");
-            let mut valid = Vec::new();
-            let mut keep = |record: Record| {
-                if !record.is_ended() {
-                    valid.push(record.session.out_ifindex);
-                }
-            };
-            hashed.for_each(&mut keep).unwrap();
-            valid.sort_unstable();
-            assert_eq!(valid, [2, 4, 6, 8, 10], "{statistics}");
-
-            // What a cleaner before this one had retired is locked for ever.
-            let mut lost = Vec::new();
-            hashed.for_each(|record| lost.extend(odd(&record).then(|| plain(&record)))).unwrap();
-            let ended = hashed.end_one(lost[0], true).unwrap();
-            assert_eq!(ended, Ended::default(), "{statistics}");
-            assert!(hashed.end_one(lost[0], true).unwrap().busy, "{statistics}");
-            let mut ageing = ageing(&programs, statistics);
-            ageing.pass(1000).unwrap();
-            ageing.free().unwrap();
-            assert_eq!((ageing.aged().held, ageing.aged().freed), (5, 4), "{statistics}");
-            let since = ageing.locked.values_mut().next().unwrap();
-            *since = since.checked_sub(DEAD_AFTER).unwrap();
-            ageing.pass(1001).unwrap();
-            ageing.free().unwrap();
-            assert_eq!((ageing.aged().held, ageing.aged().freed), (5, 5), "{statistics}");
-        }
-    }
-}
+mod tests;

@@ -94,10 +94,10 @@ prop_compose! {
     ) -> Laid {
         let virtio = virtio::Header {
             flags: virtio::Flags(u8::from(partial)),
-            gso: if segment.is_some() { virtio::Gso::TCPV4 } else { virtio::Gso::NONE },
-            header_len: segment.map_or(0, |_| 54),
-            segment_size: segment.unwrap_or(0),
-            checksum_start: if partial { 34 } else { 0 },
+            gso_type: if segment.is_some() { virtio::GsoType::TCPV4 } else { virtio::GsoType::NONE },
+            hdr_len: segment.map_or(0, |_| 54),
+            gso_size: segment.unwrap_or(0),
+            csum_start: if partial { 34 } else { 0 },
             ..virtio::Header::default()
         };
         let wire_len = bytes.len() as u32 + longer;
@@ -126,8 +126,8 @@ proptest! {
             prop_assert_eq!(frame.direction == Direction::Outbound, laid.outgoing);
             prop_assert_eq!(frame.checksum_partial, laid.partial);
             let mut virtio = laid.virtio;
-            virtio.header_len += if virtio.is_gso() { added as u16 } else { 0 };
-            virtio.checksum_start += if laid.partial { added as u16 } else { 0 };
+            virtio.hdr_len += if virtio.is_gso() { added as u16 } else { 0 };
+            virtio.csum_start += if laid.partial { added as u16 } else { 0 };
             prop_assert_eq!(frame.virtio, Some(virtio));
         }
         prop_assert!(walk.next(&mut block).is_none());

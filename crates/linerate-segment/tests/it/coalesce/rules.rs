@@ -42,11 +42,11 @@ fn a_super_packet_is_what_the_sender_could_have_sent() {
         assert_eq!(out[0].reason, Reason::End);
         let (split, header) = out[0].split.unwrap();
         assert_eq!(split.split, Split::Tcp { mss: 1448 });
-        let kind = if spec.v6 { virtio::Gso::TCPV6 } else { virtio::Gso::TCPV4 };
+        let kind = if spec.v6 { virtio::GsoType::TCPV6 } else { virtio::GsoType::TCPV4 };
         let header = header.unwrap();
-        assert_eq!((header.gso, header.segment_size), (kind, 1448));
+        assert_eq!((header.gso_type, header.gso_size), (kind, 1448));
         assert_eq!(header.flags, virtio::Flags::DATA_VALID);
-        assert_eq!(usize::from(header.header_len), spec.header_len());
+        assert_eq!(usize::from(header.hdr_len), spec.header_len());
     }
 }
 
@@ -59,7 +59,7 @@ fn datagrams_of_one_size_become_one() {
         assert_eq!(out[0].bytes, spec.build(&payload));
         let (split, header) = out[0].split.unwrap();
         assert_eq!(split.split, Split::Udp { size: 1001 });
-        assert_eq!(header.unwrap().gso, virtio::Gso::UDP_L4);
+        assert_eq!(header.unwrap().gso_type, virtio::GsoType::UDP_L4);
     }
 }
 
@@ -275,8 +275,8 @@ fn cwr_is_on_the_first_only() {
     let out = coalesce(&spec.stream(&payload, 1000, 1), &Options::default(), 4);
     assert_eq!(out.len(), 1);
     assert_eq!(out[0].bytes, spec.build(&payload));
-    let gso = out[0].split.unwrap().1.unwrap().gso;
-    assert_eq!(gso, virtio::Gso::TCPV4.union(virtio::Gso::ECN));
+    let gso = out[0].split.unwrap().1.unwrap().gso_type;
+    assert_eq!(gso, virtio::GsoType::TCPV4.union(virtio::GsoType::ECN));
     assert_apart(&Spec::default(), Reason::Flags, |next| next.flags |= CWR);
     assert_apart(&spec, Reason::Flags, |_| ());
 }
@@ -580,8 +580,8 @@ fn checksums_as_asked() {
             let mut bytes = out[0].bytes.clone();
             if checksums == Checksums::Partial {
                 let header = out[0].split.unwrap().1.unwrap();
-                assert_eq!(header.flags, virtio::Flags::NEEDS_CHECKSUM);
-                let place = (header.checksum_start, header.checksum_offset);
+                assert_eq!(header.flags, virtio::Flags::NEEDS_CSUM);
+                let place = (header.csum_start, header.csum_offset);
                 assert_eq!(place, (start as u16, offset as u16));
                 // What hardware does.
                 let checksum = !sum(&bytes[start..]);

@@ -3,7 +3,7 @@
 
 use linerate_segment::segment::Split;
 use linerate_wire::checksum::{self, Sum};
-use linerate_wire::virtio::{Flags, Gso, Header};
+use linerate_wire::virtio::{Flags, GsoType, Header};
 
 use linerate_testkit::Random;
 
@@ -111,10 +111,10 @@ impl Shape {
     /// The virtio header that asks the kernel.
     pub(crate) fn header(&self) -> Header {
         let kind = match (self.how, self.is_v4()) {
-            (How::Tcp, true) => Gso::TCPV4,
-            (How::Tcp, false) => Gso::TCPV6,
-            (How::Datagrams, _) => Gso::UDP_L4,
-            (How::Fragments, _) => Gso::UDP,
+            (How::Tcp, true) => GsoType::TCPV4,
+            (How::Tcp, false) => GsoType::TCPV6,
+            (How::Datagrams, _) => GsoType::UDP_L4,
+            (How::Fragments, _) => GsoType::UDP,
         };
         let to_transport = self.link_len() + self.network_len();
         let header_len = match self.hint {
@@ -123,12 +123,12 @@ impl Shape {
             Hint::LinkAndNetwork => to_transport,
         };
         Header {
-            flags: Flags::NEEDS_CHECKSUM,
-            gso: if self.ecn_bit { kind.union(Gso::ECN) } else { kind },
-            header_len: header_len as u16,
-            segment_size: self.size,
-            checksum_start: to_transport as u16,
-            checksum_offset: if self.protocol() == TCP { 16 } else { 6 },
+            flags: Flags::NEEDS_CSUM,
+            gso_type: if self.ecn_bit { kind.union(GsoType::ECN) } else { kind },
+            hdr_len: header_len as u16,
+            gso_size: self.size,
+            csum_start: to_transport as u16,
+            csum_offset: if self.protocol() == TCP { 16 } else { 6 },
             ..Header::default()
         }
     }
@@ -138,8 +138,8 @@ impl Shape {
         let header = self.header();
         let link = self.link_len() as u16;
         Header {
-            header_len: header.header_len.saturating_sub(link),
-            checksum_start: header.checksum_start - link,
+            hdr_len: header.hdr_len.saturating_sub(link),
+            csum_start: header.csum_start - link,
             ..header
         }
     }

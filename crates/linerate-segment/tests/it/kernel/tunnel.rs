@@ -2,7 +2,7 @@
 
 use linerate_wire::checksum::{self, Sum};
 use linerate_wire::ip::Protocol;
-use linerate_wire::virtio::{Flags, Gso, Header};
+use linerate_wire::virtio::{Flags, GsoType, Header};
 
 use super::packet::{Shape, TO, UDP, from};
 use linerate_testkit::Random;
@@ -30,15 +30,15 @@ impl Tunnel {
     pub(crate) fn header(self, shape: &Shape) -> Header {
         let inner = shape.header();
         let len = self.len() as u16;
-        let tunnel = if self.v4 { Gso::UDP_TUNNEL_IPV4 } else { Gso::UDP_TUNNEL_IPV6 };
-        let checksum = if self.checksum { Flags::UDP_TUNNEL_CHECKSUM } else { Flags::default() };
+        let tunnel = if self.v4 { GsoType::UDP_TUNNEL_IPV4 } else { GsoType::UDP_TUNNEL_IPV6 };
+        let checksum = if self.checksum { Flags::UDP_TUNNEL_CSUM } else { Flags::default() };
         Header {
             flags: inner.flags.union(checksum),
-            gso: inner.gso.union(tunnel),
-            header_len: len + shape.headers_len() as u16,
-            checksum_start: inner.checksum_start + len,
-            outer_transport: self.transport() as u16,
-            inner_network: len + shape.link_len() as u16,
+            gso_type: inner.gso_type.union(tunnel),
+            hdr_len: len + shape.headers_len() as u16,
+            csum_start: inner.csum_start + len,
+            outer_th_offset: self.transport() as u16,
+            inner_nh_offset: len + shape.link_len() as u16,
             ..inner
         }
     }

@@ -99,7 +99,7 @@ proptest! {
 
         // The same with what hardware finishes.
         options.checksums = Checksums::Partial;
-        let partial = Segments::new(&bytes, &options).unwrap().partial();
+        let partial = Segments::new(&bytes, &options).unwrap().partial_checksum();
         let absent = matches!(packet.transport, Transport::Udp { checksum: false });
         prop_assert_eq!(partial.is_none(), absent);
         for (mut unfinished, full) in split(&bytes, &options).unwrap().into_iter().zip(pieces) {

@@ -7,7 +7,7 @@ use linerate_capture::choose::{Wish, choose};
 use linerate_capture::interface::Interface;
 use serde_json::json;
 
-use crate::say;
+use crate::cli::stdio;
 
 /// The name that stands for all interfaces that are up, as in tcpdump.
 pub(super) const ANY: &str = "any";
@@ -33,7 +33,7 @@ pub(super) fn run(as_json: bool) -> Result<ExitCode> {
                 })
             })
             .collect();
-        say::print(serde_json::Value::from(list))?;
+        stdio::println(serde_json::Value::from(list))?;
         return Ok(ExitCode::SUCCESS);
     }
     for (number, one) in interfaces.iter().enumerate() {
@@ -45,7 +45,7 @@ pub(super) fn run(as_json: bool) -> Result<ExitCode> {
         let kind = one.kind.as_deref().map_or_else(String::new, |kind| format!(", {kind}"));
         let (source, reason) = source(one);
         let number = number + 1;
-        say::print(format_args!("{number}.{} [{state}{kind}] {source}: {reason}", one.name))?;
+        stdio::println(format_args!("{number}.{} [{state}{kind}] {source}: {reason}", one.name))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,4 +1,4 @@
-//! While a capture runs: what signals ask for, the live line, and the last words.
+//! While a capture runs: requests by signal, the live line, and the final report.
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -8,30 +8,30 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
 use linerate_capture::engine::{Engine, FileProgress, Outcome, Report};
-use linerate_capture::ledger::Drops;
 use linerate_capture::open::Opened;
+use linerate_capture::statistics::{DropCause, Drops};
 
 use super::arguments::Arguments;
-use super::signals::Signals;
 use super::values::Limit;
-use crate::say;
+use crate::cli::signals::Signals;
+use crate::cli::stdio;
 
-/// How soon a signal or a limit is noticed.
-const TICK: Duration = Duration::from_millis(25);
+/// How often signals and limits are checked.
+const POLL_INTERVAL: Duration = Duration::from_millis(25);
 
-/// What a report names as the source of packets from a file.
-const FILE: &str = "file";
+/// The source in the report of a file.
+const FILE_SOURCE: &str = "file";
 
 /// How often the live line changes.
-const LINE: Duration = Duration::from_millis(500);
+const LINE_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Says what is captured, how, and why so.
+/// Says what is captured, how, and why.
 pub(super) fn announce(opened: &[Opened], snaplen: u32) {
     for one in opened {
         let name = &one.interface.name;
         let (source, reason) = (one.choice.source, &one.choice.reason);
         let notes: String = one.notes.iter().map(|note| format!("; {note}")).collect();
-        say::tell(format_args!(
+        stdio::eprintln(format_args!(
             "linerate: listening on {name}, source {source} ({reason}{notes}), pages: {}, snapshot \
              length {snaplen} bytes",
             one.pages
@@ -39,28 +39,28 @@ pub(super) fn announce(opened: &[Opened], snaplen: u32) {
         if let Some(filter) = &one.filter {
             let side = if one.filter_in_user { "user space" } else { "the kernel" };
             let (text, why) = (filter.text(), &one.filter_why);
-            say::tell(format_args!("linerate: filter \"{text}\" runs in {side}: {why}"));
+            stdio::eprintln(format_args!("linerate: filter \"{text}\" runs in {side}: {why}"));
         }
     }
 }
 
-/// Says what stands in the way of what was asked for.
+/// Prints the warnings.
 pub(super) fn warn(opened: &[Opened]) {
     for warning in opened.iter().flat_map(|one| &one.warnings) {
-        say::tell(format_args!("linerate: warning: {warning}"));
+        stdio::eprintln(format_args!("linerate: warning: {warning}"));
     }
 }
 
-/// Waits for the end of a capture, and meanwhile does what signals and limits ask for.
+/// Waits for the end of a capture and serves signals and limits meanwhile.
 pub(super) fn follow(engine: Engine, signals: &Signals, arguments: &Arguments) -> Outcome {
     let start = Instant::now();
     let duration = arguments.limit(|limit| match limit {
         Limit::Duration(duration) => Some(*duration),
         _ => None,
     });
-    let mut line = Line::if_wanted(arguments);
+    let mut line = Line::for_terminal(arguments);
     while !engine.is_finished() {
-        std::thread::sleep(TICK);
+        std::thread::sleep(POLL_INTERVAL);
         if signals.is_stopped() || duration.is_some_and(|limit| start.elapsed() >= limit) {
             engine.stop();
         }
@@ -80,7 +80,7 @@ pub(super) fn follow(engine: Engine, signals: &Signals, arguments: &Arguments) -
         line.bar.finish_and_clear();
     }
     for event in engine.events() {
-        say::tell(format_args!("linerate: {event}"));
+        stdio::eprintln(format_args!("linerate: {event}"));
     }
     engine.finish()
 }
@@ -88,12 +88,12 @@ pub(super) fn follow(engine: Engine, signals: &Signals, arguments: &Arguments) -
 /// Prints a line above the live one.
 fn beside(line: Option<&Line>, text: &str) {
     match line {
-        Some(line) => line.bar.suspend(|| say::tell(text)),
-        None => say::tell(text),
+        Some(line) => line.bar.suspend(|| stdio::eprintln(text)),
+        None => stdio::eprintln(text),
     }
 }
 
-/// Reads a file with `read`, and meanwhile does what signals ask for.
+/// Reads a file with `read` and serves signals meanwhile.
 pub(super) fn accompany(
     progress: &FileProgress,
     signals: &Signals,
@@ -103,9 +103,9 @@ pub(super) fn accompany(
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let mut line = Line::if_wanted(arguments);
+            let mut line = Line::for_terminal(arguments);
             while !done.load(Relaxed) {
-                std::thread::park_timeout(TICK);
+                std::thread::park_timeout(POLL_INTERVAL);
                 if signals.take_flush() {
                     progress.flush();
                 }
@@ -130,26 +130,26 @@ fn file_counts(report: &Report) -> String {
     format!("{} packets captured\n{} packets read", report.captured, report.received)
 }
 
-/// The last words, the JSON and the exit status.
+/// The final report, the JSON and the exit status.
 pub(super) fn conclude(outcome: &Outcome, json: bool) -> Result<ExitCode> {
     let report = &outcome.report;
     if let Some(error) = &outcome.failure {
-        say::tell(format_args!("linerate: {error}"));
+        stdio::eprintln(format_args!("linerate: {error}"));
     }
-    if report.source != FILE {
-        say::tell(counts(report));
+    if report.source != FILE_SOURCE {
+        stdio::eprintln(counts(report));
     } else if let Some(line) = unwritten(&report.dropped.causes) {
-        say::tell(line);
+        stdio::eprintln(line);
     }
     if json {
-        say::print(serde_json::to_string(report).context("cannot write the JSON")?)?;
+        stdio::println(serde_json::to_string(report).context("cannot write the JSON")?)?;
     }
-    let lost_on_disk = report.dropped.causes.disk > 0;
+    let lost_on_disk = report.dropped.causes[DropCause::Disk] > 0;
     let failed = outcome.failure.is_some() || lost_on_disk || super::output::failed();
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// tcpdump's three lines, and the ledger behind the third.
+/// tcpdump's three lines, followed by the drop ledger.
 fn counts(report: &Report) -> String {
     let drops = &report.dropped.causes;
     let mut text = format!(
@@ -161,21 +161,22 @@ fn counts(report: &Report) -> String {
     if let Some(split) = &report.split {
         text += &format!("\n{split}");
     }
-    if drops.interface > 0 {
-        text += &format!("\n{} packets dropped by interface", drops.interface);
+    let by_interface = drops[DropCause::Interface];
+    if by_interface > 0 {
+        text += &format!("\n{by_interface} packets dropped by interface");
     }
     if let Some(line) = unwritten(drops) {
         text += &format!("\n{line}");
     }
-    if report.dropped.total > 0 || drops.freezes > 0 {
+    if report.dropped.total > 0 || drops[DropCause::Freezes] > 0 {
         text += &format!("\nlost by cause: {drops}");
     }
     text
 }
 
-/// What was captured and is not in the file.
+/// The packets that were captured and are not in the file.
 fn unwritten(drops: &Drops) -> Option<String> {
-    match (drops.disk, drops.pipe_closed) {
+    match (drops[DropCause::Disk], drops[DropCause::PipeClosed]) {
         (0, 0) => None,
         (0, packets) => {
             Some(format!("{packets} packets not written: the reader of the pipe had gone"))
@@ -192,9 +193,9 @@ struct Line {
 }
 
 impl Line {
-    /// A line if somebody watches. Packets printed on the same terminal are live enough, and would be
-    /// drawn over.
-    fn if_wanted(arguments: &Arguments) -> Option<Self> {
+    /// A line if standard error is a terminal and no packets are printed there: the line would overwrite
+    /// them.
+    fn for_terminal(arguments: &Arguments) -> Option<Self> {
         let printed =
             arguments.write.is_none() && !arguments.discard && std::io::stdout().is_terminal();
         let shown = !arguments.quiet && !printed && std::io::stderr().is_terminal();
@@ -211,7 +212,7 @@ impl Line {
 
     fn update(&mut self, report: impl FnOnce() -> Report) {
         let elapsed = self.last.elapsed();
-        if elapsed < LINE {
+        if elapsed < LINE_INTERVAL {
             return;
         }
         let report = report();
@@ -219,8 +220,8 @@ impl Line {
             (report.captured - self.captured.min(report.captured)) as f64 / elapsed.as_secs_f64();
         (self.last, self.captured) = (Instant::now(), report.captured);
         let (captured, rate) = (HumanCount(report.captured), HumanCount(rate as u64));
-        let mut text = if report.source == FILE {
-            format!("{} packets read, {captured} taken, {rate}/s", HumanCount(report.received))
+        let mut text = if report.source == FILE_SOURCE {
+            format!("{} packets read, {captured} captured, {rate}/s", HumanCount(report.received))
         } else {
             let ring = report.interfaces.iter().map(|one| one.fill).fold(0.0, f32::max);
             format!(

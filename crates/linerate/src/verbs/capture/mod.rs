@@ -5,39 +5,39 @@ mod list;
 mod live;
 mod output;
 mod reading;
-pub(super) mod signals;
 pub(super) mod values;
 
 use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use linerate_capture::Error;
 use linerate_capture::choose::{Kind, Wish};
-use linerate_capture::engine::{self, FileProgress, FileSink, Input, Settings, Sink};
+use linerate_capture::clock;
+use linerate_capture::engine::{self, Engine, EngineOptions, FileInput, FileProgress};
 use linerate_capture::filter::Filter;
 use linerate_capture::open::{Request, Stamps};
 use linerate_capture::privilege;
-use linerate_capture::read::Reader;
+use linerate_capture::sink::file::FileSink;
+use linerate_pcapfile::{Error as FileError, Reader};
 
 pub(crate) use arguments::Arguments;
 use arguments::StampType;
 pub(super) use arguments::{Compress, FileFormat};
 pub(super) use output::{compression, extension, uncompressed};
-use signals::Signals;
 use values::Limit;
 
-use crate::say;
+use crate::cli::signals::Signals;
+use crate::cli::{self, stdio};
 
-/// Longest packet piece unless said; what tcpdump has.
-const SNAPLEN: u32 = 262_144;
+/// The default snapshot length in bytes, as in tcpdump.
+const DEFAULT_SNAPLEN: u32 = 262_144;
 
-/// Bytes of buffer that each of many interfaces gets at least, as long as all together stay below
-/// [`MOST`].
-const LEAST_SHARE: u64 = 4 << 20;
+/// The least bytes of buffer for each of many interfaces, as long as all together stay below
+/// [`MAX_TOTAL_BUFFER`].
+const MIN_BUFFER: u64 = 4 << 20;
 
-/// Bytes of buffer of all interfaces together that the least shares may add up to.
-const MOST: u64 = 256 << 20;
+/// The most bytes of buffer for all interfaces together, if each gets the least.
+const MAX_TOTAL_BUFFER: u64 = 256 << 20;
 
 /// Runs the verb.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
@@ -67,19 +67,21 @@ fn from_interfaces(arguments: &Arguments, filter: Option<String>) -> Result<Exit
     let mut request = request(arguments, filter);
     if any {
         if matches!(request.wish.source, Some(Kind::Xdp | Kind::Tee)) {
-            return Ok(wrong("-i any is for packet sockets (--source packet, or auto)"));
+            return Ok(cli::usage_error("-i any is for packet sockets (--source packet, or auto)"));
         }
         request.wish.source = Some(Kind::Packet);
-        // It is for looking at what the host says and hears; there may be many.
+        // `any` shows the host's own traffic, on possibly many interfaces.
         request.promiscuous = false;
-        request.buffer.get_or_insert(share(names.len() as u64));
+        request.buffer.get_or_insert(buffer_of_each(names.len() as u64));
     }
     let cpus = arguments.cpu.clone().unwrap_or_default().0;
     engine::check_cpus(&cpus)?;
     let opened = if any {
         let (opened, gone) = engine::open_remaining(&names, &request, &signals.stop())?;
         for name in gone {
-            say::tell(format_args!("linerate: {name} is gone; the capture starts without it"));
+            stdio::eprintln(format_args!(
+                "linerate: {name} is gone; the capture starts without it"
+            ));
         }
         opened
     } else {
@@ -92,22 +94,18 @@ fn from_interfaces(arguments: &Arguments, filter: Option<String>) -> Result<Exit
     if let Some(user) = arguments.relinquish_privileges.as_deref().filter(|user| *user != "root") {
         privilege::become_user(user)?;
     }
-    let pages = engine::ledger(&opened);
-    let sink = match output::target(arguments) {
-        output::Target::Discard => Sink::Discard,
-        output::Target::Lines => Sink::Call(output::printer(arguments, &opened)?),
-        output::Target::File(path) => {
-            // Both directions can only come from packet sockets.
-            let both = opened.iter().any(|one| {
-                one.choice.source == Kind::Packet
-                    && request.wish.traffic != Some(linerate_ring::packet::Traffic::In)
-            });
-            let options =
-                output::options(arguments, path, both, Some(output::now()), signals.stop());
-            Sink::File(Box::new(engine::start_writer(&opened, &pages, options)?))
-        }
-    };
-    let settings = Settings {
+    let counters = engine::counters(&opened);
+    let sink = output::sink(arguments, |path| {
+        // Only packet sockets see both directions.
+        let both = opened.iter().any(|one| {
+            one.choice.source == Kind::Packet
+                && request.wish.traffic != Some(linerate_ring::packet::Traffic::In)
+        });
+        let start = Some(clock::now());
+        let options = output::options(arguments, path, both, start, signals.stop());
+        Ok(engine::start_file_sink(&opened, &counters, options)?)
+    })?;
+    let options = EngineOptions {
         count: smaller(arguments.count, arguments.limit(packets)),
         packet_buffered: arguments.packet_buffered,
         cpus,
@@ -115,7 +113,7 @@ fn from_interfaces(arguments: &Arguments, filter: Option<String>) -> Result<Exit
         drop_privileges: true,
         split: arguments.split,
     };
-    let running = engine::Engine::start(opened, pages, sink, &settings)?;
+    let running = Engine::start(opened, counters, sink, &options)?;
     privilege::drop_all();
     signals.drop_privileges();
     let outcome = live::follow(running, &signals, arguments);
@@ -130,37 +128,33 @@ fn from_file(arguments: &Arguments, filter: Option<String>) -> Result<ExitCode> 
         bail!("{} would be emptied before it is read; write into another file", path.display());
     }
     if let Some(refusal) = reading::refusal(arguments) {
-        return Ok(wrong(&refusal));
+        return Ok(cli::usage_error(&refusal));
     }
     if !arguments.quiet {
-        reading::idle(arguments).iter().for_each(|option| {
-            say::tell(format_args!("linerate: {option} has no effect on a file"));
+        reading::without_effect(arguments).iter().for_each(|option| {
+            stdio::eprintln(format_args!("linerate: {option} has no effect on a file"));
         });
     }
     let signals = Signals::register()?;
     let reader = match Reader::open_until(path, &signals.stop()) {
-        // Nothing came, so that there is nothing to write or to count.
-        Err(Error::Abandoned { .. }) => return Ok(ExitCode::SUCCESS),
+        // No data came: there is nothing to write or to count.
+        Err(FileError::Cancelled { .. }) => return Ok(ExitCode::SUCCESS),
         reader => reader?,
     };
     if let Some(refusal) = reading::refusal_of(arguments, &reader) {
-        return Ok(wrong(&refusal));
+        return Ok(cli::usage_error(&refusal));
     }
     // Before a file is made, or emptied.
     Filter::check(filter.as_deref().unwrap_or_default())?;
     if let Some(user) = arguments.relinquish_privileges.as_deref().filter(|user| *user != "root") {
         privilege::become_user(user)?;
     }
-    let sink = match output::target(arguments) {
-        output::Target::Discard => FileSink::Discard,
-        output::Target::Lines => FileSink::Call(output::file_printer(arguments)),
-        output::Target::File(path) => {
-            let text = filter.as_deref();
-            let options = output::file_options(arguments, path, &reader, text, signals.stop());
-            FileSink::File(Box::new(linerate_capture::write::Writer::start(options)?))
-        }
-    };
-    let input = Input {
+    let sink = output::sink(arguments, |path| {
+        let text = filter.as_deref();
+        let options = output::file_options(arguments, path, &reader, text, signals.stop());
+        Ok(FileSink::start(options)?)
+    })?;
+    let input = FileInput {
         reader,
         filter,
         snaplen: snaplen(arguments),
@@ -174,17 +168,11 @@ fn from_file(arguments: &Arguments, filter: Option<String>) -> Result<ExitCode> 
     live::conclude(&outcome, arguments.json)
 }
 
-/// Bytes of buffer for each of so many interfaces.
-fn share(interfaces: u64) -> u64 {
+/// Bytes of buffer for each of this many interfaces.
+fn buffer_of_each(interfaces: u64) -> u64 {
     let interfaces = interfaces.max(1);
-    let least = LEAST_SHARE.min(MOST / interfaces);
+    let least = MIN_BUFFER.min(MAX_TOTAL_BUFFER / interfaces);
     (linerate_ring::packet::DEFAULT_BUFFER / interfaces).max(least)
-}
-
-/// Says what is wrong with the command line, as the exit status does.
-pub(super) fn wrong(what: &str) -> ExitCode {
-    say::tell(format_args!("linerate: {what}"));
-    ExitCode::from(2)
 }
 
 /// Whether both are one regular file, whatever their names.
@@ -207,8 +195,8 @@ fn request(arguments: &Arguments, filter: Option<String>) -> Request {
             split: arguments.split,
         },
         through: arguments.xdp_through,
-        // What is split has to be whole; the pieces are cut on their way into the file.
-        snaplen: if arguments.split { SNAPLEN } else { snaplen(arguments) },
+        // A super-packet must be whole to be split; its segments are cut on their way into the file.
+        snaplen: if arguments.split { DEFAULT_SNAPLEN } else { snaplen(arguments) },
         buffer: arguments.buffer_size.map(|kib| kib.saturating_mul(1024)),
         pages: arguments.pages,
         ring_allocation: arguments.ring_allocation,
@@ -232,8 +220,8 @@ fn request(arguments: &Arguments, filter: Option<String>) -> Request {
 
 fn snaplen(arguments: &Arguments) -> u32 {
     match arguments.snapshot_length {
-        0 => SNAPLEN,
-        bytes => bytes.min(SNAPLEN),
+        0 => DEFAULT_SNAPLEN,
+        bytes => bytes.min(DEFAULT_SNAPLEN),
     }
 }
 

@@ -4,53 +4,51 @@ use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
-use linerate_capture::Format;
-use linerate_capture::engine::{PerFilePacket, PerPacket, description};
-use linerate_capture::open::Opened;
+use linerate_capture::engine::description;
+use linerate_capture::host;
 use linerate_capture::print::Printer;
-use linerate_capture::read::Reader;
-use linerate_capture::write::{
-    Compression, Encoder, InterfaceTotals, Options, PacketOptions, Rotation, Section,
-};
+use linerate_capture::sink::Sink;
+use linerate_capture::sink::file::{FileSink, FileSinkOptions, Rotation};
+use linerate_pcapfile::{Compression, Encoder, Format, PacketOptions, Reader};
 use linerate_ring::{Frame, Timestamp};
 
 use super::arguments::{Arguments, Compress, FileFormat, Precision};
 use super::values::Limit;
-use crate::say;
+use crate::cli::stdio;
 
-/// Buffers of 256 KiB between readers and file: what a disk that hesitates for a quarter of a second
-/// needs at 100 MB/s, before the ring has to hold the rest.
+/// Buffers of 256 KiB between readers and file: enough for a disk that stalls for a quarter of a second at
+/// 100 MB/s, before the ring has to hold the rest.
 const BUFFERS: usize = 96;
 
-/// What becomes of the packets.
-pub(super) enum Target<'a> {
-    Discard,
-    Lines,
-    File(&'a Path),
-}
-
-pub(super) fn target(arguments: &Arguments) -> Target<'_> {
+/// The sink that the arguments ask for; `start` starts the writer of a file of this name.
+///
+/// # Errors
+///
+/// Those of `start`.
+pub(super) fn sink(
+    arguments: &Arguments,
+    start: impl FnOnce(&Path) -> Result<FileSink>,
+) -> Result<Sink> {
     match &arguments.write {
-        _ if arguments.discard => Target::Discard,
-        Some(path) => Target::File(path),
-        None => Target::Lines,
+        _ if arguments.discard => Ok(Sink::Discard),
+        Some(path) => Ok(Sink::file(start(path)?)),
+        None => Ok(lines(arguments)),
     }
 }
 
-/// How the file of a live capture is written; `both_directions` says that packets may go either way,
-/// and `stop` is set when the capture is to end.
+/// How the file of a live capture is written; `both_directions` says that packets may have either
+/// direction, and `stop` is set when the capture is to end.
 pub(super) fn options(
     arguments: &Arguments,
     path: &Path,
     both_directions: bool,
     start: Option<Timestamp>,
     stop: Arc<AtomicBool>,
-) -> Options {
+) -> FileSinkOptions {
     let format = format(arguments, path);
-    Options {
+    FileSinkOptions {
         path: path.to_owned(),
         encoder: Encoder {
             format,
@@ -68,15 +66,15 @@ pub(super) fn options(
             _ => None,
         }),
         postrotate: arguments.postrotate.clone(),
-        section: Section::here(concat!("linerate ", env!("CARGO_PKG_VERSION"))),
+        section: host::section_header(concat!("linerate ", env!("CARGO_PKG_VERSION"))),
         interfaces: Vec::new(),
         buffers: BUFFERS,
         start,
         drop_privileges: true,
-        // Order takes a little time, and "at once" has none.
+        // Putting packets in order takes a little time, which -U does not allow.
         in_order: !arguments.packet_buffered,
         stop,
-        totals: Box::new(Vec::<InterfaceTotals>::new),
+        statistics: Box::new(Vec::new),
     }
 }
 
@@ -87,7 +85,7 @@ pub(super) fn file_options(
     reader: &Reader,
     filter: Option<&str>,
     stop: Arc<AtomicBool>,
-) -> Options {
+) -> FileSinkOptions {
     let mut options = options(arguments, path, true, None, stop);
     let snaplen = super::snaplen(arguments);
     let describe = |interface| description(interface, filter, snaplen);
@@ -100,35 +98,22 @@ pub(super) fn file_options(
     options
 }
 
-/// Prints a line for each packet of the interfaces, in the order in which readers bring them.
-///
-/// # Errors
-///
-/// A link layer that has no lines.
-pub(super) fn printer(arguments: &Arguments, opened: &[Opened]) -> Result<PerPacket> {
-    let nanoseconds = arguments.time_stamp_precision == Some(Precision::Nano);
-    let printer = |one: &Opened| Ok(Printer::new(one.interface.linktype()?, nanoseconds));
-    let mut printers = opened.iter().map(printer).collect::<Result<Vec<_>>>()?;
-    let mut lines = Lines::default();
-    Ok(Box::new(move |frame, interface| lines.print(&mut printers[interface as usize], frame)))
-}
-
-/// The same for packets from a file.
-pub(super) fn file_printer(arguments: &Arguments) -> PerFilePacket {
+/// Prints a line for each packet, in the order in which readers deliver them.
+fn lines(arguments: &Arguments) -> Sink {
     let nanoseconds = arguments.time_stamp_precision == Some(Precision::Nano);
     let mut printers: Vec<(u16, Printer)> = Vec::new();
     let mut lines = Lines::default();
-    Box::new(move |frame, linktype| {
-        let position = printers.iter().position(|(known, _)| *known == linktype);
-        let position = position.unwrap_or_else(|| {
+    Sink::call(move |record, linktype| {
+        let known = printers.iter().position(|(one, _)| *one == linktype);
+        let index = known.unwrap_or_else(|| {
             printers.push((linktype, Printer::new(linktype, nanoseconds)));
             printers.len() - 1
         });
-        lines.print(&mut printers[position].1, frame)
+        lines.print(&mut printers[index].1, &record.frame)
     })
 }
 
-/// A line could not be written, though somebody would have read it.
+/// Writing a line failed, other than by a closed pipe.
 static FAILED: AtomicBool = AtomicBool::new(false);
 
 /// Whether printing packets failed.
@@ -144,7 +129,7 @@ struct Lines {
 }
 
 impl Lines {
-    /// Prints at once, for whoever watches; false when nobody reads any more or it cannot be written.
+    /// Prints at once; false when nobody reads any more or the line cannot be written.
     fn print(&mut self, printer: &mut Printer, frame: &Frame<'_>) -> bool {
         self.line.clear();
         let bytes = frame.contiguous(&mut self.scratch);
@@ -153,18 +138,12 @@ impl Lines {
             Ok(()) => return true,
             Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
             Err(error) => {
-                say::tell(format_args!("linerate: cannot write to standard output: {error}"));
+                stdio::eprintln(format_args!("linerate: cannot write to standard output: {error}"));
                 FAILED.store(true, Relaxed);
             }
         }
         false
     }
-}
-
-/// The time of this moment.
-pub(super) fn now() -> Timestamp {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Timestamp(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
 }
 
 fn format(arguments: &Arguments, path: &Path) -> Format {
@@ -177,7 +156,7 @@ fn format(arguments: &Arguments, path: &Path) -> Format {
     }
 }
 
-/// How a file of this name is compressed, unless somebody says it.
+/// How a file of this name is compressed, where the user does not say it.
 pub(in crate::verbs) fn compression(asked: Option<Compress>, path: &Path) -> Compression {
     match asked {
         Some(Compress::Zstd) => Compression::Zstd,
@@ -191,12 +170,12 @@ pub(in crate::verbs) fn compression(asked: Option<Compress>, path: &Path) -> Com
     }
 }
 
-/// What the name ends in, behind the last dot.
+/// The extension of the name, behind the last dot.
 pub(in crate::verbs) fn extension(path: &Path) -> &str {
     path.extension().and_then(|extension| extension.to_str()).unwrap_or_default()
 }
 
-/// The name without what says how it is compressed.
+/// The name without the extension of its compression.
 pub(in crate::verbs) fn uncompressed(path: &Path) -> PathBuf {
     match extension(path) {
         "zst" | "lz4" => path.with_extension(""),

@@ -1,15 +1,14 @@
-//! Which options make sense with `-r`. Those that are only about interfaces and have no counterpart in
-//! tcpdump are refused by the command line itself (`conflicts_with`).
+//! Which options work with `-r`. The command line itself (`conflicts_with`) refuses options that are only
+//! about interfaces and that tcpdump does not have.
 
-use linerate_capture::Format;
 use linerate_capture::filter::Side;
-use linerate_capture::read::Reader;
+use linerate_pcapfile::{Format, Reader};
 use linerate_ring::packet::Traffic;
 
 use super::arguments::{Arguments, StampType};
 use super::values::Limit;
 
-/// What a file cannot do.
+/// Why these arguments do not work for a file.
 pub(super) fn refusal(arguments: &Arguments) -> Option<String> {
     if arguments.filter_in == Some(Side::Kernel) {
         return Some("--filter-in kernel: a file (-r) has no kernel side; leave it out".into());
@@ -24,7 +23,7 @@ pub(super) fn refusal(arguments: &Arguments) -> Option<String> {
     })
 }
 
-/// What this file cannot do.
+/// Why these arguments do not work for this file.
 pub(super) fn refusal_of(arguments: &Arguments, reader: &Reader) -> Option<String> {
     let wanted = matches!(arguments.direction, Some(Traffic::In | Traffic::Out));
     (wanted && reader.format() != Format::Pcapng).then(|| {
@@ -34,8 +33,8 @@ pub(super) fn refusal_of(arguments: &Arguments, reader: &Reader) -> Option<Strin
     })
 }
 
-/// Options that tcpdump, too, takes with `-r` and has no use for: scripts rely on that.
-pub(super) fn idle(arguments: &Arguments) -> Vec<&'static str> {
+/// Options that have no effect with `-r`, but that tcpdump accepts there: scripts rely on that.
+pub(super) fn without_effect(arguments: &Arguments) -> Vec<&'static str> {
     let given = [
         (arguments.buffer_size.is_some(), "-B"),
         (arguments.no_promiscuous_mode, "-p"),

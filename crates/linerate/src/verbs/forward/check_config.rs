@@ -6,16 +6,16 @@ use anyhow::{Context, Result};
 use linerate_forward::config::Config;
 
 use super::arguments::CheckConfig;
-use crate::say;
+use crate::cli::stdio;
 
 /// Reads it, and prints it with every value.
 pub(super) fn run(arguments: &CheckConfig) -> Result<ExitCode> {
     let config = Config::read(&arguments.file)?;
     config.check().with_context(|| arguments.file.display().to_string())?;
     if arguments.json {
-        say::print(serde_json::to_string(&config).context("cannot write the JSON")?)?;
+        stdio::println(serde_json::to_string(&config).context("cannot write the JSON")?)?;
     } else {
-        say::print(config.to_toml().trim_end())?;
+        stdio::println(config.to_toml().trim_end())?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::arguments::{Block, Blocked, Unblock};
 use super::columns::columns;
-use crate::say;
+use crate::cli::stdio;
 
 /// Blocks.
 pub(super) fn block(arguments: &Block) -> Result<ExitCode> {
@@ -26,7 +26,7 @@ pub(super) fn block(arguments: &Block) -> Result<ExitCode> {
     };
     if arguments.json {
         let json = json!({ "target": target, "outcome": word, "replaced": part, "within": within });
-        say::print(json)?;
+        stdio::println(json)?;
         return Ok(ExitCode::SUCCESS);
     }
     let time = arguments
@@ -34,12 +34,12 @@ pub(super) fn block(arguments: &Block) -> Result<ExitCode> {
         .map_or_else(String::new, |time| format!(" for {}", write_duration(time)));
     match within {
         Some(within) => {
-            say::print(format_args!("{target} is blocked by {within}, and for as long"))?;
+            stdio::println(format_args!("{target} is blocked by {within}, and for as long"))?;
         }
-        None => say::print(format_args!("{target} is blocked{time}"))?,
+        None => stdio::println(format_args!("{target} is blocked{time}"))?,
     }
     for one in part {
-        say::print(format_args!("{one} is part of it"))?;
+        stdio::println(format_args!("{one} is part of it"))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -57,7 +57,9 @@ pub(super) fn unblock(arguments: &Unblock) -> Result<ExitCode> {
         return print_json(&unblocked);
     }
     for Entry { target, dropped, .. } in unblocked {
-        say::print(format_args!("{target} is no longer blocked; {dropped} packets were dropped"))?;
+        stdio::println(format_args!(
+            "{target} is no longer blocked; {dropped} packets were dropped"
+        ))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -76,13 +78,13 @@ pub(super) fn blocked(arguments: &Blocked) -> Result<ExitCode> {
         [entry.target.to_string(), entry.dropped.to_string(), left]
     };
     let names = ["target", "dropped", "ends in"];
-    say::print(columns(names, [false, true, true], list.iter().map(row)))?;
+    stdio::println(columns(names, [false, true, true], list.iter().map(row)))?;
     Ok(ExitCode::SUCCESS)
 }
 
 fn print_json(entries: &[Entry]) -> Result<ExitCode> {
     for entry in entries {
-        say::print(serde_json::to_string(entry).context("cannot write the JSON")?)?;
+        stdio::println(serde_json::to_string(entry).context("cannot write the JSON")?)?;
     }
     Ok(ExitCode::SUCCESS)
 }

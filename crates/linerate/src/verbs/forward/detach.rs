@@ -12,7 +12,7 @@ use nix::unistd::Pid;
 use serde_json::json;
 
 use super::arguments::Detach;
-use crate::say;
+use crate::cli::stdio;
 
 /// Time that a running daemon gets to detach by itself: it waits for nothing but the kernel.
 const DETACH_TIMEOUT: Duration = Duration::from_secs(30);
@@ -32,20 +32,20 @@ pub(super) fn run(arguments: &Detach) -> Result<ExitCode> {
         let pins = Pins::of(&name);
         // Somebody who was killed while pinning has left a directory without a record.
         let directory = pins.directory();
-        let there = directory.try_exists().with_context(|| {
-            format!("cannot check for {}; run as root", directory.display())
-        })?;
+        let there = directory
+            .try_exists()
+            .with_context(|| format!("cannot check for {}; run as root", directory.display()))?;
         if there {
             daemon::detach(&pins, lock(&pins)?).with_context(|| format!("cannot detach {name}"))?;
             detached.push(name);
         }
     }
     if arguments.json {
-        say::print(json!({ "detached": detached }))?;
+        stdio::println(json!({ "detached": detached }))?;
     } else if detached.is_empty() {
-        say::print("nothing is attached")?;
+        stdio::println("nothing is attached")?;
     } else {
-        say::print(format_args!("detached {}", detached.join(", ")))?;
+        stdio::println(format_args!("detached {}", detached.join(", ")))?;
     }
     Ok(ExitCode::SUCCESS)
 }

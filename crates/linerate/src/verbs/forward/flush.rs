@@ -6,15 +6,15 @@ use anyhow::Result;
 use serde_json::json;
 
 use super::arguments::Flush;
-use crate::say;
+use crate::cli::stdio;
 
 /// Ends those that are meant, and says how many.
 pub(super) fn run(arguments: &Flush) -> Result<ExitCode> {
     let ended = arguments.instance.open()?.flush(&arguments.filter.filter())?;
     if arguments.json {
-        say::print(json!({ "ended": ended }))?;
+        stdio::println(json!({ "ended": ended }))?;
     } else {
-        say::print(format_args!("{ended} sessions ended"))?;
+        stdio::println(format_args!("{ended} sessions ended"))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -20,7 +20,7 @@ use anyhow::Result;
 pub(crate) use arguments::Arguments;
 use arguments::{Command, LogFormat};
 
-use crate::cli;
+use crate::cli::logging;
 
 /// Runs the verb.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
@@ -40,10 +40,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
 
 impl Arguments {
     /// How it logs.
-    pub(crate) fn log(&self) -> cli::Log {
+    pub(crate) fn log(&self) -> logging::Options {
         match &self.command {
-            Command::Run(run) => cli::Log { daemon: true, json: run.log == LogFormat::Json },
-            _ => cli::Log::default(),
+            Command::Run(run) => {
+                logging::Options { daemon: true, json: run.log == LogFormat::Json }
+            }
+            _ => logging::Options::default(),
         }
     }
 }

@@ -10,7 +10,7 @@ use linerate_forward::session::{Selection, Session, Sort};
 
 use super::arguments::Sessions;
 use super::columns::columns;
-use crate::say;
+use crate::cli::stdio;
 use crate::verbs::generate::scaled;
 
 /// Prints them.
@@ -29,13 +29,13 @@ pub(super) fn run(arguments: &Sessions) -> Result<ExitCode> {
     let sessions = selection.into_sessions();
     if arguments.json {
         for session in &sessions {
-            say::print(serde_json::to_string(session).context("cannot write the JSON")?)?;
+            stdio::println(serde_json::to_string(session).context("cannot write the JSON")?)?;
         }
         return Ok(ExitCode::SUCCESS);
     }
-    say::print(text(&sessions, rated))?;
+    stdio::println(text(&sessions, rated))?;
     if accepted > sessions.len() as u64 {
-        say::tell(format_args!(
+        stdio::eprintln(format_args!(
             "linerate: {} of {accepted} sessions; --limit 0 shows all",
             sessions.len()
         ));

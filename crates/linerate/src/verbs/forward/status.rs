@@ -7,15 +7,15 @@ use linerate_forward::snapshot::{Counter, Port, Snapshot, State};
 
 use super::arguments::Status;
 use super::columns::columns;
-use crate::say;
+use crate::cli::stdio;
 
 /// Prints it.
 pub(super) fn run(arguments: &Status) -> Result<ExitCode> {
     let snapshot = arguments.instance.open()?.snapshot()?;
     if arguments.json {
-        say::print(serde_json::to_string(&snapshot).context("cannot write the JSON")?)?;
+        stdio::println(serde_json::to_string(&snapshot).context("cannot write the JSON")?)?;
     } else {
-        say::print(text(&snapshot))?;
+        stdio::println(text(&snapshot))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -41,8 +41,7 @@ fn text(snapshot: &Snapshot) -> String {
         snapshot.blocked, sessions.active, sessions.capacity
     )];
     parts.push(ports(&snapshot.ports));
-    for (title, list) in
-        [("slow path", &snapshot.reasons), ("learn refusals", &snapshot.refusals)]
+    for (title, list) in [("slow path", &snapshot.reasons), ("learn refusals", &snapshot.refusals)]
     {
         parts.push(counts(title, list));
     }
@@ -51,7 +50,8 @@ fn text(snapshot: &Snapshot) -> String {
 }
 
 fn ports(ports: &[Port]) -> String {
-    let names = ["port", "xdp", "rx packets", "rx bytes", "tx packets", "tx bytes", "upper devices"];
+    let names =
+        ["port", "xdp", "rx packets", "rx bytes", "tx packets", "tx bytes", "upper devices"];
     let numbers = [false, false, true, true, true, true, false];
     let rows = ports.iter().map(|port| {
         let Port { interface, xdp_mode, upper_devices, traffic, .. } = port;

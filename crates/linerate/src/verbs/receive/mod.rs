@@ -15,13 +15,13 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use linerate_capture::privilege;
-use linerate_ring::cpu;
+use linerate_net::cpu;
 use linerate_udp::pattern::Pattern;
 use linerate_udp::{Backend, Details, Group, Receiver, Steering, Through};
 
-use super::capture::signals::Signals;
 use super::capture::values as common;
-use crate::say;
+use crate::cli::signals::Signals;
+use crate::cli::stdio;
 
 /// Arguments of `linerate receive`.
 #[derive(Debug, Args)]
@@ -278,7 +278,7 @@ impl Arguments {
 
 /// Prints beside the live line.
 fn tell(text: &str) {
-    say::tell(format_args!("linerate: {text}"));
+    stdio::eprintln(format_args!("linerate: {text}"));
 }
 
 /// A CPU that a thread cannot stay on, and which it could.

@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::super::generate::scaled;
 use super::Arguments;
 use super::worker::Outcome;
-use crate::say;
+use crate::cli::stdio;
 
 /// The JSON object.
 #[derive(Debug, Serialize)]
@@ -204,7 +204,7 @@ pub(super) fn conclude(outcome: Outcome, arguments: &Arguments) -> Result<ExitCo
         summarise(&report);
     }
     if arguments.json {
-        say::print(serde_json::to_string(&report).context("cannot write the JSON")?)?;
+        stdio::println(serde_json::to_string(&report).context("cannot write the JSON")?)?;
     }
     let wrong = report.check.as_ref().is_some_and(|check| check.wrong > 0);
     Ok(if failed || wrong { ExitCode::FAILURE } else { ExitCode::SUCCESS })
@@ -215,7 +215,7 @@ fn summarise(report: &Report) {
     // A feed has messages of its own in them.
     let feed = report.feed.is_some();
     let what = if feed { "datagrams" } else { "messages" };
-    say::tell(format_args!(
+    stdio::eprintln(format_args!(
         "{messages} {what} in {seconds:.3} s, {}; {cpu:.0} ns of CPU each",
         scaled(report.messages_per_second, if feed { "datagrams/s" } else { "msg/s" }),
     ));
@@ -234,18 +234,18 @@ fn summarise(report: &Report) {
     let least = if lost.at_least { "at least " } else { "" };
     let joined =
         if lost.at_least { " (in joined datagrams, of up to 64 messages each)" } else { "" };
-    say::tell(format_args!("{least}{} lost{by}{joined}; {truncated} truncated", lost.total));
+    stdio::eprintln(format_args!("{least}{} lost{by}{joined}; {truncated} truncated", lost.total));
     if let Some(batch) = &report.batch {
         let Distribution { mean, p50, p99, max, .. } = batch;
         let calls = report.calls;
-        say::tell(format_args!(
+        stdio::eprintln(format_args!(
             "batches: {mean:.1} {what} on average, half up to {p50}, 99% up to {p99}, largest {max}; \
              {calls} system calls"
         ));
     }
     if let Some(latency) = &report.latency_ns {
         let us = |ns: u64| ns as f64 / 1e3;
-        say::tell(format_args!(
+        stdio::eprintln(format_args!(
             "latency in µs: p50 {:.1}, p90 {:.1}, p99 {:.1}, p99.9 {:.1}, max {:.1}",
             us(latency.p50),
             us(latency.p90),
@@ -256,12 +256,12 @@ fn summarise(report: &Report) {
     }
     if let Some(check) = &report.check {
         let Check { wrong, good, missing, out_of_order, .. } = check;
-        say::tell(format_args!(
+        stdio::eprintln(format_args!(
             "checked: {good} good, {wrong} wrong, {missing} missing, {out_of_order} out of order"
         ));
     }
     if let Some(feed) = &report.feed {
-        say::tell(format_args!(
+        stdio::eprintln(format_args!(
             "feed: {} messages of {} sessions, {} gaps, {} missing, {} late, {} duplicates, {} abandoned; \
              first by line A {}, B {}; {} heartbeats, {} ends of session, {} malformed",
             feed.messages,

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};
-use linerate_ring::cpu;
+use linerate_net::cpu;
 use linerate_udp::feed::moldudp64::MoldUdp64;
 use linerate_udp::feed::{Counts, Feed, Line};
 use linerate_udp::pattern::{self, Pattern};
@@ -18,9 +18,9 @@ use linerate_udp::{Batch, Losses, Message, Receiver, Trial};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::resource::{UsageWho, getrusage};
 
-use super::super::capture::signals::Signals;
 use super::Arguments;
-use crate::say;
+use crate::cli;
+use crate::cli::signals::Signals;
 
 /// How soon a thread sees that it is to end.
 const GLANCE: Duration = Duration::from_millis(50);
@@ -188,7 +188,7 @@ pub(super) fn start(receivers: Vec<Receiver>, arguments: &Arguments) -> Result<R
         let work = move || {
             let mut worker = Worker::new(task, &shared);
             if let Err(error) = worker.run(mine, &mut tally) {
-                tally.failure = Some(say::described(&error));
+                tally.failure = Some(cli::described(&error));
                 shared.stop.store(true, Relaxed);
             }
             tally
@@ -272,7 +272,7 @@ impl<'s> Worker<'s> {
 
     fn run(&mut self, mut receivers: Vec<Receiver>, tally: &mut Tally) -> Result<()> {
         if let Some(cpu) = self.task.cpu {
-            cpu::stay_on(cpu).with_context(|| format!("cannot stay on CPU {cpu}"))?;
+            cpu::pin(cpu).with_context(|| format!("cannot stay on CPU {cpu}"))?;
         }
         // Rests that are as short as they should be; the kernel's default adds 50 µs to each.
         let _ = nix::sys::prctl::set_timerslack(1);

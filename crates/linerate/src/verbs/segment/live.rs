@@ -1,33 +1,34 @@
-//! While a file is rewritten: what signals ask for, and the live line.
+//! While a file is rewritten: requests by signal, and the live line.
 
 use std::io::IsTerminal;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};
-use linerate_capture::split::{Outcome, Progress};
+use linerate_capture::engine::Outcome;
+use linerate_capture::split::{Progress, Report};
 
-use super::super::capture::signals::Signals;
-use crate::say;
+use crate::cli::signals::Signals;
+use crate::cli::stdio;
 
-/// How soon a signal is noticed.
-const TICK: Duration = Duration::from_millis(50);
+/// How often signals are checked.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Does `work`, and meanwhile shows how far it is.
+/// Runs `work` and shows its progress meanwhile.
 pub(super) fn accompany(
     progress: &Progress,
     signals: &Signals,
     quiet: bool,
-    work: impl FnOnce() -> Outcome,
-) -> Outcome {
+    work: impl FnOnce() -> Outcome<Report>,
+) -> Outcome<Report> {
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let watcher = scope.spawn(|| {
             let bar = bar(progress, quiet);
             while !done.load(Relaxed) {
-                std::thread::park_timeout(TICK);
+                std::thread::park_timeout(POLL_INTERVAL);
                 if signals.take_counts() {
-                    bar.suspend(|| say::tell(counts(progress)));
+                    bar.suspend(|| stdio::eprintln(counts(progress)));
                 }
                 bar.set_position(progress.position().0);
                 bar.set_message(counts(progress));
@@ -42,7 +43,11 @@ pub(super) fn accompany(
 }
 
 fn counts(progress: &Progress) -> String {
-    format!("{} packets read, {} made", HumanCount(progress.read()), HumanCount(progress.written()))
+    format!(
+        "{} packets read, {} written",
+        HumanCount(progress.read()),
+        HumanCount(progress.written())
+    )
 }
 
 /// A bar where the end is known, else a line; hidden where nobody watches.

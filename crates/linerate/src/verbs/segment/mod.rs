@@ -8,23 +8,22 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use linerate_capture::filter::Filter;
-use linerate_capture::read::Blocks;
-use linerate_capture::split::{self, Job, Joining, Output, Plan, Progress, Work};
-use linerate_capture::write::Section;
-use linerate_capture::{Error, Format};
+use linerate_capture::host;
+use linerate_capture::split::{self, JoinOptions, Operation, Progress, Rewrite, SplitOptions};
+use linerate_pcapfile::{BlockReader, Error, Format, Writer};
 
 pub(crate) use arguments::Arguments;
 use arguments::Joined;
 
-use super::capture::signals::Signals;
-use super::capture::{FileFormat, compression, extension, same_file, uncompressed, wrong};
-use crate::say;
+use super::capture::{FileFormat, compression, extension, same_file, uncompressed};
+use crate::cli::signals::Signals;
+use crate::cli::{self, stdio};
 
 /// Runs the verb.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let (input, output) = (arguments.input.as_path(), arguments.write.as_path());
     if arguments.json && output.as_os_str() == "-" {
-        return Ok(wrong(
+        return Ok(cli::usage_error(
             "--json and -w - both want standard output; write into a file, or leave out --json",
         ));
     }
@@ -32,60 +31,60 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         bail!("{} would be emptied before it is read; write into another file", input.display());
     }
     let signals = Signals::register()?;
-    let blocks = match Blocks::open_until(input, &signals.stop()) {
-        Err(Error::Abandoned { .. }) => return Ok(ExitCode::SUCCESS),
-        blocks => blocks?,
+    let input_file = match BlockReader::open_until(input, &signals.stop()) {
+        Err(Error::Cancelled { .. }) => return Ok(ExitCode::SUCCESS),
+        opened => opened?,
     };
-    let was_pcapng = blocks.format() == Format::Pcapng;
+    let was_pcapng = input_file.format() == Format::Pcapng;
     let pcapng = is_pcapng(arguments, output, was_pcapng);
     if was_pcapng && !pcapng && !arguments.quiet {
-        say::tell(
-            "linerate: a pcap file has no room for comments, packet options, names and the \
-             descriptions of interfaces: they are left out",
+        stdio::eprintln(
+            "linerate: a pcap file has no room for comments, packet options, names and interface \
+             descriptions: they are left out",
         );
     }
     let expression = arguments.expression.join(" ");
     // Before a file is made, or emptied.
     Filter::check(&expression)?;
-    let output = Output::create(output, compression(arguments.compress, output), &signals.stop())?;
-    let job = Job {
-        blocks,
+    let output = Writer::create(output, compression(arguments.compress, output), &signals.stop())?;
+    let rewrite = Rewrite {
+        input: input_file,
         output,
         pcapng,
-        work: work(arguments),
+        operation: operation(arguments),
         filter: Some(expression),
         fix_checksums: arguments.fix_checksums,
-        section: Section::here(concat!("linerate ", env!("CARGO_PKG_VERSION"))),
+        section: host::section_header(concat!("linerate ", env!("CARGO_PKG_VERSION"))),
     };
-    let progress = Progress::of(&job);
-    let rewrite = || split::rewrite(job, &signals.stop(), &progress);
-    let outcome = live::accompany(&progress, &signals, arguments.quiet, rewrite);
+    let progress = Progress::of(&rewrite);
+    let run = || split::rewrite(rewrite, &signals.stop(), &progress);
+    let outcome = live::accompany(&progress, &signals, arguments.quiet, run);
     let report = &outcome.report;
     if let Some(error) = &outcome.failure {
-        say::tell(format_args!("linerate: {error}"));
+        stdio::eprintln(format_args!("linerate: {error}"));
     }
     if !arguments.quiet {
-        say::tell(summary(report));
+        stdio::eprintln(summary(report));
     }
-    if report.unwritten > 0 && !outcome.pipe_closed {
-        say::tell(format_args!("{} packets could not be written", report.unwritten));
+    if report.unwritten > 0 && !report.pipe_closed {
+        stdio::eprintln(format_args!("{} packets could not be written", report.unwritten));
     }
     if arguments.json {
-        say::print(serde_json::to_string(report).context("cannot write the JSON")?)?;
+        stdio::println(serde_json::to_string(report).context("cannot write the JSON")?)?;
     }
     Ok(if outcome.failure.is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-fn work(arguments: &Arguments) -> Work {
+fn operation(arguments: &Arguments) -> Operation {
     let checksums = arguments.checksums.into();
     match arguments.coalesce {
-        Some(joined) => Work::Join(Joining {
+        Some(joined) => Operation::Join(JoinOptions {
             tcp: joined != Joined::Udp,
             udp: joined != Joined::Tcp,
             hold: arguments.hold * 1000,
             checksums,
         }),
-        None => Work::Split(Plan {
+        None => Operation::Split(SplitOptions {
             mtu: arguments.mtu,
             mss: arguments.mss,
             uso: arguments.uso,

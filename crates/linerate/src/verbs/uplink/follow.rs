@@ -10,8 +10,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use linerate_capture::interface::Interface;
 use linerate_uplink::{Facts, Outcome, Report, Running};
 
-use crate::say;
-use crate::verbs::capture::signals::Signals;
+use crate::cli::signals::Signals;
+use crate::cli::stdio;
 use crate::verbs::generate::scaled;
 
 /// How soon a signal is noticed.
@@ -29,7 +29,7 @@ pub(super) fn announce(facts: &Facts) {
     let copy = if facts.zero_copy { ", zero-copy" } else { "" };
     let namespace = facts.namespace.iter().map(|name| format!(" in {name}")).collect::<String>();
     let s = if *queues == 1 { "" } else { "s" };
-    say::tell(format_args!(
+    stdio::eprintln(format_args!(
         "linerate: {device}{namespace} joined to {interface}, back end {backend}{attached}{copy} \
          ({reason}{notes})"
     ));
@@ -37,7 +37,7 @@ pub(super) fn announce(facts: &Facts) {
         "tun" => format!("is a TUN device at {mac}"),
         _ => format!("has address {mac}"),
     };
-    say::tell(format_args!(
+    stdio::eprintln(format_args!(
         "linerate: {device} {has}, MTU {mtu}, {queues} queue{s}; it leaves to the uplink: {offloads}"
     ));
 }
@@ -52,8 +52,8 @@ pub(super) fn warn(interface: &Interface, facts: &Facts) -> Result<()> {
         Some("veth") => ("the other end of", "ethtool -K OTHER-END txvlan off".to_owned()),
         _ => ("the driver of", format!("ethtool -K {name} rxvlan off")),
     };
-    if linerate_ring::strips_vlan_tags(name)? {
-        say::tell(format_args!(
+    if linerate_net::ethtool::strips_vlan_tags(name)? {
+        stdio::eprintln(format_args!(
             "linerate: warning: {who} {name} takes VLAN tags out of frames (rx-vlan-offload) before XDP \
              sees them, and they will be missing; `{remedy}` keeps them in"
         ));
@@ -70,8 +70,8 @@ pub(super) fn follow(mut running: Running, signals: &Signals, quiet: bool) -> Ou
             running.stop();
         }
         let say = |line: Option<&Line>, text: &str| match line {
-            Some(line) => line.bar.suspend(|| say::tell(text)),
-            None => say::tell(text),
+            Some(line) => line.bar.suspend(|| stdio::eprintln(text)),
+            None => stdio::eprintln(text),
         };
         if signals.take_counts() {
             say(line.as_ref(), &counts(&running.report()));
@@ -92,11 +92,11 @@ pub(super) fn follow(mut running: Running, signals: &Signals, quiet: bool) -> Ou
 /// The last words, the JSON and the exit status.
 pub(super) fn conclude(outcome: &Outcome, json: bool) -> Result<ExitCode> {
     if let Some(error) = &outcome.failure {
-        say::tell(format_args!("linerate: {error}"));
+        stdio::eprintln(format_args!("linerate: {error}"));
     }
-    say::tell(counts(&outcome.report));
+    stdio::eprintln(counts(&outcome.report));
     if json {
-        say::print(serde_json::to_string(&outcome.report).context("cannot write the JSON")?)?;
+        stdio::println(serde_json::to_string(&outcome.report).context("cannot write the JSON")?)?;
     }
     let failed = outcome.failure.is_some();
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })

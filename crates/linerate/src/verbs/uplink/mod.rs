@@ -13,8 +13,8 @@ use linerate_segment::Policy;
 use linerate_uplink::{Backend, Device, Settings, Uplink};
 use linerate_wire::ethernet::Address;
 
-use super::capture::signals::Signals;
 use super::capture::values;
+use crate::cli::signals::Signals;
 
 /// Arguments of `linerate uplink`.
 #[derive(Debug, Args)]

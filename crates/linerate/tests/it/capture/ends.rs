@@ -7,8 +7,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use linerate_capture::read::Reader;
-use linerate_testkit::root_or_skip;
+use linerate_pcapfile::Reader;
+use linerate_testkit::{Process, root_or_skip};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -153,8 +153,12 @@ fn nothing_stays_attached_after_a_kill() {
 fn a_pipe_feeds_another_program_and_may_be_closed() {
     root_or_skip!("a_pipe_feeds_another_program_and_may_be_closed");
     let cable = Cable::lay();
-    let mut capture = cable.capture("-w - -U udp");
-    let stdout = capture.child.stdout.take().unwrap();
+    let mut command = cable.far.command(LINERATE);
+    command.args(["capture", "-i", "far", "-w", "-", "-U", "udp"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let stdout = child.stdout.take().unwrap();
+    let mut capture = Process::from(child);
+    capture.until("listening on");
     let reading = std::thread::spawn(move || {
         let mut reader = Reader::from_stream("pipe", Box::new(stdout)).unwrap();
         for _ in 0..20 {

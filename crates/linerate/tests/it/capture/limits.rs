@@ -8,7 +8,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use super::support::{Cable, Capture, LINERATE, everybody_accepts, folder, numbers, write_mixed};
+use super::support::{Cable, LINERATE, everybody_accepts, folder, listening, numbers, write_mixed};
 
 #[test]
 fn a_limit_on_file_sizes_leaves_a_valid_file_and_counts_the_rest() {
@@ -20,7 +20,7 @@ fn a_limit_on_file_sizes_leaves_a_valid_file_and_counts_the_rest() {
     // In blocks of 512 bytes.
     command.args(["-c", "ulimit -f 1024; exec \"$@\"", "sh", LINERATE, "capture", "-i", "far"]);
     command.args(["--json", "-w"]).arg(&path).arg("udp");
-    let capture = Capture::listening(&mut command);
+    let capture = listening(&mut command);
     cable.send(3000, 1000);
     // It ends by itself once it notices.
     let (status, out, said) = capture.wait();

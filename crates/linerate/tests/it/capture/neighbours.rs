@@ -1,12 +1,9 @@
 //! Captures beside others on one interface: who gets the frames, and what is said about it.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use linerate_testkit::{root_or_skip, say_skipped};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use linerate_testkit::{Process, root_or_skip, say_skipped};
 
 use super::support::{Cable, folder, numbers};
 
@@ -19,16 +16,12 @@ fn idle() -> Cable {
 }
 
 /// Another program's capture on `far`, listening.
-fn tcpdump(cable: &Cable, path: &std::path::Path) -> Option<Child> {
+fn tcpdump(cable: &Cable, path: &std::path::Path) -> Option<Process> {
     let mut command = cable.far.command("tcpdump");
     command.args(["-i", "far", "-U", "-w"]).arg(path).arg("udp").stderr(Stdio::piped());
-    let mut child = command.spawn().ok()?;
-    let mut errors = BufReader::new(child.stderr.take().unwrap());
-    let mut said = String::new();
-    while !said.contains("listening on") {
-        assert_ne!(errors.read_line(&mut said).unwrap(), 0, "tcpdump: {said}");
-    }
-    Some(child)
+    let mut tcpdump = Process::from(command.spawn().ok()?);
+    tcpdump.until("listening on");
+    Some(tcpdump)
 }
 
 #[test]
@@ -37,7 +30,7 @@ fn auto_leaves_the_frames_to_another_programs_capture() {
     let cable = idle();
     let folder = folder();
     let (ours, theirs) = (folder.path().join("ours.pcapng"), folder.path().join("theirs.pcap"));
-    let Some(mut other) = tcpdump(&cable, &theirs) else {
+    let Some(other) = tcpdump(&cable, &theirs) else {
         say_skipped("auto_leaves_the_frames_to_another_programs_capture", "needs tcpdump");
         return;
     };
@@ -53,8 +46,7 @@ fn auto_leaves_the_frames_to_another_programs_capture() {
         assert!(Instant::now() < deadline, "tcpdump lacks frames");
         std::thread::sleep(Duration::from_millis(20));
     }
-    kill(Pid::from_raw(other.id() as i32), Signal::SIGINT).unwrap();
-    other.wait().unwrap();
+    other.interrupt();
     assert_eq!(numbers(&theirs), (0..50).collect::<Vec<_>>());
     // Once it has gone, nothing else uses the interface.
     let capture = cable.capture("--discard --json udp");
@@ -76,7 +68,7 @@ fn two_captures_that_want_the_frames_are_told_of_each_other() {
     for way in ["buffer", "socket"] {
         let cable = idle();
         let first = cable.capture(&format!("--source xdp --xdp-through {way} --discard -B 8192"));
-        let holder = format!("linerate (process {})", first.child.id());
+        let holder = format!("linerate (process {})", first.id());
         for second in ["xdp", "xdp --take-over", "tee"] {
             let said = refused(&cable, &format!("--source {second}"));
             for word in ["another linerate takes", &holder, "--source tee"] {
@@ -104,8 +96,8 @@ fn a_second_capture_that_gets_nothing_says_so() {
     let first = cable.capture("--discard --json -B 8192 udp");
     let mut second = cable.capture("--discard --json udp");
     second.until("do not come here");
-    let words = format!("another linerate (linerate (process {}))", first.child.id());
-    assert!(second.said.contains(&words), "{}", second.said);
+    let words = format!("another linerate (linerate (process {}))", first.id());
+    assert!(second.stderr().contains(&words), "{}", second.stderr());
     cable.send(20, 64);
     let ((_, first, _), (_, second, said)) = (first.interrupt(), second.interrupt());
     assert_eq!((&first["source"], &first["captured"]), (&"xdp".into(), &20.into()));

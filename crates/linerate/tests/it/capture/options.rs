@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use linerate_capture::read::Reader;
+use linerate_pcapfile::Reader;
 use linerate_testkit::{root_or_skip, say_skipped};
 use nix::sys::signal::Signal;
 use serde_json::Value;

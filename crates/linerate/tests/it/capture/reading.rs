@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Output, Stdio};
 use std::time::{Duration, Instant};
 
-use linerate_capture::read::Reader;
+use linerate_pcapfile::Reader;
 use serde_json::Value;
 
 use super::support::{LINERATE, folder, write_mixed};

@@ -2,10 +2,10 @@
 
 use std::net::UdpSocket;
 
-use linerate_capture::read::Reader;
+use linerate_pcapfile::Reader;
 use linerate_testkit::root_or_skip;
 
-use super::support::{Cable, Capture, LINERATE, everybody_accepts, folder, numbers};
+use super::support::{Cable, LINERATE, everybody_accepts, folder, listening, numbers};
 
 #[test]
 fn several_readers_share_the_frames() {
@@ -88,7 +88,7 @@ fn all_interfaces_are_captured_and_one_may_go() {
     cable.far.interface("lo").unwrap().up().unwrap();
     let mut command = cable.far.command(LINERATE);
     command.args(["capture", "-i", "any", "--json", "-w"]).arg(&path).arg("udp");
-    let mut capture = Capture::listening(&mut command);
+    let mut capture = listening(&mut command);
     // A line for each interface.
     capture.until("listening on far");
     let to_self = || {

@@ -1,16 +1,12 @@
 //! Two hosts on a cable, a capture that runs on one of them, and judges of what it wrote.
 
-use std::io::{BufRead, BufReader, Read};
 use std::net::{IpAddr, UdpSocket};
 use std::path::Path;
-use std::process::{Child, ChildStderr, ExitStatus, Output, Stdio};
+use std::process::Output;
 use std::time::Duration;
 
-use linerate_capture::read::{Reader, Statistics};
-use linerate_testkit::{Namespace, Veth, VethOptions};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-use serde_json::Value;
+use linerate_pcapfile::{InterfaceStatistics, Reader};
+use linerate_testkit::{Namespace, Process, Veth, VethOptions};
 
 pub(crate) const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
 
@@ -75,10 +71,10 @@ impl Cable {
     }
 
     /// Starts a capture on `far` and waits until it listens.
-    pub(crate) fn capture(&self, arguments: &str) -> Capture {
+    pub(crate) fn capture(&self, arguments: &str) -> Process {
         let mut command = self.far.command(LINERATE);
         command.args(["capture", "-i", "far"]).args(arguments.split_whitespace());
-        Capture::listening(&mut command)
+        listening(&mut command)
     }
 
     /// Runs a capture that is expected to end by itself.
@@ -88,53 +84,11 @@ impl Cable {
     }
 }
 
-pub(crate) struct Capture {
-    pub(crate) child: Child,
-    pub(crate) errors: BufReader<ChildStderr>,
-    pub(crate) said: String,
-}
-
-impl Capture {
-    /// Starts a capture and waits until it listens.
-    pub(crate) fn listening(command: &mut linerate_testkit::Command) -> Self {
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let mut errors = BufReader::new(child.stderr.take().unwrap());
-        let mut said = String::new();
-        while !said.contains("listening on") {
-            assert_ne!(errors.read_line(&mut said).unwrap(), 0, "it ended at once: {said}");
-        }
-        Self { child, errors, said }
-    }
-
-    pub(crate) fn signal(&self, signal: Signal) {
-        kill(Pid::from_raw(self.child.id() as i32), signal).unwrap();
-    }
-
-    /// Reads standard error until it says `word`.
-    pub(crate) fn until(&mut self, word: &str) {
-        while !self.said.contains(word) {
-            let read = self.errors.read_line(&mut self.said).unwrap();
-            assert_ne!(read, 0, "it never said {word:?}: {}", self.said);
-        }
-    }
-
-    /// Waits for the end.
-    pub(crate) fn wait(mut self) -> (ExitStatus, String, String) {
-        let mut out = String::new();
-        if let Some(mut stdout) = self.child.stdout.take() {
-            stdout.read_to_string(&mut out).unwrap();
-        }
-        self.errors.read_to_string(&mut self.said).unwrap();
-        (self.child.wait().unwrap(), out, self.said)
-    }
-
-    /// Ends it as Ctrl-C does.
-    pub(crate) fn interrupt(self) -> (ExitStatus, Value, String) {
-        self.signal(Signal::SIGINT);
-        let (status, out, said) = self.wait();
-        let json = serde_json::from_str(&out).unwrap_or(Value::Null);
-        (status, json, said)
-    }
+/// Starts a capture and waits until it listens.
+pub(crate) fn listening(command: &mut linerate_testkit::Command) -> Process {
+    let mut capture = Process::start(command);
+    capture.until("listening on");
+    capture
 }
 
 /// The numbers that [`Cable::send`] put into the datagrams of a file.
@@ -171,7 +125,7 @@ pub(crate) fn folder() -> tempfile::TempDir {
     tempfile::tempdir().unwrap()
 }
 
-pub(crate) fn statistics(path: &Path) -> Statistics {
+pub(crate) fn statistics(path: &Path) -> InterfaceStatistics {
     let mut reader = Reader::open(path).unwrap();
     while reader.next().unwrap().is_some() {}
     reader.interfaces()[0].statistics.clone().unwrap()

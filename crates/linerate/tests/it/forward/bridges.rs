@@ -1,8 +1,8 @@
 //! A port below a bridge: frames for the router are addressed to the bridge, and come to it through the bridge.
 
-use linerate_testkit::root_or_skip;
+use linerate_testkit::{root_or_skip, wait_for};
 
-use super::support::{Net, wait_for};
+use super::support::Net;
 
 /// Not the MAC address of a member, as which the kernel would choose that of one by itself.
 const MAC: &str = "02:00:00:00:0b:01";
@@ -42,7 +42,7 @@ fn a_port_forwards_also_below_a_bridge() {
     let net = Net::new();
     ip(&net, &["link add br0 type bridge", &format!("link set br0 address {MAC} up")]);
     join(&net);
-    let daemon = net.run("");
+    let _daemon = net.run("");
     assert_eq!(uppers(&net), serde_json::json!(["br0"]));
     assert!(net.said("status").contains("br0"), "{}", net.said("status"));
     assert_eq!(net.ask(0, 4000, 30), 30);
@@ -51,15 +51,15 @@ fn a_port_forwards_also_below_a_bridge() {
         let fast = sessions.iter().filter(|one| one["packets"].as_u64() > Some(20));
         fast.count()
     };
-    assert_eq!(learned(4000), 2, "both ways: {:?}", daemon.sessions());
+    assert_eq!(learned(4000), 2, "both ways: {:?}", net.sessions());
 
     // While it runs: out of the bridge, and into it again.
     leave(&net);
     wait_for("the bridge to be left", || uppers(&net) == serde_json::json!([]));
     assert_eq!(net.ask(0, 4001, 30), 30);
-    assert_eq!(learned(4001), 2, "both ways: {:?}", daemon.sessions());
+    assert_eq!(learned(4001), 2, "both ways: {:?}", net.sessions());
     join(&net);
     wait_for("the bridge to be joined", || uppers(&net) == serde_json::json!(["br0"]));
     assert_eq!(net.ask(0, 4002, 30), 30);
-    assert_eq!(learned(4002), 2, "both ways: {:?}", daemon.sessions());
+    assert_eq!(learned(4002), 2, "both ways: {:?}", net.sessions());
 }

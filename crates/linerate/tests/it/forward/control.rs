@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use linerate_testkit::root_or_skip;
+use linerate_testkit::{root_or_skip, wait_for};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use super::support::{Net, wait_for};
+use super::support::Net;
 
 /// The client's datagrams from `port`, and the answers, as `sessions` names them.
 fn both_ways(family: usize, port: u16) -> [String; 2] {
@@ -30,7 +30,7 @@ fn what_is_sent_is_learned_forwarded_and_counted() {
         // 200 packets crossed, and not one of them was new to the programs.
         assert_eq!(net.count("unknown"), before);
     }
-    let sessions = daemon.sessions();
+    let sessions = net.sessions();
     for name in both_ways(0, 4000).iter().chain(&both_ways(1, 4000)) {
         let session = sessions.iter().find(|one| one["session"] == name.as_str());
         let session = session.unwrap_or_else(|| panic!("no {name} in {sessions:?}"));
@@ -93,7 +93,7 @@ fn sessions_are_filtered_and_sorted() {
 fn what_is_flushed_is_learned_again() {
     root_or_skip!("what_is_flushed_is_learned_again");
     let net = Net::new();
-    let daemon = net.run("");
+    let _daemon = net.run("");
     for port in [4001, 4002] {
         assert_eq!(net.ask(0, port, 20), 20);
     }
@@ -101,7 +101,7 @@ fn what_is_flushed_is_learned_again() {
     assert_eq!(names(&net.json("sessions --port 4001")), [""; 0]);
     assert_eq!(net.json("sessions --port 4002").len(), 2);
     assert_eq!(net.json("flush")[0]["ended"], 2);
-    assert_eq!(daemon.sessions(), [Value::Null; 0]);
+    assert_eq!(net.sessions(), [Value::Null; 0]);
     assert_eq!(net.ask(0, 4001, 20), 20);
     wait_for("a session again", || {
         net.ask(0, 4001, 5) == 5 && net.json("sessions --port 4001").len() == 2

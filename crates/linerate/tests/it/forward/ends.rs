@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use linerate_testkit::{root_or_skip, say_skipped};
+use linerate_testkit::{root_or_skip, say_skipped, wait_for};
 use nix::sys::signal::Signal;
 
-use super::support::{LINERATE, Net, wait_for};
+use super::support::{LINERATE, Net};
 
 /// Whether anything is pinned for instances with this name.
 fn pins(net: &Net) -> Vec<String> {
@@ -26,7 +26,7 @@ fn a_signal_ends_it_and_nothing_is_left() {
         assert!(net.left.b.has_xdp().unwrap() && net.right.b.has_xdp().unwrap());
         assert_eq!(pins(&net).len(), 1, "an instance called as its namespace");
         assert_eq!(net.ask(0, 4000, 20), 20);
-        let (status, said) = daemon.end(signal);
+        let (status, _, said) = daemon.end(signal);
         assert!(status.success(), "{said}");
         assert!(!net.is_attached(), "a program after {signal}");
         assert!(!net.left.b.has_xdp().unwrap(), "a program on the other end after {signal}");
@@ -43,7 +43,7 @@ fn a_signal_during_the_start_leaves_nothing() {
     for word in ["of the kernel's memory", "a port"] {
         let mut daemon = net.begin("-i left -i right --max-sessions 4096", |_| {});
         daemon.until(word);
-        let (status, said) = daemon.end(Signal::SIGTERM);
+        let (status, _, said) = daemon.end(Signal::SIGTERM);
         assert!(status.success() && said.contains("detached"), "{word}: {said}");
         assert!(!net.is_attached() && pins(&net).is_empty(), "{word}: something is left: {said}");
         assert!(!net.left.b.has_xdp().unwrap() && !net.right.b.has_xdp().unwrap(), "{said}");
@@ -104,7 +104,7 @@ fn nobody_else_can_have_the_instance() {
     let net = Net::new();
     let daemon = net.run("");
     let said = net.refused("run -i left -i right", 1);
-    assert!(said.contains(&daemon.child.id().to_string()), "who has it: {said}");
+    assert!(said.contains(&daemon.id().to_string()), "who has it: {said}");
     assert_eq!(net.ask(0, 4000, 20), 20);
     assert_eq!(net.json("status")[0]["state"], "running");
 }
@@ -132,13 +132,13 @@ fn after_a_death_it_goes_on_for_a_while_and_is_adopted() {
     assert_eq!(net.json("sessions --port 4000").len(), before.len());
 
     let daemon = net.run("");
-    assert!(daemon.said.contains("adopt"), "{}", daemon.said);
+    assert!(daemon.stderr().contains("adopt"), "{}", daemon.stderr());
     assert_eq!(net.json("status")[0]["state"], "running");
     assert_eq!(net.ask(0, 4000, 10), 10);
     let packets = |sessions: &[serde_json::Value]| sessions[0]["packets"].as_u64().unwrap();
     let after = net.json("sessions --port 4000");
     assert!(packets(&after) >= packets(&before) + 60, "the counts go on: {before:?}, {after:?}");
-    let (status, said) = daemon.end(Signal::SIGINT);
+    let (status, _, said) = daemon.end(Signal::SIGINT);
     assert!(status.success() && !net.is_attached() && pins(&net).is_empty(), "{said}");
 }
 
@@ -148,13 +148,13 @@ fn what_is_left_is_adopted() {
     let net = Net::new();
     let daemon = net.run("--persist --fail-open-after 4s");
     assert_eq!(net.ask(1, 4000, 20), 20);
-    let (status, said) = daemon.end(Signal::SIGTERM);
+    let (status, _, said) = daemon.end(Signal::SIGTERM);
     assert!(status.success(), "{said}");
     assert!(net.is_attached());
     assert_eq!(net.json("sessions --port 4000").len(), 2);
     wait_for("the daemon to be missed", || net.json("status")[0]["state"] != "running");
     let daemon = net.run("");
-    assert!(daemon.said.contains("adopt"), "{}", daemon.said);
+    assert!(daemon.stderr().contains("adopt"), "{}", daemon.stderr());
     assert_eq!(net.json("sessions --port 4000").len(), 2);
     daemon.end(Signal::SIGTERM);
     assert!(!net.is_attached());
@@ -195,11 +195,11 @@ fn detach_takes_away_what_is_there() {
     assert_eq!(net.ask(0, 4000, 5), 5);
 
     // Below a daemon that runs: it notices, and ends.
-    let mut daemon = net.run("");
+    let daemon = net.run("");
     let json = net.json("detach");
     assert_eq!(json.len(), 1, "{json:?}");
     assert!(!net.is_attached() && pins(&net).is_empty());
-    let (status, said) = daemon.wait();
+    let (status, _, said) = daemon.wait();
     assert!(status.success() && said.contains("detach"), "{said}");
     assert!(!net.is_attached() && pins(&net).is_empty());
 }

@@ -6,11 +6,11 @@ use std::process::Stdio;
 
 use linerate_ring::packet::Sender;
 use linerate_ring::tun::{Device, Kind, MAX_PACKET, Queue};
-use linerate_testkit::{Namespace, Veth, root_or_skip, say_skipped};
+use linerate_testkit::{Namespace, Process, Veth, root_or_skip, say_skipped, wait_for};
 use linerate_wire::virtio::Header;
 use nix::sys::signal::Signal;
 
-use super::support::{Daemon, Net, configure, lay, wait_for};
+use super::support::{Net, configure, lay};
 
 /// Whether packets from `port` take the fast path both ways.
 fn is_fast(net: &Net, port: u16) -> bool {
@@ -45,7 +45,7 @@ fn a_port_that_is_renamed_is_let_go_and_taken_up_again() {
     assert!(at_once(&net, "link set elsewhere name left\n"));
     wait_for("the port again", || net.left.a.has_xdp().unwrap());
     wait_for("the fast path again", || is_fast(&net, 4000));
-    let (status, said) = daemon.end(Signal::SIGTERM);
+    let (status, _, said) = daemon.end(Signal::SIGTERM);
     assert!(status.success() && !net.is_attached(), "{said}");
 }
 
@@ -103,14 +103,14 @@ impl File {
         std::fs::write(self.0.path(), text).unwrap();
     }
 
-    fn run<'n>(&self, net: &'n Net) -> Daemon<'n> {
+    fn run(&self, net: &Net) -> Process {
         self.write(&["left", "right"]);
         let mut daemon = net.begin(&format!("-c {}", self.0.path().display()), |_| {});
         daemon.until("ready: forwarding");
         daemon
     }
 
-    fn change(&self, interfaces: &[&str], daemon: &mut Daemon<'_>) {
+    fn change(&self, interfaces: &[&str], daemon: &mut Process) {
         self.write(interfaces);
         daemon.signal(Signal::SIGHUP);
         daemon.until("configuration reloaded");
@@ -170,7 +170,7 @@ fn nothing_is_redirected_to_a_port_before_it_is_proven() {
         }
     };
     file.change(&["left", "right", "tap0"], &mut daemon);
-    assert!(daemon.said.contains("none was sent"), "{}", daemon.said);
+    assert!(daemon.stderr().contains("none was sent"), "{}", daemon.stderr());
     wait_for("a session whose way out is closed", || {
         send();
         net.count("no-port") > 0

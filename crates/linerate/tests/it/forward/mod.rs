@@ -3,8 +3,8 @@
 mod bridges;
 mod configuration;
 mod control;
-mod statistics;
 mod ends;
 mod interfaces;
 mod service;
+mod statistics;
 mod support;

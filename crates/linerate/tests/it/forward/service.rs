@@ -5,10 +5,10 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixDatagram;
 use std::process::Stdio;
 
-use linerate_testkit::root_or_skip;
+use linerate_testkit::{TIMEOUT, root_or_skip, wait_for};
 use nix::sys::signal::Signal;
 
-use super::support::{Net, TIMEOUT, wait_for};
+use super::support::Net;
 
 /// The service manager's end of `NOTIFY_SOCKET`.
 struct Manager {
@@ -66,7 +66,7 @@ fn the_service_manager_hears_of_everything() {
     assert_eq!(net.json("status")[0]["state"], "running");
 
     manager.heard.clear();
-    let (status, said) = daemon.end(Signal::SIGTERM);
+    let (status, _, said) = daemon.end(Signal::SIGTERM);
     assert!(status.success(), "{said}");
     manager.until("STOPPING=1");
     for line in said.lines() {
@@ -154,7 +154,7 @@ fn metrics_can_be_off_or_taken() {
     // Somebody else listens where nobody asked for: forwarding is what matters, and it is said.
     let taken = net.router.run(|| std::net::TcpListener::bind("127.0.0.1:9818")).unwrap().unwrap();
     let daemon = net.run("");
-    assert!(daemon.said.contains("9818"), "{}", daemon.said);
+    assert!(daemon.stderr().contains("9818"), "{}", daemon.stderr());
     daemon.end(Signal::SIGINT);
     let address = "127.0.0.1:9819";
     let listener = net.router.run(|| std::net::TcpListener::bind(address)).unwrap().unwrap();

@@ -45,7 +45,10 @@ fn sessions_can_be_listed_watched_and_flushed() {
         assert!(fastest.len() >= 2, "{statistics}: {top}");
         if statistics != "none" {
             assert!(fastest[0]["rate"]["packets"].as_f64() > Some(0.0), "{statistics}: {top}");
-            assert!(fastest[0]["session"].as_str().unwrap().contains("4001"), "{statistics}: {top}");
+            assert!(
+                fastest[0]["session"].as_str().unwrap().contains("4001"),
+                "{statistics}: {top}"
+            );
         }
 
         assert_eq!(net.json("flush --port 4001")[0]["ended"], 2, "{statistics}");

@@ -1,19 +1,15 @@
 //! A router between two hosts, and traffic through it. The kernel of the router decides; what is said about
 //! sessions is held against what was sent.
 
-use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::process::{Child, ChildStderr, ExitStatus, Output, Stdio};
+use std::io::ErrorKind;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::process::Output;
 use std::sync::Once;
-use std::sync::mpsc::{self, Receiver};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use linerate_forward::daemon;
 use linerate_forward::pins::{BPFFS, Pins};
-use linerate_testkit::{Namespace, Veth, VethOptions};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use linerate_testkit::{Namespace, Process, TIMEOUT, Veth, VethOptions, send_tcp};
 use serde_json::Value;
 
 pub(crate) const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
@@ -24,9 +20,6 @@ pub(crate) const SERVER: [&str; 2] = ["10.9.2.2", "fd09:2::2"];
 
 /// Where the server listens: every host has a namespace of its own.
 const PORT: u16 = 7000;
-
-/// How long anything may take that has to happen.
-pub(crate) const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Takes away what tests that were killed have left: pins outlive everything.
 fn sweep() {
@@ -121,7 +114,7 @@ impl Net {
     }
 
     /// Starts an accelerator of both interfaces and waits until it forwards.
-    pub(crate) fn run(&self, arguments: &str) -> Daemon<'_> {
+    pub(crate) fn run(&self, arguments: &str) -> Process {
         self.run_with(arguments, |_| {})
     }
 
@@ -129,7 +122,7 @@ impl Net {
         &self,
         arguments: &str,
         prepare: impl FnOnce(&mut linerate_testkit::Command),
-    ) -> Daemon<'_> {
+    ) -> Process {
         let arguments = format!("-i left -i right --max-sessions 4096 {arguments}");
         let mut daemon = self.begin(&arguments, prepare);
         daemon.until("ready: forwarding");
@@ -141,12 +134,12 @@ impl Net {
         &self,
         arguments: &str,
         prepare: impl FnOnce(&mut linerate_testkit::Command),
-    ) -> Daemon<'_> {
+    ) -> Process {
         // It ends with the test, also where that is killed.
         let mut command = self.router.tied(LINERATE);
         command.args(["forward", "run"]).args(arguments.split_whitespace());
         prepare(&mut command);
-        Daemon::start(self, &mut command)
+        Process::start(&mut command)
     }
 
     /// Runs a program in the router, which has to succeed.
@@ -155,6 +148,11 @@ impl Net {
         let output = self.router.command(words.next().unwrap()).args(words).output().unwrap();
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{line}: {errors}");
+    }
+
+    /// Sessions that the router knows, as `sessions --json` prints them.
+    pub(crate) fn sessions(&self) -> Vec<Value> {
+        self.json("sessions --limit 0")
     }
 
     /// Packets that did not take the fast path for this reason.
@@ -201,29 +199,7 @@ impl Net {
     /// Sends `bytes` bytes to the server by TCP; what arrives must be the same. `meanwhile` in the
     /// middle of it.
     pub(crate) fn tcp(&self, family: usize, bytes: usize, meanwhile: impl FnOnce()) {
-        let address = SERVER[family];
-        let listener = self.server.run(|| TcpListener::bind(at(address))).unwrap().unwrap();
-        let sent: Vec<u8> = (0..bytes).map(|at| (at * 31 / 7) as u8).collect();
-        let arrived = std::thread::scope(|scope| {
-            let reader = scope.spawn(move || {
-                let (mut stream, _) = listener.accept().unwrap();
-                stream.set_read_timeout(Some(TIMEOUT)).unwrap();
-                let mut arrived = Vec::new();
-                stream.read_to_end(&mut arrived).unwrap();
-                arrived
-            });
-            let connect = || TcpStream::connect_timeout(&at(address), TIMEOUT);
-            let mut stream = self.client.run(connect).unwrap().unwrap();
-            stream.set_write_timeout(Some(TIMEOUT)).unwrap();
-            let (first, second) = sent.split_at(bytes / 2);
-            stream.write_all(first).unwrap();
-            meanwhile();
-            stream.write_all(second).unwrap();
-            drop(stream);
-            reader.join().unwrap()
-        });
-        assert_eq!(arrived.len(), sent.len(), "bytes to {address}");
-        assert!(arrived == sent, "other bytes than were sent to {address}");
+        send_tcp(&self.client, &self.server, at(SERVER[family]), bytes, meanwhile);
     }
 }
 
@@ -249,91 +225,6 @@ fn bind(address: &str, port: u16) -> UdpSocket {
                 std::thread::sleep(Duration::from_millis(5));
             }
             Err(error) => panic!("{address}, port {port}: {error}"),
-        }
-    }
-}
-
-/// Tries until it holds, or fails with what `describe` says.
-pub(crate) fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
-    let end = Instant::now() + TIMEOUT;
-    while !holds() {
-        assert!(Instant::now() < end, "in vain: {what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
-/// A `linerate forward run`.
-pub(crate) struct Daemon<'a> {
-    net: &'a Net,
-    pub(crate) child: Child,
-    lines: Receiver<String>,
-    reader: Option<JoinHandle<()>>,
-    pub(crate) said: String,
-}
-
-impl<'a> Daemon<'a> {
-    fn start(net: &'a Net, command: &mut linerate_testkit::Command) -> Self {
-        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-        let errors: BufReader<ChildStderr> = BufReader::new(child.stderr.take().unwrap());
-        let (tell, lines) = mpsc::channel();
-        // Read on and on: a daemon that nobody listens to must not stand still.
-        let reader = std::thread::spawn(move || {
-            errors.lines().map_while(Result::ok).try_for_each(|line| tell.send(line)).unwrap_or(());
-        });
-        Self { net, child, lines, reader: Some(reader), said: String::new() }
-    }
-
-    /// Waits until standard error says `word`.
-    pub(crate) fn until(&mut self, word: &str) {
-        let end = Instant::now() + TIMEOUT;
-        while !self.said.contains(word) {
-            let left = end.saturating_duration_since(Instant::now());
-            match self.lines.recv_timeout(left) {
-                Ok(line) => self.said += &(line + "\n"),
-                Err(_) => panic!("it never said {word:?}: {}", self.said),
-            }
-        }
-    }
-
-    pub(crate) fn signal(&self, signal: Signal) {
-        kill(Pid::from_raw(self.child.id() as i32), signal).unwrap();
-    }
-
-    /// Ends it by `signal` and waits; what it said.
-    pub(crate) fn end(mut self, signal: Signal) -> (ExitStatus, String) {
-        self.signal(signal);
-        self.wait()
-    }
-
-    /// Waits for its end; what it said.
-    pub(crate) fn wait(&mut self) -> (ExitStatus, String) {
-        let end = Instant::now() + TIMEOUT;
-        let status = loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                break status;
-            }
-            assert!(Instant::now() < end, "it does not end: {}", self.said);
-            std::thread::sleep(Duration::from_millis(10));
-        };
-        if let Some(reader) = self.reader.take() {
-            reader.join().unwrap();
-        }
-        self.said.extend(self.lines.try_iter().map(|line| line + "\n"));
-        (status, std::mem::take(&mut self.said))
-    }
-
-    /// Sessions that the router knows, as `sessions --json` prints them.
-    pub(crate) fn sessions(&self) -> Vec<Value> {
-        self.net.json("sessions --limit 0")
-    }
-}
-
-impl Drop for Daemon<'_> {
-    fn drop(&mut self) {
-        // A test that failed; a child that was waited for is not touched.
-        if matches!(self.child.try_wait(), Ok(None)) {
-            let _ = self.child.kill();
-            let _ = self.child.wait();
         }
     }
 }

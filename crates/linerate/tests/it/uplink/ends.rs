@@ -60,8 +60,8 @@ fn the_host_does_not_answer_for_the_packet_back_end() {
     let guest = Namespace::create("upl-guest").unwrap();
     for signal in [Signal::SIGINT, Signal::SIGKILL] {
         let uplink = hosts.bare(&format!("--backend packet --take-over --netns {}", guest.name()));
-        if uplink.said.contains("the host's own stack hears") {
-            uplink.interrupt();
+        if uplink.stderr().contains("the host's own stack hears") {
+            uplink.stop();
             return say_skipped(NAME, "the kernel has no tcx (Linux 6.6)");
         }
         give_addresses(&guest);
@@ -92,7 +92,7 @@ fn an_interface_in_use_is_left_alone() {
     }
     let uplink = hosts.uplink("--take-over");
     tcp(&hosts.near, &hosts.far, FAR[0].0, 100_000);
-    uplink.interrupt();
+    uplink.stop();
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn what_cannot_be_is_refused_with_the_reason() {
         hosts.near.command(LINERATE).args(["uplink", "-i", "wire", "--take-over"]).output();
     let said = String::from_utf8_lossy(&second.unwrap().stderr).into_owned();
     assert!(said.contains("by XDP"), "{said}");
-    first.interrupt();
+    first.stop();
 }
 
 #[test]
@@ -128,8 +128,8 @@ fn the_counts_are_told_when_asked_for() {
     tcp(&hosts.near, &hosts.far, FAR[0].0, 1 << 20);
     uplink.signal(Signal::SIGUSR1);
     uplink.until("not split");
-    assert!(uplink.said.contains("super-packets split into"), "{}", uplink.said);
-    let report = uplink.interrupt();
+    assert!(uplink.stderr().contains("super-packets split into"), "{}", uplink.stderr());
+    let report = uplink.stop();
     assert!(report["seconds"].as_f64().is_some_and(|seconds| seconds > 0.0));
     assert_eq!(count(&report, "dropped.umem_full"), 0, "{report}");
 }
@@ -198,7 +198,7 @@ fn a_namespace_without_a_name_lives_as_long_as_its_device() {
         drop(guest);
         uplink.signal(Signal::SIGUSR1);
         uplink.until("not split");
-        uplink.interrupt();
+        uplink.stop();
     }
 }
 
@@ -207,7 +207,7 @@ fn no_thread_keeps_a_capability_or_spins() {
     root_or_skip!("no_thread_keeps_a_capability_or_spins");
     let hosts = Hosts::new();
     let uplink = hosts.uplink("");
-    let process = format!("/proc/{}", uplink.child.id());
+    let process = format!("/proc/{}", uplink.id());
     let unprivileged = |status: &str| status.contains("CapEff:\t0000000000000000");
     let all = || {
         let tasks = std::fs::read_dir(format!("{process}/task")).unwrap();
@@ -236,5 +236,5 @@ fn no_thread_keeps_a_capability_or_spins() {
         let spent = ticks() - before;
         assert!(spent < 50, "{spent} ticks in an idle second, interface down: {down}");
     }
-    uplink.interrupt();
+    uplink.stop();
 }

@@ -3,19 +3,19 @@
 use std::net::UdpSocket;
 use std::time::Duration;
 
-use linerate_testkit::{Namespace, root_or_skip, say_skipped};
+use linerate_testkit::{Namespace, Random, root_or_skip, say_skipped};
 use nix::sys::socket::{setsockopt, sockopt};
 
-use super::support::{FAR, Hosts, NEAR, count, give_addresses, pattern, tcp, udp};
+use super::support::{FAR, Hosts, NEAR, count, give_addresses, tcp, udp};
 
 #[test]
 fn without_offloads_nothing_is_split_or_joined() {
     root_or_skip!("without_offloads_nothing_is_split_or_joined");
     let hosts = Hosts::new();
     let uplink = hosts.uplink("--no-offload");
-    assert!(uplink.said.contains("no offload"), "{}", uplink.said);
+    assert!(uplink.stderr().contains("no offload"), "{}", uplink.stderr());
     hosts.talk(1 << 20);
-    let report = uplink.interrupt();
+    let report = uplink.stop();
     for none in ["down.super_packets", "down.checksums", "up.super_packets"] {
         assert_eq!(count(&report, none), 0, "{report}");
     }
@@ -32,7 +32,7 @@ fn the_packet_back_end_splits_and_joins_too() {
     let uplink = hosts.uplink("--backend packet");
     hosts.talk(1 << 20);
     udp(&hosts.near, &hosts.far, FAR[0].0, &[30_000; 4], 1000);
-    let report = uplink.interrupt();
+    let report = uplink.stop();
     assert_eq!(report["backend"], "packet");
     for some in ["down.super_packets", "up.super_packets"] {
         assert!(count(&report, some) > 0, "{report}");
@@ -55,7 +55,7 @@ fn what_the_other_end_leaves_unfinished_arrives() {
             udp(&hosts.far, &guest, near.0, &[1, 1000, 30_000], 0);
             udp(&hosts.far, &guest, near.0, &[30_000; 2], 1000);
         }
-        uplink.interrupt();
+        uplink.stop();
     }
 }
 
@@ -64,14 +64,18 @@ fn a_protocol_that_is_off_is_left_to_the_stack() {
     root_or_skip!("a_protocol_that_is_off_is_left_to_the_stack");
     let hosts = Hosts::new();
     let uplink = hosts.uplink("--policy udp=off");
-    assert!(!uplink.said.contains("USO"), "{}", uplink.said);
+    assert!(!uplink.stderr().contains("USO"), "{}", uplink.stderr());
     udp(&hosts.near, &hosts.far, FAR[0].0, &[30_000; 4], 1000);
-    let report = uplink.interrupt();
+    let report = uplink.stop();
     assert_eq!(count(&report, "down.super_packets"), 0, "{report}");
     let uplink = hosts.uplink("--policy tcp=off");
-    assert!(!uplink.said.contains("TSO") && uplink.said.contains("USO"), "{}", uplink.said);
+    assert!(
+        !uplink.stderr().contains("TSO") && uplink.stderr().contains("USO"),
+        "{}",
+        uplink.stderr()
+    );
     tcp(&hosts.near, &hosts.far, FAR[0].0, 1 << 20);
-    let report = uplink.interrupt();
+    let report = uplink.stop();
     assert_eq!(count(&report, "down.super_packets"), 0, "{report}");
 }
 
@@ -81,7 +85,7 @@ fn bursts_are_no_longer_than_asked_for() {
     let hosts = Hosts::new();
     let uplink = hosts.uplink("--max-burst 12000");
     tcp(&hosts.near, &hosts.far, FAR[0].0, 2 << 20);
-    let report = uplink.interrupt();
+    let report = uplink.stop();
     let (supers, segments) =
         (count(&report, "down.super_packets"), count(&report, "down.segments"));
     assert!(supers > 100 && segments <= supers * 8, "{report}");
@@ -94,11 +98,11 @@ fn the_device_has_the_address_and_mtu_that_it_is_given() {
     let hosts = Hosts::new();
     let uplink = hosts.bare("");
     assert_eq!(hosts.near.interface("up0").unwrap().mac(), hosts.veth.a.mac());
-    uplink.interrupt();
+    uplink.stop();
     let uplink = hosts.uplink("--mac 02:00:00:00:00:77 --mtu 1280");
     assert_eq!(hosts.near.interface("up0").unwrap().mac().to_string(), "02:00:00:00:00:77");
     hosts.talk(100_000);
-    assert_eq!(count(&uplink.interrupt(), "mtu"), 1280);
+    assert_eq!(count(&uplink.stop(), "mtu"), 1280);
 }
 
 #[test]
@@ -110,7 +114,7 @@ fn the_device_can_be_in_another_namespace() {
     assert!(hosts.near.interface("up0").is_err());
     give_addresses(&guest);
     tcp(&guest, &hosts.far, FAR[0].0, 1 << 20);
-    uplink.interrupt();
+    uplink.stop();
     assert!(guest.interface("up0").is_err(), "it goes with the uplink");
 
     let uplink = hosts.bare("");
@@ -120,7 +124,7 @@ fn the_device_can_be_in_another_namespace() {
     guest.interface("up0").unwrap().up().unwrap();
     give_addresses(&guest);
     tcp(&guest, &hosts.far, FAR[1].0, 1 << 20);
-    assert!(count(&uplink.interrupt(), "down.super_packets") > 0);
+    assert!(count(&uplink.stop(), "down.super_packets") > 0);
 }
 
 /// Runs `ip` in a namespace.
@@ -134,8 +138,8 @@ fn super_packets_in_tunnels_are_split_where_that_is_asked_for() {
     root_or_skip!(NAME);
     let hosts = Hosts::new();
     let uplink = hosts.uplink("--tunnels");
-    if !uplink.said.contains("UDP tunnels") {
-        uplink.interrupt();
+    if !uplink.stderr().contains("UDP tunnels") {
+        uplink.stop();
         return say_skipped(NAME, "the kernel hands out no super-packets in tunnels (Linux 6.17)");
     }
     let mut crossed = false;
@@ -161,7 +165,7 @@ fn super_packets_in_tunnels_are_split_where_that_is_asked_for() {
             assert!(ip(host, &format!("link del {name}")));
         }
     }
-    let report = uplink.interrupt();
+    let report = uplink.stop();
     let (supers, segments) =
         (count(&report, "down.super_packets"), count(&report, "down.segments"));
     assert!(!crossed || (supers > 0 && segments > 4 * supers), "{report}");
@@ -179,7 +183,7 @@ fn datagrams_for_the_port_of_a_tunnel_are_datagrams() {
         let sender = hosts.near.run(|| UdpSocket::bind("0.0.0.0:0")).unwrap().unwrap();
         setsockopt(&sender, sockopt::UdpGsoSegment, &1000).unwrap();
         sender.connect((FAR[0].0, port)).unwrap();
-        let message = pattern(10_000);
+        let message = Random::new(1).bytes(10_000);
         sender.send(&message).unwrap();
         let mut buffer = [0; 2000];
         for datagram in message.chunks(1000) {
@@ -187,6 +191,6 @@ fn datagrams_for_the_port_of_a_tunnel_are_datagrams() {
             assert!(buffer[..got] == *datagram, "to port {port}");
         }
     }
-    let report = uplink.interrupt();
+    let report = uplink.stop();
     assert_eq!(count(&report, "down.super_packets"), 2, "{report}");
 }

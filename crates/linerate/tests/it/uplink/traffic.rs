@@ -25,7 +25,7 @@ fn arp_neighbour_discovery_and_icmp_cross() {
             assert_eq!(error.kind(), ErrorKind::ConnectionRefused, "{to}");
         }
     }
-    let report = uplink.interrupt();
+    let report = uplink.stop();
     assert!(count(&report, "down.checksums") >= 2, "{report}");
     assert_eq!(count(&report, "down.super_packets"), 0, "{report}");
 }
@@ -35,9 +35,9 @@ fn tcp_streams_cross_as_super_packets() {
     root_or_skip!("tcp_streams_cross_as_super_packets");
     let hosts = Hosts::new();
     let uplink = hosts.uplink("--backend xdp");
-    assert!(uplink.said.contains("TSO4, TSO6, ECN"), "{}", uplink.said);
+    assert!(uplink.stderr().contains("TSO4, TSO6, ECN"), "{}", uplink.stderr());
     hosts.talk(4 << 20);
-    let report = uplink.interrupt();
+    let report = uplink.stop();
     assert_eq!(report["backend"], "xdp", "{report}");
     let (supers, segments) =
         (count(&report, "down.super_packets"), count(&report, "down.segments"));
@@ -66,7 +66,7 @@ fn datagrams_cross_alone_as_fragments_and_by_the_burst() {
             udp(from, to, address, &bursts, 1000);
         }
     }
-    let report = uplink.interrupt();
+    let report = uplink.stop();
     assert!(count(&report, "down.super_packets") >= 2 * 20, "{report}");
     assert!(count(&report, "up.super_packets") > 0, "{report}");
 }
@@ -80,14 +80,14 @@ fn several_queues_carry_several_streams() {
         for _ in 0..4 {
             hosts.talk(1 << 20);
         }
-        let report = uplink.interrupt();
+        let report = uplink.stop();
         assert_eq!(count(&report, "queues"), 2, "{report}");
         assert!(count(&report, "down.super_packets") > 0, "{report}");
     }
     // One thread for two queues of the interface.
     let uplink = hosts.uplink("--queues 1 --backend xdp");
     hosts.talk(1 << 20);
-    uplink.interrupt();
+    uplink.stop();
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn a_stream_survives_the_interface_and_the_device_going_down() {
         hosts.veth.b.down().unwrap();
         hosts.veth.b.up().unwrap();
         tcp_while(&hosts.near, &hosts.far, FAR[0].0, 1 << 20, || {});
-        uplink.interrupt();
+        uplink.stop();
     }
 }
 
@@ -138,7 +138,7 @@ fn a_change_of_the_mtu_loses_what_is_too_long_and_nothing_else() {
         goes_on();
         device.set_mtu(1280).unwrap();
         hosts.talk(1 << 20);
-        let report = uplink.interrupt();
+        let report = uplink.stop();
         assert_eq!(count(&report, "dropped.too_long"), 1, "{backend}: {report}");
     }
 }

@@ -6,11 +6,11 @@ use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
 use linerate_ring::steer::has_ingress_program;
-use linerate_testkit::{Mac, Namespace, Veth, VethOptions, root_or_skip};
+use linerate_testkit::{Mac, Namespace, Process, Veth, VethOptions, root_or_skip};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use super::support::{FAR, Hosts, LINERATE, NEAR, Uplink, count, give_addresses, tcp, udp};
+use super::support::{FAR, Hosts, LINERATE, NEAR, count, give_addresses, tcp, udp};
 
 /// Addresses of the host on the cable, beside those of the device.
 const HOST: [(&str, u8); 2] = [("10.8.0.9", 24), ("fd08::9", 64)];
@@ -35,7 +35,7 @@ impl Shared {
     }
 
     /// Starts an uplink with its TUN device in the guest.
-    fn uplink(&self, arguments: &str) -> Uplink {
+    fn uplink(&self, arguments: &str) -> Process {
         let uplink = self.hosts.tun(&format!("--netns {} {arguments}", self.guest.name()));
         give_addresses(&self.guest);
         uplink
@@ -98,7 +98,7 @@ fn guest_and_host_share_the_interface() {
             udp(&shared.guest, &shared.hosts.far, far.0, &[30_000; 4], 1000);
             udp(&shared.hosts.far, &shared.guest, near.0, &[30_000; 4], 1000);
         }
-        let report = uplink.interrupt();
+        let report = uplink.stop();
         none_unsplit(&report);
         let (supers, segments) =
             (count(&report, "down.super_packets"), count(&report, "down.segments"));
@@ -134,7 +134,7 @@ fn the_interface_may_get_another_hardware_address() {
         let neighbour = shared.hosts.far.command("ip").args(["neigh", "show", NEAR[0].0]).output();
         let neighbour = String::from_utf8(neighbour.unwrap().stdout).unwrap();
         assert!(neighbour.contains(&other.to_string()), "{arguments}: {neighbour}");
-        let report = uplink.interrupt();
+        let report = uplink.stop();
         assert_eq!(report["mac"], other.to_string(), "{report}");
 
         // A TAP device has an address of its own, and keeps it.
@@ -145,7 +145,7 @@ fn the_interface_may_get_another_hardware_address() {
         uplink.until("has the hardware address");
         forget(&hosts);
         hosts.talk(100_000);
-        uplink.interrupt();
+        uplink.stop();
     }
 }
 
@@ -161,7 +161,7 @@ fn a_device_in_the_host_itself_works_too() {
     let uplink = hosts.tun("");
     give_addresses(&hosts.near);
     hosts.talk(1 << 20);
-    none_unsplit(&uplink.interrupt());
+    none_unsplit(&uplink.stop());
 }
 
 #[test]
@@ -184,7 +184,7 @@ fn addresses_may_come_and_go() {
         let show = shared.hosts.far.command("ip").args(["neigh", "show", second]).output();
         String::from_utf8_lossy(&show.unwrap().stdout).contains("FAILED")
     });
-    uplink.interrupt();
+    uplink.stop();
 }
 
 #[test]
@@ -217,7 +217,7 @@ fn packets_for_elsewhere_go_through_the_gateway_of_the_host() {
     for end in ["10.9.0.2", "fd09::2"] {
         tcp(&shared.guest, &beyond, end, 1 << 20);
     }
-    none_unsplit(&uplink.interrupt());
+    none_unsplit(&uplink.stop());
 }
 
 #[test]
@@ -231,7 +231,7 @@ fn a_neighbour_that_changes_its_address_is_followed() {
         shared.hosts.far.sysctl("net/ipv4/conf/plain/arp_notify", "1").unwrap();
         shared.hosts.veth.b.set_mac(Mac([2, 0, 0, 0, 0, 0x77])).unwrap();
         tcp(&shared.guest, &shared.hosts.far, FAR[0].0, 100_000);
-        uplink.interrupt();
+        uplink.stop();
     }
 }
 
@@ -253,7 +253,7 @@ fn a_gateway_that_is_not_there_is_named_and_its_packets_are_counted() {
     six.send_to(b"anybody?", ("2001:db8::1", 9)).unwrap();
     // Others are not held up by it.
     tcp(&shared.guest, &shared.hosts.far, FAR[0].0, 100_000);
-    let report = uplink.interrupt();
+    let report = uplink.stop();
     let (lost, full) =
         (count(&report, "dropped.unreachable"), count(&report, "dropped.unresolved"));
     assert_eq!(lost + full, 301, "{report}");
@@ -272,7 +272,7 @@ fn the_interface_may_go_down_and_up() {
     uplink.until("interface wire is up again");
     knock(&shared.guest, FAR[0].0);
     knock(&shared.hosts.far, NEAR[0].0);
-    uplink.interrupt();
+    uplink.stop();
 }
 
 #[test]
@@ -285,7 +285,7 @@ fn a_tun_device_leaves_nothing_behind_and_one_thread_one_capability() {
         [("xdp", Signal::SIGTERM), ("packet", Signal::SIGTERM), ("packet", Signal::SIGKILL)]
     {
         let uplink = shared.uplink(&format!("--backend {backend}"));
-        let tasks = format!("/proc/{}/task", uplink.child.id());
+        let tasks = format!("/proc/{}/task", uplink.id());
         let capabilities = || -> Vec<u64> {
             let tasks = std::fs::read_dir(&tasks).unwrap();
             let effective = |task: std::fs::DirEntry| {
@@ -336,5 +336,5 @@ fn the_host_refuses_what_the_guest_does_not_have() {
     socket.send(b"anybody?").unwrap();
     let error = socket.recv(&mut [0; 8]).expect_err("a refusal");
     assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
-    uplink.interrupt();
+    uplink.stop();
 }

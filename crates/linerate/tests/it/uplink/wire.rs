@@ -4,13 +4,13 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use linerate_ring::packet::{Ring, Sender, Traffic};
-use linerate_testkit::{Namespace, VethOptions, root_or_skip};
+use linerate_testkit::{Namespace, Random, VethOptions, root_or_skip};
 use linerate_wire::checksum::Sum;
 use linerate_wire::ip::Protocol;
 use linerate_wire::layers::{self, Network};
-use linerate_wire::virtio::{Flags, Gso, Header};
+use linerate_wire::virtio::{Flags, GsoType, Header};
 
-use super::support::{FAR, Hosts, NEAR, count, pattern, tcp, udp};
+use super::support::{FAR, Hosts, NEAR, count, tcp, udp};
 
 /// Frames that `interface` received while `work` ran.
 fn received(namespace: &Namespace, interface: &str, work: impl FnOnce()) -> Vec<Vec<u8>> {
@@ -85,7 +85,7 @@ fn every_frame_on_the_cable_is_finished() {
         frames.iter().for_each(|frame| judge(frame, 1500));
         let full = frames.iter().filter(|frame| frame.len() == 1514).count();
         assert!(full > 1000, "{full} full frames with {arguments}");
-        uplink.interrupt();
+        uplink.stop();
     }
 }
 
@@ -113,12 +113,12 @@ fn super_packet(payload: &[u8], tags: &[u16]) -> (Header, Vec<u8>) {
     frame.extend([0, 0]);
     frame.extend(payload);
     let header = Header {
-        flags: Flags::NEEDS_CHECKSUM,
-        gso: Gso::TCPV4,
-        header_len: (ip + 40) as u16,
-        segment_size: 1000,
-        checksum_start: (ip + 20) as u16,
-        checksum_offset: 16,
+        flags: Flags::NEEDS_CSUM,
+        gso_type: GsoType::TCPV4,
+        hdr_len: (ip + 40) as u16,
+        gso_size: 1000,
+        csum_start: (ip + 20) as u16,
+        csum_offset: 16,
         ..Header::default()
     };
     (header, frame)
@@ -128,7 +128,7 @@ fn super_packet(payload: &[u8], tags: &[u16]) -> (Header, Vec<u8>) {
 fn frames_with_vlan_tags_are_split_and_cross() {
     root_or_skip!("frames_with_vlan_tags_are_split_and_cross");
     let hosts = Hosts::new();
-    let payload = pattern(10_500);
+    let payload = Random::new(1).bytes(10_500);
     for backend in ["xdp", "packet"] {
         let uplink = hosts.bare(&format!("--backend {backend}"));
         let sender = hosts.near.run(|| Sender::open("up0")).unwrap().unwrap();
@@ -155,7 +155,7 @@ fn frames_with_vlan_tags_are_split_and_cross() {
         let frames =
             received(&hosts.near, "up0", || plain.send(&Header::default(), &frame).unwrap());
         assert!(frames.contains(&frame), "{backend}: {} frames", frames.len());
-        uplink.interrupt();
+        uplink.stop();
     }
 }
 
@@ -168,7 +168,7 @@ fn jumbo_frames_go_through_what_has_room_for_them() {
         let frames = received(&hosts.far, "plain", || hosts.talk(1 << 20));
         frames.iter().for_each(|frame| judge(frame, mtu as usize));
         assert!(frames.iter().any(|frame| frame.len() == mtu as usize + 14), "none is full");
-        let report = uplink.interrupt();
+        let report = uplink.stop();
         assert_eq!(report["backend"], backend, "{report}");
         assert_eq!(count(&report, "mtu"), u64::from(mtu));
     }

@@ -15,7 +15,7 @@ use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 use super::arguments::Top;
-use crate::say;
+use crate::cli::stdio;
 use rates::{Rates, Sample};
 
 /// Columns of a view that is printed.
@@ -30,9 +30,9 @@ pub(super) fn run(arguments: &Top) -> Result<ExitCode> {
         std::thread::sleep(interval);
         let rates = source.sample()?.since(&first);
         if arguments.json {
-            say::print(serde_json::to_string(&rates).context("cannot write the JSON")?)?;
+            stdio::println(serde_json::to_string(&rates).context("cannot write the JSON")?)?;
         } else {
-            say::print(view::text(&rates, WIDTH))?;
+            stdio::println(view::text(&rates, WIDTH))?;
         }
         return Ok(ExitCode::SUCCESS);
     }

@@ -1,0 +1,236 @@
+//! `-r`: from a capture file through a filter to a sink.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Instant;
+
+use linerate_pcapfile::{Error as FileError, Format, InterfaceDescription, Reader};
+use linerate_ring::Direction;
+use linerate_ring::packet::Traffic;
+
+use super::Outcome;
+use super::report::{Cpu, FilterReport, Report};
+use crate::filter::{Filter, Side};
+use crate::sink::Sink;
+use crate::sink::file::{FileSinkHandle, FileSinkProgress};
+use crate::{Error, Result};
+
+/// What to read, and how much of it.
+pub struct FileInput {
+    /// The file.
+    pub reader: Reader,
+    /// Filter expression; `None` or empty accepts everything.
+    pub filter: Option<String>,
+    /// Longest piece of a packet to keep, in bytes; the filter program is compiled for it.
+    pub snaplen: u32,
+    /// End after this many matching packets.
+    pub count: Option<u64>,
+    /// The direction of the packets to take.
+    pub traffic: Traffic,
+    /// Write each packet to the file at once.
+    pub packet_buffered: bool,
+}
+
+/// The description in an output file of an interface of an input file.
+pub fn description(
+    interface: &InterfaceDescription,
+    filter: Option<&str>,
+    snaplen: u32,
+) -> InterfaceDescription {
+    InterfaceDescription {
+        name: interface.name.clone(),
+        description: interface.description.clone(),
+        filter: filter.map(str::to_owned).or_else(|| interface.filter.clone()),
+        linktype: interface.linktype,
+        snaplen: if interface.snaplen == 0 { snaplen } else { interface.snaplen.min(snaplen) },
+        ..InterfaceDescription::default()
+    }
+}
+
+/// The progress of reading a file, for other threads, and their request to flush.
+#[derive(Debug, Default)]
+pub struct FileProgress {
+    received: AtomicU64,
+    captured: AtomicU64,
+    flush: AtomicBool,
+    writer: Option<Arc<FileSinkProgress>>,
+}
+
+impl FileProgress {
+    /// For reading into `sink`.
+    pub fn of(sink: &Sink) -> Self {
+        let writer = match sink {
+            Sink::File(file) => Some(file.progress()),
+            Sink::Discard | Sink::Call(_) => None,
+        };
+        Self { writer, ..Self::default() }
+    }
+
+    /// Asks to write everything that was read to the file now.
+    pub fn flush(&self) {
+        self.flush.store(true, Relaxed);
+    }
+
+    /// The counts now.
+    pub fn report(&self) -> Report {
+        let writer = self.writer.as_deref();
+        Report {
+            source: SOURCE.into(),
+            received: self.received.load(Relaxed),
+            captured: self.captured.load(Relaxed),
+            files: writer.map_or(0, FileSinkProgress::files),
+            file_bytes: writer.map_or(0, FileSinkProgress::bytes),
+            ..Report::default()
+        }
+    }
+
+    fn note(&self, report: &Report) {
+        self.received.store(report.received, Relaxed);
+        self.captured.store(report.captured, Relaxed);
+    }
+
+    fn take_flush(&self) -> bool {
+        self.flush.load(Relaxed) && self.flush.swap(false, Relaxed)
+    }
+}
+
+/// The name of the source in reports.
+const SOURCE: &str = "file";
+
+/// Reads until the end of the file, the limit, or `stop`, and says in `progress` how far it is. After a
+/// failure, everything that was read before is in the sink; the outcome has the failure.
+pub fn read_file(
+    mut input: FileInput,
+    sink: Sink,
+    stop: &AtomicBool,
+    progress: &FileProgress,
+) -> Outcome {
+    let start = Instant::now();
+    let mut report = Report { source: SOURCE.into(), pages: "none".into(), ..Report::default() };
+    let text = input.filter.take().filter(|text| !text.trim().is_empty());
+    report.filter = text.as_ref().map(|text| FilterReport {
+        expression: text.clone(),
+        side: Side::User,
+        why: "a file has no kernel side".into(),
+    });
+    let mut output = sink.reader(0);
+    let control = Control { stop, progress };
+    let failure = copy(&mut input, text.as_deref(), &mut output, &mut report, &control).err();
+    drop(output);
+    let written = sink.into_file().map(|file| {
+        let progress = file.progress();
+        (file.finish(), progress.current())
+    });
+    report.seconds = start.elapsed().as_secs_f64();
+    report.cpu = Cpu::now();
+    let Some((written, file)) = written else {
+        return Outcome { report, failure };
+    };
+    report.settle(&written);
+    (report.written, report.files) = (written.written, written.files);
+    (report.file_bytes, report.file) = (written.bytes, Some(file));
+    // A full disk explains more than the end of the input that it caused.
+    let failure = written.failure.or(failure);
+    Outcome { report, failure }
+}
+
+/// How other threads follow and control the reading.
+struct Control<'a> {
+    stop: &'a AtomicBool,
+    progress: &'a FileProgress,
+}
+
+fn copy(
+    input: &mut FileInput,
+    text: Option<&str>,
+    output: &mut Sink<FileSinkHandle>,
+    report: &mut Report,
+    control: &Control<'_>,
+) -> Result<()> {
+    let Control { stop, progress } = control;
+    let mut filters = Filters::new(text, input.snaplen);
+    let first = input.reader.interfaces().first().map_or(1, |first| first.linktype);
+    // An expression with a mistake is refused also for an empty file.
+    filters.of(first)?;
+    // A pcap header has one link type, that of the first interface.
+    let only = output.format().filter(|format| *format != Format::Pcapng).map(|_| first);
+    let mut described = input.reader.interfaces().len();
+    let mut scratch = Vec::new();
+    while !stop.load(Relaxed) && input.count.is_none_or(|count| report.captured < count) {
+        let (record, interfaces) = match input.reader.next_described() {
+            Ok(Some(next)) => next,
+            Ok(None) | Err(FileError::Cancelled { .. }) => break,
+            Err(error) => return Err(error.into()),
+        };
+        report.received += 1;
+        progress.note(report);
+        let frame = &record.frame;
+        let linktype = interfaces[record.interface as usize].linktype;
+        if let Some(filter) = filters.of(linktype)?
+            && !filter.matches(frame.contiguous(&mut scratch), frame.wire_len)
+        {
+            continue;
+        }
+        if !is_wanted(frame.direction, input.traffic) {
+            if frame.direction == Direction::Unknown {
+                return Err(Error::Undirected { packet: report.received });
+            }
+            continue;
+        }
+        if only.is_some_and(|only| only != linktype) {
+            return Err(Error::LinkLayers);
+        }
+        report.captured += 1;
+        report.bytes += u64::from(frame.wire_len);
+        for interface in &interfaces[described..] {
+            output.describe(|| description(interface, text, input.snaplen));
+        }
+        described = interfaces.len();
+        let more = output.push(linktype, || record);
+        if input.packet_buffered || progress.take_flush() {
+            output.flush();
+        }
+        if !more || output.is_closed() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Whether a packet of this direction is wanted.
+fn is_wanted(direction: Direction, wanted: Traffic) -> bool {
+    match wanted {
+        Traffic::InOut => true,
+        Traffic::In => direction == Direction::Inbound,
+        Traffic::Out => direction == Direction::Outbound,
+    }
+}
+
+/// The expression, compiled for each link type of a file.
+pub(crate) struct Filters<'a> {
+    text: Option<&'a str>,
+    snaplen: u32,
+    compiled: Vec<(u16, Filter)>,
+}
+
+impl<'a> Filters<'a> {
+    /// For `text`; `None` accepts everything.
+    pub(crate) fn new(text: Option<&'a str>, snaplen: u32) -> Self {
+        Self { text, snaplen, compiled: Vec::new() }
+    }
+
+    /// The filter for a link type, compiled at the first request.
+    pub(crate) fn of(&mut self, linktype: u16) -> Result<Option<&Filter>> {
+        let Some(text) = self.text else { return Ok(None) };
+        let position =
+            match self.compiled.iter().position(|(compiled_for, _)| *compiled_for == linktype) {
+                Some(position) => position,
+                None => {
+                    let filter = Filter::compile(text, linktype, self.snaplen, true)?;
+                    self.compiled.push((linktype, filter));
+                    self.compiled.len() - 1
+                }
+            };
+        Ok(Some(&self.compiled[position].1))
+    }
+}

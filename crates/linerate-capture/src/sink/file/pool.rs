@@ -1,0 +1,196 @@
+//! Buffers that travel between the readers and the writer.
+
+use std::collections::VecDeque;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use linerate_pcapfile::InterfaceDescription;
+use linerate_ring::Timestamp;
+
+use super::chunk::{CAPACITY, Chunk};
+use super::merge::Merge;
+
+/// How often the writer checks whether records that wait for their order may be written.
+const MERGE_INTERVAL: Duration = Duration::from_millis(5);
+
+/// What readers send to the writer's thread.
+pub(super) enum Message {
+    Write(Chunk),
+    /// One more interface, which later packets refer to.
+    Interface(Box<InterfaceDescription>),
+    /// The reader of this number sends no more.
+    End(usize),
+}
+
+#[derive(Default)]
+struct Queues {
+    messages: VecDeque<Message>,
+    empty: Vec<Chunk>,
+    /// The writer accepts no more: a limit is reached or the file failed.
+    closed: bool,
+    /// How many may still send messages: the handles, and the [`SenderGuard`].
+    senders: usize,
+    /// Handles that wait for an empty buffer.
+    starving: usize,
+    /// For each handle ever made, whether its reader waits for packets and has none to send.
+    idle: Vec<Arc<AtomicBool>>,
+}
+
+/// What the writer may release from a [`Merge`] now.
+pub(super) struct Ready {
+    /// Records up to this timestamp may be written.
+    pub(super) limit: Timestamp,
+    pub(super) interfaces: Vec<InterfaceDescription>,
+    /// Nothing more will come.
+    pub(super) last: bool,
+}
+
+/// The bounded stock of buffers.
+pub(super) struct Pool {
+    queues: Mutex<Queues>,
+    work: Condvar,
+    room: Condvar,
+}
+
+impl Pool {
+    pub(super) fn new(buffers: usize) -> Arc<Self> {
+        let empty = (0..buffers).map(|_| Chunk::new()).collect();
+        let queues = Mutex::new(Queues { empty, ..Queues::default() });
+        Arc::new(Self { queues, work: Condvar::new(), room: Condvar::new() })
+    }
+
+    /// The writer's next message; `None` once every handle and the guard are gone and nothing is left.
+    pub(super) fn next(&self) -> Option<Message> {
+        let mut queues = self.lock();
+        loop {
+            if let Some(message) = queues.messages.pop_front() {
+                return Some(message);
+            }
+            if queues.senders == 0 {
+                return None;
+            }
+            queues = self.work.wait(queues).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Waits for messages and adds them to `merge`; returns what may be released. If `merge` holds records
+    /// back, this waits at most [`MERGE_INTERVAL`]. `count` sees each buffer before `merge` gets it.
+    pub(super) fn gather(&self, merge: &mut Merge, mut count: impl FnMut(&Chunk)) -> Ready {
+        let mut queues = self.lock();
+        let holds = merge.holds();
+        while queues.messages.is_empty() && queues.senders > 0 && !(holds && queues.starving > 0) {
+            if !holds {
+                queues = self.work.wait(queues).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            let waited = self.work.wait_timeout(queues, MERGE_INTERVAL);
+            let (next, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+            queues = next;
+            if timeout.timed_out() {
+                break;
+            }
+        }
+        merge.add_readers(&queues.idle);
+        let mut interfaces = Vec::new();
+        for message in queues.messages.drain(..) {
+            match message {
+                Message::Write(chunk) => {
+                    count(&chunk);
+                    merge.add(chunk);
+                }
+                Message::Interface(interface) => interfaces.push(*interface),
+                Message::End(reader) => merge.end(reader),
+            }
+        }
+        // Under the lock, so that everything that an idle reader has sent is in `merge`.
+        let limit = merge.limit(Instant::now(), queues.starving > 0);
+        Ready { limit, interfaces, last: queues.senders == 0 }
+    }
+
+    pub(super) fn give_back(&self, mut chunk: Chunk) {
+        chunk.clear();
+        // A jumbo record may have grown it.
+        chunk.bytes.shrink_to(CAPACITY);
+        self.lock().empty.push(chunk);
+        self.room.notify_one();
+    }
+
+    /// Tells the handles that further records will not be written.
+    pub(super) fn close(&self) {
+        self.lock().closed = true;
+        self.room.notify_all();
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.lock().closed
+    }
+
+    /// The share of buffers that wait for the writer, 0 to 1.
+    pub(super) fn fill(&self) -> f32 {
+        let queues = self.lock();
+        let waiting =
+            queues.messages.iter().filter(|message| matches!(message, Message::Write(_))).count();
+        waiting as f32 / (waiting + queues.empty.len()).max(1) as f32
+    }
+
+    pub(super) fn send(&self, message: Message) {
+        self.lock().messages.push_back(message);
+        self.work.notify_one();
+    }
+
+    /// An empty buffer, and how long the caller waited for it.
+    pub(super) fn take_empty(&self) -> (Chunk, Duration) {
+        let mut queues = self.lock();
+        let mut waited = Duration::ZERO;
+        loop {
+            if let Some(chunk) = queues.empty.pop() {
+                return (chunk, waited);
+            }
+            let start = Instant::now();
+            queues.starving += 1;
+            self.work.notify_one();
+            queues = self.room.wait(queues).unwrap_or_else(PoisonError::into_inner);
+            queues.starving -= 1;
+            waited += start.elapsed();
+        }
+    }
+
+    /// Adds a reader; returns its number and the flag by which it says that it is idle.
+    pub(super) fn add_reader(&self) -> (usize, Arc<AtomicBool>) {
+        let idle = Arc::new(AtomicBool::new(false));
+        let mut queues = self.lock();
+        queues.senders += 1;
+        queues.idle.push(Arc::clone(&idle));
+        (queues.idle.len() - 1, idle)
+    }
+
+    /// One sender less, after these last messages.
+    pub(super) fn remove_sender(&self, last: impl IntoIterator<Item = Message>) {
+        let mut queues = self.lock();
+        queues.messages.extend(last);
+        queues.senders -= 1;
+        drop(queues);
+        self.work.notify_one();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queues> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Keeps the writer's thread waiting for messages until the last handle is made.
+pub(super) struct SenderGuard(Arc<Pool>);
+
+impl SenderGuard {
+    pub(super) fn new(pool: &Arc<Pool>) -> Self {
+        pool.lock().senders += 1;
+        Self(Arc::clone(pool))
+    }
+}
+
+impl Drop for SenderGuard {
+    fn drop(&mut self) {
+        self.0.remove_sender([]);
+    }
+}

@@ -1,0 +1,414 @@
+//! The writer's thread: buffers into files, and when to start another file.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, PoisonError};
+
+use linerate_pcapfile::write::records;
+use linerate_pcapfile::{Compression, Format, InterfaceDescription, OutputFile};
+use linerate_ring::Timestamp;
+
+use super::chunk::{Chunk, InterfaceRun};
+use super::merge::Merge;
+use super::options::FileSinkOptions;
+use super::pool::{Message, Pool, Ready};
+use super::progress::{FileSinkProgress, FileSinkReport, InterfaceOutcome};
+use super::rotation::{FileNames, Rotation};
+use crate::{Error, Result};
+
+/// Why a file ends in the middle of a buffer.
+enum Boundary {
+    /// It is full; the rest goes into the next one.
+    Full,
+    /// The packet that follows belongs to another period.
+    Period(Timestamp),
+    /// The capture has reached its size limit.
+    Limit,
+}
+
+pub(super) struct Writer {
+    options: FileSinkOptions,
+    pool: Arc<Pool>,
+    progress: Arc<FileSinkProgress>,
+    names: Option<FileNames>,
+    file: Option<OutputFile>,
+    path: PathBuf,
+    /// Packets in the current file.
+    records: u64,
+    children: Vec<Child>,
+    report: FileSinkReport,
+    stopped: bool,
+}
+
+impl Writer {
+    /// Opens the first file, unless its name depends on the first packet.
+    pub(super) fn new(
+        options: FileSinkOptions,
+        pool: Arc<Pool>,
+        progress: Arc<FileSinkProgress>,
+    ) -> Result<Self> {
+        let start = match options.start {
+            None if options.rotation.seconds.is_some() => None,
+            start => Some(start.unwrap_or_default()),
+        };
+        let names = start.map(|start| FileNames::new(&options.path, options.rotation, start));
+        let mut writer = Self {
+            options,
+            pool,
+            progress,
+            names,
+            file: None,
+            path: PathBuf::new(),
+            records: 0,
+            children: Vec::new(),
+            report: FileSinkReport::default(),
+            stopped: false,
+        };
+        writer.open()?;
+        Ok(writer)
+    }
+
+    /// Writes until every sender is gone.
+    pub(super) fn run(mut self) -> FileSinkReport {
+        // Outside of `catch_unwind`: a panic must not drop the buffers.
+        let mut merge = Merge::new(self.options.encoder.format);
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.work(&mut merge))) {
+            self.abort(Error::panicked("writer".into(), &*panic), merge);
+        }
+        for child in &mut self.children {
+            let _ = child.wait();
+        }
+        self.report
+    }
+
+    /// After a panic: readers may wait for empty buffers, and the packets that they still send are counted.
+    fn abort(&mut self, error: Error, merge: Merge) {
+        self.fail(error);
+        self.file = None;
+        // Its packets are counted as received already.
+        merge.into_chunks().for_each(|chunk| self.pool.give_back(chunk));
+        let in_flight = self.report.interfaces.iter().map(InterfaceOutcome::unwritten).sum::<u64>();
+        self.count_unwritten(in_flight - self.report.unwritten);
+        while let Some(message) = self.pool.next() {
+            if let Message::Write(chunk) = message {
+                self.count_received(&chunk);
+                self.count_missing(&chunk, 0);
+                self.pool.give_back(chunk);
+            }
+        }
+    }
+
+    fn work(&mut self, merge: &mut Merge) {
+        if self.options.drop_privileges && self.file.is_some() && !self.options.rotation.rotates() {
+            crate::privilege::drop_all();
+        }
+        if self.options.in_order {
+            self.merge(merge);
+        }
+        while let Some(message) = self.pool.next() {
+            match message {
+                Message::End(_) => {}
+                Message::Write(chunk) => {
+                    self.count_received(&chunk);
+                    self.write(&chunk);
+                    self.pool.give_back(chunk);
+                }
+                Message::Interface(interface) => self.add_interface(*interface),
+            }
+        }
+        if self.names.is_none() && !self.stopped {
+            // No packet came whose time could name the file; an empty capture is still a file.
+            self.start_naming(Timestamp(0));
+        }
+        self.close();
+    }
+
+    /// Writes the packets of several readers in the order of time, until the readers end.
+    fn merge(&mut self, merge: &mut Merge) {
+        let pool = Arc::clone(&self.pool);
+        loop {
+            let Ready { limit, interfaces, last } =
+                pool.gather(merge, |chunk| self.count_received(chunk));
+            interfaces.into_iter().for_each(|interface| self.add_interface(interface));
+            let limit = if last || self.stopped { Timestamp(u64::MAX) } else { limit };
+            merge.release(limit, |chunk| self.write(chunk));
+            merge.take_empty().for_each(|chunk| pool.give_back(chunk));
+            if last {
+                return;
+            }
+        }
+    }
+
+    /// Opens the next file, if it has a name, and writes its header.
+    fn open(&mut self) -> Result<()> {
+        let Some(names) = &self.names else { return Ok(()) };
+        self.path = names.current();
+        let options = &self.options;
+        let file = OutputFile::create(&self.path, options.compression, &options.stop)?;
+        self.progress.current.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&self.path);
+        self.file = Some(file);
+        self.records = 0;
+        self.report.files += 1;
+        self.progress.files.store(self.report.files, Relaxed);
+        let mut header = Vec::new();
+        options.encoder.file_header(&mut header, &options.section, &options.interfaces);
+        self.put(&header)
+    }
+
+    fn start_naming(&mut self, start: Timestamp) {
+        self.names = Some(FileNames::new(&self.options.path, self.options.rotation, start));
+        if let Err(error) = self.open() {
+            self.fail(error);
+        }
+    }
+
+    /// Writes bytes that are not packets: whole or not at all.
+    fn put(&mut self, bytes: &[u8]) -> Result<()> {
+        let Some(file) = &mut self.file else { return Ok(()) };
+        let before = file.length();
+        let result = file.write(bytes, |_| 0).map_err(|(error, _)| error.into());
+        self.count_bytes(before);
+        result
+    }
+
+    fn count_bytes(&mut self, before: u64) {
+        let after = self.file.as_ref().map_or(before, OutputFile::length);
+        self.report.bytes += after - before;
+        self.progress.bytes.store(self.report.bytes, Relaxed);
+    }
+
+    fn add_interface(&mut self, interface: InterfaceDescription) {
+        if !self.stopped {
+            let mut block = Vec::new();
+            self.options.encoder.interface(&mut block, &interface);
+            if let Err(error) = self.put(&block) {
+                self.fail(error);
+            }
+        }
+        self.options.interfaces.push(interface);
+    }
+
+    fn write(&mut self, chunk: &Chunk) {
+        let format = self.options.encoder.format;
+        let (mut rest, mut frames) = (&chunk.bytes[..], chunk.frames);
+        if self.names.is_none()
+            && let Some(first) = records(format, rest).next()
+        {
+            self.start_naming(first.timestamp);
+        }
+        while frames > 0 && !self.stopped {
+            let (bytes, count, boundary) = match self.boundary(rest, chunk.last) {
+                Some((bytes, count, why)) => (bytes, count, Some(why)),
+                None => (rest.len(), frames, None),
+            };
+            let kept = self.append(&rest[..bytes], count);
+            self.count_written(&chunk.runs, chunk.frames - frames, kept);
+            frames -= kept;
+            if kept < count || self.stopped {
+                break;
+            }
+            rest = &rest[bytes..];
+            match boundary {
+                Some(Boundary::Limit) => self.stop(),
+                Some(Boundary::Full) => self.rotate(None),
+                Some(Boundary::Period(now)) => self.rotate(Some(now)),
+                None => {}
+            }
+        }
+        if frames > 0 {
+            self.count_missing(chunk, chunk.frames - frames);
+        }
+    }
+
+    /// Counts the packets of a buffer as received.
+    fn count_received(&mut self, chunk: &Chunk) {
+        for run in &chunk.runs {
+            self.outcome(run.interface).received += run.frames;
+        }
+    }
+
+    /// Counts `count` packets behind the first `before` as written.
+    fn count_written(&mut self, runs: &[InterfaceRun], mut before: u64, mut count: u64) {
+        for run in runs {
+            let written = run.frames.saturating_sub(before).min(count);
+            before = before.saturating_sub(run.frames);
+            count -= written;
+            self.outcome(run.interface).written += written;
+        }
+    }
+
+    /// Counts the packets of `chunk` behind the first `written` ones as not in the files.
+    #[cold]
+    fn count_missing(&mut self, chunk: &Chunk, written: u64) {
+        let failed = self.report.failure.is_some() || self.report.pipe_closed;
+        let mut records = records(self.options.encoder.format, &chunk.bytes);
+        let mut before = written;
+        for run in &chunk.runs {
+            let kept = before.min(run.frames);
+            before -= kept;
+            let missing = run.frames - kept;
+            let of_run = records.by_ref().take(run.frames as usize).skip(kept as usize);
+            let bytes: u64 = of_run.map(|record| u64::from(record.wire_len)).sum();
+            let outcome = self.outcome(run.interface);
+            outcome.missing_bytes += bytes;
+            if failed {
+                self.count_unwritten(missing);
+            } else {
+                outcome.beyond_limit += missing;
+                self.report.beyond_limit += missing;
+            }
+        }
+    }
+
+    fn outcome(&mut self, interface: u32) -> &mut InterfaceOutcome {
+        let outcomes = &mut self.report.interfaces;
+        let index = interface as usize;
+        if outcomes.len() <= index {
+            outcomes.resize(index + 1, InterfaceOutcome::default());
+        }
+        &mut outcomes[index]
+    }
+
+    /// Appends records to the current file and answers how many of them are in it.
+    fn append(&mut self, bytes: &[u8], count: u64) -> u64 {
+        let Some(file) = &mut self.file else { return 0 };
+        if bytes.is_empty() {
+            return count;
+        }
+        let format = self.options.encoder.format;
+        let before = file.length();
+        let mut kept = count;
+        let result = file.write(bytes, |done| {
+            let whole = records(format, bytes).take_while(|record| record.end <= done);
+            let (number, end) = whole.fold((0, 0), |(number, _), record| (number + 1, record.end));
+            kept = number;
+            end
+        });
+        if let Err((error, stayed)) = result {
+            kept = if stayed == 0 { 0 } else { kept };
+            self.fail(error.into());
+        } else if self.options.compression != Compression::None
+            && self.options.size_limit.is_some_and(|limit| file.length() >= limit)
+        {
+            self.stop();
+        }
+        self.count_bytes(before);
+        self.records += kept;
+        self.report.written += kept;
+        self.progress.written.store(self.report.written, Relaxed);
+        kept
+    }
+
+    /// The first place in `bytes` where the current file ends: the bytes and packets before it, and the
+    /// reason. `last` is the latest time in them.
+    fn boundary(&self, bytes: &[u8], last: Timestamp) -> Option<(usize, u64, Boundary)> {
+        let length = self.file.as_ref().map_or(0, OutputFile::length);
+        let Rotation { size, .. } = self.options.rotation;
+        let limit = self.options.size_limit;
+        let period_end = self.names.as_ref().and_then(FileNames::period_end);
+        // The length of a compressed file is known only after the write: such files end between buffers.
+        let compressed = self.options.compression != Compression::None;
+        let after = length + if compressed { 0 } else { bytes.len() as u64 };
+        let size_matters = size.is_some_and(|size| after > size);
+        let limit_matters = !compressed && limit.is_some_and(|limit| after >= limit);
+        if !size_matters && !limit_matters && period_end.is_none_or(|end| last < end) {
+            return None;
+        }
+        let mut start = 0;
+        for (number, record) in records(self.options.encoder.format, bytes).enumerate() {
+            let number = number as u64;
+            if period_end.is_some_and(|end| record.timestamp >= end) {
+                return Some((start, number, Boundary::Period(record.timestamp)));
+            }
+            let so_far = length + if compressed { 0 } else { start as u64 };
+            let has_some = self.records + if compressed { 0 } else { number } > 0;
+            if has_some && size.is_some_and(|size| so_far > size) {
+                let before = if compressed { (0, 0) } else { (start, number) };
+                return Some((before.0, before.1, Boundary::Full));
+            }
+            if !compressed && limit.is_some_and(|limit| length + record.end as u64 >= limit) {
+                return Some((record.end, number + 1, Boundary::Limit));
+            }
+            start = record.end;
+        }
+        None
+    }
+
+    /// Ends this file and starts the next: of the period that `now` is in, or with the next number.
+    fn rotate(&mut self, now: Option<Timestamp>) {
+        self.close();
+        if self.stopped {
+            return;
+        }
+        let Some(names) = &mut self.names else { return };
+        match now {
+            None => names.next_by_size(),
+            Some(now) => {
+                if !names.next_by_time(now) {
+                    return self.stop();
+                }
+            }
+        }
+        if let Err(error) = self.open() {
+            self.fail(error);
+        }
+    }
+
+    /// Ends the current file with the statistics.
+    fn close(&mut self) {
+        if self.file.is_none() {
+            return;
+        }
+        if self.options.encoder.format == Format::Pcapng && !self.report.pipe_closed {
+            let mut blocks = Vec::new();
+            for (number, mut statistics) in (self.options.statistics)().into_iter().enumerate() {
+                let number = number as u32;
+                statistics.delivered = Some(self.outcome(number).written);
+                self.options.encoder.statistics(&mut blocks, number, &statistics);
+            }
+            if let Err(error) = self.put(&blocks)
+                && self.report.failure.is_none()
+            {
+                self.fail(error);
+            }
+        }
+        self.file = None;
+        self.postrotate();
+    }
+
+    fn postrotate(&mut self) {
+        self.children.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
+        let Some(program) = self.options.postrotate.as_ref() else { return };
+        if !self.options.rotation.rotates() || self.path == Path::new("-") {
+            return;
+        }
+        match Command::new(program).arg(&self.path).spawn() {
+            Ok(child) => self.children.push(child),
+            Err(error) => {
+                let program = program.display();
+                tracing::warn!("cannot run {program} for {}: {error}", self.path.display());
+            }
+        }
+    }
+
+    fn fail(&mut self, error: Error) {
+        if error.is_broken_pipe() {
+            self.report.pipe_closed = true;
+        } else {
+            self.report.failure.get_or_insert(error);
+        }
+        self.stop();
+    }
+
+    fn stop(&mut self) {
+        self.stopped = true;
+        self.pool.close();
+    }
+
+    fn count_unwritten(&mut self, frames: u64) {
+        self.report.unwritten += frames;
+        self.progress.unwritten.store(self.report.unwritten, Relaxed);
+    }
+}

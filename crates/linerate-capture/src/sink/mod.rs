@@ -1,0 +1,133 @@
+//! Where the packets of a capture go. A new kind of sink is one variant of [`Sink`] and its arms here.
+
+pub mod file;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use linerate_pcapfile::{Format, InterfaceDescription, Record};
+
+use file::{FileSink, FileSinkHandle};
+
+/// Is called for each packet with its link type (LINKTYPE registry); returns false to end the capture.
+pub type PacketHandler = Box<dyn FnMut(&Record<'_>, u16) -> bool + Send>;
+
+/// Where packets go. What a capture is given has the [`FileSink`] itself; each reader gets a copy with its
+/// own handle of it.
+pub enum Sink<F = Box<FileSink>> {
+    /// Nowhere: packets are counted.
+    Discard,
+    /// Into files.
+    File(F),
+    /// To a function, which one reader at a time calls.
+    Call(Arc<Mutex<PacketHandler>>),
+}
+
+impl Sink {
+    /// A sink that calls `handler`.
+    pub fn call(handler: impl FnMut(&Record<'_>, u16) -> bool + Send + 'static) -> Self {
+        Self::Call(Arc::new(Mutex::new(Box::new(handler))))
+    }
+
+    /// A sink that writes files.
+    pub fn file(file: FileSink) -> Self {
+        Self::File(Box::new(file))
+    }
+
+    /// For one reader, whose packets count for the interface of this number.
+    pub(crate) fn reader(&self, interface: u32) -> Sink<FileSinkHandle> {
+        match self {
+            Self::Discard => Sink::Discard,
+            Self::File(file) => Sink::File(file.handle(interface)),
+            Self::Call(handler) => Sink::Call(Arc::clone(handler)),
+        }
+    }
+
+    /// The files, if it writes any.
+    pub(crate) fn into_file(self) -> Option<FileSink> {
+        match self {
+            Self::File(file) => Some(*file),
+            Self::Discard | Self::Call(_) => None,
+        }
+    }
+}
+
+impl Sink<FileSinkHandle> {
+    /// Outputs one packet; false if the function wants no more. `record` is called only where somebody
+    /// looks at the packet.
+    #[inline(always)]
+    pub(crate) fn push<'a>(&mut self, linktype: u16, record: impl FnOnce() -> Record<'a>) -> bool {
+        match self {
+            Self::Discard => true,
+            Self::File(handle) => {
+                handle.push(&record());
+                true
+            }
+            Self::Call(handler) => {
+                let record = record();
+                (handler.lock().unwrap_or_else(PoisonError::into_inner))(&record, linktype)
+            }
+        }
+    }
+
+    /// The format of the files, if it writes any.
+    pub(crate) fn format(&self) -> Option<Format> {
+        match self {
+            Self::File(handle) => Some(handle.format()),
+            Self::Discard | Self::Call(_) => None,
+        }
+    }
+
+    /// See [`FileSinkHandle::describe`].
+    pub(crate) fn describe(&mut self, interface: impl FnOnce() -> InterfaceDescription) {
+        if let Self::File(handle) = self {
+            handle.describe(interface());
+        }
+    }
+
+    /// See [`FileSinkHandle::has_pending`].
+    pub(crate) fn has_pending(&self) -> bool {
+        matches!(self, Self::File(handle) if handle.has_pending())
+    }
+
+    /// See [`FileSinkHandle::set_idle`].
+    pub(crate) fn set_idle(&self, idle: bool) {
+        if let Self::File(handle) = self {
+            handle.set_idle(idle);
+        }
+    }
+
+    /// See [`FileSinkHandle::flush_older_than`].
+    pub(crate) fn flush_older_than(&mut self, age: Duration, now: Instant) {
+        if let Self::File(handle) = self {
+            handle.flush_older_than(age, now);
+        }
+    }
+
+    /// See [`FileSinkHandle::flush`].
+    pub(crate) fn flush(&mut self) {
+        if let Self::File(handle) = self {
+            handle.flush();
+        }
+    }
+
+    /// See [`FileSinkHandle::is_closed`].
+    pub(crate) fn is_closed(&self) -> bool {
+        matches!(self, Self::File(handle) if handle.is_closed())
+    }
+
+    /// See [`FileSinkHandle::take_wait_time`].
+    pub(crate) fn take_wait_time(&mut self) -> Duration {
+        match self {
+            Self::File(handle) => handle.take_wait_time(),
+            Self::Discard | Self::Call(_) => Duration::ZERO,
+        }
+    }
+
+    /// See [`FileSinkHandle::discard_partial_record`].
+    pub(crate) fn discard_partial_record(&mut self) {
+        if let Self::File(handle) = self {
+            handle.discard_partial_record();
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! What was split and joined, and what was not, by reason.
+
+use std::fmt;
+
+use linerate_segment::Error;
+use linerate_segment::coalesce;
+use serde::ser::{Serialize, SerializeMap, Serializer};
+
+/// Why a packet that is too long for the wire is passed on unchanged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// The capture did not keep all of it.
+    Truncated,
+    /// A UDP datagram, and the size of its segments was not given.
+    UdpSize,
+    /// Neither IPv4 nor IPv6.
+    NotIp,
+    /// An unknown link type.
+    LinkType,
+    /// Neither TCP nor UDP, or an extension header that cannot be repeated.
+    Protocol,
+    /// An IP fragment.
+    Fragment,
+    /// SYN and more payload than one segment has.
+    Syn,
+    /// More than 65,535 bytes (BIG TCP).
+    Jumbo,
+    /// A tunnel in a tunnel, or one whose header cannot be repeated.
+    Tunnel,
+    /// It would have to be fragmented, and has DF.
+    DontFragment,
+    /// A fixed IP identification was asked for, and it has no DF.
+    FixedId,
+    /// Longer than the largest burst.
+    Burst,
+    /// The MTU has no room for its headers and payload.
+    Mtu,
+    /// Headers that are damaged, contradict the length, or are too long or too many.
+    Header,
+}
+
+impl Reason {
+    /// Every reason.
+    pub const ALL: [Self; 14] = [
+        Self::Truncated,
+        Self::UdpSize,
+        Self::NotIp,
+        Self::LinkType,
+        Self::Protocol,
+        Self::Fragment,
+        Self::Syn,
+        Self::Jumbo,
+        Self::Tunnel,
+        Self::DontFragment,
+        Self::FixedId,
+        Self::Burst,
+        Self::Mtu,
+        Self::Header,
+    ];
+
+    /// Its name in the JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Truncated => "truncated",
+            Self::UdpSize => "udp_size_unknown",
+            Self::NotIp => "not_ip",
+            Self::LinkType => "link_type",
+            Self::Protocol => "protocol",
+            Self::Fragment => "fragment",
+            Self::Syn => "syn",
+            Self::Jumbo => "jumbo",
+            Self::Tunnel => "tunnel",
+            Self::DontFragment => "dont_fragment",
+            Self::FixedId => "fixed_id",
+            Self::Burst => "max_burst",
+            Self::Mtu => "mtu_too_small",
+            Self::Header => "header",
+        }
+    }
+
+    /// What it means, and what helps.
+    pub const fn explanation(self) -> &'static str {
+        match self {
+            Self::Truncated => "cut by the snapshot length of the capture",
+            Self::UdpSize => {
+                "UDP over the MTU; --uso SIZE gives the length of its datagrams, --fragment makes \
+                 fragments of it"
+            }
+            Self::NotIp => "neither IPv4 nor IPv6",
+            Self::LinkType => "an unknown link type",
+            Self::Protocol => "neither TCP nor UDP; --fragment makes fragments of it",
+            Self::Fragment => "IP fragments already",
+            Self::Syn => "SYN with more payload than one segment",
+            Self::Jumbo => "over 65535 bytes (BIG TCP)",
+            Self::Tunnel => "a tunnel in a tunnel, or a header that cannot be repeated",
+            Self::DontFragment => "would have to be fragmented and has DF",
+            Self::FixedId => "--ip-id fixed, and the packet has no DF",
+            Self::Burst => "longer than --max-burst",
+            Self::Mtu => "the MTU has no room for headers and payload",
+            Self::Header => "damaged, contradicting or too many headers",
+        }
+    }
+}
+
+impl From<Error> for Reason {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::NotIp(_) => Self::NotIp,
+            Error::Fragment => Self::Fragment,
+            Error::Jumbo => Self::Jumbo,
+            Error::Protocol(_) | Error::OtherProtocol { .. } => Self::Protocol,
+            Error::NestedTunnel(_) | Error::Tunnel { .. } => Self::Tunnel,
+            Error::Syn => Self::Syn,
+            Error::DontFragment { .. } => Self::DontFragment,
+            Error::FixedId => Self::FixedId,
+            Error::MtuTooSmall { .. } | Error::ZeroSize => Self::Mtu,
+            Error::BurstTooLong { .. } | Error::TooManySegments { .. } => Self::Burst,
+            _ => Self::Header,
+        }
+    }
+}
+
+/// The counts of splitting. Packets that fit the wire are in none of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct SplitStatistics {
+    /// Super-packets that were split.
+    pub super_packets: u64,
+    /// The frames that were made of them.
+    pub segments: u64,
+    /// Packets that were not split and whose missing checksum was filled in.
+    pub checksums: u64,
+    /// Packets over the limit that were passed on unchanged, by reason.
+    pub refused: NotSplit,
+}
+
+/// Packets by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NotSplit([u64; Reason::ALL.len()]);
+
+impl NotSplit {
+    /// One more.
+    pub fn add(&mut self, reason: Reason) {
+        self.0[reason as usize] += 1;
+    }
+
+    /// How many of this reason.
+    pub const fn count(&self, reason: Reason) -> u64 {
+        self.0[reason as usize]
+    }
+
+    /// All of them.
+    pub fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+
+    /// The reasons that occurred, with their counts.
+    pub fn reasons(&self) -> impl Iterator<Item = (Reason, u64)> + '_ {
+        Reason::ALL.into_iter().zip(self.0).filter(|(_, count)| *count > 0)
+    }
+}
+
+impl Serialize for NotSplit {
+    /// A map of the reasons that occurred, and `total`.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        for (reason, count) in self.reasons() {
+            map.serialize_entry(reason.name(), &count)?;
+        }
+        map.serialize_entry("total", &self.total())?;
+        map.end()
+    }
+}
+
+impl SplitStatistics {
+    /// The sum of two.
+    pub fn plus(mut self, other: &Self) -> Self {
+        self.super_packets += other.super_packets;
+        self.segments += other.segments;
+        self.checksums += other.checksums;
+        for (count, more) in self.refused.0.iter_mut().zip(other.refused.0) {
+            *count += more;
+        }
+        self
+    }
+}
+
+impl fmt::Display for SplitStatistics {
+    /// A line for what was done, and one for each reason why something was not.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} super-packets split into {} frames", self.super_packets, self.segments)?;
+        if self.checksums > 0 {
+            write!(f, "\n{} checksums filled in", self.checksums)?;
+        }
+        for (reason, count) in self.refused.reasons() {
+            write!(f, "\n{count} packets not split: {}", reason.explanation())?;
+        }
+        Ok(())
+    }
+}
+
+/// The counts of joining.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct JoinStatistics {
+    /// Super-packets made.
+    pub super_packets: u64,
+    /// The frames that went into them.
+    pub frames: u64,
+    /// Frames that were passed on unchanged, by reason.
+    pub alone: NotJoined,
+}
+
+/// Frames that were not joined, by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct NotJoined {
+    /// Not of a protocol that is joined: no TCP or UDP, fragments, IP options, padding, cut short.
+    pub protocol: u64,
+    /// No payload.
+    pub empty: u64,
+    /// A wrong or missing checksum.
+    pub checksum: u64,
+    /// SYN, RST, URG or CWR.
+    pub flags: u64,
+    /// No segment that continues it came before or after it.
+    pub single: u64,
+}
+
+impl NotJoined {
+    pub(super) fn add(&mut self, reason: coalesce::Reason) {
+        use coalesce::Reason;
+        *match reason {
+            Reason::Protocol => &mut self.protocol,
+            Reason::Empty => &mut self.empty,
+            Reason::Checksum => &mut self.checksum,
+            Reason::Flags => &mut self.flags,
+            _ => &mut self.single,
+        } += 1;
+    }
+
+    /// All of them.
+    pub fn total(&self) -> u64 {
+        self.protocol + self.empty + self.checksum + self.flags + self.single
+    }
+}
+
+impl fmt::Display for JoinStatistics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} frames joined into {} super-packets", self.frames, self.super_packets)?;
+        if self.alone.checksum > 0 {
+            let count = self.alone.checksum;
+            write!(
+                f,
+                "\n{count} frames not joined: wrong or missing checksums; --fix-checksums fills in \
+                 those that a sender left to its network card"
+            )?;
+        }
+        Ok(())
+    }
+}

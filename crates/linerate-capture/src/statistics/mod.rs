@@ -1,0 +1,154 @@
+//! The drop ledger: what each interface received and captured, and every packet that was lost, by cause,
+//! in 64 bits.
+
+mod drops;
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+
+use linerate_pcapfile::InterfaceStatistics;
+use linerate_ring::Timestamp;
+
+use crate::choose::Kind;
+use crate::clock;
+use crate::interface::{self, Counters, Interface};
+
+pub use drops::{DropCause, Drops};
+
+/// The counters of one interface.
+#[derive(Debug)]
+pub struct InterfaceCounters {
+    index: u32,
+    /// Whether `rx_dropped` counts losses. Where frames are captured by XDP, some drivers also count
+    /// there frames that were captured, frames that a ring counts itself, and frames that the stack does
+    /// not want.
+    dropped_is_lost: bool,
+    /// The kernel's counters of the interface when the capture began.
+    before: Counters,
+    /// The same now.
+    now: Mutex<Counters>,
+    start: Timestamp,
+    pub(crate) readers: Vec<ReaderCounters>,
+}
+
+/// The counters of one reader. It writes to them after each round of batches; any thread may read.
+#[derive(Debug, Default)]
+pub(crate) struct ReaderCounters {
+    received: AtomicU64,
+    captured: AtomicU64,
+    bytes: AtomicU64,
+    rejected: AtomicU64,
+    /// How full the source's buffer is, in thousandths.
+    fill: AtomicU64,
+    drops: Mutex<Drops>,
+}
+
+impl InterfaceCounters {
+    pub(crate) fn new(interface: &Interface, source: Kind, readers: usize) -> Self {
+        let before = interface::counters(interface.index).unwrap_or(interface.counters);
+        Self {
+            index: interface.index,
+            dropped_is_lost: source == Kind::Packet,
+            before,
+            now: Mutex::new(before),
+            start: clock::now(),
+            readers: (0..readers).map(|_| ReaderCounters::default()).collect(),
+        }
+    }
+
+    /// Reads the kernel's counters of the interface; the last ones stay when it is gone.
+    pub fn refresh(&self) {
+        if let Some(counters) = interface::counters(self.index) {
+            *self.now.lock().unwrap_or_else(PoisonError::into_inner) = counters;
+        }
+    }
+
+    /// Packets lost so far.
+    pub fn drops(&self) -> Drops {
+        let readers = self.readers.iter().map(ReaderCounters::drops);
+        let mut drops = readers.fold(Drops::default(), Drops::plus);
+        let since = self.since();
+        let dropped = if self.dropped_is_lost { since.dropped } else { 0 };
+        drops[DropCause::Interface] = since.missed + dropped;
+        drops
+    }
+
+    /// Packets that the filter accepted, lost ones included.
+    pub fn received(&self) -> u64 {
+        self.sum(|reader| &reader.received)
+    }
+
+    /// Packets that reached the sink.
+    pub fn captured(&self) -> u64 {
+        self.sum(|reader| &reader.captured)
+    }
+
+    /// Bytes on the wire of those.
+    pub fn bytes(&self) -> u64 {
+        self.sum(|reader| &reader.bytes)
+    }
+
+    /// How full the fullest reader's buffer is, 0 to 1; 0 where the source cannot tell.
+    pub fn fill(&self) -> f32 {
+        let fill = |reader: &ReaderCounters| reader.fill.load(Relaxed);
+        self.readers.iter().map(fill).max().unwrap_or_default() as f32 / 1000.0
+    }
+
+    /// The counts for a statistics block.
+    pub fn statistics(&self) -> InterfaceStatistics {
+        self.refresh();
+        let drops = self.drops();
+        InterfaceStatistics {
+            start: Some(self.start),
+            end: Some(clock::now()),
+            received: Some(self.since().received),
+            interface_dropped: Some(drops[DropCause::Interface]),
+            filter_accepted: Some(self.received()),
+            system_dropped: Some(drops.kernel()),
+            delivered: None,
+            comment: Some(format!("lost by cause: {drops}")),
+        }
+    }
+
+    fn since(&self) -> Counters {
+        let now = *self.now.lock().unwrap_or_else(PoisonError::into_inner);
+        // The counters of an interface may be reset.
+        Counters {
+            received: now.received.saturating_sub(self.before.received),
+            missed: now.missed.saturating_sub(self.before.missed),
+            dropped: now.dropped.saturating_sub(self.before.dropped),
+        }
+    }
+
+    fn sum(&self, of: impl Fn(&ReaderCounters) -> &AtomicU64) -> u64 {
+        self.readers.iter().map(|reader| of(reader).load(Relaxed)).sum()
+    }
+}
+
+impl ReaderCounters {
+    /// Adds a round of batches. Only the reader writes: a load and a store are enough.
+    pub(crate) fn add(&self, captured: u64, bytes: u64, rejected: u64) {
+        for (count, more) in
+            [(&self.captured, captured), (&self.bytes, bytes), (&self.rejected, rejected)]
+        {
+            count.store(count.load(Relaxed) + more, Relaxed);
+        }
+    }
+
+    /// Sets what the source counted: frames that the kernel's filter accepted, and losses. Frames that a
+    /// filter in user space (`filtered_here`) rejected are not "received by filter".
+    pub(crate) fn set(&self, received: u64, drops: Drops, filtered_here: bool) {
+        let rejected = if filtered_here { self.rejected.load(Relaxed) } else { 0 };
+        self.received.store(received.saturating_sub(rejected), Relaxed);
+        *self.drops.lock().unwrap_or_else(PoisonError::into_inner) = drops;
+    }
+
+    /// Sets how full the source's buffer is, 0 to 1.
+    pub(crate) fn set_fill(&self, fill: f32) {
+        self.fill.store((fill * 1000.0) as u64, Relaxed);
+    }
+
+    fn drops(&self) -> Drops {
+        *self.drops.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

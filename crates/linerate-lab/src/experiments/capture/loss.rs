@@ -1,0 +1,147 @@
+//! `capture-loss`: packet loss by delay factor (seed 000, Fig. 6.13).
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+
+use crate::experiments::capture::measurement::{Measurement, measure};
+use crate::experiments::context::{Context, Experiment};
+use crate::peers::capture::Peer;
+use crate::report::distribution::Distribution;
+use crate::report::summary::{Axis, Chart, Line, Point, Role};
+use crate::traffic::exchange;
+use crate::traffic::generated::Traffic;
+
+pub(in crate::experiments) const EXPERIMENT: Experiment = Experiment {
+    name: "capture-loss",
+    title: "Loss by delay factor",
+    about: "A consumer hashes every byte of every frame, and every hundredth frame keeps it for \
+            another F × 1000 multiplications; F is the delay factor. The traffic is synthetic (700 \
+            to 1500 bytes, random addresses, ports and hardware addresses, as the seed sets pktgen \
+            up) and a replayed trace of HTTP, DNS and a TCP bulk transfer, both as fast as they go.",
+    run,
+};
+
+/// Every so-manieth frame is of interest.
+const EVERY: u64 = 100;
+
+fn run(context: &mut Context) -> Result<()> {
+    let (trace, traced) = match context.folder().map(|folder| folder.join("trace.pcap")) {
+        Some(trace) => (trace.clone(), exchange::record(&trace)?),
+        // A rehearsal: as many frames as the exchanges have.
+        None => (PathBuf::new(), exchange::can_record().then_some(20_000)),
+    };
+    let factors: &[u64] = context.pick(&[0, 40, 120], &[0, 20, 40, 60, 80, 100, 140, 200]);
+    let frames = context.pick(400_000, 2_000_000);
+    context.notes.push(
+        "packet and tee have one line each: their rings are the kernel's own memory, mapped page \
+         by page on a stock kernel. The seed's curves for them need its kernel change."
+            .into(),
+    );
+    let synthetic = one(context, "synthetic", &Traffic::synthetic(frames, None), factors)?;
+    match traced {
+        Some(in_trace) => {
+            let loops = (frames / in_trace).max(1);
+            let replayed = Traffic::Replayed { file: trace, loops, rate: None };
+            one(context, "replayed", &replayed, factors)?;
+        }
+        None => context.notes.push(
+            "skipped: the replayed trace: recording one takes python3, curl, dnsmasq, dig, iperf3 \
+             and tcpdump"
+                .into(),
+        ),
+    }
+    context.notes.push(compare(&synthetic));
+    Ok(())
+}
+
+/// One kind of traffic: a chart with a line for each source and kind of pages.
+fn one(context: &mut Context, kind: &str, traffic: &Traffic, factors: &[u64]) -> Result<Vec<Line>> {
+    let subjects = [
+        ("xdp", "hugetlb"),
+        ("xdp", "thp"),
+        ("xdp", "small"),
+        ("packet", "small"),
+        ("tee", "small"),
+    ];
+    let repeats = context.options.repeats;
+    let mut lines: Vec<Line> = subjects
+        .iter()
+        .map(|(source, pages)| Peer::consumer(source, pages, 0, EVERY).name)
+        .map(|name| Line { name, role: Role::Ours, points: Vec::new() })
+        .collect();
+    for &factor in factors {
+        let mut losses: Vec<Vec<f64>> = vec![Vec::new(); subjects.len()];
+        let name = |line: &Line| format!("{kind}: {}", line.name);
+        let mut wanted = Vec::with_capacity(lines.len());
+        for (line, (source, pages)) in lines.iter().zip(subjects) {
+            let able = context.can_run(&Peer::consumer(source, pages, factor, EVERY))?;
+            wanted.push(context.wants(&name(line), factor as f64) && able);
+        }
+        for repeat in 1..=repeats {
+            let all = subjects.iter().zip(&lines).zip(&wanted).zip(&mut losses);
+            for (((&(source, pages), line), _), losses) in all.filter(|((_, wanted), _)| **wanted) {
+                let peer = Peer::consumer(source, pages, factor, EVERY);
+                let seconds = peer.expected_seconds(traffic);
+                let kept = context.keep(&name(line), factor as f64, repeat, seconds, |pair| {
+                    measure(pair, &peer, traffic)
+                })?;
+                losses.extend(kept.filter(Measurement::counts).map(|kept| kept.loss() * 100.0));
+            }
+        }
+        let measured = lines.iter_mut().zip(losses).zip(&wanted).filter(|(_, wanted)| **wanted);
+        for ((line, losses), _) in measured {
+            line.points.push(Point {
+                x: factor as f64,
+                void: repeats - losses.len(),
+                spread: Distribution::of(losses),
+                remark: None,
+            });
+        }
+    }
+    lines.retain(|line| !line.points.is_empty());
+    context.charts.push(Chart {
+        id: kind.into(),
+        title: format!("Frames lost by delay factor, {kind} traffic"),
+        caption:
+            "Lower is better. Where whiskers of two kinds of pages overlap, the pages made no \
+                  difference that these runs can show."
+                .into(),
+        x: Some(Axis::linear("delay factor", "thousand multiplications each hundredth frame")),
+        y: Axis::linear("lost", "%"),
+        lines: lines.clone(),
+    });
+    Ok(lines)
+}
+
+/// Nothing to hold or not, only to tell: the largest difference between huge and small pages beside the
+/// spread of the same point.
+fn compare(lines: &[Line]) -> String {
+    let subject =
+        "huge pages against small pages, xdp: largest difference of loss, synthetic traffic";
+    let find = |pages| lines.iter().find(|line| line.name == Peer::sockets(pages).name);
+    let (Some(huge), Some(small)) = (find("hugetlb"), find("small")) else {
+        return format!("{subject}: one of the lines is missing");
+    };
+    let pairs = huge.points.iter().zip(&small.points);
+    let differences = pairs.filter_map(|(a, b)| Some((a.x, b.spread?, a.spread?)));
+    let largest = differences.max_by(|(_, a, b), (_, c, d)| {
+        (a.median - b.median).abs().total_cmp(&(c.median - d.median).abs())
+    });
+    match largest {
+        Some((x, small, huge)) => {
+            let overlap = small.min <= huge.max && huge.min <= small.max;
+            format!(
+                "{subject}: at F = {x}: small {:.2}% ({:.2} to {:.2}), huge {:.2}% ({:.2} to {:.2}); {}",
+                small.median,
+                small.min,
+                small.max,
+                huge.median,
+                huge.min,
+                huge.max,
+                if overlap { "the spreads overlap" } else { "the spreads are apart" }
+            )
+        }
+        None => format!("{subject}: no run counted"),
+    }
+}

@@ -1,0 +1,269 @@
+//! One measurement: a receiver, traffic, and the account of every frame.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use crate::interrupt;
+use crate::measure::cpu::{CoreMonitor, Share};
+use crate::measure::process::{Cpu, Running};
+use crate::peers::capture::{Peer, PeerReport};
+use crate::topology::pair::Pair;
+use crate::traffic::generated::{Sent, Traffic};
+
+/// The columns of [`Measurement::cells`].
+pub const COLUMNS: [&str; 17] = [
+    "line",
+    "x",
+    "repeat",
+    "sent",
+    "refused",
+    "interface_dropped",
+    "captured",
+    "dropped",
+    "causes",
+    "seconds",
+    "behind_s",
+    "sent_per_second",
+    "captured_per_second",
+    "cpu_user_s",
+    "cpu_system_s",
+    "core_system_share",
+    "void",
+];
+
+/// An interface or a receiver that does nothing for so long has done everything.
+const QUIET_INTERVAL: Duration = Duration::from_millis(150);
+/// A receiver that is still busy so long after the last frame is not waited for.
+const MAX_BACKLOG_TIME: Duration = Duration::from_secs(60);
+
+/// What happened to the frames of one measurement.
+#[derive(Clone, Debug)]
+pub struct Measurement {
+    /// What was sent.
+    pub sent: Sent,
+    /// Frames that the two interfaces counted as dropped, the refused ones among them.
+    pub interface_dropped: u64,
+    /// What the receiver says.
+    pub tally: PeerReport,
+    /// How long the receiver went on working on what its buffer held when the last frame arrived: the
+    /// CPU time that it used from then on, which on a core of its own is the time itself.
+    pub behind: Duration,
+    /// CPU time of the receiver.
+    pub cpu: Cpu,
+    /// What its core did from the first frame to the last; `None` where that was too short to tell.
+    pub share: Option<Share>,
+    /// Why this measurement does not count.
+    pub void: Option<String>,
+}
+
+impl Measurement {
+    /// Frames captured a second, from the first frame sent until the last one was read: what a large
+    /// buffer holds at the end of sending is not captured yet.
+    pub fn rate(&self) -> f64 {
+        self.tally.captured as f64 / (self.sent.seconds + self.behind.as_secs_f64()).max(1e-9)
+    }
+
+    /// Frames that were sent and not captured.
+    pub fn lost(&self) -> u64 {
+        self.sent.frames.saturating_sub(self.tally.captured)
+    }
+
+    /// The part of the frames sent that was not captured, 0 to 1.
+    pub fn loss(&self) -> f64 {
+        self.lost() as f64 / (self.sent.frames.max(1)) as f64
+    }
+
+    /// CPU nanoseconds of the receiver for each captured frame.
+    pub fn cpu_per_frame(&self) -> f64 {
+        (self.cpu.user + self.cpu.system) * 1e9 / (self.tally.captured.max(1)) as f64
+    }
+
+    /// CPU time of the receiver, its start and end too, as a part of the time of sending.
+    pub fn cpu_share(&self) -> f64 {
+        (self.cpu.user + self.cpu.system) / self.sent.seconds.max(1e-9)
+    }
+
+    /// The same, void if frames went out at less than 0.95 of `rate`: what is easy at a lower rate says
+    /// nothing of this one.
+    #[must_use]
+    pub fn held_to(mut self, rate: Option<u64>) -> Self {
+        if let Some(rate) = rate.filter(|rate| self.sent.rate() < *rate as f64 * 0.95) {
+            let sent = self.sent.rate();
+            let why = format!("{sent:.0} frames a second were sent where {rate} were asked for");
+            self.void.get_or_insert(why);
+        }
+        self
+    }
+
+    /// Whether it counts.
+    pub fn counts(&self) -> bool {
+        self.void.is_none()
+    }
+
+    /// A row of raw data.
+    pub fn cells(&self, line: &str, x: f64, repeat: usize) -> [String; 17] {
+        let causes: Vec<String> =
+            self.tally.dropped.iter().map(|(cause, count)| format!("{cause}: {count}")).collect();
+        [
+            line.to_owned(),
+            x.to_string(),
+            repeat.to_string(),
+            self.sent.frames.to_string(),
+            self.sent.refused.to_string(),
+            self.interface_dropped.to_string(),
+            self.tally.captured.to_string(),
+            self.tally.lost().to_string(),
+            causes.join("; "),
+            format!("{:.6}", self.sent.seconds),
+            format!("{:.6}", self.behind.as_secs_f64()),
+            format!("{:.0}", self.sent.rate()),
+            format!("{:.0}", self.rate()),
+            format!("{:.6}", self.cpu.user),
+            format!("{:.6}", self.cpu.system),
+            self.share.map(|share| format!("{:.4}", share.system)).unwrap_or_default(),
+            self.void.clone().unwrap_or_default(),
+        ]
+    }
+}
+
+/// Runs `peer` under `traffic`.
+///
+/// # Errors
+/// When a program fails, or a signal asks for the end.
+pub fn measure(pair: &Pair, peer: &Peer, traffic: &Traffic) -> Result<Measurement> {
+    measure_with(pair, peer, traffic, |_, _| Ok(()))
+}
+
+/// The same; `meddle` is called when the first frames have arrived, with the receiver and the sender.
+///
+/// # Errors
+/// As [`measure`], and what `meddle` fails with.
+pub fn measure_with(
+    pair: &Pair,
+    peer: &Peer,
+    traffic: &Traffic,
+    meddle: impl FnOnce(&mut Running, &mut Running) -> Result<()>,
+) -> Result<Measurement> {
+    pair.cable.b.set_gro(traffic.needs_napi())?;
+    let mut receiver = Running::start(&peer.name, &mut peer.command(pair)?)?;
+    pair.wait_until_listening(&mut receiver)?;
+    let dropped_before = interface_drops(pair)?;
+    let watch = CoreMonitor::start(pair.cores, &pair.cable.b, &receiver)?;
+    let mut sender = traffic.start(pair)?;
+    watch.wait_for_frames(Duration::from_secs(2))?;
+    meddle(&mut receiver, &mut sender)?;
+    let sent = traffic.finish(sender)?;
+    let watched = watch.finish()?;
+    let used = settle(pair, peer, &receiver)?;
+    receiver.check()?;
+    let behind = if peer.spins() { Duration::ZERO } else { used.saturating_sub(watched.used) };
+    let finished = receiver.stop(Duration::from_secs(120))?;
+    let cpu = finished.cpu;
+    let tally = peer.tally(finished)?;
+    let [sender_drops, receiver_drops] = interface_drops(pair)?;
+    pair.wait_until_free()?;
+    // What the far end had no room for counts at the sending interface. What an XDP program drops
+    // counts at the receiving one; there it is either what the sink was asked to drop or what the
+    // capture program lists itself.
+    let refused = sender_drops - dropped_before[0];
+    let in_driver = peer.is_xdp() || matches!(tally.source.as_str(), "xdp" | "tee");
+    let stack = if in_driver { 0 } else { receiver_drops - dropped_before[1] };
+    let interface_dropped = refused + stack;
+    let void = account(sent, &tally, interface_dropped);
+    let share = watched.share;
+    Ok(Measurement { sent, interface_dropped, tally, behind, cpu, share, void })
+}
+
+/// Sent = captured + counted drops, or the run does not count.
+fn account(sent: Sent, tally: &PeerReport, interface_dropped: u64) -> Option<String> {
+    let explained = tally.captured + tally.lost() + interface_dropped;
+    if explained == sent.frames {
+        return None;
+    }
+    let difference = i128::from(sent.frames) - i128::from(explained);
+    Some(if difference > 0 {
+        format!("{difference} of {} frames are unaccounted for", sent.frames)
+    } else {
+        format!("{} frames more than the {} sent", -difference, sent.frames)
+    })
+}
+
+fn interface_drops(pair: &Pair) -> Result<[u64; 2]> {
+    Ok([pair.cable.a.counters()?.tx_dropped, pair.cable.b.counters()?.rx_dropped])
+}
+
+/// Waits until the receiving interface has been quiet and `receiver` idle for a while, and then for as
+/// long as `peer` may leave frames in its ring: what it has not looked at when it is told to end is
+/// lost, and that would be our fault. Returns the CPU time that it had used when it was idle.
+///
+/// # Errors
+/// When a signal asks for the end.
+pub fn settle(pair: &Pair, peer: &Peer, receiver: &Running) -> Result<Duration> {
+    let clock = receiver.clock()?;
+    let look = || Ok::<_, anyhow::Error>((pair.cable.b.counters()?.rx_packets, clock.read()?));
+    let end = Instant::now() + MAX_BACKLOG_TIME;
+    let mut before = look()?;
+    let used = loop {
+        interrupt::sleep(QUIET_INTERVAL)?;
+        let now = look()?;
+        let idle = peer.spins() || now.1 - before.1 < QUIET_INTERVAL / 5 || Instant::now() > end;
+        if now.0 == before.0 && idle {
+            break now.1;
+        }
+        before = now;
+    };
+    interrupt::sleep(peer.patience())?;
+    Ok(used)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_that_is_too_slow_for_its_rate_is_void() {
+        let measured = Measurement {
+            sent: Sent { frames: 900, refused: 0, seconds: 1.0 },
+            interface_dropped: 0,
+            tally: PeerReport::default(),
+            behind: Duration::ZERO,
+            cpu: Cpu::default(),
+            share: None,
+            void: None,
+        };
+        assert!(measured.clone().held_to(None).counts());
+        assert!(measured.clone().held_to(Some(940)).counts());
+        let slow = measured.held_to(Some(1000));
+        assert!(slow.void.as_ref().unwrap().contains("where 1000 were"), "{slow:?}");
+    }
+
+    #[test]
+    fn what_a_buffer_holds_at_the_end_is_not_captured_yet() {
+        let measured = Measurement {
+            sent: Sent { frames: 1000, refused: 0, seconds: 1.0 },
+            interface_dropped: 0,
+            tally: PeerReport { captured: 900, ..PeerReport::default() },
+            behind: Duration::from_millis(500),
+            cpu: Cpu::default(),
+            share: None,
+            void: None,
+        };
+        assert_eq!((measured.rate(), measured.sent.rate()), (600.0, 1000.0));
+    }
+
+    #[test]
+    fn frames_that_nobody_counted_make_a_run_void() {
+        let sent = Sent { frames: 100, refused: 5, seconds: 1.0 };
+        let tally = |captured| PeerReport {
+            captured,
+            dropped: [("ring".to_owned(), 10)].into(),
+            ..PeerReport::default()
+        };
+        assert_eq!(account(sent, &tally(85), 5), None);
+        let missing = account(sent, &tally(80), 5).unwrap();
+        assert!(missing.starts_with("5 of 100"), "{missing}");
+        let surplus = account(sent, &tally(86), 5).unwrap();
+        assert!(surplus.starts_with("1 frames more"), "{surplus}");
+    }
+}

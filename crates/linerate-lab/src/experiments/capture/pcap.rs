@@ -1,0 +1,145 @@
+//! `capture-pcap`: programs that use libpcap, alone and under `linerate run`.
+
+use anyhow::{Context as _, Result};
+
+use super::search::LossFree;
+use super::sweep::Sweep;
+use super::write::{BYTES_A_FRAME, empty, memory_folder};
+use crate::experiments::capture::measurement::Measurement;
+use crate::experiments::context::{Context, Experiment};
+use crate::peers::capture::Peer;
+use crate::report::distribution::Distribution;
+use crate::report::summary::{Axis, Chart, Claim};
+use crate::traffic::generated::Traffic;
+
+pub(in crate::experiments) const EXPERIMENT: Experiment = Experiment {
+    name: "capture-pcap",
+    title: "Programs that use libpcap, alone and under linerate run",
+    about: "64-byte frames to unmodified programs. At full speed, and where frames are lost there \
+            downwards: tcpdump to /dev/null. At a million frames a second: dumpcap writing pcapng \
+            to a tmpfs, and what a frame costs a program that only counts what pcap_loop hands it, \
+            against linerate capture that only counts.",
+    run,
+};
+
+const MILLION: u64 = 1_000_000;
+/// The loop of `linerate capture` over the same source.
+const OWN_LOOP: &str = "xdp, discarding";
+const LOOP: &str = "pcap_loop, xdp";
+const DUMPCAP: &str = "dumpcap, packet";
+/// Nanoseconds that the interface may cost a packet over that loop.
+const COST: f64 = 15.0;
+
+fn run(context: &mut Context) -> Result<()> {
+    full_speed(context)?;
+    writing(context)?;
+    cost(context)
+}
+
+fn full_speed(context: &mut Context) -> Result<()> {
+    let mut peers = vec![
+        Peer::tcpdump(),
+        Peer::tcpdump().under("packet"),
+        Peer::tcpdump().under("tee"),
+        Peer::tcpdump().under("xdp"),
+    ];
+    peers.retain(Peer::is_installed);
+    let frames = context.pick(3 * MILLION, 10 * MILLION);
+    let free = LossFree::search(context, peers, frames, || Ok(()))?;
+    context.charts.push(Chart {
+        id: "loss-free".into(),
+        title: format!(
+            "tcpdump -w /dev/null: frames a second without loss, over {} million",
+            frames / MILLION
+        ),
+        caption: "Longer is better. The same program; behind the comma the source that linerate \
+                  run gave it."
+            .into(),
+        x: None,
+        y: Axis::linear("captured without loss", "million frames a second"),
+        lines: free.bars(),
+    });
+    context.claims.push(Claim::at_least(
+        "64-byte frames a second without loss: tcpdump under linerate run --source xdp --take-over over tcpdump alone",
+        free.ratio("tcpdump, xdp", "tcpdump"),
+        2.5,
+        context.options.repeats,
+    ));
+    Ok(())
+}
+
+fn writing(context: &mut Context) -> Result<()> {
+    let frames = context.pick(3 * MILLION, 10 * MILLION);
+    let folder = tempfile::Builder::new()
+        .prefix("linerate-lab-")
+        .tempdir_in(memory_folder(frames * BYTES_A_FRAME)?)
+        .context("cannot make a folder for the capture files")?;
+    let to = |peer: Peer| peer.writing(folder.path().join("dumpcap.pcapng"));
+    // No XDP: dumpcap gives CAP_BPF up before it opens anything.
+    let mut peers = vec![to(Peer::dumpcap()), to(Peer::dumpcap().under("packet"))];
+    peers.retain(Peer::is_installed);
+    let x = MILLION as f64;
+    let place = (x, Traffic::smallest(frames, Some(MILLION)));
+    let sweep = Sweep::run(context, peers, &[place])?;
+    empty(folder.path())?;
+    context.charts.push(Chart {
+        id: "dumpcap".into(),
+        title: format!(
+            "dumpcap to a tmpfs at a million frames a second, {} million frames",
+            frames / MILLION
+        ),
+        caption: "Lower is better.".into(),
+        x: None,
+        y: Axis::linear("lost", "%"),
+        lines: sweep.lines(|measured| Some(measured.loss() * 100.0)),
+    });
+    let claim = format!(
+        "dumpcap under linerate run: {} million frames at a million a second",
+        frames / MILLION
+    );
+    let counted: Vec<&Measurement> =
+        sweep.cells(x, DUMPCAP).iter().flatten().filter(|cell| cell.counts()).collect();
+    let most = counted.iter().map(|cell| cell.lost()).max();
+    context.claims.push(match most {
+        Some(most) if counted.len() >= context.options.repeats.min(3) => Claim::new(
+            &claim,
+            format!("{most} lost at most ({} runs)", counted.len()),
+            "0 lost",
+            most == 0,
+        ),
+        _ => Claim::open(&claim, "too few runs counted", "0 lost"),
+    });
+    Ok(())
+}
+
+fn cost(context: &mut Context) -> Result<()> {
+    let peers = vec![
+        Peer::capture("xdp").discarding(),
+        Peer::pcap_loop().under("xdp"),
+        Peer::pcap_loop().under("packet"),
+        Peer::pcap_loop(),
+    ];
+    let frames = context.pick(3 * MILLION, 10 * MILLION);
+    let x = MILLION as f64;
+    let sweep = Sweep::run(context, peers, &[(x, Traffic::smallest(frames, Some(MILLION)))])?;
+    context.charts.push(Chart {
+        id: "cost".into(),
+        title: "CPU time of the program for each frame, at a million a second".into(),
+        caption: "Shorter is better. Its start and end are in it.".into(),
+        x: None,
+        y: Axis::linear("CPU time", "nanoseconds a frame"),
+        lines: sweep.lines(|measured| Some(measured.cpu_per_frame())),
+    });
+    let claim = "cost of libpcap's interface over linerate capture's own loop, xdp";
+    let bound = format!("at most {COST} ns a packet");
+    let more = sweep.difference(x, LOOP, OWN_LOOP, Measurement::cpu_per_frame);
+    context.claims.push(match more {
+        Some(more) if more.speaks_for(context.options.repeats) => {
+            let Distribution { median, min, max, count, .. } = more;
+            let figure = format!("{median:.1} ns (min {min:.1}, max {max:.1}, {count} runs)");
+            Claim::new(claim, figure, &bound, median <= COST).straddling(min <= COST && max > COST)
+        }
+        _ => Claim::open(claim, "too few runs counted", &bound),
+    });
+    Ok(())
+}

@@ -1,0 +1,134 @@
+//! `capture-rate`: frames captured a second by frame size.
+
+use anyhow::Result;
+
+use super::search::LossFree;
+use super::sweep::Sweep;
+use crate::experiments::capture::measurement::Measurement;
+use crate::experiments::context::{Context, Experiment};
+use crate::peers::capture::{BUFFERED, LIKE_XDP_LOOP, Peer, XDP_LOOP};
+use crate::report::summary::{Axis, Chart, Claim};
+use crate::traffic::generated::Traffic;
+
+pub(in crate::experiments) const EXPERIMENT: Experiment = Experiment {
+    name: "capture-rate",
+    title: "Frames captured a second, by frame size",
+    about: "The generator sends as fast as it can, from 64 to 1500 bytes, to a capture that throws \
+            frames away. Generator and receive interrupt share one core, the capture has the \
+            other. Where frames are lost at full speed, the 64-byte rate without loss is searched \
+            for downwards.",
+    run,
+};
+
+/// What `--source xdp` is called here.
+pub(super) const XDP: &str = "xdp";
+
+/// Everybody, and notes on who is missing.
+pub(super) fn everybody(context: &mut Context) -> Vec<Peer> {
+    let mut peers = vec![
+        Peer::capture("xdp"),
+        Peer::capture("xdp").discarding(),
+        Peer::sockets("hugetlb"),
+        Peer::sockets("small"),
+        Peer::like_xdp_loop(),
+        Peer::capture("packet"),
+        Peer::capture("tee"),
+    ];
+    let (others, missing) = Peer::others();
+    peers.extend(others);
+    peers.push(Peer::xdp_loop());
+    context.notes.extend(missing);
+    context.notes.push(
+        "packet, tee and xdp through its ring buffer have one line each: their rings are the \
+         kernel's own memory, which a stock kernel maps page by page whatever is asked for. Only the \
+         UMEM of AF_XDP sockets can lie in huge pages."
+            .into(),
+    );
+    peers
+}
+
+fn run(context: &mut Context) -> Result<()> {
+    let peers = everybody(context);
+    let sizes: &[u32] = context.pick(&[64, 1500], &[64, 128, 256, 512, 1024, 1500]);
+    let frames = context.pick(2_000_000, 10_000_000);
+    let places: Vec<_> =
+        sizes.iter().map(|&size| (f64::from(size), Traffic::sized(size, frames, None))).collect();
+    let sweep = Sweep::run(context, peers, &places)?;
+    let x = || Some(Axis::logarithmic("frame size", "bytes"));
+    context.charts.push(Chart {
+        id: "rate".into(),
+        title: "Frames captured a second at full speed".into(),
+        caption: "Higher is better. The generator alone reaches several million frames a second; \
+                  what a capture costs on the receive side slows the sending core down."
+            .into(),
+        x: x(),
+        y: Axis::linear("captured", "million frames a second"),
+        lines: sweep.lines(|measured| Some(measured.rate() / 1e6)),
+    });
+    context.charts.push(Chart {
+        id: "loss".into(),
+        title: "Frames lost at full speed".into(),
+        caption: "Lower is better; every lost frame is in somebody's count.".into(),
+        x: x(),
+        y: Axis::linear("lost", "%"),
+        lines: sweep.lines(|measured| Some(measured.loss() * 100.0)),
+    });
+
+    let chosen = [XDP, "packet", "tcpdump", BUFFERED, XDP_LOOP];
+    let main: Vec<Peer> =
+        sweep.peers.iter().filter(|peer| chosen.contains(&peer.name.as_str())).cloned().collect();
+    let frames = context.pick(3_000_000, 10_000_000);
+    let free = LossFree::search(context, main, frames, || Ok(()))?;
+    context.charts.push(Chart {
+        id: "loss-free".into(),
+        title: format!("64-byte frames a second without loss, over {} million", frames / 1_000_000),
+        caption: "Longer is better.".into(),
+        x: None,
+        y: Axis::linear("captured without loss", "million frames a second"),
+        lines: free.bars(),
+    });
+    let repeats = context.options.repeats;
+    let faster = |theirs, whose: &str| {
+        let claim = format!("64-byte frames without loss a second: xdp over tcpdump {whose}");
+        Claim::at_least(&claim, free.ratio(XDP, theirs), 2.7, repeats)
+    };
+    let full_speed = |claim: &str, ours: &str, theirs: &str, bound| {
+        let ratio = sweep.ratio(64.0, ours, theirs, Measurement::rate);
+        Claim::at_least(claim, ratio, bound, repeats).adding(&sweep.losses(64.0, [ours, theirs]))
+    };
+    context.claims.extend([
+        faster("tcpdump", "-w /dev/null"),
+        faster(BUFFERED, "with a buffer as large as xdp's"),
+        full_speed(
+            "the framework's own cost: rate of xdp, discarding, over a bare AF_XDP loop, 64 bytes",
+            "xdp, discarding",
+            XDP_LOOP,
+            0.95,
+        ),
+        full_speed(
+            "the same for AF_XDP sockets as deep as the bare loop's",
+            LIKE_XDP_LOOP,
+            XDP_LOOP,
+            0.95,
+        ),
+        Claim::at_least(
+            "--source packet is no slower: 64-byte frames without loss a second over tcpdump",
+            free.ratio("packet", "tcpdump"),
+            1.0,
+            repeats,
+        ),
+        full_speed(
+            "the same at full speed, where tcpdump may lose frames",
+            "packet",
+            "tcpdump",
+            1.0,
+        ),
+        Claim::at_most(
+            "--source packet: CPU time a frame over tcpdump's, 64 bytes",
+            sweep.ratio(64.0, "packet", "tcpdump", Measurement::cpu_per_frame),
+            1.0,
+            repeats,
+        ),
+    ]);
+    Ok(())
+}

@@ -1,0 +1,102 @@
+//! `capture-stage`: what capturing a frame costs, without the way to it.
+
+use anyhow::Result;
+
+use super::rate::XDP;
+use super::sweep::Cell;
+use crate::experiments::context::{Context, Experiment};
+use crate::peers::capture::{BUFFERED, Peer};
+use crate::report::distribution::{Distribution, paired_ratio};
+use crate::report::summary::{Axis, Chart, Claim, Line, Point, Role};
+use crate::traffic::generated::Traffic;
+
+pub(in crate::experiments) const EXPERIMENT: Experiment = Experiment {
+    name: "capture-stage",
+    title: "The cost of the capture stage, a frame",
+    about: "64-byte frames at full speed, to an XDP program that drops them at the far end and to a \
+            capture, in turns (A B A B …), for each capture. One over the rate with a capture, less \
+            one over the rate without right before it, is what that capture adds to each frame on \
+            the core that sends and receives.",
+    run,
+};
+
+fn run(context: &mut Context) -> Result<()> {
+    let mut peers = vec![
+        Peer::capture("xdp"),
+        Peer::sockets("hugetlb"),
+        Peer::capture("packet"),
+        Peer::capture("tee"),
+        Peer::tcpdump(),
+        Peer::tcpdump_buffered(),
+        Peer::xdp_loop(),
+    ];
+    peers.retain(|peer| {
+        let here = peer.is_installed();
+        if !here {
+            context.notes.push(format!("skipped: {}: it is not installed", peer.name));
+        }
+        here
+    });
+    let peers = context.wanted(peers, 64.0)?;
+    let traffic = Traffic::smallest(context.pick(3_000_000, 10_000_000), None);
+    let sink = Peer::sink();
+    let repeats = context.options.repeats;
+    let mut costs = vec![Vec::with_capacity(repeats); peers.len()];
+    for repeat in 1..=repeats {
+        for (peer, costs) in peers.iter().zip(&mut costs) {
+            let without = context.point(&sink, &traffic, 64.0, repeat)?;
+            let with = context.point(peer, &traffic, 64.0, repeat)?;
+            let may_lose = if peer.role == Role::Peer { FORGIVEN } else { 0.0 };
+            costs.push(cost(&with, &without, may_lose));
+        }
+    }
+    let lines = peers.iter().zip(&costs).map(|(peer, costs)| {
+        let spread = Distribution::of(costs.iter().copied());
+        let void = costs.iter().filter(|cost| cost.is_nan()).count();
+        let points = vec![Point { x: 0.0, spread, void, remark: None }];
+        Line { name: peer.name.clone(), role: peer.role, points }
+    });
+    context.charts.push(Chart {
+        id: "stage".into(),
+        title: "Cost of the capture stage for a 64-byte frame".into(),
+        caption: "Shorter is better. The consumer's own core is not in it. A pair in which frames \
+                  were lost is void: what was thrown away did not cost what capturing costs. Of the \
+                  other programs a loss of up to 1% is passed over, to their favour."
+            .into(),
+        x: None,
+        y: Axis::linear("added to each frame", "ns"),
+        lines: lines.collect(),
+    });
+    let of = |name: &str| {
+        let at = peers.iter().position(|peer| peer.name == name);
+        at.map_or(&[][..], |at| &costs[at])
+    };
+    for (rival, claim) in [
+        ("tcpdump", "cost of the capture stage a frame: xdp over tcpdump"),
+        (BUFFERED, "cost of the capture stage a frame: xdp over tcpdump with a buffer of 128 MiB"),
+    ] {
+        // Against a rival that seems to cost nothing there is no ratio.
+        let theirs: Vec<f64> =
+            of(rival).iter().map(|&cost| if cost > 0.0 { cost } else { f64::NAN }).collect();
+        let ratio = paired_ratio(of(XDP), &theirs);
+        context.claims.push(Claim::at_most(claim, ratio, 1.0 / 4.5, repeats));
+    }
+    Ok(())
+}
+
+/// Share of its frames that a rival may lose and still count. A lost frame costs less than a captured
+/// one, so that its cost is then told too low, never too high. tcpdump at full speed loses a little on
+/// a fast machine in every run, and would never be compared.
+const FORGIVEN: f64 = 0.01;
+
+/// Nanoseconds a frame with less nanoseconds a frame without; NaN where one of the two does not
+/// count, or lost more frames than it may (what the sink counts and drops is not lost).
+fn cost(with: &Cell, without: &Cell, may_lose: f64) -> f64 {
+    let nanoseconds = |cell: &Cell, may_lose: f64| {
+        cell.as_ref()
+            .filter(|cell| cell.counts())
+            .filter(|cell| cell.loss() <= may_lose)
+            .map_or(f64::NAN, |cell| 1e9 / cell.sent.rate())
+    };
+    nanoseconds(with, may_lose) - nanoseconds(without, 0.0)
+}

@@ -1,0 +1,8 @@
+//! The `forward-*` experiments: what forwarding costs.
+
+pub(in crate::experiments) mod ageing;
+mod cost;
+mod idle;
+pub(in crate::experiments) mod sessions;
+pub(in crate::experiments) mod size;
+pub(in crate::experiments) mod statistics;

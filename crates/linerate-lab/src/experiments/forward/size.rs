@@ -1,0 +1,98 @@
+//! `forward-size`: what forwarding a frame costs, by its size (seed 003, Fig. 5.2 and 5.3).
+
+use anyhow::Result;
+
+use super::cost::{Crossing, FIB, FLOW_TABLE, LINERATE, LINUX, Place, REDIRECT, able};
+use super::idle;
+use crate::experiments::context::{Context, Experiment};
+use crate::report::summary::{Axis, Chart};
+use crate::topology::routed::Traffic;
+
+pub(in crate::experiments) const EXPERIMENT: Experiment = Experiment {
+    name: "forward-size",
+    title: "What forwarding a frame costs, by its size",
+    about: "UDP frames of one session through a router, everything on the core of the generator, in turns \
+            with the same frames to the same sink without a router: one over the rate with it, less one \
+            over the rate without it, is what forwarding adds to each frame. fib mode asks the kernel's \
+            routing table for each packet; the plain redirect writes constants and looks at nothing.",
+    run,
+};
+
+/// Where the claims are.
+const SMALL: f64 = 64.0;
+
+fn run(context: &mut Context) -> Result<()> {
+    let all = able(context, &[LINUX, FLOW_TABLE, FIB, LINERATE, REDIRECT])?;
+    let sizes: &[u32] = context.pick(&[64, 1500], &[64, 128, 256, 512, 1024, 1500]);
+    let frames = context.pick(2_000_000, 5_000_000);
+    let place = |&size: &u32| Place {
+        x: f64::from(size),
+        traffic: Traffic { size, frames, sessions: 1, rate: None },
+    };
+    let places: Vec<_> = sizes.iter().map(place).collect();
+    let one_way = Crossing::run(context, &all, &places, false)?;
+    let x = || Some(Axis::logarithmic("frame size", "bytes"));
+    context.charts.extend([
+        Chart {
+            id: "cost".into(),
+            title: "Cost of forwarding a frame".into(),
+            caption: "Lower is better.".into(),
+            x: x(),
+            y: Axis::linear("added to each frame", "ns"),
+            lines: one_way.costs(),
+        },
+        Chart {
+            id: "rate".into(),
+            title: "Frames forwarded a second".into(),
+            caption: "Higher is better. Generator, router and sink share one core.".into(),
+            x: x(),
+            y: Axis::linear("rate", "million frames a second"),
+            lines: one_way.rates(),
+        },
+    ]);
+    let repeats = context.options.repeats;
+    let ours = (LINERATE.name, SMALL);
+    for (claim, rival, bound) in [
+        ("cost of a 64-byte UDP packet, over plain Linux forwarding", LINUX.name, 1.0 / 7.0),
+        ("the same over fib mode", FIB.name, 0.6),
+        ("the same over a plain redirect with header rewrite", REDIRECT.name, 1.15),
+    ] {
+        let claim = one_way.claim(claim, ours, (rival, SMALL), bound, repeats);
+        context.claims.push(claim);
+    }
+    two_ways(context, &all, frames)?;
+    idle::run(context, &all)
+}
+
+fn two_ways(context: &mut Context, all: &[super::cost::Forwarder], frames: u64) -> Result<()> {
+    let named: Vec<_> = all
+        .iter()
+        .filter(|one| one.name != REDIRECT.name)
+        .map(|one| super::cost::Forwarder { name: both(one.name), ..*one })
+        .collect();
+    let place = |&size: &u32| Place {
+        x: f64::from(size),
+        traffic: Traffic { size, frames, sessions: 1, rate: None },
+    };
+    let places: Vec<_> = context.pick(&[64u32][..], &[64, 512, 1500]).iter().map(place).collect();
+    let crossing = Crossing::run(context, &named, &places, true)?;
+    context.charts.push(Chart {
+        id: "both".into(),
+        title: "Frames forwarded a second, both ways at once".into(),
+        caption: "Higher is better. A generator on each core; the sum.".into(),
+        x: Some(Axis::logarithmic("frame size", "bytes")),
+        y: Axis::linear("rate", "million frames a second"),
+        lines: crossing.rates(),
+    });
+    Ok(())
+}
+
+/// The name of a line for both directions.
+fn both(name: &str) -> &'static str {
+    match name {
+        "Linux" => "Linux, both ways",
+        "nft flowtable" => "nft flowtable, both ways",
+        "fib mode" => "fib mode, both ways",
+        _ => "Linerate, both ways",
+    }
+}

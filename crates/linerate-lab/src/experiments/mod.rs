@@ -1,0 +1,150 @@
+//! The experiments: one registry, one file each.
+
+pub mod capture;
+pub mod context;
+mod forward;
+mod receive;
+mod segment;
+pub mod selection;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail};
+
+use linerate::cli::stdio;
+
+use crate::report::summary::{Summary, claim_table};
+use context::{Context, Experiment, Options, Plan};
+
+/// All of them, in the order of the report.
+pub const ALL: [Experiment; 19] = [
+    capture::rate::EXPERIMENT,
+    capture::stage::EXPERIMENT,
+    capture::write::EXPERIMENT,
+    capture::stall::EXPERIMENT,
+    capture::load::EXPERIMENT,
+    capture::loss::EXPERIMENT,
+    capture::tlb::EXPERIMENT,
+    capture::soak::EXPERIMENT,
+    capture::pcap::EXPERIMENT,
+    forward::size::EXPERIMENT,
+    forward::statistics::EXPERIMENT,
+    forward::sessions::EXPERIMENT,
+    forward::ageing::EXPERIMENT,
+    segment::rate::EXPERIMENT,
+    segment::tcp::EXPERIMENT,
+    segment::udp::EXPERIMENT,
+    receive::rate::EXPERIMENT,
+    receive::matrix::EXPERIMENT,
+    receive::latency::EXPERIMENT,
+];
+
+/// Finds experiments by name; `all` stands for each of them.
+///
+/// # Errors
+/// When there is none of a name.
+pub fn find(names: &[String]) -> Result<Vec<Experiment>> {
+    if names.iter().any(|name| name == "all") {
+        return Ok(ALL.to_vec());
+    }
+    let known = || ALL.map(|experiment| experiment.name).join(", ");
+    names
+        .iter()
+        .map(|name| match ALL.iter().find(|experiment| experiment.name == name) {
+            Some(experiment) => Ok(*experiment),
+            None => bail!("there is no experiment {name:?}; choose of {}, or all", known()),
+        })
+        .collect()
+}
+
+/// What a run will be: the experiment is gone through without measuring.
+///
+/// # Errors
+/// When it cannot be run here.
+pub fn plan(experiment: &Experiment, options: &Options) -> Result<Plan> {
+    let mut context = Context::dry_run(options.clone());
+    (experiment.run)(&mut context)?;
+    Ok(context.plan())
+}
+
+/// Where `--only` leaves nothing of an experiment: what there is.
+pub fn nothing_selected(experiment: &Experiment, options: &Options, plan: &Plan) -> Option<String> {
+    (plan.measurements == 0).then(|| {
+        format!(
+            "no measurement of {} is called {}; there are: {}",
+            experiment.name,
+            options.only.words(),
+            plan.names.join("; ")
+        )
+    })
+}
+
+/// Runs one, stores it, prints its claims, and returns its summary and folder.
+///
+/// # Errors
+/// When it cannot be run or stored, or a signal asks for the end.
+pub fn run(
+    experiment: &Experiment,
+    out: &Path,
+    options: &Options,
+    plan: &Plan,
+) -> Result<(Summary, PathBuf)> {
+    let mut context = Context::begin(experiment, out, options.clone(), plan)?;
+    let outcome = (experiment.run)(&mut context);
+    if let Err(error) = &outcome {
+        context.notes.push(format!("This run broke off, and what it has is not all: {error:#}"));
+    }
+    let finished = context.finish(experiment)?;
+    outcome?;
+    let Some((summary, folder)) = finished else { bail!("a rehearsal is no run") };
+    if !summary.claims.is_empty() {
+        stdio::println(claim_table(&summary.claims))?;
+    }
+    Ok((summary, folder))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::selection::Selection;
+    use super::*;
+
+    #[test]
+    fn every_experiment_can_be_planned_without_measuring() {
+        for experiment in &ALL {
+            let quick = Options { quick: true, ..Options::default() };
+            let (quick, full) =
+                (plan(experiment, &quick).unwrap(), plan(experiment, &Options::default()).unwrap());
+            assert!(quick.measurements > 0 && quick.seconds > 1.0, "{}", experiment.name);
+            assert!(full.seconds > quick.seconds, "{}", experiment.name);
+            assert!(full.names.iter().all(|name| name.contains(" at ")), "{:?}", full.names);
+        }
+    }
+
+    #[test]
+    fn a_plan_is_as_narrow_as_it_is_asked_to_be() {
+        let only = |pattern: &str| Options {
+            only: Selection::new(vec![pattern.into()]),
+            repeats: 3,
+            ..Options::default()
+        };
+        let narrow = plan(&capture::rate::EXPERIMENT, &only("xdp at 64")).unwrap();
+        assert_eq!(narrow.measurements, 3 + 3, "the sweep and the search");
+        assert_eq!(nothing_selected(&capture::rate::EXPERIMENT, &only("xdp at 64"), &narrow), None);
+        let nothing = plan(&capture::rate::EXPERIMENT, &only("nothing")).unwrap();
+        let said =
+            nothing_selected(&capture::rate::EXPERIMENT, &only("nothing"), &nothing).unwrap();
+        assert!(said.contains("called nothing") && said.contains("xdp at 64; "), "{said}");
+    }
+
+    #[test]
+    fn names_are_unique_and_found() {
+        let mut names: Vec<_> = ALL.iter().map(|experiment| experiment.name.to_owned()).collect();
+        assert_eq!(find(&names).unwrap().len(), ALL.len());
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), ALL.len());
+        assert_eq!(find(&["all".into()]).unwrap().len(), ALL.len());
+        let Err(error) = find(&["capture-nothing".into()]) else { panic!("found nothing") };
+        assert!(error.to_string().contains("capture-rate"), "{error}");
+    }
+}

@@ -1,0 +1,92 @@
+//! `receive-matrix`: the table of seed 002.
+
+use anyhow::Result;
+
+use super::messages::{LONGEST_LIVE, Load};
+use super::readers::{Cells, candidates, once};
+use crate::experiments::context::{Context, Experiment};
+use crate::report::summary::{Axis, Chart, Claim};
+
+pub(in crate::experiments) const EXPERIMENT: Experiment = Experiment {
+    name: "receive-matrix",
+    title: "Time for a fixed count of messages, by size and by messages a call",
+    about: "The seed's table: a fixed count of messages, every byte of each checked, by message size and by \
+            how many of them a call may take at most. recvmmsg is the seed's \"regular kernel\". The \
+            generator goes at a rate that the slowest reader bears without loss, so that all get the same \
+            messages; the time is the CPU time of the reader, which is what the seed's change saves. \
+            Messages of 8192 bytes, a tenth as many at a tenth of the rate, come from a socket, in frames \
+            of an MTU of 9000, which are longer than AF_XDP's chunks: where xdp goes through sockets it leaves \
+            them to the stack. \
+            Batches of more than 2 GiB are left out.",
+    run,
+};
+
+const SIZES: [&[u32]; 4] = [&[64], &[256], &[1024], &[8192]];
+/// Bytes of the largest batch.
+const LARGEST: u64 = 2 << 30;
+
+fn run(context: &mut Context) -> Result<()> {
+    let all = candidates(context, false);
+    let batches: &[u64] = context.pick(&[64, 1000], &[1, 8, 64, 1000, 10_000, 100_000, 1_000_000]);
+    let many: u64 = context.pick(200_000, 1_000_000);
+    let (mut wrong, mut counted) = (0, 0);
+    for sizes in context.pick(&[SIZES[0], SIZES[3]][..], &SIZES[..]) {
+        let size = sizes[0];
+        let tenth = if size > LONGEST_LIVE { 10 } else { 1 };
+        let (messages, rate) = (many / tenth, Some(200_000 / tenth));
+        let batches: Vec<u64> =
+            batches.iter().copied().filter(|batch| batch * u64::from(size) <= LARGEST).collect();
+        let mut cells = Cells::default();
+        for repeat in 1..=context.options.repeats {
+            for &batch in &batches {
+                let x = batch as f64;
+                let batch = batch.to_string();
+                let message_size = size.to_string();
+                let more =
+                    ["--batch", &batch, "--message-size", &message_size, "--check", "sequence"];
+                let load = Load { sizes, messages, rate, flows: 1, stamp: "sequence" };
+                for candidate in &all {
+                    if !context.wants(candidate.name, x) {
+                        continue;
+                    }
+                    let seen = once(context, candidate, x, repeat, &load, &more)?;
+                    let Some(seen) = seen else { continue };
+                    // All of them, each right, none twice: the same for every back end.
+                    let check = &seen.report["check"];
+                    let good = check["good"].as_u64().unwrap_or(0);
+                    let differing = seen.sent.frames.abs_diff(good)
+                        + check["missing"].as_u64().unwrap_or(0)
+                        + check["wrong"].as_u64().unwrap_or(0);
+                    if seen.void.is_none() && seen.lost == 0 {
+                        wrong += differing;
+                        counted += 1;
+                        cells.add(candidate.name, x, seen.cpu);
+                    } else {
+                        cells.add(candidate.name, x, f64::NAN);
+                    }
+                }
+            }
+        }
+        let xs: Vec<f64> = batches.iter().map(|&batch| batch as f64).collect();
+        context.charts.push(Chart {
+            id: format!("size-{size}"),
+            title: format!("CPU time for {messages} messages of {size} bytes"),
+            caption: "Lower is better.".into(),
+            x: Some(Axis::logarithmic("messages a call, at most", "")),
+            y: Axis::linear("CPU time", "s"),
+            lines: cells.lines(&all, &xs),
+        });
+    }
+    let claim = "messages that differ between back ends, of those that all received";
+    context.claims.push(if counted == 0 {
+        Claim::open(claim, "no run counted", "0")
+    } else {
+        Claim::new(
+            claim,
+            format!("{wrong} ({counted} runs of {many}, or a tenth)"),
+            "0",
+            wrong == 0,
+        )
+    });
+    Ok(())
+}

@@ -1,0 +1,7 @@
+//! The `receive-*` experiments: programs that receive UDP messages.
+
+pub(in crate::experiments) mod latency;
+pub(in crate::experiments) mod matrix;
+mod messages;
+pub(in crate::experiments) mod rate;
+mod readers;

@@ -1,0 +1,280 @@
+//! Ways through the uplink × CPU shares × repeats, in alternation.
+
+use std::time::Duration;
+
+use anyhow::Result;
+
+use crate::experiments::context::Context;
+use crate::report::distribution::{Distribution, paired_ratio};
+use crate::report::summary::{Axis, Chart, Claim, Line, Point, Role};
+use crate::topology::uplink::{Load, Scenario, UplinkOutcome, Way, deliver};
+
+/// Seconds that laying the hosts, starting and ending take beside the sending.
+const AROUND: f64 = 1.0;
+
+const COLUMNS: [&str; 20] = [
+    "line",
+    "cpu_percent",
+    "repeat",
+    "bytes",
+    "datagrams_sent",
+    "datagrams_received",
+    "seconds",
+    "gbit_per_second",
+    "cpu_s",
+    "wall_s",
+    "cpu_used_percent",
+    "core_busy_percent",
+    "receiving_core_busy_percent",
+    "resent",
+    "lost",
+    "super_packets",
+    "segments",
+    "other_packets",
+    "frames_up",
+    "void",
+];
+
+/// One line of the charts.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Path {
+    pub(super) name: &'static str,
+    pub(super) role: Role,
+    pub(super) way: Way,
+    pub(super) checksum_offload: bool,
+    pub(super) load: Load,
+}
+
+impl Path {
+    pub(super) const fn new(name: &'static str, role: Role, way: Way, load: Load) -> Self {
+        Self { name, role, way, checksum_offload: false, load }
+    }
+
+    pub(super) const fn leaving_checksums(self, name: &'static str) -> Self {
+        Self { name, checksum_offload: true, ..self }
+    }
+}
+
+/// What an experiment is about: its paths, and what is said of them.
+pub(super) struct Plan<'a> {
+    /// What is sent, as the title of a chart has it.
+    pub(super) of: &'a str,
+    /// What the lines are, beside those that every such experiment has.
+    pub(super) lines: &'a str,
+    /// The largest gain that the seed has.
+    pub(super) seed: &'a str,
+    pub(super) paths: &'a [Path],
+    /// Paths whose gain over another is drawn; the first is the one that the claim is about.
+    pub(super) gains: &'a [(Path, Path)],
+    pub(super) claim: &'a str,
+    /// Times that the first of `gains` is to gain at least.
+    pub(super) bound: f64,
+}
+
+/// Measures everything, draws it and judges the claim.
+pub(super) fn run(context: &mut Context, plan: &Plan<'_>) -> Result<()> {
+    let paths = Paths::run(context, plan.paths)?;
+    let gains: Vec<_> = plan.gains.iter().map(|(ours, over)| (ours.name, over.name)).collect();
+    let x = || Some(Axis::linear("CPU of the sending side", "% of a core"));
+    context.charts.extend([
+        Chart {
+            id: "throughput".into(),
+            title: format!("Throughput of {}", plan.of),
+            caption: format!(
+                "Higher is better. none: packets of the MTU through the stack. no offload: the kernel \
+                 splits before the uplink's device. {}",
+                plan.lines
+            ),
+            x: x(),
+            y: Axis::linear("throughput", "Gbit/s"),
+            lines: paths.lines(|done| done.rate() / 1e9),
+        },
+        Chart {
+            id: "gain".into(),
+            title: "Gain of segmentation at equal CPU".into(),
+            caption: format!("Higher is better; pair by pair. The seed's largest is {}.", plan.seed),
+            x: x(),
+            y: Axis::linear("gain", "%"),
+            lines: paths.gains(&gains),
+        },
+        Chart {
+            id: "receiver".into(),
+            title: "Load of the receiving core".into(),
+            caption: "Where it is full, the receiver is the limit, and not the way to it.".into(),
+            x: x(),
+            y: Axis::linear("busy", "%"),
+            lines: paths.lines(|done| done.receiving_core * 100.0),
+        },
+    ]);
+    let repeats = context.options.repeats;
+    let (ours, over) = gains[0];
+    context.claims.push(paths.claim(plan.claim, ours, over, plan.bound, repeats));
+    Ok(())
+}
+
+/// All measurements.
+struct Paths {
+    paths: Vec<Path>,
+    /// Percent of a core.
+    shares: Vec<f64>,
+    /// By share, path, repeat.
+    cells: Vec<Vec<Vec<Option<UplinkOutcome>>>>,
+}
+
+impl Paths {
+    /// Measures every path at every share, round after round.
+    fn run(context: &mut Context, paths: &[Path]) -> Result<Self> {
+        let shares: &[f64] =
+            context.pick(&[30.0, 100.0], &[15.0, 25.0, 35.0, 50.0, 70.0, 85.0, 100.0]);
+        let time = context.pick(Duration::from_secs(1), Duration::from_secs(3));
+        let repeats = context.options.repeats;
+        let mut cells = Vec::with_capacity(shares.len());
+        for &share in shares {
+            let wanted: Vec<_> = paths.iter().map(|path| context.wants(path.name, share)).collect();
+            let mut here = vec![Vec::with_capacity(repeats); paths.len()];
+            for repeat in 1..=repeats {
+                for (number, path) in paths.iter().enumerate().filter(|(at, _)| wanted[*at]) {
+                    here[number].push(measure(context, path, share, repeat, time)?);
+                }
+            }
+            cells.push(here);
+        }
+        Ok(Self { paths: paths.to_vec(), shares: shares.to_vec(), cells })
+    }
+
+    /// The lines of a chart of `value`.
+    fn lines(&self, value: impl Fn(&UplinkOutcome) -> f64) -> Vec<Line> {
+        let line = |(number, path): (usize, &Path)| {
+            let places = self.shares.iter().zip(&self.cells).map(|(x, here)| (x, &here[number]));
+            let points = places.filter(|(_, cells)| !cells.is_empty()).map(|(x, cells)| {
+                let spread = Distribution::of(counted(cells).map(&value));
+                let void = cells.len() - spread.map_or(0, |spread| spread.count);
+                Point { x: *x, spread, void, remark: None }
+            });
+            Line { name: path.name.to_owned(), role: path.role, points: points.collect() }
+        };
+        let lines = self.paths.iter().enumerate().map(line);
+        lines.filter(|line| !line.points.is_empty()).collect()
+    }
+
+    /// The lines of a chart of gains in percent, each of one path over another, pair by pair.
+    fn gains(&self, pairs: &[(&'static str, &'static str)]) -> Vec<Line> {
+        let line = |&(ours, theirs): &(&str, &str)| {
+            let point = |&x: &f64| {
+                let gains = self.ratio(x, ours, theirs).map(|ratio| Distribution {
+                    count: ratio.count,
+                    min: (ratio.min - 1.0) * 100.0,
+                    low: (ratio.low - 1.0) * 100.0,
+                    median: (ratio.median - 1.0) * 100.0,
+                    high: (ratio.high - 1.0) * 100.0,
+                    max: (ratio.max - 1.0) * 100.0,
+                });
+                let made = self.cells(x, ours).len();
+                let void = made - gains.map_or(0, |gains| gains.count);
+                (made > 0).then_some(Point { x, spread: gains, void, remark: None })
+            };
+            let role = self.paths.iter().find(|path| path.name == ours).map(|path| path.role);
+            Line {
+                name: format!("{ours}, over {theirs}"),
+                role: role.unwrap_or(Role::Ours),
+                points: self.shares.iter().filter_map(point).collect(),
+            }
+        };
+        pairs.iter().map(line).filter(|line| !line.points.is_empty()).collect()
+    }
+
+    /// The claim that `ours` is at least `bound` times as fast as `theirs`, at the share where the
+    /// median says most.
+    fn claim(&self, claim: &str, ours: &str, theirs: &str, bound: f64, repeats: usize) -> Claim {
+        let places = self.shares.iter().map(|&x| (x, self.ratio(x, ours, theirs)));
+        let judged = places.filter(|(_, r)| r.is_some_and(|r| r.speaks_for(repeats)));
+        let median = |r: &Option<Distribution>| r.map_or(f64::NEG_INFINITY, |r| r.median);
+        let best = judged.max_by(|a, b| median(&a.1).total_cmp(&median(&b.1)));
+        let Some((x, ratio)) = best else { return Claim::at_least(claim, None, bound, repeats) };
+        let of = |name: &str, value: fn(&UplinkOutcome) -> f64| {
+            Distribution::of(counted(self.cells(x, name)).map(value)).map_or(f64::NAN, |s| s.median)
+        };
+        let used: fn(&UplinkOutcome) -> f64 = |one| one.cpu / one.wall * 100.0;
+        let far: fn(&UplinkOutcome) -> f64 = |one| one.receiving_core * 100.0;
+        let rate: fn(&UplinkOutcome) -> f64 = |one| one.rate() / 1e9;
+        Claim::at_least(claim, ratio, bound, repeats).adding(&format!(
+            " at {x}% of a core: {:.2} against {:.2} Gbit/s, CPU used {:.0}% against {:.0}%, \
+             receiving core busy {:.0}% against {:.0}%",
+            of(ours, rate),
+            of(theirs, rate),
+            of(ours, used),
+            of(theirs, used),
+            of(ours, far),
+            of(theirs, far),
+        ))
+    }
+
+    fn cells(&self, x: f64, name: &str) -> &[Option<UplinkOutcome>] {
+        let place = self.shares.iter().position(|share| *share == x);
+        let path = self.paths.iter().position(|path| path.name == name);
+        match (place, path) {
+            (Some(place), Some(path)) => &self.cells[place][path],
+            _ => &[],
+        }
+    }
+
+    fn ratio(&self, x: f64, ours: &str, theirs: &str) -> Option<Distribution> {
+        let pairs = self.cells(x, ours).iter().zip(self.cells(x, theirs));
+        let pairs = pairs.filter_map(|(a, b)| Some((a.as_ref()?, b.as_ref()?)));
+        let counted = pairs.filter(|(a, b)| a.void.is_none() && b.void.is_none());
+        let (a, b): (Vec<f64>, Vec<f64>) = counted.map(|(a, b)| (a.rate(), b.rate())).unzip();
+        paired_ratio(&a, &b)
+    }
+}
+
+fn counted(cells: &[Option<UplinkOutcome>]) -> impl Iterator<Item = &UplinkOutcome> {
+    cells.iter().flatten().filter(|cell| cell.void.is_none())
+}
+
+fn measure(
+    context: &mut Context,
+    path: &Path,
+    share: f64,
+    repeat: usize,
+    time: Duration,
+) -> Result<Option<UplinkOutcome>> {
+    let Path { name, way, checksum_offload, load, .. } = *path;
+    let seconds = time.as_secs_f64() + AROUND;
+    let done = context.attempt(name, share, repeat, seconds, |pair| {
+        let share = share / 100.0;
+        deliver(pair.cores, &Scenario { way, checksum_offload, share, load, time })
+    })?;
+    let Some(done) = done else { return Ok(None) };
+    if let Some(why) = &done.void {
+        context.void(name, share, repeat, why);
+    }
+    let lost: Vec<_> = done.lost.iter().map(|(cause, count)| format!("{cause}: {count}")).collect();
+    let said = |side: &str, key: &str| {
+        done.uplink[side][key].as_u64().map(|count| count.to_string()).unwrap_or_default()
+    };
+    let percent = |part: f64| format!("{:.1}", part * 100.0);
+    let cells = [
+        name.to_owned(),
+        share.to_string(),
+        repeat.to_string(),
+        done.bytes.to_string(),
+        done.datagrams[0].to_string(),
+        done.datagrams[1].to_string(),
+        format!("{:.6}", done.seconds),
+        format!("{:.4}", done.rate() / 1e9),
+        format!("{:.6}", done.cpu),
+        format!("{:.6}", done.wall),
+        percent(done.cpu / done.wall),
+        percent(done.core),
+        percent(done.receiving_core),
+        done.again.to_string(),
+        lost.join("; "),
+        said("down", "super_packets"),
+        said("down", "segments"),
+        said("down", "packets"),
+        said("up", "frames"),
+        done.void.clone().unwrap_or_default(),
+    ];
+    context.row("raw", &COLUMNS, cells)?;
+    Ok(Some(done))
+}

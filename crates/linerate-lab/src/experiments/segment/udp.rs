@@ -1,0 +1,45 @@
+//! `segment-udp`: UDP by CPU share, in super-packets, in fragments and in single datagrams (seed 004,
+//! table 5.2.4).
+
+use anyhow::Result;
+
+use super::throughput::{self, Path, Plan};
+use crate::experiments::context::{Context, Experiment};
+use crate::report::summary::Role;
+use crate::topology::uplink::{LARGEST_PAYLOAD, Load, MTU_PAYLOAD, Way};
+
+pub(in crate::experiments) const EXPERIMENT: Experiment = Experiment {
+    name: "segment-udp",
+    title: "UDP by CPU share, with segmentation and without",
+    about: "Datagrams from a guest through a host to a receiver, every one compared and counted, no \
+            more than 256 KiB under way. CPU limits and hosts as in segment-tcp. Split datagrams have \
+            1472 bytes of payload, 44 to a call (UDP_SEGMENT); single ones the same, one to a call; \
+            large ones 65,507 bytes, in 45 IP fragments. Linux makes fragments before any device sees \
+            the datagram (it hands no UFO super-packets out), so that no device can do it later.",
+    run,
+};
+
+const SPLIT: Load = Load::Datagrams { payload: MTU_PAYLOAD, split: true };
+const SINGLE: Load = Load::Datagrams { payload: MTU_PAYLOAD, split: false };
+const LARGE: Load = Load::Datagrams { payload: LARGEST_PAYLOAD, split: false };
+
+const UPLINK: Path = Path::new("uplink, USO", Role::Ours, Way::Uplink, SPLIT);
+const NONE: Path = Path::new("none", Role::Limit, Way::Packets, SINGLE);
+const BEFORE: Path = Path::new("no offload, USO", Role::Peer, Way::NoOffload, SPLIT);
+const KERNEL: Path = Path::new("kernel GSO, USO", Role::Peer, Way::Kernel, SPLIT);
+const KERNEL_NONE: Path = Path::new("kernel, none", Role::Limit, Way::Kernel, SINGLE);
+const FRAGMENTS: Path = Path::new("uplink, fragments", Role::Ours, Way::Uplink, LARGE);
+const KERNEL_FRAGMENTS: Path = Path::new("kernel, fragments", Role::Peer, Way::Kernel, LARGE);
+
+fn run(context: &mut Context) -> Result<()> {
+    let plan = Plan {
+        of: "UDP",
+        lines: "fragments: the kernel makes them, in the sending call.",
+        seed: "20%",
+        paths: &[UPLINK, NONE, BEFORE, KERNEL, KERNEL_NONE, FRAGMENTS, KERNEL_FRAGMENTS],
+        gains: &[(UPLINK, NONE), (KERNEL, KERNEL_NONE), (UPLINK, KERNEL), (FRAGMENTS, NONE)],
+        claim: "UDP throughput through the uplink at equal CPU, segmentation over none, best share",
+        bound: 1.6,
+    };
+    throughput::run(context, &plan)
+}

@@ -1,0 +1,296 @@
+//! A program that analyses what it captures: the consumer of seed 000, §6.3.3, over Linerate's own
+//! rings.
+//!
+//! It reads every byte of every frame once (a hash), and works longer on every so-manieth frame, as
+//! an analysis does on a frame that interests it. It can also hold back until it is told to begin,
+//! and then walk a ring that is full already: the walk alone, without the receiving, is what pages
+//! and their translation could change.
+
+use std::collections::BTreeMap;
+use std::hint::black_box;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use linerate_ring::region::Pages;
+use linerate_ring::{Frame, packet, tee, xdp};
+use nix::sys::resource::{UsageWho, getrusage};
+use serde::Serialize;
+
+use crate::interrupt;
+use crate::measure::tlb::{Counters, Translation};
+
+/// Options of the consumer.
+#[derive(Clone, Debug, Args)]
+pub struct Options {
+    /// The interface.
+    #[arg(short, long)]
+    interface: String,
+    /// `xdp`, `packet` or `tee`.
+    #[arg(long)]
+    source: String,
+    /// The pages of the buffer, where the source offers a choice (`xdp`).
+    #[arg(long, default_value = "auto")]
+    pages: Pages,
+    /// Thousands of multiplications for each frame of interest.
+    #[arg(long, default_value_t = 0)]
+    delay: u64,
+    /// Every n-th frame is of interest.
+    #[arg(long, default_value_t = 1)]
+    every: u64,
+    /// Leave all frames in the ring until SIGUSR1 arrives.
+    #[arg(long)]
+    hold: bool,
+}
+
+/// What it saw; printed as JSON.
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    /// Frames analysed.
+    pub(super) captured: u64,
+    /// Their bytes.
+    pub(super) bytes: u64,
+    /// Frames lost, by cause.
+    pub(super) dropped: BTreeMap<&'static str, u64>,
+    /// All hashes together, so that nobody can say the work was left out.
+    pub(super) hash: u64,
+    /// How its XDP program is attached; nothing without one.
+    pub(super) mode: Option<String>,
+    /// What the buffer is made of.
+    pub(super) pages: String,
+    /// Nanoseconds spent on frames, waiting left out.
+    pub(super) busy_nanoseconds: u64,
+    /// Page faults while frames were read.
+    pub(super) page_faults: u64,
+    /// Data-TLB counts while frames were read; nothing where the machine cannot tell.
+    pub(super) translation: Option<Translation>,
+}
+
+/// Reads frames until a signal asks for the end and nothing is left.
+///
+/// # Errors
+/// When the source cannot be had or fails.
+pub(super) fn run(options: &Options) -> Result<Report> {
+    let begin = Arc::new(AtomicBool::new(!options.hold));
+    if options.hold {
+        signal_hook::flag::register(signal_hook::consts::SIGUSR1, begin.clone())?;
+    }
+    let mut reader = Reader::open(options)?;
+    let pages = reader.pages();
+    while !begin.load(Ordering::Relaxed) {
+        interrupt::sleep(Duration::from_millis(1))?;
+    }
+    let mut counters = Counters::open();
+    let mut work = Work { delay: options.delay, every: options.every.max(1), ..Work::default() };
+    let mut busy = Duration::ZERO;
+    let mut page_faults = 0;
+    loop {
+        let ending = interrupt::happened();
+        let faults = minor_faults();
+        let start = Instant::now();
+        counters.enable();
+        let found = reader.drain(&mut work);
+        counters.disable();
+        if found {
+            busy += start.elapsed();
+            page_faults += minor_faults() - faults;
+        }
+        // What was in the ring when the signal came is still read.
+        let patience = Duration::from_millis(if ending { 60 } else { 100 });
+        if !reader.wait(patience)? && ending {
+            break;
+        }
+    }
+    Ok(Report {
+        captured: work.frames,
+        bytes: work.bytes,
+        dropped: reader.dropped()?,
+        hash: work.hash,
+        mode: reader.mode(),
+        pages,
+        busy_nanoseconds: busy.as_nanos().try_into().unwrap_or(u64::MAX),
+        page_faults,
+        translation: counters.read(),
+    })
+}
+
+/// The work on each frame.
+#[derive(Debug, Default)]
+struct Work {
+    delay: u64,
+    every: u64,
+    frames: u64,
+    bytes: u64,
+    hash: u64,
+}
+
+impl Work {
+    #[inline]
+    fn take(&mut self, frame: &Frame<'_>) {
+        if self.delay > 0 && self.frames.is_multiple_of(self.every) {
+            multiply(self.delay * 1000);
+        }
+        self.frames += 1;
+        self.bytes += frame.len() as u64;
+        self.hash = hash(self.hash, frame.head());
+        for piece in frame.tail() {
+            self.hash = hash(self.hash, piece);
+        }
+    }
+}
+
+/// Reads every byte, eight at a time; each multiplication waits for the one before it.
+#[inline]
+fn hash(start: u64, bytes: &[u8]) -> u64 {
+    const ODD: u64 = 0x9E37_79B9_7F4A_7C15;
+    let step = |hash: u64, word: u64| (hash ^ word).wrapping_mul(ODD).rotate_left(29);
+    let mut words = bytes.chunks_exact(8);
+    let mut hash = start;
+    for word in words.by_ref() {
+        hash = step(hash, u64::from_le_bytes(word.try_into().unwrap_or_default()));
+    }
+    words.remainder().iter().fold(hash, |hash, byte| step(hash, u64::from(*byte)))
+}
+
+/// The seed's unit of delay, a thousand times as often as it says: multiplications in a row.
+fn multiply(times: u64) {
+    let mut product = black_box(3u64);
+    for _ in 0..times {
+        product = black_box(product.wrapping_mul(0x5851_F42D_4C95_7F2D));
+    }
+}
+
+fn minor_faults() -> u64 {
+    getrusage(UsageWho::RUSAGE_SELF)
+        .map_or(0, |usage| usage.minor_page_faults().try_into().unwrap_or(0))
+}
+
+/// One of the three sources.
+enum Reader {
+    Xdp(Box<xdp::Source>),
+    Packet(Box<packet::Ring>),
+    Tee(Box<tee::Tee>),
+}
+
+impl Reader {
+    fn open(options: &Options) -> Result<Self> {
+        let Options { interface, source, pages, .. } = options;
+        let opened = match source.as_str() {
+            "xdp" => xdp::Source::builder(interface)
+                .pages(*pages)
+                .build()
+                .map(|source| Self::Xdp(Box::new(source))),
+            "packet" => packet::Ring::builder(interface)
+                .promiscuous(true)
+                .build()
+                .map(|ring| Self::Packet(Box::new(ring))),
+            "tee" => tee::Tee::builder(interface).build().map(|tee| Self::Tee(Box::new(tee))),
+            other => bail!("unknown source {other:?}; choose xdp, packet or tee"),
+        };
+        opened.with_context(|| format!("cannot read from {interface}"))
+    }
+
+    /// How its XDP program is attached.
+    fn mode(&self) -> Option<String> {
+        match self {
+            Self::Xdp(source) => Some(format!("{} XDP, AF_XDP sockets", source.attached())),
+            Self::Packet(_) => None,
+            Self::Tee(tee) => Some(format!("{} XDP", tee.attached())),
+        }
+    }
+
+    /// What the buffer is made of.
+    fn pages(&self) -> String {
+        match self {
+            Self::Xdp(source) => source.region().got().to_string(),
+            Self::Packet(_) | Self::Tee(_) => "the kernel's own, mapped page by page".into(),
+        }
+    }
+
+    fn wait(&mut self, time: Duration) -> Result<bool> {
+        Ok(match self {
+            Self::Xdp(source) => source.wait(time)?,
+            Self::Packet(ring) => ring.wait(time)?,
+            Self::Tee(tee) => tee.wait(time)?,
+        })
+    }
+
+    /// Works on everything that is there; whether there was anything.
+    fn drain(&mut self, work: &mut Work) -> bool {
+        let before = work.frames;
+        match self {
+            Self::Xdp(source) => {
+                while let Some(mut batch) = source.batch() {
+                    while let Some(frame) = batch.next() {
+                        work.take(&frame);
+                    }
+                }
+            }
+            Self::Packet(ring) => {
+                while let Some(mut batch) = ring.batch() {
+                    while let Some(frame) = batch.next() {
+                        work.take(&frame);
+                    }
+                }
+            }
+            Self::Tee(tee) => {
+                while let Some(mut batch) = tee.batch() {
+                    while let Some(frame) = batch.next() {
+                        work.take(&frame);
+                    }
+                }
+            }
+        }
+        work.frames > before
+    }
+
+    fn dropped(&self) -> Result<BTreeMap<&'static str, u64>> {
+        Ok(match self {
+            Self::Xdp(source) => {
+                let counts = source.statistics()?;
+                BTreeMap::from([
+                    ("fill ring empty", counts.fill_empty),
+                    ("receive ring full", counts.ring_full),
+                    ("too long", counts.too_long),
+                    ("no socket", counts.no_socket),
+                ])
+            }
+            Self::Packet(ring) => {
+                let counts = ring.statistics();
+                BTreeMap::from([("ring full", counts.drops), ("unread", counts.unread)])
+            }
+            Self::Tee(tee) => {
+                let counts = tee.statistics()?;
+                BTreeMap::from([("ring buffer full", counts.full), ("faults", counts.faults)])
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hash_depends_on_every_byte() {
+        let frame: Vec<u8> = (0..61).collect();
+        let whole = hash(0, &frame);
+        for at in 0..frame.len() {
+            let mut other = frame.clone();
+            other[at] ^= 1;
+            assert_ne!(hash(0, &other), whole, "byte {at}");
+        }
+        assert_ne!(hash(0, &frame[..60]), whole);
+    }
+
+    #[test]
+    fn frames_are_counted_and_hashed_once() {
+        let mut work = Work { every: 2, delay: 1, ..Work::default() };
+        work.take(&Frame::new(b"abc"));
+        work.take(&Frame::new(b"defgh"));
+        assert_eq!((work.frames, work.bytes), (2, 8));
+        assert_eq!(work.hash, hash(hash(0, b"abc"), b"defgh"));
+    }
+}

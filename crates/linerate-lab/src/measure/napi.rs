@@ -1,0 +1,80 @@
+//! An interface whose received frames are worked off by a kernel thread (threaded NAPI), which can be
+//! bound to a core and put into a control group, like the interrupt of a card.
+//!
+//! A veth otherwise works them off where they were sent: the far host's receiving would be paid for by
+//! the sending program.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use linerate_net::cpu;
+use linerate_testkit::Namespace;
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+
+use crate::interrupt;
+
+/// How long a moderated interface waits before it looks again, and how often in vain before it wants to
+/// be told of frames: 20 ms.
+const MODERATION: [(&str, &str); 2] =
+    [("gro_flush_timeout", "20000"), ("napi_defer_hard_irqs", "1000")];
+
+/// Has `interface` look for frames every 20 µs while there are any, and not be woken for each, as a
+/// card's interrupt moderation does (Documentation/networking/napi.rst, "Software IRQ coalescing").
+/// To wake an idle core, of a virtual machine above all, costs the sender more than sending.
+///
+/// # Errors
+/// When the kernel is older than 5.9.
+pub fn moderate(host: &Namespace, interface: &str) -> Result<()> {
+    host.run(|| set(interface, &MODERATION))?
+}
+
+/// Gives the NAPI of `interface`, which must be on (through GRO), a thread, binds it to `core`, and
+/// returns its process number.
+///
+/// # Errors
+/// When the kernel is older than 5.17 (which tells a thread's whole name), or the interface has no NAPI.
+pub fn to_thread(host: &Namespace, interface: &str, core: usize) -> Result<u32> {
+    host.run(|| set(interface, &[("threaded", "1")]))??;
+    let mut pid = None;
+    let found = || {
+        pid = thread_of(interface);
+        Ok(pid.is_some())
+    };
+    interrupt::wait_until("a NAPI thread", Duration::from_secs(2), found)
+        .with_context(|| format!("{interface} has no NAPI, or the kernel no thread for it"))?;
+    let pid = pid.with_context(|| format!("{interface} has no NAPI thread"))?;
+    cpu::pin_thread(pid, core)
+        .with_context(|| format!("cannot bind the NAPI thread of {interface} to core {core}"))?;
+    Ok(pid)
+}
+
+/// `/sys` shows the interfaces of the namespace that it was mounted in: this thread mounts one for
+/// itself.
+fn set(interface: &str, settings: &[(&str, &str)]) -> Result<()> {
+    let none: Option<&str> = None;
+    let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+    unshare(CloneFlags::CLONE_NEWNS)
+        .and_then(|()| mount(none, "/", none, private, none))
+        .and_then(|()| mount(Some("sysfs"), "/sys", Some("sysfs"), MsFlags::empty(), none))
+        .context("cannot mount the namespace's /sys")?;
+    for (name, value) in settings {
+        let path = Path::new("/sys/class/net").join(interface).join(name);
+        fs::write(&path, value).with_context(|| {
+            format!("cannot write {value} to {} (Linux 5.17 has what this takes)", path.display())
+        })?;
+    }
+    Ok(())
+}
+
+/// The process number of the thread `napi/INTERFACE-NUMBER`.
+fn thread_of(interface: &str) -> Option<u32> {
+    let prefix = format!("napi/{interface}-");
+    fs::read_dir("/proc").ok()?.flatten().find_map(|entry| {
+        let pid = entry.file_name().to_str()?.parse().ok()?;
+        let name = fs::read_to_string(entry.path().join("comm")).ok()?;
+        name.starts_with(&prefix).then_some(pid)
+    })
+}

@@ -1,0 +1,502 @@
+//! The capture programs that are compared: how each is started as its users start it, and how its
+//! closing words are read.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use linerate_ring::{tee, xdp};
+use linerate_testkit::Command;
+
+use crate::measure::process::{Finished, count};
+use crate::programs::{self, installed};
+use crate::report::summary::Role;
+use crate::topology::pair::{Pair, RECEIVER};
+use crate::traffic::generated::Traffic;
+
+/// The name of [`Peer::tcpdump_buffered`].
+pub const BUFFERED: &str = "tcpdump, 128 MiB";
+/// The name of [`Peer::xdp_loop`].
+pub const XDP_LOOP: &str = "plain AF_XDP loop";
+/// The name of [`Peer::like_xdp_loop`].
+pub const LIKE_XDP_LOOP: &str = "xdp sockets, as the plain loop";
+
+/// A program at the receiving end.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    /// Its name in charts; up to a comma the family, which shares a colour.
+    pub name: String,
+    /// Ours, a peer, or the limit.
+    pub role: Role,
+    program: Program,
+    /// Where it writes; `None` to throw frames away.
+    file: Option<PathBuf>,
+    /// The source that `linerate run` gives it; `None` where it runs alone.
+    under: Option<&'static str>,
+}
+
+#[derive(Clone, Debug)]
+enum Program {
+    Capture {
+        source: &'static str,
+        options: Vec<&'static str>,
+        discard: bool,
+    },
+    Consumer {
+        source: &'static str,
+        pages: &'static str,
+        delay: u64,
+        every: u64,
+    },
+    XdpLoop,
+    Sink,
+    Tcpdump {
+        buffered: bool,
+    },
+    Dumpcap,
+    Netsniff,
+    /// A program that counts what `pcap_loop` hands it.
+    Loop,
+}
+
+/// What a program says it did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PeerReport {
+    /// Frames that it delivered: wrote, analysed or counted.
+    pub captured: u64,
+    /// Frames that it knows it lost, by cause.
+    pub dropped: BTreeMap<String, u64>,
+    /// The source that Linerate chose; empty for everybody else.
+    pub source: String,
+    /// How it attached its XDP program, in its own words; empty where it has none.
+    pub mode: String,
+}
+
+impl PeerReport {
+    /// All drops together.
+    pub fn lost(&self) -> u64 {
+        self.dropped.values().sum()
+    }
+}
+
+impl Peer {
+    /// `linerate capture` from a source, with everything else at its default.
+    pub fn capture(source: &'static str) -> Self {
+        let program = Program::Capture { source, options: Vec::new(), discard: false };
+        Self { name: source.to_owned(), role: Role::Ours, program, file: None, under: None }
+    }
+
+    /// `linerate capture --source xdp` through AF_XDP sockets over these pages.
+    pub fn sockets(pages: &'static str) -> Self {
+        let name = match pages {
+            "hugetlb" => "xdp sockets, huge pages".to_owned(),
+            "thp" => "xdp sockets, transparent".to_owned(),
+            pages => format!("xdp sockets, {pages} pages"),
+        };
+        Self::capture("xdp").with(&["--xdp-through", "socket", "--pages", pages]).named(&name)
+    }
+
+    /// What the plain loop does, by `linerate capture`: AF_XDP sockets as deep as its own, on huge
+    /// pages, and nothing done with the frames.
+    pub fn like_xdp_loop() -> Self {
+        Self::sockets("hugetlb").with(&["-B", "16384"]).discarding().named(LIKE_XDP_LOOP)
+    }
+
+    /// Linerate's rings under a program that hashes every byte and works on every `every`-th frame
+    /// for `delay` × 1000 multiplications (seed 000, §6.3.3).
+    pub fn consumer(source: &'static str, pages: &'static str, delay: u64, every: u64) -> Self {
+        let program = Program::Consumer { source, pages, delay, every };
+        let name = if source == "xdp" { Self::sockets(pages).name } else { source.to_owned() };
+        Self { program, ..Self::capture(source).named(&name) }
+    }
+
+    /// A plain AF_XDP loop without Linerate's library.
+    pub fn xdp_loop() -> Self {
+        Self::limit(XDP_LOOP, Program::XdpLoop)
+    }
+
+    /// Counts and drops in the driver.
+    pub fn sink() -> Self {
+        Self::limit("nothing (XDP drop)", Program::Sink)
+    }
+
+    /// tcpdump, with everything at its default.
+    pub fn tcpdump() -> Self {
+        Self::other("tcpdump", Program::Tcpdump { buffered: false })
+    }
+
+    /// tcpdump with a buffer as large as Linerate's default, so that nobody can say it was starved.
+    pub fn tcpdump_buffered() -> Self {
+        Self::other(BUFFERED, Program::Tcpdump { buffered: true })
+    }
+
+    /// dumpcap, with everything at its default.
+    pub fn dumpcap() -> Self {
+        Self::other("dumpcap", Program::Dumpcap)
+    }
+
+    /// netsniff-ng, with everything at its default.
+    pub fn netsniff() -> Self {
+        Self::other("netsniff-ng", Program::Netsniff)
+    }
+
+    /// The least that a program can do with libpcap: it counts packets.
+    pub fn pcap_loop() -> Self {
+        Self::other("pcap_loop", Program::Loop)
+    }
+
+    /// The same program under `linerate run --source SOURCE`, as it is.
+    #[must_use]
+    pub fn under(mut self, source: &'static str) -> Self {
+        self.name = format!("{}, {source}", self.name);
+        self.role = Role::Ours;
+        self.under = Some(source);
+        self
+    }
+
+    /// tcpdump, with its own buffer and with a large one, dumpcap and netsniff-ng as far as they are installed, and a note for each that is
+    /// not.
+    pub fn others() -> (Vec<Self>, Vec<String>) {
+        let (here, missing): (Vec<_>, Vec<_>) =
+            [Self::tcpdump(), Self::tcpdump_buffered(), Self::dumpcap(), Self::netsniff()]
+                .into_iter()
+                .partition(Self::is_installed);
+        let note = |peer: &Self| format!("skipped: {}: it is not installed", peer.name);
+        (here, missing.iter().map(note).collect())
+    }
+
+    fn other(name: &str, program: Program) -> Self {
+        Self { name: name.into(), role: Role::Peer, program, file: None, under: None }
+    }
+
+    fn limit(name: &str, program: Program) -> Self {
+        Self { role: Role::Limit, ..Self::other(name, program) }
+    }
+
+    /// The same with more options of `linerate capture`; for others, the same.
+    #[must_use]
+    fn with(mut self, more: &[&'static str]) -> Self {
+        if let Program::Capture { options, .. } = &mut self.program {
+            options.extend(more);
+        }
+        self
+    }
+
+    /// The same, counting the frames and writing them nowhere, where it is `linerate capture`.
+    #[must_use]
+    pub fn discarding(mut self) -> Self {
+        if let Program::Capture { discard, .. } = &mut self.program {
+            *discard = true;
+            self.name += ", discarding";
+        }
+        self
+    }
+
+    /// The same, writing to a file.
+    #[must_use]
+    pub fn writing(mut self, file: PathBuf) -> Self {
+        self.file = Some(file);
+        self
+    }
+
+    /// The same under another name.
+    #[must_use]
+    pub fn named(mut self, name: &str) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// Where it writes; `None` when frames are thrown away.
+    pub fn file(&self) -> Option<&Path> {
+        self.file.as_deref()
+    }
+
+    /// Whether it can be started here.
+    pub fn is_installed(&self) -> bool {
+        match self.program {
+            Program::Tcpdump { .. } => installed("tcpdump"),
+            Program::Dumpcap => installed("dumpcap"),
+            Program::Netsniff => installed("netsniff-ng"),
+            _ => true,
+        }
+    }
+
+    /// About how many seconds a measurement takes: start, sending, and what is left to settle. The
+    /// speeds are those at which the machine of docs/figures.md sends 64-byte frames to each.
+    pub fn expected_seconds(&self, traffic: &Traffic) -> f64 {
+        let full_speed = match &self.program {
+            Program::Sink => 5e6,
+            Program::Capture { source: "xdp", .. } | Program::XdpLoop => 2.8e6,
+            _ if self.under == Some("xdp") => 2.5e6,
+            _ => 1e6,
+        };
+        let rate = traffic.rate().map_or(full_speed, |rate| rate as f64);
+        1.2 + self.patience().as_secs_f64() + traffic.frames() as f64 / rate
+    }
+
+    /// How long frames may lie in its ring before it looks at them. tcpdump asks libpcap for a time
+    /// limit of a second, after which the kernel hands over a block that is not full; dumpcap for a
+    /// quarter of that.
+    pub fn patience(&self) -> Duration {
+        match self.program {
+            Program::Tcpdump { .. } | Program::Loop => Duration::from_millis(1300),
+            _ => Duration::from_millis(600),
+        }
+    }
+
+    /// Whether it never sleeps, so that its CPU time does not tell when it has read everything. What
+    /// spins here has room for 8,192 frames: a few milliseconds.
+    pub fn spins(&self) -> bool {
+        matches!(self.program, Program::XdpLoop)
+    }
+
+    /// Whether it takes frames with an XDP program.
+    pub fn is_xdp(&self) -> bool {
+        match self.program {
+            Program::Capture { source, .. } | Program::Consumer { source, .. } => {
+                source != "packet"
+            }
+            Program::XdpLoop | Program::Sink => true,
+            _ => self.under.is_some_and(|source| source != "packet"),
+        }
+    }
+
+    /// Why this machine cannot run it, by the probe of what it needs; `None` where it can.
+    ///
+    /// # Errors
+    /// When the receiving host is gone.
+    pub fn obstacle(&self, pair: &Pair) -> Result<Option<String>> {
+        let source = match self.program {
+            Program::Capture { source, .. } | Program::Consumer { source, .. } => source,
+            Program::XdpLoop => "xdp",
+            _ => match self.under {
+                Some(source) => source,
+                None => return Ok(None),
+            },
+        };
+        let obstacle = pair.receiver.run(|| match source {
+            "xdp" => xdp::probe(RECEIVER).obstacle,
+            "tee" => tee::probe(RECEIVER).obstacle,
+            _ => None,
+        })?;
+        Ok(obstacle.map(|why| why.to_string()))
+    }
+
+    /// The command line, to run at the receiving host on the consumer's core.
+    ///
+    /// # Errors
+    /// When this program's own file is gone.
+    pub fn command(&self, pair: &Pair) -> Result<Command> {
+        let file = self.file.as_ref().map_or("/dev/null", |file| file.to_str().unwrap_or("-"));
+        let (host, core) = (&pair.receiver, pair.cores.consumer);
+        let ours = |words: &[&str]| programs::linerate(host, core, words);
+        let helper = |words: &[&str]| programs::helper(host, core, words);
+        let theirs = |program: &str, words: &[&str]| {
+            if let Some(source) = self.under {
+                let run = ["run", "--quiet", "--source", source, "--take-over", "--", program];
+                return ours(&[&run, words].concat());
+            }
+            let mut command = host.tied(program);
+            command.args(words).cpus([core]);
+            Ok(command)
+        };
+        match &self.program {
+            Program::Capture { source, options, discard } => {
+                let mut words = vec!["capture", "-i", RECEIVER, "--source", source];
+                words.extend(["--take-over", "--json", "--quiet"]);
+                words.extend(if *discard { vec!["--discard"] } else { vec!["-w", file] });
+                words.extend(options);
+                ours(&words)
+            }
+            Program::Consumer { source, pages, delay, every } => {
+                let (delay, every) = (delay.to_string(), every.to_string());
+                let mut words = vec!["consumer", "-i", RECEIVER, "--source", source];
+                words.extend(["--pages", pages, "--delay", &delay, "--every", &every]);
+                helper(&words)
+            }
+            Program::XdpLoop => helper(&["xdp-loop", "-i", RECEIVER, "--huge"]),
+            Program::Sink => helper(&["sink", "-i", RECEIVER]),
+            // -Z root: Debian's tcpdump would else change to a user who may not write the file.
+            Program::Tcpdump { buffered } => {
+                let mut words = vec!["-i", RECEIVER, "-n", "-Z", "root", "-w", file];
+                if *buffered {
+                    words.extend(["-B", "131072"]);
+                }
+                theirs("tcpdump", &words)
+            }
+            Program::Dumpcap => theirs("dumpcap", &["-q", "-i", RECEIVER, "-w", file]),
+            Program::Loop => {
+                let own = programs::own_path()?;
+                let own = own.to_str().context("the path of linerate-lab is not UTF-8")?;
+                theirs(own, &["helper", "pcap-loop", "-i", RECEIVER])
+            }
+            Program::Netsniff => {
+                theirs("netsniff-ng", &["--in", RECEIVER, "--out", file, "--silent"])
+            }
+        }
+    }
+
+    /// Reads its closing words.
+    ///
+    /// # Errors
+    /// When it failed, or they are not what its versions known here print.
+    pub fn tally(&self, finished: Finished) -> Result<PeerReport> {
+        match self.program {
+            Program::Capture { .. }
+            | Program::Consumer { .. }
+            | Program::XdpLoop
+            | Program::Loop
+            | Program::Sink => from_json(&finished.success()?.json()?),
+            Program::Tcpdump { .. } => tcpdump(&finished.stderr),
+            Program::Dumpcap => dumpcap(&finished.stderr),
+            Program::Netsniff => netsniff(&(finished.stdout + &finished.stderr)),
+        }
+        .with_context(|| format!("cannot read what {} said", self.name))
+    }
+}
+
+/// `{"captured": n, "dropped": {"cause": n, …}, …}`. Beside causes there stand their sum, how often
+/// a ring froze, and the interface's own count, which [`crate::measure`] reads itself.
+fn from_json(report: &serde_json::Value) -> Result<PeerReport> {
+    let dropped = report["dropped"].as_object().context("no object \"dropped\"")?;
+    let dropped = dropped
+        .iter()
+        .filter(|(cause, _)| !matches!(cause.as_str(), "total" | "freezes" | "interface"))
+        .map(|(cause, value)| {
+            let value = value.as_u64().with_context(|| format!("{cause} is no count"))?;
+            Ok((cause.clone(), value))
+        })
+        .collect::<Result<BTreeMap<_, _>>>()?;
+    Ok(PeerReport {
+        captured: count(report, "captured")?,
+        dropped: dropped.into_iter().filter(|(_, value)| *value > 0).collect(),
+        source: report["source"].as_str().unwrap_or_default().to_owned(),
+        mode: mode(report),
+    })
+}
+
+/// How the XDP program of `linerate capture` is attached: the first note on its interface, where the
+/// source is one of XDP. `linerate lab consumer` has a field for it.
+fn mode(report: &serde_json::Value) -> String {
+    let mode = match report["source"].as_str() {
+        Some("xdp" | "tee") => &report["interfaces"][0]["notes"][0],
+        Some(_) => return String::new(),
+        None => &report["mode"],
+    };
+    mode.as_str().unwrap_or_default().to_owned()
+}
+
+/// `12 packets captured`, `15 packets received by filter`, `2 packets dropped by kernel`,
+/// `1 packet dropped by interface` (which [`crate::measure`] reads itself). What was received but neither captured nor dropped was still in
+/// the ring when tcpdump was told to end; it never comes out.
+fn tcpdump(said: &str) -> Result<PeerReport> {
+    let line = |end: &str| {
+        said.lines().find_map(|line| {
+            let line = line.trim();
+            let (number, words) = line.split_once(' ')?;
+            let words = words.strip_prefix("packets ").or(words.strip_prefix("packet "))?;
+            if words == end { number.parse::<u64>().ok() } else { None }
+        })
+    };
+    let captured = line("captured").context("no line \"packets captured\"")?;
+    let received = line("received by filter").context("no line \"received by filter\"")?;
+    let kernel = line("dropped by kernel").unwrap_or(0);
+    let left = received.saturating_sub(captured + kernel);
+    Ok(tally(captured, [("kernel", kernel), ("left in the ring", left)]))
+}
+
+/// `Packets captured: 12`, and
+/// `Packets received/dropped on interface 'in0': 12/3 (pcap:3/dumpcap:0/flushed:0/ps_ifdrop:0) (80.0%)`.
+fn dumpcap(said: &str) -> Result<PeerReport> {
+    let line = said
+        .lines()
+        .find(|line| line.starts_with("Packets received/dropped on interface"))
+        .context("no line \"Packets received/dropped\"")?;
+    let counts = line.split_once("': ").context("no counts")?.1;
+    let (received, rest) = counts.split_once('/').context("no received count")?;
+    let inner = rest.split_once('(').and_then(|(_, inner)| inner.split_once(')'));
+    let inner = inner.context("no causes of drops")?.0;
+    let causes = inner.split('/').filter_map(|cause| {
+        let (name, value) = cause.split_once(':')?;
+        Some((name, value.parse().ok()?))
+    });
+    Ok(tally(received.trim().parse()?, causes))
+}
+
+/// `12  packets incoming (2 unread on exit)`, `10  packets passed filter`,
+/// `2  packets failed filter (out of space)`.
+fn netsniff(said: &str) -> Result<PeerReport> {
+    let number = |words: &str| {
+        said.lines().find_map(|line| {
+            let (number, rest) = line.trim().split_once("  packets ")?;
+            if rest.starts_with(words) { number.trim().parse::<u64>().ok() } else { None }
+        })
+    };
+    let passed = number("passed filter").context("no line \"packets passed filter\"")?;
+    let failed = number("failed filter").unwrap_or(0);
+    let unread = said
+        .lines()
+        .find_map(|line| {
+            let (_, rest) = line.split_once("packets incoming (")?;
+            rest.split_once(" unread")?.0.parse::<u64>().ok()
+        })
+        .unwrap_or(0);
+    let Some(captured) = passed.checked_sub(unread) else { bail!("more unread than passed") };
+    Ok(tally(captured, [("out of space", failed), ("unread on exit", unread)]))
+}
+
+fn tally<'a>(captured: u64, dropped: impl IntoIterator<Item = (&'a str, u64)>) -> PeerReport {
+    let dropped = dropped.into_iter().filter(|(_, count)| *count > 0);
+    let dropped = dropped.map(|(cause, count)| (cause.to_owned(), count)).collect();
+    PeerReport { captured, dropped, ..PeerReport::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tcpdump_is_read() {
+        let said = "tcpdump: listening on in0, link-type EN10MB\n10 packets captured\n\
+            15 packets received by filter\n3 packets dropped by kernel\n";
+        let read = tcpdump(said).unwrap();
+        assert_eq!(read, tally(10, [("kernel", 3), ("left in the ring", 2)]));
+        let one = "1 packet captured\n1 packet received by filter\n0 packets dropped by kernel\n\
+            2 packets dropped by interface\n";
+        assert_eq!(tcpdump(one).unwrap(), tally(1, []));
+        assert!(tcpdump("tcpdump: in0: no such device").is_err());
+    }
+
+    #[test]
+    fn dumpcap_is_read() {
+        let said = "Capturing on 'in0'\nFile: /dev/null\nPackets captured: 5\n\
+            Packets received/dropped on interface 'in0': 5/4 \
+            (pcap:3/dumpcap:1/flushed:0/ps_ifdrop:0) (55.6%)\n";
+        assert_eq!(dumpcap(said).unwrap(), tally(5, [("pcap", 3), ("dumpcap", 1)]));
+        assert!(dumpcap("").is_err());
+    }
+
+    #[test]
+    fn netsniff_is_read() {
+        let said = "\r         105  packets incoming (2 unread on exit)\n\
+            \r          102  packets passed filter\n\r  3  packets failed filter (out of space)\n\
+            \r      2.8571%  packet droprate\n\r  4 sec, 5 usec in total\n";
+        let expected = tally(100, [("out of space", 3), ("unread on exit", 2)]);
+        assert_eq!(netsniff(said).unwrap(), expected);
+        assert!(netsniff("").is_err());
+    }
+
+    #[test]
+    fn our_own_json_is_read() {
+        let report =
+            serde_json::json!({"captured": 7, "dropped": {"disk": 0, "ring": 2, "total": 2}});
+        assert_eq!(from_json(&report).unwrap(), tally(7, [("ring", 2)]));
+        assert!(from_json(&serde_json::json!({"captured": 7})).is_err());
+        let notes = serde_json::json!([{"notes": ["native XDP, a ring buffer", "more"]}]);
+        let of = |source| serde_json::json!({"source": source, "interfaces": notes});
+        assert_eq!(mode(&of("xdp")), "native XDP, a ring buffer");
+        assert_eq!(mode(&of("packet")), "");
+        assert_eq!(mode(&serde_json::json!({"mode": "generic XDP"})), "generic XDP");
+    }
+}

@@ -1,0 +1,21 @@
+//! quinn-udp's reader, whose source is in `peers/quinn-udp`.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+
+use super::build;
+
+const SOURCES: build::Sources = [
+    ("Cargo.toml", include_str!("../../peers/quinn-udp/Cargo.toml")),
+    ("Cargo.lock", include_str!("../../peers/quinn-udp/Cargo.lock")),
+    ("src/main.rs", include_str!("../../peers/quinn-udp/src/main.rs")),
+];
+
+/// Builds it in `folder`.
+///
+/// # Errors
+/// Why it cannot be built, in a line.
+pub fn build(folder: &Path) -> Result<PathBuf> {
+    build::cargo(folder, "quinn-udp", &SOURCES)
+}

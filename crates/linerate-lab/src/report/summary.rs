@@ -1,0 +1,263 @@
+//! What a run says, in the form that is stored and drawn.
+
+use serde::{Deserialize, Serialize};
+
+use crate::report::distribution::Distribution;
+use crate::report::environment::Environment;
+
+/// The JSON summary of one run; the report needs nothing else.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Summary {
+    /// The experiment's name on the command line.
+    pub experiment: String,
+    /// Its title for people.
+    pub title: String,
+    /// What is measured and how, in a paragraph.
+    pub about: String,
+    /// When it began, local time.
+    pub started: String,
+    /// How long it took.
+    pub seconds: f64,
+    /// A shortened run: fewer points and frames, as many repeats.
+    pub quick: bool,
+    /// The machine.
+    pub environment: Environment,
+    /// The charts, in order.
+    pub charts: Vec<Chart>,
+    /// Claims and whether they held.
+    pub claims: Vec<Claim>,
+    /// What a reader must know: peers left out, stand-ins, surprises.
+    pub notes: Vec<String>,
+    /// Runs that did not count, each with its reason.
+    pub void: Vec<String>,
+}
+
+impl Summary {
+    /// Whether no claim failed.
+    pub fn holds(&self) -> bool {
+        self.claims.iter().all(|claim| claim.holds != Some(false))
+    }
+}
+
+/// One chart: lines (or bars, where x is a name) of medians with their spread.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Chart {
+    /// Unique within the run; part of the element's id on the page.
+    pub id: String,
+    /// What one sees.
+    pub title: String,
+    /// How to read it.
+    pub caption: String,
+    /// The horizontal axis; `None` for bars, which are named.
+    pub x: Option<Axis>,
+    /// The vertical axis (the bars' axis).
+    pub y: Axis,
+    /// Who is compared.
+    pub lines: Vec<Line>,
+}
+
+/// An axis.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Axis {
+    /// What it shows.
+    pub label: String,
+    /// Its unit, as it is printed behind a number.
+    pub unit: String,
+    /// Powers of two or ten are evenly spaced.
+    #[serde(default)]
+    pub logarithmic: bool,
+}
+
+impl Axis {
+    /// An even axis.
+    pub fn linear(label: &str, unit: &str) -> Self {
+        Self { label: label.to_owned(), unit: unit.to_owned(), logarithmic: false }
+    }
+
+    /// An axis on which doubling is a step.
+    pub fn logarithmic(label: &str, unit: &str) -> Self {
+        Self { logarithmic: true, ..Self::linear(label, unit) }
+    }
+}
+
+/// Whose line it is, which decides how it is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// Linerate.
+    Ours,
+    /// A program that people use today.
+    Peer,
+    /// What nobody can pass: a bare loop, the generator itself.
+    Limit,
+}
+
+/// One line or bar.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Line {
+    /// The name that stands beside it.
+    pub name: String,
+    /// Whose it is.
+    pub role: Role,
+    /// Its points by rising x; one point for a bar.
+    pub points: Vec<Point>,
+}
+
+/// One point with its repeats.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Point {
+    /// Where it is on the horizontal axis; 0 for a bar.
+    pub x: f64,
+    /// Median and spread of the repeats that count; `None` when all were void.
+    pub spread: Option<Distribution>,
+    /// Repeats that did not count.
+    #[serde(default)]
+    pub void: usize,
+    /// What to say beside the number in the table ("0.3% lost").
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remark: Option<String>,
+}
+
+/// A claim, the figure that was measured and the bound it must keep.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Claim {
+    /// What is claimed.
+    pub claim: String,
+    /// What was measured, with its spread.
+    pub figure: String,
+    /// What it must be.
+    pub bound: String,
+    /// Whether it held; `None` where it could not be judged (a peer is missing, too many runs void).
+    pub holds: Option<bool>,
+    /// The median decided, but single runs lie on the other side of the bound.
+    #[serde(default)]
+    pub straddles: bool,
+}
+
+impl Claim {
+    /// A figure against its bound.
+    pub fn new(claim: &str, figure: String, bound: &str, holds: bool) -> Self {
+        let (claim, bound) = (claim.to_owned(), bound.to_owned());
+        Self { claim, figure, bound, holds: Some(holds), straddles: false }
+    }
+
+    /// A claim that this run cannot judge, and why.
+    pub fn open(claim: &str, why: &str, bound: &str) -> Self {
+        let (claim, bound) = (claim.to_owned(), bound.to_owned());
+        Self { claim, figure: why.to_owned(), bound, holds: None, straddles: false }
+    }
+
+    /// A ratio of `repeats` that must be at least `bound`.
+    pub fn at_least(claim: &str, ratio: Option<Distribution>, bound: f64, repeats: usize) -> Self {
+        Self::ratio(claim, ratio, &format!("at least {bound}"), repeats, |value| value >= bound)
+    }
+
+    /// A ratio of `repeats` that must be at most `bound`.
+    pub fn at_most(claim: &str, ratio: Option<Distribution>, bound: f64, repeats: usize) -> Self {
+        Self::ratio(claim, ratio, &format!("at most {bound:.3}"), repeats, |value| value <= bound)
+    }
+
+    fn ratio(
+        claim: &str,
+        ratio: Option<Distribution>,
+        bound: &str,
+        repeats: usize,
+        holds: impl Fn(f64) -> bool,
+    ) -> Self {
+        let Some(spread) = ratio else {
+            return Self::open(claim, "no pair of runs counted", bound);
+        };
+        let Distribution { count, min, median, max, .. } = spread;
+        let figure = format!("{median:.3} (min {min:.3}, max {max:.3}, {count} pairs)");
+        if !spread.speaks_for(repeats) {
+            return Self::open(claim, &format!("{figure}: too few of {repeats}"), bound);
+        }
+        Self::new(claim, figure, bound, holds(median)).straddling(holds(min) != holds(max))
+    }
+
+    /// The same, with the spread on both sides of the bound or not.
+    #[must_use]
+    pub fn straddling(self, straddles: bool) -> Self {
+        Self { straddles, ..self }
+    }
+
+    /// The same with more words behind its figure.
+    #[must_use]
+    pub fn adding(mut self, words: &str) -> Self {
+        self.figure += words;
+        self
+    }
+
+    /// The verdict for people.
+    pub fn words(&self) -> &'static str {
+        match (self.holds, self.straddles) {
+            (Some(true), true) => "median holds; spread on both sides",
+            (Some(false), true) => "median does not; spread on both sides",
+            _ => self.verdict(),
+        }
+    }
+
+    /// "yes", "no" or "open".
+    pub fn verdict(&self) -> &'static str {
+        match self.holds {
+            Some(true) => "yes",
+            Some(false) => "no",
+            None => "open",
+        }
+    }
+}
+
+/// The closing table of a run, as text.
+pub fn claim_table(claims: &[Claim]) -> String {
+    let mut rows = vec![["claim", "figure", "bound", "holds"].map(str::to_owned)];
+    rows.extend(claims.iter().map(|claim| {
+        [claim.claim.clone(), claim.figure.clone(), claim.bound.clone(), claim.words().to_owned()]
+    }));
+    text_table(&rows)
+}
+
+/// Rows under each other, columns as wide as they need.
+pub fn text_table<const N: usize>(rows: &[[String; N]]) -> String {
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
+    let widths: Vec<usize> = (0..N).map(|column| width(column).unwrap_or(0)).collect();
+    let mut text = String::new();
+    for (number, row) in rows.iter().enumerate() {
+        let line: Vec<String> =
+            row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        text += line.join("  ").trim_end();
+        text.push('\n');
+        if number == 0 {
+            let rule: Vec<String> = widths.iter().map(|width| "-".repeat(*width)).collect();
+            text += &rule.join("  ");
+            text.push('\n');
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ratio_is_judged_by_its_median_and_says_where_the_rest_lies() {
+        let ratio = Distribution::of([2.6, 2.8, 2.9]);
+        let least = |bound| Claim::at_least("a", ratio, bound, 5);
+        assert_eq!((least(2.5).holds, least(2.5).words()), (Some(true), "yes"));
+        let both = least(2.7);
+        assert_eq!((both.holds, both.words()), (Some(true), "median holds; spread on both sides"));
+        let both = least(2.85);
+        assert_eq!((both.verdict(), both.straddles), ("no", true));
+        assert_eq!(least(3.0).words(), "no");
+        assert_eq!(Claim::at_most("a", ratio, 2.5, 5).words(), "no");
+        assert_eq!(Claim::at_most("a", None, 2.7, 5).words(), "open");
+        let few = Claim::at_least("a", ratio, 2.5, 6);
+        assert_eq!((few.holds, few.figure.contains("too few of 6")), (None, true));
+    }
+
+    #[test]
+    fn the_table_lines_its_columns_up() {
+        let text = text_table(&[["a", "bb"].map(str::to_owned), ["ccc", "d"].map(str::to_owned)]);
+        assert_eq!(text, "a    bb\n---  --\nccc  d\n");
+    }
+}

@@ -1,0 +1,522 @@
+//! Two hosts and a router between them: what the `forward-*` experiments measure on.
+//!
+//! ```text
+//!   west (out0) --cable-- (left) router (right) --cable-- (in0) east
+//! ```
+//!
+//! A veth works its frames off on the core that sent them, so that the whole routed is on the core of the
+//! generator, and a stage's cost is one over the rate with it less one over the rate without it.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use linerate_testkit::{Mac, Namespace, Veth, VethOptions};
+
+use crate::baseline::forward::{self, Baseline};
+use crate::interrupt;
+use crate::measure::cores::Cores;
+use crate::measure::napi;
+use crate::measure::process::{Running, count};
+use crate::programs;
+use crate::topology::pair::{Pair, SENDER};
+use crate::traffic::generated::{EAST_ADDRESS, Sent, WEST_ADDRESS, session_words};
+
+/// The router's interface towards the west.
+pub const LEFT: &str = "left";
+/// The router's interface towards the east.
+pub const RIGHT: &str = "right";
+/// The interface of the eastern host.
+pub const EAST: &str = "in0";
+
+/// Where the router is on the hosts' networks.
+const LEFT_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 255, 254);
+const RIGHT_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 19, 255, 254);
+
+/// Where the eastern host's servers listen.
+fn server(number: u16) -> SocketAddr {
+    SocketAddr::V4(SocketAddrV4::new(EAST_ADDRESS, 5001 + number))
+}
+
+/// The name of the router's flow table.
+const FLOW_TABLE: &str = "linerate_lab";
+
+/// Who forwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// The kernel.
+    Linux,
+    /// The kernel with netfilter's flow table.
+    FlowTable,
+    /// `linerate forward` with these statistics.
+    Linerate(&'static str),
+    /// A baseline of the accelerator, which only the lab has.
+    Baseline(Baseline),
+    /// A program with constants and a redirect: the limit.
+    Redirect,
+}
+
+/// What goes along.
+#[derive(Clone, Copy, Debug)]
+pub struct Traffic {
+    /// Bytes of a frame.
+    pub size: u32,
+    /// Frames measured, in each direction.
+    pub frames: u64,
+    /// Sessions that they are of, one after the other.
+    pub sessions: u64,
+    /// Frames a second; as many as go if `None`.
+    pub rate: Option<u64>,
+}
+
+/// The routed, laid.
+#[derive(Debug)]
+pub struct RoutedPair {
+    /// The western host.
+    pub west: Namespace,
+    /// The router.
+    pub router: Namespace,
+    /// The eastern host.
+    pub east: Namespace,
+    /// `a` is west's, `b` the router's.
+    pub left: Veth,
+    /// `a` is the router's, `b` east's.
+    pub right: Veth,
+    cores: Cores,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, Default)]
+pub struct ForwardOutcome {
+    /// Frames sent, in all directions.
+    pub sent: u64,
+    /// Frames that arrived.
+    pub arrived: u64,
+    /// From the first frame to the last.
+    pub seconds: f64,
+    /// Frames that interfaces counted as dropped.
+    pub dropped: u64,
+    /// Part of the measured frames that the kernel forwarded, 0 to 1; `None` where nobody can tell.
+    pub slow: Option<f64>,
+    /// Why it does not count.
+    pub void: Option<String>,
+}
+
+impl ForwardOutcome {
+    /// Frames a second that arrived.
+    pub fn rate(&self) -> f64 {
+        self.arrived as f64 / self.seconds.max(1e-9)
+    }
+
+    /// The part that did not arrive, 0 to 1.
+    pub fn loss(&self) -> f64 {
+        1.0 - self.arrived as f64 / self.sent.max(1) as f64
+    }
+}
+
+impl RoutedPair {
+    /// Lays it: forwarding on, neighbours fixed, no reverse-path filter.
+    ///
+    /// # Errors
+    /// Without root.
+    pub fn build(cores: Cores) -> Result<Self> {
+        let west = Namespace::create("west")?;
+        let router = Namespace::create("router")?;
+        let east = Namespace::create("east")?;
+        let left = Veth::create(&west, SENDER, &router, LEFT, VethOptions::default())?;
+        let right = Veth::create(&router, RIGHT, &east, EAST, VethOptions::default())?;
+        for interface in [&left.a, &left.b, &right.a, &right.b] {
+            interface.set_offloads(false)?;
+            // NAPI, which live frames need where there is no XDP program.
+            interface.set_gro(true)?;
+        }
+        for host in [&west, &router, &east] {
+            for scope in ["all", "default", LEFT, RIGHT] {
+                let _ = host.sysctl(&format!("net.ipv4.conf.{scope}.rp_filter"), "0");
+            }
+        }
+        router.set_forwarding(true)?;
+        left.b.add_address(LEFT_ADDRESS.into(), 16)?;
+        right.a.add_address(RIGHT_ADDRESS.into(), 16)?;
+        left.b.add_neighbour(WEST_ADDRESS.into(), left.a.mac())?;
+        right.a.add_neighbour(EAST_ADDRESS.into(), right.b.mac())?;
+        let ends = [
+            (&west, &left.a, WEST_ADDRESS, LEFT_ADDRESS, left.b.mac(), "198.19.0.0"),
+            (&east, &right.b, EAST_ADDRESS, RIGHT_ADDRESS, right.a.mac(), "198.18.0.0"),
+        ];
+        for (host, interface, own, gateway, mac, far) in ends {
+            interface.add_address(own.into(), 16)?;
+            interface.add_neighbour(gateway.into(), mac)?;
+            host.add_route(far.parse::<IpAddr>()?, 16, gateway.into())?;
+        }
+        Ok(Self { west, router, east, left, right, cores })
+    }
+
+    /// Starts who forwards, and waits until it does. The kernel needs nobody.
+    ///
+    /// # Errors
+    /// When it cannot be had here.
+    pub fn begin(&self, way: Way, sessions: u64) -> Result<Option<Running>> {
+        match way {
+            Way::Linux => Ok(None),
+            Way::FlowTable => {
+                self.flow_table()?;
+                Ok(None)
+            }
+            Way::Linerate(statistics) => {
+                let room = room(sessions);
+                self.accelerate(&["--statistics", statistics, "--max-sessions", &room]).map(Some)
+            }
+            Way::Baseline(baseline) => self.baseline(baseline, &room(sessions)).map(Some),
+            Way::Redirect => self.redirect().map(Some),
+        }
+    }
+
+    fn accelerate(&self, more: &[&str]) -> Result<Running> {
+        let mut words = vec!["forward", "run", "-i", LEFT, "-i", RIGHT, "--metrics", "off"];
+        // One packet a minute of each session would be the kernel's, in the middle of a run or not.
+        words.extend([
+            "--no-probe",
+            "--revalidate",
+            "1h",
+            "--udp-idle",
+            "10m",
+            "--tcp-idle",
+            "10m",
+        ]);
+        words.extend(more);
+        let mut running = self.linerate("linerate forward", &self.router, &words)?;
+        let ready = || {
+            running.check()?;
+            Ok(self.left.b.has_xdp()? && self.right.a.has_xdp()? && self.status().is_ok())
+        };
+        interrupt::wait_until("linerate forward to start", Duration::from_secs(60), ready)?;
+        Ok(running)
+    }
+
+    fn baseline(&self, baseline: Baseline, room: &str) -> Result<Running> {
+        let mut words = vec!["forward", "--baseline", baseline.name(), "--max-sessions", room];
+        words.extend(["-i", LEFT, "-i", RIGHT]);
+        let mut running = self.helper("the forwarding baseline", &self.router, &words)?;
+        let ready = || {
+            running.check()?;
+            Ok(self.status_of(Way::Baseline(baseline)).is_ok())
+        };
+        interrupt::wait_until("a baseline to start", Duration::from_secs(60), ready)?;
+        Ok(running)
+    }
+
+    fn redirect(&self) -> Result<Running> {
+        let mac = |mac: Mac| mac.to_string();
+        let (to, from) = (mac(self.right.b.mac()), mac(self.right.a.mac()));
+        let words = ["redirect", "-i", LEFT, "--to", RIGHT, "--dst-mac", &to, "--src-mac", &from];
+        let mut running = self.helper("the plain redirect", &self.router, &words)?;
+        let ready = || {
+            running.check()?;
+            self.left.b.has_xdp().map_err(Into::into)
+        };
+        interrupt::wait_until("a redirect to begin", Duration::from_secs(20), ready)?;
+        Ok(running)
+    }
+
+    fn flow_table(&self) -> Result<()> {
+        let rules = format!(
+            "table ip {FLOW_TABLE} {{\n\
+             flowtable fast {{ hook ingress priority 0; devices = {{ {LEFT}, {RIGHT} }}; }}\n\
+             chain forward {{ type filter hook forward priority 0; policy accept;\n\
+             ip protocol {{ tcp, udp }} flow add @fast; }}\n}}\n"
+        );
+        let output = self.router.command("nft").arg(rules).output().context("cannot run nft")?;
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr);
+            bail!("no flow table here: {}", said.lines().next().unwrap_or("nft says nothing"));
+        }
+        Ok(())
+    }
+
+    /// Why there is no flow table on this machine; `None` where there is.
+    ///
+    /// # Errors
+    /// Without root.
+    pub fn flow_table_obstacle(cores: Cores) -> Result<Option<String>> {
+        let routed = Self::build(cores)?;
+        Ok(routed.flow_table().err().map(|error| format!("{error:#}")))
+    }
+
+    /// Starts `linerate` in `host`, off the generator's CPU.
+    fn linerate(&self, name: &str, host: &Namespace, words: &[&str]) -> Result<Running> {
+        Running::start(name, &mut programs::linerate(host, self.cores.consumer, words)?)
+    }
+
+    /// Starts a helper in `host`, off the generator's CPU.
+    fn helper(&self, name: &str, host: &Namespace, words: &[&str]) -> Result<Running> {
+        Running::start(name, &mut programs::helper(host, self.cores.consumer, words)?)
+    }
+
+    /// What `linerate forward status` says.
+    ///
+    /// # Errors
+    /// When there is no accelerator, or it cannot be read.
+    pub fn status(&self) -> Result<serde_json::Value> {
+        let words = ["forward", "status", "--json"];
+        let running = self.linerate("linerate forward status", &self.router, &words)?;
+        running.wait(Duration::from_secs(20))?.success()?.json()
+    }
+
+    /// What the programs of `way` tell, in the form of `linerate forward status`.
+    ///
+    /// # Errors
+    /// When they do not run.
+    pub fn status_of(&self, way: Way) -> Result<serde_json::Value> {
+        match way {
+            Way::Baseline(_) => self.router.run(forward::status)?,
+            _ => self.status(),
+        }
+    }
+
+    /// Packets that the programs of `way` left to the kernel; `None` where no program can tell.
+    fn slow_path(&self, way: Way) -> Result<Option<u64>> {
+        if !matches!(way, Way::Linerate(_) | Way::Baseline(_)) {
+            return Ok(None);
+        }
+        let status = self.status_of(way)?;
+        let reasons = status["reasons"].as_array().context("a status without reasons")?;
+        Ok(Some(reasons.iter().filter_map(|reason| reason["packets"].as_u64()).sum()))
+    }
+
+    /// Sends enough for every session to be learned, and returns how much that was. Who receives is there
+    /// already: an XDP program that comes or goes is a change of the link, after which sessions are learned anew.
+    ///
+    /// # Errors
+    /// When a program fails.
+    pub fn warm_up(&self, traffic: &Traffic) -> Result<u64> {
+        // A session is admitted at its second packet; with a third nothing is left to chance.
+        let frames = (3 * traffic.sessions).max(10_000);
+        let sender = self.generate(&Traffic { frames, rate: None, ..*traffic }, false)?;
+        Ok(finish(sender)?.frames)
+    }
+
+    /// Warms up, sends, in one direction or both, and counts what arrives. `programs` are those that can tell how
+    /// much went to the kernel, if any.
+    ///
+    /// # Errors
+    /// When a program fails.
+    pub fn pass(
+        &self,
+        traffic: &Traffic,
+        both: bool,
+        programs: Option<Way>,
+    ) -> Result<ForwardOutcome> {
+        let sinks = [
+            Some(self.sink(&self.east, EAST)?),
+            both.then(|| self.sink(&self.west, SENDER)).transpose()?,
+        ];
+        let empty = self.drops()?;
+        let warm = self.warm_up(traffic)?;
+        let handed = || programs.map_or(Ok(None), |way| self.slow_path(way));
+        interrupt::sleep(Duration::from_millis(100))?;
+        let (before, dropped) = (handed()?, self.drops()?);
+        let senders = [
+            Some(self.generate(traffic, false)?),
+            both.then(|| self.generate(traffic, true)).transpose()?,
+        ];
+        let mut passed = ForwardOutcome::default();
+        for sender in senders.into_iter().flatten() {
+            let sent = finish(sender)?;
+            passed.sent += sent.frames;
+            passed.seconds = passed.seconds.max(sent.seconds);
+        }
+        interrupt::sleep(Duration::from_millis(100))?;
+        for sink in sinks.into_iter().flatten() {
+            let report = sink.stop(Duration::from_secs(20))?.success()?.json()?;
+            passed.arrived += count(&report, "captured")?;
+        }
+        // What arrived before is what was sent then and not dropped.
+        passed.arrived = passed.arrived.saturating_sub(warm.saturating_sub(dropped - empty));
+        passed.dropped = self.drops()?.saturating_sub(dropped);
+        let handed = handed()?.zip(before).map(|(after, before)| after - before);
+        passed.slow = handed.map(|handed| handed as f64 / passed.sent.max(1) as f64);
+        passed.void = passed.judge();
+        Ok(passed)
+    }
+
+    fn sink(&self, host: &Namespace, interface: &str) -> Result<Running> {
+        let words = ["sink", "-i", interface];
+        let mut sink = self.helper("the sink", host, &words)?;
+        let end = if interface == EAST { &self.right.b } else { &self.left.a };
+        let ready = || {
+            sink.check()?;
+            end.has_xdp().map_err(Into::into)
+        };
+        interrupt::wait_until("the sink to begin", Duration::from_secs(20), ready)?;
+        Ok(sink)
+    }
+
+    /// From the west on the generator's core, or back from the east on the other.
+    fn generate(&self, traffic: &Traffic, back: bool) -> Result<Running> {
+        let (host, interface, core, mac) = match back {
+            false => (&self.west, SENDER, self.cores.generator, self.left.b.mac()),
+            true => (&self.east, EAST, self.cores.consumer, self.right.a.mac()),
+        };
+        let (source, destination) = match back {
+            false => (WEST_ADDRESS, EAST_ADDRESS),
+            true => (EAST_ADDRESS, WEST_ADDRESS),
+        };
+        let common = ["generate", "-i", interface, "--json", "--quiet"];
+        let mut command = programs::linerate(host, core, common)?;
+        command.args(["--cpu", &core.to_string(), "--dst-mac", &mac.to_string()]);
+        command.args(["--size", &traffic.size.to_string(), "--count", &traffic.frames.to_string()]);
+        command.args(session_words(traffic.sessions, source, destination));
+        if let Some(rate) = traffic.rate {
+            command.args(["--rate", &format!("{rate}pps")]);
+        }
+        Running::start("linerate generate", &mut command)
+    }
+
+    /// What interfaces had no room for. What the sinks drop counts at the ends, and is none of it.
+    fn drops(&self) -> Result<u64> {
+        let mut sum = 0;
+        for interface in [&self.left.a, &self.right.a, &self.right.b, &self.left.b] {
+            sum += interface.counters()?.tx_dropped;
+        }
+        for interface in [&self.left.b, &self.right.a] {
+            sum += interface.counters()?.rx_dropped;
+        }
+        Ok(sum)
+    }
+
+    /// Counts and drops what comes to the east.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn sink_east(&self) -> Result<Running> {
+        self.sink(&self.east, EAST)
+    }
+
+    /// Begins to send eastwards.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn send(&self, traffic: &Traffic) -> Result<Running> {
+        self.generate(traffic, false)
+    }
+
+    /// Gives both hosts' interfaces a queue, as a card has one: what the cable has no room for waits there.
+    /// A veth without one drops it (and one with a queue too, before Linux 6.16), and a TCP whose segments its
+    /// own host drops fifteen times, half a second apart, gives the connection up (`tcp_send_probe0`): with
+    /// thousands of connections whose timers fire together that happens.
+    ///
+    /// # Errors
+    /// Without `tc`.
+    pub fn queue(&self) -> Result<()> {
+        for (host, interface) in [(&self.west, SENDER), (&self.east, EAST)] {
+            let words = ["qdisc", "replace", "dev", interface, "root", "pfifo", "limit", "100000"];
+            let output = host.command("tc").args(words).output().context("cannot run tc")?;
+            let said = String::from_utf8_lossy(&output.stderr);
+            anyhow::ensure!(output.status.success(), "no queue on {interface}: {said}");
+        }
+        Ok(())
+    }
+
+    /// Starts a server of this number in the east that sends back what comes, and waits until it listens.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn echo(&self, number: u16) -> Result<Running> {
+        let address = server(number).to_string();
+        let mut server = self.helper("the server", &self.east, &["echo", "--address", &address])?;
+        let listens = || {
+            server.check()?;
+            let sockets =
+                self.east.run(|| std::fs::read_to_string("/proc/thread-self/net/tcp"))??;
+            let state = |line: &str| line.split_whitespace().nth(3) == Some("0A");
+            let listening = sockets.lines().skip(1).filter(|line| state(line)).count();
+            Ok(listening > usize::from(number))
+        };
+        interrupt::wait_until("a server to listen", Duration::from_secs(10), listens)?;
+        Ok(server)
+    }
+
+    /// Starts a client in the west that opens `connections` to the server of this number and holds them.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn connect(
+        &self,
+        number: u16,
+        connections: u64,
+        rounds: u64,
+        ready: &Path,
+    ) -> Result<Running> {
+        self.west.sysctl("net.ipv4.ip_local_port_range", "1024 65535")?;
+        let [connections, rounds] = [connections, rounds].map(|number| number.to_string());
+        let (address, ready) =
+            (server(number).to_string(), ready.to_str().context("no UTF-8 path")?);
+        let words = ["hold", "--address", &address, "--connections", &connections];
+        let words = [&words[..], &["--rounds", &rounds, "--ready", ready]].concat();
+        let mut command = programs::helper(&self.west, self.cores.generator, words)?;
+        Running::start("the client", &mut command)
+    }
+
+    /// Has the router's receiving worked off on the other core, as if the generator were on another
+    /// machine.
+    ///
+    /// # Errors
+    /// When the kernel is older than 5.17.
+    pub fn apart(&self) -> Result<()> {
+        // What the far end does with a frame follows on the same core: it counts and drops, for everybody
+        // alike. A thread of its own beside a generator that never sleeps would lose frames.
+        napi::to_thread(&self.router, LEFT, self.cores.consumer)?;
+        Ok(())
+    }
+}
+
+impl ForwardOutcome {
+    fn judge(&self) -> Option<String> {
+        let explained = self.arrived + self.dropped;
+        if explained < self.sent {
+            let missing = self.sent - explained;
+            return Some(format!("{missing} of {} frames are unaccounted for", self.sent));
+        }
+        if self.loss() > 0.01 {
+            return Some(format!("{:.1}% of the frames were dropped", self.loss() * 100.0));
+        }
+        let slow = self.slow.filter(|slow| *slow > 0.01)?;
+        Some(format!("{:.1}% of the packets were the kernel's", slow * 100.0))
+    }
+}
+
+/// The same frames along the bare cable of `pair`, into the sink: the routed without the router.
+///
+/// # Errors
+/// When a program fails.
+pub fn without(pair: &Pair, traffic: &Traffic) -> Result<ForwardOutcome> {
+    let ours = crate::peers::capture::Peer::sink();
+    let frames =
+        crate::traffic::generated::Traffic::sized(traffic.size, traffic.frames, traffic.rate)
+            .of_sessions(traffic.sessions);
+    let measured = crate::experiments::capture::measurement::measure(pair, &ours, &frames)?;
+    Ok(ForwardOutcome {
+        sent: measured.sent.frames,
+        arrived: measured.tally.captured,
+        seconds: measured.sent.seconds,
+        dropped: measured.interface_dropped,
+        slow: None,
+        void: measured.void,
+    })
+}
+
+/// Room for so many sessions: in buckets, one has a session too many before the whole table is full.
+fn room(sessions: u64) -> String {
+    (sessions * 5 / 4).max(1 << 16).to_string()
+}
+
+fn finish(sender: Running) -> Result<Sent> {
+    let report = sender.wait(Duration::from_secs(600))?.success()?.json()?;
+    Ok(Sent {
+        frames: count(&report, "sent")?,
+        refused: count(&report, "refused")?,
+        seconds: report["seconds"].as_f64().context("the sender's report has no seconds")?,
+    })
+}

@@ -1,0 +1,175 @@
+//! Traffic of real programs between two hosts: HTTP, DNS and a TCP bulk transfer.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::interrupt;
+use crate::measure::process::Running;
+use crate::programs::installed;
+use crate::topology::pair::{Pair, RECEIVER, RECEIVER_ADDRESS};
+
+/// The serving host's address.
+const SERVER: Ipv4Addr = RECEIVER_ADDRESS;
+/// What [`record`] needs.
+const NEEDED: [&str; 6] = ["python3", "curl", "dnsmasq", "dig", "iperf3", "tcpdump"];
+
+/// A kind of exchange.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exchange {
+    /// Files over HTTP/1.1, by `python3 -m http.server` and curl.
+    Http,
+    /// Lookups, by dnsmasq and dig.
+    Dns,
+    /// A TCP bulk transfer, by iperf3.
+    Bulk,
+}
+
+impl Exchange {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Http, Self::Dns, Self::Bulk];
+
+    /// For people.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Http => "HTTP exchanges (python3, curl)",
+            Self::Dns => "DNS exchanges (dnsmasq, dig)",
+            Self::Bulk => "TCP bulk transfer (iperf3)",
+        }
+    }
+
+    /// The programs that it takes.
+    pub fn programs(self) -> &'static [&'static str] {
+        match self {
+            Self::Http => &["python3", "curl"],
+            Self::Dns => &["dnsmasq", "dig"],
+            Self::Bulk => &["iperf3"],
+        }
+    }
+
+    /// The programs that are missing here.
+    pub fn missing(self) -> Vec<&'static str> {
+        self.programs().iter().copied().filter(|program| !installed(program)).collect()
+    }
+
+    /// Lets the two hosts of `pair` talk; `folder` is for files that are served.
+    ///
+    /// # Errors
+    /// When a program fails, or an answer is not what was asked for.
+    pub fn run(self, pair: &Pair, folder: &Path) -> Result<()> {
+        match self {
+            Self::Http => http(pair, folder),
+            Self::Dns => dns(pair),
+            Self::Bulk => bulk(pair),
+        }
+    }
+}
+
+/// Whether all programs are here that [`record`] needs.
+pub fn can_record() -> bool {
+    NEEDED.iter().all(|program| installed(program))
+}
+
+/// Records a trace of all exchanges to `file`, and returns how many frames are in it. `None` where
+/// a program is missing.
+///
+/// # Errors
+/// When a program fails.
+pub fn record(file: &Path) -> Result<Option<u64>> {
+    if !can_record() {
+        return Ok(None);
+    }
+    let pair = Pair::build()?;
+    pair.add_receiver_address()?;
+    let folder = tempfile::tempdir().context("cannot make a folder for served files")?;
+    let path = file.to_str().context("the trace's path is not UTF-8")?;
+    let mut command = pair.receiver.tied("tcpdump");
+    command.args(["-i", RECEIVER, "-n", "-Z", "root", "-B", "65536", "-w", path]);
+    let mut recorder = Running::start("tcpdump", &mut command)?;
+    pair.wait_until_listening(&mut recorder)?;
+    for exchange in Exchange::ALL {
+        exchange.run(&pair, folder.path())?;
+    }
+    interrupt::sleep(Duration::from_millis(1200))?;
+    let said = recorder.stop(Duration::from_secs(20))?.success()?.stderr;
+    let frames = said
+        .lines()
+        .find_map(|line| line.strip_suffix(" packets captured")?.trim().parse().ok())
+        .context("tcpdump did not say how many packets it captured")?;
+    Ok(Some(frames))
+}
+
+fn http(pair: &Pair, folder: &Path) -> Result<()> {
+    let sizes = [200usize, 4_000, 30_000, 250_000, 1_000_000];
+    for size in sizes {
+        // Not all alike, so that a compressing writer has something to do.
+        let bytes: Vec<u8> = (0..size).map(|at| (at * 31 + at / 251) as u8).collect();
+        fs::write(folder.join(format!("{size}.bin")), bytes)?;
+    }
+    let mut command = pair.receiver.tied("python3");
+    command
+        .args(["-m", "http.server", "8000", "--bind", &SERVER.to_string(), "--directory"])
+        .arg(folder);
+    let mut server = Running::start("python3 -m http.server", &mut command)?;
+    wait_for_port(pair, &mut server, 8000)?;
+    for round in 0..12 {
+        let size = sizes[round % sizes.len()];
+        let mut fetch = pair.sender.tied("curl");
+        fetch.args(["--silent", "--show-error", "--fail", "--max-time", "20", "--output"]);
+        fetch.args(["/dev/null", "--write-out", "{\"bytes\": %{size_download}}"]);
+        fetch.arg(format!("http://{SERVER}:8000/{size}.bin"));
+        let done = Running::start("curl", &mut fetch)?.wait(Duration::from_secs(30))?;
+        let got = done.success()?.json()?["bytes"].as_u64();
+        ensure!(got == Some(size as u64), "curl got {got:?} bytes instead of {size}");
+    }
+    Ok(())
+}
+
+fn dns(pair: &Pair) -> Result<()> {
+    let mut command = pair.receiver.tied("dnsmasq");
+    command.args(["--keep-in-foreground", "--conf-file=/dev/null", "--no-resolv", "--no-hosts"]);
+    command.args(["--bind-interfaces", "--user=root", "--group=root", "--pid-file="]);
+    command.arg(format!("--listen-address={SERVER}")).arg("--except-interface=lo");
+    command.args(["--address=/lab.example/198.18.0.77", "--log-facility=-"]);
+    let mut server = Running::start("dnsmasq", &mut command)?;
+    wait_for_port(pair, &mut server, 53)?;
+    for number in 0..40 {
+        let mut ask = pair.sender.tied("dig");
+        ask.args(["+short", "+tries=3", "+time=2", "A"]);
+        ask.arg(format!("host{number}.lab.example")).arg(format!("@{SERVER}"));
+        let answer = Running::start("dig", &mut ask)?.wait(Duration::from_secs(15))?.success()?;
+        ensure!(answer.stdout.trim() == "198.18.0.77", "dig was told {:?}", answer.stdout);
+    }
+    Ok(())
+}
+
+fn bulk(pair: &Pair) -> Result<()> {
+    let mut command = pair.receiver.tied("iperf3");
+    command.args(["--server", "--one-off", "--bind", &SERVER.to_string()]);
+    let mut server = Running::start("iperf3 --server", &mut command)?;
+    // A connection made only to see whether the port is open would use up its one client.
+    let listening = || {
+        server.check()?;
+        let table = pair.receiver.run(|| fs::read_to_string("/proc/thread-self/net/tcp"))??;
+        Ok(table.lines().any(|line| line.contains(":1451 ") && line.contains(" 0A ")))
+    };
+    interrupt::wait_until("iperf3 to listen", Duration::from_secs(10), listening)?;
+    let mut client = pair.sender.tied("iperf3");
+    client.args(["--client", &SERVER.to_string(), "--bytes", "40M", "--json"]);
+    Running::start("iperf3", &mut client)?.wait(Duration::from_secs(60))?.success()?;
+    server.wait(Duration::from_secs(10))?;
+    Ok(())
+}
+
+fn wait_for_port(pair: &Pair, server: &mut Running, port: u16) -> Result<()> {
+    let address = SocketAddr::from((SERVER, port));
+    let open = || {
+        server.check()?;
+        let limit = Duration::from_millis(500);
+        Ok(pair.sender.run(|| TcpStream::connect_timeout(&address, limit).is_ok())?)
+    };
+    interrupt::wait_until(&format!("port {port} to open"), Duration::from_secs(15), open)
+}

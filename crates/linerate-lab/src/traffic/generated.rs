@@ -1,0 +1,200 @@
+//! What is sent, and what the sender says it sent.
+
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use crate::measure::process::{Running, count};
+use crate::programs;
+use crate::topology::pair::{Pair, SENDER};
+
+/// Traffic of one measurement.
+#[derive(Clone, Debug)]
+pub enum Traffic {
+    /// `linerate generate`.
+    Generated {
+        /// `--size`: bytes, a range or a list.
+        size: String,
+        /// Frames.
+        frames: u64,
+        /// Frames a second; `None` for as fast as it goes.
+        rate: Option<u64>,
+        /// Random addresses, ports and hardware addresses, as seed 000 sets pktgen up (Fig. 6.5).
+        random: bool,
+        /// UDP sessions that the frames are of, one after the other; the generator's one if `None`.
+        sessions: Option<u64>,
+    },
+    /// `linerate replay`.
+    Replayed {
+        /// The trace.
+        file: PathBuf,
+        /// How often it is sent.
+        loops: u64,
+        /// Frames a second; `None` for as fast as it goes.
+        rate: Option<u64>,
+    },
+}
+
+/// Who sends sessions to whom, where nobody says otherwise (RFC 2544's range). The network is wide enough for
+/// the senders of a million.
+pub const WEST_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
+/// The far end.
+pub const EAST_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 19, 0, 1);
+
+/// Source ports of one sender: sessions beyond that come from further addresses.
+const PORTS: u64 = 50_000;
+
+/// The words of `linerate generate` for so many UDP sessions, one after the other.
+pub fn session_words(sessions: u64, source: Ipv4Addr, destination: Ipv4Addr) -> Vec<String> {
+    let senders = sessions.div_ceil(PORTS).max(1);
+    let ports = PORTS.min(sessions.max(1));
+    let last = Ipv4Addr::from(u32::from(source) + u32::try_from(senders - 1).unwrap_or(0));
+    [
+        "--udp".into(),
+        "--src".into(),
+        format!("{source}-{last}"),
+        "--dst".into(),
+        destination.to_string(),
+        "--sport".into(),
+        format!("1024-{}", 1023 + ports),
+        "--dport".into(),
+        "9".into(),
+        "--flows".into(),
+        sessions.to_string(),
+    ]
+    .into()
+}
+
+/// What was sent.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sent {
+    /// Frames that the sender tried.
+    pub frames: u64,
+    /// Frames of these that the far interface had no room for, as the sender counted.
+    pub refused: u64,
+    /// From the first frame to the last.
+    pub seconds: f64,
+}
+
+impl Sent {
+    /// Frames a second.
+    pub fn rate(&self) -> f64 {
+        self.frames as f64 / self.seconds.max(1e-9)
+    }
+}
+
+impl Traffic {
+    /// 64-byte frames (without the frame check sequence), all of one flow.
+    pub fn smallest(frames: u64, rate: Option<u64>) -> Self {
+        Self::sized(64, frames, rate)
+    }
+
+    /// Frames of one size, all of one flow.
+    pub fn sized(size: u32, frames: u64, rate: Option<u64>) -> Self {
+        Self::Generated { size: size.to_string(), frames, rate, random: false, sessions: None }
+    }
+
+    /// The same frames, of so many UDP sessions, each of another one than the frame before.
+    #[must_use]
+    pub fn of_sessions(mut self, count: u64) -> Self {
+        if let Self::Generated { sessions, .. } = &mut self {
+            *sessions = Some(count);
+        }
+        self
+    }
+
+    /// The synthetic traffic of seed 000, Fig. 6.5: 700 to 1500 bytes, everything else random.
+    pub fn synthetic(frames: u64, rate: Option<u64>) -> Self {
+        Self::Generated { size: "700-1500".into(), frames, rate, random: true, sessions: None }
+    }
+
+    /// Whether the receiving interface must have its NAPI on without an XDP program, which GRO does
+    /// on a veth: live frames need it. Replayed TCP must not be coalesced, so there it is off.
+    pub fn needs_napi(&self) -> bool {
+        matches!(self, Self::Generated { .. })
+    }
+
+    /// Frames a second that were asked for; `None` for as fast as it goes.
+    pub fn rate(&self) -> Option<u64> {
+        let (Self::Generated { rate, .. } | Self::Replayed { rate, .. }) = self;
+        *rate
+    }
+
+    /// Frames that are asked for, of a replayed trace one of each pass.
+    pub fn frames(&self) -> u64 {
+        match self {
+            Self::Generated { frames, .. } => *frames,
+            Self::Replayed { loops, .. } => *loops,
+        }
+    }
+
+    /// Starts sending from the pair's sender, on the generator's core.
+    ///
+    /// # Errors
+    /// When the command cannot be started.
+    pub fn start(&self, pair: &Pair) -> Result<Running> {
+        let mut arguments: Vec<String> = Vec::new();
+        let mut add = |words: &[&str]| arguments.extend(words.iter().map(|w| (*w).to_owned()));
+        match self {
+            Self::Generated { size, frames, rate, random, sessions } => {
+                add(&["generate", "-i", SENDER, "--json", "--quiet", "--size", size]);
+                add(&["--count", &frames.to_string()]);
+                add(&["--cpu", &pair.cores.generator.to_string()]);
+                add(&["--dst-mac", &pair.cable.b.mac().to_string()]);
+                if let Some(rate) = rate {
+                    add(&["--rate", &format!("{rate}pps")]);
+                }
+                if let Some(sessions) = sessions {
+                    for word in session_words(*sessions, WEST_ADDRESS, EAST_ADDRESS) {
+                        add(&[&word]);
+                    }
+                }
+                if *random {
+                    add(&["--random", "src,dst,sport,dport,mac,size"]);
+                    add(&["--src", "222.222.222.1-222.222.222.255", "--dst", "198.18.0.0/15"]);
+                }
+            }
+            Self::Replayed { file, loops, rate } => {
+                let file = file.to_str().context("the trace's path is not UTF-8")?;
+                add(&["replay", "-i", SENDER, "--json", "--quiet", file]);
+                add(&["--loop", &loops.to_string()]);
+                match rate {
+                    Some(rate) => add(&["--pps", &rate.to_string()]),
+                    None => add(&["--topspeed"]),
+                }
+            }
+        }
+        let mut command = programs::linerate(&pair.sender, pair.cores.generator, arguments)?;
+        Running::start(self.sender(), &mut command)
+    }
+
+    /// Waits for the end of a sender, and reads what it says.
+    ///
+    /// # Errors
+    /// When it fails or does not end.
+    pub fn finish(&self, sender: Running) -> Result<Sent> {
+        let report = sender.wait(Duration::from_secs(1200))?.success()?.json()?;
+        Ok(Sent {
+            frames: count(&report, "sent")?,
+            refused: count(&report, "refused")?,
+            seconds: report["seconds"].as_f64().context("the sender's report has no seconds")?,
+        })
+    }
+
+    /// Sends everything.
+    ///
+    /// # Errors
+    /// As [`Traffic::start`] and [`Traffic::finish`].
+    pub fn send(&self, pair: &Pair) -> Result<Sent> {
+        self.finish(self.start(pair)?)
+    }
+
+    fn sender(&self) -> &'static str {
+        match self {
+            Self::Generated { .. } => "linerate generate",
+            Self::Replayed { .. } => "linerate replay",
+        }
+    }
+}

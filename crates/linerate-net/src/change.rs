@@ -1,0 +1,99 @@
+//! [`Changes`]: what the kernel tells of changes of links, addresses, routes and neighbours (`ip monitor`).
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use crate::Result;
+use crate::error::Context;
+use crate::neighbour::Neighbour;
+use crate::netlink::{Message, Notifications, Protocol, Received, number};
+
+/// What to hear of: groups of `linux/rtnetlink.h`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u32)]
+pub enum Group {
+    /// Links.
+    Link = libc::RTNLGRP_LINK,
+    /// Neighbours, IPv4 and IPv6.
+    Neighbour = libc::RTNLGRP_NEIGH,
+    /// IPv4 addresses of this host.
+    Ipv4Address = libc::RTNLGRP_IPV4_IFADDR,
+    /// IPv4 routes.
+    Ipv4Route = libc::RTNLGRP_IPV4_ROUTE,
+    /// Rules of IPv4 policy routing.
+    Ipv4Rule = libc::RTNLGRP_IPV4_RULE,
+    /// IPv6 addresses of this host.
+    Ipv6Address = libc::RTNLGRP_IPV6_IFADDR,
+    /// IPv6 routes.
+    Ipv6Route = libc::RTNLGRP_IPV6_ROUTE,
+    /// Rules of IPv6 policy routing.
+    Ipv6Rule = libc::RTNLGRP_IPV6_RULE,
+    /// Nexthop objects.
+    Nexthop = libc::RTNLGRP_NEXTHOP,
+}
+
+/// A change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Something about the link with this index.
+    Link(u32),
+    /// A neighbour is new, or its state or address has changed.
+    Neighbour(Neighbour),
+    /// The kernel has forgotten a neighbour.
+    NeighbourDeleted(Neighbour),
+    /// Anything else that was subscribed to.
+    Other,
+    /// Changes were lost, because too many came at once.
+    Lost,
+}
+
+impl Change {
+    fn parse(message: Message<'_>) -> Self {
+        let read = match message.kind {
+            libc::RTM_NEWLINK | libc::RTM_DELLINK => {
+                number(message.body, 4).map(|index| Self::Link(u32::from_ne_bytes(index)))
+            }
+            libc::RTM_NEWNEIGH => Neighbour::parse(message.body).map(Self::Neighbour),
+            libc::RTM_DELNEIGH => Neighbour::parse(message.body).map(Self::NeighbourDeleted),
+            _ => None,
+        };
+        read.unwrap_or(Self::Other)
+    }
+}
+
+/// A subscription. It stays in the network namespace of the thread that made it, and does not block: poll it.
+#[derive(Debug)]
+pub struct Changes(Notifications);
+
+impl Changes {
+    /// Subscribes to changes in the network namespace of the calling thread.
+    ///
+    /// # Errors
+    /// [`crate::Error::System`].
+    pub fn subscribe(groups: &[Group]) -> Result<Self> {
+        let subscribe = || -> io::Result<Self> {
+            let notifications = Notifications::open(Protocol::Route)?;
+            groups.iter().try_for_each(|group| notifications.join(*group as u32))?;
+            Ok(Self(notifications))
+        };
+        subscribe().context(|| "subscribe to changes of the network".to_owned())
+    }
+
+    /// Hands over the changes that wait, in their order.
+    ///
+    /// # Errors
+    /// [`crate::Error::System`].
+    pub fn receive(&mut self, mut take: impl FnMut(Change)) -> Result<()> {
+        let received = self.0.receive(usize::MAX, |message| take(Change::parse(message)));
+        if received.context(|| "read changes of the network".to_owned())? == Received::Overrun {
+            take(Change::Lost);
+        }
+        Ok(())
+    }
+}
+
+impl AsFd for Changes {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}

@@ -1,0 +1,74 @@
+//! [`Error`]: why the kernel did not answer, or did not do what it was asked for.
+
+use std::io;
+
+/// The result of everything in this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// What failed, on what, and why.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// No interface has this name in this network namespace.
+    #[error("no interface named {0} in this network namespace; `ip link` lists them")]
+    NoInterface(String),
+
+    /// The interface was there, and is not any more.
+    #[error("interface {0} is gone: it was removed while in use")]
+    InterfaceGone(String),
+
+    /// The process may not do this.
+    #[error("cannot {action}: needs {capability}; run it as root, or grant the capability")]
+    Privilege {
+        /// What was being done; follows "cannot".
+        action: String,
+        /// The missing capability, for instance `CAP_NET_ADMIN`.
+        capability: &'static str,
+    },
+
+    /// The kernel refused for another reason.
+    #[error("cannot {action}: {source}")]
+    System {
+        /// What was being done, on which interface; follows "cannot".
+        action: String,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+}
+
+impl Error {
+    /// The error of a system call, by its number.
+    pub(crate) fn new(action: impl Into<String>, source: io::Error) -> Self {
+        let action = action.into();
+        match source.raw_os_error() {
+            Some(libc::EPERM | libc::EACCES) => {
+                Self::Privilege { action, capability: "CAP_NET_ADMIN" }
+            }
+            _ => Self::System { action, source },
+        }
+    }
+}
+
+/// The error number alone, for callers that name the action themselves.
+impl From<Error> for io::Error {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::NoInterface(_) | Error::InterfaceGone(_) => {
+                Self::from_raw_os_error(libc::ENODEV)
+            }
+            Error::Privilege { .. } => Self::from_raw_os_error(libc::EPERM),
+            Error::System { source, .. } => source,
+        }
+    }
+}
+
+/// Says what was being done where an error number has no other meaning.
+pub(crate) trait Context<T> {
+    fn context(self, action: impl FnOnce() -> String) -> Result<T>;
+}
+
+impl<T, E: Into<io::Error>> Context<T> for std::result::Result<T, E> {
+    fn context(self, action: impl FnOnce() -> String) -> Result<T> {
+        self.map_err(|error| Error::new(action(), error.into()))
+    }
+}

@@ -1,0 +1,232 @@
+//! What a driver offers and how it is set (`ethtool`): driver name, channels, features; and what it can do with
+//! XDP. By generic netlink: Documentation/networking/ethtool-netlink.rst and
+//! Documentation/netlink/specs/netdev.yaml.
+
+use std::collections::BTreeSet;
+use std::io;
+
+use crate::error::Context;
+use crate::interface::Interface;
+use crate::netlink::{Family, attribute, attributes, nest, number, put, put_text, text, word};
+use crate::{Error, Result};
+
+const ETHTOOL_MSG_FEATURES_GET: u8 = 11;
+const ETHTOOL_MSG_FEATURES_SET: u8 = 12;
+const ETHTOOL_MSG_CHANNELS_GET: u8 = 17;
+const ETHTOOL_A_HEADER: u16 = 1;
+const ETHTOOL_A_HEADER_DEV_INDEX: u16 = 1;
+const ETHTOOL_A_FEATURES_WANTED: u16 = 3;
+const ETHTOOL_A_FEATURES_ACTIVE: u16 = 4;
+const ETHTOOL_A_FEATURES_NOCHANGE: u16 = 5;
+const ETHTOOL_A_BITSET_BITS: u16 = 3;
+const ETHTOOL_A_BITSET_BITS_BIT: u16 = 1;
+const ETHTOOL_A_BITSET_BIT_NAME: u16 = 2;
+const ETHTOOL_A_BITSET_BIT_VALUE: u16 = 3;
+const ETHTOOL_A_CHANNELS_RX_MAX: u16 = 2;
+const ETHTOOL_A_CHANNELS_TX_MAX: u16 = 3;
+const ETHTOOL_A_CHANNELS_COMBINED_MAX: u16 = 5;
+const ETHTOOL_A_CHANNELS_RX_COUNT: u16 = 6;
+const ETHTOOL_A_CHANNELS_TX_COUNT: u16 = 7;
+const ETHTOOL_A_CHANNELS_COMBINED_COUNT: u16 = 9;
+
+const NETDEV_CMD_DEV_GET: u8 = 1;
+const NETDEV_A_DEV_IFINDEX: u16 = 1;
+const NETDEV_A_DEV_XDP_FEATURES: u16 = 3;
+
+/// The feature that takes VLAN tags out of received frames: `rx-vlan-offload` in `ethtool -k`.
+pub const RX_VLAN_OFFLOAD: &str = "rx-vlan-hw-parse";
+
+/// Queues of an interface (`ethtool -l`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Channels {
+    /// Most channels that only receive.
+    pub rx_max: u32,
+    /// Most channels that only transmit.
+    pub tx_max: u32,
+    /// Most channels that do both.
+    pub combined_max: u32,
+    /// Channels in use that only receive.
+    pub rx_count: u32,
+    /// Channels in use that only transmit.
+    pub tx_count: u32,
+    /// Channels in use that do both.
+    pub combined_count: u32,
+}
+
+/// Features by the kernel's names, which `ethtool -k` shows for most.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Features {
+    active: BTreeSet<String>,
+    fixed: BTreeSet<String>,
+}
+
+impl Features {
+    /// Whether it is on.
+    pub fn is_active(&self, name: &str) -> bool {
+        self.active.contains(name)
+    }
+
+    /// Whether nobody can change it.
+    pub fn is_fixed(&self, name: &str) -> bool {
+        self.fixed.contains(name)
+    }
+}
+
+/// What a driver can do with XDP (`enum netdev_xdp_act`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct XdpFeatures(u64);
+
+impl XdpFeatures {
+    /// The driver runs XDP programs and carries out redirections (`NETDEV_XDP_ACT_BASIC`, `REDIRECT`).
+    pub fn is_native(self) -> bool {
+        self.0 & 0b11 == 0b11
+    }
+
+    /// Redirected frames can be sent to it now (`NETDEV_XDP_ACT_NDO_XMIT`).
+    pub fn can_transmit(self) -> bool {
+        self.0 & 1 << 2 != 0
+    }
+
+    /// AF_XDP sockets can share its frames without a copy (`NETDEV_XDP_ACT_XSK_ZEROCOPY`).
+    pub fn has_zero_copy(self) -> bool {
+        self.0 & 1 << 3 != 0
+    }
+
+    /// It receives frames that lie in several buffers (`NETDEV_XDP_ACT_RX_SG`).
+    pub fn has_multi_buffer(self) -> bool {
+        self.0 & 1 << 5 != 0
+    }
+}
+
+/// The name of the driver of `interface` (`ethtool -i`); `None` where it does not say.
+///
+/// # Errors
+/// [`Error::NoInterface`], [`Error::System`].
+pub fn driver(interface: &str) -> Result<Option<String>> {
+    Ok(Interface::open(interface)?.driver())
+}
+
+/// The channels of interface `index`; `None` where the driver does not say.
+///
+/// # Errors
+/// [`Error::System`].
+pub fn channels(index: u32) -> Result<Option<Channels>> {
+    let mut found = None;
+    let asked = ask("ethtool", ETHTOOL_MSG_CHANNELS_GET, &header(index), |answer| {
+        let count = |kind| attribute(answer, kind).and_then(word).unwrap_or(0);
+        found = Some(Channels {
+            rx_max: count(ETHTOOL_A_CHANNELS_RX_MAX),
+            tx_max: count(ETHTOOL_A_CHANNELS_TX_MAX),
+            combined_max: count(ETHTOOL_A_CHANNELS_COMBINED_MAX),
+            rx_count: count(ETHTOOL_A_CHANNELS_RX_COUNT),
+            tx_count: count(ETHTOOL_A_CHANNELS_TX_COUNT),
+            combined_count: count(ETHTOOL_A_CHANNELS_COMBINED_COUNT),
+        });
+    });
+    match asked {
+        Err(error) if is_unsupported(&error) => Ok(None),
+        other => other.map(|()| found).context(|| format!("ask for channels of interface {index}")),
+    }
+}
+
+/// The features of interface `index`; none on a kernel without ethtool netlink.
+///
+/// # Errors
+/// [`Error::System`].
+pub fn features(index: u32) -> Result<Features> {
+    let mut features = Features::default();
+    let asked = ask("ethtool", ETHTOOL_MSG_FEATURES_GET, &header(index), |answer| {
+        features.active = names(answer, ETHTOOL_A_FEATURES_ACTIVE);
+        features.fixed = names(answer, ETHTOOL_A_FEATURES_NOCHANGE);
+    });
+    asked.context(|| format!("ask for features of interface {index}"))?;
+    Ok(features)
+}
+
+/// Whether the driver of `interface` takes VLAN tags out of the frames that it receives
+/// ([`RX_VLAN_OFFLOAD`]), so that no XDP program sees them; false where it does not say.
+///
+/// # Errors
+/// [`Error::NoInterface`], [`Error::System`].
+pub fn strips_vlan_tags(interface: &str) -> Result<bool> {
+    let index = Interface::open(interface)?.index();
+    Ok(features(index).is_ok_and(|features| features.is_active(RX_VLAN_OFFLOAD)))
+}
+
+/// Turns features of interface `index` on or off. The kernel takes the request; [`features`] says whether the
+/// driver has followed it. A feature that this kernel does not know is left out.
+///
+/// # Errors
+/// [`Error::Privilege`]; [`Error::System`] on a kernel without ethtool netlink.
+pub fn set_features(index: u32, features: &[(&str, bool)]) -> Result<()> {
+    let action = || format!("change features of interface {index}");
+    let Some(family) = Family::open("ethtool").context(action)? else {
+        let missing =
+            io::Error::new(io::ErrorKind::Unsupported, "the kernel has no ethtool netlink");
+        return Err(Error::System { action: action(), source: missing });
+    };
+    // One request each: the kernel refuses a whole request for one name that it does not know.
+    for (name, on) in features {
+        let mut body = header(index);
+        nest(&mut body, ETHTOOL_A_FEATURES_WANTED, |wanted| {
+            nest(wanted, ETHTOOL_A_BITSET_BITS, |bits| {
+                nest(bits, ETHTOOL_A_BITSET_BITS_BIT, |bit| {
+                    put_text(bit, ETHTOOL_A_BITSET_BIT_NAME, name);
+                    if *on {
+                        put(bit, ETHTOOL_A_BITSET_BIT_VALUE, &[]);
+                    }
+                });
+            });
+        });
+        match family.request(ETHTOOL_MSG_FEATURES_SET, &body, |_| ()) {
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) || is_unsupported(&error) => {}
+            other => other.context(action)?,
+        }
+    }
+    Ok(())
+}
+
+/// What the driver of interface `index` can do with XDP; `None` on a kernel that does not say (before Linux 6.3).
+///
+/// # Errors
+/// [`Error::System`].
+pub fn xdp_features(index: u32) -> Result<Option<XdpFeatures>> {
+    let mut found = None;
+    let mut body = Vec::new();
+    put(&mut body, NETDEV_A_DEV_IFINDEX, &index.to_ne_bytes());
+    let asked = ask("netdev", NETDEV_CMD_DEV_GET, &body, |answer| {
+        let bits = attribute(answer, NETDEV_A_DEV_XDP_FEATURES).and_then(|bits| number(bits, 0));
+        found = bits.map(|bits| XdpFeatures(u64::from_ne_bytes(bits)));
+    });
+    asked.context(|| format!("ask for XDP features of interface {index}"))?;
+    Ok(found)
+}
+
+/// One command of a family; no answer where the kernel does not have the family.
+fn ask(family: &str, command: u8, body: &[u8], take: impl FnMut(&[u8])) -> io::Result<()> {
+    match Family::open(family)? {
+        Some(family) => family.request(command, body, take),
+        None => Ok(()),
+    }
+}
+
+/// The request header of the family ethtool.
+fn header(index: u32) -> Vec<u8> {
+    let mut body = Vec::new();
+    nest(&mut body, ETHTOOL_A_HEADER, |header| {
+        put(header, ETHTOOL_A_HEADER_DEV_INDEX, &index.to_ne_bytes());
+    });
+    body
+}
+
+/// The names of the bits that are set in a bit set of an answer.
+fn names(answer: &[u8], set: u16) -> BTreeSet<String> {
+    let bits = attribute(answer, set).and_then(|set| attribute(set, ETHTOOL_A_BITSET_BITS));
+    attributes(bits.unwrap_or_default())
+        .filter_map(|(_, bit)| attribute(bit, ETHTOOL_A_BITSET_BIT_NAME).map(text))
+        .collect()
+}
+
+fn is_unsupported(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::EOPNOTSUPP)
+}

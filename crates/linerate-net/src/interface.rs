@@ -1,0 +1,143 @@
+//! [`Interface`]: an interface that is asked as long as it is in use, without the kernel's RTNL lock.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use rustix::net::netdevice::{index_to_name, name_to_index};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+
+use crate::error::Context;
+use crate::ioctl::{self, HardwareTimestamps};
+use crate::{Error, Result, ethtool, link};
+
+/// A network interface, by its index. Questions go to the network namespace that the thread was in when it was
+/// opened, wherever the thread is by then. A [`link::Link`] is what such an interface was at one moment.
+#[derive(Clone, Debug)]
+pub struct Interface {
+    name: String,
+    index: u32,
+    socket: Arc<OwnedFd>,
+}
+
+impl Interface {
+    /// Looks it up in the network namespace of the calling thread.
+    ///
+    /// # Errors
+    /// [`Error::NoInterface`], [`Error::System`].
+    pub fn open(name: &str) -> Result<Self> {
+        let missing = || Error::NoInterface(name.to_owned());
+        if name.is_empty() || name.len() >= libc::IF_NAMESIZE || name.contains('\0') {
+            return Err(missing());
+        }
+        let action = || format!("ask about interface {name}");
+        let socket =
+            socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
+                .context(action)?;
+        let index = match name_to_index(&socket, name) {
+            Err(Errno::NODEV) => return Err(missing()),
+            other => other.context(action)?,
+        };
+        Ok(Self { name: name.to_owned(), index, socket: Arc::new(socket) })
+    }
+
+    /// The name that it was opened by; it may have been renamed since.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its index, which it keeps.
+    pub fn index(&self) -> u32 {
+        self.index
+    }
+
+    /// Whether it is still in the namespace.
+    pub fn exists(&self) -> bool {
+        self.current_name().is_ok()
+    }
+
+    /// Whether it is administratively up.
+    ///
+    /// # Errors
+    /// [`Error::InterfaceGone`], [`Error::System`].
+    pub fn is_up(&self) -> Result<bool> {
+        // The kernel takes a name here. The interface may have been renamed, and after a removal another one may
+        // have its name.
+        let flags = self.current_name().and_then(|name| ioctl::flags(&self.socket, &name));
+        Ok(flags.map_err(|source| self.failed(source))? & libc::IFF_UP as u32 != 0)
+    }
+
+    /// Everything that the kernel says about it now.
+    ///
+    /// # Errors
+    /// [`Error::InterfaceGone`], [`Error::System`]. The calling thread has to be in its namespace.
+    pub fn link(&self) -> Result<link::Link> {
+        link::by_index(self.index)?.ok_or_else(|| Error::InterfaceGone(self.name.clone()))
+    }
+
+    /// Receive queues in use; 1 where the driver does not say. The calling thread has to be in its namespace.
+    pub fn rx_queues(&self) -> u32 {
+        let channels = ethtool::channels(self.index).ok().flatten().unwrap_or_default();
+        (channels.rx_count + channels.combined_count).max(1)
+    }
+
+    /// The name of its driver; `None` where it does not say.
+    pub fn driver(&self) -> Option<String> {
+        ioctl::driver(&self.socket, &self.name).ok().filter(|driver| !driver.is_empty())
+    }
+
+    /// How its hardware timestamps frames now.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` where the driver has no timestamps.
+    pub fn hardware_timestamps(&self) -> io::Result<HardwareTimestamps> {
+        ioctl::hardware_timestamps(&self.socket, &self.name)
+    }
+
+    /// Sets how its hardware timestamps frames.
+    ///
+    /// # Errors
+    /// `EPERM` without CAP_NET_ADMIN, `ERANGE` for what the driver cannot.
+    pub fn set_hardware_timestamps(&self, settings: HardwareTimestamps) -> io::Result<()> {
+        ioctl::set_hardware_timestamps(&self.socket, &self.name, settings)
+    }
+
+    fn current_name(&self) -> io::Result<String> {
+        Ok(index_to_name(&self.socket, self.index)?)
+    }
+
+    fn failed(&self, source: io::Error) -> Error {
+        match source.raw_os_error() {
+            Some(libc::ENODEV | libc::ENXIO) => Error::InterfaceGone(self.name.clone()),
+            _ => Error::new(format!("ask about interface {}", self.name), source),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_loopback_interface_is_asked() {
+        let loopback = Interface::open("lo").unwrap();
+        assert_eq!((loopback.index(), loopback.name()), (1, "lo"));
+        assert!(loopback.exists());
+        assert_eq!(loopback.is_up().unwrap(), loopback.link().unwrap().is_up());
+        assert_eq!(loopback.rx_queues(), 1);
+        assert!(loopback.hardware_timestamps().is_err());
+    }
+
+    #[test]
+    fn an_interface_that_is_not_there_is_named() {
+        for name in ["", "none", "a-name-that-is-too-long", "nul\0"] {
+            assert!(matches!(Interface::open(name), Err(Error::NoInterface(said)) if said == name));
+        }
+        assert!(
+            Interface { index: i32::MAX as u32, ..Interface::open("lo").unwrap() }
+                .is_up()
+                .is_err_and(|error| matches!(error, Error::InterfaceGone(_)))
+        );
+    }
+}

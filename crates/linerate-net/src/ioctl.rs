@@ -1,0 +1,105 @@
+//! The `ioctl` requests on interfaces that have no netlink counterpart, or whose counterpart takes the RTNL lock
+//! (netdevice(7), Documentation/networking/timestamping.rst).
+
+use std::io;
+use std::mem;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::ptr;
+
+/// How hardware timestamps frames (`struct hwtstamp_config` of `linux/net_tstamp.h`).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HardwareTimestamps {
+    flags: libc::c_int,
+    tx_type: libc::c_int,
+    rx_filter: libc::c_int,
+}
+
+impl HardwareTimestamps {
+    /// The same with a timestamp for every received frame (`HWTSTAMP_FILTER_ALL`).
+    #[must_use]
+    pub fn for_all_received(self) -> Self {
+        Self { rx_filter: libc::HWTSTAMP_FILTER_ALL as libc::c_int, ..self }
+    }
+}
+
+/// `IFF_` flags of the interface.
+pub(crate) fn flags(socket: &OwnedFd, name: &str) -> io::Result<u32> {
+    let mut request = request(name)?;
+    // SAFETY: SIOCGIFFLAGS reads the name and writes `ifr_flags`, both in `request`.
+    unsafe { call(socket, libc::SIOCGIFFLAGS as libc::Ioctl, &mut request) }?;
+    // SAFETY: the kernel has written this member.
+    let flags = unsafe { request.ifr_ifru.ifru_flags };
+    Ok(u32::from(flags.cast_unsigned()))
+}
+
+/// The name of the driver.
+pub(crate) fn driver(socket: &OwnedFd, name: &str) -> io::Result<String> {
+    /// `struct ethtool_drvinfo` of `linux/ethtool.h`: the command, the driver in 32 bytes, the rest.
+    #[repr(C)]
+    struct DriverInfo {
+        command: u32,
+        driver: [u8; 32],
+        rest: [u8; 160],
+    }
+    const ETHTOOL_GDRVINFO: u32 = 3;
+    let mut info = DriverInfo { command: ETHTOOL_GDRVINFO, driver: [0; 32], rest: [0; 160] };
+    let mut request = request(name)?;
+    request.ifr_ifru.ifru_data = ptr::from_mut(&mut info).cast();
+    // SAFETY: ETHTOOL_GDRVINFO reads and writes a `struct ethtool_drvinfo` where `ifr_data` points; `info` has its
+    // size and outlives the call.
+    unsafe { call(socket, libc::SIOCETHTOOL as libc::Ioctl, &mut request) }?;
+    let driver = info.driver.split(|byte| *byte == 0).next().unwrap_or_default();
+    Ok(String::from_utf8_lossy(driver).into_owned())
+}
+
+/// How the hardware timestamps now.
+pub(crate) fn hardware_timestamps(socket: &OwnedFd, name: &str) -> io::Result<HardwareTimestamps> {
+    timestamps(socket, name, libc::SIOCGHWTSTAMP as libc::Ioctl, HardwareTimestamps::default())
+}
+
+/// Changes that.
+pub(crate) fn set_hardware_timestamps(
+    socket: &OwnedFd,
+    name: &str,
+    settings: HardwareTimestamps,
+) -> io::Result<()> {
+    timestamps(socket, name, libc::SIOCSHWTSTAMP as libc::Ioctl, settings).map(drop)
+}
+
+fn timestamps(
+    socket: &OwnedFd,
+    name: &str,
+    what: libc::Ioctl,
+    mut settings: HardwareTimestamps,
+) -> io::Result<HardwareTimestamps> {
+    let mut request = request(name)?;
+    request.ifr_ifru.ifru_data = ptr::from_mut(&mut settings).cast();
+    // SAFETY: both requests read and write a `struct hwtstamp_config` where `ifr_data` points; `settings` has its
+    // layout and outlives the call.
+    unsafe { call(socket, what, &mut request) }?;
+    Ok(settings)
+}
+
+/// A request about the interface of this name, with nothing else filled in.
+fn request(name: &str) -> io::Result<libc::ifreq> {
+    if name.len() >= libc::IF_NAMESIZE {
+        return Err(io::Error::from_raw_os_error(libc::ENODEV));
+    }
+    // SAFETY: all zeroes is a valid `ifreq`.
+    let mut request: libc::ifreq = unsafe { mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = from.cast_signed() as libc::c_char;
+    }
+    Ok(request)
+}
+
+/// # Safety
+/// What `request` points to must be what the kernel reads or writes there for `what`.
+unsafe fn call(socket: &OwnedFd, what: libc::Ioctl, request: &mut libc::ifreq) -> io::Result<()> {
+    // SAFETY: `request` is a whole `ifreq`; the caller vouches for what it points to.
+    match unsafe { libc::ioctl(socket.as_raw_fd(), what, request) } {
+        0.. => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}

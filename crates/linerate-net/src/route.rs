@@ -1,0 +1,302 @@
+//! [`Route`]: where the kernel sends packets (`ip route`).
+
+use std::io;
+use std::net::IpAddr;
+use std::ops::ControlFlow::{self, Break, Continue};
+
+use crate::Result;
+use crate::connection::{Connection, family, ip, octets};
+use crate::error::Context;
+use crate::netlink::{NLM_F_CREATE, NLM_F_EXCL, attribute, attributes, number, put, word};
+
+/// Bytes of `struct rtmsg`.
+const HEADER: usize = 12;
+/// Bytes of `struct rtnexthop`.
+const NEXT_HOP: usize = 8;
+
+/// Answers after which [`through`] believes that the default route is not among them: it has the shortest
+/// prefix, and both families dump the table in the order of prefixes.
+const ENOUGH: u32 = 64;
+
+/// A route, or what a look-up found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// What it does with packets.
+    pub kind: Kind,
+    /// Bits of its prefix; all of them after a look-up.
+    pub prefix_len: u8,
+    /// Who made it, an `RTPROT_` number of `linux/rtnetlink.h`.
+    pub protocol: u8,
+    /// The routing table that it is in.
+    pub table: u32,
+    /// Indices of the interfaces that it leads through; several for a multipath route.
+    pub interfaces: Vec<u32>,
+    /// The next hop, where it is not the destination itself. Of a multipath route, `None`.
+    pub gateway: Option<IpAddr>,
+}
+
+/// What a route does with packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Sends them to the next hop.
+    Unicast,
+    /// Delivers them here.
+    Local,
+    /// Sends them to everybody on the link.
+    Broadcast,
+    /// Sends them to the nearest of several.
+    Anycast,
+    /// Sends them to a group.
+    Multicast,
+    /// Refuses them, or something else: an `RTN_` number of `linux/rtnetlink.h`.
+    Other(u8),
+}
+
+impl Route {
+    /// Reads the body of an `RTM_NEWROUTE` message.
+    fn parse(body: &[u8]) -> Option<Self> {
+        let own = body.get(HEADER..)?;
+        let mut route = Self {
+            kind: match body[7] {
+                libc::RTN_UNICAST => Kind::Unicast,
+                libc::RTN_LOCAL => Kind::Local,
+                libc::RTN_BROADCAST => Kind::Broadcast,
+                libc::RTN_ANYCAST => Kind::Anycast,
+                libc::RTN_MULTICAST => Kind::Multicast,
+                other => Kind::Other(other),
+            },
+            prefix_len: body[1],
+            protocol: body[5],
+            // The field has eight bits, the attribute all.
+            table: attribute(own, libc::RTA_TABLE).and_then(word).unwrap_or(body[4].into()),
+            interfaces: Vec::new(),
+            gateway: None,
+        };
+        for (kind, value) in attributes(own) {
+            match kind {
+                libc::RTA_OIF => route.interfaces.extend(word(value)),
+                libc::RTA_GATEWAY => route.gateway = ip(value),
+                // A next hop of the other family: that family and its address.
+                libc::RTA_VIA => route.gateway = ip(value.get(2..)?),
+                libc::RTA_MULTIPATH => route.interfaces.extend(next_hops(value)),
+                _ => {}
+            }
+        }
+        Some(route)
+    }
+}
+
+/// The interfaces of a list of `struct rtnexthop`.
+fn next_hops(mut bytes: &[u8]) -> impl Iterator<Item = u32> {
+    std::iter::from_fn(move || {
+        let length = u16::from_ne_bytes(number(bytes, 0)?) as usize;
+        let interface = u32::from_ne_bytes(number(bytes, 4)?);
+        bytes = bytes.get(length.max(NEXT_HOP).next_multiple_of(4)..).unwrap_or_default();
+        Some(interface)
+    })
+}
+
+/// The routes through an interface that somebody set. Those that an address brings along do not count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Through {
+    /// There is none.
+    None,
+    /// There are some; the default route is not among them.
+    Some,
+    /// The default route is among them.
+    Default,
+}
+
+/// Which routes lead through the interface `index` of the namespace of the calling thread. A router may have a
+/// million routes: the kernel is asked for those of the interface alone, and until the answer is known.
+///
+/// # Errors
+/// [`crate::Error::System`].
+pub fn through(index: u32) -> Result<Through> {
+    let failed = || format!("list the routes through interface {index}");
+    let families = [libc::AF_INET as u8, libc::AF_INET6 as u8];
+    let mut found = Found::default();
+    for family in families {
+        ask(family, libc::RT_TABLE_MAIN, index, &mut found).context(failed)?;
+    }
+    if found.through == Through::None {
+        // Tables of policy routing. Any route is an answer: they are not in the order of prefixes.
+        for family in families {
+            ask(family, libc::RT_TABLE_UNSPEC, index, &mut found).context(failed)?;
+        }
+    }
+    Ok(found.through)
+}
+
+struct Found {
+    through: Through,
+    answers: u32,
+}
+
+impl Default for Found {
+    fn default() -> Self {
+        Self { through: Through::None, answers: 0 }
+    }
+}
+
+/// Asks for the routes through an interface that are in one table, or with `RT_TABLE_UNSPEC` in any.
+fn ask(family: u8, table: u8, index: u32, found: &mut Found) -> io::Result<()> {
+    let mut body = vec![0; HEADER];
+    (body[0], body[4]) = (family, table);
+    put(&mut body, libc::RTA_OIF, &index.to_ne_bytes());
+    let first = found.answers;
+    let socket = Connection::open()?.into_socket();
+    let asked = socket.dump_until(libc::RTM_GETROUTE, &body, |message| {
+        let Some(route) = Route::parse(message.body) else { return Continue(()) };
+        found.answers += 1;
+        found.note(&route, table, index);
+        match found.through {
+            Through::None => Continue(()),
+            _ if table == libc::RT_TABLE_UNSPEC => Break(()),
+            _ => found.is_enough(first),
+        }
+    });
+    match asked {
+        // A namespace without this family has no such table.
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
+        result => result,
+    }
+}
+
+impl Found {
+    fn note(&mut self, route: &Route, table: u8, index: u32) {
+        // Kernels before 4.20 do not filter.
+        let is_asked_for = match table {
+            libc::RT_TABLE_UNSPEC => route.table != u32::from(libc::RT_TABLE_LOCAL),
+            table => route.table == u32::from(table),
+        };
+        let leads_through = route.interfaces.contains(&index);
+        if is_asked_for && leads_through && route.protocol != libc::RTPROT_KERNEL {
+            let new = if route.prefix_len == 0 { Through::Default } else { Through::Some };
+            self.through = self.through.max(new);
+        }
+    }
+
+    fn is_enough(&self, first: u32) -> ControlFlow<()> {
+        match self.through {
+            Through::Default => Break(()),
+            Through::Some if self.answers - first >= ENOUGH => Break(()),
+            _ => Continue(()),
+        }
+    }
+}
+
+impl Connection {
+    /// Where the kernel would send a packet of its own to `destination`, through the interface `oif` where one is
+    /// given.
+    ///
+    /// # Errors
+    /// [`crate::Error::System`] with `ENETUNREACH` and the like where there is no route.
+    pub fn route_to(&self, destination: IpAddr, oif: Option<u32>) -> Result<Route> {
+        let mut body = vec![0; HEADER];
+        body[0] = family(destination);
+        body[1] = if destination.is_ipv4() { 32 } else { 128 };
+        put(&mut body, libc::RTA_DST, &octets(destination));
+        if let Some(index) = oif {
+            put(&mut body, libc::RTA_OIF, &index.to_ne_bytes());
+        }
+        self.get(libc::RTM_GETROUTE, &body, Route::parse)
+            .context(|| format!("find a route to {destination}"))
+    }
+
+    /// Adds a route to `destination`/`prefix_len` through `gateway`; a prefix of 0 bits is the default route.
+    ///
+    /// # Errors
+    /// [`crate::Error::System`] where the gateway is not reachable, [`crate::Error::Privilege`].
+    pub fn add_route(&self, destination: IpAddr, prefix_len: u8, gateway: IpAddr) -> Result<()> {
+        let mut body = vec![
+            family(destination),
+            prefix_len,
+            0,
+            0,
+            libc::RT_TABLE_MAIN,
+            libc::RTPROT_STATIC,
+            libc::RT_SCOPE_UNIVERSE,
+            libc::RTN_UNICAST,
+        ];
+        body.extend([0; 4]);
+        if prefix_len > 0 {
+            put(&mut body, libc::RTA_DST, &octets(destination));
+        }
+        put(&mut body, libc::RTA_GATEWAY, &octets(gateway));
+        self.change(libc::RTM_NEWROUTE, NLM_F_CREATE | NLM_F_EXCL, &body)
+            .context(|| format!("add a route to {destination}/{prefix_len} through {gateway}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip};
+
+    use super::*;
+
+    #[test]
+    fn all_interfaces_of_a_multipath_route_count() {
+        let mut body = vec![2, 24, 0, 0, 254, 3, 0, 1, 0, 0, 0, 0];
+        let mut hops = Vec::new();
+        for interface in [3u32, 4] {
+            hops.extend([16, 0, 0, 0]);
+            hops.extend(interface.to_ne_bytes());
+            put(&mut hops, libc::RTA_GATEWAY, &[10, 0, 0, interface as u8]);
+        }
+        put(&mut body, libc::RTA_MULTIPATH, &hops);
+        put(&mut body, libc::RTA_TABLE, &1000u32.to_ne_bytes());
+        let route = Route::parse(&body).unwrap();
+        assert_eq!((&route.interfaces[..], route.table), (&[3, 4][..], 1000));
+        assert_eq!((route.kind, route.gateway), (Kind::Unicast, None));
+        let mut via = body[..HEADER].to_vec();
+        put(&mut via, libc::RTA_VIA, &[&[10, 0][..], &[0xfe; 16]].concat());
+        assert_eq!(Route::parse(&via).unwrap().gateway, Some([0xfe; 16].into()));
+        assert_eq!(next_hops(&[0; 20]).count(), 2, "a length of nothing is walked over");
+    }
+
+    #[test]
+    fn only_the_routes_of_the_interface_are_read_and_not_all_of_them() {
+        root_or_skip!("only_the_routes_of_the_interface_are_read_and_not_all_of_them");
+        let near = Namespace::create("nroute-near").unwrap();
+        let far = Namespace::create("nroute-far").unwrap();
+        let busy = Veth::create(&near, "busy", &far, "busy", VethOptions::default()).unwrap();
+        let idle = Veth::create(&near, "idle", &far, "idle", VethOptions::default()).unwrap();
+        let address = |text: &str| text.parse::<IpAddr>().unwrap();
+        busy.a.add_address(address("10.9.0.1"), 24).unwrap();
+        idle.a.add_address(address("10.9.1.1"), 24).unwrap();
+        for number in 0..1000_u32 {
+            let network = Ipv4Addr::from(0x0b00_0000 + (number << 8));
+            near.add_route(network.into(), 24, address("10.9.0.2")).unwrap();
+        }
+        let asked = |index| {
+            let mut found = Found::default();
+            ask(libc::AF_INET as u8, libc::RT_TABLE_MAIN, index, &mut found).unwrap();
+            (found.through, found.answers)
+        };
+        let (routes, answers) = near.run(|| asked(busy.a.index())).unwrap();
+        assert_eq!(routes, Through::Some);
+        assert!(answers <= ENOUGH, "{answers} answers");
+        // Only the route that its address brought along.
+        assert_eq!(near.run(|| asked(idle.a.index())).unwrap(), (Through::None, 1));
+        near.add_route(address("0.0.0.0"), 0, address("10.9.0.2")).unwrap();
+        let through = |index| near.run(|| through(index).unwrap()).unwrap();
+        assert_eq!(through(busy.a.index()), Through::Default);
+        assert_eq!(through(idle.a.index()), Through::None);
+        // Policy routing: a table with an own number, and one beyond eight bits.
+        for table in ["100", "1000"] {
+            let route = |what: &str| {
+                let arguments = [what, "13.0.0.0/8", "dev", "idle", "table", table];
+                let mut command = near.command("ip");
+                assert!(command.arg("route").args(arguments).status().unwrap().success());
+            };
+            route("add");
+            assert_eq!(through(idle.a.index()), Through::Some, "{table}");
+            route("del");
+        }
+        near.add_route(address("12.0.0.0"), 8, address("10.9.1.2")).unwrap();
+        assert_eq!(through(idle.a.index()), Through::Some);
+    }
+}

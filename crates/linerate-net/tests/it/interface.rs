@@ -1,0 +1,38 @@
+use linerate_net::{Error, Interface};
+use linerate_testkit::root_or_skip;
+
+use crate::support::{Cable, cable, said};
+
+#[test]
+fn an_interface_is_asked_in_its_namespace_whatever_it_is_called_by_then() {
+    root_or_skip!("an_interface_is_asked_in_its_namespace_whatever_it_is_called_by_then");
+    let Cable { near, veth, .. } = cable();
+    let interface = near.run(|| Interface::open("a").unwrap()).unwrap();
+    // From here on this thread asks, which is in another namespace.
+    assert_eq!(interface.index(), veth.a.index());
+    assert!(interface.exists() && interface.is_up().unwrap());
+    assert_eq!(interface.driver().as_deref(), Some("veth"));
+    assert_eq!(near.run(|| interface.rx_queues()).unwrap(), 1);
+    assert_eq!(near.run(|| interface.link().unwrap().mtu).unwrap(), 1500);
+    said(&near, "ip link set dev a down");
+    assert!(!interface.is_up().unwrap());
+    said(&near, "ip link set dev a name other");
+    said(&near, "ip link set dev other up");
+    assert!(interface.is_up().unwrap(), "by its index");
+    said(&near, "ip link del other");
+    said(&near, "ip link add name a type veth peer name b");
+    assert!(!interface.exists());
+    assert!(matches!(interface.is_up(), Err(Error::InterfaceGone(name)) if name == "a"));
+    assert!(matches!(Interface::open("a"), Err(Error::NoInterface(_))), "it is not here");
+}
+
+#[test]
+fn hardware_timestamps_are_refused_where_there_are_none() {
+    root_or_skip!("hardware_timestamps_are_refused_where_there_are_none");
+    let Cable { near, .. } = cable();
+    let interface = near.run(|| Interface::open("a").unwrap()).unwrap();
+    let refused = interface.hardware_timestamps().unwrap_err();
+    assert_eq!(refused.raw_os_error(), Some(libc::EOPNOTSUPP));
+    let settings = Default::default();
+    assert!(interface.set_hardware_timestamps(settings).is_err());
+}

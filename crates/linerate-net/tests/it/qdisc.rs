@@ -1,0 +1,33 @@
+use linerate_net::Connection;
+use linerate_testkit::root_or_skip;
+
+use crate::support::{Cable, cable, said, try_said};
+
+#[test]
+fn a_clsact_and_its_filters_are_seen() {
+    const NAME: &str = "a_clsact_and_its_filters_are_seen";
+    root_or_skip!(NAME);
+    let Cable { near, veth, .. } = cable();
+    let index = veth.a.index();
+    let now = || {
+        near.run(|| {
+            let connection = Connection::open().unwrap();
+            let qdiscs = connection.qdiscs(index).unwrap();
+            let ingress = qdiscs.iter().any(|qdisc| qdisc.is_ingress());
+            let filters = connection.clsact_filters(index).unwrap();
+            (ingress, connection.has_clsact(index).unwrap(), filters)
+        })
+        .unwrap()
+    };
+    assert_eq!(now(), (false, false, 0));
+    if try_said(&near, "tc qdisc add dev a clsact").is_err() {
+        return linerate_testkit::say_skipped(NAME, "the kernel has no clsact");
+    }
+    assert_eq!(now(), (true, true, 0));
+    match try_said(&near, "tc filter add dev a egress protocol ip prio 7 matchall action pass") {
+        Ok(_) => assert!(now().2 > 0),
+        Err(_) => linerate_testkit::say_skipped(NAME, "the kernel has no matchall"),
+    }
+    said(&near, "tc qdisc del dev a clsact");
+    assert_eq!(now(), (false, false, 0));
+}

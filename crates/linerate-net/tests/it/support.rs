@@ -1,0 +1,40 @@
+//! Two hosts and a cable.
+
+use linerate_testkit::{Namespace, Veth, VethOptions};
+
+pub(crate) struct Cable {
+    pub(crate) near: Namespace,
+    pub(crate) far: Namespace,
+    pub(crate) veth: Veth,
+}
+
+/// `a` in one namespace and `b` in another, up, with `10.1.0.1/24`, `fd01::1/64` and `...2`.
+pub(crate) fn cable() -> Cable {
+    let near = Namespace::create("net-near").unwrap();
+    let far = Namespace::create("net-far").unwrap();
+    let veth = Veth::create(&near, "a", &far, "b", VethOptions::default()).unwrap();
+    for (end, host) in [(&veth.a, 1), (&veth.b, 2)] {
+        end.add_address(format!("10.1.0.{host}").parse().unwrap(), 24).unwrap();
+        end.add_address(format!("fd01::{host}").parse().unwrap(), 64).unwrap();
+        // The kernel solicits neighbours from a link-local address (`ndisc_send_ns`).
+        end.add_address(format!("fe80::{host}").parse().unwrap(), 64).unwrap();
+    }
+    Cable { near, far, veth }
+}
+
+/// What a program says in a namespace; it has to succeed.
+pub(crate) fn said(host: &Namespace, command: &str) -> String {
+    let output = try_said(host, command);
+    output.unwrap_or_else(|error| panic!("{command}: {error}"))
+}
+
+/// The same; the error output where it fails.
+pub(crate) fn try_said(host: &Namespace, command: &str) -> Result<String, String> {
+    let mut words = command.split_whitespace();
+    let mut program = host.command(words.next().unwrap());
+    let output = program.args(words).output().map_err(|error| error.to_string())?;
+    match output.status.success() {
+        true => Ok(String::from_utf8(output.stdout).unwrap()),
+        false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+    }
+}

@@ -1,0 +1,93 @@
+//! Records of packets as bytes of a file: other records are made from them, and all that does not change
+//! is copied.
+
+pub mod options;
+
+use std::ops::Range;
+
+use crate::BlockType;
+use crate::format::{pcap, pcapng};
+
+/// A packet's record as it is in a file.
+#[derive(Clone, Copy, Debug)]
+pub struct RawRecord<'a> {
+    /// All its bytes.
+    pub bytes: &'a [u8],
+    /// The type of its block.
+    pub block_type: BlockType,
+    /// The byte order of its fields.
+    pub big_endian: bool,
+    /// Bytes of the packet that are in it.
+    pub captured: usize,
+}
+
+impl<'a> RawRecord<'a> {
+    /// Bytes before the packet.
+    fn header(&self) -> usize {
+        match self.block_type {
+            BlockType::PcapRecord => pcap::RECORD_HEADER_LEN,
+            BlockType::SimplePacket => 12,
+            _ => pcapng::PACKET_HEADER_LEN,
+        }
+    }
+
+    /// The range of the packet's bytes.
+    pub fn data(&self) -> Range<usize> {
+        self.header()..self.header() + self.captured
+    }
+
+    /// The packet.
+    pub fn packet(&self) -> &'a [u8] {
+        &self.bytes[self.data()]
+    }
+
+    /// The options behind the packet, with their end marker.
+    pub fn options(&self) -> &'a [u8] {
+        match self.block_type {
+            BlockType::EnhancedPacket | BlockType::ObsoletePacket => {
+                let start = self.header() + self.captured.next_multiple_of(4);
+                self.bytes.get(start..self.bytes.len() - 4).unwrap_or_default()
+            }
+            _ => &[],
+        }
+    }
+
+    /// Appends a record like this one for the packet in `parts`, whose length is also that on the wire;
+    /// `options` appends its options, where the format has room for them.
+    pub fn put(&self, out: &mut Vec<u8>, parts: &[&[u8]], options: impl FnOnce(&mut Vec<u8>)) {
+        let start = out.len();
+        let len: usize = parts.iter().map(|part| part.len()).sum();
+        let word = |value: usize| match self.big_endian {
+            true => (value as u32).to_be_bytes(),
+            false => (value as u32).to_le_bytes(),
+        };
+        out.extend_from_slice(&self.bytes[..self.header()]);
+        let (captured, wire) = match self.block_type {
+            BlockType::PcapRecord => (Some(8), 12),
+            BlockType::SimplePacket => (None, 8),
+            _ => (Some(20), 24),
+        };
+        for at in captured.into_iter().chain([wire]) {
+            out[start + at..start + at + 4].copy_from_slice(&word(len));
+        }
+        parts.iter().for_each(|part| out.extend_from_slice(part));
+        if self.block_type == BlockType::PcapRecord {
+            return;
+        }
+        out.extend_from_slice(&[0; 3][..len.wrapping_neg() & 3]);
+        if self.block_type != BlockType::SimplePacket {
+            options(out);
+        }
+        let block = word(out.len() - start + 4);
+        out[start + 4..start + 8].copy_from_slice(&block);
+        out.extend_from_slice(&block);
+    }
+
+    /// Zeroes the count of packets lost before this one in a record that [`RawRecord::put`] wrote at
+    /// `start`, where that count is in the header.
+    pub fn clear_drop_count(&self, out: &mut [u8], start: usize) {
+        if self.block_type == BlockType::ObsoletePacket {
+            out[start + 10..start + 12].fill(0);
+        }
+    }
+}

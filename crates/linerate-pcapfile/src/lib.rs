@@ -1,0 +1,38 @@
+//! Reading and writing capture files: pcap and pcapng, plain or compressed.
+//!
+//! A [`Reader`] lends one packet at a time, a [`BlockReader`] one block at a time. An [`Encoder`] turns a
+//! packet into a record of either format; a [`Writer`] puts records into a file. After a failed write
+//! the file still ends with a whole record.
+//!
+//! ```no_run
+//! # fn main() -> linerate_pcapfile::Result<()> {
+//! let mut reader = linerate_pcapfile::Reader::open("trace.pcapng".as_ref())?;
+//! while let Some(record) = reader.next()? {
+//!     println!("{} bytes on interface {}", record.frame.wire_len, record.interface);
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! This crate knows file formats only. The threads that write a running capture, their buffers, the time
+//! order of several readers and file rotation are policy of the capture engine: they decide which
+//! packets are lost when a disk is slow. So they live in `linerate-capture`, on top of [`Encoder`] and
+//! [`OutputFile`].
+#![forbid(unsafe_code)]
+
+mod compression;
+pub mod edit;
+mod error;
+mod format;
+pub mod read;
+mod record;
+mod time;
+pub mod write;
+
+pub use compression::Compression;
+pub use error::{Error, Result};
+pub use format::Format;
+pub use read::{Block, BlockReader, BlockType, Reader};
+pub use record::{InterfaceDescription, InterfaceStatistics, Record, SectionHeader};
+pub use time::Resolution;
+pub use write::{Encoder, OutputFile, PacketOptions, Writer};

@@ -1,0 +1,140 @@
+//! Reading capture files: pcap in both byte orders and both precisions, pcapng, and either of them
+//! in a gzip, zstd or lz4 stream, from a file or a pipe.
+//!
+//! A [`Reader`] lends one [`Record`] at a time from its buffer; it copies and allocates nothing for a
+//! packet.
+
+mod blocks;
+mod input;
+mod pcap;
+mod pcapng;
+mod stream;
+#[cfg(test)]
+mod tests;
+
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use crate::{Format, InterfaceDescription, Record, Result};
+pub use blocks::{Block, BlockReader, BlockType};
+use input::Input;
+use stream::Stream;
+
+/// A capture file being read.
+pub struct Reader {
+    input: Input,
+    format: State,
+    interfaces: Vec<InterfaceDescription>,
+    records: u64,
+    finished: bool,
+}
+
+enum State {
+    Pcap(pcap::State),
+    Pcapng(pcapng::State),
+}
+
+impl Reader {
+    /// Opens a file, or standard input for `-`, and reads as far as the file header.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Open`](crate::Error::Open), [`Error::NotACapture`](crate::Error::NotACapture), and what [`Reader::next`] says of a damaged header.
+    pub fn open(path: &Path) -> Result<Self> {
+        Self::open_until(path, &Arc::default())
+    }
+
+    /// As [`Reader::open`]; setting `stop` ends the wait for a pipe that has nothing to read.
+    ///
+    /// # Errors
+    ///
+    /// As [`Reader::open`], and [`Error::Cancelled`](crate::Error::Cancelled) also from [`Reader::next`].
+    pub fn open_until(path: &Path, stop: &Arc<AtomicBool>) -> Result<Self> {
+        let stream = Stream::open(path, stop)?;
+        Self::from_stream(&stream.name, stream.bytes)
+    }
+
+    /// Reads from any stream; `name` is what errors call it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Reader::open`].
+    pub fn from_stream(name: &str, stream: Box<dyn Read + Send>) -> Result<Self> {
+        let mut reader = Self::begin(name, stream)?;
+        if let State::Pcapng(state) = &mut reader.format {
+            state.open(&mut reader.input, &mut reader.interfaces)?;
+        }
+        Ok(reader)
+    }
+
+    /// As [`Reader::from_stream`], at the first block of a pcapng file.
+    fn begin(name: &str, stream: Box<dyn Read + Send>) -> Result<Self> {
+        let mut input = Input::new(name, stream)?;
+        let mut interfaces = Vec::new();
+        let format = if pcapng::recognises(input.peek(4)?) {
+            State::Pcapng(pcapng::State::default())
+        } else {
+            State::Pcap(pcap::State::open(&mut input, &mut interfaces)?)
+        };
+        Ok(Self { input, format, interfaces, records: 0, finished: false })
+    }
+
+    /// The file's format.
+    pub fn format(&self) -> Format {
+        match &self.format {
+            State::Pcap(state) => Format::Pcap { nanoseconds: state.nanoseconds() },
+            State::Pcapng(_) => Format::Pcapng,
+        }
+    }
+
+    /// The interfaces described so far. A pcapng file may describe more of them later, but always
+    /// before the first packet that refers to them; classic pcap has exactly one.
+    pub fn interfaces(&self) -> &[InterfaceDescription] {
+        &self.interfaces
+    }
+
+    /// Packets read so far.
+    pub fn records(&self) -> u64 {
+        self.records
+    }
+
+    /// Bytes of the (decompressed) file up to the end of the last record.
+    pub fn offset(&self) -> u64 {
+        self.input.offset()
+    }
+
+    /// The next packet, or `None` at the end of the file.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Read`](crate::Error::Read), [`Error::Truncated`](crate::Error::Truncated) and [`Error::Malformed`](crate::Error::Malformed): each says at which byte, and
+    /// how many packets were read before. After an error there is nothing more: the next call
+    /// returns `None`.
+    #[allow(clippy::should_implement_trait, reason = "an iterator cannot lend its item")]
+    pub fn next(&mut self) -> Result<Option<Record<'_>>> {
+        Ok(self.next_described()?.map(|(record, _)| record))
+    }
+
+    /// As [`Reader::next`], with the interfaces described so far, the packet's own among them.
+    ///
+    /// # Errors
+    ///
+    /// As [`Reader::next`].
+    pub fn next_described(&mut self) -> Result<Option<(Record<'_>, &[InterfaceDescription])>> {
+        if self.finished {
+            return Ok(None);
+        }
+        self.finished = true;
+        let record = match &mut self.format {
+            State::Pcap(state) => state.next(&mut self.input)?.map(|(record, _)| record),
+            State::Pcapng(state) => state.next(&mut self.input, &mut self.interfaces)?,
+        };
+        if record.is_some() {
+            self.finished = false;
+            self.records += 1;
+        }
+        Ok(record.map(|record| (record, &self.interfaces[..])))
+    }
+}

@@ -1,0 +1,47 @@
+//! Timestamps of capture files in nanoseconds.
+
+use linerate_wire::frame::Timestamp;
+
+const NANOS_PER_SECOND: u128 = 1_000_000_000;
+
+/// How long one tick of an interface's timestamps lasts (`if_tsresol`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resolution {
+    /// 10 to the minus this many seconds, 0 to 127.
+    Decimal(u8),
+    /// 2 to the minus this many seconds, 0 to 127.
+    Binary(u8),
+}
+
+impl Default for Resolution {
+    /// Microseconds, the default of the format.
+    fn default() -> Self {
+        Self::Decimal(6)
+    }
+}
+
+impl Resolution {
+    /// Reads the option's one byte: the highest bit chooses the base, the rest is the exponent.
+    pub(crate) fn from_option(value: u8) -> Self {
+        if value & 0x80 == 0 { Self::Decimal(value) } else { Self::Binary(value & 0x7f) }
+    }
+
+    /// `ticks` since the epoch plus `offset` seconds; clamped to what a [`Timestamp`] holds (1970 to
+    /// 2554), and rounded down to nanoseconds.
+    pub fn timestamp(self, ticks: u64, offset: i64) -> Timestamp {
+        let ticks = u128::from(ticks);
+        let nanos = match self {
+            Self::Decimal(exponent @ 0..=9) => {
+                ticks.saturating_mul(10_u128.pow(u32::from(9 - exponent)))
+            }
+            Self::Decimal(exponent) => {
+                10_u128.checked_pow(u32::from(exponent - 9)).map_or(0, |divisor| ticks / divisor)
+            }
+            // ticks < 2^64 and 10^9 < 2^30, so the product fits.
+            Self::Binary(exponent) => (ticks * NANOS_PER_SECOND) >> exponent,
+        };
+        let shift = i128::from(offset) * NANOS_PER_SECOND as i128;
+        let shifted = i128::try_from(nanos).unwrap_or(i128::MAX).saturating_add(shift);
+        Timestamp(u64::try_from(shifted.max(0)).unwrap_or(u64::MAX))
+    }
+}

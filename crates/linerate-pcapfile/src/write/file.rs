@@ -1,0 +1,141 @@
+//! [`OutputFile`]: a file, a pipe or standard output that ends with a whole record, compressed or not.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Seek, SeekFrom, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::io::Errno;
+
+use crate::compression::Compressor;
+use crate::{Compression, Error, Result};
+
+/// An open output file.
+///
+/// With compression, every buffer becomes one compressed frame; every decompressor reads consecutive
+/// frames as one stream. So a file is complete after each write, also after `kill -9`, and after a
+/// failed write it can be truncated to the frame before.
+pub struct OutputFile {
+    file: File,
+    path: PathBuf,
+    /// A regular file, which can be truncated.
+    regular: bool,
+    compressor: Compressor,
+    /// Bytes in the file.
+    length: u64,
+}
+
+impl OutputFile {
+    /// Creates the file, or truncates it if it exists; `-` is standard output. Opening a named pipe waits
+    /// until somebody reads it, or until `stop`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Create`].
+    pub fn create(path: &Path, compression: Compression, stop: &AtomicBool) -> Result<Self> {
+        Self::open(path, compression, stop)
+            .map_err(|source| Error::Create { path: path.to_owned(), source })
+    }
+
+    fn open(path: &Path, compression: Compression, stop: &AtomicBool) -> io::Result<Self> {
+        let is_stdout = path.as_os_str() == "-";
+        let file = if is_stdout {
+            File::from(io::stdout().as_fd().try_clone_to_owned()?)
+        } else if path.metadata().is_ok_and(|found| found.file_type().is_fifo()) {
+            open_pipe(path, stop)?
+        } else {
+            OpenOptions::new().write(true).create(true).truncate(true).open(path)?
+        };
+        let compressor = Compressor::new(compression)?;
+        // Standard output may be a file that the shell appends to: it is never truncated.
+        let regular = !is_stdout && file.metadata()?.is_file();
+        Ok(Self { file, path: path.to_owned(), regular, compressor, length: 0 })
+    }
+
+    /// Its name, `-` for standard output.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Bytes in the file.
+    pub fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// Writes all of `bytes`. If that fails, `whole` gets the number of bytes that are in the file and
+    /// returns how many may stay, so that the file ends with a whole record.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Write`], and how many bytes of `bytes` stayed.
+    pub fn write(
+        &mut self,
+        bytes: &[u8],
+        whole: impl FnOnce(usize) -> usize,
+    ) -> Result<(), (Error, usize)> {
+        let failed = |source| Error::Write { path: self.path.clone(), source };
+        let compressed = self.compressor.compress(bytes).map_err(|error| (failed(error), 0))?;
+        let (target, is_compressed) = (compressed.unwrap_or(bytes), compressed.is_some());
+        let mut done = 0;
+        while done < target.len() {
+            let error = match (&self.file).write(&target[done..]) {
+                Ok(0) => io::ErrorKind::WriteZero.into(),
+                Ok(n) => {
+                    done += n;
+                    continue;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => error,
+            };
+            let error = failed(error);
+            let kept = if is_compressed { 0 } else { whole(done) };
+            self.truncate(kept);
+            return Err((error, kept));
+        }
+        self.length += done as u64;
+        Ok(())
+    }
+
+    /// After a failed write: keeps `kept` bytes of it.
+    fn truncate(&mut self, kept: usize) {
+        self.length += kept as u64;
+        if !self.regular {
+            return;
+        }
+        if let Err(error) = self.file.set_len(self.length) {
+            tracing::warn!("cannot truncate the file to its last whole packet: {error}");
+        }
+        // The next write, if any, must not leave a hole behind the end.
+        let _ = (&self.file).seek(SeekFrom::Start(self.length));
+    }
+}
+
+/// How often to try whether somebody reads a named pipe.
+const PIPE_RETRY_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Opens a named pipe once it has a reader. A blocking open(2) would wait in the kernel, where a signal
+/// handler that only sets a flag does not end it.
+fn open_pipe(path: &Path, stop: &AtomicBool) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed());
+    loop {
+        match options.open(path) {
+            Ok(file) => {
+                fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
+                return Ok(file);
+            }
+            // The pipe has no reader (fifo(7)).
+            Err(error) if error.raw_os_error() == Some(Errno::NXIO.raw_os_error()) => {}
+            Err(error) => return Err(error),
+        }
+        if stop.load(Relaxed) {
+            let what = "nobody opened this pipe for reading before the capture was told to end";
+            return Err(io::Error::new(io::ErrorKind::Interrupted, what));
+        }
+        std::thread::sleep(PIPE_RETRY_INTERVAL);
+    }
+}

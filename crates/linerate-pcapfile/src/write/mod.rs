@@ -1,0 +1,13 @@
+//! Writing capture files: packets as records, and records into files.
+
+mod encoder;
+mod file;
+mod pcap;
+mod pcapng;
+mod scan;
+mod writer;
+
+pub use encoder::{Encoder, PacketOptions};
+pub use file::OutputFile;
+pub use scan::{EncodedRecord, records};
+pub use writer::Writer;

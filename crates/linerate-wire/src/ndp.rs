@@ -1,0 +1,209 @@
+//! Neighbour solicitation and advertisement (RFC 4861 §4.3, §4.4), each as a whole IPv6 packet.
+
+use core::net::Ipv6Addr;
+
+use crate::checksum::Sum;
+use crate::ethernet::Address;
+use crate::ip::Protocol;
+use crate::{Error, Result, icmpv6, ipv6, read};
+
+/// Length in bytes of both messages without options, ICMPv6 header included.
+const MESSAGE_LEN: usize = icmpv6::HEADER_LEN + 16;
+
+/// Length in bytes of a link-layer address option for Ethernet (RFC 4861 §4.6.1).
+const LINK_LAYER_OPTION_LEN: usize = 8;
+
+/// Hop limit of every message: a router would have lowered it (RFC 4861 §3.1).
+const HOP_LIMIT: u8 = 255;
+
+mod field {
+    pub(super) const FLAGS: usize = 4;
+    pub(super) const TARGET: usize = 8;
+    pub(super) const OPTION: usize = 24;
+}
+
+/// Asks for the link-layer address of `target`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Solicitation {
+    /// Who asks; unspecified in duplicate address detection.
+    pub source: Ipv6Addr,
+    /// The solicited-node address of the target, or the target itself.
+    pub destination: Ipv6Addr,
+    /// The address in question.
+    pub target: Ipv6Addr,
+}
+
+impl Solicitation {
+    /// Bytes that [`Solicitation::emit`] writes.
+    pub const PACKET_LEN: usize = ipv6::HEADER_LEN + MESSAGE_LEN;
+
+    /// Whether an IPv6 packet looks like a solicitation; solicitations have no extension headers.
+    #[inline]
+    pub fn is(packet: &[u8]) -> bool {
+        packet.get(6) == Some(&Protocol::ICMPV6.0)
+            && packet.get(ipv6::HEADER_LEN) == Some(&icmpv6::Type::NEIGHBOUR_SOLICITATION.0)
+    }
+
+    /// Reads an IPv6 packet; `None` where it is no valid solicitation (RFC 4861 §7.1.1).
+    pub fn parse(packet: &[u8]) -> Option<Self> {
+        let ip = ipv6::Packet::new_checked(packet).ok()?;
+        let (source, destination, payload) = (ip.source(), ip.destination(), ip.payload());
+        let message = icmpv6::Message::new_checked(payload).ok()?;
+        let target = Ipv6Addr::from(*payload.get(field::TARGET..)?.first_chunk::<16>()?);
+        let len = u32::try_from(payload.len()).ok()?;
+        let valid = Self::is(packet)
+            && ip.hop_limit() == HOP_LIMIT
+            && message.code() == 0
+            && !target.is_multicast()
+            && !source.is_multicast()
+            && message.verify_checksum(Sum::pseudo_v6(source, destination, Protocol::ICMPV6, len));
+        valid.then_some(Self { source, destination, target })
+    }
+
+    /// Writes the packet, without options, at the start of `bytes`.
+    ///
+    /// # Errors
+    /// Fewer than [`Solicitation::PACKET_LEN`] bytes.
+    pub fn emit(&self, bytes: &mut [u8]) -> Result<()> {
+        let Self { source, destination, target } = *self;
+        let kind = icmpv6::Type::NEIGHBOUR_SOLICITATION;
+        emit(bytes, (source, destination), kind, 0, target, None)
+    }
+
+    /// The advertisement that answers: to who asked, or to all nodes where that has no address yet (RFC 4861
+    /// §7.2.4). It overrides what neighbours remember.
+    pub fn answer(&self, target_link_layer_address: Address) -> Advertisement {
+        let solicited = !self.source.is_unspecified();
+        Advertisement {
+            destination: if solicited { self.source } else { ipv6::ALL_NODES },
+            target: self.target,
+            target_link_layer_address,
+            solicited,
+            override_: true,
+        }
+    }
+}
+
+/// Tells the link-layer address of `target`, from that address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Advertisement {
+    /// Whom it is for.
+    pub destination: Ipv6Addr,
+    /// Whose link-layer address it is; also the source of the packet.
+    pub target: Ipv6Addr,
+    /// The link-layer address.
+    pub target_link_layer_address: Address,
+    /// The S flag: it answers a solicitation.
+    pub solicited: bool,
+    /// The O flag: it replaces what neighbours remember.
+    pub override_: bool,
+}
+
+impl Advertisement {
+    /// Bytes that [`Advertisement::emit`] writes.
+    pub const PACKET_LEN: usize = ipv6::HEADER_LEN + MESSAGE_LEN + LINK_LAYER_OPTION_LEN;
+
+    /// Writes the packet at the start of `bytes`.
+    ///
+    /// # Errors
+    /// Fewer than [`Advertisement::PACKET_LEN`] bytes.
+    pub fn emit(&self, bytes: &mut [u8]) -> Result<()> {
+        let flags = u8::from(self.solicited) << 6 | u8::from(self.override_) << 5;
+        let kind = icmpv6::Type::NEIGHBOUR_ADVERTISEMENT;
+        let option = Some(self.target_link_layer_address);
+        emit(bytes, (self.target, self.destination), kind, flags, self.target, option)
+    }
+}
+
+fn emit(
+    bytes: &mut [u8],
+    (source, destination): (Ipv6Addr, Ipv6Addr),
+    kind: icmpv6::Type,
+    flags: u8,
+    target: Ipv6Addr,
+    target_link_layer_address: Option<Address>,
+) -> Result<()> {
+    let option = target_link_layer_address.map_or(0, |_| LINK_LAYER_OPTION_LEN);
+    let payload_len = MESSAGE_LEN + option;
+    let (need, have) = (ipv6::HEADER_LEN + payload_len, bytes.len());
+    let bytes = bytes.get_mut(..need).ok_or(Error::Truncated {
+        what: "neighbour discovery message",
+        need,
+        have,
+    })?;
+    let next_header = Protocol::ICMPV6;
+    let hop_limit = HOP_LIMIT;
+    let (traffic_class, flow_label) = (0, 0);
+    ipv6::Repr {
+        source,
+        destination,
+        next_header,
+        payload_len,
+        traffic_class,
+        flow_label,
+        hop_limit,
+    }
+    .emit(bytes)?;
+    let message = &mut bytes[ipv6::HEADER_LEN..];
+    message.fill(0);
+    read::put(message, field::FLAGS, &[flags]);
+    read::put(message, field::TARGET, &target.octets());
+    if let Some(address) = target_link_layer_address {
+        // Target link-layer address, one unit of eight bytes.
+        read::put(message, field::OPTION, &[2, 1]);
+        read::put(message, field::OPTION + 2, &address.0);
+    }
+    let mut message = icmpv6::Message::new_checked(message)?;
+    message.set_type(kind, 0);
+    message.fill_checksum(Sum::pseudo_v6(source, destination, next_header, payload_len as u32));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TARGET: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0xab, 0xcdef);
+
+    fn solicitation(source: Ipv6Addr) -> Solicitation {
+        Solicitation { source, destination: ipv6::solicited_node(TARGET), target: TARGET }
+    }
+
+    #[test]
+    fn a_solicitation_is_read_back() {
+        let asked = solicitation(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 2));
+        let mut packet = [0; Solicitation::PACKET_LEN];
+        asked.emit(&mut packet).unwrap();
+        assert_eq!(Solicitation::parse(&packet), Some(asked));
+        for at in [7, 20, 44, 48, 63] {
+            let mut damaged = packet;
+            damaged[at] ^= 1;
+            assert_eq!(Solicitation::parse(&damaged), None, "byte {at}");
+        }
+        for len in 0..packet.len() {
+            assert_eq!(Solicitation::parse(&packet[..len]), None, "{len} bytes");
+            assert!(asked.emit(&mut packet.clone()[..len]).is_err());
+        }
+    }
+
+    #[test]
+    fn an_answer_has_the_flags_and_the_option_of_rfc_4861() {
+        let mac = Address([2, 0, 0, 0, 0, 1]);
+        let neighbour = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 2);
+        for (source, destination, flags) in
+            [(neighbour, neighbour, 0x60), (Ipv6Addr::UNSPECIFIED, ipv6::ALL_NODES, 0x20)]
+        {
+            let mut packet = [0xff; Advertisement::PACKET_LEN];
+            solicitation(source).answer(mac).emit(&mut packet).unwrap();
+            let ip = ipv6::Packet::new_checked(&packet[..]).unwrap();
+            assert_eq!((ip.source(), ip.destination()), (TARGET, destination));
+            let message = icmpv6::Message::new_checked(ip.payload()).unwrap();
+            assert_eq!(message.message_type(), icmpv6::Type::NEIGHBOUR_ADVERTISEMENT);
+            let pseudo = Sum::pseudo_v6(TARGET, destination, Protocol::ICMPV6, 32);
+            assert!(message.verify_checksum(pseudo));
+            assert_eq!(ip.payload()[4..8], [flags, 0, 0, 0]);
+            assert_eq!(ip.payload()[8..24], TARGET.octets());
+            assert_eq!(ip.payload()[24..], [2, 1, 2, 0, 0, 0, 0, 1]);
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! What the verbs share: output, logging, signals, the values of options, progress.
+
+pub mod logging;
+pub(crate) mod signals;
+pub mod stdio;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+
+/// The exit status of what a verb came to; an error goes to standard error.
+pub fn exit_status(outcome: Result<ExitCode>) -> ExitCode {
+    outcome.unwrap_or_else(|error| {
+        stdio::eprintln(format_args!("linerate: {}", described(&error)));
+        ExitCode::FAILURE
+    })
+}
+
+/// Reports a wrong command line, and returns the exit status for it.
+pub fn usage_error(reason: &str) -> ExitCode {
+    stdio::eprintln(format_args!("linerate: {reason}"));
+    ExitCode::from(2)
+}
+
+/// The error and its causes. Most errors name their cause themselves; it is not repeated.
+pub fn described(error: &anyhow::Error) -> String {
+    error.chain().skip(1).fold(error.to_string(), |text, cause| {
+        let cause = cause.to_string();
+        if text.contains(&cause) { text } else { format!("{text}: {cause}") }
+    })
+}

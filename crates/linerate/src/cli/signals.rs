@@ -1,0 +1,102 @@
+//! The signals that a capture answers to, and an uplink.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use linerate_capture::privilege;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGXFSZ};
+use signal_hook::flag::{register, register_conditional_shutdown};
+
+/// How soon the first signal to end is seen by the thread that counts from it.
+const GLANCE: Duration = Duration::from_millis(100);
+
+/// How long a capture that was told to end has for it. `timeout(1)`, a terminal and a shell script may
+/// each deliver what the user meant once.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What signals have asked for.
+pub(crate) struct Signals {
+    stop: Arc<AtomicBool>,
+    counts: Arc<AtomicBool>,
+    flush: Arc<AtomicBool>,
+    unprivileged: Arc<AtomicBool>,
+}
+
+impl Signals {
+    /// Takes them from now on. A signal to end that comes [`PATIENCE`] after the first, which has not
+    /// been obeyed then, ends the program at once.
+    pub(crate) fn register() -> Result<Self> {
+        let signals = Self {
+            stop: Arc::default(),
+            counts: Arc::default(),
+            flush: Arc::default(),
+            unprivileged: Arc::default(),
+        };
+        signals.register_all().context("cannot take signals")?;
+        Ok(signals)
+    }
+
+    fn register_all(&self) -> std::io::Result<()> {
+        let insist: Arc<AtomicBool> = Arc::default();
+        // Under nohup(1) the capture is to outlive its terminal.
+        let hangup = (!is_ignored(SIGHUP)).then_some(SIGHUP);
+        for signal in [SIGINT, SIGTERM].into_iter().chain(hangup) {
+            register_conditional_shutdown(signal, 128 + signal, Arc::clone(&insist))?;
+            register(signal, Arc::clone(&self.stop))?;
+        }
+        register(SIGUSR1, Arc::clone(&self.counts))?;
+        register(SIGUSR2, Arc::clone(&self.flush))?;
+        // At the limit on file sizes the write fails then, as on a full disk, and nobody dies.
+        register(SIGXFSZ, Arc::default())?;
+        let (stop, unprivileged) = (Arc::clone(&self.stop), Arc::clone(&self.unprivileged));
+        let watch = move || {
+            while !stop.load(Relaxed) {
+                if unprivileged.swap(false, Relaxed) {
+                    privilege::drop_all();
+                }
+                thread::sleep(GLANCE);
+            }
+            thread::sleep(PATIENCE);
+            insist.store(true, Relaxed);
+        };
+        thread::Builder::new().name("signals".to_owned()).spawn(watch)?;
+        Ok(())
+    }
+
+    /// Takes the capabilities from the thread that waits for signals, too. Not before a change of user,
+    /// for which all threads have to have the same.
+    pub(crate) fn drop_privileges(&self) {
+        self.unprivileged.store(true, Relaxed);
+    }
+
+    /// Set when the capture is to end.
+    pub(crate) fn stop(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.stop)
+    }
+
+    /// Whether the capture is to end.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stop.load(Relaxed)
+    }
+
+    /// Whether the counts were asked for since the last call.
+    pub(crate) fn take_counts(&self) -> bool {
+        self.counts.swap(false, Relaxed)
+    }
+
+    /// Whether a flush was asked for since the last call.
+    pub(crate) fn take_flush(&self) -> bool {
+        self.flush.swap(false, Relaxed)
+    }
+}
+
+/// Whether whoever started this process has told it to ignore `signal`.
+fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
+}

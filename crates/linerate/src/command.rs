@@ -1,0 +1,83 @@
+//! The command line of `linerate`: from the arguments to a verb, and from its result to an exit status.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{CommandFactory, Parser, Subcommand};
+
+use crate::cli::{self, logging};
+use crate::verbs::{
+    capture, completion, forward, generate, lab, manual, receive, replay, run, segment, send,
+    uplink,
+};
+
+/// Capture packets and send them at line rate, on an unmodified Linux kernel, and measure how well.
+#[derive(Debug, Parser)]
+#[command(name = "linerate", version, max_term_width = 100)]
+#[command(after_help = "Exit status: 0 on success, 1 on failure, 2 on a wrong command line.\n\
+    Every verb has its own --help; `linerate manual DIR` writes man pages.")]
+struct Cli {
+    /// More detail on standard error; twice for debugging. RUST_LOG overrides it.
+    #[arg(short = 'v', long, action = clap::ArgAction::Count, global = true)]
+    verbose: u8,
+
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Capture packets from interfaces, or read them from a file, into files or lines.
+    Capture(Box<capture::Arguments>),
+    /// Forward at the driver what the kernel has decided, session by session.
+    Forward(forward::Arguments),
+    /// Send synthetic traffic.
+    Generate(generate::Arguments),
+    /// Receive UDP messages by the batch: count, check, and put feeds in order.
+    Receive(Box<receive::Arguments>),
+    /// Send captured traffic again.
+    Replay(replay::Arguments),
+    /// Split the super-packets of a capture file into the frames that the wire carried, or join frames.
+    Segment(Box<segment::Arguments>),
+    /// Run a program that uses libpcap, as it is, on Linerate's sources.
+    Run(run::Arguments),
+    /// Send UDP messages by the batch.
+    Send(Box<send::Arguments>),
+    /// Join a TAP device to an interface, and split and join packets in between.
+    Uplink(uplink::Arguments),
+    /// Measure against peers, and draw the report.
+    Lab(lab::Arguments),
+    /// Print a completion script for a shell.
+    Completion(completion::Arguments),
+    /// Write the man pages into a folder.
+    Manual(manual::Arguments),
+}
+
+/// Reads the command line, runs the verb and turns its result into an exit status.
+pub fn run() -> ExitCode {
+    let Cli { verbose, verb } = Cli::parse();
+    let log = match &verb {
+        Verb::Forward(arguments) => arguments.log(),
+        _ => logging::Options::default(),
+    };
+    logging::start(verbose, log);
+    let outcome: Result<ExitCode> = match verb {
+        Verb::Capture(arguments) => capture::run(&arguments),
+        Verb::Completion(arguments) => {
+            completion::run(&arguments, Cli::command()).map(|()| ExitCode::SUCCESS)
+        }
+        Verb::Forward(arguments) => forward::run(&arguments),
+        Verb::Generate(arguments) => generate::run(&arguments),
+        Verb::Receive(arguments) => receive::run(&arguments),
+        Verb::Replay(arguments) => replay::run(&arguments),
+        Verb::Run(arguments) => run::run(&arguments),
+        Verb::Lab(_) => lab::run(),
+        Verb::Segment(arguments) => segment::run(&arguments),
+        Verb::Send(arguments) => send::run(&arguments),
+        Verb::Uplink(arguments) => uplink::run(&arguments),
+        Verb::Manual(arguments) => {
+            manual::run(&arguments, Cli::command()).map(|()| ExitCode::SUCCESS)
+        }
+    };
+    cli::exit_status(outcome)
+}

@@ -1,0 +1,190 @@
+//! Words that Linerate has replaced by the field's terms (CONTRIBUTING.md) stay out of documents, help texts and options.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use clap::{Command, CommandFactory};
+use linerate::Cli;
+
+/// Replaced words, each with its replacement. They are matched as whole words, without regard to case.
+const WORDS: &[(&str, &str)] = &[
+    ("affairs", "shared state"),
+    ("circumstances", "context"),
+    ("tempo", "rate estimator"),
+    ("nap", "interrupt coalescing"),
+    ("naps", "interrupt coalescing"),
+    ("glance", "poll"),
+    ("judge", "change detector"),
+    ("uppers", "upper devices"),
+    ("books", "statistics"),
+    ("tally", "statistics"),
+    ("fate", "outcome"),
+    ("wish", "options"),
+    ("wishes", "options"),
+    ("taker", "handler"),
+    ("keeper", "guard"),
+    ("outlet", "transmit queue"),
+    ("obstacle", "reason"),
+    ("patience", "heartbeat timeout"),
+    ("stray", "remote-CPU counters"),
+    ("road", "topology, datapath"),
+    ("hand-back", "fail-open-after"),
+    ("relearn", "revalidate"),
+    ("mend", "fix"),
+    ("seed", "author, title, year and section of the paper"),
+    ("seeds", "author, title, year and section of the paper"),
+];
+
+/// Replaced options. Some are ordinary words in a sentence.
+const OPTIONS: &[(&str, &str)] = &[
+    ("--hand-back", "--fail-open-after"),
+    ("--mend", "--fix"),
+    ("--no-mend", "--no-fix"),
+    ("--leave", "--persist"),
+    ("--relearn", "--revalidate"),
+    ("--xdp-through", "--xdp-delivery"),
+    ("--nap", "--coalesce-usecs"),
+    ("--share", "--reuseport"),
+    ("--measure", "--calibrate"),
+];
+
+/// Replaced phrases. They stay out of the sources too, whose texts users see.
+const PHRASES: &[(&str, &str)] = &[
+    ("unless said", "default:"),
+    ("not to be had", "unavailable"),
+    ("configured anew", "configuration reloaded"),
+    ("frames leave by it", "egress enabled"),
+    ("ask the kernel again", "sessions invalidated"),
+    ("shall stay as they are", "stay unchanged"),
+    ("seed 00", "author, title, year and section of the paper"),
+    ("the seed's", "author, title, year and section of the paper"),
+];
+
+/// Where a replaced word is right: the end of the place's name, the word, and the reason.
+const EXCEPTIONS: &[(&str, &str, &str)] =
+    &[("linerate generate --help", "seed", "the seed of a random number generator")];
+
+/// A text and where it stands.
+struct Text {
+    place: String,
+    text: String,
+}
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// The files below `folder` whose names end in one of `endings`.
+fn files(folder: &str, endings: &[&str], into: &mut Vec<Text>) {
+    for entry in fs::read_dir(repository().join(folder)).unwrap() {
+        let entry = entry.unwrap();
+        let name = entry.file_name().into_string().unwrap();
+        let place = if folder == "." { name.clone() } else { format!("{folder}/{name}") };
+        if entry.file_type().unwrap().is_dir() {
+            if folder != "." && name != "target" {
+                files(&place, endings, into);
+            }
+        } else if endings.iter().any(|ending| name.ends_with(ending)) {
+            let text = fs::read_to_string(entry.path()).unwrap();
+            into.push(Text { place, text });
+        }
+    }
+}
+
+/// The documents that readers see.
+fn documents() -> Vec<Text> {
+    let mut documents = Vec::new();
+    files(".", &[".md"], &mut documents);
+    files("docs", &[".md", ".json", ".svg"], &mut documents);
+    files("packaging", &[""], &mut documents);
+    files("fuzz", &["README.md"], &mut documents);
+    assert!(documents.iter().any(|page| page.place == "README.md"));
+    documents
+}
+
+/// The help text of a command and of all commands below it.
+fn help(command: &mut Command, path: &str, into: &mut Vec<Text>) {
+    let name = format!("{path}{}", command.get_name());
+    let text = command.render_long_help().to_string();
+    into.push(Text { place: format!("{name} --help"), text });
+    for below in command.get_subcommands_mut() {
+        help(below, &format!("{name} "), into);
+    }
+}
+
+fn helps() -> Vec<Text> {
+    let mut helps = Vec::new();
+    help(&mut Cli::command(), "", &mut helps);
+    assert!(helps.iter().any(|text| text.place == "linerate generate --help"));
+    helps
+}
+
+/// Whether `text` has `word` with nothing beside it that `is_part` of words.
+fn has(text: &str, word: &str, is_part: fn(char) -> bool) -> bool {
+    text.match_indices(word).any(|(at, _)| {
+        let before = text[..at].chars().next_back();
+        let after = text[at + word.len()..].chars().next();
+        !before.is_some_and(is_part) && !after.is_some_and(is_part)
+    })
+}
+
+/// The lines of `texts` in which `found` sees one of `words`, with what to write instead.
+fn lines_with(
+    texts: &[Text],
+    words: &[(&str, &str)],
+    found: impl Fn(&str, &str) -> bool,
+) -> Vec<String> {
+    let mut lines = Vec::new();
+    for Text { place, text } in texts {
+        for (number, line) in text.to_lowercase().lines().enumerate() {
+            for (word, instead) in words {
+                let excepted =
+                    EXCEPTIONS.iter().any(|(end, of, _)| of == word && place.ends_with(end));
+                if !excepted && found(line, word) {
+                    lines.push(format!("{place}:{}: '{word}', write: {instead}", number + 1));
+                }
+            }
+        }
+    }
+    lines
+}
+
+#[test]
+fn documents_and_help_texts_have_the_fields_words() {
+    let mut texts = documents();
+    texts.extend(helps());
+    let mut lines = lines_with(&texts, WORDS, |line, word| has(line, word, char::is_alphanumeric));
+    lines.extend(lines_with(&texts, PHRASES, |line, word| line.contains(word)));
+    assert!(lines.is_empty(), "\n{}", lines.join("\n"));
+}
+
+#[test]
+fn replaced_options_are_gone() {
+    let mut texts = documents();
+    texts.extend(helps());
+    let is_part = |c: char| c.is_alphanumeric() || c == '-';
+    let lines = lines_with(&texts, OPTIONS, |line, word| has(line, word, is_part));
+    assert!(lines.is_empty(), "\n{}", lines.join("\n"));
+}
+
+#[test]
+fn sources_have_no_replaced_phrases() {
+    let mut texts = Vec::new();
+    files("crates", &[".rs", ".c", ".h"], &mut texts);
+    texts.retain(|text| !text.place.ends_with("tests/it/words.rs"));
+    assert!(texts.len() > 100, "{} files", texts.len());
+    let lines = lines_with(&texts, PHRASES, |line, word| line.contains(word));
+    assert!(lines.is_empty(), "\n{}", lines.join("\n"));
+}
+
+#[test]
+fn a_word_is_found_alone_and_not_inside_of_another() {
+    let is = |text: &str, word| has(text, word, char::is_alphanumeric);
+    assert!(is("the seed of", "seed") && is("seed", "seed") && is("(seed)", "seed"));
+    assert!(!is("reseed", "seed") && !is("seeds", "seed"));
+    let words = [("seed", "paper")];
+    let text = |place: &str| Text { place: place.into(), text: "one\nA seed".into() };
+    let found = |text| lines_with(&[text], &words, |line, word| line.contains(word));
+    assert_eq!(found(text("docs/x.md")), ["docs/x.md:2: 'seed', write: paper"]);
+    assert!(found(text("linerate generate --help")).is_empty());
+}
