@@ -101,19 +101,18 @@ fn failed(what: &str, setting: &str, source: io::Error) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use linerate_testkit::{Namespace, root_or_skip, say_skipped};
+    use linerate_testkit::{Namespace, root_or_skip, skip};
 
     use super::*;
 
     #[test]
     fn the_settings_are_restored_as_they_were() {
-        root_or_skip!("the_settings_are_restored_as_they_were");
+        root_or_skip!();
         let namespace = Namespace::create("liberal").expect("a namespace");
         let inside = || {
             let former = be_liberal().expect("set");
             if former.liberal.is_none() {
-                say_skipped("the_settings_are_restored_as_they_were", "no connection tracking");
-                return;
+                skip!("no connection tracking");
             }
             let both = || [LIBERAL, RESETS].map(|setting| read(setting).unwrap_or(9));
             let has_resets = former.resets.is_some();

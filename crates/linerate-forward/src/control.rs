@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn what_is_written_is_what_the_programs_were_told() {
-        root_or_skip!("what_is_written_is_what_the_programs_were_told");
+        root_or_skip!();
         let options = Options { max_sessions: 1024, admission: 3, ..Options::default() };
         let programs = Programs::load(&options).unwrap();
         let control = Control::open(&programs.maps).unwrap();
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn a_generation_is_never_that_of_an_ended_session() {
-        root_or_skip!("a_generation_is_never_that_of_an_ended_session");
+        root_or_skip!();
         let programs =
             Programs::load(&Options { max_sessions: 1024, ..Options::default() }).unwrap();
         let control = Control::open(&programs.maps).unwrap();

@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn the_state_follows_the_beat() {
-        root_or_skip!("the_state_follows_the_beat");
+        root_or_skip!();
         let programs =
             Programs::load(&Options { max_sessions: 1024, ..Options::default() }).unwrap();
         let control = Control::open(&programs.maps).unwrap();

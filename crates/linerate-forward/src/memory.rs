@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn what_is_told_is_what_the_kernel_accounts_for_the_maps() {
-        root_or_skip!("what_is_told_is_what_the_kernel_accounts_for_the_maps");
+        root_or_skip!();
         for (statistics, max_sessions) in
             Statistics::ALL.iter().flat_map(|one| [(*one, 1024), (*one, 50_000)])
         {

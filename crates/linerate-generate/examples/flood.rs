@@ -6,16 +6,13 @@
 
 use std::time::Duration;
 
-use linerate_generate::{Generator, Plan, Result, Settings};
+use linerate_generate::{Config, Generator, Options, Result};
 
 fn main() -> Result<()> {
     let interface = std::env::args().nth(1).unwrap_or_else(|| "veth0".into());
-    let settings = Settings {
-        duration: Some(Duration::from_secs(1)),
-        flows: Some(100),
-        ..Settings::default()
-    };
-    let running = Generator::start(Plan::decide(&interface, settings)?)?;
+    let options =
+        Options { duration: Some(Duration::from_secs(1)), flows: Some(100), ..Options::default() };
+    let running = Generator::start(Config::new(&interface, options)?)?;
     while !running.is_finished() {
         std::thread::sleep(Duration::from_millis(100));
         println!("{} frames", running.progress().sent);

@@ -5,12 +5,12 @@ use std::time::Duration;
 use nix::sys::time::TimeSpec;
 use nix::time::{ClockId, ClockNanosleepFlags, clock_gettime, clock_nanosleep};
 
-/// How much earlier than asked a sleeper wakes, to spin the rest: the default slack of a thread's
-/// timers is 50 microseconds (`PR_SET_TIMERSLACK`), and waking takes a few more.
-const SPIN: u64 = 70_000;
+/// How much earlier than asked a sleep ends, to spin for the rest, in nanoseconds: the default timer slack
+/// of a thread is 50 microseconds (`PR_SET_TIMERSLACK`), and a wake-up takes a few more.
+const SPIN_TIME_NS: u64 = 70_000;
 
-/// The longest time that one sleep lasts, so that somebody who wants to stop is heard.
-const NAP: u64 = 20_000_000;
+/// The longest sleep in nanoseconds: so soon `stop` is noticed.
+const MAX_SLEEP_NS: u64 = 20_000_000;
 
 /// CLOCK_MONOTONIC in nanoseconds.
 pub(crate) fn now() -> u64 {
@@ -18,7 +18,7 @@ pub(crate) fn now() -> u64 {
         .map_or(0, |now| now.tv_sec() as u64 * 1_000_000_000 + now.tv_nsec() as u64)
 }
 
-/// Waits until CLOCK_MONOTONIC shows `deadline`; false when `stop` said so first.
+/// Waits until CLOCK_MONOTONIC shows `deadline`; false if `stop` returned true first.
 pub(crate) fn wait_until(deadline: u64, stop: impl Fn() -> bool) -> bool {
     loop {
         let now = now();
@@ -28,12 +28,12 @@ pub(crate) fn wait_until(deadline: u64, stop: impl Fn() -> bool) -> bool {
         if stop() {
             return false;
         }
-        if deadline - now <= SPIN {
+        if deadline - now <= SPIN_TIME_NS {
             std::hint::spin_loop();
             continue;
         }
-        let wake = (deadline - SPIN).min(now + NAP);
-        // An interrupted sleep is looked at like any other.
+        let wake = (deadline - SPIN_TIME_NS).min(now + MAX_SLEEP_NS);
+        // An interrupted sleep is treated like any other.
         let _ = clock_nanosleep(
             ClockId::CLOCK_MONOTONIC,
             ClockNanosleepFlags::TIMER_ABSTIME,

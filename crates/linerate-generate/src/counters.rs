@@ -1,40 +1,26 @@
-//! What a run has done so far, wherever that is counted.
+//! The counters of a run, in the kernel or in this process.
 
-use std::sync::Arc;
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use nix::libc::{ENODEV, ENXIO, EOPNOTSUPP};
 
-use crate::live::Window;
-
-/// The counters of a run, readable from any thread.
-#[derive(Debug)]
-pub(crate) enum Counters {
-    /// In a BPF map.
-    Live(Window),
-    /// In this process.
-    Own(Arc<Tally>),
-}
-
-impl Counters {
-    pub(crate) fn read(&self) -> Option<Counts> {
-        match self {
-            Self::Live(window) => window.read(),
-            Self::Own(tally) => Some(tally.read()),
-        }
-    }
+/// The counters of a run, wherever they are; readable from any thread.
+pub(crate) trait Counters: fmt::Debug + Send + Sync {
+    /// All counts now; `None` where they cannot be read any more.
+    fn read(&self) -> Option<Statistics>;
 }
 
 /// The values of all counters.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Counts {
+pub(crate) struct Statistics {
     /// Frames given to the interface.
     pub(crate) emitted: u64,
     /// Their bytes.
     pub(crate) bytes: u64,
-    /// Frames that the driver took.
+    /// Frames that the driver accepted.
     pub(crate) accepted: u64,
-    /// Frames that it did not take.
+    /// Frames that it refused.
     pub(crate) refused: u64,
     /// CLOCK_MONOTONIC nanoseconds of the first frame, 0 before it.
     pub(crate) first: u64,
@@ -46,15 +32,15 @@ pub(crate) struct Counts {
     pub(crate) redirect_error: i32,
 }
 
-impl Counts {
+impl Statistics {
     /// The interface was removed.
-    pub(crate) fn gone(&self) -> bool {
+    pub(crate) fn interface_is_gone(&self) -> bool {
         self.redirect_error == -ENODEV
     }
 
-    /// The interface takes no XDP frames, now or ever: its driver has no way to send them, or (a veth
-    /// before Linux 6.3) its peer does not receive them.
-    pub(crate) fn nobody_takes_them(&self) -> bool {
+    /// The interface sends no XDP frames at all: its driver cannot, or (a veth before Linux 6.3) its peer
+    /// does not receive them.
+    pub(crate) fn cannot_send(&self) -> bool {
         [-EOPNOTSUPP, -ENXIO]
             .iter()
             .any(|error| [self.driver_error, self.redirect_error].contains(error))
@@ -63,7 +49,7 @@ impl Counts {
 
 /// Counters that a sending thread publishes once a batch.
 #[derive(Debug, Default)]
-pub(crate) struct Tally {
+pub(crate) struct SharedCounters {
     pub(crate) emitted: AtomicU64,
     pub(crate) bytes: AtomicU64,
     pub(crate) refused: AtomicU64,
@@ -71,19 +57,25 @@ pub(crate) struct Tally {
     pub(crate) last: AtomicU64,
 }
 
-impl Tally {
-    fn read(&self) -> Counts {
+impl Counters for SharedCounters {
+    fn read(&self) -> Option<Statistics> {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let refused = load(&self.refused);
         let emitted = load(&self.emitted).max(refused);
-        Counts {
+        Some(Statistics {
             emitted,
             refused,
             accepted: emitted - refused,
             bytes: load(&self.bytes),
             first: load(&self.first),
             last: load(&self.last),
-            ..Counts::default()
-        }
+            ..Statistics::default()
+        })
+    }
+}
+
+impl<C: Counters> Counters for std::sync::Arc<C> {
+    fn read(&self) -> Option<Statistics> {
+        (**self).read()
     }
 }

@@ -1,9 +1,10 @@
 use std::io;
+use std::path::PathBuf;
 
-/// Why traffic could not be planned, generated or replayed.
+/// Why traffic could not be generated or replayed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// An argument makes no sense.
+    /// An argument is invalid.
     #[error("{what}: {why}")]
     Argument {
         /// The argument and its value, as `size 20`.
@@ -65,17 +66,31 @@ pub enum Error {
     /// The kernel does not answer about its interfaces.
     #[error(transparent)]
     Net(#[from] linerate_net::Error),
-    /// A transmit ring said no.
+    /// A capture file could not be read.
+    #[error(transparent)]
+    File(#[from] linerate_pcapfile::Error),
+    /// Only Ethernet frames can be sent.
+    #[error(
+        "{}: its frames have link type {linktype}; only Ethernet (1) can be replayed",
+        path.display()
+    )]
+    LinkType {
+        /// The file.
+        path: PathBuf,
+        /// Its link type, as in the LINKTYPE registry.
+        linktype: u16,
+    },
+    /// A transmit ring failed.
     #[error(transparent)]
     Ring(#[from] linerate_ring::Error),
 }
 
-/// The result of planning, generating or replaying.
+/// The result of generating or replaying.
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// Another back end may do better.
-    pub(crate) fn leaves_a_choice(&self) -> bool {
+    /// Another back end may work.
+    pub(crate) fn permits_fallback(&self) -> bool {
         matches!(self, Self::Unavailable { .. } | Self::Privilege { .. })
     }
 

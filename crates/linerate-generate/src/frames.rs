@@ -1,7 +1,7 @@
-//! [`Frames`]: the frames of a plan, built in user space.
+//! [`Frames`]: the frames of a run, built in user space.
 //!
-//! They are byte for byte those that the program in the kernel writes (but for the time in a stamp),
-//! made the straightforward way: every header emitted anew, every checksum summed over all bytes.
+//! They are byte for byte the frames of the program in the kernel, except for the time in a stamp. They are
+//! built the straightforward way: every header is emitted again, every checksum is summed over all bytes.
 
 use std::net::IpAddr;
 
@@ -9,14 +9,16 @@ use linerate_wire::checksum::Sum;
 use linerate_wire::{ethernet, ipv4, ipv6, tcp, udp};
 
 use crate::clock;
-use crate::plan::{Plan, Stamp, Transport};
+use crate::config::Config;
+use crate::headers::{HeaderTemplate, STAMP_MAGIC};
+use crate::options::{Stamp, Transport};
 use crate::size::Sizes;
-use crate::template::STAMP_MAGIC;
 
 /// Builds one frame after the other.
 #[derive(Clone, Debug)]
-pub struct Frames<'p> {
-    plan: &'p Plan,
+pub struct Frames<'c> {
+    config: &'c Config,
+    headers: HeaderTemplate,
     sequence: u64,
     flow: u64,
     index: [u64; 4],
@@ -25,34 +27,36 @@ pub struct Frames<'p> {
     size_random: Random,
 }
 
-impl<'p> Frames<'p> {
-    /// The frames of a plan from the first on.
-    pub fn of(plan: &'p Plan) -> Self {
+impl<'c> Frames<'c> {
+    /// The frames of a run, starting with the first.
+    pub fn new(config: &'c Config) -> Self {
         Self {
-            plan,
+            config,
+            headers: HeaderTemplate::new(config),
             sequence: 0,
             flow: 0,
             index: [0; 4],
             size_index: 0,
-            random: Random(flow_seed(plan.seed)),
-            size_random: Random(size_seed(plan.seed)),
+            random: Random(flow_seed(config.seed)),
+            size_random: Random(size_seed(config.seed)),
         }
     }
 
-    /// Length of the next frame, which [`Frames::write`] then writes. Each call moves on.
+    /// Length of the next frame, which [`Frames::write`] then writes. Each call advances to the next
+    /// length.
     pub fn next_len(&mut self) -> usize {
-        let count = match &self.plan.sizes {
+        let count = match &self.config.sizes {
             Sizes::Fixed(size) => return usize::from(*size),
             Sizes::Range(min, max) => u64::from(max - min) + 1,
             Sizes::Mix(sizes) => sizes.len() as u64,
         };
-        let index = if self.plan.random.size {
+        let index = if self.config.random.size {
             self.size_random.below(count)
         } else {
             let after = (self.size_index + 1) % count;
             std::mem::replace(&mut self.size_index, after)
         };
-        match &self.plan.sizes {
+        match &self.config.sizes {
             Sizes::Mix(sizes) => usize::from(sizes[index as usize]),
             sizes => usize::from(sizes.min()) + index as usize,
         }
@@ -60,42 +64,42 @@ impl<'p> Frames<'p> {
 
     /// Writes the next frame over all of `frame`.
     pub fn write(&mut self, frame: &mut [u8]) {
-        let plan = self.plan;
-        let template = &plan.template;
-        let (network_at, transport_at) = (template.network_at, template.transport_at);
+        let config = self.config;
+        let HeaderTemplate { network_at, transport_at, header_len, .. } = self.headers;
         frame.fill(0);
-        frame[..template.header_len].copy_from_slice(&template.frame[..template.header_len]);
-        if plan.random.destination_mac {
+        frame[..header_len].copy_from_slice(&self.headers.frame[..header_len]);
+        if config.random.destination_mac {
             frame[..6].copy_from_slice(&self.random.mac().0);
         }
-        if plan.random.source_mac {
+        if config.random.source_mac {
             frame[6..12].copy_from_slice(&self.random.mac().0);
         }
         let mut carry = true;
-        let source_port = plan.source_ports.first()
-            + self.value(0, plan.source_ports.count(), plan.random.source_port, &mut carry) as u16;
-        let destination_port = plan.destination_ports.first()
+        let source_port = config.source_ports.first()
+            + self.value(0, config.source_ports.count(), config.random.source_port, &mut carry)
+                as u16;
+        let destination_port = config.destination_ports.first()
             + self.value(
                 1,
-                plan.destination_ports.count(),
-                plan.random.destination_port,
+                config.destination_ports.count(),
+                config.random.destination_port,
                 &mut carry,
             ) as u16;
-        let source = self.value(2, plan.source.count(), plan.random.source, &mut carry);
-        let source = plan.source.nth(source);
+        let source = self.value(2, config.source.count(), config.random.source, &mut carry);
+        let source = config.source.nth(source);
         let destination =
-            self.value(3, plan.destination.count(), plan.random.destination, &mut carry);
-        let destination = plan.destination.nth(destination);
+            self.value(3, config.destination.count(), config.random.destination, &mut carry);
+        let destination = config.destination.nth(destination);
         self.next_flow();
-        self.stamp(&mut frame[template.header_len..]);
+        self.stamp(&mut frame[header_len..]);
 
         let len = (frame.len() - transport_at) as u16;
-        let protocol = plan.transport.protocol();
+        let protocol = config.transport.protocol();
         let pseudo = Sum::pseudo(source, destination, protocol, len).unwrap_or_default();
         write_network(&mut frame[network_at..], source, destination, len);
         write_transport(
             &mut frame[transport_at..],
-            plan.transport,
+            config.transport,
             (source_port, destination_port),
             pseudo,
         );
@@ -117,17 +121,17 @@ impl<'p> Frames<'p> {
     }
 
     fn next_flow(&mut self) {
-        let Some(flows) = self.plan.flows else { return };
+        let Some(flows) = self.config.flows else { return };
         self.flow += 1;
         if self.flow == flows {
             self.flow = 0;
             self.index = [0; 4];
-            self.random = Random(flow_seed(self.plan.seed));
+            self.random = Random(flow_seed(self.config.seed));
         }
     }
 
     fn stamp(&mut self, payload: &mut [u8]) {
-        let stamp = self.plan.stamp;
+        let stamp = self.config.stamp;
         if stamp != Stamp::None {
             payload[..4].copy_from_slice(&STAMP_MAGIC);
             payload[4..12].copy_from_slice(&self.sequence.to_be_bytes());
@@ -165,7 +169,7 @@ fn write_transport(bytes: &mut [u8], transport: Transport, ports: (u16, u16), ps
     match transport {
         Transport::Udp => {
             let repr = udp::Repr { source_port: ports.0, destination_port: ports.1 };
-            // Only a datagram shorter than its header could fail, and the plan refused those sizes.
+            // Only a datagram shorter than its header could fail, and the configuration has no such sizes.
             let _ = repr.emit(bytes, pseudo);
         }
         Transport::Tcp => {

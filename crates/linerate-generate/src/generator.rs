@@ -1,4 +1,4 @@
-//! [`Generator`] runs a [`Plan`].
+//! [`Generator`] runs a [`Config`].
 
 use std::os::unix::thread::JoinHandleExt;
 use std::sync::Arc;
@@ -13,74 +13,81 @@ use nix::sys::signal::Signal;
 use nix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
-use crate::counters::{Counters, Counts};
-use crate::plan::{Backend, Plan};
-use crate::{Error, Result, cpu, live, ring};
+use crate::config::Config;
+use crate::counters::{Counters, Statistics};
+use crate::options::Backend;
+use crate::{Error, Result, cpu, live_frames, ring};
 
-/// Ends the system call in which a thread generates. Its default is to be ignored, so that one that
-/// comes late harms nobody.
-const KICK: Signal = Signal::SIGURG;
+/// Ends the system call in which a thread generates. Its default action is to be ignored, so a late one
+/// does no harm.
+const WAKE_SIGNAL: Signal = Signal::SIGURG;
 
-/// How often a run is looked at.
-const GLANCE: Duration = Duration::from_millis(10);
+/// How often a run is checked.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Starts runs.
 #[derive(Debug)]
 pub struct Generator;
 
 impl Generator {
-    /// Starts to send on a thread of its own, and returns when the first frame is about to go.
+    /// Starts a thread that sends, and returns just before the first frame.
     ///
-    /// The kernel works for that thread in one long system call, which only a signal ends: while a run
-    /// lives, the process has a handler for SIGURG that does nothing.
+    /// That thread is in one long system call, which only a signal ends: during a run the process has a
+    /// handler for SIGURG that does nothing.
     ///
     /// # Errors
     /// [`Error::Privilege`], [`Error::Unavailable`] where no back end works, [`Error::Argument`] for a
     /// CPU that is not there.
-    pub fn start(plan: Plan) -> Result<Running> {
+    pub fn start(config: Config) -> Result<Running> {
         let mut why = String::new();
         let mut started = Err(Error::argument("backend", "none can do this"));
-        for (backend, reason) in candidates(&plan)? {
-            started = Self::launch(&plan, backend);
+        for (backend, reason) in candidates(&config)? {
+            started = Self::launch(&config, backend);
             match &started {
-                Err(error) if plan.backend == Backend::Auto && error.leaves_a_choice() => {
+                Err(error) if config.backend == Backend::Auto && error.permits_fallback() => {
                     why = format!("instead: {error}");
                 }
                 Err(_) => break,
                 Ok(_) => {
                     let why = if why.is_empty() { reason } else { why };
-                    return started.and_then(|launched| Self::follow(plan, backend, why, launched));
+                    return started
+                        .and_then(|launched| Self::follow(config, backend, why, launched));
                 }
             }
         }
-        started.and_then(|_| Err(died(&plan.interface.name)))
+        started.and_then(|_| Err(thread_failed(&config.interface.name)))
     }
 
-    fn launch(plan: &Plan, backend: Backend) -> Result<Launched> {
+    fn launch(config: &Config, backend: Backend) -> Result<Launched> {
         let stop = Arc::new(AtomicBool::new(false));
         let (ready, is_ready) = sync_channel(1);
         let worker = {
-            let (plan, stop) = (plan.clone(), Arc::clone(&stop));
-            spawn("generate", move || work(&plan, backend, &stop, &ready))?
+            let (config, stop) = (config.clone(), Arc::clone(&stop));
+            spawn("generate", move || work(&config, backend, &stop, &ready))?
         };
         match is_ready.recv() {
-            Ok(Ok(counters)) => Ok(Launched { worker, stop, counters: Arc::new(counters) }),
+            Ok(Ok(counters)) => Ok(Launched { worker, stop, counters: counters.into() }),
             Ok(Err(error)) => Err(error),
             Err(_) => Err(match worker.join() {
                 Ok(Err(error)) => error,
-                _ => died(&plan.interface.name),
+                _ => thread_failed(&config.interface.name),
             }),
         }
     }
 
-    fn follow(plan: Plan, backend: Backend, why: String, launched: Launched) -> Result<Running> {
+    fn follow(
+        config: Config,
+        backend: Backend,
+        reason: String,
+        launched: Launched,
+    ) -> Result<Running> {
         let Launched { worker, stop, counters } = launched;
         let (stopper, stopped) = sync_channel(1);
         let watch = {
-            let (counters, duration) = (Arc::clone(&counters), plan.duration);
-            spawn("generate-watch", move || watch(worker, &counters, duration, &stop, &stopped))?
+            let (counters, duration) = (Arc::clone(&counters), config.duration);
+            spawn("generate-watch", move || watch(worker, &*counters, duration, &stop, &stopped))?
         };
-        Ok(Running { plan, backend, why, counters, stopper, watch })
+        Ok(Running { config, backend, reason, counters, stopper, watch })
     }
 }
 
@@ -88,16 +95,16 @@ impl Generator {
 struct Launched {
     worker: JoinHandle<Result<()>>,
     stop: Arc<AtomicBool>,
-    counters: Arc<Counters>,
+    counters: Arc<dyn Counters>,
 }
 
-/// A run that goes on. Dropping it stops it.
+/// A run in progress. Dropping it stops the run.
 #[derive(Debug)]
 pub struct Running {
-    plan: Plan,
+    config: Config,
     backend: Backend,
-    why: String,
-    counters: Arc<Counters>,
+    reason: String,
+    counters: Arc<dyn Counters>,
     stopper: SyncSender<()>,
     watch: JoinHandle<Result<()>>,
 }
@@ -123,7 +130,7 @@ pub struct Report {
     /// What carried the frames: `live`, `packet` or `xdp`.
     pub backend: String,
     /// Why this back end.
-    pub why: String,
+    pub reason: String,
     /// Frames given to the interface: `accepted` and `refused` together.
     pub sent: u64,
     /// Frames that the driver took.
@@ -140,14 +147,14 @@ pub struct Report {
     pub bits_per_second: f64,
     /// What to do about frames that were refused, where that is known.
     pub hint: Option<String>,
-    /// What ended the run before its time; what is above happened before.
-    pub trouble: Option<String>,
+    /// What ended the run early; the counts above are from before.
+    pub error: Option<String>,
 }
 
 impl Running {
     /// The back end in use, and why.
     pub fn backend(&self) -> (&'static str, &str) {
-        (name(self.backend), &self.why)
+        (self.backend.name(), &self.reason)
     }
 
     /// How far the run is.
@@ -166,28 +173,28 @@ impl Running {
         self.watch.is_finished()
     }
 
-    /// Asks the run to end after the batch that it is at; [`Running::wait`] then returns at once.
+    /// Asks the run to end after the current batch; [`Running::wait`] then returns at once.
     pub fn stop(&self) {
         let _ = self.stopper.try_send(());
     }
 
-    /// Waits for the end of the run. What ended it early is told in [`Report::trouble`].
+    /// Waits for the end of the run. [`Report::error`] says what ended it early.
     ///
     /// # Errors
     /// When the sending thread died and nothing is known.
     pub fn wait(self) -> Result<Report> {
-        let Self { plan, backend, why, counters, stopper, watch } = self;
-        let name_of = &plan.interface.name;
-        let ended = watch.join().map_err(|_| died(name_of))?;
+        let Self { config, backend, reason, counters, stopper, watch } = self;
+        let name_of = &config.interface.name;
+        let ended = watch.join().map_err(|_| thread_failed(name_of))?;
         drop(stopper);
-        let counters = counters.read().ok_or_else(|| died(name_of))?;
+        let counters = counters.read().ok_or_else(|| thread_failed(name_of))?;
         let refused = counters.emitted.saturating_sub(counters.accepted);
         let seconds = counters.last.saturating_sub(counters.first) as f64 / 1e9;
         let rate = |amount: u64| if seconds > 0.0 { amount as f64 / seconds } else { 0.0 };
         Ok(Report {
-            interface: plan.interface.name.clone(),
-            backend: name(backend).to_owned(),
-            why,
+            interface: config.interface.name.clone(),
+            backend: backend.name().to_owned(),
+            reason,
             sent: counters.emitted,
             accepted: counters.accepted,
             refused,
@@ -195,9 +202,11 @@ impl Running {
             seconds,
             packets_per_second: rate(counters.emitted),
             bits_per_second: rate(counters.bytes.saturating_mul(8)),
-            hint: (refused > 0).then(|| hint(&plan.interface.name, backend, &counters)),
-            trouble: match ended {
-                Ok(()) if counters.gone() => Some(format!("interface {name_of} was removed")),
+            hint: (refused > 0).then(|| hint(&config.interface.name, backend, &counters)),
+            error: match ended {
+                Ok(()) if counters.interface_is_gone() => {
+                    Some(format!("interface {name_of} was removed"))
+                }
                 Ok(()) => None,
                 Err(error) => Some(error.to_string()),
             },
@@ -206,18 +215,19 @@ impl Running {
 }
 
 /// The back ends to try, best first, each with the reason that is told if it works.
-fn candidates(plan: &Plan) -> Result<Vec<(Backend, String)>> {
-    let rate = plan.rate.packets(plan.sizes.mean());
-    let too_slow = rate.is_some_and(|rate| rate < live::MIN_RATE);
-    let too_long = plan.sizes.max() > live::MAX_FRAME;
-    let long = format!("live frames have at most {} bytes", live::MAX_FRAME);
-    let slow = format!("live frames go at {} a second at least", live::MIN_RATE);
-    match plan.backend {
-        Backend::Live if too_long => Err(Error::argument(format!("size {}", plan.sizes), long)),
-        Backend::Live if too_slow => Err(Error::argument(format!("rate {}", plan.rate), slow)),
-        Backend::Xdp if plan.sizes.max() > 4096 => {
-            Err(Error::argument(format!("size {}", plan.sizes), "AF_XDP sends at most 4096 bytes"))
-        }
+fn candidates(config: &Config) -> Result<Vec<(Backend, String)>> {
+    let rate = config.rate.packets(config.sizes.mean());
+    let too_slow = rate.is_some_and(|rate| rate < live_frames::MIN_RATE);
+    let too_long = config.sizes.max() > live_frames::MAX_FRAME;
+    let long = format!("live frames have at most {} bytes", live_frames::MAX_FRAME);
+    let slow = format!("live frames go at {} a second at least", live_frames::MIN_RATE);
+    match config.backend {
+        Backend::Live if too_long => Err(Error::argument(format!("size {}", config.sizes), long)),
+        Backend::Live if too_slow => Err(Error::argument(format!("rate {}", config.rate), slow)),
+        Backend::Xdp if config.sizes.max() > 4096 => Err(Error::argument(
+            format!("size {}", config.sizes),
+            "AF_XDP sends at most 4096 bytes",
+        )),
         Backend::Auto if too_long => Ok(vec![(Backend::Packet, long)]),
         Backend::Auto if too_slow => Ok(vec![(Backend::Packet, slow)]),
         Backend::Auto => Ok(vec![
@@ -229,56 +239,57 @@ fn candidates(plan: &Plan) -> Result<Vec<(Backend, String)>> {
 }
 
 fn work(
-    plan: &Plan,
+    config: &Config,
     backend: Backend,
     stop: &AtomicBool,
-    ready: &SyncSender<Result<Counters>>,
+    ready: &SyncSender<Result<Box<dyn Counters>>>,
 ) -> Result<()> {
-    if let Some(cpu) = plan.cpu
-        && let Err(error) = cpu::pin(&plan.interface.name, cpu)
+    if let Some(cpu) = config.cpu
+        && let Err(error) = cpu::pin(&config.interface.name, cpu)
     {
         let _ = ready.send(Err(error));
         return Ok(());
     }
     match backend {
-        Backend::Packet | Backend::Xdp => ring::run(plan, backend, stop, ready),
+        Backend::Packet | Backend::Xdp => ring::run(config, backend, stop, ready),
         Backend::Auto | Backend::Live => {
-            live::run(plan, plan.backend == Backend::Auto, stop, ready)
+            live_frames::run(config, config.backend == Backend::Auto, stop, ready)
         }
     }
 }
 
-/// Ends the worker when its time is over or somebody asks for it, and returns what it returned.
+/// Ends the worker when its time is over or on request, and returns its result.
 fn watch(
     worker: JoinHandle<Result<()>>,
-    counters: &Counters,
+    counters: &dyn Counters,
     duration: Option<Duration>,
     stop: &AtomicBool,
     stopped: &Receiver<()>,
 ) -> Result<()> {
-    let handler = signal_hook::flag::register(KICK as i32, Arc::new(AtomicBool::new(false)));
+    let handler = signal_hook::flag::register(WAKE_SIGNAL as i32, Arc::new(AtomicBool::new(false)));
     let mut stopping = false;
     while !worker.is_finished() {
         if stopping {
             stop.store(true, Ordering::Relaxed);
-            // One may come while the thread is not in the system call yet, so there are more.
-            let _ = pthread_kill(worker.as_pthread_t(), KICK);
+            // A signal may come before the thread is in the system call, so it is repeated.
+            let _ = pthread_kill(worker.as_pthread_t(), WAKE_SIGNAL);
             thread::sleep(Duration::from_millis(1));
             continue;
         }
-        let left = duration.map_or(GLANCE, |duration| time_left(counters, duration).min(GLANCE));
+        let left = duration
+            .map_or(POLL_INTERVAL, |duration| time_left(counters, duration).min(POLL_INTERVAL));
         stopping = stopped.recv_timeout(left) != Err(RecvTimeoutError::Timeout)
             || duration.is_some_and(|duration| time_left(counters, duration).is_zero())
-            || counters.read().is_some_and(|counts| counts.gone());
+            || counters.read().is_some_and(|counts| counts.interface_is_gone());
     }
     if let Ok(handler) = handler {
         signal_hook::low_level::unregister(handler);
     }
-    worker.join().unwrap_or_else(|_| Err(died("?")))
+    worker.join().unwrap_or_else(|_| Err(thread_failed("?")))
 }
 
 /// Until `duration` after the first frame; the whole of it while there is none.
-fn time_left(counters: &Counters, duration: Duration) -> Duration {
+fn time_left(counters: &dyn Counters, duration: Duration) -> Duration {
     let first = counters.read().map_or(0, |counters| counters.first);
     if first == 0 {
         return duration;
@@ -298,27 +309,18 @@ fn spawn(
     })
 }
 
-fn died(name: &str) -> Error {
+fn thread_failed(name: &str) -> Error {
     Error::Kernel {
         name: name.to_owned(),
         action: "generate",
-        source: std::io::Error::other("the generating thread ended without a word"),
+        source: std::io::Error::other("the generating thread ended without a report"),
     }
 }
 
-fn name(backend: Backend) -> &'static str {
-    match backend {
-        Backend::Auto => "auto",
-        Backend::Live => "live",
-        Backend::Packet => "packet",
-        Backend::Xdp => "xdp",
-    }
-}
-
-fn hint(name: &str, backend: Backend, counts: &Counts) -> String {
+fn hint(name: &str, backend: Backend, counts: &Statistics) -> String {
     let error = [counts.redirect_error, counts.driver_error].into_iter().find(|error| *error != 0);
     match error.map(|error| -error) {
-        _ if counts.nobody_takes_them() => format!(
+        _ if counts.cannot_send() => format!(
             "{name} sends no XDP frames: its driver cannot, or, of a veth, the peer is down or has \
              neither an XDP program nor GRO (`ethtool -K PEER gro on` in the peer's namespace); \
              --backend packet sends in any case"

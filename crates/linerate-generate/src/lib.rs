@@ -1,13 +1,13 @@
 //! Traffic: a generator that runs inside the kernel, and replay of capture files.
 //!
-//! [`Settings`] say what is wanted, [`Plan`] is what was decided, [`Generator`] runs it:
+//! [`Options`] are what the user asks for, a [`Config`] is what was decided, and a [`Generator`] runs it:
 //!
 //! ```no_run
-//! use linerate_generate::{Generator, Plan, Settings};
+//! use linerate_generate::{Config, Generator, Options};
 //!
 //! # fn main() -> linerate_generate::Result<()> {
-//! let settings = Settings { count: Some(1_000_000), flows: Some(100), ..Settings::default() };
-//! let report = Generator::start(Plan::decide("veth0", settings)?)?.wait()?;
+//! let options = Options { count: Some(1_000_000), flows: Some(100), ..Options::default() };
+//! let report = Generator::start(Config::new("veth0", options)?)?.wait()?;
 //! println!("{} sent, {} refused", report.sent, report.refused);
 //! # Ok(())
 //! # }
@@ -15,25 +15,27 @@
 #![deny(unsafe_code)]
 
 mod clock;
+mod config;
 mod counters;
 mod cpu;
 mod error;
 pub mod fields;
 mod frames;
 mod generator;
+mod headers;
 pub mod interface;
-mod live;
-mod outlet;
-mod plan;
+mod live_frames;
+mod options;
 mod rate;
 pub mod replay;
 mod ring;
 mod size;
-mod template;
+mod transmit;
 
+pub use config::Config;
 pub use error::{Error, Result};
 pub use frames::Frames;
 pub use generator::{Generator, Progress, Report, Running};
-pub use plan::{Backend, Plan, Random, Settings, Stamp, Transport};
+pub use options::{Backend, NO_HOST, Options, Random, Stamp, Transport};
 pub use rate::Rate;
 pub use size::Sizes;

@@ -10,8 +10,8 @@ use crate::{Error, Result};
 /// are the usual 594 and 1518 bytes; the smallest is 64 here as everywhere in this crate.
 const INTERNET_MIX: [u16; 12] = [64, 590, 64, 64, 590, 64, 1514, 64, 590, 64, 64, 590];
 
-/// Lengths that a list may have.
-const MIX: usize = 16;
+/// The most lengths in a list.
+const MAX_MIX_LEN: usize = 16;
 
 /// Frame lengths in bytes as frames stand in memory: Ethernet header and tag included, without the
 /// four bytes of frame check sequence that a wire adds.
@@ -35,7 +35,9 @@ impl Sizes {
     pub(crate) fn check(&self) -> Result<()> {
         let why = match self {
             Self::Range(min, max) if min > max => "the range runs backwards",
-            Self::Mix(sizes) if !(1..=MIX).contains(&sizes.len()) => "a list has 1 to 16 lengths",
+            Self::Mix(sizes) if !(1..=MAX_MIX_LEN).contains(&sizes.len()) => {
+                "a list has 1 to 16 lengths"
+            }
             _ => return Ok(()),
         };
         Err(Error::argument(format!("size {self}"), why))

@@ -38,7 +38,7 @@ fn on_core(
     program: PathBuf,
     arguments: impl IntoIterator<Item: Into<OsString>>,
 ) -> Command {
-    let mut command = host.tied(program);
+    let mut command = host.command_killed_with_parent(program);
     command.args(arguments.into_iter().map(Into::into)).cpus([core]);
     command
 }

@@ -34,10 +34,7 @@ mod tests {
     fn a_thread_keeps_what_it_is_told_to_keep() {
         let both = CapabilitySet::NET_ADMIN | CapabilitySet::NET_RAW;
         if !has(both) {
-            return linerate_testkit::say_skipped(
-                "a_thread_keeps_what_it_is_told_to_keep",
-                "needs root",
-            );
+            linerate_testkit::skip!("needs root");
         }
         let inside = move || {
             keep_only(CapabilitySet::NET_ADMIN).unwrap();

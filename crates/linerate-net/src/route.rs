@@ -259,7 +259,7 @@ mod tests {
 
     #[test]
     fn only_the_routes_of_the_interface_are_read_and_not_all_of_them() {
-        root_or_skip!("only_the_routes_of_the_interface_are_read_and_not_all_of_them");
+        root_or_skip!();
         let near = Namespace::create("nroute-near").unwrap();
         let far = Namespace::create("nroute-far").unwrap();
         let busy = Veth::create(&near, "busy", &far, "busy", VethOptions::default()).unwrap();

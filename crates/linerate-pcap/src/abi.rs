@@ -61,7 +61,7 @@ pub(crate) const ERRBUF_SIZE: usize = 256;
 /// `MAXIMUM_SNAPLEN` of libpcap for Ethernet.
 pub(crate) const SNAPLEN_MAX: u32 = 262_144;
 /// `PCAP_TSTAMP_ADAPTER` and `PCAP_TSTAMP_ADAPTER_UNSYNCED`.
-pub(crate) const STAMPS_OF_ADAPTER: [c_int; 2] = [3, 4];
+pub(crate) const ADAPTER_TIMESTAMPS: [c_int; 2] = [3, 4];
 /// `PCAP_TSTAMP_PRECISION_NANO`.
 pub(crate) const PRECISION_NANO: c_int = 1;
 /// `PCAP_D_IN` and `PCAP_D_OUT`.

@@ -1,4 +1,4 @@
-//! From a handle with wishes to one that receives.
+//! `pcap_activate`: opens a source for a handle.
 
 use std::ffi::{CStr, c_int};
 use std::sync::Arc;
@@ -7,123 +7,128 @@ use std::time::Duration;
 use linerate_capture::choose::{Kind, Wish};
 use linerate_capture::open::{Opened, Request, Stamps};
 use linerate_capture::{Error, Result};
+use linerate_net::link;
 use linerate_ring::packet::Allocation;
 
-use crate::abi::{PRECISION_NANO, Pcap, SNAPLEN_MAX, STAMPS_OF_ADAPTER};
+use crate::abi::{ADAPTER_TIMESTAMPS, PRECISION_NANO, Pcap, SNAPLEN_MAX};
+use crate::config::{Config, SourceChoice};
+use crate::fanout::{self, FanoutGroup};
 use crate::forward::real;
-use crate::handles::{Handle, Wishes};
+use crate::handles::{Handle, HandleOptions};
 use crate::live::Live;
-use crate::plan::{Plan, Wanted};
-use crate::reader::{Reader, Settings};
-use crate::say::say;
-use crate::share::{self, Share};
-use crate::{rings, shadow};
+use crate::reader::{Reader, ReaderConfig};
+use crate::warn::warn;
+use crate::{rings, system_socket};
 
-/// Bytes of the system's own ring, which nothing fills.
-const SHADOW_BUFFER: c_int = 64 << 10;
-/// libpcap's default, for a handle that goes on without us.
-const SYSTEM_BUFFER: c_int = 2 << 20;
-/// The kernel's time for a block that is not full, where libpcap's time-out is 0.
-const RETIRE: Duration = Duration::from_millis(8);
+/// Bytes of the ring of the system's socket, which nothing fills.
+const IDLE_BUFFER: c_int = 64 << 10;
+/// libpcap's default, for a handle that uses libpcap alone.
+const LIBPCAP_BUFFER: c_int = 2 << 20;
+/// The timeout of a block that is not full, where libpcap's time-out is 0.
+const BLOCK_TIMEOUT: Duration = Duration::from_millis(8);
 
-/// What an interface gets.
-pub(crate) enum Chosen {
-    /// A source of ours, and whom it shares the packets with.
-    Ours(Box<Opened>, Option<Arc<Share>>),
-    /// libpcap alone. With a reason where something else was wanted.
-    Plain(Option<String>),
+/// What receives the frames of a handle.
+enum Backend {
+    /// One of Linerate's sources, and the group with which it shares the packets.
+    Linerate(Box<Opened>, Option<Arc<FanoutGroup>>),
+    /// libpcap alone, with a reason where something else was configured.
+    Libpcap(Option<String>),
 }
 
-/// Whether `device` could have a source of ours at all: an Ethernet interface.
-pub(crate) fn fits(device: &str) -> bool {
-    // A switch's own tags make another link type of it.
+/// Whether Linerate has sources for `device`: for Ethernet interfaces only.
+pub(crate) fn is_supported(device: &str) -> bool {
+    // The tags of a switch (DSA) change the link type.
     let tagging = std::fs::read_to_string(format!("/sys/class/net/{device}/dsa/tagging"));
-    shadow::facts_of(device).is_some_and(|facts| facts.ethernet && !facts.loopback)
+    link::by_name(device).is_ok_and(|link| link.is_ethernet() && !link.is_loopback())
         && tagging.map_or(true, |tagging| tagging.trim() == "none")
 }
 
-/// Opens the best source that can be had.
-pub(crate) fn choose(device: &str, wishes: Wishes) -> Chosen {
-    let (mut plan, wrong) = Plan::of(device);
-    wrong.iter().for_each(|line| say(format_args!("{line}")));
-    if plan.source == Wanted::Plain || wishes.monitor || wishes.protocol != 0 || !fits(device) {
-        return Chosen::Plain(None);
+/// Opens the configured source, or the best that works.
+fn open_backend(device: &str, options: HandleOptions) -> Backend {
+    let (mut config, errors) = Config::load(device);
+    errors.iter().for_each(|line| warn(format_args!("{line}")));
+    if config.source == SourceChoice::Libpcap
+        || options.monitor
+        || options.protocol != 0
+        || !is_supported(device)
+    {
+        return Backend::Libpcap(None);
     }
-    let asked = match plan.source {
-        Wanted::Source(kind) => kind,
+    let asked = match config.source {
+        SourceChoice::Source(kind) => kind,
         _ => Kind::Packet,
     };
-    let mut why = (plan.threads > 1 && asked != Kind::Packet)
+    let mut why = (config.threads > 1 && asked != Kind::Packet)
         .then(|| "handles share packets (threads) only on packet sockets".to_owned());
     let asked = if why.is_some() { Kind::Packet } else { asked };
     for kind in [Some(asked), (asked != Kind::Packet).then_some(Kind::Packet)].into_iter().flatten()
     {
-        match open(device, request(kind, &plan, wishes), plan.threads) {
-            Ok((opened, share, other_memory)) => {
+        match open(device, capture_request(kind, &config, options), config.threads) {
+            Ok((opened, group, other_memory)) => {
                 if let Some(why) = why {
-                    say(format_args!("{device}: going on with source {kind}: {why}"));
+                    warn(format_args!("{device}: continues with source {kind}: {why}"));
                 }
                 if let Some(why) = other_memory {
-                    rings::tell(plan.allocation, format_args!("the ring on {device}"), &why);
+                    rings::warn_once(config.allocation, format_args!("the ring on {device}"), &why);
                 }
-                opened.warnings.iter().for_each(|line| say(format_args!("{device}: {line}")));
-                return Chosen::Ours(Box::new(opened), share);
+                opened.warnings.iter().for_each(|line| warn(format_args!("{device}: {line}")));
+                return Backend::Linerate(Box::new(opened), group);
             }
             Err(error) => {
                 why.get_or_insert_with(|| error.to_string());
-                // What was asked of this source is not asked of the next.
-                (plan.take_over, plan.through, plan.pages) = Default::default();
+                // Options of this source do not apply to the next.
+                (config.take_over, config.through, config.pages) = Default::default();
             }
         }
     }
-    Chosen::Plain(why)
+    Backend::Libpcap(why)
 }
 
-/// Opens a source. Where its ring cannot be of the memory that was chosen it is of any, and the reason comes
-/// with it.
+/// Opens a source. If its ring cannot have the configured memory, it has any, and the error is returned,
+/// too.
 fn open(
     device: &str,
     request: Request,
     threads: usize,
-) -> Result<(Opened, Option<Arc<Share>>, Option<Error>)> {
+) -> Result<(Opened, Option<Arc<FanoutGroup>>, Option<Error>)> {
     let open = |request: Request| {
-        rings::own(|| match threads {
+        rings::for_library(|| match threads {
             0 | 1 => Opened::named(device, &request).map(|opened| (opened, None)),
-            threads => share::open(device, request, threads),
+            threads => fanout::open(device, request, threads),
         })
     };
     let of_any = Request { ring_allocation: Allocation::Any, ..request.clone() };
     let has_choice =
         request.wish.source == Some(Kind::Packet) && request.ring_allocation != Allocation::Any;
     match open(request) {
-        Ok((opened, share)) => Ok((opened, share, None)),
-        Err(why) if has_choice => open(of_any).map(|(opened, share)| (opened, share, Some(why))),
+        Ok((opened, group)) => Ok((opened, group, None)),
+        Err(why) if has_choice => open(of_any).map(|(opened, group)| (opened, group, Some(why))),
         Err(error) => Err(error),
     }
 }
 
-fn request(kind: Kind, plan: &Plan, wishes: Wishes) -> Request {
+fn capture_request(kind: Kind, config: &Config, options: HandleOptions) -> Request {
     let default = match kind {
         Kind::Packet => linerate_ring::packet::DEFAULT_BUFFER,
         Kind::Xdp | Kind::Tee => linerate_ring::tee::DEFAULT_BUFFER as u64,
     };
-    // What a program asks for is what libpcap needs; less than our own default would lose frames.
-    let asked = u64::try_from(wishes.buffer).ok().filter(|bytes| *bytes > default);
+    // A program asks for as much as libpcap needs; less than the source's default would lose frames.
+    let asked = u64::try_from(options.buffer).ok().filter(|bytes| *bytes > default);
     Request {
-        wish: Wish { source: Some(kind), take_over: plan.take_over, ..Wish::default() },
-        through: plan.through,
-        snaplen: snaplen(wishes),
-        buffer: plan.buffer.or(asked),
-        pages: plan.pages,
-        ring_allocation: plan.allocation,
-        // The system's socket sees to that.
+        wish: Wish { source: Some(kind), take_over: config.take_over, ..Wish::default() },
+        through: config.through,
+        snaplen: snaplen(options),
+        buffer: config.buffer.or(asked),
+        pages: config.pages,
+        ring_allocation: config.allocation,
+        // The system's socket sets it.
         promiscuous: false,
-        immediate: wishes.immediate,
-        retire: Some(match u64::try_from(wishes.timeout) {
-            Ok(0) | Err(_) => RETIRE,
+        immediate: options.immediate,
+        retire: Some(match u64::try_from(options.timeout) {
+            Ok(0) | Err(_) => BLOCK_TIMEOUT,
             Ok(milliseconds) => Duration::from_millis(milliseconds),
         }),
-        stamps: match STAMPS_OF_ADAPTER.contains(&wishes.stamp_type) {
+        stamps: match ADAPTER_TIMESTAMPS.contains(&options.timestamp_type) {
             true => Stamps::Adapter,
             false => Stamps::Host,
         },
@@ -131,9 +136,9 @@ fn request(kind: Kind, plan: &Plan, wishes: Wishes) -> Request {
     }
 }
 
-/// As libpcap reads it: what makes no sense stands for the most.
-fn snaplen(wishes: Wishes) -> u32 {
-    u32::try_from(wishes.snaplen)
+/// As libpcap reads it: an invalid value stands for the maximum.
+fn snaplen(options: HandleOptions) -> u32 {
+    u32::try_from(options.snaplen)
         .ok()
         .filter(|n| (1..=SNAPLEN_MAX).contains(n))
         .unwrap_or(SNAPLEN_MAX)
@@ -145,30 +150,30 @@ fn snaplen(wishes: Wishes) -> u32 {
 ///
 /// `pcap` must be a handle that was not closed.
 pub(crate) unsafe fn activate(pcap: *mut Pcap, handle: &Handle) -> c_int {
-    let wishes = *handle.wishes.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let options = *handle.options.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let Some(device) = handle.device.as_deref().filter(|_| handle.live.get().is_none()) else {
         // SAFETY: the caller's.
         return unsafe { real::pcap_activate(pcap) };
     };
-    let (opened, share) = match choose(device, wishes) {
-        Chosen::Ours(opened, share) => (opened, share),
-        Chosen::Plain(why) => {
+    let (opened, group) = match open_backend(device, options) {
+        Backend::Linerate(opened, group) => (opened, group),
+        Backend::Libpcap(why) => {
             // SAFETY: the caller's.
             let status = unsafe { real::pcap_activate(pcap) };
-            // Where libpcap fails as well, it says what there is to say.
+            // Where libpcap fails as well, it reports its own error.
             if let Some(why) = why.filter(|_| status >= 0) {
-                say(format_args!("{device}: going on with libpcap alone: {why}"));
+                warn(format_args!("{device}: continues with libpcap alone: {why}"));
             }
             return status;
         }
     };
     // SAFETY: the caller's, for all calls below.
-    let status = rings::own(|| unsafe {
-        real::pcap_set_buffer_size(pcap, SHADOW_BUFFER);
+    let status = rings::for_library(|| unsafe {
+        real::pcap_set_buffer_size(pcap, IDLE_BUFFER);
         real::pcap_activate(pcap)
     });
     if status < 0 {
-        let buffer = if wishes.buffer > 0 { wishes.buffer } else { SYSTEM_BUFFER };
+        let buffer = if options.buffer > 0 { options.buffer } else { LIBPCAP_BUFFER };
         // SAFETY: the caller's.
         unsafe { real::pcap_set_buffer_size(pcap, buffer) };
         return status;
@@ -184,26 +189,27 @@ pub(crate) unsafe fn activate(pcap: *mut Pcap, handle: &Handle) -> c_int {
             real::pcap_getnonblock(pcap, errbuf.as_mut_ptr()),
         )
     };
-    let settings = Settings {
-        snaplen: snaplen(wishes),
+    let config = ReaderConfig {
+        snaplen: snaplen(options),
         nanoseconds: precision == PRECISION_NANO,
-        until_packet: wishes.timeout == 0,
-        immediate: wishes.immediate,
+        until_packet: options.timeout == 0,
+        immediate: options.immediate,
     };
-    if let Err(error) = shadow::set_aside(socket, interface.index) {
-        say(format_args!("{device}: frames are also copied to libpcap's own socket: {error}"));
+    if let Err(error) = system_socket::detach(socket, interface.index) {
+        warn(format_args!("{device}: frames are also copied to libpcap's own socket: {error}"));
     }
-    let reader = Reader::new(source, &settings);
-    match Live::new(reader, share, socket, interface.index, device.to_owned()) {
+    let reader = Reader::new(source, &config);
+    let live = linerate_net::Interface::open(device).map_err(std::io::Error::other);
+    match live.and_then(|interface| Live::new(reader, group, socket, interface)) {
         Ok(live) => {
-            live.nonblock.store(nonblock == 1, std::sync::atomic::Ordering::Relaxed);
-            // Nobody else activates the same handle meanwhile.
+            live.shared.nonblock.store(nonblock == 1, std::sync::atomic::Ordering::Relaxed);
+            // No other thread activates the same handle meanwhile.
             let _ = handle.live.set(Box::new(live));
             status
         }
         Err(error) => {
             // SAFETY: the caller's.
-            unsafe { crate::calls::fail(pcap, &format!("{device}: {error}")) }
+            unsafe { crate::geterr::fail(pcap, &format!("{device}: {error}")) }
         }
     }
 }
@@ -230,15 +236,21 @@ mod tests {
     fn a_snap_length_that_makes_no_sense_is_the_most() {
         for (asked, got) in [(0, SNAPLEN_MAX), (-1, SNAPLEN_MAX), (96, 96), (i32::MAX, SNAPLEN_MAX)]
         {
-            assert_eq!(snaplen(Wishes { snaplen: asked, ..Wishes::default() }), got);
+            assert_eq!(snaplen(HandleOptions { snaplen: asked, ..HandleOptions::default() }), got);
         }
     }
 
     #[test]
     fn a_buffer_is_never_smaller_than_our_own() {
-        let plan = Plan::default();
-        let of =
-            |buffer| request(Kind::Packet, &plan, Wishes { buffer, ..Wishes::default() }).buffer;
+        let config = Config::default();
+        let of = |buffer| {
+            capture_request(
+                Kind::Packet,
+                &config,
+                HandleOptions { buffer, ..HandleOptions::default() },
+            )
+            .buffer
+        };
         assert_eq!((of(0), of(2 << 20)), (None, None));
         assert_eq!(of(1 << 30), Some(1 << 30));
     }

@@ -1,4 +1,4 @@
-//! The functions that are done here, under libpcap's names. Those of handles without a source of ours go to
+//! The functions that this library implements, under libpcap's names. Those of handles without a source go to
 //! the system's libpcap.
 
 use std::ffi::{c_char, c_int, c_uchar, c_void};
@@ -6,37 +6,21 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use crate::abi::{
-    DIRECTION_OUT, ERRBUF_SIZE, ERROR, ERROR_BREAK, Handler, Header, Pcap, Program, Statistics,
-    Statistics64,
+    DIRECTION_OUT, ERROR, ERROR_BREAK, Handler, Header, Pcap, Program, Statistics, Statistics64,
 };
 use crate::activate;
-use crate::filter::Judge;
+use crate::filter::ProgramFilter;
 use crate::forward::real;
-use crate::handles::{self, Handle, Wishes};
+use crate::geterr::fail;
+use crate::handles::{self, Handle, HandleOptions};
 use crate::live::Live;
 use crate::reader::Outcome;
 
-/// Puts `text` where `pcap_geterr` finds it.
+/// The result of a read, as libpcap's numbers.
 ///
 /// # Safety
 ///
 /// `pcap` must be a handle that was not closed.
-pub(crate) unsafe fn fail(pcap: *mut Pcap, text: &str) -> c_int {
-    // SAFETY: the caller's. What comes back is the handle's buffer of one byte more than this size.
-    unsafe {
-        let buffer = real::pcap_geterr(pcap);
-        let len = text.len().min(ERRBUF_SIZE - 1);
-        std::ptr::copy_nonoverlapping(text.as_ptr().cast(), buffer, len);
-        *buffer.add(len) = 0;
-    }
-    ERROR
-}
-
-/// What a read came to, in libpcap's numbers.
-///
-/// # Safety
-///
-/// As for [`fail`].
 #[inline]
 unsafe fn status(pcap: *mut Pcap, outcome: Option<Outcome>) -> c_int {
     match outcome {
@@ -54,8 +38,8 @@ unsafe extern "C-unwind" fn pcap_create(device: *const c_char, errbuf: *mut c_ch
     // SAFETY: the caller's arguments.
     let (pcap, device) = unsafe { (real::pcap_create(device, errbuf), activate::name(device)) };
     if !pcap.is_null() {
-        let (wishes, live) = (Mutex::new(Wishes::default()), OnceLock::new());
-        handles::add(pcap, Handle { device, wishes, live });
+        let (options, live) = (Mutex::new(HandleOptions::default()), OnceLock::new());
+        handles::add(pcap, Handle { device, options, live });
     }
     pcap
 }
@@ -79,7 +63,7 @@ unsafe extern "C-unwind" fn pcap_open_live(
     errbuf: *mut c_char,
 ) -> *mut Pcap {
     // SAFETY: the caller's arguments, here and below.
-    if unsafe { activate::name(device) }.is_some_and(|name| activate::fits(&name)) {
+    if unsafe { activate::name(device) }.is_some_and(|name| activate::is_supported(&name)) {
         // SAFETY: a handle of pcap_create until it is closed.
         unsafe {
             let pcap = pcap_create(device, errbuf);
@@ -99,17 +83,17 @@ unsafe extern "C-unwind" fn pcap_open_live(
     unsafe { real::pcap_open_live(device, snaplen, promisc, timeout, errbuf) }
 }
 
-/// Setters: libpcap decides whether the value is taken, and remembers it; so do we.
+/// Setters: libpcap decides whether to accept the value and stores it; so does this library.
 macro_rules! setters {
-    ($($name:ident => |$wishes:ident, $value:ident| $note:block;)*) => {
+    ($($name:ident => |$options:ident, $value:ident| $note:block;)*) => {
         $(
             #[unsafe(no_mangle)]
             unsafe extern "C-unwind" fn $name(pcap: *mut Pcap, $value: c_int) -> c_int {
                 // SAFETY: the caller's handle.
                 let status = unsafe { real::$name(pcap, $value) };
                 if status == 0 && let Some(handle) = handles::find(pcap) {
-                    let $wishes =
-                        &mut *handle.wishes.lock().unwrap_or_else(PoisonError::into_inner);
+                    let $options =
+                        &mut *handle.options.lock().unwrap_or_else(PoisonError::into_inner);
                     $note
                 }
                 status
@@ -119,16 +103,16 @@ macro_rules! setters {
 }
 
 setters! {
-    pcap_set_snaplen => |wishes, value| { wishes.snaplen = value };
-    pcap_set_promisc => |_wishes, value| {};
-    pcap_set_rfmon => |wishes, value| { wishes.monitor = value != 0 };
-    pcap_set_timeout => |wishes, value| { wishes.timeout = value };
-    pcap_set_tstamp_type => |wishes, value| { wishes.stamp_type = value };
-    pcap_set_immediate_mode => |wishes, value| { wishes.immediate = value != 0 };
+    pcap_set_snaplen => |options, value| { options.snaplen = value };
+    pcap_set_promisc => |_options, value| {};
+    pcap_set_rfmon => |options, value| { options.monitor = value != 0 };
+    pcap_set_timeout => |options, value| { options.timeout = value };
+    pcap_set_tstamp_type => |options, value| { options.timestamp_type = value };
+    pcap_set_immediate_mode => |options, value| { options.immediate = value != 0 };
     // libpcap passes over sizes that are not positive.
-    pcap_set_buffer_size => |wishes, value| { if value > 0 { wishes.buffer = value } };
-    pcap_set_tstamp_precision => |_wishes, value| {};
-    pcap_set_protocol_linux => |wishes, value| { wishes.protocol = value };
+    pcap_set_buffer_size => |options, value| { if value > 0 { options.buffer = value } };
+    pcap_set_tstamp_precision => |_options, value| {};
+    pcap_set_protocol_linux => |options, value| { options.protocol = value };
 }
 
 #[unsafe(no_mangle)]
@@ -152,12 +136,12 @@ unsafe fn read(
 ) -> Option<Outcome> {
     let most = if count > 0 { count } else { c_int::MAX };
     live.reading(|reader| {
-        let outcome = reader.read(live, most, |header, bytes| {
+        let outcome = reader.read(&live.shared, most, |header, bytes| {
             // SAFETY: the program's own function and its argument; header and bytes are readable until
             // it returns.
             unsafe { callback(user, header, bytes.as_ptr()) }
         });
-        reader.settle(live);
+        reader.update_readiness(&live.shared);
         outcome
     })
 }
@@ -212,7 +196,7 @@ unsafe extern "C-unwind" fn pcap_next(pcap: *mut Pcap, header: *mut Header) -> *
     };
     let mut bytes = std::ptr::null();
     let outcome = live.reading(|reader| {
-        let (outcome, found) = reader.next(live);
+        let (outcome, found) = reader.next(&live.shared);
         bytes = found;
         if !found.is_null() {
             // SAFETY: the caller's header.
@@ -236,7 +220,7 @@ unsafe extern "C-unwind" fn pcap_next_ex(
         return unsafe { real::pcap_next_ex(pcap, header, bytes) };
     };
     let outcome = live.reading(|reader| {
-        let (outcome, found) = reader.next(live);
+        let (outcome, found) = reader.next(&live.shared);
         // SAFETY: the caller's places; the header stays until the next call, as the packet does.
         unsafe {
             *header = &raw mut reader.header;
@@ -251,7 +235,7 @@ unsafe extern "C-unwind" fn pcap_next_ex(
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn pcap_breakloop(pcap: *mut Pcap) {
     match handles::live(pcap) {
-        Some(live) => live.break_loop(),
+        Some(live) => live.shared.break_loop(),
         // SAFETY: the caller's handle.
         None => unsafe { real::pcap_breakloop(pcap) },
     }
@@ -264,8 +248,8 @@ unsafe extern "C-unwind" fn pcap_setfilter(pcap: *mut Pcap, program: *mut Progra
     let checked = unsafe { real::pcap_setfilter(pcap, program) };
     let Some(live) = handles::live(pcap).filter(|_| checked == 0) else { return checked };
     // SAFETY: libpcap has just taken the program.
-    let judge = unsafe { Judge::new(&*program) };
-    match live.set_filter(judge) {
+    let filter = unsafe { ProgramFilter::new(&*program) };
+    match live.set_filter(filter) {
         Ok(()) => 0,
         // SAFETY: the caller's handle.
         Err(text) => unsafe { fail(pcap, &text) },
@@ -277,12 +261,12 @@ unsafe extern "C-unwind" fn pcap_setdirection(pcap: *mut Pcap, direction: c_int)
     // SAFETY: the caller's arguments.
     let checked = unsafe { real::pcap_setdirection(pcap, direction) };
     let Some(live) = handles::live(pcap).filter(|_| checked == 0) else { return checked };
-    if direction == DIRECTION_OUT && !live.is_packet() {
-        let text = "this source sees only what comes in: LINERATE_SOURCE=packet sees both";
+    if direction == DIRECTION_OUT && !live.shared.is_packet() {
+        let text = "this source sees only incoming frames: LINERATE_SOURCE=packet sees both";
         // SAFETY: the caller's handle.
         return unsafe { fail(pcap, text) };
     }
-    live.direction.store(direction, Relaxed);
+    live.shared.direction.store(direction, Relaxed);
     0
 }
 
@@ -295,12 +279,12 @@ unsafe extern "C-unwind" fn pcap_setnonblock(
     // SAFETY: the caller's arguments.
     let status = unsafe { real::pcap_setnonblock(pcap, on, errbuf) };
     if let Some(live) = handles::live(pcap).filter(|_| status == 0) {
-        live.nonblock.store(on != 0, Relaxed);
+        live.shared.nonblock.store(on != 0, Relaxed);
     }
     status
 }
 
-/// The counts in full; `None` where they cannot be had.
+/// The counts in full; `None` where they cannot be read.
 ///
 /// # Safety
 ///
@@ -329,7 +313,7 @@ unsafe extern "C-unwind" fn pcap_stats(pcap: *mut Pcap, statistics: *mut Statist
         let Some(counts) = counts(pcap, live) else {
             return fail(pcap, "the counts cannot be read");
         };
-        // libpcap adds up 32-bit numbers: they begin again at 0, and so do these.
+        // libpcap has 32-bit counters, which wrap; so do these.
         *statistics = Statistics {
             received: counts.received as u32,
             dropped: counts.dropped as u32,
@@ -339,7 +323,7 @@ unsafe extern "C-unwind" fn pcap_stats(pcap: *mut Pcap, statistics: *mut Statist
     0
 }
 
-/// `int linerate_pcap_stats64(pcap_t *, struct linerate_pcap_stat64 *)`: the counts that do not begin again.
+/// `int linerate_pcap_stats64(pcap_t *, struct linerate_pcap_stat64 *)`: the counts that do not wrap.
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn linerate_pcap_stats64(
     pcap: *mut Pcap,
@@ -376,9 +360,10 @@ unsafe extern "C-unwind" fn pcap_inject(
         return unsafe { real::pcap_inject(pcap, bytes, len) };
     };
     // The ring's own socket, so that the handle does not see what it sends, as with libpcap.
-    let socket = if live.is_packet() { live.fd } else { live.shadow };
+    let socket = if live.shared.is_packet() { live.shared.fd } else { live.shared.system_socket };
     // SAFETY: the caller's bytes.
-    let sent = unsafe { crate::shadow::send(socket, live.index, bytes, len) };
+    let sent =
+        unsafe { crate::system_socket::send(socket, live.shared.interface.index(), bytes, len) };
     if sent < 0 {
         let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or_default();
         // SAFETY: the caller's handle; strerror's text is read before anybody else asks for one.

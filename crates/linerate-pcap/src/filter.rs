@@ -1,4 +1,4 @@
-//! [`Judge`]: the program's filter, run here on frames that the kernel has not judged by it.
+//! [`ProgramFilter`]: the program's filter, run in user space on frames that the kernel has not filtered.
 
 use std::ffi::c_uint;
 
@@ -12,9 +12,9 @@ use crate::forward::real;
 const PACKET_HOST: u8 = 0;
 const PACKET_OUTGOING: u8 = 4;
 
-/// A filter in the forms that are needed.
-pub(crate) struct Judge {
-    /// For the kernel; `None` for programs that it would not take (loops).
+/// A filter in all forms that are needed.
+pub(crate) struct ProgramFilter {
+    /// For the kernel; `None` for programs that it refuses (loops).
     pub(crate) socket: Option<Classic>,
     /// For frames with their tags in place, incoming and outgoing.
     in_place: Option<[Classic; 2]>,
@@ -22,7 +22,7 @@ pub(crate) struct Judge {
     raw: Vec<Statement>,
 }
 
-impl Judge {
+impl ProgramFilter {
     /// # Safety
     ///
     /// `program` must be a program that libpcap has taken: its statements are readable.
@@ -31,14 +31,14 @@ impl Judge {
         let raw = unsafe { std::slice::from_raw_parts(program.statements, program.len as usize) };
         let socket = Classic::new(raw).ok();
         let in_place = socket.as_ref().and_then(|program| {
-            let [incoming, outgoing] =
-                [PACKET_HOST, PACKET_OUTGOING].map(|kind| program.with_tags_in_place(kind));
+            let [incoming, outgoing] = [PACKET_HOST, PACKET_OUTGOING]
+                .map(|packet_type| program.with_tags_in_place(packet_type));
             Some([incoming?, outgoing?])
         });
         Self { socket, in_place, raw: raw.to_vec() }
     }
 
-    /// Whether frames with tags in place can be judged here as a packet socket would judge them.
+    /// Whether this gives frames with tags in place the same verdict as a packet socket.
     pub(crate) fn is_exact(&self) -> bool {
         self.in_place.is_some()
     }

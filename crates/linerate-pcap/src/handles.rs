@@ -1,4 +1,4 @@
-//! Which of the system's handles have a source of ours beside them.
+//! Which of the system's handles have one of Linerate's sources.
 //!
 //! The table is read for every call, by signal handlers too (`pcap_breakloop`), so reading it takes no
 //! lock: it is a list of nodes that are never freed and used again when their handle was closed.
@@ -11,24 +11,24 @@ use crate::abi::Pcap;
 use crate::live::Live;
 use crate::select;
 
-/// What is known of a handle that the program made with `pcap_create`.
+/// A handle that the program made with `pcap_create`.
 pub(crate) struct Handle {
     /// The interface; `None` for all of them.
     pub(crate) device: Option<String>,
-    /// Asked for until it is activated. No call for a packet comes here.
-    pub(crate) wishes: Mutex<Wishes>,
+    /// RingRequest for until it is activated. No call for a packet comes here.
+    pub(crate) options: Mutex<HandleOptions>,
     /// The source, once it is activated.
     pub(crate) live: OnceLock<Box<Live>>,
 }
 
-/// What the setters said, where libpcap took it.
+/// The values of the setters, where libpcap accepted them.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Wishes {
+pub(crate) struct HandleOptions {
     pub(crate) snaplen: i32,
     /// Milliseconds.
     pub(crate) timeout: i32,
     pub(crate) buffer: i32,
-    pub(crate) stamp_type: i32,
+    pub(crate) timestamp_type: i32,
     pub(crate) immediate: bool,
     pub(crate) monitor: bool,
     /// Frames of one EtherType only.
@@ -55,8 +55,7 @@ fn nodes() -> impl Iterator<Item = &'static Node> {
     })
 }
 
-/// What is known of `pcap`; `None` for handles that are the system's alone. Valid until the program
-/// closes the handle, after which it must not use it.
+/// The entry of `pcap`; `None` for handles of the system alone. Valid until the program closes the handle.
 #[inline]
 pub(crate) fn find(pcap: *mut Pcap) -> Option<&'static Handle> {
     if pcap.is_null() {
@@ -73,9 +72,9 @@ pub(crate) fn live(pcap: *mut Pcap) -> Option<&'static Live> {
     find(pcap)?.live.get().map(|live| &**live)
 }
 
-/// Notes a handle that the system has just made.
+/// Adds a handle that the system has just made.
 pub(crate) fn add(pcap: *mut Pcap, handle: Handle) {
-    // The system may have freed and made again a handle without our being told.
+    // The system may have freed a handle and made another at its address without a call of `remove`.
     remove(pcap);
     let _writer = WRITER.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let handle = Box::into_raw(Box::new(handle));
@@ -92,7 +91,7 @@ pub(crate) fn add(pcap: *mut Pcap, handle: Handle) {
     FIRST.store(node, Ordering::Release);
 }
 
-/// Forgets a handle and closes its source.
+/// Removes a handle and closes its source.
 pub(crate) fn remove(pcap: *mut Pcap) {
     select::forget();
     let _writer = WRITER.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -111,7 +110,7 @@ mod tests {
     use super::*;
 
     fn handle(device: &str) -> Handle {
-        Handle { device: Some(device.to_owned()), wishes: Mutex::default(), live: OnceLock::new() }
+        Handle { device: Some(device.to_owned()), options: Mutex::default(), live: OnceLock::new() }
     }
 
     #[test]

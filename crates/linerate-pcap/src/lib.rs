@@ -1,11 +1,11 @@
-//! libpcap's live-capture interface on Linerate's sources, for programs that stay as they are.
+//! libpcap's live-capture interface on Linerate's sources, for unmodified programs.
 //!
 //! The program preloads this library, or finds it under libpcap's own name. What it gets from
-//! `pcap_create` is the system library's own handle, and stays one: every function that is not about
-//! frames of a live interface goes to the system's libpcap, with that handle, and does what it always did.
+//! `pcap_create` is a handle of the system's library, and stays one: every function that is not about
+//! frames of a live interface goes to the system's libpcap with that handle.
 //! When such a handle is activated on an Ethernet interface, one of Linerate's sources is opened beside
-//! it; the functions that wait, read, filter and count (module `calls`) then work on the source, and
-//! the system's socket is moved to where no frame comes by.
+//! it. The functions that wait, read, filter and count (module `calls`) then work on the source, and
+//! the system's socket is bound so that it receives no frame.
 //!
 //! ```text
 //!   program ── pcap_create ───────────> system's libpcap: settings, error texts, link types, compiler
@@ -19,16 +19,18 @@
 mod abi;
 mod activate;
 mod calls;
+mod config;
+mod fanout;
 mod filter;
 mod forward;
+mod geterr;
 mod handles;
 mod live;
-mod plan;
 mod reader;
 mod rings;
-mod say;
 mod select;
-mod shadow;
-mod share;
+mod shared;
 mod system;
+mod system_socket;
 mod wait;
+mod warn;

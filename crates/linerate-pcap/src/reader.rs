@@ -10,27 +10,27 @@ use linerate_capture::source::{Drained, Source};
 use linerate_ring::{Direction, Error, Timestamp};
 
 use crate::abi::{DIRECTION_IN, DIRECTION_OUT, Header};
-use crate::filter::Judge;
-use crate::live::Live;
+use crate::filter::ProgramFilter;
 use crate::select;
-use crate::shadow;
+use crate::shared::Shared;
+use crate::system_socket;
 use crate::wait;
 
-/// How long to nap while frames come, and how long to do so in vain before sleeping in `poll`: as the
-/// rings' own `Pace`. Only where nobody waits on the other side of a block.
-const PAUSE: Duration = Duration::from_micros(200);
-const PATIENCE: Duration = Duration::from_millis(20);
+/// How long one timed sleep takes while frames come, and how long to sleep so in vain before sleeping in
+/// `poll`: as the rings do. Not for packet rings, which hand over whole blocks.
+const SLEEP_TIME: Duration = Duration::from_micros(200);
+const MAX_SLEEP_TIME: Duration = Duration::from_millis(20);
 
-/// Milliseconds between two looks at an interface that went down, for whether it has gone.
-const LOOK: c_int = 20;
+/// Milliseconds between two checks whether an interface that went down is gone.
+const DOWN_POLL_MS: c_int = 20;
 
-/// What a read came to.
+/// The result of a read.
 pub(crate) enum Outcome {
-    /// So many packets were handed over; 0 where there are none and the handle does not block.
+    /// The number of packets delivered; 0 where there are none and the handle does not block.
     Packets(c_int),
     /// `pcap_breakloop` was called.
     Broken,
-    /// What the program is to read in `pcap_geterr`.
+    /// The text for `pcap_geterr`.
     Failed(String),
 }
 
@@ -40,14 +40,14 @@ enum Wait {
     End(Outcome),
 }
 
-/// Which frames have to be judged here.
+/// Which frames are filtered in user space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Judging {
+enum UserFiltering {
     None,
-    /// Those that came before the kernel had the filter: all until there was nothing to read.
+    /// Those that came before the kernel had the filter: all until the source is empty.
     UntilDry,
-    /// The same of a packet ring: all until so many blocks were given back, for what came before lies in the
-    /// blocks that there are.
+    /// The same for a packet ring: all until this many blocks were given back, as earlier frames are in the
+    /// blocks that exist.
     Blocks(u64),
     All,
 }
@@ -55,19 +55,19 @@ enum Judging {
 /// The reading end of a handle.
 pub(crate) struct Reader {
     pub(crate) source: Source,
-    clock: Clock,
+    clock: TimevalClock,
     snaplen: usize,
-    /// libpcap's time-out was 0: a read that handed nothing over goes on.
+    /// libpcap's time-out was 0: a read without a packet continues.
     until_packet: bool,
     immediate: bool,
-    judge: Option<Judge>,
-    judging: Judging,
-    /// The kernel lets everything in.
-    open: bool,
+    filter: Option<ProgramFilter>,
+    filtering: UserFiltering,
+    /// The kernel has no filter.
+    unfiltered: bool,
     /// The interface is down, as far as is known.
     down: bool,
-    /// The descriptor that the program waits on says that there is something to read.
-    told: bool,
+    /// The descriptor that the program waits on is readable.
+    readable: bool,
     polls: Vec<libc::pollfd>,
     /// Frames in several pieces, gathered.
     scratch: Vec<u8>,
@@ -77,8 +77,8 @@ pub(crate) struct Reader {
     pub(crate) header: Header,
 }
 
-/// What a reader has to know of the handle.
-pub(crate) struct Settings {
+/// What a reader needs from the options of the handle.
+pub(crate) struct ReaderConfig {
     pub(crate) snaplen: u32,
     pub(crate) nanoseconds: bool,
     pub(crate) until_packet: bool,
@@ -86,18 +86,18 @@ pub(crate) struct Settings {
 }
 
 impl Reader {
-    pub(crate) fn new(source: Source, settings: &Settings) -> Self {
+    pub(crate) fn new(source: Source, config: &ReaderConfig) -> Self {
         Self {
             source,
-            clock: Clock { start: 0, seconds: 0, nanoseconds: settings.nanoseconds },
-            snaplen: settings.snaplen as usize,
-            until_packet: settings.until_packet,
-            immediate: settings.immediate,
-            judge: None,
-            judging: Judging::None,
-            open: true,
+            clock: TimevalClock { start: 0, seconds: 0, nanoseconds: config.nanoseconds },
+            snaplen: config.snaplen as usize,
+            until_packet: config.until_packet,
+            immediate: config.immediate,
+            filter: None,
+            filtering: UserFiltering::None,
+            unfiltered: true,
             down: false,
-            told: false,
+            readable: false,
             polls: Vec::new(),
             scratch: Vec::new(),
             copy: Vec::new(),
@@ -109,43 +109,43 @@ impl Reader {
         matches!(self.source, Source::Packet(_))
     }
 
-    /// Hands packets to `take`, all that there are but no more than `most`.
+    /// Calls `take` for each packet that is ready, at most for `most`.
     #[inline]
     pub(crate) fn read(
         &mut self,
-        live: &Live,
+        shared: &Shared,
         most: c_int,
         mut take: impl FnMut(&Header, &[u8]),
     ) -> Outcome {
         let mut packets: c_int = 0;
-        if live.watched.load(Relaxed) {
+        if shared.watched.load(Relaxed) {
             select::forget();
         }
         loop {
-            match self.wait(live) {
+            match self.wait(shared) {
                 Wait::Ready => {}
                 Wait::Nothing => return Outcome::Packets(0),
                 Wait::End(outcome) => return outcome,
             }
             loop {
-                if live.is_signalled()
-                    && let Some(end) = self.obey(live)
+                if shared.is_signalled()
+                    && let Some(end) = self.handle_signals(shared)
                 {
                     return end;
                 }
-                let unwanted = match live.direction.load(Relaxed) {
+                let unwanted = match shared.direction.load(Relaxed) {
                     DIRECTION_IN => Some(Direction::Outbound),
                     DIRECTION_OUT => Some(Direction::Inbound),
                     _ => None,
                 };
-                let judge = self.judge.as_ref().filter(|_| self.judging != Judging::None);
+                let filter = self.filter.as_ref().filter(|_| self.filtering != UserFiltering::None);
                 let (clock, scratch, snaplen) = (&mut self.clock, &mut self.scratch, self.snaplen);
                 let drained = self.source.drain(|frame| {
                     let bytes = frame.contiguous(scratch);
                     if unwanted.is_some_and(|unwanted| frame.direction == unwanted)
-                        || judge.is_some_and(|judge| !judge.accepts(frame, bytes))
+                        || filter.is_some_and(|filter| !filter.accepts(frame, bytes))
                     {
-                        return !live.is_signalled();
+                        return !shared.is_signalled();
                     }
                     let bytes = &bytes[..bytes.len().min(snaplen)];
                     let header = Header {
@@ -155,11 +155,11 @@ impl Reader {
                     };
                     take(&header, bytes);
                     packets += 1;
-                    packets != most && !live.is_signalled()
+                    packets != most && !shared.is_signalled()
                 });
-                self.note(drained);
-                if live.is_signalled()
-                    && let Some(end) = self.obey(live)
+                self.update_filtering(drained);
+                if shared.is_signalled()
+                    && let Some(end) = self.handle_signals(shared)
                 {
                     return end;
                 }
@@ -170,135 +170,135 @@ impl Reader {
                     break;
                 }
             }
-            if packets > 0 || !self.until_packet || live.nonblock.load(Relaxed) {
+            if packets > 0 || !self.until_packet || shared.nonblock.load(Relaxed) {
                 return Outcome::Packets(packets);
             }
         }
     }
 
-    /// Does what was asked for while it read, or before; what came of it, if that ends the read.
+    /// Handles requests of other threads; returns the result if that ends the read.
     #[cold]
-    fn obey(&mut self, live: &Live) -> Option<Outcome> {
-        if let Err(text) = live.obey_filter(|judge| self.set_filter(judge)) {
+    fn handle_signals(&mut self, shared: &Shared) -> Option<Outcome> {
+        if let Err(text) = shared.apply_requested_filter(|filter| self.set_filter(filter)) {
             return Some(Outcome::Failed(text));
         }
-        live.take_break().then_some(Outcome::Broken)
+        shared.take_break().then_some(Outcome::Broken)
     }
 
-    /// Reads one packet and says where it lies; that stays until the next call.
-    pub(crate) fn next(&mut self, live: &Live) -> (Outcome, *const u8) {
+    /// Reads one packet and returns its address, which is valid until the next call.
+    pub(crate) fn next(&mut self, shared: &Shared) -> (Outcome, *const u8) {
         let mut found = (Header::ZERO, std::ptr::null());
-        let outcome = self.read(live, 1, |header, bytes| found = (*header, bytes.as_ptr()));
+        let outcome = self.read(shared, 1, |header, bytes| found = (*header, bytes.as_ptr()));
         if !matches!(outcome, Outcome::Packets(1)) {
             return (outcome, std::ptr::null());
         }
         self.header = found.0;
         let mut bytes = found.1;
-        if live.watched.load(Relaxed) && self.source.is_dry() {
-            // The descriptor must not say that there is something to read. So the memory goes back, and
-            // the packet is copied first: one that the program sleeps after.
+        if shared.watched.load(Relaxed) && self.source.is_dry() {
+            // The descriptor must not stay readable: the memory is released, and the packet is copied
+            // first. After such a packet the program sleeps.
             // SAFETY: the frame that was just taken, which stays until the release below.
             let frame = unsafe { std::slice::from_raw_parts(bytes, found.0.captured as usize) };
             self.copy.clear();
             self.copy.extend_from_slice(frame);
             bytes = self.copy.as_ptr();
         }
-        self.settle(live);
+        self.update_readiness(shared);
         (outcome, bytes)
     }
 
-    /// Sees to it that the descriptor that the program waits on tells of the next packet, and of no other.
+    /// Makes the descriptor that the program waits on readable for the next packet, and for no earlier one.
     #[inline]
-    pub(crate) fn settle(&mut self, live: &Live) {
-        if live.watched.load(Relaxed) {
-            self.settle_watched(live);
+    pub(crate) fn update_readiness(&mut self, shared: &Shared) {
+        if shared.watched.load(Relaxed) {
+            self.update_watched_readiness(shared);
         }
     }
 
-    fn settle_watched(&mut self, live: &Live) {
+    fn update_watched_readiness(&mut self, shared: &Shared) {
         if self.source.is_dry() {
             self.source.release();
             self.source.announce_sleep();
-            self.told = false;
+            self.readable = false;
         } else {
-            select::remember(live.fd);
+            select::remember(shared.fd);
         }
-        // Once, and then not before it was dry again: until then the descriptor stays readable.
-        if !self.told && self.source.ready() {
-            live.tell();
-            self.told = true;
+        // Once until the source is empty again: until then the descriptor stays readable.
+        if !self.readable && self.source.ready() {
+            shared.rearm();
+            self.readable = true;
         }
     }
 
-    /// Puts a filter in force, in the kernel where that can be.
-    pub(crate) fn set_filter(&mut self, judge: Judge) -> Result<(), String> {
-        // In XDP only what gives the very verdicts that a packet socket gives.
-        let fit = judge.socket.as_ref().filter(|_| self.is_packet() || judge.is_exact());
-        let placed = fit.is_some_and(|program| self.source.set_filter(Some(program)).is_ok());
+    /// Applies a filter, in the kernel where possible.
+    pub(crate) fn set_filter(&mut self, filter: ProgramFilter) -> Result<(), String> {
+        // In XDP only a program that gives the same verdicts as on a packet socket.
+        let program = filter.socket.as_ref().filter(|_| self.is_packet() || filter.is_exact());
+        let placed = program.is_some_and(|program| self.source.set_filter(Some(program)).is_ok());
         if placed {
-            self.open = false;
-            self.judging = match &self.source {
+            self.unfiltered = false;
+            self.filtering = match &self.source {
                 Source::Packet(ring) => {
-                    Judging::Blocks(ring.blocks_given_back() + u64::from(ring.blocks()) + 1)
+                    UserFiltering::Blocks(ring.blocks_given_back() + u64::from(ring.blocks()) + 1)
                 }
-                _ => Judging::UntilDry,
+                _ => UserFiltering::UntilDry,
             };
         } else {
-            if !self.open {
+            if !self.unfiltered {
                 self.source
                     .set_filter(None)
                     .map_err(|error| format!("can't remove kernel filter: {error}"))?;
-                self.open = true;
+                self.unfiltered = true;
             }
-            self.judging = Judging::All;
+            self.filtering = UserFiltering::All;
         }
-        self.judge = Some(judge);
+        self.filter = Some(filter);
         Ok(())
     }
 
-    /// Finds out whether every frame to come has passed the filter in the kernel.
+    /// Checks whether all later frames have passed the filter in the kernel.
     #[inline]
-    fn note(&mut self, drained: Drained) {
-        let done = match (self.judging, &mut self.source) {
-            (Judging::None | Judging::All, _) => return,
-            (Judging::Blocks(end), Source::Packet(ring)) => ring.blocks_given_back() >= end,
+    fn update_filtering(&mut self, drained: Drained) {
+        let done = match (self.filtering, &mut self.source) {
+            (UserFiltering::None | UserFiltering::All, _) => return,
+            (UserFiltering::Blocks(end), Source::Packet(ring)) => ring.blocks_given_back() >= end,
             // Who takes packets one by one, and only when there are some, never finds nothing.
             (_, source) => {
                 drained == Drained::Nothing || (drained == Drained::Enough && source.is_dry())
             }
         };
         if done {
-            self.judging = Judging::None;
+            self.filtering = UserFiltering::None;
         }
     }
 
     /// Waits until there is something to read. libpcap's time-out does not end it: it says how long the
     /// kernel may gather frames, and an empty block is never handed over.
     #[inline]
-    fn wait(&mut self, live: &Live) -> Wait {
-        if self.source.ready() { Wait::Ready } else { self.sleep(live) }
+    fn wait(&mut self, shared: &Shared) -> Wait {
+        if self.source.ready() { Wait::Ready } else { self.sleep(shared) }
     }
 
     #[cold]
-    fn sleep(&mut self, live: &Live) -> Wait {
+    fn sleep(&mut self, shared: &Shared) -> Wait {
         loop {
-            if let Some(end) = self.obey(live) {
+            if let Some(end) = self.handle_signals(shared) {
                 return Wait::End(end);
             }
-            let blocks = !live.nonblock.load(Relaxed);
-            if blocks && !self.is_packet() && !self.immediate && self.nap(live) {
+            let blocks = !shared.nonblock.load(Relaxed);
+            if blocks && !self.is_packet() && !self.immediate && self.sleep_briefly(shared) {
                 return Wait::Ready;
             }
-            // What was read keeps the descriptors readable until it is given back.
+            // Frames that were read keep the descriptors readable until they are released.
             self.source.release();
             self.source.announce_sleep();
             if self.source.ready() {
                 self.source.awake();
                 return Wait::Ready;
             }
-            let trouble = self.poll(live, blocks);
+            let error = self.poll(shared, blocks);
             self.source.awake();
-            match trouble.and_then(|trouble| self.look(live, trouble)) {
+            match error.and_then(|error| self.check_interface(shared, error)) {
                 Ok(()) if self.source.ready() => return Wait::Ready,
                 Ok(()) if !blocks => return Wait::Nothing,
                 Ok(()) => {}
@@ -307,12 +307,11 @@ impl Reader {
         }
     }
 
-    /// Naps while something may come soon. Whoever sleeps in `poll` costs the core that receives a
-    /// wake-up.
-    fn nap(&mut self, live: &Live) -> bool {
+    /// Sleeps on a timer while frames may come soon: a sleep in `poll` costs the receiving core a wake-up.
+    fn sleep_briefly(&mut self, shared: &Shared) -> bool {
         let start = Instant::now();
-        while start.elapsed() < PATIENCE && !live.is_signalled() {
-            wait::nap(PAUSE);
+        while start.elapsed() < MAX_SLEEP_TIME && !shared.is_signalled() {
+            wait::sleep(SLEEP_TIME);
             if self.source.ready() {
                 return true;
             }
@@ -320,20 +319,20 @@ impl Reader {
         false
     }
 
-    /// Sleeps in the kernel; true if there is trouble with the interface.
-    fn poll(&mut self, live: &Live, blocks: bool) -> Result<bool, String> {
+    /// Sleeps in the kernel; true if there is error with the interface.
+    fn poll(&mut self, shared: &Shared, blocks: bool) -> Result<bool, String> {
         if self.polls.is_empty() {
             let entry = |fd, events| libc::pollfd { fd, events, revents: 0 };
             let source = self.source.descriptors();
             let source = source.iter().map(|fd| entry(fd.as_raw_fd(), libc::POLLIN));
-            // What happens to the interface is told to a packet socket, and to no other descriptor.
-            let shadow = (!self.is_packet()).then(|| entry(live.shadow, 0));
+            // The kernel reports the state of the interface to packet sockets only.
+            let system = (!self.is_packet()).then(|| entry(shared.system_socket, 0));
             self.polls =
-                source.chain(shadow).chain([entry(live.wake_fd(), libc::POLLIN)]).collect();
+                source.chain(system).chain([entry(shared.wake_fd(), libc::POLLIN)]).collect();
         }
         let timeout = match (blocks, self.down) {
             (false, _) => 0,
-            (true, true) => LOOK,
+            (true, true) => DOWN_POLL_MS,
             (true, false) => -1,
         };
         let answer = wait::poll(&mut self.polls, timeout);
@@ -344,17 +343,17 @@ impl Reader {
                 _ => Err(format!("can't poll on packet socket: {error}")),
             };
         }
-        let trouble = libc::POLLERR | libc::POLLHUP | libc::POLLNVAL;
+        let error = libc::POLLERR | libc::POLLHUP | libc::POLLNVAL;
         let (wake, sources) = self.polls.split_last().expect("the wake-up is always there");
         if wake.revents & libc::POLLIN != 0 {
-            live.drain_wake();
+            shared.drain_wake();
         }
-        Ok(sources.iter().any(|entry| entry.revents & trouble != 0))
+        Ok(sources.iter().any(|entry| entry.revents & error != 0))
     }
 
-    /// Finds out what became of an interface that is in trouble, or was.
-    fn look(&mut self, live: &Live, trouble: bool) -> Result<(), String> {
-        if !trouble && !self.down {
+    /// Checks an interface that had an error, or was down.
+    fn check_interface(&mut self, shared: &Shared, error: bool) -> Result<(), String> {
+        if !error && !self.down {
             return Ok(());
         }
         if self.is_packet() {
@@ -365,7 +364,7 @@ impl Reader {
                 Err(error) => return Err(error.to_string()),
             }
         } else {
-            match shadow::take_error(live.shadow) {
+            match system_socket::take_error(shared.system_socket) {
                 0 => {}
                 libc::ENETDOWN => self.down = true,
                 errno => {
@@ -374,26 +373,25 @@ impl Reader {
                 }
             }
         }
-        match shadow::facts(live.shadow, &live.device) {
-            Some(facts) if facts.up => self.down = false,
-            Some(_) => {}
-            // The ring says so itself when it has handed over what came before.
-            None if self.is_packet() => {}
-            None => return Err("The interface disappeared".to_owned()),
+        match shared.interface.is_up() {
+            Ok(up) => self.down &= !up,
+            // The ring reports that after it has handed over the frames from before.
+            Err(_) if self.is_packet() => {}
+            Err(_) => return Err("The interface disappeared".to_owned()),
         }
         Ok(())
     }
 }
 
-/// Splits stamps as `struct timeval` has them, without a division while the second is the same.
-struct Clock {
+/// Converts timestamps to `struct timeval`, without a division while the second is the same.
+struct TimevalClock {
     /// Nanoseconds since the epoch at which the second began.
     start: u64,
     seconds: libc::time_t,
     nanoseconds: bool,
 }
 
-impl Clock {
+impl TimevalClock {
     const SECOND: u64 = 1_000_000_000;
 
     #[inline]
@@ -410,7 +408,7 @@ impl Clock {
     }
 }
 
-/// For frames without a stamp, which no source gives that was asked for stamps.
+/// For frames without a timestamp; sources that were asked for timestamps give none.
 #[cold]
 fn now() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -424,7 +422,7 @@ mod tests {
     #[test]
     fn stamps_split_at_seconds_in_both_units_and_backwards_too() {
         for nanoseconds in [false, true] {
-            let mut clock = Clock { start: 0, seconds: 0, nanoseconds };
+            let mut clock = TimevalClock { start: 0, seconds: 0, nanoseconds };
             for stamp in [0, 999, 1_000, 999_999_999, 1_700_000_000_123_456_789, 5_000_000_001] {
                 let split = clock.split(Some(Timestamp(stamp)));
                 let unit = if nanoseconds { 1 } else { 1000 };

@@ -29,7 +29,7 @@ pub(crate) fn poll(entries: &mut [libc::pollfd], timeout: c_int) -> c_int {
 }
 
 /// Sleeps for less than a second, or until a signal comes.
-pub(crate) fn nap(time: Duration) {
+pub(crate) fn sleep(time: Duration) {
     let time =
         libc::timespec { tv_sec: 0, tv_nsec: libc::c_long::from(time.subsec_nanos() as i32) };
     // SAFETY: the time is read during the call; where the rest would go is null.

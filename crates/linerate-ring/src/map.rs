@@ -217,7 +217,7 @@ mod tests {
 
     #[test]
     fn what_one_side_writes_the_other_reads() {
-        root_or_skip!("what_one_side_writes_the_other_reads");
+        root_or_skip!();
         // A value that is not a multiple of eight, more than a page in all.
         let map = array(MapType::Array, libbpf_sys::BPF_F_MMAPABLE, 20, 1000);
         let mapped = Mapped::new(map.as_fd()).unwrap();
@@ -242,7 +242,7 @@ mod tests {
 
     #[test]
     fn nothing_outside_a_value_is_lent() {
-        root_or_skip!("nothing_outside_a_value_is_lent");
+        root_or_skip!();
         let map = array(MapType::Array, libbpf_sys::BPF_F_MMAPABLE, 20, 3);
         let mapped = Mapped::new(map.as_fd()).unwrap();
         let panics = |look: &dyn Fn()| {
@@ -262,7 +262,7 @@ mod tests {
 
     #[test]
     fn a_map_that_is_no_array_to_map_is_refused_by_name() {
-        root_or_skip!("a_map_that_is_no_array_to_map_is_refused_by_name");
+        root_or_skip!();
         for map in [array(MapType::Hash, 0, 8, 8), array(MapType::Array, 0, 8, 8)] {
             let error = Mapped::new(map.as_fd()).unwrap_err().to_string();
             assert!(error.contains("the BPF map mapped is not an array"), "{error}");

@@ -21,19 +21,19 @@ pub struct Command {
     inner: process::Command,
     namespace: Arc<Handle>,
     cpus: Vec<usize>,
-    tied: bool,
+    killed_with_parent: bool,
 }
 
 impl Command {
     pub(crate) fn new(namespace: Arc<Handle>, program: &OsStr) -> Self {
         let inner = process::Command::new(program);
-        Self { inner, namespace, cpus: Vec::new(), tied: false }
+        Self { inner, namespace, cpus: Vec::new(), killed_with_parent: false }
     }
 
-    pub(crate) fn tied(namespace: Arc<Handle>, program: &OsStr) -> Self {
+    pub(crate) fn killed_with_parent(namespace: Arc<Handle>, program: &OsStr) -> Self {
         let mut command = Self::new(namespace, OsStr::new("setpriv"));
         command.args(["--pdeathsig", "KILL", "--"]).arg(program);
-        Self { tied: true, ..command }
+        Self { killed_with_parent: true, ..command }
     }
 
     /// Adds an argument.
@@ -96,15 +96,15 @@ impl Command {
     /// # Errors
     /// When the program is not there or may not run, or a CPU does not exist.
     pub fn spawn(&mut self) -> Result<Child> {
-        if self.tied {
-            return self.spawn_tied();
+        if self.killed_with_parent {
+            return self.spawn_killed_with_parent();
         }
         self.inside(process::Command::spawn)
     }
 
     /// What the kernel calls the death of the parent is the end of the thread that started the child
     /// (`prctl(2)`, PR_SET_PDEATHSIG), so that this thread has to stay as long as the child does.
-    fn spawn_tied(&mut self) -> Result<Child> {
+    fn spawn_killed_with_parent(&mut self) -> Result<Child> {
         let mut inner = mem::replace(&mut self.inner, process::Command::new(""));
         let (namespace, cpus) = (self.namespace.clone(), self.cpus.clone());
         let (tell, told) = mpsc::sync_channel(1);

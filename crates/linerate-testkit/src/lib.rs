@@ -4,7 +4,7 @@
 //! Tests and experiments need two hosts and a cable. A [`Namespace`] is a host: it is visible to
 //! `ip netns`, and goes when its owner is dropped, also while a panic unwinds. What a process that
 //! died of `kill -9` left behind is removed by the next one that makes a namespace
-//! ([`Namespace::sweep`]). A [`Veth`] is the cable.
+//! ([`Namespace::remove_orphans`]). A [`Veth`] is the cable.
 //!
 //! ```no_run
 //! use linerate_testkit::{Namespace, Veth, VethOptions};
@@ -45,7 +45,7 @@ pub use namespace::{Namespace, Options};
 pub use process::Process;
 pub use random::Random;
 pub use rerun::only_test;
-pub use skip::{is_root, say_skipped};
+pub use skip::{function_name, is_root, say_skipped};
 pub use traffic::send_tcp;
 pub use veth::{Veth, VethOptions};
 pub use wait::{TIMEOUT, wait_for};

@@ -23,7 +23,7 @@ use crate::{Command, Error, Interface, Result};
 
 /// Where iproute2 keeps the names of namespaces (`ip-netns(8)`).
 const DIRECTORY: &str = "/run/netns";
-/// Starts every name made here, so that [`Namespace::sweep`] never touches anybody else's.
+/// Starts every name made here, so that [`Namespace::remove_orphans`] never touches anybody else's.
 const MARK: &str = "lnr";
 
 /// A network namespace with a name, removed when this value is dropped.
@@ -65,7 +65,7 @@ impl Namespace {
     pub fn create_with(prefix: &str, options: Options) -> Result<Self> {
         static SWEPT: Once = Once::new();
         SWEPT.call_once(|| {
-            Self::sweep();
+            Self::remove_orphans();
         });
         let (name, path) = reserve(prefix)?;
         let failed = |action, source| Error::Namespace { name: name.clone(), action, source };
@@ -80,7 +80,7 @@ impl Namespace {
         let namespace = Self { handle: Arc::new(Handle { name: name.clone(), path, file, route }) };
         namespace.interface("lo")?.up()?;
         if options.quiet {
-            namespace.silence()?;
+            namespace.disable_ipv6_chatter()?;
         }
         Ok(namespace)
     }
@@ -115,10 +115,10 @@ impl Namespace {
     /// The same for a program that must not outlive this process: the kernel kills it when this
     /// process ends, also by `kill -9`. What it starts itself is not meant. Where util-linux's setpriv
     /// is missing, as [`Namespace::command`].
-    pub fn tied(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+    pub fn command_killed_with_parent(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let path = std::env::var_os("PATH").unwrap_or_default();
         if std::env::split_paths(&path).any(|folder| folder.join("setpriv").is_file()) {
-            return Command::tied(self.handle.clone(), program.as_ref());
+            return Command::killed_with_parent(self.handle.clone(), program.as_ref());
         }
         self.command(program)
     }
@@ -176,7 +176,7 @@ impl Namespace {
 
     /// Removes what processes of this crate left behind when they died without unwinding.
     /// Returns the names. A namespace whose maker lives is never touched.
-    pub fn sweep() -> Vec<String> {
+    pub fn remove_orphans() -> Vec<String> {
         let Ok(entries) = fs::read_dir(DIRECTORY) else { return Vec::new() };
         let _lock = lock_directory();
         entries
@@ -196,7 +196,7 @@ impl Namespace {
         &self.handle
     }
 
-    fn silence(&self) -> Result<()> {
+    fn disable_ipv6_chatter(&self) -> Result<()> {
         if !has_ipv6() {
             return Ok(());
         }

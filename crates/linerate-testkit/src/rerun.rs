@@ -1,9 +1,12 @@
 //! A test that runs itself again in another process.
 
-/// The arguments with which this test program, run once more, runs only the test `$name` of the calling
-/// module. A variable of the environment tells that process which part it plays.
+/// The arguments with which this test program, run once more, runs only the calling test, or the test `$name`
+/// of its module. A variable of the environment tells that process which part it plays.
 #[macro_export]
 macro_rules! only_this_test {
+    () => {
+        $crate::only_test(module_path!(), $crate::test_name!())
+    };
     ($name:expr) => {
         $crate::only_test(module_path!(), $name)
     };

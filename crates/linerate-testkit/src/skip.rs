@@ -15,12 +15,32 @@ pub fn is_root() -> bool {
         .is_some_and(|set| set & NEEDED == NEEDED)
 }
 
-/// Returns from a test that needs root when there is none, saying so on standard error. With root, the test
-/// waits while another one of its process runs [`exclusive`](crate::exclusive)ly.
-///
-/// The line is `skipped: NAME: needs root`, which the test runner counts.
+/// The name of the function that calls this.
+#[macro_export]
+macro_rules! test_name {
+    () => {{
+        fn here() {}
+        $crate::function_name(std::any::type_name_of_val(&here))
+    }};
+}
+
+/// Returns from a test that cannot run here, saying so on standard error: `skipped: NAME: REASON`, which the
+/// test runner counts.
+#[macro_export]
+macro_rules! skip {
+    ($reason:expr) => {{
+        $crate::say_skipped($crate::test_name!(), $reason);
+        return;
+    }};
+}
+
+/// Returns from a test that needs root when there is none, saying so. With root, the test waits while another
+/// one of its process runs [`exclusive`](crate::exclusive)ly. Helpers of several tests give the name of theirs.
 #[macro_export]
 macro_rules! root_or_skip {
+    () => {
+        $crate::root_or_skip!($crate::test_name!());
+    };
     ($name:expr) => {
         if !$crate::is_root() {
             $crate::say_skipped($name, "needs root");
@@ -30,19 +50,28 @@ macro_rules! root_or_skip {
     };
 }
 
-/// Returns from a test whose kernel lacks what it needs, saying so on standard error in the words of the
-/// probe. A `None` goes on.
+/// Returns from a test whose kernel lacks what it needs, saying so in the words of the probe. A `None` goes on.
 ///
-/// The line is `skipped: NAME: REASON`. Give this only what a probe found missing in the kernel: a machine
-/// that is set up wrongly, or a defect, has to fail.
+/// Give this only what a probe found missing in the kernel: a machine that is set up wrongly, or a defect, has
+/// to fail.
 #[macro_export]
 macro_rules! probe_or_skip {
+    ($reason:expr) => {
+        $crate::probe_or_skip!($crate::test_name!(), $reason);
+    };
     ($name:expr, $reason:expr) => {
         if let Some(reason) = $reason {
             $crate::say_skipped($name, &reason.to_string());
             return;
         }
     };
+}
+
+/// The last part of the path of a function, from that of a function inside it.
+#[doc(hidden)]
+pub fn function_name(inner: &'static str) -> &'static str {
+    let path = inner.trim_end_matches("::here").trim_end_matches("::{{closure}}");
+    path.rsplit_once("::").map_or(path, |(_, name)| name)
 }
 
 /// Prints `skipped: NAME: REASON` to standard error itself, which the test harness does not capture.

@@ -22,7 +22,7 @@ pub enum Error {
     /// Another socket has the port.
     #[error(
         "cannot bind to {0}: another socket has the port; `ss -lunp` names its process. Receivers that \
-         are to share a port must all ask for it (--share)"
+         are to share a port must all ask for it (--reuseport)"
     )]
     InUse(SocketAddr),
 

@@ -16,7 +16,7 @@ use crate::verbs::{
 #[command(name = "linerate", version, max_term_width = 100)]
 #[command(after_help = "Exit status: 0 on success, 1 on failure, 2 on a wrong command line.\n\
     Every verb has its own --help; `linerate manual DIR` writes man pages.")]
-struct Cli {
+pub struct Cli {
     /// More detail on standard error; twice for debugging. RUST_LOG overrides it.
     #[arg(short = 'v', long, action = clap::ArgAction::Count, global = true)]
     verbose: u8,

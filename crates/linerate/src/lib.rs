@@ -8,5 +8,5 @@ pub mod cli;
 mod command;
 mod verbs;
 
-pub use command::run;
+pub use command::{Cli, run};
 pub use verbs::lab;

@@ -46,8 +46,7 @@ mod tests {
 
     #[test]
     fn devices_in_other_namespaces_and_programs_at_the_entrance_are_seen() {
-        const NAME: &str = "devices_in_other_namespaces_and_programs_at_the_entrance_are_seen";
-        root_or_skip!(NAME);
+        root_or_skip!();
         let host = Namespace::create("chide-host").unwrap();
         let peer = Namespace::create("chide-peer").unwrap();
         host.sysctl("net.ipv6.conf.default.disable_ipv6", "1").unwrap();
@@ -65,7 +64,10 @@ mod tests {
             assert_eq!(seen(&host), [Use::Promiscuous]);
             assert!(done(&peer, "ip", "link del mac1"));
         } else {
-            linerate_testkit::say_skipped(NAME, "the kernel has no macvlan");
+            linerate_testkit::say_skipped(
+                linerate_testkit::test_name!(),
+                "the kernel has no macvlan",
+            );
         }
         // What an administrator set for a capture is no use.
         assert!(done(&host, "ip", "link set port promisc on"));
@@ -74,7 +76,10 @@ mod tests {
             assert_eq!(seen(&host), [Use::Ingress]);
             assert!(done(&host, "tc", "qdisc del dev port clsact"));
         } else {
-            linerate_testkit::say_skipped(NAME, "the kernel has no clsact");
+            linerate_testkit::say_skipped(
+                linerate_testkit::test_name!(),
+                "the kernel has no clsact",
+            );
         }
         assert_eq!(seen(&host), []);
     }

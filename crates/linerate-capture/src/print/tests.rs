@@ -60,7 +60,7 @@ fn prints_what_tcpdump_prints() {
         }
     }
     let Some(expected) = tcpdump(&frames, "-n") else {
-        return linerate_testkit::say_skipped("prints_what_tcpdump_prints", "needs tcpdump");
+        linerate_testkit::skip!("needs tcpdump");
     };
     let ours = ours(&frames, false);
     assert_eq!(ours.len(), expected.len());
@@ -86,7 +86,7 @@ fn prints_nine_digits_when_asked() {
         .map(|(length, frame)| (frame, length))
         .collect();
     let Some(expected) = tcpdump(&frames, "--time-stamp-precision=nano") else {
-        return linerate_testkit::say_skipped("prints_nine_digits_when_asked", "needs tcpdump");
+        linerate_testkit::skip!("needs tcpdump");
     };
     assert_eq!(ours(&frames, true), expected);
 }

@@ -87,7 +87,7 @@ fn through(expression: &str) -> (Vec<u8>, Vec<u8>) {
 
 #[test]
 fn vlan_expressions_see_the_tags_that_the_kernel_took_out() {
-    root_or_skip!("vlan_expressions_see_the_tags_that_the_kernel_took_out");
+    root_or_skip!();
     for (expression, expected) in [
         ("vlan 5 and udp port 53", &[2, 6][..]),
         ("vlan 5", &[2, 3, 5, 6]),
@@ -104,7 +104,7 @@ fn vlan_expressions_see_the_tags_that_the_kernel_took_out() {
 
 #[test]
 fn directions_are_known_on_sockets_only() {
-    root_or_skip!("directions_are_known_on_sockets_only");
+    root_or_skip!();
     let (left, right) = (Namespace::create("dl").unwrap(), Namespace::create("dr").unwrap());
     let _cable = Veth::create(&left, "a", &right, "b", VethOptions::default()).unwrap();
     let filter = right.run(|| Filter::compile_live("b", "inbound and udp", SNAPLEN)).unwrap();

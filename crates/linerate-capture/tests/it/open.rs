@@ -10,7 +10,7 @@ use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip};
 
 #[test]
 fn an_interface_that_went_is_passed_over_where_that_is_wanted() {
-    root_or_skip!("an_interface_that_went_is_passed_over_where_that_is_wanted");
+    root_or_skip!();
     let near = Namespace::create("copn-near").unwrap();
     let far = Namespace::create("copn-far").unwrap();
     let veth = Veth::create(&near, "near", &far, "far", VethOptions::default()).unwrap();

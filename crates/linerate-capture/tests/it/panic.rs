@@ -35,7 +35,7 @@ fn capture(names: &[&str], request: &Request, send: impl FnOnce()) -> Outcome {
 
 #[test]
 fn a_panic_ends_every_reader_and_detaches_every_source() {
-    root_or_skip!("a_panic_ends_every_reader_and_detaches_every_source");
+    root_or_skip!();
     let near = Namespace::create("cpan-near").unwrap();
     let far = Namespace::create("cpan-far").unwrap();
     let veth = Veth::create(&near, "near", &far, "far", VethOptions::default()).unwrap();

@@ -33,7 +33,7 @@ fn idle(number: u32, protocol: Protocol, idle: u64, clock: &Clock) -> Record {
 
 #[test]
 fn sessions_end_when_they_are_too_old() {
-    root_or_skip!("sessions_end_when_they_are_too_old");
+    root_or_skip!();
     let (_programs, table, mut ageing) = ageing();
     let hour = Duration::from_secs(3600);
     ageing.set_limits(Limits { lifetime: Lifetime::For(hour), ..Limits::default() });
@@ -58,7 +58,7 @@ fn sessions_end_when_they_are_too_old() {
 
 #[test]
 fn sessions_end_when_they_are_idle_for_longer_than_their_protocol_may() {
-    root_or_skip!("sessions_end_when_they_are_idle_for_longer_than_their_protocol_may");
+    root_or_skip!();
     let (_programs, table, mut ageing) = ageing();
     let clock = ageing.clock;
     let cases = [
@@ -96,7 +96,7 @@ fn sessions_end_when_they_are_idle_for_longer_than_their_protocol_may() {
 
 #[test]
 fn places_of_ended_sessions_are_freed_with_their_counts() {
-    root_or_skip!("places_of_ended_sessions_are_freed_with_their_counts");
+    root_or_skip!();
     let (_programs, table, mut ageing) = ageing();
     let mut ended = record(100);
     ended.session.key.generation = GENERATION_ENDED | 2;
@@ -111,7 +111,7 @@ fn places_of_ended_sessions_are_freed_with_their_counts() {
 /// The race of cleaners: a session is found idle, and before it is deleted a packet has it learned again.
 #[test]
 fn a_session_that_is_used_again_is_not_freed() {
-    root_or_skip!("a_session_that_is_used_again_is_not_freed");
+    root_or_skip!();
     let (_programs, table, mut ageing) = ageing();
     let clock = ageing.clock;
     let index = table.insert(0, &idle(1, Protocol::Udp, 100, &clock)).unwrap();
@@ -131,7 +131,7 @@ fn a_session_that_is_used_again_is_not_freed() {
 
 #[test]
 fn a_place_that_a_writer_died_over_is_freed_after_a_while() {
-    root_or_skip!("a_place_that_a_writer_died_over_is_freed_after_a_while");
+    root_or_skip!();
     let (_programs, table, mut ageing) = ageing();
     let index = table.insert(0, &record(1)).unwrap();
     let slot = table.slot(index);
@@ -148,7 +148,7 @@ fn a_place_that_a_writer_died_over_is_freed_after_a_while() {
 
 #[test]
 fn ticks_make_a_pass_in_its_period_whatever_their_number() {
-    root_or_skip!("ticks_make_a_pass_in_its_period_whatever_their_number");
+    root_or_skip!();
     let (_programs, table, mut ageing) = ageing();
     let two = Duration::from_secs(2);
     ageing.set_limits(Limits { tcp: two, udp: two, ..Limits::default() });
@@ -167,7 +167,7 @@ fn ticks_make_a_pass_in_its_period_whatever_their_number() {
 /// was counted is accounted for to the last packet, and what lives is never freed.
 #[test]
 fn nothing_is_lost_between_learning_ending_and_freeing() {
-    root_or_skip!("nothing_is_lost_between_learning_ending_and_freeing");
+    root_or_skip!();
     let (_programs, table, mut ageing) = ageing();
     let (stop, come, shared) = (AtomicBool::new(false), AtomicU64::new(0), &table);
     let (inserted, counted) = std::thread::scope(|scope| {

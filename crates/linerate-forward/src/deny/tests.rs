@@ -24,7 +24,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 
 #[test]
 fn entries_of_all_kinds_are_listed_as_they_were_given() {
-    root_or_skip!("entries_of_all_kinds_are_listed_as_they_were_given");
+    root_or_skip!();
     let (_programs, control, mut list) = deny_list();
     assert_eq!((listed(&list).len(), control.denied()), (0, 0));
     let kinds = [
@@ -54,7 +54,7 @@ fn entries_of_all_kinds_are_listed_as_they_were_given() {
 
 #[test]
 fn an_entry_within_another_lasts_longer_or_is_part_of_it() {
-    root_or_skip!("an_entry_within_another_lasts_longer_or_is_part_of_it");
+    root_or_skip!();
     let (_programs, _control, mut list) = deny_list();
     let net: Prefix = "10.0.0.0/8".parse().unwrap();
     list.block(target("10.0.0.0/8"), Some(HOUR)).unwrap();
@@ -78,7 +78,7 @@ fn an_entry_within_another_lasts_longer_or_is_part_of_it() {
 
 #[test]
 fn what_has_expired_is_swept() {
-    root_or_skip!("what_has_expired_is_swept");
+    root_or_skip!();
     let (_programs, control, mut list) = deny_list();
     list.block(target("192.0.2.0/24"), None).unwrap();
     list.block(target("198.51.100.1"), Some(HOUR)).unwrap();
@@ -96,7 +96,7 @@ fn what_has_expired_is_swept() {
 
 #[test]
 fn a_full_list_says_so() {
-    root_or_skip!("a_full_list_says_so");
+    root_or_skip!();
     let (_programs, _control, list) = deny_list();
     let room = list.denied4.max_entries();
     let value = Denied { expires: NEVER, dropped: 0 };
@@ -112,7 +112,7 @@ fn a_full_list_says_so() {
 /// address.
 #[test]
 fn what_is_blocked_is_found_by_the_longest_prefix_alone() {
-    root_or_skip!("what_is_blocked_is_found_by_the_longest_prefix_alone");
+    root_or_skip!();
     let (_programs, _control, list) = deny_list();
     let list = std::cell::RefCell::new(list);
     // Few bits, so that prefixes lie within each other. Hours 0: for ever.

@@ -95,8 +95,8 @@ mod tests {
 
     #[test]
     fn what_we_made_goes_and_what_others_need_stays() {
-        root_or_skip!("what_we_made_goes_and_what_others_need_stays");
-        probe_or_skip!("what_we_made_goes_and_what_others_need_stays", unavailable());
+        root_or_skip!();
+        probe_or_skip!(unavailable());
         let space = Namespace::create("clsact").unwrap();
         let cable = Veth::create(&space, "a", &space, "b", VethOptions::default()).unwrap();
         let (a, b) = (cable.a.index(), cable.b.index());

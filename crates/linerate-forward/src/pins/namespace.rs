@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn each_namespace_has_its_own_name() {
-        root_or_skip!("each_namespace_has_its_own_name");
+        root_or_skip!();
         let space = linerate_testkit::Namespace::create("instance").unwrap();
         let (name, inside) =
             space.run(|| (instance_name().unwrap(), Namespace::of_thread().unwrap())).unwrap();

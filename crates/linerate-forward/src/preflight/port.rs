@@ -224,7 +224,7 @@ mod tests {
     /// A veth has the offload as a card has it, and switches it; it is taken for one here.
     #[test]
     fn tags_that_a_card_takes_out_of_frames_are_left_in_and_taken_out_again() {
-        root_or_skip!("tags_that_a_card_takes_out_of_frames_are_left_in_and_taken_out_again");
+        root_or_skip!();
         let space = Namespace::create("pfcard").unwrap();
         let cable = Veth::create(&space, "a", &space, "b", VethOptions::default()).unwrap();
         cable
@@ -288,7 +288,7 @@ mod tests {
 
     #[test]
     fn the_queues_of_a_device_are_read() {
-        root_or_skip!("the_queues_of_a_device_are_read");
+        root_or_skip!();
         let space = Namespace::create("pfqueue").unwrap();
         let _cable = Veth::create(&space, "a", &space, "b", VethOptions::default()).unwrap();
         let link = link(&space, "a");

@@ -19,7 +19,7 @@ fn the_table_is_half_full_at_most() {
 
 #[test]
 fn the_programs_load_in_every_design() {
-    linerate_testkit::root_or_skip!("the_programs_load_in_every_design");
+    linerate_testkit::root_or_skip!();
     for multi_buffer in [false, true] {
         for &statistics in Statistics::ALL {
             let options =

@@ -50,7 +50,7 @@ fn is_whole(record: &Record) -> bool {
 
 #[test]
 fn what_is_inserted_is_read_whole() {
-    root_or_skip!("what_is_inserted_is_read_whole");
+    root_or_skip!();
     let (_programs, table) = table();
     assert_eq!(table.slots(), 2048);
     assert_eq!(table.records().count(), 0);
@@ -82,7 +82,7 @@ fn what_is_inserted_is_read_whole() {
 
 #[test]
 fn a_table_takes_what_it_has_room_for() {
-    root_or_skip!("a_table_takes_what_it_has_room_for");
+    root_or_skip!();
     let sessions = 65_536;
     let options = Options { max_sessions: u64::from(sessions), ..Options::default() };
     let programs = Programs::load(&options).unwrap();
@@ -101,7 +101,7 @@ fn a_table_takes_what_it_has_room_for() {
 
 #[test]
 fn a_session_is_ended_once_and_freed_as_it_was_condemned() {
-    root_or_skip!("a_session_is_ended_once_and_freed_as_it_was_condemned");
+    root_or_skip!();
     let (_programs, table) = table();
     let mut counted = record(5);
     (counted.session.packets, counted.session.bytes) = (10, 640);
@@ -133,7 +133,7 @@ fn a_session_is_ended_once_and_freed_as_it_was_condemned() {
 /// Every record that is read is of one session, and no slot is freed under a session that lives.
 #[test]
 fn readers_writers_and_the_ager_meet_without_halves() {
-    root_or_skip!("readers_writers_and_the_ager_meet_without_halves");
+    root_or_skip!();
     let (_programs, table) = table();
     let (table, stop) = (&table, &AtomicBool::new(false));
     let slots = 0..4 * WAYS;

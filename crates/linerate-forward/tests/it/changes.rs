@@ -8,16 +8,16 @@ use std::time::{Duration, Instant};
 
 use linerate_forward::program::Options;
 use linerate_forward::watch::{self, Watch};
-use linerate_generate::{Settings, Sizes};
+use linerate_generate::Sizes;
 use linerate_ring::packet::Sender;
 use linerate_testkit::{Mac, exclusive, root_or_skip};
 use linerate_wire::virtio::Header;
 
 use crate::common::accelerator::Accelerator;
+use crate::common::host::{DMZ, Host, LAN, PORTS, WAN, router_mac};
 use crate::common::load::load;
 use crate::common::router::Router;
-use crate::common::sink::{Sink, Way, monotonic};
-use crate::common::station::{DMZ, LAN, PORTS, Station, WAN, router_mac};
+use crate::common::sink::{Path, Sink, monotonic};
 use linerate_testkit::tools::{ip, ip_batch, nft, run};
 
 /// Where packets go, behind the gateway 10.2.0.254.
@@ -28,7 +28,7 @@ const FLOWS: u64 = 64;
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 fn gateway(number: u8) -> Mac {
-    Station { port: WAN, number }.mac()
+    Host { port: WAN, number }.mac()
 }
 
 /// A change, and what it forbids.
@@ -38,9 +38,9 @@ struct Change {
     size: u16,
     prepare: fn(&Router),
     change: fn(&Router),
-    forbidden: fn(&Way) -> bool,
+    forbidden: fn(&Path) -> bool,
     /// Where packets go afterwards, if anywhere.
-    then: Option<fn(&Way) -> bool>,
+    then: Option<fn(&Path) -> bool>,
 }
 
 const CHANGE: Change = Change {
@@ -49,7 +49,7 @@ const CHANGE: Change = Change {
     size: 64,
     prepare: |_| {},
     change: |_| {},
-    forbidden: |way| way.port != LAN,
+    forbidden: |path| path.port != LAN,
     then: None,
 };
 
@@ -60,8 +60,8 @@ fn changes() -> Vec<Change> {
             change: |router| {
                 ip(&router.inside, "route replace 10.102.0.0/16 via 10.2.0.253 dev wan onlink");
             },
-            forbidden: |way| way.to == gateway(254),
-            then: Some(|way| way.to == gateway(253)),
+            forbidden: |path| path.to == gateway(254),
+            then: Some(|path| path.to == gateway(253)),
             ..CHANGE
         },
         Change {
@@ -76,8 +76,8 @@ fn changes() -> Vec<Change> {
             change: |router| {
                 ip(&router.inside, "-6 route replace fd00:102::/32 via fd00:2::fd dev wan");
             },
-            forbidden: |way| way.to == gateway(254),
-            then: Some(|way| way.to == gateway(253)),
+            forbidden: |path| path.to == gateway(254),
+            then: Some(|path| path.to == gateway(253)),
             ..CHANGE
         },
         Change {
@@ -92,14 +92,14 @@ fn changes() -> Vec<Change> {
                     "neigh replace 10.2.0.254 dev wan lladdr 02:00:00:00:99:99 nud permanent";
                 ip(&router.inside, words);
             },
-            forbidden: |way| way.to == gateway(254),
-            then: Some(|way| way.to == Mac([2, 0, 0, 0, 0x99, 0x99])),
+            forbidden: |path| path.to == gateway(254),
+            then: Some(|path| path.to == Mac([2, 0, 0, 0, 0x99, 0x99])),
             ..CHANGE
         },
         Change {
             name: "a neighbour goes",
             change: |router| ip(&router.inside, "neigh del 10.2.0.254 dev wan"),
-            forbidden: |way| way.to == gateway(254),
+            forbidden: |path| path.to == gateway(254),
             ..CHANGE
         },
         Change {
@@ -111,14 +111,14 @@ fn changes() -> Vec<Change> {
             name: "the MTU falls",
             size: 1000,
             change: |router| ip(&router.inside, "link set wan mtu 600"),
-            forbidden: |way| way.port == WAN && way.length > 600,
+            forbidden: |path| path.port == WAN && path.length > 600,
             ..CHANGE
         },
         Change {
             name: "a rule comes",
             change: |router| ip(&router.inside, "rule add to 10.102.0.0/16 lookup 101"),
-            forbidden: |way| way.to == gateway(254),
-            then: Some(|way| way.to == gateway(253)),
+            forbidden: |path| path.to == gateway(254),
+            then: Some(|path| path.to == gateway(253)),
             ..CHANGE
         },
         Change {
@@ -147,8 +147,8 @@ fn changes() -> Vec<Change> {
                 translate(router, "10.2.0.202");
                 run(&router.inside, "conntrack", &["-F"], "");
             },
-            forbidden: |way| way.source == [10, 2, 0, 201],
-            then: Some(|way| way.source == [10, 2, 0, 202]),
+            forbidden: |path| path.source == [10, 2, 0, 201],
+            then: Some(|path| path.source == [10, 2, 0, 202]),
             ..CHANGE
         },
         Change {
@@ -159,19 +159,19 @@ fn changes() -> Vec<Change> {
             ..CHANGE
         },
         Change {
-            name: "the hardware address of the way out changes",
+            name: "the hardware address of the path out changes",
             change: |router| {
                 // The kernel forgets the neighbours of an interface that gets another address.
                 let lines = "link set wan address 02:00:00:00:77:77\n\
                      neigh replace 10.2.0.254 dev wan lladdr 02:00:00:00:11:fe nud permanent";
                 ip_batch(&router.inside, lines);
             },
-            forbidden: |way| way.from == router_mac(WAN),
-            then: Some(|way| way.from == Mac([2, 0, 0, 0, 0x77, 0x77])),
+            forbidden: |path| path.from == router_mac(WAN),
+            then: Some(|path| path.from == Mac([2, 0, 0, 0, 0x77, 0x77])),
             ..CHANGE
         },
         Change {
-            name: "the hardware address of the way in changes",
+            name: "the hardware address of the path in changes",
             change: |router| ip(&router.inside, "link set lan address 02:00:00:00:77:77"),
             ..CHANGE
         },
@@ -187,8 +187,8 @@ fn changes() -> Vec<Change> {
                 host_behind(router, "wan");
             },
             change: |router| host_behind(router, "dmz"),
-            forbidden: |way| way.port == WAN,
-            then: Some(|way| way.port == DMZ),
+            forbidden: |path| path.port == WAN,
+            then: Some(|path| path.port == DMZ),
             ..CHANGE
         },
     ]
@@ -210,11 +210,11 @@ fn translate(router: &Router, address: &str) {
 fn answer(router: &Router, sink: &Sink) {
     let sender =
         router.outside.run(|| Sender::open(PORTS[WAN])).expect("entered").expect("a socket");
-    for (way, _) in sink.arrived().iter().filter(|(way, _)| way.source == [10, 2, 0, 201]) {
+    for (path, _) in sink.arrived().iter().filter(|(path, _)| path.source == [10, 2, 0, 201]) {
         let mut frame = Vec::new();
         etherparse::PacketBuilder::ethernet2(gateway(254).0, router_mac(WAN).0)
-            .ipv4([10, 102, 0, 9], way.source, 64)
-            .udp(9, way.source_port)
+            .ipv4([10, 102, 0, 9], path.source, 64)
+            .udp(9, path.source_port)
             .write(&mut frame, &[0; 20])
             .expect("a frame");
         sender.send(&Header::default(), &frame).expect("sent");
@@ -248,11 +248,11 @@ fn wait_until_fast(router: &Router, accelerator: &Accelerator) {
 }
 
 /// Waits until more than a thousand packets have arrived this way, and returns how many.
-fn wait_for_many(sink: &Sink, what: &str, is_way: fn(&Way) -> bool) -> u64 {
+fn wait_for_many(sink: &Sink, what: &str, is_path: fn(&Path) -> bool) -> u64 {
     let deadline = Instant::now() + TIMEOUT;
     loop {
         let arrived = sink.arrived();
-        let packets = arrived.iter().filter(|(way, _)| is_way(way)).map(|(_, one)| one.packets);
+        let packets = arrived.iter().filter(|(path, _)| is_path(path)).map(|(_, one)| one.packets);
         let packets = packets.sum();
         if packets > 1000 {
             return packets;
@@ -281,19 +281,19 @@ fn apply(change: &Change) -> String {
     };
     let watch = router.inside.run(|| Watch::start(&options, bump)).expect("entered");
     let watch = watch.unwrap_or_else(|error| panic!("{error}"));
-    let settings = Settings {
+    let traffic = linerate_generate::Options {
         sizes: Some(Sizes::Fixed(change.size)),
         flows: Some(FLOWS),
         source: Some(
             if change.to.contains(':') { "fd00:1::a" } else { "10.1.0.10" }.parse().unwrap(),
         ),
         destination: Some(change.to.parse().expect("an address")),
-        ..Settings::default()
+        ..linerate_generate::Options::default()
     };
-    let generator = load(&router, settings);
+    let generator = load(&router, traffic);
     if change.name == "a translation changes" {
         // All of them have to have come through once.
-        let is_first = |(way, _): &(Way, _)| way.source == [10, 2, 0, 201];
+        let is_first = |(path, _): &(Path, _)| path.source == [10, 2, 0, 201];
         let deadline = Instant::now() + TIMEOUT;
         while (sink.arrived().iter().filter(|one| is_first(one)).count() as u64) < FLOWS {
             assert!(Instant::now() < deadline, "not every session came: {:?}", sink.arrived());
@@ -302,7 +302,7 @@ fn apply(change: &Change) -> String {
         answer(&router, &sink);
     }
     wait_until_fast(&router, &accelerator);
-    wait_for_many(&sink, &format!("{}, the old way", change.name), change.forbidden);
+    wait_for_many(&sink, &format!("{}, the old path", change.name), change.forbidden);
     let began = monotonic();
     (change.change)(&router);
     let returned = monotonic();
@@ -318,7 +318,7 @@ fn apply(change: &Change) -> String {
         wait_until_fast(&router, &accelerator);
     }
     if let Some(then) = change.then {
-        wait_for_many(&sink, &format!("{}, the new way", change.name), then);
+        wait_for_many(&sink, &format!("{}, the new path", change.name), then);
     }
     sleep(Duration::from_millis(150));
     generator.stop();
@@ -327,11 +327,11 @@ fn apply(change: &Change) -> String {
     let arrived = sink.arrived();
     drop(watch);
     let name = change.name;
-    let old: Vec<_> = arrived.iter().filter(|(way, _)| (change.forbidden)(way)).collect();
-    for (way, old) in &old {
+    let old: Vec<_> = arrived.iter().filter(|(path, _)| (change.forbidden)(path)).collect();
+    for (path, old) in &old {
         assert!(
             old.newest <= in_force,
-            "{name}: {} us after the bump a packet was sent that came to {way:?}",
+            "{name}: {} us after the bump a packet was sent that came to {path:?}",
             (old.newest - in_force) / 1000
         );
     }
@@ -340,7 +340,7 @@ fn apply(change: &Change) -> String {
     let us = |from: u64, to: u64| (to as i64 - from as i64) / 1000;
     format!(
         "{name}: the command took {} us and its last bump came after {} us; the last packet that went \
-         the old way arrived {} us after the bump; {after} sent",
+         the old path arrived {} us after the bump; {after} sent",
         us(began, returned),
         us(began, in_force),
         us(in_force, last),
@@ -349,7 +349,7 @@ fn apply(change: &Change) -> String {
 
 #[test]
 fn after_a_change_no_packet_goes_the_old_way() {
-    root_or_skip!("after_a_change_no_packet_goes_the_old_way");
+    root_or_skip!();
     // It loads both CPUs.
     let _exclusive = exclusive();
     let only = std::env::var("LINERATE_CHANGE").unwrap_or_default();

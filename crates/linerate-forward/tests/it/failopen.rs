@@ -11,13 +11,13 @@ use linerate_forward::config::{Config, Metrics};
 use linerate_forward::daemon::{Daemon, Event};
 use linerate_forward::instance::Instance;
 use linerate_forward::snapshot::State;
-use linerate_generate::{Rate, Settings};
+use linerate_generate::{Options, Rate};
 use linerate_testkit::{exclusive, only_this_test, root_or_skip};
 
+use crate::common::host::{LAN, PORTS};
 use crate::common::load::load;
 use crate::common::router::Router;
 use crate::common::sink::Sink;
-use crate::common::station::{LAN, PORTS};
 
 /// Tells the test program that it is the daemon of this instance.
 const CHILD: &str = "LINERATE_TEST_INSTANCE";
@@ -59,7 +59,7 @@ fn start(router: &Router, instance: &str) -> Child {
 fn start_with(router: &Router, instance: &str, seconds: Option<u64>) -> Child {
     let mut child = router
         .inside
-        .tied(std::env::current_exe().expect("this program"))
+        .command_killed_with_parent(std::env::current_exe().expect("this program"))
         .args(only_this_test!(TEST))
         .env(CHILD, instance)
         .env(SECONDS, seconds.map_or_else(String::new, |seconds| seconds.to_string()))
@@ -114,24 +114,24 @@ impl Drop for Running<'_> {
 }
 
 /// Less than the kernel forwards, so that a frame that is missing was lost by us.
-fn settings() -> Settings {
-    Settings {
+fn options() -> Options {
+    Options {
         rate: Rate::Packets(50_000.0),
         flows: Some(FLOWS),
         source: Some("10.1.0.10".parse().expect("an address")),
         destination: Some("10.102.0.9".parse().expect("an address")),
-        ..Settings::default()
+        ..Options::default()
     }
 }
 
 #[test]
 fn a_daemon_that_starts_is_missed_by_no_packet() {
-    root_or_skip!("a_daemon_that_starts_is_missed_by_no_packet");
+    root_or_skip!();
     let _exclusive = exclusive();
     let router = Router::new("failstart");
     let _sink = Sink::open(&router, "count");
     let name = format!("test-start-{}", std::process::id());
-    let generator = load(&router, settings());
+    let generator = load(&router, options());
     // However long it takes to prove interfaces on a busy machine.
     let child = start_with(&router, &name, Some(60));
     let _running = Running { router: &router, instance: name.clone(), child: Some(child) };
@@ -149,7 +149,7 @@ fn a_daemon_that_is_killed_loses_nothing() {
     if let Ok(instance) = std::env::var(CHILD) {
         return daemon(instance);
     }
-    root_or_skip!("a_daemon_that_is_killed_loses_nothing");
+    root_or_skip!();
     let _exclusive = exclusive();
     let router = Router::new("failopen");
     let sink = Sink::open(&router, "sink");
@@ -158,7 +158,7 @@ fn a_daemon_that_is_killed_loses_nothing() {
     let mut running = Running { router: &router, instance: name.clone(), child: Some(child) };
     let instance = Instance::open(Some(&name)).expect("an instance");
 
-    let generator = load(&router, settings());
+    let generator = load(&router, options());
     wait("the fast path", || slow(&router, &instance) < 5);
     let held = instance.snapshot().expect("a snapshot").sessions.active;
     assert!(held >= FLOWS, "{held} sessions");

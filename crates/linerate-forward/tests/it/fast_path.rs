@@ -312,7 +312,7 @@ fn kinds() -> impl Iterator<Item = Packet> {
 
 #[test]
 fn a_session_is_forwarded_as_it_says() {
-    root_or_skip!("a_session_is_forwarded_as_it_says");
+    root_or_skip!();
     let tags: [&[(u16, u16)]; 4] =
         [&[], &[(0x8100, 0x6005)], &[(0x88a8, 7), (0x8100, 0x200a)], &[(0x8100, 1), (0x8100, 2)]];
     for base in kinds() {
@@ -342,7 +342,7 @@ fn a_session_is_forwarded_as_it_says() {
 
 #[test]
 fn padding_goes_and_other_ecn_bits_stay() {
-    root_or_skip!("padding_goes_and_other_ecn_bits_stay");
+    root_or_skip!();
     for base in kinds() {
         let bench = Bench::plain();
         let before = Packet { payload: 2, ..base };
@@ -362,7 +362,7 @@ fn padding_goes_and_other_ecn_bits_stay() {
 
 #[test]
 fn checksums_of_every_value_are_mended() {
-    root_or_skip!("checksums_of_every_value_are_mended");
+    root_or_skip!();
     for base in kinds() {
         let bench = Bench::plain();
         let after = Packet { source: 200, ports: (0xfff0, 1), ..base.forwarded() };
@@ -397,7 +397,7 @@ fn checksums_of_every_value_are_mended() {
 
 #[test]
 fn what_is_no_plain_packet_is_left() {
-    root_or_skip!("what_is_no_plain_packet_is_left");
+    root_or_skip!();
     let bench = Bench::plain();
     for base in kinds() {
         bench.learn(&base, &base.forwarded(), |_| ());
@@ -454,7 +454,7 @@ fn what_is_no_plain_packet_is_left() {
 
 #[test]
 fn the_end_of_a_connection_ends_its_session() {
-    root_or_skip!("the_end_of_a_connection_ends_its_session");
+    root_or_skip!();
     let bench = Bench::plain();
     for ipv6 in [false, true] {
         for (number, (tcp_flags, reason)) in [
@@ -478,7 +478,7 @@ fn the_end_of_a_connection_ends_its_session() {
 
 #[test]
 fn a_session_that_is_not_in_force_is_not_used() {
-    root_or_skip!("a_session_that_is_not_in_force_is_not_used");
+    root_or_skip!();
     let bench = Bench::plain();
     for base in kinds() {
         bench.learn(&base, &base.forwarded(), |_| ());
@@ -517,7 +517,7 @@ fn a_session_that_is_not_in_force_is_not_used() {
 
 #[test]
 fn what_is_denied_is_dropped_and_counted() {
-    root_or_skip!("what_is_denied_is_dropped_and_counted");
+    root_or_skip!();
     let bench = Bench::plain();
     for base in kinds() {
         let frame = base.bytes();

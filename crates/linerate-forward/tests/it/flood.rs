@@ -8,16 +8,16 @@ use std::time::{Duration, Instant};
 
 use linerate_forward::program::Options;
 use linerate_forward::session::Record;
-use linerate_generate::{Random, Settings};
+use linerate_generate::Random;
 use linerate_ring::packet::Sender;
 use linerate_testkit::{exclusive, root_or_skip};
 use linerate_wire::virtio::Header;
 
 use crate::common::accelerator::Accelerator;
+use crate::common::host::{DMZ, Host, PORTS, router_mac};
 use crate::common::load::load;
 use crate::common::router::Router;
 use crate::common::sink::Sink;
-use crate::common::station::{DMZ, PORTS, Station, router_mac};
 
 /// Sessions that were there before.
 const ESTABLISHED: u16 = 64;
@@ -26,14 +26,11 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 
 fn frame(port: u16) -> Vec<u8> {
     let mut frame = Vec::new();
-    etherparse::PacketBuilder::ethernet2(
-        Station { port: DMZ, number: 10 }.mac().0,
-        router_mac(DMZ).0,
-    )
-    .ipv4([10, 3, 0, 10], [10, 2, 0, 10], 64)
-    .udp(port, 9)
-    .write(&mut frame, &[0; 20])
-    .expect("a frame");
+    etherparse::PacketBuilder::ethernet2(Host { port: DMZ, number: 10 }.mac().0, router_mac(DMZ).0)
+        .ipv4([10, 3, 0, 10], [10, 2, 0, 10], 64)
+        .udp(port, 9)
+        .write(&mut frame, &[0; 20])
+        .expect("a frame");
     frame
 }
 
@@ -54,7 +51,7 @@ impl Drop for Stop<'_> {
 
 #[test]
 fn a_flood_takes_no_place_from_sessions_that_are_there() {
-    root_or_skip!("a_flood_takes_no_place_from_sessions_that_are_there");
+    root_or_skip!();
     // It loads both CPUs.
     let _exclusive = exclusive();
     let flood = std::env::var("LINERATE_FLOOD").ok().and_then(|text| text.parse().ok());
@@ -113,7 +110,7 @@ fn a_flood_takes_no_place_from_sessions_that_are_there() {
             rounds
         });
         let _stop = Stop(&done);
-        let settings = Settings {
+        let traffic = linerate_generate::Options {
             count: Some(flood),
             source: Some("10.101.0.0/16".parse().expect("addresses")),
             destination: Some("10.102.0.9".parse().expect("an address")),
@@ -123,11 +120,11 @@ fn a_flood_takes_no_place_from_sessions_that_are_there() {
                 destination_port: true,
                 ..Random::default()
             },
-            ..Settings::default()
+            ..linerate_generate::Options::default()
         };
-        let report = load(&router, settings).wait().expect("a report");
+        let report = load(&router, traffic).wait().expect("a report");
         println!("{} of {} frames of the flood reached the router", report.accepted, report.sent);
-        assert!(report.trouble.is_none() && report.accepted > flood / 4, "{report:?}");
+        assert!(report.error.is_none() && report.accepted > flood / 4, "{report:?}");
         done.store(true, SeqCst);
         talking.join().expect("joined")
     });

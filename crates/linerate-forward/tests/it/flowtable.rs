@@ -9,9 +9,7 @@ use std::time::{Duration, Instant};
 use linerate_forward::program::{Options, unavailable};
 use linerate_forward::session::Record;
 use linerate_ring::packet::{Ring, Traffic};
-use linerate_testkit::{
-    Mac, Namespace, Veth, VethOptions, probe_or_skip, root_or_skip, say_skipped,
-};
+use linerate_testkit::{Mac, Namespace, Veth, VethOptions, probe_or_skip, root_or_skip, skip};
 
 use crate::common::accelerator::Accelerator;
 use linerate_testkit::tools::{ip_batch, nft, run};
@@ -62,7 +60,7 @@ impl Hosts {
     fn new() -> Self {
         let [client, router, server] =
             ["flowc", "flowr", "flows"].map(|name| Namespace::create(name).expect("a namespace"));
-        let lay = |host: &Namespace, name: &str, number: u8| {
+        let connect = |host: &Namespace, name: &str, number: u8| {
             let macs = Some([Mac([2, 0, 0, 0, 1, number]), Mac([2, 0, 0, 0, 2, number])]);
             let options = VethOptions { macs, ..VethOptions::default() };
             let cable = Veth::create(&router, name, host, "eth", options).expect("a cable");
@@ -79,7 +77,7 @@ impl Hosts {
             }
             cable
         };
-        let (lan, wan) = (lay(&client, "lan", 1), lay(&server, "wan", 2));
+        let (lan, wan) = (connect(&client, "lan", 1), connect(&server, "wan", 2));
         ip_batch(&client, "route add default via 10.9.1.1\n-6 route add default via fd09:1::1");
         for host in [&client, &server] {
             // A label is chance.
@@ -213,14 +211,13 @@ fn converse(hosts: &Hosts) -> (Seen, Duration) {
 
 #[test]
 fn what_leaves_is_the_same_with_a_flowtable_and_with_the_accelerator() {
-    const NAME: &str = "what_leaves_is_the_same_with_a_flowtable_and_with_the_accelerator";
-    root_or_skip!(NAME);
-    probe_or_skip!(NAME, unavailable());
+    root_or_skip!();
+    probe_or_skip!(unavailable());
     let mut plain = None;
     for kind in [Kind::Plain, Kind::Accelerated, Kind::Flowtable] {
         let hosts = Hosts::new();
         if kind == Kind::Flowtable && !hosts.offload() {
-            return say_skipped(NAME, "the kernel has no flow tables of nftables");
+            skip!("the kernel has no flow tables of nftables");
         }
         let accelerator = (kind == Kind::Accelerated).then(|| {
             let options = Options { max_sessions: 4096, ..Options::default() };

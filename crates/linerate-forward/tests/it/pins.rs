@@ -202,8 +202,7 @@ fn an_instance_outlives_its_daemon_and_is_adopted_upgraded_and_detached() {
     if let Ok(bpffs) = std::env::var(CHILD) {
         return play_daemon(&bpffs);
     }
-    let name = "an_instance_outlives_its_daemon_and_is_adopted_upgraded_and_detached";
-    root_or_skip!(name);
+    root_or_skip!();
     let (lab, bpffs) = (Lab::new("pin"), Bpffs::mount());
     lab.masquerade();
     // A session is learned again before half of its connection's time is over.
@@ -219,8 +218,8 @@ fn an_instance_outlives_its_daemon_and_is_adopted_upgraded_and_detached() {
         .collect();
     let child = lab
         .router
-        .tied(std::env::current_exe().unwrap())
-        .args(only_this_test!(name))
+        .command_killed_with_parent(std::env::current_exe().unwrap())
+        .args(only_this_test!())
         .env(CHILD, bpffs.0.path())
         .env("LINERATE_PINS_PORTS", words.join(" "))
         .stdout(Stdio::piped())
@@ -338,7 +337,7 @@ fn an_instance_outlives_its_daemon_and_is_adopted_upgraded_and_detached() {
 
 #[test]
 fn the_last_instance_of_a_namespace_restores_what_the_first_has_found() {
-    root_or_skip!("the_last_instance_of_a_namespace_restores_what_the_first_has_found");
+    root_or_skip!();
     let (lab, bpffs) = (Lab::new("two"), Bpffs::mount());
     lab.masquerade();
     assert_eq!(lab.router.run(liberal).unwrap(), "0");
@@ -363,7 +362,7 @@ fn the_last_instance_of_a_namespace_restores_what_the_first_has_found() {
 
 #[test]
 fn a_process_that_the_record_names_and_that_has_not_the_lock_is_not_blamed() {
-    root_or_skip!("a_process_that_the_record_names_and_that_has_not_the_lock_is_not_blamed");
+    root_or_skip!();
     let (lab, bpffs) = (Lab::new("who"), Bpffs::mount());
     let pins = bpffs.pins();
     let (lock, _programs, mut state) = lab.router.run(|| start(&pins, &[])).unwrap();
@@ -381,7 +380,7 @@ fn a_process_that_the_record_names_and_that_has_not_the_lock_is_not_blamed() {
 
 #[test]
 fn an_instance_is_free_until_it_is_locked_and_who_looks_is_in_nobodys_way() {
-    root_or_skip!("an_instance_is_free_until_it_is_locked_and_who_looks_is_in_nobodys_way");
+    root_or_skip!();
     let bpffs = Bpffs::mount();
     let pins = bpffs.pins();
     assert!(!pins.is_free(), "it is not there");
@@ -411,7 +410,7 @@ fn programs_on(lab: &Lab) -> Vec<u64> {
 
 #[test]
 fn interfaces_and_namespaces_that_go_leave_nothing() {
-    root_or_skip!("interfaces_and_namespaces_that_go_leave_nothing");
+    root_or_skip!();
     let (lab, bpffs) = (Lab::new("gone"), Bpffs::mount());
     let pins = bpffs.pins();
     let given = ports(&lab);
@@ -451,7 +450,7 @@ fn interfaces_and_namespaces_that_go_leave_nothing() {
 
 #[test]
 fn where_nothing_can_be_pinned_is_said() {
-    root_or_skip!("where_nothing_can_be_pinned_is_said");
+    root_or_skip!();
     let directory = tempfile::tempdir().unwrap();
     let error = Pins::within(directory.path(), "test").lock().unwrap_err().to_string();
     assert!(error.contains("mount -t bpf bpf"), "{error}");

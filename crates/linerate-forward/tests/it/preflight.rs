@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use linerate_forward::preflight::{Check, Fix, Options, Outcome, Report, prepare, prove, restore};
-use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip, say_skipped};
+use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip, say_skipped, skip, test_name};
 
 /// A host with a cable to another.
 struct Pair {
@@ -86,7 +86,7 @@ const AS_IT_IS: Options = Options { fix: false, multi_buffer: false, adopted: Ve
 
 #[test]
 fn a_veth_whose_far_end_drops_is_refused_with_a_command_that_helps() {
-    root_or_skip!("a_veth_whose_far_end_drops_is_refused_with_a_command_that_helps");
+    root_or_skip!();
     let pair = Pair::new("pfgro");
     let report = pair.prepare(&["a"], &AS_IT_IS);
     let (reason, remedy) = refusal(outcome(&report, "a", Check::Transmit));
@@ -109,7 +109,7 @@ fn a_veth_whose_far_end_drops_is_refused_with_a_command_that_helps() {
 
 #[test]
 fn a_far_end_is_given_a_program_that_goes_with_its_link() {
-    root_or_skip!("a_far_end_is_given_a_program_that_goes_with_its_link");
+    root_or_skip!();
     let pair = Pair::new("pfstub");
     let report = pair.prepare(&["a"], &Options::default());
     assert!(matches!(outcome(&report, "a", Check::Transmit), Outcome::Fixed(_)), "{report:?}");
@@ -140,7 +140,7 @@ fn a_far_end_is_given_a_program_that_goes_with_its_link() {
 
 #[test]
 fn both_ends_on_one_host_need_no_stub_and_a_far_end_here_is_found() {
-    root_or_skip!("both_ends_on_one_host_need_no_stub_and_a_far_end_here_is_found");
+    root_or_skip!();
     let pair = Pair::new("pfboth");
     let cable = Veth::create(&pair.host, "m", &pair.host, "n", VethOptions::default()).unwrap();
     cable.b.set_offloads(false).unwrap();
@@ -157,8 +157,7 @@ fn both_ends_on_one_host_need_no_stub_and_a_far_end_here_is_found() {
 
 #[test]
 fn offloads_of_the_far_end_are_turned_off_and_on_again() {
-    const NAME: &str = "offloads_of_the_far_end_are_turned_off_and_on_again";
-    root_or_skip!(NAME);
+    root_or_skip!();
     let pair = Pair::new("pftags");
     pair.cable.b.set_gro(true).unwrap();
     let checksums = outcome(&pair.prepare(&["a"], &AS_IT_IS), "a", Check::Checksums).clone();
@@ -172,7 +171,7 @@ fn offloads_of_the_far_end_are_turned_off_and_on_again() {
         String::from_utf8_lossy(&shown.stdout).contains("tx-vlan-offload: on")
     };
     if !is_on() {
-        return say_skipped(NAME, "this veth has no VLAN offload");
+        skip!("this veth has no VLAN offload");
     }
     let report = pair.prepare(&["a"], &AS_IT_IS);
     let tags = outcomes(&report, "a", Check::Tags);
@@ -208,8 +207,7 @@ fn offloads_of_the_far_end_are_turned_off_and_on_again() {
 
 #[test]
 fn devices_that_stand_on_others_are_refused_and_those_are_named() {
-    const NAME: &str = "devices_that_stand_on_others_are_refused_and_those_are_named";
-    root_or_skip!(NAME);
+    root_or_skip!();
     let pair = Pair::new("pfkind");
     let cases = [
         ("lo", "true", "interfaces that frames leave by"),
@@ -225,7 +223,7 @@ fn devices_that_stand_on_others_are_refused_and_those_are_named() {
     let other = Veth::create(&pair.host, "b", &pair.far, "y", VethOptions::default()).unwrap();
     for (name, make, expected) in cases {
         if !tried(&pair.host, make) {
-            say_skipped(NAME, &format!("the kernel cannot: {make}"));
+            say_skipped(test_name!(), &format!("the kernel cannot: {make}"));
             continue;
         }
         if name == "br0" {
@@ -247,11 +245,10 @@ fn devices_that_stand_on_others_are_refused_and_those_are_named() {
 
 #[test]
 fn a_tap_device_can_be_a_port() {
-    const NAME: &str = "a_tap_device_can_be_a_port";
-    root_or_skip!(NAME);
+    root_or_skip!();
     let pair = Pair::new("pftap");
     if !tried(&pair.host, "ip tuntap add name tap0 mode tap") {
-        return say_skipped(NAME, "the kernel has no TAP devices");
+        skip!("the kernel has no TAP devices");
     }
     let report = pair.prepare(&["tap0"], &Options::default());
     assert_eq!(report.refusals().count(), 0, "{report:?}");
@@ -260,7 +257,7 @@ fn a_tap_device_can_be_a_port() {
 
 #[test]
 fn a_large_mtu_is_refused_unless_programs_take_several_buffers() {
-    root_or_skip!("a_large_mtu_is_refused_unless_programs_take_several_buffers");
+    root_or_skip!();
     let pair = Pair::new("pfmtu");
     pair.run("ip link set dev a mtu 9000");
     let report = pair.prepare(&["a"], &Options::default());
@@ -275,7 +272,7 @@ fn a_large_mtu_is_refused_unless_programs_take_several_buffers() {
 
 #[test]
 fn a_program_of_somebody_else_is_refused_and_ours_is_not() {
-    root_or_skip!("a_program_of_somebody_else_is_refused_and_ours_is_not");
+    root_or_skip!();
     let pair = Pair::new("pfforeign");
     // The stub of the far end's own preflight is somebody else's to this end.
     pair.cable.a.set_offloads(false).unwrap();
@@ -293,7 +290,7 @@ fn a_program_of_somebody_else_is_refused_and_ours_is_not() {
 
 #[test]
 fn a_host_that_does_not_forward_is_told() {
-    root_or_skip!("a_host_that_does_not_forward_is_told");
+    root_or_skip!();
     let pair = Pair::new("pfforward");
     let warned = |report: &Report| -> Vec<String> {
         report
@@ -305,14 +302,14 @@ fn a_host_that_does_not_forward_is_told() {
     };
     assert_eq!(warned(&pair.prepare(&["a"], &AS_IT_IS)), [] as [String; 0]);
     pair.run("sysctl -qw net.ipv4.conf.a.forwarding=0");
-    let [said] = &warned(&pair.prepare(&["a"], &AS_IT_IS))[..] else { panic!() };
-    assert!(said.starts_with("a: "), "{said}");
-    assert!(tried(&pair.host, command(said)), "{said}");
+    let [printed] = &warned(&pair.prepare(&["a"], &AS_IT_IS))[..] else { panic!() };
+    assert!(printed.starts_with("a: "), "{printed}");
+    assert!(tried(&pair.host, command(printed)), "{printed}");
     assert_eq!(warned(&pair.prepare(&["a"], &AS_IT_IS)), [] as [String; 0]);
     pair.host.set_forwarding(false).unwrap();
-    let said = warned(&pair.prepare(&["a"], &AS_IT_IS));
-    assert!(said[0].contains("IPv4"), "{said:?}");
-    for one in &said {
+    let printed = warned(&pair.prepare(&["a"], &AS_IT_IS));
+    assert!(printed[0].contains("IPv4"), "{printed:?}");
+    for one in &printed {
         assert!(tried(&pair.host, command(one)), "{one}");
     }
     assert_eq!(warned(&pair.prepare(&["a"], &AS_IT_IS)), [] as [String; 0]);

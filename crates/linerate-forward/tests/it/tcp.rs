@@ -174,7 +174,7 @@ impl Drop for Ended<'_> {
 
 #[test]
 fn bulk_tcp_neither_stalls_nor_turns_invalid_and_is_counted_right() {
-    root_or_skip!("bulk_tcp_neither_stalls_nor_turns_invalid_and_is_counted_right");
+    root_or_skip!();
     // It loads both CPUs.
     let _exclusive = exclusive();
     let seconds = std::env::var("LINERATE_SECONDS").ok().and_then(|text| text.parse().ok());

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use linerate_forward::watch::{BATCH, Cause, Causes, Options, Watch};
-use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip, say_skipped};
+use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip, say_skipped, skip, test_name};
 
 /// More than any bump takes to come, also while other tests have the CPUs.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -194,7 +194,7 @@ fn shell_words(line: &str) -> Vec<&str> {
 
 #[test]
 fn changes_of_routing_bump() {
-    root_or_skip!("changes_of_routing_bump");
+    root_or_skip!();
     let mut router = Router::new("wroute");
     for line in [
         "ip route add 192.0.2.0/24 via 10.0.2.2",
@@ -221,7 +221,7 @@ fn changes_of_routing_bump() {
 
 #[test]
 fn changes_of_links_and_addresses_bump() {
-    root_or_skip!("changes_of_links_and_addresses_bump");
+    root_or_skip!();
     let mut router = Router::new("wlink");
     router.line_bumps(Cause::Link, "ip link set dev b mtu 1400");
     router.line_bumps(Cause::Link, "ip link set dev b address 02:00:00:00:00:77");
@@ -251,7 +251,7 @@ fn changes_of_links_and_addresses_bump() {
 
 #[test]
 fn neighbours_bump_only_when_they_are_elsewhere() {
-    root_or_skip!("neighbours_bump_only_when_they_are_elsewhere");
+    root_or_skip!();
     let mut router = Router::new("wneigh");
     let mac = router.a.b.mac();
     // By ARP: it is looked for, and answers.
@@ -288,7 +288,7 @@ fn neighbours_bump_only_when_they_are_elsewhere() {
 
 #[test]
 fn a_neighbour_that_decides_a_route_bumps_when_it_comes() {
-    root_or_skip!("a_neighbour_that_decides_a_route_bumps_when_it_comes");
+    root_or_skip!();
     let mut router = Router::new("wheed");
     router.run("sysctl -qw net.ipv4.fib_multipath_use_neigh=1");
     let line = "ip neigh add 10.0.1.9 dev a lladdr 02:00:00:00:00:09 nud reachable";
@@ -297,7 +297,7 @@ fn a_neighbour_that_decides_a_route_bumps_when_it_comes() {
 
 #[test]
 fn what_renews_or_looks_on_does_not_bump() {
-    root_or_skip!("what_renews_or_looks_on_does_not_bump");
+    root_or_skip!();
     let mut router = Router::new("wquiet");
     let lifetime = |time: u32| {
         format!("ip addr change 10.0.3.1/24 dev b valid_lft {time} preferred_lft {time}")
@@ -320,7 +320,7 @@ fn what_renews_or_looks_on_does_not_bump() {
 
 #[test]
 fn what_was_before_the_start_is_known() {
-    root_or_skip!("what_was_before_the_start_is_known");
+    root_or_skip!();
     let host = Namespace::create("wbefore").unwrap();
     let far = Namespace::create("wbeforefar").unwrap();
     let cable = Veth::create(&host, "a", &far, "x", VethOptions::default()).unwrap();
@@ -366,10 +366,10 @@ fn what_was_before_the_start_is_known() {
 
 #[test]
 fn bridges_bump_when_a_port_is_in_them() {
-    root_or_skip!("bridges_bump_when_a_port_is_in_them");
+    root_or_skip!();
     let mut router = Router::new("wbridge");
     if !router.tried("ip link add br0 type bridge") {
-        return say_skipped("bridges_bump_when_a_port_is_in_them", "the kernel has no bridges");
+        skip!("the kernel has no bridges");
     }
     for line in [
         "ip link add br1 type bridge",
@@ -398,7 +398,7 @@ fn bridges_bump_when_a_port_is_in_them() {
     let other = format!("bridge fdb add {entry} dev vm master static");
     router.bumps_not(&other, |router| router.run(&other));
     // Learned from a frame, and elsewhere from the next.
-    router.bumps_for(Cause::Bridge, "a station that moves", |router| {
+    router.bumps_for(Cause::Bridge, "a host that moves", |router| {
         assert!(tried(&router.left, "ip link set dev x address 02:00:00:00:00:55"));
         look_for(&router.left, "10.0.1.99");
     });
@@ -410,10 +410,10 @@ fn bridges_bump_when_a_port_is_in_them() {
 
 #[test]
 fn changes_of_the_ruleset_bump_once_a_commit() {
-    root_or_skip!("changes_of_the_ruleset_bump_once_a_commit");
+    root_or_skip!();
     let mut router = Router::new("wnft");
     if !router.tried("nft list ruleset") {
-        return say_skipped("changes_of_the_ruleset_bump_once_a_commit", "there is no nft");
+        skip!("there is no nft");
     }
     for line in [
         "nft add table inet t",
@@ -445,8 +445,7 @@ fn changes_of_the_ruleset_bump_once_a_commit() {
 
 #[test]
 fn iptables_bumps_in_both_its_forms() {
-    const NAME: &str = "iptables_bumps_in_both_its_forms";
-    root_or_skip!(NAME);
+    root_or_skip!();
     let mut router = Router::with("wipt", Options::default());
     let rule = "-w -A FORWARD -d 192.0.2.1 -j DROP";
     for (program, cause) in [("iptables-nft", Cause::Nftables), ("iptables-legacy", Cause::Xtables)]
@@ -454,15 +453,14 @@ fn iptables_bumps_in_both_its_forms() {
         if router.tried(&format!("{program} -w -L -n")) {
             router.line_bumps(cause, &format!("{program} {rule}"));
         } else {
-            say_skipped(NAME, &format!("there is no {program}"));
+            say_skipped(test_name!(), &format!("there is no {program}"));
         }
     }
 }
 
 #[test]
 fn changes_of_ipsec_and_traffic_control_bump() {
-    const NAME: &str = "changes_of_ipsec_and_traffic_control_bump";
-    root_or_skip!(NAME);
+    root_or_skip!();
     let mut router = Router::new("wxfrm");
     let policy = "src 10.0.1.0/24 dst 10.0.2.0/24 dir fwd";
     if router.tried("ip xfrm policy") {
@@ -481,7 +479,7 @@ fn changes_of_ipsec_and_traffic_control_bump() {
             }
         });
     } else {
-        say_skipped(NAME, "the kernel has no IPsec");
+        say_skipped(test_name!(), "the kernel has no IPsec");
     }
     router.line_bumps(Cause::TrafficControl, "tc qdisc add dev b clsact");
     router.line_bumps(
@@ -502,13 +500,12 @@ fn tracked(host: &Namespace) -> bool {
 
 #[test]
 fn only_connections_that_somebody_deletes_bump() {
-    const NAME: &str = "only_connections_that_somebody_deletes_bump";
-    root_or_skip!(NAME);
+    root_or_skip!();
     let mut router = Router::new("wct");
     let track = "nft 'add table inet t; add chain inet t f { type filter hook forward priority 0; }; \
                  add rule inet t f ct state invalid drop'";
     if !router.tried(track) || !router.tried("conntrack -L") {
-        return say_skipped(NAME, "there is no nft or no conntrack");
+        skip!("there is no nft or no conntrack");
     }
     router.run("sysctl -qw net.netfilter.nf_conntrack_udp_timeout=3");
     for (host, gateway) in [(&router.left, "10.0.1.1"), (&router.right, "10.0.2.1")] {
@@ -535,7 +532,7 @@ fn only_connections_that_somebody_deletes_bump() {
 
 #[test]
 fn what_waits_is_answered_by_one_bump_a_batch() {
-    root_or_skip!("what_waits_is_answered_by_one_bump_a_batch");
+    root_or_skip!();
     let host = Namespace::create("wstorm").unwrap();
     let far = Namespace::create("wstormfar").unwrap();
     let cable = Veth::create(&host, "a", &far, "x", VethOptions::default()).unwrap();
@@ -587,7 +584,7 @@ fn what_waits_is_answered_by_one_bump_a_batch() {
 
 #[test]
 fn what_is_lost_bumps_and_is_read_anew() {
-    root_or_skip!("what_is_lost_bumps_and_is_read_anew");
+    root_or_skip!();
     // Room for a handful of messages, and a caller that is slow.
     let options = Options { buffer: 4096, xtables: false, ..Options::default() };
     let host = Namespace::create("wlost").unwrap();
@@ -630,7 +627,7 @@ fn what_is_lost_bumps_and_is_read_anew() {
 
 #[test]
 fn the_watch_ends_when_it_is_dropped_and_says_when_it_failed() {
-    root_or_skip!("the_watch_ends_when_it_is_dropped_and_says_when_it_failed");
+    root_or_skip!();
     let host = Namespace::create("wend").unwrap();
     let held = Arc::new(());
     let kept = held.clone();
@@ -663,7 +660,7 @@ fn the_watch_ends_when_it_is_dropped_and_says_when_it_failed() {
 #[test]
 fn latency_is_printed() {
     use std::io::Write;
-    root_or_skip!("latency_is_printed");
+    root_or_skip!();
     let router = Router::new("wtime");
     let mut child = router
         .host

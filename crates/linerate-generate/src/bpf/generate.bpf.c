@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
-/* The live-frame generator: writes one frame of the plan each time it runs, and redirects it.
+/* The live-frame generator: writes one frame of the run each time it runs, and redirects it.
  *
  * Pages are recycled with whatever the receiver wrote into them, so every header byte is written every
  * time. The payload behind the stamp is not: it is zero, adds nothing to a checksum, and nobody on the
@@ -16,9 +16,9 @@
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
 #define STAMP_MAGIC 0x4c4e5254 /* "LNRT" */
-#define WAIT_ROUNDS (1 << 22)  /* each takes one look at the clock, some 20 ns */
+#define WAIT_ROUNDS (1 << 22)  /* each reads the clock once, some 20 ns */
 
-const volatile struct generate_plan plan = {};
+const volatile struct generate_config config = {};
 
 struct generate_counters counters = {};
 
@@ -71,7 +71,7 @@ static __always_inline __u16 fold(__u64 sum)
 	return sum;
 }
 
-static long look_at_clock(__u32 round, void *context)
+static long clock_is_due(__u32 round, void *context)
 {
 	state.now = bpf_ktime_get_ns();
 	return state.now >= state.due;
@@ -87,13 +87,13 @@ static __always_inline int pace(__u32 size)
 		state.due = state.now;
 	}
 	if (state.now < state.due) {
-		bpf_loop(WAIT_ROUNDS, look_at_clock, NULL, 0);
+		bpf_loop(WAIT_ROUNDS, clock_is_due, NULL, 0);
 		if (state.now < state.due)
 			return 0;
-		if (state.now - state.due > plan.slack)
-			state.due = state.now - plan.slack;
+		if (state.now - state.due > config.max_catch_up)
+			state.due = state.now - config.max_catch_up;
 	}
-	step = plan.frame_time + plan.byte_time * size;
+	step = config.frame_time + config.byte_time * size;
 	state.due_fraction += step & 0xffffffff;
 	state.due += (step >> 32) + (state.due_fraction >> 32);
 	state.due_fraction &= 0xffffffff;
@@ -104,30 +104,30 @@ static __always_inline __u32 next_size(void)
 {
 	__u64 count, index;
 
-	if (plan.size_kind == GENERATE_SIZE_FIXED)
-		return plan.size_max;
-	count = plan.size_kind == GENERATE_SIZE_MIX ? plan.mix_len
-						    : plan.size_max - plan.size_min + 1;
-	if (plan.random_size) {
+	if (config.size_kind == GENERATE_SIZE_FIXED)
+		return config.size_max;
+	count = config.size_kind == GENERATE_SIZE_MIX ? config.mix_len
+						    : config.size_max - config.size_min + 1;
+	if (config.random_size) {
 		index = below(&state.size_random, count);
 	} else {
 		index = state.size_index;
 		state.size_index = index + 1 == count ? 0 : index + 1;
 	}
-	if (plan.size_kind == GENERATE_SIZE_MIX)
-		return plan.mix[index & (GENERATE_MIX - 1)];
-	return plan.size_min + index;
+	if (config.size_kind == GENERATE_SIZE_MIX)
+		return config.mix[index & (GENERATE_MIX - 1)];
+	return config.size_min + index;
 }
 
 /* The value of a field that varies. Walked fields count like the digits of a number: the next digit
  * moves when this one (and every one before, in *carry) starts again. */
 static __always_inline __u64 next_value(enum generate_field field, int *carry)
 {
-	__u64 count = plan.fields[field].count;
+	__u64 count = config.fields[field].count;
 	__u64 index;
 
-	if (plan.random[field])
-		return plan.fields[field].base + below(&state.random, count);
+	if (config.random[field])
+		return config.fields[field].base + below(&state.random, count);
 	index = state.index[field];
 	if (*carry) {
 		__u64 after = index + 1;
@@ -138,17 +138,17 @@ static __always_inline __u64 next_value(enum generate_field field, int *carry)
 			*carry = 0;
 		state.index[field] = after;
 	}
-	return plan.fields[field].base + index;
+	return config.fields[field].base + index;
 }
 
 static __always_inline void next_flow(void)
 {
-	if (!plan.flows)
+	if (!config.flows)
 		return;
-	if (++state.flow < plan.flows)
+	if (++state.flow < config.flows)
 		return;
 	state.flow = 0;
-	state.random = plan.seed;
+	state.random = config.seed;
 	state.index[0] = state.index[1] = state.index[2] = state.index[3] = 0;
 }
 
@@ -156,7 +156,7 @@ static __always_inline void next_flow(void)
  * varies. */
 static __always_inline __u64 write_address(void *header, __u32 at4, __u32 at6, __u64 value)
 {
-	if (plan.ipv6) {
+	if (config.ipv6) {
 		__u64 raw = bpf_cpu_to_be64(value);
 
 		*(__u64 *)(header + at6 + 8) = raw;
@@ -182,30 +182,30 @@ static __always_inline void write_random_mac(void *at)
 #define COPY_WORD(n)                                                                               \
 	do {                                                                                       \
 		if (header_len >= 8 * (n) + 8)                                                     \
-			*(__u64 *)(data + 8 * (n)) = plan.template_raw[n];                         \
+			*(__u64 *)(data + 8 * (n)) = config.headers_raw[n];                         \
 	} while (0)
 
 SEC("xdp")
 int generate(struct xdp_md *context)
 {
 	__u32 size = next_size();
-	__u32 header_len = plan.header_len;
-	__u64 network = plan.network_sum, transport = plan.transport_sum;
+	__u32 header_len = config.header_len;
+	__u64 network = config.network_sum, transport = config.transport_sum;
 	void *data, *end, *header;
 	__u32 need = header_len;
 	int carry = 1;
 
-	if (plan.frame_time || plan.byte_time) {
+	if (config.frame_time || config.byte_time) {
 		if (!pace(size))
 			return XDP_DROP;
 	}
-	if (plan.size_kind != GENERATE_SIZE_FIXED && size != plan.size_max) {
-		if (bpf_xdp_adjust_tail(context, (int)size - (int)plan.size_max))
+	if (config.size_kind != GENERATE_SIZE_FIXED && size != config.size_max) {
+		if (bpf_xdp_adjust_tail(context, (int)size - (int)config.size_max))
 			return XDP_DROP;
 	}
-	if (plan.stamp_time)
+	if (config.stamp_time)
 		need += 20;
-	else if (plan.stamp_sequence)
+	else if (config.stamp_sequence)
 		need += 12;
 	data = (void *)(long)context->data;
 	end = (void *)(long)context->data_end;
@@ -224,37 +224,37 @@ int generate(struct xdp_md *context)
 	COPY_WORD(9);
 	if (header_len & 4)
 		*(__u32 *)(data + (header_len & ~7U)) =
-			*(const volatile __u32 *)((void *)plan.template_raw + (header_len & ~7U));
+			*(const volatile __u32 *)((void *)config.headers_raw + (header_len & ~7U));
 	if (header_len & 2)
 		*(__u16 *)(data + (header_len & ~3U)) =
-			*(const volatile __u16 *)((void *)plan.template_raw + (header_len & ~3U));
+			*(const volatile __u16 *)((void *)config.headers_raw + (header_len & ~3U));
 
-	if (plan.random_destination_mac)
+	if (config.random_destination_mac)
 		write_random_mac(data);
-	if (plan.random_source_mac)
+	if (config.random_source_mac)
 		write_random_mac(data + 6);
 
-	header = data + plan.transport_at;
-	if (plan.fields[GENERATE_SOURCE_PORT].count > 1) {
+	header = data + config.transport_at;
+	if (config.fields[GENERATE_SOURCE_PORT].count > 1) {
 		__u16 raw = bpf_htons((__u16)next_value(GENERATE_SOURCE_PORT, &carry));
 
 		*(__u16 *)header = raw;
 		transport += raw;
 	}
-	if (plan.fields[GENERATE_DESTINATION_PORT].count > 1) {
+	if (config.fields[GENERATE_DESTINATION_PORT].count > 1) {
 		__u16 raw = bpf_htons((__u16)next_value(GENERATE_DESTINATION_PORT, &carry));
 
 		*(__u16 *)(header + 2) = raw;
 		transport += raw;
 	}
-	header = data + plan.network_at;
-	if (plan.fields[GENERATE_SOURCE].count > 1) {
+	header = data + config.network_at;
+	if (config.fields[GENERATE_SOURCE].count > 1) {
 		__u64 sum = write_address(header, 12, 8, next_value(GENERATE_SOURCE, &carry));
 
 		network += sum;
 		transport += sum;
 	}
-	if (plan.fields[GENERATE_DESTINATION].count > 1) {
+	if (config.fields[GENERATE_DESTINATION].count > 1) {
 		__u64 sum = write_address(header, 16, 24, next_value(GENERATE_DESTINATION, &carry));
 
 		network += sum;
@@ -262,34 +262,34 @@ int generate(struct xdp_md *context)
 	}
 	next_flow();
 
-	if (plan.size_kind != GENERATE_SIZE_FIXED) {
-		__u16 transport_len = bpf_htons(size - plan.transport_at);
+	if (config.size_kind != GENERATE_SIZE_FIXED) {
+		__u16 transport_len = bpf_htons(size - config.transport_at);
 
-		if (plan.ipv6) {
+		if (config.ipv6) {
 			*(__u16 *)(header + 4) = transport_len;
 		} else {
-			__u16 total = bpf_htons(size - plan.network_at);
+			__u16 total = bpf_htons(size - config.network_at);
 
 			*(__u16 *)(header + 2) = total;
 			network += total;
 		}
-		if (plan.udp) {
-			*(__u16 *)(data + plan.transport_at + 4) = transport_len;
+		if (config.udp) {
+			*(__u16 *)(data + config.transport_at + 4) = transport_len;
 			transport += transport_len;
 		}
 		transport += transport_len;
 	}
-	if (plan.network_varies)
+	if (config.network_varies)
 		*(__u16 *)(header + 10) = ~fold(network);
 
-	if (plan.stamp_sequence) {
+	if (config.stamp_sequence) {
 		__u64 raw = bpf_cpu_to_be64(counters.emitted);
 
 		*(__u32 *)(data + header_len) = bpf_htonl(STAMP_MAGIC);
 		*(__u64 *)(data + header_len + 4) = raw;
 		transport += (raw & 0xffffffff) + (raw >> 32);
 	}
-	if (plan.stamp_time) {
+	if (config.stamp_time) {
 		__u64 raw = bpf_cpu_to_be64(bpf_ktime_get_ns());
 
 		*(__u64 *)(data + header_len + 12) = raw;
@@ -298,9 +298,9 @@ int generate(struct xdp_md *context)
 	{
 		__u16 checksum = ~fold(transport);
 
-		if (plan.udp && !checksum)
+		if (config.udp && !checksum)
 			checksum = 0xffff;
-		*(__u16 *)(data + plan.checksum_at) = checksum;
+		*(__u16 *)(data + config.checksum_at) = checksum;
 	}
 
 	if (!counters.first) {
@@ -314,7 +314,7 @@ int generate(struct xdp_md *context)
 		return XDP_DROP;
 	}
 	counters.emitted++;
-	if (plan.size_kind != GENERATE_SIZE_FIXED)
+	if (config.size_kind != GENERATE_SIZE_FIXED)
 		counters.bytes += size;
 	return XDP_REDIRECT;
 }
@@ -322,17 +322,17 @@ int generate(struct xdp_md *context)
 /* Whether what happens on this CPU happens to frames of this run: some are on their way between program
  * and driver. No other traffic can come between the first frame of a batch and its flush, for softirqs
  * are off. */
-static __always_inline int is_ours(void)
+static __always_inline int is_own_batch(void)
 {
-	return counters.emitted != counters.accepted + counters.refused + counters.undirected &&
+	return counters.emitted != counters.accepted + counters.refused + counters.redirect_errors &&
 	       state.cpu == bpf_get_smp_processor_id();
 }
 
 SEC("tp_btf/xdp_devmap_xmit")
-int BPF_PROG(count_handover, const struct net_device *from, const struct net_device *to, int sent,
+int BPF_PROG(count_transmit, const struct net_device *from, const struct net_device *to, int sent,
 	     int drops, int error)
 {
-	if (!is_ours() || to->ifindex != plan.target)
+	if (!is_own_batch() || to->ifindex != config.target)
 		return 0;
 	counters.accepted += sent;
 	counters.refused += drops;
@@ -343,12 +343,12 @@ int BPF_PROG(count_handover, const struct net_device *from, const struct net_dev
 }
 
 SEC("tp_btf/xdp_redirect_err")
-int BPF_PROG(count_undirected, const struct net_device *from, const void *program,
+int BPF_PROG(count_redirect_error, const struct net_device *from, const void *program,
 	     const void *target, int error)
 {
-	if (!is_ours())
+	if (!is_own_batch())
 		return 0;
-	counters.undirected++;
+	counters.redirect_errors++;
 	counters.redirect_error = error;
 	return 0;
 }

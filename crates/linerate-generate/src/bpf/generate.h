@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
-/* What the generating program and its user side share. Numbers are in host byte order but where a name
- * ends in _raw: those are bytes as they stand in the frame, read as one machine word. */
+/* Shared by the generating program and user space. Numbers are in host byte order, except where a name
+ * ends in _raw: those are the bytes of the frame, read as one machine word. */
 #ifndef LINERATE_GENERATE_H
 #define LINERATE_GENERATE_H
 
 #include <linux/types.h>
 
-#define GENERATE_TEMPLATE_WORDS 10 /* 80 bytes: Ethernet, a tag, IPv6 and TCP take 78 */
+#define GENERATE_HEADER_WORDS 10 /* 80 bytes: Ethernet, a tag, IPv6 and TCP take 78 */
 #define GENERATE_MIX 16		   /* sizes of a mix, walked in turn */
 
 enum generate_field {
@@ -24,17 +24,17 @@ enum generate_sizes {
 };
 
 /* One field of the flow: `base + index`, where the index is below `count`. For an IPv6 address this is
- * its lower half. A count of 1 leaves the field to the template. */
+ * its lower half. A count of 1 leaves the field constant. */
 struct generate_range {
 	__u64 base;
 	__u64 count;
 };
 _Static_assert(sizeof(struct generate_range) == 16, "shared with Rust");
 
-/* Everything that is decided before the program is loaded. It is constant data, so that the verifier
- * removes the branches that a run does not take. */
-struct generate_plan {
-	__u64 template_raw[GENERATE_TEMPLATE_WORDS]; /* the headers; zero where a field varies */
+/* The configuration of a run. It is constant data, so that the verifier removes the branches that the run
+ * does not take. */
+struct generate_config {
+	__u64 headers_raw[GENERATE_HEADER_WORDS]; /* the headers; zero where a field varies */
 	struct generate_range fields[GENERATE_FIELDS];
 	__u64 network_sum;   /* ones' complement sum of the constant part of the IPv4 header */
 	__u64 transport_sum; /* the same of pseudo header, transport header and stamp */
@@ -42,7 +42,7 @@ struct generate_plan {
 	__u64 flows;	   /* flows after which the fields start again; 0: never */
 	__u64 frame_time;  /* nanoseconds from frame to frame, 32.32 fixed point; 0: no pacing */
 	__u64 byte_time;   /* nanoseconds more for each byte of a frame, 32.32 fixed point */
-	__u64 slack;	   /* nanoseconds that a late run may make up by sending faster */
+	__u64 max_catch_up; /* nanoseconds by which a late run may catch up */
 	__u32 target;	   /* interface that receives the frames */
 	__u32 header_len;  /* bytes of all headers: a multiple of 2 */
 	__u32 network_at;  /* offsets from the start of the frame */
@@ -63,17 +63,17 @@ struct generate_plan {
 	__u8 stamp_time;
 	__u8 network_varies; /* the IPv4 checksum has to be made anew for each frame */
 };
-_Static_assert(sizeof(struct generate_plan) == 280, "shared with Rust");
+_Static_assert(sizeof(struct generate_config) == 280, "shared with Rust");
 
-/* What a run has done. Written by the one CPU that runs it. */
+/* The counters of a run. Only the CPU that runs it writes them. */
 struct generate_counters {
 	__u64 emitted;	/* frames given to the redirect */
 	__u64 bytes;	/* their bytes, where they are not all of one length */
 	__u64 accepted; /* frames that the driver took */
 	__u64 refused;	/* frames that the driver gave back */
-	__u64 undirected; /* frames that the redirect itself refused */
+	__u64 redirect_errors; /* frames that the redirect itself refused */
 	__u64 first;	/* CLOCK_MONOTONIC nanoseconds of the first frame */
-	__u64 last;	/* and of the last hand-over to the driver */
+	__u64 last;	/* and of the last transmission by the driver */
 	__s32 driver_error;   /* negative errno of the last refusal by the driver, 0: its ring was full */
 	__s32 redirect_error; /* negative errno of the last refusal by the redirect */
 };

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use crate::common::verify::verify;
 use linerate_generate::fields::{Addresses, Ports};
 use linerate_generate::interface::Interface;
-use linerate_generate::{Frames, Plan, Random, Settings, Sizes, Stamp, Transport};
+use linerate_generate::{Config, Frames, NO_HOST, Options, Random, Sizes, Stamp, Transport};
 use linerate_wire::ethernet::Address;
 use linerate_wire::flow::Key;
 use proptest::prelude::*;
@@ -22,9 +22,9 @@ fn interface() -> Interface {
     }
 }
 
-fn frames_of(settings: Settings, count: usize) -> Vec<Vec<u8>> {
-    let plan = Plan::decide_for(interface(), settings).unwrap();
-    let mut frames = Frames::of(&plan);
+fn frames_of(options: Options, count: usize) -> Vec<Vec<u8>> {
+    let config = Config::for_interface(interface(), options).unwrap();
+    let mut frames = Frames::new(&config);
     (0..count)
         .map(|_| {
             let mut frame = vec![0xa5; frames.next_len()];
@@ -34,8 +34,8 @@ fn frames_of(settings: Settings, count: usize) -> Vec<Vec<u8>> {
         .collect()
 }
 
-fn flows(settings: Settings, count: usize) -> Vec<Key> {
-    frames_of(settings, count).iter().map(|frame| Key::of(frame).unwrap()).collect()
+fn flows(options: Options, count: usize) -> Vec<Key> {
+    frames_of(options, count).iter().map(|frame| Key::of(frame).unwrap()).collect()
 }
 
 fn addresses(v6: bool) -> BoxedStrategy<Addresses> {
@@ -59,7 +59,7 @@ fn sizes() -> impl Strategy<Value = Sizes> {
 }
 
 prop_compose! {
-    fn settings()(v6 in any::<bool>())(
+    fn options()(v6 in any::<bool>())(
         source in prop::option::of(addresses(v6)),
         destination in addresses(v6),
         ports in (any::<u16>(), 0_u16..50),
@@ -69,9 +69,9 @@ prop_compose! {
         random in any::<[bool; 7]>(),
         seed in any::<u64>(),
         stamp in prop_oneof![Just(None), Just(Some(Stamp::Time)), Just(Some(Stamp::None))],
-    ) -> Settings {
+    ) -> Options {
         let [source_random, destination_random, source_port, destination_port, source_mac, destination_mac, size] = random;
-        Settings {
+        Options {
             sizes: Some(sizes),
             source,
             destination: Some(destination),
@@ -89,18 +89,18 @@ prop_compose! {
             },
             seed,
             stamp,
-            ..Settings::default()
+            ..Options::default()
         }
     }
 }
 
 proptest! {
     #[test]
-    fn are_always_well_formed(settings in settings()) {
-        let sizes = settings.sizes.clone().unwrap();
-        let (source, destination) = (settings.source, settings.destination.unwrap());
-        for frame in frames_of(settings.clone(), 20) {
-            prop_assert_eq!(verify(&frame), settings.vlan);
+    fn are_always_well_formed(options in options()) {
+        let sizes = options.sizes.clone().unwrap();
+        let (source, destination) = (options.source, options.destination.unwrap());
+        for frame in frames_of(options.clone(), 20) {
+            prop_assert_eq!(verify(&frame), options.vlan);
             prop_assert!((sizes.min()..=sizes.max()).contains(&(frame.len() as u16)));
             let key = Key::of(&frame).unwrap();
             let among = |range: Addresses, address| {
@@ -116,18 +116,18 @@ proptest! {
 
 #[test]
 fn walked_sizes_visit_every_length_in_turn() {
-    let settings = Settings { sizes: Some(Sizes::Range(60, 69)), ..Settings::default() };
-    let lengths: Vec<usize> = frames_of(settings, 20).iter().map(Vec::len).collect();
+    let options = Options { sizes: Some(Sizes::Range(60, 69)), ..Options::default() };
+    let lengths: Vec<usize> = frames_of(options, 20).iter().map(Vec::len).collect();
     assert_eq!(lengths, (60..70).chain(60..70).collect::<Vec<_>>());
 }
 
 #[test]
 fn internet_mix_keeps_its_proportions() {
-    let settings = Settings { sizes: Some(Sizes::internet_mix()), ..Settings::default() };
-    let frames = frames_of(settings.clone(), 1200);
+    let options = Options { sizes: Some(Sizes::internet_mix()), ..Options::default() };
+    let frames = frames_of(options.clone(), 1200);
     let count = |size| frames.iter().filter(|frame| frame.len() == size).count();
     assert_eq!((count(64), count(590), count(1514)), (700, 400, 100));
-    let random = Settings { random: Random { size: true, ..Random::default() }, ..settings };
+    let random = Options { random: Random { size: true, ..Random::default() }, ..options };
     let frames = frames_of(random, 12_000);
     let count = |size| frames.iter().filter(|frame| frame.len() == size).count() as f64;
     for (size, share) in [(64, 7000.0), (590, 4000.0), (1514, 1000.0)] {
@@ -138,12 +138,12 @@ fn internet_mix_keeps_its_proportions() {
 
 #[test]
 fn random_fields_cover_their_range() {
-    let settings = Settings {
+    let options = Options {
         source: Some("10.0.0.0/28".parse().unwrap()),
         random: Random { source: true, source_port: true, ..Random::default() },
-        ..Settings::default()
+        ..Options::default()
     };
-    let flows = flows(settings, 2000);
+    let flows = flows(options, 2000);
     let sources: HashSet<_> = flows.iter().map(|key| key.source).collect();
     assert_eq!(sources.len(), 16);
     let ports: HashSet<_> = flows.iter().map(|key| key.source_port).collect();
@@ -152,23 +152,23 @@ fn random_fields_cover_their_range() {
 
 #[test]
 fn many_flows_spread_over_ports_then_addresses() {
-    let settings = |flows| Settings { flows: Some(flows), ..Settings::default() };
-    let few = flows(settings(3), 6);
+    let options = |flows| Options { flows: Some(flows), ..Options::default() };
+    let few = flows(options(3), 6);
     assert_eq!(few[..3], few[3..]);
     assert_eq!(
         few.iter().map(|key| key.source_port).collect::<Vec<_>>(),
         [1024, 1025, 1026, 1024, 1025, 1026]
     );
-    let many = flows(settings(100_000), 200_000);
+    let many = flows(options(100_000), 200_000);
     assert_eq!(many[..100_000].iter().collect::<HashSet<_>>().len(), 100_000);
     assert_eq!(many[..100_000], many[100_000..]);
 }
 
 #[test]
 fn nobody_gets_frames_that_were_not_addressed() {
-    let frame = &frames_of(Settings::default(), 1)[0];
-    assert_eq!(frame[..6], Plan::NOBODY.0);
+    let frame = &frames_of(Options::default(), 1)[0];
+    assert_eq!(frame[..6], NO_HOST.0);
     assert_eq!(frame[6..12], [2, 0, 0, 0, 0, 1]);
     assert_eq!(frame.len(), 64);
-    assert!(Plan::NOBODY.is_local() && !Plan::NOBODY.is_multicast());
+    assert!(NO_HOST.is_local() && !NO_HOST.is_multicast());
 }

@@ -9,7 +9,7 @@ use crate::common::verify::verify;
 use linerate_generate::fields::{Addresses, Ports};
 use linerate_generate::interface::Interface;
 use linerate_generate::{
-    Backend, Error, Frames, Generator, Plan, Random, Rate, Report, Settings, Sizes, Stamp,
+    Backend, Config, Error, Frames, Generator, Options, Random, Rate, Report, Sizes, Stamp,
     Transport,
 };
 use linerate_testkit::root_or_skip;
@@ -27,15 +27,15 @@ const ALL: Random = Random {
     size: true,
 };
 
-fn run(settings: Settings) -> Report {
-    Generator::start(Plan::decide("near", settings).unwrap()).unwrap().wait().unwrap()
+fn run(options: Options) -> Report {
+    Generator::start(Config::new("near", options).unwrap()).unwrap().wait().unwrap()
 }
 
 /// Sends a counted run; returns what arrived and checks that nothing else did.
-fn carry(cable: &Cable, settings: &Settings) -> Vec<Vec<u8>> {
-    let count = settings.count.unwrap();
-    let settings = settings.clone();
-    let (arrivals, report) = cable.carry(count as usize, move || run(settings));
+fn carry(cable: &Cable, options: &Options) -> Vec<Vec<u8>> {
+    let count = options.count.unwrap();
+    let options = options.clone();
+    let (arrivals, report) = cable.carry(count as usize, move || run(options));
     assert_eq!((report.sent, report.accepted, report.refused), (count, count, 0), "{report:?}");
     assert_eq!(arrivals.len() as u64, count, "{report:?}");
     let frames: Vec<Vec<u8>> = arrivals.into_iter().map(|(frame, _)| frame).collect();
@@ -43,16 +43,16 @@ fn carry(cable: &Cable, settings: &Settings) -> Vec<Vec<u8>> {
     frames
 }
 
-/// The frames of the same plan, built in user space.
-fn expected(cable: &Cable, settings: &Settings) -> Vec<Vec<u8>> {
+/// The frames of the same run, built in user space.
+fn expected(cable: &Cable, options: &Options) -> Vec<Vec<u8>> {
     let interface = cable.near.run(|| Interface::find("near").unwrap()).unwrap();
-    built(interface, settings)
+    built(interface, options)
 }
 
-fn built(interface: Interface, settings: &Settings) -> Vec<Vec<u8>> {
-    let plan = Plan::decide_for(interface, settings.clone()).unwrap();
-    let mut frames = Frames::of(&plan);
-    (0..settings.count.unwrap())
+fn built(interface: Interface, options: &Options) -> Vec<Vec<u8>> {
+    let config = Config::for_interface(interface, options.clone()).unwrap();
+    let mut frames = Frames::new(&config);
+    (0..options.count.unwrap())
         .map(|_| {
             let mut frame = vec![0xa5; frames.next_len()];
             frames.write(&mut frame);
@@ -63,8 +63,8 @@ fn built(interface: Interface, settings: &Settings) -> Vec<Vec<u8>> {
 
 #[test]
 fn every_combination_arrives_with_right_checksums() {
-    root_or_skip!("every_combination_arrives_with_right_checksums");
-    let cable = Cable::lay(1500);
+    root_or_skip!();
+    let cable = Cable::new(1500);
     let v6 = Some("2001:db8:5::7-2001:db8:5::3ff".parse::<Addresses>().unwrap());
     let mut seed = 0;
     for source in [None, v6] {
@@ -78,7 +78,7 @@ fn every_combination_arrives_with_right_checksums() {
                     (Sizes::Mix(vec![78, 590, 1514]), Random { size: true, ..Random::default() }),
                 ] {
                     seed += 1;
-                    let settings = Settings {
+                    let options = Options {
                         count: Some(150),
                         sizes: Some(sizes),
                         rate: GENTLE,
@@ -87,12 +87,12 @@ fn every_combination_arrives_with_right_checksums() {
                         vlan,
                         random,
                         seed,
-                        ..Settings::default()
+                        ..Options::default()
                     };
-                    let frames = carry(&cable, &settings);
-                    assert_eq!(frames, expected(&cable, &settings), "{settings:?}");
+                    let frames = carry(&cable, &options);
+                    assert_eq!(frames, expected(&cable, &options), "{options:?}");
                     for frame in &frames {
-                        assert_eq!(verify(frame), vlan, "{settings:?}");
+                        assert_eq!(verify(frame), vlan, "{options:?}");
                     }
                 }
             }
@@ -102,8 +102,8 @@ fn every_combination_arrives_with_right_checksums() {
 
 #[test]
 fn rings_send_the_same_frames() {
-    root_or_skip!("rings_send_the_same_frames");
-    let cable = Cable::lay(1500);
+    root_or_skip!();
+    let cable = Cable::new(1500);
     for (vlan, rate, backend) in [
         (None, GENTLE, Backend::Packet),
         (Some(7), Rate::Packets(2_000.0), Backend::Packet),
@@ -111,17 +111,17 @@ fn rings_send_the_same_frames() {
         (Some(7), GENTLE, Backend::Xdp),
         (None, Rate::Max, Backend::Xdp),
     ] {
-        let settings = Settings {
+        let options = Options {
             count: Some(200),
             sizes: Some(Sizes::Range(90, 400)),
             rate,
             vlan,
             random: ALL,
             backend,
-            ..Settings::default()
+            ..Options::default()
         };
-        let frames = carry(&cable, &settings);
-        assert_eq!(frames, expected(&cable, &settings));
+        let frames = carry(&cable, &options);
+        assert_eq!(frames, expected(&cable, &options));
         for frame in &frames {
             assert_eq!(verify(frame), vlan);
         }
@@ -130,11 +130,11 @@ fn rings_send_the_same_frames() {
 
 #[test]
 fn count_is_exact_at_full_speed() {
-    root_or_skip!("count_is_exact_at_full_speed");
-    let cable = Cable::lay(1500);
+    root_or_skip!();
+    let cable = Cable::new(1500);
     let before = cable.veth.b.counters().unwrap();
-    let settings = Settings { count: Some(300_001), ..Settings::default() };
-    let report = cable.near.run(|| run(settings)).unwrap();
+    let options = Options { count: Some(300_001), ..Options::default() };
+    let report = cable.near.run(|| run(options)).unwrap();
     assert_eq!((report.backend.as_str(), report.sent), ("live", 300_001));
     assert_eq!(report.accepted + report.refused, report.sent);
     assert_eq!(report.bytes, 64 * 300_001);
@@ -149,32 +149,32 @@ fn count_is_exact_at_full_speed() {
 
 #[test]
 fn flows_walk_and_start_again() {
-    root_or_skip!("flows_walk_and_start_again");
-    let cable = Cable::lay(1500);
+    root_or_skip!();
+    let cable = Cable::new(1500);
     let flow_of = |frame: &[u8]| linerate_wire::flow::Key::of(frame).unwrap();
 
-    let ports = Settings { count: Some(30), rate: GENTLE, flows: Some(10), ..Settings::default() };
+    let ports = Options { count: Some(30), rate: GENTLE, flows: Some(10), ..Options::default() };
     let flows: Vec<_> = carry(&cable, &ports).iter().map(|frame| flow_of(frame)).collect();
     assert_eq!(flows[..10].iter().collect::<HashSet<_>>().len(), 10);
     assert_eq!((&flows[..10], &flows[..10]), (&flows[10..20], &flows[20..]));
 
-    let ranges = Settings {
+    let ranges = Options {
         count: Some(24),
         rate: GENTLE,
         source: Some("10.0.0.1-10.0.0.3".parse().unwrap()),
         destination: Some("10.1.0.0/30".parse().unwrap()),
         destination_ports: Some(Ports::new(7, 8).unwrap()),
-        ..Settings::default()
+        ..Options::default()
     };
     let flows: HashSet<_> = carry(&cable, &ranges).iter().map(|frame| flow_of(frame)).collect();
     assert_eq!(flows.len(), 3 * 4 * 2, "every combination once");
 
-    let random = Settings {
+    let random = Options {
         count: Some(30),
         rate: GENTLE,
         flows: Some(10),
         random: Random { source: true, destination_port: true, ..Random::default() },
-        ..Settings::default()
+        ..Options::default()
     };
     let flows: Vec<_> = carry(&cable, &random).iter().map(|frame| flow_of(frame)).collect();
     assert_eq!((&flows[..10], &flows[..10]), (&flows[10..20], &flows[20..]));
@@ -183,18 +183,18 @@ fn flows_walk_and_start_again() {
 
 #[test]
 fn same_seed_same_frames() {
-    root_or_skip!("same_seed_same_frames");
-    let cable = Cable::lay(1500);
-    let settings = |seed| Settings {
+    root_or_skip!();
+    let cable = Cable::new(1500);
+    let options = |seed| Options {
         count: Some(100),
         rate: GENTLE,
         sizes: Some(Sizes::Range(64, 1500)),
         random: ALL,
         seed,
-        ..Settings::default()
+        ..Options::default()
     };
     let (first, again, other) =
-        (carry(&cable, &settings(7)), carry(&cable, &settings(7)), carry(&cable, &settings(8)));
+        (carry(&cable, &options(7)), carry(&cable, &options(7)), carry(&cable, &options(8)));
     assert_eq!(first, again);
     assert_ne!(first, other);
     let lengths: HashSet<usize> = first.iter().map(Vec::len).collect();
@@ -203,24 +203,24 @@ fn same_seed_same_frames() {
 
 #[test]
 fn a_udp_checksum_of_zero_is_sent_as_ones() {
-    root_or_skip!("a_udp_checksum_of_zero_is_sent_as_ones");
-    let cable = Cable::lay(1500);
+    root_or_skip!();
+    let cable = Cable::new(1500);
     for source in ["10.0.0.1", "2001:db8::1"] {
-        let settings = |port| Settings {
+        let options = |port| Options {
             count: Some(1),
             source: Some(source.parse().unwrap()),
             source_ports: Some(Ports::one(port)),
             sizes: Some(Sizes::Fixed(80)),
-            ..Settings::default()
+            ..Options::default()
         };
         let checksum_at = if source.contains(':') { 60 } else { 40 };
         let ones = |frame: &[u8]| frame[checksum_at..checksum_at + 2] == [0xff, 0xff];
         // Of all ports exactly one makes the sum of the frame zero.
         let interface = cable.near.run(|| Interface::find("near").unwrap()).unwrap();
         let port = (0..=u16::MAX)
-            .find(|port| ones(&built(interface.clone(), &settings(*port))[0]))
+            .find(|port| ones(&built(interface.clone(), &options(*port))[0]))
             .expect("every sum is met once");
-        let frame = &carry(&cable, &settings(port))[0];
+        let frame = &carry(&cable, &options(port))[0];
         verify(frame);
         assert!(ones(frame), "{frame:02x?}");
     }
@@ -228,17 +228,17 @@ fn a_udp_checksum_of_zero_is_sent_as_ones() {
 
 #[test]
 fn stamps_count_and_tell_the_time() {
-    root_or_skip!("stamps_count_and_tell_the_time");
-    let cable = Cable::lay(1500);
-    let settings = Settings {
+    root_or_skip!();
+    let cable = Cable::new(1500);
+    let options = Options {
         count: Some(100),
         rate: GENTLE,
         sizes: Some(Sizes::Fixed(100)),
         stamp: Some(Stamp::Time),
-        ..Settings::default()
+        ..Options::default()
     };
     let mut time = 0;
-    for (number, frame) in carry(&cable, &settings).iter().enumerate() {
+    for (number, frame) in carry(&cable, &options).iter().enumerate() {
         verify(frame);
         let stamp = &frame[42..62];
         assert_eq!(&stamp[..4], b"LNRT");
@@ -251,18 +251,18 @@ fn stamps_count_and_tell_the_time() {
 
 #[test]
 fn a_timed_run_ends_and_can_be_stopped() {
-    root_or_skip!("a_timed_run_ends_and_can_be_stopped");
-    let cable = Cable::lay(1500);
-    let timed = Settings { duration: Some(Duration::from_millis(300)), ..Settings::default() };
+    root_or_skip!();
+    let cable = Cable::new(1500);
+    let timed = Options { duration: Some(Duration::from_millis(300)), ..Options::default() };
     let report = cable.near.run(|| run(timed)).unwrap();
     assert!(report.sent > 0 && report.seconds >= 0.25, "{report:?}");
 
     for backend in [Backend::Live, Backend::Packet, Backend::Xdp] {
-        let endless = Settings { backend, rate: GENTLE, ..Settings::default() };
+        let endless = Options { backend, rate: GENTLE, ..Options::default() };
         let report = cable
             .near
             .run(|| {
-                let running = Generator::start(Plan::decide("near", endless).unwrap()).unwrap();
+                let running = Generator::start(Config::new("near", endless).unwrap()).unwrap();
                 std::thread::sleep(Duration::from_millis(200));
                 assert!(running.progress().sent > 0);
                 assert!(!running.is_finished());
@@ -276,51 +276,51 @@ fn a_timed_run_ends_and_can_be_stopped() {
 
 #[test]
 fn a_removed_interface_ends_the_run() {
-    root_or_skip!("a_removed_interface_ends_the_run");
+    root_or_skip!();
     for backend in [Backend::Live, Backend::Packet] {
-        let cable = Cable::lay(1500);
-        let endless = Settings { backend, rate: GENTLE, ..Settings::default() };
-        let plan = cable.near.run(|| Plan::decide("near", endless).unwrap()).unwrap();
-        let running = cable.near.run(|| Generator::start(plan).unwrap()).unwrap();
+        let cable = Cable::new(1500);
+        let endless = Options { backend, rate: GENTLE, ..Options::default() };
+        let config = cable.near.run(|| Config::new("near", endless).unwrap()).unwrap();
+        let running = cable.near.run(|| Generator::start(config).unwrap()).unwrap();
         while running.progress().sent < 100 {
             std::thread::sleep(Duration::from_millis(1));
         }
         cable.veth.b.clone().delete().unwrap();
         let report = running.wait().unwrap();
         assert!(report.sent >= 100);
-        let trouble = report.trouble.unwrap();
+        let trouble = report.error.unwrap();
         assert!(trouble.contains("removed") || trouble.contains("down"), "{trouble}");
     }
 }
 
 #[test]
 fn nobody_at_the_far_end_is_told() {
-    root_or_skip!("nobody_at_the_far_end_is_told");
-    let cable = Cable::lay(1500);
+    root_or_skip!();
+    let cable = Cable::new(1500);
     cable.veth.b.set_gro(false).unwrap();
-    let live = Settings { count: Some(1000), backend: Backend::Live, ..Settings::default() };
+    let live = Options { count: Some(1000), backend: Backend::Live, ..Options::default() };
     let report = cable.near.run(|| run(live)).unwrap();
     assert_eq!((report.sent, report.accepted, report.refused), (1000, 0, 1000));
     assert!(report.hint.unwrap().contains("GRO"));
 
-    let automatic = Settings { count: Some(500), rate: GENTLE, ..Settings::default() };
+    let automatic = Options { count: Some(500), rate: GENTLE, ..Options::default() };
     let (arrivals, report) = cable.carry(500, || run(automatic));
     assert_eq!((report.backend.as_str(), report.accepted, arrivals.len()), ("packet", 500, 500));
-    assert!(report.why.contains("live frames"), "{}", report.why);
+    assert!(report.reason.contains("live frames"), "{}", report.reason);
 }
 
 #[test]
 fn jumbo_frames_go_as_far_as_a_page() {
-    root_or_skip!("jumbo_frames_go_as_far_as_a_page");
-    let cable = Cable::lay(9000);
+    root_or_skip!();
+    let cable = Cable::new(9000);
     for (size, backend) in [(3408, "live"), (3409, "packet"), (9014, "packet")] {
-        let settings = Settings {
+        let options = Options {
             count: Some(50),
             rate: GENTLE,
             sizes: Some(Sizes::Fixed(size)),
-            ..Settings::default()
+            ..Options::default()
         };
-        let (arrivals, report) = cable.carry(50, || run(settings));
+        let (arrivals, report) = cable.carry(50, || run(options));
         assert_eq!((report.backend.as_str(), arrivals.len()), (backend, 50), "{report:?}");
         for (frame, _) in &arrivals {
             assert_eq!(frame.len(), usize::from(size));
@@ -331,27 +331,27 @@ fn jumbo_frames_go_as_far_as_a_page() {
 
 #[test]
 fn what_makes_no_sense_is_refused() {
-    root_or_skip!("what_makes_no_sense_is_refused");
-    let cable = Cable::lay(1500);
-    let refused = |settings: Settings| {
-        cable.near.run(|| Plan::decide("near", settings).unwrap_err().to_string()).unwrap()
+    root_or_skip!();
+    let cable = Cable::new(1500);
+    let refused = |options: Options| {
+        cable.near.run(|| Config::new("near", options).unwrap_err().to_string()).unwrap()
     };
-    let base = Settings::default;
-    for (settings, word) in [
-        (Settings { sizes: Some(Sizes::Fixed(41)), ..base() }, "at least 42"),
-        (Settings { sizes: Some(Sizes::Fixed(1515)), ..base() }, "at most 1514"),
-        (Settings { sizes: Some(Sizes::Fixed(50)), stamp: Some(Stamp::Time), ..base() }, "62"),
-        (Settings { vlan: Some(4095), ..base() }, "4094"),
-        (Settings { vlan: Some(0), ..base() }, "4094"),
-        (Settings { count: Some(0), ..base() }, "count"),
-        (Settings { duration: Some(Duration::ZERO), ..base() }, "above 0"),
-        (Settings { flows: Some(0), ..base() }, "flows"),
+    let base = Options::default;
+    for (options, word) in [
+        (Options { sizes: Some(Sizes::Fixed(41)), ..base() }, "at least 42"),
+        (Options { sizes: Some(Sizes::Fixed(1515)), ..base() }, "at most 1514"),
+        (Options { sizes: Some(Sizes::Fixed(50)), stamp: Some(Stamp::Time), ..base() }, "62"),
+        (Options { vlan: Some(4095), ..base() }, "4094"),
+        (Options { vlan: Some(0), ..base() }, "4094"),
+        (Options { count: Some(0), ..base() }, "count"),
+        (Options { duration: Some(Duration::ZERO), ..base() }, "above 0"),
+        (Options { flows: Some(0), ..base() }, "flows"),
         (
-            Settings { flows: Some(9), source: Some("10.0.0.0/29".parse().unwrap()), ..base() },
+            Options { flows: Some(9), source: Some("10.0.0.0/29".parse().unwrap()), ..base() },
             "1 to 8",
         ),
         (
-            Settings {
+            Options {
                 source: Some("10.0.0.1".parse().unwrap()),
                 destination: Some("::1".parse().unwrap()),
                 ..base()
@@ -359,15 +359,15 @@ fn what_makes_no_sense_is_refused() {
             "both IPv4 or both IPv6",
         ),
     ] {
-        let text = refused(settings.clone());
-        assert!(text.contains(word), "{text:?} does not say {word:?} ({settings:?})");
+        let text = refused(options.clone());
+        assert!(text.contains(word), "{text:?} does not say {word:?} ({options:?})");
     }
-    let unknown = cable.near.run(|| Plan::decide("nowhere", base()).unwrap_err()).unwrap();
+    let unknown = cable.near.run(|| Config::new("nowhere", base()).unwrap_err()).unwrap();
     assert!(unknown.to_string().contains("near"), "{unknown}");
-    let cpu = Settings { cpu: Some(1000), ..base() };
+    let cpu = Options { cpu: Some(1000), ..base() };
     let error = cable
         .near
-        .run(|| Generator::start(Plan::decide("near", cpu).unwrap()).unwrap_err())
+        .run(|| Generator::start(Config::new("near", cpu).unwrap()).unwrap_err())
         .unwrap();
     assert!(matches!(error, Error::Argument { .. }), "{error}");
     cable.veth.a.down().unwrap();
@@ -376,14 +376,14 @@ fn what_makes_no_sense_is_refused() {
 
 #[test]
 fn a_default_route_asks_for_consent() {
-    root_or_skip!("a_default_route_asks_for_consent");
-    let cable = Cable::lay(1500);
+    root_or_skip!();
+    let cable = Cable::new(1500);
     cable.veth.a.add_address("10.9.0.1".parse().unwrap(), 24).unwrap();
     let any = "0.0.0.0".parse().unwrap();
     cable.near.add_route(any, 0, "10.9.0.2".parse().unwrap()).unwrap();
     let decide = |allow_default_route| {
-        let settings = Settings { allow_default_route, ..Settings::default() };
-        cable.near.run(|| Plan::decide("near", settings)).unwrap()
+        let options = Options { allow_default_route, ..Options::default() };
+        cable.near.run(|| Config::new("near", options)).unwrap()
     };
     assert!(decide(false).unwrap_err().to_string().contains("default route"));
     assert!(decide(true).is_ok());

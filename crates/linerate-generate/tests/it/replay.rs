@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::Cable;
-use linerate_generate::replay::{self, Progress, Recorded, Report, Settings, Speed, Trace};
+use linerate_generate::replay::{self, Options, Progress, Recorded, Report, Speed, Trace};
 use linerate_generate::{Backend, Error, Rate};
 use linerate_testkit::root_or_skip;
 
@@ -26,23 +26,23 @@ fn trace(count: u32, len: impl Fn(u32) -> usize, gap: impl Fn(u32) -> u64) -> Tr
     trace
 }
 
-fn run(trace: &mut Trace, settings: Settings) -> Result<Report, Error> {
-    replay::run("near", trace, settings, &Progress::default(), &AtomicBool::new(false))
+fn run(trace: &mut Trace, options: Options) -> Result<Report, Error> {
+    replay::run("near", trace, options, &Progress::default(), &AtomicBool::new(false))
 }
 
-fn top_speed() -> Settings {
-    Settings { speed: Speed::Rate(Rate::Max), ..Settings::default() }
+fn top_speed() -> Options {
+    Options { speed: Speed::Rate(Rate::Max), ..Options::default() }
 }
 
 #[test]
 fn arrives_byte_for_byte_in_order() {
-    root_or_skip!("arrives_byte_for_byte_in_order");
-    let cable = Cable::lay(1500);
+    root_or_skip!();
+    let cable = Cable::new(1500);
     let len = |number: u32| 60 + (number as usize * 37) % 1454;
     for backend in [Backend::Packet, Backend::Xdp] {
         let mut trace = trace(200, len, |_| 0);
-        let settings = Settings { backend, ..top_speed() };
-        let (arrivals, report) = cable.carry(200, || run(&mut trace, settings).unwrap());
+        let options = Options { backend, ..top_speed() };
+        let (arrivals, report) = cable.carry(200, || run(&mut trace, options).unwrap());
         assert_eq!((report.frames, report.sent, report.accepted), (200, 200, 200), "{report:?}");
         assert_eq!(arrivals.len(), 200);
         for (number, (arrived, _)) in arrivals.iter().enumerate() {
@@ -53,11 +53,11 @@ fn arrives_byte_for_byte_in_order() {
 
 #[test]
 fn rounds_and_limit_count_frames() {
-    root_or_skip!("rounds_and_limit_count_frames");
-    let cable = Cable::lay(1500);
+    root_or_skip!();
+    let cable = Cable::new(1500);
     let mut trace = trace(10, |_| 64, |_| 0);
-    let settings = Settings { rounds: 20, limit: Some(47), ..top_speed() };
-    let (arrivals, report) = cable.carry(47, || run(&mut trace, settings).unwrap());
+    let options = Options { rounds: 20, limit: Some(47), ..top_speed() };
+    let (arrivals, report) = cable.carry(47, || run(&mut trace, options).unwrap());
     assert_eq!((report.sent, report.rounds, report.bytes), (47, 5, 47 * 64), "{report:?}");
     let numbers: Vec<u8> = arrivals.iter().map(|(frame, _)| frame[17]).collect();
     assert_eq!(numbers, (0..47).map(|number| number % 10).collect::<Vec<u8>>());
@@ -65,13 +65,13 @@ fn rounds_and_limit_count_frames() {
 
 #[test]
 fn gaps_are_those_of_the_recording() {
-    root_or_skip!("gaps_are_those_of_the_recording");
-    let cable = Cable::lay(1500);
+    root_or_skip!();
+    let cable = Cable::new(1500);
     let gap = |number: u32| [300_000, 2_000_000, 1_000, 5_000_000][number as usize % 4];
     for factor in [1.0, 4.0] {
         let mut trace = trace(200, |_| 64, gap);
-        let settings = Settings { speed: Speed::Recorded(factor), ..Settings::default() };
-        let (arrivals, report) = cable.carry(200, || run(&mut trace, settings).unwrap());
+        let options = Options { speed: Speed::Recorded(factor), ..Options::default() };
+        let (arrivals, report) = cable.carry(200, || run(&mut trace, options).unwrap());
         assert_eq!(report.sent, 200);
         let mut due = 0.0;
         let mut errors: Vec<f64> = arrivals
@@ -92,12 +92,12 @@ fn gaps_are_those_of_the_recording() {
 
 #[test]
 fn a_rate_spaces_frames_evenly() {
-    root_or_skip!("a_rate_spaces_frames_evenly");
-    let cable = Cable::lay(1500);
+    root_or_skip!();
+    let cable = Cable::new(1500);
     for rate in [Rate::Packets(1_000.0), Rate::Bits(1_000.0 * 64.0 * 8.0)] {
         let mut trace = trace(200, |_| 64, |_| 77);
-        let settings = Settings { speed: Speed::Rate(rate), ..Settings::default() };
-        let report = cable.near.run(|| run(&mut trace, settings).unwrap()).unwrap();
+        let options = Options { speed: Speed::Rate(rate), ..Options::default() };
+        let report = cable.near.run(|| run(&mut trace, options).unwrap()).unwrap();
         assert_eq!(report.sent, 200);
         assert!(report.seconds >= 0.199, "not faster than asked for: {report:?}");
     }
@@ -105,8 +105,8 @@ fn a_rate_spaces_frames_evenly() {
 
 #[test]
 fn frames_that_do_not_fit_are_counted() {
-    root_or_skip!("frames_that_do_not_fit_are_counted");
-    let cable = Cable::lay(600);
+    root_or_skip!();
+    let cable = Cable::new(600);
     let mut trace = trace(60, |number| if number % 3 == 0 { 1000 } else { 100 }, |_| 0);
     trace.push(Recorded { bytes: &[1, 2, 3], gap: 0, cut: true });
     trace.push(Recorded { bytes: &frame(99, 80), gap: 0, cut: true });
@@ -118,15 +118,15 @@ fn frames_that_do_not_fit_are_counted() {
 
 #[test]
 fn stops_when_told() {
-    root_or_skip!("stops_when_told");
-    let cable = Cable::lay(1500);
+    root_or_skip!();
+    let cable = Cable::new(1500);
     let mut trace = trace(1000, |_| 64, |_| 60_000_000_000);
     let (stop, progress) = (AtomicBool::new(false), Progress::default());
     let report = thread::scope(|scope| {
         let sender = scope.spawn(|| {
             cable
                 .near
-                .run(|| replay::run("near", &mut trace, Settings::default(), &progress, &stop))
+                .run(|| replay::run("near", &mut trace, Options::default(), &progress, &stop))
                 .unwrap()
         });
         while progress.sent() == 0 && !sender.is_finished() {
@@ -140,21 +140,21 @@ fn stops_when_told() {
 
 #[test]
 fn refuses_what_makes_no_sense() {
-    root_or_skip!("refuses_what_makes_no_sense");
-    let cable = Cable::lay(1500);
+    root_or_skip!();
+    let cable = Cable::new(1500);
     let mut trace = trace(1, |_| 64, |_| 0);
-    for settings in [
-        Settings { speed: Speed::Recorded(0.0), ..Settings::default() },
-        Settings { speed: Speed::Recorded(f64::NAN), ..Settings::default() },
-        Settings { rounds: 0, ..Settings::default() },
-        Settings { limit: Some(0), ..Settings::default() },
+    for options in [
+        Options { speed: Speed::Recorded(0.0), ..Options::default() },
+        Options { speed: Speed::Recorded(f64::NAN), ..Options::default() },
+        Options { rounds: 0, ..Options::default() },
+        Options { limit: Some(0), ..Options::default() },
     ] {
-        let error = cable.near.run(|| run(&mut trace, settings).unwrap_err()).unwrap();
+        let error = cable.near.run(|| run(&mut trace, options).unwrap_err()).unwrap();
         assert!(matches!(error, Error::Argument { .. }), "{error}");
     }
     let nowhere = || {
         let (progress, stop) = (Progress::default(), AtomicBool::new(false));
-        replay::run("nowhere", &mut trace, Settings::default(), &progress, &stop)
+        replay::run("nowhere", &mut trace, Options::default(), &progress, &stop)
     };
     let error = cable.near.run(nowhere).unwrap().unwrap_err();
     assert!(error.to_string().contains("near"), "{error}");

@@ -4,6 +4,7 @@ pub mod capture;
 pub mod context;
 mod forward;
 mod receive;
+pub(crate) mod samples;
 mod segment;
 pub mod selection;
 

@@ -1,7 +1,7 @@
-//! A program that analyses what it captures: the consumer of seed 000, §6.3.3, over Linerate's own
+//! A program that analyses what it captures: the consumer of Trivelloni 2018, section 6.3.3, over Linerate's own
 //! rings.
 //!
-//! It reads every byte of every frame once (a hash), and works longer on every so-manieth frame, as
+//! It reads every byte of every frame once (a hash), and works longer on every n-th frame, as
 //! an analysis does on a frame that interests it. It can also hold back until it is told to begin,
 //! and then walk a ring that is full already: the walk alone, without the receiving, is what pages
 //! and their translation could change.
@@ -154,7 +154,7 @@ fn hash(start: u64, bytes: &[u8]) -> u64 {
     words.remainder().iter().fold(hash, |hash, byte| step(hash, u64::from(*byte)))
 }
 
-/// The seed's unit of delay, a thousand times as often as it says: multiplications in a row.
+/// Dependent multiplications, the unit of delay.
 fn multiply(times: u64) {
     let mut product = black_box(3u64);
     for _ in 0..times {

@@ -215,8 +215,7 @@ mod tests {
 
     #[test]
     fn what_is_sent_is_what_arrives_split_by_the_kernel_or_not() {
-        const NAME: &str = "what_is_sent_is_what_arrives_split_by_the_kernel_or_not";
-        linerate_testkit::root_or_skip!(NAME);
+        linerate_testkit::root_or_skip!();
         for (payload, split) in [(1472, false), (1472, true), (60_000, false)] {
             let (sent, received) = both(payload, split);
             assert!(sent.datagrams > 0, "{payload} {split}");

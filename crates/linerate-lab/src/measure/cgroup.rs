@@ -189,11 +189,12 @@ mod tests {
 
     #[test]
     fn a_busy_program_gets_no_more_than_its_share_and_the_group_goes() {
-        const NAME: &str = "a_busy_program_gets_no_more_than_its_share_and_the_group_goes";
-        linerate_testkit::root_or_skip!(NAME);
+        linerate_testkit::root_or_skip!();
         let group = match CpuGroup::create(0.2) {
             Ok(group) => group,
-            Err(error) => return linerate_testkit::say_skipped(NAME, &format!("{error:#}")),
+            Err(error) => {
+                linerate_testkit::skip!(&format!("{error:#}"));
+            }
         };
         let mut busy = Command::new("sh");
         busy.args(["-c", "while :; do :; done"]).stdin(Stdio::null());

@@ -37,7 +37,7 @@ pub struct Core {
 pub struct Share {
     /// In programs.
     pub user: f64,
-    /// In the kernel on behalf of programs: the "system load" of seed 001, which leaves interrupts
+    /// In the kernel on behalf of programs: the "system load" of Fiveg 2010, which leaves interrupts
     /// out.
     pub system: f64,
     /// In hardware and software interrupts.

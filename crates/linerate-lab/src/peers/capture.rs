@@ -104,7 +104,7 @@ impl Peer {
     }
 
     /// Linerate's rings under a program that hashes every byte and works on every `every`-th frame
-    /// for `delay` × 1000 multiplications (seed 000, §6.3.3).
+    /// for `delay` × 1000 multiplications (Trivelloni 2018, section 6.3.3).
     pub fn consumer(source: &'static str, pages: &'static str, delay: u64, every: u64) -> Self {
         let program = Program::Consumer { source, pages, delay, every };
         let name = if source == "xdp" { Self::sockets(pages).name } else { source.to_owned() };
@@ -207,6 +207,11 @@ impl Peer {
         self
     }
 
+    /// The name and role of its line in a chart.
+    pub fn line(&self) -> (String, Role) {
+        (self.name.clone(), self.role)
+    }
+
     /// Where it writes; `None` when frames are thrown away.
     pub fn file(&self) -> Option<&Path> {
         self.file.as_deref()
@@ -297,7 +302,7 @@ impl Peer {
                 let run = ["run", "--quiet", "--source", source, "--take-over", "--", program];
                 return ours(&[&run, words].concat());
             }
-            let mut command = host.tied(program);
+            let mut command = host.command_killed_with_parent(program);
             command.args(words).cpus([core]);
             Ok(command)
         };

@@ -46,8 +46,7 @@ mod tests {
 
     #[test]
     fn results_in_the_callers_folder_are_the_callers() {
-        const NAME: &str = "results_in_the_callers_folder_are_the_callers";
-        linerate_testkit::root_or_skip!(NAME);
+        linerate_testkit::root_or_skip!();
         let folder = tempfile::tempdir().unwrap();
         let (theirs, ours) = (folder.path().join("theirs"), folder.path().join("ours"));
         for path in [&theirs, &ours] {

@@ -95,9 +95,8 @@ fn the_page_refers_to_nothing_outside() {
 
 #[test]
 fn a_browser_draws_the_charts_at_both_widths_light_and_dark() {
-    const NAME: &str = "a_browser_draws_the_charts_at_both_widths_light_and_dark";
     if !browser::is_installed() {
-        return linerate_testkit::say_skipped(NAME, "chromium is not installed");
+        linerate_testkit::skip!("chromium is not installed");
     }
     let page = page(&[sample()]);
     for (width, class) in [(1280, "chart wide"), (390, "chart narrow")] {

@@ -44,7 +44,7 @@ const FLOW_TABLE: &str = "linerate_lab";
 
 /// Who forwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum Datapath {
     /// The kernel.
     Linux,
     /// The kernel with netfilter's flow table.
@@ -59,7 +59,7 @@ pub enum Way {
 
 /// What goes along.
 #[derive(Clone, Copy, Debug)]
-pub struct Traffic {
+pub struct SessionTraffic {
     /// Bytes of a frame.
     pub size: u32,
     /// Frames measured, in each direction.
@@ -157,19 +157,19 @@ impl RoutedPair {
     ///
     /// # Errors
     /// When it cannot be had here.
-    pub fn begin(&self, way: Way, sessions: u64) -> Result<Option<Running>> {
-        match way {
-            Way::Linux => Ok(None),
-            Way::FlowTable => {
+    pub fn begin(&self, datapath: Datapath, sessions: u64) -> Result<Option<Running>> {
+        match datapath {
+            Datapath::Linux => Ok(None),
+            Datapath::FlowTable => {
                 self.flow_table()?;
                 Ok(None)
             }
-            Way::Linerate(statistics) => {
+            Datapath::Baseline(baseline) => self.baseline(baseline, sessions).map(Some),
+            Datapath::Linerate(statistics) => {
                 let room = room(sessions);
                 self.accelerate(&["--statistics", statistics, "--max-sessions", &room]).map(Some)
             }
-            Way::Baseline(baseline) => self.baseline(baseline, &room(sessions)).map(Some),
-            Way::Redirect => self.redirect().map(Some),
+            Datapath::Redirect => self.redirect().map(Some),
         }
     }
 
@@ -195,13 +195,14 @@ impl RoutedPair {
         Ok(running)
     }
 
-    fn baseline(&self, baseline: Baseline, room: &str) -> Result<Running> {
-        let mut words = vec!["forward", "--baseline", baseline.name(), "--max-sessions", room];
+    fn baseline(&self, baseline: Baseline, sessions: u64) -> Result<Running> {
+        let room = room(sessions);
+        let mut words = vec!["forward", "--baseline", baseline.name(), "--max-sessions", &room];
         words.extend(["-i", LEFT, "-i", RIGHT]);
         let mut running = self.helper("the forwarding baseline", &self.router, &words)?;
         let ready = || {
             running.check()?;
-            Ok(self.status_of(Way::Baseline(baseline)).is_ok())
+            Ok(self.router.run(forward::status)?.is_ok())
         };
         interrupt::wait_until("a baseline to start", Duration::from_secs(60), ready)?;
         Ok(running)
@@ -254,35 +255,24 @@ impl RoutedPair {
         Running::start(name, &mut programs::helper(host, self.cores.consumer, words)?)
     }
 
-    /// What `linerate forward status` says.
+    /// The status of the baseline or the accelerator that forwards, as `linerate forward status` prints it.
     ///
     /// # Errors
-    /// When there is no accelerator, or it cannot be read.
+    /// When there is neither, or it cannot be read.
     pub fn status(&self) -> Result<serde_json::Value> {
+        if let Ok(status) = self.router.run(forward::status)? {
+            return Ok(status);
+        }
         let words = ["forward", "status", "--json"];
         let running = self.linerate("linerate forward status", &self.router, &words)?;
         running.wait(Duration::from_secs(20))?.success()?.json()
     }
 
-    /// What the programs of `way` tell, in the form of `linerate forward status`.
-    ///
-    /// # Errors
-    /// When they do not run.
-    pub fn status_of(&self, way: Way) -> Result<serde_json::Value> {
-        match way {
-            Way::Baseline(_) => self.router.run(forward::status)?,
-            _ => self.status(),
-        }
-    }
-
-    /// Packets that the programs of `way` left to the kernel; `None` where no program can tell.
-    fn slow_path(&self, way: Way) -> Result<Option<u64>> {
-        if !matches!(way, Way::Linerate(_) | Way::Baseline(_)) {
-            return Ok(None);
-        }
-        let status = self.status_of(way)?;
+    /// Packets that the programs handed to the kernel.
+    fn handed_over(&self) -> Result<u64> {
+        let status = self.status()?;
         let reasons = status["reasons"].as_array().context("a status without reasons")?;
-        Ok(Some(reasons.iter().filter_map(|reason| reason["packets"].as_u64()).sum()))
+        Ok(reasons.iter().filter_map(|reason| reason["packets"].as_u64()).sum())
     }
 
     /// Sends enough for every session to be learned, and returns how much that was. Who receives is there
@@ -290,23 +280,23 @@ impl RoutedPair {
     ///
     /// # Errors
     /// When a program fails.
-    pub fn warm_up(&self, traffic: &Traffic) -> Result<u64> {
+    pub fn warm_up(&self, traffic: &SessionTraffic) -> Result<u64> {
         // A session is admitted at its second packet; with a third nothing is left to chance.
         let frames = (3 * traffic.sessions).max(10_000);
-        let sender = self.generate(&Traffic { frames, rate: None, ..*traffic }, false)?;
+        let sender = self.generate(&SessionTraffic { frames, rate: None, ..*traffic }, false)?;
         Ok(finish(sender)?.frames)
     }
 
-    /// Warms up, sends, in one direction or both, and counts what arrives. `programs` are those that can tell how
-    /// much went to the kernel, if any.
+    /// Warms up, sends, in one direction or both, and counts what arrives. `programs` says whether somebody can
+    /// tell how much went to the kernel.
     ///
     /// # Errors
     /// When a program fails.
     pub fn pass(
         &self,
-        traffic: &Traffic,
+        traffic: &SessionTraffic,
         both: bool,
-        programs: Option<Way>,
+        programs: bool,
     ) -> Result<ForwardOutcome> {
         let sinks = [
             Some(self.sink(&self.east, EAST)?),
@@ -314,9 +304,9 @@ impl RoutedPair {
         ];
         let empty = self.drops()?;
         let warm = self.warm_up(traffic)?;
-        let handed = || programs.map_or(Ok(None), |way| self.slow_path(way));
         interrupt::sleep(Duration::from_millis(100))?;
-        let (before, dropped) = (handed()?, self.drops()?);
+        let handed = |at: &Self| programs.then(|| at.handed_over()).transpose();
+        let (before, dropped) = (handed(self)?, self.drops()?);
         let senders = [
             Some(self.generate(traffic, false)?),
             both.then(|| self.generate(traffic, true)).transpose()?,
@@ -335,7 +325,7 @@ impl RoutedPair {
         // What arrived before is what was sent then and not dropped.
         passed.arrived = passed.arrived.saturating_sub(warm.saturating_sub(dropped - empty));
         passed.dropped = self.drops()?.saturating_sub(dropped);
-        let handed = handed()?.zip(before).map(|(after, before)| after - before);
+        let handed = handed(self)?.zip(before).map(|(after, before)| after - before);
         passed.slow = handed.map(|handed| handed as f64 / passed.sent.max(1) as f64);
         passed.void = passed.judge();
         Ok(passed)
@@ -354,7 +344,7 @@ impl RoutedPair {
     }
 
     /// From the west on the generator's core, or back from the east on the other.
-    fn generate(&self, traffic: &Traffic, back: bool) -> Result<Running> {
+    fn generate(&self, traffic: &SessionTraffic, back: bool) -> Result<Running> {
         let (host, interface, core, mac) = match back {
             false => (&self.west, SENDER, self.cores.generator, self.left.b.mac()),
             true => (&self.east, EAST, self.cores.consumer, self.right.a.mac()),
@@ -398,7 +388,7 @@ impl RoutedPair {
     ///
     /// # Errors
     /// When it cannot be started.
-    pub fn send(&self, traffic: &Traffic) -> Result<Running> {
+    pub fn send(&self, traffic: &SessionTraffic) -> Result<Running> {
         self.generate(traffic, false)
     }
 
@@ -491,7 +481,7 @@ impl ForwardOutcome {
 ///
 /// # Errors
 /// When a program fails.
-pub fn without(pair: &Pair, traffic: &Traffic) -> Result<ForwardOutcome> {
+pub fn without(pair: &Pair, traffic: &SessionTraffic) -> Result<ForwardOutcome> {
     let ours = crate::peers::capture::Peer::sink();
     let frames =
         crate::traffic::generated::Traffic::sized(traffic.size, traffic.frames, traffic.rate)

@@ -38,7 +38,7 @@ static NUMBER: AtomicU32 = AtomicU32::new(0);
 
 /// How the guest's packets get to the interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum EgressPath {
     /// `linerate uplink`, which splits.
     Uplink,
     /// `linerate uplink` that offers nothing, and a stack that makes packets of the MTU.
@@ -52,7 +52,7 @@ pub enum Way {
     KernelPackets,
 }
 
-impl Way {
+impl EgressPath {
     fn uplink(self) -> Option<&'static [&'static str]> {
         match self {
             Self::Uplink => Some(&[]),
@@ -66,7 +66,7 @@ impl Way {
 
 /// What the programs send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Load {
+pub enum Workload {
     /// One TCP stream.
     Stream,
     /// Datagrams of so many bytes of payload.
@@ -82,13 +82,13 @@ pub enum Load {
 #[derive(Clone, Copy, Debug)]
 pub struct Scenario {
     /// How packets get to the interface.
-    pub way: Way,
+    pub egress: EgressPath,
     /// The wire's ends leave checksums to each other, as two cards with checksum offload do.
     pub checksum_offload: bool,
     /// Part of a core that the sending side has, 0 to 1.
     pub share: f64,
     /// What is sent.
-    pub load: Load,
+    pub workload: Workload,
     /// How long.
     pub time: Duration,
 }
@@ -136,12 +136,12 @@ pub fn deliver(cores: Cores, what: &Scenario) -> Result<UplinkOutcome> {
     let group = CpuGroup::create(what.share)?;
     let hosts = UplinkTestbed::build(cores, what)?;
     hosts.give_threads(&group)?;
-    let uplink = match what.way.uplink() {
+    let uplink = match what.egress.uplink() {
         Some(arguments) => Some(hosts.join(&group, arguments)?),
         None => None,
     };
     let mut receiver = Running::start("the receiver", &mut hosts.program(what, None)?)?;
-    hosts.wait_until_bound(&mut receiver, what.load)?;
+    hosts.wait_until_bound(&mut receiver, what.workload)?;
     let before = hosts.counted()?;
     let cores_before = (Core::read(cores.generator)?, Core::read(cores.consumer)?);
     let (start, used) = (Instant::now(), group.used()?);
@@ -169,9 +169,9 @@ pub fn deliver(cores: Cores, what: &Scenario) -> Result<UplinkOutcome> {
     let (sent, received) = (sender.json()?, receiver.json()?);
     let both = |key: &str| Ok::<_, anyhow::Error>([count(&sent, key)?, count(&received, key)?]);
     let [bytes_sent, bytes] = both("bytes")?;
-    let datagrams = match what.load {
-        Load::Stream => [0, 0],
-        Load::Datagrams { .. } => both("datagrams")?,
+    let datagrams = match what.workload {
+        Workload::Stream => [0, 0],
+        Workload::Datagrams { .. } => both("datagrams")?,
     };
     let mut lost = BTreeMap::new();
     for key in after.keys().filter(|key| *key != RESENT) {
@@ -182,7 +182,7 @@ pub fn deliver(cores: Cores, what: &Scenario) -> Result<UplinkOutcome> {
     }
     lost.retain(|_, count| *count > 0);
     let seconds = received["seconds"].as_f64().context("the receiver told no time")?;
-    let void = account(what.load, [bytes_sent, bytes], datagrams, &lost)
+    let void = account(what.workload, [bytes_sent, bytes], datagrams, &lost)
         .or_else(|| undisturbed(core.user + core.system, used.as_secs_f64() / wall.as_secs_f64()));
     Ok(UplinkOutcome {
         bytes,
@@ -204,12 +204,12 @@ const RESENT: &str = "TCP segments sent again";
 
 /// Everything that was sent arrived, or was counted as lost.
 fn account(
-    load: Load,
+    workload: Workload,
     bytes: [u64; 2],
     datagrams: [u64; 2],
     lost: &BTreeMap<String, u64>,
 ) -> Option<String> {
-    let Load::Datagrams { payload, split } = load else {
+    let Workload::Datagrams { payload, split } = workload else {
         return (bytes[0] != bytes[1])
             .then(|| format!("{} bytes sent, {} received", bytes[0], bytes[1]));
     };
@@ -282,7 +282,7 @@ impl UplinkTestbed {
         // What waits for an answer to ARP is dropped without a count when it gets too much.
         cable.b.add_neighbour(ON_CABLE.parse()?, cable.a.mac())?;
         let mut inner = None;
-        if what.way.uplink().is_none() {
+        if what.egress.uplink().is_none() {
             let veth = Veth::create(&guest, &names[2], &host, &names[3], VethOptions::default())?;
             veth.a.set_offloads(true)?;
             veth.b.set_offloads(true)?;
@@ -300,7 +300,7 @@ impl UplinkTestbed {
             host.set_forwarding(true)?;
             guest.add_route("198.18.0.0".parse()?, 24, gateway)?;
             receiver.add_route("198.19.0.0".parse()?, 24, ON_CABLE.parse()?)?;
-            if what.way == Way::KernelPackets {
+            if what.egress == EgressPath::KernelPackets {
                 let mut command = guest.command("ip");
                 command.args(["link", "set", &names[2], "gso_max_segs", "1"]);
                 if !command.status()?.success() {
@@ -359,21 +359,21 @@ impl UplinkTestbed {
         };
         let address = format!("{RECEIVER}:{PORT}");
         let mut command = programs::helper(host, core, [verb, "--address", &address])?;
-        if let Load::Datagrams { .. } = what.load {
+        if let Workload::Datagrams { .. } = what.workload {
             command.arg("--datagrams");
         }
         let Some(time) = sends else { return Ok(command) };
-        if let Load::Datagrams { payload, split } = what.load {
+        if let Workload::Datagrams { payload, split } = what.workload {
             command.arg(payload.to_string()).args(split.then_some("--gso"));
         }
         command.args(["--seconds", &time.as_secs_f64().to_string()]);
         Ok(command)
     }
 
-    fn wait_until_bound(&self, receiver: &mut Running, load: Load) -> Result<()> {
-        let table = match load {
-            Load::Stream => "/proc/thread-self/net/tcp",
-            Load::Datagrams { .. } => "/proc/thread-self/net/udp",
+    fn wait_until_bound(&self, receiver: &mut Running, workload: Workload) -> Result<()> {
+        let table = match workload {
+            Workload::Stream => "/proc/thread-self/net/tcp",
+            Workload::Datagrams { .. } => "/proc/thread-self/net/udp",
         };
         let port = format!(":{PORT:04X} ");
         let bound = || {
@@ -433,12 +433,12 @@ mod tests {
     #[test]
     fn what_nobody_counted_makes_a_run_void() {
         let lost = |count| BTreeMap::from([("somewhere".to_owned(), count)]);
-        let stream = |sent, received| account(Load::Stream, [sent, received], [0, 0], &lost(9));
+        let stream = |sent, received| account(Workload::Stream, [sent, received], [0, 0], &lost(9));
         assert_eq!(stream(5, 5), None);
         assert!(stream(5, 4).is_some());
         let check = |payload, split, missing: u64, count| {
-            let load = Load::Datagrams { payload, split };
-            account(load, [0, 0], [1000, 1000 - missing], &lost(count)).is_none()
+            let workload = Workload::Datagrams { payload, split };
+            account(workload, [0, 0], [1000, 1000 - missing], &lost(count)).is_none()
         };
         assert!(check(1472, false, 3, 3) && !check(1472, false, 3, 2));
         assert!(!check(1472, false, 0, 1), "counted, and arrived all the same");

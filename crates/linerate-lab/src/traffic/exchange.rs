@@ -86,7 +86,7 @@ pub fn record(file: &Path) -> Result<Option<u64>> {
     pair.add_receiver_address()?;
     let folder = tempfile::tempdir().context("cannot make a folder for served files")?;
     let path = file.to_str().context("the trace's path is not UTF-8")?;
-    let mut command = pair.receiver.tied("tcpdump");
+    let mut command = pair.receiver.command_killed_with_parent("tcpdump");
     command.args(["-i", RECEIVER, "-n", "-Z", "root", "-B", "65536", "-w", path]);
     let mut recorder = Running::start("tcpdump", &mut command)?;
     pair.wait_until_listening(&mut recorder)?;
@@ -109,7 +109,7 @@ fn http(pair: &Pair, folder: &Path) -> Result<()> {
         let bytes: Vec<u8> = (0..size).map(|at| (at * 31 + at / 251) as u8).collect();
         fs::write(folder.join(format!("{size}.bin")), bytes)?;
     }
-    let mut command = pair.receiver.tied("python3");
+    let mut command = pair.receiver.command_killed_with_parent("python3");
     command
         .args(["-m", "http.server", "8000", "--bind", &SERVER.to_string(), "--directory"])
         .arg(folder);
@@ -117,7 +117,7 @@ fn http(pair: &Pair, folder: &Path) -> Result<()> {
     wait_for_port(pair, &mut server, 8000)?;
     for round in 0..12 {
         let size = sizes[round % sizes.len()];
-        let mut fetch = pair.sender.tied("curl");
+        let mut fetch = pair.sender.command_killed_with_parent("curl");
         fetch.args(["--silent", "--show-error", "--fail", "--max-time", "20", "--output"]);
         fetch.args(["/dev/null", "--write-out", "{\"bytes\": %{size_download}}"]);
         fetch.arg(format!("http://{SERVER}:8000/{size}.bin"));
@@ -129,7 +129,7 @@ fn http(pair: &Pair, folder: &Path) -> Result<()> {
 }
 
 fn dns(pair: &Pair) -> Result<()> {
-    let mut command = pair.receiver.tied("dnsmasq");
+    let mut command = pair.receiver.command_killed_with_parent("dnsmasq");
     command.args(["--keep-in-foreground", "--conf-file=/dev/null", "--no-resolv", "--no-hosts"]);
     command.args(["--bind-interfaces", "--user=root", "--group=root", "--pid-file="]);
     command.arg(format!("--listen-address={SERVER}")).arg("--except-interface=lo");
@@ -137,7 +137,7 @@ fn dns(pair: &Pair) -> Result<()> {
     let mut server = Running::start("dnsmasq", &mut command)?;
     wait_for_port(pair, &mut server, 53)?;
     for number in 0..40 {
-        let mut ask = pair.sender.tied("dig");
+        let mut ask = pair.sender.command_killed_with_parent("dig");
         ask.args(["+short", "+tries=3", "+time=2", "A"]);
         ask.arg(format!("host{number}.lab.example")).arg(format!("@{SERVER}"));
         let answer = Running::start("dig", &mut ask)?.wait(Duration::from_secs(15))?.success()?;
@@ -147,7 +147,7 @@ fn dns(pair: &Pair) -> Result<()> {
 }
 
 fn bulk(pair: &Pair) -> Result<()> {
-    let mut command = pair.receiver.tied("iperf3");
+    let mut command = pair.receiver.command_killed_with_parent("iperf3");
     command.args(["--server", "--one-off", "--bind", &SERVER.to_string()]);
     let mut server = Running::start("iperf3 --server", &mut command)?;
     // A connection made only to see whether the port is open would use up its one client.
@@ -157,7 +157,7 @@ fn bulk(pair: &Pair) -> Result<()> {
         Ok(table.lines().any(|line| line.contains(":1451 ") && line.contains(" 0A ")))
     };
     interrupt::wait_until("iperf3 to listen", Duration::from_secs(10), listening)?;
-    let mut client = pair.sender.tied("iperf3");
+    let mut client = pair.sender.command_killed_with_parent("iperf3");
     client.args(["--client", &SERVER.to_string(), "--bytes", "40M", "--json"]);
     Running::start("iperf3", &mut client)?.wait(Duration::from_secs(60))?.success()?;
     server.wait(Duration::from_secs(10))?;

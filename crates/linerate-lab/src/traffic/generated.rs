@@ -21,7 +21,7 @@ pub enum Traffic {
         frames: u64,
         /// Frames a second; `None` for as fast as it goes.
         rate: Option<u64>,
-        /// Random addresses, ports and hardware addresses, as seed 000 sets pktgen up (Fig. 6.5).
+        /// Random addresses, ports and hardware addresses, as Trivelloni 2018 sets pktgen up (figure 6.5).
         random: bool,
         /// UDP sessions that the frames are of, one after the other; the generator's one if `None`.
         sessions: Option<u64>,
@@ -105,7 +105,7 @@ impl Traffic {
         self
     }
 
-    /// The synthetic traffic of seed 000, Fig. 6.5: 700 to 1500 bytes, everything else random.
+    /// The synthetic traffic of Trivelloni 2018, figure 6.5: 700 to 1500 bytes, everything else random.
     pub fn synthetic(frames: u64, rate: Option<u64>) -> Self {
         Self::Generated { size: "700-1500".into(), frames, rate, random: true, sessions: None }
     }

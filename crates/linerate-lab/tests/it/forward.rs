@@ -15,13 +15,14 @@ fn run(out: &Path, experiment: &str, only: &[&str], sheet: &str) -> (String, Str
         command.args(["--only", only]);
     }
     let output = command.output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
     let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("raw data and summary"), "{said}{stderr}");
+    assert!(printed.contains("raw data and summary"), "{printed}{stderr}");
     let run = fs::read_dir(out).unwrap().flatten().map(|entry| entry.path());
     let run = run.into_iter().find(|path| path.to_string_lossy().ends_with(experiment)).unwrap();
-    let raw = fs::read_to_string(run.join(sheet)).unwrap_or_else(|error| panic!("{error}: {said}"));
-    (said, raw)
+    let raw =
+        fs::read_to_string(run.join(sheet)).unwrap_or_else(|error| panic!("{error}: {printed}"));
+    (printed, raw)
 }
 
 /// The fields of the row of a line. No field before the last has a comma.
@@ -33,17 +34,17 @@ fn row<'a>(raw: &'a str, line: &str) -> Vec<&'a str> {
 
 #[test]
 fn frames_cross_the_road_with_each_router() {
-    root_or_skip!("frames_cross_the_road_with_each_router");
+    root_or_skip!();
     // It measures, on both CPUs.
     let _exclusive = exclusive();
     let out = tempfile::tempdir().unwrap();
     let only = ["Linux at 64", "fib mode at 64", "Linerate at 64", "plain redirect at 64"];
-    let (said, raw) = run(out.path(), "forward-size", &only, "raw.csv");
+    let (printed, raw) = run(out.path(), "forward-size", &only, "raw.csv");
     for line in ["Linux", "fib mode", "Linerate", "plain redirect"] {
         let row = row(&raw, line);
         let [sent, arrived, dropped] = [5, 6, 7].map(|at| row[at].parse::<u64>().unwrap());
         assert_eq!(sent, 2_000_000, "{raw}");
-        assert!(arrived > 0 && arrived + dropped >= sent, "{line} lost frames: {raw}{said}");
+        assert!(arrived > 0 && arrived + dropped >= sent, "{line} lost frames: {raw}{printed}");
         if ["fib mode", "Linerate"].contains(&line) {
             let kernel: f64 = row[11].parse().unwrap();
             assert!(kernel < 0.01, "{line}: the kernel forwarded: {raw}");
@@ -53,13 +54,13 @@ fn frames_cross_the_road_with_each_router() {
 
 #[test]
 fn connections_are_held_open_together() {
-    root_or_skip!("connections_are_held_open_together");
+    root_or_skip!();
     // It measures, on both CPUs.
     let _exclusive = exclusive();
     let out = tempfile::tempdir().unwrap();
     let only = ["TCP, Linerate at 21000"];
-    let (said, raw) = run(out.path(), "forward-sessions", &only, "connections.csv");
+    let (printed, raw) = run(out.path(), "forward-sessions", &only, "connections.csv");
     let row = row(&raw.replace("\"TCP, Linerate\"", "TCP"), "TCP").join(" ");
     let fields: Vec<u64> = row.split(' ').skip(2).map(|word| word.parse().unwrap()).collect();
-    assert!(fields[0] == 21_000 && fields[1] >= 42_000, "{raw}{said}");
+    assert!(fields[0] == 21_000 && fields[1] >= 42_000, "{raw}{printed}");
 }

@@ -8,7 +8,7 @@ use crate::lab;
 
 #[test]
 fn every_message_of_an_experiment_is_accounted_for() {
-    root_or_skip!("every_message_of_an_experiment_is_accounted_for");
+    root_or_skip!();
     // It measures, on both CPUs.
     let _exclusive = exclusive();
     let out = tempfile::tempdir().unwrap();
@@ -18,16 +18,16 @@ fn every_message_of_an_experiment_is_accounted_for() {
         .args(["--only", "recvmmsg at 10000", "--only", "gro at 10000"])
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
+    let printed = String::from_utf8_lossy(&output.stdout);
     let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("raw data and summary"), "{said}{stderr}");
+    assert!(printed.contains("raw data and summary"), "{printed}{stderr}");
     let run = fs::read_dir(out.path()).unwrap().next().unwrap().unwrap().path();
     let raw = fs::read_to_string(run.join("raw.csv")).unwrap();
     let rows: Vec<Vec<&str>> = raw.lines().skip(1).map(|row| row.split(',').collect()).collect();
-    assert_eq!(rows.len(), 4, "two readers, asleep and spinning: {raw}{said}");
+    assert_eq!(rows.len(), 4, "two readers, asleep and spinning: {raw}{printed}");
     for row in rows {
         let [sent, received, lost] = [3, 4, 5].map(|at| row[at].parse::<u64>().unwrap());
-        assert_eq!((sent, received + lost), (10_000, 10_000), "{raw}{said}");
+        assert_eq!((sent, received + lost), (10_000, 10_000), "{raw}{printed}");
     }
     assert!(run.join("summary.json").is_file());
 }

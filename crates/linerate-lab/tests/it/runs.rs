@@ -6,7 +6,7 @@ use std::process::{Output, Stdio};
 use std::time::{Duration, Instant};
 
 use linerate_ring::xdp;
-use linerate_testkit::{exclusive, probe_or_skip, root_or_skip, say_skipped};
+use linerate_testkit::{exclusive, probe_or_skip, root_or_skip, say_skipped, skip};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -48,12 +48,12 @@ fn wrong_names_and_empty_folders_say_what_to_do() {
     for experiments in [&["capture-stage"][..], &["capture-rate", "capture-tlb"]] {
         let only = ["--only", if experiments.len() == 1 { "xdp at 65" } else { "xdp at 64" }];
         let output = run(&[&["run"], experiments, &only].concat());
-        let said = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{said}");
+        let printed = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{printed}");
         let last = experiments[experiments.len() - 1];
         let named = format!("no measurement of {last} is called {}; there are: ", only[1]);
-        assert!(said.contains(&named) && said.contains(" at "), "{said}");
-        assert_eq!(said.lines().count(), 1, "{said}");
+        assert!(printed.contains(&named) && printed.contains(" at "), "{printed}");
+        assert_eq!(printed.lines().count(), 1, "{printed}");
     }
     let folder = tempfile::tempdir().unwrap();
     let output = run(&["report", folder.path().to_str().unwrap()]);
@@ -63,9 +63,8 @@ fn wrong_names_and_empty_folders_say_what_to_do() {
 
 #[test]
 fn a_run_leaves_raw_data_a_summary_and_a_page_and_nothing_else() {
-    const NAME: &str = "a_run_leaves_raw_data_a_summary_and_a_page_and_nothing_else";
-    root_or_skip!(NAME);
-    probe_or_skip!(NAME, xdp::probe("lo").obstacle);
+    root_or_skip!();
+    probe_or_skip!(xdp::probe("lo").obstacle);
     let _exclusive = exclusive();
     let out = tempfile::tempdir().unwrap();
     let folder = out.path().to_str().unwrap();
@@ -78,9 +77,9 @@ fn a_run_leaves_raw_data_a_summary_and_a_page_and_nothing_else() {
     let pid = child.id();
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
-    let said = text(&output.stdout);
-    assert!(said.contains("huge pages against small pages"), "{said}");
-    assert!(said.contains(") a frame"), "a figure with its spread: {said}");
+    let printed = text(&output.stdout);
+    assert!(printed.contains("huge pages against small pages"), "{printed}");
+    assert!(printed.contains(") a frame"), "a figure with its spread: {printed}");
     assert_eq!(namespaces_of(pid), Vec::<String>::new());
 
     let folder_of_run = fs::read_dir(out.path()).unwrap().next().unwrap().unwrap().path();
@@ -113,11 +112,9 @@ fn a_run_leaves_raw_data_a_summary_and_a_page_and_nothing_else() {
 
 #[test]
 fn an_interrupted_run_leaves_nothing_behind() {
-    const NAME: &str = "an_interrupted_run_leaves_nothing_behind";
-    root_or_skip!(NAME);
+    root_or_skip!();
     if !Path::new("/usr/bin/tcpdump").exists() && !Path::new("/usr/sbin/tcpdump").exists() {
-        say_skipped(NAME, "tcpdump is not installed");
-        return;
+        skip!("tcpdump is not installed");
     }
     let _exclusive = exclusive();
     let out = tempfile::tempdir().unwrap();
@@ -181,11 +178,10 @@ fn wait_until(what: &str, seconds: u64, mut condition: impl FnMut() -> bool) {
 
 #[test]
 fn a_killed_lab_takes_its_programs_along_and_the_next_gives_its_pages_back() {
-    const NAME: &str = "a_killed_lab_takes_its_programs_along_and_the_next_gives_its_pages_back";
-    root_or_skip!(NAME);
-    probe_or_skip!(NAME, xdp::probe("lo").obstacle);
+    root_or_skip!();
+    probe_or_skip!(xdp::probe("lo").obstacle);
     if !Path::new("/usr/bin/setpriv").exists() {
-        return say_skipped(NAME, "setpriv is not installed");
+        skip!("setpriv is not installed");
     }
     let _exclusive = exclusive();
     let out = tempfile::tempdir().unwrap();

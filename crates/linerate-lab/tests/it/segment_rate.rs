@@ -8,7 +8,7 @@ use crate::lab;
 
 #[test]
 fn segment_rate_measures_what_makes_the_right_segments() {
-    root_or_skip!("segment_rate_measures_what_makes_the_right_segments");
+    root_or_skip!();
     // It measures, on both CPUs.
     let _exclusive = exclusive();
     let out = tempfile::tempdir().unwrap();
@@ -19,19 +19,19 @@ fn segment_rate_measures_what_makes_the_right_segments() {
         .args(["--only", "rte_gso*packaged* at 1448"])
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
+    let printed = String::from_utf8_lossy(&output.stdout);
     let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("raw data and summary"), "{said}{stderr}");
-    assert!(!said.contains("void:"), "{said}");
+    assert!(printed.contains("raw data and summary"), "{printed}{stderr}");
+    assert!(!printed.contains("void:"), "{printed}");
     // Not every machine has DPDK; where it has not, the peer is named.
-    let skipped = said.contains("skipped: rte_gso, packaged flags: ");
+    let skipped = printed.contains("skipped: rte_gso, packaged flags: ");
     let run = fs::read_dir(out.path()).unwrap().next().unwrap().unwrap().path();
     let raw = fs::read_to_string(run.join("raw.csv")).unwrap();
     let lines = ["linerate", "\"linerate, header and slices\"", "memcpy", "\"memcpy, then sum of"];
     for name in lines {
         assert!(raw.lines().any(|row| row.starts_with(name)), "{name} is missing: {raw}");
     }
-    assert_eq!(skipped, !raw.contains("rte_gso"), "{said}{raw}");
+    assert_eq!(skipped, !raw.contains("rte_gso"), "{printed}{raw}");
     assert_eq!(raw.lines().count(), 9 + usize::from(!skipped), "{raw}");
     assert!(run.join("summary.json").is_file());
 }

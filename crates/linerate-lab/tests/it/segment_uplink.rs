@@ -21,21 +21,21 @@ fn run(experiment: &str, lines: &[&str]) -> Vec<Row> {
         command.args(["--only", &format!("{line} at 30")]);
     }
     let done = command.output().unwrap();
-    let said = String::from_utf8_lossy(&done.stdout).into_owned()
+    let printed = String::from_utf8_lossy(&done.stdout).into_owned()
         + &*String::from_utf8_lossy(&done.stderr);
     // That other tests run on these cores is no defect; what was measured is held all the same.
     let defect = |line: &str| line.starts_with("void: ") && !line.contains("somebody else had");
-    assert!(!said.lines().any(defect), "{said}");
-    let folder = fs::read_dir(out.path()).unwrap().next().unwrap_or_else(|| panic!("{said}"));
+    assert!(!printed.lines().any(defect), "{printed}");
+    let folder = fs::read_dir(out.path()).unwrap().next().unwrap_or_else(|| panic!("{printed}"));
     let folder = folder.unwrap().path();
-    let text = fs::read_to_string(folder.join("raw.csv")).unwrap_or_else(|_| panic!("{said}"));
+    let text = fs::read_to_string(folder.join("raw.csv")).unwrap_or_else(|_| panic!("{printed}"));
     let mut lines_of_file = text.lines().map(cells);
     let names = lines_of_file.next().unwrap();
     let rows: Vec<Row> =
         lines_of_file.map(|row| names.iter().cloned().zip(row).collect()).collect();
     // In the order of the experiment, which is that of `lines`.
     let found: Vec<_> = rows.iter().map(|row| row["line"].as_str()).collect();
-    assert_eq!(found, lines, "{said}");
+    assert_eq!(found, lines, "{printed}");
     rows
 }
 
@@ -74,11 +74,10 @@ fn obstacle() -> Option<String> {
 
 #[test]
 fn a_stream_arrives_whole_whichever_way_it_goes() {
-    const NAME: &str = "a_stream_arrives_whole_whichever_way_it_goes";
-    root_or_skip!(NAME);
+    root_or_skip!();
     // It measures, on both CPUs.
     let _exclusive = exclusive();
-    probe_or_skip!(NAME, obstacle());
+    probe_or_skip!(obstacle());
     let rows = run("segment-tcp", &["uplink", "none", "no offload", "kernel GSO", "kernel, none"]);
     hold(&rows);
     assert!(number(&rows[0], "super_packets") > 0.0, "the uplink split nothing: {rows:?}");
@@ -88,11 +87,10 @@ fn a_stream_arrives_whole_whichever_way_it_goes() {
 
 #[test]
 fn datagrams_arrive_or_are_counted() {
-    const NAME: &str = "datagrams_arrive_or_are_counted";
-    root_or_skip!(NAME);
+    root_or_skip!();
     // It measures, on both CPUs.
     let _exclusive = exclusive();
-    probe_or_skip!(NAME, obstacle());
+    probe_or_skip!(obstacle());
     let lines = ["uplink, USO", "none", "kernel GSO, USO", "uplink, fragments"];
     let rows = run("segment-udp", &lines);
     hold(&rows);

@@ -3,15 +3,15 @@ use std::time::Duration;
 use linerate_net::Connection;
 use linerate_net::ethtool;
 use linerate_net::link::{self, Link, Options};
-use linerate_testkit::{root_or_skip, say_skipped};
+use linerate_testkit::{root_or_skip, say_skipped, test_name};
 
-use crate::support::{Cable, cable, said, try_said};
+use crate::support::{Cable, cable, stdout_of, try_stdout_of};
 
 #[test]
 fn a_link_is_what_ip_shows() {
-    root_or_skip!("a_link_is_what_ip_shows");
+    root_or_skip!();
     let Cable { near, far, veth } = cable();
-    said(&near, "ip link set dev a mtu 1400 promisc on");
+    stdout_of(&near, "ip link set dev a mtu 1400 promisc on");
     let from_far = || {
         Connection::open().unwrap().resolve(
             veth.b.index(),
@@ -30,7 +30,7 @@ fn a_link_is_what_ip_shows() {
     assert_eq!((link.link, link.master, link.xdp), (Some(veth.b.index()), None, None));
     assert!(link.link_netnsid.is_some() && link.veth_peer(&links).is_none());
     assert!(link.lower().is_none());
-    let shown = said(&near, "ip -details link show a");
+    let shown = stdout_of(&near, "ip -details link show a");
     for word in [
         format!("{}: a@if{}", link.index, veth.b.index()),
         format!("link/ether {}", link.address.unwrap()),
@@ -58,32 +58,31 @@ fn a_link_is_what_ip_shows() {
 
 #[test]
 fn devices_know_their_upper_and_lower_devices() {
-    const NAME: &str = "devices_know_their_upper_and_lower_devices";
-    root_or_skip!(NAME);
+    root_or_skip!();
     let Cable { near, .. } = cable();
     let find = || near.run(|| link::all().unwrap()).unwrap();
     let named =
         |links: &[Link], name: &str| links.iter().find(|one| one.name == name).cloned().unwrap();
-    match try_said(&near, "ip link add name br0 type bridge") {
+    match try_stdout_of(&near, "ip link add name br0 type bridge") {
         Ok(_) => {
-            said(&near, "ip link set dev a master br0");
+            stdout_of(&near, "ip link set dev a master br0");
             let links = find();
             assert_eq!(named(&links, "a").master, Some(named(&links, "br0").index));
             assert_eq!(named(&links, "br0").kind, "bridge");
-            said(&near, "ip link set dev a nomaster");
+            stdout_of(&near, "ip link set dev a nomaster");
             assert_eq!(named(&find(), "a").master, None);
         }
-        Err(_) => say_skipped(NAME, "the kernel has no bridges"),
+        Err(_) => say_skipped(test_name!(), "the kernel has no bridges"),
     }
-    match try_said(&near, "ip link add link a name a.5 type vlan id 5") {
+    match try_stdout_of(&near, "ip link add link a name a.5 type vlan id 5") {
         Ok(_) => {
             let links = find();
             assert_eq!(named(&links, "a.5").lower(), Some(named(&links, "a").index));
             assert_eq!(named(&links, "a.5").kind, "vlan");
         }
-        Err(_) => say_skipped(NAME, "the kernel has no VLANs"),
+        Err(_) => say_skipped(test_name!(), "the kernel has no VLANs"),
     }
-    said(&near, "ip link add name c type veth peer name d");
+    stdout_of(&near, "ip link add name c type veth peer name d");
     let links = find();
     let (c, d) = (named(&links, "c"), named(&links, "d"));
     assert_eq!(c.veth_peer(&links), Some(&d));
@@ -93,7 +92,7 @@ fn devices_know_their_upper_and_lower_devices() {
 
 #[test]
 fn settings_of_a_link_are_changed_and_no_others() {
-    root_or_skip!("settings_of_a_link_are_changed_and_no_others");
+    root_or_skip!();
     let Cable { near, veth, .. } = cable();
     let index = veth.a.index();
     near.run(|| {
@@ -117,7 +116,7 @@ fn settings_of_a_link_are_changed_and_no_others() {
         assert!(gone.is_err());
     })
     .unwrap();
-    let shown = said(&near, "ip -details link show a");
+    let shown = stdout_of(&near, "ip -details link show a");
     assert!(shown.contains("gso_max_size 9000 gso_max_segs 3"), "{shown}");
 }
 
@@ -127,7 +126,7 @@ fn linerate_wire_address(bytes: [u8; 6]) -> linerate_wire::ethernet::Address {
 
 #[test]
 fn features_and_channels_are_what_ethtool_has() {
-    root_or_skip!("features_and_channels_are_what_ethtool_has");
+    root_or_skip!();
     let Cable { near, veth, .. } = cable();
     let index = veth.a.index();
     near.run(|| {
@@ -152,7 +151,7 @@ fn features_and_channels_are_what_ethtool_has() {
         }
     })
     .unwrap();
-    if let Ok(shown) = try_said(&near, "ethtool -k a") {
+    if let Ok(shown) = try_stdout_of(&near, "ethtool -k a") {
         assert!(shown.contains("generic-receive-offload: on"), "{shown}");
         assert!(shown.contains("rx-vlan-offload: on"), "{shown}");
     }

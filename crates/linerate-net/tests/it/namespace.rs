@@ -6,7 +6,7 @@ use crate::support::{Cable, cable};
 
 #[test]
 fn the_namespace_that_a_link_leads_into_is_found_and_entered() {
-    root_or_skip!("the_namespace_that_a_link_leads_into_is_found_and_entered");
+    root_or_skip!();
     let Cable { near, far, veth } = cable();
     near.run(|| {
         let own = Namespace::of_thread().unwrap();

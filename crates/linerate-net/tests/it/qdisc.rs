@@ -1,12 +1,11 @@
 use linerate_net::Connection;
 use linerate_testkit::root_or_skip;
 
-use crate::support::{Cable, cable, said, try_said};
+use crate::support::{Cable, cable, stdout_of, try_stdout_of};
 
 #[test]
 fn a_clsact_and_its_filters_are_seen() {
-    const NAME: &str = "a_clsact_and_its_filters_are_seen";
-    root_or_skip!(NAME);
+    root_or_skip!();
     let Cable { near, veth, .. } = cable();
     let index = veth.a.index();
     let now = || {
@@ -20,14 +19,18 @@ fn a_clsact_and_its_filters_are_seen() {
         .unwrap()
     };
     assert_eq!(now(), (false, false, 0));
-    if try_said(&near, "tc qdisc add dev a clsact").is_err() {
-        return linerate_testkit::say_skipped(NAME, "the kernel has no clsact");
+    if try_stdout_of(&near, "tc qdisc add dev a clsact").is_err() {
+        linerate_testkit::skip!("the kernel has no clsact");
     }
     assert_eq!(now(), (true, true, 0));
-    match try_said(&near, "tc filter add dev a egress protocol ip prio 7 matchall action pass") {
+    match try_stdout_of(&near, "tc filter add dev a egress protocol ip prio 7 matchall action pass")
+    {
         Ok(_) => assert!(now().2 > 0),
-        Err(_) => linerate_testkit::say_skipped(NAME, "the kernel has no matchall"),
+        Err(_) => linerate_testkit::say_skipped(
+            linerate_testkit::test_name!(),
+            "the kernel has no matchall",
+        ),
     }
-    said(&near, "tc qdisc del dev a clsact");
+    stdout_of(&near, "tc qdisc del dev a clsact");
     assert_eq!(now(), (false, false, 0));
 }

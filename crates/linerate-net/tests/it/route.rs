@@ -4,16 +4,16 @@ use linerate_net::route::{Kind, Through, through};
 use linerate_net::{Address, Connection, Error, addresses};
 use linerate_testkit::root_or_skip;
 
-use crate::support::{Cable, cable, said};
+use crate::support::{Cable, cable, stdout_of};
 
 #[test]
 fn a_route_is_found_as_ip_route_get_finds_it() {
-    root_or_skip!("a_route_is_found_as_ip_route_get_finds_it");
+    root_or_skip!();
     let Cable { near, veth, .. } = cable();
     let index = veth.a.index();
-    said(&near, "ip route add 10.2.0.0/16 via 10.1.0.2");
-    said(&near, "ip route add fd02::/16 via fd01::2");
-    said(&near, "ip route add 10.3.0.0/16 via inet6 fd01::2");
+    stdout_of(&near, "ip route add 10.2.0.0/16 via 10.1.0.2");
+    stdout_of(&near, "ip route add fd02::/16 via fd01::2");
+    stdout_of(&near, "ip route add 10.3.0.0/16 via inet6 fd01::2");
     let ip = |text: &str| text.parse::<IpAddr>().unwrap();
     near.run(|| {
         let connection = Connection::open().unwrap();
@@ -47,27 +47,30 @@ fn a_route_is_found_as_ip_route_get_finds_it() {
 
 #[test]
 fn the_default_route_of_either_family_is_seen() {
-    root_or_skip!("the_default_route_of_either_family_is_seen");
+    root_or_skip!();
     let Cable { near, veth, .. } = cable();
     let index = veth.a.index();
     let now = || near.run(|| through(index).unwrap()).unwrap();
     assert_eq!(now(), Through::None, "its addresses bring routes that nobody set");
     for (family, gateway) in [("-4", "10.1.0.2"), ("-6", "fd01::2")] {
-        said(&near, &format!("ip {family} route add default via {gateway}"));
+        stdout_of(&near, &format!("ip {family} route add default via {gateway}"));
         assert_eq!(now(), Through::Default, "{family}");
-        said(&near, &format!("ip {family} route del default"));
+        stdout_of(&near, &format!("ip {family} route del default"));
         assert_eq!(now(), Through::None, "{family}");
     }
-    said(&near, "ip route add 10.2.0.0/16 nexthop via 10.1.0.2 weight 1 nexthop dev lo weight 1");
+    stdout_of(
+        &near,
+        "ip route add 10.2.0.0/16 nexthop via 10.1.0.2 weight 1 nexthop dev lo weight 1",
+    );
     assert_eq!(now(), Through::Some, "one of several next hops");
 }
 
 #[test]
 fn addresses_are_added_and_listed() {
-    root_or_skip!("addresses_are_added_and_listed");
+    root_or_skip!();
     let Cable { near, veth, .. } = cable();
     let index = veth.a.index();
-    said(&near, "ip address add 10.7.0.1 peer 10.7.0.2/32 dev a");
+    stdout_of(&near, "ip address add 10.7.0.1 peer 10.7.0.2/32 dev a");
     near.run(|| {
         let connection = Connection::open().unwrap();
         let new = |address: &str, prefix_len| Address {
@@ -91,7 +94,7 @@ fn addresses_are_added_and_listed() {
         }
     })
     .unwrap();
-    let shown = said(&near, "ip address show dev a");
+    let shown = stdout_of(&near, "ip address show dev a");
     for word in ["inet 10.8.0.1/30", "inet6 fd08::1/126"] {
         assert!(shown.contains(word), "{shown}");
     }

@@ -23,13 +23,13 @@ pub(crate) fn cable() -> Cable {
 }
 
 /// What a program says in a namespace; it has to succeed.
-pub(crate) fn said(host: &Namespace, command: &str) -> String {
-    let output = try_said(host, command);
+pub(crate) fn stdout_of(host: &Namespace, command: &str) -> String {
+    let output = try_stdout_of(host, command);
     output.unwrap_or_else(|error| panic!("{command}: {error}"))
 }
 
 /// The same; the error output where it fails.
-pub(crate) fn try_said(host: &Namespace, command: &str) -> Result<String, String> {
+pub(crate) fn try_stdout_of(host: &Namespace, command: &str) -> Result<String, String> {
     let mut words = command.split_whitespace();
     let mut program = host.command(words.next().unwrap());
     let output = program.args(words).output().map_err(|error| error.to_string())?;

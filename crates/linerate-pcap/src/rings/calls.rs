@@ -1,9 +1,9 @@
-//! The functions of the C library that are taken over. Where nothing was chosen each is the system call and one
-//! comparison.
+//! The functions of the C library that this library replaces. Without a configured memory each is the system
+//! call and one comparison.
 
 use std::ffi::{c_int, c_void};
 
-use super::choose::{self, Verdict};
+use super::request::{self, Outcome};
 use super::{kernel, memory, sockets};
 
 #[unsafe(no_mangle)]
@@ -16,23 +16,23 @@ unsafe extern "C-unwind" fn setsockopt(
 ) -> c_int {
     let ring =
         level == libc::SOL_PACKET && [libc::PACKET_RX_RING, libc::PACKET_TX_RING].contains(&name);
-    // The first fields are those of the shorter request. Where nothing was chosen, only the kernel looks at it.
+    // Both requests start with the fields of the shorter one.
     if ring
-        && choose::is_programs()
+        && request::is_from_program()
         && (size_of::<libc::tpacket_req>()..=c_int::MAX as usize).contains(&(len as usize))
         && !value.is_null()
     {
         // The kernel reads no more either.
         let len = (len as usize).min(size_of::<libc::tpacket_req3>());
         // SAFETY: the caller says that so many bytes are readable.
-        let asked = unsafe { std::slice::from_raw_parts(value.cast::<u8>(), len) };
-        match sockets::with(|sockets| choose::ring(sockets, fd, name, asked)) {
-            Some(Verdict::Done) => return 0,
-            Some(Verdict::Fail(errno)) => {
-                kernel::fail(errno);
+        let request = unsafe { std::slice::from_raw_parts(value.cast::<u8>(), len) };
+        match sockets::with(|sockets| request::ring(sockets, fd, name, request)) {
+            Some(Outcome::Done) => return 0,
+            Some(Outcome::Fail(errno)) => {
+                kernel::set_errno(errno);
                 return -1;
             }
-            Some(Verdict::Pass) | None => {}
+            Some(Outcome::Pass) | None => {}
         }
     }
     // SAFETY: the caller's arguments.
@@ -56,7 +56,7 @@ unsafe extern "C-unwind" fn mmap(
             sockets::with(|sockets| sockets::map(sockets, cookie, len, flags, offset))
     {
         return answer.unwrap_or_else(|error| {
-            kernel::fail(error.raw_os_error().unwrap_or(libc::EINVAL));
+            kernel::set_errno(error.raw_os_error().unwrap_or(libc::EINVAL));
             libc::MAP_FAILED
         });
     }

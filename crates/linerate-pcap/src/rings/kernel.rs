@@ -60,12 +60,12 @@ pub(super) fn set(fd: c_int, option: c_int, request: &[u8]) -> io::Result<()> {
 pub(super) fn cookie(fd: c_int) -> Option<u64> {
     let (mut cookie, mut len) = (0u64, size_of::<u64>() as libc::socklen_t);
     let errno = errno();
-    // SAFETY: room for what is asked for.
+    // SAFETY: room for the answer.
     let answer = unsafe {
         let value = (&raw mut cookie).cast();
         libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_COOKIE, value, &mut len)
     };
-    fail(errno);
+    set_errno(errno);
     (answer == 0).then_some(cookie)
 }
 
@@ -98,7 +98,7 @@ pub(super) fn errno() -> c_int {
 }
 
 /// Sets `errno`.
-pub(super) fn fail(errno: c_int) {
+pub(super) fn set_errno(errno: c_int) {
     // SAFETY: a place of this thread's.
     unsafe { *libc::__errno_location() = errno };
 }

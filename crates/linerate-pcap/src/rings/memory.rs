@@ -8,8 +8,8 @@ use linerate_ring::region::huge_page_size;
 
 use super::kernel;
 
-/// Between these addresses all memory has been that was ever lent, so that other memory is unmapped without a look
-/// at the sockets, by allocators for one.
+/// All memory that was ever lent is between these addresses. Other memory, as of allocators, is unmapped
+/// without a search of the sockets.
 static LOWEST: AtomicUsize = AtomicUsize::new(usize::MAX);
 static HIGHEST: AtomicUsize = AtomicUsize::new(0);
 
@@ -70,7 +70,7 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and was unmapped by the program if that had it.
+        // SAFETY: this library made the mapping, and the program has unmapped its own.
         unsafe { kernel::munmap(self.start.as_ptr().cast(), self.len) };
     }
 }

@@ -1,4 +1,4 @@
-//! [`Sockets`]: those that have rings, where huge pages were chosen, and what the program has of their memory.
+//! [`Sockets`]: packet sockets with rings in huge pages, and the program's mappings of that memory.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -13,71 +13,72 @@ use super::kernel;
 use super::memory::Memory;
 
 /// A request for a ring, as the program wrote it; the longest is `struct tpacket_req3`.
-pub(super) type Asked = Vec<u8>;
+pub(super) type RingRequest = Vec<u8>;
 
-/// A socket that has rings, of huge pages if they can be.
+/// A socket with rings, in huge pages where possible.
 #[derive(Debug, Default)]
 pub(super) struct Socket {
     /// One of its descriptors; none once the program has closed all of them.
     pub(super) descriptor: Option<c_int>,
-    /// Its rings: the one that receives, and the one that transmits.
-    pub(super) rings: [Option<Asked>; 2],
-    /// They are what the program asked for: one could not be of huge pages.
-    pub(super) is_plain: bool,
-    /// Where they are, if not in the kernel's own memory.
-    pub(super) lent: Option<Lent>,
+    /// Its receive ring and its transmit ring.
+    pub(super) rings: [Option<RingRequest>; 2],
+    /// The rings are in usual memory: one could not be in huge pages.
+    pub(super) is_fallback: bool,
+    /// Their memory, if the kernel did not allocate it.
+    pub(super) lent: Option<LentMemory>,
 }
 
-/// Memory that the kernel has from here.
+/// Memory that is lent to the kernel.
 #[derive(Debug)]
-pub(super) struct Lent {
+pub(super) struct LentMemory {
     pub(super) memory: Memory,
-    /// Where its rings begin, and their bytes: that is what the program maps.
+    /// Where its rings start, and their bytes: the program maps this range.
     pub(super) offset: usize,
     pub(super) len: usize,
     /// How often the program has mapped it, less how often it unmapped it.
     pub(super) mapped: u32,
 }
 
-impl Lent {
+impl LentMemory {
     fn start(&self) -> *mut c_void {
         self.memory.from(self.offset).cast()
     }
 }
 
-/// All of them, by their cookies.
+/// All sockets with rings, by socket cookie.
 pub(super) type Sockets = BTreeMap<u64, Socket>;
 
 static SOCKETS: Mutex<Sockets> = Mutex::new(BTreeMap::new());
 
-/// The process whose sockets these are, once there are any. A child of `vfork` shares them with its parent, and
-/// what it closes is its own only.
+/// The process that owns the sockets, once there are any. A child of `vfork` shares this memory with its
+/// parent, but closes only its own descriptors.
 static OWNER: AtomicI32 = AtomicI32::new(0);
 
-// Both are without a destructor, so that they are there as long as the thread is.
+// Neither has a destructor, so both live as long as the thread.
 thread_local! {
-    /// Whether this thread is at work on the sockets.
+    /// Whether this thread uses the sockets.
     static INSIDE: Cell<bool> = const { Cell::new(false) };
-    /// While this thread forks: nobody else is at work on them.
+    /// The lock, held while this thread forks.
     static HELD: Cell<Option<ManuallyDrop<MutexGuard<'static, Sockets>>>> =
         const { Cell::new(None) };
 }
 
-/// Whether there are sockets to look for.
+/// Whether this process has such sockets.
 pub(super) fn any() -> bool {
     let owner = OWNER.load(Ordering::Relaxed);
     owner != 0 && owner == kernel::process()
 }
 
-/// Works on the sockets, and leaves `errno` as it is; not where this thread does so already: then an allocator
-/// maps its memory, or a signal handler came between.
+/// Runs `work` on the sockets and preserves `errno`. `None` where this thread uses them already: in an
+/// allocator that maps memory, or in a signal handler.
 pub(super) fn with<T>(work: impl FnOnce(&mut Sockets) -> T) -> Option<T> {
-    apart(|| Some(work(&mut lock())))
+    exclusively(|| Some(work(&mut lock())))
 }
 
-/// The same for what a signal handler may do, which waits for no thread: that could be waiting for this one.
+/// The same for calls that a signal handler may make. It does not block: another thread may wait for this
+/// one.
 pub(super) fn try_with<T>(work: impl FnOnce(&mut Sockets) -> T) -> Option<T> {
-    apart(|| {
+    exclusively(|| {
         for _ in 0..1000 {
             match SOCKETS.try_lock() {
                 Ok(mut sockets) => return Some(work(&mut sockets)),
@@ -89,13 +90,13 @@ pub(super) fn try_with<T>(work: impl FnOnce(&mut Sockets) -> T) -> Option<T> {
     })
 }
 
-fn apart<T>(work: impl FnOnce() -> Option<T>) -> Option<T> {
+fn exclusively<T>(work: impl FnOnce() -> Option<T>) -> Option<T> {
     if INSIDE.replace(true) {
         return None;
     }
     let errno = kernel::errno();
     let result = work();
-    kernel::fail(errno);
+    kernel::set_errno(errno);
     INSIDE.set(false);
     result
 }
@@ -104,9 +105,9 @@ fn lock() -> MutexGuard<'static, Sockets> {
     SOCKETS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// From now on there are sockets to look for; and a child finds them at rest, whatever other threads do while it is
-/// made.
-pub(super) fn begin() {
+/// Starts tracking sockets. From now on a child of `fork` finds them consistent, whatever other threads do
+/// meanwhile.
+pub(super) fn start_tracking() {
     extern "C" fn before() {
         if !INSIDE.replace(true) {
             HELD.set(Some(ManuallyDrop::new(lock())));
@@ -131,7 +132,7 @@ pub(super) fn begin() {
     });
 }
 
-/// The memory that `mmap` of the socket is about; `None` for anything else.
+/// The memory for an `mmap` of the socket; `None` for a socket without lent memory.
 pub(super) fn map(
     sockets: &mut Sockets,
     cookie: u64,
@@ -140,7 +141,7 @@ pub(super) fn map(
     offset: libc::off_t,
 ) -> Option<io::Result<*mut c_void>> {
     let lent = sockets.get_mut(&cookie)?.lent.as_mut()?;
-    // The kernel's rules for rings, but for the place: that is chosen.
+    // The kernel's rules for rings, except for the address, which is given.
     let is_fixed = flags & (libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE) != 0;
     if offset != 0 || whole_pages(len) != lent.len || is_fixed {
         return Some(Err(io::Error::from_raw_os_error(libc::EINVAL)));
@@ -149,8 +150,8 @@ pub(super) fn map(
     Some(Ok(lent.start()))
 }
 
-/// Takes a mapping back; whether it was one of [`map`]. One of which a part is unmapped is the program's from then
-/// on, as is what becomes of its addresses.
+/// Unmaps a mapping of [`map`]; false for any other. If only a part is unmapped, the memory belongs to the
+/// program from then on.
 pub(super) fn unmap(sockets: &mut Sockets, address: *mut c_void, len: usize) -> bool {
     let is_in = |socket: &&mut Socket| {
         socket.lent.as_ref().is_some_and(|lent| lent.memory.overlaps(address.addr(), len))
@@ -163,20 +164,20 @@ pub(super) fn unmap(sockets: &mut Sockets, address: *mut c_void, len: usize) -> 
         return false;
     }
     lent.mapped = lent.mapped.saturating_sub(1);
-    // It stays for another `mmap`, as the ring does.
+    // The memory stays for another `mmap`, as a ring of the kernel does.
     if lent.mapped > 0 || !is_closed {
         socket.lent = Some(lent);
     }
     true
 }
 
-/// A descriptor of a socket is closed. Frees no memory of the allocator: it may be a signal handler that closes it.
+/// Handles the `close` of a descriptor. Frees no memory of the allocator: a signal handler may close it.
 pub(super) fn closed(sockets: &mut Sockets, cookie: u64, descriptor: c_int) {
     let Some(socket) = sockets.get_mut(&cookie) else { return };
     if socket.descriptor != Some(descriptor) {
         return;
     }
-    // Where nobody can tell whether there is another, there may be.
+    // If that is unknown, there may be another descriptor.
     let Ok(other) = descriptors(|fd| kernel::cookie(fd) == Some(cookie)) else { return };
     socket.descriptor = other;
     if other.is_none() && socket.lent.as_ref().is_some_and(|lent| lent.mapped == 0) {
@@ -184,8 +185,8 @@ pub(super) fn closed(sockets: &mut Sockets, cookie: u64, descriptor: c_int) {
     }
 }
 
-/// Looks for descriptors that went without `close`, and forgets the sockets that have none.
-pub(super) fn sweep(sockets: &mut Sockets) {
+/// Finds descriptors that disappeared without `close`, and removes sockets that have none.
+pub(super) fn remove_closed(sockets: &mut Sockets) {
     let gone = |(cookie, socket): (&u64, &Socket)| {
         let descriptor = socket.descriptor?;
         (kernel::cookie(descriptor) != Some(*cookie)).then_some((*cookie, descriptor))
@@ -196,7 +197,7 @@ pub(super) fn sweep(sockets: &mut Sockets) {
     sockets.retain(|_, socket| socket.descriptor.is_some() || socket.lent.is_some());
 }
 
-/// Mappings are of whole pages, whatever length is asked for.
+/// The length of a mapping, in whole pages.
 fn whole_pages(len: usize) -> usize {
     // SAFETY: sysconf has no precondition.
     let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;

@@ -61,10 +61,7 @@ fn every_function_that_the_systems_library_exports_is_in_ours() {
     let Some(system) =
         linerate_capture::libpcap::places().find_map(|path| path.canonicalize().ok())
     else {
-        return linerate_testkit::say_skipped(
-            "every_function_that_the_systems_library_exports_is_in_ours",
-            "there is no libpcap",
-        );
+        linerate_testkit::skip!("there is no libpcap");
     };
     let library = Library::install();
     let ours = exported(&library.path());

@@ -4,16 +4,16 @@
 
 use std::path::Path;
 
-use crate::support::{Cable, FAR, Library, NEAR, SOCKET, WAYS, Way, compile};
+use crate::support::{Cable, EVERY_SOURCE, FAR, Libpcap, Library, NEAR, SOCKET, compile};
 use linerate_testkit::root_or_skip;
 
 /// Runs a program on a cable of its own; what it printed.
-fn run(library: &Library, way: Way, line: &[&str], cable: &Cable) -> String {
+fn run(library: &Library, libpcap: Libpcap, line: &[&str], cable: &Cable) -> String {
     let folder = tempfile::tempdir().unwrap();
-    let mut running = cable.start(library, way, line, folder.path());
+    let mut running = cable.start(library, libpcap, line, folder.path());
     let status = running.ended();
     let text = format!("{}{}", running.stdout(), running.stderr());
-    assert_eq!(status, Some(0), "{way:?}: {text}");
+    assert_eq!(status, Some(0), "{libpcap:?}: {text}");
     text
 }
 
@@ -23,63 +23,63 @@ fn compiled(source: &str, folder: &Path) -> String {
 
 #[test]
 fn filters_privileges_forks_and_threads_are_as_with_libpcap() {
-    root_or_skip!("filters_privileges_forks_and_threads_are_as_with_libpcap");
+    root_or_skip!();
     let (library, folder) = (Library::install(), tempfile::tempdir().unwrap());
     let program = compiled("life.c", folder.path());
     let line = [program.as_str(), NEAR, FAR];
-    let plain = run(&library, Way::Plain, &line, &Cable::lay());
+    let plain = run(&library, Libpcap::System, &line, &Cable::new());
     assert!(plain.ends_with("-- end\n") && plain.contains("by the next thread: 0 2501"), "{plain}");
-    for way in WAYS {
-        assert_eq!(run(&library, way, &line, &Cable::lay()), plain, "{way:?}");
+    for libpcap in EVERY_SOURCE {
+        assert_eq!(run(&library, libpcap, &line, &Cable::new()), plain, "{libpcap:?}");
     }
 }
 
 #[test]
 fn handles_share_the_packets_of_an_interface() {
-    root_or_skip!("handles_share_the_packets_of_an_interface");
+    root_or_skip!();
     let (library, folder) = (Library::install(), tempfile::tempdir().unwrap());
     let program = compiled("share.c", folder.path());
     let line = [program.as_str(), NEAR, FAR];
-    let way = Way::Preload(&[("LINERATE_THREADS", "2")]);
-    let said = run(&library, way, &line, &Cable::lay());
+    let libpcap = Libpcap::Preloaded(&[("LINERATE_THREADS", "2")]);
+    let printed = run(&library, libpcap, &line, &Cable::new());
     assert_eq!(
-        said,
+        printed,
         "one alone: 201 packets, each one once\n\
          two: 201 packets, each one once, some to each\n\
          the third: 201 packets, each one once\n\
          one of two: 201 packets, each one once\n"
     );
     // Each sees all where nothing was said of sharing.
-    let said = run(&library, Way::Preload(crate::support::PACKET), &line, &Cable::lay());
-    assert!(said.contains("two: 402 packets, some to each\n"), "{said}");
+    let printed = run(&library, Libpcap::Preloaded(crate::support::PACKET), &line, &Cable::new());
+    assert!(printed.contains("two: 402 packets, some to each\n"), "{printed}");
 }
 
 #[test]
 fn packets_of_several_queues_come_in_their_order() {
-    root_or_skip!("packets_of_several_queues_come_in_their_order");
+    root_or_skip!();
     let (library, folder) = (Library::install(), tempfile::tempdir().unwrap());
     let program = compiled("queues.c", folder.path());
     let line = [program.as_str(), NEAR, FAR];
-    let said = run(&library, Way::Preload(SOCKET), &line, &Cable::with_queues(4));
-    assert_eq!(said, "complete 1 ordered 1\n");
+    let printed = run(&library, Libpcap::Preloaded(SOCKET), &line, &Cable::with_queues(4));
+    assert_eq!(printed, "complete 1 ordered 1\n");
 }
 
 #[test]
 fn rings_that_a_program_makes_do_what_they_do_without_this_library() {
-    root_or_skip!("rings_that_a_program_makes_do_what_they_do_without_this_library");
+    root_or_skip!();
     let (library, folder) = (Library::install(), tempfile::tempdir().unwrap());
     let line = [compiled("rings.c", folder.path())];
-    let cable = Cable::lay();
-    let say = |way| run(&library, way, &[&line[0]], &cable);
-    let plain = say(Way::Plain);
+    let cable = Cable::new();
+    let say = |libpcap| run(&library, libpcap, &[&line[0]], &cable);
+    let plain = say(Libpcap::System);
     assert!(plain.ends_with("after it was closed: 0\nhuge pages kept: 0\n"), "{plain}");
     // A kernel that lets programs choose has other pages; that one is in a virtual machine (kernel/linerate).
-    for way in [
-        Way::Preload(&[]),
-        Way::Preload(&[("LINERATE_RING_ALLOCATION", "hugetlb")]),
-        Way::Preload(&[("LINERATE_RING_ALLOCATION", "transhuge")]),
-        Way::Preload(&[("LINERATE_RING_ALLOCATION", "vzalloc")]),
+    for libpcap in [
+        Libpcap::Preloaded(&[]),
+        Libpcap::Preloaded(&[("LINERATE_RING_ALLOCATION", "hugetlb")]),
+        Libpcap::Preloaded(&[("LINERATE_RING_ALLOCATION", "transhuge")]),
+        Libpcap::Preloaded(&[("LINERATE_RING_ALLOCATION", "vzalloc")]),
     ] {
-        assert_eq!(say(way).replace("pages of 2048 kB", "pages of 4 kB"), plain, "{way:?}");
+        assert_eq!(say(libpcap).replace("pages of 2048 kB", "pages of 4 kB"), plain, "{libpcap:?}");
     }
 }

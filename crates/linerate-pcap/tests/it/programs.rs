@@ -6,8 +6,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::support::{Cable, FAR, Library, NEAR, PACKET, Running, TEE, WAYS, Way, compile, has};
-use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip};
+use crate::support::{
+    Cable, EVERY_SOURCE, FAR, Libpcap, Library, NEAR, PACKET, Running, TEE, compile, has,
+};
+use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip, skip};
 use nix::sys::signal::Signal;
 
 /// How a program's run ends.
@@ -45,15 +47,15 @@ impl Stage {
     /// Runs a program past which all frames are sent; `make` says what it wrote.
     fn run(
         &self,
-        way: Way,
+        libpcap: Libpcap,
         line: &[&str],
         end: &End<'_>,
         make: &dyn Fn(&Running, &Path) -> String,
     ) -> String {
-        let cable = Cable::lay();
+        let cable = Cable::new();
         let folder = tempfile::tempdir().unwrap();
-        let mut running = cable.start(&self.library, way, line, folder.path());
-        cable.wait_until_it_listens(way, &mut running);
+        let mut running = cable.start(&self.library, libpcap, line, folder.path());
+        cable.wait_until_it_listens(libpcap, &mut running);
         running.wait_for(self.says, |running| running.stderr().contains(self.says));
         self.send(&cable, 1);
         if let End::When(signal, holds) = end {
@@ -66,11 +68,11 @@ impl Stage {
 
     /// Compares all ways with libpcap alone.
     fn compare(&self, line: &[&str], end: &End<'_>, make: &dyn Fn(&Running, &Path) -> String) {
-        let plain = self.run(Way::Plain, line, end, make);
+        let plain = self.run(Libpcap::System, line, end, make);
         assert!(!plain.trim().is_empty(), "{line:?} wrote nothing");
-        for way in WAYS {
-            let ours = self.run(way, line, end, make);
-            assert_eq!(ours, plain, "{line:?} {way:?}");
+        for libpcap in EVERY_SOURCE {
+            let ours = self.run(libpcap, line, end, make);
+            assert_eq!(ours, plain, "{line:?} {libpcap:?}");
         }
     }
 }
@@ -101,7 +103,7 @@ fn without_times(file: &Path) -> String {
 
 #[test]
 fn tcpdump_prints_and_writes_the_same() {
-    root_or_skip!("tcpdump_prints_and_writes_the_same");
+    root_or_skip!();
     if !has("tcpdump_prints_and_writes_the_same", "tcpdump") {
         return;
     }
@@ -126,7 +128,7 @@ fn tcpdump_prints_and_writes_the_same() {
 
 #[test]
 fn dumpcap_and_tshark_write_the_same() {
-    root_or_skip!("dumpcap_and_tshark_write_the_same");
+    root_or_skip!();
     if !has("dumpcap_and_tshark_write_the_same", "tshark") {
         return;
     }
@@ -146,24 +148,24 @@ fn dumpcap_and_tshark_write_the_same() {
 /// of which the library would say a line.
 #[test]
 fn tshark_is_told_nothing_by_its_dumpcap() {
-    root_or_skip!("tshark_is_told_nothing_by_its_dumpcap");
+    root_or_skip!();
     if !has("tshark_is_told_nothing_by_its_dumpcap", "tshark") {
         return;
     }
     const ALOUD: &[(&str, &str)] = &[("LINERATE_SOURCE", "tee"), ("LINERATE_QUIET", "0")];
     let stage = Stage::set();
-    let run = |way| {
+    let run = |libpcap| {
         let line = ["tshark", "-i", FAR, "-n", "-Q", "-c", "3", "-T", "fields", "-e", "frame.len"];
-        stage.run(way, &line, &End::Itself, &stdout)
+        stage.run(libpcap, &line, &End::Itself, &stdout)
     };
-    let plain = run(Way::Plain);
+    let plain = run(Libpcap::System);
     assert_eq!(plain.lines().count(), 3, "{plain}");
-    assert_eq!(run(Way::Preload(ALOUD)), plain);
+    assert_eq!(run(Libpcap::Preloaded(ALOUD)), plain);
 }
 
 #[test]
 fn ngrep_finds_the_same() {
-    root_or_skip!("ngrep_finds_the_same");
+    root_or_skip!();
     if !has("ngrep_finds_the_same", "ngrep") {
         return;
     }
@@ -173,7 +175,7 @@ fn ngrep_finds_the_same() {
 
 #[test]
 fn tcpflow_writes_the_same_flows() {
-    root_or_skip!("tcpflow_writes_the_same_flows");
+    root_or_skip!();
     if !has("tcpflow_writes_the_same_flows", "tcpflow") {
         return;
     }
@@ -202,7 +204,7 @@ fn tcpflow_writes_the_same_flows() {
 
 #[test]
 fn p0f_recognises_the_same() {
-    root_or_skip!("p0f_recognises_the_same");
+    root_or_skip!();
     if !has("p0f_recognises_the_same", "p0f") {
         return;
     }
@@ -224,7 +226,7 @@ fn p0f_recognises_the_same() {
 /// An exporter of flows, which captures in one process and counts in another.
 #[test]
 fn pmacct_counts_the_same_flows() {
-    root_or_skip!("pmacct_counts_the_same_flows");
+    root_or_skip!();
     if !has("pmacct_counts_the_same_flows", "pmacctd") {
         return;
     }
@@ -259,7 +261,7 @@ fn pmacct_counts_the_same_flows() {
 /// A child that tcpdump forks for each file has its descriptors; the capture goes on, and misses nothing.
 #[test]
 fn tcpdump_has_its_files_compressed() {
-    root_or_skip!("tcpdump_has_its_files_compressed");
+    root_or_skip!();
     if !has("tcpdump_has_its_files_compressed", "tcpdump") {
         return;
     }
@@ -269,15 +271,15 @@ fn tcpdump_has_its_files_compressed() {
     let count = (crate::support::traffic::frames().len() * PASSES).to_string();
     let line =
         ["tcpdump", "-i", FAR, "-c", &count, "-C", "1", "-z", "gzip", "-w", "out", "-Z", "root"];
-    let written = |way: Way| {
-        let (cable, folder) = (Cable::lay(), tempfile::tempdir().unwrap());
-        let mut running = cable.start(&stage.library, way, &line, folder.path());
-        cable.wait_until_it_listens(way, &mut running);
+    let written = |libpcap: Libpcap| {
+        let (cable, folder) = (Cable::new(), tempfile::tempdir().unwrap());
+        let mut running = cable.start(&stage.library, libpcap, &line, folder.path());
+        cable.wait_until_it_listens(libpcap, &mut running);
         stage.send(&cable, PASSES);
         assert_eq!(running.ended(), Some(0), "{}", running.stderr());
         // gzip, which nobody waits for, removes what it has compressed.
         let (first, second) = (folder.path().join("out"), folder.path().join("out1"));
-        let deadline = std::time::Instant::now() + crate::support::PATIENCE;
+        let deadline = std::time::Instant::now() + crate::support::TIMEOUT;
         while first.exists() {
             assert!(std::time::Instant::now() < deadline, "{}", running.stderr());
             std::thread::sleep(std::time::Duration::from_millis(10));
@@ -293,20 +295,20 @@ fn tcpdump_has_its_files_compressed() {
         );
         [without_times(&first), without_times(&second)]
     };
-    let plain = written(Way::Plain);
-    for way in WAYS {
-        assert!(written(way) == plain, "{way:?}");
+    let plain = written(Libpcap::System);
+    for libpcap in EVERY_SOURCE {
+        assert!(written(libpcap) == plain, "{libpcap:?}");
     }
 }
 
 #[test]
 fn nmap_finds_the_same_ports() {
-    root_or_skip!("nmap_finds_the_same_ports");
+    root_or_skip!();
     if !has("nmap_finds_the_same_ports", "nmap") {
         return;
     }
     let library = Library::install();
-    let scan = |way: Way| {
+    let scan = |libpcap: Libpcap| {
         let (near, far) =
             (Namespace::create("pcap-n").unwrap(), Namespace::create("pcap-f").unwrap());
         let veth = Veth::create(&near, NEAR, &far, FAR, VethOptions::default()).unwrap();
@@ -315,33 +317,36 @@ fn nmap_finds_the_same_ports() {
         let listening = far.run(|| std::net::TcpListener::bind("10.3.0.2:25").unwrap()).unwrap();
         let mut command = near.command("nmap");
         command.args(["-sS", "-Pn", "-n", "--send-eth", "-p", "20-30", "10.3.0.2"]);
-        for (name, value) in library.variables(way) {
+        for (name, value) in library.variables(libpcap) {
             command.env(name, value);
         }
         let output = command.output().unwrap();
         drop(listening);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let said = String::from_utf8(output.stdout).unwrap();
-        said.lines()
+        let printed = String::from_utf8(output.stdout).unwrap();
+        printed
+            .lines()
             .filter(|line| line.contains("/tcp"))
             .map(|line| format!("{line}\n"))
             .collect::<String>()
     };
-    let plain = scan(Way::Plain);
+    let plain = scan(Libpcap::System);
     assert!(plain.contains("25/tcp open") && plain.contains("26/tcp closed"), "{plain}");
     // The host needs its traffic, to answer ARP: sources that leave it.
-    for way in [Way::Preload(PACKET), Way::Named(PACKET), Way::Preload(TEE)] {
-        assert_eq!(scan(way), plain, "{way:?}");
+    for libpcap in
+        [Libpcap::Preloaded(PACKET), Libpcap::InLibraryPath(PACKET), Libpcap::Preloaded(TEE)]
+    {
+        assert_eq!(scan(libpcap), plain, "{libpcap:?}");
     }
 }
 
 #[test]
 fn scapy_sniffs_the_same() {
-    root_or_skip!("scapy_sniffs_the_same");
+    root_or_skip!();
     let python = "/usr/bin/python3";
     let there = Command::new(python).args(["-c", "import scapy"]).output();
     if !there.is_ok_and(|output| output.status.success()) {
-        return linerate_testkit::say_skipped("scapy_sniffs_the_same", "there is no python3-scapy");
+        skip!("there is no python3-scapy");
     }
     let stage = Stage::set();
     let sniff = format!(

@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn every_entry_is_met_once_and_deleted_once() {
-        root_or_skip!("every_entry_is_met_once_and_deleted_once");
+        root_or_skip!();
         const ENTRIES: u64 = 10_000;
         let map = hash(MapType::Hash, ENTRIES as u32);
         assert!(read(&map).is_empty());
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn values_of_all_cpus_come_together() {
-        root_or_skip!("values_of_all_cpus_come_together");
+        root_or_skip!();
         let map = hash(MapType::PercpuHash, 100);
         let cpus = libbpf_rs::num_possible_cpus().unwrap();
         let values: Vec<Vec<u8>> = (0..cpus).map(|cpu| vec![cpu as u8; 12]).collect();

@@ -48,7 +48,7 @@ impl Oracle {
 
 #[test]
 fn the_kernel_and_the_rules_agree() {
-    linerate_testkit::root_or_skip!("the_kernel_and_the_rules_agree");
+    linerate_testkit::root_or_skip!();
     let mut oracle = Oracle::new();
     let mut broken = Vec::new();
     let mut taken = 0;
@@ -106,7 +106,7 @@ fn grid(kind: Kind) -> Vec<Request> {
 
 #[test]
 fn the_kernel_has_no_ring_without_blocks() {
-    linerate_testkit::root_or_skip!("the_kernel_has_no_ring_without_blocks");
+    linerate_testkit::root_or_skip!();
     let request = Request { blocks: 0, frames: 0, ..VALID };
     assert_eq!(request.check(), Err(Rule::NoBlocks));
     let error = Socket::open().unwrap().map(request, "any").unwrap_err().to_string();

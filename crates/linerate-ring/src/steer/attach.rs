@@ -357,7 +357,7 @@ fn attach_action(interface: &str, attach: Attach) -> String {
 
 #[cfg(test)]
 mod tests {
-    use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip, say_skipped};
+    use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip, skip};
 
     use super::*;
     use crate::filter::Instruction;
@@ -407,7 +407,7 @@ mod tests {
 
     #[test]
     fn who_holds_a_program_is_said_with_a_remedy_that_works() {
-        root_or_skip!("who_holds_a_program_is_said_with_a_remedy_that_works");
+        root_or_skip!();
         const PASS: i32 = 2;
         let (a, b) = (Namespace::create("hold-a").unwrap(), Namespace::create("hold-b").unwrap());
         let cable = Veth::create(&a, "a", &b, "b", VethOptions::default()).unwrap();
@@ -443,7 +443,7 @@ mod tests {
 
     #[test]
     fn a_tcx_program_is_seen() {
-        root_or_skip!("a_tcx_program_is_seen");
+        root_or_skip!();
         let (a, b) = (Namespace::create("tcx-a").unwrap(), Namespace::create("tcx-b").unwrap());
         let cable = Veth::create(&a, "a", &b, "b", VethOptions::default()).unwrap();
         let index = cable.a.index();
@@ -452,7 +452,7 @@ mod tests {
         let link = match a.run(|| tcx(index)).unwrap() {
             Ok(link) => link,
             Err(error) => {
-                return say_skipped("a_tcx_program_is_seen", &format!("no tcx: {error}"));
+                skip!(&format!("no tcx: {error}"));
             }
         };
         assert!(has());

@@ -345,7 +345,7 @@ mod tests {
 
     #[test]
     fn without_a_filter_none_is_called() {
-        root_or_skip!("without_a_filter_none_is_called");
+        root_or_skip!();
         for stamps in [Stamps::Reader, Stamps::Kernel] {
             let options = Options { stamps, ..Options::default() };
             let mut steer = Steer::load("lo", &options).unwrap();

@@ -9,12 +9,14 @@ use linerate_ring::region::Pages;
 use linerate_ring::tee::Tee;
 use linerate_ring::xdp::{Copying, Pace, Socket, Source, Umem, probe};
 use linerate_ring::{Frame, Region};
-use linerate_testkit::{Exclusive, Interface, Namespace, exclusive, root_or_skip, say_skipped};
+use linerate_testkit::{
+    Exclusive, Interface, Namespace, exclusive, root_or_skip, say_skipped, test_name,
+};
 
 const FRAMES: u64 = 2000;
 /// Fewer than a queue of the card holds.
 const AT_ONCE: u64 = 32;
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Two cards on one cable, each in a namespace.
 struct Cards {
@@ -38,7 +40,7 @@ impl Cards {
         let exclusive = exclusive();
         // The kernel gives a card back to the machine a while after its namespace has gone.
         let at = |name: &str| Path::new("/sys/class/net").join(name).join("device/driver");
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         while !(at(tx).exists() && at(rx).exists()) {
             assert!(Instant::now() < end, "{tx} and {rx} are not both here");
             std::thread::sleep(Duration::from_millis(10));
@@ -83,7 +85,7 @@ fn frame(n: u64) -> Vec<u8> {
 
 /// Reads until as many frames have come; each has to be the next.
 fn expect(next: &mut u64, until: u64, mut read: impl FnMut(&mut dyn FnMut(&Frame<'_>))) {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     loop {
         if *next >= until {
             return;
@@ -107,7 +109,7 @@ fn read_source(source: &mut Source, each: &mut dyn FnMut(&Frame<'_>)) {
 
 /// What a card does until it works at all is not counted: its driver starts its queues anew for a program.
 fn wait_until_it_carries(raw: &Raw, mut comes: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     while !comes() {
         assert!(Instant::now() < end, "nothing comes through");
         raw.send(&[&[0xff; 12][..], &[0x88, 0xb5], &[0; 46]].concat());
@@ -143,10 +145,9 @@ fn receives(cards: &Cards, copying: Copying, zero_copy: bool) {
 
 #[test]
 fn frames_are_received_without_a_copy() {
-    const NAME: &str = "frames_are_received_without_a_copy";
-    root_or_skip!(NAME);
-    let Some(cards) = Cards::take(NAME) else { return };
-    if cards.share_frames(NAME) {
+    root_or_skip!();
+    let Some(cards) = Cards::take(test_name!()) else { return };
+    if cards.share_frames(test_name!()) {
         receives(&cards, Copying::Never, true);
         // Nobody has to ask for it.
         receives(&cards, Copying::Auto, true);
@@ -155,18 +156,16 @@ fn frames_are_received_without_a_copy() {
 
 #[test]
 fn frames_are_received_with_a_copy_where_that_is_asked_for() {
-    const NAME: &str = "frames_are_received_with_a_copy_where_that_is_asked_for";
-    root_or_skip!(NAME);
-    let Some(cards) = Cards::take(NAME) else { return };
+    root_or_skip!();
+    let Some(cards) = Cards::take(test_name!()) else { return };
     receives(&cards, Copying::Always, false);
 }
 
 #[test]
 fn frames_are_sent_without_a_copy() {
-    const NAME: &str = "frames_are_sent_without_a_copy";
-    root_or_skip!(NAME);
-    let Some(cards) = Cards::take(NAME) else { return };
-    if !cards.share_frames(NAME) {
+    root_or_skip!();
+    let Some(cards) = Cards::take(test_name!()) else { return };
+    if !cards.share_frames(test_name!()) {
         return;
     }
     let build = || {
@@ -181,7 +180,7 @@ fn frames_are_sent_without_a_copy() {
     let mut source = cards.receiver.run(open).expect("entered").unwrap_or_else(|e| panic!("{e}"));
     let mut next = 0;
     for n in 0..FRAMES {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         let mut outgoing = loop {
             match socket.frame() {
                 Some(outgoing) => break outgoing,
@@ -203,9 +202,8 @@ fn frames_are_sent_without_a_copy() {
 
 #[test]
 fn a_tee_copies_all_that_a_card_receives() {
-    const NAME: &str = "a_tee_copies_all_that_a_card_receives";
-    root_or_skip!(NAME);
-    let Some(cards) = Cards::take(NAME) else { return };
+    root_or_skip!();
+    let Some(cards) = Cards::take(test_name!()) else { return };
     let open = || Tee::builder(cards.rx.name()).buffer(16 << 20).build();
     let mut tee = cards.receiver.run(open).expect("entered").unwrap_or_else(|e| panic!("{e}"));
     let raw = cards.raw();

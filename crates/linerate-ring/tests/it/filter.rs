@@ -51,7 +51,7 @@ fn thinning() -> usize {
 
 #[test]
 fn agrees_with_libpcap_on_every_expression() {
-    root_or_skip!("agrees_with_libpcap_on_every_expression");
+    root_or_skip!();
     let frames = corpus::all(thinning());
     let mut scratch = Vec::new();
     let mut verdicts = 0;
@@ -102,7 +102,7 @@ fn agrees_with_libpcap_on_every_expression() {
 
 #[test]
 fn a_frame_in_several_buffers_is_judged_by_the_first() {
-    root_or_skip!("a_frame_in_several_buffers_is_judged_by_the_first");
+    root_or_skip!();
     let mut scratch = Vec::new();
     for length in [kernel::LINEAR - 1, kernel::LINEAR, kernel::LINEAR + 1, 9014, 9100] {
         let mut frame = corpus::whole(1000).swap_remove(0);
@@ -154,7 +154,7 @@ fn judges_long_linear_frames_as_libpcap_does() {
 
 #[test]
 fn the_verifier_takes_a_thousand_hosts() {
-    root_or_skip!("the_verifier_takes_a_thousand_hosts");
+    root_or_skip!();
     let hosts: Vec<_> =
         (0..1000).map(|n| format!("dst host 10.1.{}.{}", n / 250, n % 250)).collect();
     let classic = classic(&format!("ip and ({})", hosts.join(" or ")));

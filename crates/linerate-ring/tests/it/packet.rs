@@ -13,7 +13,7 @@ const SHORT: Duration = Duration::from_millis(50);
 
 #[test]
 fn everything_sent_is_captured() {
-    root_or_skip!("everything_sent_is_captured");
+    root_or_skip!();
     let cable = Cable::new();
     // Nobody reads until all is sent, however long that takes: no block is to be handed over half empty.
     let builder = quick("rx").retire(Duration::from_secs(1));
@@ -36,7 +36,7 @@ fn everything_sent_is_captured() {
 
 #[test]
 fn what_finds_no_room_is_counted_and_the_ring_thaws() {
-    root_or_skip!("what_finds_no_room_is_counted_and_the_ring_thaws");
+    root_or_skip!();
     let cable = Cable::new();
     let builder = quick("rx").block_size(4096).blocks(2);
     let mut ring = cable.receive(builder).unwrap();
@@ -54,7 +54,7 @@ fn what_finds_no_room_is_counted_and_the_ring_thaws() {
 
 #[test]
 fn statistics_add_up_over_reads_and_outlive_the_ring() {
-    root_or_skip!("statistics_add_up_over_reads_and_outlive_the_ring");
+    root_or_skip!();
     let cable = Cable::new();
     let mut ring = cable.ring();
     let counters = ring.counters();
@@ -76,7 +76,7 @@ fn statistics_add_up_over_reads_and_outlive_the_ring() {
 
 #[test]
 fn the_default_buffer_rides_out_a_stall() {
-    root_or_skip!("the_default_buffer_rides_out_a_stall");
+    root_or_skip!();
     let cable = Cable::new();
     let mut ring = cable.receive(Ring::builder("rx")).unwrap();
     // 50 ms at a million frames a second, with nobody reading.
@@ -89,7 +89,7 @@ fn the_default_buffer_rides_out_a_stall() {
 
 #[test]
 fn vlan_tags_are_put_back() {
-    root_or_skip!("vlan_tags_are_put_back");
+    root_or_skip!();
     let cable = Cable::new();
     let tagged = |number, tags: &[[u8; 4]]| {
         let mut frame = numbered(number, 100);
@@ -121,7 +121,7 @@ fn vlan_tags_are_put_back() {
 
 #[test]
 fn the_snap_length_cuts_and_the_wire_length_stays() {
-    root_or_skip!("the_snap_length_cuts_and_the_wire_length_stays");
+    root_or_skip!();
     let cable = Cable::new();
     let mut ring = cable.receive(quick("rx").snaplen(64)).unwrap();
     cable.send(&[numbered(0, 1000), numbered(1, 40)]);
@@ -134,7 +134,7 @@ fn the_snap_length_cuts_and_the_wire_length_stays() {
 
 #[test]
 fn directions_are_told_apart() {
-    root_or_skip!("directions_are_told_apart");
+    root_or_skip!();
     let cable = Cable::new();
     let traffics = [Traffic::In, Traffic::Out, Traffic::InOut];
     let mut rings = traffics.map(|traffic| cable.receive(quick("rx").traffic(traffic)).unwrap());
@@ -158,7 +158,7 @@ fn directions_are_told_apart() {
 
 #[test]
 fn frames_on_loopback_come_once() {
-    root_or_skip!("frames_on_loopback_come_once");
+    root_or_skip!();
     let cable = Cable::new();
     let mut rings = cable
         .receiver
@@ -186,7 +186,7 @@ fn frames_on_loopback_come_once() {
 
 #[test]
 fn all_interfaces_are_one_source() {
-    root_or_skip!("all_interfaces_are_one_source");
+    root_or_skip!();
     let cable = Cable::new();
     let builder = Ring::builder_for_all().retire(Duration::from_millis(5)).buffer(1 << 20);
     let mut ring = cable.receive(builder).unwrap();
@@ -209,7 +209,7 @@ fn below(limit: u32) -> Classic {
 
 #[test]
 fn a_filter_holds_from_the_first_frame_and_can_be_exchanged() {
-    root_or_skip!("a_filter_holds_from_the_first_frame_and_can_be_exchanged");
+    root_or_skip!();
     let cable = Cable::new();
     let frames: Vec<_> = (0..200).map(|n| numbered(n, 60)).collect();
     // While a flood is on, no ring holds a frame that its filter rejects.
@@ -239,7 +239,7 @@ fn a_filter_holds_from_the_first_frame_and_can_be_exchanged() {
 
 #[test]
 fn the_interface_goes_down_and_comes_up_again() {
-    root_or_skip!("the_interface_goes_down_and_comes_up_again");
+    root_or_skip!();
     let cable = Cable::new();
     let mut ring = cable.ring();
     for round in 0..3 {
@@ -264,7 +264,7 @@ fn the_interface_goes_down_and_comes_up_again() {
 
 #[test]
 fn an_unplugged_cable_is_no_error_and_frames_come_again() {
-    root_or_skip!("an_unplugged_cable_is_no_error_and_frames_come_again");
+    root_or_skip!();
     let cable = Cable::new();
     let mut ring = cable.ring();
     cable.veth.a.down().unwrap();
@@ -289,7 +289,7 @@ fn wait_for_carrier(cable: &Cable) {
 
 #[test]
 fn an_interface_that_is_removed_is_told_after_its_last_frames() {
-    root_or_skip!("an_interface_that_is_removed_is_told_after_its_last_frames");
+    root_or_skip!();
     let cable = Cable::new();
     let mut ring = cable.ring();
     cable.send(&[numbered(1, 60), numbered(2, 60)]);
@@ -305,7 +305,7 @@ fn an_interface_that_is_removed_is_told_after_its_last_frames() {
 
 #[test]
 fn promiscuous_mode_lasts_as_long_as_the_ring() {
-    root_or_skip!("promiscuous_mode_lasts_as_long_as_the_ring");
+    root_or_skip!();
     let cable = Cable::new();
     let promiscuity = || {
         let output =
@@ -323,7 +323,7 @@ fn promiscuous_mode_lasts_as_long_as_the_ring() {
 
 #[test]
 fn time_stamps_say_when_and_whose_clock() {
-    root_or_skip!("time_stamps_say_when_and_whose_clock");
+    root_or_skip!();
     let cable = Cable::new();
     let now = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos();
     // A veth stamps nothing, so the kernel's clock stands in.
@@ -344,7 +344,7 @@ fn time_stamps_say_when_and_whose_clock() {
 
 #[test]
 fn the_hash_tells_flows_apart_and_unfinished_checksums_are_marked() {
-    root_or_skip!("the_hash_tells_flows_apart_and_unfinished_checksums_are_marked");
+    root_or_skip!();
     let cable = Cable::new();
     let (a, b) = ("10.77.0.1".parse().unwrap(), "10.77.0.2".parse().unwrap());
     cable.veth.a.add_address(a, 24).unwrap();
@@ -376,7 +376,7 @@ fn the_hash_tells_flows_apart_and_unfinished_checksums_are_marked() {
 
 #[test]
 fn a_stopped_ring_hands_over_what_came_before_and_nothing_after() {
-    root_or_skip!("a_stopped_ring_hands_over_what_came_before_and_nothing_after");
+    root_or_skip!();
     let cable = Cable::new();
     let mut ring = cable.receive(Ring::builder("rx").retire(Duration::from_millis(100))).unwrap();
     cable.send(&[numbered(1, 60)]);
@@ -392,7 +392,7 @@ fn a_stopped_ring_hands_over_what_came_before_and_nothing_after() {
 
 #[test]
 fn a_ring_is_readable_when_a_batch_is_ready() {
-    root_or_skip!("a_ring_is_readable_when_a_batch_is_ready");
+    root_or_skip!();
     use std::os::fd::{AsFd, AsRawFd};
     let cable = Cable::new();
     let mut ring = cable.receive(quick("rx").busy_poll(Duration::from_micros(100))).unwrap();
@@ -413,18 +413,18 @@ fn a_ring_is_readable_when_a_batch_is_ready() {
 
 #[test]
 fn interfaces_that_are_not_there_are_named() {
-    root_or_skip!("interfaces_that_are_not_there_are_named");
+    root_or_skip!();
     for name in ["no-such-if", "a-name-that-is-too-long-for-one", "nul\0l", ""] {
         let error = Ring::builder(name).build().unwrap_err();
-        assert!(matches!(&error, Error::NoInterface(said) if said == name), "{error}");
+        assert!(matches!(&error, Error::NoInterface(printed) if printed == name), "{error}");
         let error = Transmit::builder(name).build().unwrap_err();
-        assert!(matches!(&error, Error::NoInterface(said) if said == name), "{error}");
+        assert!(matches!(&error, Error::NoInterface(printed) if printed == name), "{error}");
     }
 }
 
 #[test]
 fn without_the_capability_the_error_says_how_to_get_it() {
-    root_or_skip!("without_the_capability_the_error_says_how_to_get_it");
+    root_or_skip!();
     packet::probe().unwrap();
     let errors = std::thread::spawn(|| {
         // SAFETY: version 3 of the structures, for this thread, dropping everything.
@@ -445,7 +445,7 @@ fn without_the_capability_the_error_says_how_to_get_it() {
 
 #[test]
 fn sizes_that_the_kernel_refuses_are_named() {
-    root_or_skip!("sizes_that_the_kernel_refuses_are_named");
+    root_or_skip!();
     for (builder, words) in [
         (quick("lo").block_size(5000), "whole pages"),
         (quick("lo").block_size(0), "1 to 2147483647 bytes"),

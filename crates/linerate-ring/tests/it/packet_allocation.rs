@@ -18,7 +18,7 @@ fn huge_bytes() -> usize {
 
 #[test]
 fn a_ring_is_of_the_memory_that_was_chosen_or_there_is_none() {
-    root_or_skip!("a_ring_is_of_the_memory_that_was_chosen_or_there_is_none");
+    root_or_skip!();
     // It reads what this process has mapped.
     let _exclusive = exclusive();
     let cable = Cable::new();
@@ -53,7 +53,7 @@ fn a_ring_is_of_the_memory_that_was_chosen_or_there_is_none() {
 
 #[test]
 fn blocks_divide_a_huge_page() {
-    root_or_skip!("blocks_divide_a_huge_page");
+    root_or_skip!();
     let cable = Cable::new();
     let builder = quick("rx").allocation(Allocation::TransparentHuge).block_size(12 << 10);
     let error = cable.receive(builder).unwrap_err().to_string();

@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::counting::allocations;
 use crate::packet_support::{Cable, numbered, quick};
 use linerate_ring::packet::Ring;
-use linerate_testkit::{only_this_test, root_or_skip, say_skipped};
+use linerate_testkit::{only_this_test, root_or_skip, skip};
 
 /// Says to the program that strace runs how many frames to receive.
 const FRAMES: &str = "LINERATE_TEST_FRAMES";
@@ -43,7 +43,7 @@ fn receive(ring: &mut Ring, count: u64) -> u64 {
 
 #[test]
 fn receiving_allocates_nothing() {
-    root_or_skip!("receiving_allocates_nothing");
+    root_or_skip!();
     let cable = Cable::new();
     let mut ring = cable.ring();
     let frames: Vec<_> = (0..500).map(|n| numbered(n, 100)).collect();
@@ -63,7 +63,7 @@ fn receiving_allocates_nothing() {
 
 #[test]
 fn sending_allocates_nothing() {
-    root_or_skip!("sending_allocates_nothing");
+    root_or_skip!();
     let cable = Cable::new();
     let mut ring = cable.transmit();
     let frame = numbered(1, 100);
@@ -84,18 +84,17 @@ fn sending_allocates_nothing() {
 
 #[test]
 fn a_system_call_serves_more_than_fifty_frames() {
-    const NAME: &str = "a_system_call_serves_more_than_fifty_frames";
     if let Ok(frames) = std::env::var(FRAMES) {
         let mut ring = quick("rx").build().expect("a ring");
         println!("ready");
         receive(&mut ring, frames.parse().expect("a number"));
         return;
     }
-    root_or_skip!(NAME);
+    root_or_skip!();
     let cable = Cable::new();
     let strace = |args: &[&str]| cable.receiver.command("strace").args(args).output();
     if !strace(&["-V"]).is_ok_and(|output| output.status.success()) {
-        return say_skipped(NAME, "needs strace");
+        skip!("needs strace");
     }
     let folder = tempfile::tempdir().expect("a folder");
     let calls = |count: u64| {
@@ -107,7 +106,7 @@ fn a_system_call_serves_more_than_fifty_frames() {
             .args(["-f", "-c", "-U", "calls,name", "-o"])
             .arg(&report)
             .arg(program)
-            .args(only_this_test!(NAME))
+            .args(only_this_test!())
             .env(FRAMES, count.to_string())
             .stdout(std::process::Stdio::piped())
             .spawn()

@@ -33,7 +33,7 @@ fn share(fanout: Fanout) -> [Vec<u32>; RINGS] {
 
 #[test]
 fn every_mode_shares_all_frames() {
-    root_or_skip!("every_mode_shares_all_frames");
+    root_or_skip!();
     for mode in [Mode::Hash, Mode::Cpu, Mode::Random, Mode::QueueMapping, Mode::Rollover] {
         let shares = share(Fanout::new(mode.clone()));
         if matches!(mode, Mode::Random) {
@@ -48,14 +48,14 @@ fn every_mode_shares_all_frames() {
 
 #[test]
 fn taking_turns_is_fair() {
-    root_or_skip!("taking_turns_is_fair");
+    root_or_skip!();
     let shares = share(Fanout::new(Mode::LoadBalance).rollover(true).defragment(true).members(8));
     assert!(shares.iter().all(|share| share.len() == FRAMES as usize / RINGS));
 }
 
 #[test]
 fn a_classic_program_chooses_the_ring() {
-    root_or_skip!("a_classic_program_chooses_the_ring");
+    root_or_skip!();
     // The frame's number, which stands behind the link-layer header.
     let statements = [
         Statement { code: 0x20, jt: 0, jf: 0, k: (libc::SKF_LL_OFF + 14) as u32 },
@@ -68,7 +68,7 @@ fn a_classic_program_chooses_the_ring() {
 
 #[test]
 fn an_ebpf_program_chooses_the_ring() {
-    root_or_skip!("an_ebpf_program_chooses_the_ring");
+    root_or_skip!();
     // r6 = r1; r0 = bytes 14 to 17 of the frame, which begin 0 bytes behind SKF_LL_OFF; exit.
     let offset = (libc::SKF_LL_OFF + 14) as u32;
     let mut program = vec![0xbf, 0x16, 0, 0, 0, 0, 0, 0, 0x20, 0, 0, 0];
@@ -102,7 +102,7 @@ fn assert_shares_by_number(shares: &[Vec<u32>; RINGS]) {
 
 #[test]
 fn a_full_ring_rolls_over_to_the_next() {
-    root_or_skip!("a_full_ring_rolls_over_to_the_next");
+    root_or_skip!();
     let cable = Cable::new();
     let fanout = Fanout::new(Mode::Hash).rollover(true);
     let slow = Duration::from_millis(500);
@@ -118,7 +118,7 @@ fn a_full_ring_rolls_over_to_the_next() {
 
 #[test]
 fn groups_are_joined_by_number_and_mismatches_are_refused() {
-    root_or_skip!("groups_are_joined_by_number_and_mismatches_are_refused");
+    root_or_skip!();
     let cable = Cable::new();
     let join = |fanout: Fanout| cable.receive(quick("rx").fanout(fanout));
     let first = join(Fanout::new(Mode::LoadBalance).group(77)).unwrap();
@@ -144,7 +144,7 @@ fn groups_are_joined_by_number_and_mismatches_are_refused() {
 
 #[test]
 fn a_group_survives_the_interface_going_down() {
-    root_or_skip!("a_group_survives_the_interface_going_down");
+    root_or_skip!();
     let cable = Cable::new();
     let builder = quick("rx").fanout(Fanout::new(Mode::LoadBalance));
     let mut rings: Vec<Ring> = cable.receiver.run(|| builder.build_group(2)).unwrap().unwrap();

@@ -36,8 +36,8 @@ impl Cable {
         while cable.tried == 0 {
             assert!(Instant::now() < deadline, "nothing comes through");
             cable.launch(&[numbered(0, 60)]);
-            let patience = Instant::now() + Duration::from_millis(100);
-            while cable.tried == 0 && Instant::now() < patience {
+            let timeout = Instant::now() + Duration::from_millis(100);
+            while cable.tried == 0 && Instant::now() < timeout {
                 std::thread::sleep(Duration::from_millis(1));
                 cable.tried = cable.arrived();
             }

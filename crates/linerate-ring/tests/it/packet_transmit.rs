@@ -9,7 +9,7 @@ use linerate_testkit::root_or_skip;
 
 #[test]
 fn frames_arrive_in_order_more_than_once_around_the_ring() {
-    root_or_skip!("frames_arrive_in_order_more_than_once_around_the_ring");
+    root_or_skip!();
     let cable = Cable::new();
     let mut receiver = cable.ring();
     for bypass in [false, true] {
@@ -40,7 +40,7 @@ fn frames_arrive_in_order_more_than_once_around_the_ring() {
 
 #[test]
 fn a_frame_that_is_dropped_is_not_sent() {
-    root_or_skip!("a_frame_that_is_dropped_is_not_sent");
+    root_or_skip!();
     let cable = Cable::new();
     let mut receiver = cable.ring();
     let mut ring = cable.transmit();
@@ -59,7 +59,7 @@ fn a_frame_that_is_dropped_is_not_sent() {
 
 #[test]
 fn the_ring_is_full_when_every_slot_waits() {
-    root_or_skip!("the_ring_is_full_when_every_slot_waits");
+    root_or_skip!();
     let cable = Cable::new();
     let mut ring = cable.transmit();
     let mut queued = 0;
@@ -76,7 +76,7 @@ fn the_ring_is_full_when_every_slot_waits() {
 
 #[test]
 fn a_frame_too_long_for_a_shrunken_mtu_is_taken_out() {
-    root_or_skip!("a_frame_too_long_for_a_shrunken_mtu_is_taken_out");
+    root_or_skip!();
     let cable = Cable::new();
     let mut receiver = cable.ring();
     let mut ring = cable.transmit();
@@ -112,7 +112,7 @@ fn a_frame_too_long_for_a_shrunken_mtu_is_taken_out() {
 
 #[test]
 fn lengths_that_the_interface_cannot_send_are_named() {
-    root_or_skip!("lengths_that_the_interface_cannot_send_are_named");
+    root_or_skip!();
     let cable = Cable::new();
     let mut ring = cable.transmit();
     assert_eq!(ring.frame_len(), (14, 1518));
@@ -138,7 +138,7 @@ fn lengths_that_the_interface_cannot_send_are_named() {
 
 #[test]
 fn frames_wait_while_the_interface_is_down_and_gone_is_gone() {
-    root_or_skip!("frames_wait_while_the_interface_is_down_and_gone_is_gone");
+    root_or_skip!();
     let cable = Cable::new();
     let mut ring = cable.transmit();
     cable.veth.a.down().unwrap();

@@ -59,7 +59,7 @@ fn drain(ring: &mut Ring) -> Vec<(Option<Header>, Vec<u8>, Direction)> {
 
 #[test]
 fn a_super_packet_comes_with_its_header_where_the_far_end_takes_it_whole() {
-    root_or_skip!("a_super_packet_comes_with_its_header_where_the_far_end_takes_it_whole");
+    root_or_skip!();
     let cable = Cable::new();
     let sender = cable.sender.run(|| Sender::open("tx")).unwrap().unwrap();
     let mut ring = cable.receive(quick("rx").virtio_header(true)).unwrap();
@@ -77,7 +77,7 @@ fn a_super_packet_comes_with_its_header_where_the_far_end_takes_it_whole() {
 
 #[test]
 fn the_kernel_segments_where_the_interface_cannot() {
-    root_or_skip!("the_kernel_segments_where_the_interface_cannot");
+    root_or_skip!();
     let cable = Cable::new();
     cable.veth.a.set_offloads(false).unwrap();
     let sender = cable.sender.run(|| Sender::open("tx")).unwrap().unwrap();
@@ -100,7 +100,7 @@ fn the_kernel_segments_where_the_interface_cannot() {
 
 #[test]
 fn the_kernels_own_super_packets_say_their_segment_size() {
-    root_or_skip!("the_kernels_own_super_packets_say_their_segment_size");
+    root_or_skip!();
     let cable = Cable::new();
     cable.veth.a.add_address("10.9.0.1".parse().unwrap(), 24).unwrap();
     cable.veth.b.add_address("10.9.0.2".parse().unwrap(), 24).unwrap();
@@ -129,7 +129,7 @@ fn the_kernels_own_super_packets_say_their_segment_size() {
 
 #[test]
 fn a_header_that_contradicts_the_frame_is_refused_with_its_reason() {
-    root_or_skip!("a_header_that_contradicts_the_frame_is_refused_with_its_reason");
+    root_or_skip!();
     let cable = Cable::new();
     let sender = cable.sender.run(|| Sender::open("tx")).unwrap().unwrap();
     let (header, frame) = unfinished(5000, None);

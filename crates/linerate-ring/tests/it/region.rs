@@ -5,7 +5,7 @@ use std::fs;
 
 use linerate_ring::Error;
 use linerate_ring::region::{Pages, Region};
-use linerate_testkit::{Exclusive, exclusive, root_or_skip};
+use linerate_testkit::{Exclusive, exclusive, root_or_skip, skip};
 
 const NUMBER: &str = "/proc/sys/vm/nr_hugepages";
 
@@ -51,12 +51,9 @@ fn count(file: &str) -> Option<u64> {
 
 #[test]
 fn reserved_huge_pages_are_what_the_region_gets() {
-    root_or_skip!("reserved_huge_pages_are_what_the_region_gets");
+    root_or_skip!();
     let Some(_reserved) = Reserved::new(8) else {
-        return linerate_testkit::say_skipped(
-            "reserved_huge_pages_are_what_the_region_gets",
-            "cannot reserve huge pages",
-        );
+        skip!("cannot reserve huge pages");
     };
     for pages in [Pages::Hugetlb, Pages::Auto] {
         let mut region =
@@ -74,17 +71,16 @@ fn reserved_huge_pages_are_what_the_region_gets() {
 
 #[test]
 fn a_page_of_one_gibibyte_is_taken_where_one_is_reserved() {
-    const NAME: &str = "a_page_of_one_gibibyte_is_taken_where_one_is_reserved";
-    root_or_skip!(NAME);
+    root_or_skip!();
     let read = || fs::read_to_string(GIGANTIC).ok()?.trim().parse::<u64>().ok();
     let Some(before) = read() else {
-        return linerate_testkit::say_skipped(NAME, "this machine has no pages of 1 GiB");
+        skip!("this machine has no pages of 1 GiB");
     };
     let put_back = || fs::write(GIGANTIC, before.to_string()).expect("put back");
     fs::write(GIGANTIC, (before + 1).to_string()).expect("reserved");
     if read() != Some(before + 1) {
         put_back();
-        return linerate_testkit::say_skipped(NAME, "no contiguous GiB is free");
+        skip!("no contiguous GiB is free");
     }
     let got = [Pages::HugetlbGigantic, Pages::Auto]
         .map(|pages| Region::builder(1 << 30).pages(pages).build().map(|got| got.got().clone()));
@@ -97,7 +93,7 @@ fn a_page_of_one_gibibyte_is_taken_where_one_is_reserved() {
 
 #[test]
 fn the_command_in_the_error_reserves_enough() {
-    root_or_skip!("the_command_in_the_error_reserves_enough");
+    root_or_skip!();
     let Some(mut reserved) = Reserved::new(2) else {
         return linerate_testkit::say_skipped(
             "the_command_in_the_error",
@@ -122,22 +118,16 @@ fn the_command_in_the_error_reserves_enough() {
     let asked: u64 = command.rsplit_once('=').expect("a number").1.parse().expect("a number");
     if after < asked {
         // Free memory lies in pieces: the kernel gave what it found, and the command was right.
-        return linerate_testkit::say_skipped(
-            "the_command_in_the_error_reserves_enough",
-            &format!("the kernel found {after} of {asked} huge pages"),
-        );
+        skip!(&format!("the kernel found {after} of {asked} huge pages"));
     }
     assert_eq!(want(Pages::Hugetlb).unwrap().got().pages, Pages::Hugetlb);
 }
 
 #[test]
 fn pages_promised_to_one_region_are_not_given_to_another() {
-    root_or_skip!("pages_promised_to_one_region_are_not_given_to_another");
+    root_or_skip!();
     let Some(_reserved) = Reserved::new(4) else {
-        return linerate_testkit::say_skipped(
-            "pages_promised_to_one_region_are_not_given_to_another",
-            "cannot reserve huge pages",
-        );
+        skip!("cannot reserve huge pages");
     };
     let free = count("free_hugepages").unwrap() - count("resv_hugepages").unwrap();
     let all = Region::builder((free as usize) << 21).pages(Pages::Hugetlb).build().unwrap();

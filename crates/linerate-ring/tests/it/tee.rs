@@ -39,7 +39,7 @@ fn drain(tee: &mut Tee, mut each: impl FnMut(&Frame<'_>)) -> u64 {
 
 #[test]
 fn all_that_is_sent_is_copied_in_order_and_unchanged() {
-    root_or_skip!("all_that_is_sent_is_copied_in_order_and_unchanged");
+    root_or_skip!();
     let cable = Cable::new(VethOptions::default());
     let mut tee = tee(&cable, |b| b);
     let raw = cable.raw();
@@ -62,7 +62,7 @@ fn all_that_is_sent_is_copied_in_order_and_unchanged() {
 
 #[test]
 fn a_reader_that_never_catches_up_gives_room_back() {
-    root_or_skip!("a_reader_that_never_catches_up_gives_room_back");
+    root_or_skip!();
     let cable = Cable::new(VethOptions::default());
     // Room for 500 frames and a few.
     let mut tee = tee(&cable, |b| b.buffer(1 << 16));
@@ -90,7 +90,7 @@ fn a_reader_that_never_catches_up_gives_room_back() {
 
 #[test]
 fn four_tees_get_their_frames_and_the_stack_gets_all() {
-    root_or_skip!("four_tees_get_their_frames_and_the_stack_gets_all");
+    root_or_skip!();
     let cable = Cable::new(VethOptions::default());
     let filters: Vec<_> = (0..3).map(|n| to_port(7 + n)).collect();
     let stacks: Vec<_> = (0..3).map(|n| Stack::listen(&cable, 7 + n)).collect();
@@ -125,7 +125,7 @@ fn four_tees_get_their_frames_and_the_stack_gets_all() {
 
 #[test]
 fn taken_frames_end_and_the_others_reach_the_stack() {
-    root_or_skip!("taken_frames_end_and_the_others_reach_the_stack");
+    root_or_skip!();
     let cable = Cable::new(VethOptions::default());
     let filter = to_port(7);
     let taken = Stack::listen(&cable, 7);
@@ -154,7 +154,7 @@ fn taken_frames_end_and_the_others_reach_the_stack() {
 
 #[test]
 fn a_ninth_tee_is_refused() {
-    root_or_skip!("a_ninth_tee_is_refused");
+    root_or_skip!();
     let cable = Cable::new(VethOptions::default());
     let mut tees: Vec<_> = (0..8).map(|_| tee(&cable, |b| b.buffer(1 << 16))).collect();
     match open(&cable, |b| b) {
@@ -169,19 +169,18 @@ fn a_ninth_tee_is_refused() {
 
 #[test]
 fn processes_share_an_interface_and_may_be_killed() {
-    const NAME: &str = "processes_share_an_interface_and_may_be_killed";
     if std::env::var_os(CHILD).is_some() {
         let _tee = Tee::builder("rx").buffer(1 << 16).build().unwrap();
         println!("ready");
         std::thread::sleep(Duration::from_secs(60));
         return;
     }
-    root_or_skip!(NAME);
+    root_or_skip!();
     let cable = Cable::new(VethOptions::default());
     let raw = cable.raw();
     // The child attaches the root; it dies, and the others stay.
-    let mut first = child(&cable, only_this_test!(NAME));
-    let mut second = child(&cable, only_this_test!(NAME));
+    let mut first = child(&cable, only_this_test!());
+    let mut second = child(&cable, only_this_test!());
     let mut own = tee(&cable, |b| b);
     assert_eq!(own.slot(), Some(2));
     for child in [&mut first, &mut second] {
@@ -197,7 +196,7 @@ fn processes_share_an_interface_and_may_be_killed() {
     drop((own, heir));
     assert!(becomes_free(&cable), "after the last");
     // A lone one is killed.
-    let mut lone = child(&cable, only_this_test!(NAME));
+    let mut lone = child(&cable, only_this_test!());
     assert!(cable.veth.b.has_xdp().unwrap());
     lone.kill().unwrap();
     lone.wait().unwrap();
@@ -206,7 +205,7 @@ fn processes_share_an_interface_and_may_be_killed() {
 
 #[test]
 fn tees_that_start_and_stop_at_the_same_moment_all_work() {
-    root_or_skip!("tees_that_start_and_stop_at_the_same_moment_all_work");
+    root_or_skip!();
     let cable = Cable::new(VethOptions::default());
     std::thread::scope(|scope| {
         for _ in 0..4 {
@@ -223,7 +222,7 @@ fn tees_that_start_and_stop_at_the_same_moment_all_work() {
 
 #[test]
 fn jumbo_frames_are_copied_whole() {
-    root_or_skip!("jumbo_frames_are_copied_whole");
+    root_or_skip!();
     let cable = Cable::new(VethOptions { mtu: 9000, ..VethOptions::default() });
     let mut tee = tee(&cable, |b| b);
     let raw = cable.raw();
@@ -238,7 +237,7 @@ fn jumbo_frames_are_copied_whole() {
 
 #[test]
 fn what_a_small_buffer_cannot_hold_is_counted() {
-    root_or_skip!("what_a_small_buffer_cannot_hold_is_counted");
+    root_or_skip!();
     let cable = Cable::new(VethOptions::default());
     let mut tee = tee(&cable, |b| b.buffer(1 << 16));
     let raw = cable.raw();
@@ -270,7 +269,7 @@ fn after_all(tee: &Tee, sent: u64) -> Statistics {
 
 #[test]
 fn a_stop_under_load_leaves_no_frame_without_an_account() {
-    root_or_skip!("a_stop_under_load_leaves_no_frame_without_an_account");
+    root_or_skip!();
     // A buffer that holds all, and one that overflows.
     for (take, buffer) in [(false, 64 << 20), (true, 64 << 20), (false, 1 << 16), (true, 1 << 16)] {
         let cable = Cable::new(VethOptions::default());
@@ -330,7 +329,7 @@ fn a_stop_under_load_leaves_no_frame_without_an_account() {
 
 #[test]
 fn a_sleeping_reader_is_woken() {
-    root_or_skip!("a_sleeping_reader_is_woken");
+    root_or_skip!();
     let cable = Cable::new(VethOptions::default());
     let mut tee = tee(&cable, |b| b.pace(Pace::BLOCKING));
     let raw = cable.raw();
@@ -355,7 +354,7 @@ fn a_sleeping_reader_is_woken() {
 
 #[test]
 fn stamps_are_utc_and_rise() {
-    root_or_skip!("stamps_are_utc_and_rise");
+    root_or_skip!();
     let cable = Cable::new(VethOptions::default());
     let mut tee = tee(&cable, |b| b);
     let raw = cable.raw();
@@ -377,7 +376,7 @@ fn stamps_are_utc_and_rise() {
 
 #[test]
 fn somebody_elses_program_is_named_and_left_alone() {
-    root_or_skip!("somebody_elses_program_is_named_and_left_alone");
+    root_or_skip!();
     let cable = Cable::new(VethOptions::default());
     let source = cable.receiver.run(|| Source::builder("rx").buffer(1 << 20).build());
     let source = source.unwrap().unwrap();
@@ -398,7 +397,7 @@ fn somebody_elses_program_is_named_and_left_alone() {
 
 #[test]
 fn an_interface_that_goes_down_or_away_is_said_so() {
-    root_or_skip!("an_interface_that_goes_down_or_away_is_said_so");
+    root_or_skip!();
     let cable = Cable::new(VethOptions::default());
     let mut tee = tee(&cable, |b| b.pace(Pace::BLOCKING));
     let tick = Duration::from_millis(50);

@@ -54,7 +54,7 @@ fn is_udp(_: &Header, packet: &[u8]) -> bool {
 
 #[test]
 fn a_datagram_goes_out_and_its_answer_comes_in() {
-    root_or_skip!("a_datagram_goes_out_and_its_answer_comes_in");
+    root_or_skip!();
     let host = Host::new(|| Device::builder("u%d").kind(Kind::Tun).build(), "10.1.0.1");
     assert_eq!((host.device.name(), host.device.kind()), ("u0", Kind::Tun));
     let socket = host.namespace.run(|| UdpSocket::bind("10.1.0.1:5000")).unwrap().unwrap();
@@ -85,7 +85,7 @@ fn datagram(message: &[u8]) -> Vec<u8> {
 
 #[test]
 fn the_stack_hands_over_super_packets_and_takes_them() {
-    root_or_skip!("the_stack_hands_over_super_packets_and_takes_them");
+    root_or_skip!();
     // What one host sends, the other receives, as it is.
     let a = Host::new(|| Device::builder("a0").kind(Kind::Tun).build(), "10.2.0.1");
     let b = Host::new(|| Device::builder("b0").kind(Kind::Tun).build(), "10.2.0.2");
@@ -134,7 +134,7 @@ fn the_stack_hands_over_super_packets_and_takes_them() {
 
 #[test]
 fn without_offloads_packets_are_finished() {
-    root_or_skip!("without_offloads_packets_are_finished");
+    root_or_skip!();
     let build = || Device::builder("n0").kind(Kind::Tun).offloads(Offloads::NONE).build();
     let host = Host::new(build, "10.1.0.1");
     assert_eq!(host.device.offloads(), Offloads::NONE);
@@ -150,7 +150,7 @@ fn without_offloads_packets_are_finished() {
 
 #[test]
 fn a_tap_hands_over_datagrams_to_segment() {
-    root_or_skip!("a_tap_hands_over_datagrams_to_segment");
+    root_or_skip!();
     let host = Host::new(|| Device::builder("t0").build(), "10.1.0.1");
     if !host.device.offloads().contains(Offloads::USO) {
         return linerate_testkit::say_skipped(
@@ -174,7 +174,7 @@ fn a_tap_hands_over_datagrams_to_segment() {
 
 #[test]
 fn flows_are_spread_over_queues_and_the_last_one_takes_the_device_along() {
-    root_or_skip!("flows_are_spread_over_queues_and_the_last_one_takes_the_device_along");
+    root_or_skip!();
     let build = || Device::builder("q0").kind(Kind::Tun).queues(4).build();
     let Host { namespace, device } = Host::new(build, "10.1.0.1");
     let socket = namespace.run(|| UdpSocket::bind("10.1.0.1:5000")).unwrap().unwrap();
@@ -198,7 +198,7 @@ fn flows_are_spread_over_queues_and_the_last_one_takes_the_device_along() {
 
 #[test]
 fn trouble_is_named() {
-    root_or_skip!("trouble_is_named");
+    root_or_skip!();
     let host = Host::new(|| Device::builder("e0").kind(Kind::Tun).build(), "10.1.0.1");
     let build = |name: &'static str| {
         host.namespace.run(|| Device::builder(name).build()).unwrap().unwrap_err().to_string()
@@ -242,7 +242,7 @@ fn trouble_is_named() {
 
 #[test]
 fn the_descriptor_wakes_a_poll() {
-    root_or_skip!("the_descriptor_wakes_a_poll");
+    root_or_skip!();
     use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
     let host = Host::new(|| Device::builder("p0").kind(Kind::Tun).build(), "10.1.0.1");
     let socket = host.namespace.run(|| UdpSocket::bind("10.1.0.1:5000")).unwrap().unwrap();

@@ -10,7 +10,7 @@ use linerate_ring::packet::{Ring, Traffic};
 use linerate_ring::region::Pages;
 use linerate_ring::tee::Tee;
 use linerate_ring::xdp::{Attach, Source};
-use linerate_testkit::{VethOptions, root_or_skip, say_skipped};
+use linerate_testkit::{VethOptions, root_or_skip, say_skipped, test_name};
 
 const TAG: [u8; 4] = [0x81, 0x00, 0x60, 0x07];
 const FRAMES: u64 = 100;
@@ -65,9 +65,8 @@ impl Seen {
 
 #[test]
 fn a_packet_ring_sees_tags_below_a_vlan_device_and_none_on_it() {
-    const NAME: &str = "a_packet_ring_sees_tags_below_a_vlan_device_and_none_on_it";
-    root_or_skip!(NAME);
-    let Some(cable) = cable(NAME) else { return };
+    root_or_skip!();
+    let Some(cable) = cable(test_name!()) else { return };
     let open = |name| Ring::builder(name).traffic(Traffic::In).buffer(4 << 20).build();
     let open = || ["rx", "rx7"].map(|name| open(name).expect("a ring"));
     let rings = cable.receiver.run(open).expect("entered");
@@ -87,9 +86,8 @@ fn a_packet_ring_sees_tags_below_a_vlan_device_and_none_on_it() {
 
 #[test]
 fn a_tee_below_a_vlan_device_leaves_it_its_traffic() {
-    const NAME: &str = "a_tee_below_a_vlan_device_leaves_it_its_traffic";
-    root_or_skip!(NAME);
-    let Some(cable) = cable(NAME) else { return };
+    root_or_skip!();
+    let Some(cable) = cable(test_name!()) else { return };
     // What the frames are for; the address of the cable's own interface is that of the VLAN now.
     for words in ["addr del 10.9.0.2/24 dev rx", "addr add 10.9.0.2/24 dev rx7"] {
         let done = cable.receiver.command("ip").args(words.split(' ')).status();
@@ -126,9 +124,8 @@ fn a_tee_below_a_vlan_device_leaves_it_its_traffic() {
 
 #[test]
 fn af_xdp_takes_what_a_vlan_device_receives() {
-    const NAME: &str = "af_xdp_takes_what_a_vlan_device_receives";
-    root_or_skip!(NAME);
-    let Some(cable) = cable(NAME) else { return };
+    root_or_skip!();
+    let Some(cable) = cable(test_name!()) else { return };
     for (name, tagged) in [("rx7", false), ("rx", true)] {
         let open = || Source::builder(name).buffer(8 << 20).pages(Pages::Small).build();
         let source = cable.receiver.run(open).expect("entered");

@@ -13,7 +13,7 @@ use linerate_ring::xdp::{
     Attach, Pace, Socket, Source, SourceBuilder, Stamps, Transmit, Umem, Unmatched, probe,
 };
 use linerate_ring::{Error, Frame, Region, Result};
-use linerate_testkit::{Veth, VethOptions, only_this_test, root_or_skip, say_skipped};
+use linerate_testkit::{Veth, VethOptions, only_this_test, root_or_skip, skip};
 
 fn small(builder: SourceBuilder<'_>) -> SourceBuilder<'_> {
     builder.buffer(8 << 20).pages(Pages::Small)
@@ -49,7 +49,7 @@ fn drain(source: &mut Source, mut each: impl FnMut(&Frame<'_>)) -> u64 {
 
 #[test]
 fn all_that_is_sent_arrives_in_order_and_unchanged() {
-    root_or_skip!("all_that_is_sent_arrives_in_order_and_unchanged");
+    root_or_skip!();
     let cable = Cable::new(VethOptions::default());
     // A chunk for each frame: how busy the machine is does not matter.
     let mut source = source(&cable, |b| b.buffer(64 << 20));
@@ -74,7 +74,7 @@ fn all_that_is_sent_arrives_in_order_and_unchanged() {
 
 #[test]
 fn what_a_small_buffer_cannot_hold_is_counted() {
-    root_or_skip!("what_a_small_buffer_cannot_hold_is_counted");
+    root_or_skip!();
     let cable = Cable::new(VethOptions::default());
     let mut source = source(&cable, |b| b.buffer(256 * 2048));
     let raw = cable.raw();
@@ -96,7 +96,7 @@ fn what_a_small_buffer_cannot_hold_is_counted() {
 /// As many frames as come in 50 ms at a million a second; what counts is how many, not how fast.
 #[test]
 fn the_default_buffer_rides_out_a_stall_of_the_reader() {
-    root_or_skip!("the_default_buffer_rides_out_a_stall_of_the_reader");
+    root_or_skip!();
     let cable = Cable::new(VethOptions::default());
     let build = || Source::builder("rx").pages(Pages::Small).build();
     let mut source = cable.receiver.run(build).unwrap().unwrap();
@@ -113,7 +113,7 @@ fn the_default_buffer_rides_out_a_stall_of_the_reader() {
 
 #[test]
 fn frames_not_read_stay_for_the_next_batch() {
-    root_or_skip!("frames_not_read_stay_for_the_next_batch");
+    root_or_skip!();
     let cable = Cable::new(VethOptions::default());
     let mut source = source(&cable, |b| b.batch(8).pace(Pace::BLOCKING));
     let raw = cable.raw();
@@ -129,11 +129,11 @@ fn frames_not_read_stay_for_the_next_batch() {
 
 #[test]
 fn jumbo_frames_come_in_pieces() {
-    root_or_skip!("jumbo_frames_come_in_pieces");
+    root_or_skip!();
     let cable = Cable::new(VethOptions { mtu: 9000, ..VethOptions::default() });
     if !cable.receiver.run(|| probe("rx")).unwrap().multi_buffer {
         let why = "the kernel announces no frames of several buffers for a veth";
-        return say_skipped("jumbo_frames_come_in_pieces", why);
+        skip!(why);
     }
     let mut source = source(&cable, |b| b);
     assert!(source.mode().multi_buffer, "{:?}", source.mode());
@@ -155,7 +155,7 @@ fn jumbo_frames_come_in_pieces() {
 
 #[test]
 fn all_queues_are_read() {
-    root_or_skip!("all_queues_are_read");
+    root_or_skip!();
     let cable = Cable::new(VethOptions { queues: 4, ..VethOptions::default() });
     let mut source = source(&cable, |b| b.buffer(32 << 20));
     assert_eq!(source.queues().collect::<Vec<_>>(), [0, 1, 2, 3]);
@@ -173,7 +173,7 @@ fn all_queues_are_read() {
 
 #[test]
 fn frames_of_a_queue_that_was_not_chosen_go_to_the_stack() {
-    root_or_skip!("frames_of_a_queue_that_was_not_chosen_go_to_the_stack");
+    root_or_skip!();
     let cable = Cable::new(VethOptions { queues: 4, ..VethOptions::default() });
     let stack = Stack::listen(&cable, 7);
     let mut source = source(&cable, |b| b.queues(&[2]));
@@ -192,7 +192,7 @@ fn frames_of_a_queue_that_was_not_chosen_go_to_the_stack() {
 
 #[test]
 fn the_filter_runs_in_the_kernel_and_can_be_replaced() {
-    root_or_skip!("the_filter_runs_in_the_kernel_and_can_be_replaced");
+    root_or_skip!();
     let cable = Cable::new(VethOptions::default());
     let (seven, eight) = (to_port(7), to_port(8));
     let (at_seven, at_eight) = (Stack::listen(&cable, 7), Stack::listen(&cable, 8));
@@ -212,7 +212,7 @@ fn the_filter_runs_in_the_kernel_and_can_be_replaced() {
 
 #[test]
 fn refused_frames_are_dropped_on_request() {
-    root_or_skip!("refused_frames_are_dropped_on_request");
+    root_or_skip!();
     let cable = Cable::new(VethOptions::default());
     let (seven, stack) = (to_port(7), Stack::listen(&cable, 8));
     let mut source = source(&cable, |b| b.filter(Some(&seven)).unmatched(Unmatched::Drop));
@@ -223,7 +223,7 @@ fn refused_frames_are_dropped_on_request() {
 
 #[test]
 fn a_program_that_the_verifier_refuses_is_a_typed_error_with_its_words() {
-    root_or_skip!("a_program_that_the_verifier_refuses_is_a_typed_error_with_its_words");
+    root_or_skip!();
     let cable = Cable::new(VethOptions::default());
     // Reads the register r5, which nobody has written.
     let bad = [
@@ -239,7 +239,7 @@ fn a_program_that_the_verifier_refuses_is_a_typed_error_with_its_words() {
 
 #[test]
 fn somebody_elses_program_is_named_and_left_alone() {
-    root_or_skip!("somebody_elses_program_is_named_and_left_alone");
+    root_or_skip!();
     let cable = Cable::new(VethOptions::default());
     let mut first = source(&cable, |b| b);
     match open(&cable, |b| b) {
@@ -260,7 +260,7 @@ fn somebody_elses_program_is_named_and_left_alone() {
 
 #[test]
 fn nothing_stays_attached_after_drop_and_panic() {
-    root_or_skip!("nothing_stays_attached_after_drop_and_panic");
+    root_or_skip!();
     let cable = Cable::new(VethOptions::default());
     let first = source(&cable, |b| b);
     assert!(cable.veth.b.has_xdp().unwrap());
@@ -277,16 +277,15 @@ fn nothing_stays_attached_after_drop_and_panic() {
 
 #[test]
 fn nothing_stays_attached_after_kill() {
-    const NAME: &str = "nothing_stays_attached_after_kill";
     if std::env::var_os(CHILD).is_some() {
         let _source = small(Source::builder("rx")).build().unwrap();
         println!("ready");
         std::thread::sleep(Duration::from_secs(60));
         return;
     }
-    root_or_skip!(NAME);
+    root_or_skip!();
     let cable = Cable::new(VethOptions::default());
-    let mut child = child(&cable, only_this_test!(NAME));
+    let mut child = child(&cable, only_this_test!());
     assert!(cable.veth.b.has_xdp().unwrap());
     child.kill().unwrap();
     child.wait().unwrap();
@@ -296,7 +295,7 @@ fn nothing_stays_attached_after_kill() {
 
 #[test]
 fn the_kernel_stamps_each_frame_in_utc() {
-    root_or_skip!("the_kernel_stamps_each_frame_in_utc");
+    root_or_skip!();
     let cable = Cable::new(VethOptions::default());
     for stamps in [Stamps::Kernel, Stamps::Hardware] {
         let mut source = source(&cable, |b| b.stamps(stamps));
@@ -321,7 +320,7 @@ fn the_kernel_stamps_each_frame_in_utc() {
 
 #[test]
 fn two_interfaces_share_one_umem() {
-    root_or_skip!("two_interfaces_share_one_umem");
+    root_or_skip!();
     let cable = Cable::new(VethOptions::default());
     let options = VethOptions::default();
     let _second = Veth::create(&cable.sender, "tx2", &cable.receiver, "rx2", options).unwrap();
@@ -368,7 +367,7 @@ fn two_interfaces_share_one_umem() {
 
 #[test]
 fn chunks_of_a_closed_socket_come_back() {
-    root_or_skip!("chunks_of_a_closed_socket_come_back");
+    root_or_skip!();
     let cable = Cable::new(VethOptions { queues: 2, ..VethOptions::default() });
     let built = cable.receiver.run(|| -> Result<()> {
         let umem = Umem::new(Region::builder(1 << 20).pages(Pages::Small).build()?, 2048)?;
@@ -387,7 +386,7 @@ fn chunks_of_a_closed_socket_come_back() {
 
 #[test]
 fn generic_xdp_and_busy_polling_work_where_asked_for() {
-    root_or_skip!("generic_xdp_and_busy_polling_work_where_asked_for");
+    root_or_skip!();
     let cable = Cable::new(VethOptions::default());
     let busy = linerate_ring::xdp::BusyPoll { microseconds: 20, budget: 64 };
     for (attach, busy_poll) in [(Attach::Generic, None), (Attach::Native, Some(busy))] {
@@ -408,7 +407,7 @@ fn generic_xdp_and_busy_polling_work_where_asked_for() {
 
 #[test]
 fn what_a_transmit_ring_sends_arrives() {
-    root_or_skip!("what_a_transmit_ring_sends_arrives");
+    root_or_skip!();
     let cable = Cable::new(VethOptions::default());
     let mut source = source(&cable, |b| b);
     let sender = cable.sender.run(|| Transmit::open("tx", 0, 512, 2048)).unwrap().unwrap();
@@ -445,7 +444,7 @@ fn what_a_transmit_ring_sends_arrives() {
 
 #[test]
 fn a_frame_to_send_outlives_its_socket_in_vain() {
-    root_or_skip!("a_frame_to_send_outlives_its_socket_in_vain");
+    root_or_skip!();
     let cable = Cable::new(VethOptions::default());
     cable
         .sender
@@ -463,7 +462,7 @@ fn a_frame_to_send_outlives_its_socket_in_vain() {
 
 #[test]
 fn an_interface_that_goes_down_or_away_is_said_so() {
-    root_or_skip!("an_interface_that_goes_down_or_away_is_said_so");
+    root_or_skip!();
     let cable = Cable::new(VethOptions::default());
     let mut source = source(&cable, |b| b.pace(Pace::BLOCKING));
     let tick = Duration::from_millis(50);
@@ -481,7 +480,7 @@ fn an_interface_that_goes_down_or_away_is_said_so() {
 
 #[test]
 fn an_interface_is_known_by_its_index_not_by_its_name() {
-    root_or_skip!("an_interface_is_known_by_its_index_not_by_its_name");
+    root_or_skip!();
     let cable = Cable::new(VethOptions::default());
     let mut source = source(&cable, |b| b.pace(Pace::BLOCKING));
     let tick = Duration::from_millis(50);
@@ -505,7 +504,7 @@ fn an_interface_is_known_by_its_index_not_by_its_name() {
 
 #[test]
 fn bad_wishes_are_refused_with_a_reason() {
-    root_or_skip!("bad_wishes_are_refused_with_a_reason");
+    root_or_skip!();
     let cable = Cable::new(VethOptions::default());
     let refused = |error: Result<Source>| error.expect_err("refused").to_string();
     let none = cable.receiver.run(|| Source::builder("nosuch").build()).unwrap();
@@ -521,7 +520,7 @@ fn bad_wishes_are_refused_with_a_reason() {
 
 #[test]
 fn a_single_socket_says_that_its_interface_has_gone() {
-    root_or_skip!("a_single_socket_says_that_its_interface_has_gone");
+    root_or_skip!();
     let cable = Cable::new(VethOptions::default());
     let build = || -> Result<Socket> {
         let umem = Umem::new(Region::builder(1 << 20).pages(Pages::Small).build()?, 2048)?;

@@ -13,7 +13,7 @@ use crate::xdp_support::{CHILD, Cable, udp};
 use linerate_ring::region::Pages;
 use linerate_ring::tee::Tee;
 use linerate_ring::xdp::{Pace, Source, Stamps, Transmit};
-use linerate_testkit::{VethOptions, only_this_test, root_or_skip, say_skipped};
+use linerate_testkit::{VethOptions, only_this_test, root_or_skip, skip, test_name};
 
 /// What both kinds of source have in common here.
 trait Receive {
@@ -69,7 +69,7 @@ fn allocations_of(cable: &Cable, mut receiver: impl Receive, len: usize) -> u64 
 
 #[test]
 fn receiving_allocates_nothing() {
-    root_or_skip!("receiving_allocates_nothing");
+    root_or_skip!();
     let cable = Cable::new(VethOptions { mtu: 9000, ..VethOptions::default() });
     for stamps in [Stamps::None, Stamps::Reader, Stamps::Kernel, Stamps::Hardware] {
         let source = cable.receiver.run(|| source(stamps, Pace::default())).unwrap();
@@ -83,7 +83,7 @@ fn receiving_allocates_nothing() {
 
 #[test]
 fn sending_allocates_nothing() {
-    root_or_skip!("sending_allocates_nothing");
+    root_or_skip!();
     let cable = Cable::new(VethOptions::default());
     let mut sender = cable.sender.run(|| Transmit::open("tx", 0, 256, 2048)).unwrap().unwrap();
     let bytes = udp(7, 0, 100);
@@ -136,7 +136,6 @@ fn calls(cable: &Cable, test: &str, kind: &str, count: u64) -> u64 {
 
 #[test]
 fn a_system_call_serves_more_than_fifty_frames() {
-    const NAME: &str = "a_system_call_serves_more_than_fifty_frames";
     if let Ok(wish) = std::env::var(CHILD) {
         let (kind, count) = wish.split_once(' ').expect("two words");
         let count = count.parse().expect("a number");
@@ -151,15 +150,16 @@ fn a_system_call_serves_more_than_fifty_frames() {
         }
         return;
     }
-    root_or_skip!(NAME);
+    root_or_skip!();
     let cable = Cable::new(VethOptions::default());
     let strace = cable.receiver.command("strace").arg("-V").stdout(Stdio::null()).status();
     if !strace.is_ok_and(|status| status.success()) {
-        return say_skipped(NAME, "needs strace");
+        skip!("needs strace");
     }
     for kind in ["xdp", "tee"] {
         // The difference leaves start and end out.
-        let (few, many) = (calls(&cable, NAME, kind, 1000), calls(&cable, NAME, kind, 201_000));
+        let (few, many) =
+            (calls(&cable, test_name!(), kind, 1000), calls(&cable, test_name!(), kind, 201_000));
         let each = (many as f64 - few as f64) / 200_000.0;
         println!("{kind}: {each:.4} system calls a frame");
         assert!(each < 0.02, "{kind}: {each} system calls a frame");

@@ -116,7 +116,7 @@ fn exchange(cable: &Cable, mut capture: impl Capture, what: &str) {
 
 #[test]
 fn filters_are_exchanged_between_two_frames() {
-    root_or_skip!("filters_are_exchanged_between_two_frames");
+    root_or_skip!();
     let cable = Cable::new(VethOptions::default());
     let inside = |open: fn() -> Result<Tee>| cable.receiver.run(open).unwrap().unwrap();
     // A tee beside others: before and after it in the chain.
@@ -132,7 +132,7 @@ fn filters_are_exchanged_between_two_frames() {
 
 #[test]
 fn a_stop_needs_no_privilege() {
-    root_or_skip!("a_stop_needs_no_privilege");
+    root_or_skip!();
     let cable = Cable::new(VethOptions::default());
     let raw = cable.raw();
     let check = |mut capture: Box<dyn Capture + Send>, what: &str| {
@@ -173,7 +173,7 @@ fn drop_capabilities() {
 
 #[test]
 fn a_refused_filter_leaves_the_old_one() {
-    root_or_skip!("a_refused_filter_leaves_the_old_one");
+    root_or_skip!();
     let cable = Cable::new(VethOptions::default());
     // Reads the register r5, which nobody has written.
     let bad = [Instruction::new(0xbf, 0, 5, 0, 0), Instruction::new(0x95, 0, 0, 0, 0)];

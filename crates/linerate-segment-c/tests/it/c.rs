@@ -106,9 +106,9 @@ fn check(folder: &Path, run: impl Fn() -> Command) {
         if name != "udp" {
             assert_eq!(join(&frames), [packet], "{name}: joined again it is what it was");
         }
-        let said =
+        let printed =
             format!("{} frames, linerate-segment {}\n", frames.len(), env!("CARGO_PKG_VERSION"));
-        assert_eq!(text(&output.stdout), said);
+        assert_eq!(text(&output.stdout), printed);
     }
 }
 

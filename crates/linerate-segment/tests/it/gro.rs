@@ -12,8 +12,8 @@ use crate::kernel::wire::{receive, silence};
 use linerate_ring::packet::{Ring, Sender};
 use linerate_segment::coalesce::Options;
 use linerate_segment::segment::Checksums;
-use linerate_testkit::Random;
-use linerate_testkit::{Namespace, Veth, VethOptions, is_root, say_skipped};
+use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip};
+use linerate_testkit::{Random, skip};
 use linerate_wire::virtio::Header;
 
 const CASES: u32 = 500;
@@ -189,12 +189,9 @@ impl Host {
 
 #[test]
 fn bursts_are_joined_as_by_the_kernel() {
-    const NAME: &str = "bursts_are_joined_as_by_the_kernel";
-    if !is_root() {
-        return say_skipped(NAME, "needs root");
-    }
+    root_or_skip!();
     let Some(mut host) = Host::new() else {
-        return say_skipped(NAME, "sysfs cannot be mounted, or knows no gro_flush_timeout");
+        skip!("sysfs cannot be mounted, or knows no gro_flush_timeout");
     };
     let seed = std::env::var("LINERATE_SEED");
     let seed = seed.map_or(SEED, |seed| seed.parse().expect("LINERATE_SEED is a number"));

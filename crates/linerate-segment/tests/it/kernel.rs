@@ -15,14 +15,14 @@ pub(crate) mod wire;
 use std::collections::BTreeMap;
 use std::net::UdpSocket;
 
-use compare::{Case, Comparison, Ours, Tally, is_same, split, told};
+use compare::{Case, Comparison, Ours, Totals, describe, is_same, split};
 use differences::{DIFFERENCES, ROUTED, TUNNELS};
 use generate::Kinds;
 use linerate_ring::tun::{Device, Offloads};
 use linerate_segment::segment::{Checksums, Link, Options, Split};
-use linerate_testkit::Random;
 use linerate_testkit::tools::ip;
 use linerate_testkit::{Namespace, say_skipped};
+use linerate_testkit::{Random, skip};
 use linerate_wire::checksum;
 use linerate_wire::virtio::Header;
 use packet::{Shape, TCP, TO};
@@ -79,10 +79,10 @@ fn stay() {
 }
 
 /// Compares, tells what became of the cases, and holds that each listed difference was met.
-fn compare(way: &str, mut comparison: Comparison<'_>, seed: u64, count: u32) -> Tally {
+fn compare(way: &str, mut comparison: Comparison<'_>, seed: u64, count: u32) -> Totals {
     stay();
-    let tally = comparison.run(seed, count * times());
-    let Tally { same, segments, again, zeros: _, different } = &tally;
+    let totals = comparison.run(seed, count * times());
+    let Totals { same, segments, again, zeros: _, different } = &totals;
     println!(
         "{way}: {same} cases the same, {segments} frames, {again} sent again; different: {different:#?}"
     );
@@ -94,7 +94,7 @@ fn compare(way: &str, mut comparison: Comparison<'_>, seed: u64, count: u32) -> 
         "{way}: a difference is listed that there is not"
     );
     assert_eq!(same + different.values().sum::<usize>(), (count * times()) as usize);
-    tally
+    totals
 }
 
 #[test]
@@ -175,8 +175,8 @@ fn checksums_that_are_zero() {
         differences: &DIFFERENCES[..3],
         spy: None,
     };
-    let tally = compare("checksums of zero", comparison, 7, CASES / 4);
-    assert!(tally.zeros > 0, "no single TCP segment");
+    let totals = compare("checksums of zero", comparison, 7, CASES / 4);
+    assert!(totals.zeros > 0, "no single TCP segment");
 }
 
 #[test]
@@ -326,7 +326,7 @@ fn fragments_of_datagrams_from_a_socket() {
                     halved += 1;
                     continue;
                 }
-                assert!(is_same(kernel, &ours), "MTU {mtu}, {len}: {}", told(kernel, &ours));
+                assert!(is_same(kernel, &ours), "MTU {mtu}, {len}: {}", describe(kernel, &ours));
                 datagrams += 1;
             }
         }
@@ -399,7 +399,7 @@ fn frames_through_a_vxlan_device() {
         return;
     }
     if !has_vxlan() {
-        return say_skipped("frames_through_a_vxlan_device", "no VXLAN devices in this kernel");
+        skip!("no VXLAN devices in this kernel");
     }
     let kinds = [
         ("local 10.8.0.1 remote 10.8.0.2", "noudpcsum"),
@@ -468,7 +468,7 @@ fn tunnels_through_a_tap() {
     }
     let mut wire = Wire::tap();
     if !wire.takes_tunnels() {
-        return say_skipped("tunnels_through_a_tap", "TUN devices of this kernel know no tunnels");
+        skip!("TUN devices of this kernel know no tunnels");
     }
     let tunnels = [
         (true, None, false),

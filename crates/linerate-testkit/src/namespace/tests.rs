@@ -20,7 +20,7 @@ fn names_tell_their_maker() {
 
 #[test]
 fn is_listed_and_goes_with_its_owner() {
-    root_or_skip!("is_listed_and_goes_with_its_owner");
+    root_or_skip!();
     let namespace = Namespace::create("seen").unwrap();
     let (name, path) = (namespace.name().to_owned(), namespace.path().to_owned());
     let listed = std::process::Command::new("ip").arg("netns").output().unwrap().stdout;
@@ -31,7 +31,7 @@ fn is_listed_and_goes_with_its_owner() {
 
 #[test]
 fn goes_when_a_panic_unwinds() {
-    root_or_skip!("goes_when_a_panic_unwinds");
+    root_or_skip!();
     let (sender, receiver) = std::sync::mpsc::channel();
     let panicked = thread::spawn(move || {
         let namespace = Namespace::create("panic").unwrap();
@@ -45,7 +45,7 @@ fn goes_when_a_panic_unwinds() {
 
 #[test]
 fn sweep_takes_what_the_dead_left_and_nothing_else() {
-    root_or_skip!("sweep_takes_what_the_dead_left_and_nothing_else");
+    root_or_skip!();
     let mut child = std::process::Command::new("true").spawn().unwrap();
     let dead = child.id();
     child.wait().unwrap();
@@ -60,14 +60,14 @@ fn sweep_takes_what_the_dead_left_and_nothing_else() {
         thread::scope(|scope| scope.spawn(abandon).join()).unwrap();
     }
     // Another process of the same crate may sweep first: it is gone either way.
-    Namespace::sweep();
+    Namespace::remove_orphans();
     assert!(!stale.exists());
     assert!(living.path().exists());
 }
 
 #[test]
 fn a_closure_and_a_command_run_inside() {
-    root_or_skip!("a_closure_and_a_command_run_inside");
+    root_or_skip!();
     let namespace = Namespace::create("inside").unwrap();
     let here = fs::read_link("/proc/thread-self/ns/net").unwrap();
     let there = namespace.run(|| fs::read_link("/proc/thread-self/ns/net").unwrap()).unwrap();
@@ -81,7 +81,7 @@ fn a_closure_and_a_command_run_inside() {
 
 #[test]
 fn a_command_is_bound_to_its_cpus() {
-    root_or_skip!("a_command_is_bound_to_its_cpus");
+    root_or_skip!();
     let namespace = Namespace::create("bound").unwrap();
     let output = namespace
         .command("grep")
@@ -94,7 +94,7 @@ fn a_command_is_bound_to_its_cpus() {
 
 #[test]
 fn two_hosts_reach_each_other_over_both_families() {
-    root_or_skip!("two_hosts_reach_each_other_over_both_families");
+    root_or_skip!();
     let (left, _right, cable) = two_hosts();
     for (a, b, prefix) in [("10.9.0.1", "10.9.0.2", 24), ("fd00::1", "fd00::2", 64)] {
         cable.a.add_address(a.parse().unwrap(), prefix).unwrap();
@@ -121,7 +121,7 @@ fn two_hosts_reach_each_other_over_both_families() {
 
 #[test]
 fn a_quiet_cable_carries_nothing_by_itself() {
-    root_or_skip!("a_quiet_cable_carries_nothing_by_itself");
+    root_or_skip!();
     let (_left, _right, cable) = two_hosts();
     cable.a.add_address("10.9.1.1".parse().unwrap(), 24).unwrap();
     thread::sleep(Duration::from_millis(1500));
@@ -131,7 +131,7 @@ fn a_quiet_cable_carries_nothing_by_itself() {
 
 #[test]
 fn options_reach_the_kernel() {
-    root_or_skip!("options_reach_the_kernel");
+    root_or_skip!();
     let (left, right) = (Namespace::create("left").unwrap(), Namespace::create("right").unwrap());
     let macs = ["02:00:00:00:00:0a", "02:00:00:00:00:0b"].map(|mac| mac.parse::<Mac>().unwrap());
     let options = VethOptions { queues: 3, mtu: 9000, macs: Some(macs), ..VethOptions::default() };
@@ -157,11 +157,10 @@ fn options_reach_the_kernel() {
 
 #[test]
 fn offloads_switch() {
-    root_or_skip!("offloads_switch");
+    root_or_skip!();
     let (_left, right, cable) = two_hosts();
     let Ok(_) = std::process::Command::new("ethtool").arg("--version").output() else {
-        crate::say_skipped("offloads_switch", "the oracle, ethtool, is not installed");
-        return;
+        crate::skip!("the oracle, ethtool, is not installed");
     };
     let shown = || {
         let output = right.command("ethtool").args(["-k", "b0"]).output().unwrap();
@@ -183,7 +182,7 @@ fn offloads_switch() {
 
 #[test]
 fn routes_and_forwarding_join_three_hosts() {
-    root_or_skip!("routes_and_forwarding_join_three_hosts");
+    root_or_skip!();
     let [left, middle, right] =
         ["left", "middle", "right"].map(|name| Namespace::create(name).unwrap());
     let first = Veth::create(&left, "a", &middle, "b", VethOptions::default()).unwrap();
@@ -207,7 +206,7 @@ fn routes_and_forwarding_join_three_hosts() {
 
 #[test]
 fn errors_name_the_place() {
-    root_or_skip!("errors_name_the_place");
+    root_or_skip!();
     let namespace = Namespace::create("errors").unwrap();
     let missing = namespace.interface("nope").unwrap_err().to_string();
     assert!(missing.contains("nope") && missing.contains(namespace.name()), "{missing}");
@@ -230,19 +229,18 @@ fn hardware_addresses_are_read_as_printed() {
 
 #[test]
 fn a_tied_program_ends_with_the_process_that_started_it_and_not_before() {
-    const NAME: &str = "a_tied_program_ends_with_the_process_that_started_it_and_not_before";
     const TOLD: &str = "LINERATE_TEST_TIED";
-    root_or_skip!(NAME);
+    root_or_skip!();
     if std::env::var_os(TOLD).is_some() {
         // The process that is killed below.
         let namespace = Namespace::create("tied").unwrap();
-        let mut child = namespace.tied("sleep").arg("600").spawn().unwrap();
+        let mut child = namespace.command_killed_with_parent("sleep").arg("600").spawn().unwrap();
         println!("pid {}", child.id());
         child.wait().unwrap();
     }
     let test = std::env::current_exe().unwrap();
     let mut parent = std::process::Command::new(test)
-        .args(["--exact", "--nocapture", &format!("namespace::tests::{NAME}")])
+        .args(crate::only_this_test!())
         .env(TOLD, "1")
         .stdout(std::process::Stdio::piped())
         .spawn()
@@ -270,10 +268,10 @@ fn a_tied_program_ends_with_the_process_that_started_it_and_not_before() {
 
 #[test]
 fn a_tied_program_is_run_and_waited_for_like_any_other() {
-    root_or_skip!("a_tied_program_is_run_and_waited_for_like_any_other");
+    root_or_skip!();
     let namespace = Namespace::create("tied").unwrap();
     let mut child = namespace
-        .tied("sh")
+        .command_killed_with_parent("sh")
         .args(["-c", "ip -brief link; exit 7"])
         .stdout(std::process::Stdio::piped())
         .cpus([0])

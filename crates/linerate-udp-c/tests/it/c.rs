@@ -6,7 +6,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::process::{Command, Stdio};
 
 use crate::building::{compile, compile_sanitized, install, installed, text, under_valgrind};
-use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip};
+use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip, test_name};
 use linerate_udp::Backend;
 
 /// Messages that are sent; few enough for any socket's buffer.
@@ -20,9 +20,9 @@ fn message(number: usize) -> String {
 fn exchange(mut program: Command, to: SocketAddr, backend: &str, sender: &UdpSocket) {
     program.arg(to.to_string()).arg(MESSAGES.to_string()).arg(backend);
     let mut child = program.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut said = BufReader::new(child.stdout.take().unwrap());
+    let mut printed = BufReader::new(child.stdout.take().unwrap());
     let mut first = String::new();
-    said.read_line(&mut first).unwrap();
+    printed.read_line(&mut first).unwrap();
     let Some(bound) = first.split(' ').nth(2).and_then(|word| word.parse::<SocketAddr>().ok())
     else {
         let mut why = String::new();
@@ -39,7 +39,7 @@ fn exchange(mut program: Command, to: SocketAddr, backend: &str, sender: &UdpSoc
     }
     wanted += "0 lost, 0 truncated\n";
     let mut rest = String::new();
-    said.read_to_string(&mut rest).unwrap();
+    printed.read_to_string(&mut rest).unwrap();
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success(), "{backend}: {}", text(&output.stderr));
     assert_eq!(rest, wanted, "{backend}");
@@ -74,8 +74,7 @@ fn the_example_prints_what_was_sent() {
 
 #[test]
 fn the_example_prints_what_came_past_the_stack() {
-    const NAME: &str = "the_example_prints_what_came_past_the_stack";
-    root_or_skip!("the_example_prints_what_came_past_the_stack");
+    root_or_skip!();
     let folder = tempfile::tempdir().unwrap();
     install(folder.path(), "udp");
     let program = compile(folder.path(), "receive", "udp", &[]).unwrap();
@@ -87,8 +86,7 @@ fn the_example_prints_what_came_past_the_stack() {
     veth.b.set_gro(true).unwrap();
     veth.a.add_neighbour(right, veth.b.mac()).unwrap();
     if let Some(why) = here.run(|| linerate_udp::probe(Backend::Xdp, Some("rx"))).unwrap() {
-        linerate_testkit::say_skipped(NAME, &why);
-        return;
+        linerate_testkit::skip!(&why);
     }
     let sender = there.run(|| UdpSocket::bind("10.78.0.1:0").unwrap()).unwrap();
     let to = "10.78.0.2:7000".parse().unwrap();
@@ -98,26 +96,23 @@ fn the_example_prints_what_came_past_the_stack() {
 
 #[test]
 fn the_example_is_clean_under_the_address_sanitizer() {
-    const NAME: &str = "the_example_is_clean_under_the_address_sanitizer";
     let folder = tempfile::tempdir().unwrap();
     install(folder.path(), "udp");
-    if let Some(program) = compile_sanitized(NAME, folder.path(), "receive", "udp") {
-        check(NAME, &OF_SOCKETS, || Command::new(&program));
+    if let Some(program) = compile_sanitized(test_name!(), folder.path(), "receive", "udp") {
+        check(test_name!(), &OF_SOCKETS, || Command::new(&program));
     }
 }
 
 #[test]
 fn the_example_is_clean_under_valgrind() {
-    const NAME: &str = "the_example_is_clean_under_valgrind";
     if !installed("valgrind") {
-        println!("skipped: {NAME}: valgrind is not installed");
-        return;
+        linerate_testkit::skip!("valgrind is not installed");
     }
     let folder = tempfile::tempdir().unwrap();
     install(folder.path(), "udp");
     let program = compile(folder.path(), "receive", "udp", &["-O1"]).unwrap();
     // Not io_uring, of whose memory valgrind knows nothing.
-    check(NAME, &OF_SOCKETS[..2], || under_valgrind(&program));
+    check(test_name!(), &OF_SOCKETS[..2], || under_valgrind(&program));
 }
 
 #[test]
@@ -136,8 +131,8 @@ fn the_example_says_why_it_cannot() {
     ] {
         let output = Command::new(&program).args([bind, "1", backend]).output().unwrap();
         assert_eq!(output.status.code(), Some(1), "{bind} {backend}");
-        let said = text(&output.stderr);
-        assert!(said.contains(words), "{bind} {backend}: {said}");
+        let printed = text(&output.stderr);
+        assert!(printed.contains(words), "{bind} {backend}: {printed}");
     }
 }
 

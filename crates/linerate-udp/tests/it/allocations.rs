@@ -2,13 +2,13 @@
 
 use std::time::Instant;
 
-use crate::support::{Cable, HERE, PATIENCE, WINDOW, address, kinds, soon};
+use crate::support::{Cable, HERE, TIMEOUT, WINDOW, address, kinds, soon};
 use linerate_testkit::root_or_skip;
 use linerate_udp::{Details, Receiver, Sender};
 
 #[test]
 fn nothing_is_allocated_after_build() {
-    root_or_skip!("nothing_is_allocated_after_build");
+    root_or_skip!();
     let cable = Cable::new();
     for kind in kinds(&cable, "nothing_is_allocated_after_build") {
         let to = address(HERE, 7000);
@@ -16,7 +16,7 @@ fn nothing_is_allocated_after_build() {
         let mut receiver = cable.receive_by(builder, kind).unwrap();
         let mut sender = cable.send(Sender::builder(to));
         let (allocations, messages) = crate::counting::allocations(|| {
-            let (mut messages, end) = (0, Instant::now() + PATIENCE);
+            let (mut messages, end) = (0, Instant::now() + TIMEOUT);
             for _ in 0..40 {
                 for _ in 0..WINDOW {
                     sender.message(64).unwrap().fill(1);
@@ -25,7 +25,7 @@ fn nothing_is_allocated_after_build() {
                 let wanted = messages + WINDOW;
                 while messages < wanted {
                     assert!(Instant::now() < end, "{messages} came by {kind}");
-                    let mut batch = receiver.receive(soon(PATIENCE)).unwrap();
+                    let mut batch = receiver.receive(soon(TIMEOUT)).unwrap();
                     while batch.next().is_some() {
                         messages += 1;
                     }
@@ -40,19 +40,19 @@ fn nothing_is_allocated_after_build() {
 /// At full rate there is always a batch: what has gathered comes with few calls.
 #[test]
 fn what_has_gathered_comes_with_few_calls() {
-    root_or_skip!("what_has_gathered_comes_with_few_calls");
+    root_or_skip!();
     let cable = Cable::new();
     for kind in kinds(&cable, "what_has_gathered_comes_with_few_calls") {
         let to = address(HERE, 7000);
         let mut receiver = cable.receive_by(Receiver::builder(to), kind).unwrap();
         cable.fill(to, 2048);
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         let calls = receiver.calls();
         let mut messages = 0;
         // The last window may still be on its way.
         while messages < 2048 - 16 {
             assert!(Instant::now() < end, "{messages} came by {kind}");
-            let mut batch = receiver.receive(soon(PATIENCE)).unwrap();
+            let mut batch = receiver.receive(soon(TIMEOUT)).unwrap();
             while batch.next().is_some() {
                 messages += 1;
             }

@@ -4,8 +4,8 @@ use std::net::UdpSocket;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use crate::support::{Cable, HERE, Kind, PATIENCE, THERE, address, back_ends, gather, kinds, soon};
-use linerate_testkit::root_or_skip;
+use crate::support::{Cable, HERE, Kind, THERE, TIMEOUT, address, back_ends, gather, kinds, soon};
+use linerate_testkit::{root_or_skip, test_name};
 use linerate_udp::{Backend, Error, Group, Losses, Receiver, Sender, Steering};
 use nix::poll::{PollFd, PollFlags, poll};
 
@@ -87,7 +87,7 @@ fn a_back_end_that_is_not_there_says_why() {
 
 #[test]
 fn two_receivers_of_xdp_do_not_share_an_interface() {
-    root_or_skip!("two_receivers_of_xdp_do_not_share_an_interface");
+    root_or_skip!();
     let cable = Cable::new();
     if !back_ends(&cable, "two_receivers_of_xdp_do_not_share_an_interface").contains(&Backend::Xdp)
     {
@@ -122,7 +122,7 @@ fn two_receivers_of_xdp_do_not_share_an_interface() {
 
 #[test]
 fn long_messages_are_cut_and_counted() {
-    root_or_skip!("long_messages_are_cut_and_counted");
+    root_or_skip!();
     let cable = Cable::new();
     for kind in kinds(&cable, "long_messages_are_cut_and_counted") {
         let to = address(HERE, 7000);
@@ -147,7 +147,7 @@ fn long_messages_are_cut_and_counted() {
 
 #[test]
 fn what_a_full_socket_loses_is_counted() {
-    root_or_skip!("what_a_full_socket_loses_is_counted");
+    root_or_skip!();
     let cable = Cable::new();
     let to = address(HERE, 7000);
     for backend in [Backend::Recvmmsg, Backend::Gro] {
@@ -160,7 +160,7 @@ fn what_a_full_socket_loses_is_counted() {
 
 #[test]
 fn what_full_rings_of_xdp_lose_is_counted() {
-    root_or_skip!("what_full_rings_of_xdp_lose_is_counted");
+    root_or_skip!();
     let cable = Cable::new();
     let to = address(HERE, 7000);
     for kind in kinds(&cable, "what_full_rings_of_xdp_lose_is_counted") {
@@ -177,7 +177,7 @@ fn what_full_rings_of_xdp_lose_is_counted() {
 /// have run.
 fn overflow(cable: &Cable, mut receiver: Receiver, count: u64) -> Losses {
     cable.fill(receiver.address(), count);
-    let (mut came, end) = (0, Instant::now() + PATIENCE);
+    let (mut came, end) = (0, Instant::now() + TIMEOUT);
     loop {
         let mut batch = receiver.receive(soon(Duration::from_millis(20))).unwrap();
         while batch.next().is_some() {
@@ -195,14 +195,14 @@ fn overflow(cable: &Cable, mut receiver: Receiver, count: u64) -> Losses {
 
 #[test]
 fn batches_beyond_the_limit_of_the_kernel_are_served() {
-    root_or_skip!("batches_beyond_the_limit_of_the_kernel_are_served");
+    root_or_skip!();
     let cable = Cable::new();
     let to = address(HERE, 7000);
     let mut receiver =
         cable.receive(Receiver::builder(to).batch(3000), Some(Backend::Recvmmsg)).unwrap();
     cable.fill(to, 2000);
     // All but the last window are in the socket: each was through before the next one was sent.
-    let (mut came, mut largest, end) = (0, 0, Instant::now() + PATIENCE);
+    let (mut came, mut largest, end) = (0, 0, Instant::now() + TIMEOUT);
     while came < 2000 {
         assert!(Instant::now() < end, "{came} came");
         let mut batch = receiver.receive(soon(Duration::from_millis(100))).unwrap();
@@ -219,14 +219,14 @@ fn batches_beyond_the_limit_of_the_kernel_are_served() {
 
 #[test]
 fn fragments_and_other_ports_stay_with_the_stack() {
-    root_or_skip!("fragments_and_other_ports_stay_with_the_stack");
+    root_or_skip!();
     let cable = Cable::new();
     for kind in kinds(&cable, "fragments_and_other_ports_stay_with_the_stack") {
         let to = address(HERE, 7000);
         let builder = Receiver::builder(to).message_size(9000);
         let mut receiver = cable.receive_by(builder, kind).unwrap();
         let other = cable.here.run(|| std::net::UdpSocket::bind((HERE, 7001))).unwrap().unwrap();
-        other.set_read_timeout(Some(PATIENCE)).unwrap();
+        other.set_read_timeout(Some(TIMEOUT)).unwrap();
         // Three fragments each, and whole ones between.
         let mut sender = cable.send(Sender::builder(to).message_size(9000).offload(false));
         for at in 0..10u8 {
@@ -252,7 +252,7 @@ fn fragments_and_other_ports_stay_with_the_stack() {
 
 #[test]
 fn groups_are_heard_on_every_back_end() {
-    root_or_skip!("groups_are_heard_on_every_back_end");
+    root_or_skip!();
     let cable = Cable::new();
     for kind in kinds(&cable, "groups_are_heard_on_every_back_end") {
         for (bind, any, other, sources) in [
@@ -293,7 +293,7 @@ fn groups_are_heard_on_every_back_end() {
 
 #[test]
 fn receivers_share_a_port_and_threads_a_socket() {
-    root_or_skip!("receivers_share_a_port_and_threads_a_socket");
+    root_or_skip!();
     let cable = Cable::new();
     let to = address(HERE, 7000);
     for steering in [Steering::Flow, Steering::Cpu { sockets: 2 }, Steering::Spread { sockets: 2 }]
@@ -307,7 +307,7 @@ fn receivers_share_a_port_and_threads_a_socket() {
             sender.message(8).unwrap().fill(7);
         }
         sender.flush().unwrap();
-        let (mut came, end) = (0, Instant::now() + PATIENCE);
+        let (mut came, end) = (0, Instant::now() + TIMEOUT);
         while came < 60 {
             assert!(Instant::now() < end, "{came} came with {steering:?}");
             for receiver in all.iter_mut().chain([&mut second]) {
@@ -324,7 +324,7 @@ fn receivers_share_a_port_and_threads_a_socket() {
 
 #[test]
 fn a_plain_socket_call_goes_on_working() {
-    root_or_skip!("a_plain_socket_call_goes_on_working");
+    root_or_skip!();
     let cable = Cable::new();
     let to = address(HERE, 7000);
     let mut receiver = cable.receive(Receiver::builder(to), Some(Backend::Recvmmsg)).unwrap();
@@ -334,7 +334,7 @@ fn a_plain_socket_call_goes_on_working() {
         sender.flush().unwrap();
         if at == 1 {
             let plain = std::net::UdpSocket::from(receiver.socket().try_clone_to_owned().unwrap());
-            plain.set_read_timeout(Some(PATIENCE)).unwrap();
+            plain.set_read_timeout(Some(TIMEOUT)).unwrap();
             let mut bytes = [0; 16];
             assert_eq!(plain.recv(&mut bytes).unwrap(), 3);
             assert_eq!(bytes[..3], [1; 3]);
@@ -346,29 +346,28 @@ fn a_plain_socket_call_goes_on_working() {
 
 #[test]
 fn a_message_among_few_wakes_a_reader_that_would_rest_for_long() {
-    const NAME: &str = "a_message_among_few_wakes_a_reader_that_would_rest_for_long";
-    root_or_skip!(NAME);
+    root_or_skip!();
     let cable = Cable::new();
-    for kind in kinds(&cable, NAME) {
+    for kind in kinds(&cable, test_name!()) {
         let to = address(HERE, 7000);
-        let builder = Receiver::builder(to).nap(10 * PATIENCE);
+        let builder = Receiver::builder(to).nap(10 * TIMEOUT);
         let mut receiver = cable.receive_by(builder, kind).unwrap();
         let mut sender = cable.send(Sender::builder(to).rate(Some(1000.0)));
         let start = Instant::now();
         for number in 0..20u8 {
             sender.message(1).unwrap()[0] = number;
             sender.flush().unwrap();
-            let mut batch = receiver.receive(soon(10 * PATIENCE)).unwrap();
+            let mut batch = receiver.receive(soon(10 * TIMEOUT)).unwrap();
             assert_eq!(batch.next().unwrap().payload, [number], "{kind}");
         }
-        assert!(start.elapsed() < PATIENCE, "{kind} rested");
+        assert!(start.elapsed() < TIMEOUT, "{kind} rested");
     }
 }
 
 #[test]
 fn a_pace_spreads_messages_and_holds_none_back() {
     let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
-    receiver.set_read_timeout(Some(PATIENCE)).unwrap();
+    receiver.set_read_timeout(Some(TIMEOUT)).unwrap();
     let to = receiver.local_addr().unwrap();
     let mut sender = Sender::builder(to).rate(Some(500.0)).build().unwrap();
     assert_eq!(sender.batch(), 1);
@@ -395,7 +394,7 @@ fn a_pace_spreads_messages_and_holds_none_back() {
 
 #[test]
 fn a_deadline_is_kept_and_a_poll_wakes() {
-    root_or_skip!("a_deadline_is_kept_and_a_poll_wakes");
+    root_or_skip!();
     let cable = Cable::new();
     for kind in kinds(&cable, "a_deadline_is_kept_and_a_poll_wakes") {
         let to = address(HERE, 7000);
@@ -418,7 +417,7 @@ fn a_deadline_is_kept_and_a_poll_wakes() {
                     wait_until_readable(readable.as_fd(), kind);
                 }
                 let mut batch = match round % 5 {
-                    4 => receiver.receive(soon(PATIENCE)).unwrap(),
+                    4 => receiver.receive(soon(TIMEOUT)).unwrap(),
                     _ => receiver.receive_now().unwrap(),
                 };
                 while let Some(message) = batch.next() {
@@ -431,7 +430,7 @@ fn a_deadline_is_kept_and_a_poll_wakes() {
 }
 
 fn wait_until_readable(fd: BorrowedFd<'_>, kind: Kind) {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     loop {
         assert!(Instant::now() < end, "{kind} does not become readable");
         let mut entry = [PollFd::new(fd, PollFlags::POLLIN)];

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use crate::support::{
-    Cable, HERE, HERE6, PATIENCE, THERE, THERE6, address, back_ends, gather, kinds, soon,
+    Cable, HERE, HERE6, THERE, THERE6, TIMEOUT, address, back_ends, gather, kinds, soon,
 };
 use linerate_ring::tun;
 use linerate_ring::xdp::Transmit;
-use linerate_testkit::{Mac, Namespace, root_or_skip, say_skipped};
+use linerate_testkit::{Mac, Namespace, root_or_skip, say_skipped, test_name};
 use linerate_udp::{Backend, Error, Receiver, Sender};
 use linerate_wire::checksum::Sum;
 use linerate_wire::ip::{self, Protocol};
@@ -37,11 +37,10 @@ fn frame(there: Mac, from: &str, to: SocketAddr, payload: &[u8], wrong: u8) -> V
 
 #[test]
 fn wrong_checksums_are_lost_and_counted_on_every_back_end() {
-    const NAME: &str = "wrong_checksums_are_lost_and_counted_on_every_back_end";
-    root_or_skip!("wrong_checksums_are_lost_and_counted_on_every_back_end");
+    root_or_skip!();
     let cable = Cable::new();
     for (from, ip) in [(THERE, HERE), (THERE6, HERE6)] {
-        for kind in kinds(&cable, NAME) {
+        for kind in kinds(&cable, test_name!()) {
             let to = address(ip, 7000);
             let mut receiver = cable.receive_by(Receiver::builder(to), kind).unwrap();
             let ring = cable.there.run(|| Transmit::open("tx", 0, 64, 2048)).unwrap();
@@ -68,10 +67,9 @@ fn wrong_checksums_are_lost_and_counted_on_every_back_end() {
 
 #[test]
 fn what_the_kernel_does_not_segment_goes_one_by_one() {
-    const NAME: &str = "what_the_kernel_does_not_segment_goes_one_by_one";
-    root_or_skip!("what_the_kernel_does_not_segment_goes_one_by_one");
+    root_or_skip!();
     let cable = Cable::new();
-    for kind in kinds(&cable, NAME) {
+    for kind in kinds(&cable, test_name!()) {
         let to = address(HERE, 7000);
         let builder = Receiver::builder(to).message_size(4000);
         let mut receiver = cable.receive_by(builder, kind).unwrap();
@@ -132,13 +130,12 @@ fn send_few(sender: &mut Sender) {
 
 #[test]
 fn few_messages_that_leave_in_one_piece_come_one_by_one() {
-    const NAME: &str = "few_messages_that_leave_in_one_piece_come_one_by_one";
-    root_or_skip!("few_messages_that_leave_in_one_piece_come_one_by_one");
+    root_or_skip!();
     let cable = Cable::new();
     cable.veth.a.set_features(&[("tx-udp-segmentation", true)]).unwrap();
     cable.veth.b.set_features(&[("rx-udp-gro-forwarding", true)]).unwrap();
     for ip in [HERE, HERE6] {
-        for kind in kinds(&cable, NAME) {
+        for kind in kinds(&cable, test_name!()) {
             let to = address(ip, 7000);
             let mut receiver = cable.receive_by(Receiver::builder(to), kind).unwrap();
             send_few(&mut cable.send(Sender::builder(to)));
@@ -169,7 +166,7 @@ fn no_xdp(namespace: &Namespace, to: SocketAddr, interface: &str, send: impl Fn(
 
 #[test]
 fn few_messages_in_one_piece_on_an_interface_without_native_xdp() {
-    root_or_skip!("few_messages_in_one_piece_on_an_interface_without_native_xdp");
+    root_or_skip!();
     let host = Namespace::create("lulo").unwrap();
     let lo = host.interface("lo").unwrap();
     lo.up().unwrap();
@@ -183,7 +180,7 @@ fn few_messages_in_one_piece_on_an_interface_without_native_xdp() {
 
 #[test]
 fn few_messages_in_one_piece_from_a_virtual_machine() {
-    root_or_skip!("few_messages_in_one_piece_from_a_virtual_machine");
+    root_or_skip!();
     let host = Namespace::create("lutap").unwrap();
     let device = host.run(|| tun::Device::builder("guest").build()).unwrap().expect("a device");
     let tap = host.interface("guest").unwrap();
@@ -214,15 +211,14 @@ fn few_messages_in_one_piece_from_a_virtual_machine() {
 
 #[test]
 fn messages_of_8192_bytes_are_the_same() {
-    const NAME: &str = "messages_of_8192_bytes_are_the_same";
-    root_or_skip!("messages_of_8192_bytes_are_the_same");
+    root_or_skip!();
     let cable = Cable::new();
     // In one frame each, which is longer than a chunk of AF_XDP, or in fragments.
     for mtu in [9000, 1500] {
         for end in [&cable.veth.a, &cable.veth.b] {
             end.set_mtu(mtu).unwrap();
         }
-        for kind in kinds(&cable, NAME) {
+        for kind in kinds(&cable, test_name!()) {
             let to = address(HERE, 7000);
             let builder = Receiver::builder(to).message_size(8192);
             let mut receiver = cable.receive_by(builder, kind).unwrap();
@@ -252,17 +248,19 @@ fn messages_of_8192_bytes_are_the_same() {
 
 #[test]
 fn busy_polling_delivers_on_every_back_end() {
-    const NAME: &str = "busy_polling_delivers_on_every_back_end";
-    root_or_skip!("busy_polling_delivers_on_every_back_end");
+    root_or_skip!();
     let cable = Cable::new();
-    for kind in kinds(&cable, NAME) {
+    for kind in kinds(&cable, test_name!()) {
         let to = address(HERE, 7000);
         let builder = Receiver::builder(to).busy_poll(Some(Duration::from_micros(50)));
         let mut receiver = match cable.receive_by(builder, kind) {
             Err(Error::System { source, .. })
                 if source.raw_os_error() == Some(nix::libc::ENOPROTOOPT) =>
             {
-                say_skipped(&format!("{NAME} with {kind}"), "this kernel has no busy polling");
+                say_skipped(
+                    &format!("{} with {kind}", test_name!()),
+                    "this kernel has no busy polling",
+                );
                 continue;
             }
             other => other.unwrap(),
@@ -281,12 +279,11 @@ fn busy_polling_delivers_on_every_back_end() {
 
 #[test]
 fn a_back_end_is_chosen_by_measuring() {
-    const NAME: &str = "a_back_end_is_chosen_by_measuring";
-    root_or_skip!("a_back_end_is_chosen_by_measuring");
+    root_or_skip!();
     let cable = Cable::new();
-    let able = back_ends(&cable, NAME);
+    let able = back_ends(&cable, test_name!());
     let to = address(HERE, 7000);
-    let (over, end) = (AtomicBool::new(false), Instant::now() + 4 * PATIENCE);
+    let (over, end) = (AtomicBool::new(false), Instant::now() + 4 * TIMEOUT);
     std::thread::scope(|scope| {
         let mut sender = cable.send(Sender::builder(to).rate(Some(5000.0)).batch(16));
         let over = &over;

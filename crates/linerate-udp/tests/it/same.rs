@@ -144,55 +144,55 @@ fn delivers(name: &str, backend: Backend, through: Through) {
 
 #[test]
 fn recvmmsg_delivers() {
-    root_or_skip!("recvmmsg_delivers");
+    root_or_skip!();
     delivers("recvmmsg_delivers", Backend::Recvmmsg, Through::Auto);
 }
 
 #[test]
 fn gro_delivers() {
-    root_or_skip!("gro_delivers");
+    root_or_skip!();
     delivers("gro_delivers", Backend::Gro, Through::Auto);
 }
 
 #[test]
 fn uring_delivers() {
-    root_or_skip!("uring_delivers");
+    root_or_skip!();
     delivers("uring_delivers", Backend::Uring, Through::Auto);
 }
 
 #[test]
 fn xdp_delivers_through_a_ring_buffer() {
-    root_or_skip!("xdp_delivers_through_a_ring_buffer");
+    root_or_skip!();
     delivers("xdp_delivers_through_a_ring_buffer", Backend::Xdp, Through::Buffer);
 }
 
 #[test]
 fn xdp_delivers_through_a_socket() {
-    root_or_skip!("xdp_delivers_through_a_socket");
+    root_or_skip!();
     delivers("xdp_delivers_through_a_socket", Backend::Xdp, Through::Socket);
 }
 
 #[test]
 fn messages_of_one_size_are_the_same() {
-    root_or_skip!("messages_of_one_size_are_the_same");
+    root_or_skip!();
     all_the_same("messages_of_one_size_are_the_same", HERE, Sizes::Same);
 }
 
 #[test]
 fn messages_of_mixed_sizes_are_the_same() {
-    root_or_skip!("messages_of_mixed_sizes_are_the_same");
+    root_or_skip!();
     all_the_same("messages_of_mixed_sizes_are_the_same", HERE, Sizes::Mixed);
 }
 
 #[test]
 fn messages_over_ipv6_are_the_same() {
-    root_or_skip!("messages_over_ipv6_are_the_same");
+    root_or_skip!();
     all_the_same("messages_over_ipv6_are_the_same", HERE6, Sizes::Mixed);
 }
 
 #[test]
 fn the_choice_of_the_machine_delivers_too() {
-    root_or_skip!("the_choice_of_the_machine_delivers_too");
+    root_or_skip!();
     let cable = Cable::new();
     let to = address(HERE, 7000);
     // Asked before there is a receiver, whose program is in the way of another.
@@ -207,7 +207,7 @@ fn the_choice_of_the_machine_delivers_too() {
 
 #[test]
 fn frames_of_this_library_are_messages_like_any_other() {
-    root_or_skip!("frames_of_this_library_are_messages_like_any_other");
+    root_or_skip!();
     let cable = Cable::new();
     for ip in [HERE, HERE6] {
         for kind in kinds(&cable, "frames_of_this_library_are_messages_like_any_other") {

@@ -9,7 +9,7 @@ use linerate_testkit::{Namespace, Veth, VethOptions};
 use linerate_udp::{Backend, Builder, Receiver, Sender, SenderBuilder, Through};
 
 /// Long enough for anything on any machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 /// Frames that a veth holds for certain.
 pub(crate) const WINDOW: u64 = 64;
 
@@ -63,7 +63,7 @@ impl Cable {
         let address = SocketAddr::new(to.parse().unwrap(), 7);
         let receiver = self.receive(Receiver::builder(address), Some(Backend::Recvmmsg));
         let mut receiver = receiver.expect("a receiver");
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         while receiver.receive(soon(Duration::from_millis(5))).expect("messages").is_empty() {
             assert!(Instant::now() < end, "nothing comes through to {to}");
             let mut sender = self.send(Sender::builder(address));
@@ -108,7 +108,7 @@ impl Cable {
     pub(crate) fn fill(&self, to: SocketAddr, count: u64) {
         let mut sender = self.send(Sender::builder(to).offload(false).batch(16));
         let before = self.veth.b.counters().expect("counters").rx_packets;
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         for sent in 1..=count {
             sender.message(64).expect("room").fill(1);
             if sent % 16 == 0 || sent == count {
@@ -141,7 +141,7 @@ pub(crate) fn gather(
     count: u64,
     mut take: impl FnMut(&linerate_udp::Message<'_>),
 ) {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     let mut got = 0;
     while got < count {
         assert!(Instant::now() < end, "{got} of {count} messages came");

@@ -1,8 +1,10 @@
 //! What the verbs share: output, logging, signals, the values of options, progress.
 
 pub mod logging;
+pub(crate) mod progress;
 pub(crate) mod signals;
 pub mod stdio;
+pub(crate) mod values;
 
 use std::process::ExitCode;
 

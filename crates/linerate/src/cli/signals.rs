@@ -1,4 +1,4 @@
-//! The signals that a capture answers to, and an uplink.
+//! The signals that a verb answers to.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -10,12 +10,21 @@ use linerate_capture::privilege;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGXFSZ};
 use signal_hook::flag::{register, register_conditional_shutdown};
 
-/// How soon the first signal to end is seen by the thread that counts from it.
-const GLANCE: Duration = Duration::from_millis(100);
+/// How often the thread that counts from the first signal to end looks for it.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// How long a capture that was told to end has for it. `timeout(1)`, a terminal and a shell script may
-/// each deliver what the user meant once.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// How long a verb that was told to end has for it. `timeout(1)`, a terminal and a shell script may each
+/// deliver the signal that the user sent once.
+const GRACE_PERIOD: Duration = Duration::from_secs(1);
+
+/// Set by SIGINT and SIGTERM from now on, for a verb that has nothing else to be told.
+pub(crate) fn stop_flag() -> Result<Arc<AtomicBool>> {
+    let stop: Arc<AtomicBool> = Arc::default();
+    for signal in [SIGINT, SIGTERM] {
+        register(signal, Arc::clone(&stop)).context("cannot handle signals")?;
+    }
+    Ok(stop)
+}
 
 /// What signals have asked for.
 pub(crate) struct Signals {
@@ -26,7 +35,7 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Takes them from now on. A signal to end that comes [`PATIENCE`] after the first, which has not
+    /// Takes them from now on. A signal to end that comes [`GRACE_PERIOD`] after the first, which has not
     /// been obeyed then, ends the program at once.
     pub(crate) fn register() -> Result<Self> {
         let signals = Self {
@@ -57,9 +66,9 @@ impl Signals {
                 if unprivileged.swap(false, Relaxed) {
                     privilege::drop_all();
                 }
-                thread::sleep(GLANCE);
+                thread::sleep(POLL_INTERVAL);
             }
-            thread::sleep(PATIENCE);
+            thread::sleep(GRACE_PERIOD);
             insist.store(true, Relaxed);
         };
         thread::Builder::new().name("signals".to_owned()).spawn(watch)?;

@@ -1,46 +1,45 @@
 //! `linerate generate`: synthetic traffic.
 
-use std::io::IsTerminal;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use linerate_generate::fields::{Addresses, Ports};
 use linerate_generate::{
-    Backend, Generator, Plan, Random, Rate, Report, Running, Settings, Sizes, Stamp, Transport,
+    Backend, Config, Generator, Options, Random, Rate, Report, Running, Sizes, Stamp, Transport,
 };
-use signal_hook::consts::{SIGINT, SIGTERM};
 
+use crate::cli::progress::{self, scaled};
+use crate::cli::signals::stop_flag;
 use crate::cli::stdio;
 
 /// Arguments of `linerate generate`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Sizes are those of the frame in memory: Ethernet header and VLAN tag included, without the four bytes \
-of frame check sequence that a wire adds. A field with a range is walked in order, source port first, \
-then destination port, source and destination address; --random takes it at random instead.
+of frame check sequence that a wire adds. A field with a range counts up, source port first, \
+then destination port, source and destination address; --random makes it random instead.
 
-The fastest way into an interface, XDP live frames, ends at a veth pair only where the peer has an XDP \
-program or GRO on. `sent` counts every frame given to the interface, `refused` those that the far end \
-could not take.
+The fastest back end, XDP live frames, works on a veth pair only if the peer has an XDP program or GRO \
+on. `sent` counts every frame given to the interface, `refused` those that the far end could not \
+accept.
 
 Examples:
   linerate generate -i veth0 --count 1000000
   linerate generate -i veth0 --seconds 10 --rate 1Mpps --flows 100
   linerate generate -i veth0 --size 700-1500 --random src,dst,sport,dport,mac,size --seed 7")]
 pub(crate) struct Arguments {
-    /// Interface that the frames leave by.
+    /// Output interface.
     #[arg(short, long, value_name = "IFACE")]
     interface: String,
-    /// Frames to send; without end if neither this nor --seconds is given.
+    /// Frames to send; unlimited if neither this nor --seconds is given.
     #[arg(short, long, value_name = "N")]
     count: Option<u64>,
-    /// Stop after so many seconds.
+    /// Stop after this many seconds.
     #[arg(long, value_name = "S")]
     seconds: Option<f64>,
     /// Frame length: bytes, a range as 64-1500, a list as 64,64,1500, or imix (7:4:1 of 64, 590 and
@@ -50,7 +49,7 @@ pub(crate) struct Arguments {
     /// Speed: max, frames per second as 450kpps, or bits per second as 2Gbps.
     #[arg(short, long, default_value = "max")]
     rate: Rate,
-    /// Start the fields again after so many flows; varies the source port if nothing else varies.
+    /// Start the fields again after this many flows; varies the source port if nothing else varies.
     #[arg(short, long, value_name = "N")]
     flows: Option<u64>,
     /// Source addresses: one, a range as 10.0.0.1-10.0.0.9, or a network as 10.0.0.0/24
@@ -70,7 +69,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "MAC")]
     src_mac: Option<String>,
     /// Destination hardware address [default: a veth peer's if it is in this namespace, else
-    /// 02:4c:4e:52:54:02, which is nobody's]
+    /// 02:4c:4e:52:54:02, which no host has]
     #[arg(long, value_name = "MAC")]
     dst_mac: Option<String>,
     /// Send UDP datagrams (the default).
@@ -85,7 +84,7 @@ pub(crate) struct Arguments {
     /// Fields that are random: a list of src, dst, sport, dport, mac (or smac, dmac), size.
     #[arg(long, value_name = "FIELDS")]
     random: Option<Random>,
-    /// Start of the random numbers; the same seed gives the same frames.
+    /// Seed of the random numbers; the same seed gives the same frames.
     #[arg(long, value_name = "S", default_value_t = 1)]
     seed: u64,
     /// Payload: none (all zero), sequence (LNRT and the frame's number), time (and nanoseconds of
@@ -95,12 +94,12 @@ pub(crate) struct Arguments {
     /// CPU that sends.
     #[arg(long, value_name = "N")]
     cpu: Option<usize>,
-    /// How frames get out: auto, live (XDP live frames), packet (AF_PACKET), xdp (AF_XDP).
+    /// How frames are sent: auto, live (XDP live frames), packet (AF_PACKET), xdp (AF_XDP).
     #[arg(long, default_value = "auto",
         value_parser = PossibleValuesParser::new(["auto", "live", "packet", "xdp"])
             .try_map(|word| word.parse::<Backend>()))]
     backend: Backend,
-    /// Flood an interface even if a default route leaves by it.
+    /// Flood an interface even if a default route uses it.
     #[arg(long)]
     allow_default_route: bool,
     /// Print one JSON object on standard output at the end.
@@ -113,27 +112,23 @@ pub(crate) struct Arguments {
 
 /// Generates, and reports.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let plan = Plan::decide(&arguments.interface, arguments.settings()?)?;
-    let interrupted = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&interrupted))
-            .context("cannot handle signals")?;
-    }
-    let bar = progress_bar(&plan, arguments.quiet);
-    let running = Generator::start(plan)?;
+    let config = Config::new(&arguments.interface, arguments.options()?)?;
+    let interrupted = stop_flag()?;
+    let bar = progress::bar(config.count(), arguments.quiet);
+    let running = Generator::start(config)?;
     follow(&running, &bar, &interrupted);
     let report = running.wait()?;
     bar.finish_and_clear();
-    if let (0, Some(trouble)) = (report.sent, &report.trouble) {
-        anyhow::bail!("{trouble}");
+    if let (0, Some(error)) = (report.sent, &report.error) {
+        anyhow::bail!("{error}");
     }
     if arguments.json {
         stdio::println(serde_json::to_string(&report)?)?;
     } else if !arguments.quiet {
         summarise(&report)?;
     }
-    if let Some(trouble) = &report.trouble {
-        anyhow::bail!("ended after {} frames: {trouble}", report.sent);
+    if let Some(error) = &report.error {
+        anyhow::bail!("ended after {} frames: {error}", report.sent);
     }
     if report.sent > 0 && report.accepted == 0 {
         let hint = report.hint.as_deref().unwrap_or("no reason given");
@@ -143,7 +138,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
 }
 
 impl Arguments {
-    fn settings(&self) -> Result<Settings> {
+    fn options(&self) -> Result<Options> {
         let mac = |text: &Option<String>| {
             text.as_deref()
                 .map(|text| text.parse().with_context(|| format!("{text:?}")))
@@ -154,7 +149,7 @@ impl Arguments {
             .map(Duration::try_from_secs_f64)
             .transpose()
             .with_context(|| format!("seconds {}", self.seconds.unwrap_or_default()))?;
-        Ok(Settings {
+        Ok(Options {
             count: self.count,
             duration,
             sizes: self.size.clone(),
@@ -176,20 +171,6 @@ impl Arguments {
             allow_default_route: self.allow_default_route,
         })
     }
-}
-
-fn progress_bar(plan: &Plan, quiet: bool) -> ProgressBar {
-    if quiet || !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    match plan.count() {
-        Some(count) => ProgressBar::new(count).with_style(style("{wide_bar} {percent}% {msg}")),
-        None => ProgressBar::new_spinner().with_style(style("{spinner} {msg}")),
-    }
-}
-
-fn style(template: &str) -> ProgressStyle {
-    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
 }
 
 fn follow(running: &Running, bar: &ProgressBar, interrupted: &AtomicBool) {
@@ -218,9 +199,9 @@ fn follow(running: &Running, bar: &ProgressBar, interrupted: &AtomicBool) {
 }
 
 fn summarise(report: &Report) -> Result<()> {
-    let Report { interface, backend, why, sent, accepted, refused, seconds, .. } = report;
+    let Report { interface, backend, reason, sent, accepted, refused, seconds, .. } = report;
     stdio::println(format_args!(
-        "{sent} frames sent to {interface} in {seconds:.3} s through {backend} ({why})"
+        "{sent} frames sent to {interface} in {seconds:.3} s through {backend} ({reason})"
     ))?;
     stdio::println(format_args!(
         "{}, {}; {accepted} accepted, {refused} refused",
@@ -231,14 +212,4 @@ fn summarise(report: &Report) -> Result<()> {
         stdio::println(format_args!("refused because {hint}"))?;
     }
     Ok(())
-}
-
-/// A number with a factor and its unit, as `1.234 Mpps`.
-pub(super) fn scaled(value: f64, unit: &str) -> String {
-    match value {
-        value if value >= 1e9 => format!("{:.3} G{unit}", value / 1e9),
-        value if value >= 1e6 => format!("{:.3} M{unit}", value / 1e6),
-        value if value >= 1e3 => format!("{:.3} k{unit}", value / 1e3),
-        value => format!("{value:.1} {unit}"),
-    }
 }

@@ -18,8 +18,7 @@ use linerate_capture::open::Through;
 use linerate_ring::packet::Allocation;
 use linerate_ring::region::Pages;
 
-use super::capture::values;
-use crate::cli::stdio;
+use crate::cli::{stdio, values};
 
 /// Where `make install` puts the library, below PREFIX.
 const INSTALLED: &str = "lib/linerate/libpcap.so.0.8";

@@ -14,15 +14,16 @@ use linerate_udp::{LONGEST_MESSAGE, Sender};
 use linerate_wire::ethernet::Address;
 use serde::Serialize;
 
-use super::generate::scaled;
-use super::receive::{batch, endpoint, time};
+use super::receive::batch;
+use crate::cli::progress::scaled;
 use crate::cli::signals::Signals;
 use crate::cli::stdio;
+use crate::cli::values::{duration, endpoint};
 
-/// How soon a sender that waits for its turn sees that it is to end.
-const GLANCE: Duration = Duration::from_millis(50);
+/// How often a sender that waits for its turn checks whether it is to end.
+const MAX_WAIT: Duration = Duration::from_millis(50);
 /// How long frames may take to leave at the end.
-const DRAIN: Duration = Duration::from_secs(2);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Arguments of `linerate send`.
 #[derive(Debug, Args)]
@@ -32,7 +33,7 @@ pub(crate) struct Arguments {
     #[arg(value_name = "ADDRESS:PORT", value_parser = endpoint)]
     to: SocketAddr,
 
-    /// Address and port to send from; the kernel chooses unless said.
+    /// Address and port to send from [default: the kernel's choice].
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = endpoint)]
     from: Option<SocketAddr>,
 
@@ -41,7 +42,7 @@ pub(crate) struct Arguments {
     count: Option<u64>,
 
     /// End after this time, as 10s, 500ms or 2m.
-    #[arg(long = "for", value_name = "TIME", value_parser = time)]
+    #[arg(long = "for", value_name = "TIME", value_parser = duration)]
     time: Option<Duration>,
 
     /// Bytes of a message: a length, a range as 20-76, or a list as 64,64,1400.
@@ -57,14 +58,13 @@ pub(crate) struct Arguments {
     batch: usize,
 
     /// Payload: sequence (LNRT and the message's number), time (and the nanoseconds of CLOCK_MONOTONIC),
-    /// counted (and bytes that count up). Sequence unless said; messages too short for it, below 12 bytes,
-    /// are then zeroes.
+    /// counted (and bytes that count up) [default: sequence; zeroes in messages below 12 bytes].
     #[arg(long, value_name = "PATTERN",
         value_parser = PossibleValuesParser::new(["sequence", "time", "counted"])
             .try_map(|word| word.parse::<Pattern>()))]
     pattern: Option<Pattern>,
 
-    /// Hand over every message by itself, rather than messages of one size to be segmented.
+    /// Hand over every message by itself, without segmentation by the kernel (UDP_SEGMENT).
     #[arg(long)]
     no_offload: bool,
 
@@ -72,7 +72,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "IFACE")]
     xdp: Option<String>,
 
-    /// Hardware address that frames go to; what the neighbour table says unless given.
+    /// Hardware address that frames go to [default: that of the neighbour table].
     #[arg(long, value_name = "MAC", requires = "xdp")]
     next_hop: Option<Address>,
 
@@ -204,8 +204,11 @@ impl Arguments {
             let payload = sender.message(self.len(number))?;
             pattern.write(number, payload);
         }
-        if !sender.drain(DRAIN)? {
-            anyhow::bail!("the device did not take all frames within {} seconds", DRAIN.as_secs());
+        if !sender.drain(DRAIN_TIMEOUT)? {
+            anyhow::bail!(
+                "the device did not take all frames within {} seconds",
+                DRAIN_TIMEOUT.as_secs()
+            );
         }
         Ok(())
     }
@@ -219,8 +222,8 @@ impl Arguments {
             if signals.is_stopped() || end.is_some_and(|end| now >= end) {
                 return Ok(false);
             }
-            let glance = now + GLANCE;
-            if sender.turn(Some(end.map_or(glance, |end| glance.min(end))))? {
+            let next = now + MAX_WAIT;
+            if sender.turn(Some(end.map_or(next, |end| next.min(end))))? {
                 return Ok(true);
             }
         }

@@ -15,7 +15,7 @@ struct Cable {
 }
 
 impl Cable {
-    fn lay() -> Self {
+    fn new() -> Self {
         let near = Namespace::create("vgen-near").unwrap();
         let far = Namespace::create("vgen-far").unwrap();
         for namespace in [&near, &far] {
@@ -62,8 +62,8 @@ fn complaint(output: &Output) -> String {
 
 #[test]
 fn json_counts_what_arrived() {
-    root_or_skip!("json_counts_what_arrived");
-    let cable = Cable::lay();
+    root_or_skip!();
+    let cable = Cable::new();
     let output = cable.generate(
         "--count 5000 --rate 100kpps --size 64-1500 --flows 100 --vlan 7 --tcp --json \
          --src 10.0.0.0/24 --random dst,dport,mac,size --seed 3 --cpu 0",
@@ -80,8 +80,8 @@ fn json_counts_what_arrived() {
 
 #[test]
 fn summary_is_for_people_and_quiet_is_silent() {
-    root_or_skip!("summary_is_for_people_and_quiet_is_silent");
-    let cable = Cable::lay();
+    root_or_skip!();
+    let cable = Cable::new();
     let output = cable.generate("--count 100 --rate 50kpps");
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(text.contains("100 frames sent to near") && text.contains("refused"), "{text}");
@@ -91,8 +91,8 @@ fn summary_is_for_people_and_quiet_is_silent() {
 
 #[test]
 fn interrupt_ends_with_the_summary() {
-    root_or_skip!("interrupt_ends_with_the_summary");
-    let cable = Cable::lay();
+    root_or_skip!();
+    let cable = Cable::new();
     for backend in ["live", "packet"] {
         let mut command = cable.near.command(LINERATE);
         command.args(["generate", "-i", "near", "--json", "--backend", backend]);
@@ -109,8 +109,8 @@ fn interrupt_ends_with_the_summary() {
 
 #[test]
 fn refusals_say_what_to_do() {
-    root_or_skip!("refusals_say_what_to_do");
-    let cable = Cable::lay();
+    root_or_skip!();
+    let cable = Cable::new();
     for (arguments, words) in [
         ("--size 20", "at least 42"),
         ("--size 2000", "at most 1514"),
@@ -132,8 +132,8 @@ fn refusals_say_what_to_do() {
 
 #[test]
 fn without_capabilities_it_names_them() {
-    root_or_skip!("without_capabilities_it_names_them");
-    let cable = Cable::lay();
+    root_or_skip!();
+    let cable = Cable::new();
     for (backend, capability) in [("live", "CAP_BPF"), ("packet", "CAP_NET_RAW")] {
         let output = cable
             .near

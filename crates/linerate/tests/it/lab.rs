@@ -44,17 +44,17 @@ fn the_lab_is_found_beside_the_command_then_below_its_prefix_then_in_the_path() 
     let installed = Installed::new();
     let elsewhere = installed.0.path().join("elsewhere");
     let missing = installed.linerate(&["lab", "list"], &elsewhere);
-    let said = String::from_utf8(missing.stderr).unwrap();
-    assert_eq!(missing.status.code(), Some(1), "{said}");
+    let printed = String::from_utf8(missing.stderr).unwrap();
+    assert_eq!(missing.status.code(), Some(1), "{printed}");
     for words in ["bin/linerate-lab", "libexec/linerate/linerate-lab", "make install"] {
-        assert!(said.contains(words), "no {words}: {said}");
+        assert!(printed.contains(words), "no {words}: {printed}");
     }
     // Each place comes before the ones that were tried before it.
     for place in ["elsewhere/linerate-lab", "libexec/linerate/linerate-lab", "bin/linerate-lab"] {
         installed.script(place, &format!("echo {place} \"$@\""));
         let found = installed.linerate(&["-v", "lab", "run", "lab", "--quick"], &elsewhere);
-        let said = String::from_utf8(found.stdout).unwrap();
-        assert_eq!(said, format!("{place} -v run lab --quick\n"));
+        let printed = String::from_utf8(found.stdout).unwrap();
+        assert_eq!(printed, format!("{place} -v run lab --quick\n"));
     }
 }
 

@@ -5,7 +5,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use linerate_testkit::{
-    Namespace, Process, TIMEOUT, Veth, VethOptions, root_or_skip, say_skipped, wait_for,
+    Namespace, Process, TIMEOUT, Veth, VethOptions, root_or_skip, say_skipped, skip, test_name,
+    wait_for,
 };
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -58,8 +59,8 @@ impl Hosts {
         let mut command = self.there.command(LINERATE);
         command.args(["send", "10.76.0.2:7000", "--json"]);
         let output = command.args(arguments.split_whitespace()).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.success(), "{said}");
+        let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{printed}");
         serde_json::from_slice(&output.stdout).unwrap()
     }
 }
@@ -74,9 +75,9 @@ fn back_ends(hosts: &Hosts, test: &str) -> Vec<&'static str> {
                 .args(["receive", "--bind", "10.76.0.2:7001", "--for", "1ms", "--backend", name])
                 .output()
                 .unwrap();
-            let said = String::from_utf8_lossy(&tried.stderr);
+            let printed = String::from_utf8_lossy(&tried.stderr);
             if !tried.status.success() {
-                say_skipped(&format!("{test} with {name}"), said.trim());
+                say_skipped(&format!("{test} with {name}"), printed.trim());
             }
             tried.status.success()
         })
@@ -85,7 +86,7 @@ fn back_ends(hosts: &Hosts, test: &str) -> Vec<&'static str> {
 
 #[test]
 fn what_is_sent_is_received_and_checked_on_every_back_end() {
-    root_or_skip!("what_is_sent_is_received_and_checked_on_every_back_end");
+    root_or_skip!();
     let hosts = Hosts::new();
     let able = back_ends(&hosts, "what_is_sent_is_received_and_checked_on_every_back_end");
     for backend in able.into_iter().chain(["auto"]) {
@@ -112,7 +113,7 @@ fn what_is_sent_is_received_and_checked_on_every_back_end() {
 
 #[test]
 fn other_bytes_are_wrong_and_say_so() {
-    root_or_skip!("other_bytes_are_wrong_and_say_so");
+    root_or_skip!();
     let hosts = Hosts::new();
     let receiving = hosts.receive("--backend recvmmsg --count 3 --check counted --for 60s");
     let socket = hosts.there.run(|| UdpSocket::bind("10.76.0.1:0").unwrap()).unwrap();
@@ -128,7 +129,7 @@ fn other_bytes_are_wrong_and_say_so() {
 
 #[test]
 fn what_was_cut_is_not_good() {
-    root_or_skip!("what_was_cut_is_not_good");
+    root_or_skip!();
     let hosts = Hosts::new();
     let receiving =
         hosts.receive("--backend recvmmsg --count 2 --check counted --message-size 40 --for 60s");
@@ -143,7 +144,7 @@ fn what_was_cut_is_not_good() {
 
 #[test]
 fn joined_datagrams_that_were_lost_are_said_to_be_more() {
-    root_or_skip!("joined_datagrams_that_were_lost_are_said_to_be_more");
+    root_or_skip!();
     let hosts = Hosts::new();
     for (backend, at_least) in [("gro", true), ("recvmmsg", false)] {
         let receiving = hosts.receive(&format!("--backend {backend} --buffer 8k"));
@@ -164,7 +165,7 @@ fn joined_datagrams_that_were_lost_are_said_to_be_more() {
 
 #[test]
 fn nobody_listens_and_it_is_said() {
-    root_or_skip!("nobody_listens_and_it_is_said");
+    root_or_skip!();
     let hosts = Hosts::new();
     let sent = hosts.send("--count 20 --rate 200");
     assert_eq!(sent["messages"], 20, "{sent}");
@@ -173,7 +174,7 @@ fn nobody_listens_and_it_is_said() {
 
 #[test]
 fn programs_hear_one_group() {
-    root_or_skip!("programs_hear_one_group");
+    root_or_skip!();
     let hosts = Hosts::new();
     let mut receivers: Vec<_> = (0..2)
         .map(|_| {
@@ -201,7 +202,7 @@ fn programs_hear_one_group() {
 
 #[test]
 fn a_slow_sender_ends_when_it_is_told() {
-    root_or_skip!("a_slow_sender_ends_when_it_is_told");
+    root_or_skip!();
     let hosts = Hosts::new();
     // A message in a minute: the first at once.
     assert_eq!(hosts.send("--rate 0.016 --for 100ms")["messages"], 1);
@@ -216,12 +217,12 @@ fn a_slow_sender_ends_when_it_is_told() {
 
 #[test]
 fn receivers_share_a_port() {
-    root_or_skip!("receivers_share_a_port");
+    root_or_skip!();
     let hosts = Hosts::new();
-    let one = hosts.receive("--backend recvmmsg --share spread:2");
+    let one = hosts.receive("--backend recvmmsg --reuseport spread:2");
     let mut command = hosts.here.command(LINERATE);
     command.args(
-        "receive --bind 10.76.0.2:7000 --backend recvmmsg --share spread:2 --json".split(' '),
+        "receive --bind 10.76.0.2:7000 --backend recvmmsg --reuseport spread:2 --json".split(' '),
     );
     let other = Process::start(&mut command);
     wait_for("the second socket", || hosts.sockets().matches(":1B58 ").count() == 2);
@@ -244,7 +245,7 @@ fn receivers_share_a_port() {
 
 #[test]
 fn two_lines_of_a_feed_are_one() {
-    root_or_skip!("two_lines_of_a_feed_are_one");
+    root_or_skip!();
     let hosts = Hosts::new();
     let receiving =
         hosts.receive("--feed moldudp64 --bind-b 10.76.0.2:7001 --backend gro --count 5 --for 60s");
@@ -272,7 +273,7 @@ fn two_lines_of_a_feed_are_one() {
 
 #[test]
 fn a_signal_ends_it_and_nothing_is_left_behind() {
-    root_or_skip!("a_signal_ends_it_and_nothing_is_left_behind");
+    root_or_skip!();
     let hosts = Hosts::new();
     for backend in back_ends(&hosts, "a_signal_ends_it_and_nothing_is_left_behind") {
         let receiving = hosts.receive(&format!("--backend {backend}"));
@@ -291,14 +292,13 @@ fn a_signal_ends_it_and_nothing_is_left_behind() {
 
 #[test]
 fn xdp_takes_the_capabilities_that_are_named_and_no_fewer() {
-    const NAME: &str = "xdp_takes_the_capabilities_that_are_named_and_no_fewer";
-    root_or_skip!(NAME);
+    root_or_skip!();
     let hosts = Hosts::new();
-    if !back_ends(&hosts, NAME).contains(&"xdp") {
+    if !back_ends(&hosts, test_name!()).contains(&"xdp") {
         return;
     }
     if Command::new("setpriv").arg("--version").output().is_err() {
-        return say_skipped(NAME, "needs setpriv");
+        skip!("needs setpriv");
     }
     const ALL: [&str; 4] = ["CAP_NET_RAW", "CAP_NET_ADMIN", "CAP_BPF", "CAP_PERFMON"];
     // As nobody, with all of them but one.
@@ -315,26 +315,26 @@ fn xdp_takes_the_capabilities_that_are_named_and_no_fewer() {
         let output = command.output().unwrap();
         (output.status.code(), String::from_utf8(output.stderr).unwrap())
     };
-    let (status, said) = run(None);
-    assert_eq!(status, Some(0), "{said}");
+    let (status, printed) = run(None);
+    assert_eq!(status, Some(0), "{printed}");
     for without in ALL {
-        let (status, said) = run(Some(without));
-        assert_eq!(status, Some(1), "{without}: {said}");
-        assert!(said.contains(without), "{without}: {said}");
+        let (status, printed) = run(Some(without));
+        assert_eq!(status, Some(1), "{without}: {printed}");
+        assert!(printed.contains(without), "{without}: {printed}");
         let remedy = "setcap cap_net_raw,cap_net_admin,cap_bpf,cap_perfmon+ep";
-        assert!(said.contains(remedy), "{without}: {said}");
+        assert!(printed.contains(remedy), "{without}: {printed}");
     }
 }
 
 #[test]
 fn errors_name_what_is_wrong() {
-    let said = |arguments: &str| {
+    let printed = |arguments: &str| {
         let output = Command::new(LINERATE).args(arguments.split_whitespace()).output().unwrap();
-        let said = String::from_utf8(output.stderr).unwrap();
+        let printed = String::from_utf8(output.stderr).unwrap();
         // What is wrong with the command line alone, clap says.
-        let usage = said.starts_with("error: ");
-        assert_eq!(output.status.code(), Some(if usage { 2 } else { 1 }), "{arguments}: {said}");
-        said
+        let usage = printed.starts_with("error: ");
+        assert_eq!(output.status.code(), Some(if usage { 2 } else { 1 }), "{arguments}: {printed}");
+        printed
     };
     let taken = UdpSocket::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port();
@@ -355,8 +355,8 @@ fn errors_name_what_is_wrong() {
         ("receive --bind 127.0.0.1:0 --backend remember --for 1s", "remember_mmsghdr"),
         ("receive --bind 127.0.0.1:0 --for 0s", "more than nothing"),
         (
-            "receive --bind 127.0.0.1:0 --measure 1s --backend gro --for 1s",
-            "--measure is for --backend auto",
+            "receive --bind 127.0.0.1:0 --calibrate 1s --backend gro --for 1s",
+            "--calibrate is for --backend auto",
         ),
         ("send 127.0.0.1:9 --xdp lr-none --count 1", "no interface named lr-none"),
         (
@@ -365,12 +365,15 @@ fn errors_name_what_is_wrong() {
         ),
         ("receive --bind 127.0.0.1:0 --for 1s --threads 2 --xdp-through buffer", "has one reader"),
         ("receive --bind 127.0.0.1:0 --for 1s --ring 3", "from 262144 to 1073741824"),
-        ("receive --bind 127.0.0.1:0 --for 1s --backend uring --nap 5", "--nap is not for uring"),
+        (
+            "receive --bind 127.0.0.1:0 --for 1s --backend uring --coalesce-usecs 5",
+            "--coalesce-usecs is not for uring",
+        ),
         (
             "receive --bind 127.0.0.1:0 --for 1s --cpu 1023",
             "cannot stay on CPU 1023; this process may use 0",
         ),
-        ("receive --bind 127.0.0.1:0 --for 1s --nap 5 --spin", "cannot be used with"),
+        ("receive --bind 127.0.0.1:0 --for 1s --coalesce-usecs 5 --spin", "cannot be used with"),
         ("receive --bind 127.0.0.1:0 --join 239.1.1.1@lo --for 1s", "bind to the group's own"),
         ("receive --bind 239.1.1.1:0 --for 1s", "add --join 239.1.1.1@IFACE"),
         (
@@ -379,11 +382,14 @@ fn errors_name_what_is_wrong() {
         ),
         ("receive --bind 127.0.0.1:0 --count 0", "is not in 1.."),
         ("send 127.0.0.1:9 --count 0", "is not in 1.."),
-        ("receive --bind 127.0.0.1:0 --for 1s --share flow", "needs a port that others can name"),
+        (
+            "receive --bind 127.0.0.1:0 --for 1s --reuseport flow",
+            "needs a port that others can name",
+        ),
         ("receive --bind 127.0.0.1:0 --for 1s --cpu 0,0", "--cpu names 2 CPUs for 1 threads"),
         ("receive --bind 127.0.0.1:0 --for 1s --check time --timestamps", "choose one"),
         ("receive --bind [ff02::1]:0 --join ff02::1@lo --for 1s", "needs its interface"),
-        ("receive --bind 127.0.0.1:0 --for 1s --share cpu", "cpu:N or spread:N"),
+        ("receive --bind 127.0.0.1:0 --for 1s --reuseport cpu", "cpu:N or spread:N"),
         (
             "receive --bind 127.0.0.1:0 --for 1s --check time --feed moldudp64",
             "cannot be used with",
@@ -402,7 +408,7 @@ fn errors_name_what_is_wrong() {
         ("send [::1]:9 --from 127.0.0.1:0 --count 1", "two versions of IP"),
         ("receive --bind 127.0.0.1:0 --join ff15::1@lo --for 1s", "other version of IP"),
     ] {
-        let said = said(arguments);
-        assert!(said.contains(words), "{arguments}: {said}");
+        let printed = printed(arguments);
+        assert!(printed.contains(words), "{arguments}: {printed}");
     }
 }

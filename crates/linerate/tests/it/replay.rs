@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use linerate_testkit::{Namespace, Process, Veth, VethOptions, root_or_skip, say_skipped};
+use linerate_testkit::{Namespace, Process, Veth, VethOptions, root_or_skip, skip};
 use serde_json::Value;
 
 const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
@@ -17,7 +17,7 @@ struct Cable {
 }
 
 impl Cable {
-    fn lay() -> Self {
+    fn new() -> Self {
         let near = Namespace::create("vrep-near").unwrap();
         let far = Namespace::create("vrep-far").unwrap();
         for namespace in [&near, &far] {
@@ -81,8 +81,8 @@ fn in_folder(name: &str) -> (tempfile::TempDir, PathBuf) {
 
 #[test]
 fn a_file_arrives_as_it_is() {
-    root_or_skip!("a_file_arrives_as_it_is");
-    let cable = Cable::lay();
+    root_or_skip!();
+    let cable = Cable::new();
     let (folder, file) = in_folder("in.pcap");
     write_pcap(&file, 100, 1000, 1);
     let copy = folder.path().join("out.pcap");
@@ -94,7 +94,7 @@ fn a_file_arrives_as_it_is() {
         .stderr(Stdio::piped())
         .spawn()
     else {
-        return say_skipped("a_file_arrives_as_it_is", "needs tcpdump");
+        skip!("needs tcpdump");
     };
     let mut tcpdump = Process::from(tcpdump);
     tcpdump.until("listening on");
@@ -114,8 +114,8 @@ fn hex_dump(file: &Path) -> String {
 
 #[test]
 fn loops_and_limits_at_top_speed() {
-    root_or_skip!("loops_and_limits_at_top_speed");
-    let cable = Cable::lay();
+    root_or_skip!();
+    let cable = Cable::new();
     let (_folder, file) = in_folder("in.pcap");
     let frames = write_pcap(&file, 20, 1_000_000, 1);
     let report = json(&cable.replay(&file, "--topspeed --loop 10 --limit 150 --json"));
@@ -131,8 +131,8 @@ fn loops_and_limits_at_top_speed() {
 
 #[test]
 fn speeds_are_those_asked_for() {
-    root_or_skip!("speeds_are_those_asked_for");
-    let cable = Cable::lay();
+    root_or_skip!();
+    let cable = Cable::new();
     let (_folder, file) = in_folder("in.pcap");
     write_pcap(&file, 50, 10_000, 1);
     for (arguments, least) in [("--pps 500", 0.098), ("--mbps 0.4", 0.08), ("-x 5", 0.098)] {
@@ -145,8 +145,8 @@ fn speeds_are_those_asked_for() {
 
 #[test]
 fn refusals_say_what_is_wrong() {
-    root_or_skip!("refusals_say_what_is_wrong");
-    let cable = Cable::lay();
+    root_or_skip!();
+    let cable = Cable::new();
     let (folder, file) = in_folder("in.pcap");
     write_pcap(&file, 5, 0, 1);
     let raw = folder.path().join("raw.pcap");
@@ -173,8 +173,8 @@ fn refusals_say_what_is_wrong() {
 
 #[test]
 fn frames_over_the_mtu_are_reported() {
-    root_or_skip!("frames_over_the_mtu_are_reported");
-    let cable = Cable::lay();
+    root_or_skip!();
+    let cable = Cable::new();
     let (_folder, file) = in_folder("in.pcap");
     write_pcap(&file, 120, 0, 1);
     cable.veth.a.set_mtu(100).unwrap();
@@ -187,9 +187,8 @@ fn frames_over_the_mtu_are_reported() {
 
 #[test]
 fn loading_into_memory_is_shown_and_can_be_stopped() {
-    const NAME: &str = "loading_into_memory_is_shown_and_can_be_stopped";
-    root_or_skip!(NAME);
-    let cable = Cable::lay();
+    root_or_skip!();
+    let cable = Cable::new();
     let folder = tempfile::tempdir().unwrap();
     let (sample, pipe) = (folder.path().join("sample.pcap"), folder.path().join("pipe"));
     write_pcap(&sample, 200, 1, 1);
@@ -199,7 +198,7 @@ fn loading_into_memory_is_shown_and_can_be_stopped() {
     let command = format!("exec {LINERATE} replay -i near --topspeed {}", pipe.display());
     let mut script = cable.near.command("script");
     script.args(["-qefc", &command, "/dev/null"]).stdin(Stdio::piped()).stdout(Stdio::piped());
-    let Ok(mut child) = script.spawn() else { return say_skipped(NAME, "needs script") };
+    let Ok(mut child) = script.spawn() else { skip!("needs script") };
     let feed = std::thread::spawn(move || {
         let mut pipe = std::fs::File::options().write(true).open(pipe).unwrap();
         pipe.write_all(&bytes[..24]).unwrap();

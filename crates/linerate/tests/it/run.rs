@@ -5,7 +5,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip, say_skipped};
+use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip, say_skipped, skip};
 
 const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
 
@@ -82,8 +82,8 @@ fn tcpdump(options: &[&str]) -> (String, bool) {
     // Of which there would be a line.
     veth.b.set_features(&[("rx-vlan-hw-parse", false)]).unwrap();
     let errors = tempfile::NamedTempFile::new().unwrap();
-    let said = || std::fs::read_to_string(errors.path()).unwrap();
-    let mut command = namespace.tied(LINERATE);
+    let printed = || std::fs::read_to_string(errors.path()).unwrap();
+    let mut command = namespace.command_killed_with_parent(LINERATE);
     command.arg("run").args(options);
     command.args(["--", "tcpdump", "-i", "run-b", "-n", "-c", "1", "arp"]);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(errors.reopen().unwrap());
@@ -97,8 +97,8 @@ fn tcpdump(options: &[&str]) -> (String, bool) {
     // Asks for an address that nobody has, until tcpdump has seen one question.
     let deadline = Instant::now() + Duration::from_secs(60);
     while child.try_wait().unwrap().is_none() {
-        assert!(Instant::now() < deadline, "tcpdump sees nothing: {}", said());
-        if ours.is_none() && said().contains("listening on") {
+        assert!(Instant::now() < deadline, "tcpdump sees nothing: {}", printed());
+        if ours.is_none() && printed().contains("listening on") {
             ours = Some(namespace.run(is_ours).unwrap());
         }
         if ours.is_some() {
@@ -108,47 +108,47 @@ fn tcpdump(options: &[&str]) -> (String, bool) {
         std::thread::sleep(Duration::from_millis(50));
     }
     let output = child.wait_with_output().unwrap();
-    assert!(output.status.success() && !output.stdout.is_empty(), "{}", said());
-    (said(), ours.unwrap())
+    assert!(output.status.success() && !output.stdout.is_empty(), "{}", printed());
+    (printed(), ours.unwrap())
 }
 
 /// The lines that are Linerate's.
-fn ours_of(said: &str) -> Vec<&str> {
-    said.lines().filter(|line| line.starts_with("linerate: ")).collect()
+fn ours_of(printed: &str) -> Vec<&str> {
+    printed.lines().filter(|line| line.starts_with("linerate: ")).collect()
 }
 
 #[test]
 fn a_source_that_is_refused_is_replaced_and_said_once() {
-    root_or_skip!("a_source_that_is_refused_is_replaced_and_said_once");
+    root_or_skip!();
     if !has_library("a_source_that_is_refused_is_replaced_and_said_once") {
         return;
     }
     // What was asked of that source is not asked of the next.
-    let (said, ours) = tcpdump(&["--source", "xdp", "--xdp-through", "socket", "--pages", "small"]);
-    let lines = ours_of(&said);
-    assert_eq!(lines.len(), 1, "{said}");
-    assert!(ours && lines[0].contains("run-b: going on with source packet"), "{said}");
-    assert!(lines[0].contains("10.2.0.1"), "it says what would be cut off: {said}");
-    let (said, ours) = tcpdump(&["--source", "xdp", "--quiet"]);
-    assert!(ours && ours_of(&said).is_empty(), "{said}");
+    let (printed, ours) =
+        tcpdump(&["--source", "xdp", "--xdp-through", "socket", "--pages", "small"]);
+    let lines = ours_of(&printed);
+    assert_eq!(lines.len(), 1, "{printed}");
+    assert!(ours && lines[0].contains("run-b: going on with source packet"), "{printed}");
+    assert!(lines[0].contains("10.2.0.1"), "it says what would be cut off: {printed}");
+    let (printed, ours) = tcpdump(&["--source", "xdp", "--quiet"]);
+    assert!(ours && ours_of(&printed).is_empty(), "{printed}");
 }
 
 #[test]
 fn memory_that_the_kernel_lacks_costs_no_source_and_is_said_once() {
-    let name = "memory_that_the_kernel_lacks_costs_no_source_and_is_said_once";
-    root_or_skip!(name);
-    if !has_library(name) {
+    root_or_skip!();
+    if !has_library(linerate_testkit::test_name!()) {
         return;
     }
     let mut capture = Command::new(LINERATE);
     capture.args(["capture", "-i", "lo", "--discard", "-a", "duration:0", "-B", "2048"]);
     let captured = capture.args(["--ring-allocation", "retry"]).output().unwrap();
     if captured.status.success() {
-        return say_skipped(name, "this kernel lets programs choose the memory of packet rings");
+        skip!("this kernel lets programs choose the memory of packet rings");
     }
     let lacks = "this kernel does not let programs choose the memory of packet rings";
-    let said = text(&captured.stderr);
-    assert!(captured.status.code() == Some(1) && said.contains(lacks), "{said}");
+    let printed = text(&captured.stderr);
+    assert!(captured.status.code() == Some(1) && printed.contains(lacks), "{printed}");
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("pcap.toml");
     std::fs::write(&file, "[interface.run-b]\nring-allocation = 'transhuge'\n").unwrap();
@@ -167,9 +167,9 @@ fn memory_that_the_kernel_lacks_costs_no_source_and_is_said_once() {
         ),
     ];
     for (options, is_ours, why) in cases {
-        let (said, ours) = tcpdump(options);
-        let lines = ours_of(&said);
-        assert!(lines.len() == 1 && lines[0].contains(why), "{options:?}: {said}");
-        assert_eq!(ours, is_ours, "{options:?}: {said}");
+        let (printed, ours) = tcpdump(options);
+        let lines = ours_of(&printed);
+        assert!(lines.len() == 1 && lines[0].contains(why), "{options:?}: {printed}");
+        assert_eq!(ours, is_ours, "{options:?}: {printed}");
     }
 }

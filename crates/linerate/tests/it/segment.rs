@@ -158,8 +158,8 @@ const BAD: &str = "tcp.checksum.status==\"Bad\" || udp.checksum.status==\"Bad\" 
 
 #[test]
 fn a_bulk_transfer_is_split_live_and_from_a_file_and_joined_and_split_again() {
-    root_or_skip!("a_bulk_transfer_is_split_live_and_from_a_file_and_joined_and_split_again");
-    let (cable, folder) = (Cable::lay(), folder());
+    root_or_skip!();
+    let (cable, folder) = (Cable::new(), folder());
     let path = |name: &str| folder.path().join(name);
     let (live, raw, pcap) = (path("live.pcapng"), path("raw.pcapng"), path("live.pcap"));
     let listen = |file: &Path, options: &str| {
@@ -170,8 +170,8 @@ fn a_bulk_transfer_is_split_live_and_from_a_file_and_joined_and_split_again() {
     let whole = listen(&raw, "--source packet");
     let cut = listen(&pcap, "--split -s 80 --time-stamp-precision nano");
     let sent = bulk(&cable, 3_000_000);
-    let (status, report, said) = split.interrupt();
-    assert!(status.success(), "{said}");
+    let (status, report, printed) = split.interrupt();
+    assert!(status.success(), "{printed}");
     assert!(whole.interrupt().0.success() && cut.interrupt().0.success());
 
     // Live: what the wire carries.
@@ -186,7 +186,7 @@ fn a_bulk_transfer_is_split_live_and_from_a_file_and_joined_and_split_again() {
     assert_eq!(counts["refused"]["total"], 0, "{report}");
     assert_eq!(report["captured"], frames.len(), "{report}");
     assert!(report["received"].as_u64().unwrap() < frames.len() as u64, "{report}");
-    assert!(said.contains("super-packets split into"), "{said}");
+    assert!(printed.contains("super-packets split into"), "{printed}");
 
     // The snap length cuts the pieces, not the super-packets.
     let mut short = frames.clone();
@@ -231,8 +231,8 @@ fn a_bulk_transfer_is_split_live_and_from_a_file_and_joined_and_split_again() {
 
 #[test]
 fn datagrams_of_a_uso_sender_come_out_one_by_one() {
-    root_or_skip!("datagrams_of_a_uso_sender_come_out_one_by_one");
-    let (cable, folder) = (Cable::lay(), folder());
+    root_or_skip!();
+    let (cable, folder) = (Cable::new(), folder());
     let (live, raw) = (folder.path().join("live.pcapng"), folder.path().join("raw.pcapng"));
     let listen = |file: &Path, options: &str| {
         cable.capture(&format!("{options} --json -w {} udp port 5000", file.display()))
@@ -252,8 +252,8 @@ fn datagrams_of_a_uso_sender_come_out_one_by_one() {
         received.push(buffer[..length].to_vec());
     }
     assert_eq!(received.concat(), payload);
-    let (status, report, said) = split.interrupt();
-    assert!(status.success() && whole.interrupt().0.success(), "{said}");
+    let (status, report, printed) = split.interrupt();
+    assert!(status.success() && whole.interrupt().0.success(), "{printed}");
     assert_eq!(report["split"]["super_packets"], 1, "{report}");
     let frames = packets(&live);
     let payloads = |packets: &[Packet]| -> Vec<Vec<u8>> {
@@ -289,8 +289,8 @@ fn datagrams_of_a_uso_sender_come_out_one_by_one() {
 
 #[test]
 fn a_capture_that_was_cut_says_so_and_comments_stay() {
-    root_or_skip!("a_capture_that_was_cut_says_so_and_comments_stay");
-    let (cable, folder) = (Cable::lay(), folder());
+    root_or_skip!();
+    let (cable, folder) = (Cable::new(), folder());
     let (raw, cut) = (folder.path().join("raw.pcapng"), folder.path().join("cut.pcapng"));
     let listen = |file: &Path, options: &str| {
         cable.capture(&format!("--source packet {options} -w {} tcp port 9000", file.display()))
@@ -336,17 +336,17 @@ fn files_that_are_none_and_words_that_contradict_are_refused() {
     let folder = folder();
     let (input, output) = (folder.path().join("in.pcap"), folder.path().join("out.pcap"));
     crate::capture::support::write_mixed(&input);
-    let said = |output: &Output| String::from_utf8_lossy(&output.stderr).into_owned();
+    let printed = |output: &Output| String::from_utf8_lossy(&output.stderr).into_owned();
     let good = linerate(&["segment", "-w"], &[&output, &input]);
     assert!(
-        good.status.success() && said(&good).contains("100 packets read, 100 written"),
+        good.status.success() && printed(&good).contains("100 packets read, 100 written"),
         "{good:?}"
     );
     assert_eq!(std::fs::read(&output).unwrap(), std::fs::read(&input).unwrap());
 
     let same = linerate(&["segment", "-w"], &[&input, &input]);
     assert_eq!(same.status.code(), Some(1), "{same:?}");
-    assert!(said(&same).contains("emptied before it is read"), "{same:?}");
+    assert!(printed(&same).contains("emptied before it is read"), "{same:?}");
     for arguments in [
         &["segment", "--coalesce", "--mtu", "9000", "-w"][..],
         &["segment", "--hold", "10", "-w"],
@@ -365,12 +365,12 @@ fn files_that_are_none_and_words_that_contradict_are_refused() {
     std::fs::write(&input, &whole[..whole.len() - 3]).unwrap();
     let cut = linerate(&["segment", "--json", "-w"], &[&output, &input]);
     assert_eq!(cut.status.code(), Some(1), "{cut:?}");
-    assert!(said(&cut).contains("cut off") && said(&cut).contains("at byte"), "{cut:?}");
+    assert!(printed(&cut).contains("cut off") && printed(&cut).contains("at byte"), "{cut:?}");
     let report: Value = serde_json::from_slice(&cut.stdout).unwrap();
     assert_eq!((&report["read"], packets(&output).len()), (&99.into(), 99));
     std::fs::write(&input, b"GIF89a").unwrap();
     let none = linerate(&["segment", "-w"], &[&output, &input]);
-    assert!(said(&none).contains("is not a capture file"), "{none:?}");
+    assert!(printed(&none).contains("is not a capture file"), "{none:?}");
     assert_eq!(none.status.code(), Some(1));
     std::fs::write(&input, &whole).unwrap();
     // A typing error costs nobody a file.
@@ -381,11 +381,11 @@ fn files_that_are_none_and_words_that_contradict_are_refused() {
         linerate(&["capture", "-w"], &[&output, Path::new("-r"), &input, typo]),
     ] {
         assert_eq!(syntax.status.code(), Some(1), "{syntax:?}");
-        assert!(said(&syntax).contains("pcap-filter(7)"), "{syntax:?}");
+        assert!(printed(&syntax).contains("pcap-filter(7)"), "{syntax:?}");
         assert_eq!(std::fs::read(&output).unwrap(), b"precious", "{syntax:?}");
     }
     let nowhere = linerate(&["segment", "-w"], &[&folder.path().join("no/out"), &input]);
-    assert!(said(&nowhere).contains("cannot create"), "{nowhere:?}");
+    assert!(printed(&nowhere).contains("cannot create"), "{nowhere:?}");
     let refused = linerate(&["capture", "--split", "-r"], &[&input]);
     assert_eq!(refused.status.code(), Some(2), "{refused:?}");
 }
@@ -414,9 +414,9 @@ fn a_signal_ends_it_with_what_was_read_in_the_file() {
     std::thread::sleep(Duration::from_millis(300));
     // It does not wait for the rest of the third.
     let ended = child.wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&ended.stderr);
-    assert!(ended.status.success(), "{said}");
-    assert!(said.contains("2 packets read, 2 written"), "{said}");
+    let printed = String::from_utf8_lossy(&ended.stderr);
+    assert!(ended.status.success(), "{printed}");
+    assert!(printed.contains("2 packets read, 2 written"), "{printed}");
     assert_eq!(std::fs::read(&output).unwrap(), whole[..part]);
     drop(stdin);
 }

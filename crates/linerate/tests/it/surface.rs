@@ -76,8 +76,8 @@ fn a_folder_that_cannot_be_made_is_named() {
     let below = file.path().join("pages");
     let made = linerate(&["manual", below.to_str().unwrap()]);
     assert!(!made.status.success());
-    let said = String::from_utf8(made.stderr).unwrap();
-    assert!(said.contains(below.to_str().unwrap()), "{said}");
+    let printed = String::from_utf8(made.stderr).unwrap();
+    assert!(printed.contains(below.to_str().unwrap()), "{printed}");
 }
 
 /// The script for a shell, which holds every verb, and what the shell says when it only reads it.

@@ -25,7 +25,7 @@ const WORDS: &[(&str, &str)] = &[
     ("keeper", "guard"),
     ("outlet", "transmit queue"),
     ("obstacle", "reason"),
-    ("patience", "heartbeat timeout"),
+    ("timeout", "heartbeat timeout"),
     ("stray", "remote-CPU counters"),
     ("road", "topology, datapath"),
     ("hand-back", "fail-open-after"),

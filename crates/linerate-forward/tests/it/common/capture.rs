@@ -1,4 +1,4 @@
-//! [`Ears`]: everything that leaves a router, on every port, in order.
+//! [`Monitor`]: everything that leaves a router, on every port, in order.
 
 use std::time::{Duration, Instant};
 
@@ -6,8 +6,8 @@ use linerate_ring::packet::Sender;
 use linerate_ring::tee::Tee;
 use linerate_wire::virtio::Header;
 
+use super::host::{Host, PORTS, router_mac, router_v4};
 use super::router::{MTU, Router};
-use super::station::{PORTS, Station, router_mac, router_v4};
 
 /// Identifier of the echo requests that say that a port has done its work.
 const MARK: u16 = 0xba55;
@@ -18,13 +18,13 @@ pub(crate) type Seen = [Vec<Vec<u8>>; PORTS.len()];
 /// Sends to and hears from every port of a router. The calling thread has to stay on one CPU
 /// ([`stay`]): what a frame makes the kernel do is then done, or at least begun in order, when the call
 /// that sends it returns.
-pub(crate) struct Ears {
+pub(crate) struct Monitor {
     senders: Vec<Sender>,
     tees: Vec<Tee>,
     marks: u16,
 }
 
-impl Ears {
+impl Monitor {
     pub(crate) fn open(router: &Router) -> Self {
         let open = || {
             let tee = |name| Tee::builder(name).buffer(8 << 20).stamps(false).take(true).build();
@@ -33,13 +33,13 @@ impl Ears {
             (senders.expect("sockets"), tees)
         };
         let (senders, tees) = router.outside.run(open).expect("entered");
-        let mut ears = Self { senders, tees, marks: 0 };
+        let mut monitor = Self { senders, tees, marks: 0 };
         // The kernel starts the queue of a new interface from a work item, and drops what comes before.
         let deadline = Instant::now() + Duration::from_secs(5);
-        while !ears.marked(&mut Seen::default(), Duration::from_millis(20)) {
+        while !monitor.marked(&mut Seen::default(), Duration::from_millis(20)) {
             assert!(Instant::now() < deadline, "nothing comes through");
         }
-        ears
+        monitor
     }
 
     /// Sends a frame into a port, which takes in as much as its MTU, and may drop what is longer.
@@ -60,12 +60,12 @@ impl Ears {
     }
 
     /// Sends a mark through the stack on every port, and reads on until each is answered.
-    fn marked(&mut self, seen: &mut Seen, heartbeat_timeout: Duration) -> bool {
+    fn marked(&mut self, seen: &mut Seen, timeout: Duration) -> bool {
         self.marks = self.marks.wrapping_add(1);
         for port in 0..PORTS.len() {
             self.send(port, &mark(port, self.marks));
         }
-        let deadline = Instant::now() + heartbeat_timeout;
+        let deadline = Instant::now() + timeout;
         let mut answered = [false; PORTS.len()];
         loop {
             for (port, tee) in self.tees.iter_mut().enumerate() {
@@ -86,7 +86,7 @@ impl Ears {
     }
 
     /// Panics where a frame was not heard.
-    pub(crate) fn assert_heard_all(&self) {
+    pub(crate) fn assert_all_seen(&self) {
         for tee in &self.tees {
             let counts = tee.statistics().expect("counted");
             assert_eq!((counts.lost(), counts.late), (0, 0), "{counts:?}");
@@ -115,7 +115,7 @@ fn mark(port: usize, number: u16) -> Vec<u8> {
         std::net::IpAddr::V4(address) => address.octets(),
         std::net::IpAddr::V6(_) => unreachable!("marks are IPv4"),
     };
-    let from = Station { port, number: 10 };
+    let from = Host { port, number: 10 };
     let mut frame = Vec::new();
     etherparse::PacketBuilder::ethernet2(from.mac().0, router_mac(port).0)
         .ipv4(octets(from.v4()), octets(router_v4(port)), 64)

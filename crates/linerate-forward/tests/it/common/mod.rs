@@ -1,11 +1,11 @@
-//! What the proofs of the accelerator share: two routers that are told the same, the stations around
+//! What the proofs of the accelerator share: two routers that are told the same, the hosts around
 //! them, and what leaves on every port.
 pub(crate) mod accelerator;
 pub(crate) mod capture;
+pub(crate) mod host;
 pub(crate) mod load;
 pub(crate) mod router;
 pub(crate) mod sink;
-pub(crate) mod station;
 
 use std::path::Path;
 

@@ -10,7 +10,7 @@ use linerate_testkit::{Namespace, Veth, VethOptions};
 use linerate_testkit::tools::ip_batch;
 
 use super::compiled;
-use super::station::{PORTS, Station, router_mac, router_v4, router_v6};
+use super::host::{Host, PORTS, router_mac, router_v4, router_v6};
 
 /// What the far ends take: more than any port of a router, so that too long frames get there.
 const FAR_MTU: u32 = 3400;
@@ -75,7 +75,8 @@ impl Router {
         for (key, value) in SETTINGS {
             inside.sysctl(key, value).unwrap_or_else(|error| panic!("{error}"));
         }
-        let cables: Vec<_> = (0..PORTS.len()).map(|port| lay(&inside, &outside, port)).collect();
+        let cables: Vec<_> =
+            (0..PORTS.len()).map(|port| connect(&inside, &outside, port)).collect();
         inside.set_forwarding(true).expect("forwarding");
         ip_batch(&inside, &neighbours());
         ip_batch(&inside, ROUTES);
@@ -106,7 +107,7 @@ impl Router {
     }
 }
 
-fn lay(inside: &Namespace, outside: &Namespace, port: usize) -> Veth {
+fn connect(inside: &Namespace, outside: &Namespace, port: usize) -> Veth {
     let options = VethOptions {
         mtu: FAR_MTU,
         macs: Some([router_mac(port), linerate_testkit::Mac([2, 0, 0, 0, 9, port as u8])]),
@@ -132,7 +133,7 @@ fn lay(inside: &Namespace, outside: &Namespace, port: usize) -> Veth {
 fn neighbours() -> String {
     let mut lines = String::new();
     for (port, name) in PORTS.iter().enumerate() {
-        for host in Station::all(port) {
+        for host in Host::all(port) {
             let (v4, v6, mac) = (host.v4(), host.v6(), host.mac());
             let _ = writeln!(lines, "route add {v4}/32 dev {name} scope link");
             let _ = writeln!(lines, "-6 route add {v6}/128 dev {name}");

@@ -8,7 +8,7 @@ use super::router::Router;
 
 /// How frames arrived at the far end of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Way {
+pub(crate) struct Path {
     /// The router's port that they left by.
     pub(crate) port: usize,
     /// Source address, the end of it for IPv6.
@@ -64,14 +64,14 @@ impl Sink {
     }
 
     /// Everything that has arrived, of the program `sink`.
-    pub(crate) fn arrived(&self) -> Vec<(Way, Arrived)> {
+    pub(crate) fn arrived(&self) -> Vec<(Path, Arrived)> {
         let map = self.object.maps().find(|map| map.name() == "arrivals").expect("a map");
         let keys: Vec<_> = map.keys().collect();
         let entry = |key: &Vec<u8>| {
             let value = map.lookup(key, MapFlags::ANY).expect("looked up")?;
             let word = |at: usize| u64::from_ne_bytes(value[at..at + 8].try_into().expect("eight"));
             let index = u32::from_ne_bytes(key[..4].try_into().expect("four"));
-            let way = Way {
+            let path = Path {
                 port: self.indices.iter().position(|found| *found == index)?,
                 source: key[4..8].try_into().expect("four"),
                 source_port: u16::from_be_bytes([key[8], key[9]]),
@@ -79,7 +79,7 @@ impl Sink {
                 from: Mac(key[16..22].try_into().expect("six")),
                 length: u16::from_ne_bytes([key[22], key[23]]),
             };
-            Some((way, Arrived { packets: word(0), last: word(8), newest: word(16) }))
+            Some((path, Arrived { packets: word(0), last: word(8), newest: word(16) }))
         };
         keys.iter().filter_map(entry).collect()
     }

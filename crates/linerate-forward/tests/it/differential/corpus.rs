@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 
 use super::kinds::{self, KINDS, Make};
-use super::oracle::{differences, told};
+use super::oracle::{describe, differences};
 use super::session::{Session, routed, translated};
-use super::turn::Turn;
-use crate::common::capture::{Ears, stay};
+use super::step::Step;
+use crate::common::capture::{Monitor, stay};
 use crate::common::router::Router;
 use linerate_testkit::Random;
 
@@ -46,8 +46,8 @@ struct Sent<'a> {
 impl fmt::Display for Sent<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Session { id, tcp, dscp, sides, .. } = self.session;
-        let name = crate::common::station::PORTS[self.port];
-        writeln!(f, "a frame of kind \"{}\" into {name}: {}", self.kind, told(&self.frame))?;
+        let name = crate::common::host::PORTS[self.port];
+        writeln!(f, "a frame of kind \"{}\" into {name}: {}", self.kind, describe(&self.frame))?;
         let protocol = if *tcp { "TCP" } else { "UDP" };
         let [client, server] = sides;
         write!(f, "session {id}: {protocol}, DSCP {dscp}, {:?} to {:?}", client.from, client.to)?;
@@ -113,7 +113,7 @@ impl Corpus {
         mut now_and_then: impl FnMut(),
     ) -> Report {
         stay();
-        let mut ears = [Ears::open(plain), Ears::open(other)];
+        let mut monitor = [Monitor::open(plain), Monitor::open(other)];
         let mut report = Report::default();
         let mut seen = HashSet::new();
         let mut open: Vec<Session> = Vec::new();
@@ -127,12 +127,12 @@ impl Corpus {
                 }
                 open.push(session);
                 let session = open.last_mut().expect("just opened");
-                let mut turn = Turn { session, side: 0, random: &mut self.random };
-                let frames = kinds::open(&mut turn);
+                let mut step = Step { session, side: 0, random: &mut self.random };
+                let frames = kinds::open(&mut step);
                 for (side, frame) in frames {
-                    let port = session.sides[side].station.port;
+                    let port = session.sides[side].host.port;
                     report.compare(
-                        &mut ears,
+                        &mut monitor,
                         &Sent { kind: "open", session, port, frame },
                         &mut seen,
                     );
@@ -143,17 +143,17 @@ impl Corpus {
             let (kind, make) = pick(&mut self.random);
             let side = self.random.within(0..=1);
             let session = &mut open[at];
-            let mut turn = Turn { session, side, random: &mut self.random };
-            let frames = make(&mut turn);
-            let port = session.sides[side].station.port;
+            let mut step = Step { session, side, random: &mut self.random };
+            let frames = make(&mut step);
+            let port = session.sides[side].host.port;
             for frame in frames {
-                report.compare(&mut ears, &Sent { kind, session, port, frame }, &mut seen);
+                report.compare(&mut monitor, &Sent { kind, session, port, frame }, &mut seen);
             }
             if self.random.once_in(TURNS) {
                 open.swap_remove(at);
             }
         }
-        ears.iter().for_each(Ears::assert_heard_all);
+        monitor.iter().for_each(Monitor::assert_all_seen);
         report.distinct = seen.len();
         report.reached = super::reached(other);
         report
@@ -173,19 +173,24 @@ fn pick(random: &mut Random) -> (&'static str, Make) {
 }
 
 impl Report {
-    fn compare(&mut self, ears: &mut [Ears; 2], sent: &Sent<'_>, distinct: &mut HashSet<Vec<u8>>) {
+    fn compare(
+        &mut self,
+        monitor: &mut [Monitor; 2],
+        sent: &Sent<'_>,
+        distinct: &mut HashSet<Vec<u8>>,
+    ) {
         distinct.insert(sent.frame.clone());
         self.sent += 1;
         *self.kinds.entry(sent.kind).or_default() += 1;
-        ears.iter().for_each(|ears| ears.send(sent.port, &sent.frame));
-        let [plain, other] = ears;
+        monitor.iter().for_each(|monitor| monitor.send(sent.port, &sent.frame));
+        let [plain, other] = monitor;
         let (mut plain_seen, mut other_seen) = (plain.seen(), other.seen());
         let mut found = differences(&plain_seen, &other_seen);
         if !found.is_empty() {
             // What the machine was slow with is no difference.
             std::thread::sleep(std::time::Duration::from_millis(20));
-            for (ears, seen) in [(plain, &mut plain_seen), (other, &mut other_seen)] {
-                for (port, more) in ears.seen().into_iter().enumerate() {
+            for (monitor, seen) in [(plain, &mut plain_seen), (other, &mut other_seen)] {
+                for (port, more) in monitor.seen().into_iter().enumerate() {
                     seen[port].extend(more);
                 }
             }

@@ -6,12 +6,12 @@ use super::packet::{
     ACK, FIN, Network, PSH, RST, SYN, Segment, URG, fix_header, fragments, frame, insert, is_v6,
     other, transport_at,
 };
-use super::turn::Turn;
-use crate::common::station::{Station, router_mac, router_v4, router_v6};
+use super::step::Step;
+use crate::common::host::{Host, router_mac, router_v4, router_v6};
 use linerate_testkit::Mac;
 use linerate_wire::checksum;
 
-pub(crate) type Make = fn(&mut Turn<'_>) -> Vec<Vec<u8>>;
+pub(crate) type Make = fn(&mut Step<'_>) -> Vec<Vec<u8>>;
 
 /// Name, weight, maker.
 pub(crate) const KINDS: &[(&str, usize, Make)] = &[
@@ -42,108 +42,108 @@ pub(crate) const KINDS: &[(&str, usize, Make)] = &[
     ("reserved bits", 2, reserved),
 ];
 
-fn data(turn: &mut Turn<'_>) -> Vec<Vec<u8>> {
-    let most = turn.fitting() - turn.headers();
-    let len = match turn.random.within(0..=9) {
+fn data(step: &mut Step<'_>) -> Vec<Vec<u8>> {
+    let most = step.fitting() - step.headers();
+    let len = match step.random.within(0..=9) {
         0 => most,
-        1 => turn.random.within(0..=most),
-        _ => turn.random.within(12..=300),
+        1 => step.random.within(0..=most),
+        _ => step.random.within(12..=300),
     };
-    let network = turn.network();
-    let packet = turn.packet(network, len);
-    vec![turn.frame(&packet)]
+    let network = step.network();
+    let packet = step.packet(network, len);
+    vec![step.frame(&packet)]
 }
 
-fn another_mark(turn: &mut Turn<'_>) -> Vec<Vec<u8>> {
-    let any = turn.random.within(0..=63) as u8;
-    let dscp = turn.random.pick(&[0, 4, 8, 10, 46, any, any]);
+fn another_mark(step: &mut Step<'_>) -> Vec<Vec<u8>> {
+    let any = step.random.within(0..=63) as u8;
+    let dscp = step.random.pick(&[0, 4, 8, 10, 46, any, any]);
     let one = |_| {
-        let mut network = turn.network();
+        let mut network = step.network();
         network.tos = dscp << 2 | network.tos & 3;
-        let packet = turn.packet(network, 40);
-        turn.frame(&packet)
+        let packet = step.packet(network, 40);
+        step.frame(&packet)
     };
     (0..4).map(one).collect()
 }
 
-fn few_hops(turn: &mut Turn<'_>) -> Vec<Vec<u8>> {
-    let network = Network { ttl: turn.random.pick(&[0, 1, 1, 2]), ..turn.network() };
-    let packet = turn.packet(network, 30);
-    vec![turn.frame(&packet)]
+fn few_hops(step: &mut Step<'_>) -> Vec<Vec<u8>> {
+    let network = Network { ttl: step.random.pick(&[0, 1, 1, 2]), ..step.network() };
+    let packet = step.packet(network, 30);
+    vec![step.frame(&packet)]
 }
 
-fn padding(turn: &mut Turn<'_>) -> Vec<Vec<u8>> {
-    let network = turn.network();
-    let len = turn.random.within(0..=20);
-    let packet = turn.packet(network, len);
-    let mut frame = turn.frame(&packet);
-    let len = if turn.random.once_in(2) { 60 } else { frame.len() + turn.random.within(1..=64) };
-    let filling = if turn.random.once_in(2) { 0 } else { turn.random.next() as u8 };
+fn padding(step: &mut Step<'_>) -> Vec<Vec<u8>> {
+    let network = step.network();
+    let len = step.random.within(0..=20);
+    let packet = step.packet(network, len);
+    let mut frame = step.frame(&packet);
+    let len = if step.random.once_in(2) { 60 } else { frame.len() + step.random.within(1..=64) };
+    let filling = if step.random.once_in(2) { 0 } else { step.random.next() as u8 };
     frame.resize(frame.len().max(len), filling);
     vec![frame]
 }
 
-fn no_payload(turn: &mut Turn<'_>) -> Vec<Vec<u8>> {
-    let network = turn.network();
-    let packet = turn.packet(network, 0);
-    vec![turn.frame(&packet)]
+fn no_payload(step: &mut Step<'_>) -> Vec<Vec<u8>> {
+    let network = step.network();
+    let packet = step.packet(network, 0);
+    vec![step.frame(&packet)]
 }
 
-fn checksum_at(turn: &Turn<'_>, packet: &[u8]) -> usize {
-    transport_at(packet) + if turn.session.tcp { 16 } else { 6 }
+fn checksum_at(step: &Step<'_>, packet: &[u8]) -> usize {
+    transport_at(packet) + if step.session.tcp { 16 } else { 6 }
 }
 
-fn no_checksum(turn: &mut Turn<'_>) -> Vec<Vec<u8>> {
-    let mut packet = turn.short();
-    let at = checksum_at(turn, &packet);
+fn no_checksum(step: &mut Step<'_>) -> Vec<Vec<u8>> {
+    let mut packet = step.short();
+    let at = checksum_at(step, &packet);
     packet[at..at + 2].fill(0);
-    vec![turn.frame(&packet)]
+    vec![step.frame(&packet)]
 }
 
-fn wrong_checksum(turn: &mut Turn<'_>) -> Vec<Vec<u8>> {
-    let mut packet = turn.short();
-    let at = checksum_at(turn, &packet);
-    let chance = turn.random.next() as u16;
-    let value = turn.random.pick(&[0xffff, 0x0001, 0xfffe, chance]);
+fn wrong_checksum(step: &mut Step<'_>) -> Vec<Vec<u8>> {
+    let mut packet = step.short();
+    let at = checksum_at(step, &packet);
+    let chance = step.random.next() as u16;
+    let value = step.random.pick(&[0xffff, 0x0001, 0xfffe, chance]);
     packet[at..at + 2].copy_from_slice(&value.to_be_bytes());
-    vec![turn.frame(&packet)]
+    vec![step.frame(&packet)]
 }
 
-fn wrong_header_checksum(turn: &mut Turn<'_>) -> Vec<Vec<u8>> {
-    let mut packet = turn.short();
-    if !turn.is_v6() {
+fn wrong_header_checksum(step: &mut Step<'_>) -> Vec<Vec<u8>> {
+    let mut packet = step.short();
+    if !step.is_v6() {
         // The other zero of ones' complement is right where zero is.
         let sum = u16::from_be_bytes([packet[10], packet[11]]);
-        let chance = turn.random.next() as u16;
-        let value = turn.random.pick(&[0, 0xffff, !sum, chance]);
+        let chance = step.random.next() as u16;
+        let value = step.random.pick(&[0, 0xffff, !sum, chance]);
         packet[10..12].copy_from_slice(&value.to_be_bytes());
     }
-    vec![turn.frame(&packet)]
+    vec![step.frame(&packet)]
 }
 
 /// Zero has two forms in ones' complement, and a UDP checksum of zero means none.
-fn zeros(turn: &mut Turn<'_>) -> Vec<Vec<u8>> {
+fn zeros(step: &mut Step<'_>) -> Vec<Vec<u8>> {
     let ttl = 64;
-    let network = Network { ttl, id: 0, ..turn.network() };
-    let mut packet = turn.packet(network, 60);
+    let network = Network { ttl, id: 0, ..step.network() };
+    let mut packet = step.packet(network, 60);
     // As it leaves, where nothing else is done to it.
     let mut left = packet.clone();
     let at = transport_at(&packet);
-    let field = checksum_at(turn, &packet);
-    let (from, to) = (octets(turn.peer().to.0), octets(turn.peer().from.0));
-    let addresses = if turn.is_v6() { 8..40 } else { 12..20 };
+    let field = checksum_at(step, &packet);
+    let (from, to) = (octets(step.peer().to.0), octets(step.peer().from.0));
+    let addresses = if step.is_v6() { 8..40 } else { 12..20 };
     left[addresses.clone()].copy_from_slice(&[from, to].concat());
-    left[at..at + 2].copy_from_slice(&turn.peer().to.1.to_be_bytes());
-    left[at + 2..at + 4].copy_from_slice(&turn.peer().from.1.to_be_bytes());
+    left[at..at + 2].copy_from_slice(&step.peer().to.1.to_be_bytes());
+    left[at + 2..at + 4].copy_from_slice(&step.peer().from.1.to_be_bytes());
     // What `word` has to be for the sum of all to be this one.
-    let wanted = turn.random.pick(&[0xffff, 0xfffe, 0x0001, 0xfeff, 0x00ff]);
+    let wanted = step.random.pick(&[0xffff, 0xfffe, 0x0001, 0xfeff, 0x00ff]);
     let fitting = |sum: u16| {
         // `sum` is the complement of the sum without the word.
         let rest = u32::from(!sum);
         let word = u32::from(wanted as u16) + 0xffff - rest;
         ((word & 0xffff) + (word >> 16)) as u16
     };
-    if !turn.is_v6() {
+    if !step.is_v6() {
         left[8] = ttl - 1;
         left[10..12].fill(0);
         let id = fitting(checksum::of(&left[..20]));
@@ -151,7 +151,7 @@ fn zeros(turn: &mut Turn<'_>) -> Vec<Vec<u8>> {
         fix_header(&mut packet);
     }
     let mut covered = left[addresses].to_vec();
-    covered.extend([0, if turn.session.tcp { 6 } else { 17 }]);
+    covered.extend([0, if step.session.tcp { 6 } else { 17 }]);
     covered.extend(((left.len() - at) as u16).to_be_bytes());
     left[field..field + 2].fill(0);
     // The last word of the payload is free.
@@ -161,27 +161,27 @@ fn zeros(turn: &mut Turn<'_>) -> Vec<Vec<u8>> {
     let word = fitting(checksum::of(&covered)).to_be_bytes();
     packet[free..].copy_from_slice(&word);
     // The same with the addresses and ports that it comes with.
-    let mut covered = packet[if turn.is_v6() { 8..40 } else { 12..20 }].to_vec();
-    covered.extend([0, if turn.session.tcp { 6 } else { 17 }]);
+    let mut covered = packet[if step.is_v6() { 8..40 } else { 12..20 }].to_vec();
+    covered.extend([0, if step.session.tcp { 6 } else { 17 }]);
     covered.extend(((packet.len() - at) as u16).to_be_bytes());
     packet[field..field + 2].fill(0);
     covered.extend(&packet[at..]);
     let sum = match checksum::of(&covered) {
-        0 if !turn.session.tcp => 0xffff,
+        0 if !step.session.tcp => 0xffff,
         sum => sum,
     };
     packet[field..field + 2].copy_from_slice(&sum.to_be_bytes());
-    vec![turn.frame(&packet)]
+    vec![step.frame(&packet)]
 }
 
-fn in_fragments(turn: &mut Turn<'_>) -> Vec<Vec<u8>> {
-    let network = Network { dont_fragment: false, ..turn.network() };
-    let len = turn.random.within(40..=600);
-    let packet = turn.packet(network, len);
-    let size = turn.random.pick(&[8, 24, 64, 256, 2048]);
-    let id = turn.random.next() as u16;
+fn in_fragments(step: &mut Step<'_>) -> Vec<Vec<u8>> {
+    let network = Network { dont_fragment: false, ..step.network() };
+    let len = step.random.within(40..=600);
+    let packet = step.packet(network, len);
+    let size = step.random.pick(&[8, 24, 64, 256, 2048]);
+    let id = step.random.next() as u16;
     let mut pieces = fragments(&packet, size.max(len / 40 * 8), id);
-    match turn.random.within(0..=5) {
+    match step.random.within(0..=5) {
         0 => pieces.reverse(),
         // The others never come.
         1 => drop(pieces.split_off(1)),
@@ -192,11 +192,11 @@ fn in_fragments(turn: &mut Turn<'_>) -> Vec<Vec<u8>> {
         }
         _ => {}
     }
-    pieces.iter().map(|piece| turn.frame(piece)).collect()
+    pieces.iter().map(|piece| step.frame(piece)).collect()
 }
 
-fn options(turn: &mut Turn<'_>) -> Vec<Vec<u8>> {
-    let packet = turn.short();
+fn options(step: &mut Step<'_>) -> Vec<Vec<u8>> {
+    let packet = step.short();
     let v4: &[&[u8]] = &[
         &[1, 1, 1, 0],
         &[0; 4],
@@ -226,36 +226,36 @@ fn options(turn: &mut Turn<'_>) -> Vec<Vec<u8>> {
         (51, &[0, 1, 0, 0, 0, 0, 0, 9, 0, 0, 0, 1]), // authentication
         (135, &[0, 0, 1, 4, 0, 0, 0, 0]), // mobility
     ];
-    let packet = if turn.is_v6() {
-        let (kind, bytes) = turn.random.pick(v6);
+    let packet = if step.is_v6() {
+        let (kind, bytes) = step.random.pick(v6);
         insert(&packet, kind, bytes)
     } else {
-        let bytes = turn.random.pick(v4);
+        let bytes = step.random.pick(v4);
         insert(&packet, 0, bytes)
     };
-    vec![turn.frame(&packet)]
+    vec![step.frame(&packet)]
 }
 
-fn too_long(turn: &mut Turn<'_>) -> Vec<Vec<u8>> {
+fn too_long(step: &mut Step<'_>) -> Vec<Vec<u8>> {
     // A port takes in four bytes beyond its MTU, the room of a tag.
-    let most = crate::common::router::MTU[turn.side().station.port] as usize;
-    let len = match turn.random.within(0..=3) {
-        0 => turn.fitting() + 1,
-        1 => turn.fitting() + turn.random.within(2..=5),
+    let most = crate::common::router::MTU[step.side().host.port] as usize;
+    let len = match step.random.within(0..=3) {
+        0 => step.fitting() + 1,
+        1 => step.fitting() + step.random.within(2..=5),
         2 => most,
-        _ => turn.random.within(turn.fitting()..=most),
+        _ => step.random.within(step.fitting()..=most),
     };
-    let network = turn.network();
-    let headers = turn.headers();
-    let packet = turn.packet(network, len - headers);
-    vec![turn.frame(&packet)]
+    let network = step.network();
+    let headers = step.headers();
+    let packet = step.packet(network, len - headers);
+    vec![step.frame(&packet)]
 }
 
-fn flags(turn: &mut Turn<'_>) -> Vec<Vec<u8>> {
-    if !turn.session.tcp {
-        return data(turn);
+fn flags(step: &mut Step<'_>) -> Vec<Vec<u8>> {
+    if !step.session.tcp {
+        return data(step);
     }
-    let flags = turn.random.pick(&[
+    let flags = step.random.pick(&[
         SYN,
         FIN | ACK,
         RST,
@@ -270,47 +270,47 @@ fn flags(turn: &mut Turn<'_>) -> Vec<Vec<u8>> {
         ACK | URG,
         SYN | RST,
     ]);
-    let packet = turn.flags(flags);
-    let mut frames = vec![turn.frame(&packet)];
+    let packet = step.flags(flags);
+    let mut frames = vec![step.frame(&packet)];
     // What comes after the end, or the attempt at one.
-    for _ in 0..turn.random.within(0..=2) {
-        let packet = turn.short();
-        frames.push(turn.frame(&packet));
+    for _ in 0..step.random.within(0..=2) {
+        let packet = step.short();
+        frames.push(step.frame(&packet));
     }
-    if flags & (RST | FIN | SYN) != 0 && turn.random.once_in(2) {
+    if flags & (RST | FIN | SYN) != 0 && step.random.once_in(2) {
         frames.clear();
-        frames.push(turn.frame(&packet));
+        frames.push(step.frame(&packet));
     }
     frames
 }
 
 /// TCP as it is between hosts of today.
-fn segments(turn: &mut Turn<'_>) -> Vec<Vec<u8>> {
-    let Some(segment) = turn.segment(60) else { return data(turn) };
-    let bits = turn.random.pick(&[0x40, 0x80, 0xc0, 0x100, 0x1c0, 0]);
-    let stamps = [&[1, 1, 8, 10][..], &turn.random.bytes(8)].concat();
-    let sack = [&[1, 1, 5, 10][..], &turn.random.bytes(8)].concat();
+fn segments(step: &mut Step<'_>) -> Vec<Vec<u8>> {
+    let Some(segment) = step.segment(60) else { return data(step) };
+    let bits = step.random.pick(&[0x40, 0x80, 0xc0, 0x100, 0x1c0, 0]);
+    let stamps = [&[1, 1, 8, 10][..], &step.random.bytes(8)].concat();
+    let sack = [&[1, 1, 5, 10][..], &step.random.bytes(8)].concat();
     let long = [stamps.clone(), sack.clone(), vec![1; 16]].concat();
-    let options = turn.random.pick(&[&stamps[..], &sack, &long, &[], &[0xfd, 4, 0, 0]]).to_vec();
+    let options = step.random.pick(&[&stamps[..], &sack, &long, &[], &[0xfd, 4, 0, 0]]).to_vec();
     let segment = Segment { flags: segment.flags | bits, options, ..segment };
-    let network = turn.network();
-    let packet = turn.packet_with(network, Some(&segment), 60);
-    vec![turn.frame(&packet)]
+    let network = step.network();
+    let packet = step.packet_with(network, Some(&segment), 60);
+    vec![step.frame(&packet)]
 }
 
-fn hardware(turn: &mut Turn<'_>) -> Vec<Vec<u8>> {
-    let packet = turn.short();
-    let mut frame = turn.frame(&packet);
-    let own = router_mac(turn.side().station.port).0;
-    let other = router_mac((turn.side().station.port + 1) % 3).0;
+fn hardware(step: &mut Step<'_>) -> Vec<Vec<u8>> {
+    let packet = step.short();
+    let mut frame = step.frame(&packet);
+    let own = router_mac(step.side().host.port).0;
+    let other = router_mac((step.side().host.port + 1) % 3).0;
     let almost = [own[0], own[1], own[2], own[3], own[4], own[5] ^ 0x80];
-    match turn.random.within(0..=7) {
+    match step.random.within(0..=7) {
         0 => frame[..6].fill(0xff),
         1 => frame[..6].copy_from_slice(&[1, 0, 0x5e, 0, 0, 1]),
         2 => frame[..6].copy_from_slice(&[0x33, 0x33, 0, 0, 0, 1]),
         3 => frame[..6].copy_from_slice(&other),
         4 => frame[..6].copy_from_slice(&almost),
-        5 => frame[..6].copy_from_slice(&Station { number: 77, ..turn.side().station }.mac().0),
+        5 => frame[..6].copy_from_slice(&Host { number: 77, ..step.side().host }.mac().0),
         // What the frame comes from is nobody's business.
         6 => frame[6..12].fill(0),
         _ => frame[6..12].copy_from_slice(&[1, 2, 3, 4, 5, 6]),
@@ -318,86 +318,86 @@ fn hardware(turn: &mut Turn<'_>) -> Vec<Vec<u8>> {
     vec![frame]
 }
 
-fn truncated(turn: &mut Turn<'_>) -> Vec<Vec<u8>> {
-    let packet = turn.short();
-    let mut frame = turn.frame(&packet);
-    let headers = frame.len() - packet.len() + turn.headers();
-    let end = if turn.random.once_in(3) { frame.len() - 1 } else { headers };
-    frame.truncate(turn.random.within(14..=end));
+fn truncated(step: &mut Step<'_>) -> Vec<Vec<u8>> {
+    let packet = step.short();
+    let mut frame = step.frame(&packet);
+    let headers = frame.len() - packet.len() + step.headers();
+    let end = if step.random.once_in(3) { frame.len() - 1 } else { headers };
+    frame.truncate(step.random.within(14..=end));
     vec![frame]
 }
 
-fn mutated(turn: &mut Turn<'_>) -> Vec<Vec<u8>> {
-    let packet = turn.short();
-    let mut frame = turn.frame(&packet);
+fn mutated(step: &mut Step<'_>) -> Vec<Vec<u8>> {
+    let packet = step.short();
+    let mut frame = step.frame(&packet);
     let link = frame.len() - packet.len();
-    let headers = link + turn.headers();
+    let headers = link + step.headers();
     // Another's source address would ask for another's port where that is translated.
-    let source = if turn.is_v6() { link + 8..link + 24 } else { link + 12..link + 16 };
-    for _ in 0..turn.random.within(1..=3) {
-        let end = if turn.random.once_in(6) { frame.len() } else { headers };
-        let at = turn.random.within(0..=end - 1);
+    let source = if step.is_v6() { link + 8..link + 24 } else { link + 12..link + 16 };
+    for _ in 0..step.random.within(1..=3) {
+        let end = if step.random.once_in(6) { frame.len() } else { headers };
+        let at = step.random.within(0..=end - 1);
         if source.contains(&at) {
             continue;
         }
-        match turn.random.within(0..=2) {
-            0 => frame[at] ^= 1 << turn.random.within(0..=7),
-            1 => frame[at] = turn.random.next() as u8,
-            _ => frame[at] = turn.random.pick(&[0, 0xff, 0x7f, 0x80, frame[at].wrapping_add(1)]),
+        match step.random.within(0..=2) {
+            0 => frame[at] ^= 1 << step.random.within(0..=7),
+            1 => frame[at] = step.random.next() as u8,
+            _ => frame[at] = step.random.pick(&[0, 0xff, 0x7f, 0x80, frame[at].wrapping_add(1)]),
         }
     }
-    if turn.random.once_in(2) && !turn.is_v6() {
+    if step.random.once_in(2) && !step.is_v6() {
         fix_header(&mut frame[link..]);
     }
     vec![frame]
 }
 
-fn lengths(turn: &mut Turn<'_>) -> Vec<Vec<u8>> {
-    let mut packet = turn.short();
+fn lengths(step: &mut Step<'_>) -> Vec<Vec<u8>> {
+    let mut packet = step.short();
     let at = transport_at(&packet);
     let len = packet.len() as u16;
     let v6 = is_v6(&packet);
-    match turn.random.within(0..=5) {
+    match step.random.within(0..=5) {
         // In the network header: shorter, which trims, or longer than there is.
         0..=2 => {
-            let new = match turn.random.within(0..=3) {
-                0 => turn.random.within(0..=usize::from(len)) as u16,
-                1 => len - turn.random.within(1..=12) as u16,
-                2 => len + turn.random.within(1..=40) as u16,
-                _ => turn.random.pick(&[0, 1, 19, 20, 27, 28, 39, 40, 41, 48, 60, 0xffff]),
+            let new = match step.random.within(0..=3) {
+                0 => step.random.within(0..=usize::from(len)) as u16,
+                1 => len - step.random.within(1..=12) as u16,
+                2 => len + step.random.within(1..=40) as u16,
+                _ => step.random.pick(&[0, 1, 19, 20, 27, 28, 39, 40, 41, 48, 60, 0xffff]),
             };
             let field = if v6 { 4 } else { 2 };
             packet[field..field + 2].copy_from_slice(&new.to_be_bytes());
             fix_header(&mut packet);
         }
         // In the transport header.
-        3 | 4 if turn.session.tcp => {
-            let offset = turn.random.pick(&[0, 1, 4, 6, 10, 15]);
+        3 | 4 if step.session.tcp => {
+            let offset = step.random.pick(&[0, 1, 4, 6, 10, 15]);
             packet[at + 12] = offset << 4 | packet[at + 12] & 15;
         }
         3 | 4 => {
             let real = len - at as u16;
-            let new = turn.random.pick(&[0, 7, 8, real - 1, real + 1, real - 9, 0xffff]);
+            let new = step.random.pick(&[0, 7, 8, real - 1, real + 1, real - 9, 0xffff]);
             packet[at + 4..at + 6].copy_from_slice(&new.to_be_bytes());
         }
         // The first byte of all.
         _ => {
             packet[0] =
-                turn.random.pick(&[0x40, 0x44, 0x46, 0x4f, 0x55, 0x65, 0x05, 0x60, 0x45, 0x70]);
+                step.random.pick(&[0x40, 0x44, 0x46, 0x4f, 0x55, 0x65, 0x05, 0x60, 0x45, 0x70]);
             if !v6 {
                 fix_header(&mut packet);
             }
         }
     }
-    vec![turn.frame(&packet)]
+    vec![step.frame(&packet)]
 }
 
-fn tags(turn: &mut Turn<'_>) -> Vec<Vec<u8>> {
-    let packet = turn.short();
-    let own = turn.side().tags.clone();
-    let vlan = turn.random.within(1..=4095) as u16;
-    let random = turn.random.next() as u16;
-    let (tags, times) = match turn.random.within(0..=9) {
+fn tags(step: &mut Step<'_>) -> Vec<Vec<u8>> {
+    let packet = step.short();
+    let own = step.side().tags.clone();
+    let vlan = step.random.within(1..=4095) as u16;
+    let random = step.random.next() as u16;
+    let (tags, times) = match step.random.within(0..=9) {
         // With a priority alone, which is no VLAN.
         0 => (vec![(0x8100, random & 0xe000)], 4),
         1 => ([&[(0x8100, random & 0xe000)], &own[..]].concat(), 4),
@@ -410,10 +410,10 @@ fn tags(turn: &mut Turn<'_>) -> Vec<Vec<u8>> {
         8 => (vec![(0x8100, 100), (0x88a8, vlan)], 3),
         _ => (vec![(0x9100, vlan)], 1),
     };
-    let mut frames = vec![turn.tagged(&tags, &packet)];
+    let mut frames = vec![step.tagged(&tags, &packet)];
     for _ in 1..times {
-        let packet = turn.short();
-        frames.push(turn.tagged(&tags, &packet));
+        let packet = step.short();
+        frames.push(step.tagged(&tags, &packet));
     }
     frames
 }
@@ -425,18 +425,18 @@ fn octets(address: IpAddr) -> Vec<u8> {
     }
 }
 
-fn local(turn: &mut Turn<'_>) -> Vec<Vec<u8>> {
-    let mut packet = turn.short();
-    let port = turn.random.within(0..=2);
-    let own = if turn.is_v6() { router_v6(port) } else { router_v4(port) };
-    turn.readdress(&mut packet, false, &octets(own));
-    vec![turn.frame(&packet)]
+fn local(step: &mut Step<'_>) -> Vec<Vec<u8>> {
+    let mut packet = step.short();
+    let port = step.random.within(0..=2);
+    let own = if step.is_v6() { router_v6(port) } else { router_v4(port) };
+    step.readdress(&mut packet, false, &octets(own));
+    vec![step.frame(&packet)]
 }
 
-fn strange(turn: &mut Turn<'_>) -> Vec<Vec<u8>> {
-    let mut packet = turn.short();
-    let from = turn.random.once_in(3);
-    let text: &[&str] = match (turn.is_v6(), from) {
+fn strange(step: &mut Step<'_>) -> Vec<Vec<u8>> {
+    let mut packet = step.short();
+    let from = step.random.once_in(3);
+    let text: &[&str] = match (step.is_v6(), from) {
         (false, true) => &["0.0.0.0", "127.0.0.1", "224.0.0.5", "255.255.255.255", "10.2.0.1"],
         (false, false) => &[
             "127.0.0.1",
@@ -463,25 +463,25 @@ fn strange(turn: &mut Turn<'_>) -> Vec<Vec<u8>> {
             "::ffff:10.2.0.11",
         ],
     };
-    let address: IpAddr = turn.random.pick(text).parse().expect("an address");
-    turn.readdress(&mut packet, from, &octets(address));
-    vec![turn.frame(&packet)]
+    let address: IpAddr = step.random.pick(text).parse().expect("an address");
+    step.readdress(&mut packet, from, &octets(address));
+    vec![step.frame(&packet)]
 }
 
-fn reserved(turn: &mut Turn<'_>) -> Vec<Vec<u8>> {
-    let mut packet = turn.short();
-    if turn.is_v6() {
-        let bits = turn.random.next() as u8;
+fn reserved(step: &mut Step<'_>) -> Vec<Vec<u8>> {
+    let mut packet = step.short();
+    if step.is_v6() {
+        let bits = step.random.next() as u8;
         packet[1] = packet[1] & 0xf0 | bits & 0x0f;
     } else {
         packet[6] |= 0x80;
         fix_header(&mut packet);
     }
-    if turn.session.tcp {
+    if step.session.tcp {
         let at = transport_at(&packet) + 12;
-        packet[at] |= turn.random.pick(&[2, 4, 8, 14]);
+        packet[at] |= step.random.pick(&[2, 4, 8, 14]);
     }
-    vec![turn.frame(&packet)]
+    vec![step.frame(&packet)]
 }
 
 /// Makes the checksum of an ICMP message right; that of ICMPv6 covers the addresses.
@@ -499,87 +499,87 @@ fn icmp_checksum(packet: &mut [u8]) {
     packet[at + 2..at + 4].copy_from_slice(&sum.to_be_bytes());
 }
 
-fn icmp(turn: &mut Turn<'_>) -> Vec<Vec<u8>> {
-    let network = turn.network();
-    let (from, to) = (turn.side().from.0, turn.side().to.0);
-    let protocol = if turn.is_v6() { 58 } else { 1 };
-    let id = (turn.session.id as u16).to_be_bytes();
-    let mut message = vec![if turn.is_v6() { 128 } else { 8 }, 0, 0, 0, id[0], id[1], 0, 1];
-    match turn.random.within(0..=2) {
-        0 => message.extend(turn.payload(32)),
+fn icmp(step: &mut Step<'_>) -> Vec<Vec<u8>> {
+    let network = step.network();
+    let (from, to) = (step.side().from.0, step.side().to.0);
+    let protocol = if step.is_v6() { 58 } else { 1 };
+    let id = (step.session.id as u16).to_be_bytes();
+    let mut message = vec![if step.is_v6() { 128 } else { 8 }, 0, 0, 0, id[0], id[1], 0, 1];
+    match step.random.within(0..=2) {
+        0 => message.extend(step.payload(32)),
         1 => {
-            message[0] = if turn.is_v6() { 129 } else { 0 };
-            message.extend(turn.payload(32));
+            message[0] = if step.is_v6() { 129 } else { 0 };
+            message.extend(step.payload(32));
         }
         // About a packet of the other side, as this side got it.
         _ => {
-            let (quoted_from, quoted_to) = (turn.side().to, turn.side().from);
-            let segment = turn.segment(0);
+            let (quoted_from, quoted_to) = (step.side().to, step.side().from);
+            let segment = step.segment(0);
             let network = Network { ttl: 3, ..network };
             let quoted =
                 super::packet::packet(network, quoted_from, quoted_to, segment.as_ref(), &[7; 40]);
             let kinds: &[[u8; 2]] =
-                if turn.is_v6() { &[[1, 4], [2, 0], [3, 0]] } else { &[[3, 3], [3, 4], [11, 0]] };
-            let [kind, code] = turn.random.pick(kinds);
+                if step.is_v6() { &[[1, 4], [2, 0], [3, 0]] } else { &[[3, 3], [3, 4], [11, 0]] };
+            let [kind, code] = step.random.pick(kinds);
             message = vec![kind, code, 0, 0, 0, 0, 5, 0];
-            message.extend(&quoted[..quoted.len().min(turn.random.within(28..=100))]);
+            message.extend(&quoted[..quoted.len().min(step.random.within(28..=100))]);
         }
     }
     let mut packet = other(network, from, to, protocol, &message);
     icmp_checksum(&mut packet);
-    vec![turn.frame(&packet)]
+    vec![step.frame(&packet)]
 }
 
-fn protocols(turn: &mut Turn<'_>) -> Vec<Vec<u8>> {
-    let network = turn.network();
-    let (from, to) = (turn.side().from, turn.side().to);
-    let protocol = turn.random.pick(&[4, 41, 47, 50, 89, 132, 136, 253, 59]);
+fn protocols(step: &mut Step<'_>) -> Vec<Vec<u8>> {
+    let network = step.network();
+    let (from, to) = (step.side().from, step.side().to);
+    let protocol = step.random.pick(&[4, 41, 47, 50, 89, 132, 136, 253, 59]);
     let mut payload = [&from.1.to_be_bytes()[..], &to.1.to_be_bytes()].concat();
-    payload.extend(turn.payload(60));
+    payload.extend(step.payload(60));
     let packet = other(network, from.0, to.0, protocol, &payload);
-    vec![turn.frame(&packet)]
+    vec![step.frame(&packet)]
 }
 
-fn not_ip(turn: &mut Turn<'_>) -> Vec<Vec<u8>> {
-    let packet = turn.short();
-    let station = turn.side().station;
-    let (to, from) = (router_mac(station.port), station.mac());
-    match turn.random.within(0..=4) {
+fn not_ip(step: &mut Step<'_>) -> Vec<Vec<u8>> {
+    let packet = step.short();
+    let host = step.side().host;
+    let (to, from) = (router_mac(host.port), host.mac());
+    match step.random.within(0..=4) {
         0 => vec![frame(to, from, &[], 0x88b5, &packet)],
         // A length, as of old.
         1 => vec![frame(to, from, &[], packet.len() as u16, &packet)],
         // The packet of the one family under the name of the other.
-        2 => vec![frame(to, from, &[], if turn.is_v6() { 0x0800 } else { 0x86dd }, &packet)],
+        2 => vec![frame(to, from, &[], if step.is_v6() { 0x0800 } else { 0x86dd }, &packet)],
         3 => vec![frame(to, from, &[], 0x8864, &packet)],
         _ => {
-            let host = Station { port: station.port, number: 10 };
+            let host = Host { port: host.port, number: 10 };
             let mut arp = vec![0, 1, 8, 0, 6, 4, 0, 1];
             arp.extend(host.mac().0);
             arp.extend(octets(host.v4()));
             arp.extend([0; 6]);
-            arp.extend(octets(router_v4(station.port)));
+            arp.extend(octets(router_v4(host.port)));
             vec![frame(Mac([0xff; 6]), host.mac(), &[], 0x0806, &arp)]
         }
     }
 }
 
 /// Opens a TCP connection; three packets each way where there is none to open.
-pub(crate) fn open(turn: &mut Turn<'_>) -> Vec<(usize, Vec<u8>)> {
+pub(crate) fn open(step: &mut Step<'_>) -> Vec<(usize, Vec<u8>)> {
     let mut frames = Vec::new();
-    let mut say = |turn: &mut Turn<'_>, side: usize, flags: u16| {
-        turn.side = side;
-        let packet = turn.flags(flags);
-        frames.push((side, turn.frame(&packet)));
+    let mut say = |step: &mut Step<'_>, side: usize, flags: u16| {
+        step.side = side;
+        let packet = step.flags(flags);
+        frames.push((side, step.frame(&packet)));
     };
-    if turn.session.tcp {
-        say(turn, 0, SYN);
-        say(turn, 1, SYN | ACK);
-        say(turn, 0, ACK);
+    if step.session.tcp {
+        say(step, 0, SYN);
+        say(step, 1, SYN | ACK);
+        say(step, 0, ACK);
     }
     for round in 0..6 {
-        turn.side = round % 2;
-        let packet = turn.short();
-        frames.push((turn.side, turn.frame(&packet)));
+        step.side = round % 2;
+        let packet = step.short();
+        frames.push((step.side, step.frame(&packet)));
     }
     frames
 }

@@ -9,7 +9,7 @@ mod oracle;
 mod packet;
 mod session;
 mod setup;
-mod turn;
+mod step;
 
 use linerate_forward::conntrack;
 use linerate_forward::program::Options;
@@ -17,9 +17,9 @@ use linerate_forward::reason::Reason;
 use linerate_testkit::{Veth, root_or_skip};
 
 use crate::common::accelerator::Accelerator;
-use crate::common::capture::{Ears, stay};
+use crate::common::capture::{Monitor, stay};
+use crate::common::host::{Host, LAN, PLAIN, WAN, router_mac, router_v4};
 use crate::common::router::Router;
-use crate::common::station::{LAN, PLAIN, Station, WAN, router_mac, router_v4};
 use corpus::{Corpus, ROUTED, TRANSLATED, Traffic};
 use linerate_testkit::tools::{ip, nft};
 use packet::{ACK, Network, RST, SYN, Segment, frame, packet, transport_at};
@@ -37,7 +37,7 @@ fn seed(default: u64) -> u64 {
 
 #[test]
 fn two_plain_routers_are_alike() {
-    root_or_skip!("two_plain_routers_are_alike");
+    root_or_skip!();
     for (corpus, setup) in
         [(ROUTED, setup::routing as fn(&str) -> Router), (TRANSLATED, setup::translating)]
     {
@@ -101,33 +101,33 @@ fn reached(router: &Router) -> u64 {
 
 #[test]
 fn an_accelerated_router_routes_as_the_kernel_does() {
-    root_or_skip!("an_accelerated_router_routes_as_the_kernel_does");
+    root_or_skip!();
     accelerated(ROUTED, setup::routing, seed(2));
 }
 
 #[test]
 fn an_accelerated_router_translates_as_the_kernel_does() {
-    root_or_skip!("an_accelerated_router_translates_as_the_kernel_does");
+    root_or_skip!();
     accelerated(TRANSLATED, setup::translating, seed(3));
 }
 
 /// With `nf_conntrack_checksum` as the kernel has it by default.
 #[test]
 fn an_accelerated_router_translates_what_the_kernel_finds_right() {
-    root_or_skip!("an_accelerated_router_translates_what_the_kernel_finds_right");
+    root_or_skip!();
     accelerated(TRANSLATED, setup::judging, seed(4));
 }
 
 #[test]
 fn what_tracking_refuses_teaches_nothing_from_the_first_packet_on() {
-    root_or_skip!("what_tracking_refuses_teaches_nothing_from_the_first_packet_on");
+    root_or_skip!();
     stay();
     let router = setup::judging("first");
     let options = Options { max_sessions: 4096, ..Options::default() };
     let accelerator = Accelerator::start(&router, &options);
-    let mut ears = Ears::open(&router);
+    let mut monitor = Monitor::open(&router);
     let (client, server) =
-        (Station { port: LAN, number: PLAIN[0] }, Station { port: WAN, number: PLAIN[0] });
+        (Host { port: LAN, number: PLAIN[0] }, Host { port: WAN, number: PLAIN[0] });
     for (v6, kind) in [(false, 0x0800), (true, 0x86dd)] {
         let network = Network { tos: 0, ttl: 64, id: 7, dont_fragment: true, label: 0 };
         let (from, to) = ((client.address(v6), 4000), (server.address(v6), 5000));
@@ -135,11 +135,11 @@ fn what_tracking_refuses_teaches_nothing_from_the_first_packet_on() {
         let checksum = transport_at(&packet) + 6;
         packet[checksum] ^= 0x55;
         for _ in 0..5 {
-            ears.send(LAN, &frame(router_mac(LAN), client.mac(), &[], kind, &packet));
+            monitor.send(LAN, &frame(router_mac(LAN), client.mac(), &[], kind, &packet));
         }
         // As it came, but for the hops.
         let ends_alike = |frame: &&Vec<u8>| frame.ends_with(&packet[checksum - 6..]);
-        assert_eq!(ears.seen()[WAN].iter().filter(ends_alike).count(), 5);
+        assert_eq!(monitor.seen()[WAN].iter().filter(ends_alike).count(), 5);
     }
     let (sessions, refusals) = (accelerator.sessions(), accelerator.refusals());
     assert!(sessions.is_empty(), "{sessions:?}");
@@ -149,22 +149,22 @@ fn what_tracking_refuses_teaches_nothing_from_the_first_packet_on() {
 /// Tracking has not seen what the fast path took, and half of all sequence numbers lie before its last one.
 #[test]
 fn a_reset_from_far_beyond_the_window_is_translated() {
-    root_or_skip!("a_reset_from_far_beyond_the_window_is_translated");
+    root_or_skip!();
     stay();
     for accelerated in [false, true] {
         let router = setup::judging("reset");
         let options = Options { max_sessions: 4096, ..Options::default() };
         let _accelerator = accelerated.then(|| Accelerator::start(&router, &options));
-        let mut ears = Ears::open(&router);
-        let [client, server] = [LAN, WAN].map(|port| Station { port, number: PLAIN[0] });
+        let mut monitor = Monitor::open(&router);
+        let [client, server] = [LAN, WAN].map(|port| Host { port, number: PLAIN[0] });
         let (near, far) = ((client.v4(), 4000), (server.v4(), 5000));
-        let mut say = |station: Station, from, to, seq, ack, flags| {
+        let mut say = |host: Host, from, to, seq, ack, flags| {
             let network = Network { tos: 0, ttl: 64, id: 7, dont_fragment: true, label: 0 };
             let segment = Segment { seq, ack, flags, options: Vec::new() };
             let packet = packet(network, from, to, Some(&segment), &[]);
-            let to = router_mac(station.port);
-            ears.send(station.port, &frame(to, station.mac(), &[], 0x0800, &packet));
-            ears.seen()
+            let to = router_mac(host.port);
+            monitor.send(host.port, &frame(to, host.mac(), &[], 0x0800, &packet));
+            monitor.seen()
         };
         let own = (router_v4(WAN), 4000);
         say(client, near, far, 1000, 0, SYN);
@@ -183,7 +183,7 @@ fn a_reset_from_far_beyond_the_window_is_translated() {
 
 #[test]
 fn a_router_that_is_wrong_is_found_out() {
-    root_or_skip!("a_router_that_is_wrong_is_found_out");
+    root_or_skip!();
     let ip_in = |words: &'static str| move |router: &Router| ip(&router.inside, words);
     type Wrong = Box<dyn Fn(&Router)>;
     let wrongs: [(&str, Wrong); 5] = [

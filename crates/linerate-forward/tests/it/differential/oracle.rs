@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt::{self, Write};
 
 use crate::common::capture::Seen;
-use crate::common::station::PORTS;
+use crate::common::host::PORTS;
 
 /// A difference between two routers.
 #[derive(Clone, Debug)]
@@ -20,7 +20,7 @@ impl fmt::Display for Difference {
         writeln!(f, "{} on port {}", self.what, PORTS[self.port])?;
         for (name, frames) in [("plain", &self.plain), ("other", &self.other)] {
             for frame in frames {
-                writeln!(f, "  {name}: {}", told(frame))?;
+                writeln!(f, "  {name}: {}", describe(frame))?;
             }
         }
         Ok(())
@@ -28,7 +28,7 @@ impl fmt::Display for Difference {
 }
 
 /// A frame in hexadecimal, with its parts by the independent parser.
-pub(crate) fn told(frame: &[u8]) -> String {
+pub(crate) fn describe(frame: &[u8]) -> String {
     let mut text = format!("{} bytes ", frame.len());
     for (index, byte) in frame.iter().take(120).enumerate() {
         let gap = if matches!(index, 6 | 12 | 14 | 34 | 54) { " " } else { "" };

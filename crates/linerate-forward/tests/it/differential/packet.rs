@@ -9,7 +9,7 @@ use etherparse::{
 use linerate_testkit::Mac;
 use linerate_wire::checksum;
 
-use crate::common::station::Tag;
+use crate::common::host::Tag;
 
 /// What stands in the network header besides the addresses.
 #[derive(Clone, Copy, Debug)]

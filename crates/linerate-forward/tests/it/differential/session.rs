@@ -1,17 +1,17 @@
-//! [`Session`]: two stations that talk through a router, each with the addresses that it sees.
+//! [`Session`]: two hosts that talk through a router, each with the addresses that it sees.
 
 use std::net::IpAddr;
 
 use super::packet::Socket;
-use crate::common::station::{
-    DMZ, DOUBLE, LAN, PLAIN, SPECIAL, Station, TAGGED, Tag, WAN, router_v4, router_v6,
+use crate::common::host::{
+    DMZ, DOUBLE, Host, LAN, PLAIN, SPECIAL, TAGGED, Tag, WAN, router_v4, router_v6,
 };
 use linerate_testkit::Random;
 
 /// One end: where its frames come from, and what it writes into them.
 #[derive(Clone, Debug)]
 pub(crate) struct Side {
-    pub(crate) station: Station,
+    pub(crate) host: Host,
     pub(crate) tags: Vec<Tag>,
     pub(crate) from: Socket,
     pub(crate) to: Socket,
@@ -20,9 +20,9 @@ pub(crate) struct Side {
 }
 
 impl Side {
-    fn new(station: Station, from: Socket, to: Socket) -> Self {
-        let seq = u32::from(from.1) << 12 | u32::from(station.number);
-        Self { station, tags: station.tags(), from, to, seq }
+    fn new(host: Host, from: Socket, to: Socket) -> Self {
+        let seq = u32::from(from.1) << 12 | u32::from(host.number);
+        Self { host, tags: host.tags(), from, to, seq }
     }
 }
 
@@ -43,14 +43,14 @@ impl Session {
     }
 }
 
-fn host(random: &mut Random, port: usize) -> Station {
+fn host(random: &mut Random, port: usize) -> Host {
     let number = match random.within(0..=9) {
         0..=3 => random.pick(&PLAIN),
         4..=5 => random.pick(&TAGGED),
         6..=7 => random.pick(&DOUBLE),
         _ => random.pick(&SPECIAL),
     };
-    Station { port, number }
+    Host { port, number }
 }
 
 /// An address behind the gateway of this port.
@@ -74,8 +74,8 @@ pub(crate) fn routed(random: &mut Random, id: u32, before: Option<&Session>) -> 
             1 => session.tcp = !session.tcp,
             2 => {
                 // The same addresses, from another port.
-                let port = (session.sides[0].station.port + 1) % 3;
-                session.sides[0].station = Station { port, number: 11 };
+                let port = (session.sides[0].host.port + 1) % 3;
+                session.sides[0].host = Host { port, number: 11 };
                 session.sides[0].tags.clear();
             }
             3 => session.sides[0].tags = vec![(0x8100, random.pick(&[100, 203, 7]))],
@@ -103,7 +103,7 @@ pub(crate) fn routed(random: &mut Random, id: u32, before: Option<&Session>) -> 
 }
 
 /// Ways of translation; the rules are [`super::setup::TRANSLATION`].
-const WAYS: u32 = 9;
+const TRANSLATIONS: u32 = 9;
 
 /// A session that conntrack knows, translated or not, as the rules have it.
 pub(crate) fn translated(random: &mut Random, id: u32, before: Option<&Session>) -> Session {
@@ -113,12 +113,12 @@ pub(crate) fn translated(random: &mut Random, id: u32, before: Option<&Session>)
     }
     let v6 = random.once_in(3);
     let own = |port| if v6 { router_v6(port) } else { router_v4(port) };
-    let at = |port, number| Station { port, number };
+    let at = |port, number| Host { port, number };
     let near_port = 20_000 + id as u16;
     let far_port = random.pick(&[53, 80, 443, 5000, 9999]);
     let special = |port, number| at(port, number).address(v6);
     // Who asks whom, for which address and port, what it looks like to the server, and which port that has.
-    let (client, server, asked, seen, port) = match id % WAYS {
+    let (client, server, asked, seen, port) = match id % TRANSLATIONS {
         // Masqueraded.
         0 | 1 => {
             let server = host(random, WAN);

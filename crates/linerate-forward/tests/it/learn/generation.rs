@@ -11,7 +11,7 @@ const ABSENT: [[&str; 2]; 2] = [["10.2.0.98", "10.2.0.99"], ["fd02::98", "fd02::
 
 #[test]
 fn what_was_decided_before_a_change_is_not_learned_after_it() {
-    learner_or_skip!("what_was_decided_before_a_change_is_not_learned_after_it");
+    learner_or_skip!();
     let lab = Lab::new("lge");
     let fast = Accelerator::attach_with(&lab, 1, Duration::from_secs(60));
     for family in BOTH {
@@ -24,7 +24,7 @@ fn what_was_decided_before_a_change_is_not_learned_after_it() {
             wait_for("a neighbour is looked for", || {
                 run(&lab.router, "ip", &["neigh", "show", absent], "").contains("INCOMPLETE")
             });
-            assert!(fast.session(at(LEFT[family], 4000), there).is_none(), "{}", fast.told());
+            assert!(fast.session(at(LEFT[family], 4000), there).is_none(), "{}", fast.describe());
             let refused = fast.refused(Refusal::Generation);
             if changes {
                 fast.bump();
@@ -35,10 +35,14 @@ fn what_was_decided_before_a_change_is_not_learned_after_it() {
             run(&lab.router, "ip", &words, "");
             if changes {
                 wait_for("refused", || fast.refused(Refusal::Generation) == refused + 1);
-                assert!(fast.session(at(LEFT[family], 4000), there).is_none(), "{}", fast.told());
+                assert!(
+                    fast.session(at(LEFT[family], 4000), there).is_none(),
+                    "{}",
+                    fast.describe()
+                );
             } else {
                 wait_for("learned", || fast.session(at(LEFT[family], 4000), there).is_some());
-                assert_eq!(fast.refused(Refusal::Generation), refused, "{}", fast.told());
+                assert_eq!(fast.refused(Refusal::Generation), refused, "{}", fast.describe());
             }
             // The next packet is judged by the state of now.
             client.send_to(b"next", there).expect("sent");

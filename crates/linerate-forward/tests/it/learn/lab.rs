@@ -52,10 +52,10 @@ impl Lab {
     pub(crate) fn new(name: &str) -> Self {
         let make = |end: &str| Namespace::create(&format!("{name}{end}")).expect("a namespace");
         let (router, left, right) = (make("r"), make("l"), make("w"));
-        let lay = |port: &str, host: &Namespace| {
+        let connect = |port: &str, host: &Namespace| {
             Veth::create(&router, port, host, "eth", VethOptions::default()).expect("a cable")
         };
-        let (lan, wan) = (lay("lan", &left), lay("wan", &right));
+        let (lan, wan) = (connect("lan", &left), connect("wan", &right));
         for (cable, near, far) in [(&lan, LAN, LEFT), (&wan, WAN, RIGHT)] {
             for family in BOTH {
                 let prefix = if family == 0 { 24 } else { 64 };
@@ -182,10 +182,10 @@ impl Accelerator {
         accelerator
             .word32(std::mem::offset_of!(Control, revalidate_after))
             .store(jiffies(refresh), Relaxed);
-        let heartbeat_timeout = accelerator
+        let timeout = accelerator
             .control
             .cell::<AtomicU64>(0, std::mem::offset_of!(Control, heartbeat_timeout));
-        heartbeat_timeout.store(u64::from(jiffies(Duration::from_secs(600))), Relaxed);
+        timeout.store(u64::from(jiffies(Duration::from_secs(600))), Relaxed);
         accelerator.programs.heartbeat().expect("beaten");
         accelerator
     }
@@ -220,7 +220,7 @@ impl Accelerator {
     #[track_caller]
     pub(crate) fn learned(&self, source: SocketAddr, destination: SocketAddr) -> Record {
         self.session(source, destination)
-            .unwrap_or_else(|| panic!("no session {source} to {destination}; {}", self.told()))
+            .unwrap_or_else(|| panic!("no session {source} to {destination}; {}", self.describe()))
     }
 
     /// Packets that no session was learned from for this reason.
@@ -241,7 +241,7 @@ impl Accelerator {
     }
 
     /// Everything that was counted, for the messages of failures.
-    pub(crate) fn told(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         let mut text = String::new();
         for reason in Reason::ALL {
             match self.left(*reason) {

@@ -3,16 +3,16 @@
 
 /// Returns from a test without root, or on a kernel that no session can be learned on, and says so.
 macro_rules! learner_or_skip {
-    ($name:expr) => {
-        linerate_testkit::root_or_skip!($name);
-        linerate_testkit::probe_or_skip!($name, linerate_forward::program::unavailable());
+    () => {
+        linerate_testkit::root_or_skip!();
+        linerate_testkit::probe_or_skip!(linerate_forward::program::unavailable());
     };
 }
 
 mod generation;
-mod judged;
 pub(crate) mod lab;
 mod nat;
 mod plain;
+mod refused;
 mod tags;
 mod tcp;

@@ -56,7 +56,7 @@ impl Talk {
             assert_eq!(deliver(&server, seen, &client, "an answer"), asked);
         }
         // Two, and one: an answer makes the connection established.
-        assert!(fast.left(Reason::Unknown) - before <= 4, "{}", fast.told());
+        assert!(fast.left(Reason::Unknown) - before <= 4, "{}", fast.describe());
         let headers = if here.is_ipv4() { 28 } else { 48 };
         for (session, leaves, length) in [
             (fast.learned(here, asked), (from, there), 8 + headers),
@@ -77,7 +77,7 @@ impl Talk {
 
 #[test]
 fn masquerade() {
-    learner_or_skip!("masquerade");
+    learner_or_skip!();
     let lab = Lab::new("nma");
     lab.masquerade();
     let fast = Accelerator::attach(&lab);
@@ -96,7 +96,7 @@ fn masquerade() {
 
 #[test]
 fn source_nat_to_an_address_and_ports() {
-    learner_or_skip!("source_nat_to_an_address_and_ports");
+    learner_or_skip!();
     let lab = Lab::new("nsn");
     let pool = ["10.2.0.7", "fd02::7"];
     for address in pool {
@@ -126,7 +126,7 @@ fn source_nat_to_an_address_and_ports() {
 
 #[test]
 fn destination_nat_and_both_at_once() {
-    learner_or_skip!("destination_nat_and_both_at_once");
+    learner_or_skip!();
     let lab = Lab::new("ndn");
     lab.nft(
         "table inet t {
@@ -157,7 +157,7 @@ fn destination_nat_and_both_at_once() {
 
 #[test]
 fn port_forwarding_from_outside() {
-    learner_or_skip!("port_forwarding_from_outside");
+    learner_or_skip!();
     let lab = Lab::new("npf");
     lab.masquerade();
     lab.nft(

@@ -10,7 +10,7 @@ use super::lab::{Accelerator, BOTH, LEFT, Lab, RIGHT, at, deliver, run, wait_for
 
 #[test]
 fn both_directions_are_learned_at_the_second_packet() {
-    learner_or_skip!("both_directions_are_learned_at_the_second_packet");
+    learner_or_skip!();
     let lab = Lab::new("lpl");
     let fast = Accelerator::attach(&lab);
     for family in BOTH {
@@ -19,14 +19,14 @@ fn both_directions_are_learned_at_the_second_packet() {
         let server = Lab::udp(&lab.right, RIGHT[family], 5000);
         deliver(&client, there, &server, "one");
         deliver(&server, here, &client, "one");
-        assert!(fast.session(here, there).is_none(), "{}", fast.told());
-        assert!(fast.session(there, here).is_none(), "{}", fast.told());
+        assert!(fast.session(here, there).is_none(), "{}", fast.describe());
+        assert!(fast.session(there, here).is_none(), "{}", fast.describe());
         let before = fast.left(Reason::Unknown);
         for _ in 1..10 {
             assert_eq!(deliver(&client, there, &server, "more"), here);
             assert_eq!(deliver(&server, here, &client, "more"), there);
         }
-        assert_eq!(fast.left(Reason::Unknown) - before, 2, "{}", fast.told());
+        assert_eq!(fast.left(Reason::Unknown) - before, 2, "{}", fast.describe());
 
         let out = fast.learned(here, there);
         let session = &out.session;
@@ -52,7 +52,7 @@ fn both_directions_are_learned_at_the_second_packet() {
 
 #[test]
 fn one_packet_makes_no_session() {
-    learner_or_skip!("one_packet_makes_no_session");
+    learner_or_skip!();
     let lab = Lab::new("lon");
     let fast = Accelerator::attach(&lab);
     let client = Lab::udp(&lab.left, LEFT[0], 4000);
@@ -66,13 +66,13 @@ fn one_packet_makes_no_session() {
         }
     }
     deliver(&client, at(RIGHT[0], 5000), &server, "one");
-    assert_eq!(fast.records(), [], "{}", fast.told());
-    assert_eq!(fast.refused(Refusal::Admission), 501, "{}", fast.told());
+    assert_eq!(fast.records(), [], "{}", fast.describe());
+    assert_eq!(fast.refused(Refusal::Admission), 501, "{}", fast.describe());
 }
 
 #[test]
 fn a_change_makes_the_next_packet_ask_the_kernel_once() {
-    learner_or_skip!("a_change_makes_the_next_packet_ask_the_kernel_once");
+    learner_or_skip!();
     let lab = Lab::new("lst");
     let fast = Accelerator::attach(&lab);
     let (here, there) = (at(LEFT[0], 4000), at(RIGHT[0], 5000));
@@ -87,15 +87,15 @@ fn a_change_makes_the_next_packet_ask_the_kernel_once() {
         deliver(&client, there, &server, "after");
     }
     let after = fast.learned(here, there);
-    assert_eq!(fast.left(Reason::Stale), 1, "{}", fast.told());
+    assert_eq!(fast.left(Reason::Stale), 1, "{}", fast.describe());
     assert_eq!(after.session.key.generation, before.session.key.generation + 1);
     assert_eq!((before.session.revalidations, after.session.revalidations), (0, 1));
-    assert_eq!((after.slot, after.packets()), (before.slot, 10), "{}", fast.told());
+    assert_eq!((after.slot, after.packets()), (before.slot, 10), "{}", fast.describe());
 }
 
 #[test]
 fn a_session_is_learned_again_after_its_time() {
-    learner_or_skip!("a_session_is_learned_again_after_its_time");
+    learner_or_skip!();
     let lab = Lab::new("lre");
     let fast = Accelerator::attach_with(&lab, 2, Duration::from_millis(50));
     let (here, there) = (at(LEFT[1], 4000), at(RIGHT[1], 5000));
@@ -108,18 +108,18 @@ fn a_session_is_learned_again_after_its_time() {
         fast.session(here, there).is_some_and(|record| record.session.revalidations >= 3)
     });
     let record = fast.learned(here, there);
-    assert_eq!(record.packets(), sent, "{}", fast.told());
+    assert_eq!(record.packets(), sent, "{}", fast.describe());
     assert_eq!(
         fast.left(Reason::Revalidate),
         u64::from(record.session.revalidations),
         "{}",
-        fast.told()
+        fast.describe()
     );
 }
 
 #[test]
 fn the_mtu_is_the_smaller_of_interface_and_route() {
-    learner_or_skip!("the_mtu_is_the_smaller_of_interface_and_route");
+    learner_or_skip!();
     let lab = Lab::new("lmt");
     lab.wan.a.set_mtu(1400).expect("an MTU");
     let via = [("10.9.0.0/24", "10.9.0.9", "1000"), ("fd09::/64", "fd09::9", "1300")];
@@ -144,7 +144,7 @@ fn the_mtu_is_the_smaller_of_interface_and_route() {
             let headers = if family == 0 { 28 } else { 48 };
             let fits = "x".repeat(expected as usize - headers);
             deliver(&client, at(to, 5000), &server, &fits);
-            assert_eq!(fast.left(Reason::TooBig), 0, "{}", fast.told());
+            assert_eq!(fast.left(Reason::TooBig), 0, "{}", fast.describe());
             client.send_to(&vec![b'x'; fits.len() + 1], at(to, 5000)).expect("sent");
             wait_for("too big", || fast.left(Reason::TooBig) == 1);
             let map = fast.programs.maps.get("reasons").expect("a map");
@@ -158,7 +158,7 @@ fn the_mtu_is_the_smaller_of_interface_and_route() {
 
 #[test]
 fn what_a_packet_comes_with_is_learned_apart() {
-    learner_or_skip!("what_a_packet_comes_with_is_learned_apart");
+    learner_or_skip!();
     let lab = Lab::new("lds");
     // A router that marks by what came in.
     lab.nft(
@@ -191,7 +191,7 @@ fn what_a_packet_comes_with_is_learned_apart() {
             .map(|record| (record.session.key.dscp, record.session.dscp, record.packets()))
             .collect();
         seen.sort_unstable();
-        assert_eq!(seen, [(0, 46 << 2, 4), (0x20, 18 << 2, 3)], "{}", fast.told());
+        assert_eq!(seen, [(0, 46 << 2, 4), (0x20, 18 << 2, 3)], "{}", fast.describe());
         for record in &records {
             assert_eq!(record.session.flags & flags::NAT, 0);
         }

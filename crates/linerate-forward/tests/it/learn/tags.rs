@@ -12,7 +12,7 @@ use linerate_forward::uppers;
 use linerate_ring::hook::{Hook, Link};
 use linerate_ring::packet::Sender;
 use linerate_ring::tee::Tee;
-use linerate_testkit::{Mac, Veth, say_skipped};
+use linerate_testkit::{Mac, Veth, skip};
 use linerate_wire::virtio::Header;
 
 use super::lab::{Accelerator, Lab, TIMEOUT, run};
@@ -75,7 +75,7 @@ fn tags_of(record: &Record) -> [Vec<(u16, u16)>; 2] {
 
 #[test]
 fn tags_are_part_of_a_session() {
-    learner_or_skip!("tags_are_part_of_a_session");
+    learner_or_skip!();
     let lab = Lab::new("vla");
     let object = ObjectBuilder::default().open_file(compiled("vlan")).expect("an object");
     let object = object.load().expect("loaded");
@@ -133,13 +133,12 @@ const DEVICES: [(&str, &str, &str, u8); 4] = [
 
 #[test]
 fn what_vlan_devices_receive_is_learned_and_what_they_send_is_the_kernels() {
-    const NAME: &str = "what_vlan_devices_receive_is_learned_and_what_they_send_is_the_kernels";
-    learner_or_skip!(NAME);
+    learner_or_skip!();
     let lab = Lab::new("vld");
     let words = "link add link lan name lan7 type vlan id 7".split(' ');
     let tried = lab.router.command("ip").args(words).output().expect("iproute2 is installed");
     if !tried.status.success() {
-        return say_skipped(NAME, "the kernel has no VLAN devices");
+        skip!("the kernel has no VLAN devices");
     }
     run(&lab.router, "ip", &["link", "del", "lan7"], "");
     let mut lines = String::new();
@@ -176,7 +175,7 @@ fn what_vlan_devices_receive_is_learned_and_what_they_send_is_the_kernels() {
         let seen = ends.pass(&fast, &sent);
         let (found, rest) = untagged(&seen[0]);
         assert_eq!((found.as_slice(), &rest[..6]), (tags[1], &mac.0[..]));
-        assert_eq!(fast.refused(Refusal::Tunnel) - before, 4, "{}", fast.told());
+        assert_eq!(fast.refused(Refusal::Tunnel) - before, 4, "{}", fast.describe());
         assert!(fast.records().iter().all(|record| record.tuple().source.port() != port));
     }
 }
@@ -208,7 +207,7 @@ impl Ends {
     ) {
         let seen = self.pass(fast, sent);
         let record = fast.records().into_iter().find(|record| record.tuple().source.port() == port);
-        let record = record.unwrap_or_else(|| panic!("{tags:x?}: {}", fast.told()));
+        let record = record.unwrap_or_else(|| panic!("{tags:x?}: {}", fast.describe()));
         assert_eq!(tags_of(&record), tags.map(<[_]>::to_vec));
         assert_eq!(record.session.source_mac, lab.wan.a.mac().0);
         assert_eq!(record.packets(), 4, "{record:?}");
@@ -225,7 +224,7 @@ impl Ends {
         let mut seen = Vec::new();
         while seen.len() < 4 {
             let came = self.tee.wait(TIMEOUT).expect("waited");
-            assert!(came, "{} of 4; {}", seen.len(), fast.told());
+            assert!(came, "{} of 4; {}", seen.len(), fast.describe());
             while let Some(mut batch) = self.tee.batch() {
                 while let Some(frame) = batch.next() {
                     // The router reports its IPv6 groups now and then.

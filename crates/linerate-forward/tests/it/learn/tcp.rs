@@ -135,16 +135,16 @@ fn transfer(lab: &Lab, family: usize, fast: &Accelerator) {
         .records()
         .into_iter()
         .find(|record| record.tuple().source == there)
-        .unwrap_or_else(|| panic!("no way back: {}", fast.told()));
+        .unwrap_or_else(|| panic!("no way back: {}", fast.describe()));
     for record in [&out, &back] {
-        assert!(record.session.revalidations >= 5, "{record:?}: {}", fast.told());
+        assert!(record.session.revalidations >= 5, "{record:?}: {}", fast.describe());
     }
     // Past the deadline packets go to the kernel until one of them has made it, which are no more than
     // what the port takes in at once; the rest was fast.
     let slow: u64 = Reason::ALL.iter().map(|reason| fast.left(*reason)).sum();
     let times = out.session.revalidations + back.session.revalidations + 4;
-    assert!(slow <= AT_ONCE * u64::from(times), "{}", fast.told());
-    assert!(slow < out.packets() + back.packets(), "{}", fast.told());
+    assert!(slow <= AT_ONCE * u64::from(times), "{}", fast.describe());
+    assert!(slow < out.packets() + back.packets(), "{}", fast.describe());
     drop((client, server));
     wait_for("the last segments", || {
         let ended = |source| {
@@ -174,7 +174,7 @@ fn transfer(lab: &Lab, family: usize, fast: &Accelerator) {
             of(),
             sent.packets - before.packets,
             [0, 1].map(|at| sent.bytes[at].wrapping_sub(before.bytes[at])),
-            fast.told()
+            fast.describe()
         );
         run(host, "nft", &["flush", "ruleset"], "");
     }
@@ -190,7 +190,7 @@ fn liberal(name: &str) -> Lab {
 
 #[test]
 fn untracked_tcp() {
-    learner_or_skip!("untracked_tcp");
+    learner_or_skip!();
     let lab = Lab::new("tun");
     for family in BOTH {
         let fast = Accelerator::attach_with(&lab, 2, REVALIDATE_AFTER);
@@ -200,35 +200,35 @@ fn untracked_tcp() {
 
 #[test]
 fn tracked_tcp_is_never_invalid() {
-    learner_or_skip!("tracked_tcp_is_never_invalid");
+    learner_or_skip!();
     let lab = liberal("ttr");
     lab.track();
     for family in BOTH {
         let fast = Accelerator::attach_with(&lab, 2, REVALIDATE_AFTER);
         transfer(&lab, family, &fast);
-        assert_eq!(lab.invalid(), 0, "{}", fast.told());
+        assert_eq!(lab.invalid(), 0, "{}", fast.describe());
     }
 }
 
 #[test]
 fn translated_tcp_is_never_invalid() {
-    learner_or_skip!("translated_tcp_is_never_invalid");
+    learner_or_skip!();
     let lab = liberal("tma");
     lab.masquerade();
     for family in BOTH {
         let fast = Accelerator::attach_with(&lab, 2, REVALIDATE_AFTER);
         transfer(&lab, family, &fast);
-        assert_eq!(lab.invalid(), 0, "{}", fast.told());
+        assert_eq!(lab.invalid(), 0, "{}", fast.describe());
     }
 }
 
 #[test]
 fn strict_window_tracking_would_call_it_invalid() {
-    learner_or_skip!("strict_window_tracking_would_call_it_invalid");
+    learner_or_skip!();
     let lab = Lab::new("tst");
     lab.track();
     let fast = Accelerator::attach_with(&lab, 2, REVALIDATE_AFTER);
     let (client, server) = connect(&lab, at(LEFT[0], 4000), at(RIGHT[0], 5000));
     fill(&client, &server, || lab.invalid() > 0);
-    assert_ne!(lab.invalid(), 0, "{}", fast.told());
+    assert_ne!(lab.invalid(), 0, "{}", fast.describe());
 }

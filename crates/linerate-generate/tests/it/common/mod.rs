@@ -22,7 +22,7 @@ pub(crate) struct Cable {
 pub(crate) type Arrival = (Vec<u8>, u64);
 
 impl Cable {
-    pub(crate) fn lay(mtu: u32) -> Self {
+    pub(crate) fn new(mtu: u32) -> Self {
         let near = Namespace::create("gen-near").unwrap();
         let far = Namespace::create("gen-far").unwrap();
         for namespace in [&near, &far] {

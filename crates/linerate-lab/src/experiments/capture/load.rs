@@ -1,10 +1,10 @@
-//! `capture-load`: loss and system load by packet rate (seed 001).
+//! `capture-load`: loss and system load by packet rate, as in Alexander Fiveg, "Ringmap
+//! Capturing Stack for High Performance Packet Capturing in FreeBSD" (2010).
 
 use anyhow::Result;
 
 use super::rate::XDP;
 use super::sweep::Sweep;
-use crate::experiments::capture::measurement::Measurement;
 use crate::experiments::context::{Context, Experiment};
 use crate::peers::capture::Peer;
 use crate::report::distribution::Distribution;
@@ -16,7 +16,7 @@ pub(in crate::experiments) const EXPERIMENT: Experiment = Experiment {
     title: "Loss and system load by packet rate",
     about: "64-byte frames at a fixed rate. System load is the share of the consumer's core that \
             the kernel spends on behalf of programs, read from /proc/stat from the first frame to the \
-            last; interrupts are left out, as in the seed (they run on the generator's core here). \
+            last; interrupts are left out, as in Fiveg 2010 (they run on the generator's core here). \
             The generic path is libpcap's packet socket, under tcpdump.",
     run,
 };
@@ -81,13 +81,13 @@ fn run(context: &mut Context) -> Result<()> {
     ];
     context.charts.extend(charts);
 
-    let counted = || sweep.cells(HEADLINE, XDP).iter().flatten().filter(|cell| cell.counts());
+    let counted = sweep.counted(HEADLINE, XDP);
     let (claim, bound) = ("450,000 64-byte frames a second, xdp", "0 lost, system under 12%");
-    let lost = counted().map(Measurement::lost).max();
-    let system = Distribution::of(counted().filter_map(|cell| Some(cell.share?.system * 100.0)));
+    let lost = counted.iter().map(|one| one.lost()).max();
+    let system = Distribution::of(counted.iter().filter_map(|one| Some(one.share?.system * 100.0)));
     // /proc/stat samples; what the scheduler adds up for the program itself cannot miss short naps.
-    let own =
-        Distribution::of(counted().map(Measurement::cpu_share)).map_or(f64::NAN, |own| own.median);
+    let own = Distribution::of(counted.iter().map(|one| one.cpu_share()))
+        .map_or(f64::NAN, |own| own.median);
     let repeats = context.options.repeats;
     context.claims.push(match (lost, system) {
         (Some(lost), Some(system)) if system.speaks_for(repeats) => Claim::new(

@@ -1,4 +1,5 @@
-//! `capture-loss`: packet loss by delay factor (seed 000, Fig. 6.13).
+//! `capture-loss`: packet loss by delay factor, as in Laura Trivelloni, "Huge Pages Impact Analysis on
+//! High-Speed Network Packet Capture in the Linux Kernel" (2018), figure 6.13.
 
 use std::path::PathBuf;
 
@@ -17,7 +18,7 @@ pub(in crate::experiments) const EXPERIMENT: Experiment = Experiment {
     title: "Loss by delay factor",
     about: "A consumer hashes every byte of every frame, and every hundredth frame keeps it for \
             another F × 1000 multiplications; F is the delay factor. The traffic is synthetic (700 \
-            to 1500 bytes, random addresses, ports and hardware addresses, as the seed sets pktgen \
+            to 1500 bytes, random addresses, ports and hardware addresses, as Trivelloni 2018 sets pktgen \
             up) and a replayed trace of HTTP, DNS and a TCP bulk transfer, both as fast as they go.",
     run,
 };
@@ -35,7 +36,7 @@ fn run(context: &mut Context) -> Result<()> {
     let frames = context.pick(400_000, 2_000_000);
     context.notes.push(
         "packet and tee have one line each: their rings are the kernel's own memory, mapped page \
-         by page on a stock kernel. The seed's curves for them need its kernel change."
+         by page on a stock kernel. The curves of Trivelloni 2018 for them need a changed kernel."
             .into(),
     );
     let synthetic = one(context, "synthetic", &Traffic::synthetic(frames, None), factors)?;

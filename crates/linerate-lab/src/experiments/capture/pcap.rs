@@ -97,9 +97,8 @@ fn writing(context: &mut Context) -> Result<()> {
         "dumpcap under linerate run: {} million frames at a million a second",
         frames / MILLION
     );
-    let counted: Vec<&Measurement> =
-        sweep.cells(x, DUMPCAP).iter().flatten().filter(|cell| cell.counts()).collect();
-    let most = counted.iter().map(|cell| cell.lost()).max();
+    let counted = sweep.counted(x, DUMPCAP);
+    let most = counted.iter().map(|one| one.lost()).max();
     context.claims.push(match most {
         Some(most) if counted.len() >= context.options.repeats.min(3) => Claim::new(
             &claim,

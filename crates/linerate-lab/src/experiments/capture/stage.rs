@@ -2,12 +2,13 @@
 
 use anyhow::Result;
 
+use super::measurement::Measurement;
 use super::rate::XDP;
-use super::sweep::Cell;
 use crate::experiments::context::{Context, Experiment};
+use crate::experiments::samples::Samples;
 use crate::peers::capture::{BUFFERED, Peer};
-use crate::report::distribution::{Distribution, paired_ratio};
-use crate::report::summary::{Axis, Chart, Claim, Line, Point, Role};
+use crate::report::distribution::paired_ratio;
+use crate::report::summary::{Axis, Chart, Claim, Role};
 use crate::traffic::generated::Traffic;
 
 pub(in crate::experiments) const EXPERIMENT: Experiment = Experiment {
@@ -19,6 +20,9 @@ pub(in crate::experiments) const EXPERIMENT: Experiment = Experiment {
             the core that sends and receives.",
     run,
 };
+
+/// Bytes of a frame.
+const X: f64 = 64.0;
 
 fn run(context: &mut Context) -> Result<()> {
     let mut peers = vec![
@@ -37,25 +41,18 @@ fn run(context: &mut Context) -> Result<()> {
         }
         here
     });
-    let peers = context.wanted(peers, 64.0)?;
+    let peers = context.wanted(peers, X)?;
     let traffic = Traffic::smallest(context.pick(3_000_000, 10_000_000), None);
     let sink = Peer::sink();
     let repeats = context.options.repeats;
-    let mut costs = vec![Vec::with_capacity(repeats); peers.len()];
-    for repeat in 1..=repeats {
-        for (peer, costs) in peers.iter().zip(&mut costs) {
-            let without = context.point(&sink, &traffic, 64.0, repeat)?;
-            let with = context.point(peer, &traffic, 64.0, repeat)?;
-            let may_lose = if peer.role == Role::Peer { FORGIVEN } else { 0.0 };
-            costs.push(cost(&with, &without, may_lose));
-        }
-    }
-    let lines = peers.iter().zip(&costs).map(|(peer, costs)| {
-        let spread = Distribution::of(costs.iter().copied());
-        let void = costs.iter().filter(|cost| cost.is_nan()).count();
-        let points = vec![Point { x: 0.0, spread, void, remark: None }];
-        Line { name: peer.name.clone(), role: peer.role, points }
-    });
+    let lines = peers.iter().map(Peer::line).collect();
+    let costs = Samples::collect(context, lines, &[X], |context, peer, _, repeat| {
+        let peer = &peers[peer];
+        let without = context.point(&sink, &traffic, X, repeat)?;
+        let with = context.point(peer, &traffic, X, repeat)?;
+        let may_lose = if peer.role == Role::Peer { FORGIVEN } else { 0.0 };
+        Ok(Some(cost(with.as_ref(), without.as_ref(), may_lose)))
+    })?;
     context.charts.push(Chart {
         id: "stage".into(),
         title: "Cost of the capture stage for a 64-byte frame".into(),
@@ -65,20 +62,16 @@ fn run(context: &mut Context) -> Result<()> {
             .into(),
         x: None,
         y: Axis::linear("added to each frame", "ns"),
-        lines: lines.collect(),
+        lines: costs.bars(X, |cost| *cost),
     });
-    let of = |name: &str| {
-        let at = peers.iter().position(|peer| peer.name == name);
-        at.map_or(&[][..], |at| &costs[at])
-    };
     for (rival, claim) in [
         ("tcpdump", "cost of the capture stage a frame: xdp over tcpdump"),
         (BUFFERED, "cost of the capture stage a frame: xdp over tcpdump with a buffer of 128 MiB"),
     ] {
         // Against a rival that seems to cost nothing there is no ratio.
         let theirs: Vec<f64> =
-            of(rival).iter().map(|&cost| if cost > 0.0 { cost } else { f64::NAN }).collect();
-        let ratio = paired_ratio(of(XDP), &theirs);
+            costs.values((rival, X), |&cost| if cost > 0.0 { cost } else { f64::NAN });
+        let ratio = paired_ratio(&costs.values((XDP, X), |cost| *cost), &theirs);
         context.claims.push(Claim::at_most(claim, ratio, 1.0 / 4.5, repeats));
     }
     Ok(())
@@ -91,12 +84,10 @@ const FORGIVEN: f64 = 0.01;
 
 /// Nanoseconds a frame with less nanoseconds a frame without; NaN where one of the two does not
 /// count, or lost more frames than it may (what the sink counts and drops is not lost).
-fn cost(with: &Cell, without: &Cell, may_lose: f64) -> f64 {
-    let nanoseconds = |cell: &Cell, may_lose: f64| {
-        cell.as_ref()
-            .filter(|cell| cell.counts())
-            .filter(|cell| cell.loss() <= may_lose)
-            .map_or(f64::NAN, |cell| 1e9 / cell.sent.rate())
+fn cost(with: Option<&Measurement>, without: Option<&Measurement>, may_lose: f64) -> f64 {
+    let nanoseconds = |one: Option<&Measurement>, may_lose: f64| {
+        one.filter(|one| one.counts() && one.loss() <= may_lose)
+            .map_or(f64::NAN, |one| 1e9 / one.sent.rate())
     };
     nanoseconds(with, may_lose) - nanoseconds(without, 0.0)
 }

@@ -8,11 +8,12 @@ use nix::sys::signal::Signal;
 use super::rate::XDP;
 use crate::experiments::capture::measurement::{Measurement, measure_with};
 use crate::experiments::context::{Context, Experiment};
+use crate::experiments::samples::Samples;
 use crate::interrupt;
 use crate::measure::process::Running;
-use crate::peers::capture::Peer;
+use crate::peers::capture::{Peer, XDP_LOOP};
 use crate::report::distribution::Distribution;
-use crate::report::summary::{Axis, Chart, Claim, Line, Point};
+use crate::report::summary::{Axis, Chart, Claim};
 use crate::traffic::generated::Traffic;
 
 pub(in crate::experiments) const EXPERIMENT: Experiment = Experiment {
@@ -28,8 +29,10 @@ pub(in crate::experiments) const EXPERIMENT: Experiment = Experiment {
 const STALL: Duration = Duration::from_millis(50);
 const PAUSE: Duration = Duration::from_millis(450);
 
+/// Bytes of a frame.
+const X: f64 = 64.0;
+
 fn run(context: &mut Context) -> Result<()> {
-    let bare = Peer::xdp_loop();
     let mut peers = vec![
         Peer::capture(XDP),
         Peer::sockets("hugetlb"),
@@ -37,45 +40,36 @@ fn run(context: &mut Context) -> Result<()> {
         Peer::capture("tee"),
         Peer::tcpdump(),
         Peer::tcpdump_buffered(),
-        bare.clone(),
+        Peer::xdp_loop(),
     ];
     peers.retain(Peer::is_installed);
-    let peers = context.wanted(peers, 64.0)?;
+    let peers = context.wanted(peers, X)?;
     let stalls = context.pick(3, 8);
     let frames = stalls * 500_000 + 500_000;
     let traffic = Traffic::smallest(frames, Some(1_000_000));
     let repeats = context.options.repeats;
-    let mut lost: Vec<Vec<f64>> = vec![Vec::new(); peers.len()];
-    for repeat in 1..=repeats {
-        for (peer, lost) in peers.iter().zip(&mut lost) {
-            let seconds = peer.expected_seconds(&traffic);
-            let kept = context.keep(&peer.name, 64.0, repeat, seconds, |pair| {
-                let measured = measure_with(pair, peer, &traffic, |receiver, _| {
-                    (0..stalls).try_for_each(|_| stall(receiver))
-                })?;
-                Ok(measured.held_to(traffic.rate()))
+    let lines = peers.iter().map(Peer::line).collect();
+    let samples = Samples::collect(context, lines, &[X], |context, peer, _, repeat| {
+        let peer = &peers[peer];
+        let seconds = peer.expected_seconds(&traffic);
+        context.keep(&peer.name, X, repeat, seconds, |pair| {
+            let measured = measure_with(pair, peer, &traffic, |receiver, _| {
+                (0..stalls).try_for_each(|_| stall(receiver))
             })?;
-            lost.extend(kept.filter(Measurement::counts).map(|kept| kept.lost() as f64));
-        }
-    }
-    let lines = peers.iter().zip(&lost).map(|(peer, lost)| {
-        let spread = Distribution::of(lost.iter().copied());
-        let points = vec![Point { x: 0.0, spread, void: repeats - lost.len(), remark: None }];
-        Line { name: peer.name.clone(), role: peer.role, points }
-    });
+            Ok(measured.held_to(traffic.rate()))
+        })
+    })?;
+    let lost = |one: &Measurement| if one.counts() { one.lost() as f64 } else { f64::NAN };
     context.charts.push(Chart {
         id: "stall".into(),
         title: format!("Frames lost of {frames} while the consumer stalls {stalls} times"),
         caption: "Shorter is better; nothing is best.".into(),
         x: None,
         y: Axis::linear("lost", "frames"),
-        lines: lines.collect(),
+        lines: samples.bars(X, lost),
     });
-    let of = |name: &str| {
-        let at = peers.iter().position(|peer| peer.name == name)?;
-        Distribution::of(lost[at].iter().copied())
-    };
-    context.claims.push(judge(of(XDP), of(&bare.name), stalls, repeats));
+    let of = |name| samples.distribution((name, X), lost);
+    context.claims.push(judge(of(XDP), of(XDP_LOOP), stalls, repeats));
     Ok(())
 }
 
@@ -89,7 +83,7 @@ fn stall(receiver: &Running) -> Result<()> {
     slept
 }
 
-/// Nothing lost holds only where the stalls were felt: the bare loop, which has room for 8 ms, must
+/// Nothing lost holds only where the stalls were felt: the plain loop, which has room for 8 ms, must
 /// have lost frames in the same run.
 fn judge(
     ours: Option<Distribution>,
@@ -105,17 +99,17 @@ fn judge(
     match control {
         Some(control) if control.min > 0.0 => Claim::new(
             claim,
-            format!("{figure}; the bare loop lost {:.0} a run", control.median),
+            format!("{figure}; the plain loop lost {:.0} a run", control.median),
             "0",
             ours.max == 0.0,
         ),
         _ if ours.max > 0.0 => Claim::new(claim, figure, "0", false),
         Some(_) => {
-            Claim::open(claim, &format!("{figure}, but the bare loop lost none either"), "0")
+            Claim::open(claim, &format!("{figure}, but the plain loop lost none either"), "0")
         }
         None => Claim::open(
             claim,
-            &format!("{figure}, but no run of the bare loop shows that the stalls were felt"),
+            &format!("{figure}, but no run of the plain loop shows that the stalls were felt"),
             "0",
         ),
     }

@@ -1,91 +1,64 @@
-//! Peers × points × repeats, in alternation: what drifts on the machine drifts for everybody.
+//! Peers × places × repeats, each with all that was measured.
 
 use anyhow::Result;
 
-use crate::experiments::capture::measurement::{Measurement, measure};
+use super::measurement::{Measurement, measure};
 use crate::experiments::context::Context;
+use crate::experiments::samples::Samples;
 use crate::peers::capture::Peer;
-use crate::report::distribution::{Distribution, paired_ratio};
-use crate::report::summary::{Line, Point};
+use crate::report::distribution::Distribution;
+use crate::report::summary::Line;
 use crate::traffic::generated::Traffic;
-
-/// What one peer did at one place in one repeat; `None` when it failed.
-pub(crate) type Cell = Option<Measurement>;
 
 /// All measurements of a sweep.
 pub(crate) struct Sweep {
     pub(crate) peers: Vec<Peer>,
-    pub(crate) xs: Vec<f64>,
-    /// By place, peer, repeat; without repeats where the run was told to leave them out.
-    cells: Vec<Vec<Vec<Cell>>>,
+    samples: Samples<Measurement>,
 }
 
 impl Sweep {
-    /// Measures `peers` at each of `places`, round after round. Traffic with a rate must reach it.
+    /// Measures `peers` at each of `places`. Traffic with a rate must reach it.
     pub(crate) fn run(
         context: &mut Context,
         peers: Vec<Peer>,
         places: &[(f64, Traffic)],
     ) -> Result<Self> {
         let peers = context.able(peers)?;
-        let repeats = context.options.repeats;
-        let mut cells = Vec::with_capacity(places.len());
-        for (x, traffic) in places {
-            let wanted: Vec<_> = peers.iter().map(|peer| context.wants(&peer.name, *x)).collect();
-            let mut here = vec![Vec::with_capacity(repeats); peers.len()];
-            for repeat in 1..=repeats {
-                let all = peers.iter().zip(&mut here).zip(&wanted);
-                for ((peer, done), _) in all.filter(|(_, wanted)| **wanted) {
-                    let seconds = peer.expected_seconds(traffic);
-                    done.push(context.keep(&peer.name, *x, repeat, seconds, |pair| {
-                        Ok(measure(pair, peer, traffic)?.held_to(traffic.rate()))
-                    })?);
-                }
-            }
-            cells.push(here);
-        }
-        Ok(Self { peers, xs: places.iter().map(|(x, _)| *x).collect(), cells })
+        let lines = peers.iter().map(Peer::line).collect();
+        let xs: Vec<f64> = places.iter().map(|(x, _)| *x).collect();
+        let samples = Samples::collect(context, lines, &xs, |context, peer, place, repeat| {
+            let (peer, (x, traffic)) = (&peers[peer], &places[place]);
+            let seconds = peer.expected_seconds(traffic);
+            context.keep(&peer.name, *x, repeat, seconds, |pair| {
+                Ok(measure(pair, peer, traffic)?.held_to(traffic.rate()))
+            })
+        })?;
+        Ok(Self { peers, samples })
     }
 
-    /// The lines of a chart of `value`; what has none (`None`) is as good as void.
+    /// The lines of a chart of `value`; a measurement that has none (`None`) is as good as void.
     pub(crate) fn lines(&self, value: impl Fn(&Measurement) -> Option<f64>) -> Vec<Line> {
-        let line = |(number, peer): (usize, &Peer)| {
-            let places = self.xs.iter().zip(&self.cells).map(|(x, here)| (x, &here[number]));
-            let points = places.filter(|(_, cells)| !cells.is_empty()).map(|(x, cells)| {
-                let counted = || cells.iter().flatten().filter(|cell| cell.counts());
-                let spread = Distribution::of(counted().filter_map(&value));
-                let loss =
-                    Distribution::of(counted().map(Measurement::loss)).map_or(0.0, |s| s.median);
-                Point {
-                    x: *x,
-                    spread,
-                    void: cells.len() - spread.map_or(0, |spread| spread.count),
-                    remark: (loss > 0.0).then(|| format!("{:.3}% lost", loss * 100.0)),
-                }
-            });
-            Line { name: peer.name.clone(), role: peer.role, points: points.collect() }
+        let remark = |repeats: &[Option<Measurement>]| {
+            let lost = repeats.iter().flatten().filter(|one| one.counts()).map(Measurement::loss);
+            let lost = Distribution::of(lost).map_or(0.0, |lost| lost.median);
+            (lost > 0.0).then(|| format!("{:.3}% lost", lost * 100.0))
         };
-        let lines = self.peers.iter().enumerate().map(line);
-        lines.filter(|line| !line.points.is_empty()).collect()
+        let value = |one: &Measurement| value(one).unwrap_or(f64::NAN);
+        self.samples.lines_with(|one| counted(one, &value), remark)
     }
 
-    /// The repeats of one peer at one place.
-    pub(crate) fn cells(&self, x: f64, name: &str) -> &[Cell] {
-        let place = self.xs.iter().position(|place| *place == x);
-        let peer = self.peers.iter().position(|peer| peer.name == name);
-        match (place, peer) {
-            (Some(place), Some(peer)) => &self.cells[place][peer],
-            _ => &[],
-        }
+    /// The measurements of one peer at one place that count.
+    pub(crate) fn counted(&self, x: f64, name: &str) -> Vec<&Measurement> {
+        let repeats = self.samples.at((name, x)).iter().flatten();
+        repeats.filter(|one| one.counts()).collect()
     }
 
-    /// What each of two peers lost of its frames, for whoever reads a ratio of their rates; empty
-    /// where neither lost any.
+    /// What each of two peers lost of its frames, for the reader of a ratio of their rates; empty where
+    /// neither lost any.
     pub(crate) fn losses(&self, x: f64, names: [&str; 2]) -> String {
-        let loss = |name: &str| {
-            let counted = self.cells(x, name).iter().flatten().filter(|cell| cell.counts());
-            Distribution::of(counted.map(|cell| cell.loss() * 100.0))
-                .map_or(0.0, |spread| spread.median)
+        let loss = |name| {
+            let lost = self.counted(x, name).into_iter().map(|one| one.loss() * 100.0);
+            Distribution::of(lost).map_or(0.0, |lost| lost.median)
         };
         match names.map(loss) {
             [0.0, 0.0] => String::new(),
@@ -101,8 +74,7 @@ impl Sweep {
         theirs: &str,
         value: impl Fn(&Measurement) -> f64,
     ) -> Option<Distribution> {
-        let (a, b): (Vec<f64>, Vec<f64>) = self.pairs(x, ours, theirs, value).unzip();
-        paired_ratio(&a, &b)
+        self.samples.ratio((ours, x), (theirs, x), |one| counted(one, &value))
     }
 
     /// By how much one peer is above another in the repeats where both count.
@@ -113,19 +85,11 @@ impl Sweep {
         theirs: &str,
         value: impl Fn(&Measurement) -> f64,
     ) -> Option<Distribution> {
-        Distribution::of(self.pairs(x, ours, theirs, value).map(|(ours, theirs)| ours - theirs))
+        let of = |name| self.samples.values((name, x), |one| counted(one, &value));
+        Distribution::of(of(ours).into_iter().zip(of(theirs)).map(|(ours, theirs)| ours - theirs))
     }
+}
 
-    fn pairs(
-        &self,
-        x: f64,
-        ours: &str,
-        theirs: &str,
-        value: impl Fn(&Measurement) -> f64,
-    ) -> impl Iterator<Item = (f64, f64)> {
-        let pairs = self.cells(x, ours).iter().zip(self.cells(x, theirs));
-        let pairs = pairs.filter_map(|(a, b)| Some((a.as_ref()?, b.as_ref()?)));
-        let counted = pairs.filter(|(a, b)| a.counts() && b.counts());
-        counted.map(move |(a, b)| (value(a), value(b)))
-    }
+fn counted(one: &Measurement, value: impl Fn(&Measurement) -> f64) -> f64 {
+    if one.counts() { value(one) } else { f64::NAN }
 }

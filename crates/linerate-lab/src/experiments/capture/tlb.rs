@@ -1,4 +1,5 @@
-//! `capture-tlb`: what the pages of the ring do to address translation (seed 000, Fig. 6.11–6.12).
+//! `capture-tlb`: what the pages of the ring do to address translation, as in Laura Trivelloni, "Huge Pages
+//! Impact Analysis on High-Speed Network Packet Capture in the Linux Kernel" (2018), figures 6.11 and 6.12.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! `forward-ageing`: what looking after the sessions costs (seed 003, Fig. 5.7).
+//! `forward-ageing`: what ageing the sessions costs, as in Niccolò Giraudo, "Prototipazione di un acceleratore di traffico per
+//! dispositivi embedded basato su eBPF/XDP" (2022), figure 5.7.
 
 use std::time::{Duration, Instant};
 
@@ -6,16 +7,17 @@ use anyhow::Result;
 
 use crate::baseline::forward::Baseline;
 use crate::experiments::context::{Context, Experiment};
+use crate::experiments::samples::Samples;
 use crate::interrupt;
 use crate::measure::cores::Cores;
 use crate::measure::process::count;
-use crate::report::distribution::Distribution;
-use crate::report::summary::{Axis, Chart, Claim, Line, Point, Role};
-use crate::topology::routed::{RoutedPair, Traffic, Way};
+use crate::report::summary::{Axis, Chart, Claim, Role};
+use crate::topology::pair::Pair;
+use crate::topology::routed::{Datapath, RoutedPair, SessionTraffic};
 
 pub(in crate::experiments) const EXPERIMENT: Experiment = Experiment {
     name: "forward-ageing",
-    title: "What looking after the sessions costs",
+    title: "What ageing the sessions costs",
     about: "CPU time of the daemon by the number of sessions that it holds and ages, over ten seconds in \
             which none of them ends. With one session there is nothing to age: that is the daemon without \
             ageing (heartbeat, watching the kernel). shared, per-cpu and split are baselines that keep sessions \
@@ -24,60 +26,38 @@ pub(in crate::experiments) const EXPERIMENT: Experiment = Experiment {
 };
 
 const MILLION: f64 = 1e6;
-const LINES: [(&str, Role, Way); 4] = [
-    ("slot", Role::Ours, Way::Linerate("slot")),
-    ("shared", Role::Peer, Way::Baseline(Baseline::Shared)),
-    ("per-cpu", Role::Peer, Way::Baseline(Baseline::PerCpu)),
-    ("split", Role::Peer, Way::Baseline(Baseline::Split)),
+const LINES: [(&str, Role, Datapath); 4] = [
+    ("slot", Role::Ours, Datapath::Linerate("slot")),
+    ("shared", Role::Peer, Datapath::Baseline(Baseline::Shared)),
+    ("per-cpu", Role::Peer, Datapath::Baseline(Baseline::PerCpu)),
+    ("split", Role::Peer, Datapath::Baseline(Baseline::Split)),
 ];
 
 fn run(context: &mut Context) -> Result<()> {
     let all: &[u64] = context.pick(&[1, 1_000_000], &[1, 21_000, 100_000, 300_000, 1_000_000]);
     let time = Duration::from_secs(context.pick(5, 10));
-    let mut lines = Vec::new();
-    let mut at_a_million = None;
-    for (name, role, way) in LINES {
-        let mut points = Vec::new();
-        for &sessions in all {
-            let x = sessions as f64;
-            let mut shares = Vec::new();
-            for repeat in 1..=context.options.repeats {
-                if !context.wants(name, x) {
-                    continue;
-                }
-                let about = time.as_secs_f64() + 4.0 + 4.0 * x / 1e6;
-                let work = |cores| age(cores, way, sessions, time);
-                let done = context.attempt(name, x, repeat, about, |pair| work(pair.cores))?;
-                let Some(share) = done else { continue };
-                let cells = [name.into(), x.to_string(), repeat.to_string(), format!("{share:.4}")];
-                context.row("raw", &["line", "sessions", "repeat", "percent_of_a_core"], cells)?;
-                shares.push(share);
-            }
-            if shares.is_empty() {
-                continue;
-            }
-            let void = context.options.repeats - shares.len();
-            let spread = Distribution::of(shares);
-            if (name, x) == ("slot", MILLION) {
-                at_a_million = spread;
-            }
-            points.push(Point { x, spread, void, remark: None });
-        }
-        if !points.is_empty() {
-            lines.push(Line { name: name.into(), role, points });
-        }
-    }
+    let xs: Vec<f64> = all.iter().map(|&sessions| sessions as f64).collect();
+    let lines = LINES.map(|(name, role, _)| (name.to_owned(), role)).into();
+    let shares = Samples::collect(context, lines, &xs, |context, line, place, repeat| {
+        let ((name, _, datapath), x) = (LINES[line], xs[place]);
+        let about = time.as_secs_f64() + 4.0 + 4.0 * x / 1e6;
+        let work = |pair: &Pair| age(pair.cores, datapath, x as u64, time);
+        let Some(share) = context.attempt(name, x, repeat, about, work)? else { return Ok(None) };
+        let cells = [name.into(), x.to_string(), repeat.to_string(), format!("{share:.4}")];
+        context.row("raw", &["line", "sessions", "repeat", "percent_of_a_core"], cells)?;
+        Ok(Some(share))
+    })?;
     context.charts.push(Chart {
         id: "cpu".into(),
         title: "CPU time of the daemon".into(),
-        caption: "Lower is better. The seed's cleaner took 2% for 21,000 sessions.".into(),
+        caption: "Lower is better. The cleaner of Giraudo 2022 took 2% for 21,000 sessions.".into(),
         x: Some(Axis::logarithmic("sessions", "")),
         y: Axis::linear("CPU", "% of a core"),
-        lines,
+        lines: shares.lines(|share| *share),
     });
     let (claim, bound) = ("ageing of 1,000,000 sessions", "under 2% of a core");
     let repeats = context.options.repeats;
-    context.claims.push(match at_a_million {
+    context.claims.push(match shares.distribution(("slot", MILLION), |share| *share) {
         Some(share) if share.speaks_for(repeats) => Claim::new(
             claim,
             format!(
@@ -94,11 +74,13 @@ fn run(context: &mut Context) -> Result<()> {
 }
 
 /// Percent of a core that the daemon takes with so many sessions.
-fn age(cores: Cores, way: Way, sessions: u64, time: Duration) -> Result<f64> {
+fn age(cores: Cores, datapath: Datapath, sessions: u64, time: Duration) -> Result<f64> {
     let routed = RoutedPair::build(cores)?;
-    let Some(daemon) = routed.begin(way, sessions)? else { anyhow::bail!("nobody to measure") };
+    let Some(daemon) = routed.begin(datapath, sessions)? else {
+        anyhow::bail!("nobody to measure")
+    };
     let sink = routed.sink_east()?;
-    routed.warm_up(&Traffic { size: 64, frames: 0, sessions, rate: None })?;
+    routed.warm_up(&SessionTraffic { size: 64, frames: 0, sessions, rate: None })?;
     // What learning left to do is done.
     interrupt::sleep(Duration::from_secs(2))?;
     let clock = daemon.clock()?;
@@ -106,7 +88,7 @@ fn age(cores: Cores, way: Way, sessions: u64, time: Duration) -> Result<f64> {
     interrupt::sleep(time)?;
     let used = clock.read()?.saturating_sub(before);
     let share = used.as_secs_f64() / began.elapsed().as_secs_f64() * 100.0;
-    let held = count(&routed.status_of(way)?["sessions"], "active")?;
+    let held = count(&routed.status()?["sessions"], "active")?;
     sink.stop(Duration::from_secs(20))?;
     daemon.stop(Duration::from_secs(30))?.success()?;
     anyhow::ensure!(held >= sessions - sessions / 100, "only {held} of {sessions} were held");

@@ -1,15 +1,15 @@
-//! Who forwards × places × repeats, in alternation with the routed without a router.
+//! Who forwards × places × repeats, in alternation with the same frames without a router.
 
 use anyhow::Result;
 
 use crate::baseline::forward::Baseline;
 use crate::experiments::context::Context;
-use crate::report::distribution::{Distribution, paired_ratio};
-use crate::report::summary::{Claim, Line, Point, Role};
-use crate::topology::routed::{ForwardOutcome, RoutedPair, Traffic, Way, without};
+use crate::experiments::samples::{At, Samples};
+use crate::report::summary::{Axis, Chart, Claim, Line, Role};
+use crate::topology::routed::{Datapath, ForwardOutcome, RoutedPair, SessionTraffic, without};
 
-/// Seconds that laying the routed, starting and ending take beside the sending.
-const AROUND: f64 = 4.0;
+/// Seconds that building the topology, starting and ending take beside the sending.
+const OVERHEAD: f64 = 4.0;
 
 const COLUMNS: [&str; 13] = [
     "line",
@@ -32,34 +32,31 @@ const COLUMNS: [&str; 13] = [
 pub(super) struct Forwarder {
     pub(super) name: &'static str,
     pub(super) role: Role,
-    pub(super) way: Way,
+    pub(super) datapath: Datapath,
 }
 
-pub(super) const LINUX: Forwarder = Forwarder { name: "Linux", role: Role::Peer, way: Way::Linux };
+pub(super) const LINUX: Forwarder =
+    Forwarder { name: "Linux", role: Role::Peer, datapath: Datapath::Linux };
 pub(super) const FLOW_TABLE: Forwarder =
-    Forwarder { name: "nft flowtable", role: Role::Peer, way: Way::FlowTable };
+    Forwarder { name: "nft flowtable", role: Role::Peer, datapath: Datapath::FlowTable };
 pub(super) const FIB: Forwarder =
-    Forwarder { name: "fib mode", role: Role::Peer, way: Way::Baseline(Baseline::Fib) };
+    Forwarder { name: "fib mode", role: Role::Peer, datapath: Datapath::Baseline(Baseline::Fib) };
 pub(super) const LINERATE: Forwarder =
-    Forwarder { name: "Linerate", role: Role::Ours, way: Way::Linerate("slot") };
+    Forwarder { name: "Linerate", role: Role::Ours, datapath: Datapath::Linerate("slot") };
 pub(super) const REDIRECT: Forwarder =
-    Forwarder { name: "plain redirect", role: Role::Limit, way: Way::Redirect };
+    Forwarder { name: "plain redirect", role: Role::Limit, datapath: Datapath::Redirect };
 
-/// One place on the axis.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
-    pub(super) x: f64,
-    pub(super) traffic: Traffic,
-}
+/// Traffic at a place on the axis.
+pub(super) type Place = (f64, SessionTraffic);
 
-/// One measurement, with the routed without a router right before it.
+/// One measurement, with the same traffic without a router right before it.
 #[derive(Clone, Debug)]
-pub(super) struct Cell {
-    pub(super) with: ForwardOutcome,
-    pub(super) without: ForwardOutcome,
+pub(super) struct PairedRun {
+    with: ForwardOutcome,
+    without: ForwardOutcome,
 }
 
-impl Cell {
+impl PairedRun {
     /// Nanoseconds that forwarding adds to a frame; NaN where one of the two does not count.
     fn cost(&self) -> f64 {
         if self.with.void.is_some() || self.without.void.is_some() {
@@ -69,118 +66,97 @@ impl Cell {
     }
 }
 
-/// All measurements.
-pub(super) struct Crossing {
-    forwarders: Vec<Forwarder>,
-    places: Vec<Place>,
-    /// By place, forwarder, repeat.
-    cells: Vec<Vec<Vec<Option<Cell>>>>,
-}
+/// Every forwarder at every place.
+pub(super) struct Costs(Samples<PairedRun>);
 
-impl Crossing {
-    /// Measures everybody everywhere, round after round.
-    pub(super) fn run(
+impl Costs {
+    /// Measures them, in one direction or in both.
+    pub(super) fn measure(
         context: &mut Context,
         forwarders: &[Forwarder],
         places: &[Place],
         both: bool,
     ) -> Result<Self> {
-        let repeats = context.options.repeats;
-        let mut cells = Vec::with_capacity(places.len());
-        for place in places {
-            let wanted: Vec<_> =
-                forwarders.iter().map(|one| context.wants(one.name, place.x)).collect();
-            let mut here = vec![Vec::with_capacity(repeats); forwarders.len()];
-            for repeat in 1..=repeats {
-                for (number, one) in forwarders.iter().enumerate().filter(|(at, _)| wanted[*at]) {
-                    here[number].push(measure(context, one, place, repeat, both)?);
-                }
-            }
-            cells.push(here);
-        }
-        Ok(Self { forwarders: forwarders.to_vec(), places: places.to_vec(), cells })
-    }
-
-    /// The lines of a chart of `value`; what is not finite does not count.
-    pub(super) fn lines(&self, value: impl Fn(&Cell) -> f64) -> Vec<Line> {
-        let line = |(number, one): (usize, &Forwarder)| {
-            let here =
-                self.places.iter().zip(&self.cells).map(|(place, here)| (place, &here[number]));
-            let points = here.filter(|(_, cells)| !cells.is_empty()).map(|(place, cells)| {
-                let spread = Distribution::of(cells.iter().flatten().map(&value));
-                let void = cells.len() - spread.map_or(0, |spread| spread.count);
-                Point { x: place.x, spread, void, remark: None }
-            });
-            Line { name: one.name.to_owned(), role: one.role, points: points.collect() }
-        };
-        let lines = self.forwarders.iter().enumerate().map(line);
-        lines.filter(|line| !line.points.is_empty()).collect()
-    }
-
-    /// Costs, in nanoseconds a frame.
-    pub(super) fn costs(&self) -> Vec<Line> {
-        self.lines(Cell::cost)
-    }
-
-    /// Rates, in million frames a second.
-    pub(super) fn rates(&self) -> Vec<Line> {
-        self.lines(|cell| match cell.with.void {
-            Some(_) => f64::NAN,
-            None => cell.with.rate() / 1e6,
+        let lines = forwarders.iter().map(|one| (one.name.to_owned(), one.role)).collect();
+        let xs: Vec<f64> = places.iter().map(|(x, _)| *x).collect();
+        Samples::collect(context, lines, &xs, |context, one, place, repeat| {
+            measure(context, &forwarders[one], &places[place], repeat, both)
         })
+        .map(Self)
     }
 
-    /// The cost of `ours` over that of `theirs`, pair by pair.
-    pub(super) fn ratio(&self, ours: (&str, f64), theirs: (&str, f64)) -> Option<Distribution> {
-        let costs = |(name, x): (&str, f64)| -> Vec<f64> {
-            // Against a rival that seems to cost nothing there is no ratio.
-            let cost = |cell: &Option<Cell>| cell.as_ref().map_or(f64::NAN, Cell::cost);
-            let cost = |cell| Some(cost(cell)).filter(|cost| *cost > 0.0).unwrap_or(f64::NAN);
-            self.cells(name, x).iter().map(cost).collect()
-        };
-        paired_ratio(&costs(ours), &costs(theirs))
+    /// The lines of a chart of costs, in nanoseconds a frame.
+    pub(super) fn costs(&self) -> Vec<Line> {
+        self.0.lines(PairedRun::cost)
+    }
+
+    /// The lines of a chart of rates, in million frames a second.
+    pub(super) fn rates(&self) -> Vec<Line> {
+        self.0.lines(|one| match one.with.void {
+            Some(_) => f64::NAN,
+            None => one.with.rate() / 1e6,
+        })
     }
 
     /// The claim that `ours` costs at most `bound` times what `theirs` does.
     pub(super) fn claim(
         &self,
         claim: &str,
-        ours: (&str, f64),
-        theirs: (&str, f64),
+        ours: At<'_>,
+        theirs: At<'_>,
         bound: f64,
         repeats: usize,
     ) -> Claim {
-        let cost = |(name, x): (&str, f64)| {
-            let cells = self.cells(name, x).iter().flatten();
-            Distribution::of(cells.map(Cell::cost)).map_or(f64::NAN, |spread| spread.median)
+        // Against a rival that seems to cost nothing there is no ratio.
+        let positive = |one: &PairedRun| {
+            let cost = one.cost();
+            if cost > 0.0 { cost } else { f64::NAN }
         };
-        Claim::at_most(claim, self.ratio(ours, theirs), bound, repeats).adding(&format!(
-            "; {:.0} against {:.0} ns a frame",
-            cost(ours),
-            cost(theirs)
-        ))
-    }
-
-    fn cells(&self, name: &str, x: f64) -> &[Option<Cell>] {
-        let place = self.places.iter().position(|place| place.x == x);
-        let one = self.forwarders.iter().position(|one| one.name == name);
-        match (place, one) {
-            (Some(place), Some(one)) => &self.cells[place][one],
-            _ => &[],
-        }
+        let median = |at| self.0.median(at, PairedRun::cost);
+        Claim::at_most(claim, self.0.ratio(ours, theirs, positive), bound, repeats)
+            .adding(&format!("; {:.0} against {:.0} ns a frame", median(ours), median(theirs)))
     }
 }
 
-/// The frames and what the kernel makes of them beside, for `forwarders` that this machine has.
+/// The charts of costs and rates, both by `x`.
+pub(super) fn charts(costs: &Costs, x: &Axis, of: &str, rate_caption: &str) -> [Chart; 2] {
+    [
+        Chart {
+            id: "cost".into(),
+            title: format!("Cost of forwarding {of}"),
+            caption: "Lower is better.".into(),
+            x: Some(x.clone()),
+            y: Axis::linear("added to each frame", "ns"),
+            lines: costs.costs(),
+        },
+        Chart {
+            id: "rate".into(),
+            title: "Frames forwarded a second".into(),
+            caption: rate_caption.into(),
+            x: Some(x.clone()),
+            y: Axis::linear("rate", "million frames a second"),
+            lines: costs.rates(),
+        },
+    ]
+}
+
+/// A place for each frame size: frames of one session at full speed.
+pub(super) fn by_size(sizes: &[u32], frames: u64) -> Vec<Place> {
+    let place =
+        |&size: &u32| (f64::from(size), SessionTraffic { size, frames, sessions: 1, rate: None });
+    sizes.iter().map(place).collect()
+}
+
+/// Those of `forwarders` that this machine has.
 pub(super) fn able(context: &mut Context, forwarders: &[Forwarder]) -> Result<Vec<Forwarder>> {
     let mut able = forwarders.to_vec();
     let cores = context.cores();
     if let Some(cores) = cores
-        && able.iter().any(|one| one.way == Way::FlowTable)
+        && able.iter().any(|one| one.datapath == Datapath::FlowTable)
         && let Some(why) = RoutedPair::flow_table_obstacle(cores)?
     {
         context.notes.push(format!("skipped: {}: {why}", FLOW_TABLE.name));
-        able.retain(|one| one.way != Way::FlowTable);
+        able.retain(|one| one.datapath != Datapath::FlowTable);
     }
     Ok(able)
 }
@@ -191,19 +167,20 @@ fn measure(
     place: &Place,
     repeat: usize,
     both: bool,
-) -> Result<Option<Cell>> {
-    let Place { x, traffic } = *place;
+) -> Result<Option<PairedRun>> {
+    let (x, traffic) = *place;
     let slowest = 1e6;
-    let seconds = AROUND + (traffic.frames + 4 * traffic.sessions) as f64 / slowest;
+    let seconds = OVERHEAD + (traffic.frames + 4 * traffic.sessions) as f64 / slowest;
     let done = context.attempt(one.name, x, repeat, seconds, |pair| {
         let without = without(pair, &traffic)?;
         let routed = RoutedPair::build(pair.cores)?;
-        let running = routed.begin(one.way, traffic.sessions)?;
-        let with = routed.pass(&traffic, both, Some(one.way))?;
+        let running = routed.begin(one.datapath, traffic.sessions)?;
+        let reports = matches!(one.datapath, Datapath::Linerate(_) | Datapath::Baseline(_));
+        let with = routed.pass(&traffic, both, reports)?;
         if let Some(running) = running {
             running.stop(std::time::Duration::from_secs(30))?.success()?;
         }
-        Ok(Cell { with, without })
+        Ok(PairedRun { with, without })
     })?;
     let Some(done) = done else { return Ok(None) };
     for void in [&done.with.void, &done.without.void].into_iter().flatten() {

@@ -1,4 +1,5 @@
-//! The second half of `forward-size`: what the router's core does at a fixed rate (seed 003, Fig. 5.3).
+//! The second half of `forward-size`: idle time of the router's core at a fixed rate, as in figure 5.3 of
+//! Giraudo 2022.
 
 use std::time::Duration;
 
@@ -6,11 +7,12 @@ use anyhow::{Context as _, Result, bail};
 
 use super::cost::Forwarder;
 use crate::experiments::context::Context;
+use crate::experiments::samples::Samples;
 use crate::interrupt;
 use crate::measure::cpu::Core;
-use crate::report::distribution::Distribution;
-use crate::report::summary::{Axis, Chart, Line, Point};
-use crate::topology::routed::{RoutedPair, Traffic};
+use crate::report::summary::{Axis, Chart};
+use crate::topology::pair::Pair;
+use crate::topology::routed::{RoutedPair, SessionTraffic};
 
 /// Frames a second: less than plain Linux forwards on one core.
 const RATE: u64 = 300_000;
@@ -19,38 +21,24 @@ const RATE: u64 = 300_000;
 pub(super) fn run(context: &mut Context, forwarders: &[Forwarder]) -> Result<()> {
     let sizes: &[u32] = context.pick(&[64], &[64, 512, 1500]);
     let seconds = context.pick(2, 4);
-    let mut lines: Vec<Line> = forwarders
-        .iter()
-        .map(|one| Line { name: one.name.into(), role: one.role, points: Vec::new() })
-        .collect();
-    for &size in sizes {
-        let x = f64::from(size);
-        let traffic = Traffic { size, frames: RATE * seconds, sessions: 1, rate: Some(RATE) };
-        let mut shares = vec![Vec::new(); forwarders.len()];
-        for repeat in 1..=context.options.repeats {
-            for (one, shares) in forwarders.iter().zip(&mut shares) {
-                let name = format!("{}, idle", one.name);
-                if !context.wants(&name, x) {
-                    continue;
-                }
-                let work = |cores| busy(cores, one, &traffic);
-                let about = seconds as f64 + 4.0;
-                let idle = context.attempt(&name, x, repeat, about, |pair| work(pair.cores))?;
-                if let Some(idle) = idle {
-                    let cells =
-                        [one.name.into(), x.to_string(), repeat.to_string(), format!("{idle:.4}")];
-                    context.row("idle", &["line", "size", "repeat", "idle_percent"], cells)?;
-                    shares.push(idle);
-                }
+    let xs: Vec<f64> = sizes.iter().map(|&size| f64::from(size)).collect();
+    let lines = forwarders.iter().map(|one| (one.name.to_owned(), one.role)).collect();
+    let selected = |name: &str| format!("{name}, idle");
+    let idle =
+        Samples::collect_named(context, lines, &xs, selected, |context, one, place, repeat| {
+            let (one, size, x) = (&forwarders[one], sizes[place], xs[place]);
+            let traffic =
+                SessionTraffic { size, frames: RATE * seconds, sessions: 1, rate: Some(RATE) };
+            let about = seconds as f64 + 4.0;
+            let work = |pair: &Pair| idle_percent(pair.cores, one, &traffic);
+            let idle = context.attempt(&selected(one.name), x, repeat, about, work)?;
+            if let Some(idle) = idle {
+                let cells =
+                    [one.name.into(), x.to_string(), repeat.to_string(), format!("{idle:.4}")];
+                context.row("idle", &["line", "size", "repeat", "idle_percent"], cells)?;
             }
-        }
-        for (line, shares) in lines.iter_mut().zip(shares).filter(|(_, shares)| !shares.is_empty())
-        {
-            let void = context.options.repeats - shares.len();
-            line.points.push(Point { x, spread: Distribution::of(shares), void, remark: None });
-        }
-    }
-    lines.retain(|line| !line.points.is_empty());
+            Ok(idle)
+        })?;
     context.charts.push(Chart {
         id: "idle".into(),
         title: format!(
@@ -63,18 +51,22 @@ pub(super) fn run(context: &mut Context, forwarders: &[Forwarder]) -> Result<()>
                 .into(),
         x: Some(Axis::logarithmic("frame size", "bytes")),
         y: Axis::linear("idle", "% of a core"),
-        lines,
+        lines: idle.lines(|idle| *idle),
     });
     Ok(())
 }
 
 /// Percent of the router's core that are idle while frames pass.
-fn busy(cores: crate::measure::cores::Cores, one: &Forwarder, traffic: &Traffic) -> Result<f64> {
+fn idle_percent(
+    cores: crate::measure::cores::Cores,
+    one: &Forwarder,
+    traffic: &SessionTraffic,
+) -> Result<f64> {
     if cores.generator == cores.consumer {
         bail!("it takes two cores");
     }
     let routed = RoutedPair::build(cores)?;
-    let running = routed.begin(one.way, traffic.sessions)?;
+    let running = routed.begin(one.datapath, traffic.sessions)?;
     routed.apart()?;
     let watch = std::thread::spawn(move || -> Result<f64> {
         // The beginning and the end of the sender are not in it.

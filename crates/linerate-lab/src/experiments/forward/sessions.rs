@@ -1,17 +1,19 @@
-//! `forward-sessions`: rate, memory and learning by the number of sessions (seed 003, §5.4).
+//! `forward-sessions`: rate, memory and learning by the number of sessions, as in section 5.4 of
+//! Giraudo 2022.
 
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 
-use super::cost::{Crossing, LINERATE, LINUX, Place, REDIRECT};
+use super::cost::{Costs, LINERATE, LINUX, REDIRECT, charts};
 use crate::experiments::context::{Context, Experiment};
+use crate::experiments::samples::Samples;
 use crate::interrupt;
 use crate::measure::cores::Cores;
 use crate::measure::process::count;
-use crate::report::distribution::Distribution;
-use crate::report::summary::{Axis, Chart, Claim, Line, Point, Role};
-use crate::topology::routed::{RoutedPair, Traffic, Way};
+use crate::report::summary::{Axis, Chart, Claim, Role};
+use crate::topology::pair::Pair;
+use crate::topology::routed::{Datapath, RoutedPair, SessionTraffic};
 
 pub(in crate::experiments) const EXPERIMENT: Experiment = Experiment {
     name: "forward-sessions",
@@ -25,7 +27,7 @@ pub(in crate::experiments) const EXPERIMENT: Experiment = Experiment {
 };
 
 const MILLION: f64 = 1e6;
-/// The seed's.
+/// As many as Giraudo 2022 has.
 const CONNECTIONS: u64 = 21_000;
 /// Programs on each side that share them: one may not have so many files open.
 const PAIRS: u16 = 2;
@@ -35,34 +37,16 @@ const ROUNDS: u64 = 5;
 fn run(context: &mut Context) -> Result<()> {
     let all: &[u64] = context.pick(&[1, 1_000_000], &[1, 100, 1_000, 10_000, 100_000, 1_000_000]);
     let frames = context.pick(3_000_000, 5_000_000);
-    let place = |&sessions: &u64| Place {
-        x: sessions as f64,
-        traffic: Traffic { size: 64, frames, sessions, rate: None },
+    let place = |&sessions: &u64| {
+        (sessions as f64, SessionTraffic { size: 64, frames, sessions, rate: None })
     };
     let places: Vec<_> = all.iter().map(place).collect();
-    let crossing = Crossing::run(context, &[LINUX, LINERATE, REDIRECT], &places, false)?;
-    let x = || Some(Axis::logarithmic("sessions", ""));
-    context.charts.extend([
-        Chart {
-            id: "cost".into(),
-            title: "Cost of forwarding a 64-byte frame".into(),
-            caption: "Lower is better.".into(),
-            x: x(),
-            y: Axis::linear("added to each frame", "ns"),
-            lines: crossing.costs(),
-        },
-        Chart {
-            id: "rate".into(),
-            title: "Frames forwarded a second".into(),
-            caption: "Higher is better.".into(),
-            x: x(),
-            y: Axis::linear("rate", "million frames a second"),
-            lines: crossing.rates(),
-        },
-    ]);
+    let costs = Costs::measure(context, &[LINUX, LINERATE, REDIRECT], &places, false)?;
+    let x = Axis::logarithmic("sessions", "");
+    context.charts.extend(charts(&costs, &x, "a 64-byte frame", "Higher is better."));
     let repeats = context.options.repeats;
     let claim = "cost of a packet: 1,000,000 sessions over 1";
-    let claim = crossing.claim(claim, (LINERATE.name, MILLION), (LINERATE.name, 1.0), 2.0, repeats);
+    let claim = costs.claim(claim, (LINERATE.name, MILLION), (LINERATE.name, 1.0), 2.0, repeats);
     context.claims.push(claim);
     learning(context, all)?;
     connections(context)
@@ -70,44 +54,29 @@ fn run(context: &mut Context) -> Result<()> {
 
 fn learning(context: &mut Context, all: &[u64]) -> Result<()> {
     const NAME: &str = "learning";
-    let (mut rates, mut memory) = (Vec::new(), Vec::new());
-    for &sessions in all.iter().filter(|sessions| **sessions > 1) {
-        let x = sessions as f64;
-        let mut here = Vec::new();
-        for repeat in 1..=context.options.repeats {
-            if !context.wants(NAME, x) {
-                continue;
-            }
-            let about = 4.0 + 4.0 * x / 1e6;
-            let done =
-                context.attempt(NAME, x, repeat, about, |pair| learn(pair.cores, sessions))?;
-            let Some(done) = done else { continue };
-            let cells = [
-                x.to_string(),
-                repeat.to_string(),
-                done.held.to_string(),
-                format!("{:.3}", done.seconds),
-                done.memory.to_string(),
-            ];
-            context.row(
-                "learning",
-                &["sessions", "repeat", "held", "seconds", "memory_bytes"],
-                cells,
-            )?;
-            here.push(done);
-        }
-        let point = |values: Vec<f64>| Point {
-            x,
-            void: context.options.repeats - values.len(),
-            spread: Distribution::of(values),
-            remark: None,
-        };
-        if !here.is_empty() {
-            rates.push(point(here.iter().map(|l| l.held as f64 / l.seconds / 1e3).collect()));
-            memory.push(point(here.iter().map(|l| l.memory as f64 / f64::from(1 << 20)).collect()));
-        }
-    }
-    let line = |points| vec![Line { name: LINERATE.name.into(), role: Role::Ours, points }];
+    let xs: Vec<f64> = all.iter().filter(|count| **count > 1).map(|count| *count as f64).collect();
+    let line = vec![(NAME.to_owned(), Role::Ours)];
+    let samples = Samples::collect(context, line, &xs, |context, _, place, repeat| {
+        let x = xs[place];
+        let about = 4.0 + 4.0 * x / 1e6;
+        let work = |pair: &Pair| learn(pair.cores, x as u64);
+        let Some(done) = context.attempt(NAME, x, repeat, about, work)? else { return Ok(None) };
+        let cells = [
+            x.to_string(),
+            repeat.to_string(),
+            done.held.to_string(),
+            format!("{:.3}", done.seconds),
+            done.memory.to_string(),
+        ];
+        let columns = ["sessions", "repeat", "held", "seconds", "memory_bytes"];
+        context.row("learning", &columns, cells)?;
+        Ok(Some(done))
+    })?;
+    let lines = |value: fn(&Learned) -> f64| {
+        let mut lines = samples.lines(value);
+        lines.iter_mut().for_each(|line| line.name = LINERATE.name.into());
+        lines
+    };
     let x = || Some(Axis::logarithmic("sessions", ""));
     context.charts.extend([
         Chart {
@@ -118,7 +87,7 @@ fn learning(context: &mut Context, all: &[u64]) -> Result<()> {
                     .into(),
             x: x(),
             y: Axis::linear("learned", "thousand sessions a second"),
-            lines: line(rates),
+            lines: lines(|one| one.held as f64 / one.seconds / 1e3),
         },
         Chart {
             id: "memory".into(),
@@ -126,7 +95,7 @@ fn learning(context: &mut Context, all: &[u64]) -> Result<()> {
             caption: "With room for a quarter more sessions, and for 65,536 at least.".into(),
             x: x(),
             y: Axis::linear("memory", "MiB"),
-            lines: line(memory),
+            lines: lines(|one| one.memory as f64 / f64::from(1 << 20)),
         },
     ]);
     Ok(())
@@ -140,8 +109,8 @@ struct Learned {
 
 fn learn(cores: Cores, sessions: u64) -> Result<Learned> {
     let routed = RoutedPair::build(cores)?;
-    let running = routed.begin(LINERATE.way, sessions)?;
-    let traffic = Traffic { size: 64, frames: 4 * sessions, sessions, rate: None };
+    let running = routed.begin(LINERATE.datapath, sessions)?;
+    let traffic = SessionTraffic { size: 64, frames: 4 * sessions, sessions, rate: None };
     let sink = routed.sink_east()?;
     let began = Instant::now();
     let sender = routed.send(&traffic)?;
@@ -170,41 +139,31 @@ fn learn(cores: Cores, sessions: u64) -> Result<Learned> {
     Ok(learned)
 }
 
+/// The line of Linerate.
+const OURS: &str = "TCP, Linerate";
+
 fn connections(context: &mut Context) -> Result<()> {
-    let ways =
-        [("TCP, Linux", Role::Peer, Way::Linux), ("TCP, Linerate", Role::Ours, LINERATE.way)];
+    let datapaths = [Datapath::Linux, LINERATE.datapath];
+    let lines = vec![("TCP, Linux".to_owned(), Role::Peer), (OURS.to_owned(), Role::Ours)];
+    let names = lines.clone();
     let x = CONNECTIONS as f64;
-    let mut lines = Vec::new();
-    let mut most = None;
-    for (name, role, way) in ways {
-        let mut rates = Vec::new();
-        for repeat in 1..=context.options.repeats {
-            if !context.wants(name, x) {
-                continue;
-            }
-            let done = context.attempt(name, x, repeat, 12.0, |pair| hold(pair.cores, way))?;
-            let Some(done) = done else { continue };
-            let cells = [
-                name.to_owned(),
-                repeat.to_string(),
-                done.held.to_string(),
-                done.sessions.to_string(),
-                format!("{:.0}", done.exchanges_per_second),
-            ];
-            let columns =
-                ["line", "repeat", "connections", "sessions_held", "exchanges_per_second"];
-            context.row("connections", &columns, cells)?;
-            rates.push(done.exchanges_per_second / 1e3);
-            if role == Role::Ours {
-                let least = most.map_or(u64::MAX, |(held, _)| held).min(done.held);
-                let sessions = most.map_or(u64::MAX, |(_, sessions)| sessions).min(done.sessions);
-                most = Some((least, sessions));
-            }
-        }
-        let void = context.options.repeats - rates.len();
-        let points = vec![Point { x: 0.0, spread: Distribution::of(rates), void, remark: None }];
-        lines.push(Line { name: name.into(), role, points });
-    }
+    let samples = Samples::collect(context, lines, &[x], |context, line, _, repeat| {
+        let (name, _) = &names[line];
+        let work = |pair: &Pair| hold(pair.cores, datapaths[line]);
+        let Some(done) = context.attempt(name, x, repeat, 12.0, work)? else { return Ok(None) };
+        let cells = [
+            name.clone(),
+            repeat.to_string(),
+            done.held.to_string(),
+            done.sessions.to_string(),
+            format!("{:.0}", done.exchanges_per_second),
+        ];
+        let columns = ["line", "repeat", "connections", "sessions_held", "exchanges_per_second"];
+        context.row("connections", &columns, cells)?;
+        Ok(Some(done))
+    })?;
+    let ours = || samples.at((OURS, x)).iter().flatten();
+    let least = ours().map(|one| one.held).min().zip(ours().map(|one| one.sessions).min());
     context.charts.push(Chart {
         id: "connections".into(),
         title: format!(
@@ -213,11 +172,11 @@ fn connections(context: &mut Context) -> Result<()> {
         caption: "Higher is better. The hosts' own TCP is most of it.".into(),
         x: None,
         y: Axis::linear("exchanged", "thousand messages a second"),
-        lines,
+        lines: samples.bars(x, |one| one.exchanges_per_second / 1e3),
     });
-    let claim = "real TCP connections held open at once, each both ways on the fast path";
+    let claim = "real TCP connections held open at once, each both directions on the fast path";
     let bound = format!("{CONNECTIONS} connections, {} sessions", 2 * CONNECTIONS);
-    context.claims.push(match most {
+    context.claims.push(match least {
         Some((held, sessions)) => Claim::new(
             claim,
             format!("{held} connections, {sessions} sessions in the table, in the least run"),
@@ -235,11 +194,11 @@ struct Held {
     exchanges_per_second: f64,
 }
 
-fn hold(cores: Cores, way: Way) -> Result<Held> {
+fn hold(cores: Cores, datapath: Datapath) -> Result<Held> {
     let routed = RoutedPair::build(cores)?;
     routed.queue()?;
     // Room for twice as many, so that every one of them finds a place.
-    let running = routed.begin(way, 4 * CONNECTIONS)?;
+    let running = routed.begin(datapath, 4 * CONNECTIONS)?;
     let folder = tempfile::tempdir().context("cannot make a folder")?;
     let (mut servers, mut clients) = (Vec::new(), Vec::new());
     for number in 0..PAIRS {
@@ -254,8 +213,8 @@ fn hold(cores: Cores, way: Way) -> Result<Held> {
         Ok(clients.iter().all(|(_, ready)| ready.exists()))
     };
     interrupt::wait_until("the messages", Duration::from_secs(240), done)?;
-    let sessions = match way {
-        Way::Linerate(_) => count(&routed.status()?["sessions"], "active")?,
+    let sessions = match datapath {
+        Datapath::Linerate(_) => count(&routed.status()?["sessions"], "active")?,
         _ => 0,
     };
     let (mut held, mut exchanges_per_second) = (0, 0.0);

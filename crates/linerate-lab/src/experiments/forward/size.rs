@@ -1,12 +1,14 @@
-//! `forward-size`: what forwarding a frame costs, by its size (seed 003, Fig. 5.2 and 5.3).
+//! `forward-size`: what forwarding a frame costs, by its size, as in Niccolò Giraudo, "Prototipazione di un acceleratore di traffico per
+//! dispositivi embedded basato su eBPF/XDP" (2022), figures 5.2 and 5.3.
 
 use anyhow::Result;
 
-use super::cost::{Crossing, FIB, FLOW_TABLE, LINERATE, LINUX, Place, REDIRECT, able};
+use super::cost::{
+    Costs, FIB, FLOW_TABLE, Forwarder, LINERATE, LINUX, REDIRECT, able, by_size, charts,
+};
 use super::idle;
 use crate::experiments::context::{Context, Experiment};
 use crate::report::summary::{Axis, Chart};
-use crate::topology::routed::Traffic;
 
 pub(in crate::experiments) const EXPERIMENT: Experiment = Experiment {
     name: "forward-size",
@@ -25,31 +27,10 @@ fn run(context: &mut Context) -> Result<()> {
     let all = able(context, &[LINUX, FLOW_TABLE, FIB, LINERATE, REDIRECT])?;
     let sizes: &[u32] = context.pick(&[64, 1500], &[64, 128, 256, 512, 1024, 1500]);
     let frames = context.pick(2_000_000, 5_000_000);
-    let place = |&size: &u32| Place {
-        x: f64::from(size),
-        traffic: Traffic { size, frames, sessions: 1, rate: None },
-    };
-    let places: Vec<_> = sizes.iter().map(place).collect();
-    let one_way = Crossing::run(context, &all, &places, false)?;
-    let x = || Some(Axis::logarithmic("frame size", "bytes"));
-    context.charts.extend([
-        Chart {
-            id: "cost".into(),
-            title: "Cost of forwarding a frame".into(),
-            caption: "Lower is better.".into(),
-            x: x(),
-            y: Axis::linear("added to each frame", "ns"),
-            lines: one_way.costs(),
-        },
-        Chart {
-            id: "rate".into(),
-            title: "Frames forwarded a second".into(),
-            caption: "Higher is better. Generator, router and sink share one core.".into(),
-            x: x(),
-            y: Axis::linear("rate", "million frames a second"),
-            lines: one_way.rates(),
-        },
-    ]);
+    let one_way = Costs::measure(context, &all, &by_size(sizes, frames), false)?;
+    let x = Axis::logarithmic("frame size", "bytes");
+    let caption = "Higher is better. Generator, router and sink share one core.";
+    context.charts.extend(charts(&one_way, &x, "a frame", caption));
     let repeats = context.options.repeats;
     let ours = (LINERATE.name, SMALL);
     for (claim, rival, bound) in [
@@ -64,25 +45,21 @@ fn run(context: &mut Context) -> Result<()> {
     idle::run(context, &all)
 }
 
-fn two_ways(context: &mut Context, all: &[super::cost::Forwarder], frames: u64) -> Result<()> {
+fn two_ways(context: &mut Context, all: &[Forwarder], frames: u64) -> Result<()> {
     let named: Vec<_> = all
         .iter()
         .filter(|one| one.name != REDIRECT.name)
-        .map(|one| super::cost::Forwarder { name: both(one.name), ..*one })
+        .map(|one| Forwarder { name: both(one.name), ..*one })
         .collect();
-    let place = |&size: &u32| Place {
-        x: f64::from(size),
-        traffic: Traffic { size, frames, sessions: 1, rate: None },
-    };
-    let places: Vec<_> = context.pick(&[64u32][..], &[64, 512, 1500]).iter().map(place).collect();
-    let crossing = Crossing::run(context, &named, &places, true)?;
+    let places = by_size(context.pick(&[64], &[64, 512, 1500]), frames);
+    let costs = Costs::measure(context, &named, &places, true)?;
     context.charts.push(Chart {
         id: "both".into(),
         title: "Frames forwarded a second, both ways at once".into(),
         caption: "Higher is better. A generator on each core; the sum.".into(),
         x: Some(Axis::logarithmic("frame size", "bytes")),
         y: Axis::linear("rate", "million frames a second"),
-        lines: crossing.rates(),
+        lines: costs.rates(),
     });
     Ok(())
 }

@@ -1,29 +1,29 @@
-//! `forward-statistics`: what counting costs (seed 003, Fig. 5.4).
+//! `forward-statistics`: what counting costs, as in figure 5.4 of Giraudo 2022.
 
 use anyhow::Result;
 
-use super::cost::{Crossing, Forwarder, Place};
+use super::cost::{Costs, Forwarder, by_size, charts};
 use crate::baseline::forward::Baseline;
 use crate::experiments::context::{Context, Experiment};
-use crate::report::summary::{Axis, Chart, Role};
-use crate::topology::routed::{Traffic, Way};
+use crate::report::summary::{Axis, Role};
+use crate::topology::routed::Datapath;
 
 pub(in crate::experiments) const EXPERIMENT: Experiment = Experiment {
     name: "forward-statistics",
     title: "What counting packets and bytes of a session costs",
     about: "The same accelerator with five designs of statistics. none: nothing is counted. slot: in the \
-            session, by the CPU that owns it. shared, per-cpu and split are baselines that only the lab has: \
-            one hash map with atomic counters; one per-CPU hash map; a hash map for sessions and \
+            session, by the CPU that owns it. shared, per-cpu and split are those of Giraudo 2022, and only the lab has \
+            them: one hash map with atomic counters; one per-CPU hash map; a hash map for sessions and \
             another for counters.",
     run,
 };
 
 const fn linerate(name: &'static str, role: Role) -> Forwarder {
-    Forwarder { name, role, way: Way::Linerate(name) }
+    Forwarder { name, role, datapath: Datapath::Linerate(name) }
 }
 
 const fn hashed(name: &'static str, baseline: Baseline) -> Forwarder {
-    Forwarder { name, role: Role::Peer, way: Way::Baseline(baseline) }
+    Forwarder { name, role: Role::Peer, datapath: Datapath::Baseline(baseline) }
 }
 
 const NONE: Forwarder = linerate("none", Role::Limit);
@@ -38,34 +38,14 @@ fn run(context: &mut Context) -> Result<()> {
     let [shared, per_cpu, split] = HASHED;
     let sizes: &[u32] = context.pick(&[64], &[64, 256, 512, 1024, 1500]);
     let frames = context.pick(2_000_000, 5_000_000);
-    let place = |&size: &u32| Place {
-        x: f64::from(size),
-        traffic: Traffic { size, frames, sessions: 1, rate: None },
-    };
-    let places: Vec<_> = sizes.iter().map(place).collect();
-    let crossing = Crossing::run(context, &[NONE, SLOT, shared, per_cpu, split], &places, false)?;
-    let x = || Some(Axis::logarithmic("frame size", "bytes"));
-    context.charts.extend([
-        Chart {
-            id: "cost".into(),
-            title: "Cost of forwarding a frame, by design of the statistics".into(),
-            caption: "Lower is better.".into(),
-            x: x(),
-            y: Axis::linear("added to each frame", "ns"),
-            lines: crossing.costs(),
-        },
-        Chart {
-            id: "rate".into(),
-            title: "Frames forwarded a second".into(),
-            caption: "Higher is better.".into(),
-            x: x(),
-            y: Axis::linear("rate", "million frames a second"),
-            lines: crossing.rates(),
-        },
-    ]);
+    let designs = [NONE, SLOT, shared, per_cpu, split];
+    let costs = Costs::measure(context, &designs, &by_size(sizes, frames), false)?;
+    let x = Axis::logarithmic("frame size", "bytes");
+    let of = "a frame, by design of the statistics";
+    context.charts.extend(charts(&costs, &x, of, "Higher is better."));
     let repeats = context.options.repeats;
     let ours = (SLOT.name, 64.0);
-    let claim = crossing.claim(
+    let claim = costs.claim(
         "cost of a 64-byte packet: slot over none",
         ours,
         (NONE.name, 64.0),
@@ -76,7 +56,7 @@ fn run(context: &mut Context) -> Result<()> {
     for rival in HASHED {
         let words = format!("slot is faster than {}: cost over its", rival.name);
         // Less than one: as fast is not faster.
-        let claim = crossing.claim(&words, ours, (rival.name, 64.0), 0.999, repeats);
+        let claim = costs.claim(&words, ours, (rival.name, 64.0), 0.999, repeats);
         context.claims.push(claim);
     }
     Ok(())

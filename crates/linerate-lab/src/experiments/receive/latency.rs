@@ -2,9 +2,10 @@
 
 use anyhow::Result;
 
-use super::messages::Load;
-use super::readers::{Cells, candidates, once};
+use super::messages::{Load, ReceiveOutcome};
+use super::readers::{candidates, counted, lines, once};
 use crate::experiments::context::{Context, Experiment};
+use crate::experiments::samples::Samples;
 use crate::report::summary::{Axis, Chart};
 
 pub(in crate::experiments) const EXPERIMENT: Experiment = Experiment {
@@ -12,8 +13,8 @@ pub(in crate::experiments) const EXPERIMENT: Experiment = Experiment {
     title: "From sending to the reader",
     about: "64-byte messages of one flow at a paced rate, each with the time at which its frame was written. \
             The reader looks at the clock once a batch, so that the figure is the time until a message's \
-            batch was handed over. Readers sleep until a message wakes them, and rest where 640,000 a second \
-            come, which is more than here; with --spin they never sleep.",
+            batch was handed over. A message wakes a sleeping reader: these rates are too low for coalescing; \
+            with --spin readers never sleep.",
     run,
 };
 
@@ -27,34 +28,23 @@ fn run(context: &mut Context) -> Result<()> {
         ("sleeping", "sleeping readers", &["--check", "time"][..]),
         ("spinning", "spinning readers", &["--check", "time", "--spin"][..]),
     ] {
-        let mut found = [Cells::default(), Cells::default(), Cells::default()];
-        for repeat in 1..=context.options.repeats {
-            for &rate in rates {
-                let x = rate as f64;
-                let messages = rate * context.pick(1, 3);
-                let load =
-                    Load { sizes: &[64], messages, rate: Some(rate), flows: 1, stamp: "time" };
-                for candidate in &all {
-                    if !context.wants(candidate.name, x) {
-                        continue;
-                    }
-                    let seen = once(context, candidate, x, repeat, &load, more)?;
-                    let Some(seen) = seen.filter(|seen| seen.void.is_none()) else { continue };
-                    for (cells, kind) in found.iter_mut().zip(kinds) {
-                        let ns = seen.report["latency_ns"][kind].as_f64().unwrap_or(f64::NAN);
-                        cells.add(candidate.name, x, ns / 1e3);
-                    }
-                }
-            }
-        }
-        for (cells, kind) in found.iter().zip(kinds) {
+        let samples = Samples::collect(context, lines(&all), &xs, |context, at, place, repeat| {
+            let rate = rates[place];
+            let messages = rate * context.pick(1, 3);
+            let load = Load { sizes: &[64], messages, rate: Some(rate), flows: 1, stamp: "time" };
+            once(context, &all[at], xs[place], repeat, &load, more)
+        })?;
+        for kind in kinds {
+            let latency = |one: &ReceiveOutcome| {
+                one.report["latency_ns"][kind].as_f64().map_or(f64::NAN, |ns| ns / 1e3)
+            };
             context.charts.push(Chart {
                 id: format!("{id}-{kind}"),
                 title: format!("Latency, {kind}: {title}"),
                 caption: "Lower is better.".into(),
                 x: Some(Axis::logarithmic("rate", "messages a second")),
                 y: Axis::logarithmic("latency", "µs"),
-                lines: cells.lines(&all, &xs),
+                lines: samples.lines(|one| counted(one, latency)),
             });
         }
     }

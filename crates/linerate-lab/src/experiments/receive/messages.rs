@@ -206,7 +206,7 @@ impl Testbed {
                 programs::helper(host, core, ["xdp-loop", "-i", RECEIVER, "--huge", "--udp"])
             }
             Reader::Quinn(program) => {
-                let mut command = host.tied(program);
+                let mut command = host.command_killed_with_parent(program);
                 command.arg(address).cpus([core]);
                 Ok(command)
             }

@@ -2,11 +2,12 @@
 
 use anyhow::Result;
 
-use super::messages::{Load, Testbed};
-use super::readers::{Candidate, Cells, candidates, once};
+use super::messages::{Load, ReceiveOutcome, Testbed};
+use super::readers::{BACKENDS, Candidate, candidates, counted, lines, once};
 use crate::experiments::context::{Context, Experiment};
+use crate::experiments::samples::Samples;
 use crate::report::distribution::Distribution;
-use crate::report::summary::{Axis, Chart, Claim};
+use crate::report::summary::{Axis, Chart, Claim, Line};
 
 pub(in crate::experiments) const EXPERIMENT: Experiment = Experiment {
     name: "receive-rate",
@@ -24,35 +25,38 @@ pub(in crate::experiments) const EXPERIMENT: Experiment = Experiment {
 const PLACES: [(f64, u64, &[u32]); 3] =
     [(1.0, 1, &[64]), (64.0, 64, &[64]), (0.0, 1, &[64, 64, 300, 1000])];
 
+/// What one reader reached.
+struct Rates {
+    /// Messages a second at full speed.
+    flood: f64,
+    /// CPU nanoseconds of each of them.
+    cpu: f64,
+    /// System calls of each of them.
+    calls: f64,
+    /// Messages a second without loss.
+    loss_free: f64,
+}
+
 fn run(context: &mut Context) -> Result<()> {
     let all = candidates(context, true);
     let places = context.pick(&PLACES[..1], &PLACES[..]);
     let messages = context.pick(1_000_000, 4_000_000);
-    let (mut rate, mut cpu, mut calls) = (Cells::default(), Cells::default(), Cells::default());
-    let mut free = Cells::default();
-    for repeat in 1..=context.options.repeats {
-        for &(x, flows, sizes) in places {
-            let load = Load { sizes, messages, rate: None, flows, stamp: "sequence" };
-            for candidate in &all {
-                if !context.wants(candidate.name, x) {
-                    continue;
-                }
-                let seen = once(context, candidate, x, repeat, &load, &[])?;
-                if let Some(seen) = seen {
-                    let value = |value: f64| if seen.void.is_none() { value } else { f64::NAN };
-                    rate.add(candidate.name, x, value(seen.rate()));
-                    cpu.add(candidate.name, x, value(seen.cpu_per_message()));
-                    if let Some(per_message) = seen.calls_per_message() {
-                        calls.add(candidate.name, x, value(per_message));
-                    }
-                }
-                let found = without_loss(context, candidate, x, repeat, &load)?;
-                if let Some(found) = found {
-                    free.add(candidate.name, x, found);
-                }
-            }
-        }
-    }
+    let xs: Vec<f64> = places.iter().map(|(x, ..)| *x).collect();
+    let samples = Samples::collect(context, lines(&all), &xs, |context, at, place, repeat| {
+        let ((x, flows, sizes), one) = (places[place], &all[at]);
+        let load = Load { sizes, messages, rate: None, flows, stamp: "sequence" };
+        let flood = once(context, one, x, repeat, &load, &[])?;
+        let loss_free = without_loss(context, one, x, repeat, &load)?;
+        let of = |value: fn(&ReceiveOutcome) -> f64| {
+            flood.as_ref().map_or(f64::NAN, |flood| counted(flood, value))
+        };
+        Ok(Some(Rates {
+            flood: of(ReceiveOutcome::rate),
+            cpu: of(ReceiveOutcome::cpu_per_message),
+            calls: of(|flood| flood.calls_per_message().unwrap_or(f64::NAN)),
+            loss_free: loss_free.unwrap_or(f64::NAN),
+        }))
+    })?;
     for &(x, ..) in places {
         let (id, title) = match x {
             1.0 => ("one", "64-byte messages of one flow"),
@@ -66,7 +70,7 @@ fn run(context: &mut Context) -> Result<()> {
                 "Longer is better.",
                 "received without loss",
                 "million a second",
-                scaled(&free, &all, x, 1e-6),
+                measured(&samples, x, |one| one.loss_free / 1e6),
             ),
             bars(
                 format!("rate-{id}"),
@@ -74,32 +78,25 @@ fn run(context: &mut Context) -> Result<()> {
                 "Longer is better. What was lost is not in it.",
                 "received",
                 "million a second",
-                scaled(&rate, &all, x, 1e-6),
+                measured(&samples, x, |one| one.flood / 1e6),
             ),
             bars(
                 format!("cpu-{id}"),
                 format!("CPU of the reader for each message: {title}"),
-                "Shorter is better. The bare loop spins, and has none.",
+                "Shorter is better. The plain loop spins, and has none.",
                 "CPU",
                 "ns",
-                scaled(&cpu, &all, x, 1.0),
+                measured(&samples, x, |one| one.cpu),
             ),
         ]);
     }
-    claims(context, &rate, &cpu, &calls, &free);
+    claims(context, &samples);
     Ok(())
 }
 
-fn scaled(
-    cells: &Cells,
-    all: &[Candidate],
-    x: f64,
-    factor: f64,
-) -> Vec<crate::report::summary::Line> {
-    let mut lines = cells.bars(all, x);
-    for point in lines.iter_mut().flat_map(|line| &mut line.points) {
-        point.spread = point.spread.map(|spread| spread.scaled(factor));
-    }
+/// The bars of those that have the value at all.
+fn measured(samples: &Samples<Rates>, x: f64, value: fn(&Rates) -> f64) -> Vec<Line> {
+    let mut lines = samples.bars(x, value);
     lines.retain(|line| line.points.iter().any(|point| point.spread.is_some()));
     lines
 }
@@ -110,7 +107,7 @@ fn bars(
     caption: &str,
     label: &str,
     unit: &str,
-    lines: Vec<crate::report::summary::Line>,
+    lines: Vec<Line>,
 ) -> Chart {
     Chart { id, title, caption: caption.into(), x: None, y: Axis::linear(label, unit), lines }
 }
@@ -134,54 +131,50 @@ fn without_loss(
     Ok(found)
 }
 
-fn claims(context: &mut Context, rate: &Cells, cpu: &Cells, calls: &Cells, free: &Cells) {
+fn claims(context: &mut Context, samples: &Samples<Rates>) {
     let repeats = context.options.repeats;
-    let best = ["recvmmsg", "gro", "uring", "xdp"]
-        .into_iter()
-        .filter_map(|name| free.median(name, 1.0).map(|median| (name, median)))
-        .max_by(|a, b| a.1.total_cmp(&b.1))
-        .map_or("xdp", |(name, _)| name);
-    let stock = ["gro", "uring"]
-        .into_iter()
-        .max_by(|a, b| {
-            let of = |name| free.median(name, 1.0).unwrap_or(0.0);
-            of(a).total_cmp(&of(b))
-        })
-        .unwrap_or("gro");
-    let most_calls = Distribution::of(
-        ["recvmmsg", "gro", "uring", "xdp", "auto"]
-            .iter()
-            .flat_map(|name| calls.of(name, 1.0).iter().copied()),
-    );
-    let few = "system calls a message at full speed, all back ends, the most";
+    let best_of = |names: &[&'static str]| {
+        let rate = |name| Some(samples.median((name, 1.0), |one| one.loss_free));
+        let known =
+            names.iter().filter_map(|name| Some((*name, rate(name).filter(|r| r.is_finite())?)));
+        known.max_by(|a, b| a.1.total_cmp(&b.1)).map(|(name, _)| name)
+    };
+    let best = best_of(&BACKENDS).unwrap_or("xdp");
+    let stock = best_of(&["gro", "uring"]).unwrap_or("gro");
+    let calls = BACKENDS.into_iter().chain(["auto"]);
+    let most_calls =
+        Distribution::of(calls.flat_map(|name| samples.values((name, 1.0), |one| one.calls)));
+    let ratio =
+        |ours, theirs, value: fn(&Rates) -> f64| samples.ratio((ours, 1.0), (theirs, 1.0), value);
+    let few = "system calls a message at full speed, all backends, the most";
     context.claims.extend([
         Claim::at_most(
             "CPU of the reader for a 64-byte message: xdp over recvmmsg",
-            cpu.ratio(1.0, "xdp", "recvmmsg"),
+            ratio("xdp", "recvmmsg", |one| one.cpu),
             0.2,
             repeats,
         ),
         Claim::at_least(
             "64-byte messages a second without loss: xdp over recvmmsg",
-            free.ratio(1.0, "xdp", "recvmmsg"),
+            ratio("xdp", "recvmmsg", |one| one.loss_free),
             3.5,
             repeats,
         ),
         Claim::at_least(
-            &format!("the same, best back end of the stock socket ({stock}) over recvmmsg"),
-            free.ratio(1.0, stock, "recvmmsg"),
+            &format!("the same, best backend of the stock socket ({stock}) over recvmmsg"),
+            ratio(stock, "recvmmsg", |one| one.loss_free),
             2.0,
             repeats,
         ),
         Claim::at_least(
             &format!("the same, auto over the best by hand ({best})"),
-            free.ratio(1.0, "auto", best),
+            ratio("auto", best, |one| one.loss_free),
             0.95,
             repeats,
         ),
         Claim::at_most(
-            "own cost: time a message at full speed, xdp over a bare AF_XDP loop that parses UDP",
-            rate.ratio(1.0, "plain AF_XDP loop", "xdp"),
+            "own cost: time a message at full speed, xdp over a plain AF_XDP loop that parses UDP",
+            ratio("plain AF_XDP loop", "xdp", |one| one.flood),
             1.1,
             repeats,
         ),

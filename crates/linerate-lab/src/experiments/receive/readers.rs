@@ -1,21 +1,18 @@
-//! What the `receive-*` experiments share: their readers, and cells of repeats.
-
-use std::collections::BTreeMap;
+//! The readers of messages that are compared.
 
 use anyhow::Result;
 
 use super::messages::{Load, Reader, ReceiveOutcome, Testbed};
 use crate::experiments::context::Context;
 use crate::peers::quinn;
-use crate::report::distribution::{Distribution, paired_ratio};
-use crate::report::summary::{Line, Point, Role};
+use crate::report::summary::Role;
 
-/// The back ends of `linerate receive`, with who is compared with them.
-pub(super) const BACK_ENDS: [&str; 4] = ["recvmmsg", "gro", "uring", "xdp"];
+/// The backends of `linerate receive`.
+pub(super) const BACKENDS: [&str; 4] = ["recvmmsg", "gro", "uring", "xdp"];
 
 const QUINN: &str = "quinn-udp";
 
-/// One line of a chart.
+/// A reader and its line in a chart.
 #[derive(Clone, Debug)]
 pub(super) struct Candidate {
     pub(super) name: &'static str,
@@ -23,11 +20,11 @@ pub(super) struct Candidate {
     pub(super) reader: Reader,
 }
 
-/// Everybody who can be measured here, and notes on who cannot. In a rehearsal everybody can.
+/// All readers that can be measured here, and notes on the others. In a dry run all can.
 pub(super) fn candidates(context: &mut Context, rivals: bool) -> Vec<Candidate> {
     let ours = |name| Candidate { name, role: Role::Ours, reader: Reader::Linerate(name) };
-    let mut all: Vec<_> = BACK_ENDS.iter().map(|&name| ours(name)).chain([ours("auto")]).collect();
-    // The seed's "regular kernel": what a careful program does today.
+    let mut all: Vec<_> = BACKENDS.iter().map(|&name| ours(name)).chain([ours("auto")]).collect();
+    // What a careful program does today.
     all[0].role = Role::Peer;
     if !rivals {
         return all;
@@ -51,58 +48,14 @@ pub(super) fn candidates(context: &mut Context, rivals: bool) -> Vec<Candidate> 
     all
 }
 
-/// Values of one kind, by line and x, repeat by repeat; NaN where a repeat does not count.
-#[derive(Debug, Default)]
-pub(super) struct Cells(BTreeMap<(String, u64), Vec<f64>>);
+/// The lines of candidates in charts.
+pub(super) fn lines(candidates: &[Candidate]) -> Vec<(String, Role)> {
+    candidates.iter().map(|one| (one.name.to_owned(), one.role)).collect()
+}
 
-impl Cells {
-    pub(super) fn add(&mut self, line: &str, x: f64, value: f64) {
-        self.0.entry((line.to_owned(), x.to_bits())).or_default().push(value);
-    }
-
-    pub(super) fn of(&self, line: &str, x: f64) -> &[f64] {
-        self.0.get(&(line.to_owned(), x.to_bits())).map_or(&[], Vec::as_slice)
-    }
-
-    /// One line over the other at `x`, pair by pair.
-    pub(super) fn ratio(&self, x: f64, ours: &str, theirs: &str) -> Option<Distribution> {
-        paired_ratio(self.of(ours, x), self.of(theirs, x))
-    }
-
-    pub(super) fn median(&self, line: &str, x: f64) -> Option<f64> {
-        Distribution::of(self.of(line, x).iter().copied()).map(|spread| spread.median)
-    }
-
-    /// A bar for each candidate that was measured at `x`.
-    pub(super) fn bars(&self, candidates: &[Candidate], x: f64) -> Vec<Line> {
-        self.lines(candidates, &[x])
-            .into_iter()
-            .map(|mut line| {
-                line.points.iter_mut().for_each(|point| point.x = 0.0);
-                line
-            })
-            .collect()
-    }
-
-    pub(super) fn lines(&self, candidates: &[Candidate], places: &[f64]) -> Vec<Line> {
-        let mut lines = Vec::new();
-        for Candidate { name, role, .. } in candidates {
-            let points: Vec<_> = places
-                .iter()
-                .filter(|&&x| !self.of(name, x).is_empty())
-                .map(|&x| {
-                    let values = self.of(name, x);
-                    let spread = Distribution::of(values.iter().copied());
-                    let void = values.iter().filter(|value| !value.is_finite()).count();
-                    Point { x, spread, void, remark: None }
-                })
-                .collect();
-            if !points.is_empty() {
-                lines.push(Line { name: (*name).to_owned(), role: *role, points });
-            }
-        }
-        lines
-    }
+/// A value of a measurement, where that counts.
+pub(super) fn counted(one: &ReceiveOutcome, value: impl Fn(&ReceiveOutcome) -> f64) -> f64 {
+    if one.void.is_none() { value(one) } else { f64::NAN }
 }
 
 /// Measures `candidate` once, and keeps its row.

@@ -198,7 +198,7 @@ fn measure(
         }
         Splitter::Peer(Built { program, last, without, .. }) => {
             let program = program.as_ref().map_err(|why| anyhow::anyhow!("{why}"))?;
-            let mut command = pair.receiver.tied(program);
+            let mut command = pair.receiver.command_killed_with_parent(program);
             // Where DPDK puts its files, which go with the folder.
             let runtime = frame.parent().unwrap_or(frame);
             command.args(common).args(*last).cpus([pair.cores.consumer]);

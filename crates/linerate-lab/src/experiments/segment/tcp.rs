@@ -1,11 +1,12 @@
-//! `segment-tcp`: one TCP stream by CPU share (seed 004, tables 5.2.1 and 5.2.2).
+//! `segment-tcp`: one TCP stream by CPU share, as in Stefano Garzarella, "Ottimizzazione del network stack di
+//! FreeBSD per reti ad alta velocità" (2013), tables 5.2.1 and 5.2.2.
 
 use anyhow::Result;
 
-use super::throughput::{self, Path, Plan};
+use super::throughput::{self, Description, Path};
 use crate::experiments::context::{Context, Experiment};
 use crate::report::summary::Role;
-use crate::topology::uplink::{Load, Way};
+use crate::topology::uplink::{EgressPath, Workload};
 
 pub(in crate::experiments) const EXPERIMENT: Experiment = Experiment {
     name: "segment-tcp",
@@ -18,24 +19,24 @@ pub(in crate::experiments) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-const fn path(name: &'static str, role: Role, way: Way) -> Path {
-    Path::new(name, role, way, Load::Stream)
+const fn path(name: &'static str, role: Role, egress: EgressPath) -> Path {
+    Path::new(name, role, egress, Workload::Stream)
 }
 
-const UPLINK: Path = path("uplink", Role::Ours, Way::Uplink);
-const NONE: Path = path("none", Role::Limit, Way::Packets);
-const BEFORE: Path = path("no offload", Role::Peer, Way::NoOffload);
-const KERNEL: Path = path("kernel GSO", Role::Peer, Way::Kernel);
-const KERNEL_NONE: Path = path("kernel, none", Role::Limit, Way::KernelPackets);
+const UPLINK: Path = path("uplink", Role::Ours, EgressPath::Uplink);
+const NONE: Path = path("none", Role::Limit, EgressPath::Packets);
+const BEFORE: Path = path("no offload", Role::Peer, EgressPath::NoOffload);
+const KERNEL: Path = path("kernel GSO", Role::Peer, EgressPath::Kernel);
+const KERNEL_NONE: Path = path("kernel, none", Role::Limit, EgressPath::KernelPackets);
 const UPLINK_LEFT: Path = UPLINK.leaving_checksums("uplink, checksum offload");
 const NONE_LEFT: Path = NONE.leaving_checksums("none, checksum offload");
 const KERNEL_LEFT: Path = KERNEL.leaving_checksums("kernel GSO, checksum offload");
 
 fn run(context: &mut Context) -> Result<()> {
-    let plan = Plan {
+    let plan = Description {
         of: "one TCP stream",
         lines: "kernel GSO: the kernel forwards, and splits at the interface.",
-        seed: "93%",
+        published: "93%",
         paths: &[UPLINK, NONE, BEFORE, KERNEL, KERNEL_NONE, UPLINK_LEFT, NONE_LEFT, KERNEL_LEFT],
         gains: &[(UPLINK, NONE), (UPLINK_LEFT, NONE_LEFT), (KERNEL, KERNEL_NONE), (UPLINK, KERNEL)],
         claim: "TCP throughput through the uplink at equal CPU, segmentation over none, best share",

@@ -1,16 +1,17 @@
-//! Ways through the uplink × CPU shares × repeats, in alternation.
+//! Throughput by CPU share, through the uplink and through the kernel.
 
 use std::time::Duration;
 
 use anyhow::Result;
 
 use crate::experiments::context::Context;
-use crate::report::distribution::{Distribution, paired_ratio};
+use crate::experiments::samples::Samples;
+use crate::report::distribution::Distribution;
 use crate::report::summary::{Axis, Chart, Claim, Line, Point, Role};
-use crate::topology::uplink::{Load, Scenario, UplinkOutcome, Way, deliver};
+use crate::topology::uplink::{EgressPath, Scenario, UplinkOutcome, Workload, deliver};
 
-/// Seconds that laying the hosts, starting and ending take beside the sending.
-const AROUND: f64 = 1.0;
+/// Seconds that building the hosts, starting and ending take beside the sending.
+const OVERHEAD: f64 = 1.0;
 
 const COLUMNS: [&str; 20] = [
     "line",
@@ -40,14 +41,19 @@ const COLUMNS: [&str; 20] = [
 pub(super) struct Path {
     pub(super) name: &'static str,
     pub(super) role: Role,
-    pub(super) way: Way,
+    pub(super) egress: EgressPath,
     pub(super) checksum_offload: bool,
-    pub(super) load: Load,
+    pub(super) workload: Workload,
 }
 
 impl Path {
-    pub(super) const fn new(name: &'static str, role: Role, way: Way, load: Load) -> Self {
-        Self { name, role, way, checksum_offload: false, load }
+    pub(super) const fn new(
+        name: &'static str,
+        role: Role,
+        egress: EgressPath,
+        workload: Workload,
+    ) -> Self {
+        Self { name, role, egress, checksum_offload: false, workload }
     }
 
     pub(super) const fn leaving_checksums(self, name: &'static str) -> Self {
@@ -56,13 +62,13 @@ impl Path {
 }
 
 /// What an experiment is about: its paths, and what is said of them.
-pub(super) struct Plan<'a> {
+pub(super) struct Description<'a> {
     /// What is sent, as the title of a chart has it.
     pub(super) of: &'a str,
     /// What the lines are, beside those that every such experiment has.
     pub(super) lines: &'a str,
-    /// The largest gain that the seed has.
-    pub(super) seed: &'a str,
+    /// The largest gain of Garzarella 2013.
+    pub(super) published: &'a str,
     pub(super) paths: &'a [Path],
     /// Paths whose gain over another is drawn; the first is the one that the claim is about.
     pub(super) gains: &'a [(Path, Path)],
@@ -72,7 +78,7 @@ pub(super) struct Plan<'a> {
 }
 
 /// Measures everything, draws it and judges the claim.
-pub(super) fn run(context: &mut Context, plan: &Plan<'_>) -> Result<()> {
+pub(super) fn run(context: &mut Context, plan: &Description<'_>) -> Result<()> {
     let paths = Paths::run(context, plan.paths)?;
     let gains: Vec<_> = plan.gains.iter().map(|(ours, over)| (ours.name, over.name)).collect();
     let x = || Some(Axis::linear("CPU of the sending side", "% of a core"));
@@ -92,7 +98,7 @@ pub(super) fn run(context: &mut Context, plan: &Plan<'_>) -> Result<()> {
         Chart {
             id: "gain".into(),
             title: "Gain of segmentation at equal CPU".into(),
-            caption: format!("Higher is better; pair by pair. The seed's largest is {}.", plan.seed),
+            caption: format!("Higher is better; pair by pair. The largest of Garzarella 2013 is {}.", plan.published),
             x: x(),
             y: Axis::linear("gain", "%"),
             lines: paths.gains(&gains),
@@ -100,7 +106,7 @@ pub(super) fn run(context: &mut Context, plan: &Plan<'_>) -> Result<()> {
         Chart {
             id: "receiver".into(),
             title: "Load of the receiving core".into(),
-            caption: "Where it is full, the receiver is the limit, and not the way to it.".into(),
+            caption: "Where it is full, the receiver is the limit, and not the path to it.".into(),
             x: x(),
             y: Axis::linear("busy", "%"),
             lines: paths.lines(|done| done.receiving_core * 100.0),
@@ -112,49 +118,28 @@ pub(super) fn run(context: &mut Context, plan: &Plan<'_>) -> Result<()> {
     Ok(())
 }
 
-/// All measurements.
-struct Paths {
-    paths: Vec<Path>,
-    /// Percent of a core.
-    shares: Vec<f64>,
-    /// By share, path, repeat.
-    cells: Vec<Vec<Vec<Option<UplinkOutcome>>>>,
+/// Every path at every CPU share, in percent of a core.
+struct Paths<'p> {
+    paths: &'p [Path],
+    shares: &'static [f64],
+    samples: Samples<UplinkOutcome>,
 }
 
-impl Paths {
-    /// Measures every path at every share, round after round.
-    fn run(context: &mut Context, paths: &[Path]) -> Result<Self> {
+impl<'p> Paths<'p> {
+    fn run(context: &mut Context, paths: &'p [Path]) -> Result<Self> {
         let shares: &[f64] =
             context.pick(&[30.0, 100.0], &[15.0, 25.0, 35.0, 50.0, 70.0, 85.0, 100.0]);
         let time = context.pick(Duration::from_secs(1), Duration::from_secs(3));
-        let repeats = context.options.repeats;
-        let mut cells = Vec::with_capacity(shares.len());
-        for &share in shares {
-            let wanted: Vec<_> = paths.iter().map(|path| context.wants(path.name, share)).collect();
-            let mut here = vec![Vec::with_capacity(repeats); paths.len()];
-            for repeat in 1..=repeats {
-                for (number, path) in paths.iter().enumerate().filter(|(at, _)| wanted[*at]) {
-                    here[number].push(measure(context, path, share, repeat, time)?);
-                }
-            }
-            cells.push(here);
-        }
-        Ok(Self { paths: paths.to_vec(), shares: shares.to_vec(), cells })
+        let lines = paths.iter().map(|path| (path.name.to_owned(), path.role)).collect();
+        let samples = Samples::collect(context, lines, shares, |context, path, place, repeat| {
+            measure(context, &paths[path], shares[place], repeat, time)
+        })?;
+        Ok(Self { paths, shares, samples })
     }
 
     /// The lines of a chart of `value`.
     fn lines(&self, value: impl Fn(&UplinkOutcome) -> f64) -> Vec<Line> {
-        let line = |(number, path): (usize, &Path)| {
-            let places = self.shares.iter().zip(&self.cells).map(|(x, here)| (x, &here[number]));
-            let points = places.filter(|(_, cells)| !cells.is_empty()).map(|(x, cells)| {
-                let spread = Distribution::of(counted(cells).map(&value));
-                let void = cells.len() - spread.map_or(0, |spread| spread.count);
-                Point { x: *x, spread, void, remark: None }
-            });
-            Line { name: path.name.to_owned(), role: path.role, points: points.collect() }
-        };
-        let lines = self.paths.iter().enumerate().map(line);
-        lines.filter(|line| !line.points.is_empty()).collect()
+        self.samples.lines(|one| counted(one, &value))
     }
 
     /// The lines of a chart of gains in percent, each of one path over another, pair by pair.
@@ -169,7 +154,7 @@ impl Paths {
                     high: (ratio.high - 1.0) * 100.0,
                     max: (ratio.max - 1.0) * 100.0,
                 });
-                let made = self.cells(x, ours).len();
+                let made = self.samples.at((ours, x)).len();
                 let void = made - gains.map_or(0, |gains| gains.count);
                 (made > 0).then_some(Point { x, spread: gains, void, remark: None })
             };
@@ -191,8 +176,8 @@ impl Paths {
         let median = |r: &Option<Distribution>| r.map_or(f64::NEG_INFINITY, |r| r.median);
         let best = judged.max_by(|a, b| median(&a.1).total_cmp(&median(&b.1)));
         let Some((x, ratio)) = best else { return Claim::at_least(claim, None, bound, repeats) };
-        let of = |name: &str, value: fn(&UplinkOutcome) -> f64| {
-            Distribution::of(counted(self.cells(x, name)).map(value)).map_or(f64::NAN, |s| s.median)
+        let of = |name, value: fn(&UplinkOutcome) -> f64| {
+            self.samples.median((name, x), |one| counted(one, value))
         };
         let used: fn(&UplinkOutcome) -> f64 = |one| one.cpu / one.wall * 100.0;
         let far: fn(&UplinkOutcome) -> f64 = |one| one.receiving_core * 100.0;
@@ -209,26 +194,13 @@ impl Paths {
         ))
     }
 
-    fn cells(&self, x: f64, name: &str) -> &[Option<UplinkOutcome>] {
-        let place = self.shares.iter().position(|share| *share == x);
-        let path = self.paths.iter().position(|path| path.name == name);
-        match (place, path) {
-            (Some(place), Some(path)) => &self.cells[place][path],
-            _ => &[],
-        }
-    }
-
     fn ratio(&self, x: f64, ours: &str, theirs: &str) -> Option<Distribution> {
-        let pairs = self.cells(x, ours).iter().zip(self.cells(x, theirs));
-        let pairs = pairs.filter_map(|(a, b)| Some((a.as_ref()?, b.as_ref()?)));
-        let counted = pairs.filter(|(a, b)| a.void.is_none() && b.void.is_none());
-        let (a, b): (Vec<f64>, Vec<f64>) = counted.map(|(a, b)| (a.rate(), b.rate())).unzip();
-        paired_ratio(&a, &b)
+        self.samples.ratio((ours, x), (theirs, x), |one| counted(one, UplinkOutcome::rate))
     }
 }
 
-fn counted(cells: &[Option<UplinkOutcome>]) -> impl Iterator<Item = &UplinkOutcome> {
-    cells.iter().flatten().filter(|cell| cell.void.is_none())
+fn counted(one: &UplinkOutcome, value: impl Fn(&UplinkOutcome) -> f64) -> f64 {
+    if one.void.is_none() { value(one) } else { f64::NAN }
 }
 
 fn measure(
@@ -238,11 +210,11 @@ fn measure(
     repeat: usize,
     time: Duration,
 ) -> Result<Option<UplinkOutcome>> {
-    let Path { name, way, checksum_offload, load, .. } = *path;
-    let seconds = time.as_secs_f64() + AROUND;
+    let Path { name, egress, checksum_offload, workload, .. } = *path;
+    let seconds = time.as_secs_f64() + OVERHEAD;
     let done = context.attempt(name, share, repeat, seconds, |pair| {
         let share = share / 100.0;
-        deliver(pair.cores, &Scenario { way, checksum_offload, share, load, time })
+        deliver(pair.cores, &Scenario { egress, checksum_offload, share, workload, time })
     })?;
     let Some(done) = done else { return Ok(None) };
     if let Some(why) = &done.void {

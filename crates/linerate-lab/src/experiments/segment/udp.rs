@@ -1,12 +1,12 @@
-//! `segment-udp`: UDP by CPU share, in super-packets, in fragments and in single datagrams (seed 004,
-//! table 5.2.4).
+//! `segment-udp`: UDP by CPU share, in super-packets, in fragments and in single datagrams, as in table
+//! 5.2.4 of Garzarella 2013.
 
 use anyhow::Result;
 
-use super::throughput::{self, Path, Plan};
+use super::throughput::{self, Description, Path};
 use crate::experiments::context::{Context, Experiment};
 use crate::report::summary::Role;
-use crate::topology::uplink::{LARGEST_PAYLOAD, Load, MTU_PAYLOAD, Way};
+use crate::topology::uplink::{EgressPath, LARGEST_PAYLOAD, MTU_PAYLOAD, Workload};
 
 pub(in crate::experiments) const EXPERIMENT: Experiment = Experiment {
     name: "segment-udp",
@@ -19,23 +19,24 @@ pub(in crate::experiments) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-const SPLIT: Load = Load::Datagrams { payload: MTU_PAYLOAD, split: true };
-const SINGLE: Load = Load::Datagrams { payload: MTU_PAYLOAD, split: false };
-const LARGE: Load = Load::Datagrams { payload: LARGEST_PAYLOAD, split: false };
+const SPLIT: Workload = Workload::Datagrams { payload: MTU_PAYLOAD, split: true };
+const SINGLE: Workload = Workload::Datagrams { payload: MTU_PAYLOAD, split: false };
+const LARGE: Workload = Workload::Datagrams { payload: LARGEST_PAYLOAD, split: false };
 
-const UPLINK: Path = Path::new("uplink, USO", Role::Ours, Way::Uplink, SPLIT);
-const NONE: Path = Path::new("none", Role::Limit, Way::Packets, SINGLE);
-const BEFORE: Path = Path::new("no offload, USO", Role::Peer, Way::NoOffload, SPLIT);
-const KERNEL: Path = Path::new("kernel GSO, USO", Role::Peer, Way::Kernel, SPLIT);
-const KERNEL_NONE: Path = Path::new("kernel, none", Role::Limit, Way::Kernel, SINGLE);
-const FRAGMENTS: Path = Path::new("uplink, fragments", Role::Ours, Way::Uplink, LARGE);
-const KERNEL_FRAGMENTS: Path = Path::new("kernel, fragments", Role::Peer, Way::Kernel, LARGE);
+const UPLINK: Path = Path::new("uplink, USO", Role::Ours, EgressPath::Uplink, SPLIT);
+const NONE: Path = Path::new("none", Role::Limit, EgressPath::Packets, SINGLE);
+const BEFORE: Path = Path::new("no offload, USO", Role::Peer, EgressPath::NoOffload, SPLIT);
+const KERNEL: Path = Path::new("kernel GSO, USO", Role::Peer, EgressPath::Kernel, SPLIT);
+const KERNEL_NONE: Path = Path::new("kernel, none", Role::Limit, EgressPath::Kernel, SINGLE);
+const FRAGMENTS: Path = Path::new("uplink, fragments", Role::Ours, EgressPath::Uplink, LARGE);
+const KERNEL_FRAGMENTS: Path =
+    Path::new("kernel, fragments", Role::Peer, EgressPath::Kernel, LARGE);
 
 fn run(context: &mut Context) -> Result<()> {
-    let plan = Plan {
+    let plan = Description {
         of: "UDP",
         lines: "fragments: the kernel makes them, in the sending call.",
-        seed: "20%",
+        published: "20%",
         paths: &[UPLINK, NONE, BEFORE, KERNEL, KERNEL_NONE, FRAGMENTS, KERNEL_FRAGMENTS],
         gains: &[(UPLINK, NONE), (KERNEL, KERNEL_NONE), (UPLINK, KERNEL), (FRAGMENTS, NONE)],
         claim: "UDP throughput through the uplink at equal CPU, segmentation over none, best share",

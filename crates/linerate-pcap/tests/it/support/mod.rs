@@ -13,7 +13,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 /// How long anything may take that takes an instant, or some seconds, on a machine that does ten other things.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(240);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(240);
 
 /// The two ends of the cable. Frames are sent on the first, programs listen on the second.
 pub(crate) const NEAR: &str = "pc-near";
@@ -21,13 +21,13 @@ pub(crate) const FAR: &str = "pc-far";
 
 /// How a program gets its libpcap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum Libpcap {
     /// The system's.
-    Plain,
+    System,
     /// This one, preloaded, with these variables.
-    Preload(&'static [(&'static str, &'static str)]),
+    Preloaded(&'static [(&'static str, &'static str)]),
     /// This one, found under libpcap's name.
-    Named(&'static [(&'static str, &'static str)]),
+    InLibraryPath(&'static [(&'static str, &'static str)]),
 }
 
 pub(crate) const PACKET: &[(&str, &str)] = &[("LINERATE_SOURCE", "packet")];
@@ -42,12 +42,12 @@ pub(crate) const SOCKET: &[(&str, &str)] = &[
 ];
 
 /// All sources, both ways in.
-pub(crate) const WAYS: [Way; 5] = [
-    Way::Preload(PACKET),
-    Way::Named(PACKET),
-    Way::Preload(TEE),
-    Way::Named(BUFFER),
-    Way::Preload(SOCKET),
+pub(crate) const EVERY_SOURCE: [Libpcap; 5] = [
+    Libpcap::Preloaded(PACKET),
+    Libpcap::InLibraryPath(PACKET),
+    Libpcap::Preloaded(TEE),
+    Libpcap::InLibraryPath(BUFFER),
+    Libpcap::Preloaded(SOCKET),
 ];
 
 /// The library, installed under libpcap's names in a folder of its own.
@@ -72,16 +72,16 @@ impl Library {
         self.folder.path().join("libpcap.so.0.8")
     }
 
-    pub(crate) fn variables(&self, way: Way) -> Vec<(&'static str, String)> {
+    pub(crate) fn variables(&self, libpcap: Libpcap) -> Vec<(&'static str, String)> {
         let own = |(name, value): &(&'static str, &str)| (*name, (*value).to_owned());
         let mut all = vec![("LINERATE_QUIET", "1".to_owned())];
-        match way {
-            Way::Plain => {}
-            Way::Preload(variables) => {
+        match libpcap {
+            Libpcap::System => {}
+            Libpcap::Preloaded(variables) => {
                 all.push(("LD_PRELOAD", self.path().display().to_string()));
                 all.extend(variables.iter().map(own));
             }
-            Way::Named(variables) => {
+            Libpcap::InLibraryPath(variables) => {
                 all.push(("LD_LIBRARY_PATH", self.folder.path().display().to_string()));
                 all.extend(variables.iter().map(own));
             }
@@ -97,7 +97,7 @@ pub(crate) struct Cable {
 }
 
 impl Cable {
-    pub(crate) fn lay() -> Self {
+    pub(crate) fn new() -> Self {
         Self::with_queues(1)
     }
 
@@ -121,13 +121,13 @@ impl Cable {
     pub(crate) fn start(
         &self,
         library: &Library,
-        way: Way,
+        libpcap: Libpcap,
         line: &[&str],
         folder: &Path,
     ) -> Running {
-        let mut command = self.namespace.tied(line[0]);
+        let mut command = self.namespace.command_killed_with_parent(line[0]);
         command.args(&line[1..]).current_dir(folder).stdin(Stdio::null());
-        for (name, value) in library.variables(way) {
+        for (name, value) in library.variables(libpcap) {
             command.env(name, value);
         }
         let open = |name| fs::File::create(folder.join(name)).unwrap();
@@ -137,9 +137,9 @@ impl Cable {
 
     /// Waits until the program has its handle: a packet socket on the far end, which a handle of ours has
     /// moved to where no frame comes.
-    pub(crate) fn wait_until_it_listens(&self, way: Way, running: &mut Running) {
+    pub(crate) fn wait_until_it_listens(&self, libpcap: Libpcap, running: &mut Running) {
         let index = self.veth.b.index().to_string();
-        let protocol = if way == Way::Plain { "0003" } else { "ffff" };
+        let protocol = if libpcap == Libpcap::System { "0003" } else { "ffff" };
         let listens = || {
             let list = fs::read_to_string("/proc/thread-self/net/packet").unwrap();
             list.lines().any(|line| {
@@ -170,7 +170,7 @@ impl Running {
 
     /// Waits until something holds.
     pub(crate) fn wait_for(&mut self, what: &str, mut holds: impl FnMut(&Self) -> bool) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while !holds(self) {
             let ended = self.child.try_wait().unwrap();
             assert!(
@@ -190,7 +190,7 @@ impl Running {
 
     /// Waits until it ends; its status.
     pub(crate) fn ended(&mut self) -> Option<i32> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
                 return status.code();

@@ -38,7 +38,7 @@ pub(crate) struct Case {
 
 /// What became of the cases.
 #[derive(Debug, Default)]
-pub(crate) struct Tally {
+pub(crate) struct Totals {
     pub(crate) same: usize,
     pub(crate) segments: usize,
     /// Sent again, because the machine may have lost a frame.
@@ -67,9 +67,9 @@ pub(crate) struct Comparison<'c> {
 
 impl Comparison<'_> {
     /// Compares `count` generated cases.
-    pub(crate) fn run(&mut self, seed: u64, count: u32) -> Tally {
+    pub(crate) fn run(&mut self, seed: u64, count: u32) -> Totals {
         let mut random = Random::new(seed);
-        let mut tally = Tally::default();
+        let mut totals = Totals::default();
         let mut number = 0;
         while number < count {
             let mut group = HashMap::new();
@@ -81,12 +81,12 @@ impl Comparison<'_> {
                 group.insert(number, Case { shape, sent: packet.clone(), packet });
                 number += 1;
             }
-            self.judge(&mut group, &mut tally);
+            self.compare_group(&mut group, &mut totals);
         }
-        tally
+        totals
     }
 
-    fn judge(&mut self, group: &mut HashMap<u32, Case>, tally: &mut Tally) {
+    fn compare_group(&mut self, group: &mut HashMap<u32, Case>, totals: &mut Totals) {
         let mut order: Vec<_> = group.keys().copied().collect();
         order.sort_unstable();
         let mut seen = self.send(group, &order);
@@ -95,20 +95,20 @@ impl Comparison<'_> {
             let mut verdict = self.verdict(&group[&number], &kernel);
             if verdict.is_err() {
                 // Once more, alone: a busy machine may have lost a frame.
-                tally.again += 1;
+                totals.again += 1;
                 kernel = self.send(group, &[number]).remove(&number).unwrap_or_default();
                 verdict = self.verdict(&group[&number], &kernel);
             }
             match verdict {
                 Ok(None) => {
-                    tally.same += 1;
+                    totals.same += 1;
                     let mut ours = (self.ours)(&group[&number], &kernel);
-                    tally.zeros += usize::from(mangle_zero(&group[&number].shape, &mut ours));
+                    totals.zeros += usize::from(mangle_zero(&group[&number].shape, &mut ours));
                 }
-                Ok(Some(difference)) => *tally.different.entry(difference).or_default() += 1,
+                Ok(Some(difference)) => *totals.different.entry(difference).or_default() += 1,
                 Err(trouble) => panic!("case {number}, {:?}: {trouble}", group[&number].shape),
             }
-            tally.segments += kernel.len();
+            totals.segments += kernel.len();
         }
         assert!(seen.is_empty(), "frames of no case: {:?}", seen.keys());
     }
@@ -144,10 +144,10 @@ impl Comparison<'_> {
                 Ok(Some(difference.name))
             }
             Some(difference) => {
-                Err(format!("not \"{}\": {}", difference.name, told(kernel, &ours)))
+                Err(format!("not \"{}\": {}", difference.name, describe(kernel, &ours)))
             }
             None if is_same(kernel, &ours) => Ok(None),
-            None => Err(told(kernel, &ours)),
+            None => Err(describe(kernel, &ours)),
         }
     }
 }
@@ -176,7 +176,7 @@ pub(crate) fn is_same(kernel: &Seen, ours: &Ours) -> bool {
 }
 
 /// The first place where the two differ.
-pub(crate) fn told(kernel: &Seen, ours: &Ours) -> String {
+pub(crate) fn describe(kernel: &Seen, ours: &Ours) -> String {
     let ours = match ours {
         Err(error) => return format!("ours \"{error}\", the kernel {} frames", kernel.len()),
         Ok(ours) => ours,

@@ -52,9 +52,9 @@ impl Wire {
     }
 
     /// Super-packets go into an interface of the sender, which leads to the cable.
-    pub(crate) fn through(interface: &str, lay: impl FnOnce(&Namespace, &Veth)) -> Self {
+    pub(crate) fn through(interface: &str, connect: impl FnOnce(&Namespace, &Veth)) -> Self {
         let mut wire = Self::build(|sender, cable| {
-            lay(sender, cable);
+            connect(sender, cable);
             None
         });
         let open = || Sender::open(interface);

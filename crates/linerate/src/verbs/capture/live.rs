@@ -6,13 +6,14 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
+use indicatif::{HumanBytes, HumanCount};
 use linerate_capture::engine::{Engine, FileProgress, Outcome, Report};
 use linerate_capture::open::Opened;
 use linerate_capture::statistics::{DropCause, Drops};
 
 use super::arguments::Arguments;
 use super::values::Limit;
+use crate::cli::progress::StatusLine;
 use crate::cli::signals::Signals;
 use crate::cli::stdio;
 
@@ -21,9 +22,6 @@ const POLL_INTERVAL: Duration = Duration::from_millis(25);
 
 /// The source in the report of a file.
 const FILE_SOURCE: &str = "file";
-
-/// How often the live line changes.
-const LINE_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Says what is captured, how, and why.
 pub(super) fn announce(opened: &[Opened], snaplen: u32) {
@@ -76,9 +74,7 @@ pub(super) fn follow(engine: Engine, signals: &Signals, arguments: &Arguments) -
             line.update(|| engine.report());
         }
     }
-    if let Some(line) = line {
-        line.bar.finish_and_clear();
-    }
+    StatusLine::clear(line.map(|line| line.status));
     for event in engine.events() {
         stdio::eprintln(format_args!("linerate: {event}"));
     }
@@ -87,10 +83,7 @@ pub(super) fn follow(engine: Engine, signals: &Signals, arguments: &Arguments) -
 
 /// Prints a line above the live one.
 fn beside(line: Option<&Line>, text: &str) {
-    match line {
-        Some(line) => line.bar.suspend(|| stdio::eprintln(text)),
-        None => stdio::eprintln(text),
-    }
+    StatusLine::eprintln(line.map(|line| &line.status), text);
 }
 
 /// Reads a file with `read` and serves signals meanwhile.
@@ -116,9 +109,7 @@ pub(super) fn accompany(
                     line.update(|| progress.report());
                 }
             }
-            if let Some(line) = line {
-                line.bar.finish_and_clear();
-            }
+            StatusLine::clear(line.map(|line| line.status));
         });
         let outcome = read();
         done.store(true, Relaxed);
@@ -185,40 +176,27 @@ fn unwritten(drops: &Drops) -> Option<String> {
     }
 }
 
-/// The line on a terminal.
+/// The line on a terminal, and what it showed.
 struct Line {
-    bar: ProgressBar,
-    last: Instant,
+    status: StatusLine,
     captured: u64,
 }
 
 impl Line {
-    /// A line if standard error is a terminal and no packets are printed there: the line would overwrite
-    /// them.
+    /// A line, unless packets are printed on the same terminal: the line would overwrite them.
     fn for_terminal(arguments: &Arguments) -> Option<Self> {
         let printed =
             arguments.write.is_none() && !arguments.discard && std::io::stdout().is_terminal();
-        let shown = !arguments.quiet && !printed && std::io::stderr().is_terminal();
-        shown.then(Self::new)
-    }
-
-    fn new() -> Self {
-        let bar = ProgressBar::new_spinner();
-        if let Ok(style) = ProgressStyle::with_template("{wide_msg}") {
-            bar.set_style(style);
-        }
-        Self { bar, last: Instant::now(), captured: 0 }
+        let status = StatusLine::new(arguments.quiet || printed)?;
+        Some(Self { status, captured: 0 })
     }
 
     fn update(&mut self, report: impl FnOnce() -> Report) {
-        let elapsed = self.last.elapsed();
-        if elapsed < LINE_INTERVAL {
-            return;
-        }
+        let Some(elapsed) = self.status.due() else { return };
         let report = report();
         let rate =
             (report.captured - self.captured.min(report.captured)) as f64 / elapsed.as_secs_f64();
-        (self.last, self.captured) = (Instant::now(), report.captured);
+        self.captured = report.captured;
         let (captured, rate) = (HumanCount(report.captured), HumanCount(rate as u64));
         let mut text = if report.source == FILE_SOURCE {
             format!("{} packets read, {captured} captured, {rate}/s", HumanCount(report.received))
@@ -238,7 +216,6 @@ impl Line {
                 fill * 100.0
             );
         }
-        self.bar.set_message(text);
-        self.bar.tick();
+        self.status.show(text);
     }
 }

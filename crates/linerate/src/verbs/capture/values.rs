@@ -1,26 +1,18 @@
 //! How the values of `linerate capture`'s options are written.
 
-use std::fmt::Display;
-use std::str::FromStr;
 use std::time::Duration;
 
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::builder::TypedValueParser;
 use linerate_capture::choose::Kind;
 use linerate_capture::filter::Side;
-use linerate_capture::open::Through;
-use linerate_ring::packet::{Allocation, Mode, Traffic};
-use linerate_ring::region::Pages;
+use linerate_ring::packet::{Mode, Traffic};
+
+pub(super) use crate::cli::values::{Cpus, allocations, cpus, microseconds, pages, threads, ways};
+use crate::cli::values::{known, words};
 
 /// `--source`, where `auto` leaves the choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Source(pub(super) Option<Kind>);
-
-/// Numbers of CPUs.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in crate::verbs) struct Cpus(pub(in crate::verbs) Vec<usize>);
-
-/// What the kernel's set of CPUs has room for (`CPU_SETSIZE`).
-const MOST_CPUS: usize = 1024;
 
 /// `-a`: when the capture ends by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,39 +74,6 @@ pub(super) fn limit(text: &str) -> Result<Limit, String> {
     }
 }
 
-pub(in crate::verbs) fn threads(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(number @ 1..=256) => Ok(number),
-        _ => Err("a number of readers from 1 to 256".into()),
-    }
-}
-
-/// Longest time to poll, in microseconds: a reader that polls does not see that it is to end.
-const LONGEST_POLL: u64 = 100_000;
-
-pub(in crate::verbs) fn microseconds(text: &str) -> Result<Duration, String> {
-    match text.parse() {
-        Ok(time @ 0..=LONGEST_POLL) => Ok(Duration::from_micros(time)),
-        _ => Err(format!("a whole number of microseconds up to {LONGEST_POLL}")),
-    }
-}
-
-/// A parser of these words, which a shell can then complete.
-fn words<T: Clone + Send + Sync + 'static>(
-    words: impl IntoIterator<Item = &'static str>,
-    parse: fn(&str) -> Result<T, String>,
-) -> impl TypedValueParser<Value = T> {
-    PossibleValuesParser::new(words).try_map(move |word| parse(&word))
-}
-
-/// The same for a type that says itself how it is written.
-fn known<T>(list: &'static [&'static str]) -> impl TypedValueParser<Value = T>
-where
-    T: FromStr<Err: Display> + Clone + Send + Sync + 'static,
-{
-    words(list.iter().copied(), |word| word.parse().map_err(|error: T::Err| error.to_string()))
-}
-
 pub(super) fn sources() -> impl TypedValueParser<Value = Source> {
     words(["auto", "packet", "xdp", "tee"], source)
 }
@@ -123,39 +82,12 @@ pub(super) fn directions() -> impl TypedValueParser<Value = Traffic> {
     words(["in", "out", "inout"], direction)
 }
 
-pub(in crate::verbs) fn ways() -> impl TypedValueParser<Value = Through> {
-    known(&["auto", "socket", "buffer"])
-}
-
-pub(in crate::verbs) fn pages() -> impl TypedValueParser<Value = Pages> {
-    known(&["auto", "hugetlb", "hugetlb-1g", "thp", "small"])
-}
-
-pub(in crate::verbs) fn allocations() -> impl TypedValueParser<Value = Allocation> {
-    known(&["any", "hugetlb", "transhuge", "noretry", "vzalloc", "retry"])
-}
-
 pub(super) fn modes() -> impl TypedValueParser<Value = Mode> {
     known(&["hash", "lb", "cpu", "rollover", "rnd", "qm"])
 }
 
 pub(super) fn sides() -> impl TypedValueParser<Value = Side> {
     known(&["kernel", "user"])
-}
-
-pub(in crate::verbs) fn cpus(text: &str) -> Result<Cpus, String> {
-    let number = |text: &str| {
-        let number = text.trim().parse::<usize>().ok().filter(|number| *number < MOST_CPUS);
-        number.ok_or_else(|| format!("CPUs below {MOST_CPUS} are written as `1` or `0,2-3`"))
-    };
-    let mut cpus = Vec::new();
-    for part in text.split(',') {
-        match part.split_once('-') {
-            Some((first, last)) => cpus.extend(number(first)?..=number(last)?),
-            None => cpus.push(number(part)?),
-        }
-    }
-    Ok(Cpus(cpus))
 }
 
 #[cfg(test)]
@@ -178,11 +110,5 @@ mod tests {
         assert_eq!(limit("filesize:3"), Ok(Limit::FileSize(3000)));
         assert!(limit("files:3").is_err() && limit("duration:-1").is_err());
         assert!(limit("packets:0").is_err());
-    }
-
-    #[test]
-    fn cpu_lists_have_ranges() {
-        assert_eq!(cpus("0,2-4"), Ok(Cpus(vec![0, 2, 3, 4])));
-        assert!(cpus("a").is_err() && cpus("0-99999999999").is_err());
     }
 }

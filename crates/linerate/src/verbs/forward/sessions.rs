@@ -10,8 +10,8 @@ use linerate_forward::session::{Selection, Session, Sort};
 
 use super::arguments::Sessions;
 use super::columns::columns;
+use crate::cli::progress::scaled;
 use crate::cli::stdio;
-use crate::verbs::generate::scaled;
 
 /// Prints them.
 pub(super) fn run(arguments: &Sessions) -> Result<ExitCode> {

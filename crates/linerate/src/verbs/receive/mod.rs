@@ -4,7 +4,7 @@ mod report;
 mod values;
 mod worker;
 
-pub(in crate::verbs) use values::{batch, endpoint, time};
+pub(in crate::verbs) use values::batch;
 
 use std::io;
 use std::net::SocketAddr;
@@ -19,9 +19,9 @@ use linerate_net::cpu;
 use linerate_udp::pattern::Pattern;
 use linerate_udp::{Backend, Details, Group, Receiver, Steering, Through};
 
-use super::capture::values as common;
 use crate::cli::signals::Signals;
 use crate::cli::stdio;
+use crate::cli::values::{Cpus, cpus, duration, endpoint, microseconds, threads, ways};
 
 /// Arguments of `linerate receive`.
 #[derive(Debug, Args)]
@@ -56,25 +56,25 @@ pub(crate) struct Arguments {
             .map(|word| Choice(word.parse().ok())))]
     backend: Choice,
 
-    /// Choose by measuring: every back end receives for this time, and the one is taken that costs the
-    /// least CPU a message and loses none. What comes meanwhile is counted, and not received.
-    #[arg(long, value_name = "TIME", value_parser = time, conflicts_with_all = ["threads", "bind_b"])]
-    measure: Option<Duration>,
+    /// Choose the backend by measuring: each receives for this time, and the one that costs the least CPU a
+    /// message and loses none is taken. Messages that arrive meanwhile are counted, and not received.
+    #[arg(long, value_name = "TIME", value_parser = duration, conflicts_with_all = ["threads", "bind_b"])]
+    calibrate: Option<Duration>,
 
     /// Threads that receive from the one socket.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = common::threads)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = threads)]
     threads: usize,
 
     /// CPUs for the threads, such as `1` or `0,2-3`.
-    #[arg(long, value_name = "LIST", value_parser = common::cpus)]
-    cpu: Option<common::Cpus>,
+    #[arg(long, value_name = "LIST", value_parser = cpus)]
+    cpu: Option<Cpus>,
 
     /// End after so many messages; with --feed after so many datagrams.
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
 
     /// End after this time, as 10s, 500ms or 2m.
-    #[arg(long = "for", value_name = "TIME", value_parser = time)]
+    #[arg(long = "for", value_name = "TIME", value_parser = duration)]
     time: Option<Duration>,
 
     /// Read the messages as packets of this feed: gaps, duplicates, sessions.
@@ -100,16 +100,16 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "BYTES", default_value = "8M", value_parser = values::buffer)]
     buffer: usize,
 
-    /// Share the port with other receivers that say so: `flow` (a flow stays with one), or `cpu:N` or
-    /// `spread:N` with their number (by the CPU that a message comes in on; at random). Of a group's messages
-    /// each of them gets all.
+    /// Share the port with other receivers that have this option (SO_REUSEPORT): `flow` (a flow stays with
+    /// one), or `cpu:N` or `spread:N` for N receivers (by the CPU that a message arrives on; at random). Each
+    /// of them gets all messages of a multicast group.
     #[arg(long, value_name = "HOW", value_parser = values::steering)]
-    share: Option<Steering>,
+    reuseport: Option<Steering>,
 
     /// How frames that xdp takes reach the reader: `socket` (AF_XDP), `buffer` (a BPF ring buffer, which the
     /// program copies to), or `auto`: sockets where the driver shares frames without a copy or --busy-poll
     /// was asked for, else the buffer, which is faster. Auto unless said.
-    #[arg(long, value_name = "WAY", value_parser = common::ways())]
+    #[arg(long, value_name = "WAY", value_parser = ways())]
     xdp_through: Option<Through>,
 
     /// Bytes of the rings of xdp: how much may wait while the reader is held up. 32M unless said.
@@ -117,13 +117,13 @@ pub(crate) struct Arguments {
     ring: Option<usize>,
 
     /// Have the kernel poll the card for so many microseconds in a wait.
-    #[arg(long, value_name = "MICROSECONDS", value_parser = common::microseconds)]
+    #[arg(long, value_name = "MICROSECONDS", value_parser = microseconds)]
     busy_poll: Option<Duration>,
 
-    /// Rest for so many microseconds at a time while 640,000 messages a second or more come, so that a call
-    /// brings more; 0 for never. Unless said 250 for xdp, 20 for gro, 100 for recvmmsg.
-    #[arg(long, value_name = "MICROSECONDS", value_parser = common::microseconds, conflicts_with = "spin")]
-    nap: Option<Duration>,
+    /// Wait this long between calls while 640,000 messages a second or more arrive, so that a call returns
+    /// more; 0 for never [default: 250 for xdp, 20 for gro, 100 for recvmmsg].
+    #[arg(long, value_name = "MICROSECONDS", value_parser = microseconds, conflicts_with = "spin")]
+    coalesce_usecs: Option<Duration>,
 
     /// Never sleep: the lowest latency, at the price of a core a thread.
     #[arg(long)]
@@ -145,7 +145,7 @@ struct Choice(Option<Backend>);
 const AFTER_HELP: &str = "\
 xdp takes only whole datagrams to the wanted addresses and port; everything else stays with the kernel. What \
 it takes passes no firewall, and other receivers of a group get none of it. auto takes xdp where the machine \
-has it and nobody else is bound to the port, else gro, else recvmmsg, and says why; with --measure, what \
+has it and nobody else is bound to the port, else gro, else recvmmsg, and says why; with --calibrate, what \
 was best on the messages that came.
 
 SIGINT or SIGTERM ends it, after what has come; SIGUSR1 prints the counts.
@@ -175,8 +175,8 @@ impl Arguments {
     /// Nothing that was asked for is to be without effect.
     fn check(&self) -> Result<()> {
         cpu::check(self.cpus()).map_err(refused_cpu)?;
-        if let (Some(_), Some(backend)) = (self.measure, self.backend.0) {
-            bail!("--measure is for --backend auto: {backend} was asked for");
+        if let (Some(_), Some(backend)) = (self.calibrate, self.backend.0) {
+            bail!("--calibrate is for --backend auto: {backend} was asked for");
         }
         let of_xdp =
             [("--ring", self.ring.is_some()), ("--xdp-through", self.xdp_through.is_some())];
@@ -184,7 +184,7 @@ impl Arguments {
             match self.backend.0 {
                 Some(Backend::Xdp) => {}
                 Some(other) => bail!("{option} is for the back end xdp: {other} was asked for"),
-                None if self.several() || self.share.is_some() => {
+                None if self.several() || self.reuseport.is_some() => {
                     bail!("{option} is for the back end xdp, which has one reader, and of one port")
                 }
                 None => {}
@@ -209,14 +209,14 @@ impl Arguments {
         if self.cpus().len() > self.threads {
             bail!("--cpu names {} CPUs for {} threads", self.cpus().len(), self.threads);
         }
-        if self.share.is_some() && self.bind.port() == 0 {
+        if self.reuseport.is_some() && self.bind.port() == 0 {
             bail!(
-                "--share needs a port that others can name: {} leaves the choice to the kernel",
+                "--reuseport needs a port that others can name: {} leaves the choice to the kernel",
                 self.bind
             );
         }
-        if self.nap.is_some() && self.backend.0 == Some(Backend::Uring) {
-            bail!("--nap is not for uring, which lets messages gather in its own wait");
+        if self.coalesce_usecs.is_some() && self.backend.0 == Some(Backend::Uring) {
+            bail!("--coalesce-usecs is not for uring, which lets messages gather in its own wait");
         }
         Ok(())
     }
@@ -253,8 +253,8 @@ impl Arguments {
             .backend(self.backend.0)
             // Two lines may come by two interfaces, each with rings, where that is asked for by name.
             .several(self.several() && self.backend.0.is_none())
-            .steering(self.share.unwrap_or_default())
-            .measure(self.measure)
+            .steering(self.reuseport.unwrap_or_default())
+            .measure(self.calibrate)
             .details(Details { timestamp: self.timestamps, ..Details::default() })
             .buffer(Some(self.buffer))
             .through(self.xdp_through.unwrap_or_default())
@@ -263,7 +263,7 @@ impl Arguments {
         if let Some(bytes) = self.ring {
             builder = builder.ring(bytes);
         }
-        if let Some(time) = self.nap {
+        if let Some(time) = self.coalesce_usecs {
             builder = builder.nap(time);
         }
         if let Some(interface) = &self.interface {

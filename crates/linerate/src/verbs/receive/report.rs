@@ -8,9 +8,9 @@ use linerate_udp::feed::Counts;
 use linerate_udp::{Backend, Receiver, Trial};
 use serde::Serialize;
 
-use super::super::generate::scaled;
 use super::Arguments;
 use super::worker::Outcome;
+use crate::cli::progress::scaled;
 use crate::cli::stdio;
 
 /// The JSON object.
@@ -101,17 +101,17 @@ impl Measured {
 
 impl Report {
     fn of(outcome: Outcome, checked: bool) -> Self {
-        let Outcome { tally, backend, ring, why, trials } = outcome;
-        let seconds = match (tally.first, tally.last) {
+        let Outcome { statistics, backend, ring, why, trials } = outcome;
+        let seconds = match (statistics.first, statistics.last) {
             (Some(first), Some(last)) => (last - first).as_secs_f64(),
             _ => 0.0,
         };
-        let losses = tally.losses;
-        let numbers = tally.numbers;
-        let messages = tally.messages as f64;
+        let losses = statistics.losses;
+        let numbers = statistics.numbers;
+        let messages = statistics.messages as f64;
         Self {
-            messages: tally.messages,
-            bytes: tally.bytes,
+            messages: statistics.messages,
+            bytes: statistics.bytes,
             lost: Lost {
                 total: losses.lost(),
                 socket_buffer: losses.socket_buffer,
@@ -122,16 +122,16 @@ impl Report {
             },
             truncated: losses.truncated,
             seconds,
-            cpu_seconds: tally.cpu_seconds,
+            cpu_seconds: statistics.cpu_seconds,
             messages_per_second: if seconds > 0.0 { messages / seconds } else { 0.0 },
-            nanoseconds_per_message: tally.cpu_seconds * 1e9 / messages.max(1.0),
+            nanoseconds_per_message: statistics.cpu_seconds * 1e9 / messages.max(1.0),
             backend,
             ring,
             why,
             measured: trials.iter().map(Measured::of).collect(),
-            calls: tally.calls,
-            batch: Distribution::of(&tally.batches),
-            latency_ns: Distribution::of(&tally.latency),
+            calls: statistics.calls,
+            batch: Distribution::of(&statistics.batches),
+            latency_ns: Distribution::of(&statistics.latency),
             check: checked.then(|| Check {
                 wrong: numbers.wrong,
                 good: numbers.good,
@@ -145,7 +145,7 @@ impl Report {
                 },
                 out_of_order: numbers.behind,
             }),
-            feed: tally.feed,
+            feed: statistics.feed,
         }
     }
 }
@@ -195,10 +195,10 @@ pub(super) fn announce(receivers: &[Receiver], arguments: &Arguments) {
 
 /// The last words, the JSON and the exit status.
 pub(super) fn conclude(outcome: Outcome, arguments: &Arguments) -> Result<ExitCode> {
-    if let Some(error) = &outcome.tally.failure {
+    if let Some(error) = &outcome.statistics.failure {
         super::tell(error);
     }
-    let failed = outcome.tally.failure.is_some();
+    let failed = outcome.statistics.failure.is_some();
     let report = Report::of(outcome, arguments.check.is_some());
     if !arguments.quiet {
         summarise(&report);

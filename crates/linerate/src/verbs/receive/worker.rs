@@ -1,6 +1,5 @@
 //! The threads that receive, and what each of them counts.
 
-use std::io::IsTerminal;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -9,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
-use indicatif::{HumanCount, ProgressBar, ProgressStyle};
+use indicatif::HumanCount;
 use linerate_net::cpu;
 use linerate_udp::feed::moldudp64::MoldUdp64;
 use linerate_udp::feed::{Counts, Feed, Line};
@@ -20,17 +19,15 @@ use nix::sys::resource::{UsageWho, getrusage};
 
 use super::Arguments;
 use crate::cli;
+use crate::cli::progress::StatusLine;
 use crate::cli::signals::Signals;
 
-/// How soon a thread sees that it is to end.
-const GLANCE: Duration = Duration::from_millis(50);
-/// How soon a signal or a limit is noticed.
-const TICK: Duration = Duration::from_millis(20);
-/// How often the live line changes.
-const LINE: Duration = Duration::from_millis(500);
-/// How system calls that take a thread's id name the calling one.
-/// Latencies above a minute count as one.
-const LONGEST: u64 = 60_000_000_000;
+/// How often a waiting thread checks whether it is to end.
+const MAX_WAIT: Duration = Duration::from_millis(50);
+/// How often signals and limits are checked.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// Latencies above a minute count as a minute.
+const MAX_LATENCY: u64 = 60_000_000_000;
 
 /// What one thread is to do.
 #[derive(Clone, Copy, Debug)]
@@ -43,7 +40,7 @@ struct Task {
     cpu: Option<usize>,
 }
 
-/// What threads and their keeper share.
+/// What the threads share.
 #[derive(Debug, Default)]
 struct Shared {
     stop: AtomicBool,
@@ -88,7 +85,7 @@ impl Numbers {
 
 /// What one thread counted, or all together.
 #[derive(Debug)]
-pub(super) struct Tally {
+pub(super) struct Statistics {
     pub(super) messages: u64,
     pub(super) bytes: u64,
     pub(super) losses: Losses,
@@ -103,7 +100,7 @@ pub(super) struct Tally {
     pub(super) failure: Option<String>,
 }
 
-impl Tally {
+impl Statistics {
     fn new() -> Result<Self> {
         Ok(Self {
             messages: 0,
@@ -114,7 +111,7 @@ impl Tally {
             last: None,
             cpu_seconds: 0.0,
             batches: Histogram::new_with_max(1 << 21, 3).context("a histogram")?,
-            latency: Histogram::new_with_max(LONGEST, 3).context("a histogram")?,
+            latency: Histogram::new_with_max(MAX_LATENCY, 3).context("a histogram")?,
             numbers: Numbers::default(),
             feed: None,
             failure: None,
@@ -145,7 +142,7 @@ impl Tally {
 
 /// Threads at work.
 pub(super) struct Running {
-    threads: Vec<JoinHandle<Tally>>,
+    threads: Vec<JoinHandle<Statistics>>,
     shared: Arc<Shared>,
     time: Option<Duration>,
     pub(super) backend: String,
@@ -156,7 +153,7 @@ pub(super) struct Running {
 
 /// What came of it.
 pub(super) struct Outcome {
-    pub(super) tally: Tally,
+    pub(super) statistics: Statistics,
     pub(super) backend: String,
     pub(super) ring: Option<String>,
     pub(super) why: Vec<String>,
@@ -183,15 +180,15 @@ pub(super) fn start(receivers: Vec<Receiver>, arguments: &Arguments) -> Result<R
             count: arguments.count,
             cpu: cpus.get(threads.len() % cpus.len().max(1)).copied(),
         };
-        let (shared, mut tally) = (Arc::clone(&shared), Tally::new()?);
+        let (shared, mut statistics) = (Arc::clone(&shared), Statistics::new()?);
         let name = format!("receive {}", threads.len());
         let work = move || {
             let mut worker = Worker::new(task, &shared);
-            if let Err(error) = worker.run(mine, &mut tally) {
-                tally.failure = Some(cli::described(&error));
+            if let Err(error) = worker.run(mine, &mut statistics) {
+                statistics.failure = Some(cli::described(&error));
                 shared.stop.store(true, Relaxed);
             }
-            tally
+            statistics
         };
         threads.push(std::thread::Builder::new().name(name).spawn(work)?);
     }
@@ -202,10 +199,10 @@ impl Running {
     /// Waits for the end, and meanwhile does what signals ask for.
     pub(super) fn follow(self, signals: &Signals, quiet: bool) -> Outcome {
         let start = Instant::now();
-        let mut line = (!quiet && std::io::stderr().is_terminal()).then(live_line);
-        let (mut shown, mut before) = (start, 0);
+        let mut line = StatusLine::new(quiet);
+        let mut before = 0;
         while !self.threads.iter().all(JoinHandle::is_finished) {
-            std::thread::sleep(TICK);
+            std::thread::sleep(POLL_INTERVAL);
             if signals.is_stopped() || self.time.is_some_and(|time| start.elapsed() >= time) {
                 self.shared.stop.store(true, Relaxed);
             }
@@ -213,48 +210,34 @@ impl Running {
                 (self.shared.messages.load(Relaxed), self.shared.lost.load(Relaxed));
             if signals.take_counts() {
                 let text = format!("{messages} messages, {lost} lost");
-                match &line {
-                    Some(line) => line.suspend(|| super::tell(&text)),
-                    None => super::tell(&text),
-                }
+                StatusLine::eprintln(line.as_ref(), format_args!("linerate: {text}"));
             }
             if let Some(line) = &mut line
-                && shown.elapsed() >= LINE
+                && let Some(elapsed) = line.due()
             {
                 // The threads say what was lost when they are asked.
                 self.shared.counts_wanted.fetch_add(1, Relaxed);
-                let rate = (messages - before) as f64 / shown.elapsed().as_secs_f64();
+                let rate = (messages - before) as f64 / elapsed.as_secs_f64();
                 let (messages_text, rate) = (HumanCount(messages), HumanCount(rate as u64));
-                line.set_message(format!("{messages_text} messages, {rate}/s, {lost} lost"));
-                line.tick();
-                (shown, before) = (Instant::now(), messages);
+                line.show(format!("{messages_text} messages, {rate}/s, {lost} lost"));
+                before = messages;
             }
         }
-        if let Some(line) = line {
-            line.finish_and_clear();
-        }
-        let mut tallies = self
+        StatusLine::clear(line);
+        let mut all = self
             .threads
             .into_iter()
             .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-        let mut tally = tallies.next().expect("a thread was started");
-        tallies.for_each(|other| tally.add(other));
+        let mut statistics = all.next().expect("a thread was started");
+        all.for_each(|other| statistics.add(other));
         Outcome {
-            tally,
+            statistics,
             backend: self.backend,
             ring: self.ring,
             why: self.why,
             trials: self.trials,
         }
     }
-}
-
-fn live_line() -> ProgressBar {
-    let bar = ProgressBar::new_spinner();
-    if let Ok(style) = ProgressStyle::with_template("{wide_msg}") {
-        bar.set_style(style);
-    }
-    bar
 }
 
 /// One thread.
@@ -270,7 +253,7 @@ impl<'s> Worker<'s> {
         Self { task, shared, feed: Feed::new(MoldUdp64), counts_told: 0 }
     }
 
-    fn run(&mut self, mut receivers: Vec<Receiver>, tally: &mut Tally) -> Result<()> {
+    fn run(&mut self, mut receivers: Vec<Receiver>, statistics: &mut Statistics) -> Result<()> {
         if let Some(cpu) = self.task.cpu {
             cpu::pin(cpu).with_context(|| format!("cannot stay on CPU {cpu}"))?;
         }
@@ -281,7 +264,7 @@ impl<'s> Worker<'s> {
         while !self.is_over() {
             let line = if at == 0 { Line::A } else { Line::B };
             let count = receivers.len();
-            let came = match self.read(&mut receivers[at], count > 1, line, tally) {
+            let came = match self.read(&mut receivers[at], count > 1, line, statistics) {
                 Ok(came) => came,
                 // It comes up again, and messages with it.
                 Err(linerate_udp::Error::Ring(error @ linerate_ring::Error::InterfaceDown(_))) => {
@@ -305,12 +288,12 @@ impl<'s> Worker<'s> {
         for (at, receiver) in receivers.iter_mut().enumerate() {
             let line = if at == 0 { Line::A } else { Line::B };
             receiver.stop()?;
-            while !self.has_enough() && self.read(receiver, true, line, tally)? > 0 {}
-            tally.losses += receiver.losses()?;
-            tally.calls += receiver.calls();
+            while !self.has_enough() && self.read(receiver, true, line, statistics)? > 0 {}
+            statistics.losses += receiver.losses()?;
+            statistics.calls += receiver.calls();
         }
-        tally.cpu_seconds = spent.map_or(0.0, |before| cpu_seconds() - before);
-        tally.feed = self.task.feed.then(|| self.feed.counts());
+        statistics.cpu_seconds = spent.map_or(0.0, |before| cpu_seconds() - before);
+        statistics.feed = self.task.feed.then(|| self.feed.counts());
         Ok(())
     }
 
@@ -320,14 +303,14 @@ impl<'s> Worker<'s> {
         receiver: &mut Receiver,
         at_once: bool,
         line: Line,
-        tally: &mut Tally,
+        statistics: &mut Statistics,
     ) -> linerate_udp::Result<u64> {
         let mut batch = if at_once {
             receiver.receive_now()?
         } else {
-            receiver.receive(Some(Instant::now() + GLANCE))?
+            receiver.receive(Some(Instant::now() + MAX_WAIT))?
         };
-        Ok(self.take(&mut batch, line, tally))
+        Ok(self.take(&mut batch, line, statistics))
     }
 
     fn is_over(&self) -> bool {
@@ -339,7 +322,7 @@ impl<'s> Worker<'s> {
     }
 
     /// Takes the messages of a batch; how many there were.
-    fn take(&mut self, batch: &mut Batch<'_>, line: Line, tally: &mut Tally) -> u64 {
+    fn take(&mut self, batch: &mut Batch<'_>, line: Line, statistics: &mut Statistics) -> u64 {
         if batch.is_empty() {
             return 0;
         }
@@ -354,18 +337,18 @@ impl<'s> Worker<'s> {
             && let Some(message) = batch.next()
         {
             came += 1;
-            tally.bytes += message.payload.len() as u64;
+            statistics.bytes += message.payload.len() as u64;
             // Of one that was cut nobody knows what it said.
             let number =
                 check.map(|check| check.check(message.payload).filter(|_| !message.truncated));
             if let Some(number) = number {
-                tally.numbers.take(number);
+                statistics.numbers.take(number);
             }
             // What is no payload of ours says no time either.
             if number != Some(None)
                 && let Some(waited) = latency(&message, now, wall)
             {
-                tally.latency.saturating_record(waited.clamp(1, LONGEST));
+                statistics.latency.saturating_record(waited.clamp(1, MAX_LATENCY));
             }
             if feed {
                 self.feed.packet(line, message.payload, |_| {});
@@ -373,10 +356,10 @@ impl<'s> Worker<'s> {
         }
         if came > 0 {
             let now = Instant::now();
-            tally.messages += came;
-            tally.first.get_or_insert(now);
-            tally.last = Some(now);
-            tally.batches.saturating_record(came);
+            statistics.messages += came;
+            statistics.first.get_or_insert(now);
+            statistics.last = Some(now);
+            statistics.batches.saturating_record(came);
             self.shared.messages.fetch_add(came, Relaxed);
         }
         came
@@ -406,7 +389,7 @@ fn latency(message: &Message<'_>, now: Option<u64>, wall: Option<u64>) -> Option
 fn wait_for_any(receivers: &[Receiver]) -> Result<()> {
     let mut entries: Vec<_> =
         receivers.iter().map(|receiver| PollFd::new(receiver.as_fd(), PollFlags::POLLIN)).collect();
-    match poll(&mut entries, PollTimeout::from(GLANCE.as_millis() as u8)) {
+    match poll(&mut entries, PollTimeout::from(MAX_WAIT.as_millis() as u8)) {
         Ok(_) | Err(nix::Error::EINTR) => Ok(()),
         Err(error) => Err(error).context("cannot wait for messages"),
     }

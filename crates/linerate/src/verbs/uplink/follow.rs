@@ -1,24 +1,19 @@
 //! While an uplink runs: what it is, what signals ask for, the live line, and the last words.
 
 use std::fmt::Write;
-use std::io::IsTerminal;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
-use indicatif::{ProgressBar, ProgressStyle};
 use linerate_capture::interface::Interface;
 use linerate_uplink::{Facts, Outcome, Report, Running};
 
+use crate::cli::progress::{StatusLine, scaled};
 use crate::cli::signals::Signals;
 use crate::cli::stdio;
-use crate::verbs::generate::scaled;
 
 /// How soon a signal is noticed.
 const TICK: Duration = Duration::from_millis(25);
-
-/// How often the live line changes.
-const LINE: Duration = Duration::from_millis(500);
 
 /// Says what was joined, how, and why so.
 pub(super) fn announce(facts: &Facts) {
@@ -63,15 +58,14 @@ pub(super) fn warn(interface: &Interface, facts: &Facts) -> Result<()> {
 
 /// Waits for the end, and meanwhile does what signals ask for.
 pub(super) fn follow(mut running: Running, signals: &Signals, quiet: bool) -> Outcome {
-    let mut line = (!quiet && std::io::stderr().is_terminal()).then(Line::new);
+    let mut line = StatusLine::new(quiet).map(|status| Line { status, before: (0, 0) });
     while !running.is_finished() {
         std::thread::sleep(TICK);
         if signals.is_stopped() {
             running.stop();
         }
-        let say = |line: Option<&Line>, text: &str| match line {
-            Some(line) => line.bar.suspend(|| stdio::eprintln(text)),
-            None => stdio::eprintln(text),
+        let say = |line: Option<&Line>, text: &str| {
+            StatusLine::eprintln(line.map(|line| &line.status), text);
         };
         if signals.take_counts() {
             say(line.as_ref(), &counts(&running.report()));
@@ -83,9 +77,7 @@ pub(super) fn follow(mut running: Running, signals: &Signals, quiet: bool) -> Ou
             line.update(&running);
         }
     }
-    if let Some(line) = line {
-        line.bar.finish_and_clear();
-    }
+    StatusLine::clear(line.map(|line| line.status));
     running.finish()
 }
 
@@ -152,33 +144,21 @@ fn causes(report: &Report) -> String {
     if seen.is_empty() { "none".to_owned() } else { seen.join(", ") }
 }
 
-/// The line on a terminal.
+/// The line on a terminal, and the bytes in both directions that it showed.
 struct Line {
-    bar: ProgressBar,
-    last: Instant,
+    status: StatusLine,
     before: (u64, u64),
 }
 
 impl Line {
-    fn new() -> Self {
-        let bar = ProgressBar::new_spinner();
-        if let Ok(style) = ProgressStyle::with_template("{wide_msg}") {
-            bar.set_style(style);
-        }
-        Self { bar, last: Instant::now(), before: (0, 0) }
-    }
-
     fn update(&mut self, running: &Running) {
-        let elapsed = self.last.elapsed();
-        if elapsed < LINE {
-            return;
-        }
+        let Some(elapsed) = self.status.due() else { return };
         let report = running.report();
         let (down, up) = (&report.counts.down, &report.counts.up);
         let rate = |now: u64, before: u64| {
             scaled(now.saturating_sub(before) as f64 * 8.0 / elapsed.as_secs_f64(), "b/s")
         };
-        self.bar.set_message(format!(
+        self.status.show(format!(
             "down {}, {} super-packets, {} segments; up {}, {} frames, {} super-packets; lost: {}",
             rate(down.bytes, self.before.0),
             down.super_packets,
@@ -188,7 +168,6 @@ impl Line {
             up.super_packets,
             causes(&report)
         ));
-        self.bar.tick();
-        (self.last, self.before) = (Instant::now(), (down.bytes, up.bytes));
+        self.before = (down.bytes, up.bytes);
     }
 }

@@ -13,8 +13,8 @@ use linerate_segment::Policy;
 use linerate_uplink::{Backend, Device, Settings, Uplink};
 use linerate_wire::ethernet::Address;
 
-use super::capture::values;
 use crate::cli::signals::Signals;
+use crate::cli::values::{Cpus, cpus};
 
 /// Arguments of `linerate uplink`.
 #[derive(Debug, Args)]
@@ -46,8 +46,8 @@ pub(crate) struct Arguments {
     queues: Option<u32>,
 
     /// CPUs for the threads, such as `1` or `0,2-3`.
-    #[arg(long, value_name = "LIST", value_parser = values::cpus)]
-    cpu: Option<values::Cpus>,
+    #[arg(long, value_name = "LIST", value_parser = cpus)]
+    cpu: Option<Cpus>,
 
     /// Hardware address of the device; by default that of the interface.
     #[arg(long, value_name = "MAC")]

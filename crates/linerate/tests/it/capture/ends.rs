@@ -17,9 +17,9 @@ use super::support::{Cable, LINERATE, everybody_accepts, folder, numbers, write_
 
 #[test]
 fn an_interface_that_disappears_ends_the_capture_with_everything_in_the_file() {
-    root_or_skip!("an_interface_that_disappears_ends_the_capture_with_everything_in_the_file");
+    root_or_skip!();
     for source in ["packet", "xdp --take-over"] {
-        let mut cable = Cable::lay();
+        let mut cable = Cable::new();
         let folder = folder();
         let path = folder.path().join("gone.pcapng");
         let file = path.display();
@@ -27,18 +27,18 @@ fn an_interface_that_disappears_ends_the_capture_with_everything_in_the_file() {
         cable.send(500, 64);
         std::thread::sleep(Duration::from_millis(200));
         cable.veth.take().unwrap().delete().unwrap();
-        let (status, _, said) = capture.wait();
-        assert_eq!(status.code(), Some(1), "{source}: {said}");
-        assert!(said.contains("gone"), "{source}: {said}");
-        assert_eq!(numbers(&path), (0..500).collect::<Vec<_>>(), "{source}: {said}");
+        let (status, _, printed) = capture.wait();
+        assert_eq!(status.code(), Some(1), "{source}: {printed}");
+        assert!(printed.contains("gone"), "{source}: {printed}");
+        assert_eq!(numbers(&path), (0..500).collect::<Vec<_>>(), "{source}: {printed}");
         everybody_accepts(&path);
     }
 }
 
 #[test]
 fn an_interface_that_goes_down_is_waited_for() {
-    root_or_skip!("an_interface_that_goes_down_is_waited_for");
-    let cable = Cable::lay();
+    root_or_skip!();
+    let cable = Cable::new();
     let folder = folder();
     let path = folder.path().join("down.pcapng");
     let mut capture = cable.capture(&format!("--source packet -w {} udp", path.display()));
@@ -52,14 +52,14 @@ fn an_interface_that_goes_down_is_waited_for() {
     cable.wait_until_it_carries();
     cable.send(10, 64);
     capture.until("up again");
-    let (status, _, said) = capture.interrupt();
-    assert!(status.success(), "{said}");
-    assert_eq!(numbers(&path).len(), 20, "{said}");
+    let (status, _, printed) = capture.interrupt();
+    assert!(status.success(), "{printed}");
+    assert_eq!(numbers(&path).len(), 20, "{printed}");
 }
 
 #[test]
 fn a_ctrl_c_under_load_leaves_no_frame_without_an_account() {
-    root_or_skip!("a_ctrl_c_under_load_leaves_no_frame_without_an_account");
+    root_or_skip!();
     let nobody = nix::unistd::User::from_name("nobody").unwrap().unwrap();
     for source in [
         "xdp --take-over --xdp-through buffer",
@@ -70,7 +70,7 @@ fn a_ctrl_c_under_load_leaves_no_frame_without_an_account() {
         // A buffer that holds all, and one that overflows where it can be made so small.
         for buffer in [65_536, 64] {
             let what = format!("{source} -B {buffer}");
-            let cable = Cable::lay();
+            let cable = Cable::new();
             let folder = folder();
             chown(folder.path(), Some(nobody.uid.as_raw()), None).unwrap();
             let path = folder.path().join("c.pcapng");
@@ -78,18 +78,18 @@ fn a_ctrl_c_under_load_leaves_no_frame_without_an_account() {
             let listener = cable.far.run(|| UdpSocket::bind("10.9.0.2:5000").unwrap()).unwrap();
             let capture =
                 cable.capture(&format!("--source {what} -w {} --json udp", path.display()));
-            let (status, json, said) = std::thread::scope(|scope| {
+            let (status, json, printed) = std::thread::scope(|scope| {
                 scope.spawn(|| cable.send(60_000, 64));
                 std::thread::sleep(Duration::from_millis(200));
                 capture.interrupt()
             });
-            assert!(status.success(), "{what}: {said}");
+            assert!(status.success(), "{what}: {printed}");
             let count = |value: &Value| value.as_u64().unwrap();
             let (captured, dropped) = (count(&json["captured"]), count(&json["dropped"]["total"]));
             let numbers = numbers(&path);
-            assert_eq!(numbers.len() as u64, captured, "{what}: {said}");
+            assert_eq!(numbers.len() as u64, captured, "{what}: {printed}");
             assert_eq!(count(&json["received"]), captured + dropped, "{what}: {json}");
-            assert!(captured > 0 && numbers.is_sorted_by(|a, b| a < b), "{what}: {said}");
+            assert!(captured > 0 && numbers.is_sorted_by(|a, b| a < b), "{what}: {printed}");
             let (arrived, stack) = (cable.veth().b.counters().unwrap().rx_packets, packets(&cable));
             assert!(stack > 0, "{what}: all had come before the interrupt");
             let taken = if source == "tee" { 0 } else { captured + dropped };
@@ -111,8 +111,8 @@ fn packets(cable: &Cable) -> u64 {
 
 #[test]
 fn signals_print_the_counts_and_flush_the_file() {
-    root_or_skip!("signals_print_the_counts_and_flush_the_file");
-    let cable = Cable::lay();
+    root_or_skip!();
+    let cable = Cable::new();
     let folder = folder();
     let path = folder.path().join("usr.pcapng");
     let mut capture = cable.capture(&format!("-w {} udp", path.display()));
@@ -132,9 +132,9 @@ fn signals_print_the_counts_and_flush_the_file() {
 
 #[test]
 fn nothing_stays_attached_after_a_kill() {
-    root_or_skip!("nothing_stays_attached_after_a_kill");
+    root_or_skip!();
     for source in ["xdp --take-over", "tee"] {
-        let cable = Cable::lay();
+        let cable = Cable::new();
         let capture = cable.capture(&format!("--source {source} --discard -B 8192"));
         assert!(cable.veth().b.has_xdp().unwrap(), "{source}");
         capture.signal(Signal::SIGKILL);
@@ -151,8 +151,8 @@ fn nothing_stays_attached_after_a_kill() {
 
 #[test]
 fn a_pipe_feeds_another_program_and_may_be_closed() {
-    root_or_skip!("a_pipe_feeds_another_program_and_may_be_closed");
-    let cable = Cable::lay();
+    root_or_skip!();
+    let cable = Cable::new();
     let mut command = cable.far.command(LINERATE);
     command.args(["capture", "-i", "far", "-w", "-", "-U", "udp"]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -169,12 +169,12 @@ fn a_pipe_feeds_another_program_and_may_be_closed() {
     reading.join().unwrap();
     // The pipe is closed now: the next packet ends the capture, and is no failure of a disk.
     cable.send(20, 64);
-    let (status, _, said) = capture.wait();
-    assert!(status.success(), "{said}");
-    assert!(said.contains("lost by cause: pipe closed "), "{said}");
+    let (status, _, printed) = capture.wait();
+    assert!(status.success(), "{printed}");
+    assert!(printed.contains("lost by cause: pipe closed "), "{printed}");
     assert!(
-        said.contains("not written: the reader of the pipe") && !said.contains("disk"),
-        "{said}"
+        printed.contains("not written: the reader of the pipe") && !printed.contains("disk"),
+        "{printed}"
     );
 }
 
@@ -192,8 +192,11 @@ fn a_reader_who_leaves_a_file_half_read_is_no_failure() {
     let mut head = [0; 100];
     std::fs::File::open(&pipe).unwrap().read_exact(&mut head).unwrap();
     let ended = child.wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&ended.stderr);
-    assert!(ended.status.success() && said.contains("the reader of the pipe had gone"), "{said}");
+    let printed = String::from_utf8_lossy(&ended.stderr);
+    assert!(
+        ended.status.success() && printed.contains("the reader of the pipe had gone"),
+        "{printed}"
+    );
     let json: serde_json::Value = serde_json::from_slice(&ended.stdout).unwrap();
     let count = |name: &str| json["dropped"][name].as_u64().unwrap();
     assert!(count("pipe_closed") > 0 && count("disk") == 0, "{json}");
@@ -233,9 +236,9 @@ fn a_pipe_that_nobody_reads_is_left_at_the_first_signal() {
     let child = waiting_for_a_reader(command, &folder.path().join("pipe"));
     kill(Pid::from_raw(child.id() as i32), Signal::SIGINT).unwrap();
     let ended = child.wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&ended.stderr);
-    assert_eq!(ended.status.code(), Some(1), "{said}");
-    assert!(said.contains("nobody opened this pipe") && said.contains("/pipe"), "{said}");
+    let printed = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(1), "{printed}");
+    assert!(printed.contains("nobody opened this pipe") && printed.contains("/pipe"), "{printed}");
 }
 
 #[test]
@@ -254,8 +257,8 @@ fn a_pipe_whose_reader_comes_late_gets_everything() {
 
 #[test]
 fn a_capture_under_nohup_outlives_its_terminal() {
-    root_or_skip!("a_capture_under_nohup_outlives_its_terminal");
-    let cable = Cable::lay();
+    root_or_skip!();
+    let cable = Cable::new();
     let folder = folder();
     let path = folder.path().join("nohup.pcapng");
     let mut command = cable.far.command("sh");
@@ -263,9 +266,9 @@ fn a_capture_under_nohup_outlives_its_terminal() {
     command.arg(&path).arg("udp").stdout(Stdio::null()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let mut errors = BufReader::new(child.stderr.take().unwrap());
-    let mut said = String::new();
-    while !said.contains("listening on") {
-        assert_ne!(errors.read_line(&mut said).unwrap(), 0, "it ended at once: {said}");
+    let mut printed = String::new();
+    while !printed.contains("listening on") {
+        assert_ne!(errors.read_line(&mut printed).unwrap(), 0, "it ended at once: {printed}");
     }
     // What the terminal does when it goes: a hangup, and nobody who reads standard error.
     drop(errors);

@@ -7,14 +7,14 @@ use super::support::{Cable, accepts, everybody_accepts, folder, numbers, statist
 
 #[test]
 fn rotation_loses_nothing() {
-    root_or_skip!("rotation_loses_nothing");
-    let cable = Cable::lay();
+    root_or_skip!();
+    let cable = Cable::new();
     let folder = folder();
     let stem = folder.path().join("ring.pcap");
     let capture = cable.capture(&format!("-w {} -C 100k --json udp", stem.display()));
     cable.send(5000, 100);
-    let (status, json, said) = capture.interrupt();
-    assert!(status.success(), "{said}");
+    let (status, json, printed) = capture.interrupt();
+    assert!(status.success(), "{printed}");
     let files = json["files"].as_u64().unwrap();
     assert!(files > 5, "{json}");
     let mut all = numbers(&stem);
@@ -28,8 +28,8 @@ fn rotation_loses_nothing() {
 
 #[test]
 fn compressed_files_read_back() {
-    root_or_skip!("compressed_files_read_back");
-    let cable = Cable::lay();
+    root_or_skip!();
+    let cable = Cable::new();
     let folder = folder();
     for extension in ["zst", "lz4"] {
         let path = folder.path().join(format!("x.pcapng.{extension}"));
@@ -62,16 +62,16 @@ impl Drop for Small {
 
 #[test]
 fn a_full_disk_leaves_a_valid_file_and_counts_the_rest() {
-    root_or_skip!("a_full_disk_leaves_a_valid_file_and_counts_the_rest");
-    let cable = Cable::lay();
+    root_or_skip!();
+    let cable = Cable::new();
     let disk = Small::mount("size=512k");
     let path = disk.0.path().join("full.pcapng");
     let capture = cable.capture(&format!("-w {} --json udp", path.display()));
     cable.send(3000, 1000);
     // It ends by itself once it notices.
-    let (status, out, said) = capture.wait();
-    assert_eq!(status.code(), Some(1), "{said}");
-    assert!(said.contains("No space left") && said.contains("full.pcapng"), "{said}");
+    let (status, out, printed) = capture.wait();
+    assert_eq!(status.code(), Some(1), "{printed}");
+    assert!(printed.contains("No space left") && printed.contains("full.pcapng"), "{printed}");
     let json: Value = serde_json::from_str(&out).unwrap();
     let kept = numbers(&path);
     assert_eq!(kept, (0..kept.len() as u32).collect::<Vec<_>>());
@@ -90,14 +90,14 @@ fn a_full_disk_leaves_a_valid_file_and_counts_the_rest() {
 
 #[test]
 fn a_full_disk_in_the_middle_of_a_rotation_leaves_true_statistics() {
-    root_or_skip!("a_full_disk_in_the_middle_of_a_rotation_leaves_true_statistics");
-    let cable = Cable::lay();
+    root_or_skip!();
+    let cable = Cable::new();
     let disk = Small::mount("size=512k");
     let path = disk.0.path().join("full");
     let capture = cable.capture(&format!("-w {} -C 100k --json udp", path.display()));
     cable.send(3000, 1000);
-    let (status, out, said) = capture.wait();
-    assert_eq!(status.code(), Some(1), "{said}");
+    let (status, out, printed) = capture.wait();
+    assert_eq!(status.code(), Some(1), "{printed}");
     let json: Value = serde_json::from_str(&out).unwrap();
     let files = json["files"].as_u64().unwrap();
     assert!(files > 2, "{json}");
@@ -117,10 +117,10 @@ fn a_full_disk_in_the_middle_of_a_rotation_leaves_true_statistics() {
 
 #[test]
 fn another_user_owns_the_file() {
-    root_or_skip!("another_user_owns_the_file");
+    root_or_skip!();
     use std::os::unix::fs::{MetadataExt, chown};
     let nobody = nix::unistd::User::from_name("nobody").unwrap().unwrap();
-    let cable = Cable::lay();
+    let cable = Cable::new();
     let folder = folder();
     chown(folder.path(), Some(nobody.uid.as_raw()), None).unwrap();
     for source in ["packet", "tee"] {
@@ -129,22 +129,25 @@ fn another_user_owns_the_file() {
         let options = format!("--source {source} -Z nobody -C 50k -w {file} -B 16384 udp");
         let capture = cable.capture(&options);
         cable.send(1000, 64);
-        let (status, _, said) = capture.interrupt();
-        assert!(status.success() && said.contains("1000 packets captured"), "{source}: {said}");
+        let (status, _, printed) = capture.interrupt();
+        assert!(
+            status.success() && printed.contains("1000 packets captured"),
+            "{source}: {printed}"
+        );
         assert_eq!(std::fs::metadata(&path).unwrap().uid(), nobody.uid.as_raw());
     }
 }
 
 #[test]
 fn limits_end_the_capture() {
-    root_or_skip!("limits_end_the_capture");
-    let cable = Cable::lay();
+    root_or_skip!();
+    let cable = Cable::new();
     let folder = folder();
     let path = folder.path().join("c.pcap");
     let capture = cable.capture(&format!("-w {} -c 7 udp", path.display()));
     cable.send(100, 64);
-    let (status, _, said) = capture.wait();
-    assert!(status.success() && said.contains("7 packets captured"), "{said}");
+    let (status, _, printed) = capture.wait();
+    assert!(status.success() && printed.contains("7 packets captured"), "{printed}");
     assert_eq!(numbers(&path), (0..7).collect::<Vec<_>>());
     let output = cable.run("-i far -a duration:0.2 --discard");
     assert!(output.status.success(), "{output:?}");

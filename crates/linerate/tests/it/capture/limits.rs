@@ -12,8 +12,8 @@ use super::support::{Cable, LINERATE, everybody_accepts, folder, listening, numb
 
 #[test]
 fn a_limit_on_file_sizes_leaves_a_valid_file_and_counts_the_rest() {
-    root_or_skip!("a_limit_on_file_sizes_leaves_a_valid_file_and_counts_the_rest");
-    let cable = Cable::lay();
+    root_or_skip!();
+    let cable = Cable::new();
     let folder = folder();
     let path = folder.path().join("limited.pcapng");
     let mut command = cable.far.command("sh");
@@ -23,9 +23,9 @@ fn a_limit_on_file_sizes_leaves_a_valid_file_and_counts_the_rest() {
     let capture = listening(&mut command);
     cable.send(3000, 1000);
     // It ends by itself once it notices.
-    let (status, out, said) = capture.wait();
-    assert_eq!(status.code(), Some(1), "{said}");
-    assert!(said.contains("File too large") && said.contains("ulimit -f"), "{said}");
+    let (status, out, printed) = capture.wait();
+    assert_eq!(status.code(), Some(1), "{printed}");
+    assert!(printed.contains("File too large") && printed.contains("ulimit -f"), "{printed}");
     let json: Value = serde_json::from_str(&out).unwrap();
     let kept = numbers(&path);
     assert_eq!(kept, (0..kept.len() as u32).collect::<Vec<_>>());
@@ -37,8 +37,8 @@ fn a_limit_on_file_sizes_leaves_a_valid_file_and_counts_the_rest() {
 
 #[test]
 fn a_signal_that_comes_twice_at_once_counts_once() {
-    root_or_skip!("a_signal_that_comes_twice_at_once_counts_once");
-    let cable = Cable::lay();
+    root_or_skip!();
+    let cable = Cable::new();
     let folder = folder();
     for signals in [[Signal::SIGINT; 3], [Signal::SIGTERM, Signal::SIGINT, Signal::SIGTERM]] {
         let path = folder.path().join("twice.pcapng");
@@ -48,9 +48,12 @@ fn a_signal_that_comes_twice_at_once_counts_once() {
             capture.signal(signal);
             std::thread::sleep(Duration::from_millis(2));
         }
-        let (status, _, said) = capture.wait();
-        assert!(status.success() && said.contains("500 packets captured"), "{status}: {said}");
-        assert_eq!(numbers(&path), (0..500).collect::<Vec<_>>(), "{said}");
+        let (status, _, printed) = capture.wait();
+        assert!(
+            status.success() && printed.contains("500 packets captured"),
+            "{status}: {printed}"
+        );
+        assert_eq!(numbers(&path), (0..500).collect::<Vec<_>>(), "{printed}");
     }
 }
 
@@ -82,27 +85,30 @@ fn who_insists_a_second_later_is_obeyed_at_once() {
 
 #[test]
 fn a_reader_that_polls_for_long_still_ends() {
-    root_or_skip!("a_reader_that_polls_for_long_still_ends");
-    let cable = Cable::lay();
+    root_or_skip!();
+    let cable = Cable::new();
     for microseconds in ["100001", "4000000000", "-1", "soon"] {
         let output = cable.run(&format!("-i far --discard --busy-poll={microseconds}"));
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{microseconds}: {said}");
-        assert!(said.contains("up to 100000"), "{microseconds}: {said}");
+        let printed = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{microseconds}: {printed}");
+        assert!(printed.contains("up to 100000"), "{microseconds}: {printed}");
     }
     for source in ["packet", "xdp --take-over"] {
         let capture = cable.capture(&format!("--discard --source {source} --busy-poll 100000"));
         cable.send(10, 64);
         let asked = Instant::now();
-        let (status, _, said) = capture.interrupt();
-        assert!(status.success() && asked.elapsed() < Duration::from_secs(5), "{source}: {said}");
+        let (status, _, printed) = capture.interrupt();
+        assert!(
+            status.success() && asked.elapsed() < Duration::from_secs(5),
+            "{source}: {printed}"
+        );
     }
 }
 
 #[test]
 fn many_readers_share_one_buffer_and_end_together() {
-    root_or_skip!("many_readers_share_one_buffer_and_end_together");
-    let cable = Cable::lay();
+    root_or_skip!();
+    let cable = Cable::new();
     let folder = folder();
     let path = folder.path().join("many.pcapng");
     let options = "--source packet --threads 65 --fanout rollover";
@@ -110,9 +116,9 @@ fn many_readers_share_one_buffer_and_end_together() {
     let capture = cable.capture(&format!("{options} -w {} udp", path.display()));
     assert!(begun.elapsed() < Duration::from_secs(10));
     cable.send(500, 64);
-    let (status, _, said) = capture.interrupt();
-    assert!(status.success() && begun.elapsed() < Duration::from_secs(20), "{said}");
+    let (status, _, printed) = capture.interrupt();
+    assert!(status.success() && begun.elapsed() < Duration::from_secs(20), "{printed}");
     let mut all = numbers(&path);
     all.sort_unstable();
-    assert_eq!(all, (0..500).collect::<Vec<_>>(), "{said}");
+    assert_eq!(all, (0..500).collect::<Vec<_>>(), "{printed}");
 }

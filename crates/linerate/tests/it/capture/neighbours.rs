@@ -3,13 +3,13 @@
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use linerate_testkit::{Process, root_or_skip, say_skipped};
+use linerate_testkit::{Process, root_or_skip, skip};
 
 use super::support::{Cable, folder, numbers};
 
 /// A cable whose far end nothing uses.
 fn idle() -> Cable {
-    let cable = Cable::lay();
+    let cable = Cable::new();
     let flushed = cable.far.command("ip").args(["addr", "flush", "dev", "far"]).status().unwrap();
     assert!(flushed.success());
     cable
@@ -26,20 +26,19 @@ fn tcpdump(cable: &Cable, path: &std::path::Path) -> Option<Process> {
 
 #[test]
 fn auto_leaves_the_frames_to_another_programs_capture() {
-    root_or_skip!("auto_leaves_the_frames_to_another_programs_capture");
+    root_or_skip!();
     let cable = idle();
     let folder = folder();
     let (ours, theirs) = (folder.path().join("ours.pcapng"), folder.path().join("theirs.pcap"));
     let Some(other) = tcpdump(&cable, &theirs) else {
-        say_skipped("auto_leaves_the_frames_to_another_programs_capture", "needs tcpdump");
-        return;
+        skip!("needs tcpdump");
     };
     let capture = cable.capture(&format!("-w {} --json udp", ours.display()));
     cable.send(50, 64);
-    let (status, json, said) = capture.interrupt();
-    assert!(status.success(), "{said}");
-    assert_eq!(json["source"], "packet", "{said}");
-    assert!(said.contains(&format!("tcpdump (process {})", other.id())), "{said}");
+    let (status, json, printed) = capture.interrupt();
+    assert!(status.success(), "{printed}");
+    assert_eq!(json["source"], "packet", "{printed}");
+    assert!(printed.contains(&format!("tcpdump (process {})", other.id())), "{printed}");
     assert_eq!(numbers(&ours), (0..50).collect::<Vec<_>>());
     let deadline = Instant::now() + Duration::from_secs(5);
     while std::fs::metadata(&theirs).unwrap().len() < 24 + 50 * (16 + 106) {
@@ -50,37 +49,37 @@ fn auto_leaves_the_frames_to_another_programs_capture() {
     assert_eq!(numbers(&theirs), (0..50).collect::<Vec<_>>());
     // Once it has gone, nothing else uses the interface.
     let capture = cable.capture("--discard --json udp");
-    let (_, json, said) = capture.interrupt();
-    assert_eq!(json["source"], "xdp", "{said}");
+    let (_, json, printed) = capture.interrupt();
+    assert_eq!(json["source"], "xdp", "{printed}");
 }
 
 /// Starts a capture that must fail, and what it says.
 fn refused(cable: &Cable, arguments: &str) -> String {
     let output = cable.run(&format!("-i far --discard {arguments}"));
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(1), "{arguments}: {said}");
-    said
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{arguments}: {printed}");
+    printed
 }
 
 #[test]
 fn two_captures_that_want_the_frames_are_told_of_each_other() {
-    root_or_skip!("two_captures_that_want_the_frames_are_told_of_each_other");
+    root_or_skip!();
     for way in ["buffer", "socket"] {
         let cable = idle();
         let first = cable.capture(&format!("--source xdp --xdp-through {way} --discard -B 8192"));
         let holder = format!("linerate (process {})", first.id());
         for second in ["xdp", "xdp --take-over", "tee"] {
-            let said = refused(&cable, &format!("--source {second}"));
+            let printed = refused(&cable, &format!("--source {second}"));
             for word in ["another linerate takes", &holder, "--source tee"] {
-                assert!(said.contains(word), "{way}, {second}: no {word} in {said}");
+                assert!(printed.contains(word), "{way}, {second}: no {word} in {printed}");
             }
         }
         // The remedy works.
         assert!(first.interrupt().0.success());
         let tees = [0, 1].map(|_| cable.capture("--source tee --discard -B 8192 --json udp"));
-        let said = refused(&cable, "--source xdp");
+        let printed = refused(&cable, "--source xdp");
         for word in ["another linerate capture has a tee", "--source tee"] {
-            assert!(said.contains(word), "{way}: no {word} in {said}");
+            assert!(printed.contains(word), "{way}: no {word} in {printed}");
         }
         cable.send(20, 64);
         for tee in tees {
@@ -91,7 +90,7 @@ fn two_captures_that_want_the_frames_are_told_of_each_other() {
 
 #[test]
 fn a_second_capture_that_gets_nothing_says_so() {
-    root_or_skip!("a_second_capture_that_gets_nothing_says_so");
+    root_or_skip!();
     let cable = idle();
     let first = cable.capture("--discard --json -B 8192 udp");
     let mut second = cable.capture("--discard --json udp");
@@ -99,12 +98,16 @@ fn a_second_capture_that_gets_nothing_says_so() {
     let words = format!("another linerate (linerate (process {}))", first.id());
     assert!(second.stderr().contains(&words), "{}", second.stderr());
     cable.send(20, 64);
-    let ((_, first, _), (_, second, said)) = (first.interrupt(), second.interrupt());
+    let ((_, first, _), (_, second, printed)) = (first.interrupt(), second.interrupt());
     assert_eq!((&first["source"], &first["captured"]), (&"xdp".into(), &20.into()));
-    assert_eq!((&second["source"], &second["captured"]), (&"packet".into(), &0.into()), "{said}");
+    assert_eq!(
+        (&second["source"], &second["captured"]),
+        (&"packet".into(), &0.into()),
+        "{printed}"
+    );
     // Beside a tee nothing is missed, and nothing said.
     let tee = cable.capture("--source tee --discard -B 8192");
-    let (_, json, said) = cable.capture("--discard --json").interrupt();
-    assert!(json["source"] == "packet" && !said.contains("warning"), "{said}");
+    let (_, json, printed) = cable.capture("--discard --json").interrupt();
+    assert!(json["source"] == "packet" && !printed.contains("warning"), "{printed}");
     assert!(tee.interrupt().0.success());
 }

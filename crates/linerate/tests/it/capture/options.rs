@@ -6,7 +6,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use linerate_pcapfile::Reader;
-use linerate_testkit::{root_or_skip, say_skipped};
+use linerate_testkit::{root_or_skip, skip};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
@@ -145,7 +145,7 @@ fn compressed_input_is_read() {
     write_mixed(&input);
     let packed = Command::new("gzip").arg("-k").arg(&input).status();
     if !packed.is_ok_and(|status| status.success()) {
-        return say_skipped("compressed_input_is_read", "needs gzip");
+        skip!("needs gzip");
     }
     let output = read(&folder.path().join("in.pcap.gz"), "--discard --json udp");
     let json: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -169,11 +169,11 @@ fn a_file_that_is_read_slowly_answers_signals() {
     let id = nix::unistd::Pid::from_raw(child.id() as i32);
     nix::sys::signal::kill(id, Signal::SIGUSR1).unwrap();
     let mut errors = std::io::BufReader::new(child.stderr.take().unwrap());
-    let mut said = String::new();
+    let mut printed = String::new();
     for _ in 0..2 {
-        std::io::BufRead::read_line(&mut errors, &mut said).unwrap();
+        std::io::BufRead::read_line(&mut errors, &mut printed).unwrap();
     }
-    assert!(said.contains("packets captured") && said.contains("packets read"), "{said}");
+    assert!(printed.contains("packets captured") && printed.contains("packets read"), "{printed}");
     pipe.write_all(&bytes[4000..]).unwrap();
     drop(pipe);
     assert!(child.wait().unwrap().success());
@@ -220,7 +220,7 @@ fn reading_a_file_is_shown_on_a_terminal() {
     let mut script = Command::new("script");
     script.args(["-qefc", &command, "/dev/null"]).stdout(Stdio::piped()).stdin(Stdio::null());
     let Ok(child) = script.spawn() else {
-        return say_skipped("reading_a_file_is_shown_on_a_terminal", "needs script");
+        skip!("needs script");
     };
     let bytes = std::fs::read(&sample).unwrap();
     let mut pipe = std::fs::File::options().write(true).open(&input).unwrap();
@@ -230,13 +230,13 @@ fn reading_a_file_is_shown_on_a_terminal() {
     let ended = child.wait_with_output().unwrap();
     let shown = String::from_utf8_lossy(&ended.stdout);
     assert!(ended.status.success(), "{shown}");
-    assert!(shown.contains("100 packets read, 50 taken"), "{shown:?}");
+    assert!(shown.contains("100 packets read, 50 captured"), "{shown:?}");
 }
 
 #[test]
 fn an_interface_is_captured_as_asked() {
-    root_or_skip!("an_interface_is_captured_as_asked");
-    let cable = Cable::lay();
+    root_or_skip!();
+    let cable = Cable::new();
     let folder = folder();
     // Options, and what is said because of them.
     let socket = "--source xdp --take-over --xdp-through socket -B 4096";
@@ -264,12 +264,12 @@ fn an_interface_is_captured_as_asked() {
         let capture = cable.capture(&format!("{arguments} -w {} udp", path.display()));
         cable.send(30, 64);
         capture.signal(Signal::SIGTERM);
-        let (status, _, said) = capture.wait();
-        assert!(status.success() && said.contains(words), "{arguments}: {said}");
-        assert_eq!(said.contains("has no effect"), words.contains("no effect"), "{said}");
+        let (status, _, printed) = capture.wait();
+        assert!(status.success() && printed.contains(words), "{arguments}: {printed}");
+        assert_eq!(printed.contains("has no effect"), words.contains("no effect"), "{printed}");
         let mut all = numbers(&path);
         all.sort_unstable();
-        assert_eq!(all, (0..30).collect::<Vec<_>>(), "{arguments}: {said}");
+        assert_eq!(all, (0..30).collect::<Vec<_>>(), "{arguments}: {printed}");
         let longest = if arguments == "-s 60" { 60 } else { 106 };
         assert_eq!(content(&path).1, longest, "{arguments}");
     }
@@ -277,8 +277,8 @@ fn an_interface_is_captured_as_asked() {
 
 #[test]
 fn what_cannot_be_is_refused() {
-    root_or_skip!("what_cannot_be_is_refused");
-    let cable = Cable::lay();
+    root_or_skip!();
+    let cable = Cable::new();
     let cases = [
         ("--fanout lb", 2, "--threads"),
         ("--cpu 999", 1, "CPU 999"),
@@ -291,16 +291,16 @@ fn what_cannot_be_is_refused() {
     ];
     for (arguments, status, words) in cases {
         let output = cable.run(&format!("-i far --discard {arguments}"));
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(status), "{arguments}: {said}");
-        assert!(said.contains(words), "{arguments}: no {words} in {said}");
+        let printed = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(status), "{arguments}: {printed}");
+        assert!(printed.contains(words), "{arguments}: no {words} in {printed}");
     }
     // Nobody reads a log file in colours.
     let socket = "--source xdp --take-over --xdp-through socket --pages hugetlb-1g -B 4194304";
     let output = cable.run(&format!("-i far --discard {socket}"));
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(!said.contains('\u{1b}'), "{said:?}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(!printed.contains('\u{1b}'), "{printed:?}");
     if !output.status.success() {
-        assert!(said.contains("nr_hugepages"), "the command that reserves them: {said}");
+        assert!(printed.contains("nr_hugepages"), "the command that reserves them: {printed}");
     }
 }

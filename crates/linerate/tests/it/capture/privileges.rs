@@ -2,7 +2,7 @@
 
 use std::process::Output;
 
-use linerate_testkit::{root_or_skip, say_skipped};
+use linerate_testkit::{root_or_skip, skip};
 
 use super::support::{Cable, LINERATE};
 
@@ -33,9 +33,8 @@ fn run(cable: &Cable, capabilities: &str, arguments: &str) -> Option<Output> {
 
 #[test]
 fn the_capabilities_that_are_named_are_enough() {
-    const NAME: &str = "the_capabilities_that_are_named_are_enough";
-    root_or_skip!(NAME);
-    let cable = Cable::lay();
+    root_or_skip!();
+    let cable = Cable::new();
     let cases = [
         ("net_raw", "--source packet udp"),
         (FOR_XDP, "--source xdp --take-over --xdp-through buffer udp"),
@@ -45,18 +44,17 @@ fn the_capabilities_that_are_named_are_enough() {
     ];
     for (capabilities, arguments) in cases {
         let Some(output) = run(&cable, capabilities, arguments) else {
-            return say_skipped(NAME, "needs prlimit and setpriv");
+            skip!("needs prlimit and setpriv");
         };
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{capabilities}: {arguments}: {said}");
+        let printed = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{capabilities}: {arguments}: {printed}");
     }
 }
 
 #[test]
 fn a_missing_capability_is_named() {
-    const NAME: &str = "a_missing_capability_is_named";
-    root_or_skip!(NAME);
-    let cable = Cable::lay();
+    root_or_skip!();
+    let cable = Cable::new();
     let xdp = "--source xdp --take-over --xdp-through";
     let cases = [
         ("net_admin", "--source packet".to_owned(), "CAP_NET_RAW"),
@@ -68,30 +66,29 @@ fn a_missing_capability_is_named() {
     ];
     for (capabilities, arguments, missing) in cases {
         let Some(output) = run(&cable, capabilities, &arguments) else {
-            return say_skipped(NAME, "needs prlimit and setpriv");
+            skip!("needs prlimit and setpriv");
         };
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(1), "{capabilities}: {arguments}: {said}");
+        let printed = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{capabilities}: {arguments}: {printed}");
         let remedy = match missing {
             "CAP_NET_RAW" => "setcap cap_net_raw+ep",
             "CAP_IPC_LOCK" => "ulimit -l",
             _ => "setcap cap_net_raw,cap_net_admin,cap_bpf,cap_perfmon+ep",
         };
-        assert!(said.contains(missing) && said.contains(remedy), "{arguments}: {said}");
+        assert!(printed.contains(missing) && printed.contains(remedy), "{arguments}: {printed}");
     }
 }
 
 #[test]
 fn the_tee_of_another_process_takes_more() {
-    const NAME: &str = "the_tee_of_another_process_takes_more";
-    root_or_skip!(NAME);
-    let cable = Cable::lay();
+    root_or_skip!();
+    let cable = Cable::new();
     let first = cable.capture("--source tee --discard -B 4096");
     let Some(output) = run(&cable, FOR_XDP, "--source tee -B 4096") else {
-        return say_skipped(NAME, "needs prlimit and setpriv");
+        skip!("needs prlimit and setpriv");
     };
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success() && said.contains("CAP_SYS_ADMIN"), "{said}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && printed.contains("CAP_SYS_ADMIN"), "{printed}");
     let more = format!("{FOR_XDP},sys_admin");
     let output = run(&cable, &more, "--source tee -B 4096").unwrap();
     assert!(output.status.success(), "{output:?}");

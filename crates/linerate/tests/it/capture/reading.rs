@@ -44,9 +44,9 @@ fn a_damaged_file_gives_what_it_has_and_status_1() {
     let mut command = std::process::Command::new(LINERATE);
     let run = command.args(["capture", "--json", "-r"]).arg(&input).arg("-w").arg(&output);
     let ended = run.output().unwrap();
-    let said = String::from_utf8_lossy(&ended.stderr);
-    assert_eq!(ended.status.code(), Some(1), "{said}");
-    assert!(said.contains("cut off") && said.contains("at byte"), "{said}");
+    let printed = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(1), "{printed}");
+    assert!(printed.contains("cut off") && printed.contains("at byte"), "{printed}");
     let json: Value = serde_json::from_slice(&ended.stdout).unwrap();
     assert_eq!(json["captured"], 99, "{json}");
     let mut reader = Reader::open(&output).unwrap();
@@ -84,16 +84,16 @@ fn options_that_need_an_interface_are_refused_by_name() {
     ];
     for arguments in refused {
         let output = read(&input, &format!("--discard {arguments}"));
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{arguments}: {said}");
+        let printed = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments}: {printed}");
         let option = arguments.split(' ').next().unwrap();
-        assert!(said.contains(option), "no {option} in {said}");
+        assert!(printed.contains(option), "no {option} in {printed}");
     }
     for option in ["-p", "-B 4096", "--immediate-mode", "-j adapter"] {
         let output = read(&input, &format!("--discard {option}"));
-        let said = String::from_utf8_lossy(&output.stderr);
+        let printed = String::from_utf8_lossy(&output.stderr);
         let words = format!("{} has no effect", option.split(' ').next().unwrap());
-        assert!(output.status.success() && said.contains(&words), "{option}: {said}");
+        assert!(output.status.success() && printed.contains(&words), "{option}: {printed}");
         let output = read(&input, &format!("--discard --quiet {option}"));
         assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
     }
@@ -121,9 +121,9 @@ fn a_direction_is_taken_from_a_file_that_has_it() {
     assert_eq!(numbers("inout").1, [0, 1, 2, 3]);
     std::fs::write(&input, flagged(&[2, 0, 2])).unwrap();
     let (done, before) = numbers("out");
-    let said = String::from_utf8_lossy(&done.stderr);
-    assert_eq!((done.status.code(), before), (Some(1), vec![0]), "{said}");
-    assert!(said.contains("-Q") && said.contains("packet 2"), "{said}");
+    let printed = String::from_utf8_lossy(&done.stderr);
+    assert_eq!((done.status.code(), before), (Some(1), vec![0]), "{printed}");
+    assert!(printed.contains("-Q") && printed.contains("packet 2"), "{printed}");
 }
 
 /// A pcapng file of numbered packets with these flags.
@@ -172,9 +172,9 @@ fn a_pcap_file_takes_one_link_type_only() {
         command.args(["capture", "-r"]).arg(&input).arg("-w").arg(output).output().unwrap()
     };
     let refused = read_into(&output);
-    let said = String::from_utf8_lossy(&refused.stderr);
-    assert_eq!(refused.status.code(), Some(1), "{said}");
-    assert!(said.contains("link layers") && said.contains("pcapng"), "{said}");
+    let printed = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(1), "{printed}");
+    assert!(printed.contains("link layers") && printed.contains("pcapng"), "{printed}");
     let output = folder.path().join("out.pcapng");
     let done = read_into(&output);
     assert!(done.status.success(), "{done:?}");

@@ -9,15 +9,15 @@ use super::support::{Cable, LINERATE, everybody_accepts, folder, listening, numb
 
 #[test]
 fn several_readers_share_the_frames() {
-    root_or_skip!("several_readers_share_the_frames");
-    let cable = Cable::lay();
+    root_or_skip!();
+    let cable = Cable::new();
     let folder = folder();
     let path = folder.path().join("threads.pcapng");
     let options = "--source packet --threads 3 --fanout lb --json";
     let capture = cable.capture(&format!("-w {} {options} udp", path.display()));
     cable.send(3000, 64);
-    let (status, json, said) = capture.interrupt();
-    assert!(status.success(), "{said}");
+    let (status, json, printed) = capture.interrupt();
+    assert!(status.success(), "{printed}");
     // Each frame goes to another reader: the file has them in the order in which they were sent.
     assert_eq!(numbers(&path), (0..3000).collect::<Vec<_>>());
     assert_eq!(json["interfaces"][0]["readers"], 3);
@@ -26,8 +26,8 @@ fn several_readers_share_the_frames() {
 
 #[test]
 fn captures_at_the_same_time_do_not_disturb_each_other() {
-    root_or_skip!("captures_at_the_same_time_do_not_disturb_each_other");
-    let cable = Cable::lay();
+    root_or_skip!();
+    let cable = Cable::new();
     let folder = folder();
     let start = |(number, source): (usize, &&str)| {
         let path = folder.path().join(format!("{number}.pcapng"));
@@ -42,17 +42,17 @@ fn captures_at_the_same_time_do_not_disturb_each_other() {
         ["tee", "tee", "packet", "packet"].iter().enumerate().map(start).collect();
     cable.send(1000, 64);
     for (number, (capture, path)) in running.into_iter().enumerate() {
-        let (status, _, said) = capture.interrupt();
-        assert!(status.success(), "{said}");
+        let (status, _, printed) = capture.interrupt();
+        assert!(status.success(), "{printed}");
         let expected: Vec<u32> = (0..1000).filter(|n| n % 2 == number as u32 % 2).collect();
-        assert_eq!(numbers(&path), expected, "capture {number}: {said}");
+        assert_eq!(numbers(&path), expected, "capture {number}: {printed}");
     }
 }
 
 #[test]
 fn several_interfaces_share_a_file() {
-    root_or_skip!("several_interfaces_share_a_file");
-    let cable = Cable::lay();
+    root_or_skip!();
+    let cable = Cable::new();
     let folder = folder();
     let path = folder.path().join("two.pcapng");
     cable.far.interface("lo").unwrap().up().unwrap();
@@ -65,14 +65,14 @@ fn several_interfaces_share_a_file() {
         }
     };
     cable.far.run(to_self).unwrap();
-    let (status, json, said) = capture.interrupt();
-    assert!(status.success(), "{said}");
+    let (status, json, printed) = capture.interrupt();
+    assert!(status.success(), "{printed}");
     let mut reader = Reader::open(&path).unwrap();
     let mut counts = [0, 0];
     while let Some(record) = reader.next().unwrap() {
         counts[record.interface as usize] += 1;
     }
-    assert_eq!(counts, [30, 20], "{said}");
+    assert_eq!(counts, [30, 20], "{printed}");
     let names: Vec<_> = reader.interfaces().iter().map(|one| one.name.clone().unwrap()).collect();
     assert_eq!(names, ["far", "lo"]);
     assert_eq!(json["interfaces"][1]["captured"], 20, "{json}");
@@ -81,8 +81,8 @@ fn several_interfaces_share_a_file() {
 
 #[test]
 fn all_interfaces_are_captured_and_one_may_go() {
-    root_or_skip!("all_interfaces_are_captured_and_one_may_go");
-    let mut cable = Cable::lay();
+    root_or_skip!();
+    let mut cable = Cable::new();
     let folder = folder();
     let path = folder.path().join("any.pcapng");
     cable.far.interface("lo").unwrap().up().unwrap();
@@ -102,8 +102,8 @@ fn all_interfaces_are_captured_and_one_may_go() {
     cable.veth.take().unwrap().delete().unwrap();
     capture.until("interface far is gone");
     cable.far.run(to_self).unwrap();
-    let (status, json, said) = capture.interrupt();
-    assert!(status.success(), "{said}");
+    let (status, json, printed) = capture.interrupt();
+    assert!(status.success(), "{printed}");
     let count = |name: &str| {
         let interfaces = json["interfaces"].as_array().unwrap();
         interfaces.iter().find(|one| one["name"] == name).unwrap()["captured"].clone()

@@ -6,18 +6,18 @@ use super::support::{Cable, everybody_accepts, folder, numbers, statistics};
 
 #[test]
 fn every_source_brings_every_frame_into_the_file() {
-    root_or_skip!("every_source_brings_every_frame_into_the_file");
+    root_or_skip!();
     for source in ["packet", "xdp --take-over", "tee"] {
-        let cable = Cable::lay();
+        let cable = Cable::new();
         let folder = folder();
         let path = folder.path().join("all.pcapng");
         let file = path.display();
         let capture =
             cable.capture(&format!("--source {source} -w {file} --json -B 16384 udp port 5000"));
         cable.send(5000, 64);
-        let (status, json, said) = capture.interrupt();
-        assert!(status.success(), "{source}: {said}");
-        assert_eq!(numbers(&path), (0..5000).collect::<Vec<_>>(), "{source}: {said}");
+        let (status, json, printed) = capture.interrupt();
+        assert!(status.success(), "{source}: {printed}");
+        assert_eq!(numbers(&path), (0..5000).collect::<Vec<_>>(), "{source}: {printed}");
         everybody_accepts(&path);
         assert_eq!(json["captured"], 5000, "{json}");
         assert_eq!(json["received"], 5000, "{json}");
@@ -28,7 +28,7 @@ fn every_source_brings_every_frame_into_the_file() {
         for key in ["pages", "seconds", "files", "bytes", "interfaces", "cpu"] {
             assert!(!json[key].is_null(), "{key} in {json}");
         }
-        assert!(said.contains("5000 packets captured"), "{said}");
+        assert!(printed.contains("5000 packets captured"), "{printed}");
         assert!(!cable.veth().b.has_xdp().unwrap(), "{source} left its program behind");
         let statistics = statistics(&path);
         assert_eq!(statistics.filter_accepted, Some(5000));
@@ -38,8 +38,8 @@ fn every_source_brings_every_frame_into_the_file() {
 
 #[test]
 fn a_filter_in_user_space_gives_the_same() {
-    root_or_skip!("a_filter_in_user_space_gives_the_same");
-    let cable = Cable::lay();
+    root_or_skip!();
+    let cable = Cable::new();
     let folder = folder();
     for source in ["packet", "tee"] {
         let path = folder.path().join(source);
@@ -47,8 +47,8 @@ fn a_filter_in_user_space_gives_the_same() {
         let options = format!("--source {source} -w {file} --json --filter-in user");
         let capture = cable.capture(&format!("{options} udp and udp[8:4] < 10"));
         cable.send(100, 64);
-        let (_, json, said) = capture.interrupt();
-        assert_eq!(numbers(&path), (0..10).collect::<Vec<_>>(), "{said}");
+        let (_, json, printed) = capture.interrupt();
+        assert_eq!(numbers(&path), (0..10).collect::<Vec<_>>(), "{printed}");
         assert_eq!((&json["filter"]["in"], &json["received"]), (&"user".into(), &10.into()));
     }
 }

@@ -18,7 +18,7 @@ pub(crate) struct Cable {
 }
 
 impl Cable {
-    pub(crate) fn lay() -> Self {
+    pub(crate) fn new() -> Self {
         let near = Namespace::create("vcap-near").unwrap();
         let far = Namespace::create("vcap-far").unwrap();
         for namespace in [&near, &far] {
@@ -105,11 +105,11 @@ pub(crate) fn numbers(path: &Path) -> Vec<u32> {
 pub(crate) fn accepts(program: &str, arguments: &[&str], path: &Path) {
     match std::process::Command::new(program).args(arguments).arg(path).output() {
         Ok(output) => {
-            let said = String::from_utf8_lossy(&output.stderr).to_lowercase();
+            let printed = String::from_utf8_lossy(&output.stderr).to_lowercase();
             let complains = ["damaged", "truncated", "cut short", "corrupt", "malformed"]
                 .iter()
-                .any(|word| said.contains(word));
-            assert!(output.status.success() && !complains, "{program}: {said}");
+                .any(|word| printed.contains(word));
+            assert!(output.status.success() && !complains, "{program}: {printed}");
         }
         Err(_) => println!("skipped: {program} on {}: not installed", path.display()),
     }

@@ -8,12 +8,12 @@ use super::support::{Cable, LINERATE, folder, write_mixed};
 
 #[test]
 fn lines_are_printed_without_a_file() {
-    root_or_skip!("lines_are_printed_without_a_file");
-    let cable = Cable::lay();
+    root_or_skip!();
+    let cable = Cable::new();
     let capture = cable.capture("-c 3 udp");
     cable.send(10, 64);
-    let (status, out, said) = capture.wait();
-    assert!(status.success(), "{said}");
+    let (status, out, printed) = capture.wait();
+    assert!(status.success(), "{printed}");
     let lines: Vec<_> = out.lines().collect();
     assert_eq!(lines.len(), 3, "{out}");
     assert!(lines[0].contains("IP 10.9.0.1.4000 > 10.9.0.2.5000: UDP, length 64"), "{out}");
@@ -21,40 +21,40 @@ fn lines_are_printed_without_a_file() {
 
 #[test]
 fn trouble_is_named_with_its_remedy() {
-    root_or_skip!("trouble_is_named_with_its_remedy");
-    let cable = Cable::lay();
+    root_or_skip!();
+    let cable = Cable::new();
     let cases = [
         ("-i nosuch --discard", vec!["nosuch", "far", "lo"]),
         ("-i far --discard --source xdp", vec!["--take-over", "10.9.0.2"]),
         ("-i far --discard --source tee -Q out", vec!["-Q in"]),
         ("-i far --discard udp prot 5", vec!["syntax error", "udp prot 5"]),
-        ("-i far -w /nonexistent/x.pcap", vec!["/nonexistent/x.pcap", "folder"]),
+        ("-i far -w /nonexistent/x.pcap", vec!["/nonexistent/x.pcap", "directory"]),
         ("-i far --discard -Z nobody-there", vec!["nobody-there"]),
     ];
     for (arguments, words) in cases {
         let output = cable.run(arguments);
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(1), "{arguments}: {said}");
+        let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{arguments}: {printed}");
         for word in words {
-            assert!(said.contains(word), "{arguments}: no {word:?} in {said}");
+            assert!(printed.contains(word), "{arguments}: no {word:?} in {printed}");
         }
     }
 }
 
 #[test]
 fn stripped_vlan_tags_are_warned_of() {
-    root_or_skip!("stripped_vlan_tags_are_warned_of");
-    let cable = Cable::lay();
-    let said = |arguments: &str| {
+    root_or_skip!();
+    let cable = Cable::new();
+    let printed = |arguments: &str| {
         let output = cable.run(&format!("-i far --discard -a duration:0 -B 8192 {arguments}"));
         assert!(output.status.success(), "{output:?}");
         String::from_utf8_lossy(&output.stderr).matches("rx-vlan-offload").count()
     };
     let sources = ["--source tee", "--source xdp --take-over", "--source packet"];
     cable.veth().b.set_features(&[("rx-vlan-hw-parse", true)]).unwrap();
-    assert_eq!(sources.map(said), [1, 1, 0]);
+    assert_eq!(sources.map(printed), [1, 1, 0]);
     cable.veth().b.set_features(&[("rx-vlan-hw-parse", false)]).unwrap();
-    assert_eq!(sources.map(said), [0, 0, 0]);
+    assert_eq!(sources.map(printed), [0, 0, 0]);
 }
 
 #[test]
@@ -65,9 +65,9 @@ fn lines_that_cannot_be_written_are_a_failure() {
     let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
     let mut command = std::process::Command::new(LINERATE);
     let output = command.args(["capture", "-r"]).arg(&path).stdout(full).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    assert_eq!(said.matches("No space left").count(), 1, "{said}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{printed}");
+    assert_eq!(printed.matches("No space left").count(), 1, "{printed}");
 }
 
 #[test]

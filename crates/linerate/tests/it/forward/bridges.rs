@@ -38,13 +38,13 @@ fn uppers(net: &Net) -> serde_json::Value {
 
 #[test]
 fn a_port_forwards_also_below_a_bridge() {
-    root_or_skip!("a_port_forwards_also_below_a_bridge");
+    root_or_skip!();
     let net = Net::new();
     ip(&net, &["link add br0 type bridge", &format!("link set br0 address {MAC} up")]);
     join(&net);
     let _daemon = net.run("");
     assert_eq!(uppers(&net), serde_json::json!(["br0"]));
-    assert!(net.said("status").contains("br0"), "{}", net.said("status"));
+    assert!(net.stdout_of("status").contains("br0"), "{}", net.stdout_of("status"));
     assert_eq!(net.ask(0, 4000, 30), 30);
     let learned = |port| {
         let sessions = net.json(&format!("sessions --port {port}"));

@@ -104,10 +104,10 @@ fn systemd_takes_the_unit() {
         Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(&made).output()
     else {
         let reason = "systemd-analyze is not installed";
-        return linerate_testkit::say_skipped("systemd_takes_the_unit", reason);
+        linerate_testkit::skip!(reason);
     };
-    let said = String::from_utf8_lossy(&verified.stderr);
-    assert!(verified.status.success() && said.is_empty(), "{said}");
+    let printed = String::from_utf8_lossy(&verified.stderr);
+    assert!(verified.status.success() && printed.is_empty(), "{printed}");
 }
 
 /// The example is a configuration, and what it shows as defaults are those.

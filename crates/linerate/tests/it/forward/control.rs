@@ -20,7 +20,7 @@ fn names(sessions: &[Value]) -> Vec<&str> {
 
 #[test]
 fn what_is_sent_is_learned_forwarded_and_counted() {
-    root_or_skip!("what_is_sent_is_learned_forwarded_and_counted");
+    root_or_skip!();
     let net = Net::new();
     let daemon = net.run("");
     for family in [0, 1] {
@@ -49,7 +49,7 @@ fn what_is_sent_is_learned_forwarded_and_counted() {
     assert_eq!(status["ports"][0]["interface"], "left", "{status}");
     assert_eq!(status["ports"][1]["xdp_mode"], "native", "{status}");
     assert!(status["ports"][0]["rx_packets"].as_u64().unwrap() >= 600, "{status}");
-    let text = net.said("status");
+    let text = net.stdout_of("status");
     for word in ["running", "left", "right", "unknown"] {
         assert!(text.contains(word), "no {word} in {text}");
     }
@@ -58,7 +58,7 @@ fn what_is_sent_is_learned_forwarded_and_counted() {
 
 #[test]
 fn sessions_are_filtered_and_sorted() {
-    root_or_skip!("sessions_are_filtered_and_sorted");
+    root_or_skip!();
     let net = Net::new();
     let _daemon = net.run("");
     for (port, packets) in [(4001, 10), (4002, 30), (4003, 20)] {
@@ -84,14 +84,14 @@ fn sessions_are_filtered_and_sorted() {
     assert_eq!(found("--interface left --port 4004").len(), 2);
     assert_eq!(found("--nat"), [""; 0]);
     assert_eq!(found("--nat=no").len(), 8);
-    let text = net.said("sessions --port 4004");
+    let text = net.stdout_of("sessions --port 4004");
     assert!(text.contains("fd09:1::2") && text.contains("left"), "{text}");
     assert_eq!(text.lines().count(), 3, "a line for each below the names of the columns: {text}");
 }
 
 #[test]
 fn what_is_flushed_is_learned_again() {
-    root_or_skip!("what_is_flushed_is_learned_again");
+    root_or_skip!();
     let net = Net::new();
     let _daemon = net.run("");
     for port in [4001, 4002] {
@@ -106,12 +106,12 @@ fn what_is_flushed_is_learned_again() {
     wait_for("a session again", || {
         net.ask(0, 4001, 5) == 5 && net.json("sessions --port 4001").len() == 2
     });
-    assert!(net.said("flush --port 9").contains('0'));
+    assert!(net.stdout_of("flush --port 9").contains('0'));
 }
 
 #[test]
 fn what_is_blocked_is_dropped_until_it_is_not() {
-    root_or_skip!("what_is_blocked_is_dropped_until_it_is_not");
+    root_or_skip!();
     let net = Net::new();
     let _daemon = net.run("");
     for family in [0, 1] {
@@ -120,35 +120,35 @@ fn what_is_blocked_is_dropped_until_it_is_not() {
         assert_eq!(net.ask(family, 4000, 20), 20);
         for target in [address, prefix] {
             let before = net.count("denied");
-            net.said(&format!("block {target}"));
+            net.stdout_of(&format!("block {target}"));
             assert_eq!(net.ask_in_vain(family, 4000), 0, "{target} is blocked");
             assert!(net.count("denied") > before);
             let list = net.json("blocked");
             assert_eq!(list.len(), 1, "{list:?}");
             assert_eq!(list[0]["target"], target);
             assert!(list[0]["dropped"].as_u64().unwrap() > 0, "{list:?}");
-            assert!(net.said("blocked").contains(target));
-            net.said(&format!("unblock {target}"));
+            assert!(net.stdout_of("blocked").contains(target));
+            net.stdout_of(&format!("unblock {target}"));
             assert_eq!(net.json("blocked").len(), 0);
             assert_eq!(net.ask(family, 4000, 5), 5);
         }
     }
     let [session, _] = both_ways(0, 4001);
-    net.said(&format!("block {session}"));
+    net.stdout_of(&format!("block {session}"));
     assert_eq!((net.ask_in_vain(0, 4001), net.ask(0, 4002, 5)), (0, 5));
-    net.said("unblock --all");
+    net.stdout_of("unblock --all");
     assert_eq!(net.ask(0, 4001, 5), 5);
-    let said = net.refused("unblock 192.0.2.1", 1);
-    assert!(said.contains("192.0.2.1"), "{said}");
+    let printed = net.refused("unblock 192.0.2.1", 1);
+    assert!(printed.contains("192.0.2.1"), "{printed}");
 }
 
 #[test]
 fn a_block_ends_in_time() {
-    root_or_skip!("a_block_ends_in_time");
+    root_or_skip!();
     let net = Net::new();
     let _daemon = net.run("");
     let before = Instant::now();
-    net.said("block 10.9.1.0/24 --for 6s");
+    net.stdout_of("block 10.9.1.0/24 --for 6s");
     assert_eq!(net.ask_in_vain(0, 4000), 0);
     let left = net.json("blocked")[0]["left"].as_f64().unwrap();
     assert!(left > 0.0 && left <= 6.0, "{left} seconds left");
@@ -160,33 +160,33 @@ fn a_block_ends_in_time() {
 
 #[test]
 fn without_an_instance_it_is_said() {
-    root_or_skip!("without_an_instance_it_is_said");
+    root_or_skip!();
     let net = Net::new();
     for verb in ["status", "sessions", "flush", "block 192.0.2.1", "unblock --all", "blocked"] {
-        let said = net.refused(verb, 1);
-        assert!(said.contains("linerate forward run"), "{verb}: {said}");
+        let printed = net.refused(verb, 1);
+        assert!(printed.contains("linerate forward run"), "{verb}: {printed}");
     }
     // What is not there need not be taken away.
-    net.said("detach");
-    let said = net.refused("status --instance nowhere", 1);
-    assert!(said.contains("nowhere"), "{said}");
+    net.stdout_of("detach");
+    let printed = net.refused("status --instance nowhere", 1);
+    assert!(printed.contains("nowhere"), "{printed}");
 }
 
 #[test]
 fn top_draws_one_view_or_on_a_terminal() {
-    root_or_skip!("top_draws_one_view_or_on_a_terminal");
+    root_or_skip!();
     let net = Net::new();
     let _daemon = net.run("");
     assert_eq!(net.ask(0, 4000, 20), 20);
-    let view = net.said("top --once --interval 200ms");
+    let view = net.stdout_of("top --once --interval 200ms");
     for word in ["running", "left", "right", "pps", "cpu0"] {
         assert!(view.contains(word), "no {word} in\n{view}");
     }
     let view = &net.json("top --once --interval 200ms")[0];
     assert_eq!(view["sessions"]["active"], 2, "{view}");
     assert!(!view["cpus"].as_array().unwrap().is_empty(), "{view}");
-    let said = net.refused("top", 1);
-    assert!(said.contains("--once"), "{said}");
+    let printed = net.refused("top", 1);
+    assert!(printed.contains("--once"), "{printed}");
 
     // A terminal, and a key on it.
     let inner =

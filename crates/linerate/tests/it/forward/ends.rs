@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use linerate_testkit::{root_or_skip, say_skipped, wait_for};
+use linerate_testkit::{root_or_skip, skip, wait_for};
 use nix::sys::signal::Signal;
 
 use super::support::{LINERATE, Net};
@@ -17,7 +17,7 @@ fn pins(net: &Net) -> Vec<String> {
 
 #[test]
 fn a_signal_ends_it_and_nothing_is_left() {
-    root_or_skip!("a_signal_ends_it_and_nothing_is_left");
+    root_or_skip!();
     let net = Net::new();
     for signal in [Signal::SIGINT, Signal::SIGTERM] {
         let daemon = net.run("");
@@ -26,8 +26,8 @@ fn a_signal_ends_it_and_nothing_is_left() {
         assert!(net.left.b.has_xdp().unwrap() && net.right.b.has_xdp().unwrap());
         assert_eq!(pins(&net).len(), 1, "an instance called as its namespace");
         assert_eq!(net.ask(0, 4000, 20), 20);
-        let (status, _, said) = daemon.end(signal);
-        assert!(status.success(), "{said}");
+        let (status, _, printed) = daemon.end(signal);
+        assert!(status.success(), "{printed}");
         assert!(!net.is_attached(), "a program after {signal}");
         assert!(!net.left.b.has_xdp().unwrap(), "a program on the other end after {signal}");
         assert_eq!(pins(&net), [""; 0]);
@@ -37,30 +37,33 @@ fn a_signal_ends_it_and_nothing_is_left() {
 
 #[test]
 fn a_signal_during_the_start_leaves_nothing() {
-    root_or_skip!("a_signal_during_the_start_leaves_nothing");
+    root_or_skip!();
     let net = Net::new();
     // What it says first, once there is something to take away, and between the two ports.
     for word in ["of the kernel's memory", "a port"] {
         let mut daemon = net.begin("-i left -i right --max-sessions 4096", |_| {});
         daemon.until(word);
-        let (status, _, said) = daemon.end(Signal::SIGTERM);
-        assert!(status.success() && said.contains("detached"), "{word}: {said}");
-        assert!(!net.is_attached() && pins(&net).is_empty(), "{word}: something is left: {said}");
-        assert!(!net.left.b.has_xdp().unwrap() && !net.right.b.has_xdp().unwrap(), "{said}");
+        let (status, _, printed) = daemon.end(Signal::SIGTERM);
+        assert!(status.success() && printed.contains("detached"), "{word}: {printed}");
+        assert!(
+            !net.is_attached() && pins(&net).is_empty(),
+            "{word}: something is left: {printed}"
+        );
+        assert!(!net.left.b.has_xdp().unwrap() && !net.right.b.has_xdp().unwrap(), "{printed}");
         assert_eq!(net.ask(0, 4000, 5), 5, "the kernel forwards");
     }
 }
 
 #[test]
 fn what_was_killed_at_the_start_is_taken_away() {
-    root_or_skip!("what_was_killed_at_the_start_is_taken_away");
+    root_or_skip!();
     let net = Net::new();
     for word in ["of the kernel's memory", "a port"] {
         let mut daemon = net.begin("-i left -i right --max-sessions 4096", |_| {});
         daemon.until(word);
         daemon.end(Signal::SIGKILL);
         // With or without a record, which is what is pinned last.
-        net.said("detach");
+        net.stdout_of("detach");
         assert!(!net.is_attached() && pins(&net).is_empty(), "{word}: something is left");
         assert_eq!(net.ask(0, 4000, 5), 5, "the kernel forwards");
     }
@@ -68,22 +71,22 @@ fn what_was_killed_at_the_start_is_taken_away() {
 
 #[test]
 fn without_a_bpf_file_system_it_says_what_to_do() {
-    root_or_skip!("without_a_bpf_file_system_it_says_what_to_do");
+    root_or_skip!();
     let net = Net::new();
     let without = format!("umount -l /sys/fs/bpf; exec {LINERATE} forward run -i left -i right");
     let output = net.router.command("unshare").args(["--mount", "sh", "-c", &without]).output();
     let output = output.unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{said}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{printed}");
     for word in ["/sys/fs/bpf", "mount -t bpf bpf /sys/fs/bpf", "nsenter --net"] {
-        assert!(said.contains(word), "no {word} in {said}");
+        assert!(printed.contains(word), "no {word} in {printed}");
     }
     assert!(!net.is_attached());
 }
 
 #[test]
 fn what_is_refused_leaves_nothing() {
-    root_or_skip!("what_is_refused_leaves_nothing");
+    root_or_skip!();
     let net = Net::new();
     for (arguments, word) in [
         ("run -i nowhere -i left", "nowhere"),
@@ -92,26 +95,26 @@ fn what_is_refused_leaves_nothing() {
         ("run -i left -i right --max-sessions 1", "1024"),
         ("run -i left -i right --metrics 192.0.2.77:9818", "192.0.2.77:9818"),
     ] {
-        let said = net.refused(arguments, 1);
-        assert!(said.contains(word), "{arguments}: {said}");
+        let printed = net.refused(arguments, 1);
+        assert!(printed.contains(word), "{arguments}: {printed}");
         assert!(!net.is_attached() && pins(&net).is_empty(), "{arguments}: something is left");
     }
 }
 
 #[test]
 fn nobody_else_can_have_the_instance() {
-    root_or_skip!("nobody_else_can_have_the_instance");
+    root_or_skip!();
     let net = Net::new();
     let daemon = net.run("");
-    let said = net.refused("run -i left -i right", 1);
-    assert!(said.contains(&daemon.id().to_string()), "who has it: {said}");
+    let printed = net.refused("run -i left -i right", 1);
+    assert!(printed.contains(&daemon.id().to_string()), "who has it: {printed}");
     assert_eq!(net.ask(0, 4000, 20), 20);
     assert_eq!(net.json("status")[0]["state"], "running");
 }
 
 #[test]
 fn after_a_death_it_goes_on_for_a_while_and_is_adopted() {
-    root_or_skip!("after_a_death_it_goes_on_for_a_while_and_is_adopted");
+    root_or_skip!();
     let net = Net::new();
     let daemon = net.run("--fail-open-after 2s");
     assert_eq!(net.ask(0, 4000, 50), 50);
@@ -138,18 +141,18 @@ fn after_a_death_it_goes_on_for_a_while_and_is_adopted() {
     let packets = |sessions: &[serde_json::Value]| sessions[0]["packets"].as_u64().unwrap();
     let after = net.json("sessions --port 4000");
     assert!(packets(&after) >= packets(&before) + 60, "the counts go on: {before:?}, {after:?}");
-    let (status, _, said) = daemon.end(Signal::SIGINT);
-    assert!(status.success() && !net.is_attached() && pins(&net).is_empty(), "{said}");
+    let (status, _, printed) = daemon.end(Signal::SIGINT);
+    assert!(status.success() && !net.is_attached() && pins(&net).is_empty(), "{printed}");
 }
 
 #[test]
 fn what_is_left_is_adopted() {
-    root_or_skip!("what_is_left_is_adopted");
+    root_or_skip!();
     let net = Net::new();
     let daemon = net.run("--persist --fail-open-after 4s");
     assert_eq!(net.ask(1, 4000, 20), 20);
-    let (status, _, said) = daemon.end(Signal::SIGTERM);
-    assert!(status.success(), "{said}");
+    let (status, _, printed) = daemon.end(Signal::SIGTERM);
+    assert!(status.success(), "{printed}");
     assert!(net.is_attached());
     assert_eq!(net.json("sessions --port 4000").len(), 2);
     wait_for("the daemon to be missed", || net.json("status")[0]["state"] != "running");
@@ -163,34 +166,33 @@ fn what_is_left_is_adopted() {
 /// The former tables are there until the new ones are made.
 #[test]
 fn a_table_that_does_not_fit_is_not_begun() {
-    const NAME: &str = "a_table_that_does_not_fit_is_not_begun";
-    root_or_skip!(NAME);
+    root_or_skip!();
     let memory = std::fs::read_to_string("/proc/meminfo").unwrap();
     let available = memory.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
     let kib: u64 = available.unwrap().trim().trim_end_matches(" kB").parse().unwrap();
     if kib > 24 << 20 {
-        return say_skipped(NAME, "this machine has room for the largest table");
+        skip!("this machine has room for the largest table");
     }
     let net = Net::new();
     net.run("--persist").end(Signal::SIGTERM);
     assert!(net.is_attached());
-    let said = net.refused("run -i left -i right --max-sessions 50M", 1);
-    assert!(said.contains("would fit"), "{said}");
+    let printed = net.refused("run -i left -i right --max-sessions 50M", 1);
+    assert!(printed.contains("would fit"), "{printed}");
     // Nothing that cannot be adopted stays.
-    assert!(!net.is_attached() && pins(&net).is_empty(), "{said}");
+    assert!(!net.is_attached() && pins(&net).is_empty(), "{printed}");
     assert_eq!(net.ask(0, 4000, 5), 5, "the kernel forwards");
 }
 
 #[test]
 fn detach_takes_away_what_is_there() {
-    root_or_skip!("detach_takes_away_what_is_there");
+    root_or_skip!();
     let net = Net::new();
     let daemon = net.run("");
     daemon.end(Signal::SIGKILL);
     // At once, though the last beat was a moment ago.
     assert_eq!(net.json("status")[0]["state"], "unattended");
     assert!(net.is_attached());
-    net.said("detach");
+    net.stdout_of("detach");
     assert!(!net.is_attached() && pins(&net).is_empty());
     assert_eq!(net.ask(0, 4000, 5), 5);
 
@@ -199,14 +201,14 @@ fn detach_takes_away_what_is_there() {
     let json = net.json("detach");
     assert_eq!(json.len(), 1, "{json:?}");
     assert!(!net.is_attached() && pins(&net).is_empty());
-    let (status, _, said) = daemon.wait();
-    assert!(status.success() && said.contains("detach"), "{said}");
+    let (status, _, printed) = daemon.wait();
+    assert!(status.success() && printed.contains("detach"), "{printed}");
     assert!(!net.is_attached() && pins(&net).is_empty());
 }
 
 #[test]
 fn a_transfer_survives_the_beginning_and_the_end() {
-    root_or_skip!("a_transfer_survives_the_beginning_and_the_end");
+    root_or_skip!();
     let net = Net::new();
     for family in [0, 1] {
         net.tcp(family, 4 << 20, || {
@@ -219,6 +221,6 @@ fn a_transfer_survives_the_beginning_and_the_end() {
             daemon.end(Signal::SIGKILL);
             drop(net.run(""));
         });
-        net.said("detach");
+        net.stdout_of("detach");
     }
 }

@@ -6,11 +6,11 @@ use std::process::Stdio;
 
 use linerate_ring::packet::Sender;
 use linerate_ring::tun::{Device, Kind, MAX_PACKET, Queue};
-use linerate_testkit::{Namespace, Process, Veth, root_or_skip, say_skipped, wait_for};
+use linerate_testkit::{Namespace, Process, Veth, root_or_skip, skip, wait_for};
 use linerate_wire::virtio::Header;
 use nix::sys::signal::Signal;
 
-use super::support::{Net, configure, lay};
+use super::support::{Net, configure, connect};
 
 /// Whether packets from `port` take the fast path both ways.
 fn is_fast(net: &Net, port: u16) -> bool {
@@ -30,14 +30,13 @@ fn at_once(net: &Net, lines: &str) -> bool {
 
 #[test]
 fn a_port_that_is_renamed_is_let_go_and_taken_up_again() {
-    const NAME: &str = "a_port_that_is_renamed_is_let_go_and_taken_up_again";
-    root_or_skip!(NAME);
+    root_or_skip!();
     let net = Net::new();
     let mut daemon = net.run("");
     wait_for("the fast path", || is_fast(&net, 4000));
     // Since Linux 6.2 also while it is up.
     if !at_once(&net, "link set left name elsewhere\n") {
-        return say_skipped(NAME, "this kernel renames no interface that is up");
+        skip!("this kernel renames no interface that is up");
     }
     daemon.until("gone: it is taken up again");
     wait_for("the programs to be off", || !net.left.a.has_xdp().unwrap());
@@ -45,19 +44,18 @@ fn a_port_that_is_renamed_is_let_go_and_taken_up_again() {
     assert!(at_once(&net, "link set elsewhere name left\n"));
     wait_for("the port again", || net.left.a.has_xdp().unwrap());
     wait_for("the fast path again", || is_fast(&net, 4000));
-    let (status, _, said) = daemon.end(Signal::SIGTERM);
-    assert!(status.success() && !net.is_attached(), "{said}");
+    let (status, _, printed) = daemon.end(Signal::SIGTERM);
+    assert!(status.success() && !net.is_attached(), "{printed}");
 }
 
 #[test]
 fn two_ports_that_swap_their_names_stay_ports() {
-    const NAME: &str = "two_ports_that_swap_their_names_stay_ports";
-    root_or_skip!(NAME);
+    root_or_skip!();
     let net = Net::new();
     let mut daemon = net.run("");
     let names = "link set left name other\nlink set right name left\nlink set other name right\n";
     if !at_once(&net, names) {
-        return say_skipped(NAME, "this kernel renames no interface that is up");
+        skip!("this kernel renames no interface that is up");
     }
     daemon.until("gone: it is taken up again");
     wait_for("both to be ports again", || {
@@ -70,7 +68,7 @@ fn two_ports_that_swap_their_names_stay_ports() {
 
 #[test]
 fn a_port_that_is_made_anew_is_taken_up() {
-    root_or_skip!("a_port_that_is_made_anew_is_taken_up");
+    root_or_skip!();
     let net = Net::new();
     let _daemon = net.run("");
     wait_for("the fast path", || is_fast(&net, 4000));
@@ -120,10 +118,10 @@ impl File {
 /// What left by a port does not leave by the one that has its number now.
 #[test]
 fn a_port_gets_the_number_of_another_and_nothing_else_of_it() {
-    root_or_skip!("a_port_gets_the_number_of_another_and_nothing_else_of_it");
+    root_or_skip!();
     let net = Net::new();
     let elsewhere = Namespace::create("fwd-else").unwrap();
-    let third = lay(&net.router, "third", &elsewhere, 3);
+    let third = connect(&net.router, "third", &elsewhere, 3);
     let file = File::new();
     let mut daemon = file.run(&net);
     wait_for("the fast path", || is_fast(&net, 4000));
@@ -148,7 +146,7 @@ fn drain(queue: &Queue) -> usize {
 /// A TAP device that nobody reads from has its ring full: what is redirected to it is lost.
 #[test]
 fn nothing_is_redirected_to_a_port_before_it_is_proven() {
-    root_or_skip!("nothing_is_redirected_to_a_port_before_it_is_proven");
+    root_or_skip!();
     let net = Net::new();
     let open = || Device::builder("tap0").kind(Kind::Tap).build();
     let device = net.router.run(open).unwrap().unwrap();

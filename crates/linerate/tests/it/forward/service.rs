@@ -29,7 +29,7 @@ impl Manager {
 
 #[test]
 fn the_service_manager_hears_of_everything() {
-    root_or_skip!("the_service_manager_hears_of_everything");
+    root_or_skip!();
     let net = Net::new();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("notify");
@@ -66,10 +66,10 @@ fn the_service_manager_hears_of_everything() {
     assert_eq!(net.json("status")[0]["state"], "running");
 
     manager.heard.clear();
-    let (status, _, said) = daemon.end(Signal::SIGTERM);
-    assert!(status.success(), "{said}");
+    let (status, _, printed) = daemon.end(Signal::SIGTERM);
+    assert!(status.success(), "{printed}");
     manager.until("STOPPING=1");
-    for line in said.lines() {
+    for line in printed.lines() {
         let line: serde_json::Value = serde_json::from_str(line).unwrap();
         assert!(line["timestamp"].is_string() && line["message"].is_string(), "{line}");
     }
@@ -94,7 +94,7 @@ fn metric(text: &str, name: &str) -> f64 {
 
 #[test]
 fn prometheus_gets_what_status_says() {
-    root_or_skip!("prometheus_gets_what_status_says");
+    root_or_skip!();
     let net = Net::new();
     // The number of sessions is that of the ageing's last pass, which takes a quarter of the shortest limit.
     let _daemon = net.run("--tcp-idle 4s");
@@ -146,7 +146,7 @@ fn prometheus_gets_what_status_says() {
 
 #[test]
 fn metrics_can_be_off_or_taken() {
-    root_or_skip!("metrics_can_be_off_or_taken");
+    root_or_skip!();
     let net = Net::new();
     let daemon = net.run("--metrics off");
     assert!(net.router.run(|| TcpStream::connect("127.0.0.1:9818")).unwrap().is_err());
@@ -158,9 +158,9 @@ fn metrics_can_be_off_or_taken() {
     daemon.end(Signal::SIGINT);
     let address = "127.0.0.1:9819";
     let listener = net.router.run(|| std::net::TcpListener::bind(address)).unwrap().unwrap();
-    let said =
+    let printed =
         net.refused(&format!("run -i left -i right --max-sessions 4096 --metrics {address}"), 1);
-    assert!(said.contains(address), "{said}");
+    assert!(printed.contains(address), "{printed}");
     assert!(!net.is_attached());
     drop((taken, listener));
 }

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use linerate_testkit::root_or_skip;
+use linerate_testkit::{root_or_skip, wait_for};
 use nix::sys::signal::Signal;
 
-use super::support::{Net, wait_for};
+use super::support::Net;
 
 #[test]
 fn sessions_can_be_listed_watched_and_flushed() {
-    root_or_skip!("sessions_can_be_listed_watched_and_flushed");
+    root_or_skip!();
     for statistics in ["slot", "none"] {
         let net = Net::new();
         let daemon = net.run(&format!("--statistics {statistics}"));
@@ -54,15 +54,15 @@ fn sessions_can_be_listed_watched_and_flushed() {
         assert_eq!(net.json("flush --port 4001")[0]["ended"], 2, "{statistics}");
         assert!(listed(4001).is_empty(), "{statistics}: {:?}", listed(4001));
         assert_eq!(net.json("flush")[0]["ended"], 2, "{statistics}");
-        assert!(daemon.sessions().is_empty(), "{statistics}: {:?}", daemon.sessions());
-        let (status, said) = daemon.end(Signal::SIGTERM);
+        assert!(net.sessions().is_empty(), "{statistics}: {:?}", net.sessions());
+        let (status, _, said) = daemon.end(Signal::SIGTERM);
         assert!(status.success() && !net.is_attached(), "{statistics}: {said}");
     }
 }
 
 #[test]
 fn idle_sessions_are_forgotten() {
-    root_or_skip!("idle_sessions_are_forgotten");
+    root_or_skip!();
     for statistics in ["slot", "none"] {
         let net = Net::new();
         let daemon = net.run(&format!("--statistics {statistics} --udp-idle 1s"));
@@ -70,14 +70,14 @@ fn idle_sessions_are_forgotten() {
         wait_for("a session", || net.ask(0, 4003, 5) == 5 && held() == 2);
         wait_for("it to be forgotten", || held() == 0);
         wait_for("its place to be free", || net.json("sessions --state ended").is_empty());
-        let (status, said) = daemon.end(Signal::SIGTERM);
+        let (status, _, said) = daemon.end(Signal::SIGTERM);
         assert!(status.success(), "{statistics}: {said}");
     }
 }
 
 #[test]
 fn a_session_ends_at_its_age_and_is_learned_anew() {
-    root_or_skip!("a_session_ends_at_its_age_and_is_learned_anew");
+    root_or_skip!();
     let net = Net::new();
     let daemon = net.run("--lifetime 2s");
     let mut oldest = 0.0_f64;
@@ -92,6 +92,6 @@ fn a_session_ends_at_its_age_and_is_learned_anew() {
         oldest = before.max(age);
         age < before
     });
-    let (status, said) = daemon.end(Signal::SIGTERM);
+    let (status, _, said) = daemon.end(Signal::SIGTERM);
     assert!(status.success(), "{said}");
 }

@@ -37,7 +37,7 @@ fn sweep() {
 }
 
 /// Lays a cable from interface `name` of the router to `host`, with addresses of network `net` at both ends.
-pub(crate) fn lay(router: &Namespace, name: &str, host: &Namespace, net: u8) -> Veth {
+pub(crate) fn connect(router: &Namespace, name: &str, host: &Namespace, net: u8) -> Veth {
     let veth = Veth::create(router, name, host, "host", VethOptions::default()).unwrap();
     configure(&veth, host, net);
     veth
@@ -77,8 +77,8 @@ impl Net {
         let router = Namespace::create("fwd-router").unwrap();
         let server = Namespace::create("fwd-server").unwrap();
         router.set_forwarding(true).unwrap();
-        let left = lay(&router, "left", &client, 1);
-        let right = lay(&router, "right", &server, 2);
+        let left = connect(&router, "left", &client, 1);
+        let right = connect(&router, "right", &server, 2);
         router.interface("lo").unwrap().up().unwrap();
         Self { client, router, server, left, right }
     }
@@ -90,7 +90,7 @@ impl Net {
     }
 
     /// The same, which has to succeed; standard output.
-    pub(crate) fn said(&self, arguments: &str) -> String {
+    pub(crate) fn stdout_of(&self, arguments: &str) -> String {
         let output = self.forward(arguments);
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{arguments}: {errors}");
@@ -99,10 +99,10 @@ impl Net {
 
     /// The same, as JSON: one object, or one a line.
     pub(crate) fn json(&self, arguments: &str) -> Vec<Value> {
-        let said = self.said(&format!("{arguments} --json"));
+        let printed = self.stdout_of(&format!("{arguments} --json"));
         let parse =
             |line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
-        said.lines().map(parse).collect()
+        printed.lines().map(parse).collect()
     }
 
     /// The same, which has to fail; standard error.
@@ -136,7 +136,7 @@ impl Net {
         prepare: impl FnOnce(&mut linerate_testkit::Command),
     ) -> Process {
         // It ends with the test, also where that is killed.
-        let mut command = self.router.tied(LINERATE);
+        let mut command = self.router.command_killed_with_parent(LINERATE);
         command.args(["forward", "run"]).args(arguments.split_whitespace());
         prepare(&mut command);
         Process::start(&mut command)

@@ -4,7 +4,7 @@ use std::process::Output;
 use std::time::{Duration, Instant};
 
 use linerate_ring::steer::has_ingress_program;
-use linerate_testkit::{Namespace, root_or_skip, say_skipped};
+use linerate_testkit::{Namespace, root_or_skip, skip};
 use nix::sys::signal::Signal;
 
 use super::support::{FAR, Hosts, LINERATE, NEAR, count, give_addresses, tcp, udp};
@@ -21,7 +21,7 @@ fn refused(hosts: &Hosts, arguments: &str) -> String {
 
 #[test]
 fn nothing_is_left_behind() {
-    root_or_skip!("nothing_is_left_behind");
+    root_or_skip!();
     let hosts = Hosts::new();
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGKILL] {
         let uplink = hosts.uplink("--backend xdp");
@@ -31,8 +31,8 @@ fn nothing_is_left_behind() {
         let (status, ..) = uplink.wait();
         assert_eq!(status.success(), signal != Signal::SIGKILL);
         // The kernel takes a killed process apart in its own time.
-        let patience = Instant::now() + Duration::from_secs(5);
-        while hosts.veth.a.has_xdp().unwrap() && Instant::now() < patience {
+        let timeout = Instant::now() + Duration::from_secs(5);
+        while hosts.veth.a.has_xdp().unwrap() && Instant::now() < timeout {
             std::thread::sleep(Duration::from_millis(10));
         }
         assert!(!hosts.veth.a.has_xdp().unwrap(), "an XDP program after {signal}");
@@ -51,8 +51,7 @@ fn is_guarded(hosts: &Hosts) -> bool {
 
 #[test]
 fn the_host_does_not_answer_for_the_packet_back_end() {
-    const NAME: &str = "the_host_does_not_answer_for_the_packet_back_end";
-    root_or_skip!(NAME);
+    root_or_skip!();
     let hosts = Hosts::new();
     // The host has the guest's address and no socket: it would refuse every connection.
     let (address, prefix) = NEAR[0];
@@ -62,7 +61,7 @@ fn the_host_does_not_answer_for_the_packet_back_end() {
         let uplink = hosts.bare(&format!("--backend packet --take-over --netns {}", guest.name()));
         if uplink.stderr().contains("the host's own stack hears") {
             uplink.stop();
-            return say_skipped(NAME, "the kernel has no tcx (Linux 6.6)");
+            skip!("the kernel has no tcx (Linux 6.6)");
         }
         give_addresses(&guest);
         assert!(is_guarded(&hosts));
@@ -71,8 +70,8 @@ fn the_host_does_not_answer_for_the_packet_back_end() {
         uplink.signal(signal);
         uplink.wait();
         // The kernel takes a killed process apart in its own time.
-        let patience = Instant::now() + Duration::from_secs(5);
-        while is_guarded(&hosts) && Instant::now() < patience {
+        let timeout = Instant::now() + Duration::from_secs(5);
+        while is_guarded(&hosts) && Instant::now() < timeout {
             std::thread::sleep(Duration::from_millis(10));
         }
         assert!(!is_guarded(&hosts), "a tcx program after {signal}");
@@ -83,12 +82,12 @@ fn the_host_does_not_answer_for_the_packet_back_end() {
 
 #[test]
 fn an_interface_in_use_is_left_alone() {
-    root_or_skip!("an_interface_in_use_is_left_alone");
+    root_or_skip!();
     let hosts = Hosts::new();
     hosts.veth.a.add_address("192.0.2.1".parse().unwrap(), 24).unwrap();
     for backend in ["auto", "xdp", "packet"] {
-        let said = refused(&hosts, &format!("wire --backend {backend}"));
-        assert!(said.contains("192.0.2.1") && said.contains("--take-over"), "{said}");
+        let printed = refused(&hosts, &format!("wire --backend {backend}"));
+        assert!(printed.contains("192.0.2.1") && printed.contains("--take-over"), "{printed}");
     }
     let uplink = hosts.uplink("--take-over");
     tcp(&hosts.near, &hosts.far, FAR[0].0, 100_000);
@@ -97,7 +96,7 @@ fn an_interface_in_use_is_left_alone() {
 
 #[test]
 fn what_cannot_be_is_refused_with_the_reason() {
-    root_or_skip!("what_cannot_be_is_refused_with_the_reason");
+    root_or_skip!();
     let hosts = Hosts::new();
     for (arguments, reason) in [
         ("nowhere", "nowhere"),
@@ -108,21 +107,21 @@ fn what_cannot_be_is_refused_with_the_reason() {
         ("wire --netns no-such-namespace", "no-such-namespace"),
         ("wire --policy maybe", "setting"),
     ] {
-        let said = refused(&hosts, arguments);
-        assert!(said.contains(reason), "{arguments}: {said}");
+        let printed = refused(&hosts, arguments);
+        assert!(printed.contains(reason), "{arguments}: {printed}");
         assert!(!hosts.veth.a.has_xdp().unwrap(), "an XDP program after {arguments}");
     }
     let first = hosts.bare("--backend xdp");
     let second =
         hosts.near.command(LINERATE).args(["uplink", "-i", "wire", "--take-over"]).output();
-    let said = String::from_utf8_lossy(&second.unwrap().stderr).into_owned();
-    assert!(said.contains("by XDP"), "{said}");
+    let printed = String::from_utf8_lossy(&second.unwrap().stderr).into_owned();
+    assert!(printed.contains("by XDP"), "{printed}");
     first.stop();
 }
 
 #[test]
 fn the_counts_are_told_when_asked_for() {
-    root_or_skip!("the_counts_are_told_when_asked_for");
+    root_or_skip!();
     let hosts = Hosts::new();
     let mut uplink = hosts.uplink("");
     tcp(&hosts.near, &hosts.far, FAR[0].0, 1 << 20);
@@ -136,29 +135,32 @@ fn the_counts_are_told_when_asked_for() {
 
 #[test]
 fn the_interface_going_away_ends_it() {
-    root_or_skip!("the_interface_going_away_ends_it");
+    root_or_skip!();
     for backend in ["xdp", "packet"] {
         let hosts = Hosts::new();
         let uplink = hosts.uplink(&format!("--backend {backend}"));
         hosts.veth.delete().unwrap();
-        let (status, _, said) = uplink.wait();
-        assert!(!status.success() && said.contains("interface wire is gone"), "{backend}: {said}");
+        let (status, _, printed) = uplink.wait();
+        assert!(
+            !status.success() && printed.contains("interface wire is gone"),
+            "{backend}: {printed}"
+        );
     }
 }
 
 #[test]
 fn the_device_going_away_ends_it() {
-    root_or_skip!("the_device_going_away_ends_it");
+    root_or_skip!();
     let hosts = Hosts::new();
     let uplink = hosts.uplink("");
     hosts.near.interface("up0").unwrap().delete().unwrap();
-    let (status, _, said) = uplink.wait();
-    assert!(!status.success() && said.contains("up0 is gone"), "{said}");
+    let (status, _, printed) = uplink.wait();
+    assert!(!status.success() && printed.contains("up0 is gone"), "{printed}");
 }
 
 #[test]
 fn both_going_away_ends_it() {
-    root_or_skip!("both_going_away_ends_it");
+    root_or_skip!();
     for backend in ["xdp", "packet"] {
         let hosts = Hosts::new();
         let uplink = hosts.uplink(&format!("--backend {backend}"));
@@ -166,29 +168,32 @@ fn both_going_away_ends_it() {
         hosts.veth.delete().unwrap();
         // It may have ended by now, and taken the device along.
         let _ = device.delete();
-        let (status, _, said) = uplink.wait();
-        assert!(!status.success() && said.contains("is gone"), "{backend}: {said}");
+        let (status, _, printed) = uplink.wait();
+        assert!(!status.success() && printed.contains("is gone"), "{backend}: {printed}");
     }
 }
 
 #[test]
 fn the_interface_moving_to_another_namespace_ends_it() {
-    root_or_skip!("the_interface_moving_to_another_namespace_ends_it");
+    root_or_skip!();
     for backend in ["xdp", "packet"] {
         let hosts = Hosts::new();
         let other = Namespace::create("upl-other").unwrap();
         let uplink = hosts.uplink(&format!("--backend {backend}"));
         let moved = ["link", "set", "wire", "netns", other.name()];
         assert!(hosts.near.command("ip").args(moved).status().unwrap().success());
-        let (status, _, said) = uplink.wait();
-        assert!(!status.success() && said.contains("interface wire is gone"), "{backend}: {said}");
+        let (status, _, printed) = uplink.wait();
+        assert!(
+            !status.success() && printed.contains("interface wire is gone"),
+            "{backend}: {printed}"
+        );
         assert!(!other.interface("wire").unwrap().has_xdp().unwrap(), "an XDP program moved along");
     }
 }
 
 #[test]
 fn a_namespace_without_a_name_lives_as_long_as_its_device() {
-    root_or_skip!("a_namespace_without_a_name_lives_as_long_as_its_device");
+    root_or_skip!();
     let hosts = Hosts::new();
     for device in ["--tap", "--tun"] {
         let guest = Namespace::create("upl-guest").unwrap();
@@ -204,7 +209,7 @@ fn a_namespace_without_a_name_lives_as_long_as_its_device() {
 
 #[test]
 fn no_thread_keeps_a_capability_or_spins() {
-    root_or_skip!("no_thread_keeps_a_capability_or_spins");
+    root_or_skip!();
     let hosts = Hosts::new();
     let uplink = hosts.uplink("");
     let process = format!("/proc/{}", uplink.id());
@@ -215,8 +220,8 @@ fn no_thread_keeps_a_capability_or_spins() {
             unprivileged(&std::fs::read_to_string(task.path().join("status")).unwrap_or_default())
         })
     };
-    let patience = Instant::now() + Duration::from_secs(5);
-    while !all() && Instant::now() < patience {
+    let timeout = Instant::now() + Duration::from_secs(5);
+    while !all() && Instant::now() < timeout {
         std::thread::sleep(Duration::from_millis(20));
     }
     assert!(all(), "a thread has capabilities");

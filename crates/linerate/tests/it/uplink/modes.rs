@@ -3,14 +3,14 @@
 use std::net::UdpSocket;
 use std::time::Duration;
 
-use linerate_testkit::{Namespace, Random, root_or_skip, say_skipped};
+use linerate_testkit::{Namespace, Random, root_or_skip, say_skipped, skip, test_name};
 use nix::sys::socket::{setsockopt, sockopt};
 
 use super::support::{FAR, Hosts, NEAR, count, give_addresses, tcp, udp};
 
 #[test]
 fn without_offloads_nothing_is_split_or_joined() {
-    root_or_skip!("without_offloads_nothing_is_split_or_joined");
+    root_or_skip!();
     let hosts = Hosts::new();
     let uplink = hosts.uplink("--no-offload");
     assert!(uplink.stderr().contains("no offload"), "{}", uplink.stderr());
@@ -27,7 +27,7 @@ fn without_offloads_nothing_is_split_or_joined() {
 
 #[test]
 fn the_packet_back_end_splits_and_joins_too() {
-    root_or_skip!("the_packet_back_end_splits_and_joins_too");
+    root_or_skip!();
     let hosts = Hosts::new();
     let uplink = hosts.uplink("--backend packet");
     hosts.talk(1 << 20);
@@ -41,7 +41,7 @@ fn the_packet_back_end_splits_and_joins_too() {
 
 #[test]
 fn what_the_other_end_leaves_unfinished_arrives() {
-    root_or_skip!("what_the_other_end_leaves_unfinished_arrives");
+    root_or_skip!();
     let hosts = Hosts::new();
     // As every veth is by default: checksums are open, and without XDP super-packets cross.
     hosts.veth.b.set_offloads(true).unwrap();
@@ -61,7 +61,7 @@ fn what_the_other_end_leaves_unfinished_arrives() {
 
 #[test]
 fn a_protocol_that_is_off_is_left_to_the_stack() {
-    root_or_skip!("a_protocol_that_is_off_is_left_to_the_stack");
+    root_or_skip!();
     let hosts = Hosts::new();
     let uplink = hosts.uplink("--policy udp=off");
     assert!(!uplink.stderr().contains("USO"), "{}", uplink.stderr());
@@ -81,7 +81,7 @@ fn a_protocol_that_is_off_is_left_to_the_stack() {
 
 #[test]
 fn bursts_are_no_longer_than_asked_for() {
-    root_or_skip!("bursts_are_no_longer_than_asked_for");
+    root_or_skip!();
     let hosts = Hosts::new();
     let uplink = hosts.uplink("--max-burst 12000");
     tcp(&hosts.near, &hosts.far, FAR[0].0, 2 << 20);
@@ -94,7 +94,7 @@ fn bursts_are_no_longer_than_asked_for() {
 
 #[test]
 fn the_device_has_the_address_and_mtu_that_it_is_given() {
-    root_or_skip!("the_device_has_the_address_and_mtu_that_it_is_given");
+    root_or_skip!();
     let hosts = Hosts::new();
     let uplink = hosts.bare("");
     assert_eq!(hosts.near.interface("up0").unwrap().mac(), hosts.veth.a.mac());
@@ -107,7 +107,7 @@ fn the_device_has_the_address_and_mtu_that_it_is_given() {
 
 #[test]
 fn the_device_can_be_in_another_namespace() {
-    root_or_skip!("the_device_can_be_in_another_namespace");
+    root_or_skip!();
     let hosts = Hosts::new();
     let guest = Namespace::create("upl-guest").unwrap();
     let uplink = hosts.bare(&format!("--netns {}", guest.name()));
@@ -134,13 +134,12 @@ fn ip(namespace: &Namespace, arguments: &str) -> bool {
 
 #[test]
 fn super_packets_in_tunnels_are_split_where_that_is_asked_for() {
-    const NAME: &str = "super_packets_in_tunnels_are_split_where_that_is_asked_for";
-    root_or_skip!(NAME);
+    root_or_skip!();
     let hosts = Hosts::new();
     let uplink = hosts.uplink("--tunnels");
     if !uplink.stderr().contains("UDP tunnels") {
         uplink.stop();
-        return say_skipped(NAME, "the kernel hands out no super-packets in tunnels (Linux 6.17)");
+        skip!("the kernel hands out no super-packets in tunnels (Linux 6.17)");
     }
     let mut crossed = false;
     // With the outer checksum and without; VXLAN's is off by default.
@@ -153,7 +152,7 @@ fn super_packets_in_tunnels_are_split_where_that_is_asked_for() {
         let (kind, rest) = link.split_once(' ').unwrap();
         for (host, own, remote) in [(&hosts.near, 1, FAR[0].0), (&hosts.far, 2, NEAR[0].0)] {
             if !ip(host, &format!("link add {name} type {kind} id 7 remote {remote} {rest}")) {
-                say_skipped(NAME, &format!("the kernel has no {link}"));
+                say_skipped(test_name!(), &format!("the kernel has no {link}"));
                 continue 'kinds;
             }
             assert!(ip(host, &format!("addr add 10.9.{number}.{own}/24 dev {name}")));
@@ -174,7 +173,7 @@ fn super_packets_in_tunnels_are_split_where_that_is_asked_for() {
 
 #[test]
 fn datagrams_for_the_port_of_a_tunnel_are_datagrams() {
-    root_or_skip!("datagrams_for_the_port_of_a_tunnel_are_datagrams");
+    root_or_skip!();
     let hosts = Hosts::new();
     let uplink = hosts.uplink("");
     for port in [4789, 6081] {

@@ -10,7 +10,7 @@ use super::support::{FAR, Hosts, NEAR, count, tcp_while, udp};
 
 #[test]
 fn arp_neighbour_discovery_and_icmp_cross() {
-    root_or_skip!("arp_neighbour_discovery_and_icmp_cross");
+    root_or_skip!();
     let hosts = Hosts::new();
     let uplink = hosts.uplink("");
     for (near, far) in NEAR.iter().zip(FAR) {
@@ -32,7 +32,7 @@ fn arp_neighbour_discovery_and_icmp_cross() {
 
 #[test]
 fn tcp_streams_cross_as_super_packets() {
-    root_or_skip!("tcp_streams_cross_as_super_packets");
+    root_or_skip!();
     let hosts = Hosts::new();
     let uplink = hosts.uplink("--backend xdp");
     assert!(uplink.stderr().contains("TSO4, TSO6, ECN"), "{}", uplink.stderr());
@@ -53,7 +53,7 @@ fn tcp_streams_cross_as_super_packets() {
 
 #[test]
 fn datagrams_cross_alone_as_fragments_and_by_the_burst() {
-    root_or_skip!("datagrams_cross_alone_as_fragments_and_by_the_burst");
+    root_or_skip!();
     let hosts = Hosts::new();
     let uplink = hosts.uplink("");
     let bursts = [30_000, 1001, 60_000, 1, 2000, 45_999].repeat(4);
@@ -73,7 +73,7 @@ fn datagrams_cross_alone_as_fragments_and_by_the_burst() {
 
 #[test]
 fn several_queues_carry_several_streams() {
-    root_or_skip!("several_queues_carry_several_streams");
+    root_or_skip!();
     let hosts = Hosts::with(VethOptions { queues: 2, ..VethOptions::default() });
     for backend in ["xdp", "packet"] {
         let uplink = hosts.uplink(&format!("--queues 2 --cpu 0 --backend {backend}"));
@@ -92,7 +92,7 @@ fn several_queues_carry_several_streams() {
 
 #[test]
 fn a_stream_survives_the_interface_and_the_device_going_down() {
-    root_or_skip!("a_stream_survives_the_interface_and_the_device_going_down");
+    root_or_skip!();
     for backend in ["xdp", "packet"] {
         let hosts = Hosts::new();
         let mut uplink = hosts.uplink(&format!("--backend {backend}"));
@@ -117,7 +117,7 @@ fn a_stream_survives_the_interface_and_the_device_going_down() {
 
 #[test]
 fn a_change_of_the_mtu_loses_what_is_too_long_and_nothing_else() {
-    root_or_skip!("a_change_of_the_mtu_loses_what_is_too_long_and_nothing_else");
+    root_or_skip!();
     for backend in ["xdp", "packet"] {
         let hosts = Hosts::new();
         let mut uplink = hosts.uplink(&format!("--backend {backend}"));

@@ -69,9 +69,9 @@ fn knock(from: &Namespace, address: &str) {
 
 /// Waits until `true_now`, for longer than anything takes.
 fn wait_for(what: &str, mut true_now: impl FnMut() -> bool) {
-    let patience = Instant::now() + Duration::from_secs(30);
+    let timeout = Instant::now() + Duration::from_secs(30);
     while !true_now() {
-        assert!(Instant::now() < patience, "{what}");
+        assert!(Instant::now() < timeout, "{what}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -83,7 +83,7 @@ fn none_unsplit(report: &Value) {
 
 #[test]
 fn guest_and_host_share_the_interface() {
-    root_or_skip!("guest_and_host_share_the_interface");
+    root_or_skip!();
     for arguments in ["--backend xdp", "--backend packet", "--backend xdp --no-offload"] {
         let shared = Shared::new();
         let uplink = shared.uplink(arguments);
@@ -115,7 +115,7 @@ fn guest_and_host_share_the_interface() {
 
 #[test]
 fn the_interface_may_get_another_hardware_address() {
-    root_or_skip!("the_interface_may_get_another_hardware_address");
+    root_or_skip!();
     let other = Mac([2, 0, 0, 0, 0x0c, 1]);
     let forget = |hosts: &Hosts| {
         for family in ["-4", "-6"] {
@@ -151,7 +151,7 @@ fn the_interface_may_get_another_hardware_address() {
 
 #[test]
 fn a_device_in_the_host_itself_works_too() {
-    root_or_skip!("a_device_in_the_host_itself_works_too");
+    root_or_skip!();
     let hosts = Hosts::new();
     hosts.veth.a.add_address(LINK_LOCAL.0.parse().unwrap(), LINK_LOCAL.1).unwrap();
     // Without a route through the interface there are no IPv6 neighbours; for IPv4 the kernel then takes
@@ -166,7 +166,7 @@ fn a_device_in_the_host_itself_works_too() {
 
 #[test]
 fn addresses_may_come_and_go() {
-    root_or_skip!("addresses_may_come_and_go");
+    root_or_skip!();
     let shared = Shared::new();
     let uplink = shared.uplink("");
     let device = shared.guest.interface("up0").unwrap();
@@ -189,7 +189,7 @@ fn addresses_may_come_and_go() {
 
 #[test]
 fn packets_for_elsewhere_go_through_the_gateway_of_the_host() {
-    root_or_skip!("packets_for_elsewhere_go_through_the_gateway_of_the_host");
+    root_or_skip!();
     let shared = Shared::new();
     let far = &shared.hosts.far;
     let beyond = Namespace::create("upl-beyond").unwrap();
@@ -222,7 +222,7 @@ fn packets_for_elsewhere_go_through_the_gateway_of_the_host() {
 
 #[test]
 fn a_neighbour_that_changes_its_address_is_followed() {
-    root_or_skip!("a_neighbour_that_changes_its_address_is_followed");
+    root_or_skip!();
     for backend in ["xdp", "packet"] {
         let shared = Shared::new();
         let uplink = shared.uplink(&format!("--backend {backend}"));
@@ -237,7 +237,7 @@ fn a_neighbour_that_changes_its_address_is_followed() {
 
 #[test]
 fn a_gateway_that_is_not_there_is_named_and_its_packets_are_counted() {
-    root_or_skip!("a_gateway_that_is_not_there_is_named_and_its_packets_are_counted");
+    root_or_skip!();
     let shared = Shared::new();
     let nowhere = "10.8.0.200";
     let mut uplink = shared.uplink("");
@@ -262,7 +262,7 @@ fn a_gateway_that_is_not_there_is_named_and_its_packets_are_counted() {
 
 #[test]
 fn the_interface_may_go_down_and_up() {
-    root_or_skip!("the_interface_may_go_down_and_up");
+    root_or_skip!();
     let shared = Shared::new();
     let mut uplink = shared.uplink("");
     knock(&shared.guest, FAR[0].0);
@@ -277,7 +277,7 @@ fn the_interface_may_go_down_and_up() {
 
 #[test]
 fn a_tun_device_leaves_nothing_behind_and_one_thread_one_capability() {
-    root_or_skip!("a_tun_device_leaves_nothing_behind_and_one_thread_one_capability");
+    root_or_skip!();
     const NET_ADMIN: u64 = 1 << 12;
     let shared = Shared::new();
     let index = shared.hosts.veth.a.index();
@@ -310,7 +310,7 @@ fn a_tun_device_leaves_nothing_behind_and_one_thread_one_capability() {
 
 #[test]
 fn a_port_of_a_bridge_is_refused_and_told_why() {
-    root_or_skip!("a_port_of_a_bridge_is_refused_and_told_why");
+    root_or_skip!();
     let hosts = Hosts::new();
     let ip = |arguments: &str| {
         let mut command = hosts.near.command("ip");
@@ -320,13 +320,13 @@ fn a_port_of_a_bridge_is_refused_and_told_why() {
     assert!(ip("link set wire master br0"));
     let mut command = hosts.near.command(LINERATE);
     let output = command.args(["uplink", "--tun", "up0", "-i", "wire"]).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(!output.status.success() && said.contains("port of br0"), "{said}");
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && printed.contains("port of br0"), "{printed}");
 }
 
 #[test]
 fn the_host_refuses_what_the_guest_does_not_have() {
-    root_or_skip!("the_host_refuses_what_the_guest_does_not_have");
+    root_or_skip!();
     let shared = Shared::new();
     let uplink = shared.uplink("");
     // The host's own address, where nobody listens: its own stack says so.

@@ -71,7 +71,7 @@ fn judge(frame: &[u8], mtu: usize) {
 
 #[test]
 fn every_frame_on_the_cable_is_finished() {
-    root_or_skip!("every_frame_on_the_cable_is_finished");
+    root_or_skip!();
     for arguments in ["--backend xdp", "--backend packet", "--no-offload"] {
         let hosts = Hosts::new();
         let uplink = hosts.uplink(arguments);
@@ -126,7 +126,7 @@ fn super_packet(payload: &[u8], tags: &[u16]) -> (Header, Vec<u8>) {
 
 #[test]
 fn frames_with_vlan_tags_are_split_and_cross() {
-    root_or_skip!("frames_with_vlan_tags_are_split_and_cross");
+    root_or_skip!();
     let hosts = Hosts::new();
     let payload = Random::new(1).bytes(10_500);
     for backend in ["xdp", "packet"] {
@@ -161,7 +161,7 @@ fn frames_with_vlan_tags_are_split_and_cross() {
 
 #[test]
 fn jumbo_frames_go_through_what_has_room_for_them() {
-    root_or_skip!("jumbo_frames_go_through_what_has_room_for_them");
+    root_or_skip!();
     for (mtu, backend) in [(3818, "xdp"), (9000, "packet")] {
         let hosts = Hosts::with(VethOptions { mtu, ..VethOptions::default() });
         let uplink = hosts.uplink("");

@@ -52,7 +52,7 @@ fn put(programs: &Programs, design: Design, number: u32, packets: u64) {
 
 #[test]
 fn each_design_is_listed_and_aged() {
-    root_or_skip!("each_design_is_listed_and_aged");
+    root_or_skip!();
     let cpus = libbpf_rs::num_possible_cpus().unwrap() as u64;
     for design in DESIGNS {
         let programs = load_hashed(design, 1024).unwrap();
@@ -91,7 +91,7 @@ fn each_design_is_listed_and_aged() {
 
 #[test]
 fn an_ended_session_goes_at_once() {
-    root_or_skip!("an_ended_session_goes_at_once");
+    root_or_skip!();
     let design = Design::Shared;
 
     let programs = load_hashed(design, 1024).unwrap();
@@ -111,7 +111,7 @@ fn an_ended_session_goes_at_once() {
 
 #[test]
 fn sessions_are_ended_one_by_one_and_locked_ones_go_when_their_writer_is_dead() {
-    root_or_skip!("sessions_are_ended_one_by_one_and_locked_ones_go_when_their_writer_is_dead");
+    root_or_skip!();
     for design in DESIGNS {
         let programs = load_hashed(design, 1024).unwrap();
         let hashed = open(&programs, design);

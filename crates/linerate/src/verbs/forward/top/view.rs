@@ -10,7 +10,7 @@ use ratatui::widgets::{Block, Cell, Gauge, Paragraph, Row, Table};
 use ratatui::{Frame, Terminal};
 
 use super::rates::{Cpu, PortRates, Rates, Reason};
-use crate::verbs::generate::scaled;
+use crate::cli::progress::scaled;
 
 /// CPUs that are drawn at most; the busiest.
 const MAX_CPUS: usize = 8;

@@ -1,19 +1,20 @@
-//! The constant part of the frames of a plan, and the sums over it.
+//! [`HeaderTemplate`]: the constant part of the headers of all frames, and the sums over it.
 
 use linerate_wire::checksum::Sum;
 use linerate_wire::ethernet::{self, EtherType};
 use linerate_wire::{ip, ipv4, ipv6, tcp, udp, vlan};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::plan::{Plan, Stamp, Transport};
+use crate::config::{Config, header_len};
+use crate::options::{Stamp, Transport};
 use crate::size::Sizes;
 
 /// The first bytes of the stamp.
 pub(crate) const STAMP_MAGIC: [u8; 4] = *b"LNRT";
 
-/// The longest frame as it would be with every varying field zero, and where things are.
+/// The longest frame with every varying field zero, and the offsets in it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Template {
+pub(crate) struct HeaderTemplate {
     pub(crate) frame: Vec<u8>,
     pub(crate) header_len: usize,
     pub(crate) network_at: usize,
@@ -26,34 +27,35 @@ pub(crate) struct Template {
     pub(crate) transport_sum: u64,
 }
 
-impl Template {
-    pub(crate) fn of(plan: &Plan) -> Self {
-        let size = usize::from(plan.sizes.max());
-        let fixed = matches!(plan.sizes, Sizes::Fixed(_));
-        let network_at = ethernet::HEADER_LEN + if plan.vlan.is_some() { vlan::TAG_LEN } else { 0 };
+impl HeaderTemplate {
+    pub(crate) fn new(config: &Config) -> Self {
+        let size = usize::from(config.sizes.max());
+        let fixed = matches!(config.sizes, Sizes::Fixed(_));
+        let network_at =
+            ethernet::HEADER_LEN + if config.vlan.is_some() { vlan::TAG_LEN } else { 0 };
         let transport_at =
-            network_at + if plan.is_ipv6() { ipv6::HEADER_LEN } else { ipv4::HEADER_LEN };
-        let header_len = header_len(plan.vlan.is_some(), plan.is_ipv6(), plan.transport);
+            network_at + if config.is_ipv6() { ipv6::HEADER_LEN } else { ipv4::HEADER_LEN };
+        let header_len = header_len(config.vlan.is_some(), config.is_ipv6(), config.transport);
         let mut frame = vec![0; size];
-        emit(plan, &mut frame, network_at, transport_at, header_len);
+        emit(config, &mut frame, network_at, transport_at, header_len);
         if !fixed {
-            blank_lengths(plan, &mut frame, network_at, transport_at);
+            blank_lengths(config, &mut frame, network_at, transport_at);
         }
         let checksum_at = transport_at
-            + match plan.transport {
+            + match config.transport {
                 Transport::Udp => udp::CHECKSUM_OFFSET,
                 Transport::Tcp => tcp::CHECKSUM_OFFSET,
             };
-        let addresses = if plan.is_ipv6() {
+        let addresses = if config.is_ipv6() {
             &frame[network_at + 8..network_at + 40]
         } else {
             &frame[network_at + 12..network_at + 20]
         };
-        let protocol = plan.transport.protocol();
+        let protocol = config.transport.protocol();
         let mut transport_sum = raw_sum(addresses)
             + raw_sum(&[0, protocol.0])
             + raw_sum(&frame[transport_at..header_len]);
-        if plan.stamp != Stamp::None {
+        if config.stamp != Stamp::None {
             transport_sum += raw_sum(&STAMP_MAGIC);
         }
         if fixed {
@@ -72,17 +74,6 @@ impl Template {
     }
 }
 
-/// Bytes of all headers of a frame.
-pub(crate) const fn header_len(tagged: bool, v6: bool, transport: Transport) -> usize {
-    ethernet::HEADER_LEN
-        + if tagged { vlan::TAG_LEN } else { 0 }
-        + if v6 { ipv6::HEADER_LEN } else { ipv4::HEADER_LEN }
-        + match transport {
-            Transport::Udp => udp::HEADER_LEN,
-            Transport::Tcp => tcp::HEADER_LEN,
-        }
-}
-
 /// Ones' complement sum of 16-bit words in the machine's own byte order, not folded.
 pub(crate) fn raw_sum(bytes: &[u8]) -> u64 {
     bytes
@@ -91,39 +82,46 @@ pub(crate) fn raw_sum(bytes: &[u8]) -> u64 {
         .sum()
 }
 
-/// Writes headers with zero for what varies and for the checksums. The slices are long enough, for the
-/// plan compared its sizes with the headers.
-fn emit(plan: &Plan, frame: &mut [u8], network_at: usize, transport_at: usize, header_len: usize) {
+/// Writes headers with zeros for varying fields and checksums. The slices are long enough, for the
+/// configuration has room for the headers.
+fn emit(
+    config: &Config,
+    frame: &mut [u8],
+    network_at: usize,
+    transport_at: usize,
+    header_len: usize,
+) {
     let zero = |address: IpAddr, count: u64| match (address, count) {
         (address, 1) => address,
         (IpAddr::V4(_), _) => Ipv4Addr::UNSPECIFIED.into(),
         (IpAddr::V6(address), _) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
     };
-    let source = zero(plan.source.first(), plan.source.count());
-    let destination = zero(plan.destination.first(), plan.destination.count());
+    let source = zero(config.source.first(), config.source.count());
+    let destination = zero(config.destination.first(), config.destination.count());
     let port = |ports: crate::fields::Ports| if ports.count() == 1 { ports.first() } else { 0 };
     let payload_len = frame.len() - transport_at;
-    let protocol = plan.transport.protocol();
-    let fits = "the plan checked that headers fit";
+    let protocol = config.transport.protocol();
+    let fits = "the configuration has room for the headers";
     let ip = ip::Repr::new(source, destination, protocol, payload_len)
-        .expect("the plan checked that the families agree");
+        .expect("the configuration has one address family");
     let ethernet = ethernet::Repr {
-        destination: plan.destination_mac,
-        source: plan.source_mac,
-        ether_type: if plan.vlan.is_some() { EtherType::VLAN } else { ip.ether_type() },
+        destination: config.destination_mac,
+        source: config.source_mac,
+        ether_type: if config.vlan.is_some() { EtherType::VLAN } else { ip.ether_type() },
     };
     ethernet.emit(frame).expect(fits);
-    if let Some(id) = plan.vlan {
+    if let Some(id) = config.vlan {
         let tag = vlan::Repr { id, priority: 0, drop_eligible: false, ether_type: ip.ether_type() };
         tag.emit(&mut frame[ethernet::HEADER_LEN..]).expect(fits);
     }
     ip.emit(&mut frame[network_at..]).expect(fits);
-    if !plan.is_ipv6() && plan.network_varies() {
+    if !config.is_ipv6() && config.network_varies() {
         frame[network_at + 10..network_at + 12].fill(0);
     }
-    let (source_port, destination_port) = (port(plan.source_ports), port(plan.destination_ports));
+    let (source_port, destination_port) =
+        (port(config.source_ports), port(config.destination_ports));
     let segment = &mut frame[transport_at..];
-    match plan.transport {
+    match config.transport {
         Transport::Udp => {
             udp::Repr { source_port, destination_port }.emit(segment, Sum::ZERO).expect(fits);
             segment[udp::CHECKSUM_OFFSET..udp::CHECKSUM_OFFSET + 2].fill(0);
@@ -142,16 +140,16 @@ fn emit(plan: &Plan, frame: &mut [u8], network_at: usize, transport_at: usize, h
             segment[tcp::CHECKSUM_OFFSET..tcp::CHECKSUM_OFFSET + 2].fill(0);
         }
     }
-    if plan.stamp != Stamp::None {
+    if config.stamp != Stamp::None {
         frame[header_len..header_len + 4].copy_from_slice(&STAMP_MAGIC);
     }
 }
 
-/// Zeroes the length fields, which every frame of another size writes for itself.
-fn blank_lengths(plan: &Plan, frame: &mut [u8], network_at: usize, transport_at: usize) {
-    let network_len = network_at + if plan.is_ipv6() { 4 } else { 2 };
+/// Zeroes the length fields: each frame of another size writes its own.
+fn blank_lengths(config: &Config, frame: &mut [u8], network_at: usize, transport_at: usize) {
+    let network_len = network_at + if config.is_ipv6() { 4 } else { 2 };
     frame[network_len..network_len + 2].fill(0);
-    if plan.transport == Transport::Udp {
+    if config.transport == Transport::Udp {
         frame[transport_at + 4..transport_at + 6].fill(0);
     }
 }

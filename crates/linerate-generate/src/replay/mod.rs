@@ -1,7 +1,7 @@
 //! Replay: frames that were captured once, sent again.
 //!
-//! Frames come from anything that implements [`Frames`]: a [`Trace`] in memory, or a file that is read
-//! meanwhile. [`run`] sends them through a transmit ring on the calling thread.
+//! Frames come from anything that implements [`Frames`]: a [`Trace`] in memory, or [`Files`] that are
+//! read meanwhile. [`run`] sends them through a transmit ring on the calling thread.
 
 use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,11 +9,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use serde::Serialize;
 
 use crate::interface::Interface;
-use crate::outlet::Outlet;
+use crate::transmit::TransmitQueue;
 use crate::{Backend, Error, Rate, Result, clock, cpu};
 
+mod files;
 mod trace;
 
+pub use files::Files;
 pub use trace::Trace;
 
 /// Frames handed to the kernel with one system call where they are due together.
@@ -21,7 +23,7 @@ const BATCH: u32 = 64;
 
 /// Where frames come from.
 pub trait Frames {
-    /// What reading them can fail with; its own words are what is told, without those of its causes.
+    /// What reading them can fail with; only its own text is reported, without that of its causes.
     type Error;
 
     /// The next frame, `None` at the end.
@@ -59,7 +61,7 @@ pub enum Speed {
 
 /// How to replay.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Settings {
+pub struct Options {
     /// When frames go.
     pub speed: Speed,
     /// How often the whole is sent, at least 1.
@@ -75,7 +77,7 @@ pub struct Settings {
     pub allow_default_route: bool,
 }
 
-impl Default for Settings {
+impl Default for Options {
     fn default() -> Self {
         Self {
             speed: Speed::Recorded(1.0),
@@ -140,8 +142,8 @@ pub struct Report {
     pub late_max_us: f64,
     /// Rounds begun.
     pub rounds: u64,
-    /// What ended the replay before its time; what is above happened before.
-    pub trouble: Option<String>,
+    /// What ended the replay early; the counts above are from before.
+    pub error: Option<String>,
 }
 
 /// Sends frames until there are no more, the limit is reached, or `stop` is set, which is seen within
@@ -149,12 +151,12 @@ pub struct Report {
 ///
 /// # Errors
 /// Before anything is sent: [`Error::NoInterface`], [`Error::Interface`] where it is down or carries a
-/// default route, [`Error::Argument`], and [`Error::Ring`] for what the kernel refuses. What ends the
-/// replay later is told in [`Report::trouble`].
+/// default route, [`Error::Argument`], and [`Error::Ring`] for what the kernel refuses. [`Report::error`] says
+/// what ends the replay later.
 pub fn run<F>(
     interface: &str,
     frames: &mut F,
-    settings: Settings,
+    options: Options,
     progress: &Progress,
     stop: &AtomicBool,
 ) -> Result<Report>
@@ -162,10 +164,10 @@ where
     F: Frames,
     F::Error: From<Error> + Display,
 {
-    let mut sender = Sender::new(interface, settings)?;
+    let mut sender = Sender::new(interface, options)?;
     let ended = send_all(&mut sender, frames, progress, stop);
-    let trouble = ended.err().map(|error| error.to_string());
-    Ok(sender.finish(trouble, progress))
+    let error = ended.err().map(|error| error.to_string());
+    Ok(sender.finish(error, progress))
 }
 
 fn send_all<F>(
@@ -179,7 +181,7 @@ where
     F::Error: From<Error>,
 {
     let stopping = || stop.load(Ordering::Relaxed);
-    for _ in 0..sender.settings.rounds {
+    for _ in 0..sender.options.rounds {
         if sender.report.rounds > 0 {
             frames.rewind()?;
         }
@@ -198,8 +200,8 @@ where
 }
 
 struct Sender {
-    outlet: Outlet,
-    settings: Settings,
+    queue: TransmitQueue,
+    options: Options,
     report: Report,
     /// Frames in the ring that the kernel was not told of.
     pending: u32,
@@ -212,16 +214,16 @@ struct Sender {
 }
 
 impl Sender {
-    fn new(name: &str, settings: Settings) -> Result<Self> {
-        check(settings)?;
+    fn new(name: &str, options: Options) -> Result<Self> {
+        check(options)?;
         let interface = Interface::find(name)?;
-        interface.check(settings.allow_default_route)?;
-        if let Some(cpu) = settings.cpu {
+        interface.check(options.allow_default_route)?;
+        if let Some(cpu) = options.cpu {
             cpu::pin(name, cpu)?;
         }
         Ok(Self {
-            outlet: Outlet::open(settings.backend, &interface, interface.longest_frame(true))?,
-            settings,
+            queue: TransmitQueue::open(options.backend, &interface, interface.longest_frame(true))?,
+            options,
             report: Report { interface: name.to_owned(), ..Report::default() },
             pending: 0,
             start: 0,
@@ -232,7 +234,7 @@ impl Sender {
     }
 
     fn is_done(&self) -> bool {
-        self.settings.limit.is_some_and(|limit| self.report.sent >= limit)
+        self.options.limit.is_some_and(|limit| self.report.sent >= limit)
     }
 
     /// Sends a frame when it is due; false when `stop` said so first.
@@ -247,11 +249,11 @@ impl Sender {
         }
         if self.report.sent == 0 {
             self.start = clock::now();
-        } else if let Speed::Recorded(factor) = self.settings.speed {
+        } else if let Speed::Recorded(factor) = self.options.speed {
             self.due += recorded.gap as f64 / factor;
         }
         self.report.frames += 1;
-        let (least, most) = self.outlet.frame_len();
+        let (least, most) = self.queue.frame_len();
         let len = recorded.bytes.len();
         if len < least || len > most {
             self.report.too_short += u64::from(len < least);
@@ -261,14 +263,14 @@ impl Sender {
         if !self.wait(progress, stop)? {
             return Ok(false);
         }
-        if !self.outlet.put(len, stop, |frame| frame.copy_from_slice(recorded.bytes))? {
+        if !self.queue.put(len, stop, |frame| frame.copy_from_slice(recorded.bytes))? {
             return Ok(false);
         }
         self.pending += 1;
         self.report.sent += 1;
         self.report.bytes += len as u64;
         self.report.cut += u64::from(recorded.cut);
-        self.due += match self.settings.speed {
+        self.due += match self.options.speed {
             Speed::Rate(Rate::Packets(rate)) => 1e9 / rate,
             Speed::Rate(Rate::Bits(rate)) => len as f64 * 8e9 / rate,
             Speed::Rate(Rate::Max) | Speed::Recorded(_) => 0.0,
@@ -281,7 +283,7 @@ impl Sender {
 
     /// Waits until the next frame is due. What is in the ring goes out before a wait.
     fn wait(&mut self, progress: &Progress, stop: &impl Fn() -> bool) -> Result<bool> {
-        if self.settings.speed == Speed::Rate(Rate::Max) {
+        if self.options.speed == Speed::Rate(Rate::Max) {
             return Ok(true);
         }
         let deadline = self.start + self.due as u64;
@@ -300,17 +302,17 @@ impl Sender {
     }
 
     fn flush(&mut self, progress: &Progress) -> Result<()> {
-        self.outlet.flush()?;
+        self.queue.flush()?;
         self.pending = 0;
         progress.sent.store(self.report.sent, Ordering::Relaxed);
         progress.bytes.store(self.report.bytes, Ordering::Relaxed);
         Ok(())
     }
 
-    fn finish(mut self, trouble: Option<String>, progress: &Progress) -> Report {
+    fn finish(mut self, error: Option<String>, progress: &Progress) -> Report {
         let flushed = self.flush(progress).err().map(|error| error.to_string());
         let mut report = self.report;
-        report.trouble = trouble.or(flushed);
+        report.error = error.or(flushed);
         if report.sent > 0 {
             report.seconds = clock::now().saturating_sub(self.start) as f64 / 1e9;
             report.packets_per_second = report.sent as f64 / report.seconds.max(1e-9);
@@ -318,7 +320,7 @@ impl Sender {
             report.late_mean_us = self.late_sum as f64 / report.sent as f64 / 1e3;
             report.late_max_us = self.late_max as f64 / 1e3;
         }
-        report.refused = match self.outlet.finish() {
+        report.refused = match self.queue.finish() {
             Ok(refused) => refused.min(report.sent),
             // What was still in the ring did not go out.
             Err(_) => u64::from(self.pending).min(report.sent),
@@ -328,13 +330,13 @@ impl Sender {
     }
 }
 
-fn check(settings: Settings) -> Result<()> {
-    if let Speed::Recorded(factor) = settings.speed
+fn check(options: Options) -> Result<()> {
+    if let Speed::Recorded(factor) = options.speed
         && !(factor > 0.0 && factor.is_finite())
     {
         return Err(Error::argument(format!("multiplier {factor}"), "must be above 0"));
     }
-    if settings.rounds == 0 || settings.limit == Some(0) {
+    if options.rounds == 0 || options.limit == Some(0) {
         return Err(Error::argument("loop or limit 0", "must be at least 1"));
     }
     Ok(())

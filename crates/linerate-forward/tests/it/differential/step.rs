@@ -1,19 +1,19 @@
-//! [`Turn`]: one side of a session makes a frame.
+//! [`Step`]: one side of a session makes a frame.
 
 use super::packet::{ACK, Network, PSH, SYN, Segment, fix_length, frame, packet};
 use super::session::{Session, Side};
+use crate::common::host::{Tag, router_mac};
 use crate::common::router::MTU;
-use crate::common::station::{Tag, router_mac};
 use linerate_testkit::Random;
 
-pub(crate) struct Turn<'a> {
+pub(crate) struct Step<'a> {
     pub(crate) session: &'a mut Session,
     /// The client or the server.
     pub(crate) side: usize,
     pub(crate) random: &'a mut Random,
 }
 
-impl Turn<'_> {
+impl Step<'_> {
     pub(crate) fn side(&self) -> &Side {
         &self.session.sides[self.side]
     }
@@ -33,7 +33,7 @@ impl Turn<'_> {
 
     /// The longest packet that gets through.
     pub(crate) fn fitting(&self) -> usize {
-        MTU[self.side().station.port].min(MTU[self.peer().station.port]) as usize
+        MTU[self.side().host.port].min(MTU[self.peer().host.port]) as usize
     }
 
     /// An ordinary network header.
@@ -114,9 +114,9 @@ impl Turn<'_> {
     }
 
     pub(crate) fn tagged(&self, tags: &[Tag], packet: &[u8]) -> Vec<u8> {
-        let station = self.side().station;
+        let host = self.side().host;
         let kind = if self.is_v6() { 0x86dd } else { 0x0800 };
-        frame(router_mac(station.port), station.mac(), tags, kind, packet)
+        frame(router_mac(host.port), host.mac(), tags, kind, packet)
     }
 
     /// Puts another source or destination address into a packet and makes its checksums right.

@@ -1,5 +1,5 @@
-//! [`Plan`]: which source an interface is to have. From the environment, which `linerate run` sets, and
-//! from a configuration file, where the environment says nothing.
+//! [`Config`]: the source of an interface. It comes from the environment, which `linerate run` sets, and
+//! otherwise from a configuration file.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,42 +11,42 @@ use linerate_ring::packet::Allocation;
 use linerate_ring::region::Pages;
 use serde::Deserialize;
 
-/// The file that is read where `LINERATE_CONFIG` names none.
-const FILE: &str = "/etc/linerate/pcap.toml";
+/// The configuration file, unless `LINERATE_CONFIG` names another.
+const DEFAULT_FILE: &str = "/etc/linerate/pcap.toml";
 
-/// What is wanted for one interface.
+/// The configuration of one interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Plan {
-    pub(crate) source: Wanted,
+pub(crate) struct Config {
+    pub(crate) source: SourceChoice,
     pub(crate) take_over: bool,
     pub(crate) through: Through,
     pub(crate) pages: Pages,
     pub(crate) allocation: Allocation,
     /// Bytes of buffer.
     pub(crate) buffer: Option<u64>,
-    /// Handles on the interface that share its packets; 0 and 1 for none.
+    /// Handles that share the packets of the interface; 0 and 1 for none.
     pub(crate) threads: usize,
 }
 
-/// The source that was asked for.
+/// The requested source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Wanted {
-    /// Packet sockets: what a program sees and what the host sees is as under libpcap.
+pub(crate) enum SourceChoice {
+    /// Packet sockets: program and host see the same frames as under libpcap.
     #[default]
     Auto,
     /// This one, by name.
     Source(Kind),
-    /// libpcap as it is.
-    Plain,
+    /// libpcap alone.
+    Libpcap,
 }
 
-impl FromStr for Wanted {
+impl FromStr for SourceChoice {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
             "auto" => Ok(Self::Auto),
-            "libpcap" => Ok(Self::Plain),
+            "libpcap" => Ok(Self::Libpcap),
             _ => text.parse().map(Self::Source).map_err(|_| {
                 format!("unknown source `{text}`: choose one of auto, packet, xdp, tee, libpcap")
             }),
@@ -54,7 +54,7 @@ impl FromStr for Wanted {
     }
 }
 
-/// The configuration file: what holds for all interfaces, and what for one of them.
+/// The configuration file: a section for all interfaces, and one for each interface.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
@@ -64,7 +64,7 @@ struct File {
     interface: BTreeMap<String, Section>,
 }
 
-/// A part of the file, as it is written.
+/// A section of the file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct Section {
@@ -78,42 +78,42 @@ struct Section {
     threads: Option<usize>,
 }
 
-impl Plan {
-    /// The plan for `interface`, and what was wrong with the words that were found.
-    pub(crate) fn of(interface: &str) -> (Self, Vec<String>) {
+impl Config {
+    /// The configuration of `interface`, and the errors in file and environment.
+    pub(crate) fn load(interface: &str) -> (Self, Vec<String>) {
         let named = std::env::var_os("LINERATE_CONFIG").map(PathBuf::from);
-        let file = named.clone().unwrap_or_else(|| PathBuf::from(FILE));
-        let mut wrong = Vec::new();
+        let file = named.clone().unwrap_or_else(|| PathBuf::from(DEFAULT_FILE));
+        let mut errors = Vec::new();
         let text = match std::fs::read_to_string(&file) {
             Ok(text) => text,
-            // Only a file that was named has to be there.
+            // Only a file that was named must exist.
             Err(_) if named.is_none() => String::new(),
             Err(error) => {
-                wrong.push(format!("cannot read {}: {error}", file.display()));
+                errors.push(format!("cannot read {}: {error}", file.display()));
                 String::new()
             }
         };
         let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-        (Self::made(interface, &file, &text, variable, &mut wrong), wrong)
+        (Self::parse(interface, &file, &text, variable, &mut errors), errors)
     }
 
-    fn made(
+    fn parse(
         interface: &str,
         file: &Path,
         text: &str,
         variable: impl Fn(&str) -> Option<String>,
-        wrong: &mut Vec<String>,
+        errors: &mut Vec<String>,
     ) -> Self {
-        let mut plan = Self::default();
+        let mut config = Self::default();
         match toml::from_str::<File>(text) {
             Ok(mut parsed) => {
                 let own = parsed.interface.remove(interface).unwrap_or_default();
                 for (section, part) in [("default", parsed.default), (interface, own)] {
                     let place = format!("{}, [{section}]", file.display());
-                    plan.take_section(part, &place, wrong);
+                    config.apply(part, &place, errors);
                 }
             }
-            Err(error) => wrong.push(format!("{}: {}", file.display(), error.message())),
+            Err(error) => errors.push(format!("{}: {}", file.display(), error.message())),
         }
         let mut found = Section {
             source: variable("LINERATE_SOURCE"),
@@ -130,40 +130,40 @@ impl Plan {
         if let Some(value) = variable("LINERATE_BUFFER") {
             match value.parse() {
                 Ok(kib) => found.buffer = Some(kib),
-                Err(_) => wrong.push(format!("LINERATE_BUFFER={value}: a number of KiB is wanted")),
+                Err(_) => errors.push(format!("LINERATE_BUFFER={value}: expected a number of KiB")),
             }
         }
         if let Some(value) = variable("LINERATE_THREADS") {
             match value.parse() {
                 Ok(threads) => found.threads = Some(threads),
-                Err(_) => wrong.push(format!("LINERATE_THREADS={value}: a number is wanted")),
+                Err(_) => errors.push(format!("LINERATE_THREADS={value}: expected a number")),
             }
         }
-        plan.take_section(found, "environment", wrong);
-        plan
+        config.apply(found, "environment", errors);
+        config
     }
 
-    fn take_section(&mut self, section: Section, place: &str, wrong: &mut Vec<String>) {
-        set(&mut self.source, section.source, place, wrong);
-        set(&mut self.through, section.xdp_through, place, wrong);
-        set(&mut self.pages, section.pages, place, wrong);
-        set(&mut self.allocation, section.ring_allocation, place, wrong);
+    fn apply(&mut self, section: Section, place: &str, errors: &mut Vec<String>) {
+        set(&mut self.source, section.source, place, errors);
+        set(&mut self.through, section.xdp_through, place, errors);
+        set(&mut self.pages, section.pages, place, errors);
+        set(&mut self.allocation, section.ring_allocation, place, errors);
         self.take_over = section.take_over.unwrap_or(self.take_over);
         self.threads = section.threads.unwrap_or(self.threads);
         self.buffer = section.buffer.map(|kib| kib.saturating_mul(1024)).or(self.buffer);
     }
 }
 
-/// Puts a value in its place if there is one and it can be read.
+/// Sets a value if there is a text for it and it can be parsed.
 fn set<T: FromStr<Err: std::fmt::Display>>(
     place: &mut T,
     text: Option<String>,
     where_from: &str,
-    wrong: &mut Vec<String>,
+    errors: &mut Vec<String>,
 ) {
     match text.map(|text| text.parse()) {
         Some(Ok(value)) => *place = value,
-        Some(Err(error)) => wrong.push(format!("{where_from}: {error}")),
+        Some(Err(error)) => errors.push(format!("{where_from}: {error}")),
         None => {}
     }
 }
@@ -183,26 +183,26 @@ mod tests {
         threads = 2
     ";
 
-    fn made(interface: &str, text: &str, variables: &[(&str, &str)]) -> (Plan, Vec<String>) {
-        let mut wrong = Vec::new();
+    fn parsed(interface: &str, text: &str, variables: &[(&str, &str)]) -> (Config, Vec<String>) {
+        let mut errors = Vec::new();
         let variable = |name: &str| {
             let found = variables.iter().find(|(known, _)| *known == name);
             found.map(|(_, value)| (*value).to_owned())
         };
-        let plan = Plan::made(interface, Path::new("pcap.toml"), text, variable, &mut wrong);
-        (plan, wrong)
+        let config = Config::parse(interface, Path::new("pcap.toml"), text, variable, &mut errors);
+        (config, errors)
     }
 
     #[test]
     fn an_interface_has_its_own_section_above_the_default() {
-        let (plan, wrong) = made("eth1", TEXT, &[]);
-        assert!(wrong.is_empty(), "{wrong:?}");
-        assert_eq!(plan.source, Wanted::Source(Kind::Xdp));
-        assert!(plan.take_over);
-        assert_eq!((plan.buffer, plan.threads), (Some(1 << 20), 2));
-        assert_eq!(plan.pages, "hugetlb".parse().expect("pages"));
-        assert_eq!(made("eth0", TEXT, &[]).0.source, Wanted::Source(Kind::Packet));
-        assert_eq!(made("eth0", "", &[]).0, Plan::default());
+        let (config, errors) = parsed("eth1", TEXT, &[]);
+        assert!(errors.is_empty(), "{errors:?}");
+        assert_eq!(config.source, SourceChoice::Source(Kind::Xdp));
+        assert!(config.take_over);
+        assert_eq!((config.buffer, config.threads), (Some(1 << 20), 2));
+        assert_eq!(config.pages, "hugetlb".parse().expect("pages"));
+        assert_eq!(parsed("eth0", TEXT, &[]).0.source, SourceChoice::Source(Kind::Packet));
+        assert_eq!(parsed("eth0", "", &[]).0, Config::default());
     }
 
     #[test]
@@ -212,17 +212,20 @@ mod tests {
             ("LINERATE_TAKE_OVER", "0"),
             ("LINERATE_THREADS", "4"),
         ];
-        let (plan, wrong) = made("eth1", TEXT, &variables);
-        assert!(wrong.is_empty(), "{wrong:?}");
-        assert_eq!((plan.source, plan.take_over, plan.threads), (Wanted::Plain, false, 4));
+        let (config, errors) = parsed("eth1", TEXT, &variables);
+        assert!(errors.is_empty(), "{errors:?}");
+        assert_eq!(
+            (config.source, config.take_over, config.threads),
+            (SourceChoice::Libpcap, false, 4)
+        );
     }
 
     #[test]
     fn a_wrong_word_is_named_with_its_place_and_leaves_the_rest() {
-        let (plan, wrong) = made("eth1", TEXT, &[("LINERATE_SOURCE", "fast")]);
-        assert_eq!(plan.source, Wanted::Source(Kind::Xdp));
-        assert!(wrong[0].starts_with("environment: unknown source `fast`"), "{wrong:?}");
-        let (_, wrong) = made("eth1", "[interface.eth1]\nsorce = 'xdp'", &[]);
-        assert!(wrong[0].contains("pcap.toml") && wrong[0].contains("sorce"), "{wrong:?}");
+        let (config, errors) = parsed("eth1", TEXT, &[("LINERATE_SOURCE", "fast")]);
+        assert_eq!(config.source, SourceChoice::Source(Kind::Xdp));
+        assert!(errors[0].starts_with("environment: unknown source `fast`"), "{errors:?}");
+        let (_, errors) = parsed("eth1", "[interface.eth1]\nsorce = 'xdp'", &[]);
+        assert!(errors[0].contains("pcap.toml") && errors[0].contains("sorce"), "{errors:?}");
     }
 }

@@ -21,13 +21,13 @@ fn refused(lab: &Lab, fast: &Accelerator, family: usize, refusal: Refusal) {
     for _ in 0..20 {
         deliver(&client, there, &server, "again");
     }
-    assert_eq!(fast.refused(refusal) - before, 20, "{}", fast.told());
-    assert_eq!(fast.records(), [], "{}", fast.told());
+    assert_eq!(fast.refused(refusal) - before, 20, "{}", fast.describe());
+    assert_eq!(fast.records(), [], "{}", fast.describe());
 }
 
 #[test]
 fn udp_without_an_answer_stays_with_conntrack() {
-    learner_or_skip!("udp_without_an_answer_stays_with_conntrack");
+    learner_or_skip!();
     let lab = Lab::new("jow");
     lab.track();
     let fast = Accelerator::attach(&lab);
@@ -42,13 +42,13 @@ fn udp_without_an_answer_stays_with_conntrack() {
         deliver(&server, here, &client, "answer");
         deliver(&client, there, &server, "question");
     }
-    assert_eq!(fast.learned(here, there).packets(), 24, "{}", fast.told());
-    assert_eq!(fast.learned(there, here).packets(), 3, "{}", fast.told());
+    assert_eq!(fast.learned(here, there).packets(), 24, "{}", fast.describe());
+    assert_eq!(fast.learned(there, here).packets(), 3, "{}", fast.describe());
 }
 
 #[test]
 fn a_sender_that_leaves_checksums_to_the_hardware() {
-    learner_or_skip!("a_sender_that_leaves_checksums_to_the_hardware");
+    learner_or_skip!();
     let lab = Lab::new("jcs");
     let features = ["tx-checksum-ip-generic", "tx-checksum-ipv4", "tx-checksum-ipv6"];
     lab.lan.b.set_features(&features.map(|name| (name, true))).expect("offloads");
@@ -60,7 +60,7 @@ fn a_sender_that_leaves_checksums_to_the_hardware() {
 
 #[test]
 fn rules_that_change_ttl_or_ecn() {
-    learner_or_skip!("rules_that_change_ttl_or_ecn");
+    learner_or_skip!();
     let lab = Lab::new("jtt");
     lab.nft(
         "table inet t {
@@ -77,7 +77,7 @@ fn rules_that_change_ttl_or_ecn() {
 
 #[test]
 fn rewriting_that_conntrack_knows_nothing_of() {
-    learner_or_skip!("rewriting_that_conntrack_knows_nothing_of");
+    learner_or_skip!();
     let lab = Lab::new("jsl");
     lab.nft(
         "table ip t {
@@ -99,7 +99,7 @@ fn rewriting_that_conntrack_knows_nothing_of() {
 
 #[test]
 fn what_the_router_says_itself() {
-    learner_or_skip!("what_the_router_says_itself");
+    learner_or_skip!();
     let lab = Lab::new("jlo");
     let fast = Accelerator::attach(&lab);
     for family in BOTH {
@@ -110,14 +110,14 @@ fn what_the_router_says_itself() {
             deliver(&client, at(LAN[family], 5000), &router, "question");
             deliver(&router, at(LEFT[family], 4000), &client, "answer");
         }
-        assert!(fast.refused(Refusal::Local) - before >= 5, "{}", fast.told());
+        assert!(fast.refused(Refusal::Local) - before >= 5, "{}", fast.describe());
     }
-    assert_eq!(fast.records(), [], "{}", fast.told());
+    assert_eq!(fast.records(), [], "{}", fast.describe());
 }
 
 #[test]
 fn what_leaves_where_it_came_in() {
-    learner_or_skip!("what_leaves_where_it_came_in");
+    learner_or_skip!();
     let lab = Lab::new("jha");
     for family in BOTH {
         let beyond = ["10.7.0.1", "fd07::1"][family];
@@ -128,13 +128,13 @@ fn what_leaves_where_it_came_in() {
             client.send_to(b"there and back", at(beyond, 5000)).expect("sent");
         }
         wait_for("refused", || fast.refused(Refusal::Hairpin) >= 4);
-        assert_eq!(fast.records(), [], "{}", fast.told());
+        assert_eq!(fast.records(), [], "{}", fast.describe());
     }
 }
 
 #[test]
 fn a_helper_keeps_its_connection() {
-    learner_or_skip!("a_helper_keeps_its_connection");
+    learner_or_skip!();
     let lab = Lab::new("jhe");
     lab.nft(
         "table ip t {
@@ -152,8 +152,8 @@ fn a_helper_keeps_its_connection() {
         deliver(&client, there, &server, "question");
         deliver(&server, here, &client, "answer");
     }
-    assert!(fast.refused(Refusal::Helper) >= 6, "{}", fast.told());
-    assert_eq!(fast.records(), [], "{}", fast.told());
+    assert!(fast.refused(Refusal::Helper) >= 6, "{}", fast.describe());
+    assert_eq!(fast.records(), [], "{}", fast.describe());
 }
 
 /// Seconds that the router's only UDP connection has left.
@@ -171,7 +171,7 @@ fn seconds_left(lab: &Lab, family: &str) -> u64 {
 
 #[test]
 fn a_connection_lives_as_long_as_if_it_had_seen_every_packet() {
-    learner_or_skip!("a_connection_lives_as_long_as_if_it_had_seen_every_packet");
+    learner_or_skip!();
     for family in BOTH {
         let lab = Lab::new("jct");
         lab.masquerade();
@@ -194,13 +194,13 @@ fn a_connection_lives_as_long_as_if_it_had_seen_every_packet() {
         let left = seconds_left(&lab, name);
         let least = 38_u64.saturating_sub(learned.elapsed().as_secs());
         assert!(least > 30, "the machine is too slow to tell");
-        assert!((least..=40).contains(&left), "{left} s; {}", fast.told());
+        assert!((least..=40).contains(&left), "{left} s; {}", fast.describe());
     }
 }
 
 #[test]
 fn a_bridge_lies_on_its_ports_and_is_trusted_when_known() {
-    learner_or_skip!("a_bridge_lies_on_its_ports_and_is_trusted_when_known");
+    learner_or_skip!();
     let lab = Lab::new("jbr");
     let mac = lab.lan.a.mac().to_string();
     for words in [
@@ -225,8 +225,8 @@ fn a_bridge_lies_on_its_ports_and_is_trusted_when_known() {
         }
     };
     talk();
-    assert_eq!(fast.refused(Refusal::Indirect), 5, "{}", fast.told());
-    assert!(fast.session(here, there).is_none(), "{}", fast.told());
+    assert_eq!(fast.refused(Refusal::Indirect), 5, "{}", fast.describe());
+    assert!(fast.session(here, there).is_none(), "{}", fast.describe());
     // The way out through the bridge is one port, since it has learned where the host is.
     assert_eq!(fast.learned(there, here).session.out_ifindex, lab.lan.a.index());
 
@@ -236,8 +236,13 @@ fn a_bridge_lies_on_its_ports_and_is_trusted_when_known() {
     assert!(!lab.router.run(refresh).expect("entered").expect("noted"), "nothing is new");
     talk();
     let record = fast.learned(here, there);
-    assert_eq!((record.session.key.ifindex, record.packets()), (ports[0], 5), "{}", fast.told());
-    assert_eq!(fast.refused(Refusal::Indirect), 5, "{}", fast.told());
+    assert_eq!(
+        (record.session.key.ifindex, record.packets()),
+        (ports[0], 5),
+        "{}",
+        fast.describe()
+    );
+    assert_eq!(fast.refused(Refusal::Indirect), 5, "{}", fast.describe());
 
     // The bridge gives the port up: what was noted goes.
     run(&lab.router, "ip", &["link", "set", "lan", "nomaster"], "");

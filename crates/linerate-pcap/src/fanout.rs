@@ -1,4 +1,5 @@
-//! [`Share`]: handles of this process that share the packets of an interface (`linerate run --threads`).
+//! [`FanoutGroup`]: handles of this process that share the packets of an interface (`linerate run
+//! --threads`).
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -6,27 +7,27 @@ use linerate_capture::open::{Opened, Request};
 use linerate_capture::source::Source;
 use linerate_ring::packet::{Fanout, Mode};
 
-/// A group that has members: each holds this, and forgets it before it leaves. The kernel gives the number
-/// of a group without members to others.
+/// A fanout group with members. Each member holds this and drops it before it leaves: the kernel reuses the
+/// number of a group without members.
 #[derive(Debug)]
-pub(crate) struct Share {
+pub(crate) struct FanoutGroup {
     interface: String,
     number: u16,
 }
 
-static GROUPS: Mutex<Vec<Weak<Share>>> = Mutex::new(Vec::new());
+static GROUPS: Mutex<Vec<Weak<FanoutGroup>>> = Mutex::new(Vec::new());
 
 /// Opens a packet ring that shares the packets of `interface` with the other handles of its group, by
-/// conversation. Of `most` handles one group is made; the next one begins another.
+/// conversation. A group has at most `max` handles; the next one starts another group.
 pub(crate) fn open(
     interface: &str,
     request: Request,
-    most: usize,
-) -> linerate_capture::Result<(Opened, Option<Arc<Share>>)> {
-    // Also so that of two that are opened at once one is the first.
+    max: usize,
+) -> linerate_capture::Result<(Opened, Option<Arc<FanoutGroup>>)> {
+    // Held throughout: of two handles that open at once, one is the first.
     let mut groups = GROUPS.lock().unwrap_or_else(PoisonError::into_inner);
     groups.retain(|group| group.strong_count() > 0);
-    let mut all = groups.iter().filter(|group| group.strong_count() < most);
+    let mut all = groups.iter().filter(|group| group.strong_count() < max);
     let joined = all.find_map(|group| group.upgrade().filter(|g| g.interface == interface));
     let fanout = Fanout::new(Mode::Hash);
     let fanout = match &joined {
@@ -37,11 +38,12 @@ pub(crate) fn open(
     if joined.is_some() {
         return Ok((opened, joined));
     }
-    let begun = match opened.sources.first() {
+    let started = match opened.sources.first() {
         Some(Source::Packet(ring)) => ring.fanout_group(),
         _ => None,
     };
-    let begun = begun.map(|number| Arc::new(Share { interface: interface.to_owned(), number }));
-    groups.extend(begun.as_ref().map(Arc::downgrade));
-    Ok((opened, begun))
+    let started =
+        started.map(|number| Arc::new(FanoutGroup { interface: interface.to_owned(), number }));
+    groups.extend(started.as_ref().map(Arc::downgrade));
+    Ok((opened, started))
 }

@@ -1,4 +1,4 @@
-//! [`Station`]: a host beside one of the router's ports. It is only an address: frames are made in its
+//! [`Host`]: a host beside one of the router's ports. It is only an address: frames are made in its
 //! name.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -31,12 +31,12 @@ pub(crate) type Tag = (u16, u16);
 
 /// The host of this number beside this port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Station {
+pub(crate) struct Host {
     pub(crate) port: usize,
     pub(crate) number: u8,
 }
 
-impl Station {
+impl Host {
     pub(crate) fn all(port: usize) -> impl Iterator<Item = Self> {
         let numbers = PLAIN.iter().chain(&TAGGED).chain(&DOUBLE).chain(&SPECIAL).chain(&GATEWAYS);
         numbers.map(move |number| Self { port, number: *number })
@@ -81,11 +81,11 @@ impl Station {
 
 /// The router's own address on a port.
 pub(crate) fn router_v4(port: usize) -> IpAddr {
-    Station { port, number: 1 }.v4()
+    Host { port, number: 1 }.v4()
 }
 
 pub(crate) fn router_v6(port: usize) -> IpAddr {
-    Station { port, number: 1 }.v6()
+    Host { port, number: 1 }.v6()
 }
 
 /// The router's own hardware address on a port.

@@ -1,26 +1,26 @@
-//! [`Outlet`]: a ring of frames on their way from user space to an interface.
+//! [`TransmitQueue`]: the ring that carries frames from user space to an interface.
 
 use std::time::{Duration, Instant};
 
 use linerate_ring::{packet, xdp};
 
 use crate::interface::Interface;
-use crate::plan::Backend;
+use crate::options::Backend;
 use crate::{Error, Result};
 
 /// Chunks of an AF_XDP socket that sends.
 const CHUNKS: u32 = 2048;
 
-/// How long the ring may be without room before that is an error.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// How long the ring may be full before that is an error.
+const MAX_FULL_TIME: Duration = Duration::from_secs(1);
 
 /// How long the interface may take to send the last frames.
-const DRAIN: Duration = Duration::from_secs(2);
+const MAX_DRAIN_TIME: Duration = Duration::from_secs(2);
 
 /// An AF_PACKET or AF_XDP transmit ring, and what the interface made of its frames.
 #[derive(Debug)]
-pub(crate) struct Outlet {
-    way: Way,
+pub(crate) struct TransmitQueue {
+    ring: Ring,
     interface: u32,
     dropped_before: u64,
     least: usize,
@@ -28,31 +28,31 @@ pub(crate) struct Outlet {
 }
 
 #[derive(Debug)]
-enum Way {
+enum Ring {
     Packet(packet::Transmit),
     Xdp(Box<xdp::Transmit>),
 }
 
-impl Outlet {
+impl TransmitQueue {
     /// Opens the ring that `backend` names, AF_PACKET unless it is AF_XDP, for frames of up to
     /// `longest` bytes. AF_XDP sends from the first queue.
     pub(crate) fn open(backend: Backend, interface: &Interface, longest: usize) -> Result<Self> {
         let name = interface.name.as_str();
         let dropped_before = Interface::transmit_dropped(interface.index);
-        let (way, least, most) = match backend {
+        let (ring, least, most) = match backend {
             Backend::Xdp => {
                 let chunk = if longest > 2048 { 4096 } else { 2048 };
                 let ring = xdp::Transmit::open(name, 0, CHUNKS, chunk)?;
                 let most = ring.capacity().min(interface.longest_frame(true));
-                (Way::Xdp(Box::new(ring)), linerate_wire::ethernet::HEADER_LEN, most)
+                (Ring::Xdp(Box::new(ring)), linerate_wire::ethernet::HEADER_LEN, most)
             }
             _ => {
                 let ring = packet::Transmit::builder(name).build()?;
                 let (least, most) = ring.frame_len();
-                (Way::Packet(ring), least, most)
+                (Ring::Packet(ring), least, most)
             }
         };
-        Ok(Self { way, interface: interface.index, dropped_before, least, most })
+        Ok(Self { ring, interface: interface.index, dropped_before, least, most })
     }
 
     /// Shortest and longest frame that can be sent, in bytes.
@@ -60,8 +60,8 @@ impl Outlet {
         (self.least, self.most)
     }
 
-    /// Has `write` fill a frame of `len` bytes, and puts it into the ring; flushes first where there
-    /// is no room. False when `stop` said so before there was any.
+    /// Puts a frame of `len` bytes into the ring, filled by `write`; flushes first where there is no room.
+    /// False if `stop` returned true before there was room.
     pub(crate) fn put(
         &mut self,
         len: usize,
@@ -70,15 +70,15 @@ impl Outlet {
     ) -> Result<bool> {
         let mut full_since = None;
         loop {
-            match &mut self.way {
-                Way::Packet(ring) => {
+            match &mut self.ring {
+                Ring::Packet(ring) => {
                     if let Some(mut frame) = ring.frame(len)? {
                         write(&mut frame);
                         frame.send();
                         return Ok(true);
                     }
                 }
-                Way::Xdp(ring) => {
+                Ring::Xdp(ring) => {
                     if let Some(mut frame) = ring.frame() {
                         write(&mut ring.bytes(&mut frame)[..len]);
                         ring.send(frame, len);
@@ -90,7 +90,7 @@ impl Outlet {
             if stop() {
                 return Ok(false);
             }
-            if full_since.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
+            if full_since.get_or_insert_with(Instant::now).elapsed() > MAX_FULL_TIME {
                 return Err(Error::Kernel {
                     name: Interface::name_of(self.interface),
                     action: "send: its ring had no room for a second",
@@ -100,11 +100,11 @@ impl Outlet {
         }
     }
 
-    /// Has the kernel take what is in the ring.
+    /// Tells the kernel to send the frames in the ring.
     pub(crate) fn flush(&mut self) -> Result<()> {
-        match &mut self.way {
-            Way::Packet(ring) => ring.flush()?,
-            Way::Xdp(ring) => {
+        match &mut self.ring {
+            Ring::Packet(ring) => ring.flush()?,
+            Ring::Xdp(ring) => {
                 ring.flush()?;
                 ring.reclaim();
             }
@@ -112,16 +112,16 @@ impl Outlet {
         Ok(())
     }
 
-    /// Waits until the last frames are out, and counts those that were not sent after all. What the
-    /// interface dropped is its own count, which includes the frames of other senders.
+    /// Waits until the last frames are sent, and counts those that were not sent after all. The interface's
+    /// own count of drops is part of it, which includes the frames of other senders.
     pub(crate) fn finish(mut self) -> Result<u64> {
-        let rejected = match &mut self.way {
-            Way::Packet(ring) => {
-                ring.finish(DRAIN)?;
+        let rejected = match &mut self.ring {
+            Ring::Packet(ring) => {
+                ring.finish(MAX_DRAIN_TIME)?;
                 ring.statistics().rejected
             }
-            Way::Xdp(ring) => {
-                ring.drain(DRAIN)?;
+            Ring::Xdp(ring) => {
+                ring.drain(MAX_DRAIN_TIME)?;
                 0
             }
         };

@@ -1,0 +1,190 @@
+//! How values of options are written, where several verbs have them.
+
+use std::fmt::Display;
+use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use linerate_capture::open::Through;
+use linerate_ring::packet::Allocation;
+use linerate_ring::region::Pages;
+
+/// A parser of these words, which a shell can then complete.
+pub(crate) fn words<T: Clone + Send + Sync + 'static>(
+    words: impl IntoIterator<Item = &'static str>,
+    parse: fn(&str) -> Result<T, String>,
+) -> impl TypedValueParser<Value = T> {
+    PossibleValuesParser::new(words).try_map(move |word| parse(&word))
+}
+
+/// The same for a type that says itself how it is written.
+pub(crate) fn known<T>(list: &'static [&'static str]) -> impl TypedValueParser<Value = T>
+where
+    T: FromStr<Err: Display> + Clone + Send + Sync + 'static,
+{
+    words(list.iter().copied(), |word| word.parse().map_err(|error: T::Err| error.to_string()))
+}
+
+/// Numbers of CPUs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Cpus(pub(crate) Vec<usize>);
+
+/// What the kernel's set of CPUs has room for (`CPU_SETSIZE`).
+const MOST_CPUS: usize = 1024;
+
+pub(crate) fn cpus(text: &str) -> Result<Cpus, String> {
+    let number = |text: &str| {
+        let number = text.trim().parse::<usize>().ok().filter(|number| *number < MOST_CPUS);
+        number.ok_or_else(|| format!("CPUs below {MOST_CPUS} are written as `1` or `0,2-3`"))
+    };
+    let mut cpus = Vec::new();
+    for part in text.split(',') {
+        match part.split_once('-') {
+            Some((first, last)) => cpus.extend(number(first)?..=number(last)?),
+            None => cpus.push(number(part)?),
+        }
+    }
+    Ok(Cpus(cpus))
+}
+
+/// Threads that read one source.
+pub(crate) fn threads(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(number @ 1..=256) => Ok(number),
+        _ => Err("a number of readers from 1 to 256".into()),
+    }
+}
+
+/// Longest time to poll, in microseconds: a reader that polls does not see that it is to end.
+const MAX_MICROSECONDS: u64 = 100_000;
+
+/// A time in microseconds.
+pub(crate) fn microseconds(text: &str) -> Result<Duration, String> {
+    match text.parse() {
+        Ok(time @ 0..=MAX_MICROSECONDS) => Ok(Duration::from_micros(time)),
+        _ => Err(format!("a whole number of microseconds up to {MAX_MICROSECONDS}")),
+    }
+}
+
+/// A whole number between bounds.
+pub(crate) fn within(text: &str, least: usize, most: usize, what: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(number) if (least..=most).contains(&number) => Ok(number),
+        _ => Err(format!("a whole number from {least} to {most}: {what}")),
+    }
+}
+
+/// Bytes, as 8388608, 8192k, 8M or 1G in binary units.
+pub(crate) fn bytes(text: &str, least: usize, most: usize) -> Result<usize, String> {
+    let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let factor = match unit {
+        "" => Some(1),
+        "k" | "K" => Some(1 << 10),
+        "m" | "M" => Some(1 << 20),
+        "g" | "G" => Some(1 << 30),
+        _ => None,
+    };
+    let number = number.parse::<usize>().ok();
+    number
+        .zip(factor)
+        .and_then(|(number, factor)| number.checked_mul(factor))
+        .filter(|bytes| (least..=most).contains(bytes))
+        .ok_or_else(|| {
+            format!("a number of bytes from {least} to {most}, with k, M or G for binary multiples")
+        })
+}
+
+/// A time with its unit: `10s`, `500ms`, `2m`; seconds without.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let factor = match unit {
+        "ms" => 1e-3,
+        "" | "s" => 1.0,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        _ => return Err("a time is written as 10s, 500ms, 2m or 1h".to_owned()),
+    };
+    let seconds: f64 =
+        number.parse().map_err(|_| "a time is written as 10s, 500ms, 2m or 1h".to_owned())?;
+    match Duration::try_from_secs_f64(seconds * factor) {
+        Ok(time) if !time.is_zero() => Ok(time),
+        _ => Err("a time has to be more than nothing".to_owned()),
+    }
+}
+
+/// An address and a port. Names are not looked up: which of its addresses would be a matter of chance.
+pub(crate) fn endpoint(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| {
+        let port = text.rsplit_once(':').and_then(|(_, port)| port.parse::<u64>().ok());
+        if let Some(port) = port.filter(|port| *port > u16::MAX.into()) {
+            return format!("{port} is no port: they end at 65535");
+        }
+        let v6 = "an IPv6 address stands in brackets, as in [::]:7000";
+        match (text.parse::<IpAddr>(), text.matches(':').count()) {
+            (Ok(IpAddr::V4(ip)), _) => format!("a port is missing, as in {ip}:7000"),
+            (Ok(IpAddr::V6(ip)), _) => format!("a port is missing, as in [{ip}]:7000, or {v6}"),
+            (Err(_), 2..) if !text.contains('[') => v6.to_owned(),
+            _ => "write an address and a port, as 10.0.0.2:7000, 0.0.0.0:7000 (every address) or \
+                  [::]:7000 (every IPv6 address); names are not looked up"
+                .to_owned(),
+        }
+    })
+}
+
+/// How XDP delivers frames.
+pub(crate) fn ways() -> impl TypedValueParser<Value = Through> {
+    known(&["auto", "socket", "buffer"])
+}
+
+/// Pages of a buffer.
+pub(crate) fn pages() -> impl TypedValueParser<Value = Pages> {
+    known(&["auto", "hugetlb", "hugetlb-1g", "thp", "small"])
+}
+
+/// Memory of the rings of packet sockets.
+pub(crate) fn allocations() -> impl TypedValueParser<Value = Allocation> {
+    known(&["any", "hugetlb", "transhuge", "noretry", "vzalloc", "retry"])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_endpoint_that_is_none_says_what_to_write() {
+        assert_eq!(endpoint("10.0.0.2:7000"), Ok(([10, 0, 0, 2], 7000).into()));
+        assert!(endpoint("[fe80::1%3]:7000").is_ok());
+        for (text, words) in [
+            ("10.0.0.2", "a port is missing, as in 10.0.0.2:7000"),
+            ("::1", "a port is missing, as in [::1]:7000"),
+            ("fe80::1:ffff:7000", "brackets"),
+            ("::1:7000:x", "brackets"),
+            ("nowhere:7000", "names are not looked up"),
+            ("10.0.0.2:70000", "70000 is no port"),
+            ("", "write an address and a port"),
+        ] {
+            let said = endpoint(text).unwrap_err();
+            assert!(said.contains(words), "{text}: {said}");
+        }
+    }
+
+    #[test]
+    fn times_have_units() {
+        assert_eq!(duration("10s"), Ok(Duration::from_secs(10)));
+        assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(duration("1.5"), Ok(Duration::from_millis(1500)));
+        assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
+        for wrong in ["", "s", "0s", "-1s", "1x", "1 day"] {
+            assert!(duration(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn cpu_lists_have_ranges() {
+        assert_eq!(cpus("0,2-4"), Ok(Cpus(vec![0, 2, 3, 4])));
+        assert!(cpus("a").is_err() && cpus("0-99999999999").is_err());
+    }
+}
