@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /* From the first byte of a frame to a session key.
  *
- * A frame that gets through is one that Linux would look up a route for without complaint: complete,
+ * A frame passes that Linux would look up a route for without complaint: complete,
  * with a right IPv4 header checksum, no options, no fragment, TTL to spare, TCP or UDP with lengths
- * that connection tracking accepts (`tcp_error` and `udp_error` in nf_conntrack_proto_*.c). Words are
- * loaded as wide as they come: on a frame in the cache that is what costs least. */
+ * that connection tracking accepts (`tcp_error` and `udp_error` in nf_conntrack_proto_*.c). Loads are
+ * as wide as possible: for a frame in the cache that is cheapest. */
 #ifndef LINERATE_PARSE_H
 #define LINERATE_PARSE_H
 
@@ -55,8 +55,8 @@ static __always_inline __u16 word16(const void *at)
 	return *(const __u16 *)at;
 }
 
-/* The bounds of a frame's first buffer. In assembly, since the compiler, which sees 32-bit members, would
- * copy them as such, and the verifier would no longer know them for pointers. */
+/* The bounds of a frame's first buffer. In assembly, since the compiler sees 32-bit members and would
+ * copy them as such, and the verifier would no longer know that they are pointers. */
 static __always_inline void *frame_start(struct xdp_md *context)
 {
 	void *start;
@@ -247,7 +247,7 @@ static __always_inline __u32 parse_ipv6(void *end, __u32 available, struct packe
 	return parse_transport(header + IPV6_LEN, end, next, packet->length - IPV6_LEN, packet);
 }
 
-/* `beyond` is what the frame has behind `end`, in further buffers. */
+/* `beyond` is the number of bytes of the frame after `end`, in further buffers. */
 static __always_inline __u32 parse(void *data, void *end, __u32 beyond, struct packet *packet)
 {
 	__u32 type, available, reason = parse_link(data, end, packet, &type);

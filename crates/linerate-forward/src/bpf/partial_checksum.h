@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
-/* Checksums that the sender has left to the hardware.
+/* Partial checksums: the sender has left them to the hardware.
  *
  * A sender on this machine, behind a veth, hands over packets whose checksum field holds the sum of the
- * pseudo-header only (CHECKSUM_PARTIAL): the kernel finishes it where it leaves the machine, and the fast
- * path, which knows no such thing, would send it as it is. The kernel's mark is not seen by XDP; and at the
- * way out it tells nothing of a super-packet, since GRO sets it on all it makes. But the field itself
- * tells: in such a packet it *is* the sum of the pseudo-header, without complement. A finished checksum is
- * that by chance once in 65,536 packets, which only learns from another one. */
+ * pseudo-header only (CHECKSUM_PARTIAL). The kernel completes it where the packet leaves the machine; the fast
+ * path would send it unchanged. XDP does not see the kernel's mark, and at egress the mark tells nothing about a
+ * super-packet, since GRO sets it on all that it makes. But the field itself tells: in such a packet it is
+ * the sum of the pseudo-header, without complement. A complete checksum equals that by chance once in
+ * 65,536 packets; the session is then learned from another packet. */
 #ifndef LINERATE_PARTIAL_CHECKSUM_H
 #define LINERATE_PARTIAL_CHECKSUM_H
 
 #include "parse.h"
 #include "rewrite.h"
 
-/* Whether the checksum of a packet that parse() found clean is unfinished. `addresses` are the source and
- * destination, 16 bytes each; what an IPv4 address does not fill is zero. */
+/* Whether the checksum of a packet that parse() accepted is partial. `addresses` are the source and
+ * destination, 16 bytes each; the rest of an IPv4 address is zero. */
 static __always_inline int has_partial_checksum(const struct packet *packet, const void *addresses,
 					 const void *end)
 {

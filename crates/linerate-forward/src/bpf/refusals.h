@@ -7,7 +7,7 @@
 
 enum refusal {
 	REFUSAL_LOCAL,		   /* made by this machine: its own traffic, or a tunnel's */
-	REFUSAL_UNMARKED,	   /* came in elsewhere than by a port, or the ingress_meta were full */
+	REFUSAL_UNMARKED,	   /* came in by an interface that is not a port, or no entry of ingress_meta was free */
 	REFUSAL_INDIRECT,	   /* came through an upper device that is not in `upper_devices` */
 	REFUSAL_NOT_SESSION,	   /* no TCP or UDP packet that the fast path would forward */
 	REFUSAL_FLAGS,		   /* TCP: SYN, FIN or RST, or no ACK */

@@ -73,10 +73,10 @@ static __always_inline void csum_add_udp(__u16 *checksum, __u16 delta)
 	}
 }
 
-/* In session.dscp to session.origin, as one word: tags or NAT, or a checksum to judge. */
+/* In session.dscp to session.origin, as one word: tags, NAT, or a checksum to verify. */
 #define PLAIN_EXCLUDES (0xffu << 8 | (SESSION_NAT | SESSION_CHECKED) << 16)
 
-/* What a session does to its packets, taken from line two while its version stood still. */
+/* What a session does to its packets, read from line two under an unchanged version. */
 struct action {
 	__u64 macs;	    /* destination, and two bytes of source */
 	__u32 macs_end;	    /* the rest of source */
@@ -92,9 +92,9 @@ struct action {
 	__u32 transport_delta;
 };
 
-/* Gives the frame the length that it leaves with, and the tags: padding off, as `ip_rcv_core` and
- * `ip6_rcv_core` take it off, room for the tags made. Finds its IP header again; NULL when there is no
- * room, and then all that has happened is what the kernel would have done first, too. */
+/* Gives the frame its output length and tags: it removes padding, as `ip_rcv_core` and
+ * `ip6_rcv_core` do, and makes room for the tags. Returns the IP header, or NULL when there is no
+ * headroom; the frame has then changed only as the kernel itself would have changed it first. */
 static __always_inline void *reshape(struct xdp_md *context, const struct packet *packet,
 				     const struct action *action)
 {
@@ -109,14 +109,14 @@ static __always_inline void *reshape(struct xdp_md *context, const struct packet
 		return NULL;
 	data = frame_start(context);
 	end = frame_end(context);
-	/* The same three again and again, so that the verifier sees constants. */
+	/* Three cases, so that the verifier sees constants. */
 	if (action->tag_bytes == 0)
 		network = data + ETHERNET_LEN;
 	else if (action->tag_bytes == TAG_LEN)
 		network = data + ETHERNET_LEN + TAG_LEN;
 	else
 		network = data + ETHERNET_LEN + 2 * TAG_LEN;
-	/* What parse() saw is still there, but the verifier has forgotten. */
+	/* parse() has checked this, but the verifier has forgotten. */
 	if (is_ipv4 && (network + IPV4_LEN + 8 > end ||
 			((packet->kind & KIND_TCP) && network + IPV4_LEN + 20 > end)))
 		return NULL;

@@ -1,5 +1,5 @@
-//! [`InstanceHandle`]: the programs of an instance in the hands of the one process that may change it: adopted from who was
-//! there before, or loaded afresh.
+//! [`InstanceHandle`]: the one process that may change an instance holds it. Its programs are adopted from a former
+//! daemon or newly loaded.
 
 use std::sync::Arc;
 
@@ -20,12 +20,12 @@ pub(super) struct InstanceHandle {
     pub(super) lock: Lock,
     pub(super) state: State,
     pub(super) programs: Programs,
-    /// Nobody had left it.
+    /// It was newly created, and not adopted.
     pub(super) is_fresh: bool,
 }
 
 impl InstanceHandle {
-    /// Adopts what is pinned under this name, with the ports whose interfaces are there, or starts afresh.
+    /// Adopts what is pinned under this name, with the ports whose interfaces exist, or creates it.
     ///
     /// # Errors
     /// When another process has it, or the kernel refuses.
@@ -46,7 +46,7 @@ impl InstanceHandle {
                 Ok((handle, ports))
             }
             Err(error) => {
-                tracing::warn!(%error, "what was left cannot be adopted, and is taken away");
+                tracing::warn!(%error, "cannot adopt the pinned instance; it is replaced");
                 setup::detach(&pins, lock)?;
                 let lock = pins.lock()?;
                 Self::create(pins, lock, &options)
@@ -67,7 +67,7 @@ impl InstanceHandle {
         let here = Namespace::of_thread()?;
         if pinned.state.namespace != here {
             return Err(crate::Error::Invalid(format!(
-                "it is of the network namespace {}",
+                "it belongs to the network namespace {}",
                 pinned.state.namespace
             )));
         }
@@ -76,14 +76,16 @@ impl InstanceHandle {
         } else {
             let upgrade = pins.upgrade(lock, &mut pinned, options)?;
             match upgrade.lost {
-                None => tracing::info!("adopted sessions, and replaced the programs"),
-                Some(why) => tracing::warn!(why, "replaced the programs; sessions start anew"),
+                None => tracing::info!("adopted sessions and replaced the programs"),
+                Some(why) => {
+                    tracing::warn!(why, "replaced the programs; sessions are learned again")
+                }
             }
         }
         pinned.state.process = std::process::id();
         pins.save(lock, &pinned.state)?;
         for one in std::mem::take(&mut pinned.gone) {
-            tracing::info!(interface = one.name, "is gone since it was a port");
+            tracing::info!(interface = one.name, "interface of a former port is gone");
             pins.remove_port(lock, &mut pinned.state, one.ifindex)?;
         }
         Ok((pinned.state, pinned.programs, pinned.ports))
@@ -95,7 +97,7 @@ impl InstanceHandle {
                 Ok((Self { pins, lock, state, programs, is_fresh: true }, Vec::new()))
             }
             Err(error) => {
-                // The directory that was locked is all that is there.
+                // Only the locked directory exists.
                 let _ = pins.detach(lock);
                 Err(error)
             }
@@ -112,12 +114,12 @@ impl InstanceHandle {
         Ok((programs, state))
     }
 
-    /// Its deny list, which commands change, too.
+    /// Its deny list, which commands change too.
     pub(super) fn deny_list(&self, control: &Arc<Control>, clock: Clock) -> Result<LockedDenyList> {
         LockedDenyList::open(&self.pins, &self.programs.maps, control, clock)
     }
 
-    /// Takes everything off and away.
+    /// Detaches and removes everything.
     pub(super) fn detach(self) -> Result<()> {
         setup::detach(&self.pins, self.lock)
     }

@@ -1,4 +1,4 @@
-//! [`Ports`]: the interfaces by name, whatever becomes of them: one that goes and comes back is taken up again.
+//! [`Ports`]: the configured interfaces by name. One that disappears and comes back becomes a port again.
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
@@ -20,7 +20,7 @@ use crate::{Error, Result};
 #[derive(Debug, Default)]
 pub(super) struct Ports(BTreeMap<String, PortSlot>);
 
-/// The place of an interface. It has its number for as long as it is configured.
+/// A configured interface. It keeps its number for as long as it is configured.
 #[derive(Debug)]
 struct PortSlot {
     number: u32,
@@ -32,14 +32,14 @@ struct PortSlot {
 struct Attached {
     index: u32,
     mac: [u8; 6],
-    /// The programs send frames out of it: it was proven that it can.
+    /// The programs send frames out of it, since it was verified that it transmits.
     egress_enabled: bool,
     /// Its programs.
     _port: Port,
 }
 
 impl Attached {
-    /// Whether the programs are still on this interface: one of the same name and index may be another.
+    /// Whether the programs are still on this interface: another may have the same name and index.
     fn is_on(&self, link: &Link) -> bool {
         self.index == link.index && link.xdp.is_some()
     }
@@ -74,13 +74,13 @@ impl Ports {
         self.0.iter().filter_map(|(name, slot)| Some((name.as_str(), slot.attached.as_ref()?)))
     }
 
-    /// Makes these names the ones that are configured, and takes the programs off others.
+    /// Configures these names, and detaches the programs from all others.
     pub(super) fn configure(&mut self, names: &[String], handle: &mut InstanceHandle) {
         let gone: Vec<_> = self.0.keys().filter(|name| !names.contains(name)).cloned().collect();
         for name in gone {
             if let Some(mut slot) = self.0.remove(&name) {
-                slot.let_go(handle);
-                tracing::info!(interface = name, "no longer a port");
+                slot.detach(handle);
+                tracing::info!(interface = name, "port removed");
             }
         }
         for name in names {
@@ -90,9 +90,9 @@ impl Ports {
         }
     }
 
-    /// Takes up interfaces that have come, lets go of those that have gone, and learns new MAC addresses. Says
-    /// what could not be taken up, and why. Whether anything is otherwise than before. `alive` is called
-    /// between steps, none of which takes long: it beats for the programs.
+    /// Attaches interfaces that have appeared, drops those that are gone, and updates MAC addresses. Returns whether
+    /// anything changed, and why interfaces could not be attached. Calls `alive`, which sends heartbeats,
+    /// between steps, none of which takes long.
     ///
     /// # Errors
     /// When the preflight cannot look at the interfaces.
@@ -104,10 +104,10 @@ impl Ports {
         alive: &mut dyn FnMut(&Programs) -> Result<()>,
     ) -> Result<(bool, Vec<Error>)> {
         let mut changed = false;
-        // First of all: what one was may be another's now.
+        // First: an index may belong to another interface now.
         for (name, slot) in &mut self.0 {
             alive(&handle.programs)?;
-            changed |= slot.leave(name, found(links, name), handle);
+            changed |= slot.drop_if_gone(name, found(links, name), handle);
         }
         let names: Vec<_> = self.0.keys().cloned().collect();
         let is_new = |name: &&String| self.0[*name].attached.is_none();
@@ -141,19 +141,26 @@ fn found<'l>(links: &'l [Link], name: &str) -> Option<&'l Link> {
 }
 
 impl PortSlot {
-    /// Lets go of an interface that is not the one of this name any more. Whether there was one.
-    fn leave(&mut self, name: &str, link: Option<&Link>, handle: &mut InstanceHandle) -> bool {
+    /// Drops an interface that no longer is the one of this name. Returns whether there was one.
+    fn drop_if_gone(
+        &mut self,
+        name: &str,
+        link: Option<&Link>,
+        handle: &mut InstanceHandle,
+    ) -> bool {
         let Some(attached) = &self.attached else { return false };
         if link.is_some_and(|link| attached.is_on(link)) {
             return false;
         }
-        self.let_go(handle);
-        tracing::warn!(interface = name, "gone: it is taken up again when it comes back");
+        self.detach(handle);
+        tracing::warn!(
+            interface = name,
+            "interface gone; it becomes a port again when it comes back"
+        );
         true
     }
 
-    /// Takes up an interface that has come, or learns that its MAC address is another. Whether anything is
-    /// otherwise than before.
+    /// Attaches an interface that has appeared, or updates its MAC address. Returns whether anything changed.
     fn follow(
         &mut self,
         name: &str,
@@ -175,24 +182,24 @@ impl PortSlot {
             if differs {
                 register(&handle.programs, &options)?;
                 attached.mac = mac;
-                tracing::info!(interface = name, "has another MAC address");
+                tracing::info!(interface = name, "MAC address changed");
             }
             return Ok(differs);
         }
         setup::refuse(report, Some(name))?;
-        // Its number may have been another's, and sessions that left by that must not leave by this: they
-        // are out of date before the number means anything again, and no program goes by them any more.
+        // Another interface may have had its number. Sessions that left by that one must not leave by this one: the
+        // bump makes them stale, and after a grace period no program uses them.
         let maps = &handle.programs.maps;
         Control::open(maps)?.bump();
         Grace::new(maps.get("table")?.as_fd())?.wait()?;
         let mut port = Port::attach(&handle.programs, &options)?;
         match &port.why_generic {
-            None => tracing::info!(interface = name, attached = %port.attach, "a port"),
+            None => tracing::info!(interface = name, xdp_mode = %port.attach, "port added"),
             Some(why) => tracing::warn!(
                 interface = name,
-                attached = %port.attach,
+                xdp_mode = %port.attach,
                 why,
-                "a port, but XDP is not in its driver: the fast path saves less"
+                "port added, but without native XDP in its driver: the fast path saves less"
             ),
         }
         let InstanceHandle { pins, lock, state, .. } = handle;
@@ -202,8 +209,8 @@ impl PortSlot {
         Ok(true)
     }
 
-    /// Has the programs send frames out of it, once it is proven that it can. Until then what leaves by it is
-    /// the kernel's.
+    /// Lets the programs send frames out of it, once it is verified that it transmits. Until then the kernel
+    /// forwards what leaves by it.
     fn open(
         &mut self,
         name: &str,
@@ -216,7 +223,7 @@ impl PortSlot {
         };
         setup::prove(name, probe, &mut || alive(&handle.programs))?;
         enable_egress(&handle.programs, &self.options(name, index, mac))?;
-        tracing::info!(interface = name, "frames leave by it");
+        tracing::info!(interface = name, "egress enabled");
         if let Some(attached) = &mut self.attached {
             attached.egress_enabled = true;
         }
@@ -227,17 +234,17 @@ impl PortSlot {
         PortOptions { name: name.to_owned(), ifindex, mac, port: self.number, attach: None }
     }
 
-    /// Takes the programs off and the interface out of the maps.
-    fn let_go(&mut self, handle: &mut InstanceHandle) {
+    /// Detaches the programs and removes the interface from the maps.
+    fn detach(&mut self, handle: &mut InstanceHandle) {
         let Some(attached) = self.attached.take() else { return };
         let (number, index) = (self.number, attached.index);
         let InstanceHandle { pins, lock, state, programs, .. } = handle;
         if let Err(error) = pins.remove_port(lock, state, index) {
-            tracing::warn!(%error, "a port is not quite gone");
+            tracing::warn!(%error, "cannot remove a port completely");
         }
         for (map, key) in [("interfaces", index), ("ports", number)] {
             if let Ok(map) = programs.maps.get(map) {
-                // The kernel takes interfaces that have gone out of devmaps itself.
+                // The kernel itself removes interfaces that are gone from devmaps.
                 let _ = map.delete(&key.to_ne_bytes());
             }
         }

@@ -1,5 +1,5 @@
-//! What the preflight finds, fixes and proves, on behalf of a daemon: said in the log, kept with the instance, and
-//! undone with its end.
+//! The preflight on behalf of a daemon: logs what it finds, records its fixes with the instance, and undoes them at
+//! the end.
 
 use std::os::fd::AsFd;
 
@@ -8,10 +8,10 @@ use crate::pins::{Lock, Pins};
 use crate::preflight::{self, Fix, Options, Outcome, Report};
 use crate::{Error, Result};
 
-/// Where fixes are in the record of the instance.
+/// The key of the fixes in the record of the instance.
 const FIXES: &str = "preflight";
 
-/// Looks at all interfaces before programs are attached to those that are new; `adopted` have them.
+/// Checks all interfaces before programs are attached to the new ones; `adopted` have them.
 pub(super) fn prepare(
     names: &[String],
     adopted: Vec<u32>,
@@ -20,7 +20,7 @@ pub(super) fn prepare(
 ) -> Result<Report> {
     let options = Options { fix, multi_buffer: handle.state.multi_buffer, adopted };
     let report = preflight::prepare(names, &options)?;
-    // Before anything else can fail: what was changed must be known to whoever changes it back.
+    // Before anything else can fail: whoever undoes the fixes must know them.
     let mut fixes = fixes(&handle.pins);
     fixes.extend(
         report.fixes.iter().filter(|fix| !fixes.contains(fix)).cloned().collect::<Vec<_>>(),
@@ -40,7 +40,7 @@ pub(super) fn prepare(
     Ok(report)
 }
 
-/// Looks again at one that programs were attached to.
+/// Checks an interface again after programs were attached.
 pub(super) fn prove(
     name: &str,
     probe: bool,
@@ -66,7 +66,7 @@ pub(super) fn detach(pins: &Pins, lock: Lock) -> Result<()> {
     let fixes = fixes(pins);
     let detached = pins.detach(lock);
     for error in preflight::restore(&fixes) {
-        tracing::warn!(%error, "not as it was before");
+        tracing::warn!(%error, "cannot undo a fix");
     }
     detached
 }

@@ -76,7 +76,7 @@ fn idle_percent(
         let share = Core::read(cores.consumer)?.since(before);
         Ok((1.0 - share.user - share.system - share.interrupt) * 100.0)
     });
-    let passed = routed.pass(traffic, false, None)?;
+    let passed = routed.pass(traffic, false, false)?;
     let idle = watch.join().ok().context("the thread that watches a core died")??;
     if let Some(running) = running {
         running.stop(Duration::from_secs(30))?.success()?;
