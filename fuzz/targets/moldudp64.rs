@@ -17,7 +17,7 @@ fuzz_target!(|data: &[u8]| {
         let (packet, after) = after.split_at(usize::from(len & 0x7f).min(after.len()));
         rest = after;
         let mut came = Vec::new();
-        feed.packet(line, packet, |message| came.push((message.session.to_vec(), message.number)));
+        feed.process(line, packet, |message| came.push((message.session.to_vec(), message.number)));
         let previous = feed.previous().map(|(session, _)| session.to_vec());
         // What two sessions have followed is forgotten, and may come again.
         seen.retain(|(session, _): &(Vec<u8>, u64)| {
@@ -29,7 +29,7 @@ fuzz_target!(|data: &[u8]| {
         }
     }
     let mut missing = 0u64;
-    let ledgers = feed.previous().into_iter().chain([(feed.session(), feed.ledger())]);
+    let ledgers = feed.previous().into_iter().chain([(feed.session(), feed.gap_list())]);
     for (session, ledger) in ledgers {
         let gaps = ledger.gaps();
         assert!(gaps.windows(2).all(|pair| pair[0].to <= pair[1].from), "gaps overlap: {gaps:?}");
@@ -41,5 +41,5 @@ fuzz_target!(|data: &[u8]| {
             request(session, *gap);
         }
     }
-    assert_eq!(missing, feed.counts().missing);
+    assert_eq!(missing, feed.statistics().missing);
 });

@@ -78,16 +78,16 @@ pub enum Error {
         /// The interface.
         interface: String,
         /// The source.
-        kind: crate::choose::Kind,
+        kind: crate::source::SourceKind,
     },
     /// Only packet sockets hand on how the kernel would segment a super-packet.
     #[error(
-        "--split needs --source packet: the frames of --source {kind} come without the kernel's word on \
-         how long their segments are, and an XDP program hardly ever sees a super-packet"
+        "--split needs --source packet: the frames of --source {kind} come without the kernel's \
+         metadata of segmentation, and an XDP program hardly ever sees a super-packet"
     )]
     Split {
         /// The source.
-        kind: crate::choose::Kind,
+        kind: crate::source::SourceKind,
     },
     /// A file does not say which way a packet went.
     #[error(
@@ -108,7 +108,7 @@ pub enum Error {
     )]
     Threads {
         /// The source.
-        kind: crate::choose::Kind,
+        kind: crate::source::SourceKind,
     },
     /// Classic pcap has one link type for all its packets.
     #[error(

@@ -1,11 +1,10 @@
 //! Sources, filters and sinks of a packet capture.
 //!
-//! Frames come from a source ([`open`], [`source`]) or from a capture file ([`linerate_pcapfile`]), pass a
+//! Frames come from a [`source`] or from a capture file ([`linerate_pcapfile`]), pass a
 //! [`filter`] and go into a [`sink`]; the [`engine`] runs the threads in between. [`statistics`] is the
 //! drop ledger: what was lost, and why. [`split`] turns super-packets into the frames of the wire.
 #![forbid(unsafe_code)]
 
-pub mod choose;
 pub mod clock;
 pub mod engine;
 mod error;
@@ -13,7 +12,6 @@ pub mod filter;
 pub mod host;
 pub mod interface;
 pub mod libpcap;
-pub mod open;
 pub mod print;
 pub mod privilege;
 pub mod sink;

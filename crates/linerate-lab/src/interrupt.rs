@@ -10,7 +10,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 static FLAG: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 
 /// Turns SIGINT, SIGTERM and SIGHUP of this process into the error of [`check`]. A second one of
-/// them ends the process at once, for whoever is in a hurry.
+/// them ends the process at once.
 ///
 /// # Errors
 /// When the kernel refuses a handler.

@@ -4,8 +4,7 @@ use std::ffi::{CStr, c_int};
 use std::sync::Arc;
 use std::time::Duration;
 
-use linerate_capture::choose::{Kind, Wish};
-use linerate_capture::open::{Opened, Request, Stamps};
+use linerate_capture::source::{OpenInterface, SourceKind, SourceOptions, TimestampSource};
 use linerate_capture::{Error, Result};
 use linerate_net::link;
 use linerate_ring::packet::Allocation;
@@ -30,7 +29,7 @@ const BLOCK_TIMEOUT: Duration = Duration::from_millis(8);
 /// What receives the frames of a handle.
 enum Backend {
     /// One of Linerate's sources, and the group with which it shares the packets.
-    Linerate(Box<Opened>, Option<Arc<FanoutGroup>>),
+    Linerate(Box<OpenInterface>, Option<Arc<FanoutGroup>>),
     /// libpcap alone, with a reason where something else was configured.
     Libpcap(Option<String>),
 }
@@ -56,12 +55,14 @@ fn open_backend(device: &str, options: HandleOptions) -> Backend {
     }
     let asked = match config.source {
         SourceChoice::Source(kind) => kind,
-        _ => Kind::Packet,
+        _ => SourceKind::Packet,
     };
-    let mut why = (config.threads > 1 && asked != Kind::Packet)
+    let mut why = (config.threads > 1 && asked != SourceKind::Packet)
         .then(|| "handles share packets (threads) only on packet sockets".to_owned());
-    let asked = if why.is_some() { Kind::Packet } else { asked };
-    for kind in [Some(asked), (asked != Kind::Packet).then_some(Kind::Packet)].into_iter().flatten()
+    let asked = if why.is_some() { SourceKind::Packet } else { asked };
+    for kind in [Some(asked), (asked != SourceKind::Packet).then_some(SourceKind::Packet)]
+        .into_iter()
+        .flatten()
     {
         match open(device, capture_request(kind, &config, options), config.threads) {
             Ok((opened, group, other_memory)) => {
@@ -88,18 +89,18 @@ fn open_backend(device: &str, options: HandleOptions) -> Backend {
 /// too.
 fn open(
     device: &str,
-    request: Request,
+    request: SourceOptions,
     threads: usize,
-) -> Result<(Opened, Option<Arc<FanoutGroup>>, Option<Error>)> {
-    let open = |request: Request| {
+) -> Result<(OpenInterface, Option<Arc<FanoutGroup>>, Option<Error>)> {
+    let open = |request: SourceOptions| {
         rings::for_library(|| match threads {
-            0 | 1 => Opened::named(device, &request).map(|opened| (opened, None)),
+            0 | 1 => OpenInterface::named(device, &request).map(|opened| (opened, None)),
             threads => fanout::open(device, request, threads),
         })
     };
-    let of_any = Request { ring_allocation: Allocation::Any, ..request.clone() };
+    let of_any = SourceOptions { ring_allocation: Allocation::Any, ..request.clone() };
     let has_choice =
-        request.wish.source == Some(Kind::Packet) && request.ring_allocation != Allocation::Any;
+        request.source == Some(SourceKind::Packet) && request.ring_allocation != Allocation::Any;
     match open(request) {
         Ok((opened, group)) => Ok((opened, group, None)),
         Err(why) if has_choice => open(of_any).map(|(opened, group)| (opened, group, Some(why))),
@@ -107,15 +108,16 @@ fn open(
     }
 }
 
-fn capture_request(kind: Kind, config: &Config, options: HandleOptions) -> Request {
+fn capture_request(kind: SourceKind, config: &Config, options: HandleOptions) -> SourceOptions {
     let default = match kind {
-        Kind::Packet => linerate_ring::packet::DEFAULT_BUFFER,
-        Kind::Xdp | Kind::Tee => linerate_ring::tee::DEFAULT_BUFFER as u64,
+        SourceKind::Packet => linerate_ring::packet::DEFAULT_BUFFER,
+        SourceKind::Xdp | SourceKind::Tee => linerate_ring::tee::DEFAULT_BUFFER as u64,
     };
     // A program asks for as much as libpcap needs; less than the source's default would lose frames.
     let asked = u64::try_from(options.buffer).ok().filter(|bytes| *bytes > default);
-    Request {
-        wish: Wish { source: Some(kind), take_over: config.take_over, ..Wish::default() },
+    SourceOptions {
+        source: Some(kind),
+        take_over: config.take_over,
         through: config.through,
         snaplen: snaplen(options),
         buffer: config.buffer.or(asked),
@@ -124,15 +126,15 @@ fn capture_request(kind: Kind, config: &Config, options: HandleOptions) -> Reque
         // The system's socket sets it.
         promiscuous: false,
         immediate: options.immediate,
-        retire: Some(match u64::try_from(options.timeout) {
+        block_timeout: Some(match u64::try_from(options.timeout) {
             Ok(0) | Err(_) => BLOCK_TIMEOUT,
             Ok(milliseconds) => Duration::from_millis(milliseconds),
         }),
-        stamps: match ADAPTER_TIMESTAMPS.contains(&options.timestamp_type) {
-            true => Stamps::Adapter,
-            false => Stamps::Host,
+        timestamps: match ADAPTER_TIMESTAMPS.contains(&options.timestamp_type) {
+            true => TimestampSource::Adapter,
+            false => TimestampSource::Host,
         },
-        ..Request::default()
+        ..SourceOptions::default()
     }
 }
 
@@ -178,7 +180,7 @@ pub(crate) unsafe fn activate(pcap: *mut Pcap, handle: &Handle) -> c_int {
         unsafe { real::pcap_set_buffer_size(pcap, buffer) };
         return status;
     }
-    let Opened { interface, sources, .. } = *opened;
+    let OpenInterface { interface, sources, .. } = *opened;
     let Some(source) = sources.into_iter().next() else { return status };
     // SAFETY: the caller's.
     let (socket, precision, nonblock) = unsafe {
@@ -245,7 +247,7 @@ mod tests {
         let config = Config::default();
         let of = |buffer| {
             capture_request(
-                Kind::Packet,
+                SourceKind::Packet,
                 &config,
                 HandleOptions { buffer, ..HandleOptions::default() },
             )

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use linerate_capture::choose::Kind;
-use linerate_capture::open::Through;
+use linerate_capture::source::SourceKind;
 use linerate_ring::packet::Allocation;
 use linerate_ring::region::Pages;
+use linerate_ring::xdp::Through;
 use serde::Deserialize;
 
 /// The configuration file, unless `LINERATE_CONFIG` names another.
@@ -35,7 +35,7 @@ pub(crate) enum SourceChoice {
     #[default]
     Auto,
     /// This one, by name.
-    Source(Kind),
+    Source(SourceKind),
     /// libpcap alone.
     Libpcap,
 }
@@ -197,11 +197,11 @@ mod tests {
     fn an_interface_has_its_own_section_above_the_default() {
         let (config, errors) = parsed("eth1", TEXT, &[]);
         assert!(errors.is_empty(), "{errors:?}");
-        assert_eq!(config.source, SourceChoice::Source(Kind::Xdp));
+        assert_eq!(config.source, SourceChoice::Source(SourceKind::Xdp));
         assert!(config.take_over);
         assert_eq!((config.buffer, config.threads), (Some(1 << 20), 2));
         assert_eq!(config.pages, "hugetlb".parse().expect("pages"));
-        assert_eq!(parsed("eth0", TEXT, &[]).0.source, SourceChoice::Source(Kind::Packet));
+        assert_eq!(parsed("eth0", TEXT, &[]).0.source, SourceChoice::Source(SourceKind::Packet));
         assert_eq!(parsed("eth0", "", &[]).0, Config::default());
     }
 
@@ -223,7 +223,7 @@ mod tests {
     #[test]
     fn a_wrong_word_is_named_with_its_place_and_leaves_the_rest() {
         let (config, errors) = parsed("eth1", TEXT, &[("LINERATE_SOURCE", "fast")]);
-        assert_eq!(config.source, SourceChoice::Source(Kind::Xdp));
+        assert_eq!(config.source, SourceChoice::Source(SourceKind::Xdp));
         assert!(errors[0].starts_with("environment: unknown source `fast`"), "{errors:?}");
         let (_, errors) = parsed("eth1", "[interface.eth1]\nsorce = 'xdp'", &[]);
         assert!(errors[0].contains("pcap.toml") && errors[0].contains("sorce"), "{errors:?}");

@@ -3,8 +3,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use linerate_capture::open::{Opened, Request};
-use linerate_capture::source::Source;
+use linerate_capture::source::{OpenInterface, Source, SourceOptions};
 use linerate_ring::packet::{Fanout, Mode};
 
 /// A fanout group with members. Each member holds this and drops it before it leaves: the kernel reuses the
@@ -21,9 +20,9 @@ static GROUPS: Mutex<Vec<Weak<FanoutGroup>>> = Mutex::new(Vec::new());
 /// conversation. A group has at most `max` handles; the next one starts another group.
 pub(crate) fn open(
     interface: &str,
-    request: Request,
+    request: SourceOptions,
     max: usize,
-) -> linerate_capture::Result<(Opened, Option<Arc<FanoutGroup>>)> {
+) -> linerate_capture::Result<(OpenInterface, Option<Arc<FanoutGroup>>)> {
     // Held throughout: of two handles that open at once, one is the first.
     let mut groups = GROUPS.lock().unwrap_or_else(PoisonError::into_inner);
     groups.retain(|group| group.strong_count() > 0);
@@ -34,7 +33,8 @@ pub(crate) fn open(
         Some(group) => fanout.group(group.number),
         None => fanout,
     };
-    let opened = Opened::named(interface, &Request { group: Some(fanout), ..request })?;
+    let opened =
+        OpenInterface::named(interface, &SourceOptions { fanout_group: Some(fanout), ..request })?;
     if joined.is_some() {
         return Ok((opened, joined));
     }

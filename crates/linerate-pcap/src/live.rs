@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::{Duration, Instant};
 
-use linerate_capture::source::Counter;
+use linerate_capture::source::StatisticsHandle;
 use linerate_net::Interface;
 
 use crate::fanout::FanoutGroup;
@@ -35,7 +35,7 @@ pub(crate) struct Live {
     reader: UnsafeCell<Reader>,
     /// The thread that has the reader, or 0.
     reading: AtomicUsize,
-    pub(crate) counter: Counter,
+    pub(crate) statistics: StatisticsHandle,
     pub(crate) shared: Shared,
 }
 
@@ -51,10 +51,10 @@ impl Live {
         system_socket: RawFd,
         interface: Interface,
     ) -> io::Result<Self> {
-        let counter = reader.source.counter().map_err(io::Error::other)?;
+        let statistics = reader.source.statistics_handle().map_err(io::Error::other)?;
         let shared = Shared::new(&reader.source, system_socket, interface)?;
         let (reader, reading) = (UnsafeCell::new(reader), AtomicUsize::new(0));
-        Ok(Self { _group: group, reader, reading, counter, shared })
+        Ok(Self { _group: group, reader, reading, statistics, shared })
     }
 
     /// Lends the reader; `None` to a callback that is called by it. Other threads wait: one may set a filter

@@ -84,8 +84,7 @@ impl Command {
         self
     }
 
-    /// Puts the child into a process group of its own, so that a Ctrl-C at the terminal reaches
-    /// only the caller, who then ends the child as it sees fit.
+    /// Puts the child into a new process group, so that Ctrl-C at the terminal reaches only the caller.
     pub fn own_group(&mut self) -> &mut Self {
         std::os::unix::process::CommandExt::process_group(&mut self.inner, 0);
         self

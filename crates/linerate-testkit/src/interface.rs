@@ -8,17 +8,11 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use netlink_packet_route::RouteNetlinkMessage;
-use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
-use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage, State};
-use netlink_packet_route::neighbour::{
-    NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
-};
-use netlink_packet_route::route::RouteType;
+use linerate_net::link::{Link, Options, Statistics};
+use linerate_net::{Address, ethtool};
+use linerate_wire::ethernet;
 
-use crate::features::set_features;
 use crate::namespace::{Handle, has_ipv6};
-use crate::netlink::family;
 use crate::{Error, Result};
 
 /// A 48-bit hardware address.
@@ -47,23 +41,10 @@ impl FromStr for Mac {
     }
 }
 
-/// The interface's 64-bit counters (`struct rtnl_link_stats64`), in frames and bytes since it was
-/// made.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Frames received.
-    pub rx_packets: u64,
-    /// Bytes received.
-    pub rx_bytes: u64,
-    /// Frames that were received and then dropped. A veth counts here what it found no room for,
-    /// and what an XDP program dropped.
-    pub rx_dropped: u64,
-    /// Frames sent.
-    pub tx_packets: u64,
-    /// Bytes sent.
-    pub tx_bytes: u64,
-    /// Frames that could not be sent. A veth counts here what the other end had no room for.
-    pub tx_dropped: u64,
+impl From<Mac> for ethernet::Address {
+    fn from(mac: Mac) -> Self {
+        Self(mac.0)
+    }
 }
 
 /// An interface in a namespace.
@@ -77,27 +58,17 @@ pub struct Interface {
 
 impl Interface {
     pub(crate) fn find(namespace: Arc<Handle>, name: &str) -> Result<Self> {
-        let mut question = LinkMessage::default();
-        question.attributes.push(LinkAttribute::IfName(name.to_owned()));
-        let link = ask_link(&namespace, question).map_err(|source| {
-            let missing = source.raw_os_error() == Some(nix::errno::Errno::ENODEV as i32);
+        let link = namespace.route.link_by_name(name).map_err(|error| {
+            let missing = matches!(error, linerate_net::Error::NoInterface(_));
             Error::Interface {
                 interface: name.to_owned(),
                 namespace: namespace.name.clone(),
                 action: if missing { "find anything" } else { "look it up" }.to_owned(),
-                source,
+                source: error.into(),
             }
         })?;
-        let mac = link.attributes.iter().find_map(|attribute| match attribute {
-            LinkAttribute::Address(bytes) => <[u8; 6]>::try_from(&bytes[..]).ok().map(Mac),
-            _ => None,
-        });
-        Ok(Self {
-            namespace,
-            name: name.to_owned(),
-            index: link.header.index,
-            mac: mac.unwrap_or_default(),
-        })
+        let mac = link.address.map_or_else(Mac::default, |address| Mac(address.0));
+        Ok(Self { namespace, name: name.to_owned(), index: link.index, mac })
     }
 
     /// Its name.
@@ -120,7 +91,7 @@ impl Interface {
     /// # Errors
     /// When the kernel refuses, or it is gone.
     pub fn up(&self) -> Result<()> {
-        self.set_flag(LinkFlags::Up, true, "bring it up")
+        self.set(&Options { up: Some(true), ..Options::default() }, "bring it up")
     }
 
     /// Waits until it has a carrier and its queue is started (`net/core/link_watch.c` does both under the
@@ -130,8 +101,7 @@ impl Interface {
         let deadline = Instant::now() + patience;
         loop {
             let link = self.ask(ACTION)?;
-            let is_up = |one: &LinkAttribute| matches!(one, LinkAttribute::OperState(State::Up));
-            if link.attributes.iter().any(is_up) {
+            if link.operational {
                 return Ok(());
             }
             if Instant::now() > deadline {
@@ -146,7 +116,7 @@ impl Interface {
     /// # Errors
     /// As [`Interface::up`].
     pub fn down(&self) -> Result<()> {
-        self.set_flag(LinkFlags::Up, false, "take it down")
+        self.set(&Options { up: Some(false), ..Options::default() }, "take it down")
     }
 
     /// Receives frames for other stations too, or no longer.
@@ -154,7 +124,8 @@ impl Interface {
     /// # Errors
     /// As [`Interface::up`].
     pub fn set_promiscuous(&self, on: bool) -> Result<()> {
-        self.set_flag(LinkFlags::Promisc, on, "change promiscuous mode")
+        let options = Options { promisc: Some(on), ..Options::default() };
+        self.set(&options, "change promiscuous mode")
     }
 
     /// Sets the largest packet, in bytes of the network layer.
@@ -162,7 +133,7 @@ impl Interface {
     /// # Errors
     /// When the driver, or an XDP program on it, does not take it.
     pub fn set_mtu(&self, mtu: u32) -> Result<()> {
-        self.set(LinkAttribute::Mtu(mtu), "set the MTU")
+        self.set(&Options { mtu: Some(mtu), ..Options::default() }, "set the MTU")
     }
 
     /// Sets the hardware address; this value goes on to show the one it was looked up with.
@@ -170,7 +141,8 @@ impl Interface {
     /// # Errors
     /// When the driver does not take it.
     pub fn set_mac(&self, mac: Mac) -> Result<()> {
-        self.set(LinkAttribute::Address(mac.0.to_vec()), "set the hardware address")
+        let options = Options { address: Some(mac.into()), ..Options::default() };
+        self.set(&options, "set the hardware address")
     }
 
     /// Gives it an address with a prefix length in bits. An IPv6 address is usable at once:
@@ -183,43 +155,22 @@ impl Interface {
             let key = format!("net/ipv6/conf/{}/disable_ipv6", self.name);
             self.namespace.sysctl(&key, "0")?;
         }
-        let mut message = AddressMessage::default();
-        message.header.family = family(address);
-        message.header.prefix_len = prefix;
-        message.header.index = self.index;
-        message.attributes.push(AddressAttribute::Address(address));
-        match address {
-            IpAddr::V4(_) => message.attributes.push(AddressAttribute::Local(address)),
-            IpAddr::V6(_) => {
-                message.attributes.push(AddressAttribute::Flags(AddressFlags::Nodad));
-            }
-        }
-        self.namespace
-            .route
-            .create(RouteNetlinkMessage::NewAddress(message))
-            .map_err(|source| self.failed(format!("add the address {address}/{prefix}"), source))
+        let new = Address { index: self.index, address, prefix_len: prefix };
+        self.namespace.route.add_address(&new).map_err(|error| {
+            self.failed(format!("add the address {address}/{prefix}"), error.into())
+        })
     }
 
-    /// Says for good which hardware address `address` has behind this interface, so that nobody
-    /// asks (a sink that drops everything drops ARP and neighbour discovery too).
+    /// Sets a permanent neighbour entry for `address` on this interface, so that the kernel does not
+    /// ask (a sink that drops everything also drops ARP and neighbour discovery).
     ///
     /// # Errors
     /// When the interface is down.
     pub fn add_neighbour(&self, address: IpAddr, mac: Mac) -> Result<()> {
-        let mut message = NeighbourMessage::default();
-        message.header.family = family(address);
-        message.header.ifindex = self.index;
-        message.header.state = NeighbourState::Permanent;
-        message.header.kind = RouteType::Unicast;
-        message.attributes.push(NeighbourAttribute::Destination(match address {
-            IpAddr::V4(address) => NeighbourAddress::Inet(address),
-            IpAddr::V6(address) => NeighbourAddress::Inet6(address),
-        }));
-        message.attributes.push(NeighbourAttribute::LinkLayerAddress(mac.0.to_vec()));
         self.namespace
             .route
-            .put(RouteNetlinkMessage::NewNeighbour(message))
-            .map_err(|source| self.failed(format!("set the neighbour {address}"), source))
+            .set_neighbour(self.index, address, mac.into())
+            .map_err(|error| self.failed(format!("set the neighbour {address}"), error.into()))
     }
 
     /// Turns generic receive offload on or off. On a veth, it also turns on the NAPI that XDP's
@@ -266,46 +217,24 @@ impl Interface {
     /// When the kernel has no ethtool netlink, or refuses the request as a whole.
     pub fn set_features(&self, features: &[(&str, bool)]) -> Result<()> {
         self.namespace
-            .run(|| set_features(self.index, features))?
-            .map_err(|source| self.failed("set offloads".to_owned(), source))
+            .run(|| ethtool::set_features(self.index, features))?
+            .map_err(|error| self.failed("set offloads".to_owned(), error.into()))
     }
 
     /// Reads the counters.
     ///
     /// # Errors
     /// When the interface is gone.
-    pub fn counters(&self) -> Result<Counters> {
-        let link = self.ask("read the counters")?;
-        let statistics = link.attributes.iter().find_map(|attribute| match attribute {
-            LinkAttribute::Stats64(statistics) => Some(Counters {
-                rx_packets: statistics.rx_packets,
-                rx_bytes: statistics.rx_bytes,
-                rx_dropped: statistics.rx_dropped,
-                tx_packets: statistics.tx_packets,
-                tx_bytes: statistics.tx_bytes,
-                tx_dropped: statistics.tx_dropped,
-            }),
-            _ => None,
-        });
-        statistics.ok_or_else(|| {
-            let missing = io::Error::new(io::ErrorKind::Unsupported, "the driver keeps none");
-            self.failed("read the counters".to_owned(), missing)
-        })
+    pub fn counters(&self) -> Result<Statistics> {
+        Ok(self.ask("read the counters")?.statistics)
     }
 
-    /// Whether an XDP program is attached, whoever did it.
+    /// Whether an XDP program is attached, by any process.
     ///
     /// # Errors
     /// When the interface is gone.
     pub fn has_xdp(&self) -> Result<bool> {
-        use netlink_packet_route::link::{LinkXdp, XdpAttached};
-        let link = self.ask("look for an XDP program")?;
-        Ok(link.attributes.iter().any(|attribute| match attribute {
-            LinkAttribute::Xdp(nested) => nested
-                .iter()
-                .any(|entry| matches!(entry, LinkXdp::Attached(how) if *how != XdpAttached::None)),
-            _ => false,
-        }))
+        Ok(self.ask("look for an XDP program")?.xdp.is_some())
     }
 
     /// Removes it (and, for a veth, its other end).
@@ -315,39 +244,23 @@ impl Interface {
     pub fn delete(self) -> Result<()> {
         self.namespace
             .route
-            .change(RouteNetlinkMessage::DelLink(self.addressed()))
-            .map_err(|source| self.failed("delete it".to_owned(), source))
+            .delete_link(self.index)
+            .map_err(|error| self.failed("delete it".to_owned(), error.into()))
     }
 
-    fn ask(&self, action: &str) -> Result<LinkMessage> {
-        ask_link(&self.namespace, self.addressed())
-            .map_err(|source| self.failed(action.to_owned(), source))
+    fn ask(&self, action: &str) -> Result<Link> {
+        let failed = |source| self.failed(action.to_owned(), source);
+        let found = self.namespace.route.link_by_index(self.index);
+        let gone =
+            || failed(io::Error::from(linerate_net::Error::InterfaceGone(self.name.clone())));
+        found.map_err(|error| failed(error.into()))?.ok_or_else(gone)
     }
 
-    fn set(&self, attribute: LinkAttribute, action: &str) -> Result<()> {
-        let mut message = self.addressed();
-        message.attributes.push(attribute);
-        self.apply(message, action)
-    }
-
-    fn set_flag(&self, flag: LinkFlags, on: bool, action: &str) -> Result<()> {
-        let mut message = self.addressed();
-        message.header.flags = if on { flag } else { LinkFlags::empty() };
-        message.header.change_mask = flag;
-        self.apply(message, action)
-    }
-
-    fn apply(&self, message: LinkMessage, action: &str) -> Result<()> {
+    fn set(&self, options: &Options, action: &str) -> Result<()> {
         self.namespace
             .route
-            .change(RouteNetlinkMessage::SetLink(message))
-            .map_err(|source| self.failed(action.to_owned(), source))
-    }
-
-    fn addressed(&self) -> LinkMessage {
-        let mut message = LinkMessage::default();
-        message.header.index = self.index;
-        message
+            .set_link(self.index, options)
+            .map_err(|error| self.failed(action.to_owned(), error.into()))
     }
 
     fn failed(&self, action: String, source: io::Error) -> Error {
@@ -357,12 +270,5 @@ impl Interface {
             action,
             source,
         }
-    }
-}
-
-fn ask_link(namespace: &Handle, question: LinkMessage) -> io::Result<LinkMessage> {
-    match namespace.route.ask(RouteNetlinkMessage::GetLink(question))? {
-        RouteNetlinkMessage::NewLink(link) => Ok(link),
-        _ => Err(io::Error::new(io::ErrorKind::InvalidData, "asked for a link, got another thing")),
     }
 }

@@ -1,4 +1,4 @@
-//! [`Namespace`]: a host of its own, gone when its owner is.
+//! [`Namespace`]: a network namespace that is removed when it is dropped.
 
 use std::fs::{self, File};
 use std::io;
@@ -10,20 +10,16 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Once};
 use std::thread;
 
-use netlink_packet_route::RouteNetlinkMessage;
-use netlink_packet_route::route::{
-    RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
-};
+use linerate_net::Connection;
 use nix::fcntl::{Flock, FlockArg};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, setns, unshare};
 
-use crate::netlink::{Channel, family};
 use crate::{Command, Error, Interface, Result};
 
 /// Where iproute2 keeps the names of namespaces (`ip-netns(8)`).
 const DIRECTORY: &str = "/run/netns";
-/// Starts every name made here, so that [`Namespace::remove_orphans`] never touches anybody else's.
+/// The start of every name made here, so that [`Namespace::remove_orphans`] removes no others.
 const MARK: &str = "lnr";
 
 /// A network namespace with a name, removed when this value is dropped.
@@ -37,8 +33,8 @@ pub struct Namespace {
 /// How a [`Namespace`] starts.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Send nothing that nobody asked for: IPv6 stays off on an interface until it is given an
-    /// IPv6 address, and then does without duplicate address detection, router solicitations and
+    /// Send only what a program sends: IPv6 stays off on an interface until it is given an
+    /// IPv6 address, and then works without duplicate address detection, router solicitations and
     /// link-local addresses. On by default.
     pub quiet: bool,
 }
@@ -126,7 +122,7 @@ impl Namespace {
     /// An interface that is in the namespace.
     ///
     /// # Errors
-    /// When there is none of that name.
+    /// When no interface has that name.
     pub fn interface(&self, name: &str) -> Result<Interface> {
         Interface::find(self.handle.clone(), name)
     }
@@ -155,22 +151,9 @@ impl Namespace {
     /// # Errors
     /// When the gateway is not reachable, or the families differ.
     pub fn add_route(&self, destination: IpAddr, prefix: u8, gateway: IpAddr) -> Result<()> {
-        let mut message = RouteMessage::default();
-        message.header = RouteHeader {
-            address_family: family(destination),
-            destination_prefix_length: prefix,
-            table: RouteHeader::RT_TABLE_MAIN,
-            protocol: RouteProtocol::Static,
-            scope: RouteScope::Universe,
-            kind: RouteType::Unicast,
-            ..RouteHeader::default()
-        };
-        if prefix > 0 {
-            message.attributes.push(RouteAttribute::Destination(destination.into()));
-        }
-        message.attributes.push(RouteAttribute::Gateway(gateway.into()));
-        self.handle.route.create(RouteNetlinkMessage::NewRoute(message)).map_err(|source| {
-            Error::Namespace { name: self.name().to_owned(), action: "add a route in", source }
+        self.handle.route.add_route(destination, prefix, gateway).map_err(|error| {
+            let (name, source) = (self.name().to_owned(), error.into());
+            Error::Namespace { name, action: "add a route in", source }
         })
     }
 
@@ -233,7 +216,7 @@ pub(crate) struct Handle {
     pub(crate) name: String,
     path: PathBuf,
     file: File,
-    pub(crate) route: Channel,
+    pub(crate) route: Connection,
 }
 
 impl Handle {
@@ -298,7 +281,7 @@ fn reserve(prefix: &str) -> Result<(String, PathBuf)> {
     }
 }
 
-/// Makes `/run/netns` a shared mount of its own, as iproute2 does, so that a namespace that is
+/// Makes `/run/netns` a shared mount, as iproute2 does, so that a namespace that is
 /// unmounted here is unmounted in every other mount namespace too.
 fn share_directory() -> io::Result<()> {
     let directory = Path::new(DIRECTORY);
@@ -323,12 +306,12 @@ fn lock_directory() -> io::Result<Flock<File>> {
         .map_err(|(_, errno)| io::Error::from(errno))
 }
 
-/// Runs on a thread of its own, which stays in the new namespace until it ends.
-fn enter_new(path: &Path) -> io::Result<(File, Channel)> {
+/// Runs on a separate thread, which stays in the new namespace until it ends.
+fn enter_new(path: &Path) -> io::Result<(File, Connection)> {
     const THIS_THREAD: &str = "/proc/thread-self/ns/net";
     unshare(CloneFlags::CLONE_NEWNET)?;
     mount(Some(THIS_THREAD), path, None::<&str>, MsFlags::MS_BIND, None::<&str>)?;
-    let opened = File::open(THIS_THREAD).and_then(|file| Ok((file, Channel::route()?)));
+    let opened = File::open(THIS_THREAD).and_then(|file| Ok((file, Connection::open()?)));
     if opened.is_err() {
         remove(path);
     }

@@ -1,18 +1,11 @@
 //! Tests that skip themselves, by name and with the reason.
 
+use linerate_net::privilege::{self, CapabilitySet};
+
 /// Whether this process may make namespaces and interfaces: it has CAP_SYS_ADMIN and CAP_NET_ADMIN
 /// in its effective set (`capabilities(7)`), as root has.
 pub fn is_root() -> bool {
-    const NET_ADMIN: u64 = 1 << 12;
-    const SYS_ADMIN: u64 = 1 << 21;
-    const NEEDED: u64 = NET_ADMIN | SYS_ADMIN;
-    std::fs::read_to_string("/proc/self/status")
-        .ok()
-        .and_then(|status| {
-            let set = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
-            u64::from_str_radix(set.trim(), 16).ok()
-        })
-        .is_some_and(|set| set & NEEDED == NEEDED)
+    privilege::has(CapabilitySet::NET_ADMIN | CapabilitySet::SYS_ADMIN)
 }
 
 /// The name of the function that calls this.

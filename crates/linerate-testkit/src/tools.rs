@@ -58,7 +58,7 @@ pub fn nft(namespace: &Namespace, rules: &str) {
 }
 
 /// Compiles a BPF program into `folder` (`env!("CARGO_TARGET_TMPDIR")`): each call makes an object file with
-/// a name that nobody else uses.
+/// a unique name.
 ///
 /// # Panics
 /// Where clang fails.

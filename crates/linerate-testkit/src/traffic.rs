@@ -21,7 +21,7 @@ pub fn send_tcp(
 ) {
     let listener = to.run(|| TcpListener::bind(address)).expect("entered").expect("a listener");
     let sent = Random::new(bytes as u64).bytes(bytes);
-    // Before anybody waits to accept: an address that cannot be reached is an error, and no hang.
+    // Connects before the other thread waits in accept(): an unreachable address is an error, not a hang.
     let connect = || TcpStream::connect_timeout(&address, TIMEOUT);
     let stream = from.run(connect).expect("entered");
     let mut stream = stream.unwrap_or_else(|error| panic!("connect to {address}: {error}"));

@@ -1,12 +1,9 @@
 //! [`Veth`]: a cable between two namespaces.
 
-use std::os::fd::AsRawFd;
+use std::os::fd::AsFd;
 use std::time::Duration;
 
-use netlink_packet_route::RouteNetlinkMessage;
-use netlink_packet_route::link::{
-    InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
-};
+use linerate_net::link::VethEnd;
 
 use crate::{Error, Interface, Mac, Namespace, Result};
 
@@ -48,7 +45,7 @@ impl Veth {
     /// the same).
     ///
     /// # Errors
-    /// When a name is taken or is none, or the kernel has no veth.
+    /// When a name is taken or invalid, or the kernel has no veth.
     pub fn create(
         a: &Namespace,
         name_a: &str,
@@ -60,20 +57,13 @@ impl Veth {
             check_name(name)?;
         }
         let macs = options.macs.map_or([None; 2], |[a, b]| [Some(a), Some(b)]);
-        let mut peer = end(name_b, macs[1], &options);
-        peer.attributes.push(LinkAttribute::NetNsFd(b.handle().file().as_raw_fd()));
-        let mut message = end(name_a, macs[0], &options);
-        message.attributes.push(LinkAttribute::LinkInfo(vec![
-            LinkInfo::Kind(InfoKind::Veth),
-            LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(peer))),
-        ]));
-        a.handle().route.create(RouteNetlinkMessage::NewLink(message)).map_err(|source| {
-            Error::Interface {
-                interface: name_a.to_owned(),
-                namespace: a.name().to_owned(),
-                action: format!("create a veth pair to {name_b} in {}", b.name()),
-                source,
-            }
+        let (near, peer) = (end(name_a, macs[0], &options), end(name_b, macs[1], &options));
+        let peer_netns = b.handle().file().as_fd();
+        a.handle().route.add_veth(&near, &peer, peer_netns).map_err(|error| Error::Interface {
+            interface: name_a.to_owned(),
+            namespace: a.name().to_owned(),
+            action: format!("create a veth pair to {name_b} in {}", b.name()),
+            source: error.into(),
         })?;
         let pair = Self { a: a.interface(name_a)?, b: b.interface(name_b)? };
         if options.up {
@@ -83,8 +73,7 @@ impl Veth {
     }
 
     /// Brings both ends up, and waits until both send. The end that comes up first has no carrier yet: the
-    /// kernel starts its queue from a work item, up to a second later, and drops what is sent before without
-    /// a word.
+    /// kernel starts its queue from a work item, up to a second later, and silently drops what is sent before.
     ///
     /// # Errors
     /// When the kernel refuses, or one of them has no carrier after 20 seconds.
@@ -111,15 +100,6 @@ fn check_name(name: &str) -> Result<()> {
     if fits && plain { Ok(()) } else { Err(Error::InterfaceName { name: name.to_owned() }) }
 }
 
-fn end(name: &str, mac: Option<Mac>, options: &VethOptions) -> LinkMessage {
-    let mut message = LinkMessage::default();
-    message.header.flags = LinkFlags::empty();
-    message.attributes.extend([
-        LinkAttribute::IfName(name.to_owned()),
-        LinkAttribute::Mtu(options.mtu),
-        LinkAttribute::NumTxQueues(options.queues),
-        LinkAttribute::NumRxQueues(options.queues),
-    ]);
-    message.attributes.extend(mac.map(|mac| LinkAttribute::Address(mac.0.to_vec())));
-    message
+fn end<'a>(name: &'a str, mac: Option<Mac>, options: &VethOptions) -> VethEnd<'a> {
+    VethEnd { name, address: mac.map(Into::into), mtu: options.mtu, queues: options.queues }
 }

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use linerate_udp::{Losses, Message};
+use linerate_udp::{Drops, Message};
 
 /// An address and a port. `bytes` are laid out as struct sockaddr_in or sockaddr_in6 of this system, `len`
 /// of them in use, as bind() and sendto() take them.
@@ -83,16 +83,16 @@ impl From<&Message<'_>> for linerate_message {
             source: message.source.into(),
             destination: message.destination.into(),
             timestamp: message.timestamp.unwrap_or(0),
-            interface: message.interface.unwrap_or(0),
+            interface: message.interface_index.unwrap_or(0),
             traffic_class: message.traffic_class.map_or(-1, i16::from),
             truncated: message.truncated.into(),
         }
     }
 }
 
-impl From<Losses> for linerate_losses {
-    fn from(losses: Losses) -> Self {
-        let Losses { socket_buffer, ring, checksum, malformed, truncated, .. } = losses;
+impl From<Drops> for linerate_losses {
+    fn from(losses: Drops) -> Self {
+        let Drops { socket_buffer, ring, checksum, malformed, truncated, .. } = losses;
         Self { socket_buffer, ring, checksum, malformed, truncated }
     }
 }

@@ -4,7 +4,7 @@ use core::ffi::{CStr, c_char};
 use core::slice;
 use std::time::Duration;
 
-use linerate_udp::{Builder, Details, Group, Receiver, Steering};
+use linerate_udp::{Group, Metadata, Receiver, ReceiverBuilder, Reuseport};
 
 /// Say of each message the address that it was sent to, and the interface that it came in by.
 pub const LINERATE_RECEIVE_DESTINATION: u32 = 1;
@@ -59,7 +59,7 @@ impl linerate_receive_options {
     ///
     /// # Safety
     /// Each text is NULL or NUL-terminated, and `groups` points to `group_count` of them.
-    pub(crate) unsafe fn read(&self) -> Result<Builder, String> {
+    pub(crate) unsafe fn read(&self) -> Result<ReceiverBuilder, String> {
         // SAFETY: the caller's.
         let (bind, interface, backend) =
             unsafe { (text(self.bind)?, text(self.interface)?, text(self.backend)?) };
@@ -74,10 +74,14 @@ impl linerate_receive_options {
         let nonzero = |time: Duration| (!time.is_zero()).then_some(time);
         let mut builder = Receiver::builder(bind)
             .busy_poll(nonzero(Duration::from_micros(self.busy_poll_us.into())))
-            .measure(nonzero(Duration::from_millis(self.measure_ms.into())))
+            .calibrate(nonzero(Duration::from_millis(self.measure_ms.into())))
             .spin(has(LINERATE_RECEIVE_SPIN))
-            .steering(if has(LINERATE_RECEIVE_SHARED) { Steering::Flow } else { Steering::Alone })
-            .details(Details {
+            .reuseport(if has(LINERATE_RECEIVE_SHARED) {
+                Reuseport::Flow
+            } else {
+                Reuseport::Exclusive
+            })
+            .metadata(Metadata {
                 destination: has(LINERATE_RECEIVE_DESTINATION),
                 traffic_class: has(LINERATE_RECEIVE_TRAFFIC_CLASS),
                 timestamp: has(LINERATE_RECEIVE_TIMESTAMP),
@@ -95,7 +99,7 @@ impl linerate_receive_options {
             builder = builder.message_size(self.message_size);
         }
         if self.buffer != 0 {
-            builder = builder.buffer(Some(self.buffer));
+            builder = builder.recv_buffer_size(Some(self.buffer));
         }
         if self.group_count > 0 {
             if self.groups.is_null() {

@@ -59,7 +59,7 @@ impl linerate_receiver {
             // it uses the receiver for anything else.
             let receiver: &'static mut Receiver = unsafe { &mut *self.inner.as_ptr() };
             let mut batch = match timeout {
-                0 => receiver.receive_now()?,
+                0 => receiver.try_receive()?,
                 _ => receiver.receive(deadline)?,
             };
             if batch.is_empty() {
@@ -114,7 +114,7 @@ pub unsafe extern "C" fn linerate_receiver_open(
             None => Err("options is NULL".to_owned()),
         }
     };
-    let opened = wanted.map_err(Error::Invalid).and_then(linerate_udp::Builder::build);
+    let opened = wanted.map_err(Error::Invalid).and_then(linerate_udp::ReceiverBuilder::build);
     match opened {
         Ok(opened) => {
             let handle = Box::into_raw(Box::new(linerate_receiver::of(opened)));
@@ -146,7 +146,7 @@ pub unsafe extern "C" fn linerate_receiver_share(
     if other.is_null() {
         return linerate_receive_status::Argument;
     }
-    let (shared, answer) = match handle.inner().share() {
+    let (shared, answer) = match handle.inner().try_clone() {
         Ok(shared) => (Box::into_raw(Box::new(linerate_receiver::of(shared))), Ok(())),
         Err(error) => (ptr::null_mut(), Err(error)),
     };
@@ -266,7 +266,7 @@ pub unsafe extern "C" fn linerate_receiver_losses(
     let (Some(handle), Some(losses)) = (unsafe { (receiver.as_mut(), losses.as_mut()) }) else {
         return linerate_receive_status::Argument;
     };
-    let answer = handle.inner().losses().map(|lost| *losses = lost.into());
+    let answer = handle.inner().drops().map(|lost| *losses = lost.into());
     handle.note(answer)
 }
 

@@ -34,12 +34,12 @@ pub enum linerate_receive_status {
 impl From<&Error> for linerate_receive_status {
     fn from(error: &Error) -> Self {
         match error {
-            Error::NotLocal(_) => Self::Address,
-            Error::InUse(_) | Error::Ring(RingError::ForeignProgram { .. }) => Self::InUse,
+            Error::AddressNotAvailable(_) => Self::Address,
+            Error::AddressInUse(_) | Error::Ring(RingError::ForeignProgram { .. }) => Self::InUse,
             Error::Privilege { .. } | Error::Ring(RingError::Privilege { .. }) => Self::Privilege,
             Error::NoInterface(_) | Error::Ring(RingError::NoInterface(_)) => Self::Interface,
             Error::Group { .. } => Self::Group,
-            Error::Backend { .. } => Self::Backend,
+            Error::BackendUnavailable { .. } => Self::Backend,
             Error::Invalid(_) => Self::Argument,
             Error::Ring(RingError::InterfaceDown(_)) => Self::Down,
             _ => Self::System,

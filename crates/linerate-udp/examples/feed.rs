@@ -22,7 +22,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     while !feed.ended() {
         let mut batch = receiver.receive(None)?;
         while let Some(packet) = batch.next() {
-            feed.packet(Line::A, packet.payload, |message| {
+            feed.process(Line::A, packet.payload, |message| {
                 println!(
                     "{} {} bytes{}",
                     message.number,
@@ -32,11 +32,11 @@ fn main() -> Result<(), Box<dyn Error>> {
             });
         }
         // Each gap is asked for once; the answer comes to the same socket.
-        if let Some(gap) = feed.ledger().gaps().iter().find(|gap| gap.from >= asked) {
+        if let Some(gap) = feed.gap_list().gaps().iter().find(|gap| gap.from >= asked) {
             socket.send_to(&request(feed.session(), *gap), server)?;
             asked = gap.to;
         }
     }
-    println!("{:?}", feed.counts());
+    println!("{:?}", feed.statistics());
     Ok(())
 }

@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             while batch.next().is_some() {}
         }
         let messages = receiver.messages();
-        println!("{} messages, {:?}", messages - before, receiver.losses()?);
+        println!("{} messages, {:?}", messages - before, receiver.drops()?);
         before = messages;
     }
 }

@@ -1,30 +1,28 @@
-//! [`Backend`]: the ways in which messages get here, and [`probe`]: which of them this machine has.
+//! [`Backend`]: how messages are received.
 
 use std::fmt;
 use std::str::FromStr;
 
-use crate::{socket, uring, xdp};
-
-/// A way to receive.
+/// How a receiver gets its messages from the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Backend {
     /// `recvmmsg` with headers prepared once.
     Recvmmsg,
-    /// `recvmmsg` of super-datagrams that the kernel joined (UDP GRO), split where they lie.
+    /// `recvmmsg` of super-datagrams that the kernel coalesced (UDP GRO), split in place.
     Gro,
     /// io_uring: one multishot request, whose header the kernel keeps, and a ring of buffers.
     Uring,
-    /// XDP: datagrams to the wanted addresses and port past the stack, everything else to it.
+    /// XDP: datagrams to the receiver's addresses and port bypass the stack, everything else goes to it.
     Xdp,
     /// `recvmmsg` with headers that a patched kernel has read once (`remember_mmsghdr`).
     Remember,
 }
 
 impl Backend {
-    /// All of them.
+    /// All back ends.
     pub const ALL: [Self; 5] = [Self::Recvmmsg, Self::Gro, Self::Uring, Self::Xdp, Self::Remember];
 
-    /// How it is written.
+    /// Its name, as options and reports have it.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Recvmmsg => "recvmmsg",
@@ -47,25 +45,8 @@ impl FromStr for Backend {
 
     fn from_str(text: &str) -> Result<Self, String> {
         Self::ALL.into_iter().find(|backend| backend.name() == text).ok_or_else(|| {
-            format!("unknown back end `{text}`: choose one of recvmmsg, gro, uring, xdp, remember")
+            let names = Self::ALL.map(Self::name).join(", ");
+            format!("unknown back end `{text}`: choose one of {names}")
         })
-    }
-}
-
-/// Why a back end cannot be had; `None` where it can.
-pub type Obstacle = Option<String>;
-
-/// What stands in the way of `backend` on this machine, found by trying and not by version. For `xdp`
-/// it is asked of `interface`, without which there is none. Nothing is attached and no traffic touched.
-pub fn probe(backend: Backend, interface: Option<&str>) -> Obstacle {
-    match backend {
-        Backend::Recvmmsg => None,
-        Backend::Gro => socket::probe_gro(),
-        Backend::Uring => uring::probe(),
-        Backend::Xdp => match interface {
-            Some(interface) => xdp::probe(interface),
-            None => Some(xdp::NO_INTERFACE.to_owned()),
-        },
-        Backend::Remember => socket::remember::probe(),
     }
 }

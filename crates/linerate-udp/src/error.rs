@@ -3,7 +3,8 @@
 use std::io;
 use std::net::SocketAddr;
 
-use crate::{Backend, Group};
+use crate::backend::Backend;
+use crate::group::Group;
 
 /// The result of everything in this crate.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -17,14 +18,14 @@ pub enum Error {
         "cannot bind to {0}: no interface of this network namespace has the address; `ip address` lists \
          those that there are"
     )]
-    NotLocal(SocketAddr),
+    AddressNotAvailable(SocketAddr),
 
     /// Another socket has the port.
     #[error(
         "cannot bind to {0}: another socket has the port; `ss -lunp` names its process. Receivers that \
-         are to share a port must all ask for it (--reuseport)"
+         share a port must all ask for it (--reuseport)"
     )]
-    InUse(SocketAddr),
+    AddressInUse(SocketAddr),
 
     /// A port below 1024, or a device that only the privileged may bind to.
     #[error(
@@ -42,23 +43,23 @@ pub enum Error {
     NoInterface(String),
 
     /// A group was not joined or left.
-    #[error("cannot {action} the group {group}: {why}")]
+    #[error("cannot {action} the group {group}: {reason}")]
     Group {
         /// `join` or `leave`.
         action: &'static str,
         /// The group.
         group: Group,
         /// The reason, with the remedy.
-        why: String,
+        reason: String,
     },
 
-    /// A back end that was asked for cannot be had.
-    #[error("the back end {backend} cannot be used: {why}")]
-    Backend {
+    /// The back end that was asked for is unavailable.
+    #[error("the back end {backend} cannot be used: {reason}")]
+    BackendUnavailable {
         /// The back end.
         backend: Backend,
         /// The reason.
-        why: String,
+        reason: String,
     },
 
     /// A request that makes no sense, found before the kernel was asked.
@@ -80,6 +81,12 @@ pub enum Error {
 }
 
 impl Error {
+    /// Refuses a group that a receiver bound to `address` cannot receive.
+    pub(crate) fn check_group(group: &Group, address: SocketAddr) -> Result<()> {
+        let group_error = |reason| Self::Group { action: "join", group: group.clone(), reason };
+        group.check_bind(address).map_err(group_error)
+    }
+
     pub(crate) fn system(action: impl Into<String>, source: io::Error) -> Self {
         Self::System { action: action.into(), source }
     }

@@ -4,16 +4,14 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
-use crate::Error;
-
 /// A multicast group on an interface (RFC 1112, RFC 3678 §4).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Group {
     /// The group's address.
     pub address: IpAddr,
-    /// The one sender to hear; any unless said.
+    /// The one sender to receive from; default: any.
     pub source: Option<IpAddr>,
-    /// The interface to join on; the one that the route leads to unless said.
+    /// The interface to join on; default: the one of the route.
     pub interface: Option<String>,
 }
 
@@ -23,7 +21,7 @@ impl Group {
         Self { address, source: None, interface: None }
     }
 
-    /// A group of which only `source` is heard.
+    /// A group of which only messages from `source` are received.
     pub fn source_specific(address: IpAddr, source: IpAddr) -> Self {
         Self { address, source: Some(source), interface: None }
     }
@@ -34,25 +32,22 @@ impl Group {
         self.interface = Some(interface.to_owned());
         self
     }
-}
 
-impl Group {
-    /// Whether a receiver at `address` can be in it.
-    pub(crate) fn suits(&self, address: SocketAddr) -> Result<(), Error> {
-        let why = if self.address.is_ipv4() != address.is_ipv4() {
-            format!("{address} is of the other version of IP")
-        } else if !address.ip().is_unspecified() && address.ip() != self.address {
-            // `__udp_is_mcast_sock` in `net/ipv4/udp.c`.
-            let any = if address.is_ipv4() { "0.0.0.0" } else { "[::]" };
-            let port = address.port();
-            format!(
-                "a receiver bound to {address} gets nothing that is sent to a group; bind to the group's own \
-                 address, or to {any}:{port}"
-            )
-        } else {
+    /// Whether a receiver bound to `address` receives what is sent to the group.
+    pub(crate) fn check_bind(&self, address: SocketAddr) -> Result<(), String> {
+        if self.address.is_ipv4() != address.is_ipv4() {
+            return Err(format!("{address} is of the other version of IP"));
+        }
+        if address.ip().is_unspecified() || address.ip() == self.address {
             return Ok(());
-        };
-        Err(Error::Group { action: "join", group: self.clone(), why })
+        }
+        // `__udp_is_mcast_sock` in `net/ipv4/udp.c`.
+        let any = if address.is_ipv4() { "0.0.0.0" } else { "[::]" };
+        let port = address.port();
+        Err(format!(
+            "a receiver bound to {address} gets nothing that is sent to a group; bind to the group's own \
+             address, or to {any}:{port}"
+        ))
     }
 }
 
@@ -80,7 +75,7 @@ impl FromStr for Group {
                 .map_err(|_| format!("`{text}` is no address; a group is [SOURCE,]GROUP[@IFACE]"))
         };
         let (addresses, interface) = match text.split_once('@') {
-            Some((_, "")) => return Err("an interface is wanted after the @".to_owned()),
+            Some((_, "")) => return Err("an interface has to follow the @".to_owned()),
             Some((addresses, interface)) => (addresses, Some(interface.to_owned())),
             None => (text, None),
         };
@@ -94,7 +89,7 @@ impl FromStr for Group {
             ));
         }
         if source.is_some_and(|source| source.is_ipv4() != group.is_ipv4()) {
-            return Err(format!("the source and the group {group} are of different kinds"));
+            return Err(format!("the source and the group {group} are of two versions of IP"));
         }
         Ok(Self { address: group, source, interface })
     }

@@ -1,9 +1,8 @@
 //! UDP messages by the batch.
 //!
-//! A [`Receiver`] prepares its memory and its message headers once, and each call lends a [`Batch`]
-//! of messages. How they get here is the business of a back end ([`Backend`]): `recvmmsg`, UDP GRO,
-//! io_uring or AF_XDP. The messages are the same whichever it is. A [`Sender`] is the mirror, and
-//! [`feed`] puts sequence-numbered messages of one or two lines in order.
+//! A [`Receiver`] prepares its memory and its message headers once, and each call lends a [`Batch`] of messages.
+//! A [`Backend`] brings them: `recvmmsg`, UDP GRO, io_uring or AF_XDP. The messages are the same with each. A
+//! [`Sender`] is the counterpart, and [`feed`] arbitrates between the two lines of a sequence-numbered feed.
 //!
 //! ```no_run
 //! # fn main() -> linerate_udp::Result<()> {
@@ -19,7 +18,7 @@
 //! # }
 //! ```
 //!
-//! `unsafe` is allowed in the layer of sockets (`socket`, `uring`) alone.
+//! `unsafe` is allowed in `socket` and `uring` alone.
 #![deny(unsafe_code)]
 
 mod backend;
@@ -29,20 +28,25 @@ pub mod feed;
 mod group;
 mod interface;
 mod message;
+mod options;
 pub mod pattern;
+mod probe;
 mod receiver;
 mod sender;
 #[allow(unsafe_code)]
 mod socket;
+mod transmit;
 #[allow(unsafe_code)]
 mod uring;
 pub mod xdp;
 
-pub use backend::{Backend, Obstacle, probe};
-pub use builder::{Builder, LARGEST_BATCH, LONGEST_MESSAGE, Steering};
+pub use backend::Backend;
+pub use builder::ReceiverBuilder;
 pub use error::{Error, Result};
 pub use group::Group;
 pub use linerate_ring::xdp::Through;
-pub use message::{Details, Losses, Message};
+pub use message::{Drops, EcnCodepoint, Message, Metadata};
+pub use options::{MAX_BATCH_SIZE, MAX_MESSAGE_SIZE, Reuseport};
+pub use probe::probe;
 pub use receiver::{Batch, Receiver, Trial};
-pub use sender::{Sender, SenderBuilder, Sent};
+pub use sender::{SendStatistics, Sender, SenderBuilder};

@@ -1,4 +1,4 @@
-//! [`Message`]: what a batch lends, and [`Losses`]: what never got into one.
+//! [`Message`]: what a batch lends, and [`Drops`]: what was lost before.
 
 use std::net::SocketAddr;
 use std::ops::AddAssign;
@@ -13,14 +13,14 @@ pub struct Message<'a> {
     /// Who sent it.
     pub source: SocketAddr,
     /// The address and port that it was sent to. Where a receiver is bound to an unspecified address
-    /// and nobody asked for [`Details::destination`], the address that it is bound to.
+    /// and [`Metadata::destination`] was not asked for, the address that it is bound to.
     pub destination: SocketAddr,
-    /// When it came, in nanoseconds since the Unix epoch, if [`Details::timestamp`] was asked for.
+    /// When it arrived, in nanoseconds since the Unix epoch, if [`Metadata::timestamp`] was asked for.
     pub timestamp: Option<u64>,
     /// The traffic class (RFC 2474, RFC 3168), if it is known.
     pub traffic_class: Option<u8>,
-    /// Index of the interface that it came in by, if it is known.
-    pub interface: Option<u32>,
+    /// Index of the interface that it arrived on, if it is known.
+    pub interface_index: Option<u32>,
     /// It was longer than the receiver was built for; the payload is its beginning.
     pub truncated: bool,
 }
@@ -31,25 +31,51 @@ impl Message<'_> {
         self.traffic_class.map(|class| class >> 2)
     }
 
-    /// The ECN field, `0..4`, if known.
-    pub fn ecn(&self) -> Option<u8> {
-        self.traffic_class.map(|class| class & 3)
+    /// The ECN codepoint, if the traffic class is known.
+    pub fn ecn(&self) -> Option<EcnCodepoint> {
+        self.traffic_class.map(EcnCodepoint::from_traffic_class)
     }
 }
 
-/// What a socket is to say of each message besides its source. Each costs the kernel and the reader
-/// some tens of nanoseconds a datagram; AF_XDP gives all but the time stamp for nothing.
+/// The ECN field of an IP header (RFC 3168 §5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum EcnCodepoint {
+    /// The transport does not take part in ECN.
+    NotEct = 0b00,
+    /// ECN-capable transport, ECT(1).
+    Ect1 = 0b01,
+    /// ECN-capable transport, ECT(0).
+    Ect0 = 0b10,
+    /// Congestion experienced.
+    Ce = 0b11,
+}
+
+impl EcnCodepoint {
+    /// The codepoint in the lower two bits of a traffic class.
+    pub const fn from_traffic_class(class: u8) -> Self {
+        match class & 3 {
+            0b00 => Self::NotEct,
+            0b01 => Self::Ect1,
+            0b10 => Self::Ect0,
+            _ => Self::Ce,
+        }
+    }
+}
+
+/// What a receiver reports of each message besides its source. Each costs the kernel and the reader some tens
+/// of nanoseconds a datagram; with XDP all but the time stamp are free.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Details {
-    /// The address that it was sent to and the interface that it came in by.
+pub struct Metadata {
+    /// The address that it was sent to, and the interface that it arrived on (`IP_PKTINFO`).
     pub destination: bool,
-    /// DSCP and ECN.
+    /// DSCP and ECN (`IP_RECVTOS`).
     pub traffic_class: bool,
-    /// The time at which it came.
+    /// When it arrived (`SO_TIMESTAMPNS`).
     pub timestamp: bool,
 }
 
-impl Details {
+impl Metadata {
     /// Everything.
     pub const ALL: Self = Self { destination: true, traffic_class: true, timestamp: true };
 
@@ -58,10 +84,10 @@ impl Details {
     }
 }
 
-/// Messages that were lost since the receiver was built, by cause, and what was not lost but cut.
+/// Messages dropped since the receiver was opened, by cause; and those that were truncated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-pub struct Losses {
+pub struct Drops {
     /// The socket's buffer was full: the reader was too slow, or the buffer too small. With the `gro` back
     /// end a lower bound: the kernel counts a super-datagram as one, though it holds up to 64 messages.
     pub socket_buffer: u64,
@@ -71,18 +97,18 @@ pub struct Losses {
     pub checksum: u64,
     /// The lengths in the headers contradict each other.
     pub malformed: u64,
-    /// Messages delivered cut, for being longer than the message size. Not lost.
+    /// Messages delivered truncated, for being longer than the message size. Not lost.
     pub truncated: u64,
 }
 
-impl Losses {
-    /// Messages that never reached the reader.
-    pub fn lost(&self) -> u64 {
+impl Drops {
+    /// Messages that never reached the reader, of all causes.
+    pub fn total(&self) -> u64 {
         self.socket_buffer + self.ring + self.checksum + self.malformed
     }
 }
 
-impl AddAssign for Losses {
+impl AddAssign for Drops {
     fn add_assign(&mut self, other: Self) {
         self.socket_buffer += other.socket_buffer;
         self.ring += other.ring;

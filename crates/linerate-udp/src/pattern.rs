@@ -1,4 +1,4 @@
-//! [`Pattern`]: payloads that say which message they are, written by a sender and checked by a receiver.
+//! [`PayloadPattern`]: payloads that number their message, written by a sender and checked by a receiver.
 //!
 //! A payload begins with the four bytes `LNRT`, the number of the message in eight bytes, and, where there
 //! is room and somebody wants it, the nanoseconds of CLOCK_MONOTONIC at which it was written in eight
@@ -6,18 +6,18 @@
 
 use std::str::FromStr;
 
-use nix::time::{ClockId, clock_gettime};
+use rustix::time::{ClockId, clock_gettime};
 
 /// The first bytes.
 pub const MAGIC: [u8; 4] = *b"LNRT";
 /// Bytes of magic and number, which a message needs at least.
-pub const LEAST: usize = 12;
+pub const MIN_LEN: usize = 12;
 /// Bytes with the time.
-pub const WITH_TIME: usize = 20;
+pub const MIN_LEN_WITH_TIME: usize = 20;
 
 /// What stands in a payload behind the number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Pattern {
+pub enum PayloadPattern {
     /// Zeroes, as `linerate generate --stamp sequence` leaves.
     #[default]
     Sequence,
@@ -27,20 +27,20 @@ pub enum Pattern {
     Counted,
 }
 
-impl Pattern {
+impl PayloadPattern {
     /// Bytes that a payload needs to say what the pattern says.
-    pub const fn least(self) -> usize {
+    pub const fn min_len(self) -> usize {
         match self {
-            Self::Sequence | Self::Counted => LEAST,
-            Self::Time => WITH_TIME,
+            Self::Sequence | Self::Counted => MIN_LEN,
+            Self::Time => MIN_LEN_WITH_TIME,
         }
     }
 
-    /// Writes the payload of message `number`. One shorter than [`LEAST`] has no room for it: zeroes, which
+    /// Writes the payload of message `number`. One shorter than [`MIN_LEN`] has no room for it: zeroes, which
     /// no pattern recognises.
     #[inline]
     pub fn write(self, number: u64, payload: &mut [u8]) {
-        let Some((stamp, rest)) = payload.split_at_mut_checked(LEAST) else {
+        let Some((stamp, rest)) = payload.split_at_mut_checked(MIN_LEN) else {
             return payload.fill(0);
         };
         stamp[..4].copy_from_slice(&MAGIC);
@@ -50,7 +50,7 @@ impl Pattern {
             Self::Time => {
                 rest.fill(0);
                 if let Some(time) = rest.first_chunk_mut::<8>() {
-                    *time = now().to_be_bytes();
+                    *time = monotonic_now().to_be_bytes();
                 }
             }
             Self::Counted => {
@@ -61,10 +61,10 @@ impl Pattern {
         }
     }
 
-    /// The number of the message, if the payload is as [`Pattern::write`] left it.
+    /// The number of the message, if the payload is as [`PayloadPattern::write`] left it.
     #[inline]
     pub fn check(self, payload: &[u8]) -> Option<u64> {
-        let (stamp, rest) = payload.split_at_checked(LEAST)?;
+        let (stamp, rest) = payload.split_at_checked(MIN_LEN)?;
         let (magic, number) = stamp.split_first_chunk::<4>()?;
         let number = u64::from_be_bytes(number.try_into().ok()?);
         let whole = match self {
@@ -84,22 +84,21 @@ fn counted(number: u64, at: usize) -> u8 {
     (number as u8).wrapping_add(at as u8)
 }
 
-/// The nanoseconds of CLOCK_MONOTONIC at which a payload of [`Pattern::Time`] was written.
+/// The nanoseconds of CLOCK_MONOTONIC at which a payload of [`PayloadPattern::Time`] was written.
 #[inline]
-pub fn written(payload: &[u8]) -> Option<u64> {
-    let time = payload.get(LEAST..WITH_TIME)?;
+pub fn send_time(payload: &[u8]) -> Option<u64> {
+    let time = payload.get(MIN_LEN..MIN_LEN_WITH_TIME)?;
     time.try_into().ok().map(u64::from_be_bytes)
 }
 
 /// Nanoseconds of CLOCK_MONOTONIC.
 #[inline]
-pub fn now() -> u64 {
-    clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(0, |time| {
-        time.tv_sec().cast_unsigned() * 1_000_000_000 + time.tv_nsec().cast_unsigned()
-    })
+pub fn monotonic_now() -> u64 {
+    let time = clock_gettime(ClockId::Monotonic);
+    time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
 }
 
-impl FromStr for Pattern {
+impl FromStr for PayloadPattern {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -118,34 +117,34 @@ mod tests {
 
     #[test]
     fn what_is_written_is_recognised_and_any_change_is_not() {
-        for pattern in [Pattern::Sequence, Pattern::Time, Pattern::Counted] {
+        for pattern in [PayloadPattern::Sequence, PayloadPattern::Time, PayloadPattern::Counted] {
             let mut payload = [7; 64];
             pattern.write(0x0102_0304_0506_0708, &mut payload);
             assert_eq!(pattern.check(&payload), Some(0x0102_0304_0506_0708));
-            for at in (0..4).chain(WITH_TIME..64) {
+            for at in (0..4).chain(MIN_LEN_WITH_TIME..64) {
                 let mut other = payload;
                 other[at] ^= 0x40;
                 assert_eq!(pattern.check(&other), None, "{pattern:?} byte {at}");
             }
             assert_eq!(pattern.check(&payload[..11]), None);
-            let mut short = [7; LEAST - 1];
+            let mut short = [7; MIN_LEN - 1];
             pattern.write(1, &mut short);
-            assert_eq!(short, [0; LEAST - 1]);
-            let mut least = vec![7; pattern.least()];
+            assert_eq!(short, [0; MIN_LEN - 1]);
+            let mut least = vec![7; pattern.min_len()];
             pattern.write(9, &mut least);
             assert_eq!(pattern.check(&least), Some(9));
         }
         let mut untimed = [7; 64];
-        Pattern::Sequence.write(1, &mut untimed);
-        assert_eq!(Pattern::Time.check(&untimed), None);
+        PayloadPattern::Sequence.write(1, &mut untimed);
+        assert_eq!(PayloadPattern::Time.check(&untimed), None);
     }
 
     #[test]
     fn the_time_is_that_of_the_writing() {
         let mut payload = [0; 20];
-        let before = now();
-        Pattern::Time.write(1, &mut payload);
-        let written = written(&payload).unwrap();
-        assert!(before <= written && written <= now());
+        let before = monotonic_now();
+        PayloadPattern::Time.write(1, &mut payload);
+        let sent = send_time(&payload).unwrap();
+        assert!(before <= sent && sent <= monotonic_now());
     }
 }

@@ -1,284 +1,169 @@
 //! [`Receiver`]: a socket, a back end, and the batches that it lends.
 
 mod batch;
-mod choose;
-mod measure;
-mod tempo;
+mod engine;
+mod rate;
+mod trial;
 
 pub use batch::Batch;
-pub use measure::Trial;
+pub use trial::Trial;
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::builder::{Builder, Settings};
-use crate::socket::{self, Drops, Membership, Slots, Woken};
-use crate::uring::Uring;
-use crate::xdp::Port;
-use crate::{Backend, Error, Group, Losses, Result, xdp};
-use batch::{Counts, From};
-use tempo::Tempo;
+use crate::backend::Backend;
+use crate::group::Group;
+use crate::message::Drops;
+use crate::options::Options;
+use crate::socket::{self, Membership, SocketDrops, WaitOutcome};
+use crate::{Error, Result};
+use batch::Counters;
+use engine::{Engine, Source};
+use rate::RateEstimator;
 
-/// Super-datagrams taken in one call, at most: 4 MiB of them.
-const MOST_JOINED: usize = 64;
-/// Batches of the rings of `xdp` between two looks at the companion socket, each of which is a system call.
-const COMPANION_TURN: u32 = 16;
-/// Looks in vain between two checks of the interface, of a reader that spins: some milliseconds.
-const SPIN_TURN: u64 = 1 << 16;
-/// How long a rest takes in all, the slack of the thread's timers included, unless somebody says; see
-/// [`linerate_ring::xdp::Pace`]. Of a ring the kernel's memory is all there is. What waits in a socket is memory
-/// that the sender's core has to do without, the more so the faster it comes: joined datagrams gather enough in
-/// 20 µs, and longer rests cost rate.
-const REST_ON_RING: Duration = Duration::from_micros(250);
-const REST_ON_SOCKET: Duration = Duration::from_micros(100);
-const REST_ON_JOINED: Duration = Duration::from_micros(20);
-/// What is left of it where the slack alone is longer.
-const SHORTEST_REST: Duration = Duration::from_micros(1);
+/// Polls without a message between two checks of the interface by a reader that spins: some milliseconds.
+const SPINS_PER_CHECK: u64 = 1 << 16;
+/// The shortest sleep of a coalescing wait, where the timer slack alone is longer than the wait is to be.
+const MIN_COALESCE_SLEEP: Duration = Duration::from_micros(1);
 
-const ASK_LOSSES: &str = "ask a socket for its losses";
+const READ_DROPS: &str = "read the drop counters of a socket";
 
 /// Receives UDP messages, a batch at a time.
 ///
-/// Readable ([`AsFd`]) when there are messages; a signal ends a wait early. It may move to another
-/// thread. Several threads use one socket through [`Receiver::share`], and several receivers one port
-/// through [`Builder::steering`].
+/// Readable ([`AsFd`]) when there are messages; a signal ends a wait early. It may move to another thread. Several
+/// threads use one socket through [`Receiver::try_clone`], and several receivers one port through
+/// [`ReceiverBuilder::reuseport`](crate::ReceiverBuilder::reuseport).
 #[derive(Debug)]
 pub struct Receiver {
     // Before the socket, which its request uses.
     engine: Engine,
     socket: Arc<OwnedFd>,
-    settings: Settings,
+    options: Options,
     bound: SocketAddr,
     backend: Backend,
-    why: Vec<String>,
+    reasons: Vec<String>,
     trials: Vec<Trial>,
-    drops: Drops,
-    counts: Counts,
-    tempo: Tempo,
-    /// How long to sleep for a rest; not known before the first one, since the thread's timers are part of it.
-    nap: Option<Duration>,
-}
-
-#[derive(Debug)]
-enum Engine {
-    Slots(Slots),
-    Uring(Box<Uring>),
-    Port {
-        port: Box<Port>,
-        companion: Slots,
-        /// Readable when any of the descriptors is.
-        any: OwnedFd,
-        /// Somebody has `any`, and may sleep on it whenever a call has returned.
-        polled: AtomicBool,
-        turn: u32,
-    },
-}
-
-/// Where a batch comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Found {
-    Nothing,
-    Socket,
-    Ring,
+    socket_drops: SocketDrops,
+    counters: Counters,
+    /// System calls that waited.
+    waits: u64,
+    rate: RateEstimator,
+    /// How long to sleep for a coalescing wait; unknown before the first one, as it depends on the thread's timer
+    /// slack.
+    coalesce: Option<Duration>,
 }
 
 impl Receiver {
-    /// A receiver bound to `address`; port 0 lets the kernel choose one. An IPv6 address hears IPv6
-    /// only.
-    pub fn builder(address: SocketAddr) -> Builder {
-        Builder::new(address)
+    pub(crate) fn open(options: &Options, backend: Backend) -> Result<Self> {
+        let socket = socket::open(options, backend)?;
+        let drops = SocketDrops::start(socket.as_fd(), options.bind.is_ipv6())
+            .map_err(|error| Error::system(READ_DROPS, error))?;
+        Self::on_socket(Arc::new(socket), drops, options.clone(), backend)
     }
 
-    pub(crate) fn open(settings: Settings) -> Result<Self> {
-        let measured = match settings.measure {
-            Some(time) if settings.backend.is_none() => measure::run(&settings, time),
-            _ => measure::Measured::default(),
-        };
-        let (backend, mut why) = match measured.best {
-            Some(backend) => (backend, measured.why),
-            None => {
-                let (backend, mut why) = choose::choose(&settings)?;
-                if settings.backend.is_none() && settings.measure.is_some() {
-                    why.push("nothing came to measure by".to_owned());
-                }
-                (backend, why)
-            }
-        };
-        let trials = measured.trials;
-        match Self::open_with(&settings, backend) {
-            Err(error) if settings.backend.is_none() && backend == Backend::Xdp => {
-                why.push(format!("not xdp: {error}"));
-                let next = choose::socket_backend(&mut why);
-                Self::open_with(&settings, next).map(|receiver| Self { why, trials, ..receiver })
-            }
-            other => other.map(|receiver| Self { why, trials, ..receiver }),
-        }
+    /// The receiver, with the reasons of its selection.
+    pub(crate) fn selected(self, reasons: Vec<String>, trials: Vec<Trial>) -> Self {
+        Self { reasons, trials, ..self }
     }
 
-    fn open_with(settings: &Settings, backend: Backend) -> Result<Self> {
-        let socket = socket::open(settings, backend)?;
-        let drops = Drops::start(socket.as_fd(), settings.bind.is_ipv6())
-            .map_err(|error| Error::system(ASK_LOSSES, error))?;
-        Self::over(Arc::new(socket), drops, settings.clone(), backend)
-    }
-
-    /// A receiver with arrays or rings of its own over a socket.
-    fn over(
+    /// A receiver with its own arrays or rings on a socket.
+    fn on_socket(
         socket: Arc<OwnedFd>,
-        drops: Drops,
-        settings: Settings,
+        socket_drops: SocketDrops,
+        options: Options,
         backend: Backend,
     ) -> Result<Self> {
-        let fd = socket.as_fd();
-        let bound = socket::local_address(fd)
-            .map_err(|error| Error::system("ask a socket for its address", error))?;
-        let Settings { batch, message_size, details, .. } = settings;
-        let control = details.any();
-        let engine = match backend {
-            Backend::Recvmmsg => {
-                Engine::Slots(Slots::new(batch, message_size, false, control, bound)?)
-            }
-            Backend::Gro => {
-                let count = batch.min(MOST_JOINED);
-                Engine::Slots(Slots::new(count, message_size, true, true, bound)?)
-            }
-            Backend::Uring => {
-                Engine::Uring(Box::new(Uring::new(batch, message_size, control, bound)?))
-            }
-            Backend::Xdp => {
-                let interface = xdp::interface_of(&settings)
-                    .ok_or_else(|| Error::Backend { backend, why: xdp::NO_INTERFACE.to_owned() })?;
-                let companion = Slots::new(batch.min(256), message_size, false, control, bound)?;
-                let port = Port::open(&settings, &interface, bound.port())?;
-                let any = socket::gather(port.descriptors().into_iter().chain([fd]))
-                    .map_err(|error| Error::system("wait for several sockets", error))?;
-                let polled = AtomicBool::new(false);
-                Engine::Port { port: Box::new(port), companion, any, polled, turn: 0 }
-            }
-            Backend::Remember => {
-                let mut slots = Slots::new(batch, message_size, false, control, bound)?;
-                slots.remember(Arc::clone(&socket)).map_err(|error| {
-                    Error::system("have the kernel remember the headers of messages", error)
-                })?;
-                Engine::Slots(slots)
-            }
-        };
-        let counts = Counts::default();
-        let nap = settings.nap;
+        let bound = socket::local_address(socket.as_fd())
+            .map_err(|error| Error::system("read the address of a socket", error))?;
         Ok(Self {
-            engine,
+            engine: Engine::open(backend, &options, &socket, bound)?,
             socket,
-            settings,
             bound,
             backend,
-            why: Vec::new(),
+            reasons: Vec::new(),
             trials: Vec::new(),
-            drops,
-            counts,
-            tempo: Tempo::default(),
-            nap,
+            socket_drops,
+            counters: Counters::default(),
+            waits: 0,
+            rate: RateEstimator::default(),
+            coalesce: options.coalesce,
+            options,
         })
     }
 
-    /// Another receiver on the same socket, for another thread: each message goes to one of them. It has
-    /// memory of its own. [`Receiver::losses`] of the socket are then the same for all.
+    /// Another receiver on the same socket, for another thread, with its own memory: each message goes to one
+    /// of them. [`Receiver::drops`] of the socket are then the same for all.
     ///
     /// # Errors
     /// [`Error::Invalid`] for `xdp`, whose rings have one reader.
-    pub fn share(&self) -> Result<Self> {
+    pub fn try_clone(&self) -> Result<Self> {
         if self.backend == Backend::Xdp {
             return Err(Error::Invalid(
                 "the rings of xdp have one reader; threads can share the other back ends"
                     .to_owned(),
             ));
         }
-        let drops = self.drops.again(self.socket.as_fd());
-        let drops = drops.map_err(|error| Error::system(ASK_LOSSES, error))?;
+        let drops = self.socket_drops.again(self.socket.as_fd());
+        let drops = drops.map_err(|error| Error::system(READ_DROPS, error))?;
         let socket = Arc::clone(&self.socket);
-        let mut other = Self::over(socket, drops, self.settings.clone(), self.backend)?;
-        other.why.clone_from(&self.why);
-        Ok(other)
+        let other = Self::on_socket(socket, drops, self.options.clone(), self.backend)?;
+        Ok(other.selected(self.reasons.clone(), Vec::new()))
     }
 
-    /// The messages that have come, at once if there are any, else when there are. The batch is empty when
-    /// the deadline has passed, or a signal came. `None` waits for ever. What a batch that is dropped has
-    /// not lent is in the next one.
+    /// The messages that have arrived; waits where there are none. The batch is empty when the deadline has
+    /// passed, or a signal arrived. `None` waits for ever. Messages that a dropped batch did not lend are in the
+    /// next one.
     ///
     /// # Errors
     /// [`Error::System`]; [`Error::Ring`] when the interface of `xdp` goes down (once each time; messages
-    /// come again when it is up) or is removed.
+    /// arrive again when it is up) or is removed.
     pub fn receive(&mut self, deadline: Option<Instant>) -> Result<Batch<'_>> {
-        // What the last call emptied is not asked again before the wait.
-        let worth_a_look = match &mut self.engine {
-            Engine::Slots(slots) => !slots.is_drained(),
-            Engine::Uring(uring) => uring.ready(),
-            Engine::Port { .. } => true,
-        };
-        let mut found = Found::Nothing;
-        if worth_a_look || self.settings.spin {
-            found = self.look()?;
-        }
-        if found == Found::Nothing {
-            found = self.wait(deadline)?;
-        }
-        Ok(self.lend(found))
+        let fill = self.options.spin || self.engine.may_have_messages();
+        let found = (fill && self.fill()?) || self.wait(deadline)?;
+        Ok(self.batch(found))
     }
 
-    /// The messages that have come; an empty batch when none has. Never waits.
+    /// The messages that have arrived; an empty batch where there are none. Never waits.
     ///
     /// # Errors
     /// As [`Receiver::receive`].
-    pub fn receive_now(&mut self) -> Result<Batch<'_>> {
-        let found = self.look()?;
-        Ok(self.lend(found))
+    pub fn try_receive(&mut self) -> Result<Batch<'_>> {
+        let found = self.fill()?;
+        Ok(self.batch(found))
     }
 
-    /// Lets no more messages into the rings of `xdp`: what comes from now on goes to the stack. What is in
-    /// the ring can still be received. Without effect on other back ends. Takes tens of milliseconds, and
-    /// no privilege.
+    /// Lets no more messages into the rings of `xdp`: what arrives from now on goes to the stack. What is in the
+    /// ring can still be received. Without effect on other back ends. Takes tens of milliseconds, and no
+    /// privilege.
     ///
     /// # Errors
     /// [`Error::Ring`].
     pub fn stop(&mut self) -> Result<()> {
-        match &mut self.engine {
-            Engine::Port { port, .. } => port.stop(),
-            _ => Ok(()),
-        }
+        self.engine.stop()
     }
 
-    /// Joins a group. `xdp` puts another program in place for it, which takes CAP_BPF; where that fails,
-    /// the group's messages come through the companion socket.
+    /// Joins a group. `xdp` replaces its program for it, which takes CAP_BPF; where that fails, the group's
+    /// messages arrive through the companion socket.
     ///
     /// # Errors
     /// [`Error::Group`], [`Error::NoInterface`].
     pub fn join(&mut self, group: &Group) -> Result<()> {
-        group.suits(self.bound)?;
-        socket::membership(self.socket.as_fd(), Membership::Join, group)?;
-        self.regroup(group, true);
+        Error::check_group(group, self.bound)?;
+        socket::set_membership(self.socket.as_fd(), Membership::Join, group)?;
+        self.engine.set_membership(group, true, self.bound);
         Ok(())
     }
 
     /// Leaves a group.
     ///
     /// # Errors
-    /// [`Error::Group`], [`Error::NoInterface`]; [`Error::Ring`] where `xdp` goes on taking the group's
-    /// messages.
+    /// [`Error::Group`], [`Error::NoInterface`].
     pub fn leave(&mut self, group: &Group) -> Result<()> {
-        socket::membership(self.socket.as_fd(), Membership::Leave, group)?;
-        self.regroup(group, false);
+        socket::set_membership(self.socket.as_fd(), Membership::Leave, group)?;
+        self.engine.set_membership(group, false, self.bound);
         Ok(())
-    }
-
-    fn regroup(&mut self, group: &Group, join: bool) {
-        let bind = self.bound.ip();
-        if let Engine::Port { port, .. } = &mut self.engine
-            && let Err(error) = port.regroup(group, join, bind)
-        {
-            tracing::warn!("the program of xdp stays as it is: {error}");
-        }
     }
 
     /// The address that it is bound to.
@@ -291,220 +176,146 @@ impl Receiver {
         self.backend
     }
 
-    /// Why not a better one, one sentence each; the figure first where the choice was measured.
-    pub fn why(&self) -> &[String] {
-        &self.why
+    /// Why not a better back end, one sentence each; the measurement first where the receiver was calibrated.
+    pub fn reasons(&self) -> &[String] {
+        &self.reasons
     }
 
-    /// What each back end did while it was measured; see [`Builder::measure`].
+    /// What each back end did in the calibration; see
+    /// [`ReceiverBuilder::calibrate`](crate::ReceiverBuilder::calibrate).
     pub fn trials(&self) -> &[Trial] {
         &self.trials
     }
 
-    /// For `xdp`: the interface, and how frames get here from it.
-    pub fn ring(&self) -> Option<(&str, String)> {
-        match &self.engine {
-            Engine::Port { port, .. } => Some((port.interface(), port.mode())),
-            _ => None,
-        }
+    /// For `xdp`: the interface, and how it delivers frames.
+    pub fn xdp_mode(&self) -> Option<(&str, String)> {
+        self.engine.xdp_mode()
     }
 
-    /// Bytes that the kernel lets the socket queue, its overhead included.
+    /// The socket's receive buffer in bytes, the kernel's overhead included.
     ///
     /// # Errors
     /// [`Error::System`].
-    pub fn buffer_size(&self) -> Result<u32> {
-        socket::buffer_size(self.socket.as_fd())
-            .map_err(|error| Error::system("ask a socket for its buffer", error))
+    pub fn recv_buffer_size(&self) -> Result<u32> {
+        socket::recv_buffer_size(self.socket.as_fd())
+            .map_err(|error| Error::system("read the buffer size of a socket", error))
     }
 
-    /// The socket, or the companion of `xdp`, on which a plain `recvmsg` works as ever.
+    /// The socket, or the companion of `xdp`, on which a plain `recvmsg` works as usual.
     pub fn socket(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 
     /// Messages lent so far.
     pub fn messages(&self) -> u64 {
-        self.counts.messages
+        self.counters.messages
     }
 
     /// Bytes of payload lent so far.
     pub fn bytes(&self) -> u64 {
-        self.counts.bytes
+        self.counters.bytes
     }
 
     /// System calls made to receive and to wait.
-    pub fn calls(&self) -> u64 {
-        self.counts.waits
-            + match &self.engine {
-                Engine::Slots(slots) => slots.calls,
-                Engine::Uring(uring) => uring.calls,
-                Engine::Port { companion, .. } => companion.calls,
-            }
+    pub fn syscalls(&self) -> u64 {
+        self.waits + self.engine.syscalls()
     }
 
-    /// What was lost, by cause.
+    /// Messages dropped, by cause.
     ///
     /// # Errors
     /// [`Error::System`].
-    pub fn losses(&mut self) -> Result<Losses> {
+    pub fn drops(&mut self) -> Result<Drops> {
         let (socket_buffer, checksum) = self
-            .drops
+            .socket_drops
             .read(self.socket.as_fd())
-            .map_err(|error| Error::system(ASK_LOSSES, error))?;
-        let truncated = self.counts.truncated;
-        let mut losses = Losses { socket_buffer, checksum, truncated, ..Losses::default() };
-        if let Engine::Port { port, .. } = &self.engine {
-            losses += port.losses()?;
-        }
-        Ok(losses)
+            .map_err(|error| Error::system(READ_DROPS, error))?;
+        let truncated = self.counters.truncated;
+        let mut drops = Drops { socket_buffer, checksum, truncated, ..Drops::default() };
+        drops += self.engine.drops()?;
+        Ok(drops)
     }
 
-    /// Takes what has come, without waiting.
+    /// Takes what has arrived, without waiting; true where there is something.
     #[inline]
-    fn look(&mut self) -> Result<Found> {
-        let fd = self.socket.as_fd();
-        let socket = |any| if any { Found::Socket } else { Found::Nothing };
-        let answer = match &mut self.engine {
-            Engine::Slots(slots) if slots.has_more() => Ok(Found::Socket),
-            Engine::Slots(slots) => slots.fill(fd).map(socket),
-            Engine::Uring(uring) if uring.has_more() => Ok(Found::Socket),
-            Engine::Uring(uring) => uring.fill(fd).map(socket),
-            Engine::Port { companion, .. } if companion.has_more() => Ok(Found::Socket),
-            Engine::Port { port, companion, polled, turn, .. } => {
-                // Before the look: what comes after it makes the descriptor readable.
-                if *polled.get_mut() {
-                    port.announce_sleep();
-                }
-                if port.ready() && *turn < COMPANION_TURN {
-                    *turn += 1;
-                    return Ok(Found::Ring);
-                }
-                *turn = 0;
-                match companion.fill(fd) {
-                    Ok(false) if port.ready() => Ok(Found::Ring),
-                    other => {
-                        port.release();
-                        other.map(socket)
-                    }
-                }
-            }
-        };
-        answer.map_err(|error| Error::system(format!("receive on {}", self.bound), error))
+    fn fill(&mut self) -> Result<bool> {
+        self.engine
+            .fill(self.socket.as_fd())
+            .map_err(|error| Error::system(format!("receive on {}", self.bound), error))
     }
 
-    /// Waits, and takes what comes.
+    #[inline]
+    fn batch(&mut self, found: bool) -> Batch<'_> {
+        let source = if found { self.engine.batch() } else { Source::Empty };
+        Batch::new(source, &mut self.counters)
+    }
+
+    /// Waits, and takes what arrives.
     #[cold]
-    fn wait(&mut self, deadline: Option<Instant>) -> Result<Found> {
-        // io_uring's own wait lets messages gather.
-        let rests = self.nap != Some(Duration::ZERO) && !matches!(self.engine, Engine::Uring(_));
-        let mut resting = rests && !self.settings.spin && self.tempo.is_fast(self.counts.messages);
+    fn wait(&mut self, deadline: Option<Instant>) -> Result<bool> {
+        let spin = self.options.spin;
+        let interval = match self.coalesce {
+            Some(Duration::ZERO) => None,
+            _ => self.engine.coalesce(self.backend),
+        };
+        let mut coalesce = interval.filter(|_| !spin && self.rate.is_fast(self.counters.messages));
         for turn in 1_u64.. {
-            let woken = if self.settings.spin {
+            let outcome = if spin {
                 std::hint::spin_loop();
-                Woken::Ready
-            } else if resting {
-                self.rest(deadline)
+                WaitOutcome::Ready
+            } else if let Some(interval) = coalesce {
+                self.sleep(interval, deadline)
             } else {
-                self.sleep(deadline)?
+                self.poll(deadline)?
             };
-            let found = self.look()?;
-            if found != Found::Nothing || woken == Woken::Signal {
+            let found = self.fill()?;
+            if found || outcome == WaitOutcome::Interrupted {
                 return Ok(found);
             }
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                return Ok(Found::Nothing);
+                return Ok(false);
             }
-            // System calls: a reader that spins is to find messages, and not itself in one of them.
-            let worth_a_check = if self.settings.spin { turn % SPIN_TURN == 0 } else { !resting };
-            if worth_a_check && let Engine::Port { port, .. } = &mut self.engine {
-                port.check()?;
+            // System calls: a reader that spins has to receive messages rather than make them.
+            let check = if spin { turn % SPINS_PER_CHECK == 0 } else { coalesce.is_none() };
+            if check {
+                self.engine.check()?;
             }
-            resting = false;
+            coalesce = None;
         }
-        unreachable!("as many turns as that take centuries")
+        unreachable!("as many turns take centuries")
     }
 
-    /// Rests, whatever comes.
-    fn rest(&mut self, deadline: Option<Instant>) -> Woken {
-        let backend = self.backend;
-        let nap = *self.nap.get_or_insert_with(|| nap_for(backend));
+    /// A coalescing wait of `interval`, timer slack included, whatever arrives.
+    fn sleep(&mut self, interval: Duration, deadline: Option<Instant>) -> WaitOutcome {
+        let sleep = *self.coalesce.get_or_insert_with(|| without_timer_slack(interval));
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        self.counts.waits += 1;
-        if socket::pause(left.map_or(nap, |left| left.min(nap))) {
-            Woken::Ready
+        self.waits += 1;
+        if socket::sleep(left.map_or(sleep, |left| left.min(sleep))) {
+            WaitOutcome::Ready
         } else {
-            Woken::Signal
+            WaitOutcome::Interrupted
         }
     }
 
-    fn sleep(&mut self, deadline: Option<Instant>) -> Result<Woken> {
-        let fd = self.socket.as_fd();
-        if !matches!(self.engine, Engine::Uring(_)) {
-            self.counts.waits += 1;
-        }
-        let answer = match &mut self.engine {
-            Engine::Slots(_) => socket::wait(fd, libc::POLLIN, deadline),
-            Engine::Uring(uring) => uring.wait(fd, deadline),
-            Engine::Port { port, any, .. } => {
-                port.announce_sleep();
-                let woken = match port.ready() {
-                    true => Ok(Woken::Ready),
-                    false => socket::wait(any.as_fd(), libc::POLLIN, deadline),
-                };
-                port.awake();
-                woken
-            }
-        };
-        answer.map_err(|error| Error::system(format!("wait for messages to {}", self.bound), error))
-    }
-
-    #[inline]
-    fn lend(&mut self, found: Found) -> Batch<'_> {
-        let from = match (found, &mut self.engine) {
-            (Found::Nothing, _) => From::Nothing,
-            (_, Engine::Slots(slots)) => From::Slots(slots),
-            (_, Engine::Uring(uring)) => From::Uring(uring),
-            (Found::Socket, Engine::Port { companion, .. }) => From::Slots(companion),
-            (Found::Ring, Engine::Port { port, .. }) => {
-                port.batch().map_or(From::Nothing, From::Port)
-            }
-        };
-        Batch::new(from, &mut self.counts)
+    fn poll(&mut self, deadline: Option<Instant>) -> Result<WaitOutcome> {
+        self.waits += u64::from(!self.engine.counts_waits());
+        self.engine
+            .wait(self.socket.as_fd(), deadline)
+            .map_err(|error| Error::system(format!("wait for messages to {}", self.bound), error))
     }
 }
 
-/// How long this thread has to sleep for the rest that a back end wants.
+/// How long this thread has to sleep to wait for `interval`: its timers add their slack.
 #[cold]
-fn nap_for(backend: Backend) -> Duration {
-    let rest = match backend {
-        Backend::Xdp => REST_ON_RING,
-        Backend::Gro => REST_ON_JOINED,
-        _ => REST_ON_SOCKET,
-    };
-    let slack = nix::sys::prctl::get_timerslack().map_or(Duration::ZERO, |nanoseconds| {
-        Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or_default())
-    });
-    rest.saturating_sub(slack).max(SHORTEST_REST)
+fn without_timer_slack(interval: Duration) -> Duration {
+    let slack = rustix::thread::current_timer_slack().map_or(Duration::ZERO, Duration::from_nanos);
+    interval.saturating_sub(slack).max(MIN_COALESCE_SLEEP)
 }
 
 impl AsFd for Receiver {
     /// What to poll: readable when there are messages. With `uring`, a wait for it may end with EINTR
-    /// when a message comes.
+    /// when a message arrives.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        match &self.engine {
-            Engine::Slots(_) => self.socket.as_fd(),
-            Engine::Uring(uring) => uring.as_fd(),
-            Engine::Port { port, any, polled, .. } => {
-                if !polled.swap(true, Ordering::Relaxed) {
-                    port.announce_sleep();
-                    // The program woke nobody for what has come before.
-                    port.descriptors()
-                        .into_iter()
-                        .for_each(|fd| socket::look_again(any.as_fd(), fd));
-                }
-                any.as_fd()
-            }
-        }
+        self.engine.descriptor(self.socket.as_fd())
     }
 }

@@ -16,15 +16,15 @@ use io_uring::{IoUring, cqueue, opcode};
 use linerate_ring::Region;
 
 use crate::message::Message;
-use crate::socket::{CONTROL_ROOM, Control, Name, Woken};
+use crate::socket::{CMSG_SPACE, ControlMessages, SockAddr, WaitOutcome};
 use crate::{Error, Result};
 
 /// `struct io_uring_recvmsg_out`: lengths of name, ancillary data and payload, and flags.
-const OUT: usize = 16;
-const NAME: usize = Name::ROOM as usize;
+const RECVMSG_OUT_LEN: usize = 16;
+const NAME_LEN: usize = SockAddr::MAX_LEN as usize;
 /// The kernel's limit for a ring of buffers.
-const MOST_BUFFERS: usize = 1 << 15;
-const GROUP: u16 = 0;
+const MAX_BUFFERS: usize = 1 << 15;
+const BUFFER_GROUP: u16 = 0;
 
 /// A ring with its buffers and the one request.
 pub(crate) struct Uring {
@@ -46,7 +46,7 @@ pub(crate) struct Uring {
     batch: usize,
     bound: SocketAddr,
     /// System calls made.
-    pub(crate) calls: u64,
+    pub(crate) syscalls: u64,
 }
 
 // SAFETY: the pointer in `header` is null; the ring and the regions belong to this value.
@@ -59,8 +59,8 @@ impl fmt::Debug for Uring {
     }
 }
 
-/// Why this machine has no such ring.
-pub(crate) fn probe() -> Option<String> {
+/// Whether this machine has such a ring.
+pub(crate) fn probe() -> std::result::Result<(), String> {
     // Not to 127.0.0.1, which a namespace whose `lo` is down does not have.
     let tried = std::net::UdpSocket::bind("0.0.0.0:0")
         .map_err(|error| Error::system("bind a UDP socket", error))
@@ -69,7 +69,7 @@ pub(crate) fn probe() -> Option<String> {
             let mut ring = Uring::new(1, 1, false, address)?;
             ring.arm(socket.as_fd()).and_then(|()| ring.reap().map(drop)).map_err(refused)
         });
-    tried.err().map(|error| error.to_string())
+    tried.map_err(|error| error.to_string())
 }
 
 fn refused(error: io::Error) -> Error {
@@ -91,14 +91,14 @@ impl Uring {
     pub(crate) fn new(
         batch: usize,
         message_size: usize,
-        control: bool,
+        metadata: bool,
         bound: SocketAddr,
     ) -> Result<Self> {
         // Twice a batch: the kernel has one half while the other is being read.
-        let count = (batch * 2).clamp(64, MOST_BUFFERS).next_power_of_two();
-        let control = if control { CONTROL_ROOM } else { 0 };
+        let count = (batch * 2).clamp(64, MAX_BUFFERS).next_power_of_two();
+        let control = if metadata { CMSG_SPACE } else { 0 };
         // An odd number of cache lines, as in the slots of `recvmmsg`.
-        let stride = ((OUT + NAME + control + message_size).div_ceil(64) | 1) * 64;
+        let stride = ((RECVMSG_OUT_LEN + NAME_LEN + control + message_size).div_ceil(64) | 1) * 64;
         let buffers = Region::builder(count * stride).build()?;
         let entries = Region::builder(count * size_of::<BufRingEntry>()).build()?;
         let ring = IoUring::builder()
@@ -109,11 +109,13 @@ impl Uring {
             .map_err(refused)?;
         let address = entries.as_ptr() as u64;
         // SAFETY: a ring of `count` entries that outlives the io_uring, which is dropped first.
-        unsafe { ring.submitter().register_buf_ring_with_flags(address, count as u16, GROUP, 0) }
-            .map_err(refused)?;
+        unsafe {
+            ring.submitter().register_buf_ring_with_flags(address, count as u16, BUFFER_GROUP, 0)
+        }
+        .map_err(refused)?;
         // SAFETY: all zeroes is a valid `msghdr`; the kernel only looks at the two lengths.
         let mut header: Box<libc::msghdr> = Box::new(unsafe { std::mem::zeroed() });
-        header.msg_namelen = Name::ROOM;
+        header.msg_namelen = SockAddr::MAX_LEN;
         header.msg_controllen = control as _;
         let mut uring = Self {
             ring,
@@ -130,7 +132,7 @@ impl Uring {
             lent: 0,
             batch: batch.min(count / 2),
             bound,
-            calls: 0,
+            syscalls: 0,
         };
         for id in 0..count as u16 {
             uring.give(id);
@@ -155,9 +157,9 @@ impl Uring {
         &mut self,
         socket: BorrowedFd<'_>,
         deadline: Option<Instant>,
-    ) -> io::Result<Woken> {
+    ) -> io::Result<WaitOutcome> {
         self.arm(socket)?;
-        self.calls += 1;
+        self.syscalls += 1;
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let answer = match left.map(Timespec::from) {
             Some(left) => {
@@ -167,12 +169,12 @@ impl Uring {
             None => self.ring.submit_and_wait(1),
         };
         match answer {
-            Ok(_) => Ok(Woken::Ready),
+            Ok(_) => Ok(WaitOutcome::Ready),
             Err(error) => match error.raw_os_error() {
-                Some(libc::ETIME) => Ok(Woken::Late),
-                Some(libc::EINTR) => Ok(Woken::Signal),
+                Some(libc::ETIME) => Ok(WaitOutcome::TimedOut),
+                Some(libc::EINTR) => Ok(WaitOutcome::Interrupted),
                 // The completion ring is full: there is plenty to read.
-                Some(libc::EBUSY) => Ok(Woken::Ready),
+                Some(libc::EBUSY) => Ok(WaitOutcome::Ready),
                 _ => Err(error),
             },
         }
@@ -216,17 +218,17 @@ impl Uring {
             _ => 0,
         };
         let (controls, whole, flags) = (word(4) as usize, word(8) as usize, word(12));
-        let control_at = OUT + NAME;
+        let control_at = RECVMSG_OUT_LEN + NAME_LEN;
         let payload_at = control_at + self.control;
         let control = match self.control {
-            0 => Control::default(),
-            room => Control::parse(
+            0 => ControlMessages::default(),
+            room => ControlMessages::parse(
                 buffer.get(control_at..control_at + controls.min(room)).unwrap_or(&[]),
             ),
         };
         let got = buffer.get(payload_at..).unwrap_or(&[]);
         let payload = &got[..got.len().min(self.message_size).min(whole)];
-        let source = Name::read(buffer.get(OUT..control_at).unwrap_or(&[]));
+        let source = SockAddr::read(buffer.get(RECVMSG_OUT_LEN..control_at).unwrap_or(&[]));
         let truncated = payload.len() < whole || flags & libc::MSG_TRUNC as u32 != 0;
         Some(control.message(payload, source, self.bound, truncated))
     }
@@ -236,7 +238,8 @@ impl Uring {
         if self.armed {
             return Ok(());
         }
-        let entry = opcode::RecvMsgMulti::new(Fd(socket.as_raw_fd()), &*self.header, GROUP).build();
+        let entry =
+            opcode::RecvMsgMulti::new(Fd(socket.as_raw_fd()), &*self.header, BUFFER_GROUP).build();
         // SAFETY: the header lives as long as the ring, the buffers belong to it.
         let pushed = unsafe { self.ring.submission().push(&entry) };
         pushed.map_err(|_| io::Error::other("the submission ring is full"))?;
@@ -246,7 +249,7 @@ impl Uring {
 
     /// Enters the kernel, which carries out what it has put off, and takes what has come.
     fn reap(&mut self) -> io::Result<bool> {
-        self.calls += 1;
+        self.syscalls += 1;
         match self.ring.submit() {
             Ok(_) => {}
             Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EBUSY)) => {}

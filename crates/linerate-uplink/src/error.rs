@@ -45,3 +45,9 @@ pub enum Error {
     #[error("a thread of the uplink {0}; this is a defect, please report it")]
     Thread(String),
 }
+
+impl From<linerate_net::Error> for Error {
+    fn from(error: linerate_net::Error) -> Self {
+        Self::Ring(error.into())
+    }
+}

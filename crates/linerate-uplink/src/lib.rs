@@ -15,8 +15,6 @@
 mod counts;
 mod down;
 mod error;
-mod link;
-mod netlink;
 mod open;
 mod port;
 mod run;

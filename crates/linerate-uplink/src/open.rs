@@ -4,7 +4,8 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use linerate_net::cpu;
+use linerate_net::link::{self, Link};
+use linerate_net::{Connection, cpu};
 use linerate_ring::addresses::Addresses;
 use linerate_ring::guard::{self, Guard};
 use linerate_ring::packet::{Fanout, Mode, Ring, Traffic};
@@ -14,7 +15,6 @@ use linerate_ring::xdp;
 use linerate_segment::Policy;
 use nix::sched::{CloneFlags, setns};
 
-use crate::link::{Link, Links, Wanted};
 use crate::port::{PacketPort, XdpPort, chunk};
 use crate::run::Facts;
 use crate::settings::{Backend, Settings};
@@ -40,8 +40,8 @@ pub struct Uplink {
     /// A packet ring that takes nothing and keeps the interface promiscuous.
     pub(crate) promiscuous: Option<Ring>,
     pub(crate) lower: Option<Lower>,
-    pub(crate) interface: (Links, Link),
-    pub(crate) tap: (Links, Link),
+    pub(crate) interface: (Connection, Link),
+    pub(crate) tap: (Connection, Link),
     pub(crate) facts: Facts,
     pub(crate) settings: Settings,
 }
@@ -90,9 +90,9 @@ impl Uplink {
     /// do not go together; [`Error::Namespace`], [`Error::Cpu`], [`Error::Link`].
     pub fn open(settings: &Settings) -> Result<Self> {
         cpu::check(&settings.cpus).map_err(|(cpu, source)| Error::Cpu { cpu, source })?;
-        let links = Links::open()?;
+        let connection = Connection::open()?;
         let name = settings.interface.as_str();
-        let link = links.named(name)?;
+        let link = connection.link_by_name(name)?;
         let probe = xdp::probe(name);
         let queues = settings.queues.unwrap_or(probe.queues).max(1);
         let mtu = settings.mtu.unwrap_or(link.mtu);
@@ -105,18 +105,20 @@ impl Uplink {
             )));
         }
         let tun = settings.device.is_tun();
-        let mac = settings.mac.filter(|_| !tun).or(link.mac).ok_or_else(|| {
+        let mac = settings.mac.filter(|_| !tun).or(link.address).ok_or_else(|| {
             Error::Invalid(format!("interface {name} has no Ethernet address; an uplink needs one"))
         })?;
         let (backend, reason, mut opened) = choose(settings, &probe, queues, link.mtu)?;
         let policy = settings.policy;
-        let wanted = Wanted {
-            mac: (!tun).then_some(mac),
-            mtu,
-            max_burst: (policy.max_burst < LONGEST).then_some(policy.max_burst),
-            max_segments: (policy.max_segments < LONGEST).then_some(policy.max_segments),
+        let options = link::Options {
+            up: Some(true),
+            address: (!tun).then_some(mac),
+            mtu: Some(mtu),
+            gso_max_size: (policy.max_burst < LONGEST).then_some(policy.max_burst),
+            gso_max_segs: (policy.max_segments < LONGEST).then_some(policy.max_segments),
+            ..link::Options::default()
         };
-        let (device, tap, news) = make(settings, queues, wanted)?;
+        let (device, tap, news) = make(settings, queues, &options)?;
         // Before the programs are attached: by then they know the device's addresses.
         let lower = match news {
             Some(news) => {
@@ -154,7 +156,7 @@ impl Uplink {
             taps: device.into_queues(),
             promiscuous: opened.promiscuous,
             lower,
-            interface: (links, link),
+            interface: (connection, link),
             tap,
             facts,
             settings: settings.clone(),
@@ -299,10 +301,10 @@ fn in_packets(name: &str, threads: u32, tun: bool) -> Result<Opened> {
 }
 
 /// A device, its link and, for a TUN device, news of its addresses.
-type Made = (Device, (Links, Link), Option<tun::Device>);
+type Made = (Device, (Connection, Link), Option<tun::Device>);
 
 /// Makes the device, in its namespace, and brings it up.
-fn make(settings: &Settings, queues: u32, wanted: Wanted) -> Result<Made> {
+fn make(settings: &Settings, queues: u32, options: &link::Options) -> Result<Made> {
     let is_tun = settings.device.is_tun();
     let make = || {
         let device = Device::builder(settings.device.name())
@@ -310,12 +312,15 @@ fn make(settings: &Settings, queues: u32, wanted: Wanted) -> Result<Made> {
             .queues(queues)
             .offloads(offloads(settings.policy, settings.tunnels))
             .build()?;
-        let links = Links::open()?;
-        let index = links.named(device.name())?.index;
+        let connection = Connection::open()?;
+        let index = connection.link_by_name(device.name())?.index;
         // It listens before the device is up, and with that gets its first addresses.
         let news = if is_tun { Some(tun::Device::open(index)?) } else { None };
-        let link = links.set_up(device.name(), wanted)?;
-        Ok((device, (links, link), news))
+        connection
+            .set_link(index, options)
+            .map_err(|error| refused(device.name(), options, error))?;
+        let link = connection.link_by_name(device.name())?;
+        Ok((device, (connection, link), news))
     };
     let Some(namespace) = &settings.namespace else { return make() };
     // A device, and a socket, belong to the namespace of the thread that opens them.
@@ -325,6 +330,19 @@ fn make(settings: &Settings, queues: u32, wanted: Wanted) -> Result<Made> {
     };
     std::thread::scope(|scope| scope.spawn(inside).join())
         .unwrap_or_else(|_| Err(Error::Thread("that makes the device panicked".to_owned())))
+}
+
+/// Says what the device was to be given.
+fn refused(device: &str, options: &link::Options, error: linerate_net::Error) -> Error {
+    match error {
+        linerate_net::Error::System { source, .. } => {
+            let mac = options.address.map(|mac| format!("the address {mac}, ")).unwrap_or_default();
+            let mtu = options.mtu.unwrap_or_default();
+            let action = format!("give {device} {mac}an MTU of {mtu} bytes and bring it up");
+            Error::Link { action, source }
+        }
+        other => other.into(),
+    }
 }
 
 fn enter(namespace: &Path) -> Result<()> {

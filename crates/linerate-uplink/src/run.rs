@@ -7,12 +7,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use linerate_net::Connection;
+use linerate_net::link::Link;
 use linerate_ring::packet::Ring;
 use linerate_wire::ethernet::Address;
 
 use crate::counts::Counts;
 use crate::down::Down;
-use crate::link::{Link, Links};
 use crate::open::{Lower, Ports, Programs, Uplink};
 use crate::port::Port;
 use crate::tun::{Admission, Heads};
@@ -126,8 +127,8 @@ pub struct Running {
     programs: Programs,
     _promiscuous: Option<Ring>,
     lower: Option<Lower>,
-    interface: (Links, Link),
-    tap: (Links, Link),
+    interface: (Connection, Link),
+    tap: (Connection, Link),
     facts: Facts,
     start: Instant,
     looked: Instant,
@@ -167,7 +168,7 @@ impl Uplink {
             failure: None,
         };
         let (policy, mtu, local) =
-            (settings.policy, running.interface.1.mtu, running.interface.1.veth);
+            (settings.policy, running.interface.1.mtu, running.interface.1.is_veth());
         let mut cpus = settings.cpus.iter().copied().cycle();
         let mut taps = taps.into_iter();
         let ways = running.lower.as_ref().map(|lower| Arc::clone(&lower.ways));
@@ -240,8 +241,10 @@ impl Running {
             counts += *shared.lock().unwrap_or_else(PoisonError::into_inner);
         }
         // The device may be in another namespace by now; then only its user can see this.
-        if let Ok(Some(tap)) = self.tap.0.numbered(self.tap.1.index) {
-            counts.dropped.device_queue = tap.tx_dropped.saturating_sub(self.tap.1.tx_dropped);
+        let (connection, before) = &self.tap;
+        if let Ok(Some(now)) = connection.link_by_index(before.index) {
+            let before = before.statistics.tx_dropped;
+            counts.dropped.device_queue = now.statistics.tx_dropped.saturating_sub(before);
         }
         Report { facts: self.facts.clone(), seconds: self.start.elapsed().as_secs_f64(), counts }
     }
@@ -253,8 +256,8 @@ impl Running {
         }
         self.looked = Instant::now();
         let name = self.facts.interface.clone();
-        let (links, before) = &mut self.interface;
-        let now = match links.numbered(before.index) {
+        let (connection, before) = &mut self.interface;
+        let now = match connection.link_by_index(before.index) {
             Ok(Some(now)) => now,
             Ok(None) => {
                 self.failure = Some(linerate_ring::Error::InterfaceGone(name).into());
@@ -266,9 +269,9 @@ impl Running {
                 return None;
             }
         };
-        if let Some(mac) = now.mac.filter(|_| now.mac != before.mac) {
+        if let Some(mac) = now.address.filter(|_| now.address != before.address) {
             // What else is new is told of at the next look.
-            before.mac = now.mac;
+            before.address = now.address;
             if let Some(lower) = &self.lower {
                 lower.ways.set_mac(mac);
                 self.facts.mac = mac.to_string();
@@ -277,8 +280,8 @@ impl Running {
         }
         let before = std::mem::replace(before, now.clone());
         match () {
-            () if before.up && !now.up => Some(Event::Down(name)),
-            () if !before.up && now.up => Some(Event::Up(name)),
+            () if before.is_up() && !now.is_up() => Some(Event::Down(name)),
+            () if !before.is_up() && now.is_up() => Some(Event::Up(name)),
             () if now.mtu < before.mtu && now.mtu < self.facts.mtu => {
                 Some(Event::Mtu(name, now.mtu))
             }

@@ -21,9 +21,9 @@ pub use report::{FilterReport, InterfaceReport, Report};
 pub use shared::Event;
 
 use crate::interface::{self, Interface};
-use crate::open::{Opened, Request};
 use crate::sink::Sink;
 use crate::sink::file::{FileSink, FileSinkOptions, FileSinkProgress, StatisticsSource};
+use crate::source::{OpenInterface, SourceKind, SourceOptions};
 use crate::split::LiveSplitter;
 use crate::statistics::{DropCause, Drops, InterfaceCounters};
 use crate::{Error, Result};
@@ -71,9 +71,11 @@ pub struct Outcome<R = Report> {
 }
 
 /// The counters of each interface, in the order of their numbers.
-pub fn counters(opened: &[Opened]) -> Arc<Vec<InterfaceCounters>> {
-    let of =
-        |one: &Opened| InterfaceCounters::new(&one.interface, one.choice.source, one.sources.len());
+pub fn counters(opened: &[OpenInterface]) -> Arc<Vec<InterfaceCounters>> {
+    let of = |one: &OpenInterface| {
+        let dropped_is_lost = one.selection.kind == SourceKind::Packet;
+        InterfaceCounters::new(&one.interface, dropped_is_lost, one.sources.len())
+    };
     Arc::new(opened.iter().map(of).collect())
 }
 
@@ -90,7 +92,7 @@ impl Engine {
     ///
     /// [`Error::Thread`].
     pub fn start(
-        opened: Vec<Opened>,
+        opened: Vec<OpenInterface>,
         counters: Arc<Vec<InterfaceCounters>>,
         sink: Sink,
         options: &EngineOptions,
@@ -225,9 +227,13 @@ impl Engine {
 /// # Errors
 ///
 /// [`Error::NoInterface`], [`Error::Net`], [`Error::Stopped`], and the first refusal of
-/// [`choose`](crate::choose::choose), of the filter or of the rings.
-pub fn open_all(names: &[String], request: &Request, stop: &AtomicBool) -> Result<Vec<Opened>> {
-    open_each(names, request, stop, None)
+/// [`select`](crate::source::select), of the filter or of the rings.
+pub fn open_all(
+    names: &[String],
+    options: &SourceOptions,
+    stop: &AtomicBool,
+) -> Result<Vec<OpenInterface>> {
+    open_each(names, options, stop, None)
 }
 
 /// As [`open_all`], but skips interfaces that are removed meanwhile and returns their names.
@@ -237,29 +243,29 @@ pub fn open_all(names: &[String], request: &Request, stop: &AtomicBool) -> Resul
 /// As [`open_all`]; [`Error::NoInterface`] only if none is left.
 pub fn open_remaining(
     names: &[String],
-    request: &Request,
+    options: &SourceOptions,
     stop: &AtomicBool,
-) -> Result<(Vec<Opened>, Vec<String>)> {
+) -> Result<(Vec<OpenInterface>, Vec<String>)> {
     let mut gone = Vec::new();
-    let opened = open_each(names, request, stop, Some(&mut gone))?;
+    let opened = open_each(names, options, stop, Some(&mut gone))?;
     Ok((opened, gone))
 }
 
 fn open_each(
     names: &[String],
-    request: &Request,
+    options: &SourceOptions,
     stop: &AtomicBool,
     mut gone: Option<&mut Vec<String>>,
-) -> Result<Vec<Opened>> {
+) -> Result<Vec<OpenInterface>> {
     // One query for all: with hundreds of interfaces each answer takes a while.
-    let uses = request.asks_for_uses();
+    let uses = options.needs_uses();
     let all = if uses { Interface::all()? } else { Interface::all_but_listeners()? };
     let open = |name: &String| {
         if stop.load(Relaxed) {
             return Err(Error::Stopped);
         }
         let found = Interface::find(&all, name)?.clone();
-        Opened::open(if uses { found.with_all_uses()? } else { found }, request)
+        OpenInterface::open(if uses { found.with_all_uses()? } else { found }, options)
     };
     // The error that a removal causes depends on when it happens.
     let is_gone = |name: &String| {
@@ -309,7 +315,7 @@ fn buffers(least: usize, readers: usize, in_order: bool) -> usize {
 ///
 /// As [`FileSink::start`]; [`Error::LinkLayers`] for classic pcap of interfaces whose link layers differ.
 pub fn start_file_sink(
-    opened: &[Opened],
+    opened: &[OpenInterface],
     counters: &Arc<Vec<InterfaceCounters>>,
     mut options: FileSinkOptions,
 ) -> Result<FileSink> {

@@ -344,7 +344,7 @@ impl Ledger {
         idle: bool,
     ) {
         self.refreshed = Some(now);
-        let Ok(counts) = source.counts() else { return };
+        let Ok(counts) = source.statistics() else { return };
         if let Some(before) = self.writer_since {
             self.moved = self.moved.plus(counts.drops.ring_losses_since(&before));
             // The ring is empty: later losses are not the writer's.

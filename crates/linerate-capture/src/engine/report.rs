@@ -7,8 +7,8 @@ use serde::{Serialize, Serializer};
 
 use crate::Result;
 use crate::filter::Side;
-use crate::open::Opened;
 use crate::sink::file::{FileSinkReport, InterfaceOutcome};
+use crate::source::OpenInterface;
 use crate::split::SplitStatistics;
 use crate::statistics::{DropCause, Drops, InterfaceCounters};
 
@@ -109,7 +109,7 @@ fn side<S: Serializer>(side: &Side, serializer: S) -> std::result::Result<S::Ok,
 }
 
 impl FilterReport {
-    pub(super) fn of(opened: &Opened) -> Option<Self> {
+    pub(super) fn of(opened: &OpenInterface) -> Option<Self> {
         let filter = opened.filter.as_ref()?;
         let side = if opened.filter_in_user { Side::User } else { Side::Kernel };
         Some(Self { expression: filter.text().to_owned(), side, why: opened.filter_why.clone() })
@@ -145,11 +145,11 @@ pub struct InterfaceReport {
 }
 
 impl InterfaceReport {
-    pub(super) fn of(opened: &Opened) -> Self {
+    pub(super) fn of(opened: &OpenInterface) -> Self {
         Self {
             name: opened.interface.name.clone(),
-            source: opened.choice.source.to_string(),
-            reason: opened.choice.reason.clone(),
+            source: opened.selection.kind.to_string(),
+            reason: opened.selection.reason.clone(),
             pages: opened.pages.clone(),
             readers: opened.sources.len(),
             notes: opened.notes.clone(),
@@ -205,8 +205,11 @@ fn with_unwritten(mut drops: Drops, unwritten: u64, writer: &FileSinkReport) -> 
 }
 
 /// The interfaces as a file describes them.
-pub(super) fn descriptions(opened: &[Opened], snaplen: u32) -> Result<Vec<InterfaceDescription>> {
-    let describe = |one: &Opened| {
+pub(super) fn descriptions(
+    opened: &[OpenInterface],
+    snaplen: u32,
+) -> Result<Vec<InterfaceDescription>> {
+    let describe = |one: &OpenInterface| {
         Ok(InterfaceDescription {
             name: Some(one.interface.name.clone()),
             description: one.interface.kind.as_ref().map(|kind| format!("{kind} device")),

@@ -68,7 +68,7 @@ fn a_loop_runs_in_user_space_and_says_why() {
 }
 
 #[test]
-fn placement_follows_the_wish() {
+fn placement_follows_the_option() {
     let filter = Filter::compile("udp", ETHERNET, 65535, true).unwrap();
     assert_eq!(filter.in_xdp(None).unwrap().side(), Side::Kernel);
     assert_eq!(filter.in_xdp(Some(Side::User)).unwrap().side(), Side::User);

@@ -9,7 +9,6 @@ use std::sync::{Mutex, PoisonError};
 use linerate_pcapfile::InterfaceStatistics;
 use linerate_ring::Timestamp;
 
-use crate::choose::Kind;
 use crate::clock;
 use crate::interface::{self, Counters, Interface};
 
@@ -44,11 +43,11 @@ pub(crate) struct ReaderCounters {
 }
 
 impl InterfaceCounters {
-    pub(crate) fn new(interface: &Interface, source: Kind, readers: usize) -> Self {
+    pub(crate) fn new(interface: &Interface, dropped_is_lost: bool, readers: usize) -> Self {
         let before = interface::counters(interface.index).unwrap_or(interface.counters);
         Self {
             index: interface.index,
-            dropped_is_lost: source == Kind::Packet,
+            dropped_is_lost,
             before,
             now: Mutex::new(before),
             start: clock::now(),

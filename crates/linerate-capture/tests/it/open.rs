@@ -3,9 +3,8 @@
 use std::sync::atomic::AtomicBool;
 
 use linerate_capture::Error;
-use linerate_capture::choose::{Kind, Wish};
 use linerate_capture::engine::{open_all, open_remaining};
-use linerate_capture::open::Request;
+use linerate_capture::source::{SourceKind, SourceOptions};
 use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip};
 
 #[test]
@@ -16,11 +15,11 @@ fn an_interface_that_went_is_passed_over_where_that_is_wanted() {
     let veth = Veth::create(&near, "near", &far, "far", VethOptions::default()).unwrap();
     veth.b.up().unwrap();
     far.interface("lo").unwrap().up().unwrap();
-    let request = Request {
-        wish: Wish { source: Some(Kind::Packet), ..Wish::default() },
+    let request = SourceOptions {
+        source: Some(SourceKind::Packet),
         buffer: Some(1 << 20),
         promiscuous: false,
-        ..Request::default()
+        ..SourceOptions::default()
     };
     let stop = AtomicBool::new(false);
     let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
@@ -37,8 +36,8 @@ fn an_interface_that_went_is_passed_over_where_that_is_wanted() {
     let none = names(&["went"]);
     let (name, _) = refused(far.run(|| open_remaining(&none, &request, &stop)).unwrap().err());
     assert_eq!(name, "went");
-    // What is there and cannot be opened is an error all the same.
-    let filter = Request { filter: Some("no filter at all".into()), ..request };
+    // An interface that exists and cannot be opened is still an error.
+    let filter = SourceOptions { filter: Some("no filter at all".into()), ..request };
     let error = far.run(|| open_remaining(&three, &filter, &stop)).unwrap().err();
     assert!(matches!(error, Some(Error::Filter { .. })), "{error:?}");
 }

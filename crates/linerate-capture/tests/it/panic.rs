@@ -5,15 +5,14 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use linerate_capture::Error;
-use linerate_capture::choose::{Kind, Wish};
 use linerate_capture::engine::{Engine, EngineOptions, Outcome, counters, open_all};
-use linerate_capture::open::Request;
 use linerate_capture::sink::Sink;
+use linerate_capture::source::{SourceKind, SourceOptions};
 use linerate_ring::packet::Mode;
 use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip};
 
 /// Captures `names` until the third packet, at which the reader panics.
-fn capture(names: &[&str], request: &Request, send: impl FnOnce()) -> Outcome {
+fn capture(names: &[&str], request: &SourceOptions, send: impl FnOnce()) -> Outcome {
     let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
     let opened = open_all(&names, request, &AtomicBool::new(false)).unwrap();
     let mut seen = 0;
@@ -45,18 +44,19 @@ fn a_panic_ends_every_reader_and_detaches_every_source() {
     veth.a.add_neighbour(b, veth.b.mac()).unwrap();
     far.interface("lo").unwrap().up().unwrap();
     let cases = [
-        (Kind::Packet, 3, &["far"][..]),
-        (Kind::Packet, 1, &["far", "lo"]),
-        (Kind::Tee, 1, &["far"]),
-        (Kind::Xdp, 1, &["far"]),
+        (SourceKind::Packet, 3, &["far"][..]),
+        (SourceKind::Packet, 1, &["far", "lo"]),
+        (SourceKind::Tee, 1, &["far"]),
+        (SourceKind::Xdp, 1, &["far"]),
     ];
     for (source, threads, names) in cases {
-        let request = Request {
-            wish: Wish { source: Some(source), take_over: true, ..Wish::default() },
+        let request = SourceOptions {
+            source: Some(source),
+            take_over: true,
             threads,
             fanout: Mode::LoadBalance,
             filter: Some("udp".into()),
-            ..Request::default()
+            ..SourceOptions::default()
         };
         let send = || {
             let send = || {

@@ -1,5 +1,5 @@
 //! The daemon dies of `kill -9` under load: nothing is lost, after the bound everything is the kernel's,
-//! and a daemon that starts again goes on with what is there.
+//! and a daemon that starts again continues with the pinned tables.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
@@ -28,7 +28,7 @@ const SECONDS: &str = "LINERATE_TEST_SECONDS";
 const BOUND: Duration = Duration::from_secs(2);
 const FLOWS: u64 = 64;
 
-/// The daemon, in a process of its own. It detaches when its input ends.
+/// The daemon, in its own process. It detaches when its input ends.
 fn daemon(instance: String) {
     let seconds = std::env::var(SECONDS).ok().and_then(|text| text.parse().ok());
     let config = Config {
@@ -197,7 +197,7 @@ fn a_daemon_that_is_killed_loses_nothing() {
 
     generator.stop();
     let report = generator.wait().expect("a report");
-    // The kernel speaks IPv6 of its own, which is no frame of the load.
+    // The kernel sends IPv6 packets itself, which do not belong to the load.
     let arrived = || {
         let ours = sink.arrived().into_iter().filter(|(way, _)| way.source == [10, 1, 0, 10]);
         ours.map(|(_, arrived)| arrived.packets).sum::<u64>()

@@ -1,4 +1,4 @@
-//! The XDP program by itself (`BPF_PROG_RUN`), on frames made by hand, with sessions put into the table:
+//! The XDP program alone (`BPF_PROG_TEST_RUN`), on frames made by hand, with sessions put into the table:
 //! every reason to leave a frame to the kernel, and every way to rewrite one.
 
 use std::os::fd::AsFd;

@@ -1,6 +1,6 @@
-//! A flood of sessions of one packet each: they get no place, and those that have one keep it.
+//! A flood of sessions of one packet each: they get no entry, and those that have one keep it.
 //!
-//! LINERATE_FLOOD is how many; a million unless said.
+//! LINERATE_FLOOD is their number; default: a million.
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread::{self, sleep};
@@ -69,7 +69,7 @@ fn a_flood_takes_no_place_from_sessions_that_are_there() {
         }
     };
     let reached = || router.cables[DMZ].a.counters().expect("counted").rx_packets;
-    // No more at once than a veth's ring holds, whoever has the CPU that takes them out.
+    // No more at once than a veth's ring holds, even if the CPU that drains it is busy.
     let round = || {
         let all = reached() + u64::from(ESTABLISHED);
         round();

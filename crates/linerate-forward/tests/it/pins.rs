@@ -1,5 +1,5 @@
-//! What an instance leaves in bpffs: it forwards on when its daemon is killed, hands back by itself, is
-//! adopted, upgraded under traffic, and detached without a trace.
+//! What an instance leaves in bpffs: it goes on forwarding when its daemon is killed, fails open after a time,
+//! is adopted, upgraded under traffic, and detached without a trace.
 
 use std::fs;
 use std::io::{BufRead, BufReader, ErrorKind};
@@ -30,7 +30,7 @@ const BOUND: Duration = Duration::from_secs(8);
 /// No session of a test is to be learned again by time alone.
 const LONG: Duration = Duration::from_secs(3600);
 
-/// A BPF file system of its own, unmounted on drop.
+/// A separate BPF file system, unmounted on drop.
 const NOTHING: [&str; 0] = [];
 
 struct Bpffs(tempfile::TempDir);
@@ -278,7 +278,7 @@ fn an_instance_outlives_its_daemon_and_is_adopted_upgraded_and_detached() {
     let now = stream.record(&table);
     assert_eq!(now.packets(), stream.sent, "whoever forwards, each packet is counted once");
 
-    // The next daemon. What nobody watched over is stale.
+    // The next daemon. Sessions from the time without a daemon are stale.
     let adopt = || {
         let lock = pins.lock().unwrap_or_else(|error| panic!("{error}"));
         let pinned = pins.open(&lock).unwrap_or_else(|error| panic!("{error}"));
@@ -309,7 +309,7 @@ fn an_instance_outlives_its_daemon_and_is_adopted_upgraded_and_detached() {
     assert_eq!(left_to_kernel(&maps), left, "not one went elsewhere");
     assert_eq!((upgraded.session.revalidations, upgraded.packets()), (1, stream.sent));
 
-    // Of another size: the sessions are lost, which is said, but no packet.
+    // With another size the sessions are lost, which is logged, but no packet is.
     let larger = Options { max_sessions: 8192, ..options() };
     let upgrade = lab.router.run(|| pins.upgrade(&lock, &mut pinned, &larger).unwrap()).unwrap();
     assert_eq!(upgrade.lost.as_deref(), Some("max-sessions is 8192 now and was 4096"));
@@ -371,7 +371,7 @@ fn a_process_that_the_record_names_and_that_has_not_the_lock_is_not_blamed() {
         other => panic!("{other:?}"),
     };
     assert_eq!(who(), std::process::id());
-    // As before somebody who adopts has said so: the number may be anybody's.
+    // As before an adopting daemon has written its own: the number may belong to any process.
     state.process = 1;
     pins.save(&lock, &state).unwrap();
     assert_eq!(who(), 0);

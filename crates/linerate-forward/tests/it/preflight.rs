@@ -20,7 +20,7 @@ impl Pair {
         let far = Namespace::create(&format!("{name}far")).unwrap();
         let cable = Veth::create(&host, "a", &far, "x", VethOptions::default()).unwrap();
         host.set_forwarding(true).unwrap();
-        // As bare as the kernel makes it, whatever its defaults.
+        // As the kernel makes it, without the features that are on by default.
         cable.b.set_offloads(false).unwrap();
         cable
             .b
@@ -274,7 +274,7 @@ fn a_large_mtu_is_refused_unless_programs_take_several_buffers() {
 fn a_program_of_somebody_else_is_refused_and_ours_is_not() {
     root_or_skip!();
     let pair = Pair::new("pfforeign");
-    // The stub of the far end's own preflight is somebody else's to this end.
+    // For this end, the stub of the far end's preflight is a foreign program.
     pair.cable.a.set_offloads(false).unwrap();
     let names = ["x".to_owned()];
     let theirs = pair.far.run(|| prepare(&names, &Options::default())).unwrap().unwrap();

@@ -1,6 +1,6 @@
 //! TCP through an accelerated router that tracks connections and masquerades: bulk both ways at once.
 //!
-//! LINERATE_SECONDS is how long; 5 unless said.
+//! LINERATE_SECONDS is the duration; default: 5.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -34,7 +34,7 @@ table inet nat {
 }
 ";
 
-/// Two hosts with a router between them, as they are on wires.
+/// Two hosts with a router between them.
 struct Hosts {
     client: Namespace,
     router: Namespace,

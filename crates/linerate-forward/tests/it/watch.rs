@@ -37,7 +37,7 @@ impl Bumps {
         self.0.lock().unwrap().len()
     }
 
-    /// Waits until there are no more, and returns how many there are.
+    /// Waits until no more come, and returns their number.
     fn rest(&self) -> usize {
         loop {
             let before = self.count();
@@ -87,7 +87,7 @@ impl Router {
         router
     }
 
-    /// Waits until nothing bumps any more, and takes that for where the next step begins.
+    /// Waits until nothing bumps any more: the next step starts from there.
     fn rest(&self) -> usize {
         self.bumps.rest()
     }
@@ -144,7 +144,7 @@ fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Waits until these have a carrier, and until the kernel has told of it: it does so once a second, whatever
+/// Waits until these have a carrier, and until the kernel has reported it: it does so once a second, whatever
 /// it answers to those who ask (`net/core/link_watch.c`).
 fn settle(host: &Namespace, names: &[&str]) {
     let since = Instant::now();
@@ -519,7 +519,7 @@ fn only_connections_that_somebody_deletes_bump() {
     };
     track(&router);
     let from = router.rest();
-    // It ends by itself: a message that is dropped before it is queued.
+    // It ends without a signal: a message that is dropped before it is queued.
     wait_for("the connection ends", || !tracked(&router.host));
     thread::sleep(QUIET);
     assert_eq!(router.bumps.count(), from, "{}", router.bumps.since(from));

@@ -1,7 +1,7 @@
 //! The least that a program can do to receive over AF_XDP.
 //!
 //! One socket on queue 0, a fill ring of 8,192 entries, an XDP program of five instructions, and a loop
-//! that spins on the receive ring and puts every chunk back without a look at it. The loop loads and
+//! that spins on the receive ring and returns every chunk to the fill ring unread. The loop loads and
 //! stores the shared indices itself and uses no part of `linerate-ring`, whose rates are given relative
 //! to this one.
 #![allow(unsafe_code)]
@@ -50,8 +50,7 @@ pub fn run(
     stop: &AtomicBool,
     accept: impl FnMut(&[u8]) -> bool,
 ) -> Result<Statistics> {
-    let index = nix::net::if_::if_nametoindex(interface)
-        .with_context(|| format!("there is no interface {interface}"))?;
+    let index = linerate_net::link::by_name(interface)?.index;
     let memory = Memory::map((SLOTS * CHUNK) as usize, huge).context("cannot map the UMEM")?;
     let socket = socket_with(AddressFamily::XDP, SocketType::RAW, SocketFlags::CLOEXEC, None)
         .context("cannot open an AF_XDP socket")?;
@@ -145,7 +144,7 @@ impl Ring {
         let len = offsets.desc as usize + SLOTS as usize * entry;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let flags = Mapping::SHARED | Mapping::POPULATE;
-        // SAFETY: a new mapping of a ring of the socket; the kernel told the offsets within it.
+        // SAFETY: a new mapping of a ring of the socket; the kernel gave the offsets within it.
         unsafe {
             let base = mmap(ptr::null_mut(), len, protection, flags, socket, at)
                 .context("cannot map a ring")?;

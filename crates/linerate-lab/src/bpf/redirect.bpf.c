@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /* The limit of forwarding: writes constant MAC addresses, takes one off the TTL with its checksum, and
- * redirects to a constant interface. No map, no look-up, and of the frame nothing is looked at but that
- * its headers are there. Only of use to be measured against. */
+ * redirects to a constant interface. No map and no look-up: the program checks only that the
+ * headers are there. It serves as a baseline. */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 

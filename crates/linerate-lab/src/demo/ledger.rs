@@ -7,7 +7,7 @@ use crate::peers::capture::PeerReport;
 #[derive(Clone, Debug)]
 pub(super) struct Round {
     pub(super) sent: u64,
-    pub(super) tally: PeerReport,
+    pub(super) peer_report: PeerReport,
     pub(super) interface_dropped: u64,
     pub(super) in_file: u64,
 }
@@ -15,14 +15,14 @@ pub(super) struct Round {
 impl Round {
     pub(super) fn new(measured: &Measurement, in_file: u64) -> Self {
         let interface_dropped = measured.interface_dropped;
-        let tally = measured.tally.clone();
-        Self { sent: measured.sent.frames, tally, interface_dropped, in_file }
+        let peer_report = measured.peer_report.clone();
+        Self { sent: measured.sent.frames, peer_report, interface_dropped, in_file }
     }
 
     /// Every frame is in the file or in a count.
     fn balances(&self) -> bool {
-        self.tally.captured + self.tally.lost() + self.interface_dropped == self.sent
-            && self.in_file == self.tally.captured
+        self.peer_report.captured + self.peer_report.lost() + self.interface_dropped == self.sent
+            && self.in_file == self.peer_report.captured
     }
 }
 
@@ -75,13 +75,13 @@ impl Ledger {
         let wrong = self.rounds.iter().enumerate().filter(|(_, round)| !round.balances());
         let words: Vec<String> = wrong
             .map(|(at, round)| {
-                let Round { sent, tally, interface_dropped, in_file } = round;
+                let Round { sent, peer_report, interface_dropped, in_file } = round;
                 format!(
                     "round {}: {sent} sent, {in_file} in file, {} captured, {} dropped, {} dropped \
                      by interfaces",
                     at + 1,
-                    tally.captured,
-                    tally.lost(),
+                    peer_report.captured,
+                    peer_report.lost(),
                     interface_dropped
                 )
             })
@@ -91,7 +91,7 @@ impl Ledger {
 
     /// The source that Linerate took, in parentheses; empty for others.
     pub(super) fn source(&self) -> String {
-        match self.rounds.first().map(|round| round.tally.source.as_str()) {
+        match self.rounds.first().map(|round| round.peer_report.source.as_str()) {
             None | Some("") => String::new(),
             Some(source) => format!(" ({source})"),
         }
@@ -108,8 +108,8 @@ mod tests {
 
     fn round(captured: u64, dropped: u64, in_file: u64) -> Round {
         let dropped = [("ring".to_owned(), dropped)].into();
-        let tally = PeerReport { captured, dropped, ..PeerReport::default() };
-        Round { sent: 100, tally, interface_dropped: 5, in_file }
+        let peer_report = PeerReport { captured, dropped, ..PeerReport::default() };
+        Round { sent: 100, peer_report, interface_dropped: 5, in_file }
     }
 
     #[test]

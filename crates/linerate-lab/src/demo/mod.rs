@@ -19,7 +19,7 @@ use crate::peers::capture::Peer;
 use crate::programs::{self, installed};
 use crate::report::distribution::{Distribution, paired_ratio};
 use crate::report::environment::Environment;
-use crate::report::store::{Sheet, Store};
+use crate::report::store::{CsvFile, RunFolder};
 use crate::report::summary::{Axis, Chart, Claim, Line, Point, Summary, claim_table, text_table};
 use crate::topology::pair::Pair;
 use crate::traffic::exchange::Exchange;
@@ -63,8 +63,8 @@ pub fn run(out: &Path) -> Result<bool> {
 }
 
 struct Demo {
-    store: Store,
-    raw: Sheet,
+    store: RunFolder,
+    raw: CsvFile,
     summary: Summary,
     table: Vec<[String; 4]>,
     bar: ProgressBar,
@@ -82,7 +82,7 @@ impl Demo {
         let driver = Pair::build()?.driver();
         let environment = Environment { driver, ..Environment::gather() };
         let date = now.strftime("%Y-%m-%d").to_string();
-        let store = Store::create(out, &date, &environment.host, "demo")?;
+        let store = RunFolder::create(out, &date, &environment.host, "demo")?;
         let raw = store.sheet("raw", &COLUMNS)?;
         let tcpdump = installed("tcpdump");
         let mut notes = Vec::new();
@@ -148,7 +148,7 @@ impl Demo {
                 ledgers.push(Ledger::of(watch(&pair, &peer, drive)?));
                 self.bar.inc(1);
             }
-            self.judge(exchange.title(), &ledgers);
+            self.add_claim(exchange.title(), &ledgers);
         }
         Ok(())
     }
@@ -170,7 +170,7 @@ impl Demo {
             ledgers.push(Ledger::of(Round::new(&measured, count_file(&peer)?)));
             self.bar.inc(1);
         }
-        self.judge("replayed capture file, 20 times", &ledgers);
+        self.add_claim("replayed capture file, 20 times", &ledgers);
         Ok(())
     }
 
@@ -180,7 +180,7 @@ impl Demo {
         peers[0].name = "Linerate, auto".into();
         let file = self.files.path().join("flood-xdp.pcapng");
         let xdp = Peer::capture("xdp").named("Linerate, xdp").writing(file);
-        match xdp.obstacle(&pair)? {
+        match xdp.unavailable(&pair)? {
             None => peers.insert(0, xdp),
             Some(why) => {
                 let note = format!("skipped: the flood with --source xdp: {why}");
@@ -199,8 +199,8 @@ impl Demo {
                     let void = format!("flood: {}, round {round}: {why}", peer.name);
                     self.summary.void.push(void);
                 }
-                if !measured.tally.mode.is_empty() {
-                    self.modes.insert(peer.name.clone(), measured.tally.mode.clone());
+                if !measured.peer_report.mode.is_empty() {
+                    self.modes.insert(peer.name.clone(), measured.peer_report.mode.clone());
                 }
                 ledger.add(Round::new(&measured, count_file(peer)?));
                 runs.push(measured);
@@ -214,7 +214,10 @@ impl Demo {
         for (ours, title) in [(xdp, "flood of 64-byte frames"), (auto, "the flood, --source auto")]
         {
             if let Some(ours) = of(ours) {
-                self.judge(title, &std::iter::once(ours).chain(theirs.take()).collect::<Vec<_>>());
+                self.add_claim(
+                    title,
+                    &std::iter::once(ours).chain(theirs.take()).collect::<Vec<_>>(),
+                );
             }
         }
         self.draw(&peers, &runs);
@@ -280,7 +283,7 @@ impl Demo {
     }
 
     /// A row of the table, and a claim for Linerate's half of it.
-    fn judge(&mut self, title: &str, ledgers: &[Ledger]) {
+    fn add_claim(&mut self, title: &str, ledgers: &[Ledger]) {
         let Some(ours) = ledgers.first() else { return };
         let theirs = ledgers.get(1).map_or_else(|| "–".to_owned(), Ledger::words);
         let source = ours.source();
@@ -291,8 +294,8 @@ impl Demo {
             "sent = in file + dropped",
             ours.balances(),
         ));
-        for (whose, ledger) in ["Linerate", "tcpdump"].into_iter().zip(ledgers) {
-            let open = ledger.open().map(|open| format!("{whose}, {title}: {open}"));
+        for (capture, ledger) in ["Linerate", "tcpdump"].into_iter().zip(ledgers) {
+            let open = ledger.open().map(|open| format!("{capture}, {title}: {open}"));
             self.summary.void.extend(open);
         }
     }
@@ -316,17 +319,17 @@ fn watch(pair: &Pair, peer: &Peer, drive: impl FnOnce() -> Result<()>) -> Result
     drive()?;
     settle(pair, peer, &capture)?;
     capture.check()?;
-    let tally = peer.tally(capture.stop(Duration::from_secs(30))?)?;
+    let peer_report = peer.peer_report(capture.stop(Duration::from_secs(30))?)?;
     let (a_now, b_now) = (pair.cable.a.counters()?, pair.cable.b.counters()?);
     pair.wait_until_free()?;
     let inwards = a_now.tx_packets - a.tx_packets;
     let outwards = b_now.tx_packets - b.tx_packets;
-    let only_inwards = matches!(tally.source.as_str(), "xdp" | "tee");
+    let only_inwards = matches!(peer_report.source.as_str(), "xdp" | "tee");
     Ok(Round {
         sent: if only_inwards { inwards } else { inwards + outwards },
         in_file: count_file(peer)?,
         interface_dropped: 0,
-        tally,
+        peer_report,
     })
 }
 
@@ -354,5 +357,5 @@ fn count_file(peer: &Peer) -> Result<u64> {
     });
     number
         .and_then(|digits| digits.parse().ok())
-        .with_context(|| format!("nobody says how many frames are in {}", file.display()))
+        .with_context(|| format!("no program counts the frames in {}", file.display()))
 }

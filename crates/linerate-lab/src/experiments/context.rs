@@ -16,7 +16,7 @@ use crate::measure::huge_pages::ReservedPages;
 use crate::peers::capture::Peer;
 use crate::progress;
 use crate::report::environment::Environment;
-use crate::report::store::{Sheet, Store};
+use crate::report::store::{CsvFile, RunFolder};
 use crate::report::summary::{Chart, Claim, Summary};
 use crate::topology::pair::Pair;
 use crate::traffic::generated::Traffic;
@@ -65,29 +65,29 @@ pub struct Plan {
     pub names: Vec<String>,
 }
 
-/// The two hosts, the folder, and what has been found so far. In a rehearsal there are no hosts and
+/// The two hosts, the folder, and what has been found so far. In a dry run there are no hosts and
 /// no folder: nothing is measured, and the plan is what comes of it.
 pub struct Context {
     /// How to run.
     pub options: Options,
-    /// Found so far.
+    /// KernelResults so far.
     pub charts: Vec<Chart>,
-    /// Found so far.
+    /// KernelResults so far.
     pub claims: Vec<Claim>,
-    /// Found so far.
+    /// KernelResults so far.
     pub notes: Vec<String>,
     plan: Plan,
     void: Vec<String>,
     /// How XDP was attached, by line, as the captures said.
     modes: BTreeMap<String, String>,
-    stage: Option<Stage>,
+    run: Option<Run>,
 }
 
-/// What a run has and a rehearsal has not.
-struct Stage {
+/// What a run has and a dry run has not.
+struct Run {
     pair: Pair,
-    store: Store,
-    sheets: BTreeMap<&'static str, Sheet>,
+    store: RunFolder,
+    sheets: BTreeMap<&'static str, CsvFile>,
     environment: Environment,
     bar: ProgressBar,
     began: Instant,
@@ -96,7 +96,7 @@ struct Stage {
 }
 
 impl Context {
-    /// For a rehearsal.
+    /// For a dry run.
     pub(super) fn dry_run(options: Options) -> Self {
         Self {
             options,
@@ -106,7 +106,7 @@ impl Context {
             plan: Plan::default(),
             void: Vec::new(),
             modes: BTreeMap::new(),
-            stage: None,
+            run: None,
         }
     }
 
@@ -122,7 +122,7 @@ impl Context {
         let (mut environment, now) = (Environment::gather(), Zoned::now());
         environment.driver = pair.driver();
         let date = now.strftime("%Y-%m-%d").to_string();
-        let store = Store::create(out, &date, &environment.host, experiment.name)?;
+        let store = RunFolder::create(out, &date, &environment.host, experiment.name)?;
         let mut context = Self::dry_run(options);
         if pages.as_ref().is_none_or(|pages| pages.got < HUGE_PAGES) {
             context.notes.push(format!(
@@ -137,7 +137,7 @@ impl Context {
             let only = context.options.only.words();
             context.notes.push(format!("Measurement only: {only}. Claims on the rest are open."));
         }
-        context.stage = Some(Stage {
+        context.run = Some(Run {
             pair,
             store,
             sheets: BTreeMap::new(),
@@ -155,14 +155,14 @@ impl Context {
         if self.options.quick { quick } else { full }
     }
 
-    /// The run's folder; `None` in a rehearsal.
+    /// The run's folder; `None` in a dry run.
     pub fn folder(&self) -> Option<&Path> {
-        self.stage.as_ref().map(|stage| stage.store.folder())
+        self.run.as_ref().map(|run| run.store.folder())
     }
 
-    /// Who works where; `None` in a rehearsal.
+    /// Who works where; `None` in a dry run.
     pub fn cores(&self) -> Option<Cores> {
-        self.stage.as_ref().map(|stage| stage.pair.cores)
+        self.run.as_ref().map(|run| run.pair.cores)
     }
 
     /// Whether a line is measured at `x`.
@@ -198,14 +198,14 @@ impl Context {
         Ok(able)
     }
 
-    /// Whether this machine can run `peer`, by a probe; where it cannot, a note says why. In a rehearsal
-    /// everybody can.
+    /// Whether this machine can run `peer`, by a probe; where it cannot, a note says why. In a dry run
+    /// all of them can.
     ///
     /// # Errors
     /// When the hosts are gone.
     pub fn can_run(&mut self, peer: &Peer) -> Result<bool> {
-        let Some(stage) = &self.stage else { return Ok(true) };
-        let Some(why) = peer.obstacle(&stage.pair)? else { return Ok(true) };
+        let Some(run) = &self.run else { return Ok(true) };
+        let Some(why) = peer.unavailable(&run.pair)? else { return Ok(true) };
         let note = format!("skipped: {}: {why}", peer.name);
         if !self.notes.contains(&note) {
             self.notes.push(note);
@@ -213,7 +213,7 @@ impl Context {
         Ok(false)
     }
 
-    /// Does `work`, which takes about `seconds`. `None` in a rehearsal, and when it failed, which is
+    /// Does `work`, which takes about `seconds`. `None` in a dry run, and when it failed, which is
     /// kept as a void run.
     ///
     /// # Errors
@@ -228,13 +228,13 @@ impl Context {
     ) -> Result<Option<T>> {
         self.plan.measurements += 1;
         self.plan.seconds += seconds;
-        let Some(stage) = &mut self.stage else { return Ok(None) };
-        stage.bar.set_message(format!("{line} at {x}"));
-        let done = work(&stage.pair);
-        if stage.bar.length().is_some_and(|length| stage.bar.position() >= length) {
-            stage.bar.inc_length(1);
+        let Some(run) = &mut self.run else { return Ok(None) };
+        run.bar.set_message(format!("{line} at {x}"));
+        let done = work(&run.pair);
+        if run.bar.length().is_some_and(|length| run.bar.position() >= length) {
+            run.bar.inc_length(1);
         }
-        stage.bar.inc(1);
+        run.bar.inc(1);
         interrupt::check()?;
         match done {
             Ok(done) => Ok(Some(done)),
@@ -266,7 +266,7 @@ impl Context {
         if let Some(why) = &measured.void {
             self.void.push(format!("{line} at {x}, repeat {repeat}: {why}"));
         }
-        self.attached(line, &measured.tally.mode);
+        self.attached(line, &measured.peer_report.mode);
         self.row("raw", &COLUMNS, measured.cells(line, x, repeat))?;
         Ok(Some(measured))
     }
@@ -303,40 +303,40 @@ impl Context {
         columns: &[&str],
         cells: impl IntoIterator<Item = String>,
     ) -> Result<()> {
-        let Some(stage) = &mut self.stage else { return Ok(()) };
-        let sheet = match stage.sheets.entry(name) {
+        let Some(run) = &mut self.run else { return Ok(()) };
+        let sheet = match run.sheets.entry(name) {
             std::collections::btree_map::Entry::Occupied(kept) => kept.into_mut(),
             std::collections::btree_map::Entry::Vacant(place) => {
-                place.insert(stage.store.sheet(name, columns)?)
+                place.insert(run.store.sheet(name, columns)?)
             }
         };
         sheet.row(cells)
     }
 
-    /// What a rehearsal has found.
+    /// What a dry run has found.
     pub(super) fn plan(self) -> Plan {
         self.plan
     }
 
-    /// Stores what a run has found; `None` after a rehearsal.
+    /// Stores what a run has found; `None` after a dry run.
     pub(super) fn finish(self, experiment: &Experiment) -> Result<Option<(Summary, PathBuf)>> {
-        let Some(mut stage) = self.stage else { return Ok(None) };
-        stage.bar.finish_and_clear();
-        stage.environment.set_modes(&self.modes);
+        let Some(mut run) = self.run else { return Ok(None) };
+        run.bar.finish_and_clear();
+        run.environment.set_modes(&self.modes);
         let summary = Summary {
             experiment: experiment.name.into(),
             title: experiment.title.into(),
             about: experiment.about.into(),
-            started: stage.started,
-            seconds: stage.began.elapsed().as_secs_f64(),
+            started: run.started,
+            seconds: run.began.elapsed().as_secs_f64(),
             quick: self.options.quick,
-            environment: stage.environment,
+            environment: run.environment,
             charts: self.charts,
             claims: self.claims,
             notes: self.notes,
             void: self.void,
         };
-        stage.store.finish(&summary)?;
-        Ok(Some((summary, stage.store.folder().to_owned())))
+        run.store.finish(&summary)?;
+        Ok(Some((summary, run.store.folder().to_owned())))
     }
 }

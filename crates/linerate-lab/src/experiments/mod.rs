@@ -93,11 +93,11 @@ pub fn run(
     let mut context = Context::begin(experiment, out, options.clone(), plan)?;
     let outcome = (experiment.run)(&mut context);
     if let Err(error) = &outcome {
-        context.notes.push(format!("This run broke off, and what it has is not all: {error:#}"));
+        context.notes.push(format!("This run failed, and its results are incomplete: {error:#}"));
     }
     let finished = context.finish(experiment)?;
     outcome?;
-    let Some((summary, folder)) = finished else { bail!("a rehearsal is no run") };
+    let Some((summary, folder)) = finished else { bail!("a dry run is no run") };
     if !summary.claims.is_empty() {
         stdio::println(claim_table(&summary.claims))?;
     }

@@ -15,7 +15,7 @@ use serde::Serialize;
 use crate::interrupt;
 
 /// Bytes of a message.
-const MESSAGE: usize = 64;
+const MESSAGE_LEN: usize = 64;
 
 /// What the client saw.
 #[derive(Debug, Serialize)]
@@ -56,12 +56,12 @@ pub(super) fn echo(address: SocketAddr) -> Result<()> {
     let readable = epoll::EventFlags::IN;
     epoll::add(&poll, listener.as_fd(), epoll::EventData::new_u64(0), readable)?;
     let mut streams: HashMap<u64, TcpStream> = HashMap::new();
-    let (mut next, mut message) = (1, [0; MESSAGE * 16]);
+    let (mut next, mut message) = (1, [0; MESSAGE_LEN * 16]);
     let mut events = Vec::with_capacity(1024);
-    let patience = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+    let flush_delay = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
     while !interrupt::happened() {
         events.clear();
-        match epoll::wait(&poll, rustix::buffer::spare_capacity(&mut events), Some(&patience)) {
+        match epoll::wait(&poll, rustix::buffer::spare_capacity(&mut events), Some(&flush_delay)) {
             Err(rustix::io::Errno::INTR) => continue,
             done => done?,
         };
@@ -119,7 +119,7 @@ pub(super) fn hold(
             stream.write_all(&message(number, round))?;
         }
         for (number, stream) in streams.iter_mut().enumerate() {
-            let mut back = [0; MESSAGE];
+            let mut back = [0; MESSAGE_LEN];
             stream
                 .read_exact(&mut back)
                 .with_context(|| format!("connection {number}, message {round}"))?;
@@ -144,8 +144,8 @@ pub(super) fn hold(
 }
 
 /// No two messages are alike.
-fn message(connection: usize, round: u64) -> [u8; MESSAGE] {
-    let mut bytes = [0; MESSAGE];
+fn message(connection: usize, round: u64) -> [u8; MESSAGE_LEN] {
+    let mut bytes = [0; MESSAGE_LEN];
     bytes[..8].copy_from_slice(&(connection as u64).to_be_bytes());
     bytes[8..16].copy_from_slice(&round.to_be_bytes());
     bytes

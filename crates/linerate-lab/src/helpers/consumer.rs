@@ -2,7 +2,7 @@
 //! rings.
 //!
 //! It reads every byte of every frame once (a hash), and works longer on every n-th frame, as
-//! an analysis does on a frame that interests it. It can also hold back until it is told to begin,
+//! an analysis does on a frame of interest. It can also wait for a signal before it starts,
 //! and then walk a ring that is full already: the walk alone, without the receiving, is what pages
 //! and their translation could change.
 
@@ -20,7 +20,7 @@ use nix::sys::resource::{UsageWho, getrusage};
 use serde::Serialize;
 
 use crate::interrupt;
-use crate::measure::tlb::{Counters, Translation};
+use crate::measure::tlb::{TlbCounters, TlbCounts};
 
 /// Options of the consumer.
 #[derive(Clone, Debug, Args)]
@@ -54,7 +54,7 @@ pub(super) struct Report {
     pub(super) bytes: u64,
     /// Frames lost, by cause.
     pub(super) dropped: BTreeMap<&'static str, u64>,
-    /// All hashes together, so that nobody can say the work was left out.
+    /// All hashes together, as proof that the work was done.
     pub(super) hash: u64,
     /// How its XDP program is attached; nothing without one.
     pub(super) mode: Option<String>,
@@ -65,13 +65,13 @@ pub(super) struct Report {
     /// Page faults while frames were read.
     pub(super) page_faults: u64,
     /// Data-TLB counts while frames were read; nothing where the machine cannot tell.
-    pub(super) translation: Option<Translation>,
+    pub(super) translation: Option<TlbCounts>,
 }
 
 /// Reads frames until a signal asks for the end and nothing is left.
 ///
 /// # Errors
-/// When the source cannot be had or fails.
+/// When the source is unavailable or fails.
 pub(super) fn run(options: &Options) -> Result<Report> {
     let begin = Arc::new(AtomicBool::new(!options.hold));
     if options.hold {
@@ -82,7 +82,7 @@ pub(super) fn run(options: &Options) -> Result<Report> {
     while !begin.load(Ordering::Relaxed) {
         interrupt::sleep(Duration::from_millis(1))?;
     }
-    let mut counters = Counters::open();
+    let mut counters = TlbCounters::open();
     let mut work = Work { delay: options.delay, every: options.every.max(1), ..Work::default() };
     let mut busy = Duration::ZERO;
     let mut page_faults = 0;
@@ -98,8 +98,8 @@ pub(super) fn run(options: &Options) -> Result<Report> {
             page_faults += minor_faults() - faults;
         }
         // What was in the ring when the signal came is still read.
-        let patience = Duration::from_millis(if ending { 60 } else { 100 });
-        if !reader.wait(patience)? && ending {
+        let flush_delay = Duration::from_millis(if ending { 60 } else { 100 });
+        if !reader.wait(flush_delay)? && ending {
             break;
         }
     }

@@ -2,7 +2,7 @@
 //! the two programs of `segment-udp`.
 //!
 //! The receiver says from time to time how far it has come, and the sender keeps no more than a window
-//! under way, as every bulk protocol over UDP does: without that, most of the sender's share of the CPU
+//! in flight, as every bulk protocol over UDP does: without that, most of the sender's share of the CPU
 //! would go into datagrams that the next queue drops.
 
 use std::io::{ErrorKind, IoSliceMut};
@@ -18,20 +18,20 @@ use serde::{Deserialize, Serialize};
 use crate::helpers::stream::pattern;
 use crate::interrupt;
 
-/// Bytes under way at most. As frames of 1500 bytes they fit into the ring of a veth (256), so that
+/// Bytes in flight at most. As frames of 1500 bytes they fit into the ring of a veth (256), so that
 /// nothing need be lost.
 const WINDOW: u64 = 256 << 10;
-/// The receiver says how far it is whenever so much has come.
-const REPORT: u64 = WINDOW / 4;
-/// After so long without a word, what is under way counts as lost.
-const SILENCE: Duration = Duration::from_millis(20);
+/// The receiver acknowledges whenever so much has arrived.
+const ACK_INTERVAL: u64 = WINDOW / 4;
+/// After so long without an acknowledgement, what is in flight counts as lost.
+const ACK_TIMEOUT: Duration = Duration::from_millis(20);
 /// The number of a datagram that ends the stream.
-const END: u64 = u64::MAX;
+const END_NUMBER: u64 = u64::MAX;
 /// The longest datagram, and the longest row of them that GRO makes.
-const LONGEST: usize = 65_535;
+const MAX_DATAGRAM: usize = 65_535;
 /// The most bytes of one call that the kernel splits (`UDP_SEGMENT`), and the most datagrams.
-const CALL: usize = 65_507;
-const CALL_SEGMENTS: usize = 64;
+const MAX_CALL: usize = 65_507;
+const MAX_SEGMENTS: usize = 64;
 
 /// What one end saw.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -42,9 +42,9 @@ pub(super) struct Datagrams {
     pub(super) bytes: u64,
     /// From the first to the last.
     pub(super) seconds: f64,
-    /// Sender: times that it gave the datagrams under way up.
+    /// Sender: how often it counted the datagrams in flight as lost.
     #[serde(default)]
-    pub(super) silences: u64,
+    pub(super) timeouts: u64,
 }
 
 /// Takes datagrams on `address` until one ends the stream.
@@ -58,7 +58,7 @@ pub(super) fn receive(address: SocketAddr) -> Result<Datagrams> {
         .context("cannot set SO_RCVBUFFORCE (CAP_NET_ADMIN)")?;
     setsockopt(&socket, UdpGroSegment, &true).context("cannot set UDP_GRO")?;
     socket.set_read_timeout(Some(Duration::from_secs(20)))?;
-    let (expected, mut buffer) = (pattern(LONGEST), vec![0; LONGEST]);
+    let (expected, mut buffer) = (pattern(MAX_DATAGRAM), vec![0; MAX_DATAGRAM]);
     let mut control = nix::cmsg_space!(i32);
     let mut seen = Datagrams::default();
     let (mut first, mut last, mut reported) = (None, Instant::now(), 0);
@@ -92,7 +92,7 @@ pub(super) fn receive(address: SocketAddr) -> Result<Datagrams> {
         }
         for datagram in buffer[..length].chunks(size) {
             let (number, rest) = numbered(datagram)?;
-            if number == END {
+            if number == END_NUMBER {
                 socket.send(&seen.bytes.to_le_bytes())?;
                 let start = first.unwrap_or(last);
                 seen.seconds = last.duration_since(start).as_secs_f64();
@@ -103,7 +103,7 @@ pub(super) fn receive(address: SocketAddr) -> Result<Datagrams> {
             seen.bytes += datagram.len() as u64;
             // Everything before it is here or lost.
             let so_far = number + datagram.len() as u64;
-            if so_far >= reported + REPORT {
+            if so_far >= reported + ACK_INTERVAL {
                 reported = so_far;
                 socket.send(&so_far.to_le_bytes())?;
             }
@@ -123,10 +123,13 @@ pub(super) fn send(
     split: bool,
     time: Duration,
 ) -> Result<Datagrams> {
-    ensure!((8..=CALL).contains(&payload), "a datagram has 8 to {CALL} bytes, not {payload}");
+    ensure!(
+        (8..=MAX_CALL).contains(&payload),
+        "a datagram has 8 to {MAX_CALL} bytes, not {payload}"
+    );
     let socket = UdpSocket::bind("0.0.0.0:0").context("cannot make a socket")?;
     socket.connect(address).with_context(|| format!("cannot connect to {address}"))?;
-    let count = if split { (CALL / payload).clamp(1, CALL_SEGMENTS) } else { 1 };
+    let count = if split { (MAX_CALL / payload).clamp(1, MAX_SEGMENTS) } else { 1 };
     if split {
         let size = i32::try_from(payload)?;
         setsockopt(&socket, UdpGsoSegment, &size).context("cannot set UDP_SEGMENT")?;
@@ -135,7 +138,7 @@ pub(super) fn send(
     let mut sent = Datagrams::default();
     // A datagram's number is the count of bytes before it.
     let (mut numbers, mut taken) = (0, 0);
-    socket.set_read_timeout(Some(SILENCE))?;
+    socket.set_read_timeout(Some(ACK_TIMEOUT))?;
     let start = Instant::now();
     while start.elapsed() < time {
         interrupt::check()?;
@@ -151,7 +154,7 @@ pub(super) fn send(
         match answer(&socket)? {
             Some(so_far) => taken = so_far.max(taken),
             None => {
-                sent.silences += 1;
+                sent.timeouts += 1;
                 taken = numbers;
             }
         }
@@ -164,12 +167,12 @@ pub(super) fn send(
     Ok(sent)
 }
 
-/// Waits until what is under way has come or is lost, ends the stream, and again if that gets lost.
+/// Waits until what is in flight has arrived or is lost, then ends the stream; repeats that if it is lost.
 fn finish(socket: &UdpSocket) -> Result<()> {
-    socket.set_read_timeout(Some(5 * SILENCE))?;
+    socket.set_read_timeout(Some(5 * ACK_TIMEOUT))?;
     while answer(socket)?.is_some() {}
     for _ in 0..20 {
-        socket.send(&END.to_le_bytes())?;
+        socket.send(&END_NUMBER.to_le_bytes())?;
         if answer(socket)?.is_some() {
             return Ok(());
         }
@@ -177,7 +180,7 @@ fn finish(socket: &UdpSocket) -> Result<()> {
     bail!("the other end does not answer")
 }
 
-/// The next that the other end says, before the socket's patience ends.
+/// The next that the other end says, before the socket's flush_delay ends.
 fn answer(socket: &UdpSocket) -> Result<Option<u64>> {
     let mut bytes = [0; 8];
     match socket.recv(&mut bytes) {
@@ -185,7 +188,7 @@ fn answer(socket: &UdpSocket) -> Result<Option<u64>> {
         Ok(length) => bail!("the other end said {length} bytes"),
         // An answer of the far kernel: its program is not there yet.
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
-            bail!("nobody takes datagrams there")
+            bail!("no program receives datagrams there")
         }
         Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
             Ok(None)

@@ -15,9 +15,7 @@ include!(concat!(env!("OUT_DIR"), "/redirect.rs"));
 /// # Errors
 /// When there is no such interface, or it already has an XDP program.
 pub(super) fn run(interface: &str, to: &str, destination: Mac, source: Mac) -> Result<()> {
-    let index = |name: &str| {
-        nix::net::if_::if_nametoindex(name).with_context(|| format!("there is no interface {name}"))
-    };
+    let index = |name| linerate_net::link::by_name(name).map(|link| link.index);
     let (from, to) = (index(interface)?, index(to)?);
     let mut object = MaybeUninit::uninit();
     let mut open = skeleton::RedirectSkelBuilder::default()

@@ -16,8 +16,7 @@ include!(concat!(env!("OUT_DIR"), "/sink.rs"));
 /// # Errors
 /// When there is no such interface, or it already has an XDP program.
 pub(super) fn run(interface: &str) -> Result<(u64, u64)> {
-    let index = nix::net::if_::if_nametoindex(interface)
-        .with_context(|| format!("there is no interface {interface}"))?;
+    let index = linerate_net::link::by_name(interface)?.index;
     let mut object = MaybeUninit::uninit();
     let skeleton = skeleton::SinkSkelBuilder::default()
         .open(&mut object)

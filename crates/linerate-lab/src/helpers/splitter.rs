@@ -13,7 +13,7 @@ use linerate::cli::stdio;
 use linerate_segment::segment::{self, Segments, Split};
 use linerate_wire::checksum::Engine;
 
-/// Super-packets of one batch, whose time is taken together.
+/// Super-packets of one batch, which is timed as a whole.
 const BATCH: usize = 50;
 
 /// What is done with the payload, and what is measured.

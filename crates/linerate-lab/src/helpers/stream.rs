@@ -13,9 +13,9 @@ use crate::interrupt;
 /// The stream repeats itself after so many bytes, which is no multiple of any segment's or buffer's size.
 const PERIOD: usize = 61_441;
 /// Bytes of one call.
-const CALL: usize = 128 << 10;
-/// How long the receiver may take for what is under way when the sender stops.
-const PATIENCE: Duration = Duration::from_secs(20);
+const CALL_LEN: usize = 128 << 10;
+/// How long the receiver may take to read what is in flight when the sender stops.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// What one end saw.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -46,8 +46,8 @@ pub(crate) fn pattern(length: usize) -> Vec<u8> {
 pub(super) fn receive(address: SocketAddr) -> Result<Stream> {
     let listener =
         TcpListener::bind(address).with_context(|| format!("cannot listen on {address}"))?;
-    let (mut peer, _) = listener.accept().context("nobody connected")?;
-    let (expected, mut buffer) = (pattern(PERIOD + CALL), vec![0; CALL]);
+    let (mut peer, _) = listener.accept().context("no sender connected")?;
+    let (expected, mut buffer) = (pattern(PERIOD + CALL_LEN), vec![0; CALL_LEN]);
     let start = Instant::now();
     let mut bytes = 0;
     loop {
@@ -68,20 +68,20 @@ pub(super) fn receive(address: SocketAddr) -> Result<Stream> {
 /// Connects to `address`, sends for `time`, and waits until the other end has read everything.
 ///
 /// # Errors
-/// When nobody listens, or the connection breaks.
+/// When there is no listener, or the connection breaks.
 pub(super) fn send(address: SocketAddr, time: Duration) -> Result<Stream> {
     let mut peer = connect(address)?;
-    let source = pattern(PERIOD + CALL);
+    let source = pattern(PERIOD + CALL_LEN);
     let start = Instant::now();
     let mut bytes = 0u64;
     while start.elapsed() < time {
         interrupt::check()?;
         let place = (bytes % PERIOD as u64) as usize;
-        peer.write_all(&source[place..place + CALL]).context("the stream broke off")?;
-        bytes += CALL as u64;
+        peer.write_all(&source[place..place + CALL_LEN]).context("the stream broke off")?;
+        bytes += CALL_LEN as u64;
     }
     peer.shutdown(Shutdown::Write)?;
-    peer.set_read_timeout(Some(PATIENCE))?;
+    peer.set_read_timeout(Some(DRAIN_TIMEOUT))?;
     // The other end closes when it has read everything.
     let left = peer.read(&mut [0]).context("the other end did not read everything in time")?;
     ensure!(left == 0, "the other end sent something");
@@ -124,8 +124,8 @@ mod tests {
         let address = free_address();
         let receiver = std::thread::spawn(move || receive(address));
         let mut peer = connect(address).unwrap();
-        let mut bytes = pattern(CALL);
-        bytes[CALL - 1] ^= 1;
+        let mut bytes = pattern(CALL_LEN);
+        bytes[CALL_LEN - 1] ^= 1;
         peer.write_all(&bytes).unwrap();
         drop(peer);
         let error = receiver.join().unwrap().unwrap_err();

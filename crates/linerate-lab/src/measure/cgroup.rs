@@ -15,7 +15,7 @@ use crate::interrupt;
 const PERIOD_US: u64 = 10_000;
 
 /// How long a new kernel thread may take until it runs.
-const MOVED: Duration = Duration::from_secs(5);
+const MOVE_TIMEOUT: Duration = Duration::from_secs(5);
 
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 
@@ -84,7 +84,7 @@ impl CpuGroup {
                     .map(|()| true)
                     .with_context(|| format!("cannot put process {pid} into {}", folder.display())),
             };
-            interrupt::wait_until("a control group to take a process", MOVED, moved)?;
+            interrupt::wait_until("a control group to take a process", MOVE_TIMEOUT, moved)?;
         }
         Ok(())
     }

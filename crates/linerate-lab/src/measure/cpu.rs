@@ -14,9 +14,9 @@ use crate::interrupt;
 use crate::measure::cores::Cores;
 use crate::measure::process::{CpuClock, Running};
 
-/// How often [`CoreMonitor`] looks: the end of a stretch is known to this.
+/// How often [`CoreMonitor`] polls: the precision of its interval.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// A shorter stretch has too few of the hundredths of a second in which `/proc/stat` counts.
+/// A shorter interval has too few of the hundredths of a second in which `/proc/stat` counts.
 const MIN_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Ticks of one core since boot, by what it did (`proc(5)`).
@@ -99,7 +99,7 @@ pub struct CoreUsage {
     pub used: Duration,
 }
 
-/// One look at the interface and the receiver.
+/// One reading of the interface and the receiver.
 #[derive(Clone, Copy, Debug)]
 struct Poll {
     at: Instant,
@@ -117,10 +117,10 @@ pub struct CoreMonitor {
 }
 
 impl CoreMonitor {
-    /// Begins to watch the consumer's core, from the generator's: who looks there would be seen.
+    /// Starts to watch the consumer's core, from the generator's, where its own CPU time does not count.
     ///
     /// # Errors
-    /// When there is no thread to be had.
+    /// When no thread can be started.
     pub fn start(cores: Cores, interface: &Interface, receiver: &Running) -> Result<Self> {
         let clock = receiver.clock()?;
         let (flowing, ending) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
@@ -162,18 +162,18 @@ fn watch(
     ending: &AtomicBool,
 ) -> Result<CoreUsage> {
     cpu::pin(cores.generator).context("cannot watch from the generator's core")?;
-    let glance = || -> Result<Poll> {
+    let poll = || -> Result<Poll> {
         let frames = interface.counters()?.rx_packets;
         Ok(Poll { at: Instant::now(), frames, used: receiver.read()? })
     };
-    let first = glance()?;
-    // The last three glances at which there were more frames than before.
+    let first = poll()?;
+    // The last three polls at which there were more frames than before.
     let mut grown = [first; 3];
     let mut before = first;
     let mut stretch: Option<[(Instant, Core); 2]> = None;
     while !ending.load(Ordering::Relaxed) {
         thread::sleep(POLL_INTERVAL);
-        let now = glance()?;
+        let now = poll()?;
         if now.frames > before.frames {
             let core = (now.at, Core::read(cores.consumer)?);
             let [start, _] = stretch.unwrap_or([core; 2]);
@@ -188,8 +188,8 @@ fn watch(
     Ok(CoreUsage { share, used: used_by_the_last_frame(grown) })
 }
 
-/// The last frame came somewhere between two glances. Where, is told by the frames between them and the
-/// rate between the two glances before; a receiver that is behind works all that time.
+/// The last frame came somewhere between two polls. Where follows from the frames between them and the
+/// rate between the two polls before; a receiver that is behind works all that time.
 fn used_by_the_last_frame([first, second, third]: [Poll; 3]) -> Duration {
     let seconds = |from: Poll, to: Poll| (to.at - from.at).as_secs_f64();
     let frames = |from: Poll, to: Poll| (to.frames - from.frames) as f64;
@@ -220,18 +220,18 @@ mod tests {
     #[test]
     fn what_came_after_the_last_frame_is_told_from_what_came_before() {
         let start = Instant::now();
-        let glance = |at, frames, used| Poll {
+        let poll = |at, frames, used| Poll {
             at: start + Duration::from_millis(at),
             frames,
             used: Duration::from_millis(used),
         };
-        let of = |last| used_by_the_last_frame([glance(0, 0, 0), glance(20, 2000, 20), last]);
-        assert_eq!(of(glance(40, 4000, 40)).as_millis(), 40);
-        assert_eq!(of(glance(40, 2500, 40)).as_millis(), 25);
-        assert_eq!(of(glance(40, 9000, 40)).as_millis(), 40);
+        let of = |last| used_by_the_last_frame([poll(0, 0, 0), poll(20, 2000, 20), last]);
+        assert_eq!(of(poll(40, 4000, 40)).as_millis(), 40);
+        assert_eq!(of(poll(40, 2500, 40)).as_millis(), 25);
+        assert_eq!(of(poll(40, 9000, 40)).as_millis(), 40);
         // Nothing came before: no rate, and all that was used was for these frames.
-        let none = glance(0, 0, 3);
-        assert_eq!(used_by_the_last_frame([none, none, glance(20, 5, 9)]).as_millis(), 9);
+        let none = poll(0, 0, 3);
+        assert_eq!(used_by_the_last_frame([none, none, poll(20, 5, 9)]).as_millis(), 9);
         assert_eq!(used_by_the_last_frame([none; 3]).as_millis(), 3);
     }
 

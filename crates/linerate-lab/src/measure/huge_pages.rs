@@ -9,10 +9,10 @@ use tempfile::{NamedTempFile, TempPath};
 
 const POOL: &str = "/proc/sys/vm/nr_hugepages";
 /// Where notes lie; `/run` is empty after a start of the machine, as the pool is.
-const NOTES: &str = "/run/linerate";
-const NOTE: &str = "hugepages-";
+const NOTE_FOLDER: &str = "/run/linerate";
+const NOTE_PREFIX: &str = "hugepages-";
 /// What a note is called until it is locked.
-const NEW: &str = "new-hugepages-";
+const NEW_NOTE_PREFIX: &str = "new-hugepages-";
 
 /// Huge pages of the default size, reserved while this value lives.
 ///
@@ -35,7 +35,7 @@ impl ReservedPages {
     /// # Errors
     /// When the pool cannot be read.
     pub fn at_least(wanted: u64) -> Result<Option<Self>> {
-        Self::of(Path::new(POOL), Path::new(NOTES), wanted)
+        Self::of(Path::new(POOL), Path::new(NOTE_FOLDER), wanted)
     }
 
     fn of(pool: &Path, notes: &Path, wanted: u64) -> Result<Option<Self>> {
@@ -46,9 +46,9 @@ impl ReservedPages {
         let before = read(pool)?;
         let mut reserved = Self { pool: pool.to_owned(), note: None, added: 0, got: before };
         if before < wanted {
-            // Without a note the pages are still given back, but by nobody if this process is killed.
+            // Without a note the pages are still given back, but not if this process is killed.
             reserved.note = note(notes);
-            // What was got tells whether this worked.
+            // The size of the pool tells whether this worked.
             let _ = fs::write(pool, wanted.to_string());
             reserved.got = read(pool)?;
             reserved.added = reserved.got.saturating_sub(before);
@@ -66,7 +66,7 @@ impl Drop for ReservedPages {
     }
 }
 
-/// Takes away what was added, and not what somebody else has reserved meanwhile.
+/// Removes what was added, and not what others have reserved meanwhile.
 fn give_back(pool: &Path, added: u64) {
     if let (true, Ok(now)) = (added > 0, read(pool)) {
         let _ = fs::write(pool, now.saturating_sub(added).to_string());
@@ -77,10 +77,11 @@ fn give_back(pool: &Path, added: u64) {
 /// when it is locked: before, another would take it for one of the dead.
 fn note(notes: &Path) -> Option<NamedTempFile> {
     fs::create_dir_all(notes).ok()?;
-    let (file, path) = tempfile::Builder::new().prefix(NEW).tempfile_in(notes).ok()?.into_parts();
+    let (file, path) =
+        tempfile::Builder::new().prefix(NEW_NOTE_PREFIX).tempfile_in(notes).ok()?.into_parts();
     file.lock().ok()?;
-    let unique = path.file_name()?.to_str()?.strip_prefix(NEW)?;
-    let name = notes.join(format!("{NOTE}{unique}"));
+    let unique = path.file_name()?.to_str()?.strip_prefix(NEW_NOTE_PREFIX)?;
+    let name = notes.join(format!("{NOTE_PREFIX}{unique}"));
     path.persist_noclobber(&name).ok()?;
     Some(NamedTempFile::from_parts(file, TempPath::try_from_path(name).ok()?))
 }
@@ -89,7 +90,7 @@ fn give_back_for_the_dead(pool: &Path, notes: &Path) {
     let Ok(entries) = fs::read_dir(notes) else { return };
     for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
         let ours = path.file_name().and_then(|name| name.to_str());
-        if !ours.is_some_and(|name| name.starts_with(NOTE)) {
+        if !ours.is_some_and(|name| name.starts_with(NOTE_PREFIX)) {
             continue;
         }
         let Ok(mut file) = File::open(&path) else { continue };
@@ -133,7 +134,7 @@ mod tests {
         assert_eq!(fs::read_dir(&notes).unwrap().count(), 0, "each is removed by its owner");
     }
 
-    /// The books are kept over a file, since the machine's pool belongs to everybody; the test of the
+    /// This test uses a file, since all processes share the machine's pool; the test of the
     /// command that kills a lab uses the pool.
     #[test]
     fn what_a_killed_owner_added_is_given_back_by_the_next_and_no_more() {
@@ -144,7 +145,7 @@ mod tests {
         let first = ReservedPages::of(&pool, &notes, 160).unwrap().unwrap();
         assert_eq!((first.got, first.added, pages()), (160, 150, 160));
 
-        // Who lives keeps pages and note, whoever comes and goes.
+        // A live owner keeps its pages and its note.
         let second = ReservedPages::of(&pool, &notes, 170).unwrap().unwrap();
         assert_eq!((second.added, pages()), (10, 170));
         drop(second);

@@ -1,4 +1,4 @@
-//! An interface whose received frames are worked off by a kernel thread (threaded NAPI), which can be
+//! An interface whose received frames are processed by a kernel thread (threaded NAPI), which can be
 //! bound to a core and put into a control group, like the interrupt of a card.
 //!
 //! A veth otherwise works them off where they were sent: the far host's receiving would be paid for by
@@ -16,19 +16,19 @@ use nix::sched::{CloneFlags, unshare};
 
 use crate::interrupt;
 
-/// How long a moderated interface waits before it looks again, and how often in vain before it wants to
-/// be told of frames: 20 ms.
-const MODERATION: [(&str, &str); 2] =
+/// How long a moderated interface waits before it polls again, and how often in vain before it re-enables
+/// its interrupt: 20 ms.
+const INTERRUPT_MODERATION: [(&str, &str); 2] =
     [("gro_flush_timeout", "20000"), ("napi_defer_hard_irqs", "1000")];
 
-/// Has `interface` look for frames every 20 µs while there are any, and not be woken for each, as a
+/// Lets `interface` poll for frames every 20 µs while there are any, without an interrupt for each, as a
 /// card's interrupt moderation does (Documentation/networking/napi.rst, "Software IRQ coalescing").
 /// To wake an idle core, of a virtual machine above all, costs the sender more than sending.
 ///
 /// # Errors
 /// When the kernel is older than 5.9.
-pub fn moderate(host: &Namespace, interface: &str) -> Result<()> {
-    host.run(|| set(interface, &MODERATION))?
+pub fn moderate_interrupts(host: &Namespace, interface: &str) -> Result<()> {
+    host.run(|| set(interface, &INTERRUPT_MODERATION))?
 }
 
 /// Gives the NAPI of `interface`, which must be on (through GRO), a thread, binds it to `core`, and
@@ -36,7 +36,7 @@ pub fn moderate(host: &Namespace, interface: &str) -> Result<()> {
 ///
 /// # Errors
 /// When the kernel is older than 5.17 (which tells a thread's whole name), or the interface has no NAPI.
-pub fn to_thread(host: &Namespace, interface: &str, core: usize) -> Result<u32> {
+pub fn enable_threaded(host: &Namespace, interface: &str, core: usize) -> Result<u32> {
     host.run(|| set(interface, &[("threaded", "1")]))??;
     let mut pid = None;
     let found = || {

@@ -1,4 +1,4 @@
-//! The processor's own count of address translations, where the machine has one to ask.
+//! The processor's counters of data-TLB accesses and misses, where the machine has them.
 
 use perf_event::events::{Cache, CacheId, CacheOp, CacheResult};
 use perf_event::{Builder, Counter};
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// Data-TLB events of user space.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Translation {
+pub struct TlbCounts {
     /// Loads that asked the TLB.
     pub loads: u64,
     /// Loads that it could not answer.
@@ -19,14 +19,14 @@ pub struct Translation {
 
 /// The counters, off at first.
 #[derive(Debug)]
-pub struct Counters {
+pub struct TlbCounters {
     loads: Option<Counter>,
     load_misses: Option<Counter>,
     stores: Option<Counter>,
     store_misses: Option<Counter>,
 }
 
-impl Counters {
+impl TlbCounters {
     /// Opens those that the machine has, for the calling thread in user space.
     pub fn open() -> Self {
         let open = |operation, result| {
@@ -40,7 +40,7 @@ impl Counters {
         }
     }
 
-    /// Begins or goes on counting.
+    /// Starts or continues counting.
     pub fn enable(&mut self) {
         self.each(Counter::enable);
     }
@@ -51,9 +51,9 @@ impl Counters {
     }
 
     /// The counts so far; `None` where the machine counts not even load misses.
-    pub fn read(&mut self) -> Option<Translation> {
+    pub fn read(&mut self) -> Option<TlbCounts> {
         let read = |counter: &mut Option<Counter>| counter.as_mut()?.read().ok();
-        Some(Translation {
+        Some(TlbCounts {
             load_misses: read(&mut self.load_misses)?,
             loads: read(&mut self.loads).unwrap_or(0),
             stores: read(&mut self.stores).unwrap_or(0),

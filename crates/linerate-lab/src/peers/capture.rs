@@ -1,5 +1,5 @@
-//! The capture programs that are compared: how each is started as its users start it, and how its
-//! closing words are read.
+//! The capture programs that are compared: how each is started, as its users start it, and how its final
+//! report is read.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -60,14 +60,14 @@ enum Program {
     Loop,
 }
 
-/// What a program says it did.
+/// What a program reports at its end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PeerReport {
     /// Frames that it delivered: wrote, analysed or counted.
     pub captured: u64,
     /// Frames that it knows it lost, by cause.
     pub dropped: BTreeMap<String, u64>,
-    /// The source that Linerate chose; empty for everybody else.
+    /// The source that Linerate chose; empty for other programs.
     pub source: String,
     /// How it attached its XDP program, in its own words; empty where it has none.
     pub mode: String,
@@ -126,7 +126,7 @@ impl Peer {
         Self::other("tcpdump", Program::Tcpdump { buffered: false })
     }
 
-    /// tcpdump with a buffer as large as Linerate's default, so that nobody can say it was starved.
+    /// tcpdump with a buffer as large as Linerate's default, for a fair comparison.
     pub fn tcpdump_buffered() -> Self {
         Self::other(BUFFERED, Program::Tcpdump { buffered: true })
     }
@@ -237,13 +237,13 @@ impl Peer {
             _ => 1e6,
         };
         let rate = traffic.rate().map_or(full_speed, |rate| rate as f64);
-        1.2 + self.patience().as_secs_f64() + traffic.frames() as f64 / rate
+        1.2 + self.flush_delay().as_secs_f64() + traffic.frames() as f64 / rate
     }
 
-    /// How long frames may lie in its ring before it looks at them. tcpdump asks libpcap for a time
+    /// How long frames may wait in its ring before it reads them. tcpdump asks libpcap for a time
     /// limit of a second, after which the kernel hands over a block that is not full; dumpcap for a
     /// quarter of that.
-    pub fn patience(&self) -> Duration {
+    pub fn flush_delay(&self) -> Duration {
         match self.program {
             Program::Tcpdump { .. } | Program::Loop => Duration::from_millis(1300),
             _ => Duration::from_millis(600),
@@ -271,7 +271,7 @@ impl Peer {
     ///
     /// # Errors
     /// When the receiving host is gone.
-    pub fn obstacle(&self, pair: &Pair) -> Result<Option<String>> {
+    pub fn unavailable(&self, pair: &Pair) -> Result<Option<String>> {
         let source = match self.program {
             Program::Capture { source, .. } | Program::Consumer { source, .. } => source,
             Program::XdpLoop => "xdp",
@@ -342,11 +342,11 @@ impl Peer {
         }
     }
 
-    /// Reads its closing words.
+    /// Reads its final report.
     ///
     /// # Errors
     /// When it failed, or they are not what its versions known here print.
-    pub fn tally(&self, finished: Finished) -> Result<PeerReport> {
+    pub fn peer_report(&self, finished: Finished) -> Result<PeerReport> {
         match self.program {
             Program::Capture { .. }
             | Program::Consumer { .. }
@@ -357,7 +357,7 @@ impl Peer {
             Program::Dumpcap => dumpcap(&finished.stderr),
             Program::Netsniff => netsniff(&(finished.stdout + &finished.stderr)),
         }
-        .with_context(|| format!("cannot read what {} said", self.name))
+        .with_context(|| format!("cannot read the output of {}", self.name))
     }
 }
 
@@ -394,7 +394,7 @@ fn mode(report: &serde_json::Value) -> String {
 
 /// `12 packets captured`, `15 packets received by filter`, `2 packets dropped by kernel`,
 /// `1 packet dropped by interface` (which [`crate::measure`] reads itself). What was received but neither captured nor dropped was still in
-/// the ring when tcpdump was told to end; it never comes out.
+/// the ring when tcpdump ended, and is lost.
 fn tcpdump(said: &str) -> Result<PeerReport> {
     let line = |end: &str| {
         said.lines().find_map(|line| {
@@ -408,7 +408,7 @@ fn tcpdump(said: &str) -> Result<PeerReport> {
     let received = line("received by filter").context("no line \"received by filter\"")?;
     let kernel = line("dropped by kernel").unwrap_or(0);
     let left = received.saturating_sub(captured + kernel);
-    Ok(tally(captured, [("kernel", kernel), ("left in the ring", left)]))
+    Ok(peer_report(captured, [("kernel", kernel), ("left in the ring", left)]))
 }
 
 /// `Packets captured: 12`, and
@@ -426,7 +426,7 @@ fn dumpcap(said: &str) -> Result<PeerReport> {
         let (name, value) = cause.split_once(':')?;
         Some((name, value.parse().ok()?))
     });
-    Ok(tally(received.trim().parse()?, causes))
+    Ok(peer_report(received.trim().parse()?, causes))
 }
 
 /// `12  packets incoming (2 unread on exit)`, `10  packets passed filter`,
@@ -448,10 +448,10 @@ fn netsniff(said: &str) -> Result<PeerReport> {
         })
         .unwrap_or(0);
     let Some(captured) = passed.checked_sub(unread) else { bail!("more unread than passed") };
-    Ok(tally(captured, [("out of space", failed), ("unread on exit", unread)]))
+    Ok(peer_report(captured, [("out of space", failed), ("unread on exit", unread)]))
 }
 
-fn tally<'a>(captured: u64, dropped: impl IntoIterator<Item = (&'a str, u64)>) -> PeerReport {
+fn peer_report<'a>(captured: u64, dropped: impl IntoIterator<Item = (&'a str, u64)>) -> PeerReport {
     let dropped = dropped.into_iter().filter(|(_, count)| *count > 0);
     let dropped = dropped.map(|(cause, count)| (cause.to_owned(), count)).collect();
     PeerReport { captured, dropped, ..PeerReport::default() }
@@ -466,10 +466,10 @@ mod tests {
         let said = "tcpdump: listening on in0, link-type EN10MB\n10 packets captured\n\
             15 packets received by filter\n3 packets dropped by kernel\n";
         let read = tcpdump(said).unwrap();
-        assert_eq!(read, tally(10, [("kernel", 3), ("left in the ring", 2)]));
+        assert_eq!(read, peer_report(10, [("kernel", 3), ("left in the ring", 2)]));
         let one = "1 packet captured\n1 packet received by filter\n0 packets dropped by kernel\n\
             2 packets dropped by interface\n";
-        assert_eq!(tcpdump(one).unwrap(), tally(1, []));
+        assert_eq!(tcpdump(one).unwrap(), peer_report(1, []));
         assert!(tcpdump("tcpdump: in0: no such device").is_err());
     }
 
@@ -478,7 +478,7 @@ mod tests {
         let said = "Capturing on 'in0'\nFile: /dev/null\nPackets captured: 5\n\
             Packets received/dropped on interface 'in0': 5/4 \
             (pcap:3/dumpcap:1/flushed:0/ps_ifdrop:0) (55.6%)\n";
-        assert_eq!(dumpcap(said).unwrap(), tally(5, [("pcap", 3), ("dumpcap", 1)]));
+        assert_eq!(dumpcap(said).unwrap(), peer_report(5, [("pcap", 3), ("dumpcap", 1)]));
         assert!(dumpcap("").is_err());
     }
 
@@ -487,7 +487,7 @@ mod tests {
         let said = "\r         105  packets incoming (2 unread on exit)\n\
             \r          102  packets passed filter\n\r  3  packets failed filter (out of space)\n\
             \r      2.8571%  packet droprate\n\r  4 sec, 5 usec in total\n";
-        let expected = tally(100, [("out of space", 3), ("unread on exit", 2)]);
+        let expected = peer_report(100, [("out of space", 3), ("unread on exit", 2)]);
         assert_eq!(netsniff(said).unwrap(), expected);
         assert!(netsniff("").is_err());
     }
@@ -496,7 +496,7 @@ mod tests {
     fn our_own_json_is_read() {
         let report =
             serde_json::json!({"captured": 7, "dropped": {"disk": 0, "ring": 2, "total": 2}});
-        assert_eq!(from_json(&report).unwrap(), tally(7, [("ring", 2)]));
+        assert_eq!(from_json(&report).unwrap(), peer_report(7, [("ring", 2)]));
         assert!(from_json(&serde_json::json!({"captured": 7})).is_err());
         let notes = serde_json::json!([{"notes": ["native XDP, a ring buffer", "more"]}]);
         let of = |source| serde_json::json!({"source": source, "interfaces": notes});

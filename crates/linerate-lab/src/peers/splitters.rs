@@ -9,7 +9,7 @@ use anyhow::{Result, anyhow};
 use super::build::{self, output};
 
 /// A peer that was built, or why not.
-pub struct Built {
+pub struct BuiltPeer {
     /// The name of its line.
     pub name: &'static str,
     /// The program.
@@ -36,7 +36,7 @@ pub const NAMES: [&str; 4] = [
 ];
 
 /// Builds those of [`NAMES`] that are `wanted`, in `folder`.
-pub fn build(folder: &Path, wanted: &[&'static str]) -> Vec<Built> {
+pub fn build(folder: &Path, wanted: &[&'static str]) -> Vec<BuiltPeer> {
     let native = ["-O3", "-march=native"].as_slice();
     let mut built = Vec::new();
     for &name in wanted {
@@ -46,7 +46,7 @@ pub fn build(folder: &Path, wanted: &[&'static str]) -> Vec<Built> {
             "rte_gso, -O3 -march=native" => (rte_gso(folder, "native", native), Some("parts"), 0),
             _ => (rte_gso(folder, "native", native), Some("copy"), 0),
         };
-        built.push(Built { name, program, last, without });
+        built.push(BuiltPeer { name, program, last, without });
     }
     built
 }

@@ -1,4 +1,4 @@
-//! What a reader must know about the machine before believing a number.
+//! The machine and the programs of a run, which a reader needs to judge its numbers.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,7 +20,7 @@ pub struct Environment {
     pub cpu: String,
     /// Processors that may be used.
     pub cores: usize,
-    /// A virtual machine, and whose; empty on bare metal.
+    /// The hypervisor of a virtual machine; empty on bare metal.
     pub hypervisor: String,
     /// Memory in GiB.
     pub memory_gib: f64,
@@ -34,7 +34,7 @@ pub struct Environment {
     pub transparent_huge_pages: String,
     /// Whether the processor's own event counters can be read.
     pub pmu: bool,
-    /// The interfaces' driver; empty where none was looked at.
+    /// The interfaces' driver; empty where there were none.
     pub driver: String,
     /// How XDP ran on them, by line, as the captures reported it; empty where none did.
     pub xdp_mode: String,
@@ -57,7 +57,7 @@ const PEERS: [(&str, &str); 10] = [
 ];
 
 impl Environment {
-    /// Looks at the machine. What cannot be read stays empty.
+    /// Reads the machine's properties. What cannot be read stays empty.
     pub fn gather() -> Self {
         let cpuinfo = read("/proc/cpuinfo");
         let meminfo = read("/proc/meminfo");
@@ -104,7 +104,7 @@ impl Environment {
             format!(" ({} virtual machine)", self.hypervisor)
         };
         let or_none = |text: &str, none: &str| if text.is_empty() { none } else { text }.to_owned();
-        let mut driver = or_none(&self.driver, "not looked at");
+        let mut driver = or_none(&self.driver, "no interfaces");
         if driver == "veth" {
             driver += " (a virtual cable; these are not the numbers of a network card)";
         }
@@ -121,7 +121,7 @@ impl Environment {
             ("transparent huge pages", self.transparent_huge_pages.clone()),
             ("event counters (PMU)", if self.pmu { "yes" } else { "none on this machine" }.into()),
             ("interfaces", driver),
-            ("XDP", or_none(&self.xdp_mode, "not used, or nobody said how")),
+            ("XDP", or_none(&self.xdp_mode, "not used, or not reported")),
             ("programs", versions.join(", ")),
         ]
     }
@@ -174,7 +174,7 @@ fn hypervisor(cpuinfo: &str) -> String {
     match read("/sys/hypervisor/type") {
         name if !name.is_empty() => name,
         _ if flags.split(' ').any(|flag| flag == "vmmcall") => "KVM-like".into(),
-        _ => "some".into(),
+        _ => "unknown".into(),
     }
 }
 
@@ -237,7 +237,7 @@ mod tests {
     #[test]
     fn lines_with_the_same_mode_are_told_together() {
         let mut environment = Environment::default();
-        assert!(environment.lines().contains(&("XDP", "not used, or nobody said how".into())));
+        assert!(environment.lines().contains(&("XDP", "not used, or not reported".into())));
         let modes = [("tee", "native XDP"), ("xdp", "generic XDP"), ("xdp 2", "generic XDP")];
         environment.set_modes(&modes.map(|(line, mode)| (line.into(), mode.into())).into());
         assert_eq!(environment.xdp_mode, "xdp, xdp 2: generic XDP; tee: native XDP");

@@ -11,12 +11,12 @@ use serde::Deserialize;
 
 use crate::report::distribution::Distribution;
 use crate::report::environment::Environment;
-use crate::report::store::Store;
+use crate::report::store::RunFolder;
 use crate::report::summary::{Axis, Chart, Claim, Line, Point, Role, Summary};
 
 /// What `scripts/test-kernel` writes.
 #[derive(Debug, Deserialize)]
-struct Found {
+struct KernelResults {
     kernel: String,
     commit: String,
     rings: Vec<Ring>,
@@ -96,12 +96,12 @@ pub fn run(folder: &Path, out: &Path) -> Result<(Summary, PathBuf)> {
         void: Vec::new(),
     };
     let date = now.strftime("%Y-%m-%d").to_string();
-    let store = Store::create(out, &date, &summary.environment.host, &summary.experiment)?;
+    let store = RunFolder::create(out, &date, &summary.environment.host, &summary.experiment)?;
     store.finish(&summary)?;
     Ok((summary, store.folder().to_owned()))
 }
 
-fn read(path: &Path) -> Result<Option<Found>> {
+fn read(path: &Path) -> Result<Option<KernelResults>> {
     let text = match fs::read_to_string(path) {
         Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -116,8 +116,8 @@ fn read(path: &Path) -> Result<Option<Found>> {
     Ok(Some(found))
 }
 
-fn passed(found: &Found) -> Claim {
-    let Found { passed, failed, skipped, .. } = found;
+fn passed(found: &KernelResults) -> Claim {
+    let KernelResults { passed, failed, skipped, .. } = found;
     let figure = format!("{passed} passed, {failed} failed, {skipped} skipped");
     Claim::new("tests of the patches", figure, "0 failed", *failed == 0 && *passed > 0)
 }
@@ -176,7 +176,7 @@ fn instructions(messages: &[Messages]) -> Chart {
         id: "instructions".into(),
         title: "Instructions of recvmmsg() for a message of 64 bytes".into(),
         caption: "Lower is better. To send one, and have it put into the queue, is what it costs \
-                  whoever receives it."
+                  the receiver."
             .into(),
         x: Some(Axis::logarithmic("headers", "")),
         y: Axis::linear("instructions", "a message"),

@@ -1,4 +1,4 @@
-//! Results belong to whoever called sudo, not to root.
+//! Results belong to the user who called sudo, not to root.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, lchown};

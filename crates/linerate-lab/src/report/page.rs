@@ -55,7 +55,7 @@ fn head(html: &mut String, summaries: &[Summary]) {
         };
         let _ = writeln!(
             html,
-            "<p class=\"tally\"><span class=\"badge yes\">{} held{}</span>\
+            "<p class=\"verdicts\"><span class=\"badge yes\">{} held{}</span>\
              <span class=\"badge no\">{} did not</span>\
              <span class=\"badge open\">{} open</span></p>",
             of(Some(true)),

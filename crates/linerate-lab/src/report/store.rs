@@ -14,11 +14,11 @@ pub const SUMMARY: &str = "summary.json";
 
 /// A folder `DATE-HOST-EXPERIMENT` that a run fills.
 #[derive(Debug)]
-pub struct Store {
+pub struct RunFolder {
     folder: PathBuf,
 }
 
-impl Store {
+impl RunFolder {
     /// Makes the folder under `out`; a number is added where today's run has one already.
     ///
     /// # Errors
@@ -58,12 +58,12 @@ impl Store {
     ///
     /// # Errors
     /// When the file cannot be written.
-    pub fn sheet(&self, name: &str, columns: &[&str]) -> Result<Sheet> {
+    pub fn sheet(&self, name: &str, columns: &[&str]) -> Result<CsvFile> {
         let path = self.folder.join(format!("{name}.csv"));
         let file =
             File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
         ownership::give(&path);
-        let mut sheet = Sheet { out: BufWriter::new(file), columns: columns.len(), path };
+        let mut sheet = CsvFile { out: BufWriter::new(file), columns: columns.len(), path };
         sheet.row(columns.iter().map(|column| (*column).to_owned()))?;
         Ok(sheet)
     }
@@ -85,13 +85,13 @@ impl Store {
 /// A CSV file (RFC 4180 quoting) whose rows reach the disk one by one, so that an interrupted run
 /// keeps what it had measured.
 #[derive(Debug)]
-pub struct Sheet {
+pub struct CsvFile {
     out: BufWriter<File>,
     columns: usize,
     path: PathBuf,
 }
 
-impl Sheet {
+impl CsvFile {
     /// Appends a row.
     ///
     /// # Errors
@@ -174,7 +174,7 @@ mod tests {
     fn a_second_run_of_the_day_gets_a_number() {
         let out = tempfile::tempdir().unwrap();
         let names: Vec<_> = (0..3)
-            .map(|_| Store::create(out.path(), "2026-01-02", "a.b", "x").unwrap().folder)
+            .map(|_| RunFolder::create(out.path(), "2026-01-02", "a.b", "x").unwrap().folder)
             .map(|folder| folder.file_name().unwrap().to_str().unwrap().to_owned())
             .collect();
         assert_eq!(names, ["2026-01-02-a-b-x", "2026-01-02-a-b-x-2", "2026-01-02-a-b-x-3"]);
@@ -183,7 +183,7 @@ mod tests {
     #[test]
     fn rows_are_quoted_and_counted() {
         let out = tempfile::tempdir().unwrap();
-        let store = Store::create(out.path(), "d", "h", "x").unwrap();
+        let store = RunFolder::create(out.path(), "d", "h", "x").unwrap();
         let mut sheet = store.sheet("raw", &["a", "b"]).unwrap();
         sheet.row(["1".into(), "say \"hi\", twice".into()]).unwrap();
         assert!(sheet.row(["1".into()]).is_err());
@@ -196,7 +196,7 @@ mod tests {
         let out = tempfile::tempdir().unwrap();
         assert!(summaries(out.path()).unwrap_err().to_string().contains("no run"));
         for (name, started) in [("later", "2026-01-02 10:00"), ("sooner", "2026-01-02 09:00")] {
-            let store = Store::create(out.path(), "d", "h", name).unwrap();
+            let store = RunFolder::create(out.path(), "d", "h", name).unwrap();
             store.finish(&summary(name, started)).unwrap();
         }
         let names: Vec<_> =

@@ -80,7 +80,7 @@ impl Axis {
     }
 }
 
-/// Whose line it is, which decides how it is drawn.
+/// The kind of a line, which decides how it is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
@@ -88,7 +88,7 @@ pub enum Role {
     Ours,
     /// A program that people use today.
     Peer,
-    /// What nobody can pass: a bare loop, the generator itself.
+    /// An upper bound: a plain loop, the generator itself.
     Limit,
 }
 
@@ -97,7 +97,7 @@ pub enum Role {
 pub struct Line {
     /// The name that stands beside it.
     pub name: String,
-    /// Whose it is.
+    /// Its kind.
     pub role: Role,
     /// Its points by rising x; one point for a bar.
     pub points: Vec<Point>,

@@ -1,4 +1,4 @@
-//! Two hosts, a cable, and who works on which core.
+//! A sending and a receiving host, joined by a veth pair.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -30,7 +30,7 @@ pub struct Pair {
     pub receiver: Namespace,
     /// The cable: `a` sends, `b` receives.
     pub cable: Veth,
-    /// Who works where.
+    /// Which CPU does what.
     pub cores: Cores,
 }
 
@@ -97,7 +97,7 @@ impl Pair {
             Ok(self.cable.b.has_xdp()? || has_packet_socket(&self.receiver, &self.cable.b)?)
         };
         interrupt::wait_until("a capture to begin", Duration::from_secs(20), listening)?;
-        // Rings are set up right after; a frame that is sent before is lost to nobody's fault.
+        // Rings are set up right after; a frame that is sent before is lost.
         interrupt::sleep(Duration::from_millis(300))
     }
 

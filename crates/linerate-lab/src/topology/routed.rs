@@ -21,7 +21,7 @@ use crate::measure::napi;
 use crate::measure::process::{Running, count};
 use crate::programs;
 use crate::topology::pair::{Pair, SENDER};
-use crate::traffic::generated::{EAST_ADDRESS, Sent, WEST_ADDRESS, session_words};
+use crate::traffic::generated::{EAST_ADDRESS, SendReport, WEST_ADDRESS, session_words};
 
 /// The router's interface towards the west.
 pub const LEFT: &str = "left";
@@ -70,7 +70,7 @@ pub struct SessionTraffic {
     pub rate: Option<u64>,
 }
 
-/// The routed, laid.
+/// Two hosts and the router.
 #[derive(Debug)]
 pub struct RoutedPair {
     /// The western host.
@@ -97,8 +97,8 @@ pub struct ForwardOutcome {
     pub seconds: f64,
     /// Frames that interfaces counted as dropped.
     pub dropped: u64,
-    /// Part of the measured frames that the kernel forwarded, 0 to 1; `None` where nobody can tell.
-    pub slow: Option<f64>,
+    /// Part of the measured frames that the kernel forwarded, 0 to 1; `None` where that is unknown.
+    pub kernel_share: Option<f64>,
     /// Why it does not count.
     pub void: Option<String>,
 }
@@ -116,7 +116,7 @@ impl ForwardOutcome {
 }
 
 impl RoutedPair {
-    /// Lays it: forwarding on, neighbours fixed, no reverse-path filter.
+    /// Builds it: forwarding on, neighbours fixed, no reverse-path filter.
     ///
     /// # Errors
     /// Without root.
@@ -153,11 +153,11 @@ impl RoutedPair {
         Ok(Self { west, router, east, left, right, cores })
     }
 
-    /// Starts who forwards, and waits until it does. The kernel needs nobody.
+    /// Starts the datapath, and waits until it forwards. The kernel's own needs no program.
     ///
     /// # Errors
-    /// When it cannot be had here.
-    pub fn begin(&self, datapath: Datapath, sessions: u64) -> Result<Option<Running>> {
+    /// When it is unavailable here.
+    pub fn start_datapath(&self, datapath: Datapath, sessions: u64) -> Result<Option<Running>> {
         match datapath {
             Datapath::Linux => Ok(None),
             Datapath::FlowTable => {
@@ -269,7 +269,7 @@ impl RoutedPair {
     }
 
     /// Packets that the programs handed to the kernel.
-    fn handed_over(&self) -> Result<u64> {
+    fn passed_to_kernel(&self) -> Result<u64> {
         let status = self.status()?;
         let reasons = status["reasons"].as_array().context("a status without reasons")?;
         Ok(reasons.iter().filter_map(|reason| reason["packets"].as_u64()).sum())
@@ -305,7 +305,7 @@ impl RoutedPair {
         let empty = self.drops()?;
         let warm = self.warm_up(traffic)?;
         interrupt::sleep(Duration::from_millis(100))?;
-        let handed = |at: &Self| programs.then(|| at.handed_over()).transpose();
+        let handed = |at: &Self| programs.then(|| at.passed_to_kernel()).transpose();
         let (before, dropped) = (handed(self)?, self.drops()?);
         let senders = [
             Some(self.generate(traffic, false)?),
@@ -326,8 +326,8 @@ impl RoutedPair {
         passed.arrived = passed.arrived.saturating_sub(warm.saturating_sub(dropped - empty));
         passed.dropped = self.drops()?.saturating_sub(dropped);
         let handed = handed(self)?.zip(before).map(|(after, before)| after - before);
-        passed.slow = handed.map(|handed| handed as f64 / passed.sent.max(1) as f64);
-        passed.void = passed.judge();
+        passed.kernel_share = handed.map(|handed| handed as f64 / passed.sent.max(1) as f64);
+        passed.void = passed.void_reason();
         Ok(passed)
     }
 
@@ -384,7 +384,7 @@ impl RoutedPair {
         self.sink(&self.east, EAST)
     }
 
-    /// Begins to send eastwards.
+    /// Starts sending eastwards.
     ///
     /// # Errors
     /// When it cannot be started.
@@ -454,16 +454,15 @@ impl RoutedPair {
     ///
     /// # Errors
     /// When the kernel is older than 5.17.
-    pub fn apart(&self) -> Result<()> {
-        // What the far end does with a frame follows on the same core: it counts and drops, for everybody
-        // alike. A thread of its own beside a generator that never sleeps would lose frames.
-        napi::to_thread(&self.router, LEFT, self.cores.consumer)?;
+    pub fn receive_on_other_core(&self) -> Result<()> {
+        // What the far end does with a frame follows on the same core: it counts and drops, for every datapath. A thread of its own beside a generator that never sleeps would lose frames.
+        napi::enable_threaded(&self.router, LEFT, self.cores.consumer)?;
         Ok(())
     }
 }
 
 impl ForwardOutcome {
-    fn judge(&self) -> Option<String> {
+    fn void_reason(&self) -> Option<String> {
         let explained = self.arrived + self.dropped;
         if explained < self.sent {
             let missing = self.sent - explained;
@@ -472,8 +471,8 @@ impl ForwardOutcome {
         if self.loss() > 0.01 {
             return Some(format!("{:.1}% of the frames were dropped", self.loss() * 100.0));
         }
-        let slow = self.slow.filter(|slow| *slow > 0.01)?;
-        Some(format!("{:.1}% of the packets were the kernel's", slow * 100.0))
+        let kernel_share = self.kernel_share.filter(|kernel_share| *kernel_share > 0.01)?;
+        Some(format!("{:.1}% of the packets were the kernel's", kernel_share * 100.0))
     }
 }
 
@@ -481,7 +480,7 @@ impl ForwardOutcome {
 ///
 /// # Errors
 /// When a program fails.
-pub fn without(pair: &Pair, traffic: &SessionTraffic) -> Result<ForwardOutcome> {
+pub fn without_router(pair: &Pair, traffic: &SessionTraffic) -> Result<ForwardOutcome> {
     let ours = crate::peers::capture::Peer::sink();
     let frames =
         crate::traffic::generated::Traffic::sized(traffic.size, traffic.frames, traffic.rate)
@@ -489,10 +488,10 @@ pub fn without(pair: &Pair, traffic: &SessionTraffic) -> Result<ForwardOutcome> 
     let measured = crate::experiments::capture::measurement::measure(pair, &ours, &frames)?;
     Ok(ForwardOutcome {
         sent: measured.sent.frames,
-        arrived: measured.tally.captured,
+        arrived: measured.peer_report.captured,
         seconds: measured.sent.seconds,
         dropped: measured.interface_dropped,
-        slow: None,
+        kernel_share: None,
         void: measured.void,
     })
 }
@@ -502,9 +501,9 @@ fn room(sessions: u64) -> String {
     (sessions * 5 / 4).max(1 << 16).to_string()
 }
 
-fn finish(sender: Running) -> Result<Sent> {
+fn finish(sender: Running) -> Result<SendReport> {
     let report = sender.wait(Duration::from_secs(600))?.success()?.json()?;
-    Ok(Sent {
+    Ok(SendReport {
         frames: count(&report, "sent")?,
         refused: count(&report, "refused")?,
         seconds: report["seconds"].as_f64().context("the sender's report has no seconds")?,

@@ -43,7 +43,7 @@ pub enum EgressPath {
     Uplink,
     /// `linerate uplink` that offers nothing, and a stack that makes packets of the MTU.
     Packets,
-    /// `linerate uplink --no-offload` as it is: the stack makes super-packets all the same, and the
+    /// `linerate uplink --no-offload` as it is: the stack still makes super-packets, and the
     /// kernel splits them before the device.
     NoOffload,
     /// Forwarded by the kernel, which splits at the interface (GSO).
@@ -78,7 +78,7 @@ pub enum Workload {
     },
 }
 
-/// One measurement's circumstances.
+/// What is measured.
 #[derive(Clone, Copy, Debug)]
 pub struct Scenario {
     /// How packets get to the interface.
@@ -127,10 +127,10 @@ impl UplinkOutcome {
     }
 }
 
-/// Lays everything, sends, and takes everything away.
+/// Builds the testbed, sends, and removes everything.
 ///
 /// # Errors
-/// When something cannot be laid, or a program fails.
+/// When something cannot be built, or a program fails.
 pub fn deliver(cores: Cores, what: &Scenario) -> Result<UplinkOutcome> {
     // Dropped last to first: the group after what runs in it.
     let group = CpuGroup::create(what.share)?;
@@ -181,7 +181,7 @@ pub fn deliver(cores: Cores, what: &Scenario) -> Result<UplinkOutcome> {
         lost.extend(causes.iter().filter_map(|(cause, n)| Some((cause.clone(), n.as_u64()?))));
     }
     lost.retain(|_, count| *count > 0);
-    let seconds = received["seconds"].as_f64().context("the receiver told no time")?;
+    let seconds = received["seconds"].as_f64().context("the receiver's report has no seconds")?;
     let void = account(what.workload, [bytes_sent, bytes], datagrams, &lost)
         .or_else(|| undisturbed(core.user + core.system, used.as_secs_f64() / wall.as_secs_f64()));
     Ok(UplinkOutcome {
@@ -235,7 +235,7 @@ fn account(
 /// and the group may differ in what they call interrupts, which are left out.
 fn undisturbed(core: f64, group: f64) -> Option<String> {
     let others = core - group;
-    (others > 0.2).then(|| format!("somebody else had {:.0}% of the sending core", others * 100.0))
+    (others > 0.2).then(|| format!("other programs had {:.0}% of the sending core", others * 100.0))
 }
 
 /// The largest payload that an IPv4 packet of 1500 bytes takes.
@@ -319,11 +319,11 @@ impl UplinkTestbed {
             sending.extend([(&self.guest, &inner.a), (&self.host, &inner.b)]);
         }
         for (host, interface) in sending {
-            group.add(napi::to_thread(host, interface.name(), self.cores.generator)?)?;
+            group.add(napi::enable_threaded(host, interface.name(), self.cores.generator)?)?;
         }
         let far = self.cable.b.name();
-        napi::moderate(&self.receiver, far)?;
-        napi::to_thread(&self.receiver, far, self.cores.consumer)?;
+        napi::moderate_interrupts(&self.receiver, far)?;
+        napi::enable_threaded(&self.receiver, far, self.cores.consumer)?;
         Ok(())
     }
 
@@ -441,7 +441,7 @@ mod tests {
             account(workload, [0, 0], [1000, 1000 - missing], &lost(count)).is_none()
         };
         assert!(check(1472, false, 3, 3) && !check(1472, false, 3, 2));
-        assert!(!check(1472, false, 0, 1), "counted, and arrived all the same");
+        assert!(!check(1472, false, 0, 1), "counted as lost, but it arrived");
         assert!(check(65_507, false, 1, 40) && !check(65_507, false, 1, 0));
         assert!(check(1472, true, 44, 1) && !check(1472, true, 44, 0));
         assert!(!check(1472, true, 0, 1));

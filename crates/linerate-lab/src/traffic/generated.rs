@@ -37,10 +37,9 @@ pub enum Traffic {
     },
 }
 
-/// Who sends sessions to whom, where nobody says otherwise (RFC 2544's range). The network is wide enough for
-/// the senders of a million.
+/// The source of sessions, in the range of RFC 2544. The network is wide enough for the senders of a million.
 pub const WEST_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
-/// The far end.
+/// Their destination.
 pub const EAST_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 19, 0, 1);
 
 /// Source ports of one sender: sessions beyond that come from further addresses.
@@ -69,7 +68,7 @@ pub fn session_words(sessions: u64, source: Ipv4Addr, destination: Ipv4Addr) -> 
 
 /// What was sent.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Sent {
+pub struct SendReport {
     /// Frames that the sender tried.
     pub frames: u64,
     /// Frames of these that the far interface had no room for, as the sender counted.
@@ -78,7 +77,7 @@ pub struct Sent {
     pub seconds: f64,
 }
 
-impl Sent {
+impl SendReport {
     /// Frames a second.
     pub fn rate(&self) -> f64 {
         self.frames as f64 / self.seconds.max(1e-9)
@@ -174,9 +173,9 @@ impl Traffic {
     ///
     /// # Errors
     /// When it fails or does not end.
-    pub fn finish(&self, sender: Running) -> Result<Sent> {
+    pub fn finish(&self, sender: Running) -> Result<SendReport> {
         let report = sender.wait(Duration::from_secs(1200))?.success()?.json()?;
-        Ok(Sent {
+        Ok(SendReport {
             frames: count(&report, "sent")?,
             refused: count(&report, "refused")?,
             seconds: report["seconds"].as_f64().context("the sender's report has no seconds")?,
@@ -187,7 +186,7 @@ impl Traffic {
     ///
     /// # Errors
     /// As [`Traffic::start`] and [`Traffic::finish`].
-    pub fn send(&self, pair: &Pair) -> Result<Sent> {
+    pub fn send(&self, pair: &Pair) -> Result<SendReport> {
         self.finish(self.start(pair)?)
     }
 

@@ -24,7 +24,7 @@ fn run(experiment: &str, lines: &[&str]) -> Vec<Row> {
     let printed = String::from_utf8_lossy(&done.stdout).into_owned()
         + &*String::from_utf8_lossy(&done.stderr);
     // That other tests run on these cores is no defect; what was measured is held all the same.
-    let defect = |line: &str| line.starts_with("void: ") && !line.contains("somebody else had");
+    let defect = |line: &str| line.starts_with("void: ") && !line.contains("other programs had");
     assert!(!printed.lines().any(defect), "{printed}");
     let folder = fs::read_dir(out.path()).unwrap().next().unwrap_or_else(|| panic!("{printed}"));
     let folder = folder.unwrap().path();

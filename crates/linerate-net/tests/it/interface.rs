@@ -6,7 +6,7 @@ use crate::support::{Cable, cable, stdout_of};
 #[test]
 fn an_interface_is_asked_in_its_namespace_whatever_it_is_called_by_then() {
     root_or_skip!();
-    let Cable { near, veth, .. } = cable();
+    let Cable { near, veth, far: _far } = cable();
     let interface = near.run(|| Interface::open("a").unwrap()).unwrap();
     // From here on this thread asks, which is in another namespace.
     assert_eq!(interface.index(), veth.a.index());
@@ -29,7 +29,7 @@ fn an_interface_is_asked_in_its_namespace_whatever_it_is_called_by_then() {
 #[test]
 fn hardware_timestamps_are_refused_where_there_are_none() {
     root_or_skip!();
-    let Cable { near, .. } = cable();
+    let Cable { near, veth: _veth, far: _far } = cable();
     let interface = near.run(|| Interface::open("a").unwrap()).unwrap();
     let refused = interface.hardware_timestamps().unwrap_err();
     assert_eq!(refused.raw_os_error(), Some(libc::EOPNOTSUPP));

@@ -59,7 +59,7 @@ fn a_link_is_what_ip_shows() {
 #[test]
 fn devices_know_their_upper_and_lower_devices() {
     root_or_skip!();
-    let Cable { near, .. } = cable();
+    let Cable { near, veth: _veth, far: _far } = cable();
     let find = || near.run(|| link::all().unwrap()).unwrap();
     let named =
         |links: &[Link], name: &str| links.iter().find(|one| one.name == name).cloned().unwrap();
@@ -93,7 +93,7 @@ fn devices_know_their_upper_and_lower_devices() {
 #[test]
 fn settings_of_a_link_are_changed_and_no_others() {
     root_or_skip!();
-    let Cable { near, veth, .. } = cable();
+    let Cable { near, veth, far: _far } = cable();
     let index = veth.a.index();
     near.run(|| {
         let connection = Connection::open().unwrap();
@@ -127,7 +127,7 @@ fn linerate_wire_address(bytes: [u8; 6]) -> linerate_wire::ethernet::Address {
 #[test]
 fn features_and_channels_are_what_ethtool_has() {
     root_or_skip!();
-    let Cable { near, veth, .. } = cable();
+    let Cable { near, veth, far: _far } = cable();
     let index = veth.a.index();
     near.run(|| {
         assert_eq!(ethtool::driver("a").unwrap().as_deref(), Some("veth"));

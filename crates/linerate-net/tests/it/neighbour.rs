@@ -13,7 +13,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 #[test]
 fn a_neighbour_of_either_family_is_resolved() {
     root_or_skip!();
-    let Cable { near, veth, .. } = cable();
+    let Cable { near, veth, far: _far } = cable();
     let index = veth.a.index();
     let there = ethernet::Address(veth.b.mac().0);
     for text in ["10.1.0.2", "fd01::2"] {
@@ -37,7 +37,7 @@ fn a_neighbour_of_either_family_is_resolved() {
 #[test]
 fn nobody_answers_for_an_address_that_nobody_has() {
     root_or_skip!();
-    let Cable { near, veth, .. } = cable();
+    let Cable { near, veth, far: _far } = cable();
     // One question instead of three, a tenth of a second instead of one.
     for family in ["ipv4", "ipv6"] {
         for (key, value) in [("mcast_solicit", "1"), ("retrans_time_ms", "100")] {
@@ -60,7 +60,7 @@ fn nobody_answers_for_an_address_that_nobody_has() {
 #[test]
 fn an_entry_is_set_for_good() {
     root_or_skip!();
-    let Cable { near, veth, .. } = cable();
+    let Cable { near, veth, far: _far } = cable();
     let index = veth.a.index();
     let address = ethernet::Address([2, 0, 0, 0, 0, 7]);
     near.run(|| {
@@ -80,7 +80,7 @@ fn an_entry_is_set_for_good() {
 #[test]
 fn the_forwarding_database_has_what_bridge_shows() {
     root_or_skip!();
-    let Cable { near, veth, .. } = cable();
+    let Cable { near, veth, far: _far } = cable();
     let index = veth.a.index();
     if try_stdout_of(&near, "bridge fdb add 02:00:00:00:00:08 dev a self").is_err() {
         skip!("no fdb on a veth");

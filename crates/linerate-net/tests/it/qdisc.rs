@@ -6,7 +6,7 @@ use crate::support::{Cable, cable, stdout_of, try_stdout_of};
 #[test]
 fn a_clsact_and_its_filters_are_seen() {
     root_or_skip!();
-    let Cable { near, veth, .. } = cable();
+    let Cable { near, veth, far: _far } = cable();
     let index = veth.a.index();
     let now = || {
         near.run(|| {

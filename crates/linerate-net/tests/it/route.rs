@@ -9,7 +9,7 @@ use crate::support::{Cable, cable, stdout_of};
 #[test]
 fn a_route_is_found_as_ip_route_get_finds_it() {
     root_or_skip!();
-    let Cable { near, veth, .. } = cable();
+    let Cable { near, veth, far: _far } = cable();
     let index = veth.a.index();
     stdout_of(&near, "ip route add 10.2.0.0/16 via 10.1.0.2");
     stdout_of(&near, "ip route add fd02::/16 via fd01::2");
@@ -48,7 +48,7 @@ fn a_route_is_found_as_ip_route_get_finds_it() {
 #[test]
 fn the_default_route_of_either_family_is_seen() {
     root_or_skip!();
-    let Cable { near, veth, .. } = cable();
+    let Cable { near, veth, far: _far } = cable();
     let index = veth.a.index();
     let now = || near.run(|| through(index).unwrap()).unwrap();
     assert_eq!(now(), Through::None, "its addresses bring routes that nobody set");
@@ -68,7 +68,7 @@ fn the_default_route_of_either_family_is_seen() {
 #[test]
 fn addresses_are_added_and_listed() {
     root_or_skip!();
-    let Cable { near, veth, .. } = cable();
+    let Cable { near, veth, far: _far } = cable();
     let index = veth.a.index();
     stdout_of(&near, "ip address add 10.7.0.1 peer 10.7.0.2/32 dev a");
     near.run(|| {

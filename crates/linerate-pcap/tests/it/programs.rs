@@ -277,7 +277,7 @@ fn tcpdump_has_its_files_compressed() {
         cable.wait_until_it_listens(libpcap, &mut running);
         stage.send(&cable, PASSES);
         assert_eq!(running.ended(), Some(0), "{}", running.stderr());
-        // gzip, which nobody waits for, removes what it has compressed.
+        // tcpdump does not wait for gzip, which removes the file that it has compressed.
         let (first, second) = (folder.path().join("out"), folder.path().join("out1"));
         let deadline = std::time::Instant::now() + crate::support::TIMEOUT;
         while first.exists() {

@@ -30,7 +30,7 @@ struct Cards {
 }
 
 impl Cards {
-    /// `None`, and said so, where there are none.
+    /// `None`, with a line that says so, if there are none.
     fn take(test: &str) -> Option<Self> {
         let names = std::env::var("LINERATE_TEST_CARDS").unwrap_or_default();
         let [tx, rx] = names.split_whitespace().collect::<Vec<_>>()[..] else {
@@ -64,7 +64,7 @@ impl Cards {
         Some(Self { sender, receiver, tx, rx, driver, _exclusive: exclusive })
     }
 
-    /// Whether the driver of the cards announces zero-copy; if not, that is said.
+    /// Whether the driver of the cards announces zero-copy; prints a line if not.
     fn share_frames(&self, test: &str) -> bool {
         let probe = self.receiver.run(|| probe(self.rx.name())).expect("entered");
         assert!(probe.obstacle.is_none(), "{probe:?}");

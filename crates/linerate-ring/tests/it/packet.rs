@@ -79,7 +79,7 @@ fn the_default_buffer_rides_out_a_stall() {
     root_or_skip!();
     let cable = Cable::new();
     let mut ring = cable.receive(Ring::builder("rx")).unwrap();
-    // 50 ms at a million frames a second, with nobody reading.
+    // 50 ms at a million frames a second, without a reader.
     let frames: Vec<_> = (0..50_000).map(|n| numbered(n, 64)).collect();
     cable.send(&frames);
     assert_eq!(ring.statistics().drops, 0);

@@ -17,7 +17,7 @@ pub(crate) struct Cable {
     /// The first ring on `rx`. The kernel shows a frame to the first ring last, so what this one
     /// has counted the others have got.
     witness: Ring,
-    /// What had arrived when the cable was laid.
+    /// Frames that had arrived when the cable was ready.
     tried: usize,
 }
 
@@ -30,7 +30,7 @@ impl Cable {
         let witness = Ring::builder("rx").traffic(Traffic::In).block_size(4096).blocks(1);
         let witness = receiver.run(|| witness.build()).expect("the namespace").expect("a ring");
         let mut cable = Self { veth, sender, receiver, witness, tried: 0 };
-        // The kernel starts the queue of a new interface from a work item, and drops without a word what
+        // The kernel starts the queue of a new interface from a work item, and silently drops what
         // is sent before.
         let deadline = Instant::now() + Duration::from_secs(5);
         while cable.tried == 0 {
@@ -57,7 +57,7 @@ impl Cable {
         self.witness.statistics().packets as usize + self.lost()
     }
 
-    /// Waits until as many frames have arrived since the cable was laid.
+    /// Waits until as many frames have arrived since the cable was ready.
     pub(crate) fn settle(&self, frames: usize) {
         let deadline = Instant::now() + Duration::from_secs(5);
         while self.arrived() < self.tried + frames && Instant::now() < deadline {

@@ -15,7 +15,7 @@ use linerate_testkit::{VethOptions, root_or_skip, say_skipped, test_name};
 const TAG: [u8; 4] = [0x81, 0x00, 0x60, 0x07];
 const FRAMES: u64 = 100;
 
-/// A cable whose receiver has VLAN 7 on it as `rx7`, with an address; `None`, and said so, where the kernel has no
+/// A cable whose receiver has VLAN 7 on it as `rx7`, with an address; `None`, with a line that says so, if the kernel has no
 /// VLAN devices.
 fn cable(test: &str) -> Option<Cable> {
     let cable = Cable::new(VethOptions::default());

@@ -225,7 +225,7 @@ fn refused_frames_are_dropped_on_request() {
 fn a_program_that_the_verifier_refuses_is_a_typed_error_with_its_words() {
     root_or_skip!();
     let cable = Cable::new(VethOptions::default());
-    // Reads the register r5, which nobody has written.
+    // Reads the register r5, which is uninitialised.
     let bad = [
         linerate_ring::filter::Instruction::new(0xbf, 0, 5, 0, 0),
         linerate_ring::filter::Instruction::new(0x95, 0, 0, 0, 0),

@@ -17,7 +17,7 @@ use linerate_testkit::{VethOptions, only_this_test, root_or_skip, skip, test_nam
 
 /// What both kinds of source have in common here.
 trait Receive {
-    /// Takes what is there; waits when nothing is. Returns how many frames it took.
+    /// Takes the frames that are ready; waits if there are none. Returns their number.
     fn some(&mut self) -> u64;
 
     /// Receives `count` frames.

@@ -175,7 +175,7 @@ fn drop_capabilities() {
 fn a_refused_filter_leaves_the_old_one() {
     root_or_skip!();
     let cable = Cable::new(VethOptions::default());
-    // Reads the register r5, which nobody has written.
+    // Reads the register r5, which is uninitialised.
     let bad = [Instruction::new(0xbf, 0, 5, 0, 0), Instruction::new(0x95, 0, 0, 0, 0)];
     let even = to_port(7);
     let mut tee = cable.receiver.run(|| Tee::builder("rx").build()).unwrap().unwrap();

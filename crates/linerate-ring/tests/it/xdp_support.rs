@@ -38,7 +38,7 @@ impl Cable {
         cable
     }
 
-    /// The kernel starts the queue of a new interface from a work item, and drops without a word what
+    /// The kernel starts the queue of a new interface from a work item, and silently drops what
     /// is sent before. The ethertype is one for experiments, which no stack takes.
     fn wait_until_it_carries(&self) {
         let raw = self.sender.run(|| Raw::open("tx")).expect("the namespace").expect("a socket");
@@ -71,7 +71,7 @@ pub(crate) struct Raw {
 }
 
 /// Keeps the sender from running ahead of a busy softirq: a veth holds 256 frames and drops the
-/// next one without a word to the sender.
+/// next one without an error for the sender.
 pub(crate) struct Pacing {
     to: Interface,
     arrived: u64,
@@ -134,7 +134,7 @@ impl Raw {
     }
 }
 
-/// A UDP-in-IPv4 frame of `len` bytes to `port`, numbered: the payload begins with `number`.
+/// A UDP-in-IPv4 frame of `len` bytes to `port`, numbered: the payload starts with `number`.
 pub(crate) fn udp(port: u16, number: u64, len: usize) -> Vec<u8> {
     assert!(len >= 50);
     let mut frame = vec![0xff; 6];
@@ -192,8 +192,8 @@ impl Stack {
         let socket = cable.receiver.run(|| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port)));
         let socket = socket.expect("the namespace").expect("a socket");
         socket.set_nonblocking(true).expect("non-blocking");
-        // Nobody reads until all is sent, and a veth with a program makes a page of every frame: hardly fifty
-        // of those are what a socket holds unless told otherwise.
+        // The test reads when all is sent, and a veth with a program uses a page for every frame: by default a
+        // socket holds fewer than fifty of those.
         let room: libc::c_int = 8 << 20;
         // SAFETY: an integer and its size.
         let answer = unsafe {
@@ -205,7 +205,7 @@ impl Stack {
         Self(socket)
     }
 
-    /// How many have come, once no more come.
+    /// How many have come, when no more come.
     pub(crate) fn count(&self) -> usize {
         let (mut count, mut quiet) = (0, 0);
         while quiet < 10 {

@@ -42,7 +42,7 @@ pub(crate) fn compile(
     if output.status.success() { Ok(program) } else { Err(text(&output.stderr)) }
 }
 
-/// The same with the sanitizers of addresses and of undefined behaviour; `None`, said so, where the compiler
+/// The same with the address and undefined-behaviour sanitizers; `None`, with a line that says so, if the compiler
 /// has none.
 pub(crate) fn compile_sanitized(
     test: &str,

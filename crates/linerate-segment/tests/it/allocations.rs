@@ -1,4 +1,4 @@
-//! Splitting allocates nothing, whichever way the segments are taken.
+//! Splitting allocates nothing, with any of the ways to take the segments.
 
 use linerate_segment::segment::{Options, Segments, Split};
 

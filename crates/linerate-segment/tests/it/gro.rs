@@ -53,7 +53,7 @@ fn listed(burst: &Burst, kernel: &[Vec<u8>]) -> Option<&'static str> {
         // `tcp4_gro_receive`, `tcp6_gro_receive` and the UDP functions give up a frame with a wrong checksum
         // before they have looked for its flow, and `udp_gro_receive_segment` one whose length is not that
         // of its packet, or 0: what is held of the flow stays held. A frame that overtakes its flow is no
-        // gain to anybody; ours keeps the order. A padded or empty TCP segment finds its flow and ends it,
+        // gain; ours keeps the order. A padded or empty TCP segment finds its flow and ends it,
         // as with us.
         "checksum" | "padding" | "empty datagram" => {
             let overtaken = [vec![frame.clone()], ours(&[before, after].concat())].concat();

@@ -21,8 +21,7 @@ use generate::Kinds;
 use linerate_ring::tun::{Device, Offloads};
 use linerate_segment::segment::{Checksums, Link, Options, Split};
 use linerate_testkit::tools::ip;
-use linerate_testkit::{Namespace, say_skipped};
-use linerate_testkit::{Random, skip};
+use linerate_testkit::{Namespace, Random, probe_or_skip, root_or_skip, skip};
 use linerate_wire::checksum;
 use linerate_wire::virtio::Header;
 use packet::{Shape, TCP, TO};
@@ -51,34 +50,37 @@ fn times() -> u32 {
     if std::env::var_os("LINERATE_THOROUGH").is_some() { 20 } else { 1 }
 }
 
-/// Whether the kernel can be asked; says which test is skipped where it cannot.
-fn able(test: &str) -> bool {
-    if !linerate_testkit::is_root() {
-        say_skipped(test, "needs root");
-        return false;
-    }
+/// What the kernel lacks for these tests.
+fn missing() -> Option<String> {
     let namespace = Namespace::create("able").expect("a namespace");
-    let device = namespace.run(|| Device::builder("able").build()).expect("entered");
-    let offloads = match device {
-        Ok(device) => device.offloads(),
-        Err(error) => {
-            say_skipped(test, &error.to_string());
-            return false;
-        }
-    };
-    if !offloads.contains(Offloads::USO) {
-        say_skipped(test, "this kernel does not know UDP super-packets");
+    match namespace.run(|| Device::builder("able").build()).expect("entered") {
+        Err(error) => Some(error.to_string()),
+        Ok(device) if device.offloads().contains(Offloads::USO) => None,
+        Ok(_) => Some("this kernel does not know UDP super-packets".to_owned()),
     }
-    offloads.contains(Offloads::USO)
 }
 
-/// The thread, and with it what it makes the kernel do, stays where it is.
+/// Frames through this wire, whole, with all checksums.
+fn frames(wire: &mut Wire) -> Comparison<'_> {
+    Comparison {
+        wire,
+        kinds: FRAMES,
+        packet: &Shape::frame,
+        header: &Shape::header,
+        number,
+        ours: &|case, kernel| ours(case, kernel, Checksums::Full),
+        differences: &DIFFERENCES,
+        spy: None,
+    }
+}
+
+/// Pins the thread, and with it the work that it causes in the kernel, to one CPU.
 fn stay() {
     use linerate_net::cpu;
     cpu::pin(cpu::allowed().expect("CPUs")[0]).expect("stayed");
 }
 
-/// Compares, tells what became of the cases, and holds that each listed difference was met.
+/// Compares, prints the result, and asserts that each listed difference was met.
 fn compare(way: &str, mut comparison: Comparison<'_>, seed: u64, count: u32) -> Totals {
     stay();
     let totals = comparison.run(seed, count * times());
@@ -99,47 +101,33 @@ fn compare(way: &str, mut comparison: Comparison<'_>, seed: u64, count: u32) -> 
 
 #[test]
 fn frames_through_a_packet_socket() {
-    if !able("frames_through_a_packet_socket") {
-        return;
-    }
-    let comparison = Comparison {
-        wire: &mut Wire::packet_socket(),
-        kinds: FRAMES,
-        packet: &Shape::frame,
-        header: &Shape::header,
-        number,
-        ours: &|case, kernel| ours(case, kernel, Checksums::Full),
-        differences: &DIFFERENCES,
-        spy: None,
-    };
+    root_or_skip!();
+    probe_or_skip!(missing());
+    let mut wire = Wire::packet_socket();
+    let comparison = frames(&mut wire);
     compare("packet socket", comparison, 1, CASES);
 }
 
 #[test]
 fn frames_whose_checksums_are_left_open() {
-    if !able("frames_whose_checksums_are_left_open") {
-        return;
-    }
+    root_or_skip!();
+    probe_or_skip!(missing());
+    let mut wire = Wire::packet_socket_and_checksums();
     let comparison = Comparison {
-        wire: &mut Wire::packet_socket_and_checksums(),
         kinds: Kinds { fragments: false, ..FRAMES },
-        packet: &Shape::frame,
-        header: &Shape::header,
-        number,
         ours: &|case, kernel| ours(case, kernel, Checksums::Partial),
         differences: &DIFFERENCES[..3],
-        spy: None,
+        ..frames(&mut wire)
     };
     compare("packet socket, checksums open", comparison, 2, CASES / 2);
 }
 
 #[test]
 fn checksums_that_are_zero() {
-    if !able("checksums_that_are_zero") {
-        return;
-    }
+    root_or_skip!();
+    probe_or_skip!(missing());
+    let mut wire = Wire::packet_socket();
     let comparison = Comparison {
-        wire: &mut Wire::packet_socket(),
         kinds: Kinds { fragments: false, ..FRAMES },
         packet: &|shape, number, random| {
             let mut frame = shape.frame(number, random);
@@ -158,8 +146,6 @@ fn checksums_that_are_zero() {
             }
             frame
         },
-        header: &Shape::header,
-        number,
         ours: &|case, kernel| {
             let ours = ours(case, kernel, Checksums::Full)?;
             let at = case.shape.headers_len();
@@ -173,7 +159,7 @@ fn checksums_that_are_zero() {
             Ok(ours)
         },
         differences: &DIFFERENCES[..3],
-        spy: None,
+        ..frames(&mut wire)
     };
     let totals = compare("checksums of zero", comparison, 7, CASES / 4);
     assert!(totals.zeros > 0, "no single TCP segment");
@@ -181,19 +167,10 @@ fn checksums_that_are_zero() {
 
 #[test]
 fn frames_through_a_tap() {
-    if !able("frames_through_a_tap") {
-        return;
-    }
-    let comparison = Comparison {
-        wire: &mut Wire::tap(),
-        kinds: FRAMES,
-        packet: &Shape::frame,
-        header: &Shape::header,
-        number,
-        ours: &|case, kernel| ours(case, kernel, Checksums::Full),
-        differences: &DIFFERENCES,
-        spy: None,
-    };
+    root_or_skip!();
+    probe_or_skip!(missing());
+    let mut wire = Wire::tap();
+    let comparison = frames(&mut wire);
     compare("TAP", comparison, 3, CASES);
 }
 
@@ -231,11 +208,10 @@ fn linked(ours: Ours, kernel: &Seen) -> Ours {
 
 #[test]
 fn packets_routed_from_a_tun() {
-    if !able("packets_routed_from_a_tun") {
-        return;
-    }
+    root_or_skip!();
+    probe_or_skip!(missing());
+    let mut wire = Wire::tun(65_535);
     let comparison = Comparison {
-        wire: &mut Wire::tun(65_535),
         kinds: Kinds { tags: 0, ..FRAMES },
         packet: &Shape::packet,
         header: &Shape::header_without_link,
@@ -245,20 +221,18 @@ fn packets_routed_from_a_tun() {
             options.fragment_id = case.shape.fragment_id(kernel);
             linked(split(&hop(&case.packet), &options), kernel)
         },
-        differences: &DIFFERENCES,
-        spy: None,
+        ..frames(&mut wire)
     };
     compare("TUN", comparison, 4, CASES);
 }
 
 #[test]
 fn fragments_of_routed_packets() {
-    if !able("fragments_of_routed_packets") {
-        return;
-    }
+    root_or_skip!();
+    probe_or_skip!(missing());
     for mtu in [68, 576, 1006, 1500, 9000] {
+        let mut wire = Wire::tun(mtu.into());
         let comparison = Comparison {
-            wire: &mut Wire::tun(mtu.into()),
             kinds: Kinds { routed_through: Some(mtu), tags: 0, ..FRAMES },
             packet: &|shape, number, random| {
                 let mut packet = shape.packet(number, random);
@@ -273,7 +247,7 @@ fn fragments_of_routed_packets() {
                 linked(split(&hop(&case.packet), &options), kernel)
             },
             differences: if mtu == 68 { &ROUTED } else { &[] },
-            spy: None,
+            ..frames(&mut wire)
         };
         compare(&format!("routed, MTU {mtu}"), comparison, mtu.into(), CASES / 12);
     }
@@ -281,9 +255,8 @@ fn fragments_of_routed_packets() {
 
 #[test]
 fn fragments_of_datagrams_from_a_socket() {
-    if !able("fragments_of_datagrams_from_a_socket") {
-        return;
-    }
+    root_or_skip!();
+    probe_or_skip!(missing());
     stay();
     let mut random = Random::new(6);
     let mut wire = Wire::packet_socket();
@@ -333,7 +306,7 @@ fn fragments_of_datagrams_from_a_socket() {
     }
     println!("sockets: {datagrams} datagrams the same, {halved} with one fragment more");
     assert_eq!(datagrams + halved, 800 * times());
-    assert!(halved > 0, "a difference is told that there is not");
+    assert!(halved > 0, "a listed difference was not met");
 }
 
 /// Whether the kernel makes two fragments of what could be the last one. A socket over IPv6
@@ -395,9 +368,8 @@ const INNER: Kinds = Kinds { tags: 1, fragments: false, longest: 65_200, mtu: 60
 
 #[test]
 fn frames_through_a_vxlan_device() {
-    if !able("frames_through_a_vxlan_device") {
-        return;
-    }
+    root_or_skip!();
+    probe_or_skip!(missing());
     if !has_vxlan() {
         skip!("no VXLAN devices in this kernel");
     }
@@ -424,14 +396,12 @@ fn frames_through_a_vxlan_device() {
         });
         let mut spy = spy(&wire);
         let comparison = Comparison {
-            wire: &mut wire,
             kinds: INNER,
-            packet: &Shape::frame,
-            header: &Shape::header,
             number: tunnelled_number,
             ours: &|case, _| split(&case.packet, &Options::new(case.shape.split())),
             differences: &DIFFERENCES[..3],
             spy: Some(&mut spy),
+            ..frames(&mut wire)
         };
         compare(&format!("VXLAN {checksum}"), comparison, seed as u64 + 20, CASES / 6);
     }
@@ -439,23 +409,19 @@ fn frames_through_a_vxlan_device() {
 
 #[test]
 fn packets_in_ip() {
-    if !able("packets_in_ip") {
-        return;
-    }
+    root_or_skip!();
+    probe_or_skip!(missing());
     for (seed, how) in ["tc/ipv4", "tc/ipv6"].into_iter().enumerate() {
         let mut wire = Wire::packet_socket();
         let mut spy = spy(&wire);
         encapsulate(&wire, how);
         let comparison = Comparison {
-            wire: &mut wire,
             // The kernel's helper does not look behind tags.
             kinds: Kinds { tags: 0, ..INNER },
-            packet: &Shape::frame,
-            header: &Shape::header,
-            number,
             ours: &|case, _| split(&case.packet, &Options::new(case.shape.split())),
             differences: &DIFFERENCES[..3],
             spy: Some(&mut spy),
+            ..frames(&mut wire)
         };
         compare(&format!("IP in IP, {how}"), comparison, seed as u64 + 50, CASES / 4);
     }
@@ -463,9 +429,8 @@ fn packets_in_ip() {
 
 #[test]
 fn tunnels_through_a_tap() {
-    if !able("tunnels_through_a_tap") {
-        return;
-    }
+    root_or_skip!();
+    probe_or_skip!(missing());
     let mut wire = Wire::tap();
     if !wire.takes_tunnels() {
         skip!("TUN devices of this kernel know no tunnels");
@@ -482,14 +447,13 @@ fn tunnels_through_a_tap() {
     for (seed, (v4, geneve, checksum)) in tunnels.into_iter().enumerate() {
         let tunnel = Tunnel { v4, geneve, checksum };
         let comparison = Comparison {
-            wire: &mut wire,
             kinds: INNER,
             packet: &|shape, number, random| tunnel.frame(shape, number, random),
             header: &|shape| tunnel.header(shape),
             number: tunnelled_number,
             ours: &|case, _| split(&case.packet, &Options::new(case.shape.split())),
             differences: if checksum { &TUNNELS } else { &TUNNELS[..3] },
-            spy: None,
+            ..frames(&mut wire)
         };
         compare(&format!("{tunnel:?}"), comparison, 30 + seed as u64, CASES / 12);
     }

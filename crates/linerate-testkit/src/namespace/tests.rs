@@ -259,7 +259,7 @@ fn a_tied_program_ends_with_the_process_that_started_it_and_not_before() {
     parent.kill().unwrap();
     parent.wait().unwrap();
     let end = Instant::now() + Duration::from_secs(5);
-    // Where nobody reaps orphans it stays as a zombie.
+    // It stays as a zombie where no init process reaps orphans.
     while !matches!(state(), None | Some('Z')) {
         assert!(Instant::now() < end, "it lives on: {:?}", state());
         thread::sleep(Duration::from_millis(10));

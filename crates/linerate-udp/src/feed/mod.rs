@@ -1,8 +1,9 @@
-//! Sequence-numbered feeds: messages of one or two lines, each once and in the order of first arrival.
+//! Line arbitration for sequence-numbered feeds: the messages of one or two lines, each once and in the order of
+//! first arrival.
 //!
-//! A [`Layout`] reads a packet of one protocol ([`moldudp64::MoldUdp64`] is one). A [`Feed`] knows which
+//! A [`Protocol`] reads a packet of one protocol ([`moldudp64::MoldUdp64`] is one). A [`Feed`] knows which
 //! number it expects next: what is new is handed on, whichever line brings it first; what has been seen is
-//! dropped; a number that is skipped opens a gap in the [`Ledger`], and a message that comes late, from the
+//! dropped; a number that is skipped opens a gap in the [`GapList`], and a message that comes late, from the
 //! other line or a retransmission, closes it. Nothing is held back: messages are handed on when they come,
 //! and [`Message::late`] says whether one fills a gap. Lines change sessions one after the other: what a line
 //! still brings of the session before belongs to that one.
@@ -14,13 +15,13 @@
 //! let packet = b"SESSION001\0\0\0\0\0\0\0\x01\0\x01\0\x05hello";
 //! let mut seen = Vec::new();
 //! for line in [Line::A, Line::B] {
-//!     feed.packet(line, packet, |message| seen.push((message.number, message.bytes.to_vec())));
+//!     feed.process(line, packet, |message| seen.push((message.number, message.bytes.to_vec())));
 //! }
 //! assert_eq!(seen, [(1, b"hello".to_vec())]);
-//! assert_eq!(feed.counts().duplicates, 1);
+//! assert_eq!(feed.statistics().duplicates, 1);
 //! ```
 
-mod ledger;
+mod gaps;
 pub mod moldudp64;
 mod session;
 #[cfg(test)]
@@ -28,10 +29,10 @@ mod tests;
 
 use serde::Serialize;
 
-pub use ledger::{Gap, Ledger};
-use session::{LONGEST_NAME, Session};
+pub use gaps::{Gap, GapList};
+use session::{MAX_NAME_LEN, Session};
 
-/// One of the two lines that carry the same feed.
+/// One of the two lines that carry the same feed (A/B line arbitration).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Line {
     /// The first, or the only one.
@@ -40,9 +41,9 @@ pub enum Line {
     B,
 }
 
-/// What a packet of a feed says, besides its messages.
+/// The header of a packet of a feed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Head<'a> {
+pub struct PacketHeader<'a> {
     /// The session, a run of numbers that begins at 1; packets of another one begin anew.
     pub session: &'a [u8],
     /// The number of the first message in the packet; of the next one to come, where it has none.
@@ -55,7 +56,7 @@ pub struct Head<'a> {
 
 /// Why a packet is none of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Malformed {
+pub enum ParseError {
     /// It ends before its header does.
     #[error("the packet ends within its header")]
     Header,
@@ -68,18 +69,18 @@ pub enum Malformed {
 }
 
 /// How packets of a protocol are read.
-pub trait Layout {
-    /// Reads the head of a packet.
+pub trait Protocol {
+    /// Reads the header of a packet.
     ///
     /// # Errors
     /// Why it is none.
-    fn head<'a>(&self, packet: &'a [u8]) -> Result<Head<'a>, Malformed>;
+    fn header<'a>(&self, packet: &'a [u8]) -> Result<PacketHeader<'a>, ParseError>;
 
     /// The messages of a packet, each handed to `message` in order.
     ///
     /// # Errors
-    /// [`Malformed::Messages`] where the packet ends first; the messages before were handed on.
-    fn messages(&self, packet: &[u8], message: &mut dyn FnMut(&[u8])) -> Result<(), Malformed>;
+    /// [`ParseError::Messages`] where the packet ends first; the messages before were handed on.
+    fn messages(&self, packet: &[u8], message: &mut dyn FnMut(&[u8])) -> Result<(), ParseError>;
 }
 
 /// A message of a feed.
@@ -100,7 +101,7 @@ pub struct Message<'a> {
 /// What has come so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-pub struct Counts {
+pub struct Statistics {
     /// Packets, of all kinds.
     pub packets: u64,
     /// Messages handed on.
@@ -123,13 +124,13 @@ pub struct Counts {
     pub gaps: u64,
     /// Messages missing now.
     pub missing: u64,
-    /// Missing messages that the ledger had no place for, or that two sessions have followed: lost for good.
+    /// Missing messages that the gap_list had no place for, or that two sessions have followed: lost for good.
     pub abandoned: u64,
     /// Sessions.
     pub sessions: u64,
 }
 
-impl Counts {
+impl Statistics {
     fn abandon(&mut self, messages: u64) {
         self.abandoned = self.abandoned.saturating_add(messages);
     }
@@ -138,91 +139,92 @@ impl Counts {
 /// One sequence-numbered feed.
 #[derive(Debug)]
 pub struct Feed<L> {
-    layout: L,
+    protocol: L,
     current: Session,
     previous: Session,
-    from_first: bool,
-    counts: Counts,
+    from_start: bool,
+    statistics: Statistics,
 }
 
-impl<L: Layout> Feed<L> {
+impl<L: Protocol> Feed<L> {
     /// A feed that is joined while it runs: what was sent before is not missed. Sessions that begin later are
     /// missed from number 1 on.
-    pub fn new(layout: L) -> Self {
+    pub fn new(protocol: L) -> Self {
         Self {
-            layout,
+            protocol,
             current: Session::new(),
             previous: Session::new(),
-            from_first: false,
-            counts: Counts::default(),
+            from_start: false,
+            statistics: Statistics::default(),
         }
     }
 
     /// The same, but the first session too is missed from number 1 on.
     #[must_use]
-    pub fn from_first(mut self) -> Self {
-        self.from_first = true;
+    pub fn from_start(mut self) -> Self {
+        self.from_start = true;
         self
     }
 
     /// Takes a packet that `line` brought, and hands every message that has not been seen to `message`.
     ///
     /// No memory is allocated.
-    pub fn packet(&mut self, line: Line, packet: &[u8], mut message: impl FnMut(Message<'_>)) {
-        self.counts.packets += 1;
-        let head = match self.layout.head(packet) {
-            Ok(head)
-                if head.session.len() <= LONGEST_NAME
-                    && head.first.checked_add(head.messages).is_some() =>
+    pub fn process(&mut self, line: Line, packet: &[u8], mut message: impl FnMut(Message<'_>)) {
+        self.statistics.packets += 1;
+        let header = match self.protocol.header(packet) {
+            Ok(header)
+                if header.session.len() <= MAX_NAME_LEN
+                    && header.first.checked_add(header.messages).is_some() =>
             {
-                head
+                header
             }
             _ => {
-                self.counts.malformed += 1;
+                self.statistics.malformed += 1;
                 return;
             }
         };
-        if !self.enter(&head, packet) {
+        if !self.enter(&header, packet) {
             return;
         }
-        let Self { layout, current, previous, counts, .. } = self;
-        let session = if current.is(head.session) { current } else { previous };
-        if head.messages == 0 {
+        let Self { protocol, current, previous, statistics, .. } = self;
+        let session = if current.is(header.session) { current } else { previous };
+        if header.messages == 0 {
             // It says what comes next, so that a loss is seen before the next message comes.
-            session.skip_to(head.first, counts);
-            session.ended |= head.end;
-            counts.ends += u64::from(head.end);
-            counts.heartbeats += u64::from(!head.end);
+            session.skip_to(header.first, statistics);
+            session.ended |= header.end;
+            statistics.ends += u64::from(header.end);
+            statistics.heartbeats += u64::from(!header.end);
             return;
         }
-        let mut number = head.first;
-        let answer = layout.messages(packet, &mut |bytes| {
+        let mut number = header.first;
+        let answer = protocol.messages(packet, &mut |bytes| {
             let late = session.is_late(number);
-            if session.take(number, counts) {
-                counts.late += u64::from(late);
-                counts.messages += 1;
+            if session.take(number, statistics) {
+                statistics.late += u64::from(late);
+                statistics.messages += 1;
                 match line {
-                    Line::A => counts.first_a += 1,
-                    Line::B => counts.first_b += 1,
+                    Line::A => statistics.first_a += 1,
+                    Line::B => statistics.first_b += 1,
                 }
-                message(Message { session: head.session, number, bytes, line, late });
+                message(Message { session: header.session, number, bytes, line, late });
             } else {
-                counts.duplicates += 1;
+                statistics.duplicates += 1;
             }
             number += 1;
         });
-        counts.malformed += u64::from(answer.is_err());
+        statistics.malformed += u64::from(answer.is_err());
     }
 
     /// What has come so far.
-    pub fn counts(&self) -> Counts {
-        let missing = self.current.ledger.missing().saturating_add(self.previous.ledger.missing());
-        Counts { missing, ..self.counts }
+    pub fn statistics(&self) -> Statistics {
+        let missing =
+            self.current.gap_list.missing().saturating_add(self.previous.gap_list.missing());
+        Statistics { missing, ..self.statistics }
     }
 
     /// The gaps of the session that are open.
-    pub fn ledger(&self) -> &Ledger {
-        &self.current.ledger
+    pub fn gap_list(&self) -> &GapList {
+        &self.current.gap_list
     }
 
     /// The session that was begun last.
@@ -241,30 +243,30 @@ impl<L: Layout> Feed<L> {
     }
 
     /// The session before it, and its gaps that are open.
-    pub fn previous(&self) -> Option<(&[u8], &Ledger)> {
-        self.previous.next().map(|_| (self.previous.name(), &self.previous.ledger))
+    pub fn previous(&self) -> Option<(&[u8], &GapList)> {
+        self.previous.next().map(|_| (self.previous.name(), &self.previous.gap_list))
     }
 
     /// Begins a session, if the packet is of none of the last two; false for a packet that cannot begin one.
-    fn enter(&mut self, head: &Head<'_>, packet: &[u8]) -> bool {
-        if self.current.is(head.session) || self.previous.is(head.session) {
+    fn enter(&mut self, header: &PacketHeader<'_>, packet: &[u8]) -> bool {
+        if self.current.is(header.session) || self.previous.is(header.session) {
             return true;
         }
         // A stray packet is not to end the session that is running.
-        if self.layout.messages(packet, &mut |_| {}).is_err() {
-            self.counts.malformed += 1;
+        if self.protocol.messages(packet, &mut |_| {}).is_err() {
+            self.statistics.malformed += 1;
             return false;
         }
-        if head.end && self.counts.sessions > 0 {
-            self.counts.ends += 1;
+        if header.end && self.statistics.sessions > 0 {
+            self.statistics.ends += 1;
             return false;
         }
-        self.counts.sessions += 1;
+        self.statistics.sessions += 1;
         std::mem::swap(&mut self.current, &mut self.previous);
-        self.counts.abandon(self.current.ledger.clear());
+        self.statistics.abandon(self.current.gap_list.clear());
         // Only the first one can have been running before.
-        let from_first = self.from_first || self.counts.sessions > 1;
-        self.current.begin(head.session, if from_first { 1 } else { head.first });
+        let from_start = self.from_start || self.statistics.sessions > 1;
+        self.current.begin(header.session, if from_start { 1 } else { header.first });
         true
     }
 }

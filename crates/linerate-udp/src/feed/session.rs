@@ -1,30 +1,30 @@
 //! [`Session`]: one run of numbers, what comes next in it and what is missing.
 
-use super::{Counts, Ledger};
+use super::{GapList, Statistics};
 
 /// Bytes of the longest name.
-pub(super) const LONGEST_NAME: usize = 32;
+pub(super) const MAX_NAME_LEN: usize = 32;
 /// Gaps that are kept at once.
 const GAPS: usize = 1024;
 
 /// A session, or room for one.
 #[derive(Debug)]
 pub(super) struct Session {
-    name: [u8; LONGEST_NAME],
+    name: [u8; MAX_NAME_LEN],
     len: usize,
     /// None before it has begun.
     next: Option<u64>,
     pub(super) ended: bool,
-    pub(super) ledger: Ledger,
+    pub(super) gap_list: GapList,
 }
 
 impl Session {
     pub(super) fn new() -> Self {
-        let ledger = Ledger::new(GAPS);
-        Self { name: [0; LONGEST_NAME], len: 0, next: None, ended: false, ledger }
+        let gap_list = GapList::new(GAPS);
+        Self { name: [0; MAX_NAME_LEN], len: 0, next: None, ended: false, gap_list }
     }
 
-    /// Takes the place of what was there; `name` is no longer than [`LONGEST_NAME`], and the ledger is empty.
+    /// Takes the place of what was there; `name` is no longer than [`MAX_NAME_LEN`], and the gap_list is empty.
     pub(super) fn begin(&mut self, name: &[u8], next: u64) {
         self.len = name.len();
         self.name[..self.len].copy_from_slice(name);
@@ -54,24 +54,24 @@ impl Session {
     /// Notes that a message came; true when it is the first time. A packet whose numbers would overflow is
     /// refused before.
     #[inline]
-    pub(super) fn take(&mut self, number: u64, counts: &mut Counts) -> bool {
+    pub(super) fn take(&mut self, number: u64, statistics: &mut Statistics) -> bool {
         if self.is_late(number) {
-            let filled = self.ledger.fill(number);
-            counts.abandon(filled.unwrap_or(0));
+            let filled = self.gap_list.fill(number);
+            statistics.abandon(filled.unwrap_or(0));
             return filled.is_some();
         }
-        self.skip_to(number, counts);
+        self.skip_to(number, statistics);
         self.next = Some(number + 1);
         true
     }
 
     /// Opens a gap up to `number`, where that is further than what has come.
     #[inline]
-    pub(super) fn skip_to(&mut self, number: u64, counts: &mut Counts) {
+    pub(super) fn skip_to(&mut self, number: u64, statistics: &mut Statistics) {
         let expected = self.next.unwrap_or(number);
         if number > expected {
-            counts.gaps += 1;
-            counts.abandon(self.ledger.open(expected, number));
+            statistics.gaps += 1;
+            statistics.abandon(self.gap_list.open(expected, number));
             self.next = Some(number);
         }
     }

@@ -16,7 +16,7 @@ fn packet(first: u64, count: u64) -> Vec<u8> {
 
 fn numbers(feed: &mut Feed<MoldUdp64>, line: Line, packet: &[u8]) -> Vec<u64> {
     let mut numbers = Vec::new();
-    feed.packet(line, packet, |message| {
+    feed.process(line, packet, |message| {
         assert_eq!(message.bytes, message.number.to_string().as_bytes());
         numbers.push(message.number);
     });
@@ -29,21 +29,24 @@ fn the_first_arrival_wins_and_the_other_is_a_duplicate() {
     assert_eq!(numbers(&mut feed, Line::A, &packet(5, 3)), [5, 6, 7]);
     assert_eq!(numbers(&mut feed, Line::B, &packet(5, 4)), [8]);
     assert_eq!(numbers(&mut feed, Line::A, &packet(8, 1)), []);
-    let counts = feed.counts();
-    assert_eq!((counts.first_a, counts.first_b, counts.duplicates), (3, 1, 4));
-    assert_eq!((counts.gaps, counts.missing, feed.next()), (0, 0, Some(9)));
+    let statistics = feed.statistics();
+    assert_eq!((statistics.first_a, statistics.first_b, statistics.duplicates), (3, 1, 4));
+    assert_eq!((statistics.gaps, statistics.missing, feed.next()), (0, 0, Some(9)));
 }
 
 #[test]
 fn a_gap_is_opened_at_once_and_closed_by_the_other_line() {
-    let mut feed = Feed::new(MoldUdp64).from_first();
+    let mut feed = Feed::new(MoldUdp64).from_start();
     assert_eq!(numbers(&mut feed, Line::A, &packet(4, 2)), [4, 5]);
-    assert_eq!(feed.ledger().gaps(), [Gap { from: 1, to: 4 }]);
+    assert_eq!(feed.gap_list().gaps(), [Gap { from: 1, to: 4 }]);
     assert_eq!(numbers(&mut feed, Line::B, &packet(2, 1)), [2]);
-    assert_eq!(feed.ledger().gaps(), [Gap { from: 1, to: 2 }, Gap { from: 3, to: 4 }]);
+    assert_eq!(feed.gap_list().gaps(), [Gap { from: 1, to: 2 }, Gap { from: 3, to: 4 }]);
     assert_eq!(numbers(&mut feed, Line::B, &packet(1, 5)), [1, 3]);
-    let counts = feed.counts();
-    assert_eq!((counts.gaps, counts.missing, counts.late, counts.duplicates), (1, 0, 3, 3));
+    let statistics = feed.statistics();
+    assert_eq!(
+        (statistics.gaps, statistics.missing, statistics.late, statistics.duplicates),
+        (1, 0, 3, 3)
+    );
 }
 
 #[test]
@@ -51,14 +54,14 @@ fn a_heartbeat_tells_of_a_loss_and_the_end_is_one() {
     let mut feed = Feed::new(MoldUdp64);
     numbers(&mut feed, Line::A, &packet(1, 1));
     numbers(&mut feed, Line::A, &packet(4, 0));
-    assert_eq!(feed.ledger().gaps(), [Gap { from: 2, to: 4 }]);
+    assert_eq!(feed.gap_list().gaps(), [Gap { from: 2, to: 4 }]);
     let mut end = packet(4, 0);
     end[18..20].copy_from_slice(&[0xff, 0xff]);
     assert!(!feed.ended());
     numbers(&mut feed, Line::A, &end);
     assert!(feed.ended());
-    let counts = feed.counts();
-    assert_eq!((counts.heartbeats, counts.ends, counts.missing), (1, 1, 2));
+    let statistics = feed.statistics();
+    assert_eq!((statistics.heartbeats, statistics.ends, statistics.missing), (1, 1, 2));
 }
 
 /// The packet, of another session.
@@ -75,19 +78,19 @@ fn lines_change_sessions_one_after_the_other() {
     numbers(&mut feed, Line::A, &packet(4, 1));
     assert_eq!(numbers(&mut feed, Line::A, &of(2, packet(1, 1))), [1]);
     assert_eq!((feed.session(), feed.next()), (&b"SESSION002"[..], Some(2)));
-    let (session, ledger) = feed.previous().unwrap();
-    assert_eq!((session, ledger.gaps()), (&SESSION_NAME[..], &[Gap { from: 2, to: 4 }][..]));
+    let (session, gap_list) = feed.previous().unwrap();
+    assert_eq!((session, gap_list.gaps()), (&SESSION_NAME[..], &[Gap { from: 2, to: 4 }][..]));
     // The other line is behind: what it brings is of the session before, and what was missing there.
     let mut late = Vec::new();
-    feed.packet(Line::B, &packet(1, 3), |message| {
+    feed.process(Line::B, &packet(1, 3), |message| {
         assert_eq!(message.session, SESSION_NAME);
         late.push((message.number, message.late));
     });
     assert_eq!(late, [(2, true), (3, true)]);
     assert_eq!(numbers(&mut feed, Line::A, &of(2, packet(2, 1))), [2]);
     assert_eq!(numbers(&mut feed, Line::B, &of(2, packet(1, 2))), []);
-    let counts = feed.counts();
-    assert_eq!((counts.sessions, counts.duplicates, counts.missing), (2, 3, 0));
+    let statistics = feed.statistics();
+    assert_eq!((statistics.sessions, statistics.duplicates, statistics.missing), (2, 3, 0));
 }
 
 #[test]
@@ -96,10 +99,10 @@ fn what_two_sessions_have_followed_is_given_up() {
     numbers(&mut feed, Line::A, &packet(1, 1));
     numbers(&mut feed, Line::A, &packet(3, 1));
     numbers(&mut feed, Line::A, &of(2, packet(1, 1)));
-    assert_eq!((feed.counts().abandoned, feed.counts().missing), (0, 1));
+    assert_eq!((feed.statistics().abandoned, feed.statistics().missing), (0, 1));
     numbers(&mut feed, Line::A, &of(3, packet(1, 1)));
-    let counts = feed.counts();
-    assert_eq!((counts.sessions, counts.abandoned, counts.missing), (3, 1, 0));
+    let statistics = feed.statistics();
+    assert_eq!((statistics.sessions, statistics.abandoned, statistics.missing), (3, 1, 0));
     assert_eq!(feed.session(), b"SESSION003");
 }
 
@@ -108,9 +111,9 @@ fn a_session_that_begins_later_is_missed_from_its_first_message() {
     let mut feed = Feed::new(MoldUdp64);
     numbers(&mut feed, Line::A, &packet(7, 1));
     assert_eq!(numbers(&mut feed, Line::A, &of(2, packet(3, 1))), [3]);
-    assert_eq!(feed.ledger().gaps(), [Gap { from: 1, to: 3 }]);
+    assert_eq!(feed.gap_list().gaps(), [Gap { from: 1, to: 3 }]);
     assert_eq!(numbers(&mut feed, Line::B, &of(2, packet(1, 3))), [1, 2]);
-    assert_eq!((feed.counts().missing, feed.counts().duplicates), (0, 1));
+    assert_eq!((feed.statistics().missing, feed.statistics().duplicates), (0, 1));
 }
 
 #[test]
@@ -121,8 +124,8 @@ fn stray_packets_begin_no_session() {
     end[18..20].copy_from_slice(&[0xff, 0xff]);
     numbers(&mut feed, Line::A, &end);
     numbers(&mut feed, Line::A, &[b'x'; 40]);
-    let counts = feed.counts();
-    assert_eq!((counts.sessions, counts.ends, counts.malformed), (1, 1, 1));
+    let statistics = feed.statistics();
+    assert_eq!((statistics.sessions, statistics.ends, statistics.malformed), (1, 1, 1));
     assert!(!feed.ended());
     assert_eq!(numbers(&mut feed, Line::B, &packet(1, 3)), [3]);
     // Of the first session an end may be all that comes.
@@ -139,7 +142,7 @@ fn more_missing_messages_than_can_be_counted_are_as_many_as_can() {
             numbers(&mut feed, Line::A, &of(session, packet(first, 0)));
         }
     }
-    assert_eq!((feed.counts().missing, feed.counts().abandoned), (u64::MAX, u64::MAX));
+    assert_eq!((feed.statistics().missing, feed.statistics().abandoned), (u64::MAX, u64::MAX));
 }
 
 #[test]
@@ -158,23 +161,23 @@ fn cut_and_overflowing_packets_are_malformed() {
     for len in 0..whole.len() {
         let mut feed = Feed::new(MoldUdp64);
         numbers(&mut feed, Line::A, &whole[..len]);
-        assert_eq!(feed.counts().malformed, 1, "{len} bytes");
+        assert_eq!(feed.statistics().malformed, 1, "{len} bytes");
     }
     let mut feed = Feed::new(MoldUdp64);
     let mut last = packet(1, 2);
     last[10..18].fill(0xff);
     numbers(&mut feed, Line::A, &last);
-    assert_eq!((feed.counts().malformed, feed.counts().messages), (1, 0));
+    assert_eq!((feed.statistics().malformed, feed.statistics().messages), (1, 0));
 }
 
 #[test]
 fn the_ledger_gives_up_the_oldest_gap_and_counts_it() {
-    let mut ledger = Ledger::new(2);
-    assert_eq!(ledger.open(1, 3) + ledger.open(5, 6), 0);
-    assert_eq!(ledger.open(8, 20), 2);
-    assert_eq!(ledger.fill(10), Some(1));
-    assert_eq!(ledger.gaps(), [Gap { from: 8, to: 10 }, Gap { from: 11, to: 20 }]);
-    assert_eq!(ledger.missing(), 11);
+    let mut gap_list = GapList::new(2);
+    assert_eq!(gap_list.open(1, 3) + gap_list.open(5, 6), 0);
+    assert_eq!(gap_list.open(8, 20), 2);
+    assert_eq!(gap_list.fill(10), Some(1));
+    assert_eq!(gap_list.gaps(), [Gap { from: 8, to: 10 }, Gap { from: 11, to: 20 }]);
+    assert_eq!(gap_list.missing(), 11);
 }
 
 /// What a line brings: packets of session 1, then of session 2, as session, first number and count.
@@ -192,7 +195,7 @@ proptest! {
     fn every_message_comes_once(
         packets in proptest::collection::vec((0u64..40, 1u64..4, any::<bool>()), 1..60),
     ) {
-        let mut feed = Feed::new(MoldUdp64).from_first();
+        let mut feed = Feed::new(MoldUdp64).from_start();
         let mut seen = std::collections::BTreeSet::new();
         let mut sent = std::collections::BTreeSet::new();
         for (at, count, b) in packets {
@@ -206,7 +209,7 @@ proptest! {
         prop_assert_eq!(&seen, &sent);
         let highest = *sent.last().unwrap();
         let missing = (1..=highest).filter(|number| !sent.contains(number)).count() as u64;
-        prop_assert_eq!(feed.counts().missing, missing);
+        prop_assert_eq!(feed.statistics().missing, missing);
     }
 
     /// The same of two sessions, one behind the other on each line but not on both at once.
@@ -215,7 +218,7 @@ proptest! {
         lines in (cut(), cut()),
         order in proptest::collection::vec(any::<bool>(), 40),
     ) {
-        let mut feed = Feed::new(MoldUdp64).from_first();
+        let mut feed = Feed::new(MoldUdp64).from_start();
         let mut seen = std::collections::BTreeSet::new();
         let mut sent = std::collections::BTreeSet::new();
         let mut lines = [lines.0.into_iter(), lines.1.into_iter()];
@@ -225,7 +228,7 @@ proptest! {
             let Some((session, first, count)) = lines[usize::from(b)].next() else { continue };
             sent.extend((first..first + count).map(|number| (session, number)));
             let line = if b { Line::B } else { Line::A };
-            feed.packet(line, &of(session, packet(first, count)), |message| {
+            feed.process(line, &of(session, packet(first, count)), |message| {
                 let message = (message.session[9] - b'0', message.number);
                 assert!(seen.insert(message), "{message:?} came twice");
             });
@@ -236,7 +239,7 @@ proptest! {
             Some(highest) => highest - of_session(session).count() as u64,
             None => 0,
         };
-        prop_assert_eq!(feed.counts().missing, missing(1) + missing(2));
+        prop_assert_eq!(feed.statistics().missing, missing(1) + missing(2));
     }
 
     #[test]
@@ -244,7 +247,7 @@ proptest! {
         proptest::collection::vec(any::<u8>(), 0..60), 0..20)) {
         let mut feed = Feed::new(MoldUdp64);
         for packet in packets {
-            feed.packet(Line::A, &packet, |_| {});
+            feed.process(Line::A, &packet, |_| {});
         }
     }
 }

@@ -1,4 +1,4 @@
-//! [`Drops`]: what a socket lost, asked of the kernel when somebody wants to know.
+//! [`SocketDrops`]: what a socket lost, asked of the kernel when somebody wants to know.
 
 use std::fs::File;
 use std::io;
@@ -20,7 +20,7 @@ const DROPS: usize = 8;
 /// the namespace alone. So the namespace's counts tell the causes apart: exactly where no other socket of it
 /// loses anything; else a wrong checksum of another socket is counted here, too.
 #[derive(Debug)]
-pub(crate) struct Drops {
+pub(crate) struct SocketDrops {
     last: u32,
     total: u64,
     /// Counters of the namespace; absent where /proc is.
@@ -37,7 +37,7 @@ struct Errors {
     room: u64,
 }
 
-impl Drops {
+impl SocketDrops {
     /// Starts to count for `fd`, a socket of this thread's network namespace.
     pub(crate) fn start(fd: BorrowedFd<'_>, v6: bool) -> io::Result<Self> {
         let file = if v6 { "/proc/thread-self/net/snmp6" } else { "/proc/thread-self/net/snmp" };

@@ -1,24 +1,30 @@
-//! The layer of sockets: options, groups, and the arrays of `recvmmsg` and `sendmmsg`. The only
-//! `unsafe` code of this crate besides that of io_uring.
+//! Sockets: options, groups, and the `mmsghdr` arrays of `recvmmsg` and `sendmmsg`. The only `unsafe` code of
+//! this crate besides that of io_uring.
 
-mod address;
-mod control;
+mod cmsg;
 mod drops;
 mod open;
+mod recvmmsg;
 pub(crate) mod remember;
-mod slots;
-mod transmit;
+mod sendmmsg;
+mod sockaddr;
 
-pub(crate) use address::Name;
-pub(crate) use control::{Control, ROOM as CONTROL_ROOM};
-pub(crate) use drops::Drops;
-pub(crate) use open::{Membership, buffer_size, local_address, membership, open, probe_gro};
-pub(crate) use slots::Slots;
-pub(crate) use transmit::{Outgoing, Rejected, connect};
+pub(crate) use cmsg::{CMSG_SPACE, ControlMessages};
+pub(crate) use drops::SocketDrops;
+pub(crate) use open::{
+    Membership, local_address, open, probe_gro, recv_buffer_size, set_membership,
+};
+pub(crate) use recvmmsg::RecvMmsg;
+pub(crate) use sendmmsg::{SendError, SendMmsg, connect};
+pub(crate) use sockaddr::SockAddr;
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
+
+use rustix::event::{self, PollFd, PollFlags, Timespec, epoll};
+use rustix::io::Errno;
+use rustix::thread::{NanosleepRelativeResult, nanosleep};
 
 /// `setsockopt` with a plain value.
 fn set<T: Copy>(fd: BorrowedFd<'_>, level: i32, option: i32, value: &T) -> io::Result<()> {
@@ -46,75 +52,53 @@ fn check(answer: isize) -> io::Result<usize> {
     usize::try_from(answer).map_err(|_| io::Error::last_os_error())
 }
 
-/// What came of a wait.
+/// How a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Woken {
+pub(crate) enum WaitOutcome {
     /// The descriptor is ready.
     Ready,
-    /// Time is over.
-    Late,
-    /// A signal came.
-    Signal,
+    /// The deadline has passed.
+    TimedOut,
+    /// A signal arrived.
+    Interrupted,
 }
 
 /// Waits until `fd` is ready for `events` or the deadline has passed; `None` waits for ever.
-pub(crate) fn wait(
+pub(crate) fn poll(
     fd: BorrowedFd<'_>,
-    events: i16,
+    events: PollFlags,
     deadline: Option<Instant>,
-) -> io::Result<Woken> {
+) -> io::Result<WaitOutcome> {
     let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
     let timeout = left.map(timespec);
-    let mut entry = libc::pollfd { fd: fd.as_raw_fd(), events, revents: 0 };
-    let timeout = timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: one entry and a timeout or none, all ours for the length of the call.
-    match check(unsafe { libc::ppoll(&mut entry, 1, timeout, std::ptr::null()) } as isize) {
-        Ok(0) => Ok(Woken::Late),
-        Ok(_) => Ok(Woken::Ready),
-        Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(Woken::Signal),
-        Err(error) => Err(error),
+    match event::poll(&mut [PollFd::from_borrowed_fd(fd, events)], timeout.as_ref()) {
+        Ok(0) => Ok(WaitOutcome::TimedOut),
+        Ok(_) => Ok(WaitOutcome::Ready),
+        Err(Errno::INTR) => Ok(WaitOutcome::Interrupted),
+        Err(error) => Err(error.into()),
     }
 }
 
-fn timespec(time: Duration) -> libc::timespec {
-    libc::timespec {
-        tv_sec: time.as_secs().min(i64::MAX as u64) as libc::time_t,
-        tv_nsec: time.subsec_nanos().into(),
-    }
+fn timespec(time: Duration) -> Timespec {
+    Timespec::try_from(time).unwrap_or(Timespec { tv_sec: i64::MAX, tv_nsec: 0 })
 }
 
 /// Sleeps; false when a signal ended it.
-pub(crate) fn pause(time: Duration) -> bool {
-    let time = timespec(time);
-    // SAFETY: a whole `timespec`, and nowhere to write what is left.
-    unsafe { libc::nanosleep(&time, std::ptr::null_mut()) == 0 }
+pub(crate) fn sleep(time: Duration) -> bool {
+    matches!(nanosleep(&timespec(time)), NanosleepRelativeResult::Ok)
 }
 
 /// An epoll instance that is readable when any of `fds` is.
-pub(crate) fn gather<'a>(
-    fds: impl Iterator<Item = BorrowedFd<'a>>,
-) -> io::Result<std::os::fd::OwnedFd> {
-    use std::os::fd::FromRawFd;
-    // SAFETY: no memory involved; the descriptor is nobody else's.
-    let epoll = unsafe {
-        let fd = check(libc::epoll_create1(libc::EPOLL_CLOEXEC) as isize)?;
-        std::os::fd::OwnedFd::from_raw_fd(fd as i32)
-    };
+pub(crate) fn epoll_of<'a>(fds: impl Iterator<Item = BorrowedFd<'a>>) -> io::Result<OwnedFd> {
+    let instance = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     for fd in fds {
-        watch(epoll.as_fd(), fd, libc::EPOLL_CTL_ADD)?;
+        epoll::add(&instance, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
     }
-    Ok(epoll)
+    Ok(instance)
 }
 
-/// Has an epoll instance ask `fd`, one of its own, whether it is readable: it only knows what it was told.
-pub(crate) fn look_again(epoll: BorrowedFd<'_>, fd: BorrowedFd<'_>) {
-    // It is there, so that nothing can fail.
-    let _ = watch(epoll, fd, libc::EPOLL_CTL_MOD);
-}
-
-fn watch(epoll: BorrowedFd<'_>, fd: BorrowedFd<'_>, what: i32) -> io::Result<()> {
-    let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
-    // SAFETY: two live descriptors and an event that is copied.
-    let answer = unsafe { libc::epoll_ctl(epoll.as_raw_fd(), what, fd.as_raw_fd(), &mut event) };
-    check(answer as isize).map(drop)
+/// Has an epoll instance check again whether `fd`, which it watches, is readable.
+pub(crate) fn epoll_rearm(instance: BorrowedFd<'_>, fd: BorrowedFd<'_>) {
+    // It is watched, so this cannot fail.
+    let _ = epoll::modify(instance, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN);
 }

@@ -1,86 +1,85 @@
-//! Opening a UDP socket as a receiver wants it.
+//! Opens the UDP socket of a receiver.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-use super::address::{Name, group_request};
-use super::control::UDP_GRO;
+use super::cmsg::UDP_GRO;
+use super::sockaddr::{SockAddr, group_request};
 use super::{check, get, set};
-use crate::builder::{Settings, Steering};
-use crate::{Backend, Error, Group, Result, interface};
+use crate::backend::Backend;
+use crate::group::Group;
+use crate::options::{Options, Reuseport};
+use crate::{Error, Result, interface};
 
 /// `IPV6_MULTICAST_ALL` of `linux/in6.h`.
 const IPV6_MULTICAST_ALL: i32 = 29;
 /// `SO_PREFER_BUSY_POLL` and `SO_BUSY_POLL_BUDGET` of `asm-generic/socket.h`.
 const SO_PREFER_BUSY_POLL: i32 = 69;
 
-/// A socket of these settings, bound and joined, for a back end.
-pub(crate) fn open(settings: &Settings, backend: Backend) -> Result<OwnedFd> {
-    let v6 = settings.bind.is_ipv6();
+/// A socket with these options for a back end, bound and joined.
+pub(crate) fn open(options: &Options, backend: Backend) -> Result<OwnedFd> {
+    let v6 = options.bind.is_ipv6();
     let family = if v6 { libc::AF_INET6 } else { libc::AF_INET };
     let socket = datagram(family).map_err(|error| match error.raw_os_error() {
         Some(libc::EAFNOSUPPORT) => {
-            Error::Invalid(format!("cannot bind to {}: this host has no IPv6", settings.bind))
+            Error::Invalid(format!("cannot bind to {}: this host has no IPv6", options.bind))
         }
         _ => Error::system("open a UDP socket", error),
     })?;
     let fd = socket.as_fd();
-    let wish = |level, option, value: i32, what: &str| {
+    let enable = |level, option, value: i32, what: &str| {
         set(fd, level, option, &value).map_err(|error| Error::system(what.to_owned(), error))
     };
     if v6 {
-        wish(libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 1, "keep IPv4 off an IPv6 socket")?;
-        wish(libc::IPPROTO_IPV6, IPV6_MULTICAST_ALL, 0, "hear joined groups only")?;
+        enable(libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 1, "keep IPv4 off an IPv6 socket")?;
+        enable(libc::IPPROTO_IPV6, IPV6_MULTICAST_ALL, 0, "receive joined groups only")?;
     } else {
-        wish(libc::IPPROTO_IP, libc::IP_MULTICAST_ALL, 0, "hear joined groups only")?;
+        enable(libc::IPPROTO_IP, libc::IP_MULTICAST_ALL, 0, "receive joined groups only")?;
     }
-    // Programs that hear one group ask for this, as is usual. An address of this host is not to be shared so:
-    // the last one to bind would have all. Nor is a group that xdp takes: a second program would hear nothing.
-    if settings.bind.ip().is_multicast() && backend != Backend::Xdp {
-        wish(libc::SOL_SOCKET, libc::SO_REUSEADDR, 1, "share a group")?;
+    // Programs that receive one group share its port this way. An address of this host is not shared: the last
+    // socket to bind would get all messages. Nor is a group that xdp takes: another program would get none.
+    if options.bind.ip().is_multicast() && backend != Backend::Xdp {
+        enable(libc::SOL_SOCKET, libc::SO_REUSEADDR, 1, "share a group")?;
     }
-    if settings.steering != Steering::Alone {
-        wish(libc::SOL_SOCKET, libc::SO_REUSEPORT, 1, "share a port")?;
+    if options.reuseport != Reuseport::Exclusive {
+        enable(libc::SOL_SOCKET, libc::SO_REUSEPORT, 1, "share a port")?;
     }
-    if let Some(name) = &settings.interface {
+    if let Some(name) = &options.interface {
         bind_to_device(fd, name)?;
     }
-    if let Some(bytes) = settings.buffer {
-        size_buffer(fd, bytes)
+    if let Some(bytes) = options.recv_buffer_size {
+        set_recv_buffer_size(fd, bytes)
             .map_err(|error| Error::system("size the buffer of a socket", error))?;
     }
-    if let Some(time) = settings.busy_poll {
+    if let Some(time) = options.busy_poll {
         let time = i32::try_from(time.as_micros()).unwrap_or(i32::MAX);
         privileged(set(fd, libc::SOL_SOCKET, libc::SO_BUSY_POLL, &time), "poll busily")?;
         privileged(set(fd, libc::SOL_SOCKET, SO_PREFER_BUSY_POLL, &1i32), "poll busily")?;
     }
-    details(settings, fd)?;
+    enable_metadata(options, fd)?;
     if backend == Backend::Gro {
-        wish(libc::SOL_UDP, UDP_GRO, 1, "have the kernel join datagrams (UDP_GRO)")?;
+        enable(libc::SOL_UDP, UDP_GRO, 1, "have the kernel coalesce datagrams (UDP_GRO)")?;
     }
-    bind(fd, settings.bind)?;
-    steer(fd, settings.steering)?;
-    for group in &settings.groups {
-        membership(fd, Membership::Join, group)?;
+    bind(fd, options.bind)?;
+    select_receiver(fd, options.reuseport)?;
+    for group in &options.groups {
+        set_membership(fd, Membership::Join, group)?;
     }
     Ok(socket)
 }
 
-/// Why a socket cannot have datagrams joined.
-pub(crate) fn probe_gro() -> Option<String> {
-    let socket = match datagram(libc::AF_INET) {
-        Ok(socket) => socket,
-        Err(error) => return Some(format!("no UDP socket: {error}")),
-    };
-    let answer = set(socket.as_fd(), libc::SOL_UDP, UDP_GRO, &1i32);
-    answer.err().map(|error| format!("this kernel has no UDP_GRO ({error}); Linux 5.0 does"))
+/// Whether the kernel coalesces datagrams for a socket.
+pub(crate) fn probe_gro() -> std::result::Result<(), String> {
+    let socket = datagram(libc::AF_INET).map_err(|error| format!("no UDP socket: {error}"))?;
+    set(socket.as_fd(), libc::SOL_UDP, UDP_GRO, &1i32)
+        .map_err(|error| format!("this kernel has no UDP_GRO ({error}); Linux 5.0 does"))
 }
 
 /// The address that a socket got, with the port that the kernel chose for port 0.
 pub(crate) fn local_address(fd: BorrowedFd<'_>) -> io::Result<SocketAddr> {
-    let mut name = Name::default();
-    let mut len = Name::ROOM;
+    let mut name = SockAddr::default();
+    let mut len = SockAddr::MAX_LEN;
     // SAFETY: a name with room for what `len` says.
     let answer = unsafe {
         libc::getsockname(fd.as_raw_fd(), std::ptr::from_mut(&mut name).cast(), &mut len)
@@ -89,7 +88,7 @@ pub(crate) fn local_address(fd: BorrowedFd<'_>) -> io::Result<SocketAddr> {
 }
 
 /// Bytes that the kernel lets a socket queue, overhead included: twice what was asked for.
-pub(crate) fn buffer_size(fd: BorrowedFd<'_>) -> io::Result<u32> {
+pub(crate) fn recv_buffer_size(fd: BorrowedFd<'_>) -> io::Result<u32> {
     get::<1>(fd, libc::SOL_SOCKET, libc::SO_RCVBUF).map(|[bytes]| bytes)
 }
 
@@ -101,7 +100,7 @@ pub(crate) enum Membership {
 }
 
 /// Joins or leaves.
-pub(crate) fn membership(fd: BorrowedFd<'_>, what: Membership, group: &Group) -> Result<()> {
+pub(crate) fn set_membership(fd: BorrowedFd<'_>, what: Membership, group: &Group) -> Result<()> {
     let index = match &group.interface {
         Some(name) => interface::index(name)?,
         None => 0,
@@ -125,11 +124,11 @@ pub(crate) fn membership(fd: BorrowedFd<'_>, what: Membership, group: &Group) ->
     check(answer as isize).map(drop).map_err(|error| Error::Group {
         action: if what == Membership::Join { "join" } else { "leave" },
         group: group.clone(),
-        why: why_not(what, group, &error),
+        reason: membership_error(what, group, &error),
     })
 }
 
-fn why_not(what: Membership, group: &Group, error: &io::Error) -> String {
+fn membership_error(what: Membership, group: &Group, error: &io::Error) -> String {
     match (error.raw_os_error(), what) {
         (Some(libc::EADDRINUSE), Membership::Join) => "this receiver is in it already".to_owned(),
         (Some(libc::EADDRNOTAVAIL), Membership::Leave) => "this receiver is not in it".to_owned(),
@@ -167,12 +166,12 @@ pub(super) fn lacks_scope(address: SocketAddr) -> bool {
 }
 
 pub(super) fn bind(fd: BorrowedFd<'_>, address: SocketAddr) -> Result<()> {
-    let name = Name::of(address);
+    let name = SockAddr::of(address);
     // SAFETY: a name of the length that it says.
     let answer = unsafe { libc::bind(fd.as_raw_fd(), name.as_ptr().cast(), name.len()) };
     check(answer as isize).map(drop).map_err(|error| match error.raw_os_error() {
-        Some(libc::EADDRNOTAVAIL) => Error::NotLocal(address),
-        Some(libc::EADDRINUSE) => Error::InUse(address),
+        Some(libc::EADDRNOTAVAIL) => Error::AddressNotAvailable(address),
+        Some(libc::EADDRINUSE) => Error::AddressInUse(address),
         Some(libc::EACCES) => Error::Privilege {
             action: format!("bind to {address}"),
             capability: "CAP_NET_BIND_SERVICE",
@@ -197,26 +196,26 @@ fn bind_to_device(fd: BorrowedFd<'_>, name: &str) -> Result<()> {
 }
 
 /// As much as was asked for where the process may, else as much as `net.core.rmem_max` allows.
-fn size_buffer(fd: BorrowedFd<'_>, bytes: usize) -> io::Result<()> {
+fn set_recv_buffer_size(fd: BorrowedFd<'_>, bytes: usize) -> io::Result<()> {
     let bytes = i32::try_from(bytes).unwrap_or(i32::MAX / 2);
     set(fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &bytes)
         .or_else(|_| set(fd, libc::SOL_SOCKET, libc::SO_RCVBUF, &bytes))
 }
 
-fn details(settings: &Settings, fd: BorrowedFd<'_>) -> Result<()> {
-    let v6 = settings.bind.is_ipv6();
-    let wanted = settings.details;
+fn enable_metadata(options: &Options, fd: BorrowedFd<'_>) -> Result<()> {
+    let v6 = options.bind.is_ipv6();
+    let metadata = options.metadata;
     let (level, destination, class) = if v6 {
         (libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, libc::IPV6_RECVTCLASS)
     } else {
         (libc::IPPROTO_IP, libc::IP_PKTINFO, libc::IP_RECVTOS)
     };
-    for (wanted, level, option, what) in [
-        (wanted.destination, level, destination, "ask for the destination of messages"),
-        (wanted.traffic_class, level, class, "ask for the traffic class of messages"),
-        (wanted.timestamp, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, "ask for time stamps"),
+    for (on, level, option, what) in [
+        (metadata.destination, level, destination, "ask for the destination of messages"),
+        (metadata.traffic_class, level, class, "ask for the traffic class of messages"),
+        (metadata.timestamp, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, "ask for time stamps"),
     ] {
-        if wanted {
+        if on {
             set(fd, level, option, &1i32).map_err(|error| Error::system(what, error))?;
         }
     }
@@ -233,11 +232,11 @@ fn privileged(answer: io::Result<()>, action: &str) -> Result<()> {
 }
 
 /// Which of the sockets of one port gets a message.
-fn steer(fd: BorrowedFd<'_>, steering: Steering) -> Result<()> {
-    let (sockets, what) = match steering {
-        Steering::Alone | Steering::Flow => return Ok(()),
-        Steering::Cpu { sockets } => (sockets, libc::SKF_AD_OFF + libc::SKF_AD_CPU),
-        Steering::Spread { sockets } => (sockets, libc::SKF_AD_OFF + libc::SKF_AD_RANDOM),
+fn select_receiver(fd: BorrowedFd<'_>, reuseport: Reuseport) -> Result<()> {
+    let (sockets, what) = match reuseport {
+        Reuseport::Exclusive | Reuseport::Flow => return Ok(()),
+        Reuseport::Cpu { sockets } => (sockets, libc::SKF_AD_OFF + libc::SKF_AD_CPU),
+        Reuseport::Spread { sockets } => (sockets, libc::SKF_AD_OFF + libc::SKF_AD_RANDOM),
     };
     if sockets == 0 {
         return Err(Error::Invalid("0 sockets cannot share a port".to_owned()));

@@ -6,9 +6,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 /// The number that the patches give to `remember_mmsghdr`; they have one for x86 alone.
-const CALL: libc::c_long = 600;
-/// Headers that it takes at most (`UIO_MAXIOV`).
-const MOST: usize = 1024;
+const SYSCALL: libc::c_long = 600;
+/// The most headers of one call (`UIO_MAXIOV`).
+const MAX_PER_CALL: usize = 1024;
 
 /// Arrays of headers that the kernel has read, until this is dropped: by their addresses, so that whoever
 /// frees an array drops this before.
@@ -29,7 +29,7 @@ impl Remembered {
         headers: &mut [libc::mmsghdr],
     ) -> io::Result<Self> {
         let mut remembered = Self { socket, arrays: Vec::new() };
-        for piece in headers.chunks_mut(MOST) {
+        for piece in headers.chunks_mut(MAX_PER_CALL) {
             let (at, len) = (piece.as_mut_ptr() as usize, piece.len());
             call(remembered.socket.as_fd(), at, len)?;
             remembered.arrays.push(at);
@@ -50,14 +50,14 @@ impl Drop for Remembered {
 /// The system call; `len` 0 forgets.
 fn call(fd: BorrowedFd<'_>, array: usize, len: usize) -> io::Result<()> {
     // SAFETY: the kernel checks what it is given, reads only, and says so where it cannot.
-    let answer = unsafe { libc::syscall(CALL, fd.as_raw_fd(), array, len as libc::c_uint, 0) };
+    let answer = unsafe { libc::syscall(SYSCALL, fd.as_raw_fd(), array, len as libc::c_uint, 0) };
     super::check(answer as isize).map(drop)
 }
 
-/// Why the kernel remembers nothing, found by having it remember a header.
-pub(crate) fn probe() -> Option<String> {
+/// Whether the kernel remembers headers, found by having it remember one.
+pub(crate) fn probe() -> Result<(), String> {
     if !cfg!(target_arch = "x86_64") {
-        return Some("the patch that brings remember_mmsghdr has it for x86 only".to_owned());
+        return Err("the patch that brings remember_mmsghdr has it for x86 only".to_owned());
     }
     let trial = || {
         let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
@@ -72,7 +72,7 @@ pub(crate) fn probe() -> Option<String> {
             _ => Err(io::Error::from_raw_os_error(libc::ENOSYS)),
         }
     };
-    trial().err().map(|error| match error.raw_os_error() {
+    trial().map_err(|error| match error.raw_os_error() {
         Some(libc::ENOSYS) => {
             "this kernel has no system call remember_mmsghdr, which takes the patches in Linerate's kernel/ \
              (docs/kernel.md); with uring any kernel from 6.0 on keeps the header"

@@ -22,11 +22,11 @@ const JUMP_SET: u16 = 0x45;
 const RETURN: u16 = 0x06;
 
 /// Senders of one source-specific group that a conditional jump can step over.
-const MOST_SENDERS: usize = 24;
+const MAX_SENDERS: usize = 24;
 
-/// What is wanted.
+/// What the receiver takes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Wanted {
+pub(super) struct FilterSpec {
     pub(super) port: u16,
     /// The interface's own hardware address: a frame to another one is not for this host.
     pub(super) mac: ethernet::Address,
@@ -35,15 +35,15 @@ pub(super) struct Wanted {
     /// Groups, each with the senders that are heard; none means any.
     pub(super) groups: Vec<(IpAddr, Vec<IpAddr>)>,
     /// The longest frame that fits into a chunk.
-    pub(super) longest: u32,
+    pub(super) max_frame: u32,
 }
 
-impl Wanted {
+impl FilterSpec {
     /// The program.
     pub(super) fn compile(&self) -> Result<Classic> {
         let mut program = Program::default();
         program.load(LOAD_LEN, 0);
-        program.refuse_if(JUMP_GREATER, self.longest);
+        program.refuse_if(JUMP_GREATER, self.max_frame);
         program.load(LOAD_HALF, 12);
         let v6 = self.version(true)?;
         // A jump that is not conditional has no limit worth the name.
@@ -96,9 +96,9 @@ impl Wanted {
             program.compare(*address, destination, then);
         }
         for (group, senders) in self.groups.iter().filter(|(group, _)| group.is_ipv6() == v6) {
-            if senders.len() > MOST_SENDERS {
+            if senders.len() > MAX_SENDERS {
                 return Err(Error::Invalid(format!(
-                    "{} senders of the group {group}: xdp takes at most {MOST_SENDERS}",
+                    "{} senders of the group {group}: xdp takes at most {MAX_SENDERS}",
                     senders.len()
                 )));
             }
@@ -172,9 +172,9 @@ mod tests {
 
     const MAC: [u8; 6] = [2, 0, 0, 0, 0, 9];
 
-    fn wanted() -> Wanted {
+    fn spec() -> FilterSpec {
         let ip = |text: &str| text.parse().unwrap();
-        Wanted {
+        FilterSpec {
             port: 7000,
             mac: ethernet::Address(MAC),
             unicast: vec![ip("10.0.0.2"), ip("10.0.0.3"), ip("fd00::2")],
@@ -184,7 +184,7 @@ mod tests {
                 (ip("ff15::1"), vec![]),
                 (ip("ff35::1"), vec![ip("fd00::7")]),
             ],
-            longest: 1792,
+            max_frame: 1792,
         }
     }
 
@@ -211,7 +211,7 @@ mod tests {
     }
 
     fn takes(bytes: &[u8]) -> bool {
-        wanted().compile().unwrap().accepts(bytes, bytes.len() as u32) != 0
+        spec().compile().unwrap().accepts(bytes, bytes.len() as u32) != 0
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The back end `xdp`: messages past the stack, and the stack for everything else.
 //!
-//! A program in the driver's receive loop takes whole datagrams to the wanted port and addresses, into
+//! A program in the driver's receive loop takes whole datagrams to the receiver's port and addresses, into
 //! AF_XDP sockets or a BPF ring buffer; ARP, neighbours, IGMP, fragments, other ports and whatever is
 //! unusual in a message stay with the kernel, and messages among it arrive through the companion socket,
 //! which is a receiver like any other. What is taken passes neither the firewall nor reverse path
@@ -16,12 +16,14 @@ use std::os::fd::BorrowedFd;
 use linerate_ring::steer::Holder;
 use linerate_ring::xdp;
 
-pub use parse::{Datagram, Parser, Refusal};
+pub use parse::{Datagram, ParseError, Parser};
 
-use crate::builder::Settings;
-use crate::message::Message;
-use crate::{Backend, Error, Group, Losses, Result, interface};
-use filter::Wanted;
+use crate::backend::Backend;
+use crate::group::Group;
+use crate::message::{Drops, Message};
+use crate::options::Options;
+use crate::{Error, Result, interface};
+use filter::FilterSpec;
 use way::{Frames, Plan, Way};
 
 /// Only in a driver's receive loop a frame is what was on the wire. A program in the stack, or in a TAP
@@ -33,25 +35,29 @@ const ONLY_NATIVE: &str = "xdp needs a driver that shows its program each datagr
 pub(crate) const NO_INTERFACE: &str = "xdp takes messages from one interface, and it is not clear \
     which: bind to an address of it, or name it";
 
-/// The interface that `settings` mean.
-pub(crate) fn interface_of(settings: &Settings) -> Option<String> {
-    let named = settings.interface.clone();
-    named.or_else(|| settings.groups.iter().find_map(|group| group.interface.clone())).or_else(
-        || match settings.bind.ip() {
+/// The interface that `options` mean.
+pub(crate) fn interface_of(options: &Options) -> Option<String> {
+    let named = options.interface.clone();
+    named.or_else(|| options.groups.iter().find_map(|group| group.interface.clone())).or_else(
+        || match options.bind.ip() {
             ip if ip.is_unspecified() || ip.is_multicast() => None,
             ip => interface::of_address(ip),
         },
     )
 }
 
-/// Why an interface cannot have it. Whether the driver runs the program itself shows when it is attached.
-pub(crate) fn probe(interface: &str) -> Option<String> {
+/// Whether an interface can have it; the error is the reason why not. Whether the driver runs the program itself
+/// shows when it is attached.
+pub(crate) fn probe(interface: &str) -> std::result::Result<(), String> {
     if let Some(error) = xdp::probe(interface).obstacle {
-        return Some(occupied(&error).unwrap_or_else(|| error.to_string()));
+        return Err(occupied(&error).unwrap_or_else(|| error.to_string()));
     }
     let tap =
         matches!(linerate_net::ethtool::driver(interface), Ok(Some(driver)) if driver == "tun");
-    tap.then(|| format!("{interface} is a TAP or TUN device: {ONLY_NATIVE}"))
+    match tap {
+        true => Err(format!("{interface} is a TAP or TUN device: {ONLY_NATIVE}")),
+        false => Ok(()),
+    }
 }
 
 /// That another receiver has the interface, a capture or the accelerator, where that is what `error` says.
@@ -81,82 +87,83 @@ pub(crate) fn is_native(interface: &str) -> bool {
 
 /// What the program on an interface takes.
 #[derive(Debug)]
-pub(crate) struct Port {
+pub(crate) struct XdpReceiver {
     way: Way,
     why: String,
     parser: Parser,
     interface: String,
     index: u32,
-    wanted: Wanted,
+    spec: FilterSpec,
     message_size: usize,
     checksum: u64,
     malformed: u64,
 }
 
-impl Port {
-    /// Takes the messages of `settings` from `interface`, to `port`.
-    pub(crate) fn open(settings: &Settings, interface: &str, port: u16) -> Result<Self> {
+impl XdpReceiver {
+    /// Takes the messages of `options` from `interface`, to `port`.
+    pub(crate) fn open(options: &Options, interface: &str, port: u16) -> Result<Self> {
         let index = interface::index(interface)?;
         let identity = interface::identity(interface)?;
         let Some(mac) = identity.mac else {
             return Err(Error::Invalid(format!("interface {interface} has no Ethernet address")));
         };
-        let bind = settings.bind.ip();
+        let bind = options.bind.ip();
         let mut unicast = identity.addresses;
         unicast
             .retain(|ip| ip.is_ipv4() == bind.is_ipv4() && (bind.is_unspecified() || *ip == bind));
-        let mut plan = Plan::of(settings, interface)?;
-        let mut wanted = Wanted { port, mac, unicast, groups: Vec::new(), longest: plan.longest };
-        for group in &settings.groups {
-            add(&mut wanted, group, interface, bind);
+        let mut plan = Plan::of(options, interface)?;
+        let mut spec =
+            FilterSpec { port, mac, unicast, groups: Vec::new(), max_frame: plan.longest };
+        for group in &options.groups {
+            add(&mut spec, group, interface, bind);
         }
-        let open = |plan: &Plan, wanted: &Wanted| -> Result<Way> {
-            let opened = plan.open(settings, interface, &translate(wanted)?);
+        let open = |plan: &Plan, spec: &FilterSpec| -> Result<Way> {
+            let opened = plan.open(options, interface, &translate(spec)?);
             opened.map_err(|error| {
                 let refused = matches!(error, linerate_ring::Error::System { .. });
                 let why = occupied(&error).or_else(|| {
                     (refused && !is_native(interface)).then(|| format!("{error}: {ONLY_NATIVE}"))
                 });
                 match why {
-                    Some(why) => Error::Backend { backend: Backend::Xdp, why },
+                    Some(why) => Error::BackendUnavailable { backend: Backend::Xdp, reason: why },
                     None => error.into(),
                 }
             })
         };
-        let way = match open(&plan, &wanted) {
+        let way = match open(&plan, &spec) {
             Ok(way) => way,
             Err(error) => {
-                plan = plan.instead(settings, &error).ok_or(error)?;
-                wanted.longest = plan.longest;
-                open(&plan, &wanted)?
+                plan = plan.instead(options, &error).ok_or(error)?;
+                spec.max_frame = plan.longest;
+                open(&plan, &spec)?
             }
         };
         let driver = linerate_net::ethtool::driver(interface)?;
-        let unfinished = driver.is_some_and(|driver| driver == "veth");
+        let partial_checksums = driver.is_some_and(|driver| driver == "veth");
         Ok(Self {
             way,
             why: plan.why,
-            parser: Parser::new(unfinished),
+            parser: Parser::new(partial_checksums),
             interface: interface.to_owned(),
             index,
-            wanted,
-            message_size: settings.message_size,
+            spec,
+            message_size: options.message_size,
             checksum: 0,
             malformed: 0,
         })
     }
 
     /// Takes the messages of a group too, or no more.
-    pub(crate) fn regroup(&mut self, group: &Group, join: bool, bind: IpAddr) -> Result<()> {
-        let mut wanted = self.wanted.clone();
+    pub(crate) fn set_membership(&mut self, group: &Group, join: bool, bind: IpAddr) -> Result<()> {
+        let mut spec = self.spec.clone();
         if join {
-            add(&mut wanted, group, &self.interface, bind);
+            add(&mut spec, group, &self.interface, bind);
         } else {
-            remove(&mut wanted, group);
+            remove(&mut spec, group);
         }
-        if wanted != self.wanted {
-            self.way.set_filter(&translate(&wanted)?)?;
-            self.wanted = wanted;
+        if spec != self.spec {
+            self.way.set_filter(&translate(&spec)?)?;
+            self.spec = spec;
         }
         Ok(())
     }
@@ -206,9 +213,9 @@ impl Port {
         self.way.stop().map_err(Into::into)
     }
 
-    pub(crate) fn batch(&mut self) -> Option<PortBatch<'_>> {
+    pub(crate) fn batch(&mut self) -> Option<XdpBatch<'_>> {
         let Self { way, parser, index, message_size, checksum, malformed, .. } = self;
-        Some(PortBatch {
+        Some(XdpBatch {
             frames: way.batch()?,
             parser: *parser,
             index: *index,
@@ -218,19 +225,19 @@ impl Port {
         })
     }
 
-    pub(crate) fn losses(&self) -> Result<Losses> {
-        Ok(Losses {
+    pub(crate) fn drops(&self) -> Result<Drops> {
+        Ok(Drops {
             ring: self.way.lost()?,
             checksum: self.checksum,
             malformed: self.malformed,
-            ..Losses::default()
+            ..Drops::default()
         })
     }
 }
 
 /// Messages of one AF_XDP socket, or of the ring buffer.
 #[derive(Debug)]
-pub(crate) struct PortBatch<'p> {
+pub(crate) struct XdpBatch<'p> {
     frames: Frames<'p>,
     parser: Parser,
     index: u32,
@@ -239,7 +246,7 @@ pub(crate) struct PortBatch<'p> {
     malformed: &'p mut u64,
 }
 
-impl PortBatch<'_> {
+impl XdpBatch<'_> {
     #[inline]
     pub(crate) fn next(&mut self) -> Option<Message<'_>> {
         loop {
@@ -249,8 +256,8 @@ impl PortBatch<'_> {
                 Err(refusal) => {
                     self.frames.next();
                     match refusal {
-                        Refusal::Checksum => *self.checksum += 1,
-                        Refusal::Malformed => *self.malformed += 1,
+                        ParseError::Checksum => *self.checksum += 1,
+                        ParseError::Malformed => *self.malformed += 1,
                     }
                     continue;
                 }
@@ -265,35 +272,35 @@ impl PortBatch<'_> {
                 destination: datagram.destination,
                 timestamp: frame.timestamp.map(|stamp| stamp.0),
                 traffic_class: Some(datagram.traffic_class),
-                interface: Some(self.index),
+                interface_index: Some(self.index),
                 truncated: len < whole,
             });
         }
     }
 }
 
-fn translate(wanted: &Wanted) -> Result<Vec<linerate_ring::filter::Instruction>> {
-    linerate_ring::filter::translate(&wanted.compile()?).map_err(|why| {
+fn translate(spec: &FilterSpec) -> Result<Vec<linerate_ring::filter::Instruction>> {
+    linerate_ring::filter::translate(&spec.compile()?).map_err(|why| {
         Error::Invalid(format!("the program for these groups and addresses cannot be made: {why}"))
     })
 }
 
 /// A group is taken where the kernel would deliver it: not to a socket bound to another address.
-fn add(wanted: &mut Wanted, group: &Group, interface: &str, bind: IpAddr) {
+fn add(spec: &mut FilterSpec, group: &Group, interface: &str, bind: IpAddr) {
     let elsewhere = group.interface.as_deref().is_some_and(|name| name != interface);
     if elsewhere || !(bind.is_unspecified() || bind == group.address) {
         return;
     }
-    let found = wanted.groups.iter_mut().find(|(address, _)| *address == group.address);
+    let found = spec.groups.iter_mut().find(|(address, _)| *address == group.address);
     match (found, group.source) {
         (Some((_, senders)), Some(source)) if !senders.contains(&source) => senders.push(source),
         (Some(_), _) => {}
-        (None, source) => wanted.groups.push((group.address, source.into_iter().collect())),
+        (None, source) => spec.groups.push((group.address, source.into_iter().collect())),
     }
 }
 
-fn remove(wanted: &mut Wanted, group: &Group) {
-    wanted.groups.retain_mut(|(address, senders)| {
+fn remove(spec: &mut FilterSpec, group: &Group) {
+    spec.groups.retain_mut(|(address, senders)| {
         if *address != group.address {
             return true;
         }

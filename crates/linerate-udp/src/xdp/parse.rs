@@ -27,7 +27,7 @@ pub struct Datagram {
 
 /// Why a frame gives no message. The stack refuses the same ones (`udp_rcv` in `net/ipv4/udp.c`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum ParseError {
     /// The lengths contradict each other, or it is no UDP over IP without options at all.
     Malformed,
     /// The checksum of the IPv4 header or of the datagram is wrong, or an IPv6 datagram has none.
@@ -39,15 +39,15 @@ pub enum Refusal {
 pub struct Parser {
     engine: Engine,
     /// A sender on this host may have left the checksum to hardware that there is not.
-    unfinished: bool,
+    partial_checksums: bool,
 }
 
 impl Parser {
-    /// `unfinished` says that frames may come from a sender on this machine over a device without a
+    /// `partial_checksums` says that frames may come from a sender on this machine over a device without a
     /// wire, such as a veth: then a checksum field that holds the sum of the pseudo header, which is what
     /// such a sender leaves there (`CHECKSUM_PARTIAL`), is good, as it is to the stack.
-    pub fn new(unfinished: bool) -> Self {
-        Self { engine: Engine::detect(), unfinished }
+    pub fn new(partial_checksums: bool) -> Self {
+        Self { engine: Engine::detect(), partial_checksums }
     }
 
     /// The datagram in `frame`, an Ethernet frame without tags.
@@ -55,36 +55,36 @@ impl Parser {
     /// # Errors
     /// What is wrong with it.
     #[inline]
-    pub fn parse(&self, frame: &[u8]) -> Result<Datagram, Refusal> {
+    pub fn parse(&self, frame: &[u8]) -> Result<Datagram, ParseError> {
         match frame.get(12..ETHERNET) {
             Some([0x08, 0x00]) => self.v4(&frame[ETHERNET..]),
             Some([0x86, 0xdd]) => self.v6(&frame[ETHERNET..]),
-            _ => Err(Refusal::Malformed),
+            _ => Err(ParseError::Malformed),
         }
     }
 
     #[inline]
-    fn v4(&self, packet: &[u8]) -> Result<Datagram, Refusal> {
+    fn v4(&self, packet: &[u8]) -> Result<Datagram, ParseError> {
         let Some((header, _)) = packet.split_first_chunk::<IPV4>() else {
-            return Err(Refusal::Malformed);
+            return Err(ParseError::Malformed);
         };
         let total = usize::from(u16::from_be_bytes([header[2], header[3]]));
         let fragment = u16::from_be_bytes([header[6], header[7]]) & 0x3fff;
         if header[0] != 0x45 || fragment != 0 || header[9] != Protocol::UDP.0 {
-            return Err(Refusal::Malformed);
+            return Err(ParseError::Malformed);
         }
-        let datagram = packet.get(IPV4..total).ok_or(Refusal::Malformed)?;
+        let datagram = packet.get(IPV4..total).ok_or(ParseError::Malformed)?;
         if !self.engine.sum(header).is_valid() {
-            return Err(Refusal::Checksum);
+            return Err(ParseError::Checksum);
         }
         let udp = Udp::read(datagram)?;
         let len = udp.len;
         if udp.checksum != 0 {
-            let about = Sum::ZERO.word(Protocol::UDP.0.into()).word(len as u16);
+            let pseudo = Sum::ZERO.word(Protocol::UDP.0.into()).word(len as u16);
             // Source and destination stand in front of the datagram, so that one sum takes them all.
-            let whole = about.plus(self.engine.sum(&packet[12..IPV4 + len]));
-            if !whole.is_valid() && !self.is_unfinished(udp, about, &packet[12..IPV4]) {
-                return Err(Refusal::Checksum);
+            let whole = pseudo.plus(self.engine.sum(&packet[12..IPV4 + len]));
+            if !whole.is_valid() && !self.is_partial(udp, pseudo, &packet[12..IPV4]) {
+                return Err(ParseError::Checksum);
             }
         }
         let address =
@@ -98,25 +98,25 @@ impl Parser {
     }
 
     #[inline]
-    fn v6(&self, packet: &[u8]) -> Result<Datagram, Refusal> {
+    fn v6(&self, packet: &[u8]) -> Result<Datagram, ParseError> {
         let Some((header, _)) = packet.split_first_chunk::<IPV6>() else {
-            return Err(Refusal::Malformed);
+            return Err(ParseError::Malformed);
         };
         let payload = usize::from(u16::from_be_bytes([header[4], header[5]]));
         if header[0] >> 4 != 6 || header[6] != Protocol::UDP.0 {
-            return Err(Refusal::Malformed);
+            return Err(ParseError::Malformed);
         }
-        let datagram = packet.get(IPV6..IPV6 + payload).ok_or(Refusal::Malformed)?;
+        let datagram = packet.get(IPV6..IPV6 + payload).ok_or(ParseError::Malformed)?;
         let udp = Udp::read(datagram)?;
         let len = udp.len;
         // RFC 8200 §8.1: a datagram without a checksum is to be discarded.
         if udp.checksum == 0 {
-            return Err(Refusal::Checksum);
+            return Err(ParseError::Checksum);
         }
-        let about = Sum::ZERO.word(Protocol::UDP.0.into()).word32(len as u32);
-        let whole = about.plus(self.engine.sum(&packet[8..IPV6 + len]));
-        if !whole.is_valid() && !self.is_unfinished(udp, about, &packet[8..IPV6]) {
-            return Err(Refusal::Checksum);
+        let pseudo = Sum::ZERO.word(Protocol::UDP.0.into()).word32(len as u32);
+        let whole = pseudo.plus(self.engine.sum(&packet[8..IPV6 + len]));
+        if !whole.is_valid() && !self.is_partial(udp, pseudo, &packet[8..IPV6]) {
+            return Err(ParseError::Checksum);
         }
         let address = |at: usize| -> Ipv6Addr {
             let bytes: [u8; 16] = header[at..at + 16].try_into().unwrap_or([0; 16]);
@@ -131,8 +131,8 @@ impl Parser {
     }
 
     #[cold]
-    fn is_unfinished(&self, udp: Udp, about: Sum, addresses: &[u8]) -> bool {
-        self.unfinished && about.plus(self.engine.sum(addresses)).folded() == udp.checksum
+    fn is_partial(&self, udp: Udp, pseudo: Sum, addresses: &[u8]) -> bool {
+        self.partial_checksums && pseudo.plus(self.engine.sum(addresses)).folded() == udp.checksum
     }
 }
 
@@ -146,14 +146,14 @@ struct Udp {
 
 impl Udp {
     #[inline]
-    fn read(datagram: &[u8]) -> Result<Self, Refusal> {
+    fn read(datagram: &[u8]) -> Result<Self, ParseError> {
         let Some((header, _)) = datagram.split_first_chunk::<UDP>() else {
-            return Err(Refusal::Malformed);
+            return Err(ParseError::Malformed);
         };
         let word = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
         let len = usize::from(word(4));
         if len < UDP || len > datagram.len() {
-            return Err(Refusal::Malformed);
+            return Err(ParseError::Malformed);
         }
         Ok(Self { source: word(0), destination: word(2), len, checksum: word(6) })
     }
@@ -204,11 +204,11 @@ mod tests {
     }
 
     #[test]
-    fn an_unfinished_checksum_is_good_only_where_it_can_be() {
+    fn a_partial_checksum_is_good_only_where_it_can_be() {
         let mut bytes = frame(b"hello");
         let pseudo = Sum::pseudo_v4([10, 0, 0, 1].into(), [10, 0, 0, 2].into(), Protocol::UDP, 13);
         bytes[40..42].copy_from_slice(&pseudo.folded().to_be_bytes());
-        assert_eq!(Parser::new(false).parse(&bytes), Err(Refusal::Checksum));
+        assert_eq!(Parser::new(false).parse(&bytes), Err(ParseError::Checksum));
         assert_eq!(bytes[Parser::new(true).parse(&bytes).unwrap().payload], *b"hello");
         bytes[40..42].copy_from_slice(&[0, 0]);
         assert_eq!(bytes[Parser::new(false).parse(&bytes).unwrap().payload], *b"hello");
@@ -218,7 +218,7 @@ mod tests {
     fn cut_frames_are_malformed() {
         let good = frame(b"hello");
         for len in 0..good.len() {
-            assert_eq!(Parser::new(true).parse(&good[..len]), Err(Refusal::Malformed), "{len}");
+            assert_eq!(Parser::new(true).parse(&good[..len]), Err(ParseError::Malformed), "{len}");
         }
     }
 

@@ -8,7 +8,7 @@ use linerate_ring::tee::{self, Tee};
 use linerate_ring::xdp::{self, Attach, BusyPoll, Pace, Source, Stamps, Through};
 use linerate_ring::{Frame, Result};
 
-use crate::builder::Settings;
+use crate::options::Options;
 
 /// Frames up to which a chunk of 2048 bytes has room.
 const SMALL_CHUNK: u32 = 2048;
@@ -35,10 +35,10 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// What `settings` come to on `interface`.
-    pub(super) fn of(settings: &Settings, interface: &str) -> Result<Self> {
-        let only = settings.busy_poll.map(|_| "only sockets poll the driver");
-        let (through, why) = settings.through.decided(interface, only);
+    /// What `options` come to on `interface`.
+    pub(super) fn of(options: &Options, interface: &str) -> Result<Self> {
+        let only = options.busy_poll.map(|_| "only sockets poll the driver");
+        let (through, why) = options.through.decided(interface, only);
         // With its Ethernet header and a tag.
         let longest = linerate_net::link::by_name(interface)?.mtu + 18;
         Ok(Self { through, why: why.to_owned(), chunk: SMALL_CHUNK, longest }.fitting())
@@ -46,8 +46,8 @@ impl Plan {
 
     /// The other way, where a ring buffer was not asked for by name and does not open: its program needs a
     /// newer kernel than AF_XDP does.
-    pub(super) fn instead(&self, settings: &Settings, error: &crate::Error) -> Option<Self> {
-        let free = settings.through == Through::Auto && self.through == Through::Buffer;
+    pub(super) fn instead(&self, options: &Options, error: &crate::Error) -> Option<Self> {
+        let free = options.through == Through::Auto && self.through == Through::Buffer;
         let why = format!("a ring buffer does not open here: {error}");
         free.then(|| Self { through: Through::Socket, why, ..*self }.fitting())
     }
@@ -65,15 +65,15 @@ impl Plan {
     /// this way.
     pub(super) fn open(
         &self,
-        settings: &Settings,
+        options: &Options,
         interface: &str,
         filter: &[Instruction],
     ) -> Result<Way> {
-        let batch = u32::try_from(settings.batch).unwrap_or(u32::MAX);
-        let stamps = settings.details.timestamp;
+        let batch = u32::try_from(options.batch).unwrap_or(u32::MAX);
+        let stamps = options.metadata.timestamp;
         if self.through == Through::Buffer {
             let tee = Tee::builder(interface)
-                .buffer(settings.ring)
+                .buffer(options.ring_size)
                 .batch(batch)
                 .pace(Pace::BLOCKING)
                 .stamps(stamps)
@@ -84,12 +84,12 @@ impl Plan {
             return Ok(Way::Buffer(Box::new(tee)));
         }
         let source = Source::builder(interface)
-            .buffer(settings.ring)
+            .buffer(options.ring_size)
             .chunk(self.chunk)
             .multi_buffer(false)
             .batch(batch)
             .prefetch(8)
-            .busy_poll(settings.busy_poll.map(|time| BusyPoll {
+            .busy_poll(options.busy_poll.map(|time| BusyPoll {
                 microseconds: u32::try_from(time.as_micros()).unwrap_or(u32::MAX),
                 budget: 64,
             }))

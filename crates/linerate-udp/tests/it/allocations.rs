@@ -1,10 +1,10 @@
-//! Receiving allocates nothing and makes few system calls, whichever the back end.
+//! Receiving allocates nothing and makes few system calls, on every back end.
 
 use std::time::Instant;
 
 use crate::support::{Cable, HERE, TIMEOUT, WINDOW, address, kinds, soon};
 use linerate_testkit::root_or_skip;
-use linerate_udp::{Details, Receiver, Sender};
+use linerate_udp::{Metadata, Receiver, Sender};
 
 #[test]
 fn nothing_is_allocated_after_build() {
@@ -12,7 +12,7 @@ fn nothing_is_allocated_after_build() {
     let cable = Cable::new();
     for kind in kinds(&cable, "nothing_is_allocated_after_build") {
         let to = address(HERE, 7000);
-        let builder = Receiver::builder(to).details(Details::ALL);
+        let builder = Receiver::builder(to).metadata(Metadata::ALL);
         let mut receiver = cable.receive_by(builder, kind).unwrap();
         let mut sender = cable.send(Sender::builder(to));
         let (allocations, messages) = crate::counting::allocations(|| {
@@ -47,7 +47,7 @@ fn what_has_gathered_comes_with_few_calls() {
         let mut receiver = cable.receive_by(Receiver::builder(to), kind).unwrap();
         cable.fill(to, 2048);
         let end = Instant::now() + TIMEOUT;
-        let calls = receiver.calls();
+        let calls = receiver.syscalls();
         let mut messages = 0;
         // The last window may still be on its way.
         while messages < 2048 - 16 {
@@ -57,7 +57,7 @@ fn what_has_gathered_comes_with_few_calls() {
                 messages += 1;
             }
         }
-        let calls = receiver.calls() - calls;
+        let calls = receiver.syscalls() - calls;
         assert!(calls * 50 < messages, "{calls} calls for {messages} messages by {kind}");
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::{Cable, HERE, Kind, THERE, TIMEOUT, address, back_ends, gather, kinds, soon};
 use linerate_testkit::{root_or_skip, test_name};
-use linerate_udp::{Backend, Error, Group, Losses, Receiver, Sender, Steering};
+use linerate_udp::{Backend, Drops, Error, Group, Receiver, Reuseport, Sender};
 use nix::poll::{PollFd, PollFlags, poll};
 
 #[test]
@@ -37,14 +37,14 @@ fn sizes_that_make_no_sense_are_refused() {
 fn a_wrong_address_and_a_port_in_use_are_named() {
     let elsewhere = address("203.0.113.7", 7000);
     let error = Receiver::builder(elsewhere).build().unwrap_err();
-    assert!(matches!(error, Error::NotLocal(found) if found == elsewhere), "{error}");
+    assert!(matches!(error, Error::AddressNotAvailable(found) if found == elsewhere), "{error}");
 
     let here = address("127.0.0.1", 0);
     let recvmmsg = Some(Backend::Recvmmsg);
     let first = Receiver::builder(here).backend(recvmmsg).build().unwrap();
     let taken = first.address();
     let error = Receiver::builder(taken).backend(recvmmsg).build().unwrap_err();
-    assert!(matches!(error, Error::InUse(found) if found == taken), "{error}");
+    assert!(matches!(error, Error::AddressInUse(found) if found == taken), "{error}");
     assert!(error.to_string().contains("ss -lunp"));
 }
 
@@ -75,11 +75,11 @@ fn interfaces_and_groups_that_are_not_there_are_named() {
 fn a_back_end_that_is_not_there_says_why() {
     let builder = |backend| Receiver::builder(address("0.0.0.0", 0)).backend(Some(backend));
     match linerate_udp::probe(Backend::Remember, None) {
-        Some(_) => {
+        Err(_) => {
             let error = builder(Backend::Remember).build().unwrap_err();
             assert!(error.to_string().contains("remember_mmsghdr"), "{error}");
         }
-        None => drop(builder(Backend::Remember).build().unwrap()),
+        Ok(()) => drop(builder(Backend::Remember).build().unwrap()),
     }
     let error = builder(Backend::Xdp).build().unwrap_err();
     assert!(error.to_string().contains("not clear which"), "{error}");
@@ -101,21 +101,21 @@ fn two_receivers_of_xdp_do_not_share_an_interface() {
         error.contains("another receiver of this process takes messages from interface rx"),
         "{error}"
     );
-    assert!(first.share().is_err());
+    assert!(first.try_clone().is_err());
     for (builder, words) in [
-        (builder(7001).several(true), "one reader"),
-        (builder(7001).steering(Steering::Flow), "the port is to be shared"),
+        (builder(7001).multiple_readers(true), "one reader"),
+        (builder(7001).reuseport(Reuseport::Flow), "the port is to be shared"),
     ] {
         let error = cable.receive(builder.clone(), Some(Backend::Xdp)).unwrap_err().to_string();
         assert!(error.contains(words), "{error}");
         let receiver = cable.receive(builder, None).unwrap();
-        let why = &receiver.why()[0];
+        let why = &receiver.reasons()[0];
         assert!(why.starts_with("not xdp: ") && why.contains(words), "{why}");
     }
     // Without a wish the second one takes a socket, and says why.
     let second = cable.receive(builder(7001), None).unwrap();
     assert_ne!(second.backend(), Backend::Xdp);
-    assert!(second.why()[0].starts_with("not xdp: "), "{:?}", second.why());
+    assert!(second.reasons()[0].starts_with("not xdp: "), "{:?}", second.reasons());
     drop(first);
     assert!(!cable.veth.b.has_xdp().unwrap(), "a program was left behind");
 }
@@ -140,8 +140,8 @@ fn long_messages_are_cut_and_counted() {
         });
         let wanted: Vec<_> = lens.map(|len| (len.min(100), len > 100)).to_vec();
         assert_eq!(came, wanted, "{kind}");
-        let losses = receiver.losses().unwrap();
-        assert_eq!((losses.truncated, losses.lost()), (4, 0), "{kind}");
+        let losses = receiver.drops().unwrap();
+        assert_eq!((losses.truncated, losses.total()), (4, 0), "{kind}");
     }
 }
 
@@ -151,10 +151,10 @@ fn what_a_full_socket_loses_is_counted() {
     let cable = Cable::new();
     let to = address(HERE, 7000);
     for backend in [Backend::Recvmmsg, Backend::Gro] {
-        let builder = Receiver::builder(to).buffer(Some(4096));
+        let builder = Receiver::builder(to).recv_buffer_size(Some(4096));
         let receiver = cable.receive(builder, Some(backend)).unwrap();
         let losses = overflow(&cable, receiver, 512);
-        assert_eq!(losses.lost(), losses.socket_buffer, "{backend}");
+        assert_eq!(losses.total(), losses.socket_buffer, "{backend}");
     }
 }
 
@@ -165,17 +165,17 @@ fn what_full_rings_of_xdp_lose_is_counted() {
     let to = address(HERE, 7000);
     for kind in kinds(&cable, "what_full_rings_of_xdp_lose_is_counted") {
         if kind.backend == Backend::Xdp {
-            let builder = Receiver::builder(to).ring(128 << 10);
+            let builder = Receiver::builder(to).ring_size(128 << 10);
             let receiver = cable.open(builder, Some(kind)).unwrap();
             let losses = overflow(&cable, receiver, 2048);
-            assert_eq!(losses.lost(), losses.ring, "{kind}");
+            assert_eq!(losses.total(), losses.ring, "{kind}");
         }
     }
 }
 
 /// Sends more than `receiver` holds; each message is then received or counted as lost, as soon as softirqs
 /// have run.
-fn overflow(cable: &Cable, mut receiver: Receiver, count: u64) -> Losses {
+fn overflow(cable: &Cable, mut receiver: Receiver, count: u64) -> Drops {
     cable.fill(receiver.address(), count);
     let (mut came, end) = (0, Instant::now() + TIMEOUT);
     loop {
@@ -184,9 +184,9 @@ fn overflow(cable: &Cable, mut receiver: Receiver, count: u64) -> Losses {
             came += 1;
         }
         drop(batch);
-        let losses = receiver.losses().unwrap();
-        if came + losses.lost() == count {
-            assert!(losses.lost() > 0, "{}: nothing was lost", receiver.backend());
+        let losses = receiver.drops().unwrap();
+        if came + losses.total() == count {
+            assert!(losses.total() > 0, "{}: nothing was lost", receiver.backend());
             return losses;
         }
         assert!(Instant::now() < end, "{}: {came} came, {losses:?}", receiver.backend());
@@ -228,7 +228,7 @@ fn fragments_and_other_ports_stay_with_the_stack() {
         let other = cable.here.run(|| std::net::UdpSocket::bind((HERE, 7001))).unwrap().unwrap();
         other.set_read_timeout(Some(TIMEOUT)).unwrap();
         // Three fragments each, and whole ones between.
-        let mut sender = cable.send(Sender::builder(to).message_size(9000).offload(false));
+        let mut sender = cable.send(Sender::builder(to).message_size(9000).gso(false));
         for at in 0..10u8 {
             sender.message(if at % 2 == 0 { 4000 } else { 64 }).unwrap().fill(at);
         }
@@ -296,13 +296,14 @@ fn receivers_share_a_port_and_threads_a_socket() {
     root_or_skip!();
     let cable = Cable::new();
     let to = address(HERE, 7000);
-    for steering in [Steering::Flow, Steering::Cpu { sockets: 2 }, Steering::Spread { sockets: 2 }]
+    for steering in
+        [Reuseport::Flow, Reuseport::Cpu { sockets: 2 }, Reuseport::Spread { sockets: 2 }]
     {
-        let builder = || Receiver::builder(to).steering(steering);
+        let builder = || Receiver::builder(to).reuseport(steering);
         let first = cable.receive(builder(), Some(Backend::Recvmmsg)).unwrap();
-        let mut all = [first.share().unwrap(), first];
+        let mut all = [first.try_clone().unwrap(), first];
         let mut second = cable.receive(builder(), Some(Backend::Gro)).unwrap();
-        let mut sender = cable.send(Sender::builder(to).offload(false));
+        let mut sender = cable.send(Sender::builder(to).gso(false));
         for _ in 0..60 {
             sender.message(8).unwrap().fill(7);
         }
@@ -328,7 +329,7 @@ fn a_plain_socket_call_goes_on_working() {
     let cable = Cable::new();
     let to = address(HERE, 7000);
     let mut receiver = cable.receive(Receiver::builder(to), Some(Backend::Recvmmsg)).unwrap();
-    let mut sender = cable.send(Sender::builder(to).offload(false));
+    let mut sender = cable.send(Sender::builder(to).gso(false));
     for at in 0..3u8 {
         sender.message(3).unwrap().fill(at);
         sender.flush().unwrap();
@@ -350,7 +351,7 @@ fn a_message_among_few_wakes_a_reader_that_would_rest_for_long() {
     let cable = Cable::new();
     for kind in kinds(&cable, test_name!()) {
         let to = address(HERE, 7000);
-        let builder = Receiver::builder(to).nap(10 * TIMEOUT);
+        let builder = Receiver::builder(to).coalesce(10 * TIMEOUT);
         let mut receiver = cable.receive_by(builder, kind).unwrap();
         let mut sender = cable.send(Sender::builder(to).rate(Some(1000.0)));
         let start = Instant::now();
@@ -386,10 +387,10 @@ fn a_pace_spreads_messages_and_holds_none_back() {
     assert_eq!((faster(100_000.0), faster(1e9)), (10, 256));
 
     let mut slow = Sender::builder(to).rate(Some(0.001)).build().unwrap();
-    assert!(slow.turn(None).unwrap(), "the first goes at once");
+    assert!(slow.pace(None).unwrap(), "the first goes at once");
     slow.message(1).unwrap()[0] = 1;
-    assert!(!slow.turn(Some(Instant::now() + Duration::from_millis(20))).unwrap());
-    assert_eq!(slow.sent().messages, 1);
+    assert!(!slow.pace(Some(Instant::now() + Duration::from_millis(20))).unwrap());
+    assert_eq!(slow.statistics().messages, 1);
 }
 
 #[test]
@@ -399,7 +400,7 @@ fn a_deadline_is_kept_and_a_poll_wakes() {
     for kind in kinds(&cable, "a_deadline_is_kept_and_a_poll_wakes") {
         let to = address(HERE, 7000);
         let mut receiver = cable.receive_by(Receiver::builder(to), kind).unwrap();
-        assert!(receiver.receive_now().unwrap().is_empty());
+        assert!(receiver.try_receive().unwrap().is_empty());
         let start = Instant::now();
         assert!(receiver.receive(soon(Duration::from_millis(60))).unwrap().is_empty());
         assert!(start.elapsed() >= Duration::from_millis(60), "{kind}");
@@ -418,7 +419,7 @@ fn a_deadline_is_kept_and_a_poll_wakes() {
                 }
                 let mut batch = match round % 5 {
                     4 => receiver.receive(soon(TIMEOUT)).unwrap(),
-                    _ => receiver.receive_now().unwrap(),
+                    _ => receiver.try_receive().unwrap(),
                 };
                 while let Some(message) = batch.next() {
                     assert_eq!(message.payload, [round; 3], "{kind}");

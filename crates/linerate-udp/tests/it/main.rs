@@ -1,4 +1,4 @@
-//! Receiving and sending, whichever the back end.
+//! Receiving and sending, on every back end.
 
 mod allocations;
 #[path = "../../../linerate-ring/tests/it/counting.rs"]

@@ -59,8 +59,8 @@ fn wrong_checksums_are_lost_and_counted_on_every_back_end() {
                 came.push(message.payload[0]);
             });
             assert_eq!(came, [0, 2, 5], "{kind} over {ip}");
-            let losses = receiver.losses().unwrap();
-            assert_eq!((losses.checksum, losses.lost()), (3, 3), "{kind} over {ip}");
+            let losses = receiver.drops().unwrap();
+            assert_eq!((losses.checksum, losses.total()), (3, 3), "{kind} over {ip}");
         }
     }
 }
@@ -89,20 +89,24 @@ fn what_the_kernel_does_not_segment_goes_one_by_one() {
             came.sort_unstable();
             assert_eq!(came, (number..number + 10).collect::<Vec<_>>(), "{kind}");
             number += 10;
-            (sender.sent().messages, sender.sent().resent, sender.sent().refused)
+            (
+                sender.statistics().messages,
+                sender.statistics().unsegmented,
+                sender.statistics().refused,
+            )
         };
         // Segments longer than the MTU are refused (`udp_send_skb` in `net/ipv4/udp.c`).
         assert_eq!(exchange(&mut sender, 4000), (10, 10, 0), "{kind}");
         assert!(
-            sender.why().unwrap().contains("4000 bytes are longer than the MTU"),
+            sender.fallback_reason().unwrap().contains("4000 bytes are longer than the MTU"),
             "{:?}",
-            sender.why()
+            sender.fallback_reason()
         );
         // As long ones are known now; short ones are segmented as ever.
-        let calls = sender.sent().calls;
+        let calls = sender.statistics().syscalls;
         assert_eq!(exchange(&mut sender, 4000), (20, 10, 0), "{kind}");
         assert_eq!(exchange(&mut sender, 64), (30, 10, 0), "{kind}");
-        assert_eq!(sender.sent().calls, calls + 2, "{kind}: not in one call each");
+        assert_eq!(sender.statistics().syscalls, calls + 2, "{kind}: not in one call each");
     }
 }
 
@@ -117,7 +121,7 @@ fn gather_few(receiver: &mut Receiver, kind: &str) {
         came.push(message.payload[0]);
     });
     assert_eq!(came, (0..FEW).collect::<Vec<_>>(), "{kind}");
-    assert_eq!(receiver.losses().unwrap().lost(), 0, "{kind}");
+    assert_eq!(receiver.drops().unwrap().total(), 0, "{kind}");
 }
 
 fn send_few(sender: &mut Sender) {
@@ -125,7 +129,11 @@ fn send_few(sender: &mut Sender) {
         sender.message(64).unwrap().fill(number);
     }
     sender.flush().unwrap();
-    assert_eq!((sender.sent().calls, sender.sent().resent), (1, 0), "not in one piece");
+    assert_eq!(
+        (sender.statistics().syscalls, sender.statistics().unsegmented),
+        (1, 0),
+        "not in one piece"
+    );
 }
 
 #[test]
@@ -158,7 +166,7 @@ fn no_xdp(namespace: &Namespace, to: SocketAddr, interface: &str, send: impl Fn(
         }
     }
     let mut receiver = build(None).expect("a receiver");
-    assert_ne!(receiver.backend(), Backend::Xdp, "{:?}", receiver.why());
+    assert_ne!(receiver.backend(), Backend::Xdp, "{:?}", receiver.reasons());
     send();
     let backend = receiver.backend().to_string();
     gather_few(&mut receiver, &backend);
@@ -241,7 +249,7 @@ fn messages_of_8192_bytes_are_the_same() {
                 });
                 assert_eq!(came, 0xffff << (16 * window), "{kind}, MTU {mtu}");
             }
-            assert_eq!(receiver.losses().unwrap().lost(), 0, "{kind}, MTU {mtu}");
+            assert_eq!(receiver.drops().unwrap().total(), 0, "{kind}, MTU {mtu}");
         }
     }
 }
@@ -273,7 +281,7 @@ fn busy_polling_delivers_on_every_back_end() {
             sender.flush().unwrap();
             gather(&mut receiver, 8, |message| assert_eq!(message.payload, [round; 64]));
         }
-        assert_eq!(receiver.losses().unwrap().lost(), 0, "{kind}");
+        assert_eq!(receiver.drops().unwrap().total(), 0, "{kind}");
     }
 }
 
@@ -290,11 +298,11 @@ fn a_back_end_is_chosen_by_measuring() {
         scope.spawn(move || {
             while !over.load(Relaxed) && Instant::now() < end {
                 sender.message(64).unwrap().fill(9);
-                // While nobody is bound, the kernel says so; the sender goes on.
+                // While no socket is bound, the kernel answers with ICMP errors; the sender continues.
                 let _ = sender.flush();
             }
         });
-        let builder = Receiver::builder(to).measure(Some(Duration::from_millis(200)));
+        let builder = Receiver::builder(to).calibrate(Some(Duration::from_millis(200)));
         let mut receiver = cable.receive(builder, None).unwrap();
         let trials = receiver.trials().to_vec();
         let chosen = trials.iter().find(|trial| trial.backend == receiver.backend());
@@ -308,9 +316,9 @@ fn a_back_end_is_chosen_by_measuring() {
             }
         }
         over.store(true, Relaxed);
-        assert_eq!(trials.len(), able.len(), "{trials:?}, {:?}", receiver.why());
+        assert_eq!(trials.len(), able.len(), "{trials:?}, {:?}", receiver.reasons());
         assert!(trials.iter().all(|trial| able.contains(&trial.backend)), "{trials:?}");
-        // On a machine so busy that nothing came in anybody's turn, the choice is as without.
+        // On a machine so busy that no trial got a message, the choice is that without a measurement.
         assert!(!heard || chosen.is_some_and(|trial| trial.messages > 0), "{trials:?}");
         assert!(came >= 100, "{came} came by {}", receiver.backend());
     });
@@ -320,8 +328,8 @@ fn a_back_end_is_chosen_by_measuring() {
 fn where_nothing_comes_the_choice_is_as_without_measuring() {
     let to = address("127.0.0.1", 0);
     let builder = || Receiver::builder(to);
-    let measured = builder().measure(Some(Duration::from_millis(1))).build().unwrap();
+    let measured = builder().calibrate(Some(Duration::from_millis(1))).build().unwrap();
     assert_eq!(measured.backend(), builder().build().unwrap().backend());
     assert!(measured.trials().iter().all(|trial| trial.messages == 0), "{:?}", measured.trials());
-    assert!(measured.why().iter().any(|why| why == "nothing came to measure by"));
+    assert!(measured.reasons().iter().any(|why| why == "no message arrived to calibrate by"));
 }

@@ -2,11 +2,11 @@
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use crate::support::{Cable, HERE, HERE6, Kind, WINDOW, address, back_ends, gather, kinds};
 use linerate_testkit::{probe_or_skip, root_or_skip};
-use linerate_udp::{Backend, Details, Receiver, Sender, Through};
+use linerate_udp::{Backend, Metadata, Receiver, Sender, Through};
 
 /// Messages on each kind of traffic; `LINERATE_THOROUGH=1` sends a million.
 fn messages() -> u64 {
@@ -110,15 +110,15 @@ fn all_the_same(name: &str, ip: &str, sizes: Sizes) {
     for kind in kinds(&cable, name).into_iter().map(Some).chain([None]) {
         for offload in [true, false] {
             let to = address(ip, 7000);
-            let builder = Receiver::builder(to).details(Details::ALL).ring(16 << 20);
+            let builder = Receiver::builder(to).metadata(Metadata::ALL).ring_size(16 << 20);
             let mut receiver = cable.open(builder, kind).expect("a receiver");
-            let mut sender = cable.send(Sender::builder(to).offload(offload));
+            let mut sender = cable.send(Sender::builder(to).gso(offload));
             let (sent, came) = exchange(&mut sender, &mut receiver, to, sizes, count);
             let by = kind
                 .map_or_else(|| format!("auto: {}", receiver.backend()), |kind| kind.to_string());
             assert_eq!(sent, came, "{by}, segmented by the kernel: {offload}");
             assert_eq!(
-                (receiver.losses().expect("losses").lost(), receiver.messages()),
+                (receiver.drops().expect("losses").total(), receiver.messages()),
                 (0, count),
                 "{by}"
             );
@@ -127,18 +127,18 @@ fn all_the_same(name: &str, ip: &str, sizes: Sizes) {
     }
 }
 
-/// One back end by itself, so that a machine that lacks it says so by the name of the test.
+/// One back end, so that a machine without it skips the test of that name.
 fn delivers(name: &str, backend: Backend, through: Through) {
     let cable = Cable::new();
-    let obstacle = cable.here.run(|| linerate_udp::probe(backend, Some("rx")));
-    probe_or_skip!(name, obstacle.expect("the namespace"));
+    let probed = cable.here.run(|| linerate_udp::probe(backend, Some("rx")));
+    probe_or_skip!(name, probed.expect("the namespace").err());
     let to = address(HERE, 7000);
-    let builder = Receiver::builder(to).details(Details::ALL);
+    let builder = Receiver::builder(to).metadata(Metadata::ALL);
     let mut receiver = cable.receive_by(builder, Kind { backend, through }).expect("a receiver");
     let mut sender = cable.send(Sender::builder(to));
     let (sent, came) = exchange(&mut sender, &mut receiver, to, Sizes::Mixed, messages() / 3);
     assert_eq!(sent, came);
-    assert_eq!(receiver.losses().expect("losses").lost(), 0);
+    assert_eq!(receiver.drops().expect("losses").total(), 0);
     assert_eq!(receiver.backend(), backend);
 }
 
@@ -202,7 +202,50 @@ fn the_choice_of_the_machine_delivers_too() {
     let mut sender = cable.send(Sender::builder(to));
     let (sent, came) = exchange(&mut sender, &mut receiver, to, Sizes::Same, 1000);
     assert_eq!(sent, came, "{}", receiver.backend());
-    assert_eq!(has_xdp, receiver.backend() == Backend::Xdp, "{:?}", receiver.why());
+    assert_eq!(has_xdp, receiver.backend() == Backend::Xdp, "{:?}", receiver.reasons());
+}
+
+#[test]
+fn frames_find_their_next_hop_by_themselves() {
+    root_or_skip!("frames_find_their_next_hop_by_themselves");
+    let cable = Cable::new();
+    let Cable { veth, there, .. } = &cable;
+    let ip = |text: &str| text.parse::<IpAddr>().expect("an address");
+    // The kernel solicits IPv6 neighbours from a link-local address.
+    for (end, own) in [(&veth.a, "fe80::1"), (&veth.b, "fe80::2")] {
+        end.add_address(ip(own), 64).expect("an address");
+    }
+    // Nobody is told of these neighbours; the last two are behind routers.
+    let near = [("10.77.0.9", 24), ("fd77::9", 64)];
+    let far = [("10.78.0.9", 32), ("fd78::9", 128)];
+    for (own, prefix) in near.into_iter().chain(far) {
+        veth.b.add_address(ip(own), prefix).expect("an address");
+    }
+    for ((to, prefix), (router, _)) in far.into_iter().zip(near) {
+        there.add_route(ip(to), prefix, ip(router)).expect("a route");
+    }
+    for (to, _) in near.into_iter().chain(far) {
+        let to = address(to, 7000);
+        let mut receiver = cable.receive(Receiver::builder(to), None).expect("a receiver");
+        let mut sender = cable.send(Sender::builder(to).xdp("tx").message_size(64));
+        for number in 0..10 {
+            write(number, sender.message(64).expect("room"));
+        }
+        sender.flush().expect("sent");
+        gather(&mut receiver, 10, |message| assert_eq!(message.payload.len(), 64));
+    }
+    for family in ["ipv4", "ipv6"] {
+        for (key, value) in [("mcast_solicit", "1"), ("retrans_time_ms", "50")] {
+            there.sysctl(&format!("net/{family}/neigh/tx/{key}"), value).expect("a sysctl");
+        }
+    }
+    for nobody in ["10.77.0.66", "fd77::66"] {
+        let builder = Sender::builder(address(nobody, 7000)).xdp("tx").message_size(64);
+        let refused = there.run(|| builder.build()).expect("the namespace").expect_err("refused");
+        let said = refused.to_string();
+        assert!(said.contains(&format!("no hardware address of {nobody} on tx")), "{said}");
+        assert!(said.contains("nobody answers"), "{said}");
+    }
 }
 
 #[test]
@@ -212,10 +255,10 @@ fn frames_of_this_library_are_messages_like_any_other() {
     for ip in [HERE, HERE6] {
         for kind in kinds(&cable, "frames_of_this_library_are_messages_like_any_other") {
             let to = address(ip, 7000);
-            let builder = Receiver::builder(to).details(Details::ALL);
+            let builder = Receiver::builder(to).metadata(Metadata::ALL);
             let mut receiver = cable.receive_by(builder, kind).expect("a receiver");
             let there = linerate_wire::ethernet::Address(cable.veth.b.mac().0);
-            let builder = Sender::builder(to).frames("tx").next_hop(Some(there)).message_size(1452);
+            let builder = Sender::builder(to).xdp("tx").next_hop(Some(there)).message_size(1452);
             let mut sender = cable.send(builder);
             // Every length there is, that fits into a frame.
             let (mut sent, mut came) = (Digest::default(), Digest::default());

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use linerate_testkit::{Namespace, Veth, VethOptions};
-use linerate_udp::{Backend, Builder, Receiver, Sender, SenderBuilder, Through};
+use linerate_udp::{Backend, Receiver, ReceiverBuilder, Sender, SenderBuilder, Through};
 
 /// Long enough for anything on any machine.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
@@ -75,27 +75,27 @@ impl Cable {
     /// A receiver of this host.
     pub(crate) fn receive(
         &self,
-        builder: Builder,
+        builder: ReceiverBuilder,
         backend: Option<Backend>,
     ) -> linerate_udp::Result<Receiver> {
         let backend = backend.map(|backend| Kind { backend, through: Through::Auto });
         // Few messages are under way at a time, and many of these tests run at a time.
-        self.open(builder.ring(16 << 20), backend)
+        self.open(builder.ring_size(16 << 20), backend)
     }
 
     /// The same by a back end and, for `xdp`, by one of its ways.
     pub(crate) fn receive_by(
         &self,
-        builder: Builder,
+        builder: ReceiverBuilder,
         kind: Kind,
     ) -> linerate_udp::Result<Receiver> {
-        self.open(builder.ring(16 << 20), Some(kind))
+        self.open(builder.ring_size(16 << 20), Some(kind))
     }
 
     /// The same with rings as the builder has them.
     pub(crate) fn open(
         &self,
-        builder: Builder,
+        builder: ReceiverBuilder,
         kind: Option<Kind>,
     ) -> linerate_udp::Result<Receiver> {
         let through = kind.map_or(Through::Auto, |kind| kind.through);
@@ -106,7 +106,7 @@ impl Cable {
     /// Sends `count` messages of 64 bytes, a few at a time, each few through the receiver's stack before the
     /// next, so that none is lost on the cable.
     pub(crate) fn fill(&self, to: SocketAddr, count: u64) {
-        let mut sender = self.send(Sender::builder(to).offload(false).batch(16));
+        let mut sender = self.send(Sender::builder(to).gso(false).batch(16));
         let before = self.veth.b.counters().expect("counters").rx_packets;
         let end = Instant::now() + TIMEOUT;
         for sent in 1..=count {
@@ -185,14 +185,14 @@ pub(crate) fn kinds(cable: &Cable, test: &str) -> Vec<Kind> {
 pub(crate) fn back_ends(cable: &Cable, test: &str) -> Vec<Backend> {
     let all = [Backend::Recvmmsg, Backend::Gro, Backend::Uring, Backend::Xdp];
     // Nobody misses what no released kernel has.
-    let patched = linerate_udp::probe(Backend::Remember, None).is_none();
+    let patched = linerate_udp::probe(Backend::Remember, None).is_ok();
     all.into_iter()
         .chain(patched.then_some(Backend::Remember))
         .filter(|&backend| {
-            let obstacle = cable.here.run(|| linerate_udp::probe(backend, Some("rx")));
-            match obstacle.expect("the namespace") {
-                None => true,
-                Some(why) => {
+            let probed = cable.here.run(|| linerate_udp::probe(backend, Some("rx")));
+            match probed.expect("the namespace") {
+                Ok(()) => true,
+                Err(why) => {
                     linerate_testkit::say_skipped(&format!("{test} with {backend}"), &why);
                     false
                 }

@@ -6,7 +6,6 @@
 //! in use and stale is asked for again, so that the kernel goes on watching over it.
 
 use std::collections::{HashMap, HashSet};
-use std::io;
 use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -14,22 +13,16 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use linerate_net::Connection;
+use linerate_net::change::{Change, Changes, Group};
+use linerate_net::neighbour::{Neighbour, State as Nud};
+use linerate_net::privilege::{self, CapabilitySet};
+use linerate_net::route::Kind;
 use linerate_ring::addresses::{ADDRESSES, Addresses};
 use linerate_wire::ethernet::Address;
-use netlink_packet_core::{NLM_F_ACK, NLM_F_CREATE};
-use netlink_packet_route::address::{AddressAttribute, AddressMessage};
-use netlink_packet_route::neighbour::{
-    NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
-};
-use netlink_packet_route::route::{
-    RouteAddress, RouteAttribute, RouteMessage, RouteType, RouteVia,
-};
-use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 
 use super::{State, Way, Ways};
-use crate::netlink::Channel;
 use crate::{Error, Result};
 
 /// How often the thread looks which destinations are in use.
@@ -42,44 +35,28 @@ const FORGET: u32 = 60;
 const TOLD: usize = 1024;
 
 /// What may change the way to a destination in the interface's namespace.
-const ROUTING: [u32; 7] = [
-    groups::LINK,
-    groups::NEIGHBOUR,
-    groups::IPV4_ROUTE,
-    groups::IPV4_RULE,
-    groups::IPV6_ROUTE,
-    groups::IPV6_RULE,
-    groups::NEXTHOP,
+const ROUTING: [Group; 7] = [
+    Group::Link,
+    Group::Neighbour,
+    Group::Ipv4Route,
+    Group::Ipv4Rule,
+    Group::Ipv6Route,
+    Group::Ipv6Rule,
+    Group::Nexthop,
 ];
-
-/// `RTNLGRP_…` of `linux/rtnetlink.h`.
-mod groups {
-    pub(super) const LINK: u32 = 1;
-    pub(super) const NEIGHBOUR: u32 = 3;
-    pub(super) const IPV4_ADDRESS: u32 = 5;
-    pub(super) const IPV4_ROUTE: u32 = 7;
-    pub(super) const IPV4_RULE: u32 = 8;
-    pub(super) const IPV6_ADDRESS: u32 = 9;
-    pub(super) const IPV6_ROUTE: u32 = 11;
-    pub(super) const IPV6_RULE: u32 = 19;
-    pub(super) const NEXTHOP: u32 = 32;
-}
 
 /// The sockets of the device's namespace; opened by a thread that is in it.
 pub(crate) struct Device {
     index: u32,
-    questions: Channel,
-    news: Channel,
+    connection: Connection,
+    changes: Changes,
 }
 
 impl Device {
     /// Of the device with this index in the namespace of the calling thread.
     pub(crate) fn open(index: u32) -> Result<Self> {
-        let open = || {
-            let addresses = [groups::IPV4_ADDRESS, groups::IPV6_ADDRESS];
-            Ok(Self { index, questions: Channel::open()?, news: Channel::listen(&addresses)? })
-        };
-        open().map_err(|source| Error::Link { action: "listen for addresses".to_owned(), source })
+        let changes = Changes::subscribe(&[Group::Ipv4Address, Group::Ipv6Address])?;
+        Ok(Self { index, connection: Connection::open()?, changes })
     }
 }
 
@@ -100,12 +77,11 @@ impl Kernel {
         maps: Vec<Addresses>,
         ways: &Arc<Ways>,
     ) -> Result<Self> {
-        let failed = |source| Error::Link { action: "listen for neighbours".to_owned(), source };
         let stop: Arc<AtomicBool> = Arc::default();
         let mut worker = Worker {
             index,
-            questions: Channel::open().map_err(failed)?,
-            news: Channel::listen(&ROUTING).map_err(failed)?,
+            connection: Connection::open()?,
+            changes: Changes::subscribe(&ROUTING)?,
             device,
             maps,
             ways: Arc::clone(ways),
@@ -145,18 +121,11 @@ enum Hop {
 }
 
 impl Hop {
-    fn of(message: &NeighbourMessage) -> Self {
-        use NeighbourState::{Delay, Failed, Noarp, Permanent, Probe, Reachable, Stale};
-        let mac = message.attributes.iter().find_map(|attribute| match attribute {
-            NeighbourAttribute::LinkLayerAddress(bytes) => {
-                <[u8; 6]>::try_from(&bytes[..]).ok().map(Address)
-            }
-            _ => None,
-        });
-        match (message.header.state, mac) {
-            (Stale, Some(mac)) => Self::Stale(mac),
-            (Reachable | Delay | Probe | Permanent | Noarp, Some(mac)) => Self::At(mac),
-            (Failed, _) => Self::Failed,
+    fn of(entry: &Neighbour) -> Self {
+        match (entry.state, entry.valid_address()) {
+            (Nud::Stale, Some(mac)) => Self::Stale(mac),
+            (_, Some(mac)) => Self::At(mac),
+            (Nud::Failed, _) => Self::Failed,
             _ => Self::Asked,
         }
     }
@@ -179,8 +148,8 @@ enum Route {
 
 struct Worker {
     index: u32,
-    questions: Channel,
-    news: Channel,
+    connection: Connection,
+    changes: Changes,
     device: Device,
     maps: Vec<Addresses>,
     ways: Arc<Ways>,
@@ -193,10 +162,7 @@ struct Worker {
 
 impl Worker {
     fn run(&mut self) {
-        let kept = CapabilitySet::NET_ADMIN;
-        let none = CapabilitySet::empty();
-        let sets = CapabilitySets { effective: kept, permitted: kept, inheritable: none };
-        if let Err(error) = set_capabilities(None, sets) {
+        if let Err(error) = privilege::keep_only(CapabilitySet::NET_ADMIN) {
             tracing::debug!(%error, "a thread keeps the capabilities that it has");
         }
         while !self.stop.load(Relaxed) {
@@ -213,7 +179,8 @@ impl Worker {
     }
 
     fn wait(&self) {
-        let descriptors = [self.ways.wake.as_fd(), self.news.as_fd(), self.device.news.as_fd()];
+        let descriptors =
+            [self.ways.wake.as_fd(), self.changes.as_fd(), self.device.changes.as_fd()];
         let mut fds = descriptors.map(|fd| PollFd::new(fd, PollFlags::POLLIN));
         let timeout = PollTimeout::try_from(LOOK).unwrap_or(PollTimeout::ZERO);
         if poll(&mut fds, timeout).is_err_and(|errno| errno != nix::Error::EINTR) {
@@ -226,30 +193,20 @@ impl Worker {
 
     /// Takes in what changed about neighbours and routes.
     fn hear_routing(&mut self) {
-        let mut anew = false;
-        loop {
-            match self.news.next() {
-                Ok(Some(RouteNetlinkMessage::NewNeighbour(message))) => self.heard(&message, false),
-                Ok(Some(RouteNetlinkMessage::DelNeighbour(message))) => self.heard(&message, true),
-                Ok(Some(
-                    RouteNetlinkMessage::NewLink(link) | RouteNetlinkMessage::DelLink(link),
-                )) => {
-                    anew |= link.header.index == self.index;
-                }
-                Ok(Some(_)) => anew = true,
-                Ok(None) => break,
-                // What was lost, or cannot be read, may have been anything.
-                Err(error) => {
-                    tracing::debug!(%error, "news of routes and neighbours were lost");
-                    anew = true;
-                    if error.raw_os_error() != Some(nix::errno::Errno::ENOBUFS as i32)
-                        && error.kind() != io::ErrorKind::InvalidData
-                    {
-                        break;
-                    }
-                }
-            }
+        let (mut anew, mut neighbours) = (false, Vec::new());
+        let own = self.index;
+        let received = self.changes.receive(|change| match change {
+            Change::Neighbour(entry) => neighbours.push((entry, false)),
+            Change::NeighbourDeleted(entry) => neighbours.push((entry, true)),
+            Change::Link(index) => anew |= index == own,
+            // What was lost may have been anything.
+            Change::Other | Change::Lost => anew = true,
+        });
+        if let Err(error) = received {
+            tracing::debug!(%error, "changes of routes and neighbours cannot be read");
+            anew = true;
         }
+        neighbours.iter().for_each(|(entry, deleted)| self.heard(entry, *deleted));
         if anew {
             // Packets go on as before until the answer is there.
             self.hops.clear();
@@ -259,13 +216,11 @@ impl Worker {
         }
     }
 
-    fn heard(&mut self, message: &NeighbourMessage, deleted: bool) {
-        if message.header.ifindex != self.index
-            || message.header.flags.contains(NeighbourFlags::Proxy)
-        {
+    fn heard(&mut self, entry: &Neighbour, deleted: bool) {
+        if entry.index != self.index || entry.proxy {
             return;
         }
-        let Some(address) = address_of(message) else { return };
+        let Some(address) = entry.destination else { return };
         if !self.hops.contains_key(&address) {
             return;
         }
@@ -277,7 +232,7 @@ impl Worker {
             self.ways.changed();
             return;
         }
-        self.learn(address, Hop::of(message));
+        self.learn(address, Hop::of(entry));
     }
 
     /// Notes what a neighbour is now, for all destinations behind it.
@@ -339,65 +294,32 @@ impl Worker {
     }
 
     /// Where the kernel would send a packet of its own that has to leave through the interface.
-    fn route(&self, destination: IpAddr) -> io::Result<Route> {
-        let mut request = RouteMessage::default();
-        (request.header.address_family, request.header.destination_prefix_length) =
-            match destination {
-                IpAddr::V4(_) => (AddressFamily::Inet, 32),
-                IpAddr::V6(_) => (AddressFamily::Inet6, 128),
-            };
-        request.attributes =
-            vec![RouteAttribute::Destination(destination.into()), RouteAttribute::Oif(self.index)];
-        let answer = self.questions.ask(RouteNetlinkMessage::GetRoute(request), 0)?;
-        let Some(RouteNetlinkMessage::NewRoute(route)) = answer else { return Ok(Route::None) };
-        let mut hop = destination;
-        for attribute in &route.attributes {
-            match attribute {
-                RouteAttribute::Oif(index) if *index != self.index => return Ok(Route::None),
-                RouteAttribute::Gateway(RouteAddress::Inet(address))
-                | RouteAttribute::Via(RouteVia::Inet(address)) => hop = (*address).into(),
-                RouteAttribute::Gateway(RouteAddress::Inet6(address))
-                | RouteAttribute::Via(RouteVia::Inet6(address)) => hop = (*address).into(),
-                _ => {}
-            }
+    fn route(&self, destination: IpAddr) -> linerate_net::Result<Route> {
+        let route = self.connection.route_to(destination, Some(self.index))?;
+        if route.interfaces.iter().any(|index| *index != self.index) {
+            return Ok(Route::None);
         }
-        Ok(match route.header.kind {
-            RouteType::Unicast | RouteType::Anycast => Route::Hop(hop),
-            RouteType::Broadcast => Route::Everybody,
+        Ok(match route.kind {
+            Kind::Unicast | Kind::Anycast => Route::Hop(route.gateway.unwrap_or(destination)),
+            Kind::Broadcast => Route::Everybody,
             _ => Route::None,
         })
     }
 
     /// What the kernel knows of a neighbour.
     fn neighbour(&self, address: IpAddr) -> Hop {
-        let request = RouteNetlinkMessage::GetNeighbour(self.about(address));
-        match self.questions.ask(request, 0) {
-            Ok(Some(RouteNetlinkMessage::NewNeighbour(message))) => Hop::of(&message),
+        match self.connection.neighbour(self.index, address) {
+            Ok(Some(entry)) => Hop::of(&entry),
             _ => Hop::Asked,
         }
     }
 
     /// Has the kernel look for a neighbour, or look after one.
     fn probe(&mut self, address: IpAddr) {
-        let mut request = self.about(address);
-        request.header.flags = NeighbourFlags::Use;
-        let request = RouteNetlinkMessage::NewNeighbour(request);
-        if let Err(error) = self.questions.ask(request, NLM_F_ACK | NLM_F_CREATE) {
+        if let Err(error) = self.connection.probe_neighbour(self.index, address) {
             tracing::debug!(%error, %address, "the kernel does not look for a neighbour");
             self.learn(address, Hop::Failed);
         }
-    }
-
-    fn about(&self, address: IpAddr) -> NeighbourMessage {
-        let mut message = NeighbourMessage::default();
-        message.header.ifindex = self.index;
-        let (family, address) = match address {
-            IpAddr::V4(address) => (AddressFamily::Inet, NeighbourAddress::Inet(address)),
-            IpAddr::V6(address) => (AddressFamily::Inet6, NeighbourAddress::Inet6(address)),
-        };
-        message.header.family = family;
-        message.attributes.push(NeighbourAttribute::Destination(address));
-        message
     }
 
     /// Has the kernel look after the neighbours in use, and forgets destinations that are not.
@@ -424,32 +346,21 @@ impl Worker {
     /// Takes in changes of the device's addresses.
     fn hear_addresses(&mut self) {
         let mut changed = false;
-        loop {
-            match self.device.news.next() {
-                Ok(Some(_)) => changed = true,
-                Ok(None) => break,
-                Err(error) => {
-                    changed = true;
-                    if error.raw_os_error() != Some(nix::errno::Errno::ENOBUFS as i32)
-                        && error.kind() != io::ErrorKind::InvalidData
-                    {
-                        break;
-                    }
-                }
-            }
-        }
+        let received = self.device.changes.receive(|_| changed = true);
+        changed |= received.is_err();
         if changed {
             self.read_addresses();
         }
     }
 
     fn read_addresses(&mut self) {
-        let request = RouteNetlinkMessage::GetAddress(AddressMessage::default());
-        let answers = match self.device.questions.dump(request) {
-            Ok(answers) => answers,
+        let all = match self.device.connection.addresses() {
+            Ok(all) => all,
             Err(error) => return tracing::warn!(%error, "the device's addresses cannot be read"),
         };
-        let mut own: Vec<IpAddr> = answers.iter().filter_map(|one| self.own_address(one)).collect();
+        let index = self.device.index;
+        let mut own: Vec<IpAddr> =
+            all.iter().filter(|one| one.index == index).map(|one| one.address).collect();
         own.sort();
         own.dedup();
         if own.len() > ADDRESSES {
@@ -474,30 +385,4 @@ impl Worker {
         state.own = own;
         self.ways.changed();
     }
-
-    fn own_address(&self, message: &RouteNetlinkMessage) -> Option<IpAddr> {
-        let RouteNetlinkMessage::NewAddress(message) = message else { return None };
-        if message.header.index != self.device.index {
-            return None;
-        }
-        // `IFA_ADDRESS` is the far end's where there is an `IFA_LOCAL`, too.
-        let find = |local: bool| {
-            message.attributes.iter().find_map(|attribute| match attribute {
-                AddressAttribute::Local(address) if local => Some(*address),
-                AddressAttribute::Address(address) if !local => Some(*address),
-                _ => None,
-            })
-        };
-        find(true).or_else(|| find(false))
-    }
-}
-
-fn address_of(message: &NeighbourMessage) -> Option<IpAddr> {
-    message.attributes.iter().find_map(|attribute| match attribute {
-        NeighbourAttribute::Destination(NeighbourAddress::Inet(address)) => Some((*address).into()),
-        NeighbourAttribute::Destination(NeighbourAddress::Inet6(address)) => {
-            Some((*address).into())
-        }
-        _ => None,
-    })
 }

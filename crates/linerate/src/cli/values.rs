@@ -6,9 +6,9 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use linerate_capture::open::Through;
 use linerate_ring::packet::Allocation;
 use linerate_ring::region::Pages;
+use linerate_ring::xdp::Through;
 
 /// A parser of these words, which a shell can then complete.
 pub(crate) fn words<T: Clone + Send + Sync + 'static>(

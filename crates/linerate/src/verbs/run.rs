@@ -14,9 +14,9 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use linerate_capture::libpcap;
-use linerate_capture::open::Through;
 use linerate_ring::packet::Allocation;
 use linerate_ring::region::Pages;
+use linerate_ring::xdp::Through;
 
 use crate::cli::{stdio, values};
 

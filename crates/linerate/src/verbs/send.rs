@@ -9,8 +9,8 @@ use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use linerate_capture::privilege;
 use linerate_generate::{Rate, Sizes};
-use linerate_udp::pattern::Pattern;
-use linerate_udp::{LONGEST_MESSAGE, Sender};
+use linerate_udp::pattern::PayloadPattern;
+use linerate_udp::{MAX_MESSAGE_SIZE, Sender};
 use linerate_wire::ethernet::Address;
 use serde::Serialize;
 
@@ -61,8 +61,8 @@ pub(crate) struct Arguments {
     /// counted (and bytes that count up) [default: sequence; zeroes in messages below 12 bytes].
     #[arg(long, value_name = "PATTERN",
         value_parser = PossibleValuesParser::new(["sequence", "time", "counted"])
-            .try_map(|word| word.parse::<Pattern>()))]
-    pattern: Option<Pattern>,
+            .try_map(|word| word.parse::<PayloadPattern>()))]
+    pattern: Option<PayloadPattern>,
 
     /// Hand over every message by itself, without segmentation by the kernel (UDP_SEGMENT).
     #[arg(long)]
@@ -72,7 +72,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "IFACE")]
     xdp: Option<String>,
 
-    /// Hardware address that frames go to [default: that of the neighbour table].
+    /// Hardware address that frames go to [default: that of the next hop, which the kernel resolves].
     #[arg(long, value_name = "MAC", requires = "xdp")]
     next_hop: Option<Address>,
 
@@ -92,15 +92,16 @@ segment them they are sent again one by one, and later ones go alone: none is lo
 Examples:
   linerate send 10.0.0.2:7000 --count 1000000
   linerate send 239.1.1.1:7000 --from 10.0.0.1:0 --size 20-76 --rate 100k --for 10s --pattern time
-  linerate send 10.0.0.2:7000 --xdp eth1 --next-hop 02:00:00:00:00:02";
+  linerate send 10.0.0.2:7000 --xdp eth1
+  linerate send [fd00::2]:7000 --xdp eth1 --next-hop 02:00:00:00:00:02";
 
 /// Lengths that a UDP message can have.
 fn sizes(text: &str) -> Result<Sizes, String> {
     let too_long =
-        |part: &str| part.trim().parse::<u64>().is_ok_and(|size| size > LONGEST_MESSAGE as u64);
+        |part: &str| part.trim().parse::<u64>().is_ok_and(|size| size > MAX_MESSAGE_SIZE as u64);
     if let Some(size) = text.split([',', '-']).find(|part| too_long(part)) {
         return Err(format!(
-            "a message of {size} bytes: a UDP message has at most {LONGEST_MESSAGE}"
+            "a message of {size} bytes: a UDP message has at most {MAX_MESSAGE_SIZE}"
         ));
     }
     text.parse::<Sizes>().map_err(|error| error.to_string())
@@ -128,18 +129,18 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     signals.drop_privileges();
     let start = Instant::now();
     let answer = arguments.send(&mut sender, &signals, start);
-    let sent = sender.sent();
+    let sent = sender.statistics();
     let seconds = start.elapsed().as_secs_f64();
     let report = Report {
         messages: sent.messages,
         bytes: sent.bytes,
         refused: sent.refused,
-        resent: sent.resent,
+        resent: sent.unsegmented,
         unreachable: sent.unreachable,
-        calls: sent.calls,
+        calls: sent.syscalls,
         seconds,
         messages_per_second: sent.messages as f64 / seconds.max(1e-9),
-        why: sender.why().map(str::to_owned),
+        why: sender.fallback_reason().map(str::to_owned),
     };
     if !arguments.quiet {
         stdio::eprintln(format_args!(
@@ -169,7 +170,7 @@ impl Arguments {
     /// What was asked for has to have room.
     fn check(&self) -> Result<()> {
         let Some(pattern) = self.pattern else { return Ok(()) };
-        let (shortest, least) = (usize::from(self.size.min()), pattern.least());
+        let (shortest, least) = (usize::from(self.size.min()), pattern.min_len());
         if shortest < least {
             anyhow::bail!(
                 "a message of {shortest} bytes has no room for the pattern, which takes {least}"
@@ -182,14 +183,14 @@ impl Arguments {
         let mut builder = Sender::builder(self.to)
             .batch(self.batch)
             .message_size(self.size.max().into())
-            .offload(!self.no_offload)
+            .gso(!self.no_offload)
             .rate(self.rate.packets(self.size.mean().max(1.0)))
             .next_hop(self.next_hop);
         if let Some(from) = self.from {
             builder = builder.from(from);
         }
         if let Some(interface) = &self.xdp {
-            builder = builder.frames(interface);
+            builder = builder.xdp(interface);
         }
         Ok(builder.build()?)
     }
@@ -223,7 +224,7 @@ impl Arguments {
                 return Ok(false);
             }
             let next = now + MAX_WAIT;
-            if sender.turn(Some(end.map_or(next, |end| next.min(end))))? {
+            if sender.pace(Some(end.map_or(next, |end| next.min(end))))? {
                 return Ok(true);
             }
         }

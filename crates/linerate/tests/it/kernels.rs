@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
@@ -58,7 +58,7 @@ fn features() -> Vec<String> {
     names
 }
 
-/// What is said of a feature on a kernel, with the reason where it does not work.
+/// Whether a feature works on a kernel, and the reason if it does not.
 fn verdict(kernel: &Kernel, feature: &str) -> (Outcome, String) {
     let tests: Vec<_> = kernel.tests.iter().filter(|test| test.feature == feature).collect();
     assert!(!tests.is_empty(), "{feature} has not been run on {}", kernel.name);
@@ -134,5 +134,35 @@ fn the_record_is_of_three_kernels_and_knows_zero_copy() {
         let known = features();
         let stray = kernel.tests.iter().find(|test| !known.contains(&test.feature));
         assert!(stray.is_none(), "scripts/kernels/features has no '{}'", stray.unwrap().feature);
+    }
+}
+
+/// Whether a source file below the folder defines this function.
+fn defines(folder: &Path, function: &str) -> bool {
+    let entries =
+        fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    entries.map(|entry| entry.unwrap().path()).any(|path| match path.is_dir() {
+        true => defines(&path, function),
+        false => {
+            path.extension().is_some_and(|extension| extension == "rs")
+                && fs::read_to_string(&path).unwrap().contains(&format!("fn {function}("))
+        }
+    })
+}
+
+#[test]
+fn every_feature_names_tests_that_exist() {
+    let text = read("scripts/kernels/features");
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        let [_, crate_name, target, tests] = line.split('|').map(str::trim).collect::<Vec<_>>()[..]
+        else {
+            panic!("four fields: {line}")
+        };
+        let folder = if target == "lib" { "src" } else { "tests/it" };
+        let folder = path("crates").join(crate_name).join(folder);
+        for test in tests.split_whitespace() {
+            let name = test.rsplit("::").next().unwrap();
+            assert!(defines(&folder, name), "{crate_name} has no test {test}");
+        }
     }
 }

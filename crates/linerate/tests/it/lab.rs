@@ -6,7 +6,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// A copy of the command as `BIN/linerate` in a folder of its own, and what it says.
+/// A copy of the command as `BIN/linerate` in its own folder, and what it prints.
 struct Installed(tempfile::TempDir);
 
 impl Installed {

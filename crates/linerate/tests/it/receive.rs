@@ -35,7 +35,7 @@ impl Hosts {
         Self { there, here, veth }
     }
 
-    /// Starts a receiver on port 7000, and waits until it hears what is sent to it.
+    /// Starts a receiver on port 7000, and waits until it receives.
     fn receive(&self, arguments: &str) -> Process {
         // The kernel ends the requests of an io_uring, which hold the socket, some time after their process.
         wait_for("the end of the socket before", || !self.sockets().contains(":1B58 "));
@@ -239,7 +239,7 @@ fn receivers_share_a_port() {
     let reports = [one, other].map(|receiving| receiving.stop());
     let counts = reports.each_ref().map(|report| report["messages"].as_u64().unwrap());
     assert_eq!(counts.iter().sum::<u64>(), 200, "{reports:?}");
-    // By chance, each message by itself: that one of them gets fewer than 50 happens once in 10^12 times.
+    // Each message is assigned at random: fewer than 50 for one of them happens once in 10^12 runs.
     assert!(counts.iter().all(|count| *count >= 50), "{counts:?}");
 }
 
@@ -301,7 +301,7 @@ fn xdp_takes_the_capabilities_that_are_named_and_no_fewer() {
         skip!("needs setpriv");
     }
     const ALL: [&str; 4] = ["CAP_NET_RAW", "CAP_NET_ADMIN", "CAP_BPF", "CAP_PERFMON"];
-    // As nobody, with all of them but one.
+    // As user nobody, with all of them but one.
     let run = |without: Option<&str>| {
         let sets = ALL.iter().filter(|one| Some(**one) != without);
         let sets =

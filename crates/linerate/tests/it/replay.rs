@@ -193,7 +193,7 @@ fn loading_into_memory_is_shown_and_can_be_stopped() {
     let (sample, pipe) = (folder.path().join("sample.pcap"), folder.path().join("pipe"));
     write_pcap(&sample, 200, 1, 1);
     let bytes = std::fs::read(&sample).unwrap();
-    // A file without an end, on a terminal of its own.
+    // A file without an end, on its own terminal.
     nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
     let command = format!("exec {LINERATE} replay -i near --topspeed {}", pipe.display());
     let mut script = cable.near.command("script");

@@ -94,7 +94,7 @@ fn tcpdump(options: &[&str]) -> (String, bool) {
         sockets.lines().any(|line| line.split_whitespace().nth(3) == Some("ffff"))
     };
     let mut ours = None;
-    // Asks for an address that nobody has, until tcpdump has seen one question.
+    // Sends ARP requests for an unused address until tcpdump has seen one.
     let deadline = Instant::now() + Duration::from_secs(60);
     while child.try_wait().unwrap().is_none() {
         assert!(Instant::now() < deadline, "tcpdump sees nothing: {}", printed());

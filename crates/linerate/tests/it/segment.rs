@@ -373,7 +373,7 @@ fn files_that_are_none_and_words_that_contradict_are_refused() {
     assert!(printed(&none).contains("is not a capture file"), "{none:?}");
     assert_eq!(none.status.code(), Some(1));
     std::fs::write(&input, &whole).unwrap();
-    // A typing error costs nobody a file.
+    // A typing error overwrites no file.
     std::fs::write(&output, b"precious").unwrap();
     let typo = Path::new("tcp prot 80");
     for syntax in [
@@ -401,7 +401,7 @@ fn a_signal_ends_it_with_what_was_read_in_the_file() {
     let mut child = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
     // The header, two packets of 42 and 43 bytes, and a part of the next: the two are in the file at
-    // once, because nobody knows when more comes.
+    // once, because more may come at any time.
     let part = 24 + 16 + 42 + 16 + 43;
     stdin.write_all(&whole[..part + 30]).unwrap();
     let deadline = Instant::now() + Duration::from_secs(10);

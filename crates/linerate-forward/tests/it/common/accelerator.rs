@@ -58,7 +58,7 @@ impl Accelerator {
             let (programs, stop) = (programs.clone(), stop.clone());
             move || {
                 conntrack::be_liberal().unwrap_or_else(|error| panic!("{error}"));
-                // As the daemon does: without a beat the first packets are the kernel's, and nobody's to count.
+                // As the daemon does: without a heartbeat the kernel forwards the first packets, uncounted.
                 programs.heartbeat().expect("a beat");
                 let attach = |options| {
                     let port = Port::attach(&programs, options)?;

@@ -1,4 +1,4 @@
-//! What the proofs of the accelerator share: two routers that are told the same, the hosts around
+//! What the tests of the accelerator share: two routers of the same configuration, the hosts around
 //! them, and what leaves on every port.
 pub(crate) mod accelerator;
 pub(crate) mod capture;

@@ -129,7 +129,7 @@ fn connect(inside: &Namespace, outside: &Namespace, port: usize) -> Veth {
     cable
 }
 
-/// Every host is known for good, and no other is looked for.
+/// Every host has a permanent neighbour entry, and no other host is looked up.
 fn neighbours() -> String {
     let mut lines = String::new();
     for (port, name) in PORTS.iter().enumerate() {

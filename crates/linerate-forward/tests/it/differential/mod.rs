@@ -1,4 +1,4 @@
-//! The kernel as oracle: the same frames go into two routers that are told the same, one plain, one with
+//! The kernel as oracle: the same frames go into two routers of the same configuration, one plain, one with
 //! the accelerator, and everything that leaves them is compared byte for byte.
 //!
 //! LINERATE_THOROUGH makes the corpus ten times as large, LINERATE_SEED another.
@@ -50,7 +50,7 @@ fn two_plain_routers_are_alike() {
     }
 }
 
-/// What the corpus aims at: every reason that needs neither a broken machine nor somebody's order.
+/// What the corpus aims at: every reason that needs neither a broken machine nor a command.
 const AIMS: [Reason; 20] = [
     Reason::Short,
     Reason::NotIp,

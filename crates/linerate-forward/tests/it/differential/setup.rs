@@ -1,4 +1,4 @@
-//! What the routers are told.
+//! How the routers are configured.
 
 use crate::common::router::Router;
 use linerate_testkit::tools::{ip, nft};
@@ -88,7 +88,7 @@ pub(crate) fn judging(name: &str) -> Router {
 fn translator(name: &str, judges_checksums: bool) -> Router {
     let router = Router::new(name).with_vlans();
     nft(&router.inside, TRANSLATION);
-    // What is not translated goes out to them: an address that nobody answers for would bring a message of
+    // Packets that are not translated go out to them: an address without a host would bring a message of
     // ICMP at a time of the kernel's choosing.
     for address in ["10.2.0.210", "fd00:2::d2"] {
         ip(&router.inside, &format!("neigh replace {address} dev wan lladdr 02:00:00:00:11:d2"));

@@ -59,7 +59,7 @@ fn one_packet_makes_no_session() {
     let server = Lab::udp(&lab.right, RIGHT[0], 5000);
     for port in 10_000..10_500 {
         client.send_to(b"scan", at(RIGHT[0], port)).expect("sent");
-        // No more at once than a veth's ring holds, whoever has the CPU that takes them out.
+        // No more at once than a veth's ring holds, even if the CPU that drains it is busy.
         if port % 50 == 49 {
             let so_far = u64::from(port) - 9_999;
             wait_for("refused", || fast.refused(Refusal::Admission) >= so_far);

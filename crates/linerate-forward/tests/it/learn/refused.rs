@@ -1,4 +1,4 @@
-//! What is not learned, each for its reason.
+//! Packets from which nothing is learned, each for its reason.
 
 use std::net::UdpSocket;
 use std::process::Stdio;

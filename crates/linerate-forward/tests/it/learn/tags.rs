@@ -180,7 +180,7 @@ fn what_vlan_devices_receive_is_learned_and_what_they_send_is_the_kernels() {
     }
 }
 
-/// What the left host sends by and the right one hears by: frames as they are on the wire.
+/// The sockets with which the left host sends and the right one receives frames as they are on the wire.
 struct Ends {
     sender: Sender,
     tee: Tee,

@@ -11,7 +11,7 @@ use linerate_testkit::{Namespace, Veth, VethOptions};
 /// How long the far end may be silent before a capture ends without all that it waits for.
 const SILENCE: Duration = Duration::from_secs(3);
 
-/// Interface `near` sends, interface `far` receives; neither speaks by itself.
+/// Interface `near` sends, interface `far` receives; neither host sends anything else.
 pub(crate) struct Cable {
     pub(crate) near: Namespace,
     pub(crate) far: Namespace,
@@ -73,7 +73,7 @@ fn collect(ring: &mut Ring, count: usize) -> Vec<Arrival> {
             }
         }
     }
-    // One more look, for frames that nobody sent.
+    // Once more, for frames that the test did not send.
     ring.wait(Duration::from_millis(50)).unwrap();
     while let Some(mut batch) = ring.batch() {
         while let Some(frame) = batch.next() {

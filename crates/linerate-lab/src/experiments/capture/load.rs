@@ -22,9 +22,9 @@ pub(in crate::experiments) const EXPERIMENT: Experiment = Experiment {
 };
 
 /// Ringmap's headline rate.
-const HEADLINE: f64 = 450_000.0;
+const RINGMAP_RATE: f64 = 450_000.0;
 /// Percent of a core that it may cost in system time.
-const LIMIT: f64 = 12.0;
+const MAX_SYSTEM_PERCENT: f64 = 12.0;
 
 fn run(context: &mut Context) -> Result<()> {
     let mut peers = vec![
@@ -36,8 +36,17 @@ fn run(context: &mut Context) -> Result<()> {
     ];
     peers.retain(Peer::is_installed);
     let rates: &[f64] = context.pick(
-        &[100_000.0, HEADLINE, 900_000.0],
-        &[50_000.0, 100_000.0, 200_000.0, 300_000.0, HEADLINE, 600_000.0, 800_000.0, 1_000_000.0],
+        &[100_000.0, RINGMAP_RATE, 900_000.0],
+        &[
+            50_000.0,
+            100_000.0,
+            200_000.0,
+            300_000.0,
+            RINGMAP_RATE,
+            600_000.0,
+            800_000.0,
+            1_000_000.0,
+        ],
     );
     // /proc/stat counts in hundredths of a second.
     let seconds = context.pick(3.0, 6.0);
@@ -81,7 +90,7 @@ fn run(context: &mut Context) -> Result<()> {
     ];
     context.charts.extend(charts);
 
-    let counted = sweep.counted(HEADLINE, XDP);
+    let counted = sweep.counted(RINGMAP_RATE, XDP);
     let (claim, bound) = ("450,000 64-byte frames a second, xdp", "0 lost, system under 12%");
     let lost = counted.iter().map(|one| one.lost()).max();
     let system = Distribution::of(counted.iter().filter_map(|one| Some(one.share?.system * 100.0)));
@@ -102,9 +111,11 @@ fn run(context: &mut Context) -> Result<()> {
                 own * 100.0
             ),
             bound,
-            lost == 0 && system.median < LIMIT,
+            lost == 0 && system.median < MAX_SYSTEM_PERCENT,
         )
-        .straddling(lost == 0 && system.min < LIMIT && system.max >= LIMIT),
+        .straddling(
+            lost == 0 && system.min < MAX_SYSTEM_PERCENT && system.max >= MAX_SYSTEM_PERCENT,
+        ),
         _ => Claim::open(claim, "too few runs counted", bound),
     });
     Ok(())

@@ -23,13 +23,13 @@ pub(in crate::experiments) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// Every so-manieth frame is of interest.
+/// Every n-th frame is of interest.
 const EVERY: u64 = 100;
 
 fn run(context: &mut Context) -> Result<()> {
     let (trace, traced) = match context.folder().map(|folder| folder.join("trace.pcap")) {
         Some(trace) => (trace.clone(), exchange::record(&trace)?),
-        // A rehearsal: as many frames as the exchanges have.
+        // A dry run: as many frames as the exchanges have.
         None => (PathBuf::new(), exchange::can_record().then_some(20_000)),
     };
     let factors: &[u64] = context.pick(&[0, 40, 120], &[0, 20, 40, 60, 80, 100, 140, 200]);

@@ -1,4 +1,4 @@
-//! One measurement: a receiver, traffic, and the account of every frame.
+//! One measurement: a receiver, traffic, and what became of every frame.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use crate::measure::cpu::{CoreMonitor, Share};
 use crate::measure::process::{Cpu, Running};
 use crate::peers::capture::{Peer, PeerReport};
 use crate::topology::pair::Pair;
-use crate::traffic::generated::{Sent, Traffic};
+use crate::traffic::generated::{SendReport, Traffic};
 
 /// The columns of [`Measurement::cells`].
 pub const COLUMNS: [&str; 17] = [
@@ -41,11 +41,11 @@ const MAX_BACKLOG_TIME: Duration = Duration::from_secs(60);
 #[derive(Clone, Debug)]
 pub struct Measurement {
     /// What was sent.
-    pub sent: Sent,
+    pub sent: SendReport,
     /// Frames that the two interfaces counted as dropped, the refused ones among them.
     pub interface_dropped: u64,
     /// What the receiver says.
-    pub tally: PeerReport,
+    pub peer_report: PeerReport,
     /// How long the receiver went on working on what its buffer held when the last frame arrived: the
     /// CPU time that it used from then on, which on a core of its own is the time itself.
     pub behind: Duration,
@@ -61,12 +61,12 @@ impl Measurement {
     /// Frames captured a second, from the first frame sent until the last one was read: what a large
     /// buffer holds at the end of sending is not captured yet.
     pub fn rate(&self) -> f64 {
-        self.tally.captured as f64 / (self.sent.seconds + self.behind.as_secs_f64()).max(1e-9)
+        self.peer_report.captured as f64 / (self.sent.seconds + self.behind.as_secs_f64()).max(1e-9)
     }
 
     /// Frames that were sent and not captured.
     pub fn lost(&self) -> u64 {
-        self.sent.frames.saturating_sub(self.tally.captured)
+        self.sent.frames.saturating_sub(self.peer_report.captured)
     }
 
     /// The part of the frames sent that was not captured, 0 to 1.
@@ -76,7 +76,7 @@ impl Measurement {
 
     /// CPU nanoseconds of the receiver for each captured frame.
     pub fn cpu_per_frame(&self) -> f64 {
-        (self.cpu.user + self.cpu.system) * 1e9 / (self.tally.captured.max(1)) as f64
+        (self.cpu.user + self.cpu.system) * 1e9 / (self.peer_report.captured.max(1)) as f64
     }
 
     /// CPU time of the receiver, its start and end too, as a part of the time of sending.
@@ -103,8 +103,12 @@ impl Measurement {
 
     /// A row of raw data.
     pub fn cells(&self, line: &str, x: f64, repeat: usize) -> [String; 17] {
-        let causes: Vec<String> =
-            self.tally.dropped.iter().map(|(cause, count)| format!("{cause}: {count}")).collect();
+        let causes: Vec<String> = self
+            .peer_report
+            .dropped
+            .iter()
+            .map(|(cause, count)| format!("{cause}: {count}"))
+            .collect();
         [
             line.to_owned(),
             x.to_string(),
@@ -112,8 +116,8 @@ impl Measurement {
             self.sent.frames.to_string(),
             self.sent.refused.to_string(),
             self.interface_dropped.to_string(),
-            self.tally.captured.to_string(),
-            self.tally.lost().to_string(),
+            self.peer_report.captured.to_string(),
+            self.peer_report.lost().to_string(),
             causes.join("; "),
             format!("{:.6}", self.sent.seconds),
             format!("{:.6}", self.behind.as_secs_f64()),
@@ -160,24 +164,24 @@ pub fn measure_with(
     let behind = if peer.spins() { Duration::ZERO } else { used.saturating_sub(watched.used) };
     let finished = receiver.stop(Duration::from_secs(120))?;
     let cpu = finished.cpu;
-    let tally = peer.tally(finished)?;
+    let peer_report = peer.peer_report(finished)?;
     let [sender_drops, receiver_drops] = interface_drops(pair)?;
     pair.wait_until_free()?;
     // What the far end had no room for counts at the sending interface. What an XDP program drops
     // counts at the receiving one; there it is either what the sink was asked to drop or what the
     // capture program lists itself.
     let refused = sender_drops - dropped_before[0];
-    let in_driver = peer.is_xdp() || matches!(tally.source.as_str(), "xdp" | "tee");
+    let in_driver = peer.is_xdp() || matches!(peer_report.source.as_str(), "xdp" | "tee");
     let stack = if in_driver { 0 } else { receiver_drops - dropped_before[1] };
     let interface_dropped = refused + stack;
-    let void = account(sent, &tally, interface_dropped);
+    let void = account(sent, &peer_report, interface_dropped);
     let share = watched.share;
-    Ok(Measurement { sent, interface_dropped, tally, behind, cpu, share, void })
+    Ok(Measurement { sent, interface_dropped, peer_report, behind, cpu, share, void })
 }
 
-/// Sent = captured + counted drops, or the run does not count.
-fn account(sent: Sent, tally: &PeerReport, interface_dropped: u64) -> Option<String> {
-    let explained = tally.captured + tally.lost() + interface_dropped;
+/// SendReport = captured + counted drops, or the run does not count.
+fn account(sent: SendReport, peer_report: &PeerReport, interface_dropped: u64) -> Option<String> {
+    let explained = peer_report.captured + peer_report.lost() + interface_dropped;
     if explained == sent.frames {
         return None;
     }
@@ -194,7 +198,7 @@ fn interface_drops(pair: &Pair) -> Result<[u64; 2]> {
 }
 
 /// Waits until the receiving interface has been quiet and `receiver` idle for a while, and then for as
-/// long as `peer` may leave frames in its ring: what it has not looked at when it is told to end is
+/// long as `peer` may leave frames in its ring: what it has not read when it is told to end is
 /// lost, and that would be our fault. Returns the CPU time that it had used when it was idle.
 ///
 /// # Errors
@@ -213,7 +217,7 @@ pub fn settle(pair: &Pair, peer: &Peer, receiver: &Running) -> Result<Duration> 
         }
         before = now;
     };
-    interrupt::sleep(peer.patience())?;
+    interrupt::sleep(peer.flush_delay())?;
     Ok(used)
 }
 
@@ -224,9 +228,9 @@ mod tests {
     #[test]
     fn a_run_that_is_too_slow_for_its_rate_is_void() {
         let measured = Measurement {
-            sent: Sent { frames: 900, refused: 0, seconds: 1.0 },
+            sent: SendReport { frames: 900, refused: 0, seconds: 1.0 },
             interface_dropped: 0,
-            tally: PeerReport::default(),
+            peer_report: PeerReport::default(),
             behind: Duration::ZERO,
             cpu: Cpu::default(),
             share: None,
@@ -241,9 +245,9 @@ mod tests {
     #[test]
     fn what_a_buffer_holds_at_the_end_is_not_captured_yet() {
         let measured = Measurement {
-            sent: Sent { frames: 1000, refused: 0, seconds: 1.0 },
+            sent: SendReport { frames: 1000, refused: 0, seconds: 1.0 },
             interface_dropped: 0,
-            tally: PeerReport { captured: 900, ..PeerReport::default() },
+            peer_report: PeerReport { captured: 900, ..PeerReport::default() },
             behind: Duration::from_millis(500),
             cpu: Cpu::default(),
             share: None,
@@ -254,16 +258,16 @@ mod tests {
 
     #[test]
     fn frames_that_nobody_counted_make_a_run_void() {
-        let sent = Sent { frames: 100, refused: 5, seconds: 1.0 };
-        let tally = |captured| PeerReport {
+        let sent = SendReport { frames: 100, refused: 5, seconds: 1.0 };
+        let peer_report = |captured| PeerReport {
             captured,
             dropped: [("ring".to_owned(), 10)].into(),
             ..PeerReport::default()
         };
-        assert_eq!(account(sent, &tally(85), 5), None);
-        let missing = account(sent, &tally(80), 5).unwrap();
+        assert_eq!(account(sent, &peer_report(85), 5), None);
+        let missing = account(sent, &peer_report(80), 5).unwrap();
         assert!(missing.starts_with("5 of 100"), "{missing}");
-        let surplus = account(sent, &tally(86), 5).unwrap();
+        let surplus = account(sent, &peer_report(86), 5).unwrap();
         assert!(surplus.starts_with("1 frames more"), "{surplus}");
     }
 }

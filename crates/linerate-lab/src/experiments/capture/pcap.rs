@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, Result};
 
-use super::search::LossFree;
+use super::search::LossFreeRates;
 use super::sweep::Sweep;
 use super::write::{BYTES_A_FRAME, empty, memory_folder};
 use crate::experiments::capture::measurement::Measurement;
@@ -28,7 +28,7 @@ const OWN_LOOP: &str = "xdp, discarding";
 const LOOP: &str = "pcap_loop, xdp";
 const DUMPCAP: &str = "dumpcap, packet";
 /// Nanoseconds that the interface may cost a packet over that loop.
-const COST: f64 = 15.0;
+const MAX_COST_NS: f64 = 15.0;
 
 fn run(context: &mut Context) -> Result<()> {
     full_speed(context)?;
@@ -45,7 +45,7 @@ fn full_speed(context: &mut Context) -> Result<()> {
     ];
     peers.retain(Peer::is_installed);
     let frames = context.pick(3 * MILLION, 10 * MILLION);
-    let free = LossFree::search(context, peers, frames, || Ok(()))?;
+    let free = LossFreeRates::search(context, peers, frames, || Ok(()))?;
     context.charts.push(Chart {
         id: "loss-free".into(),
         title: format!(
@@ -130,13 +130,14 @@ fn cost(context: &mut Context) -> Result<()> {
         lines: sweep.lines(|measured| Some(measured.cpu_per_frame())),
     });
     let claim = "cost of libpcap's interface over linerate capture's own loop, xdp";
-    let bound = format!("at most {COST} ns a packet");
+    let bound = format!("at most {MAX_COST_NS} ns a packet");
     let more = sweep.difference(x, LOOP, OWN_LOOP, Measurement::cpu_per_frame);
     context.claims.push(match more {
         Some(more) if more.speaks_for(context.options.repeats) => {
             let Distribution { median, min, max, count, .. } = more;
             let figure = format!("{median:.1} ns (min {min:.1}, max {max:.1}, {count} runs)");
-            Claim::new(claim, figure, &bound, median <= COST).straddling(min <= COST && max > COST)
+            Claim::new(claim, figure, &bound, median <= MAX_COST_NS)
+                .straddling(min <= MAX_COST_NS && max > MAX_COST_NS)
         }
         _ => Claim::open(claim, "too few runs counted", &bound),
     });

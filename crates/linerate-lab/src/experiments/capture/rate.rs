@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::search::LossFree;
+use super::search::LossFreeRates;
 use super::sweep::Sweep;
 use crate::experiments::capture::measurement::Measurement;
 use crate::experiments::context::{Context, Experiment};
@@ -23,8 +23,8 @@ pub(in crate::experiments) const EXPERIMENT: Experiment = Experiment {
 /// What `--source xdp` is called here.
 pub(super) const XDP: &str = "xdp";
 
-/// Everybody, and notes on who is missing.
-pub(super) fn everybody(context: &mut Context) -> Vec<Peer> {
+/// All capture programs, and notes on those that are missing.
+pub(super) fn all_peers(context: &mut Context) -> Vec<Peer> {
     let mut peers = vec![
         Peer::capture("xdp"),
         Peer::capture("xdp").discarding(),
@@ -48,7 +48,7 @@ pub(super) fn everybody(context: &mut Context) -> Vec<Peer> {
 }
 
 fn run(context: &mut Context) -> Result<()> {
-    let peers = everybody(context);
+    let peers = all_peers(context);
     let sizes: &[u32] = context.pick(&[64, 1500], &[64, 128, 256, 512, 1024, 1500]);
     let frames = context.pick(2_000_000, 10_000_000);
     let places: Vec<_> =
@@ -78,7 +78,7 @@ fn run(context: &mut Context) -> Result<()> {
     let main: Vec<Peer> =
         sweep.peers.iter().filter(|peer| chosen.contains(&peer.name.as_str())).cloned().collect();
     let frames = context.pick(3_000_000, 10_000_000);
-    let free = LossFree::search(context, main, frames, || Ok(()))?;
+    let free = LossFreeRates::search(context, main, frames, || Ok(()))?;
     context.charts.push(Chart {
         id: "loss-free".into(),
         title: format!("64-byte frames a second without loss, over {} million", frames / 1_000_000),
@@ -88,8 +88,8 @@ fn run(context: &mut Context) -> Result<()> {
         lines: free.bars(),
     });
     let repeats = context.options.repeats;
-    let faster = |theirs, whose: &str| {
-        let claim = format!("64-byte frames without loss a second: xdp over tcpdump {whose}");
+    let faster = |theirs, which: &str| {
+        let claim = format!("64-byte frames without loss a second: xdp over tcpdump {which}");
         Claim::at_least(&claim, free.ratio(XDP, theirs), 2.7, repeats)
     };
     let full_speed = |claim: &str, ours: &str, theirs: &str, bound| {
@@ -100,13 +100,13 @@ fn run(context: &mut Context) -> Result<()> {
         faster("tcpdump", "-w /dev/null"),
         faster(BUFFERED, "with a buffer as large as xdp's"),
         full_speed(
-            "the framework's own cost: rate of xdp, discarding, over a bare AF_XDP loop, 64 bytes",
+            "the framework's own cost: rate of xdp, discarding, over a plain AF_XDP loop, 64 bytes",
             "xdp, discarding",
             XDP_LOOP,
             0.95,
         ),
         full_speed(
-            "the same for AF_XDP sockets as deep as the bare loop's",
+            "the same for AF_XDP sockets as deep as the plain loop's",
             LIKE_XDP_LOOP,
             XDP_LOOP,
             0.95,

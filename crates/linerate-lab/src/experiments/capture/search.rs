@@ -16,12 +16,12 @@ const STEPS: [f64; 9] = [0.99, 0.97, 0.94, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5];
 /// lost there, at ever lower rates until none is. One entry a repeat: 0 where frames were lost at
 /// every rate, so that a capture which never gets there cannot hide behind its better repeats; NaN
 /// where no try counted.
-pub(crate) struct LossFree {
+pub(crate) struct LossFreeRates {
     peers: Vec<Peer>,
     rates: Vec<Vec<f64>>,
 }
 
-impl LossFree {
+impl LossFreeRates {
     /// Searches with `frames` 64-byte frames a try; `prepare` runs before every try.
     pub(crate) fn search(
         context: &mut Context,
@@ -89,7 +89,7 @@ mod tests {
     fn a_rate_that_was_never_found_counts_against_who_did_not_find_it() {
         let peers = vec![Peer::capture("xdp"), Peer::tcpdump()];
         let rates = vec![vec![3.0, 0.0, 0.0, f64::NAN], vec![1.0, 1.0, 0.0, 1.0]];
-        let free = LossFree { peers, rates };
+        let free = LossFreeRates { peers, rates };
         let ours = free.ratio("xdp", "tcpdump").unwrap();
         assert_eq!((ours.count, ours.min, ours.max), (2, 0.0, 3.0));
         let theirs = free.ratio("tcpdump", "xdp").unwrap();

@@ -23,7 +23,7 @@ pub(in crate::experiments) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// Growth that is nobody's leak: a stack that is touched for the first time, a buffer of the C
+/// Growth that is no leak: a stack that is touched for the first time, a buffer of the C
 /// library.
 const SLACK_MIB: f64 = 1.0;
 
@@ -33,7 +33,7 @@ fn run(context: &mut Context) -> Result<()> {
     let mut lines = Vec::new();
     for peer in &peers {
         let mut samples: Vec<(f64, f64)> = Vec::new();
-        // More than can be sent in this time; the sender is told to end when it is over.
+        // More than can be sent in this time; the sender is stopped when it is over.
         let traffic = Traffic::smallest(1 << 40, None);
         let expected = length.as_secs_f64() + peer.expected_seconds(&Traffic::smallest(0, None));
         let kept = context.keep(&peer.name, 64.0, 1, expected, |pair| {
@@ -47,8 +47,8 @@ fn run(context: &mut Context) -> Result<()> {
             context.row("memory", &["line", "seconds", "resident_mib"], cells)?;
         }
         // Memory that is flat while nothing is captured says nothing.
-        let captured = kept.map_or(0, |kept| kept.tally.captured);
-        context.claims.push(judge(&peer.name, captured, &samples));
+        let captured = kept.map_or(0, |kept| kept.peer_report.captured);
+        context.claims.push(claim(&peer.name, captured, &samples));
         let point = |&(x, mib): &(f64, f64)| Point {
             x: x.round(),
             spread: Distribution::of([mib]),
@@ -96,7 +96,7 @@ fn resident(pid: u32) -> Result<f64> {
 }
 
 /// Flat: the last quarter is no higher than the second, which leaves the start out.
-fn judge(name: &str, captured: u64, samples: &[(f64, f64)]) -> Claim {
+fn claim(name: &str, captured: u64, samples: &[(f64, f64)]) -> Claim {
     let claim = format!("memory while capturing at full rate is flat: {name}");
     let bound = format!("growth at most {SLACK_MIB} MiB");
     if captured == 0 {
@@ -127,14 +127,14 @@ mod tests {
     #[test]
     fn growth_is_told_from_a_level() {
         let level: Vec<_> = (0..40).map(|at| (f64::from(at), 50.0)).collect();
-        assert_eq!(judge("x", 1, &level).holds, Some(true));
+        assert_eq!(claim("x", 1, &level).holds, Some(true));
         let rising: Vec<_> = (0..40).map(|at| (f64::from(at), 50.0 + f64::from(at))).collect();
-        assert_eq!(judge("x", 1, &rising).holds, Some(false));
+        assert_eq!(claim("x", 1, &rising).holds, Some(false));
         let warming: Vec<_> =
             (0..40).map(|at| (f64::from(at), if at < 5 { 10.0 } else { 50.0 })).collect();
-        assert_eq!(judge("x", 1, &warming).holds, Some(true));
-        assert_eq!(judge("x", 1, &[]).holds, None);
-        assert_eq!(judge("x", 0, &level).holds, None);
+        assert_eq!(claim("x", 1, &warming).holds, Some(true));
+        assert_eq!(claim("x", 1, &[]).holds, None);
+        assert_eq!(claim("x", 0, &level).holds, None);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! `capture-stage`: what capturing a frame costs, without the way to it.
+//! `capture-stage`: what capturing a frame costs, without sending and delivering it.
 
 use anyhow::Result;
 
@@ -50,7 +50,7 @@ fn run(context: &mut Context) -> Result<()> {
         let peer = &peers[peer];
         let without = context.point(&sink, &traffic, X, repeat)?;
         let with = context.point(peer, &traffic, X, repeat)?;
-        let may_lose = if peer.role == Role::Peer { FORGIVEN } else { 0.0 };
+        let may_lose = if peer.role == Role::Peer { TOLERATED_LOSS } else { 0.0 };
         Ok(Some(cost(with.as_ref(), without.as_ref(), may_lose)))
     })?;
     context.charts.push(Chart {
@@ -78,9 +78,9 @@ fn run(context: &mut Context) -> Result<()> {
 }
 
 /// Share of its frames that a rival may lose and still count. A lost frame costs less than a captured
-/// one, so that its cost is then told too low, never too high. tcpdump at full speed loses a little on
+/// one, so that its cost is then reported too low, never too high. tcpdump at full speed loses a little on
 /// a fast machine in every run, and would never be compared.
-const FORGIVEN: f64 = 0.01;
+const TOLERATED_LOSS: f64 = 0.01;
 
 /// Nanoseconds a frame with less nanoseconds a frame without; NaN where one of the two does not
 /// count, or lost more frames than it may (what the sink counts and drops is not lost).

@@ -69,7 +69,7 @@ fn run(context: &mut Context) -> Result<()> {
         lines: samples.bars(X, lost),
     });
     let of = |name| samples.distribution((name, X), lost);
-    context.claims.push(judge(of(XDP), of(XDP_LOOP), stalls, repeats));
+    context.claims.push(claim(of(XDP), of(XDP_LOOP), stalls, repeats));
     Ok(())
 }
 
@@ -85,7 +85,7 @@ fn stall(receiver: &Running) -> Result<()> {
 
 /// Nothing lost holds only where the stalls were felt: the plain loop, which has room for 8 ms, must
 /// have lost frames in the same run.
-fn judge(
+fn claim(
     ours: Option<Distribution>,
     control: Option<Distribution>,
     stalls: u64,
@@ -120,15 +120,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_lost_counts_only_where_the_bare_loop_lost_something() {
+    fn nothing_lost_counts_only_where_the_plain_loop_lost_something() {
         let (none, some) =
             (Distribution::of([0.0; 5]), Distribution::of([0.0, 0.0, 0.0, 0.0, 7.0]));
         let felt = Distribution::of([100_000.0; 4]);
-        assert_eq!(judge(none, felt, 3, 5).holds, Some(true));
-        assert_eq!(judge(some, felt, 3, 5).holds, Some(false));
-        assert_eq!(judge(none, none, 3, 5).holds, None);
-        assert_eq!(judge(none, None, 3, 5).holds, None);
-        assert_eq!(judge(some, None, 3, 5).holds, Some(false));
-        assert_eq!(judge(Distribution::of([0.0; 2]), felt, 3, 5).holds, None);
+        assert_eq!(claim(none, felt, 3, 5).holds, Some(true));
+        assert_eq!(claim(some, felt, 3, 5).holds, Some(false));
+        assert_eq!(claim(none, none, 3, 5).holds, None);
+        assert_eq!(claim(none, None, 3, 5).holds, None);
+        assert_eq!(claim(some, None, 3, 5).holds, Some(false));
+        assert_eq!(claim(Distribution::of([0.0; 2]), felt, 3, 5).holds, None);
     }
 }

@@ -9,7 +9,7 @@ use nix::sys::signal::Signal;
 use crate::experiments::context::{Context, Experiment};
 use crate::interrupt;
 use crate::measure::process::{Running, count};
-use crate::measure::tlb::Translation;
+use crate::measure::tlb::TlbCounts;
 use crate::peers::capture::Peer;
 use crate::programs;
 use crate::report::distribution::Distribution;
@@ -20,7 +20,7 @@ use crate::traffic::generated::Traffic;
 pub(in crate::experiments) const EXPERIMENT: Experiment = Experiment {
     name: "capture-tlb",
     title: "Pages and address translation",
-    about: "The ring is filled with 60,000 synthetic frames (700 to 1500 bytes) while nobody reads, \
+    about: "The ring is filled with 60,000 synthetic frames (700 to 1500 bytes) before it is read, \
             then walked once, every byte hashed. Counted are the data TLB's loads, stores and \
             misses (perf_event_open), page faults, and the time of the walk, for each kind of \
             pages.",
@@ -37,7 +37,7 @@ struct Walk {
     frames: u64,
     nanoseconds: u64,
     page_faults: u64,
-    translation: Option<Translation>,
+    translation: Option<TlbCounts>,
     got: String,
     mode: String,
 }
@@ -181,7 +181,7 @@ fn walk(pair: &Pair, pages: &str) -> Result<Walk> {
 }
 
 fn cells(pages: &str, repeat: usize, walk: &Walk) -> [String; 10] {
-    let cell = |value: fn(&Translation) -> u64| {
+    let cell = |value: fn(&TlbCounts) -> u64| {
         walk.translation.as_ref().map(value).map(|count| count.to_string()).unwrap_or_default()
     };
     [

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, bail};
 use nix::sys::statfs::{TMPFS_MAGIC, statfs};
 
 use super::rate::XDP;
-use super::search::LossFree;
+use super::search::LossFreeRates;
 use crate::experiments::context::{Context, Experiment};
 use crate::peers::capture::{BUFFERED, Peer};
 use crate::report::summary::{Axis, Chart, Claim};
@@ -39,7 +39,7 @@ fn run(context: &mut Context) -> Result<()> {
         Peer::dumpcap().writing(file("dumpcap.pcapng")),
     ];
     peers.retain(Peer::is_installed);
-    let free = LossFree::search(context, peers, frames, || empty(folder.path()))?;
+    let free = LossFreeRates::search(context, peers, frames, || empty(folder.path()))?;
     context.charts.push(Chart {
         id: "write".into(),
         title: format!("Frames a second written without loss, over {} million", frames / 1_000_000),

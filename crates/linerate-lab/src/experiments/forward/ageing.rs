@@ -76,8 +76,8 @@ fn run(context: &mut Context) -> Result<()> {
 /// Percent of a core that the daemon takes with so many sessions.
 fn age(cores: Cores, datapath: Datapath, sessions: u64, time: Duration) -> Result<f64> {
     let routed = RoutedPair::build(cores)?;
-    let Some(daemon) = routed.begin(datapath, sessions)? else {
-        anyhow::bail!("nobody to measure")
+    let Some(daemon) = routed.start_datapath(datapath, sessions)? else {
+        anyhow::bail!("no daemon to measure")
     };
     let sink = routed.sink_east()?;
     routed.warm_up(&SessionTraffic { size: 64, frames: 0, sessions, rate: None })?;

@@ -6,7 +6,9 @@ use crate::baseline::forward::Baseline;
 use crate::experiments::context::Context;
 use crate::experiments::samples::{At, Samples};
 use crate::report::summary::{Axis, Chart, Claim, Line, Role};
-use crate::topology::routed::{Datapath, ForwardOutcome, RoutedPair, SessionTraffic, without};
+use crate::topology::routed::{
+    Datapath, ForwardOutcome, RoutedPair, SessionTraffic, without_router,
+};
 
 /// Seconds that building the topology, starting and ending take beside the sending.
 const OVERHEAD: f64 = 4.0;
@@ -148,17 +150,17 @@ pub(super) fn by_size(sizes: &[u32], frames: u64) -> Vec<Place> {
 }
 
 /// Those of `forwarders` that this machine has.
-pub(super) fn able(context: &mut Context, forwarders: &[Forwarder]) -> Result<Vec<Forwarder>> {
-    let mut able = forwarders.to_vec();
+pub(super) fn available(context: &mut Context, forwarders: &[Forwarder]) -> Result<Vec<Forwarder>> {
+    let mut available = forwarders.to_vec();
     let cores = context.cores();
     if let Some(cores) = cores
-        && able.iter().any(|one| one.datapath == Datapath::FlowTable)
+        && available.iter().any(|one| one.datapath == Datapath::FlowTable)
         && let Some(why) = RoutedPair::flow_table_obstacle(cores)?
     {
         context.notes.push(format!("skipped: {}: {why}", FLOW_TABLE.name));
-        able.retain(|one| one.datapath != Datapath::FlowTable);
+        available.retain(|one| one.datapath != Datapath::FlowTable);
     }
-    Ok(able)
+    Ok(available)
 }
 
 fn measure(
@@ -172,9 +174,9 @@ fn measure(
     let slowest = 1e6;
     let seconds = OVERHEAD + (traffic.frames + 4 * traffic.sessions) as f64 / slowest;
     let done = context.attempt(one.name, x, repeat, seconds, |pair| {
-        let without = without(pair, &traffic)?;
+        let without = without_router(pair, &traffic)?;
         let routed = RoutedPair::build(pair.cores)?;
-        let running = routed.begin(one.datapath, traffic.sessions)?;
+        let running = routed.start_datapath(one.datapath, traffic.sessions)?;
         let reports = matches!(one.datapath, Datapath::Linerate(_) | Datapath::Baseline(_));
         let with = routed.pass(&traffic, both, reports)?;
         if let Some(running) = running {
@@ -186,7 +188,7 @@ fn measure(
     for void in [&done.with.void, &done.without.void].into_iter().flatten() {
         context.void(one.name, x, repeat, void);
     }
-    let ForwardOutcome { sent, arrived, dropped, seconds, slow, ref void, .. } = done.with;
+    let ForwardOutcome { sent, arrived, dropped, seconds, kernel_share, ref void, .. } = done.with;
     let cells = [
         one.name.to_owned(),
         x.to_string(),
@@ -199,7 +201,7 @@ fn measure(
         format!("{seconds:.6}"),
         format!("{:.0}", done.with.rate()),
         format!("{:.2}", done.cost()),
-        slow.map(|slow| format!("{slow:.6}")).unwrap_or_default(),
+        kernel_share.map(|kernel_share| format!("{kernel_share:.6}")).unwrap_or_default(),
         void.clone().unwrap_or_default(),
     ];
     context.row("raw", &COLUMNS, cells)?;

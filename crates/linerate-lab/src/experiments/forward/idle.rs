@@ -66,8 +66,8 @@ fn idle_percent(
         bail!("it takes two cores");
     }
     let routed = RoutedPair::build(cores)?;
-    let running = routed.begin(one.datapath, traffic.sessions)?;
-    routed.apart()?;
+    let running = routed.start_datapath(one.datapath, traffic.sessions)?;
+    routed.receive_on_other_core()?;
     let watch = std::thread::spawn(move || -> Result<f64> {
         // The beginning and the end of the sender are not in it.
         interrupt::sleep(Duration::from_millis(1200))?;

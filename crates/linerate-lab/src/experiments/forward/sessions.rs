@@ -109,7 +109,7 @@ struct Learned {
 
 fn learn(cores: Cores, sessions: u64) -> Result<Learned> {
     let routed = RoutedPair::build(cores)?;
-    let running = routed.begin(LINERATE.datapath, sessions)?;
+    let running = routed.start_datapath(LINERATE.datapath, sessions)?;
     let traffic = SessionTraffic { size: 64, frames: 4 * sessions, sessions, rate: None };
     let sink = routed.sink_east()?;
     let began = Instant::now();
@@ -188,17 +188,17 @@ fn connections(context: &mut Context) -> Result<()> {
     Ok(())
 }
 
-struct Held {
+struct Connections {
     held: u64,
     sessions: u64,
     exchanges_per_second: f64,
 }
 
-fn hold(cores: Cores, datapath: Datapath) -> Result<Held> {
+fn hold(cores: Cores, datapath: Datapath) -> Result<Connections> {
     let routed = RoutedPair::build(cores)?;
     routed.queue()?;
     // Room for twice as many, so that every one of them finds a place.
-    let running = routed.begin(datapath, 4 * CONNECTIONS)?;
+    let running = routed.start_datapath(datapath, 4 * CONNECTIONS)?;
     let folder = tempfile::tempdir().context("cannot make a folder")?;
     let (mut servers, mut clients) = (Vec::new(), Vec::new());
     for number in 0..PAIRS {
@@ -207,7 +207,7 @@ fn hold(cores: Cores, datapath: Datapath) -> Result<Held> {
         let each = CONNECTIONS / u64::from(PAIRS);
         clients.push((routed.connect(number, each, ROUNDS, &ready)?, ready));
     }
-    // They hold their connections until they are told to end.
+    // They hold their connections until a signal ends them.
     let done = || {
         clients.iter_mut().try_for_each(|(client, _)| client.check())?;
         Ok(clients.iter().all(|(_, ready)| ready.exists()))
@@ -230,5 +230,5 @@ fn hold(cores: Cores, datapath: Datapath) -> Result<Held> {
     if let Some(running) = running {
         running.stop(Duration::from_secs(30))?.success()?;
     }
-    Ok(Held { held, sessions, exchanges_per_second })
+    Ok(Connections { held, sessions, exchanges_per_second })
 }

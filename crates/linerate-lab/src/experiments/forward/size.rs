@@ -4,7 +4,7 @@
 use anyhow::Result;
 
 use super::cost::{
-    Costs, FIB, FLOW_TABLE, Forwarder, LINERATE, LINUX, REDIRECT, able, by_size, charts,
+    Costs, FIB, FLOW_TABLE, Forwarder, LINERATE, LINUX, REDIRECT, available, by_size, charts,
 };
 use super::idle;
 use crate::experiments::context::{Context, Experiment};
@@ -16,7 +16,7 @@ pub(in crate::experiments) const EXPERIMENT: Experiment = Experiment {
     about: "UDP frames of one session through a router, everything on the core of the generator, in turns \
             with the same frames to the same sink without a router: one over the rate with it, less one \
             over the rate without it, is what forwarding adds to each frame. fib mode asks the kernel's \
-            routing table for each packet; the plain redirect writes constants and looks at nothing.",
+            routing table for each packet; the plain redirect writes constants and parses nothing.",
     run,
 };
 
@@ -24,7 +24,7 @@ pub(in crate::experiments) const EXPERIMENT: Experiment = Experiment {
 const SMALL: f64 = 64.0;
 
 fn run(context: &mut Context) -> Result<()> {
-    let all = able(context, &[LINUX, FLOW_TABLE, FIB, LINERATE, REDIRECT])?;
+    let all = available(context, &[LINUX, FLOW_TABLE, FIB, LINERATE, REDIRECT])?;
     let sizes: &[u32] = context.pick(&[64, 1500], &[64, 128, 256, 512, 1024, 1500]);
     let frames = context.pick(2_000_000, 5_000_000);
     let one_way = Costs::measure(context, &all, &by_size(sizes, frames), false)?;
@@ -55,7 +55,7 @@ fn two_ways(context: &mut Context, all: &[Forwarder], frames: u64) -> Result<()>
     let costs = Costs::measure(context, &named, &places, true)?;
     context.charts.push(Chart {
         id: "both".into(),
-        title: "Frames forwarded a second, both ways at once".into(),
+        title: "Frames forwarded a second, in both directions at once".into(),
         caption: "Higher is better. A generator on each core; the sum.".into(),
         x: Some(Axis::logarithmic("frame size", "bytes")),
         y: Axis::linear("rate", "million frames a second"),
@@ -67,9 +67,9 @@ fn two_ways(context: &mut Context, all: &[Forwarder], frames: u64) -> Result<()>
 /// The name of a line for both directions.
 fn both(name: &str) -> &'static str {
     match name {
-        "Linux" => "Linux, both ways",
-        "nft flowtable" => "nft flowtable, both ways",
-        "fib mode" => "fib mode, both ways",
-        _ => "Linerate, both ways",
+        "Linux" => "Linux, both directions",
+        "nft flowtable" => "nft flowtable, both directions",
+        "fib mode" => "fib mode, both directions",
+        _ => "Linerate, both directions",
     }
 }

@@ -12,7 +12,7 @@ pub(in crate::experiments) const EXPERIMENT: Experiment = Experiment {
     name: "receive-latency",
     title: "From sending to the reader",
     about: "64-byte messages of one flow at a paced rate, each with the time at which its frame was written. \
-            The reader looks at the clock once a batch, so that the figure is the time until a message's \
+            The reader reads the clock once a batch, so that the figure is the time until a message's \
             batch was handed over. A message wakes a sleeping reader: these rates are too low for coalescing; \
             with --spin readers never sleep.",
     run,

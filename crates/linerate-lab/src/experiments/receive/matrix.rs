@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::messages::{LONGEST_LIVE, Load, ReceiveOutcome};
+use super::messages::{Load, MAX_LIVE_MESSAGE, ReceiveOutcome};
 use super::readers::{candidates, lines, once};
 use crate::experiments::context::{Context, Experiment};
 use crate::experiments::samples::Samples;
@@ -24,7 +24,7 @@ pub(in crate::experiments) const EXPERIMENT: Experiment = Experiment {
 
 const SIZES: [&[u32]; 4] = [&[64], &[256], &[1024], &[8192]];
 /// Bytes of the largest batch.
-const LARGEST: u64 = 2 << 30;
+const MAX_BATCH_BYTES: u64 = 2 << 30;
 
 fn run(context: &mut Context) -> Result<()> {
     let all = candidates(context, false);
@@ -33,10 +33,13 @@ fn run(context: &mut Context) -> Result<()> {
     let (mut wrong, mut runs) = (0, 0);
     for sizes in context.pick(&[SIZES[0], SIZES[3]][..], &SIZES[..]) {
         let size = sizes[0];
-        let tenth = if size > LONGEST_LIVE { 10 } else { 1 };
+        let tenth = if size > MAX_LIVE_MESSAGE { 10 } else { 1 };
         let (messages, rate) = (many / tenth, Some(200_000 / tenth));
-        let batches: Vec<u64> =
-            batches.iter().copied().filter(|batch| batch * u64::from(size) <= LARGEST).collect();
+        let batches: Vec<u64> = batches
+            .iter()
+            .copied()
+            .filter(|batch| batch * u64::from(size) <= MAX_BATCH_BYTES)
+            .collect();
         let xs: Vec<f64> = batches.iter().map(|&batch| batch as f64).collect();
         let samples = Samples::collect(context, lines(&all), &xs, |context, at, place, repeat| {
             let (batch, message_size) = (batches[place].to_string(), size.to_string());

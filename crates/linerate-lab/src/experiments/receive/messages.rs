@@ -11,7 +11,7 @@ use crate::interrupt;
 use crate::measure::process::{Running, count};
 use crate::programs;
 use crate::topology::pair::{Pair, RECEIVER, RECEIVER_ADDRESS, SENDER, SENDER_ADDRESS};
-use crate::traffic::generated::Sent;
+use crate::traffic::generated::SendReport;
 
 /// The port, as it is and as `/proc/net/udp` has it.
 const PORT: u16 = 7000;
@@ -19,7 +19,7 @@ const PORT_IN_TABLE: &str = ":1B58 ";
 /// Ethernet, IPv4 and UDP headers.
 pub(super) const HEADERS: u32 = 42;
 /// Bytes of the longest message that live frames of XDP carry, for which they have a page each.
-pub(super) const LONGEST_LIVE: u32 = 3000;
+pub(super) const MAX_LIVE_MESSAGE: u32 = 3000;
 /// The MTU for longer ones.
 const JUMBO_MTU: u32 = 9000;
 
@@ -53,7 +53,7 @@ pub(super) struct Load {
 #[derive(Clone, Debug)]
 pub(super) struct ReceiveOutcome {
     /// What the generator sent.
-    pub(super) sent: Sent,
+    pub(super) sent: SendReport,
     /// Messages that the reader got.
     pub(super) messages: u64,
     /// Messages that the interfaces or the reader counted as lost.
@@ -138,7 +138,7 @@ impl Testbed {
             Reader::Linerate(_) => {
                 let lost = count(&report["lost"], "total")?;
                 let cpu = report["cpu_seconds"].as_f64().context("no cpu_seconds")?;
-                // The kernel counts a lost super-datagram as one: how many messages it held, nobody knows.
+                // The kernel counts a lost super-datagram as one: the number of its messages is unknown.
                 let joined = report["lost"]["at_least"] == true;
                 (count(&report, "messages")?, (!joined).then_some(lost), cpu)
             }
@@ -226,7 +226,7 @@ impl Testbed {
         interrupt::sleep(Duration::from_millis(300))
     }
 
-    fn send(&self, load: &Load) -> Result<Sent> {
+    fn send(&self, load: &Load) -> Result<SendReport> {
         let (verb, count_of, arguments) = match load.is_long() {
             true => ("linerate send", "messages", Self::by_socket(load)),
             false => ("linerate generate", "sent", self.by_live_frames(load)),
@@ -236,7 +236,7 @@ impl Testbed {
         command.args(["--json", "--quiet", "--count", &load.messages.to_string()]);
         let sender = Running::start(verb, &mut command)?;
         let report = sender.wait(Duration::from_secs(600))?.success()?.json()?;
-        Ok(Sent {
+        Ok(SendReport {
             frames: count(&report, count_of)?,
             refused: count(&report, "refused")?,
             seconds: report["seconds"].as_f64().context("the sender's report has no seconds")?,
@@ -283,6 +283,6 @@ fn words(line: &str) -> Vec<String> {
 impl Load {
     /// Whether there are messages too long for live frames.
     fn is_long(&self) -> bool {
-        self.sizes.iter().any(|&size| size > LONGEST_LIVE)
+        self.sizes.iter().any(|&size| size > MAX_LIVE_MESSAGE)
     }
 }

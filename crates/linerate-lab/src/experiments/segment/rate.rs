@@ -11,7 +11,7 @@ use linerate_wire::{ip, ipv4, tcp};
 use crate::experiments::context::{Context, Experiment};
 use crate::helpers::splitter::{self, Method};
 use crate::measure::process::Running;
-use crate::peers::splitters::{self as peers, Built};
+use crate::peers::splitters::{self as peers, BuiltPeer};
 use crate::programs;
 use crate::report::distribution::{Distribution, paired_ratio};
 use crate::report::summary::{Axis, Chart, Claim, Line, Point, Role};
@@ -39,7 +39,7 @@ const COLUMNS: [&str; 7] =
 /// Who is measured.
 enum Splitter {
     Own(Method),
-    Peer(Built),
+    Peer(BuiltPeer),
 }
 
 impl Splitter {
@@ -109,11 +109,11 @@ fn run(context: &mut Context) -> Result<()> {
         let both = splitters.iter().zip(&times).filter(|(splitter, _)| wanted(splitter));
         both.map(|(splitter, times)| (splitter.name(), &times[at][..])).collect()
     };
-    judge(context, &of);
+    claims(context, &of);
     Ok(())
 }
 
-/// Linerate, the limits, and the peers that could be built; in a rehearsal all of them.
+/// Linerate, the limits, and the peers that could be built; in a dry run all of them.
 fn splitters(context: &mut Context, folder: &Path, sizes: &[u16]) -> Vec<Splitter> {
     let mut splitters: Vec<Splitter> = Method::all().into_iter().map(Splitter::Own).collect();
     let mut wanted = peers::NAMES.to_vec();
@@ -128,13 +128,13 @@ fn splitters(context: &mut Context, folder: &Path, sizes: &[u16]) -> Vec<Splitte
             built
         }
         None => {
-            let rehearsed = |&name: &&'static str| Built {
+            let planned = |&name: &&'static str| BuiltPeer {
                 name,
                 program: Ok(folder.to_owned()),
                 last: None,
                 without: 0,
             };
-            wanted.iter().map(rehearsed).collect()
+            wanted.iter().map(planned).collect()
         }
     };
     for peer in built {
@@ -196,7 +196,7 @@ fn measure(
             let arguments = arguments.into_iter().chain(common);
             (programs::helper(&pair.receiver, pair.cores.consumer, arguments)?, 0)
         }
-        Splitter::Peer(Built { program, last, without, .. }) => {
+        Splitter::Peer(BuiltPeer { program, last, without, .. }) => {
             let program = program.as_ref().map_err(|why| anyhow::anyhow!("{why}"))?;
             let mut command = pair.receiver.command_killed_with_parent(program);
             // Where DPDK puts its files, which go with the folder.
@@ -299,7 +299,7 @@ fn fastest(lines: Vec<(String, &[f64])>) -> Option<(String, &[f64])> {
 
 type Chosen<'t, 'a> = dyn Fn(&dyn Fn(&Splitter) -> bool) -> Vec<(String, &'t [f64])> + 'a;
 
-fn judge(context: &mut Context, of: &Chosen<'_, '_>) {
+fn claims(context: &mut Context, of: &Chosen<'_, '_>) {
     let repeats = context.options.repeats;
     let method = |wanted: Method| {
         of(&|splitter: &Splitter| matches!(splitter, Splitter::Own(method) if *method == wanted))

@@ -25,7 +25,7 @@ const fn path(name: &'static str, role: Role, egress: EgressPath) -> Path {
 
 const UPLINK: Path = path("uplink", Role::Ours, EgressPath::Uplink);
 const NONE: Path = path("none", Role::Limit, EgressPath::Packets);
-const BEFORE: Path = path("no offload", Role::Peer, EgressPath::NoOffload);
+const NO_OFFLOAD: Path = path("no offload", Role::Peer, EgressPath::NoOffload);
 const KERNEL: Path = path("kernel GSO", Role::Peer, EgressPath::Kernel);
 const KERNEL_NONE: Path = path("kernel, none", Role::Limit, EgressPath::KernelPackets);
 const UPLINK_LEFT: Path = UPLINK.leaving_checksums("uplink, checksum offload");
@@ -37,7 +37,16 @@ fn run(context: &mut Context) -> Result<()> {
         of: "one TCP stream",
         lines: "kernel GSO: the kernel forwards, and splits at the interface.",
         published: "93%",
-        paths: &[UPLINK, NONE, BEFORE, KERNEL, KERNEL_NONE, UPLINK_LEFT, NONE_LEFT, KERNEL_LEFT],
+        paths: &[
+            UPLINK,
+            NONE,
+            NO_OFFLOAD,
+            KERNEL,
+            KERNEL_NONE,
+            UPLINK_LEFT,
+            NONE_LEFT,
+            KERNEL_LEFT,
+        ],
         gains: &[(UPLINK, NONE), (UPLINK_LEFT, NONE_LEFT), (KERNEL, KERNEL_NONE), (UPLINK, KERNEL)],
         claim: "TCP throughput through the uplink at equal CPU, segmentation over none, best share",
         bound: 2.5,

@@ -25,7 +25,7 @@ const LARGE: Workload = Workload::Datagrams { payload: LARGEST_PAYLOAD, split: f
 
 const UPLINK: Path = Path::new("uplink, USO", Role::Ours, EgressPath::Uplink, SPLIT);
 const NONE: Path = Path::new("none", Role::Limit, EgressPath::Packets, SINGLE);
-const BEFORE: Path = Path::new("no offload, USO", Role::Peer, EgressPath::NoOffload, SPLIT);
+const NO_OFFLOAD: Path = Path::new("no offload, USO", Role::Peer, EgressPath::NoOffload, SPLIT);
 const KERNEL: Path = Path::new("kernel GSO, USO", Role::Peer, EgressPath::Kernel, SPLIT);
 const KERNEL_NONE: Path = Path::new("kernel, none", Role::Limit, EgressPath::Kernel, SINGLE);
 const FRAGMENTS: Path = Path::new("uplink, fragments", Role::Ours, EgressPath::Uplink, LARGE);
@@ -37,7 +37,7 @@ fn run(context: &mut Context) -> Result<()> {
         of: "UDP",
         lines: "fragments: the kernel makes them, in the sending call.",
         published: "20%",
-        paths: &[UPLINK, NONE, BEFORE, KERNEL, KERNEL_NONE, FRAGMENTS, KERNEL_FRAGMENTS],
+        paths: &[UPLINK, NONE, NO_OFFLOAD, KERNEL, KERNEL_NONE, FRAGMENTS, KERNEL_FRAGMENTS],
         gains: &[(UPLINK, NONE), (KERNEL, KERNEL_NONE), (UPLINK, KERNEL), (FRAGMENTS, NONE)],
         claim: "UDP throughput through the uplink at equal CPU, segmentation over none, best share",
         bound: 1.6,

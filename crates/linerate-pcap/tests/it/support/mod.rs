@@ -50,7 +50,7 @@ pub(crate) const EVERY_SOURCE: [Libpcap; 5] = [
     Libpcap::Preloaded(SOCKET),
 ];
 
-/// The library, installed under libpcap's names in a folder of its own.
+/// The library, installed under libpcap's names in its own folder.
 pub(crate) struct Library {
     folder: tempfile::TempDir,
 }
@@ -107,7 +107,7 @@ impl Cable {
         namespace.sysctl("net.ipv6.conf.all.disable_ipv6", "1").unwrap();
         let options = VethOptions { queues, ..VethOptions::default() };
         let veth = Veth::create(&namespace, NEAR, &namespace, FAR, options).unwrap();
-        // In use by the host, as far as sources can tell; nobody asks for it.
+        // The interface is in use by the host, as sources see it; no packet has this address.
         veth.b.add_address("192.0.2.1".parse().unwrap(), 32).unwrap();
         Self { namespace, veth }
     }
@@ -234,7 +234,7 @@ pub(crate) fn compile(source: &str, into: &Path, flags: &[&str]) -> PathBuf {
     program
 }
 
-/// Whether there is such a program; says so and answers false where there is none.
+/// Whether there is such a program; prints that the test is skipped if there is none.
 pub(crate) fn has(test: &str, program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path)

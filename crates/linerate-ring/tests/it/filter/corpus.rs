@@ -206,7 +206,7 @@ fn ipv6(frames: &mut Vec<Vec<u8>>) {
     }
 }
 
-/// ARP and what else has an Ethernet type of its own.
+/// ARP and others with their own EtherType.
 fn link(frames: &mut Vec<Vec<u8>>) {
     let mut push = |frame| frames.push(frame);
     for operation in 1..=4 {

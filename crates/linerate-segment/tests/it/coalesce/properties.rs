@@ -210,7 +210,7 @@ proptest! {
         hold in 1_u64..400,
         (max_len, max_segments) in (prop_oneof![Just(u16::MAX), any::<u16>()], 0_u16..200),
     ) {
-        // One link for all, and nobody else's flow.
+        // One link for all, and no other flow.
         let mut specs: Vec<_> = specs
             .iter()
             .enumerate()

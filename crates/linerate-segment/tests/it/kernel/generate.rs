@@ -7,7 +7,7 @@ use linerate_testkit::Random;
 /// is 1000), with room for others.
 const MAX_SEGMENTS: usize = 400;
 
-/// What cases shall be of.
+/// The kinds of cases to generate.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kinds {
     /// Most VLAN tags.

@@ -4,11 +4,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use linerate_capture::choose::Kind;
 use linerate_capture::filter::Side;
-use linerate_capture::open::Through;
+use linerate_capture::source::SourceKind;
 use linerate_ring::packet::{Allocation, Mode, Traffic};
 use linerate_ring::region::Pages;
+use linerate_ring::xdp::Through;
 
 use super::values;
 
@@ -254,7 +254,7 @@ pub(in crate::verbs) enum FileFormat {
 
 impl Arguments {
     /// The source that was asked for by name.
-    pub(super) fn kind(&self) -> Option<Kind> {
+    pub(super) fn source_kind(&self) -> Option<SourceKind> {
         self.source.0
     }
 

@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
-use linerate_capture::choose::{Wish, choose};
 use linerate_capture::interface::Interface;
+use linerate_capture::source::{SourceOptions, select};
 use serde_json::json;
 
 use crate::cli::stdio;
@@ -16,8 +16,8 @@ pub(super) const ANY: &str = "any";
 pub(super) fn run(as_json: bool) -> Result<ExitCode> {
     let interfaces = Interface::all()?.into_iter().map(Interface::with_all_uses);
     let interfaces = interfaces.collect::<linerate_capture::Result<Vec<_>>>()?;
-    let source = |interface: &Interface| match choose(interface, Wish::default()) {
-        Ok(choice) => (choice.source.to_string(), choice.reason),
+    let source = |interface: &Interface| match select(interface, &SourceOptions::default()) {
+        Ok(selection) => (selection.kind.to_string(), selection.reason),
         Err(error) => ("none".to_owned(), error.to_string()),
     };
     if as_json {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use indicatif::{HumanBytes, HumanCount};
 use linerate_capture::engine::{Engine, FileProgress, Outcome, Report};
-use linerate_capture::open::Opened;
+use linerate_capture::source::OpenInterface;
 use linerate_capture::statistics::{DropCause, Drops};
 
 use super::arguments::Arguments;
@@ -24,10 +24,10 @@ const POLL_INTERVAL: Duration = Duration::from_millis(25);
 const FILE_SOURCE: &str = "file";
 
 /// Says what is captured, how, and why.
-pub(super) fn announce(opened: &[Opened], snaplen: u32) {
+pub(super) fn announce(opened: &[OpenInterface], snaplen: u32) {
     for one in opened {
         let name = &one.interface.name;
-        let (source, reason) = (one.choice.source, &one.choice.reason);
+        let (source, reason) = (one.selection.kind, &one.selection.reason);
         let notes: String = one.notes.iter().map(|note| format!("; {note}")).collect();
         stdio::eprintln(format_args!(
             "linerate: listening on {name}, source {source} ({reason}{notes}), pages: {}, snapshot \
@@ -43,7 +43,7 @@ pub(super) fn announce(opened: &[Opened], snaplen: u32) {
 }
 
 /// Prints the warnings.
-pub(super) fn warn(opened: &[Opened]) {
+pub(super) fn warn(opened: &[OpenInterface]) {
     for warning in opened.iter().flat_map(|one| &one.warnings) {
         stdio::eprintln(format_args!("linerate: warning: {warning}"));
     }

@@ -11,13 +11,13 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use linerate_capture::choose::{Kind, Wish};
 use linerate_capture::clock;
 use linerate_capture::engine::{self, Engine, EngineOptions, FileInput, FileProgress};
 use linerate_capture::filter::Filter;
-use linerate_capture::open::{Request, Stamps};
 use linerate_capture::privilege;
 use linerate_capture::sink::file::FileSink;
+use linerate_capture::source::TimestampSource;
+use linerate_capture::source::{SourceKind, SourceOptions};
 use linerate_pcapfile::{Error as FileError, Reader};
 
 pub(crate) use arguments::Arguments;
@@ -64,20 +64,20 @@ fn from_interfaces(arguments: &Arguments, filter: Option<String>) -> Result<Exit
     let signals = Signals::register()?;
     let names = list::resolve(&arguments.interface)?;
     let any = arguments.interface.iter().any(|name| name == list::ANY);
-    let mut request = request(arguments, filter);
+    let mut options = source_options(arguments, filter);
     if any {
-        if matches!(request.wish.source, Some(Kind::Xdp | Kind::Tee)) {
+        if matches!(options.source, Some(SourceKind::Xdp | SourceKind::Tee)) {
             return Ok(cli::usage_error("-i any is for packet sockets (--source packet, or auto)"));
         }
-        request.wish.source = Some(Kind::Packet);
+        options.source = Some(SourceKind::Packet);
         // `any` shows the host's own traffic, on possibly many interfaces.
-        request.promiscuous = false;
-        request.buffer.get_or_insert(buffer_of_each(names.len() as u64));
+        options.promiscuous = false;
+        options.buffer.get_or_insert(buffer_of_each(names.len() as u64));
     }
     let cpus = arguments.cpu.clone().unwrap_or_default().0;
     engine::check_cpus(&cpus)?;
     let opened = if any {
-        let (opened, gone) = engine::open_remaining(&names, &request, &signals.stop())?;
+        let (opened, gone) = engine::open_remaining(&names, &options, &signals.stop())?;
         for name in gone {
             stdio::eprintln(format_args!(
                 "linerate: {name} is gone; the capture starts without it"
@@ -85,7 +85,7 @@ fn from_interfaces(arguments: &Arguments, filter: Option<String>) -> Result<Exit
         }
         opened
     } else {
-        engine::open_all(&names, &request, &signals.stop())?
+        engine::open_all(&names, &options, &signals.stop())?
     };
     if !arguments.quiet {
         live::announce(&opened, snaplen(arguments));
@@ -98,14 +98,14 @@ fn from_interfaces(arguments: &Arguments, filter: Option<String>) -> Result<Exit
     let sink = output::sink(arguments, |path| {
         // Only packet sockets see both directions.
         let both = opened.iter().any(|one| {
-            one.choice.source == Kind::Packet
-                && request.wish.traffic != Some(linerate_ring::packet::Traffic::In)
+            one.selection.kind == SourceKind::Packet
+                && options.traffic != Some(linerate_ring::packet::Traffic::In)
         });
         let start = Some(clock::now());
-        let options = output::options(arguments, path, both, start, signals.stop());
-        Ok(engine::start_file_sink(&opened, &counters, options)?)
+        let file = output::options(arguments, path, both, start, signals.stop());
+        Ok(engine::start_file_sink(&opened, &counters, file)?)
     })?;
-    let options = EngineOptions {
+    let engine_options = EngineOptions {
         count: smaller(arguments.count, arguments.limit(packets)),
         packet_buffered: arguments.packet_buffered,
         cpus,
@@ -113,7 +113,7 @@ fn from_interfaces(arguments: &Arguments, filter: Option<String>) -> Result<Exit
         drop_privileges: true,
         split: arguments.split,
     };
-    let running = Engine::start(opened, counters, sink, &options)?;
+    let running = Engine::start(opened, counters, sink, &engine_options)?;
     privilege::drop_all();
     signals.drop_privileges();
     let outcome = live::follow(running, &signals, arguments);
@@ -185,15 +185,12 @@ pub(super) fn same_file(a: &Path, b: &Path) -> bool {
     place(a).is_some_and(|one| place(b) == Some(one))
 }
 
-fn request(arguments: &Arguments, filter: Option<String>) -> Request {
-    Request {
-        wish: Wish {
-            source: arguments.kind(),
-            traffic: arguments.direction,
-            take_over: arguments.take_over,
-            several_readers: arguments.threads > 1,
-            split: arguments.split,
-        },
+fn source_options(arguments: &Arguments, filter: Option<String>) -> SourceOptions {
+    SourceOptions {
+        source: arguments.source_kind(),
+        traffic: arguments.direction,
+        take_over: arguments.take_over,
+        split: arguments.split,
         through: arguments.xdp_through,
         // A super-packet must be whole to be split; its segments are cut on their way into the file.
         snaplen: if arguments.split { DEFAULT_SNAPLEN } else { snaplen(arguments) },
@@ -202,18 +199,18 @@ fn request(arguments: &Arguments, filter: Option<String>) -> Request {
         ring_allocation: arguments.ring_allocation,
         promiscuous: !arguments.no_promiscuous_mode,
         immediate: arguments.immediate_mode,
-        retire: None,
+        block_timeout: None,
         busy_poll: arguments.busy_poll,
         threads: arguments.threads,
         fanout: arguments.fanout.clone(),
-        group: None,
+        fanout_group: None,
         filter,
         filter_in: arguments.filter_in,
-        stamps: match arguments.time_stamp_type {
-            _ if arguments.discard => Stamps::None,
-            StampType::Host => Stamps::Host,
-            StampType::HostLowPrecision => Stamps::Batch,
-            StampType::Adapter => Stamps::Adapter,
+        timestamps: match arguments.time_stamp_type {
+            _ if arguments.discard => TimestampSource::None,
+            StampType::Host => TimestampSource::Host,
+            StampType::HostLowPrecision => TimestampSource::HostBatch,
+            StampType::Adapter => TimestampSource::Adapter,
         },
     }
 }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use clap::builder::TypedValueParser;
-use linerate_capture::choose::Kind;
 use linerate_capture::filter::Side;
+use linerate_capture::source::SourceKind;
 use linerate_ring::packet::{Mode, Traffic};
 
 pub(super) use crate::cli::values::{Cpus, allocations, cpus, microseconds, pages, threads, ways};
@@ -12,7 +12,7 @@ use crate::cli::values::{known, words};
 
 /// `--source`, where `auto` leaves the choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Source(pub(super) Option<Kind>);
+pub(super) struct Source(pub(super) Option<SourceKind>);
 
 /// `-a`: when the capture ends by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

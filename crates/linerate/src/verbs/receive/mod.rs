@@ -16,8 +16,8 @@ use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use linerate_capture::privilege;
 use linerate_net::cpu;
-use linerate_udp::pattern::Pattern;
-use linerate_udp::{Backend, Details, Group, Receiver, Steering, Through};
+use linerate_udp::pattern::PayloadPattern;
+use linerate_udp::{Backend, Group, Metadata, Receiver, Reuseport, Through};
 
 use crate::cli::signals::Signals;
 use crate::cli::stdio;
@@ -89,8 +89,8 @@ pub(crate) struct Arguments {
     /// the latency is measured, where the sender runs on this machine.
     #[arg(long, value_name = "PATTERN", conflicts_with = "feed",
         value_parser = PossibleValuesParser::new(["sequence", "time", "counted"])
-            .try_map(|word| word.parse::<Pattern>()))]
-    check: Option<Pattern>,
+            .try_map(|word| word.parse::<PayloadPattern>()))]
+    check: Option<PayloadPattern>,
 
     /// Have the kernel stamp messages, and measure how long each waited for the reader.
     #[arg(long)]
@@ -104,7 +104,7 @@ pub(crate) struct Arguments {
     /// one), or `cpu:N` or `spread:N` for N receivers (by the CPU that a message arrives on; at random). Each
     /// of them gets all messages of a multicast group.
     #[arg(long, value_name = "HOW", value_parser = values::steering)]
-    reuseport: Option<Steering>,
+    reuseport: Option<Reuseport>,
 
     /// How frames that xdp takes reach the reader: `socket` (AF_XDP), `buffer` (a BPF ring buffer, which the
     /// program copies to), or `auto`: sockets where the driver shares frames without a copy or --busy-poll
@@ -201,7 +201,7 @@ impl Arguments {
                 "{group} is a group, and nothing comes before it is joined: add --join {group}@IFACE"
             );
         }
-        if self.timestamps && self.check == Some(Pattern::Time) {
+        if self.timestamps && self.check == Some(PayloadPattern::Time) {
             bail!(
                 "--timestamps and --check time both measure the latency, each from another time: choose one"
             );
@@ -235,7 +235,7 @@ impl Arguments {
         let first = self.receiver(self.bind)?;
         let mut receivers = vec![first];
         for _ in 1..self.threads {
-            receivers.push(receivers[0].share()?);
+            receivers.push(receivers[0].try_clone()?);
         }
         if let Some(second) = self.bind_b {
             if second == self.bind {
@@ -252,19 +252,19 @@ impl Arguments {
             .message_size(self.message_size)
             .backend(self.backend.0)
             // Two lines may come by two interfaces, each with rings, where that is asked for by name.
-            .several(self.several() && self.backend.0.is_none())
-            .steering(self.reuseport.unwrap_or_default())
-            .measure(self.calibrate)
-            .details(Details { timestamp: self.timestamps, ..Details::default() })
-            .buffer(Some(self.buffer))
+            .multiple_readers(self.several() && self.backend.0.is_none())
+            .reuseport(self.reuseport.unwrap_or_default())
+            .calibrate(self.calibrate)
+            .metadata(Metadata { timestamp: self.timestamps, ..Metadata::default() })
+            .recv_buffer_size(Some(self.buffer))
             .through(self.xdp_through.unwrap_or_default())
             .busy_poll(self.busy_poll)
             .spin(self.spin);
         if let Some(bytes) = self.ring {
-            builder = builder.ring(bytes);
+            builder = builder.ring_size(bytes);
         }
         if let Some(time) = self.coalesce_usecs {
-            builder = builder.nap(time);
+            builder = builder.coalesce(time);
         }
         if let Some(interface) = &self.interface {
             builder = builder.interface(interface);

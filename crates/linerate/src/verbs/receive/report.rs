@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
-use linerate_udp::feed::Counts;
+use linerate_udp::feed::Statistics;
 use linerate_udp::{Backend, Receiver, Trial};
 use serde::Serialize;
 
@@ -36,7 +36,7 @@ struct Report {
     batch: Option<Distribution>,
     latency_ns: Option<Distribution>,
     check: Option<Check>,
-    feed: Option<Counts>,
+    feed: Option<Statistics>,
 }
 
 /// What a back end did while it was measured.
@@ -113,7 +113,7 @@ impl Report {
             messages: statistics.messages,
             bytes: statistics.bytes,
             lost: Lost {
-                total: losses.lost(),
+                total: losses.total(),
                 socket_buffer: losses.socket_buffer,
                 ring: losses.ring,
                 checksum: losses.checksum,
@@ -152,7 +152,7 @@ impl Report {
 
 /// The interface that xdp takes messages from, and how.
 pub(super) fn ring_of(receiver: &Receiver) -> Option<String> {
-    receiver.ring().map(|(interface, mode)| format!("{interface} ({mode})"))
+    receiver.xdp_mode().map(|(interface, mode)| format!("{interface} ({mode})"))
 }
 
 /// Messages that one `recvmmsg` gives at most (`UIO_MAXIOV`).
@@ -165,7 +165,7 @@ pub(super) fn announce(receivers: &[Receiver], arguments: &Arguments) {
     for receiver in receivers {
         let (address, backend) = (receiver.address(), receiver.backend());
         let ring = ring_of(receiver).map_or_else(String::new, |ring| format!(" on {ring}"));
-        let why: String = receiver.why().iter().map(|why| format!("; {why}")).collect();
+        let why: String = receiver.reasons().iter().map(|why| format!("; {why}")).collect();
         let several = matches!(backend, Backend::Recvmmsg | Backend::Remember) && batch > IN_A_CALL;
         let calls = if several {
             format!("; a batch of {batch} takes several calls, the kernel gives {IN_A_CALL} in one")
@@ -183,7 +183,7 @@ pub(super) fn announce(receivers: &[Receiver], arguments: &Arguments) {
         super::tell("warning: --ring has no effect: no messages are taken by xdp");
     }
     // The kernel says twice what a socket got: half of it is for its own overhead. Threads share one.
-    let granted = receivers[0].buffer_size().map_or(usize::MAX, |bytes| bytes as usize / 2);
+    let granted = receivers[0].recv_buffer_size().map_or(usize::MAX, |bytes| bytes as usize / 2);
     if granted < arguments.buffer {
         super::tell(&format!(
             "the socket's buffer has {granted} bytes of the {} asked for: raise net.core.rmem_max, or run with \

@@ -1,16 +1,16 @@
 //! How the values of the options of `linerate receive` and `linerate send` are written.
 
 use crate::cli::values::{bytes, within};
-use linerate_udp::{LARGEST_BATCH, LONGEST_MESSAGE, Steering};
+use linerate_udp::{MAX_BATCH_SIZE, MAX_MESSAGE_SIZE, Reuseport};
 
 /// Messages of a batch.
 pub(in crate::verbs) fn batch(text: &str) -> Result<usize, String> {
-    within(text, 1, LARGEST_BATCH, "messages in a batch")
+    within(text, 1, MAX_BATCH_SIZE, "messages in a batch")
 }
 
 /// Bytes of the longest message.
 pub(super) fn message_size(text: &str) -> Result<usize, String> {
-    within(text, 1, LONGEST_MESSAGE, "bytes, which is what a UDP message can have")
+    within(text, 1, MAX_MESSAGE_SIZE, "bytes, which is what a UDP message can have")
 }
 
 /// Bytes of a socket's buffer: the kernel takes what it can double in 31 bits.
@@ -24,12 +24,12 @@ pub(super) fn ring(text: &str) -> Result<usize, String> {
 }
 
 /// Who shares the port, and which of them gets a message.
-pub(super) fn steering(text: &str) -> Result<Steering, String> {
+pub(super) fn steering(text: &str) -> Result<Reuseport, String> {
     let sockets = |number: &str| number.parse().ok().filter(|number| *number > 0);
     let steering = match text.split_once(':') {
-        None if text == "flow" => Some(Steering::Flow),
-        Some(("cpu", number)) => sockets(number).map(|sockets| Steering::Cpu { sockets }),
-        Some(("spread", number)) => sockets(number).map(|sockets| Steering::Spread { sockets }),
+        None if text == "flow" => Some(Reuseport::Flow),
+        Some(("cpu", number)) => sockets(number).map(|sockets| Reuseport::Cpu { sockets }),
+        Some(("spread", number)) => sockets(number).map(|sockets| Reuseport::Spread { sockets }),
         _ => None,
     };
     steering.ok_or_else(|| {
@@ -64,9 +64,9 @@ mod tests {
 
     #[test]
     fn a_port_is_shared_by_flow_or_by_a_number_of_receivers() {
-        assert_eq!(steering("flow"), Ok(Steering::Flow));
-        assert_eq!(steering("cpu:4"), Ok(Steering::Cpu { sockets: 4 }));
-        assert_eq!(steering("spread:2"), Ok(Steering::Spread { sockets: 2 }));
+        assert_eq!(steering("flow"), Ok(Reuseport::Flow));
+        assert_eq!(steering("cpu:4"), Ok(Reuseport::Cpu { sockets: 4 }));
+        assert_eq!(steering("spread:2"), Ok(Reuseport::Spread { sockets: 2 }));
         for wrong in ["", "cpu", "cpu:0", "spread:-1", "flow:2"] {
             assert!(steering(wrong).unwrap_err().contains("spread:N"), "{wrong}");
         }

@@ -11,9 +11,9 @@ use hdrhistogram::Histogram;
 use indicatif::HumanCount;
 use linerate_net::cpu;
 use linerate_udp::feed::moldudp64::MoldUdp64;
-use linerate_udp::feed::{Counts, Feed, Line};
-use linerate_udp::pattern::{self, Pattern};
-use linerate_udp::{Batch, Losses, Message, Receiver, Trial};
+use linerate_udp::feed::{self, Feed, Line};
+use linerate_udp::pattern::{self, PayloadPattern};
+use linerate_udp::{Batch, Drops, Message, Receiver, Trial};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::resource::{UsageWho, getrusage};
 
@@ -32,7 +32,7 @@ const MAX_LATENCY: u64 = 60_000_000_000;
 /// What one thread is to do.
 #[derive(Clone, Copy, Debug)]
 struct Task {
-    check: Option<Pattern>,
+    check: Option<PayloadPattern>,
     /// The kernel's stamps are compared with the reader's clock.
     timestamps: bool,
     feed: bool,
@@ -88,7 +88,7 @@ impl Numbers {
 pub(super) struct Statistics {
     pub(super) messages: u64,
     pub(super) bytes: u64,
-    pub(super) losses: Losses,
+    pub(super) losses: Drops,
     pub(super) calls: u64,
     pub(super) first: Option<Instant>,
     pub(super) last: Option<Instant>,
@@ -96,7 +96,7 @@ pub(super) struct Statistics {
     pub(super) batches: Histogram<u32>,
     pub(super) latency: Histogram<u32>,
     pub(super) numbers: Numbers,
-    pub(super) feed: Option<Counts>,
+    pub(super) feed: Option<feed::Statistics>,
     pub(super) failure: Option<String>,
 }
 
@@ -105,7 +105,7 @@ impl Statistics {
         Ok(Self {
             messages: 0,
             bytes: 0,
-            losses: Losses::default(),
+            losses: Drops::default(),
             calls: 0,
             first: None,
             last: None,
@@ -133,7 +133,7 @@ impl Statistics {
         self.failure = self.failure.take().or(other.failure);
         // Threads share a socket, which counts its losses once.
         let truncated = self.losses.truncated + other.losses.truncated;
-        if other.losses.lost() > self.losses.lost() {
+        if other.losses.total() > self.losses.total() {
             self.losses = other.losses;
         }
         self.losses.truncated = truncated;
@@ -165,7 +165,7 @@ pub(super) fn start(receivers: Vec<Receiver>, arguments: &Arguments) -> Result<R
     let shared = Arc::new(Shared::default());
     let backend = receivers[0].backend().to_string();
     let ring = super::report::ring_of(&receivers[0]);
-    let why = receivers[0].why().to_vec();
+    let why = receivers[0].reasons().to_vec();
     let trials = receivers[0].trials().to_vec();
     let cpus = arguments.cpus();
     let lines = if arguments.feed.is_some() { receivers.len() } else { 1 };
@@ -289,11 +289,11 @@ impl<'s> Worker<'s> {
             let line = if at == 0 { Line::A } else { Line::B };
             receiver.stop()?;
             while !self.has_enough() && self.read(receiver, true, line, statistics)? > 0 {}
-            statistics.losses += receiver.losses()?;
-            statistics.calls += receiver.calls();
+            statistics.losses += receiver.drops()?;
+            statistics.calls += receiver.syscalls();
         }
         statistics.cpu_seconds = spent.map_or(0.0, |before| cpu_seconds() - before);
-        statistics.feed = self.task.feed.then(|| self.feed.counts());
+        statistics.feed = self.task.feed.then(|| self.feed.statistics());
         Ok(())
     }
 
@@ -306,7 +306,7 @@ impl<'s> Worker<'s> {
         statistics: &mut Statistics,
     ) -> linerate_udp::Result<u64> {
         let mut batch = if at_once {
-            receiver.receive_now()?
+            receiver.try_receive()?
         } else {
             receiver.receive(Some(Instant::now() + MAX_WAIT))?
         };
@@ -328,7 +328,7 @@ impl<'s> Worker<'s> {
         }
         let Task { check, timestamps, feed, count, .. } = self.task;
         // One look at the clock for the batch.
-        let now = (check == Some(Pattern::Time)).then(pattern::now);
+        let now = (check == Some(PayloadPattern::Time)).then(pattern::monotonic_now);
         let wall = timestamps.then(wall_clock);
         let left = count
             .map_or(u64::MAX, |count| count.saturating_sub(self.shared.messages.load(Relaxed)));
@@ -351,7 +351,7 @@ impl<'s> Worker<'s> {
                 statistics.latency.saturating_record(waited.clamp(1, MAX_LATENCY));
             }
             if feed {
-                self.feed.packet(line, message.payload, |_| {});
+                self.feed.process(line, message.payload, |_| {});
             }
         }
         if came > 0 {
@@ -370,8 +370,8 @@ impl<'s> Worker<'s> {
         let wanted = self.shared.counts_wanted.load(Relaxed);
         if wanted != self.counts_told {
             self.counts_told = wanted;
-            let lost = receivers.iter_mut().filter_map(|one| one.losses().ok());
-            self.shared.lost.store(lost.map(|losses| losses.lost()).sum(), Relaxed);
+            let lost = receivers.iter_mut().filter_map(|one| one.drops().ok());
+            self.shared.lost.store(lost.map(|losses| losses.total()).sum(), Relaxed);
         }
     }
 }
@@ -380,7 +380,7 @@ impl<'s> Worker<'s> {
 #[inline]
 fn latency(message: &Message<'_>, now: Option<u64>, wall: Option<u64>) -> Option<u64> {
     match (now, wall) {
-        (Some(now), _) => now.checked_sub(pattern::written(message.payload)?),
+        (Some(now), _) => now.checked_sub(pattern::send_time(message.payload)?),
         (None, Some(wall)) => wall.checked_sub(message.timestamp?),
         (None, None) => None,
     }

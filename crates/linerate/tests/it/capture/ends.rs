@@ -1,4 +1,4 @@
-//! How a capture ends, by itself and by others, and what it leaves behind.
+//! How a capture ends, and what it leaves behind.
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::UdpSocket;
@@ -270,7 +270,7 @@ fn a_capture_under_nohup_outlives_its_terminal() {
     while !printed.contains("listening on") {
         assert_ne!(errors.read_line(&mut printed).unwrap(), 0, "it ended at once: {printed}");
     }
-    // What the terminal does when it goes: a hangup, and nobody who reads standard error.
+    // What a closing terminal does: it sends SIGHUP, and stops reading standard error.
     drop(errors);
     let id = Pid::from_raw(child.id() as i32);
     kill(id, Signal::SIGHUP).unwrap();

@@ -41,7 +41,7 @@ fn compressed_files_read_back() {
     }
 }
 
-/// A file system of its own size, for as long as this lives.
+/// A small file system, mounted until this is dropped.
 struct Small(tempfile::TempDir);
 
 impl Small {
@@ -68,7 +68,7 @@ fn a_full_disk_leaves_a_valid_file_and_counts_the_rest() {
     let path = disk.0.path().join("full.pcapng");
     let capture = cable.capture(&format!("-w {} --json udp", path.display()));
     cable.send(3000, 1000);
-    // It ends by itself once it notices.
+    // It ends without a signal, once it notices.
     let (status, out, printed) = capture.wait();
     assert_eq!(status.code(), Some(1), "{printed}");
     assert!(printed.contains("No space left") && printed.contains("full.pcapng"), "{printed}");

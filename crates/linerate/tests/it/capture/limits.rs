@@ -22,7 +22,7 @@ fn a_limit_on_file_sizes_leaves_a_valid_file_and_counts_the_rest() {
     command.args(["--json", "-w"]).arg(&path).arg("udp");
     let capture = listening(&mut command);
     cable.send(3000, 1000);
-    // It ends by itself once it notices.
+    // It ends without a signal, once it notices.
     let (status, out, printed) = capture.wait();
     assert_eq!(status.code(), Some(1), "{printed}");
     assert!(printed.contains("File too large") && printed.contains("ulimit -f"), "{printed}");

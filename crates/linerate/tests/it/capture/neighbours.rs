@@ -1,4 +1,4 @@
-//! Captures beside others on one interface: who gets the frames, and what is said about it.
+//! Several captures on one interface: which of them gets the frames, and what they print.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};

@@ -188,7 +188,7 @@ fn a_pipe_with_nothing_to_read_is_left_at_the_first_signal() {
     write_mixed(&sample);
     nix::unistd::mkfifo(&input, nix::sys::stat::Mode::S_IRWXU).unwrap();
     let bytes = std::fs::read(&sample).unwrap();
-    // Nobody has opened the pipe; somebody has and says nothing; a record is only half there.
+    // No writer; a silent writer; a writer that stops within a record.
     for sent in [None, Some(0), Some(4000)] {
         let mut command = Command::new(LINERATE);
         command.args(["capture", "-r"]).arg(&input).arg("-w").arg(&out);
@@ -238,7 +238,7 @@ fn an_interface_is_captured_as_asked() {
     root_or_skip!();
     let cable = Cable::new();
     let folder = folder();
-    // Options, and what is said because of them.
+    // Options, and the line that each of them prints.
     let socket = "--source xdp --take-over --xdp-through socket -B 4096";
     let cases = [
         ("-p", ""),

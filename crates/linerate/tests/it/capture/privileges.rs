@@ -1,4 +1,4 @@
-//! What each source needs to be allowed to do, by running it with that and no more.
+//! The capabilities that each source needs: it is run with exactly those.
 
 use std::process::Output;
 

@@ -37,7 +37,7 @@ impl Cable {
     }
 
     /// Waits until frames come through again after the far end was down: the kernel starts the queue of a
-    /// veth from a work item, and drops without a word what is sent before. Asks for the addresses of
+    /// veth from a work item, and silently drops what is sent before. Asks for the addresses of
     /// hosts that are not there, so that ARP comes through and no UDP.
     pub(crate) fn wait_until_it_carries(&self) {
         let arrived = || self.veth().b.counters().unwrap().rx_packets;
@@ -77,7 +77,7 @@ impl Cable {
         listening(&mut command)
     }
 
-    /// Runs a capture that is expected to end by itself.
+    /// Runs a capture that ends without a signal.
     pub(crate) fn run(&self, arguments: &str) -> Output {
         let mut command = self.far.command(LINERATE);
         command.arg("capture").args(arguments.split_whitespace()).output().unwrap()

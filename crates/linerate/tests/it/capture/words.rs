@@ -1,4 +1,4 @@
-//! What is said and printed.
+//! Messages and the output of `-D` and others.
 
 use std::process::Stdio;
 

@@ -4,7 +4,7 @@ use linerate_testkit::{root_or_skip, wait_for};
 
 use super::support::Net;
 
-/// Not the MAC address of a member, as which the kernel would choose that of one by itself.
+/// Not the MAC address of a member port, which the kernel would choose by default.
 const MAC: &str = "02:00:00:00:0b:01";
 
 fn ip(net: &Net, lines: &[&str]) {

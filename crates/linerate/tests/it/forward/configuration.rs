@@ -1,4 +1,4 @@
-//! What is said about configurations, and what a command line may be.
+//! Error messages of configuration files, and command lines that are accepted.
 
 use std::fs;
 use std::process::{Command, Output};

@@ -1,4 +1,4 @@
-//! How an accelerator begins and ends: by signals, by a death, by a successor, by `detach`.
+//! How an accelerator starts and ends: by a signal, `kill -9`, a successor, or `detach`.
 
 use std::time::Duration;
 

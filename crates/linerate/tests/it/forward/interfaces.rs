@@ -143,7 +143,7 @@ fn drain(queue: &Queue) -> usize {
     frames.filter(|is_ipv4| *is_ipv4).count()
 }
 
-/// A TAP device that nobody reads from has its ring full: what is redirected to it is lost.
+/// The ring of a TAP device without a reader is full: frames that are redirected to it are lost.
 #[test]
 fn nothing_is_redirected_to_a_port_before_it_is_proven() {
     root_or_skip!();

@@ -1,4 +1,4 @@
-//! What the service manager and Prometheus are told.
+//! What the service manager and Prometheus get.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -58,7 +58,7 @@ fn the_service_manager_hears_of_everything() {
     manager.until("RELOADING=1");
     manager.until("MONOTONIC_USEC=");
     manager.until("READY=1");
-    // A file with a mistake changes nothing, and is said.
+    // A file with a mistake changes nothing, and the daemon logs it.
     std::fs::write(&file, "interfaces = 7\n").unwrap();
     daemon.signal(Signal::SIGHUP);
     daemon.until("line 1");
@@ -86,7 +86,7 @@ fn scrape(net: &Net) -> String {
     answer
 }
 
-/// The number behind a line that begins with `name`.
+/// The number in the line that starts with `name`.
 fn metric(text: &str, name: &str) -> f64 {
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     line.unwrap_or_else(|| panic!("no {name} in\n{text}")).trim().parse().unwrap()
@@ -151,7 +151,7 @@ fn metrics_can_be_off_or_taken() {
     let daemon = net.run("--metrics off");
     assert!(net.router.run(|| TcpStream::connect("127.0.0.1:9818")).unwrap().is_err());
     daemon.end(Signal::SIGINT);
-    // Somebody else listens where nobody asked for: forwarding is what matters, and it is said.
+    // Another process has the default port: the daemon logs that, and forwards all the same.
     let taken = net.router.run(|| std::net::TcpListener::bind("127.0.0.1:9818")).unwrap().unwrap();
     let daemon = net.run("");
     assert!(daemon.stderr().contains("9818"), "{}", daemon.stderr());

@@ -18,7 +18,7 @@ pub(crate) const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
 pub(crate) const CLIENT: [&str; 2] = ["10.9.1.2", "fd09:1::2"];
 pub(crate) const SERVER: [&str; 2] = ["10.9.2.2", "fd09:2::2"];
 
-/// Where the server listens: every host has a namespace of its own.
+/// The server's port. It is fixed, because every host has its own namespace.
 const PORT: u16 = 7000;
 
 /// Takes away what tests that were killed have left: pins outlive everything.
@@ -36,14 +36,14 @@ fn sweep() {
     });
 }
 
-/// Lays a cable from interface `name` of the router to `host`, with addresses of network `net` at both ends.
+/// Connects a cable from interface `name` of the router to `host`, with addresses of network `net` at both ends.
 pub(crate) fn connect(router: &Namespace, name: &str, host: &Namespace, net: u8) -> Veth {
     let veth = Veth::create(router, name, host, "host", VethOptions::default()).unwrap();
     configure(&veth, host, net);
     veth
 }
 
-/// Gives a cable what [`lay`] does.
+/// Configures a cable as [`connect`] does.
 pub(crate) fn configure(veth: &Veth, host: &Namespace, net: u8) {
     // What a cable carries is finished: segments and checksums.
     veth.b.set_offloads(false).unwrap();

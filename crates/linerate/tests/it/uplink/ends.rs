@@ -1,4 +1,4 @@
-//! How an uplink begins, answers and ends: what it refuses, and that it leaves nothing behind.
+//! How an uplink starts, answers and ends: what it refuses, and that it leaves nothing behind.
 
 use std::process::Output;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use nix::sys::signal::Signal;
 
 use super::support::{FAR, Hosts, LINERATE, NEAR, count, give_addresses, tcp, udp};
 
-/// An uplink that is expected to end by itself, in error.
+/// Runs an uplink that is to end with an error.
 fn refused(hosts: &Hosts, arguments: &str) -> String {
     let mut command = hosts.near.command(LINERATE);
     let command = command.args(["uplink", "--tap", "up0", "-i"]);

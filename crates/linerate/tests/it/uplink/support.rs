@@ -12,7 +12,7 @@ pub(crate) const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
 pub(crate) const NEAR: [(&str, u8); 2] = [("10.8.0.1", 24), ("fd08::1", 64)];
 pub(crate) const FAR: [(&str, u8); 2] = [("10.8.0.2", 24), ("fd08::2", 64)];
 
-/// Ports of tests: every host has a namespace of its own.
+/// The port of every test: every host has its own namespace.
 const PORT: u16 = 7000;
 
 /// `near` has one end of a cable, `wire`, with an uplink on it; the device is `up0`. `far` has the other,

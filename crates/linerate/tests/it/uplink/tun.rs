@@ -19,7 +19,7 @@ const HOST: [(&str, u8); 2] = [("10.8.0.9", 24), ("fd08::9", 64)];
 /// who has an IPv6 address.
 const LINK_LOCAL: (&str, u8) = ("fe80::9", 64);
 
-/// A host that has addresses of its own on the cable, and a guest for the device.
+/// A host with its own addresses on the cable, and a guest for the device.
 struct Shared {
     hosts: Hosts,
     guest: Namespace,
@@ -107,7 +107,7 @@ fn guest_and_host_share_the_interface() {
         assert!(!offloads || segments > 4 * supers, "{arguments}: {report}");
         assert_eq!(offloads, count(&report, "up.super_packets") > 0, "{arguments}: {report}");
         assert!(count(&report, "up.answers") >= 2, "{arguments}: {report}");
-        // The host is alone again, and the device's addresses are nobody's.
+        // The host is alone again, and no host has the device's addresses.
         assert!(shared.guest.interface("up0").is_err());
         tcp(&shared.hosts.near, &shared.hosts.far, FAR[0].0, 100_000);
     }
@@ -137,7 +137,7 @@ fn the_interface_may_get_another_hardware_address() {
         let report = uplink.stop();
         assert_eq!(report["mac"], other.to_string(), "{report}");
 
-        // A TAP device has an address of its own, and keeps it.
+        // A TAP device has its own address, and keeps it.
         let hosts = Hosts::new();
         let mut uplink = hosts.uplink(arguments);
         hosts.talk(100_000);
@@ -329,7 +329,7 @@ fn the_host_refuses_what_the_guest_does_not_have() {
     root_or_skip!();
     let shared = Shared::new();
     let uplink = shared.uplink("");
-    // The host's own address, where nobody listens: its own stack says so.
+    // The host's own address and a closed port: the host's stack answers.
     let socket = shared.hosts.far.run(|| UdpSocket::bind("0.0.0.0:0")).unwrap().unwrap();
     socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
     socket.connect((HOST[0].0, 9)).unwrap();

@@ -1,4 +1,9 @@
-//! [`Source`]: the rings behind one face, without dynamic dispatch for a frame.
+//! Where frames come from: [`Source`] has one interface for all rings, without dynamic dispatch for a frame.
+
+mod kind;
+mod open;
+mod options;
+mod select;
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
@@ -6,16 +11,20 @@ use std::time::Duration;
 use linerate_ring::filter::{Classic, translate};
 use linerate_ring::{Frame, packet, tee, xdp};
 
-use crate::choose::Kind;
 use crate::statistics::{DropCause, Drops};
+
+pub use kind::SourceKind;
+pub use open::OpenInterface;
+pub use options::{SourceOptions, TimestampSource};
+pub use select::{Selection, select};
 
 /// `PACKET_HOST` of `linux/if_packet.h`: XDP sees what comes in.
 const HOST: u8 = 0;
 
-/// Frames of an interface, whichever way they come.
+/// The frames of an interface.
 #[derive(Debug)]
 pub enum Source {
-    /// A packet socket's ring. With it comes nothing else.
+    /// A packet socket's ring.
     Packet(Box<packet::Ring>),
     /// AF_XDP sockets, and a closed packet ring that keeps the interface promiscuous.
     Xdp(Box<xdp::Source>, Option<Box<packet::Ring>>),
@@ -26,16 +35,16 @@ pub enum Source {
 
 /// What a source counted since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct SourceStatistics {
     /// Frames that the filter in the kernel accepted, lost ones included.
     pub received: u64,
     /// Those that were lost.
     pub drops: Drops,
 }
 
-/// Counts a source; made by [`Source::counter`].
+/// SourceStatistics a source; made by [`Source::statistics_handle`].
 #[derive(Debug)]
-pub enum Counter {
+pub enum StatisticsHandle {
     /// Of a packet ring.
     Packet(packet::Counters),
     /// Of AF_XDP sockets.
@@ -44,13 +53,13 @@ pub enum Counter {
     Tee(tee::Counters),
 }
 
-impl Counter {
+impl StatisticsHandle {
     /// The counts since the source was opened.
     ///
     /// # Errors
     ///
     /// What the system said.
-    pub fn counts(&self) -> linerate_ring::Result<Counts> {
+    pub fn statistics(&self) -> linerate_ring::Result<SourceStatistics> {
         Ok(match self {
             Self::Packet(counters) => counters.read().into(),
             Self::Xdp(counters) => counters.read()?.into(),
@@ -59,7 +68,7 @@ impl Counter {
     }
 }
 
-impl From<packet::Statistics> for Counts {
+impl From<packet::Statistics> for SourceStatistics {
     fn from(counts: packet::Statistics) -> Self {
         let drops = Drops::from([
             (DropCause::PacketRingFull, counts.drops),
@@ -69,7 +78,7 @@ impl From<packet::Statistics> for Counts {
     }
 }
 
-impl From<xdp::Statistics> for Counts {
+impl From<xdp::Statistics> for SourceStatistics {
     fn from(counts: xdp::Statistics) -> Self {
         let drops = Drops::from([
             (DropCause::XdpFillEmpty, counts.fill_empty),
@@ -81,7 +90,7 @@ impl From<xdp::Statistics> for Counts {
     }
 }
 
-impl From<tee::Statistics> for Counts {
+impl From<tee::Statistics> for SourceStatistics {
     fn from(counts: tee::Statistics) -> Self {
         let drops = Drops::from([(DropCause::RingBufferFull, counts.lost())]);
         Self { received: counts.captured + counts.lost(), drops }
@@ -95,22 +104,22 @@ pub enum Drained {
     Nothing,
     /// This many frames, every one of the batch.
     All(u64),
-    /// The taker wanted no more.
+    /// The handler wanted no more.
     Enough,
 }
 
-/// What is still to come after [`Source::stop`].
+/// Which frames still come after [`Source::stop`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stopped {
-    /// All is in the ring: the source is dry when it has nothing ready.
+    /// All are in the ring: the source is empty when nothing is ready.
     Whole,
     /// The kernel hands the last block over when its timeout ends.
     Late,
-    /// The source could not be closed: frames still come.
+    /// The source could not be stopped: frames still come.
     Open,
 }
 
-/// A batch whose rest, if it is dropped with one, comes next.
+/// A batch; if it is dropped with frames left, these come next.
 struct Kept<B: Keep>(Option<B>);
 
 impl<B: Keep> Drop for Kept<B> {
@@ -144,12 +153,12 @@ keep!(packet, tee, xdp);
 
 impl Source {
     /// Which one it is.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> SourceKind {
         match self {
-            Self::Packet(_) => Kind::Packet,
-            Self::Xdp(..) => Kind::Xdp,
-            Self::Tee(tee, _) if tee.slot().is_none() => Kind::Xdp,
-            Self::Tee(..) => Kind::Tee,
+            Self::Packet(_) => SourceKind::Packet,
+            Self::Xdp(..) => SourceKind::Xdp,
+            Self::Tee(tee, _) if tee.slot().is_none() => SourceKind::Xdp,
+            Self::Tee(..) => SourceKind::Tee,
         }
     }
 
@@ -162,8 +171,8 @@ impl Source {
         }
     }
 
-    /// Waits until there is a batch; false if `timeout` passed or a signal came. How it waits is
-    /// each ring's own affair: short naps while traffic flows, sleep in the kernel when it does not.
+    /// Waits until there is a batch; false if `timeout` passed or a signal came. The ring decides how: short
+    /// timed sleeps while traffic flows, a sleep in the kernel when it does not.
     ///
     /// # Errors
     ///
@@ -176,9 +185,9 @@ impl Source {
         }
     }
 
-    /// Hands the frames of one batch to `take` until it answers false, and gives the memory back. After
-    /// false, and where it unwinds, the frames that were taken stay where they are until the next call of this
-    /// function or of [`Source::release`], and the rest of the batch comes next.
+    /// Calls `take` for the frames of one batch until it returns false, and releases their memory. After
+    /// false, and where it unwinds, the frames that were taken stay valid until the next call of this function
+    /// or of [`Source::release`], and the rest of the batch comes next.
     #[inline]
     pub fn drain(&mut self, mut take: impl FnMut(&Frame<'_>) -> bool) -> Drained {
         macro_rules! drain {
@@ -258,7 +267,7 @@ impl Source {
         }
     }
 
-    /// Puts another filter in the kernel, between two frames. `filter` is a program for a packet socket,
+    /// Replaces the filter in the kernel, between two frames. `filter` is a program for a packet socket,
     /// which sees frames without their outer VLAN tag; XDP gets one that gives the same verdicts. Frames
     /// that are in the source already have passed the old one.
     ///
@@ -283,16 +292,16 @@ impl Source {
         }
     }
 
-    /// A handle that counts while frames are lent, and from other threads.
+    /// A handle that reads the statistics while frames are lent, and from other threads.
     ///
     /// # Errors
     ///
     /// When there is no descriptor left.
-    pub fn counter(&self) -> linerate_ring::Result<Counter> {
+    pub fn statistics_handle(&self) -> linerate_ring::Result<StatisticsHandle> {
         Ok(match self {
-            Self::Packet(ring) => Counter::Packet(ring.counters()),
-            Self::Xdp(source, _) => Counter::Xdp(source.counters()?),
-            Self::Tee(tee, _) => Counter::Tee(tee.counters()?),
+            Self::Packet(ring) => StatisticsHandle::Packet(ring.counters()),
+            Self::Xdp(source, _) => StatisticsHandle::Xdp(source.counters()?),
+            Self::Tee(tee, _) => StatisticsHandle::Tee(tee.counters()?),
         })
     }
 
@@ -301,7 +310,7 @@ impl Source {
     /// # Errors
     ///
     /// What the system said.
-    pub fn counts(&self) -> linerate_ring::Result<Counts> {
+    pub fn statistics(&self) -> linerate_ring::Result<SourceStatistics> {
         Ok(match self {
             Self::Packet(ring) => ring.statistics().into(),
             Self::Xdp(source, _) => source.statistics()?.into(),
@@ -309,7 +318,7 @@ impl Source {
         })
     }
 
-    /// Lets nothing more in; what came before is still to be read.
+    /// Stops receiving; frames from before can still be read.
     pub fn stop(&mut self) -> Stopped {
         let (stopped, last) = match self {
             Self::Packet(ring) => (ring.stop(), Stopped::Late),
@@ -319,7 +328,7 @@ impl Source {
         match stopped {
             Ok(()) => last,
             Err(error) => {
-                tracing::debug!(%error, "a source that is not closed");
+                tracing::debug!(%error, "a source could not be stopped");
                 Stopped::Open
             }
         }

@@ -1,4 +1,4 @@
-//! [`Slots`]: the arrays of `recvmmsg`, prepared once.
+//! [`RecvMmsg`]: the `mmsghdr` array of `recvmmsg`, prepared once.
 
 use std::io;
 use std::net::SocketAddr;
@@ -8,28 +8,28 @@ use std::sync::Arc;
 
 use linerate_ring::Region;
 
-use super::address::Name;
-use super::control::{Control, ROOM};
+use super::cmsg::{CMSG_SPACE, ControlMessages};
 use super::remember::Remembered;
+use super::sockaddr::SockAddr;
 use crate::message::Message;
 use crate::{Error, Result};
 
-/// Messages that one call takes at most (`UIO_MAXIOV`): the kernel cuts a longer array without a word.
-const MOST_IN_A_CALL: usize = 1024;
-/// A super-datagram is at most as long as a datagram can be.
-const SUPER: usize = 65_535;
-const LINE: usize = 64;
+/// The most messages of one call (`UIO_MAXIOV`): the kernel silently cuts a longer array.
+const MAX_PER_CALL: usize = 1024;
+/// Length in bytes of the longest datagram, and so of the longest super-datagram.
+const MAX_DATAGRAM: usize = 65_535;
+const CACHE_LINE: usize = 64;
 
 /// Headers, addresses, ancillary data and payloads of a number of datagrams.
 #[derive(Debug)]
-pub(crate) struct Slots {
+pub(crate) struct RecvMmsg {
     // Before the headers, which it has the kernel forget.
     remembered: Option<Remembered>,
     headers: Vec<libc::mmsghdr>,
     // What the headers point to. None of it is touched through these while the kernel may write.
     _iovecs: Vec<libc::iovec>,
-    names: Vec<Name>,
-    controls: Vec<[u8; ROOM]>,
+    addresses: Vec<SockAddr>,
+    controls: Vec<[u8; CMSG_SPACE]>,
     /// Bytes that a message may have.
     message_size: usize,
     /// Datagrams of the last call, and how many of them have been lent.
@@ -41,11 +41,11 @@ pub(crate) struct Slots {
     bound: SocketAddr,
     payloads: Region,
     /// System calls made.
-    pub(crate) calls: u64,
+    pub(crate) syscalls: u64,
 }
 
 // SAFETY: the pointers in `headers` lead to memory that this value owns and that does not move with it.
-unsafe impl Send for Slots {}
+unsafe impl Send for RecvMmsg {}
 
 /// The part of a super-datagram that has not been lent yet, within its slot.
 #[derive(Clone, Copy, Debug, Default)]
@@ -53,38 +53,38 @@ struct Rest {
     slot: usize,
     from: usize,
     to: usize,
-    segment: usize,
-    /// The kernel cut the datagram.
-    cut: bool,
-    control: Control,
+    segment_size: usize,
+    /// The kernel truncated the datagram.
+    truncated: bool,
+    control: ControlMessages,
 }
 
-impl Slots {
-    /// Room for `count` datagrams of `message_size` bytes, or for `count` super-datagrams.
-    /// `control` says that ancillary data is wanted.
+impl RecvMmsg {
+    /// Room for `count` datagrams of `message_size` bytes; with `gro` for `count` super-datagrams. `metadata`
+    /// asks for ancillary data.
     pub(crate) fn new(
         count: usize,
         message_size: usize,
-        joined: bool,
-        control: bool,
+        gro: bool,
+        metadata: bool,
         bound: SocketAddr,
     ) -> Result<Self> {
-        let room = if joined { SUPER } else { message_size };
+        let room = if gro { MAX_DATAGRAM } else { message_size };
         // An odd number of cache lines, so that the beginnings of the slots do not all fall into the
         // same few sets of the cache.
-        let stride = room.div_ceil(LINE).max(1) | 1;
-        let len = count.checked_mul(stride * LINE).ok_or_else(|| {
+        let stride = room.div_ceil(CACHE_LINE).max(1) | 1;
+        let len = count.checked_mul(stride * CACHE_LINE).ok_or_else(|| {
             Error::Invalid(format!(
                 "{count} messages of {message_size} bytes: more than memory has"
             ))
         })?;
         let payloads = Region::builder(len).build()?;
-        let mut names = vec![Name::default(); count];
-        let mut controls = vec![[0u8; ROOM]; if control || joined { count } else { 0 }];
+        let mut addresses = vec![SockAddr::default(); count];
+        let mut controls = vec![[0u8; CMSG_SPACE]; if metadata || gro { count } else { 0 }];
         let mut iovecs: Vec<_> = (0..count)
             .map(|slot| libc::iovec {
                 // SAFETY: within the region, which has `count` strides.
-                iov_base: unsafe { payloads.as_ptr().add(slot * stride * LINE) }.cast(),
+                iov_base: unsafe { payloads.as_ptr().add(slot * stride * CACHE_LINE) }.cast(),
                 iov_len: room,
             })
             .collect();
@@ -93,13 +93,13 @@ impl Slots {
                 // SAFETY: all zeroes is a valid `mmsghdr`.
                 let mut header: libc::mmsghdr = unsafe { std::mem::zeroed() };
                 let to = &mut header.msg_hdr;
-                to.msg_name = ptr::from_mut(&mut names[slot]).cast();
-                to.msg_namelen = Name::ROOM;
+                to.msg_name = ptr::from_mut(&mut addresses[slot]).cast();
+                to.msg_namelen = SockAddr::MAX_LEN;
                 to.msg_iov = &mut iovecs[slot];
                 to.msg_iovlen = 1;
                 if let Some(control) = controls.get_mut(slot) {
                     to.msg_control = control.as_mut_ptr().cast();
-                    to.msg_controllen = ROOM;
+                    to.msg_controllen = CMSG_SPACE;
                 }
                 header
             })
@@ -108,7 +108,7 @@ impl Slots {
             remembered: None,
             headers,
             _iovecs: iovecs,
-            names,
+            addresses,
             controls,
             message_size,
             filled: 0,
@@ -116,7 +116,7 @@ impl Slots {
             rest: Rest::default(),
             bound,
             payloads,
-            calls: 0,
+            syscalls: 0,
         })
     }
 
@@ -133,9 +133,9 @@ impl Slots {
     pub(crate) fn fill(&mut self, fd: BorrowedFd<'_>) -> io::Result<bool> {
         self.prepare();
         while self.filled < self.headers.len() {
-            let room = (self.headers.len() - self.filled).min(MOST_IN_A_CALL);
+            let room = (self.headers.len() - self.filled).min(MAX_PER_CALL);
             let headers = &mut self.headers[self.filled..self.filled + room];
-            self.calls += 1;
+            self.syscalls += 1;
             // SAFETY: `room` headers, each of which points to memory of `self` of the length that it
             // says; nothing else refers to it during the call.
             let answer = unsafe {
@@ -183,10 +183,10 @@ impl Slots {
         let written = if self.remembered.is_some() { 0 } else { self.filled };
         for header in &mut self.headers[..written] {
             let header = &mut header.msg_hdr;
-            header.msg_namelen = Name::ROOM;
+            header.msg_namelen = SockAddr::MAX_LEN;
             header.msg_flags = 0;
             if !header.msg_control.is_null() {
-                header.msg_controllen = ROOM;
+                header.msg_controllen = CMSG_SPACE;
             }
         }
         (self.filled, self.lent) = (0, 0);
@@ -199,7 +199,7 @@ impl Slots {
             return self.next_datagram();
         }
         let from = self.rest.from;
-        let to = (from + self.rest.segment).min(self.rest.to);
+        let to = (from + self.rest.segment_size).min(self.rest.to);
         self.rest.from = to;
         Some(self.message(from, to))
     }
@@ -214,19 +214,21 @@ impl Slots {
         let header = &self.headers[slot];
         let len = header.msg_len as usize;
         let control = match self.controls.get(slot) {
-            Some(bytes) => Control::parse(&bytes[..header.msg_hdr.msg_controllen.min(ROOM)]),
-            None => Control::default(),
+            Some(bytes) => {
+                ControlMessages::parse(&bytes[..header.msg_hdr.msg_controllen.min(CMSG_SPACE)])
+            }
+            None => ControlMessages::default(),
         };
-        let segment = control.segment.filter(|segment| *segment > 0).unwrap_or(len);
-        let cut = header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0;
-        let first = segment.min(len);
-        self.rest = Rest { slot, from: first, to: len, segment, cut, control };
+        let segment_size = control.segment_size.filter(|size| *size > 0).unwrap_or(len);
+        let truncated = header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0;
+        let first = segment_size.min(len);
+        self.rest = Rest { slot, from: first, to: len, segment_size, truncated, control };
         Some(self.message(0, first))
     }
 
     #[inline]
     fn message(&self, from: usize, to: usize) -> Message<'_> {
-        let Rest { slot, cut, control, .. } = &self.rest;
+        let Rest { slot, truncated, control, .. } = &self.rest;
         let whole = to - from;
         let len = whole.min(self.message_size);
         // SAFETY: the kernel wrote `to` bytes into this slot, and writes no more until the next `fill`,
@@ -236,6 +238,11 @@ impl Slots {
             debug_assert!(at >= self.payloads.as_ptr());
             std::slice::from_raw_parts(at, len)
         };
-        control.message(payload, self.names[*slot].address(), self.bound, *cut || len < whole)
+        control.message(
+            payload,
+            self.addresses[*slot].address(),
+            self.bound,
+            *truncated || len < whole,
+        )
     }
 }

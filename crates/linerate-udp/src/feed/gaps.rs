@@ -1,4 +1,4 @@
-//! [`Ledger`]: which numbers are missing.
+//! [`GapList`]: which numbers are missing.
 
 use serde::Serialize;
 
@@ -21,13 +21,13 @@ impl Gap {
 
 /// The open gaps, in order, as many as there is room for.
 #[derive(Clone, Debug)]
-pub struct Ledger {
+pub struct GapList {
     gaps: Vec<Gap>,
     room: usize,
     missing: u64,
 }
 
-impl Ledger {
+impl GapList {
     /// Room for `gaps` at once, 1 or more.
     pub(super) fn new(gaps: usize) -> Self {
         // One more, which the splitting of a gap needs for a moment.

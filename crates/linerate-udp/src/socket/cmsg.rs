@@ -1,29 +1,29 @@
-//! [`Control`]: what stands in the ancillary data of a received message (`cmsg(3)`), read as bytes.
+//! [`ControlMessages`]: the ancillary data of a received message (cmsg(3)), read as bytes.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::message::Message;
 
-/// Bytes that all ancillary data together can take: UDP_GRO, a time stamp, the IPv6 packet information
+/// The most bytes that ancillary data can take: UDP_GRO, a time stamp, the IPv6 packet information
 /// and the traffic class.
-pub(crate) const ROOM: usize = 24 + 32 + 40 + 24;
+pub(crate) const CMSG_SPACE: usize = 24 + 32 + 40 + 24;
 
 const HEADER: usize = size_of::<libc::cmsghdr>();
 /// `UDP_GRO` of `linux/udp.h`.
 pub(super) const UDP_GRO: i32 = 104;
 
-/// What the kernel said of a message.
+/// What the kernel reports of a message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Control {
-    /// Bytes of each segment but the last, of a super-datagram.
-    pub(crate) segment: Option<usize>,
+pub(crate) struct ControlMessages {
+    /// Bytes of each segment but the last, of a super-datagram (`UDP_GRO`).
+    pub(crate) segment_size: Option<usize>,
     pub(crate) timestamp: Option<u64>,
     pub(crate) traffic_class: Option<u8>,
-    pub(crate) interface: Option<u32>,
+    pub(crate) interface_index: Option<u32>,
     pub(crate) destination: Option<IpAddr>,
 }
 
-impl Control {
+impl ControlMessages {
     #[inline]
     pub(crate) fn parse(mut bytes: &[u8]) -> Self {
         let mut control = Self::default();
@@ -38,8 +38,8 @@ impl Control {
         control
     }
 
-    /// The message that this was said of. Where the kernel said nothing of the destination, it is
-    /// `bound`, the address of the socket.
+    /// The message with this ancillary data. Its destination is `bound`, the address of the socket, where the
+    /// kernel reports none.
     #[inline]
     pub(crate) fn message<'m>(
         &self,
@@ -55,7 +55,7 @@ impl Control {
             destination: destination.unwrap_or(bound),
             timestamp: self.timestamp,
             traffic_class: self.traffic_class,
-            interface: self.interface,
+            interface_index: self.interface_index,
             truncated,
         }
     }
@@ -64,7 +64,7 @@ impl Control {
     fn take(&mut self, kind: (i32, i32), data: &[u8]) {
         match kind {
             (libc::SOL_UDP, UDP_GRO) => {
-                self.segment = usize::try_from(i32::from_ne_bytes(array(data, 0))).ok();
+                self.segment_size = usize::try_from(i32::from_ne_bytes(array(data, 0))).ok();
             }
             (libc::SOL_SOCKET, libc::SO_TIMESTAMPNS) => {
                 let seconds = u64::from_ne_bytes(array(data, 0));
@@ -76,12 +76,12 @@ impl Control {
                 self.traffic_class = Some(i32::from_ne_bytes(array(data, 0)) as u8);
             }
             (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
-                self.interface = Some(u32::from_ne_bytes(array(data, 0)));
+                self.interface_index = Some(u32::from_ne_bytes(array(data, 0)));
                 self.destination = Some(Ipv4Addr::from(array::<4>(data, 8)).into());
             }
             (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
                 self.destination = Some(Ipv6Addr::from(array::<16>(data, 0)).into());
-                self.interface = Some(u32::from_ne_bytes(array(data, 16)));
+                self.interface_index = Some(u32::from_ne_bytes(array(data, 16)));
             }
             _ => {}
         }
@@ -116,16 +116,16 @@ mod tests {
             entry(libc::IPPROTO_IP, libc::IP_PKTINFO, &[3, 0, 0, 0, 0, 0, 0, 0, 10, 0, 0, 1]),
         ]
         .concat();
-        let control = Control::parse(&bytes);
-        assert_eq!((control.segment, control.traffic_class), (Some(64), Some(0x2e)));
-        assert_eq!(control.interface, Some(u32::from_ne_bytes([3, 0, 0, 0])));
+        let control = ControlMessages::parse(&bytes);
+        assert_eq!((control.segment_size, control.traffic_class), (Some(64), Some(0x2e)));
+        assert_eq!(control.interface_index, Some(u32::from_ne_bytes([3, 0, 0, 0])));
         assert_eq!(control.destination, Some("10.0.0.1".parse().unwrap()));
     }
 
     proptest! {
         #[test]
         fn any_bytes_are_read_to_the_end(bytes in proptest::collection::vec(any::<u8>(), 0..128)) {
-            Control::parse(&bytes);
+            ControlMessages::parse(&bytes);
         }
     }
 }

@@ -1,22 +1,22 @@
-//! [`Name`]: a socket address as the kernel lays it out.
+//! [`SockAddr`]: a `SocketAddr` as the kernel lays it out.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
 const V4: u16 = libc::AF_INET as u16;
 const V6: u16 = libc::AF_INET6 as u16;
 
-/// Room for a `sockaddr_in` or a `sockaddr_in6`, read and written as bytes.
+/// A `sockaddr_in` or a `sockaddr_in6`, read and written as bytes.
 #[repr(C, align(8))]
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Name([u8; 28]);
+pub(crate) struct SockAddr([u8; 28]);
 
-impl Name {
-    /// Bytes of room.
-    pub(crate) const ROOM: u32 = 28;
+impl SockAddr {
+    /// Length of the longer one, in bytes.
+    pub(crate) const MAX_LEN: u32 = 28;
 
     pub(crate) fn of(address: SocketAddr) -> Self {
-        let mut name = Self::default();
-        let bytes = &mut name.0;
+        let mut address_bytes = Self::default();
+        let bytes = &mut address_bytes.0;
         bytes[2..4].copy_from_slice(&address.port().to_be_bytes());
         match address {
             SocketAddr::V4(address) => {
@@ -30,12 +30,12 @@ impl Name {
                 bytes[24..28].copy_from_slice(&address.scope_id().to_ne_bytes());
             }
         }
-        name
+        address_bytes
     }
 
     /// Bytes that are in use.
     pub(crate) fn len(&self) -> u32 {
-        if self.family() == V6 { Self::ROOM } else { 16 }
+        if self.family() == V6 { Self::MAX_LEN } else { 16 }
     }
 
     pub(crate) fn as_ptr(&self) -> *const u8 {
@@ -78,7 +78,7 @@ pub(super) fn group_request(interface: u32, addresses: &[IpAddr]) -> ([u8; 264],
     bytes[..4].copy_from_slice(&interface.to_ne_bytes());
     for (place, &address) in addresses.iter().enumerate() {
         let at = 8 + place * 128;
-        bytes[at..at + 28].copy_from_slice(&Name::of(SocketAddr::new(address, 0)).0);
+        bytes[at..at + 28].copy_from_slice(&SockAddr::of(SocketAddr::new(address, 0)).0);
     }
     (bytes, 8 + addresses.len() * 128)
 }
@@ -96,10 +96,10 @@ mod tests {
     fn an_address_comes_back_as_it_went_in() {
         for text in ["10.1.2.3:7000", "[fe80::1]:9", "0.0.0.0:0"] {
             let address: SocketAddr = text.parse().unwrap();
-            assert_eq!(Name::of(address).address(), address);
+            assert_eq!(SockAddr::of(address).address(), address);
         }
         let scoped = SocketAddrV6::new("fe80::7".parse().unwrap(), 1, 2, 3).into();
-        assert_eq!(Name::of(scoped).address(), scoped);
-        assert_eq!((Name::of(scoped).len(), Name::default().len()), (28, 16));
+        assert_eq!(SockAddr::of(scoped).address(), scoped);
+        assert_eq!((SockAddr::of(scoped).len(), SockAddr::default().len()), (28, 16));
     }
 }

@@ -1,0 +1,38 @@
+//! [`SourceKind`]: packet, xdp or tee.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// The kind of a capture source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SourceKind {
+    /// AF_PACKET: both directions; the host keeps its traffic.
+    Packet,
+    /// XDP with AF_XDP sockets or a BPF ring buffer: the fastest; takes the frames away from the host.
+    Xdp,
+    /// XDP with a BPF ring buffer: incoming frames; the host keeps its traffic.
+    Tee,
+}
+
+impl fmt::Display for SourceKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Packet => "packet",
+            Self::Xdp => "xdp",
+            Self::Tee => "tee",
+        })
+    }
+}
+
+impl FromStr for SourceKind {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        match text {
+            "packet" => Ok(Self::Packet),
+            "xdp" => Ok(Self::Xdp),
+            "tee" => Ok(Self::Tee),
+            _ => Err(format!("unknown source `{text}`: choose one of auto, packet, xdp, tee")),
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! [`SourceOptions`]: what the user asks of a source.
+
+use std::time::Duration;
+
+use linerate_ring::packet::{Allocation, Fanout, Mode, Traffic};
+use linerate_ring::region::Pages;
+use linerate_ring::xdp::Through;
+
+use super::kind::SourceKind;
+use crate::filter::Side;
+
+/// Where the timestamps of frames come from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TimestampSource {
+    /// No timestamps.
+    None,
+    /// The kernel, frame by frame.
+    #[default]
+    Host,
+    /// The host's clock, once for each batch of an XDP source or a tee; packet sockets stamp each frame.
+    HostBatch,
+    /// The network card, where it has timestamps.
+    Adapter,
+}
+
+/// How to open the source of an interface.
+#[derive(Clone, Debug)]
+pub struct SourceOptions {
+    /// The source; `None` selects one ([`select`](super::select())).
+    pub source: Option<SourceKind>,
+    /// The direction of the frames; `None` if the user did not say.
+    pub traffic: Option<Traffic>,
+    /// The user accepts that `xdp` cuts off the users of the interface.
+    pub take_over: bool,
+    /// Super-packets are to be split, which takes the kernel's metadata of each.
+    pub split: bool,
+    /// How frames that an XDP program takes reach the reader.
+    pub through: Through,
+    /// Longest piece of a frame to keep, in bytes.
+    pub snaplen: u32,
+    /// Bytes of buffer between the kernel and all readers; `None` takes each source's own default.
+    pub buffer: Option<u64>,
+    /// Pages of an AF_XDP buffer.
+    pub pages: Pages,
+    /// The memory of a packet ring.
+    pub ring_allocation: Allocation,
+    /// Also receive what is addressed to others.
+    pub promiscuous: bool,
+    /// Deliver each frame at once.
+    pub immediate: bool,
+    /// How long the kernel may gather frames in a block of a packet ring; `None` takes the ring's default.
+    pub block_timeout: Option<Duration>,
+    /// Busy-poll the driver this long before sleeping.
+    pub busy_poll: Option<Duration>,
+    /// Readers that share the interface.
+    pub threads: usize,
+    /// How packet rings share it.
+    pub fanout: Mode,
+    /// For one reader: the fanout group to join or create; other processes may be members, too.
+    pub fanout_group: Option<Fanout>,
+    /// The filter expression; `None` or empty accepts everything.
+    pub filter: Option<String>,
+    /// Where the filter runs; `None` prefers the kernel.
+    pub filter_in: Option<Side>,
+    /// Where timestamps come from.
+    pub timestamps: TimestampSource,
+}
+
+impl Default for SourceOptions {
+    fn default() -> Self {
+        Self {
+            source: None,
+            traffic: None,
+            take_over: false,
+            split: false,
+            through: Through::Auto,
+            snaplen: 262_144,
+            buffer: None,
+            pages: Pages::Auto,
+            ring_allocation: Allocation::Any,
+            promiscuous: true,
+            immediate: false,
+            block_timeout: None,
+            busy_poll: None,
+            threads: 1,
+            fanout: Mode::Hash,
+            fanout_group: None,
+            filter: None,
+            filter_in: None,
+            timestamps: TimestampSource::Host,
+        }
+    }
+}
+
+impl SourceOptions {
+    /// Whether the selection of the source depends on the users of the interface.
+    pub(crate) fn needs_uses(&self) -> bool {
+        match self.source {
+            None => true,
+            Some(SourceKind::Xdp) => !self.take_over,
+            Some(SourceKind::Packet | SourceKind::Tee) => false,
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Calibration: selects a back end by what each costs on the messages that arrive.
+
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+
+use super::select;
+use crate::Result;
+use crate::backend::Backend;
+use crate::options::Options;
+use crate::probe::probe;
+use crate::receiver::{Receiver, Trial};
+
+/// The order of preference of back ends that cost the same.
+const PREFERENCE: [Backend; 4] = [Backend::Xdp, Backend::Gro, Backend::Recvmmsg, Backend::Uring];
+
+/// The result of a calibration.
+#[derive(Debug, Default)]
+pub(super) struct Calibration {
+    /// The best back end, if any message arrived.
+    pub(super) best: Option<Backend>,
+    /// Why no other.
+    pub(super) reasons: Vec<String>,
+    pub(super) trials: Vec<Trial>,
+}
+
+/// Tries one back end after the other, each for `time`.
+pub(super) fn run(options: &Options, time: Duration) -> Calibration {
+    let (mut trials, mut reasons) = (Vec::new(), Vec::new());
+    for backend in PREFERENCE {
+        let available = match backend {
+            Backend::Xdp => select::probe_xdp(options),
+            other => probe(other, None),
+        };
+        let tried = available
+            .and_then(|()| try_backend(options, backend, time).map_err(|error| error.to_string()));
+        match tried {
+            Ok((trial, completed)) => {
+                trials.push(trial);
+                if !completed {
+                    break;
+                }
+            }
+            Err(reason) => reasons.push(format!("not {backend}: {reason}")),
+        }
+    }
+    let best = Trial::best(&trials).copied();
+    for trial in &trials {
+        if Some(trial.backend) != best.map(|best| best.backend) && trial.messages > 0 {
+            reasons.push(format!("not {}: measured {trial}", trial.backend));
+        }
+    }
+    if let Some(best) = best {
+        reasons.insert(0, format!("measured {best}"));
+    }
+    Calibration { best: best.map(|best| best.backend), reasons, trials }
+}
+
+/// One back end for `time`; with it false where a signal ended the trial.
+fn try_backend(options: &Options, backend: Backend, time: Duration) -> Result<(Trial, bool)> {
+    let mut receiver = Receiver::open(options, backend)?;
+    let before = cpu_time();
+    let end = Instant::now() + time;
+    let completed = loop {
+        let mut batch = receiver.receive(Some(end))?;
+        let empty = batch.is_empty();
+        while batch.next().is_some() {}
+        match (Instant::now() >= end, empty) {
+            (true, _) => break true,
+            // Before the deadline only a signal ends a wait without messages.
+            (false, true) => break false,
+            (false, false) => {}
+        }
+    };
+    let cpu = cpu_time().saturating_sub(before);
+    let lost = receiver.drops()?.total();
+    Ok((Trial { backend, messages: receiver.messages(), lost, cpu }, completed))
+}
+
+/// Time of this thread on a CPU, in user space and in the kernel.
+fn cpu_time() -> Duration {
+    clock_gettime(ClockId::ThreadCPUTime).try_into().unwrap_or_default()
+}

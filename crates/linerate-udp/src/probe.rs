@@ -1,0 +1,19 @@
+//! [`probe`]: which back ends this machine has.
+
+use crate::backend::Backend;
+use crate::{socket, uring, xdp};
+
+/// Whether `backend` works on this machine, found by trying it and not by the kernel's version. For `xdp` the
+/// answer is that of `interface`, which it needs. Nothing is attached, and no traffic is touched.
+///
+/// # Errors
+/// The reason why the back end is unavailable.
+pub fn probe(backend: Backend, interface: Option<&str>) -> Result<(), String> {
+    match backend {
+        Backend::Recvmmsg => Ok(()),
+        Backend::Gro => socket::probe_gro(),
+        Backend::Uring => uring::probe(),
+        Backend::Xdp => xdp::probe(interface.ok_or(xdp::NO_INTERFACE)?),
+        Backend::Remember => socket::remember::probe(),
+    }
+}

@@ -1,0 +1,264 @@
+//! [`Engine`]: the back end of a receiver. A new back end adds a variant here, and its name to [`Backend`].
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::event::PollFlags;
+
+use crate::backend::Backend;
+use crate::group::Group;
+use crate::message::{Drops, Message};
+use crate::options::Options;
+use crate::socket::{self, RecvMmsg, WaitOutcome};
+use crate::uring::Uring;
+use crate::xdp::{self, XdpBatch, XdpReceiver};
+use crate::{Error, Result};
+
+/// The most super-datagrams of one call: 4 MiB of them.
+const MAX_SUPER_DATAGRAMS: usize = 64;
+/// Batches of the rings of `xdp` between two reads of the companion socket, each of which is a system call.
+const XDP_BATCHES_PER_SOCKET_READ: u32 = 16;
+/// How long a coalescing wait takes in all by default, timer slack included; see [`linerate_ring::xdp::Pace`].
+/// Messages that wait in a socket occupy memory that the sender's core then lacks, the more so the faster they
+/// arrive: super-datagrams gather enough in 20 µs, and longer waits cost rate.
+const COALESCE_XDP: Duration = Duration::from_micros(250);
+const COALESCE_RECVMMSG: Duration = Duration::from_micros(100);
+const COALESCE_GRO: Duration = Duration::from_micros(20);
+
+#[derive(Debug)]
+pub(super) enum Engine {
+    /// `recvmmsg`, also with GRO and with remembered headers.
+    Recvmmsg(RecvMmsg),
+    Uring(Box<Uring>),
+    Xdp {
+        xdp: Box<XdpReceiver>,
+        /// Receives from the socket what the program leaves to the stack.
+        companion: RecvMmsg,
+        /// An epoll instance: readable when any of the descriptors is.
+        epoll: OwnedFd,
+        /// The caller has `epoll`, and may sleep on it whenever a call has returned.
+        polled: AtomicBool,
+        /// Batches of the rings since the socket was read.
+        batches: u32,
+    },
+}
+
+/// Where the messages of a batch are.
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "made once a batch, on the stack")]
+pub(super) enum Source<'r> {
+    Empty,
+    Recvmmsg(&'r mut RecvMmsg),
+    Uring(&'r mut Uring),
+    Xdp(XdpBatch<'r>),
+}
+
+impl Source<'_> {
+    #[inline]
+    pub(super) fn next(&mut self) -> Option<Message<'_>> {
+        match self {
+            Self::Empty => None,
+            Self::Recvmmsg(array) => array.next(),
+            Self::Uring(uring) => uring.next(),
+            Self::Xdp(batch) => batch.next(),
+        }
+    }
+}
+
+impl Engine {
+    /// Prepares memory, and for `xdp` attaches the program. `socket` is bound to `bound`.
+    pub(super) fn open(
+        backend: Backend,
+        options: &Options,
+        socket: &Arc<OwnedFd>,
+        bound: SocketAddr,
+    ) -> Result<Self> {
+        let Options { batch, message_size, .. } = *options;
+        let metadata = options.metadata.any();
+        let array = |count, gro| RecvMmsg::new(count, message_size, gro, metadata, bound);
+        Ok(match backend {
+            Backend::Recvmmsg => Self::Recvmmsg(array(batch, false)?),
+            Backend::Gro => Self::Recvmmsg(array(batch.min(MAX_SUPER_DATAGRAMS), true)?),
+            Backend::Uring => {
+                Self::Uring(Box::new(Uring::new(batch, message_size, metadata, bound)?))
+            }
+            Backend::Xdp => {
+                let interface = xdp::interface_of(options).ok_or_else(|| {
+                    Error::BackendUnavailable { backend, reason: xdp::NO_INTERFACE.to_owned() }
+                })?;
+                let companion = array(batch.min(256), false)?;
+                let xdp = Box::new(XdpReceiver::open(options, &interface, bound.port())?);
+                let fds = xdp.descriptors().into_iter().chain([socket.as_fd()]);
+                let epoll = socket::epoll_of(fds)
+                    .map_err(|error| Error::system("wait for several sockets", error))?;
+                Self::Xdp { xdp, companion, epoll, polled: AtomicBool::new(false), batches: 0 }
+            }
+            Backend::Remember => {
+                let mut array = array(batch, false)?;
+                array.remember(Arc::clone(socket)).map_err(|error| {
+                    Error::system("have the kernel remember the headers of messages", error)
+                })?;
+                Self::Recvmmsg(array)
+            }
+        })
+    }
+
+    /// How long a coalescing wait takes by default; `None` where the engine's own wait lets messages gather.
+    pub(super) fn coalesce(&self, backend: Backend) -> Option<Duration> {
+        match self {
+            Self::Uring(_) => None,
+            Self::Xdp { .. } => Some(COALESCE_XDP),
+            Self::Recvmmsg(_) if backend == Backend::Gro => Some(COALESCE_GRO),
+            Self::Recvmmsg(_) => Some(COALESCE_RECVMMSG),
+        }
+    }
+
+    /// Whether there may be messages: what the last call emptied is not read again before a wait.
+    #[inline]
+    pub(super) fn may_have_messages(&mut self) -> bool {
+        match self {
+            Self::Recvmmsg(array) => !array.is_drained(),
+            Self::Uring(uring) => uring.ready(),
+            Self::Xdp { .. } => true,
+        }
+    }
+
+    /// Takes what has arrived, without waiting; true where there are messages for [`Engine::batch`].
+    #[inline]
+    pub(super) fn fill(&mut self, socket: BorrowedFd<'_>) -> io::Result<bool> {
+        match self {
+            Self::Recvmmsg(array) => Ok(array.has_more() || array.fill(socket)?),
+            Self::Uring(uring) => Ok(uring.has_more() || uring.fill(socket)?),
+            Self::Xdp { companion, .. } if companion.has_more() => Ok(true),
+            Self::Xdp { xdp, companion, polled, batches, .. } => {
+                // Before the check: what arrives after it makes the descriptor readable.
+                if *polled.get_mut() {
+                    xdp.announce_sleep();
+                }
+                if xdp.ready() && *batches < XDP_BATCHES_PER_SOCKET_READ {
+                    *batches += 1;
+                    return Ok(true);
+                }
+                *batches = 0;
+                match companion.fill(socket) {
+                    Ok(false) if xdp.ready() => Ok(true),
+                    other => {
+                        xdp.release();
+                        other
+                    }
+                }
+            }
+        }
+    }
+
+    /// The messages that [`Engine::fill`] found.
+    #[inline]
+    pub(super) fn batch(&mut self) -> Source<'_> {
+        match self {
+            Self::Recvmmsg(array) => Source::Recvmmsg(array),
+            Self::Uring(uring) => Source::Uring(uring),
+            // The socket's messages first: there are none while the rings are read.
+            Self::Xdp { companion, .. } if companion.has_more() => Source::Recvmmsg(companion),
+            Self::Xdp { xdp, .. } => xdp.batch().map_or(Source::Empty, Source::Xdp),
+        }
+    }
+
+    /// Sleeps until messages arrive or the deadline has passed.
+    pub(super) fn wait(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        deadline: Option<Instant>,
+    ) -> io::Result<WaitOutcome> {
+        match self {
+            Self::Recvmmsg(_) => socket::poll(socket, PollFlags::IN, deadline),
+            Self::Uring(uring) => uring.wait(socket, deadline),
+            Self::Xdp { xdp, epoll, .. } => {
+                xdp.announce_sleep();
+                let outcome = match xdp.ready() {
+                    true => Ok(WaitOutcome::Ready),
+                    false => socket::poll(epoll.as_fd(), PollFlags::IN, deadline),
+                };
+                xdp.awake();
+                outcome
+            }
+        }
+    }
+
+    /// What to poll.
+    pub(super) fn descriptor<'s>(&'s self, socket: BorrowedFd<'s>) -> BorrowedFd<'s> {
+        match self {
+            Self::Recvmmsg(_) => socket,
+            Self::Uring(uring) => uring.as_fd(),
+            Self::Xdp { xdp, epoll, polled, .. } => {
+                if !polled.swap(true, Ordering::Relaxed) {
+                    xdp.announce_sleep();
+                    // The program woke nobody for what arrived before.
+                    for fd in xdp.descriptors() {
+                        socket::epoll_rearm(epoll.as_fd(), fd);
+                    }
+                }
+                epoll.as_fd()
+            }
+        }
+    }
+
+    /// Whether the interface of `xdp` is still there and up.
+    pub(super) fn check(&mut self) -> Result<()> {
+        self.xdp_mut().map_or(Ok(()), XdpReceiver::check)
+    }
+
+    /// Lets no more frames into the rings of `xdp`.
+    pub(super) fn stop(&mut self) -> Result<()> {
+        self.xdp_mut().map_or(Ok(()), XdpReceiver::stop)
+    }
+
+    /// Has the program of `xdp` take the messages of a group too, or no more.
+    pub(super) fn set_membership(&mut self, group: &Group, join: bool, bound: SocketAddr) {
+        if let Some(xdp) = self.xdp_mut()
+            && let Err(error) = xdp.set_membership(group, join, bound.ip())
+        {
+            tracing::warn!("the XDP program stays unchanged: {error}");
+        }
+    }
+
+    /// The interface of `xdp`, and how it delivers frames.
+    pub(super) fn xdp_mode(&self) -> Option<(&str, String)> {
+        match self {
+            Self::Xdp { xdp, .. } => Some((xdp.interface(), xdp.mode())),
+            _ => None,
+        }
+    }
+
+    /// Messages dropped in the rings of `xdp`.
+    pub(super) fn drops(&self) -> Result<Drops> {
+        match self {
+            Self::Xdp { xdp, .. } => xdp.drops(),
+            _ => Ok(Drops::default()),
+        }
+    }
+
+    /// System calls that received.
+    pub(super) fn syscalls(&self) -> u64 {
+        match self {
+            Self::Recvmmsg(array) => array.syscalls,
+            Self::Uring(uring) => uring.syscalls,
+            Self::Xdp { companion, .. } => companion.syscalls,
+        }
+    }
+
+    /// Whether [`Engine::wait`] counts its own system calls.
+    pub(super) fn counts_waits(&self) -> bool {
+        matches!(self, Self::Uring(_))
+    }
+
+    fn xdp_mut(&mut self) -> Option<&mut XdpReceiver> {
+        match self {
+            Self::Xdp { xdp, .. } => Some(xdp),
+            _ => None,
+        }
+    }
+}
