@@ -5,7 +5,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use linerate_segment::coalesce::{Coalescer, Flow, Options, Output};
-use linerate_segment::segment::{self, Checksums, IpId, Link, Segments, Split};
+use linerate_segment::segment::{self, Checksums, IpId, LinkType, Segments, Split};
 
 /// Bytes in front that choose how: kind, flows, segments, payload of a piece, edits.
 const CHOICES: usize = 5;
@@ -19,7 +19,7 @@ fuzz_target!(|data: &[u8]| {
     };
     let edits = usize::from(edits % 16).min(data.len() / EDIT);
     let (edits, packet) = data.split_at(edits * EDIT);
-    let link = if kind & 1 == 0 { Link::Ethernet } else { Link::Ip };
+    let link = if kind & 1 == 0 { LinkType::Ethernet } else { LinkType::Ip };
     let id = |bit| if kind & bit == 0 { IpId::Increment } else { IpId::Fixed };
     let size = u16::from(*size) + 1;
     let cut = |split| segment::Options {

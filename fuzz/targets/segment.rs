@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use linerate_segment::segment::{Checksums, IpId, Link, Options, Segments, Split};
+use linerate_segment::segment::{Checksums, IpId, LinkType, Options, Segments, Split};
 use linerate_wire::checksum::Sum;
 use linerate_wire::ip::Protocol;
 use linerate_wire::{ipv4, layers};
@@ -37,7 +37,7 @@ fuzz_target!(|data: &[u8]| {
         } else {
             assert_eq!(&last[..len], piece, "at once, another segment");
         }
-        let part = parts.next_parts().expect("as many parts");
+        let part = parts.next_view().expect("as many parts");
         assert_eq!(piece, [part.header, part.payload].concat(), "two ways, two segments");
         seen += 1;
         let fragmented =
@@ -49,7 +49,7 @@ fuzz_target!(|data: &[u8]| {
         }
     }
     assert_eq!(seen, count);
-    assert!(parts.next_parts().is_none());
+    assert!(parts.next_view().is_none());
 });
 
 fn options([kind, low, high, checksums, flags, id]: [u8; CHOICES]) -> Options {
@@ -62,7 +62,7 @@ fn options([kind, low, high, checksums, flags, id]: [u8; CHOICES]) -> Options {
     };
     let id_policy = |bit: u8| if flags & bit == 0 { IpId::Increment } else { IpId::Fixed };
     Options {
-        link: if kind & 4 == 0 { Link::Ethernet } else { Link::Ip },
+        link: if kind & 4 == 0 { LinkType::Ethernet } else { LinkType::Ip },
         checksums: match checksums % 3 {
             0 => Checksums::Full,
             1 => Checksums::Partial,
@@ -80,8 +80,8 @@ fn options([kind, low, high, checksums, flags, id]: [u8; CHOICES]) -> Options {
 fn whole(piece: &[u8], options: &Options, fragmented: bool) {
     if let Split::Mtu(mtu) | Split::Fragments { mtu } = options.split {
         let link = match options.link {
-            Link::Ip => 0,
-            Link::Ethernet => layers::parse(piece).expect("an Ethernet header").network_offset,
+            LinkType::Ip => 0,
+            LinkType::Ethernet => layers::parse(piece).expect("an Ethernet header").network_offset,
         };
         assert!(piece.len() - link <= mtu.into(), "longer than the MTU");
     }
@@ -95,7 +95,7 @@ fn whole(piece: &[u8], options: &Options, fragmented: bool) {
         }
         Err(error) => assert!(fragmented, "a segment that is refused: {error}"),
     }
-    if options.link == Link::Ethernet {
+    if options.link == LinkType::Ethernet {
         right_checksums(piece, options);
     }
 }

@@ -6,7 +6,7 @@ use std::io;
 /// The result of this crate's operations.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why a capture could not start, go on or be read back.
+/// Why a capture could not start, continue or be read back.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -37,12 +37,12 @@ pub enum Error {
     /// No interface has this name.
     #[error("no interface named {name}; there are {names}")]
     NoInterface {
-        /// What was asked for.
+        /// The requested name.
         name: String,
         /// Those that exist.
         names: String,
     },
-    /// The interface's frames begin with a header that no filter or file format here knows.
+    /// The link layer of the interface is unsupported by filters and file formats.
     #[error(
         "{interface} has a link layer of type {number} (ARPHRD); Ethernet, loopback and bare IP are \
          possible"
@@ -56,7 +56,7 @@ pub enum Error {
     /// The kernel does not answer about its interfaces.
     #[error(transparent)]
     Net(#[from] linerate_net::Error),
-    /// AF_XDP would take the traffic away from whoever uses it.
+    /// XDP would take the traffic away from the users of the interface.
     #[error(
         "--source xdp takes the frames of {interface} away from the host, and the interface is in \
          use: {uses}. What the filter matches will not reach the host for as long as the capture \
@@ -128,12 +128,12 @@ pub enum Error {
         source: io::Error,
     },
     /// The user to change to.
-    #[error("cannot become user {user}: {why}")]
+    #[error("cannot become user {user}: {reason}")]
     User {
         /// The name.
         user: String,
         /// Why not.
-        why: String,
+        reason: String,
     },
     /// A thread of the capture panicked, which ended the capture.
     #[error(
@@ -165,7 +165,7 @@ impl Error {
         let message = match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
             (Some(text), _) => (*text).to_owned(),
             (_, Some(text)) => text.clone(),
-            _ => "it did not say why".to_owned(),
+            _ => "it gave no reason".to_owned(),
         };
         Self::Panicked { thread, message }
     }

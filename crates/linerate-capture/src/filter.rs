@@ -1,6 +1,6 @@
 //! Filter expressions: what libpcap makes of them, and where the result can run.
 //!
-//! libpcap compiles the expression. The program then runs as it is on a packet socket, as eBPF in
+//! libpcap compiles the expression. The program then runs unchanged on a packet socket, as eBPF in
 //! XDP ([`linerate_ring::filter::translate`]), or here in user space ([`Filter::matches`]).
 //! [`Filter::on_socket`] and [`Filter::in_xdp`] decide which, and say why.
 

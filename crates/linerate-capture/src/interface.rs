@@ -65,7 +65,7 @@ pub enum Use {
     Promiscuous,
     /// It was told to receive for this hardware address, as by a macvlan, also of another namespace.
     OtherAddress([u8; 6]),
-    /// A queue discipline or program at the entrance of the stack (clsact, tcx) judges what it receives.
+    /// A queue discipline or program at the entrance of the stack (clsact, tcx) filters what it receives.
     Ingress,
     /// A packet socket of another process hears it; who, as far as that can be told.
     PacketSocket(String),

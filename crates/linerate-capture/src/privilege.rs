@@ -1,26 +1,26 @@
-//! Giving up what a running capture needs no more.
+//! Dropping privileges that a running capture does not need any more.
 
 use linerate_net::privilege::{self, CapabilitySet};
 use nix::unistd::{Gid, Uid, User, initgroups, setgid, setuid};
 
 use crate::{Error, Result};
 
-/// Takes all capabilities from the calling thread, for good. Sockets, rings and open files go on
-/// working; files of other users can no longer be opened.
+/// Drops all capabilities of the calling thread, permanently. Open sockets, rings and files keep working;
+/// files of other users can no longer be opened.
 pub fn drop_all() {
     if let Err(error) = privilege::keep_only(CapabilitySet::empty()) {
         tracing::warn!("cannot drop the capabilities of a thread: {error}");
     }
 }
 
-/// Makes the whole process one of `user` and of that user's groups, as tcpdump's `-Z` does. Sockets
-/// stay open; files are made as that user from now on.
+/// Changes the whole process to `user` and that user's groups, as tcpdump's `-Z` does. Sockets stay open;
+/// new files belong to that user.
 ///
 /// # Errors
 ///
 /// [`Error::User`] when there is no such user, or the process may not change.
 pub fn become_user(user: &str) -> Result<()> {
-    let failed = |why: String| Error::User { user: user.to_owned(), why };
+    let failed = |reason: String| Error::User { user: user.to_owned(), reason };
     let found = User::from_name(user)
         .map_err(|error| failed(error.to_string()))?
         .ok_or_else(|| failed("there is no such user".to_owned()))?;

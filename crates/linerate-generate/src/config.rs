@@ -87,19 +87,19 @@ impl Config {
                 .filter(|(random, _)| !random)
                 .fold(1_u64, |tuples, (_, count)| tuples.saturating_mul(*count));
             if flows == 0 || (flows > tuples && !random.any_of_flow()) {
-                let why = format!("must be 1 to {tuples}, which is what the ranges give");
-                return Err(Error::argument(format!("flows {flows}"), why));
+                let reason = format!("must be 1 to {tuples}, which is what the ranges give");
+                return Err(Error::argument(format!("flows {flows}"), reason));
             }
         }
         let header_len = header_len(vlan.is_some(), v6, transport);
         let (sizes, stamp) = sizes_and_stamp(&options.sizes, options.stamp, header_len)?;
         let largest = interface.longest_frame(vlan.is_some());
         if usize::from(sizes.max()) > largest {
-            let why = format!(
+            let reason = format!(
                 "{} takes at most {largest} bytes (its MTU is {})",
                 interface.name, interface.mtu
             );
-            return Err(Error::argument(format!("size {sizes}"), why));
+            return Err(Error::argument(format!("size {sizes}"), reason));
         }
         Ok(Self {
             source_mac: options.source_mac.unwrap_or(interface.mac),
@@ -244,8 +244,8 @@ fn sizes_and_stamp(
             0 => String::new(),
             bytes => format!(" and {bytes} of stamp"),
         };
-        let why = format!("too short for {header_len} bytes of headers{stamp}: at least {need}");
-        return Err(Error::argument(format!("size {sizes}"), why));
+        let reason = format!("too short for {header_len} bytes of headers{stamp}: at least {need}");
+        return Err(Error::argument(format!("size {sizes}"), reason));
     }
     let room = min >= header_len + Stamp::Sequence.len();
     let automatic = if room { Stamp::Sequence } else { Stamp::None };

@@ -5,28 +5,28 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// An argument is invalid.
-    #[error("{what}: {why}")]
+    #[error("{what}: {reason}")]
     Argument {
         /// The argument and its value, as `size 20`.
         what: String,
         /// What is wrong, and what would be right.
-        why: String,
+        reason: String,
     },
     /// There is no such interface.
     #[error("interface {name}: no such interface; there are: {}", known.join(", "))]
     NoInterface {
-        /// The name that was asked for.
+        /// The requested name.
         name: String,
         /// The names that exist.
         known: Vec<String>,
     },
-    /// The interface cannot be used as it is.
-    #[error("interface {name}: {why}")]
+    /// The interface cannot be used in its current state.
+    #[error("interface {name}: {reason}")]
     Interface {
         /// Its name.
         name: String,
         /// What is wrong, and what to do.
-        why: String,
+        reason: String,
     },
     /// A privilege is missing.
     #[error(
@@ -44,14 +44,14 @@ pub enum Error {
         setcap: &'static str,
     },
     /// The kernel or driver does not offer what a back end needs.
-    #[error("interface {name}: {backend} cannot be used: {why}")]
+    #[error("interface {name}: {backend} cannot be used: {reason}")]
     Unavailable {
         /// The interface.
         name: String,
         /// The back end.
         backend: &'static str,
         /// What is missing.
-        why: String,
+        reason: String,
     },
     /// The kernel refused something else.
     #[error("interface {name}: cannot {action}: {source}")]
@@ -94,7 +94,7 @@ impl Error {
         matches!(self, Self::Unavailable { .. } | Self::Privilege { .. })
     }
 
-    pub(crate) fn argument(what: impl Into<String>, why: impl Into<String>) -> Self {
-        Self::Argument { what: what.into(), why: why.into() }
+    pub(crate) fn argument(what: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self::Argument { what: what.into(), reason: reason.into() }
     }
 }

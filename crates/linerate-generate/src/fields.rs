@@ -53,7 +53,7 @@ impl Addresses {
         self.count
     }
 
-    /// Address number `index`, counted from 0; wraps where there are not so many.
+    /// Address number `index`, counted from 0, modulo the number of addresses.
     pub fn nth(&self, index: u64) -> IpAddr {
         let index = index % self.count;
         match self.first {
@@ -82,14 +82,15 @@ impl FromStr for Addresses {
     /// An address, as `10.0.0.1`; a range, as `10.0.0.1-10.0.0.254` or `10.0.0.1-254`; or a network in
     /// CIDR notation, as `10.0.0.0/24` or `2001:db8::/112`, of which all addresses are taken.
     fn from_str(text: &str) -> Result<Self> {
-        let wrong = |why: &str| Error::argument(format!("address {text:?}"), why);
+        let wrong = |reason: &str| Error::argument(format!("address {text:?}"), reason);
         let address = |part: &str| {
             part.trim().parse::<IpAddr>().map_err(|_| {
                 wrong("expected an address as 10.0.0.1, a range as 10.0.0.1-10.0.0.9, or a network as 10.0.0.0/24")
             })
         };
         if let Some((network, prefix)) = text.split_once('/') {
-            return Self::network(address(network)?, prefix.trim()).map_err(|why| wrong(&why));
+            return Self::network(address(network)?, prefix.trim())
+                .map_err(|reason| wrong(&reason));
         }
         let Some((first, last)) = text.split_once('-') else {
             return address(text).map(Self::one);

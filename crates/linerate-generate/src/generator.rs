@@ -39,19 +39,19 @@ impl Generator {
     /// [`Error::Privilege`], [`Error::Unavailable`] where no back end works, [`Error::Argument`] for a
     /// CPU that is not there.
     pub fn start(config: Config) -> Result<Running> {
-        let mut why = String::new();
+        let mut fallback = String::new();
         let mut started = Err(Error::argument("backend", "none can do this"));
         for (backend, reason) in candidates(&config)? {
             started = Self::launch(&config, backend);
             match &started {
                 Err(error) if config.backend == Backend::Auto && error.permits_fallback() => {
-                    why = format!("instead: {error}");
+                    fallback = format!("instead: {error}");
                 }
                 Err(_) => break,
                 Ok(_) => {
-                    let why = if why.is_empty() { reason } else { why };
+                    let reason = if fallback.is_empty() { reason } else { fallback };
                     return started
-                        .and_then(|launched| Self::follow(config, backend, why, launched));
+                        .and_then(|launched| Self::follow(config, backend, reason, launched));
                 }
             }
         }
@@ -135,7 +135,7 @@ pub struct Report {
     pub sent: u64,
     /// Frames that the driver took.
     pub accepted: u64,
-    /// Frames that it gave back: the ring of the far end was full, or nobody was there.
+    /// Frames that it returned: the ring of the far end was full, or there was no receiver.
     pub refused: u64,
     /// Bytes of the frames sent.
     pub bytes: u64,
@@ -234,7 +234,7 @@ fn candidates(config: &Config) -> Result<Vec<(Backend, String)>> {
             (Backend::Live, "the fastest".into()),
             (Backend::Packet, "works everywhere".into()),
         ]),
-        asked => Ok(vec![(asked, "asked for".into())]),
+        requested => Ok(vec![(requested, "requested".into())]),
     }
 }
 

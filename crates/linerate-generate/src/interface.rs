@@ -49,14 +49,14 @@ impl Interface {
 
     /// Refuses an interface that is down, or that carries a default route where that is not allowed.
     pub(crate) fn check(&self, allow_default_route: bool) -> Result<()> {
-        let refuse = |why: String| Err(Error::Interface { name: self.name.clone(), why });
+        let refuse = |reason: String| Err(Error::Interface { name: self.name.clone(), reason });
         if !self.up {
             return refuse(format!("is down; `ip link set dev {} up` brings it up", self.name));
         }
         if self.carries_default_route && !allow_default_route {
             return refuse(
                 "carries a default route: a flood would cut this host off from its network; \
-                 --allow-default-route does it all the same"
+                 --allow-default-route allows it"
                     .into(),
             );
         }

@@ -135,7 +135,7 @@ fn send(
                 Some(libc::EINVAL | libc::EOPNOTSUPP) => Error::Unavailable {
                     name: config.interface.name.clone(),
                     backend: BACKEND_NAME,
-                    why: "this kernel has none (Linux 5.18 was the first)".into(),
+                    reason: "this kernel has none (Linux 5.18 was the first)".into(),
                 },
                 _ => Error::Kernel {
                     name: config.interface.name.clone(),
@@ -160,9 +160,10 @@ fn probe_driver(
         return Err(Error::Unavailable {
             name: config.interface.name.clone(),
             backend: BACKEND_NAME,
-            why: "its driver sends no XDP frames (a veth does when its peer is up and has an XDP \
+            reason:
+                "its driver sends no XDP frames (a veth does when its peer is up and has an XDP \
                   program or GRO on)"
-                .into(),
+                    .into(),
         });
     }
     if config.count != Some(1)
@@ -292,7 +293,7 @@ fn refusal(name: &str, action: &'static str, error: &libbpf_rs::Error) -> Error 
         _ => Error::Unavailable {
             name: name.to_owned(),
             backend: BACKEND_NAME,
-            why: format!("cannot {action}: {error}"),
+            reason: format!("cannot {action}: {error}"),
         },
     }
 }

@@ -77,7 +77,7 @@ impl Transport {
     }
 }
 
-/// Fields that are random instead of walked. Without a range of its own a random address comes from a
+/// Fields that are random instead of walked. Without a range a random address comes from a
 /// benchmarking network (198.18.0.0/16 and 198.19.0.0/16, or 2001:2::/96 and 2001:2:0:1::/96), a random
 /// port from 1024 to 65535.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

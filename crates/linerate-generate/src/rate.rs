@@ -35,7 +35,7 @@ impl FromStr for Rate {
     /// `max`; a number of frames per second, as `450k`, `450kpps`, `1Mpps`; or of bits, as `2Gbps`,
     /// `100Mbit`, `800Mb/s`. Factors are `k`, `M` and `G`, powers of 1000 in either case.
     fn from_str(text: &str) -> Result<Self> {
-        let wrong = |why: &str| Error::argument(format!("rate {text:?}"), why);
+        let wrong = |reason: &str| Error::argument(format!("rate {text:?}"), reason);
         let lower = text.trim().to_ascii_lowercase();
         if lower == "max" {
             return Ok(Self::Max);

@@ -33,14 +33,14 @@ impl Sizes {
 
     /// Refuses a range that runs backwards and a list that is too long or empty.
     pub(crate) fn check(&self) -> Result<()> {
-        let why = match self {
+        let reason = match self {
             Self::Range(min, max) if min > max => "the range runs backwards",
             Self::Mix(sizes) if !(1..=MAX_MIX_LEN).contains(&sizes.len()) => {
                 "a list has 1 to 16 lengths"
             }
             _ => return Ok(()),
         };
-        Err(Error::argument(format!("size {self}"), why))
+        Err(Error::argument(format!("size {self}"), reason))
     }
 
     /// The shortest length.

@@ -39,7 +39,7 @@ pub(crate) struct Live {
     pub(crate) shared: Shared,
 }
 
-// SAFETY: the reader is entered by one at a time, whoever sets the word; every other field may be shared.
+// SAFETY: only the thread that set the word enters the reader; every other field may be shared.
 unsafe impl Sync for Live {}
 // SAFETY: nothing in it belongs to a thread.
 unsafe impl Send for Live {}

@@ -5,7 +5,7 @@ use core::ffi::c_void;
 use core::{ptr, slice};
 use std::hash::{BuildHasher, RandomState};
 
-use linerate_segment::coalesce::{Coalescer, Flow, Output, Reason};
+use linerate_segment::coalesce::{Coalescer, Flow, FlushReason, Output};
 
 use crate::options::{linerate_coalesce_options, linerate_segment_options};
 use crate::status::linerate_status;
@@ -20,31 +20,31 @@ pub struct linerate_coalescer {
 /// Why a frame or a super-packet came out when it did.
 #[repr(u8)]
 #[derive(Clone, Copy)]
-pub enum linerate_reason {
+pub enum linerate_flush_reason {
     /// Not a packet that can be joined at all.
     Protocol = 0,
     /// No payload.
-    Empty = 1,
+    NoPayload = 1,
     /// A checksum is wrong, missing, or written in a way that nobody computes.
     Checksum = 2,
     /// SYN, RST or URG, or CWR behind another segment.
     Flags = 3,
     /// PSH, FIN or a segment shorter than the first: nothing can follow it.
-    End = 4,
+    LastSegment = 4,
     /// The next packet of the flow could not be joined.
-    Followed = 5,
+    Unmergeable = 5,
     /// The next packet of the flow differs in a header field that all segments share.
     Header = 6,
     /// The next packet's sequence number or identification is not the one that follows.
     Sequence = 7,
     /// The next packet of the flow is longer than the first.
-    Longer = 8,
+    LargerSegment = 8,
     /// The next packet did not fit into the configured length or number of segments.
     Full = 9,
     /// A new flow needed its place.
-    Room = 10,
+    Evicted = 10,
     /// Its time was up: linerate_coalescer_flush_before() or _flush_all().
-    Time = 11,
+    Flushed = 11,
 }
 
 /// What a coalescer hands over: each frame that went in comes out exactly once, alone or as a part of a
@@ -79,7 +79,7 @@ pub struct linerate_output {
     pub virtio: [u8; 10],
     /// Whether `virtio` says something: a packet inside of a tunnel has no such header.
     pub has_virtio: bool,
-    /// Why nothing more was joined: a linerate_reason.
+    /// Why nothing more was joined: a linerate_flush_reason.
     pub reason: u8,
 }
 
@@ -288,20 +288,20 @@ fn with(output: &Output<'_>, take: impl FnOnce(&linerate_output)) {
     }
 }
 
-fn number(reason: Reason) -> u8 {
+fn number(reason: FlushReason) -> u8 {
     let reason = match reason {
-        Reason::Protocol => linerate_reason::Protocol,
-        Reason::Empty => linerate_reason::Empty,
-        Reason::Checksum => linerate_reason::Checksum,
-        Reason::Flags => linerate_reason::Flags,
-        Reason::End => linerate_reason::End,
-        Reason::Followed => linerate_reason::Followed,
-        Reason::Header => linerate_reason::Header,
-        Reason::Sequence => linerate_reason::Sequence,
-        Reason::Longer => linerate_reason::Longer,
-        Reason::Full => linerate_reason::Full,
-        Reason::Room => linerate_reason::Room,
-        Reason::Time => linerate_reason::Time,
+        FlushReason::Protocol => linerate_flush_reason::Protocol,
+        FlushReason::NoPayload => linerate_flush_reason::NoPayload,
+        FlushReason::Checksum => linerate_flush_reason::Checksum,
+        FlushReason::Flags => linerate_flush_reason::Flags,
+        FlushReason::LastSegment => linerate_flush_reason::LastSegment,
+        FlushReason::Unmergeable => linerate_flush_reason::Unmergeable,
+        FlushReason::Header => linerate_flush_reason::Header,
+        FlushReason::Sequence => linerate_flush_reason::Sequence,
+        FlushReason::LargerSegment => linerate_flush_reason::LargerSegment,
+        FlushReason::Full => linerate_flush_reason::Full,
+        FlushReason::Evicted => linerate_flush_reason::Evicted,
+        FlushReason::Flushed => linerate_flush_reason::Flushed,
     };
     reason as u8
 }

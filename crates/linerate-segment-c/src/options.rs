@@ -1,12 +1,12 @@
 //! Options as C writes them, and their turn into those of the library.
 
 use linerate_segment::coalesce;
-use linerate_segment::segment::{Checksums, IpId, Link, Options, Split};
+use linerate_segment::segment::{Checksums, IpId, LinkType, Options, Split};
 
 /// What a frame starts with.
 #[repr(u8)]
 #[derive(Clone, Copy)]
-pub enum linerate_link {
+pub enum linerate_link_type {
     /// An Ethernet header with no, one or two VLAN tags.
     Ethernet = 0,
     /// An IPv4 or IPv6 header, as on a TUN device.
@@ -68,7 +68,7 @@ pub struct linerate_segment_options {
     pub geneve_port: u16,
     /// How to split: a linerate_split.
     pub split: u8,
-    /// What the packet starts with: a linerate_link.
+    /// What the packet starts with: a linerate_link_type.
     pub link: u8,
     /// What is done about checksums: a linerate_checksums.
     pub checksums: u8,
@@ -92,7 +92,7 @@ pub struct linerate_coalesce_options {
     pub max_len: u16,
     /// Most segments to join, 2 to 128.
     pub max_segments: u16,
-    /// What a frame starts with: a linerate_link.
+    /// What a frame starts with: a linerate_link_type.
     pub link: u8,
     /// What the innermost checksum of a super-packet becomes: a linerate_checksums.
     pub checksums: u8,
@@ -125,7 +125,7 @@ pub extern "C" fn linerate_coalesce_options_default() -> linerate_coalesce_optio
         geneve_port,
         max_len,
         max_segments,
-        link: linerate_link::Ethernet as u8,
+        link: linerate_link_type::Ethernet as u8,
         checksums: linerate_checksums::Full as u8,
         tcp,
         udp,
@@ -151,8 +151,8 @@ impl From<Options> for linerate_segment_options {
             Checksums::None => linerate_checksums::None,
         };
         let link = match options.link {
-            Link::Ethernet => linerate_link::Ethernet,
-            Link::Ip => linerate_link::Ip,
+            LinkType::Ethernet => linerate_link_type::Ethernet,
+            LinkType::Ip => linerate_link_type::Ip,
         };
         Self {
             max_burst: options.max_burst,
@@ -218,12 +218,12 @@ impl linerate_coalesce_options {
     }
 }
 
-fn link(number: u8) -> Option<Link> {
-    const ETHERNET: u8 = linerate_link::Ethernet as u8;
-    const IP: u8 = linerate_link::Ip as u8;
+fn link(number: u8) -> Option<LinkType> {
+    const ETHERNET: u8 = linerate_link_type::Ethernet as u8;
+    const IP: u8 = linerate_link_type::Ip as u8;
     Some(match number {
-        ETHERNET => Link::Ethernet,
-        IP => Link::Ip,
+        ETHERNET => LinkType::Ethernet,
+        IP => LinkType::Ip,
         _ => return None,
     })
 }

@@ -24,7 +24,7 @@ pub struct linerate_segments {
 /// A segment in two pieces; on the wire they follow each other.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub struct linerate_parts {
+pub struct linerate_segment_view {
     /// All headers, link header included, in the handle: valid until its next call.
     pub header: *const u8,
     /// Bytes of headers.
@@ -204,32 +204,32 @@ fn span(start: *const u8, len: usize) -> Range<usize> {
 /// LINERATE_STATUS_END after the last.
 ///
 /// # Safety
-/// `segments` is of linerate_segments_create(), the bytes of its packet are as they were, and `parts`
-/// points to parts.
+/// `segments` is of linerate_segments_create(), the bytes of its packet are as they were, and `view`
+/// points to a view.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn linerate_segments_next_parts(
+pub unsafe extern "C" fn linerate_segments_next_view(
     segments: *mut linerate_segments,
-    parts: *mut linerate_parts,
+    view: *mut linerate_segment_view,
 ) -> linerate_status {
     // SAFETY: the caller vouches for the pointer.
     let Some(handle) = (unsafe { segments.as_mut() }) else { return linerate_status::Argument };
-    if parts.is_null() {
+    if view.is_null() {
         return linerate_status::Argument;
     }
     handle.error = None;
-    let next = handle.segments.as_mut().and_then(Segments::next_parts);
+    let next = handle.segments.as_mut().and_then(Segments::next_view);
     let Some(next) = next else {
         handle.segments = None;
         return linerate_status::End;
     };
-    let next = linerate_parts {
+    let next = linerate_segment_view {
         header: next.header.as_ptr(),
         header_len: next.header.len(),
         payload: next.payload.as_ptr(),
         payload_len: next.payload.len(),
     };
-    // SAFETY: not NULL, and the caller vouches that parts may be written there.
-    unsafe { parts.write(next) };
+    // SAFETY: not NULL, and the caller vouches that a view may be written there.
+    unsafe { view.write(next) };
     linerate_status::Ok
 }
 

@@ -5,7 +5,7 @@
 use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use linerate_segment::segment::{Checksums, Link, Options, Segments, Split};
+use linerate_segment::segment::{Checksums, LinkType, Options, Segments, Split};
 use linerate_wire::checksum::Sum;
 use linerate_wire::{ip, ipv4, tcp};
 
@@ -79,7 +79,7 @@ fn written(c: &mut Criterion, chunks: usize) {
         ("write_next, partial checksums", Checksums::Partial),
     ] {
         let split = Split::Tcp { mss: MSS as u16 };
-        let options = Options { link: Link::Ethernet, checksums, ..Options::new(split) };
+        let options = Options { link: LinkType::Ethernet, checksums, ..Options::new(split) };
         let mut ring = Ring::new(chunks);
         group.bench_function(name, |b| {
             b.iter(|| {
@@ -127,10 +127,10 @@ fn read(c: &mut Criterion) {
     let mut group = c.benchmark_group("tcp 45 x 1448");
     group.throughput(Throughput::Elements(SEGMENTS as u64));
     let options = Options::new(Split::Tcp { mss: MSS as u16 });
-    group.bench_function("next_parts, full checksums", |b| {
+    group.bench_function("next_view, full checksums", |b| {
         b.iter(|| {
             let mut segments = Segments::new(black_box(&packet), &options).unwrap();
-            while let Some(parts) = segments.next_parts() {
+            while let Some(parts) = segments.next_view() {
                 black_box(parts);
             }
         });

@@ -6,7 +6,7 @@ use std::error::Error;
 
 use etherparse::PacketBuilder;
 use linerate_segment::coalesce::{self, Coalescer, Flow, Output};
-use linerate_segment::segment::{Link, Options, Segments, Split};
+use linerate_segment::segment::{LinkType, Options, Segments, Split};
 
 pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     let payload: Vec<u8> = (0..20_000_u32).map(|at| at as u8).collect();
@@ -14,7 +14,7 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     let mut packet = Vec::new();
     headers.ack(1).psh().write(&mut packet, &payload)?;
 
-    let options = Options { link: Link::Ip, ..Options::new(Split::Mtu(1500)) };
+    let options = Options { link: LinkType::Ip, ..Options::new(Split::Mtu(1500)) };
     let mut ring = vec![[0; 2048]; 64];
     let mut sent: Vec<&[u8]> = Vec::new();
     let buffers = ring.iter_mut().map(|buffer| &mut buffer[..]);
@@ -22,7 +22,7 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
         .write_all(buffers, |buffer, len| sent.push(&buffer[..len]))?;
     println!("one packet of {} bytes became {} of at most 1500", packet.len(), sent.len());
 
-    let options = coalesce::Options { link: Link::Ip, ..coalesce::Options::default() };
+    let options = coalesce::Options { link: LinkType::Ip, ..coalesce::Options::default() };
     let mut coalescer = Coalescer::new(vec![Flow::default(); 8], &options);
     let mut joined = vec![0; packet.len()];
     let mut write = |output: Output<'_>| match output {

@@ -17,7 +17,7 @@
 
 enum { ROOM = 64 };
 
-static void print_address(const struct linerate_address *address)
+static void print_address(const struct linerate_sockaddr *address)
 {
     char text[INET6_ADDRSTRLEN];
     struct sockaddr_in v4;
@@ -37,8 +37,8 @@ int main(int argc, char **argv)
 {
     struct linerate_receive_options options = {0};
     struct linerate_message messages[ROOM];
-    struct linerate_address address;
-    struct linerate_losses losses;
+    struct linerate_sockaddr address;
+    struct linerate_drops losses;
     linerate_receiver *receiver;
     linerate_receive_status status;
     struct pollfd readable;
@@ -67,7 +67,7 @@ int main(int argc, char **argv)
     while (wanted > 0) {
         status = linerate_receiver_receive(receiver, 0, messages, wanted < ROOM ? wanted : ROOM,
                                            &count);
-        if (status == LINERATE_RECEIVE_STATUS_NOTHING) {
+        if (status == LINERATE_RECEIVE_STATUS_TIMEOUT) {
             if (poll(&readable, 1, 20000) == 0)
                 break;
             continue;
@@ -83,7 +83,7 @@ int main(int argc, char **argv)
         }
         wanted -= count;
     }
-    if (linerate_receiver_losses(receiver, &losses) == LINERATE_RECEIVE_STATUS_OK)
+    if (linerate_receiver_drops(receiver, &losses) == LINERATE_RECEIVE_STATUS_OK)
         printf("%" PRIu64 " lost, %" PRIu64 " truncated\n",
                losses.socket_buffer + losses.ring + losses.checksum + losses.malformed,
                losses.truncated);

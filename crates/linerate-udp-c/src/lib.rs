@@ -9,7 +9,7 @@
 //! - A function that can fail returns a `linerate_receive_status`, 0 being success, and says why in words
 //!   through `linerate_receiver_error`.
 //! - What comes from C is checked: flags and numbers that nobody knows, texts that are no UTF-8.
-//! - NULL where something is needed is `LINERATE_RECEIVE_STATUS_ARGUMENT`, and closing NULL does nothing.
+//! - NULL where something is needed is `LINERATE_RECEIVE_STATUS_INVALID_ARGUMENT`, and closing NULL does nothing.
 //! - No panic crosses: an `extern "C"` function ends the process instead.
 //! - Nothing is allocated after a receiver was opened, but for the text of an error.
 #![allow(non_camel_case_types, reason = "they are the names of the C header")]

@@ -8,7 +8,7 @@ use linerate_udp::{Drops, Message};
 /// of them in use, as bind() and sendto() take them.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub struct linerate_address {
+pub struct linerate_sockaddr {
     /// The family, the port and the rest.
     pub bytes: [u8; 28],
     /// Bytes in use: 16 for IPv4, 28 for IPv6.
@@ -24,14 +24,14 @@ pub struct linerate_message {
     /// Bytes of payload.
     pub len: usize,
     /// Who sent it.
-    pub source: linerate_address,
+    pub source: linerate_sockaddr,
     /// The address that it was sent to, where LINERATE_RECEIVE_DESTINATION was asked for; else that of
     /// the receiver.
-    pub destination: linerate_address,
-    /// When it came, in nanoseconds since the Unix epoch; 0 where it is not known.
+    pub destination: linerate_sockaddr,
+    /// When it arrived, in nanoseconds since the Unix epoch; 0 where it is not known.
     pub timestamp: u64,
-    /// Index of the interface that it came in by; 0 where it is not known.
-    pub interface: u32,
+    /// Index of the interface that it arrived on; 0 where it is not known.
+    pub interface_index: u32,
     /// DSCP in the upper six bits, ECN in the lower two; -1 where it is not known.
     pub traffic_class: i16,
     /// 1 where it was longer than the receiver was opened for, and `payload` is its beginning.
@@ -41,7 +41,7 @@ pub struct linerate_message {
 /// Messages lost since the receiver was opened, by cause.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub struct linerate_losses {
+pub struct linerate_drops {
     /// The socket's buffer was full. With gro a lower bound.
     pub socket_buffer: u64,
     /// The rings of `xdp` were full.
@@ -54,7 +54,7 @@ pub struct linerate_losses {
     pub truncated: u64,
 }
 
-impl From<SocketAddr> for linerate_address {
+impl From<SocketAddr> for linerate_sockaddr {
     #[inline]
     fn from(address: SocketAddr) -> Self {
         // AF_INET and AF_INET6 of Linux.
@@ -83,16 +83,16 @@ impl From<&Message<'_>> for linerate_message {
             source: message.source.into(),
             destination: message.destination.into(),
             timestamp: message.timestamp.unwrap_or(0),
-            interface: message.interface_index.unwrap_or(0),
+            interface_index: message.interface_index.unwrap_or(0),
             traffic_class: message.traffic_class.map_or(-1, i16::from),
             truncated: message.truncated.into(),
         }
     }
 }
 
-impl From<Drops> for linerate_losses {
-    fn from(losses: Drops) -> Self {
-        let Drops { socket_buffer, ring, checksum, malformed, truncated, .. } = losses;
+impl From<Drops> for linerate_drops {
+    fn from(drops: Drops) -> Self {
+        let Drops { socket_buffer, ring, checksum, malformed, truncated, .. } = drops;
         Self { socket_buffer, ring, checksum, malformed, truncated }
     }
 }

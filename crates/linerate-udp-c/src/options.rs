@@ -14,16 +14,16 @@ pub const LINERATE_RECEIVE_TRAFFIC_CLASS: u32 = 2;
 pub const LINERATE_RECEIVE_TIMESTAMP: u32 = 4;
 /// Never sleep while waiting: the lowest latency, at the price of a core.
 pub const LINERATE_RECEIVE_SPIN: u32 = 8;
-/// Share the port with other receivers that say so too: messages of one flow go to one of them.
-pub const LINERATE_RECEIVE_SHARED: u32 = 16;
+/// Share the port with other receivers (SO_REUSEPORT): messages of one flow go to one of them.
+pub const LINERATE_RECEIVE_REUSEPORT: u32 = 16;
 
 const FLAGS: u32 = LINERATE_RECEIVE_DESTINATION
     | LINERATE_RECEIVE_TRAFFIC_CLASS
     | LINERATE_RECEIVE_TIMESTAMP
     | LINERATE_RECEIVE_SPIN
-    | LINERATE_RECEIVE_SHARED;
+    | LINERATE_RECEIVE_REUSEPORT;
 
-/// What to ask for. All zeroes but `bind` is a good choice.
+/// The options of a receiver. All zeroes but `bind` is a good choice.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct linerate_receive_options {
@@ -32,7 +32,7 @@ pub struct linerate_receive_options {
     pub bind: *const c_char,
     /// Interface that messages have to come in by; NULL for any.
     pub interface: *const c_char,
-    /// "recvmmsg", "gro", "uring", "xdp" or "remember"; NULL or "auto" for the best that can be had.
+    /// "recvmmsg", "gro", "uring", "xdp" or "remember"; NULL or "auto" for the best available one.
     pub backend: *const c_char,
     /// Multicast groups to join, each as "239.1.1.1", "239.1.1.1@eth1", or "10.0.0.1,232.1.1.1@eth1" to
     /// hear one sender only.
@@ -43,13 +43,13 @@ pub struct linerate_receive_options {
     pub batch: usize,
     /// Bytes of the longest message; 0 for 2048. A longer one is cut, marked and counted.
     pub message_size: usize,
-    /// Bytes that the socket may queue, overhead included; 0 for 8 MiB.
-    pub buffer: usize,
+    /// The receive buffer of the socket (SO_RCVBUF) in bytes; 0 for 8 MiB.
+    pub recv_buffer_size: usize,
     /// Microseconds for which the kernel polls the card in a wait; 0 for none.
     pub busy_poll_us: u32,
-    /// Milliseconds for which each back end is measured, to choose the cheapest; 0 for none. What comes
+    /// Calibration: milliseconds for which each back end is tried, to select the cheapest; 0 for none. What arrives
     /// meanwhile is not received.
-    pub measure_ms: u32,
+    pub calibrate_ms: u32,
     /// LINERATE_RECEIVE_DESTINATION and others, added.
     pub flags: u32,
 }
@@ -69,14 +69,14 @@ impl linerate_receive_options {
         })?;
         let has = |flag| self.flags & flag != 0;
         if self.flags & !FLAGS != 0 {
-            return Err(format!("options.flags has bits that nobody knows: {:#x}", self.flags));
+            return Err(format!("options.flags has unknown bits: {:#x}", self.flags));
         }
         let nonzero = |time: Duration| (!time.is_zero()).then_some(time);
         let mut builder = Receiver::builder(bind)
             .busy_poll(nonzero(Duration::from_micros(self.busy_poll_us.into())))
-            .calibrate(nonzero(Duration::from_millis(self.measure_ms.into())))
+            .calibrate(nonzero(Duration::from_millis(self.calibrate_ms.into())))
             .spin(has(LINERATE_RECEIVE_SPIN))
-            .reuseport(if has(LINERATE_RECEIVE_SHARED) {
+            .reuseport(if has(LINERATE_RECEIVE_REUSEPORT) {
                 Reuseport::Flow
             } else {
                 Reuseport::Exclusive
@@ -98,8 +98,8 @@ impl linerate_receive_options {
         if self.message_size != 0 {
             builder = builder.message_size(self.message_size);
         }
-        if self.buffer != 0 {
-            builder = builder.recv_buffer_size(Some(self.buffer));
+        if self.recv_buffer_size != 0 {
+            builder = builder.recv_buffer_size(Some(self.recv_buffer_size));
         }
         if self.group_count > 0 {
             if self.groups.is_null() {

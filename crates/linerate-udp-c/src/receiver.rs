@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use linerate_udp::{Batch, Error, Group, Receiver};
 
-use crate::message::{linerate_address, linerate_losses, linerate_message};
+use crate::message::{linerate_drops, linerate_message, linerate_sockaddr};
 use crate::options::{linerate_receive_options, read_group};
 use crate::status::linerate_receive_status;
 
@@ -103,7 +103,7 @@ pub unsafe extern "C" fn linerate_receiver_open(
     size: usize,
 ) -> linerate_receive_status {
     if receiver.is_null() {
-        return linerate_receive_status::Argument;
+        return linerate_receive_status::InvalidArgument;
     }
     // SAFETY: not NULL, and the caller vouches for it.
     unsafe { receiver.write(ptr::null_mut()) };
@@ -135,16 +135,16 @@ pub unsafe extern "C" fn linerate_receiver_open(
 /// # Safety
 /// `receiver` is of linerate_receiver_open(), and `other` points to a place for a pointer.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn linerate_receiver_share(
+pub unsafe extern "C" fn linerate_receiver_clone(
     receiver: *mut linerate_receiver,
     other: *mut *mut linerate_receiver,
 ) -> linerate_receive_status {
     // SAFETY: the caller vouches for the pointer.
     let Some(handle) = (unsafe { receiver.as_mut() }) else {
-        return linerate_receive_status::Argument;
+        return linerate_receive_status::InvalidArgument;
     };
     if other.is_null() {
-        return linerate_receive_status::Argument;
+        return linerate_receive_status::InvalidArgument;
     }
     let (shared, answer) = match handle.inner().try_clone() {
         Ok(shared) => (Box::into_raw(Box::new(linerate_receiver::of(shared))), Ok(())),
@@ -158,7 +158,7 @@ pub unsafe extern "C" fn linerate_receiver_share(
 /// Closes a receiver; what it lent is gone.
 ///
 /// # Safety
-/// `receiver` is NULL or of linerate_receiver_open() or linerate_receiver_share(), and not used any more.
+/// `receiver` is NULL or of linerate_receiver_open() or linerate_receiver_clone(), and not used any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn linerate_receiver_close(receiver: *mut linerate_receiver) {
     if !receiver.is_null() {
@@ -169,7 +169,7 @@ pub unsafe extern "C" fn linerate_receiver_close(receiver: *mut linerate_receive
 
 /// Stores messages at `messages`, which has room for `room`, and their number at `count`: those that have
 /// come, at once if there are any, else when there are. Waits for `timeout` nanoseconds: 0 not at all, a
-/// negative number for ever. LINERATE_RECEIVE_STATUS_NOTHING where none came. What finds no room is in the
+/// negative number for ever. LINERATE_RECEIVE_STATUS_TIMEOUT where none came. What finds no room is in the
 /// next call. Payloads are lent until the next call with the receiver, whichever it is.
 ///
 /// # Safety
@@ -184,16 +184,16 @@ pub unsafe extern "C" fn linerate_receiver_receive(
 ) -> linerate_receive_status {
     // SAFETY: the caller vouches for the pointer.
     let Some(handle) = (unsafe { receiver.as_mut() }) else {
-        return linerate_receive_status::Argument;
+        return linerate_receive_status::InvalidArgument;
     };
     let fits = room > 0 && room <= isize::MAX as usize / size_of::<linerate_message>();
     if messages.is_null() || count.is_null() || !fits {
-        return linerate_receive_status::Argument;
+        return linerate_receive_status::InvalidArgument;
     }
     // SAFETY: the caller vouches for room for so many; they need not have been written to before.
     let into = unsafe { slice::from_raw_parts_mut(messages.cast(), room) };
     let (came, status) = match handle.receive(timeout, into) {
-        Ok(0) => (0, linerate_receive_status::Nothing),
+        Ok(0) => (0, linerate_receive_status::Timeout),
         Ok(came) => (came, linerate_receive_status::Ok),
         Err(error) => (0, handle.note(Err(error))),
     };
@@ -231,11 +231,11 @@ pub unsafe extern "C" fn linerate_receiver_socket(receiver: *mut linerate_receiv
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn linerate_receiver_address(
     receiver: *mut linerate_receiver,
-    address: *mut linerate_address,
+    address: *mut linerate_sockaddr,
 ) -> linerate_receive_status {
     // SAFETY: the caller vouches for the pointers, which are of different types and do not overlap.
     let (Some(handle), Some(address)) = (unsafe { (receiver.as_mut(), address.as_mut()) }) else {
-        return linerate_receive_status::Argument;
+        return linerate_receive_status::InvalidArgument;
     };
     *address = handle.inner().address().into();
     linerate_receive_status::Ok
@@ -256,17 +256,17 @@ pub unsafe extern "C" fn linerate_receiver_backend(
 /// Stores what was lost, by cause.
 ///
 /// # Safety
-/// `receiver` is of linerate_receiver_open(), and `losses` points to losses.
+/// `receiver` is of linerate_receiver_open(), and `drops` points to drops.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn linerate_receiver_losses(
+pub unsafe extern "C" fn linerate_receiver_drops(
     receiver: *mut linerate_receiver,
-    losses: *mut linerate_losses,
+    drops: *mut linerate_drops,
 ) -> linerate_receive_status {
     // SAFETY: the caller vouches for the pointers, which are of different types and do not overlap.
-    let (Some(handle), Some(losses)) = (unsafe { (receiver.as_mut(), losses.as_mut()) }) else {
-        return linerate_receive_status::Argument;
+    let (Some(handle), Some(drops)) = (unsafe { (receiver.as_mut(), drops.as_mut()) }) else {
+        return linerate_receive_status::InvalidArgument;
     };
-    let answer = handle.inner().drops().map(|lost| *losses = lost.into());
+    let answer = handle.inner().drops().map(|lost| *drops = lost.into());
     handle.note(answer)
 }
 
@@ -305,7 +305,7 @@ unsafe fn regroup(
 ) -> linerate_receive_status {
     // SAFETY: the caller vouches for the pointer.
     let Some(handle) = (unsafe { receiver.as_mut() }) else {
-        return linerate_receive_status::Argument;
+        return linerate_receive_status::InvalidArgument;
     };
     // SAFETY: the caller vouches for the text.
     let group = unsafe { read_group(group) }.map_err(Error::Invalid);

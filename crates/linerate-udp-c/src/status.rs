@@ -10,23 +10,23 @@ pub enum linerate_receive_status {
     /// Done.
     Ok = 0,
     /// No message came before the time was over, or a signal did.
-    Nothing = 1,
+    Timeout = 1,
     /// A pointer is NULL where something is needed, or what it points to makes no sense.
-    Argument = 2,
+    InvalidArgument = 2,
     /// No interface of this host has the address.
-    Address = 3,
+    AddressNotAvailable = 3,
     /// Another socket has the port, or another XDP program the interface.
-    InUse = 4,
+    AddressInUse = 4,
     /// A capability is missing.
     Privilege = 5,
     /// There is no such interface.
-    Interface = 6,
+    NoInterface = 6,
     /// A group cannot be joined or left.
     Group = 7,
-    /// The back end cannot be had.
-    Backend = 8,
+    /// The back end is unavailable.
+    BackendUnavailable = 8,
     /// The interface of xdp went down. Messages come again when it is up.
-    Down = 9,
+    InterfaceDown = 9,
     /// The kernel refused for another reason.
     System = 10,
 }
@@ -34,14 +34,16 @@ pub enum linerate_receive_status {
 impl From<&Error> for linerate_receive_status {
     fn from(error: &Error) -> Self {
         match error {
-            Error::AddressNotAvailable(_) => Self::Address,
-            Error::AddressInUse(_) | Error::Ring(RingError::ForeignProgram { .. }) => Self::InUse,
+            Error::AddressNotAvailable(_) => Self::AddressNotAvailable,
+            Error::AddressInUse(_) | Error::Ring(RingError::ForeignProgram { .. }) => {
+                Self::AddressInUse
+            }
             Error::Privilege { .. } | Error::Ring(RingError::Privilege { .. }) => Self::Privilege,
-            Error::NoInterface(_) | Error::Ring(RingError::NoInterface(_)) => Self::Interface,
+            Error::NoInterface(_) | Error::Ring(RingError::NoInterface(_)) => Self::NoInterface,
             Error::Group { .. } => Self::Group,
-            Error::BackendUnavailable { .. } => Self::Backend,
-            Error::Invalid(_) => Self::Argument,
-            Error::Ring(RingError::InterfaceDown(_)) => Self::Down,
+            Error::BackendUnavailable { .. } => Self::BackendUnavailable,
+            Error::Invalid(_) => Self::InvalidArgument,
+            Error::Ring(RingError::InterfaceDown(_)) => Self::InterfaceDown,
             _ => Self::System,
         }
     }

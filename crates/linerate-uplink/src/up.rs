@@ -7,7 +7,7 @@ use std::io::IoSlice;
 use linerate_ring::Error;
 use linerate_ring::tun::{MAX_PIECES, Offloads, Queue};
 use linerate_segment::Policy;
-use linerate_segment::coalesce::{Coalescer, Flow, Options, Output, Reason, SuperPacket};
+use linerate_segment::coalesce::{Coalescer, Flow, FlushReason, Options, Output, SuperPacket};
 use linerate_segment::segment::Checksums;
 use linerate_wire::offload::PartialChecksum;
 use linerate_wire::virtio::{Flags, Header};
@@ -149,11 +149,12 @@ fn put(
 }
 
 /// Says that the checksum of a frame is right where the coalescer has looked at it.
-fn header(reason: Reason, frame: &[u8], local: bool) -> Header {
+fn header(reason: FlushReason, frame: &[u8], local: bool) -> Header {
     match reason {
-        Reason::Protocol | Reason::Empty | Reason::Checksum | Reason::Flags => {
-            unchecked(frame, local)
-        }
+        FlushReason::Protocol
+        | FlushReason::NoPayload
+        | FlushReason::Checksum
+        | FlushReason::Flags => unchecked(frame, local),
         _ => Header { flags: Flags::DATA_VALID, ..Header::default() },
     }
 }

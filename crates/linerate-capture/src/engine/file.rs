@@ -111,7 +111,7 @@ pub fn read_file(
     report.filter = text.as_ref().map(|text| FilterReport {
         expression: text.clone(),
         side: Side::User,
-        why: "a file has no kernel side".into(),
+        reason: "a file has no kernel side".into(),
     });
     let mut output = sink.reader(0);
     let control = Control { stop, progress };

@@ -43,7 +43,7 @@ pub struct Report {
     pub writer_fill: Option<f32>,
     /// The filter and where it runs.
     pub filter: Option<FilterReport>,
-    /// What was split, where that was asked for.
+    /// What was split, with `--split`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub split: Option<SplitStatistics>,
     /// Processor time of the process in seconds.
@@ -101,7 +101,7 @@ pub struct FilterReport {
     #[serde(rename = "in", serialize_with = "side")]
     pub side: Side,
     /// Why there.
-    pub why: String,
+    pub reason: String,
 }
 
 fn side<S: Serializer>(side: &Side, serializer: S) -> std::result::Result<S::Ok, S::Error> {
@@ -112,7 +112,11 @@ impl FilterReport {
     pub(super) fn of(opened: &OpenInterface) -> Option<Self> {
         let filter = opened.filter.as_ref()?;
         let side = if opened.filter_in_user { Side::User } else { Side::Kernel };
-        Some(Self { expression: filter.text().to_owned(), side, why: opened.filter_why.clone() })
+        Some(Self {
+            expression: filter.text().to_owned(),
+            side,
+            reason: opened.filter_reason.clone(),
+        })
     }
 }
 
@@ -129,7 +133,7 @@ pub struct InterfaceReport {
     pub pages: String,
     /// Readers.
     pub readers: usize,
-    /// How the source runs, and why not better.
+    /// How the source runs, and reason not better.
     pub notes: Vec<String>,
     /// Packets that reached the sink.
     pub captured: u64,

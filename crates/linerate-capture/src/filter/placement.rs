@@ -1,4 +1,4 @@
-//! [`Placement`]: on which side of the system call a filter runs, and why there.
+//! [`Placement`]: on which side of the system call a filter runs, and reason there.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,7 +13,7 @@ use crate::{Error, Result};
 pub enum Side {
     /// Before the frame is copied: a rejected frame costs next to nothing.
     Kernel,
-    /// After it was handed over.
+    /// After it was delivered.
     User,
 }
 
@@ -43,10 +43,10 @@ impl FromStr for Side {
 pub struct Placement<P> {
     /// What to give to the kernel.
     pub kernel: Option<P>,
-    /// Whether [`Filter::matches`] has to be asked for every frame.
+    /// Whether every frame must pass [`Filter::matches`].
     pub user: bool,
     /// The reason, a clause for the user to read.
-    pub why: String,
+    pub reason: String,
 }
 
 impl<P> Placement<P> {
@@ -55,12 +55,12 @@ impl<P> Placement<P> {
         if self.user { Side::User } else { Side::Kernel }
     }
 
-    fn in_kernel(program: P, why: &str) -> Self {
-        Self { kernel: Some(program), user: false, why: why.to_owned() }
+    fn in_kernel(program: P, reason: &str) -> Self {
+        Self { kernel: Some(program), user: false, reason: reason.to_owned() }
     }
 
-    fn in_user(why: impl Into<String>) -> Self {
-        Self { kernel: None, user: true, why: why.into() }
+    fn in_user(reason: impl Into<String>) -> Self {
+        Self { kernel: None, user: true, reason: reason.into() }
     }
 }
 
@@ -73,15 +73,15 @@ impl Filter {
     /// [`Error::Filter`] when the only side that is left (or wanted) cannot run the expression.
     pub fn on_socket(&self, wanted: Option<Side>) -> Result<Placement<Classic>> {
         if wanted == Some(Side::User) {
-            return self.to_user("asked for");
+            return self.to_user("requested");
         }
         let program = match &self.socket {
-            Some(program) => program.clone().map_err(|why| why.to_string()),
+            Some(program) => program.clone().map_err(|reason| reason.to_string()),
             None => self.classic().cloned().map_err(reason),
         };
         match program {
             Ok(program) => Ok(Placement::in_kernel(program, "classic BPF on the packet socket")),
-            Err(why) => self.instead(wanted, why),
+            Err(reason) => self.instead(wanted, reason),
         }
     }
 
@@ -92,39 +92,39 @@ impl Filter {
     /// As there.
     pub fn in_xdp(&self, wanted: Option<Side>) -> Result<Placement<Vec<Instruction>>> {
         if wanted == Some(Side::User) {
-            return self.to_user("asked for");
+            return self.to_user("requested");
         }
         let program = self
             .classic()
             .map_err(reason)
-            .and_then(|classic| translate(classic).map_err(|why| why.to_string()));
+            .and_then(|classic| translate(classic).map_err(|reason| reason.to_string()));
         match program {
             Ok(program) => Ok(Placement::in_kernel(program, "eBPF inside the XDP program")),
-            Err(why) => self.instead(wanted, why),
+            Err(reason) => self.instead(wanted, reason),
         }
     }
 
     /// The placement after a kernel refused the program that [`Filter::on_socket`] or
-    /// [`Filter::in_xdp`] gave; `why` is what it said.
+    /// [`Filter::in_xdp`] returned; `reason` is its error.
     ///
     /// # Errors
     ///
     /// [`Error::Filter`] when the user insists on the kernel (`wanted`), or when user space cannot
     /// run the expression.
-    pub fn refused<P>(&self, wanted: Option<Side>, why: &str) -> Result<Placement<P>> {
-        self.instead(wanted, format!("the kernel refused the program: {why}"))
+    pub fn refused<P>(&self, wanted: Option<Side>, reason: &str) -> Result<Placement<P>> {
+        self.instead(wanted, format!("the kernel refused the program: {reason}"))
     }
 
-    fn instead<P>(&self, wanted: Option<Side>, why: String) -> Result<Placement<P>> {
+    fn instead<P>(&self, wanted: Option<Side>, reason: String) -> Result<Placement<P>> {
         if wanted == Some(Side::Kernel) {
-            return Err(Error::filter(&self.text, why, None));
+            return Err(Error::filter(&self.text, reason, None));
         }
-        self.to_user(&why)
+        self.to_user(&reason)
     }
 
-    fn to_user<P>(&self, why: &str) -> Result<Placement<P>> {
+    fn to_user<P>(&self, reason: &str) -> Result<Placement<P>> {
         match &self.frames {
-            Ok(Program::Classic(_) | Program::Loop { .. }) => Ok(Placement::in_user(why)),
+            Ok(Program::Classic(_) | Program::Loop { .. }) => Ok(Placement::in_user(reason)),
             Err(message) => Err(Error::filter(&self.text, message.clone(), None)),
         }
     }

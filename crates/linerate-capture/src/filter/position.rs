@@ -1,11 +1,11 @@
-//! Where in an expression libpcap found its fault. libpcap itself does not say.
+//! The position in an expression at which libpcap found an error. libpcap itself does not report it.
 
 use std::time::{Duration, Instant};
 
 /// Longest time to look for the position: names in the expression may ask a slow name server.
-const PATIENCE: Duration = Duration::from_millis(300);
+const MAX_SEARCH_TIME: Duration = Duration::from_millis(300);
 
-/// What may follow the sound beginning of an expression to make it whole.
+/// Endings that complete a valid start of an expression.
 const ENDINGS: [&str; 10] = [
     "",
     "tcp",
@@ -22,7 +22,7 @@ const ENDINGS: [&str; 10] = [
 /// Byte offset in `text` of what `message` complains about.
 ///
 /// A message that quotes a word of the text means that word. A syntax error lies at the first word
-/// after the longest beginning that some ending makes whole; `compiles` tries that.
+/// after the longest start that some ending completes; `compiles` tries that.
 pub(super) fn of(text: &str, message: &str, compiles: impl Fn(&str) -> bool) -> Option<usize> {
     let words: Vec<(usize, &str)> = words(text).collect();
     if !message.contains("syntax error") {
@@ -36,7 +36,7 @@ pub(super) fn of(text: &str, message: &str, compiles: impl Fn(&str) -> bool) -> 
     for (start, _) in words.into_iter().rev() {
         let sound = &text[..start];
         for ending in ENDINGS {
-            if started.elapsed() > PATIENCE {
+            if started.elapsed() > MAX_SEARCH_TIME {
                 return None;
             }
             if compiles(&format!("{sound} {ending}{}", closing(sound, ending))) {

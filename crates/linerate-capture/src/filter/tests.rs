@@ -63,7 +63,7 @@ fn a_loop_runs_in_user_space_and_says_why() {
     assert!(!filter.matches(&frame, 62));
     let placement = filter.in_xdp(None).unwrap();
     assert_eq!(placement.side(), Side::User);
-    assert!(placement.why.contains("jumps backward"), "{}", placement.why);
+    assert!(placement.reason.contains("jumps backward"), "{}", placement.reason);
     assert!(filter.on_socket(Some(Side::Kernel)).is_err());
 }
 
@@ -75,7 +75,7 @@ fn placement_follows_the_option() {
     assert_eq!(filter.on_socket(None).unwrap().kernel.as_ref(), filter.classic().ok());
     let refused = filter.refused::<Classic>(None, "too complex").unwrap();
     assert_eq!((refused.user, refused.kernel), (true, None));
-    assert!(refused.why.contains("too complex"));
+    assert!(refused.reason.contains("too complex"));
     assert!(filter.refused::<Classic>(Some(Side::Kernel), "too complex").is_err());
 }
 

@@ -53,8 +53,8 @@ impl Sink {
 }
 
 impl Sink<FileSinkHandle> {
-    /// Outputs one packet; false if the function wants no more. `record` is called only where somebody
-    /// looks at the packet.
+    /// Outputs one packet; false if the function wants no more. `record` is called only if
+    /// the sink looks at the packet.
     #[inline(always)]
     pub(crate) fn push<'a>(&mut self, linktype: u16, record: impl FnOnce() -> Record<'a>) -> bool {
         match self {

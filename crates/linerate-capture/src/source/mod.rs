@@ -222,7 +222,7 @@ impl Source {
         }
     }
 
-    /// Whether every frame has been taken that the kernel has handed over.
+    /// Whether every frame that the kernel has delivered was taken.
     #[inline]
     pub fn is_dry(&mut self) -> bool {
         match self {

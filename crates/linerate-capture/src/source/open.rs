@@ -30,7 +30,7 @@ pub struct OpenInterface {
     /// Whether each frame has to pass [`Filter::matches`].
     pub filter_in_user: bool,
     /// Where the filter runs, and why there.
-    pub filter_why: String,
+    pub filter_reason: String,
     /// The pages that the buffer actually has. The kernel allocates the rings of packet sockets and of the tee
     /// page by page.
     pub pages: String,
@@ -84,7 +84,7 @@ impl OpenInterface {
             Some(text) => Some(Filter::compile(text, linktype, options.snaplen, true)?),
         };
         let opener = Opener { name, options, filter: filter.as_ref() };
-        let (mut sources, filter_in_user, filter_why, pages, mut notes) =
+        let (mut sources, filter_in_user, filter_reason, pages, mut notes) =
             match opener.open(selection.kind) {
                 // A driver may claim more than it can do. A source that was selected automatically is replaced.
                 Err(Error::Ring(error))
@@ -113,7 +113,7 @@ impl OpenInterface {
             selection,
             filter,
             filter_in_user,
-            filter_why,
+            filter_reason,
             pages,
             notes,
             warnings,
@@ -158,7 +158,7 @@ fn without_effect(options: &SourceOptions, kind: SourceKind, sockets: bool) -> V
     if options.pages != Pages::Auto && !sockets {
         ignored.push(format!(
             "--pages {} has no effect: the buffer is the kernel's own, in small pages; only AF_XDP \
-             sockets (--source xdp --xdp-through socket) have a choice",
+             sockets (--source xdp --xdp-delivery af-xdp) have a choice",
             options.pages
         ));
     }
@@ -181,7 +181,7 @@ fn without_effect(options: &SourceOptions, kind: SourceKind, sockets: bool) -> V
         ));
     }
     if options.through != Through::Auto && kind != SourceKind::Xdp {
-        ignored.push(format!("--xdp-through has no effect on --source {kind}"));
+        ignored.push(format!("--xdp-delivery has no effect on --source {kind}"));
     }
     ignored
 }
@@ -306,7 +306,7 @@ impl Opener<'_> {
         Ok((Source::Xdp(Box::new(source), self.promiscuous()?), pages, notes))
     }
 
-    /// A ring buffer that the program copies to, taking the frames or letting them go on.
+    /// A ring buffer that the program copies to, taking the frames or passing them on.
     fn buffer(&self, filter: Option<&[Instruction]>, take: bool, why: &str) -> Result<Taken> {
         let tee = self.tee(filter, take)?;
         let how = match take {
@@ -403,7 +403,7 @@ impl Opener<'_> {
 }
 
 fn described<P>(placement: Option<&Placement<P>>) -> (bool, String) {
-    placement.map_or((false, String::new()), |p| (p.user, p.why.clone()))
+    placement.map_or((false, String::new()), |p| (p.user, p.reason.clone()))
 }
 
 #[cfg(test)]

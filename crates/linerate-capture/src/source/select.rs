@@ -43,9 +43,9 @@ pub fn select(interface: &Interface, options: &SourceOptions) -> Result<Selectio
                     uses: joined(interface),
                 });
             }
-            selected(source, "asked for".into())
+            selected(source, "requested".into())
         }
-        Some(SourceKind::Packet) => selected(SourceKind::Packet, "asked for".into()),
+        Some(SourceKind::Packet) => selected(SourceKind::Packet, "requested".into()),
         None if options.split => selected(
             SourceKind::Packet,
             "--split needs the kernel's metadata of each super-packet, which only packet sockets have"

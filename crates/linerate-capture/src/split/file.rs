@@ -426,7 +426,7 @@ impl Rewriter {
         };
         self.statistics.super_packets += 1;
         let mut first = true;
-        while let Some(parts) = segments.next_parts() {
+        while let Some(parts) = segments.next_view() {
             let all = [&packet[..prefix], parts.header, parts.payload];
             self.output.put(true, |out| {
                 let start = out.len();
@@ -460,7 +460,7 @@ impl Rewriter {
             return raw;
         };
         let Some(mut segments) = completed(&packet[prefix..], link) else { return raw };
-        let Some(parts) = segments.next_parts() else { return raw };
+        let Some(parts) = segments.next_view() else { return raw };
         self.statistics.checksums += 1;
         // Lengths stay, and with them everything around the headers.
         out.clear();

@@ -10,7 +10,7 @@ use std::hash::{BuildHasher, RandomState};
 use linerate_pcapfile::edit::{RawRecord, options};
 use linerate_pcapfile::{BlockType, Writer};
 use linerate_segment::coalesce::{Coalescer, Flow, Options, Output, SuperPacket};
-use linerate_segment::segment::{Checksums, Link};
+use linerate_segment::segment::{Checksums, LinkType};
 
 use super::link;
 use super::statistics::JoinStatistics;
@@ -132,7 +132,7 @@ impl Joiner {
             let number = self.queue.add(record, 0, true);
             return self.queue.settle(Output::Frame {
                 token: number,
-                reason: linerate_segment::coalesce::Reason::Protocol,
+                reason: linerate_segment::coalesce::FlushReason::Protocol,
             });
         };
         let key = StreamKey {
@@ -151,7 +151,7 @@ impl Joiner {
         }
     }
 
-    fn stream(&mut self, key: StreamKey, link: Link) -> usize {
+    fn stream(&mut self, key: StreamKey, link: LinkType) -> usize {
         if let Some(found) = self.streams.iter().position(|stream| stream.key == key) {
             return found;
         }

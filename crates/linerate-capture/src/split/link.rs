@@ -1,6 +1,6 @@
 //! Where the packet starts behind the headers of the link types that captures have.
 
-use linerate_segment::segment::Link;
+use linerate_segment::segment::LinkType;
 use linerate_wire::layers;
 
 /// LINKTYPE_ETHERNET.
@@ -8,11 +8,11 @@ pub(super) const ETHERNET: u16 = 1;
 
 /// How much stands before what the segmenter reads, and what that is; `None` for a link type, or a
 /// protocol, that is not known. The numbers are those of the LINKTYPE registry.
-pub(super) fn packet(linktype: u16, frame: &[u8]) -> Option<(usize, Link)> {
-    let ip = |at: usize| matches!(frame.get(at)? >> 4, 4 | 6).then_some((at, Link::Ip));
+pub(super) fn packet(linktype: u16, frame: &[u8]) -> Option<(usize, LinkType)> {
+    let ip = |at: usize| matches!(frame.get(at)? >> 4, 4 | 6).then_some((at, LinkType::Ip));
     let word = |at: usize| Some(u16::from_be_bytes([*frame.get(at)?, *frame.get(at + 1)?]));
     match linktype {
-        ETHERNET => Some((0, Link::Ethernet)),
+        ETHERNET => Some((0, LinkType::Ethernet)),
         // RAW, IPV4, IPV6, and what BSD wrote for them.
         101 | 228 | 229 | 12 | 14 => ip(0),
         // NULL and LOOP: an address family in some byte order.
@@ -25,10 +25,10 @@ pub(super) fn packet(linktype: u16, frame: &[u8]) -> Option<(usize, Link)> {
 }
 
 /// Length of the IP packet, where there is one that says so.
-pub(super) fn ip_len(packet: &[u8], link: Link) -> Option<usize> {
+pub(super) fn ip_len(packet: &[u8], link: LinkType) -> Option<usize> {
     let at = match link {
-        Link::Ethernet => layers::parse(packet).ok()?.network_offset,
-        Link::Ip => 0,
+        LinkType::Ethernet => layers::parse(packet).ok()?.network_offset,
+        LinkType::Ip => 0,
     };
     let header = packet.get(at..)?;
     let word =
@@ -43,10 +43,10 @@ pub(super) fn ip_len(packet: &[u8], link: Link) -> Option<usize> {
 }
 
 /// The same where the packet does not say: all that is behind the link header.
-pub(super) fn rest(packet: &[u8], link: Link, wire_len: usize) -> usize {
+pub(super) fn rest(packet: &[u8], link: LinkType, wire_len: usize) -> usize {
     let header = match link {
-        Link::Ethernet => layers::parse(packet).map_or(0, |layers| layers.network_offset),
-        Link::Ip => 0,
+        LinkType::Ethernet => layers::parse(packet).map_or(0, |layers| layers.network_offset),
+        LinkType::Ip => 0,
     };
     wire_len.saturating_sub(header)
 }
@@ -55,12 +55,12 @@ pub(super) fn rest(packet: &[u8], link: Link, wire_len: usize) -> usize {
 /// it before segmentation), where it can have one; in `scratch`.
 pub(super) fn with_length<'s>(
     packet: &[u8],
-    link: Link,
+    link: LinkType,
     scratch: &'s mut Vec<u8>,
 ) -> Option<&'s [u8]> {
     let at = match link {
-        Link::Ethernet => layers::parse(packet).ok()?.network_offset,
-        Link::Ip => 0,
+        LinkType::Ethernet => layers::parse(packet).ok()?.network_offset,
+        LinkType::Ip => 0,
     };
     let header = packet.get(at..at + 20)?;
     if header[0] >> 4 != 4 || header[2..4] != [0, 0] {
@@ -70,6 +70,6 @@ pub(super) fn with_length<'s>(
     scratch.clear();
     scratch.extend_from_slice(packet);
     scratch[at + 2..at + 4].copy_from_slice(&len.to_be_bytes());
-    // The segmenter makes the checksum of the header anew.
+    // The segmenter recomputes the checksum of the header.
     Some(scratch)
 }

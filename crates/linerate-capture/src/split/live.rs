@@ -57,7 +57,7 @@ impl LiveSplitter {
             }
         };
         self.statistics.super_packets += 1;
-        while let Some(parts) = segments.next_parts() {
+        while let Some(parts) = segments.next_view() {
             let tail = [parts.payload];
             let segment = like(frame, Frame::new(parts.header).with_tail(&tail));
             self.statistics.segments += 1;

@@ -13,7 +13,7 @@ mod live;
 mod statistics;
 
 use linerate_segment::Error;
-use linerate_segment::segment::{Checksums, IpId, Link, Options, Segments, Split};
+use linerate_segment::segment::{Checksums, IpId, LinkType, Options, Segments, Split};
 use linerate_wire::ip::Protocol;
 
 pub use file::{Operation, Progress, Report, Rewrite, rewrite};
@@ -69,7 +69,7 @@ enum Decision<'p> {
 }
 
 impl SplitOptions {
-    fn segment_options(&self, link: Link, split: Split) -> Options {
+    fn segment_options(&self, link: LinkType, split: Split) -> Options {
         let (checksums, max_burst) = (self.checksums, self.max_burst);
         let (outer_id, inner_id) = (self.ip_id, self.ip_id);
         Options { link, checksums, outer_id, inner_id, max_burst, ..Options::new(split) }
@@ -79,7 +79,7 @@ impl SplitOptions {
     fn decide<'p>(
         &self,
         packet: &'p [u8],
-        link: Link,
+        link: LinkType,
         wire_len: usize,
         scratch: &'p mut Vec<u8>,
     ) -> Decision<'p> {
@@ -120,7 +120,7 @@ impl SplitOptions {
 
 /// The packet as one segment with its checksum filled in, if the sender left that to its network card: if
 /// the field has the sum of the pseudo header. Wrong checksums stay wrong.
-fn completed(packet: &[u8], link: Link) -> Option<Segments<'_>> {
+fn completed(packet: &[u8], link: LinkType) -> Option<Segments<'_>> {
     let new = |split, checksums| {
         // The identification of a single segment stays what it is.
         let options = Options { link, checksums, ..Options::new(split) };
@@ -134,7 +134,7 @@ fn completed(packet: &[u8], link: Link) -> Option<Segments<'_>> {
     let field = partial.partial_checksum()?;
     let at = usize::from(field.start) + usize::from(field.offset);
     let stands = packet.get(at..at + 2)?;
-    let is_partial = partial.next_parts()?.header.get(at..at + 2)? == stands;
+    let is_partial = partial.next_view()?.header.get(at..at + 2)? == stands;
     if is_partial { new(split, Checksums::Full) } else { None }
 }
 

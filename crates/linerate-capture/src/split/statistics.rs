@@ -29,7 +29,7 @@ pub enum Reason {
     Tunnel,
     /// It would have to be fragmented, and has DF.
     DontFragment,
-    /// A fixed IP identification was asked for, and it has no DF.
+    /// A fixed IP identification was requested, and the packet has no DF.
     FixedId,
     /// Longer than the largest burst.
     Burst,
@@ -225,13 +225,13 @@ pub struct NotJoined {
 }
 
 impl NotJoined {
-    pub(super) fn add(&mut self, reason: coalesce::Reason) {
-        use coalesce::Reason;
+    pub(super) fn add(&mut self, reason: coalesce::FlushReason) {
+        use coalesce::FlushReason;
         *match reason {
-            Reason::Protocol => &mut self.protocol,
-            Reason::Empty => &mut self.empty,
-            Reason::Checksum => &mut self.checksum,
-            Reason::Flags => &mut self.flags,
+            FlushReason::Protocol => &mut self.protocol,
+            FlushReason::NoPayload => &mut self.empty,
+            FlushReason::Checksum => &mut self.checksum,
+            FlushReason::Flags => &mut self.flags,
             _ => &mut self.single,
         } += 1;
     }

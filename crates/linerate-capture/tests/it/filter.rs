@@ -44,7 +44,7 @@ fn through(expression: &str) -> (Vec<u8>, Vec<u8>) {
         .run(|| {
             let filter = Filter::compile_live("b", &text, SNAPLEN).unwrap();
             let placement = filter.on_socket(None).unwrap();
-            assert_eq!(placement.side(), Side::Kernel, "{}", placement.why);
+            assert_eq!(placement.side(), Side::Kernel, "{}", placement.reason);
             let ring = Ring::builder("b").snaplen(SNAPLEN).filter(placement.kernel);
             (ring.retire(Duration::from_millis(10)).build().unwrap(), filter)
         })

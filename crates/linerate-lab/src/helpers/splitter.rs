@@ -160,7 +160,7 @@ pub fn segments(method: Method, frame: &[u8], mss: u16) -> Result<Vec<Vec<u8>>> 
     let mut made = Vec::with_capacity(segments.len());
     match method {
         Method::Parts => {
-            while let Some(parts) = segments.next_parts() {
+            while let Some(parts) = segments.next_view() {
                 made.push([parts.header, parts.payload].concat());
             }
         }
@@ -207,7 +207,7 @@ fn once(method: Method, frame: &[u8], headers: usize, mss: usize, ring: &mut Rin
         }
         Method::Parts => {
             let mut segments = prepared(method, frame, mss as u16)?;
-            while let Some(parts) = segments.next_parts() {
+            while let Some(parts) = segments.next_view() {
                 black_box(parts);
             }
         }

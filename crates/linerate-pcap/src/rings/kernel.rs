@@ -41,7 +41,7 @@ pub(super) unsafe fn munmap(address: *mut c_void, len: usize) -> c_int {
 }
 
 /// # Safety
-/// As for `close`: whoever uses the descriptor has given it up.
+/// As for `close`: the descriptor must not be used any more.
 pub(super) unsafe fn close(fd: c_int) -> c_int {
     // SAFETY: the caller's.
     unsafe { libc::syscall(libc::SYS_close, fd) as c_int }

@@ -81,7 +81,7 @@ impl BlockReader {
     pub fn from_stream(name: &str, stream: Box<dyn Read + Send>) -> Result<Self> {
         let consumed = Arc::new(AtomicU64::new(0));
         let counted = Counted { stream, count: Arc::clone(&consumed) };
-        let reader = Reader::begin(name, Box::new(counted))?;
+        let reader = Reader::detect(name, Box::new(counted))?;
         let header = matches!(reader.format, State::Pcap(_));
         Ok(Self { reader, header, consumed, size: None })
     }

@@ -62,7 +62,7 @@ impl Reader {
     ///
     /// As [`Reader::open`].
     pub fn from_stream(name: &str, stream: Box<dyn Read + Send>) -> Result<Self> {
-        let mut reader = Self::begin(name, stream)?;
+        let mut reader = Self::detect(name, stream)?;
         if let State::Pcapng(state) = &mut reader.format {
             state.open(&mut reader.input, &mut reader.interfaces)?;
         }
@@ -70,7 +70,7 @@ impl Reader {
     }
 
     /// As [`Reader::from_stream`], at the first block of a pcapng file.
-    fn begin(name: &str, stream: Box<dyn Read + Send>) -> Result<Self> {
+    fn detect(name: &str, stream: Box<dyn Read + Send>) -> Result<Self> {
         let mut input = Input::new(name, stream)?;
         let mut interfaces = Vec::new();
         let format = if pcapng::recognises(input.peek(4)?) {

@@ -23,7 +23,7 @@ const MAX_BLOCK_LEN: u32 = 64 << 20;
 #[derive(Default)]
 pub(super) struct State {
     pub(super) big_endian: bool,
-    /// Index of the current section's first interface: numbering starts anew in each section.
+    /// Index of the current section's first interface: numbering restarts in each section.
     first_interface: usize,
 }
 
@@ -96,7 +96,7 @@ impl State {
         Ok(Some(RawBlock { number: block_type, bytes: input.lent(), record: None }))
     }
 
-    /// The packet block at the current position, as a packet and as it is.
+    /// The packet block at the current position, as a packet and as raw bytes.
     fn lend<'a>(
         &self,
         block_type: u32,

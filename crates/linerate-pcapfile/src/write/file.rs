@@ -31,7 +31,7 @@ pub struct OutputFile {
 
 impl OutputFile {
     /// Creates the file, or truncates it if it exists; `-` is standard output. Opening a named pipe waits
-    /// until somebody reads it, or until `stop`.
+    /// until it has a reader, or until `stop`.
     ///
     /// # Errors
     ///
@@ -114,7 +114,7 @@ impl OutputFile {
     }
 }
 
-/// How often to try whether somebody reads a named pipe.
+/// How often to try whether a named pipe has a reader.
 const PIPE_RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Opens a named pipe once it has a reader. A blocking open(2) would wait in the kernel, where a signal
@@ -133,7 +133,7 @@ fn open_pipe(path: &Path, stop: &AtomicBool) -> io::Result<File> {
             Err(error) => return Err(error),
         }
         if stop.load(Relaxed) {
-            let what = "nobody opened this pipe for reading before the capture was told to end";
+            let what = "no process opened this pipe for reading before the capture was told to end";
             return Err(io::Error::new(io::ErrorKind::Interrupted, what));
         }
         std::thread::sleep(PIPE_RETRY_INTERVAL);

@@ -95,21 +95,21 @@ typedef uint8_t linerate_checksums;
 #endif // __cplusplus
 
 // What a frame starts with.
-enum linerate_link
+enum linerate_link_type
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
   : uint8_t
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
     // An Ethernet header with no, one or two VLAN tags.
-    LINERATE_LINK_ETHERNET = 0,
+    LINERATE_LINK_TYPE_ETHERNET = 0,
     // An IPv4 or IPv6 header, as on a TUN device.
-    LINERATE_LINK_IP = 1,
+    LINERATE_LINK_TYPE_IP = 1,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L
-typedef enum linerate_link linerate_link;
+typedef enum linerate_link_type linerate_link_type;
 #else
-typedef uint8_t linerate_link;
+typedef uint8_t linerate_link_type;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
@@ -133,41 +133,41 @@ typedef uint8_t linerate_ip_id;
 #endif // __cplusplus
 
 // Why a frame or a super-packet came out when it did.
-enum linerate_reason
+enum linerate_flush_reason
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
   : uint8_t
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
     // Not a packet that can be joined at all.
-    LINERATE_REASON_PROTOCOL = 0,
+    LINERATE_FLUSH_REASON_PROTOCOL = 0,
     // No payload.
-    LINERATE_REASON_EMPTY = 1,
+    LINERATE_FLUSH_REASON_NO_PAYLOAD = 1,
     // A checksum is wrong, missing, or written in a way that nobody computes.
-    LINERATE_REASON_CHECKSUM = 2,
+    LINERATE_FLUSH_REASON_CHECKSUM = 2,
     // SYN, RST or URG, or CWR behind another segment.
-    LINERATE_REASON_FLAGS = 3,
+    LINERATE_FLUSH_REASON_FLAGS = 3,
     // PSH, FIN or a segment shorter than the first: nothing can follow it.
-    LINERATE_REASON_END = 4,
+    LINERATE_FLUSH_REASON_LAST_SEGMENT = 4,
     // The next packet of the flow could not be joined.
-    LINERATE_REASON_FOLLOWED = 5,
+    LINERATE_FLUSH_REASON_UNMERGEABLE = 5,
     // The next packet of the flow differs in a header field that all segments share.
-    LINERATE_REASON_HEADER = 6,
+    LINERATE_FLUSH_REASON_HEADER = 6,
     // The next packet's sequence number or identification is not the one that follows.
-    LINERATE_REASON_SEQUENCE = 7,
+    LINERATE_FLUSH_REASON_SEQUENCE = 7,
     // The next packet of the flow is longer than the first.
-    LINERATE_REASON_LONGER = 8,
+    LINERATE_FLUSH_REASON_LARGER_SEGMENT = 8,
     // The next packet did not fit into the configured length or number of segments.
-    LINERATE_REASON_FULL = 9,
+    LINERATE_FLUSH_REASON_FULL = 9,
     // A new flow needed its place.
-    LINERATE_REASON_ROOM = 10,
+    LINERATE_FLUSH_REASON_EVICTED = 10,
     // Its time was up: linerate_coalescer_flush_before() or _flush_all().
-    LINERATE_REASON_TIME = 11,
+    LINERATE_FLUSH_REASON_FLUSHED = 11,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L
-typedef enum linerate_reason linerate_reason;
+typedef enum linerate_flush_reason linerate_flush_reason;
 #else
-typedef uint8_t linerate_reason;
+typedef uint8_t linerate_flush_reason;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
@@ -187,7 +187,7 @@ typedef struct linerate_coalesce_options {
     uint16_t max_len;
     // Most segments to join, 2 to 128.
     uint16_t max_segments;
-    // What a frame starts with: a linerate_link.
+    // What a frame starts with: a linerate_link_type.
     uint8_t link;
     // What the innermost checksum of a super-packet becomes: a linerate_checksums.
     uint8_t checksums;
@@ -215,7 +215,7 @@ typedef struct linerate_segment_options {
     uint16_t geneve_port;
     // How to split: a linerate_split.
     uint8_t split;
-    // What the packet starts with: a linerate_link.
+    // What the packet starts with: a linerate_link_type.
     uint8_t link;
     // What is done about checksums: a linerate_checksums.
     uint8_t checksums;
@@ -257,7 +257,7 @@ typedef struct linerate_output {
     uint8_t virtio[10];
     // Whether `virtio` says something: a packet inside of a tunnel has no such header.
     bool has_virtio;
-    // Why nothing more was joined: a linerate_reason.
+    // Why nothing more was joined: a linerate_flush_reason.
     uint8_t reason;
 } linerate_output;
 
@@ -286,7 +286,7 @@ typedef struct linerate_policy {
 #define LINERATE_POLICY_DEFAULT (linerate_policy){ .max_burst = 65536, .max_segments = 65536, .enabled = true, .tcp = true, .udp = true }
 
 // A segment in two pieces; on the wire they follow each other.
-typedef struct linerate_parts {
+typedef struct linerate_segment_view {
     // All headers, link header included, in the handle: valid until its next call.
     const uint8_t *header;
     // Bytes of headers.
@@ -295,7 +295,7 @@ typedef struct linerate_parts {
     const uint8_t *payload;
     // Bytes of payload.
     size_t payload_len;
-} linerate_parts;
+} linerate_segment_view;
 
 #ifdef __cplusplus
 extern "C" {
@@ -460,9 +460,9 @@ linerate_status linerate_segments_write_next(struct linerate_segments *segments,
 //
 // The caller sees to it that:
 // `segments` is of linerate_segments_create(), the bytes of its packet are as they were, and `parts`
-// points to parts.
-linerate_status linerate_segments_next_parts(struct linerate_segments *segments,
-                                             struct linerate_parts *parts);
+// points to a view.
+linerate_status linerate_segments_next_view(struct linerate_segments *segments,
+                                            struct linerate_segment_view *view);
 
 // Why the last call failed, in words, and what can be done about it; an empty text where none did. Valid
 // until the next call with the handle, NULL where that is NULL.

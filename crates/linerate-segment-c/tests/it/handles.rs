@@ -46,8 +46,8 @@ fn segments_in_two_pieces_are_those_in_one() {
             let status = linerate_segments_write_next(one, out.as_mut_ptr(), out.len(), &mut len);
             assert_eq!(status, linerate_status::Ok);
             assert_eq!(text(linerate_segments_error(one)), "", "of the last call");
-            let mut parts = std::mem::zeroed::<linerate_parts>();
-            assert_eq!(linerate_segments_next_parts(two, &mut parts), linerate_status::Ok);
+            let mut parts = std::mem::zeroed::<linerate_segment_view>();
+            assert_eq!(linerate_segments_next_view(two, &mut parts), linerate_status::Ok);
             let header = std::slice::from_raw_parts(parts.header, parts.header_len);
             let payload = std::slice::from_raw_parts(parts.payload, parts.payload_len);
             assert_eq!(out[..len], [header, payload].concat());
@@ -55,8 +55,8 @@ fn segments_in_two_pieces_are_those_in_one() {
         }
         let end = linerate_segments_write_next(one, out.as_mut_ptr(), out.len(), &mut len);
         assert_eq!(end, linerate_status::End);
-        let mut parts = std::mem::zeroed::<linerate_parts>();
-        assert_eq!(linerate_segments_next_parts(two, &mut parts), linerate_status::End);
+        let mut parts = std::mem::zeroed::<linerate_segment_view>();
+        assert_eq!(linerate_segments_next_view(two, &mut parts), linerate_status::End);
         linerate_segments_destroy(one);
         linerate_segments_destroy(two);
     }
@@ -127,10 +127,7 @@ fn nothing_and_numbers_of_no_enumeration_are_refused() {
         assert_eq!(nothing_begun, linerate_status::End);
         let status = linerate_segments_write_next(handle, ptr::null_mut(), 0, &mut len);
         assert_eq!(status, linerate_status::Argument);
-        assert_eq!(
-            linerate_segments_next_parts(handle, ptr::null_mut()),
-            linerate_status::Argument
-        );
+        assert_eq!(linerate_segments_next_view(handle, ptr::null_mut()), linerate_status::Argument);
         assert!(linerate_segments_error(none).is_null());
         assert_eq!(linerate_segments_left(none) + linerate_segments_max_len(none), 0);
         linerate_segments_destroy(handle);
@@ -270,11 +267,14 @@ fn a_coalescer_joins_and_refuses_to_be_called_by_its_own_output() {
         let [joined, alone] = &seen.outputs[..] else { panic!("{}", seen.outputs.len()) };
         assert_eq!((joined.len, joined.header_len, joined.since), (packet.len(), 54, 77));
         assert_eq!((joined.segment_size, joined.last_size), (1448, 7));
-        assert_eq!((joined.reason, joined.has_virtio), (linerate_reason::End as u8, true));
+        assert_eq!(
+            (joined.reason, joined.has_virtio),
+            (linerate_flush_reason::LastSegment as u8, true)
+        );
         assert_eq!((joined.split.split, joined.split.size), (linerate_split::Tcp as u8, 1448));
         assert_eq!(joined.virtio[4..6], 1448_u16.to_ne_bytes());
         assert_eq!((alone.token_count, alone.len, alone.header), (1, 0, ptr::null()));
-        assert_eq!(alone.reason, linerate_reason::Protocol as u8);
+        assert_eq!(alone.reason, linerate_flush_reason::Protocol as u8);
     }
 }
 

@@ -5,7 +5,7 @@ use linerate_wire::ip::Protocol;
 use linerate_wire::{gre, ipv4, ipv6, tcp, udp};
 
 use super::headers::{self, Segment, word};
-use super::output::{Output, Reason, SuperPacket};
+use super::output::{FlushReason, Output, SuperPacket};
 use super::table::Links;
 use super::{MAX_SEGMENTS, Options};
 use crate::segment::layout::{Ip, Layout, Tunnel, Version};
@@ -16,7 +16,7 @@ use crate::segment::{Checksums, IpId, MAX_HEADER_LEN};
 pub struct Flow {
     pub(super) links: Links,
     /// What is known of the flow; `None` where it was never used.
-    held: Option<Held>,
+    held: Option<FlowState>,
     /// The first frame's headers.
     header: [u8; MAX_HEADER_LEN],
     /// Which of their bits all segments share.
@@ -25,7 +25,7 @@ pub struct Flow {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Held {
+struct FlowState {
     layout: Layout,
     /// When the first frame came.
     since: u64,
@@ -72,7 +72,7 @@ impl Flow {
         self.header[..header].copy_from_slice(&frame[..header]);
         headers::mask(layout, &mut self.mask[..header]);
         self.tokens[0] = token;
-        self.held = Some(Held {
+        self.held = Some(FlowState {
             layout: *layout,
             since,
             segments: 1,
@@ -115,32 +115,32 @@ impl Flow {
         layout: &Layout,
         segment: &Segment,
         options: &Options,
-    ) -> Result<bool, Reason> {
-        let Some(held) = &mut self.held else { return Err(Reason::Followed) };
+    ) -> Result<bool, FlushReason> {
+        let Some(held) = &mut self.held else { return Err(FlushReason::Unmergeable) };
         let header = held.layout.payload;
         let (ours, mask) = (&self.header[..header], &self.mask[..header]);
         if layout.payload != header
             || headers::differ(ours, &frame[..header], mask)
             || headers::summed(layout) != headers::summed(&held.layout)
         {
-            return Err(Reason::Header);
+            return Err(FlushReason::Header);
         }
         if segment.flags.contains(tcp::Flags::CWR) {
-            return Err(Reason::Flags);
+            return Err(FlushReason::Flags);
         }
         let tcp = layout.innermost().protocol == Protocol::TCP;
         if tcp && sequence(frame, layout) != held.next {
-            return Err(Reason::Sequence);
+            return Err(FlushReason::Sequence);
         }
-        let ids = held.next_ids(ours, frame).ok_or(Reason::Sequence)?;
+        let ids = held.next_ids(ours, frame).ok_or(FlushReason::Sequence)?;
         if segment.len > held.size {
-            return Err(Reason::Longer);
+            return Err(FlushReason::LargerSegment);
         }
         let total = held.total + u32::from(segment.len);
         let packet = header as u32 + total - held.layout.outer.at as u32;
         let most = usize::from(options.max_segments).min(MAX_SEGMENTS);
         if packet > options.max_len.into() || usize::from(held.segments) >= most {
-            return Err(Reason::Full);
+            return Err(FlushReason::Full);
         }
         // A piece that starts at an odd offset has its bytes in the other halves of the words.
         let odd = held.total % 2 == 1;
@@ -159,7 +159,7 @@ impl Flow {
     /// Hands over what is held.
     pub(super) fn finish(
         &mut self,
-        reason: Reason,
+        reason: FlushReason,
         options: &Options,
         sink: &mut impl FnMut(Output<'_>),
     ) {
@@ -183,7 +183,7 @@ impl Flow {
     }
 }
 
-impl Held {
+impl FlowState {
     /// How the identifications go on if `frame` is the next segment; `None` where it is not. The
     /// second segment decides.
     fn next_ids(&self, header: &[u8], frame: &[u8]) -> Option<[IpId; 2]> {

@@ -7,10 +7,10 @@ use linerate_wire::checksum::Engine;
 use linerate_wire::ip::Protocol;
 use linerate_wire::{gre, ipv4, ipv6, layers, tcp, udp};
 
-use super::Reason;
+use super::FlushReason;
 use crate::Error;
 use crate::segment::layout::{self, Ip, Layout, Tunnel, Version};
-use crate::segment::{Link, MAX_HEADER_LEN, Options};
+use crate::segment::{LinkType, MAX_HEADER_LEN, Options};
 
 /// Flags that some segments of a flow have and others not.
 const VARYING: u16 = tcp::Flags::FIN.0 | tcp::Flags::PSH.0 | tcp::Flags::CWR.0;
@@ -48,10 +48,10 @@ pub(super) fn parse<'f>(frame: &'f [u8], options: &Options) -> Result<Layout, Op
         })
 }
 
-fn outermost_addresses(frame: &[u8], link: Link) -> Option<&[u8]> {
+fn outermost_addresses(frame: &[u8], link: LinkType) -> Option<&[u8]> {
     let at = match link {
-        Link::Ethernet => layers::parse(frame).ok()?.network_offset,
-        Link::Ip => 0,
+        LinkType::Ethernet => layers::parse(frame).ok()?.network_offset,
+        LinkType::Ip => 0,
     };
     let version = match frame.get(at)? >> 4 {
         4 => Version::V4,
@@ -115,15 +115,15 @@ pub(super) fn examine(
     frame: &[u8],
     layout: &Layout,
     engine: Engine,
-) -> core::result::Result<Segment, Reason> {
+) -> core::result::Result<Segment, FlushReason> {
     let inner = layout.innermost();
     // Bytes behind the packet would be lost, and a long header does not fit.
     if inner.end != frame.len() || layout.payload > MAX_HEADER_LEN {
-        return Err(Reason::Protocol);
+        return Err(FlushReason::Protocol);
     }
     let payload = &frame[layout.payload..];
     if payload.is_empty() {
-        return Err(Reason::Empty);
+        return Err(FlushReason::NoPayload);
     }
     check_ip(frame, &layout.outer)?;
     if layout.tunnel.is_some() {
@@ -131,22 +131,24 @@ pub(super) fn examine(
     }
     let header = &frame[inner.upper..layout.payload];
     let flags = match inner.protocol {
-        Protocol::TCP => tcp::Segment::new_checked(header).map_err(|_| Reason::Protocol)?.flags(),
+        Protocol::TCP => {
+            tcp::Segment::new_checked(header).map_err(|_| FlushReason::Protocol)?.flags()
+        }
         _ => tcp::Flags::default(),
     };
     if flags.0 & (tcp::Flags::SYN.0 | tcp::Flags::RST.0 | tcp::Flags::URG.0) != 0 {
-        return Err(Reason::Flags);
+        return Err(FlushReason::Flags);
     }
     // All headers from here on have an even length, so that sums can be added up.
     let sum = engine.sum(payload);
-    let pseudo = inner.pseudo().map_err(|_| Reason::Protocol)?;
+    let pseudo = inner.pseudo().map_err(|_| FlushReason::Protocol)?;
     let total = pseudo.word((inner.end - inner.upper) as u16).bytes(header).plus(sum);
     let written = match inner.protocol {
         Protocol::TCP => word(header, tcp::CHECKSUM_OFFSET) != 0xffff,
         _ => word(header, udp::CHECKSUM_OFFSET) != 0,
     };
     if !total.is_valid() || !written {
-        return Err(Reason::Checksum);
+        return Err(FlushReason::Checksum);
     }
     if let Some((tunnel, _)) = &layout.tunnel {
         let outer = &layout.outer;
@@ -154,7 +156,7 @@ pub(super) fn examine(
         let len = (outer.end - outer.upper) as u16;
         let right = match tunnel {
             Tunnel::Udp { checksum: true } => {
-                let pseudo = outer.pseudo().map_err(|_| Reason::Protocol)?;
+                let pseudo = outer.pseudo().map_err(|_| FlushReason::Protocol)?;
                 pseudo.word(len).plus(covered()).is_valid()
             }
             Tunnel::Gre { checksum: true } => {
@@ -164,25 +166,25 @@ pub(super) fn examine(
             _ => true,
         };
         if !right {
-            return Err(Reason::Checksum);
+            return Err(FlushReason::Checksum);
         }
     }
     Ok(Segment { len: payload.len() as u16, sum: sum.folded(), flags })
 }
 
-fn check_ip(frame: &[u8], ip: &Ip) -> core::result::Result<(), Reason> {
+fn check_ip(frame: &[u8], ip: &Ip) -> core::result::Result<(), FlushReason> {
     if ip.version == Version::V6 {
         return Ok(());
     }
     let header = ipv4::Packet::new_checked(&frame[ip.at..ip.upper]);
-    let header = header.map_err(|_| Reason::Protocol)?;
+    let header = header.map_err(|_| FlushReason::Protocol)?;
     // The parser refused fragments; what is left of the word but DF is the reserved flag.
     let reserved = word(frame, ip.at + 6) & 0x8000 != 0;
     if header.header_len() != ipv4::HEADER_LEN || reserved {
-        return Err(Reason::Protocol);
+        return Err(FlushReason::Protocol);
     }
     if !header.verify_checksum() || header.checksum() == 0xffff {
-        return Err(Reason::Checksum);
+        return Err(FlushReason::Checksum);
     }
     Ok(())
 }

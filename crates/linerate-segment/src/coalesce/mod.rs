@@ -52,16 +52,16 @@ mod output;
 mod table;
 
 pub use flow::Flow;
-pub use output::{Output, Payload, Reason, SuperPacket};
+pub use output::{FlushReason, Output, Payload, SuperPacket};
 
 use linerate_wire::checksum::Engine;
 use linerate_wire::ip::Protocol;
 use linerate_wire::{geneve, vxlan};
 
 use crate::segment::layout::Layout;
-use crate::segment::{self, Checksums, Link, Split};
+use crate::segment::{self, Checksums, LinkType, Split};
 use hash::Key;
-use table::{By, Table};
+use table::{HashTable, Table};
 
 /// Most segments of a super-packet (the kernel's `UDP_MAX_SEGMENTS`): 64 KiB of 512 bytes each.
 pub const MAX_SEGMENTS: usize = 128;
@@ -70,7 +70,7 @@ pub const MAX_SEGMENTS: usize = 128;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Options {
     /// What a frame starts with.
-    pub link: Link,
+    pub link: LinkType,
     /// Join TCP segments.
     pub tcp: bool,
     /// Join UDP datagrams of one size, for receivers that can take them apart again (`UDP_GRO`
@@ -96,7 +96,7 @@ impl Default for Options {
     /// Ethernet frames, all protocols, full checksums, the largest super-packets.
     fn default() -> Self {
         Self {
-            link: Link::Ethernet,
+            link: LinkType::Ethernet,
             tcp: true,
             udp: true,
             tunnels: true,
@@ -175,33 +175,33 @@ impl<S: AsRef<[Flow]> + AsMut<[Flow]>> Coalescer<S> {
                 if let Some(addresses) = addresses {
                     self.flush_between(addresses, sink);
                 }
-                return sink(alone(Reason::Protocol));
+                return sink(alone(FlushReason::Protocol));
             }
         };
         let segment = match self.options.joins(&layout) {
             true => headers::examine(frame, &layout, self.engine),
-            false => Err(Reason::Protocol),
+            false => Err(FlushReason::Protocol),
         };
         let hash = self.key.flow(frame, &layout);
         let flows = self.flows.as_mut();
         if let Some(index) = self.table.find(flows, hash, |flow| flow.is_of(frame, &layout)) {
             let joined = match &segment {
                 Ok(segment) => flows[index].join(frame, token, &layout, segment, &self.options),
-                Err(_) => Err(Reason::Followed),
+                Err(_) => Err(FlushReason::Unmergeable),
             };
             match joined {
                 Ok(false) => return,
-                Ok(true) => return self.flush(index, Reason::End, sink),
+                Ok(true) => return self.flush(index, FlushReason::LastSegment, sink),
                 Err(reason) => self.flush(index, reason, sink),
             }
         }
         match segment {
-            Ok(segment) if segment.is_last() => sink(alone(Reason::End)),
+            Ok(segment) if segment.is_last() => sink(alone(FlushReason::LastSegment)),
             Ok(segment) => match self.room(hash, frame, &layout, sink) {
                 Some(index) => {
                     self.flows.as_mut()[index].begin(frame, token, time, &layout, &segment);
                 }
-                None => sink(alone(Reason::Room)),
+                None => sink(alone(FlushReason::Evicted)),
             },
             Err(reason) => sink(alone(reason)),
         }
@@ -215,14 +215,14 @@ impl<S: AsRef<[Flow]> + AsMut<[Flow]>> Coalescer<S> {
             if self.flows.as_ref()[index].since() > time {
                 break;
             }
-            self.flush(index, Reason::Time, sink);
+            self.flush(index, FlushReason::Flushed, sink);
         }
     }
 
     /// Hands over everything, the flow that began first before the others.
     pub fn flush_all(&mut self, sink: &mut impl FnMut(Output<'_>)) {
         while let Some(index) = self.table.oldest() {
-            self.flush(index, Reason::Time, sink);
+            self.flush(index, FlushReason::Flushed, sink);
         }
     }
 
@@ -239,15 +239,15 @@ impl<S: AsRef<[Flow]> + AsMut<[Flow]>> Coalescer<S> {
         layout: &Layout,
         sink: &mut impl FnMut(Output<'_>),
     ) -> Option<usize> {
-        if let Some(index) = self.table.in_the_way(self.flows.as_ref(), hash) {
-            self.flush(index, Reason::Room, sink);
+        if let Some(index) = self.table.eviction_candidate(self.flows.as_ref(), hash) {
+            self.flush(index, FlushReason::Evicted, sink);
         }
         let outer = &layout.outer;
         let pair = self.key.pair(&frame[headers::addresses(outer.version, outer.at)]);
         self.table.insert(self.flows.as_mut(), [hash, pair])
     }
 
-    fn flush(&mut self, index: usize, reason: Reason, sink: &mut impl FnMut(Output<'_>)) {
+    fn flush(&mut self, index: usize, reason: FlushReason, sink: &mut impl FnMut(Output<'_>)) {
         let flows = self.flows.as_mut();
         self.table.remove(flows, index);
         flows[index].finish(reason, &self.options, sink);
@@ -256,12 +256,13 @@ impl<S: AsRef<[Flow]> + AsMut<[Flow]>> Coalescer<S> {
     /// Flushes the flows between two outermost IP addresses. Who is looked at goes, but for a few whose
     /// addresses have the same hash, so that this costs no more than the frames that began the flows.
     fn flush_between(&mut self, addresses: &[u8], sink: &mut impl FnMut(Output<'_>)) {
-        let mut next = self.table.first(self.flows.as_ref(), By::Pair, self.key.pair(addresses));
+        let mut next =
+            self.table.first(self.flows.as_ref(), HashTable::AddressPair, self.key.pair(addresses));
         while let Some(index) = next {
             let flows = self.flows.as_ref();
-            next = self.table.next(flows, By::Pair, index);
+            next = self.table.next(flows, HashTable::AddressPair, index);
             if flows[index].is_between(addresses) {
-                self.flush(index, Reason::Followed, sink);
+                self.flush(index, FlushReason::Unmergeable, sink);
             }
         }
     }

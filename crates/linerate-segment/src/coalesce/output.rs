@@ -18,7 +18,7 @@ pub enum Output<'c> {
         /// The caller's name for it.
         token: u64,
         /// Why it comes out alone.
-        reason: Reason,
+        reason: FlushReason,
     },
     /// Two or more frames as one.
     Super(SuperPacket<'c>),
@@ -26,35 +26,35 @@ pub enum Output<'c> {
 
 /// Why a frame or a super-packet came out when it did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Reason {
+pub enum FlushReason {
     /// It is not a packet that can be joined at all: neither TCP nor UDP, a fragment, with IPv4
     /// options, cut short, with bytes behind the packet, or with headers over
     /// [`MAX_HEADER_LEN`](segment::MAX_HEADER_LEN) bytes.
     Protocol,
     /// No payload: a pure acknowledgement, or an empty datagram.
-    Empty,
+    NoPayload,
     /// A checksum is wrong, missing (UDP's 0), or written in a way that nobody computes.
     Checksum,
     /// SYN, RST or URG, or CWR behind another segment.
     Flags,
     /// PSH, FIN or a segment shorter than the first: nothing can follow it.
-    End,
+    LastSegment,
     /// The next packet of the flow could not be joined: it came alone behind this.
-    Followed,
+    Unmergeable,
     /// The next packet of the flow differs in a header field that all segments share: type of
     /// service, hop limit, DF, acknowledgement, window, flags, TCP options.
     Header,
     /// The next packet's sequence number, or IPv4 identification, is not the one that follows.
     Sequence,
     /// The next packet of the flow is longer than the first.
-    Longer,
+    LargerSegment,
     /// The next packet did not fit into the configured length or number of segments.
     Full,
     /// A new flow needed its place.
-    Room,
+    Evicted,
     /// Its time was up: [`flush_before`](crate::coalesce::Coalescer::flush_before) or
     /// [`flush_all`](crate::coalesce::Coalescer::flush_all).
-    Time,
+    Flushed,
 }
 
 /// Frames of one flow as one: a finished header, and the places of the payload.
@@ -68,7 +68,7 @@ pub struct SuperPacket<'c> {
     pub(super) last: u16,
     pub(super) ids: [IpId; 2],
     pub(super) since: u64,
-    pub(super) reason: Reason,
+    pub(super) reason: FlushReason,
 }
 
 impl<'c> SuperPacket<'c> {
@@ -105,7 +105,7 @@ impl<'c> SuperPacket<'c> {
     }
 
     /// Why nothing more was joined.
-    pub fn reason(&self) -> Reason {
+    pub fn reason(&self) -> FlushReason {
         self.reason
     }
 

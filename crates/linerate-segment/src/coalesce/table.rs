@@ -7,18 +7,18 @@ use super::flow::Flow;
 
 /// Most flows of one bucket, as in the kernel's GRO (`MAX_GRO_SKBS`): what a lookup costs at most, whatever
 /// a sender does. Of flows that are spread evenly hardly ever so many meet.
-pub(super) const MOST_IN_BUCKET: usize = 8;
+pub(super) const MAX_PER_BUCKET: usize = 8;
 
 /// No flow: the end of a list.
 const NONE: u16 = u16::MAX;
 
 /// Which of the hash tables.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum By {
+pub(super) enum HashTable {
     /// By what makes a flow.
     Flow,
     /// By the outermost IP addresses.
-    Pair,
+    AddressPair,
 }
 
 /// Where a flow stands in the lists of the table.
@@ -75,19 +75,19 @@ impl Table {
         hash: u32,
         mut same: impl FnMut(&Flow) -> bool,
     ) -> Option<usize> {
-        let mut next = self.first(flows, By::Flow, hash);
+        let mut next = self.first(flows, HashTable::Flow, hash);
         while let Some(index) = next {
             let flow = &flows[index];
-            if flow.links.chains[By::Flow as usize].hash == hash && same(flow) {
+            if flow.links.chains[HashTable::Flow as usize].hash == hash && same(flow) {
                 break;
             }
-            next = self.next(flows, By::Flow, index);
+            next = self.next(flows, HashTable::Flow, index);
         }
         next
     }
 
     /// The newest flow of a hash's bucket.
-    pub(super) fn first(&self, flows: &[Flow], by: By, hash: u32) -> Option<usize> {
+    pub(super) fn first(&self, flows: &[Flow], by: HashTable, hash: u32) -> Option<usize> {
         if self.oldest == NONE {
             return None;
         }
@@ -95,20 +95,20 @@ impl Table {
     }
 
     /// The next older flow of the same bucket.
-    pub(super) fn next(&self, flows: &[Flow], by: By, flow: usize) -> Option<usize> {
+    pub(super) fn next(&self, flows: &[Flow], by: HashTable, flow: usize) -> Option<usize> {
         index(flows[flow].links.chains[by as usize].next)
     }
 
     /// The flow that has to go before one with this hash begins.
-    pub(super) fn in_the_way(&self, flows: &[Flow], hash: u32) -> Option<usize> {
+    pub(super) fn eviction_candidate(&self, flows: &[Flow], hash: u32) -> Option<usize> {
         let mut last = None;
         let mut count = 0;
-        let mut next = self.first(flows, By::Flow, hash);
+        let mut next = self.first(flows, HashTable::Flow, hash);
         while let Some(index) = next {
             (last, count) = (next, count + 1);
-            next = self.next(flows, By::Flow, index);
+            next = self.next(flows, HashTable::Flow, index);
         }
-        if count >= MOST_IN_BUCKET {
+        if count >= MAX_PER_BUCKET {
             return last;
         }
         if self.free == NONE { self.oldest() } else { None }
@@ -189,7 +189,7 @@ mod tests {
 
     use super::*;
 
-    fn chain(table: &Table, flows: &[Flow], by: By, hash: u32) -> Vec<usize> {
+    fn chain(table: &Table, flows: &[Flow], by: HashTable, hash: u32) -> Vec<usize> {
         let first = table.first(flows, by, hash);
         core::iter::successors(first, |index| table.next(flows, by, *index)).collect()
     }
@@ -201,7 +201,7 @@ mod tests {
         let mut held = VecDeque::new();
         // All flows of one sender meet in one bucket of the one table, and in one of the other.
         for _ in 0..1000 {
-            if let Some(index) = table.in_the_way(&flows, 77) {
+            if let Some(index) = table.eviction_candidate(&flows, 77) {
                 assert_eq!(Some(index), held.pop_front(), "the oldest of the bucket goes");
                 table.remove(&mut flows, index);
             }
@@ -212,14 +212,14 @@ mod tests {
                 false
             });
             assert_eq!((found, seen), (None, held.len()));
-            assert!(seen <= MOST_IN_BUCKET);
+            assert!(seen <= MAX_PER_BUCKET);
             let newest_first: Vec<_> = held.iter().rev().copied().collect();
-            assert_eq!(chain(&table, &flows, By::Pair, 99), newest_first);
+            assert_eq!(chain(&table, &flows, HashTable::AddressPair, 99), newest_first);
         }
-        assert_eq!(held.len(), MOST_IN_BUCKET);
+        assert_eq!(held.len(), MAX_PER_BUCKET);
         // A flow of a bucket of its own has nothing in its way, and nobody walks past the others for it.
-        assert_eq!(table.in_the_way(&flows, u32::MAX), None);
-        assert_eq!(chain(&table, &flows, By::Pair, u32::MAX), []);
+        assert_eq!(table.eviction_candidate(&flows, u32::MAX), None);
+        assert_eq!(chain(&table, &flows, HashTable::AddressPair, u32::MAX), []);
     }
 
     #[test]
@@ -231,7 +231,7 @@ mod tests {
         for step in 0..20_000 {
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             let hashes = [state, (state >> 8 & 3) << 30];
-            let way = table.in_the_way(&flows, hashes[0]);
+            let way = table.eviction_candidate(&flows, hashes[0]);
             let gone = way.or_else(|| {
                 (step % 3 == 0 && !plain.is_empty()).then(|| plain[state as usize % plain.len()].0)
             });
@@ -242,7 +242,7 @@ mod tests {
             let at = table.insert(&mut flows, hashes).expect("room");
             plain.push((at, hashes));
             assert_eq!(table.oldest(), plain.first().map(|(at, _)| *at));
-            for by in [By::Flow, By::Pair] {
+            for by in [HashTable::Flow, HashTable::AddressPair] {
                 let of = |hash| bucket(&flows, hash);
                 let same = |(_, other): &&(usize, [u32; 2])| {
                     of(other[by as usize]) == of(hashes[by as usize])

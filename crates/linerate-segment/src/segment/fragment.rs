@@ -39,7 +39,7 @@ pub(super) struct Fragmenter {
 }
 
 /// How a packet becomes fragments.
-pub(super) struct Plan<'p> {
+pub(super) struct Fragmentation<'p> {
     pub(super) fragmenter: Fragmenter,
     /// Bytes of header in front of the first fragment's payload.
     pub(super) header_len: usize,
@@ -57,7 +57,7 @@ impl Fragmenter {
         mtu: u16,
         header: &mut [u8; MAX_HEADER_LEN],
         options: &Options,
-    ) -> Result<Plan<'p>> {
+    ) -> Result<Fragmentation<'p>> {
         if mtu == 0 {
             return Err(Error::ZeroSize);
         }
@@ -86,7 +86,7 @@ impl Fragmenter {
         let rest = ip.end - repeated;
         let count = if fits || rest <= room { 1 } else { 1 + (rest - room).div_ceil(size) };
 
-        let unfinished = Unfinished::find(packet, ip, options)?;
+        let unfinished = TransportChecksum::find(packet, ip, options)?;
         let lead = unfinished.as_ref().map_or(0, |found| found.end - repeated);
         if lead > size {
             let need = data - ip.at + lead.next_multiple_of(8);
@@ -130,7 +130,7 @@ impl Fragmenter {
             }
         }
         let payload = &packet[repeated + lead..ip.end];
-        Ok(Plan { fragmenter, header_len, payload, size, count })
+        Ok(Fragmentation { fragmenter, header_len, payload, size, count })
     }
 
     pub(super) fn partial_checksum(&self) -> Option<PartialChecksum> {
@@ -234,7 +234,7 @@ fn keep_copied_options(options: &mut [u8]) {
 }
 
 /// A transport checksum that covers more than one fragment and must be right before there are any.
-struct Unfinished {
+struct TransportChecksum {
     /// Where it stands in the packet.
     at: usize,
     /// Where the bytes end that must go out with it.
@@ -243,7 +243,7 @@ struct Unfinished {
     protocol: Protocol,
 }
 
-impl Unfinished {
+impl TransportChecksum {
     fn find(packet: &[u8], ip: &Ip, options: &Options) -> Result<Option<Self>> {
         let protocol = ip.protocol;
         if !matches!(protocol, Protocol::TCP | Protocol::UDP) {

@@ -7,7 +7,7 @@ use linerate_wire::ethernet::{self, EtherType};
 use linerate_wire::ip::Protocol;
 use linerate_wire::{geneve, gre, ipv4, ipv6, tcp, udp, vlan, vxlan};
 
-use super::{Link, Options};
+use super::{LinkType, Options};
 use crate::{Error, Result};
 
 /// An IP header in the packet. Offsets are in bytes from the start of the packet.
@@ -231,10 +231,10 @@ fn final_destination(bytes: &[u8], first: Protocol, upper: usize) -> Result<Opti
 }
 
 /// The outermost IP header.
-pub(crate) fn outermost(packet: &[u8], link: Link) -> Result<Ip> {
+pub(crate) fn outermost(packet: &[u8], link: LinkType) -> Result<Ip> {
     match link {
-        Link::Ethernet => behind_ethernet(packet, 0, packet.len()),
-        Link::Ip => {
+        LinkType::Ethernet => behind_ethernet(packet, 0, packet.len()),
+        LinkType::Ip => {
             let version = match packet.first().map(|byte| byte >> 4) {
                 Some(6) => Version::V6,
                 // IPv4, or something of which the IPv4 header says what is wrong.

@@ -4,7 +4,7 @@
 //! costs a copy of the prepared header, a few additions, and the payload. There are three ways to take
 //! them, which may be mixed: [`Segments::write_next`] into a buffer of the caller (a UMEM frame), with
 //! the payload copied and summed in one pass, or [`Segments::write_all`] into many;
-//! [`Segments::next_parts`], a header and the slice of
+//! [`Segments::next_view`], a header and the slice of
 //! payload that belongs to it, for scatter-gather; and [`Iterator`], the same with an owned header.
 //!
 //! The rules are those of Linux (`tcp_gso_segment`, `__udp_gso_segment`, `inet_gso_segment`,
@@ -29,7 +29,7 @@ pub(crate) mod layout;
 mod options;
 mod transport;
 
-pub use options::{Checksums, IpId, Link, Options, Split};
+pub use options::{Checksums, IpId, LinkType, Options, Split};
 
 use linerate_wire::checksum::{Engine, Sum};
 use linerate_wire::ip::Protocol;
@@ -69,7 +69,7 @@ enum Kind {
 
 /// A segment in two pieces; on the wire they follow each other.
 #[derive(Clone, Copy, Debug)]
-pub struct Parts<'s, 'p> {
+pub struct SegmentView<'s, 'p> {
     /// All headers, link header included, and what of the payload had to be changed (the checksum of a
     /// fragmented datagram).
     pub header: &'s [u8],
@@ -158,7 +158,7 @@ impl<'p> Segments<'p> {
         let mut header = [0; MAX_HEADER_LEN];
         let plan = Fragmenter::plan(packet, outer, mtu, &mut header, options)?;
         limit(plan.count, options)?;
-        let fragment::Plan { fragmenter, header_len, payload: rest, size, count } = plan;
+        let fragment::Fragmentation { fragmenter, header_len, payload: rest, size, count } = plan;
         let lead = fragmenter.lead();
         let last = lead + rest.len() - (count - 1) * size;
         let max_len = header_len - lead + if count > 1 { size.max(last) } else { last };
@@ -263,7 +263,7 @@ impl<'p> Segments<'p> {
     /// The next segment as header and payload; `None` after the last. With [`Checksums::Full`] the
     /// payload is read once for its sum.
     #[inline]
-    pub fn next_parts(&mut self) -> Option<Parts<'_, 'p>> {
+    pub fn next_view(&mut self) -> Option<SegmentView<'_, 'p>> {
         if self.left == 0 {
             return None;
         }
@@ -280,7 +280,7 @@ impl<'p> Segments<'p> {
             Kind::Fragments(fragmenter) => fragmenter.fill(header, payload_len, last),
         }
         self.advance(rest);
-        Some(Parts { header: &self.header[..header_len], payload })
+        Some(SegmentView { header: &self.header[..header_len], payload })
     }
 
     /// Makes the template the one for the next segment; returns the length of its payload.
@@ -339,11 +339,11 @@ impl<'p> Iterator for Segments<'p> {
     type Item = Segment<'p>;
 
     fn next(&mut self) -> Option<Segment<'p>> {
-        let parts = self.next_parts()?;
+        let view = self.next_view()?;
         let mut header = [0; MAX_HEADER_LEN];
-        let header_len = parts.header.len();
-        header[..header_len].copy_from_slice(parts.header);
-        Some(Segment { header, header_len, payload: parts.payload })
+        let header_len = view.header.len();
+        header[..header_len].copy_from_slice(view.header);
+        Some(Segment { header, header_len, payload: view.payload })
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
@@ -355,7 +355,7 @@ impl ExactSizeIterator for Segments<'_> {}
 impl core::iter::FusedIterator for Segments<'_> {}
 
 impl<'p> Segment<'p> {
-    /// All headers, link header included, as [`Parts::header`].
+    /// All headers, link header included, as [`SegmentView::header`].
     pub fn header(&self) -> &[u8] {
         &self.header[..self.header_len]
     }

@@ -5,7 +5,7 @@ use linerate_wire::{geneve, udp, vxlan};
 
 /// What the packet starts with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Link {
+pub enum LinkType {
     /// An Ethernet header with no, one or two VLAN tags.
     #[default]
     Ethernet,
@@ -79,7 +79,7 @@ pub enum IpId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Options {
     /// What the packet starts with.
-    pub link: Link,
+    pub link: LinkType,
     /// How to split.
     pub split: Split,
     /// What is done about checksums.
@@ -109,7 +109,7 @@ impl Options {
     /// Ethernet frames, full checksums, incrementing identifications, the default ports, no limits.
     pub const fn new(split: Split) -> Self {
         Self {
-            link: Link::Ethernet,
+            link: LinkType::Ethernet,
             split,
             checksums: Checksums::Full,
             outer_id: IpId::Increment,

@@ -24,7 +24,7 @@ pub(super) fn put16(bytes: &mut [u8], at: usize, value: u16) {
 pub(super) struct Transport {
     outer: IpHeader,
     inner: Option<IpHeader>,
-    around: Option<Around>,
+    around: Option<TunnelHeader>,
     /// Where the TCP or UDP header starts.
     at: usize,
     state: State,
@@ -66,7 +66,7 @@ struct IpHeader {
 
 /// The UDP or GRE header of a tunnel.
 #[derive(Clone, Copy, Debug)]
-struct Around {
+struct TunnelHeader {
     at: usize,
     /// Where its checksum stands; `None` where there is none, and there shall be none.
     checksum_at: Option<usize>,
@@ -130,7 +130,7 @@ impl Transport {
         let (mut inner, mut around) = (None, None);
         if let Some((tunnel, ip)) = &layout.tunnel {
             inner = Some(IpHeader::new(ip, header, options.inner_id, count)?);
-            around = Around::new(*tunnel, &layout.outer, header)?;
+            around = TunnelHeader::new(*tunnel, &layout.outer, header)?;
         }
         let (state, absent) = if ip.protocol == Protocol::TCP {
             let view = tcp::Segment::new_checked(&header[at..])?;
@@ -279,7 +279,7 @@ impl Transport {
     }
 }
 
-impl Around {
+impl TunnelHeader {
     fn new(tunnel: Tunnel, outer: &Ip, header: &mut [u8; MAX_HEADER_LEN]) -> Result<Option<Self>> {
         let at = outer.upper;
         Ok(match tunnel {

@@ -28,7 +28,7 @@ fn splitting_allocates_nothing() {
             let buffers = buffers.iter_mut().map(|buffer| &mut buffer[..]);
             segments.write_all(buffers, |_, len| at_once += len).unwrap();
             let mut segments = Segments::new(&packet, &options).unwrap();
-            while let Some(segment) = segments.next_parts() {
+            while let Some(segment) = segments.next_view() {
                 parts += segment.header.len() + segment.payload.len();
             }
             for segment in Segments::new(&packet, &options).unwrap() {

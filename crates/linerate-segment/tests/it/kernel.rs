@@ -19,7 +19,7 @@ use compare::{Case, Comparison, Ours, Totals, describe, is_same, split};
 use differences::{DIFFERENCES, ROUTED, TUNNELS};
 use generate::Kinds;
 use linerate_ring::tun::{Device, Offloads};
-use linerate_segment::segment::{Checksums, Link, Options, Split};
+use linerate_segment::segment::{Checksums, LinkType, Options, Split};
 use linerate_testkit::tools::ip;
 use linerate_testkit::{Namespace, Random, probe_or_skip, root_or_skip, skip};
 use linerate_wire::checksum;
@@ -217,7 +217,7 @@ fn packets_routed_from_a_tun() {
         header: &Shape::header_without_link,
         number: routed_number,
         ours: &|case, kernel| {
-            let mut options = Options { link: Link::Ip, ..Options::new(case.shape.split()) };
+            let mut options = Options { link: LinkType::Ip, ..Options::new(case.shape.split()) };
             options.fragment_id = case.shape.fragment_id(kernel);
             linked(split(&hop(&case.packet), &options), kernel)
         },
@@ -243,7 +243,7 @@ fn fragments_of_routed_packets() {
             number: routed_number,
             ours: &|case, kernel| {
                 let options = Options::new(Split::Fragments { mtu });
-                let options = Options { link: Link::Ip, ..options };
+                let options = Options { link: LinkType::Ip, ..options };
                 linked(split(&hop(&case.packet), &options), kernel)
             },
             differences: if mtu == 68 { &ROUTED } else { &[] },

@@ -38,7 +38,7 @@ fn limits_reach_the_segmenter() {
     packet[9] = 6;
     packet[32] = 0x50;
     let options = Options {
-        link: linerate_segment::segment::Link::Ip,
+        link: linerate_segment::segment::LinkType::Ip,
         ..Options::new(Split::Tcp { mss: 1000 })
     };
     let with = |text: &str| {

@@ -18,8 +18,8 @@
 // Never sleep while waiting: the lowest latency, at the price of a core.
 #define LINERATE_RECEIVE_SPIN 8
 
-// Share the port with other receivers that say so too: messages of one flow go to one of them.
-#define LINERATE_RECEIVE_SHARED 16
+// Share the port with other receivers (SO_REUSEPORT): messages of one flow go to one of them.
+#define LINERATE_RECEIVE_REUSEPORT 16
 
 // How a call ended. The numbers stay; new ones may follow.
 enum linerate_receive_status
@@ -30,23 +30,23 @@ enum linerate_receive_status
     // Done.
     LINERATE_RECEIVE_STATUS_OK = 0,
     // No message came before the time was over, or a signal did.
-    LINERATE_RECEIVE_STATUS_NOTHING = 1,
+    LINERATE_RECEIVE_STATUS_TIMEOUT = 1,
     // A pointer is NULL where something is needed, or what it points to makes no sense.
-    LINERATE_RECEIVE_STATUS_ARGUMENT = 2,
+    LINERATE_RECEIVE_STATUS_INVALID_ARGUMENT = 2,
     // No interface of this host has the address.
-    LINERATE_RECEIVE_STATUS_ADDRESS = 3,
+    LINERATE_RECEIVE_STATUS_ADDRESS_NOT_AVAILABLE = 3,
     // Another socket has the port, or another XDP program the interface.
-    LINERATE_RECEIVE_STATUS_IN_USE = 4,
+    LINERATE_RECEIVE_STATUS_ADDRESS_IN_USE = 4,
     // A capability is missing.
     LINERATE_RECEIVE_STATUS_PRIVILEGE = 5,
     // There is no such interface.
-    LINERATE_RECEIVE_STATUS_INTERFACE = 6,
+    LINERATE_RECEIVE_STATUS_NO_INTERFACE = 6,
     // A group cannot be joined or left.
     LINERATE_RECEIVE_STATUS_GROUP = 7,
-    // The back end cannot be had.
-    LINERATE_RECEIVE_STATUS_BACKEND = 8,
+    // The back end is unavailable.
+    LINERATE_RECEIVE_STATUS_BACKEND_UNAVAILABLE = 8,
     // The interface of xdp went down. Messages come again when it is up.
-    LINERATE_RECEIVE_STATUS_DOWN = 9,
+    LINERATE_RECEIVE_STATUS_INTERFACE_DOWN = 9,
     // The kernel refused for another reason.
     LINERATE_RECEIVE_STATUS_SYSTEM = 10,
 };
@@ -61,14 +61,14 @@ typedef int32_t linerate_receive_status;
 // A receiver. For one thread at a time.
 typedef struct linerate_receiver linerate_receiver;
 
-// What to ask for. All zeroes but `bind` is a good choice.
+// The options of a receiver. All zeroes but `bind` is a good choice.
 typedef struct linerate_receive_options {
     // Address and port, as `10.0.0.2:7000`, `0.0.0.0:7000` or `[::]:7000` (IPv6 only). Port 0 lets the
     // kernel choose.
     const char *bind;
     // Interface that messages have to come in by; NULL for any.
     const char *interface;
-    // "recvmmsg", "gro", "uring", "xdp" or "remember"; NULL or "auto" for the best that can be had.
+    // "recvmmsg", "gro", "uring", "xdp" or "remember"; NULL or "auto" for the best available one.
     const char *backend;
     // Multicast groups to join, each as "239.1.1.1", "239.1.1.1@eth1", or "10.0.0.1,232.1.1.1@eth1" to
     // hear one sender only.
@@ -79,25 +79,25 @@ typedef struct linerate_receive_options {
     size_t batch;
     // Bytes of the longest message; 0 for 2048. A longer one is cut, marked and counted.
     size_t message_size;
-    // Bytes that the socket may queue, overhead included; 0 for 8 MiB.
-    size_t buffer;
+    // The receive buffer of the socket (SO_RCVBUF) in bytes; 0 for 8 MiB.
+    size_t recv_buffer_size;
     // Microseconds for which the kernel polls the card in a wait; 0 for none.
     uint32_t busy_poll_us;
-    // Milliseconds for which each back end is measured, to choose the cheapest; 0 for none. What comes
+    // Calibration: milliseconds for which each back end is tried, to select the cheapest; 0 for none. What arrives
     // meanwhile is not received.
-    uint32_t measure_ms;
+    uint32_t calibrate_ms;
     // LINERATE_RECEIVE_DESTINATION and others, added.
     uint32_t flags;
 } linerate_receive_options;
 
 // An address and a port. `bytes` are laid out as struct sockaddr_in or sockaddr_in6 of this system, `len`
 // of them in use, as bind() and sendto() take them.
-typedef struct linerate_address {
+typedef struct linerate_sockaddr {
     // The family, the port and the rest.
     uint8_t bytes[28];
     // Bytes in use: 16 for IPv4, 28 for IPv6.
     uint32_t len;
-} linerate_address;
+} linerate_sockaddr;
 
 // A message, lent until the next call with the receiver.
 typedef struct linerate_message {
@@ -106,14 +106,14 @@ typedef struct linerate_message {
     // Bytes of payload.
     size_t len;
     // Who sent it.
-    struct linerate_address source;
+    struct linerate_sockaddr source;
     // The address that it was sent to, where LINERATE_RECEIVE_DESTINATION was asked for; else that of
     // the receiver.
-    struct linerate_address destination;
-    // When it came, in nanoseconds since the Unix epoch; 0 where it is not known.
+    struct linerate_sockaddr destination;
+    // When it arrived, in nanoseconds since the Unix epoch; 0 where it is not known.
     uint64_t timestamp;
-    // Index of the interface that it came in by; 0 where it is not known.
-    uint32_t interface;
+    // Index of the interface that it arrived on; 0 where it is not known.
+    uint32_t interface_index;
     // DSCP in the upper six bits, ECN in the lower two; -1 where it is not known.
     int16_t traffic_class;
     // 1 where it was longer than the receiver was opened for, and `payload` is its beginning.
@@ -121,7 +121,7 @@ typedef struct linerate_message {
 } linerate_message;
 
 // Messages lost since the receiver was opened, by cause.
-typedef struct linerate_losses {
+typedef struct linerate_drops {
     // The socket's buffer was full. With gro a lower bound.
     uint64_t socket_buffer;
     // The rings of `xdp` were full.
@@ -132,7 +132,7 @@ typedef struct linerate_losses {
     uint64_t malformed;
     // Not lost: delivered cut, for being longer than the message size.
     uint64_t truncated;
-} linerate_losses;
+} linerate_drops;
 
 #ifdef __cplusplus
 extern "C" {
@@ -156,18 +156,18 @@ linerate_receive_status linerate_receiver_open(const struct linerate_receive_opt
 //
 // The caller sees to it that:
 // `receiver` is of linerate_receiver_open(), and `other` points to a place for a pointer.
-linerate_receive_status linerate_receiver_share(struct linerate_receiver *receiver,
+linerate_receive_status linerate_receiver_clone(struct linerate_receiver *receiver,
                                                 struct linerate_receiver **other);
 
 // Closes a receiver; what it lent is gone.
 //
 // The caller sees to it that:
-// `receiver` is NULL or of linerate_receiver_open() or linerate_receiver_share(), and not used any more.
+// `receiver` is NULL or of linerate_receiver_open() or linerate_receiver_clone(), and not used any more.
 void linerate_receiver_close(struct linerate_receiver *receiver);
 
 // Stores messages at `messages`, which has room for `room`, and their number at `count`: those that have
 // come, at once if there are any, else when there are. Waits for `timeout` nanoseconds: 0 not at all, a
-// negative number for ever. LINERATE_RECEIVE_STATUS_NOTHING where none came. What finds no room is in the
+// negative number for ever. LINERATE_RECEIVE_STATUS_TIMEOUT where none came. What finds no room is in the
 // next call. Payloads are lent until the next call with the receiver, whichever it is.
 //
 // The caller sees to it that:
@@ -195,7 +195,7 @@ int linerate_receiver_socket(struct linerate_receiver *receiver);
 // The caller sees to it that:
 // `receiver` is of linerate_receiver_open(), and `address` points to an address.
 linerate_receive_status linerate_receiver_address(struct linerate_receiver *receiver,
-                                                  struct linerate_address *address);
+                                                  struct linerate_sockaddr *address);
 
 // The back end in use, as "gro"; valid until the receiver is closed, NULL for NULL.
 //
@@ -206,9 +206,9 @@ const char *linerate_receiver_backend(const struct linerate_receiver *receiver);
 // Stores what was lost, by cause.
 //
 // The caller sees to it that:
-// `receiver` is of linerate_receiver_open(), and `losses` points to losses.
-linerate_receive_status linerate_receiver_losses(struct linerate_receiver *receiver,
-                                                 struct linerate_losses *losses);
+// `receiver` is of linerate_receiver_open(), and `drops` points to drops.
+linerate_receive_status linerate_receiver_drops(struct linerate_receiver *receiver,
+                                                struct linerate_drops *drops);
 
 // Joins a group, as "239.1.1.1@eth1".
 //

@@ -2,7 +2,11 @@
 
 use std::io::IsTerminal;
 
-use tracing_subscriber::{EnvFilter, fmt};
+use tracing::Level;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::fmt;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 /// How a verb logs.
 #[derive(Clone, Copy, Debug, Default)]
@@ -16,18 +20,21 @@ pub struct Options {
 /// Starts logging at the level that `verbose` (the number of -v) asks for. RUST_LOG overrides it.
 pub fn start(verbose: u8, options: Options) {
     let default = match verbose.saturating_add(options.daemon.into()) {
-        0 => "warn",
-        1 => "info",
-        _ => "debug",
+        0 => Level::WARN,
+        1 => Level::INFO,
+        _ => Level::DEBUG,
     };
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
+    let wanted = std::env::var("RUST_LOG").ok();
+    let filter = wanted.and_then(|wanted| wanted.parse::<Targets>().ok());
+    let filter = filter.unwrap_or_else(|| Targets::new().with_default(default));
     let colours = std::io::stderr().is_terminal();
-    let lines = fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours);
+    let lines = fmt::layer().with_writer(std::io::stderr).with_ansi(colours);
+    let registry = tracing_subscriber::registry().with(filter);
     // The journal has its own clock.
     let timed = options.daemon && std::env::var_os("JOURNAL_STREAM").is_none();
     match (options.json, timed) {
-        (true, _) => lines.json().flatten_event(true).init(),
-        (false, true) => lines.with_target(false).init(),
-        (false, false) => lines.without_time().init(),
+        (true, _) => registry.with(lines.json().flatten_event(true)).init(),
+        (false, true) => registry.with(lines.with_target(false)).init(),
+        (false, false) => registry.with(lines.without_time()).init(),
     }
 }

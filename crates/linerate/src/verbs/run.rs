@@ -1,7 +1,7 @@
 //! `linerate run`: a program that uses libpcap, on Linerate's sources.
 //!
-//! The library is preloaded, and found under libpcap's name by who looks symbols up through a handle; the
-//! options reach it through the environment. The system's libpcap is preloaded behind it, for functions
+//! The library is preloaded, and found under libpcap's name by programs that use dlopen(3); the options reach
+//! it through the environment. The system's libpcap is preloaded behind it, for functions
 //! that it does not have.
 
 use std::env;
@@ -26,7 +26,7 @@ const INSTALLED: &str = "lib/linerate/libpcap.so.0.8";
 const BUILT: &str = "liblinerate_pcap.so";
 
 const AFTER_HELP: &str = "\
-Exit status: the program's; 126 if it cannot be run, 127 if there is none of that name, 1 without the library.\n\
+Exit status: the program's; 126 if it cannot be run, 127 if it does not exist, 1 without the library.\n\
 Examples:\n  \
   linerate run -- tcpdump -i eth0 -w all.pcap\n  \
   linerate run --source xdp --take-over -- tcpdump -i eth1 -w all.pcap\n  \
@@ -36,8 +36,8 @@ Examples:\n  \
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
-    /// How to get at the packets: `auto` and `packet` see what libpcap sees, with a larger buffer; `tee` and
-    /// `xdp` what comes in, faster; `libpcap` is libpcap as it is. Where the source cannot be had, the
+    /// Source of the packets: `auto` and `packet` see what libpcap sees, with a larger buffer; `tee` and
+    /// `xdp` incoming frames, faster; `libpcap` is libpcap alone. Where the source is unavailable, the
     /// program runs on the next best, and a line on standard error says why.
     #[arg(long, value_name = "SOURCE",
         value_parser = ["auto", "packet", "tee", "xdp", "libpcap"])]
@@ -47,36 +47,35 @@ pub(crate) struct Arguments {
     #[arg(long)]
     take_over: bool,
 
-    /// How frames that `--source xdp` takes come out of the kernel; see `linerate capture --help`.
-    #[arg(long, value_name = "WAY", value_parser = values::ways())]
-    xdp_through: Option<Through>,
+    /// How `--source xdp` delivers frames; see `linerate capture --help`.
+    #[arg(long, value_name = "DELIVERY", value_parser = values::ways())]
+    xdp_delivery: Option<Through>,
 
     /// Pages of the buffer of AF_XDP sockets: `auto`, `hugetlb`, `hugetlb-1g`, `thp` or `small`.
     #[arg(long, value_name = "PAGES", value_parser = values::pages())]
     pages: Option<Pages>,
 
-    /// What the rings of packet sockets are made of, those too that the program makes itself: `hugetlb`,
-    /// `transhuge`, `noretry`, `vzalloc` or `retry`. Takes a kernel with Linerate's patches.
+    /// Memory of the rings of packet sockets, also of those that the program opens itself: `hugetlb`,
+    /// `transhuge`, `noretry`, `vzalloc` or `retry`. Needs a kernel with Linerate's patches.
     #[arg(long, value_name = "MEMORY", value_parser = values::allocations())]
     ring_allocation: Option<Allocation>,
 
-    /// Bytes of buffer between kernel and program for each handle, in KiB; by default 64 MiB or what the
-    /// program asks for, whichever is more.
+    /// Bytes of buffer between kernel and program for each handle, in KiB (default: 64 MiB, or more if
+    /// the program asks for more).
     #[arg(short = 'B', long, value_name = "KIB",
         value_parser = clap::value_parser!(u64).range(1..=1 << 31))]
     buffer_size: Option<u64>,
 
-    /// Let up to N handles that the program opens on one interface share its packets by conversation, each
-    /// with a part, as programs with several capture threads want it; on packet sockets. Without it each
-    /// handle sees all.
+    /// Distribute the packets of an interface over up to N handles of the program, by flow, as programs with
+    /// several capture threads expect; on packet sockets. Without it each handle sees all packets.
     #[arg(long, value_name = "N", value_parser = values::threads)]
     threads: Option<usize>,
 
-    /// Take the sources of the interfaces from this file, in place of /etc/linerate/pcap.toml.
+    /// Read the sources of the interfaces from this file, instead of /etc/linerate/pcap.toml.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// Say nothing where another source than the one asked for was taken.
+    /// No message where another source than the requested one is used.
     #[arg(short, long)]
     quiet: bool,
 
@@ -112,8 +111,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     if arguments.take_over {
         command.env("LINERATE_TAKE_OVER", "1");
     }
-    if let Some(way) = arguments.xdp_through {
-        command.env("LINERATE_XDP_THROUGH", way.to_string());
+    if let Some(delivery) = arguments.xdp_delivery {
+        command.env("LINERATE_XDP_DELIVERY", delivery.to_string());
     }
     if let Some(pages) = arguments.pages {
         command.env("LINERATE_PAGES", pages.to_string());

@@ -167,7 +167,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
 }
 
 impl Arguments {
-    /// What was asked for has to have room.
+    /// Refuses messages that are too short for the pattern.
     fn check(&self) -> Result<()> {
         let Some(pattern) = self.pattern else { return Ok(()) };
         let (shortest, least) = (usize::from(self.size.min()), pattern.min_len());

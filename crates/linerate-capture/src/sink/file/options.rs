@@ -42,7 +42,7 @@ pub struct FileSinkOptions {
     /// Writes the packets of several readers in the order of time. The writer waits at most a quarter of a
     /// second for the slowest reader. The packets of one reader stay in their order.
     pub in_order: bool,
-    /// Ends the wait for somebody to read a named pipe.
+    /// Ends the wait for a reader of a named pipe.
     pub stop: Arc<AtomicBool>,
     /// The statistics for the end of each file.
     pub statistics: StatisticsSource,

@@ -7,9 +7,9 @@ use anyhow::Result;
 
 use crate::experiments::capture::measurement::{Measurement, measure};
 use crate::experiments::context::{Context, Experiment};
+use crate::experiments::samples::Samples;
 use crate::peers::capture::Peer;
-use crate::report::distribution::Distribution;
-use crate::report::summary::{Axis, Chart, Line, Point, Role};
+use crate::report::summary::{Axis, Chart, Line};
 use crate::traffic::exchange;
 use crate::traffic::generated::Traffic;
 
@@ -65,42 +65,26 @@ fn one(context: &mut Context, kind: &str, traffic: &Traffic, factors: &[u64]) ->
         ("packet", "small"),
         ("tee", "small"),
     ];
-    let repeats = context.options.repeats;
-    let mut lines: Vec<Line> = subjects
-        .iter()
-        .map(|(source, pages)| Peer::consumer(source, pages, 0, EVERY).name)
-        .map(|name| Line { name, role: Role::Ours, points: Vec::new() })
-        .collect();
-    for &factor in factors {
-        let mut losses: Vec<Vec<f64>> = vec![Vec::new(); subjects.len()];
-        let name = |line: &Line| format!("{kind}: {}", line.name);
-        let mut wanted = Vec::with_capacity(lines.len());
-        for (line, (source, pages)) in lines.iter().zip(subjects) {
-            let able = context.can_run(&Peer::consumer(source, pages, factor, EVERY))?;
-            wanted.push(context.wants(&name(line), factor as f64) && able);
-        }
-        for repeat in 1..=repeats {
-            let all = subjects.iter().zip(&lines).zip(&wanted).zip(&mut losses);
-            for (((&(source, pages), line), _), losses) in all.filter(|((_, wanted), _)| **wanted) {
-                let peer = Peer::consumer(source, pages, factor, EVERY);
-                let seconds = peer.expected_seconds(traffic);
-                let kept = context.keep(&name(line), factor as f64, repeat, seconds, |pair| {
-                    measure(pair, &peer, traffic)
-                })?;
-                losses.extend(kept.filter(Measurement::counts).map(|kept| kept.loss() * 100.0));
-            }
-        }
-        let measured = lines.iter_mut().zip(losses).zip(&wanted).filter(|(_, wanted)| **wanted);
-        for ((line, losses), _) in measured {
-            line.points.push(Point {
-                x: factor as f64,
-                void: repeats - losses.len(),
-                spread: Distribution::of(losses),
-                remark: None,
-            });
+    let peer = |(source, pages), factor| Peer::consumer(source, pages, factor, EVERY);
+    let mut available = Vec::new();
+    for subject in subjects {
+        if context.can_run(&peer(subject, 0))? {
+            available.push(subject);
         }
     }
-    lines.retain(|line| !line.points.is_empty());
+    let names = available.iter().map(|&subject| peer(subject, 0).line()).collect();
+    let xs: Vec<f64> = factors.iter().map(|&factor| factor as f64).collect();
+    let selected = |name: &str| format!("{kind}: {name}");
+    let measure = |context: &mut Context, subject: usize, place: usize, repeat: usize| {
+        let peer = peer(available[subject], factors[place]);
+        let seconds = peer.expected_seconds(traffic);
+        context.keep(&selected(&peer.name), xs[place], repeat, seconds, |pair| {
+            measure(pair, &peer, traffic)
+        })
+    };
+    let samples = Samples::collect_named(context, names, &xs, selected, measure)?;
+    let loss = |one: &Measurement| if one.counts() { one.loss() * 100.0 } else { f64::NAN };
+    let lines = samples.lines(loss);
     context.charts.push(Chart {
         id: kind.into(),
         title: format!("Frames lost by delay factor, {kind} traffic"),

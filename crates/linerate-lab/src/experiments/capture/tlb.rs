@@ -7,13 +7,13 @@ use anyhow::{Context as _, Result};
 use nix::sys::signal::Signal;
 
 use crate::experiments::context::{Context, Experiment};
+use crate::experiments::samples::Samples;
 use crate::interrupt;
 use crate::measure::process::{Running, count};
 use crate::measure::tlb::TlbCounts;
 use crate::peers::capture::Peer;
 use crate::programs;
-use crate::report::distribution::Distribution;
-use crate::report::summary::{Axis, Chart, Line, Point, Role};
+use crate::report::summary::{Axis, Chart, Line, Role};
 use crate::topology::pair::{Pair, RECEIVER};
 use crate::traffic::generated::Traffic;
 
@@ -61,28 +61,22 @@ fn run(context: &mut Context) -> Result<()> {
         "dtlb_stores",
         "dtlb_store_misses",
     ];
-    let wanted = kinds.map(|(_, name)| context.wants(name, SIZES));
-    let mut walks: [Vec<Walk>; 3] = Default::default();
-    for repeat in 1..=repeats {
-        for (((pages, name), walks), _) in
-            kinds.iter().zip(&mut walks).zip(wanted).filter(|(_, wanted)| *wanted)
-        {
-            let walk = context.attempt(name, SIZES, repeat, 2.0, |pair| walk(pair, pages))?;
-            if let Some(walk) = walk {
-                context.row("walks", &columns, cells(pages, repeat, &walk))?;
-                context.attached(name, &walk.mode);
-                walks.push(walk);
-            }
+    context.options.repeats = repeats;
+    let lines = kinds.map(|(_, name)| (name.to_owned(), Role::Ours)).into();
+    let samples = Samples::collect(context, lines, &[SIZES], |context, kind, _, repeat| {
+        let (pages, name) = kinds[kind];
+        let walk = context.attempt(name, SIZES, repeat, 2.0, |pair| walk(pair, pages))?;
+        if let Some(walk) = &walk {
+            context.row("walks", &columns, cells(pages, repeat, walk))?;
+            context.attached(name, &walk.mode);
         }
-    }
+        Ok(walk)
+    })?;
     let bars = |value: &dyn Fn(&Walk) -> Option<f64>| -> Vec<Line> {
-        let bar = |(((_, name), walks), _): ((&(&str, &str), &Vec<Walk>), bool)| {
-            let spread = Distribution::of(walks.iter().filter_map(value));
-            let point = Point { x: 0.0, spread, void: repeats - walks.len(), remark: None };
-            Line { name: (*name).into(), role: Role::Ours, points: vec![point] }
-        };
-        kinds.iter().zip(&walks).zip(wanted).filter(|(_, wanted)| *wanted).map(bar).collect()
+        samples.bars(SIZES, |walk| value(walk).unwrap_or(f64::NAN))
     };
+    let walks =
+        kinds.map(|(_, name)| samples.at((name, SIZES)).iter().flatten().collect::<Vec<&Walk>>());
     let each = |count: u64, walk: &Walk| count as f64 / walk.frames.max(1) as f64;
     let chart = |id: &str, title: &str, label: &str, unit: &str, lines| Chart {
         id: id.into(),

@@ -1,6 +1,6 @@
 //! Frames written byte by byte, independently of the library, and what a coalescer makes of them.
 
-use linerate_segment::coalesce::{Coalescer, Flow, Options, Output, Reason};
+use linerate_segment::coalesce::{Coalescer, Flow, FlushReason, Options, Output};
 use linerate_segment::segment;
 use linerate_wire::virtio;
 
@@ -268,7 +268,7 @@ pub(crate) fn bytes(len: usize) -> Vec<u8> {
 pub(crate) struct Out {
     pub(crate) bytes: Vec<u8>,
     pub(crate) tokens: Vec<u64>,
-    pub(crate) reason: Reason,
+    pub(crate) reason: FlushReason,
     /// How to split it again, and its virtio header.
     pub(crate) split: Option<(segment::Options, Option<virtio::Header>)>,
 }
@@ -304,7 +304,7 @@ pub(crate) fn coalesce(frames: &[Vec<u8>], options: &Options, flows: usize) -> V
 }
 
 /// The tokens and reasons of what comes out of `frames`.
-pub(crate) fn outline(frames: &[Vec<u8>]) -> Vec<(Vec<u64>, Reason)> {
+pub(crate) fn outline(frames: &[Vec<u8>]) -> Vec<(Vec<u64>, FlushReason)> {
     let out = coalesce(frames, &Options::default(), 8);
     out.into_iter().map(|out| (out.tokens, out.reason)).collect()
 }

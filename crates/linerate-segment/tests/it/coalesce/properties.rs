@@ -1,7 +1,7 @@
 //! Splitting and joining undo each other, and the order of a flow stays, whatever the frames are.
 
 use linerate_segment::coalesce::{Coalescer, Flow, MAX_SEGMENTS, Options, Output};
-use linerate_segment::segment::{self, IpId, Link, Segments, Split};
+use linerate_segment::segment::{self, IpId, LinkType, Segments, Split};
 use proptest::prelude::*;
 use proptest::sample::Index;
 
@@ -79,7 +79,7 @@ prop_compose! {
 }
 
 fn options_for(spec: &Spec) -> Options {
-    let link = if spec.ethernet { Link::Ethernet } else { Link::Ip };
+    let link = if spec.ethernet { LinkType::Ethernet } else { LinkType::Ip };
     Options { link, ..Options::default() }
 }
 
@@ -252,7 +252,7 @@ proptest! {
     fn any_bytes_come_out_as_they_went_in(
         spec in specs(),
         frames in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..200), 1..20),
-        link in prop_oneof![Just(Link::Ethernet), Just(Link::Ip)],
+        link in prop_oneof![Just(LinkType::Ethernet), Just(LinkType::Ip)],
     ) {
         // Behind something that is nearly a frame.
         let start = spec.build(&[]);

@@ -1,12 +1,12 @@
 //! Each rule that ends a flow or keeps a frame out of it.
 
-use linerate_segment::coalesce::{Coalescer, Flow, MAX_SEGMENTS, Options, Output, Reason};
-use linerate_segment::segment::{Checksums, IpId, Link, Split};
+use linerate_segment::coalesce::{Coalescer, Flow, FlushReason, MAX_SEGMENTS, Options, Output};
+use linerate_segment::segment::{Checksums, IpId, LinkType, Split};
 use linerate_wire::virtio;
 
 use super::build::*;
 
-fn assert_outline(frames: &[Vec<u8>], expected: &[(&[u64], Reason)]) {
+fn assert_outline(frames: &[Vec<u8>], expected: &[(&[u64], FlushReason)]) {
     let out = outline(frames);
     let out: Vec<_> = out.iter().map(|(tokens, reason)| (&tokens[..], *reason)).collect();
     assert_eq!(out, expected);
@@ -20,8 +20,8 @@ fn pair(spec: &Spec, change: impl Fn(&mut Spec)) -> [Vec<u8>; 2] {
 }
 
 /// The two frames of [`pair`] do not become one, and the second starts anew.
-fn assert_apart(spec: &Spec, reason: Reason, change: impl Fn(&mut Spec)) {
-    assert_outline(&pair(spec, change), &[(&[0], reason), (&[1], Reason::Time)]);
+fn assert_apart(spec: &Spec, reason: FlushReason, change: impl Fn(&mut Spec)) {
+    assert_outline(&pair(spec, change), &[(&[0], reason), (&[1], FlushReason::Flushed)]);
 }
 
 /// The two frames of [`pair`] become one.
@@ -39,7 +39,7 @@ fn a_super_packet_is_what_the_sender_could_have_sent() {
         assert_eq!(out[0].bytes, spec.build(&payload));
         assert_eq!(out[0].tokens, [0, 1, 2, 3, 4, 5, 6]);
         // The last is shorter.
-        assert_eq!(out[0].reason, Reason::End);
+        assert_eq!(out[0].reason, FlushReason::LastSegment);
         let (split, header) = out[0].split.unwrap();
         assert_eq!(split.split, Split::Tcp { mss: 1448 });
         let kind = if spec.v6 { virtio::GsoType::TCPV6 } else { virtio::GsoType::TCPV4 };
@@ -94,17 +94,17 @@ fn another_tunnel_is_another_flow() {
     // The network identifier, behind Ethernet, IPv4 and UDP headers.
     other[14 + 20 + 8 + 6] ^= 1;
     frames.insert(1, other);
-    assert_outline(&frames, &[(&[0, 2, 3], Reason::Time), (&[1], Reason::Time)]);
+    assert_outline(&frames, &[(&[0, 2, 3], FlushReason::Flushed), (&[1], FlushReason::Flushed)]);
 }
 
 #[test]
 fn a_tunnel_checksum_is_there_in_all_or_in_none() {
     let plain = Spec { tunnel: Some(Tunnel::Vxlan { checksum: false }), ..Spec::default() };
     let summed = Some(Tunnel::Vxlan { checksum: true });
-    assert_apart(&plain, Reason::Header, |next| next.tunnel = summed);
+    assert_apart(&plain, FlushReason::Header, |next| next.tunnel = summed);
     let plain_tunnel = plain.tunnel;
     let summed = Spec { tunnel: summed, ..plain };
-    assert_apart(&summed, Reason::Header, |next| next.tunnel = plain_tunnel);
+    assert_apart(&summed, FlushReason::Header, |next| next.tunnel = plain_tunnel);
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn tunnels_pass_where_they_are_not_asked_for() {
     let frames = spec.stream(&bytes(3000), 1000, 1);
     let options = Options { tunnels: false, ..Options::default() };
     let out = coalesce(&frames, &options, 4);
-    assert!(out.iter().all(|out| out.reason == Reason::Protocol));
+    assert!(out.iter().all(|out| out.reason == FlushReason::Protocol));
     assert_eq!(out.len(), 3);
 }
 
@@ -124,7 +124,7 @@ fn a_protocol_can_be_left_out() {
         (Spec::default(), Options { tcp: false, ..Options::default() }),
     ] {
         let out = coalesce(&spec.stream(&bytes(3000), 1000, 1), &options, 4);
-        assert!(out.iter().all(|out| out.reason == Reason::Protocol));
+        assert!(out.iter().all(|out| out.reason == FlushReason::Protocol));
         assert_eq!(out.len(), 3);
     }
 }
@@ -132,7 +132,7 @@ fn a_protocol_can_be_left_out() {
 #[test]
 fn packets_without_a_link_header() {
     let spec = Spec { ethernet: false, ..Spec::default() };
-    let options = Options { link: Link::Ip, ..Options::default() };
+    let options = Options { link: LinkType::Ip, ..Options::default() };
     let out = coalesce(&spec.stream(&bytes(3000), 1000, 1), &options, 4);
     assert_eq!(out.len(), 1);
     assert_eq!(out[0].bytes, spec.build(&bytes(3000)));
@@ -142,27 +142,27 @@ fn packets_without_a_link_header() {
 fn shared_header_fields_end_a_flow() {
     for spec in [Spec::default(), Spec::v6()] {
         assert_joined(&spec, |_| ());
-        assert_apart(&spec, Reason::Header, |next| next.tos = 4);
-        assert_apart(&spec, Reason::Header, |next| next.tos = 3);
-        assert_apart(&spec, Reason::Header, |next| next.ttl -= 1);
-        assert_apart(&spec, Reason::Header, |next| next.acknowledgement += 1);
-        assert_apart(&spec, Reason::Header, |next| next.window += 1);
-        assert_apart(&spec, Reason::Header, |next| next.flags |= ECE);
-        assert_apart(&spec, Reason::Header, |next| next.options[7] += 1);
-        assert_apart(&spec, Reason::Header, |next| next.options.clear());
-        assert_apart(&spec, Reason::Header, |next| next.options.extend([1; 4]));
+        assert_apart(&spec, FlushReason::Header, |next| next.tos = 4);
+        assert_apart(&spec, FlushReason::Header, |next| next.tos = 3);
+        assert_apart(&spec, FlushReason::Header, |next| next.ttl -= 1);
+        assert_apart(&spec, FlushReason::Header, |next| next.acknowledgement += 1);
+        assert_apart(&spec, FlushReason::Header, |next| next.window += 1);
+        assert_apart(&spec, FlushReason::Header, |next| next.flags |= ECE);
+        assert_apart(&spec, FlushReason::Header, |next| next.options[7] += 1);
+        assert_apart(&spec, FlushReason::Header, |next| next.options.clear());
+        assert_apart(&spec, FlushReason::Header, |next| next.options.extend([1; 4]));
     }
-    assert_apart(&Spec::default(), Reason::Header, |next| next.df = false);
+    assert_apart(&Spec::default(), FlushReason::Header, |next| next.df = false);
 }
 
 #[test]
 fn link_addresses_and_tags_tell_flows_apart() {
     let spec = Spec { tags: vec![5], ..Spec::default() };
     let frames = pair(&spec, |next| next.tags = vec![6]);
-    assert_outline(&frames, &[(&[0], Reason::Time), (&[1], Reason::Time)]);
+    assert_outline(&frames, &[(&[0], FlushReason::Flushed), (&[1], FlushReason::Flushed)]);
     let mut frames = pair(&spec, |_| ());
     frames[1][5] ^= 1;
-    assert_outline(&frames, &[(&[0], Reason::Time), (&[1], Reason::Time)]);
+    assert_outline(&frames, &[(&[0], FlushReason::Flushed), (&[1], FlushReason::Flushed)]);
 }
 
 #[test]
@@ -175,21 +175,21 @@ fn ports_addresses_and_protocols_tell_flows_apart() {
     ];
     for change in apart {
         let frames = pair(&Spec::default(), change);
-        assert_outline(&frames, &[(&[0], Reason::Time), (&[1], Reason::Time)]);
+        assert_outline(&frames, &[(&[0], FlushReason::Flushed), (&[1], FlushReason::Flushed)]);
     }
 }
 
 #[test]
 fn sequence_numbers_follow_each_other() {
     // They wrap around in all of these.
-    assert_apart(&Spec::default(), Reason::Sequence, |next| next.sequence += 1);
-    assert_apart(&Spec::default(), Reason::Sequence, |next| next.sequence -= 1000);
+    assert_apart(&Spec::default(), FlushReason::Sequence, |next| next.sequence += 1);
+    assert_apart(&Spec::default(), FlushReason::Sequence, |next| next.sequence -= 1000);
 }
 
 #[test]
 fn identifications_count_up_or_stay() {
     let spec = Spec::default();
-    assert_apart(&spec, Reason::Sequence, |next| next.id += 1);
+    assert_apart(&spec, FlushReason::Sequence, |next| next.id += 1);
     for (df, step, count, id) in [
         (true, 1, 1, IpId::Increment),
         (false, 1, 1, IpId::Increment),
@@ -207,7 +207,7 @@ fn identifications_count_up_or_stay() {
     // The second decides, and the third differs.
     let mut frames = spec.stream(&bytes(3000), 1000, 0);
     frames[2] = spec.after(2000, 2).build(&bytes(1000));
-    assert_outline(&frames, &[(&[0, 1], Reason::Sequence), (&[2], Reason::Time)]);
+    assert_outline(&frames, &[(&[0, 1], FlushReason::Sequence), (&[2], FlushReason::Flushed)]);
 }
 
 #[test]
@@ -226,7 +226,10 @@ fn a_shorter_segment_is_the_last() {
     for spec in [Spec::default(), Spec::udp()] {
         let mut frames = spec.stream(&bytes(2500), 1000, 1);
         frames.push(spec.after(2500, 3).build(&bytes(500)));
-        assert_outline(&frames, &[(&[0, 1, 2], Reason::End), (&[3], Reason::Time)]);
+        assert_outline(
+            &frames,
+            &[(&[0, 1, 2], FlushReason::LastSegment), (&[3], FlushReason::Flushed)],
+        );
     }
 }
 
@@ -235,7 +238,10 @@ fn a_longer_segment_starts_anew() {
     for spec in [Spec::default(), Spec::udp()] {
         let mut frames = spec.stream(&bytes(2000), 1000, 1);
         frames.push(spec.after(2000, 2).build(&bytes(1001)));
-        assert_outline(&frames, &[(&[0, 1], Reason::Longer), (&[2], Reason::Time)]);
+        assert_outline(
+            &frames,
+            &[(&[0, 1], FlushReason::LargerSegment), (&[2], FlushReason::Flushed)],
+        );
     }
 }
 
@@ -246,11 +252,14 @@ fn push_and_fin_end_a_flow() {
         let payload = bytes(3000);
         let out = coalesce(&spec.stream(&payload, 1000, 1), &Options::default(), 4);
         assert_eq!(out.len(), 1);
-        assert_eq!((out[0].reason, &out[0].bytes), (Reason::End, &spec.build(&payload)));
+        assert_eq!(
+            (out[0].reason, &out[0].bytes),
+            (FlushReason::LastSegment, &spec.build(&payload))
+        );
         // Nothing can follow the first.
         assert_outline(
             &[spec.build(&bytes(1000)), spec.after(1000, 1).build(&bytes(1000))],
-            &[(&[0], Reason::End), (&[1], Reason::End)],
+            &[(&[0], FlushReason::LastSegment), (&[1], FlushReason::LastSegment)],
         );
     }
 }
@@ -263,7 +272,11 @@ fn syn_rst_and_urg_go_by_alone() {
         frames[2] = spec.after(2000, 2).build(&bytes(1000));
         assert_outline(
             &frames,
-            &[(&[0, 1], Reason::Followed), (&[2], Reason::Flags), (&[3], Reason::Time)],
+            &[
+                (&[0, 1], FlushReason::Unmergeable),
+                (&[2], FlushReason::Flags),
+                (&[3], FlushReason::Flushed),
+            ],
         );
     }
 }
@@ -277,8 +290,8 @@ fn cwr_is_on_the_first_only() {
     assert_eq!(out[0].bytes, spec.build(&payload));
     let gso = out[0].split.unwrap().1.unwrap().gso_type;
     assert_eq!(gso, virtio::GsoType::TCPV4.union(virtio::GsoType::ECN));
-    assert_apart(&Spec::default(), Reason::Flags, |next| next.flags |= CWR);
-    assert_apart(&spec, Reason::Flags, |_| ());
+    assert_apart(&Spec::default(), FlushReason::Flags, |next| next.flags |= CWR);
+    assert_apart(&spec, FlushReason::Flags, |_| ());
 }
 
 #[test]
@@ -288,7 +301,11 @@ fn acknowledgements_keep_their_place() {
     frames.insert(2, spec.after(2000, 2).build(&[]));
     assert_outline(
         &frames,
-        &[(&[0, 1], Reason::Followed), (&[2], Reason::Empty), (&[3], Reason::Time)],
+        &[
+            (&[0, 1], FlushReason::Unmergeable),
+            (&[2], FlushReason::NoPayload),
+            (&[3], FlushReason::Flushed),
+        ],
     );
 }
 
@@ -308,7 +325,11 @@ fn a_wrong_checksum_goes_by_untouched() {
         frames[2][at] ^= 0x10;
         assert_outline(
             &frames,
-            &[(&[0, 1], Reason::Followed), (&[2], Reason::Checksum), (&[3], Reason::Time)],
+            &[
+                (&[0, 1], FlushReason::Unmergeable),
+                (&[2], FlushReason::Checksum),
+                (&[3], FlushReason::Flushed),
+            ],
         );
     }
 }
@@ -330,9 +351,9 @@ fn a_checksum_that_nobody_computes_goes_by() {
         let (taken, carried) = word(field).overflowing_add(word(at));
         put(frame, field, taken + u16::from(carried));
         put(frame, at, 0);
-        assert_ne!(outline(&frames)[0].1, Reason::Checksum, "{at}");
+        assert_ne!(outline(&frames)[0].1, FlushReason::Checksum, "{at}");
         put(&mut frames[0], at, 0xffff);
-        assert_eq!(outline(&frames)[0].1, Reason::Checksum, "{at}");
+        assert_eq!(outline(&frames)[0].1, FlushReason::Checksum, "{at}");
     }
 }
 
@@ -342,7 +363,11 @@ fn udp_without_a_checksum_goes_by() {
     put(&mut frames[1], 14 + 20 + 6, 0);
     assert_outline(
         &frames,
-        &[(&[0], Reason::Followed), (&[1], Reason::Checksum), (&[2], Reason::Time)],
+        &[
+            (&[0], FlushReason::Unmergeable),
+            (&[1], FlushReason::Checksum),
+            (&[2], FlushReason::Flushed),
+        ],
     );
 }
 
@@ -359,8 +384,11 @@ fn ip_options_padding_and_fragments_go_by() {
     put(frame, 24, 0);
     let checksum = !sum(&frame[14..38]);
     put(frame, 24, checksum);
-    let expected: &[(&[u64], Reason)] =
-        &[(&[0], Reason::Followed), (&[1], Reason::Protocol), (&[2], Reason::Time)];
+    let expected: &[(&[u64], FlushReason)] = &[
+        (&[0], FlushReason::Unmergeable),
+        (&[1], FlushReason::Protocol),
+        (&[2], FlushReason::Flushed),
+    ];
     assert_outline(&frames, expected);
 
     let mut frames = spec.stream(&bytes(3000), 1000, 1);
@@ -386,10 +414,10 @@ fn what_is_cut_short_does_not_overtake() {
         let out = outline(&frames);
         if cut == 20 {
             // It has no address.
-            assert_eq!(out[0], (vec![1], Reason::Protocol));
+            assert_eq!(out[0], (vec![1], FlushReason::Protocol));
             continue;
         }
-        let expected = [(vec![0], Reason::Followed), (vec![1], Reason::Protocol)];
+        let expected = [(vec![0], FlushReason::Unmergeable), (vec![1], FlushReason::Protocol)];
         assert_eq!(out[..2], expected, "{cut}");
     }
 }
@@ -404,7 +432,7 @@ fn other_protocols_hold_nothing_up() {
     let mut tags = Spec { tags: vec![1, 2], ..Spec::default() }.build(&[]);
     put(&mut tags, 20, 0x8100);
     frames.splice(1..1, [arp, icmp, tags, vec![1, 2, 3], vec![]]);
-    let alone = |token: &'static [u64]| (token, Reason::Protocol);
+    let alone = |token: &'static [u64]| (token, FlushReason::Protocol);
     assert_outline(
         &frames,
         &[
@@ -413,7 +441,7 @@ fn other_protocols_hold_nothing_up() {
             alone(&[3]),
             alone(&[4]),
             alone(&[5]),
-            (&[0, 6, 7], Reason::Time),
+            (&[0, 6, 7], FlushReason::Flushed),
         ],
     );
 }
@@ -424,8 +452,8 @@ fn a_super_packet_ends_at_its_limits() {
     // 20 + 32 bytes of IP and TCP headers: 65,535 = 52 + 45 * 1448 + 323.
     let mut frames = spec.stream(&bytes(46 * 1448), 1448, 1);
     let out = outline(&frames);
-    assert_eq!(out[0], ((0..45).collect(), Reason::Full));
-    assert_eq!(out[1], (vec![45], Reason::Time));
+    assert_eq!(out[0], ((0..45).collect(), FlushReason::Full));
+    assert_eq!(out[1], (vec![45], FlushReason::Flushed));
     // One that fits to the byte.
     frames = spec.stream(&bytes(65_483), 1448, 1);
     let out = coalesce(&frames, &Options::default(), 4);
@@ -435,7 +463,7 @@ fn a_super_packet_ends_at_its_limits() {
 
     let frames = Spec::udp().stream(&bytes(MAX_SEGMENTS * 100 + 100), 100, 1);
     let out = outline(&frames);
-    assert_eq!(out[0], ((0..MAX_SEGMENTS as u64).collect(), Reason::Full));
+    assert_eq!(out[0], ((0..MAX_SEGMENTS as u64).collect(), FlushReason::Full));
 
     let frames = spec.stream(&bytes(5000), 1000, 1);
     for options in [
@@ -466,7 +494,7 @@ fn long_headers_go_by() {
         }
         let out = outline(&frames);
         assert_eq!(out.len(), count);
-        assert_eq!(out[0].1, if count == 1 { Reason::Time } else { Reason::Protocol });
+        assert_eq!(out[0].1, if count == 1 { FlushReason::Flushed } else { FlushReason::Protocol });
     }
 }
 
@@ -478,15 +506,15 @@ fn the_oldest_flow_makes_room() {
     let out = coalesce(&frames, &Options::default(), 2);
     let out: Vec<_> = out.iter().map(|out| (out.tokens[0], out.reason)).collect();
     let expected = [
-        (0, Reason::Room),
-        (1, Reason::Room),
-        (2, Reason::Room),
-        (3, Reason::Time),
-        (4, Reason::Time),
+        (0, FlushReason::Evicted),
+        (1, FlushReason::Evicted),
+        (2, FlushReason::Evicted),
+        (3, FlushReason::Flushed),
+        (4, FlushReason::Flushed),
     ];
     assert_eq!(out, expected);
     let out = coalesce(&frames[..1], &Options::default(), 0);
-    assert_eq!((out[0].tokens[0], out[0].reason), (0, Reason::Room));
+    assert_eq!((out[0].tokens[0], out[0].reason), (0, FlushReason::Evicted));
 }
 
 #[test]
@@ -506,8 +534,8 @@ fn flows_of_one_hash_do_not_pile_up() {
     coalescer.flush_all(&mut sink);
     let out: Vec<_> = out.into_iter().map(|out| (out.tokens, out.reason)).collect();
     // The oldest made room, one by one, and the last eight were held and grew.
-    let alone = (0..92).map(|token| (vec![token], Reason::Room));
-    let joined = (92..100).map(|token| (vec![token, token + 100], Reason::Time));
+    let alone = (0..92).map(|token| (vec![token], FlushReason::Evicted));
+    let joined = (92..100).map(|token| (vec![token, token + 100], FlushReason::Flushed));
     assert_eq!(out, alone.chain(joined).collect::<Vec<_>>());
 }
 
@@ -531,13 +559,13 @@ fn a_fragment_ends_the_flows_between_its_addresses_and_no_others() {
             coalescer.flush_all(&mut sink);
             let mut out: Vec<_> = out.into_iter().map(|out| (out.tokens[0], out.reason)).collect();
             out[..2].sort_by_key(|(token, _)| *token);
-            let followed = Reason::Followed;
+            let followed = FlushReason::Unmergeable;
             let expected = [
                 (0, followed),
                 (2, followed),
-                (4, Reason::Protocol),
-                (1, Reason::Time),
-                (3, Reason::Time),
+                (4, FlushReason::Protocol),
+                (1, FlushReason::Flushed),
+                (3, FlushReason::Flushed),
             ];
             assert_eq!(out, expected, "key {key}, {flows} flows");
         }
@@ -564,7 +592,7 @@ fn time_ends_a_flow() {
     coalescer.flush_before(40, &mut sink);
     assert_eq!(coalescer.oldest(), None);
     let out: Vec<_> = out.into_iter().map(|out| (out.tokens, out.reason)).collect();
-    assert_eq!(out, [(vec![0, 1], Reason::Time), (vec![2, 3], Reason::Time)]);
+    assert_eq!(out, [(vec![0, 1], FlushReason::Flushed), (vec![2, 3], FlushReason::Flushed)]);
 }
 
 #[test]

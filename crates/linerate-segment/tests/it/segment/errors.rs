@@ -1,7 +1,7 @@
 //! Every refusal, and that arbitrary bytes never do worse.
 
 use linerate_segment::Error;
-use linerate_segment::segment::{Checksums, IpId, Link, Options, Segments, Split};
+use linerate_segment::segment::{Checksums, IpId, LinkType, Options, Segments, Split};
 use linerate_wire::ethernet::EtherType;
 use linerate_wire::ip::Protocol;
 use proptest::prelude::*;
@@ -97,7 +97,7 @@ fn not_ip_and_too_many_tags() {
     let mut packet = Packet::tcp(300);
     packet.ethernet = Some(3);
     assert_eq!(refused(&packet.build(), TCP), Error::TooManyTags);
-    let raw = Options { link: Link::Ip, ..Options::new(TCP) };
+    let raw = Options { link: LinkType::Ip, ..Options::new(TCP) };
     assert!(matches!(split(&[0x50; 400], &raw).unwrap_err(), Error::Header(_)));
 }
 

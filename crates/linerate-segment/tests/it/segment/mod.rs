@@ -8,7 +8,7 @@ mod rules;
 mod strategies;
 
 use linerate_segment::Result;
-use linerate_segment::segment::{Link, Options, Segments, Split};
+use linerate_segment::segment::{LinkType, Options, Segments, Split};
 use linerate_wire::checksum::Engine;
 
 /// All segments, taken in each of the four ways and by each engine, which must agree.
@@ -28,9 +28,9 @@ fn split(packet: &[u8], options: &Options) -> Result<Vec<Vec<u8>>> {
     }
     assert_eq!(written.len(), count);
     assert_eq!(written.iter().map(Vec::len).max(), Some(max_len));
-    assert_eq!((segments.len(), segments.next_parts().is_none()), (0, true));
+    assert_eq!((segments.len(), segments.next_view().is_none()), (0, true));
     for expected in &written {
-        let part = parts.next_parts().unwrap();
+        let part = parts.next_view().unwrap();
         assert_eq!(&[part.header, part.payload].concat(), expected);
     }
     let iterated: Vec<_> = iterator.map(|s| [s.header(), s.payload()].concat()).collect();
@@ -57,6 +57,6 @@ fn write_all(mut segments: Segments<'_>, len: usize) -> Vec<Vec<u8>> {
 }
 
 fn options(packet: &build::Packet, split: Split) -> Options {
-    let link = if packet.ethernet.is_some() { Link::Ethernet } else { Link::Ip };
+    let link = if packet.ethernet.is_some() { LinkType::Ethernet } else { LinkType::Ip };
     Options { link, ..Options::new(split) }
 }

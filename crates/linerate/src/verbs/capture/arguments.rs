@@ -16,30 +16,30 @@ use super::values;
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
-    /// Capture on this interface, or the one of this number of -D; may be given several times. `any`
+    /// Capture on this interface, or the one with this number in -D; may be given several times. `any`
     /// stands for all that are up, through packet sockets and without promiscuous mode. Without -i
     /// the first one that is up and is not the loopback interface.
     #[arg(short, long, value_name = "NAME", conflicts_with = "read")]
     pub(super) interface: Vec<String>,
 
-    /// List the interfaces, what uses them, and which source `auto` would take; then end.
+    /// List the interfaces, their users, and the source that `auto` would select; then exit.
     #[arg(short = 'D', long)]
     pub(super) list_interfaces: bool,
 
-    /// Read from a capture file in place of an interface; `-` is standard input. pcap and pcapng,
-    /// also in a gzip, zstd or lz4 stream.
+    /// Read from a capture file instead of an interface; `-` is standard input. pcap and pcapng, also
+    /// compressed by gzip, zstd or lz4.
     #[arg(short, long, value_name = "FILE")]
     pub(super) read: Option<PathBuf>,
 
-    /// Write into this file; `-` is standard output. Without it one line a packet is printed.
+    /// Write into this file; `-` is standard output. Without it, print one line per packet.
     #[arg(short, long, value_name = "FILE")]
     pub(super) write: Option<PathBuf>,
 
-    /// Count only, and give every packet back unseen: for measurements.
+    /// Only count packets: for measurements.
     #[arg(long, conflicts_with = "write")]
     pub(super) discard: bool,
 
-    /// End after this many packets.
+    /// Exit after this many packets.
     #[arg(short, long, value_name = "PACKETS",
         value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) count: Option<u64>,
@@ -54,18 +54,18 @@ pub(crate) struct Arguments {
         value_parser = clap::value_parser!(u64).range(1..=1 << 31))]
     pub(super) buffer_size: Option<u64>,
 
-    /// Go on in another file when one has this many million bytes; with the suffix k, M or G in
+    /// Rotate to a new file when one has this many million bytes; with the suffix k, M or G in
     /// KiB, MiB or GiB.
     #[arg(short = 'C', value_name = "SIZE", value_parser = values::file_size, requires = "write")]
     pub(super) rotate_size: Option<u64>,
 
-    /// Go on in another file after so many seconds; the file's name is a format for strftime(3). Files
-    /// that would have the name of the one before are numbered as with -C.
+    /// Rotate to a new file after this many seconds; the file's name is a format for strftime(3). Files
+    /// that would have the name of the previous one are numbered as with -C.
     #[arg(short = 'G', value_name = "SECONDS", requires = "write",
         value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) rotate_seconds: Option<u64>,
 
-    /// Keep this many files: with -C the oldest is written over, with -G alone the capture ends.
+    /// Keep this many files: with -C the oldest is overwritten, with -G alone the capture ends.
     #[arg(short = 'W', value_name = "FILES", requires = "write",
         value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) rotate_count: Option<u32>,
@@ -79,52 +79,51 @@ pub(crate) struct Arguments {
     #[arg(short = 'a', long = "autostop", value_name = "LIMIT", value_parser = values::limit)]
     pub(super) autostop: Vec<values::Limit>,
 
-    /// Do not make the interface receive what is addressed to others.
+    /// Do not put the interface into promiscuous mode.
     #[arg(short = 'p', long)]
     pub(super) no_promiscuous_mode: bool,
 
-    /// Bring each packet into the file at once, in place of every tenth of a second (with -r: of every
-    /// MiB).
+    /// Write each packet to the file at once, instead of every tenth of a second (with -r: every MiB).
     #[arg(short = 'U', long)]
     pub(super) packet_buffered: bool,
 
-    /// Take only packets that come in, go out, or both (the default). A file has to say which way
-    /// they went (pcapng with `epb_flags`).
+    /// Capture only incoming packets, only outgoing ones, or both (the default). A file must have the
+    /// direction of each packet (pcapng with `epb_flags`).
     #[arg(short = 'Q', long, value_name = "in|out|inout", value_parser = values::directions())]
     pub(super) direction: Option<Traffic>,
 
-    /// Become this user once the interfaces are open, before any file is made. Without it the
-    /// threads only give up their capabilities.
+    /// Change to this user once the interfaces are open, before any file is created. Without it the
+    /// threads only drop their capabilities.
     #[arg(short = 'Z', long, value_name = "USER")]
     pub(super) relinquish_privileges: Option<String>,
 
-    /// Precision of the time stamps in classic pcap files (default: micro, as other programs
+    /// Precision of the timestamps in classic pcap files (default: micro, as other programs
     /// write); pcapng files always have nanoseconds.
     #[arg(long, value_name = "UNIT")]
     pub(super) time_stamp_precision: Option<Precision>,
 
-    /// Whose clock stamps the packets.
+    /// Where timestamps come from.
     #[arg(short = 'j', long, value_name = "TYPE", default_value = "host")]
-    pub(super) time_stamp_type: StampType,
+    pub(super) time_stamp_type: TimestampType,
 
-    /// Hand over each packet at once, at the price of more wake-ups.
+    /// Deliver each packet at once, at the cost of more wake-ups.
     #[arg(long)]
     pub(super) immediate_mode: bool,
 
-    /// Compress the files; by default as the name ends (.zst, .lz4).
+    /// Compress the files (default: by the file name's extension, .zst or .lz4).
     #[arg(long, value_name = "METHOD")]
     pub(super) compress: Option<Compress>,
 
-    /// Format of the files; by default pcap for names that end in .pcap, else pcapng.
+    /// Format of the files (default: pcap for names that end in .pcap, else pcapng).
     #[arg(long, value_name = "FORMAT")]
     pub(super) format: Option<FileFormat>,
 
-    /// Take the filter expression from this file.
+    /// Read the filter expression from this file.
     #[arg(short = 'F', value_name = "FILE", conflicts_with = "expression")]
     pub(super) filter_file: Option<PathBuf>,
 
-    /// How to get at the packets: `auto`, `packet`, `xdp` or `tee`. `auto` never takes traffic away
-    /// from the host, and says what it took and why.
+    /// Source of the packets: `auto`, `packet`, `xdp` or `tee`. `auto` never takes traffic away from the
+    /// host, and prints what it selected and why.
     #[arg(long, value_name = "SOURCE", default_value = "auto", value_parser = values::sources(), conflicts_with = "read")]
     pub(super) source: values::Source,
 
@@ -132,18 +131,18 @@ pub(crate) struct Arguments {
     #[arg(long, conflicts_with = "read")]
     pub(super) take_over: bool,
 
-    /// How frames that `--source xdp` takes come out of the kernel: `socket` (AF_XDP), `buffer` (a
-    /// BPF ring buffer), or `auto`: sockets where the driver shares frames without a copy or where
-    /// --pages, --busy-poll or the card's stamps ask for them, else the buffer, which is faster.
-    #[arg(long, value_name = "WAY", default_value = "auto", value_parser = values::ways(), conflicts_with = "read")]
-    pub(super) xdp_through: Through,
+    /// How `--source xdp` delivers frames: `af-xdp` (AF_XDP sockets), `ringbuf` (a BPF ring buffer), or `auto`:
+    /// sockets if the driver has zero-copy or if --pages, --busy-poll or hardware timestamps need them, else the
+    /// ring buffer, which is faster.
+    #[arg(long, value_name = "DELIVERY", default_value = "auto", value_parser = values::ways(), conflicts_with = "read")]
+    pub(super) xdp_delivery: Through,
 
     /// Pages of the buffer of AF_XDP sockets: auto, hugetlb, hugetlb-1g, thp or small.
     #[arg(long, value_name = "PAGES", default_value = "auto", value_parser = values::pages(), conflicts_with = "read")]
     pub(super) pages: Pages,
 
-    /// What the ring of `--source packet` is made of: hugetlb, transhuge, noretry, vzalloc or retry. Takes a
-    /// kernel with Linerate's patches.
+    /// Memory of the ring of `--source packet`: hugetlb, transhuge, noretry, vzalloc or retry. Needs a kernel
+    /// with Linerate's patches.
     #[arg(long, value_name = "MEMORY", default_value = "any", hide_default_value = true,
         value_parser = values::allocations(), conflicts_with = "read")]
     pub(super) ring_allocation: Allocation,
@@ -158,15 +157,15 @@ pub(crate) struct Arguments {
 
     /// Split the super-packets of TSO, USO and GRO into the frames that the wire carries, with all their
     /// checksums: after the filter, and before -s and -c. Only for --source packet, which auto then
-    /// takes. (`linerate segment` does it to files.)
+    /// selects. (`linerate segment` does it to files.)
     #[arg(long, conflicts_with_all = ["read", "discard"])]
     pub(super) split: bool,
 
-    /// Run the filter in the `kernel` or in `user` space; by default in the kernel if it takes it.
+    /// Run the filter in the `kernel` or in `user` space (default: in the kernel if it accepts the program).
     #[arg(long, value_name = "SIDE", value_parser = values::sides())]
     pub(super) filter_in: Option<Side>,
 
-    /// Poll for so long before sleeping, up to 100000; not for a BPF ring buffer (tee, or xdp without
+    /// Busy-poll this long before sleeping, up to 100000; not for a BPF ring buffer (tee, or xdp without
     /// sockets).
     #[arg(long, value_name = "MICROSECONDS", value_parser = values::microseconds, conflicts_with = "read")]
     pub(super) busy_poll: Option<Duration>,
@@ -179,27 +178,27 @@ pub(crate) struct Arguments {
     #[arg(long)]
     pub(super) json: bool,
 
-    /// No live line, and nothing said at the start.
+    /// No live line and no messages at the start.
     #[arg(short, long)]
     pub(super) quiet: bool,
 
-    /// Accepted for habit's sake: addresses and ports are never turned into names.
+    /// Accepted for compatibility: addresses and ports are never resolved to names.
     #[arg(short = 'n', action = clap::ArgAction::Count, hide = true)]
     pub(super) numeric: u8,
 
-    /// Accepted for habit's sake: each line is written at once anyway.
+    /// Accepted for compatibility: each line is written at once.
     #[arg(short = 'l', hide = true)]
     pub(super) line_buffered: bool,
 
-    /// Which packets: an expression as pcap-filter(7) has it.
+    /// Filter expression, as in pcap-filter(7).
     #[arg(value_name = "EXPRESSION")]
     pub(super) expression: Vec<String>,
 }
 
 const AFTER_HELP: &str = "\
-Signals: SIGINT and SIGTERM end the capture with everything captured in the file (a second one, a second \
-later, ends at once); SIGUSR1 prints the \
-counts; SIGUSR2 brings what was captured into the file now.\n\
+Signals: SIGINT and SIGTERM end the capture and write everything captured to the file (a second one, a \
+second later, ends at once); SIGUSR1 prints the counts; SIGUSR2 writes everything captured to the file \
+now.\n\
 \n\
 Examples:\n  \
 linerate capture -i eth0 -w web.pcapng tcp port 443\n  \
@@ -207,8 +206,8 @@ linerate capture -i eth0 -w - | tshark -r -\n  \
 linerate capture -i eth1 --source xdp -w all.pcapng.zst -C 500M -W 20\n  \
 linerate capture -r all.pcapng.zst00 -w dns.pcap udp port 53\n\
 \n\
-Exit status: 0 when the capture ended as asked, 1 when something ended it before or a packet could \
-not be written, 2 for a wrong command line.";
+Exit status: 0 when the capture ended as requested, 1 when an error ended it or a packet could not be \
+written, 2 for a wrong command line.";
 
 /// Precision of time stamps in classic pcap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -219,16 +218,16 @@ pub(super) enum Precision {
     Nano,
 }
 
-/// Whose clock stamps.
+/// Where timestamps come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum StampType {
-    /// The kernel's, packet by packet.
+pub(super) enum TimestampType {
+    /// The kernel, packet by packet.
     Host,
-    /// The kernel's, once for all packets that an xdp or tee source hands over at a time: cheaper
-    /// there. Packet sockets stamp each packet all the same.
+    /// The host's clock, once for each batch of an xdp or tee source, which is cheaper. Packet sockets
+    /// stamp each packet.
     #[value(name = "host_lowprec")]
     HostLowPrecision,
-    /// The network card's where it has one, else the kernel's; packet sockets and AF_XDP sockets.
+    /// The network card where it has timestamps, else the kernel; packet sockets and AF_XDP sockets.
     Adapter,
 }
 
@@ -239,7 +238,7 @@ pub(in crate::verbs) enum Compress {
     Zstd,
     /// LZ4.
     Lz4,
-    /// None, whatever the name says.
+    /// None, whatever the file name.
     None,
 }
 
@@ -253,7 +252,7 @@ pub(in crate::verbs) enum FileFormat {
 }
 
 impl Arguments {
-    /// The source that was asked for by name.
+    /// The source that was given by name.
     pub(super) fn source_kind(&self) -> Option<SourceKind> {
         self.source.0
     }

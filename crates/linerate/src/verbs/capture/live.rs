@@ -36,7 +36,7 @@ pub(super) fn announce(opened: &[OpenInterface], snaplen: u32) {
         ));
         if let Some(filter) = &one.filter {
             let side = if one.filter_in_user { "user space" } else { "the kernel" };
-            let (text, why) = (filter.text(), &one.filter_why);
+            let (text, why) = (filter.text(), &one.filter_reason);
             stdio::eprintln(format_args!("linerate: filter \"{text}\" runs in {side}: {why}"));
         }
     }

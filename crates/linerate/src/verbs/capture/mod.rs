@@ -21,7 +21,7 @@ use linerate_capture::source::{SourceKind, SourceOptions};
 use linerate_pcapfile::{Error as FileError, Reader};
 
 pub(crate) use arguments::Arguments;
-use arguments::StampType;
+use arguments::TimestampType;
 pub(super) use arguments::{Compress, FileFormat};
 pub(super) use output::{compression, extension, uncompressed};
 use values::Limit;
@@ -191,7 +191,7 @@ fn source_options(arguments: &Arguments, filter: Option<String>) -> SourceOption
         traffic: arguments.direction,
         take_over: arguments.take_over,
         split: arguments.split,
-        through: arguments.xdp_through,
+        through: arguments.xdp_delivery,
         // A super-packet must be whole to be split; its segments are cut on their way into the file.
         snaplen: if arguments.split { DEFAULT_SNAPLEN } else { snaplen(arguments) },
         buffer: arguments.buffer_size.map(|kib| kib.saturating_mul(1024)),
@@ -208,9 +208,9 @@ fn source_options(arguments: &Arguments, filter: Option<String>) -> SourceOption
         filter_in: arguments.filter_in,
         timestamps: match arguments.time_stamp_type {
             _ if arguments.discard => TimestampSource::None,
-            StampType::Host => TimestampSource::Host,
-            StampType::HostLowPrecision => TimestampSource::HostBatch,
-            StampType::Adapter => TimestampSource::Adapter,
+            TimestampType::Host => TimestampSource::Host,
+            TimestampType::HostLowPrecision => TimestampSource::HostBatch,
+            TimestampType::Adapter => TimestampSource::Adapter,
         },
     }
 }

@@ -5,7 +5,7 @@ use linerate_capture::filter::Side;
 use linerate_pcapfile::{Format, Reader};
 use linerate_ring::packet::Traffic;
 
-use super::arguments::{Arguments, StampType};
+use super::arguments::{Arguments, TimestampType};
 use super::values::Limit;
 
 /// Why these arguments do not work for a file.
@@ -39,7 +39,7 @@ pub(super) fn without_effect(arguments: &Arguments) -> Vec<&'static str> {
         (arguments.buffer_size.is_some(), "-B"),
         (arguments.no_promiscuous_mode, "-p"),
         (arguments.immediate_mode, "--immediate-mode"),
-        (arguments.time_stamp_type != StampType::Host, "-j"),
+        (arguments.time_stamp_type != TimestampType::Host, "-j"),
     ];
     given.into_iter().filter(|(given, _)| *given).map(|(_, option)| option).collect()
 }

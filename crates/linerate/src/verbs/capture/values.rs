@@ -19,9 +19,9 @@ pub(super) struct Source(pub(super) Option<SourceKind>);
 pub(super) enum Limit {
     /// After this time.
     Duration(Duration),
-    /// After so many packets.
+    /// After this many packets.
     Packets(u64),
-    /// When the file has so many bytes.
+    /// When the file has this many bytes.
     FileSize(u64),
 }
 

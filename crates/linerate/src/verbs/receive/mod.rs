@@ -1,4 +1,4 @@
-//! `linerate receive`: UDP messages, counted, checked and put in order.
+//! `linerate receive`: counts and checks UDP messages, and puts feeds in order.
 
 mod report;
 mod values;
@@ -31,26 +31,27 @@ pub(crate) struct Arguments {
     #[arg(short, long, value_name = "ADDRESS:PORT", value_parser = endpoint)]
     bind: SocketAddr,
 
-    /// Interface that messages have to come in by.
+    /// Receive only messages that arrive on this interface.
     #[arg(short, long, value_name = "IFACE")]
     interface: Option<String>,
 
-    /// Multicast group to join, as 239.1.1.1, 239.1.1.1@eth1, or SOURCE,GROUP@eth1 to hear one sender
-    /// only; may be given several times.
+    /// Multicast group to join, as 239.1.1.1, 239.1.1.1@eth1, or SOURCE,GROUP@eth1 to receive from one sender
+    /// only; repeatable.
     #[arg(short, long, value_name = "GROUP[@IFACE]")]
     join: Vec<Group>,
 
-    /// Datagrams to take at once, at most. The kernel gives 1024 in a call; more take several calls. With gro
-    /// a datagram holds up to 64 messages, and at most 64 are taken; with uring it is how many may wait.
+    /// Datagrams of a batch, at most. The kernel returns up to 1024 in a call; a larger batch takes several
+    /// calls. With gro a datagram holds up to 64 messages, and a batch has at most 64 datagrams; with uring
+    /// this is how many may wait.
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = batch)]
     batch: usize,
 
-    /// Bytes of the longest message. A longer one is cut and counted.
+    /// Bytes of the longest message. A longer one is truncated and counted.
     #[arg(long, value_name = "BYTES", default_value_t = 2048, value_parser = values::message_size)]
     message_size: usize,
 
-    /// Way to receive: auto, recvmmsg, gro (datagrams joined by the kernel), uring (io_uring), xdp
-    /// (past the stack), remember (a patched kernel).
+    /// Backend: auto, recvmmsg, gro (datagrams joined by the kernel), uring (io_uring), xdp (past the network
+    /// stack), remember (remember_mmsghdr() of a patched kernel).
     #[arg(long, value_name = "BACKEND", default_value = "auto",
         value_parser = PossibleValuesParser::new(["auto", "recvmmsg", "gro", "uring", "xdp", "remember"])
             .map(|word| Choice(word.parse().ok())))]
@@ -61,7 +62,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "TIME", value_parser = duration, conflicts_with_all = ["threads", "bind_b"])]
     calibrate: Option<Duration>,
 
-    /// Threads that receive from the one socket.
+    /// Threads that receive from the same socket.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = threads)]
     threads: usize,
 
@@ -85,18 +86,18 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "ADDRESS:PORT", requires = "feed", value_parser = endpoint)]
     bind_b: Option<SocketAddr>,
 
-    /// Check that payloads are what `linerate send --pattern` wrote: sequence, time or counted. With time
-    /// the latency is measured, where the sender runs on this machine.
+    /// Check that payloads are what `linerate send --pattern` wrote: sequence, time or counted. time also
+    /// measures the latency of a sender on this machine.
     #[arg(long, value_name = "PATTERN", conflicts_with = "feed",
         value_parser = PossibleValuesParser::new(["sequence", "time", "counted"])
             .try_map(|word| word.parse::<PayloadPattern>()))]
     check: Option<PayloadPattern>,
 
-    /// Have the kernel stamp messages, and measure how long each waited for the reader.
+    /// Let the kernel timestamp messages, and measure how long each waited for the reader.
     #[arg(long)]
     timestamps: bool,
 
-    /// Bytes of the socket's buffer, as far as the system allows.
+    /// Bytes of the socket's receive buffer, as far as net.core.rmem_max allows.
     #[arg(long, value_name = "BYTES", default_value = "8M", value_parser = values::buffer)]
     buffer: usize,
 
@@ -106,17 +107,17 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "HOW", value_parser = values::steering)]
     reuseport: Option<Reuseport>,
 
-    /// How frames that xdp takes reach the reader: `socket` (AF_XDP), `buffer` (a BPF ring buffer, which the
-    /// program copies to), or `auto`: sockets where the driver shares frames without a copy or --busy-poll
-    /// was asked for, else the buffer, which is faster. Auto unless said.
-    #[arg(long, value_name = "WAY", value_parser = ways())]
-    xdp_through: Option<Through>,
+    /// How xdp delivers frames: `af-xdp` (AF_XDP sockets), `ringbuf` (a BPF ring buffer that the program copies
+    /// to), or `auto`: sockets with a zero-copy driver or --busy-poll, else the ring buffer, which is then
+    /// faster [default: auto].
+    #[arg(long, value_name = "DELIVERY", value_parser = ways())]
+    xdp_delivery: Option<Through>,
 
-    /// Bytes of the rings of xdp: how much may wait while the reader is held up. 32M unless said.
+    /// Bytes of the rings of xdp, which hold frames while the reader is delayed [default: 32M].
     #[arg(long, value_name = "BYTES", value_parser = values::ring)]
     ring: Option<usize>,
 
-    /// Have the kernel poll the card for so many microseconds in a wait.
+    /// Let the kernel poll the network card this long in each wait (SO_BUSY_POLL).
     #[arg(long, value_name = "MICROSECONDS", value_parser = microseconds)]
     busy_poll: Option<Duration>,
 
@@ -125,7 +126,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "MICROSECONDS", value_parser = microseconds, conflicts_with = "spin")]
     coalesce_usecs: Option<Duration>,
 
-    /// Never sleep: the lowest latency, at the price of a core a thread.
+    /// Never sleep: the lowest latency, at the cost of a CPU for each thread.
     #[arg(long)]
     spin: bool,
 
@@ -133,22 +134,22 @@ pub(crate) struct Arguments {
     #[arg(long)]
     json: bool,
 
-    /// No live line and no summary.
+    /// No status line and no summary.
     #[arg(short, long)]
     quiet: bool,
 }
 
-/// `--backend`, where `auto` leaves the choice.
+/// `--backend`; `None` for `auto`.
 #[derive(Clone, Copy, Debug)]
 struct Choice(Option<Backend>);
 
 const AFTER_HELP: &str = "\
-xdp takes only whole datagrams to the wanted addresses and port; everything else stays with the kernel. What \
-it takes passes no firewall, and other receivers of a group get none of it. auto takes xdp where the machine \
-has it and nobody else is bound to the port, else gro, else recvmmsg, and says why; with --calibrate, what \
-was best on the messages that came.
+xdp takes only whole datagrams to the given addresses and port; everything else stays with the kernel. These \
+datagrams bypass the firewall, and other receivers of a multicast group do not get them. auto takes xdp where \
+it is available and no other socket is bound to the port, else gro, else recvmmsg, and says why. With \
+--calibrate it takes what was best on the messages that arrived.
 
-SIGINT or SIGTERM ends it, after what has come; SIGUSR1 prints the counts.
+SIGINT or SIGTERM ends it, after the messages that have arrived; SIGUSR1 prints the counts.
 
 Examples:
   linerate receive --bind 10.0.0.2:7000 --for 10s
@@ -172,26 +173,26 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
 }
 
 impl Arguments {
-    /// Nothing that was asked for is to be without effect.
+    /// Refuses options that would have no effect.
     fn check(&self) -> Result<()> {
         cpu::check(self.cpus()).map_err(refused_cpu)?;
         if let (Some(_), Some(backend)) = (self.calibrate, self.backend.0) {
             bail!("--calibrate is for --backend auto: {backend} was asked for");
         }
         let of_xdp =
-            [("--ring", self.ring.is_some()), ("--xdp-through", self.xdp_through.is_some())];
+            [("--ring", self.ring.is_some()), ("--xdp-delivery", self.xdp_delivery.is_some())];
         if let Some((option, _)) = of_xdp.iter().find(|(_, given)| *given) {
             match self.backend.0 {
                 Some(Backend::Xdp) => {}
-                Some(other) => bail!("{option} is for the back end xdp: {other} was asked for"),
+                Some(other) => bail!("{option} is for the backend xdp: {other} was asked for"),
                 None if self.several() || self.reuseport.is_some() => {
-                    bail!("{option} is for the back end xdp, which has one reader, and of one port")
+                    bail!("{option} is for the backend xdp, which has one reader and one port")
                 }
                 None => {}
             }
         }
-        if self.busy_poll.is_some() && self.xdp_through == Some(Through::Buffer) {
-            bail!("--busy-poll is for AF_XDP sockets: --xdp-through buffer was asked for");
+        if self.busy_poll.is_some() && self.xdp_delivery == Some(Through::Buffer) {
+            bail!("--busy-poll is for AF_XDP sockets: --xdp-delivery ringbuf was asked for");
         }
         if self.bind.ip().is_multicast()
             && !self.join.iter().any(|group| group.address == self.bind.ip())
@@ -257,7 +258,7 @@ impl Arguments {
             .calibrate(self.calibrate)
             .metadata(Metadata { timestamp: self.timestamps, ..Metadata::default() })
             .recv_buffer_size(Some(self.buffer))
-            .through(self.xdp_through.unwrap_or_default())
+            .through(self.xdp_delivery.unwrap_or_default())
             .busy_poll(self.busy_poll)
             .spin(self.spin);
         if let Some(bytes) = self.ring {
@@ -276,7 +277,7 @@ impl Arguments {
     }
 }
 
-/// Prints beside the live line.
+/// Prints a message on standard error.
 fn tell(text: &str) {
     stdio::eprintln(format_args!("linerate: {text}"));
 }

@@ -1,4 +1,4 @@
-//! What `linerate receive` says.
+//! What `linerate receive` prints.
 
 use std::process::ExitCode;
 
@@ -30,7 +30,7 @@ struct Report {
     /// Of xdp: the interface, and how frames get here from it.
     ring: Option<String>,
     why: Vec<String>,
-    /// The back ends that were measured for the choice.
+    /// The backends that were measured for the choice.
     measured: Vec<Measured>,
     calls: u64,
     batch: Option<Distribution>,
@@ -39,7 +39,7 @@ struct Report {
     feed: Option<Statistics>,
 }
 
-/// What a back end did while it was measured.
+/// What a backend did while it was measured.
 #[derive(Debug, Serialize)]
 struct Measured {
     backend: &'static str,

@@ -95,7 +95,7 @@ pub(crate) struct Arguments {
 
 const AFTER_HELP: &str = "\
 A host with TSO or GRO shows a capture packets of up to 64 KiB that no wire carried. This splits them into \
-the frames that were on the wire. Everything else is copied as it is: time stamps, comments and other \
+the frames that were on the wire. Everything else is copied unchanged: timestamps, comments and other \
 packet options, interfaces, names, and packets that fit, byte for byte. What could not be split is \
 counted by reason and copied, too. Joined frames stand where the first of them stood and have its time.\n\
 \n\
@@ -143,7 +143,7 @@ impl From<Checksums> for segment::Checksums {
     }
 }
 
-/// How identifications go on.
+/// The identifications of segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum IpId {
     /// One more with each segment.

@@ -50,7 +50,7 @@ fn counts(progress: &Progress) -> String {
     )
 }
 
-/// A bar where the end is known, else a line; hidden where nobody watches.
+/// A bar where the end is known, else a line; hidden without a terminal.
 fn bar(progress: &Progress, quiet: bool) -> ProgressBar {
     if quiet || !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();

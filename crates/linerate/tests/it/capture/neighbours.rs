@@ -64,9 +64,9 @@ fn refused(cable: &Cable, arguments: &str) -> String {
 #[test]
 fn two_captures_that_want_the_frames_are_told_of_each_other() {
     root_or_skip!();
-    for way in ["buffer", "socket"] {
+    for way in ["ringbuf", "af-xdp"] {
         let cable = idle();
-        let first = cable.capture(&format!("--source xdp --xdp-through {way} --discard -B 8192"));
+        let first = cable.capture(&format!("--source xdp --xdp-delivery {way} --discard -B 8192"));
         let holder = format!("linerate (process {})", first.id());
         for second in ["xdp", "xdp --take-over", "tee"] {
             let printed = refused(&cable, &format!("--source {second}"));
@@ -94,7 +94,7 @@ fn a_second_capture_that_gets_nothing_says_so() {
     let cable = idle();
     let first = cable.capture("--discard --json -B 8192 udp");
     let mut second = cable.capture("--discard --json udp");
-    second.until("do not come here");
+    second.until("this capture does not see them");
     let words = format!("another linerate (linerate (process {}))", first.id());
     assert!(second.stderr().contains(&words), "{}", second.stderr());
     cable.send(20, 64);
