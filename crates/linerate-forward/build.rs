@@ -1,6 +1,9 @@
 //! Compiles the programs of `src/bpf` and generates their skeletons.
 
+#[path = "../linerate-bpf/build/compile.rs"]
+mod compile;
+
 fn main() {
     // Atomics that return the former value: Linux 5.12.
-    linerate_bpf_build::compile(&["accelerator", "preflight"], &["-mcpu=v3", "-Wall"]);
+    compile::compile(&["accelerator", "preflight"], &["-mcpu=v3", "-Wall"]);
 }

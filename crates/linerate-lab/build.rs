@@ -1,12 +1,15 @@
 //! Compiles the programs of `src/bpf` and generates their skeletons.
 
+#[path = "../linerate-bpf/build/compile.rs"]
+mod compile;
+
 /// The headers and programs of the accelerator, which the forwarding baselines are compiled with.
 const FORWARD: &str = "../linerate-forward/src/bpf";
 
 fn main() {
-    linerate_bpf_build::compile(&["sink", "redirect", "xdp_loop"], &[]);
+    compile::compile(&["sink", "redirect", "xdp_loop"], &[]);
     println!("cargo:rerun-if-changed={FORWARD}");
-    linerate_bpf_build::compile(
+    compile::compile(
         &["forward_hashed", "forward_fib"],
         &["-mcpu=v3", "-Wall", "-Isrc/bpf", &format!("-I{FORWARD}")],
     );

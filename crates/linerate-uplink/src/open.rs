@@ -4,12 +4,13 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use linerate_bpf::addresses::Addresses;
+use linerate_bpf::ingress_drop::{Dropped, IngressDrop};
+use linerate_bpf::steer;
+use linerate_bpf::xdp::require_free;
 use linerate_net::link::{self, Link};
 use linerate_net::{Connection, cpu};
-use linerate_ring::addresses::Addresses;
-use linerate_ring::guard::{self, Guard};
 use linerate_ring::packet::{Fanout, Mode, Ring, Traffic};
-use linerate_ring::steer::{self, Steer};
 use linerate_ring::tun::{Device, Kind, Offloads, Queue};
 use linerate_ring::xdp;
 use linerate_segment::Policy;
@@ -49,16 +50,16 @@ pub struct Uplink {
 /// What keeps the interface's frames from the host's stack: one of the two.
 #[derive(Default)]
 pub(crate) struct Programs {
-    pub(crate) steer: Option<Steer>,
-    pub(crate) guard: Option<Guard>,
+    pub(crate) steer: Option<steer::Program>,
+    pub(crate) ingress_drop: Option<IngressDrop>,
 }
 
 impl Programs {
     /// The maps by which they know a TUN device's frames.
     fn addresses(&self) -> Result<Vec<Addresses>> {
-        let of_steer = self.steer.iter().map(Steer::addresses);
-        let of_guard = self.guard.iter().map(Guard::addresses);
-        Ok(of_steer.chain(of_guard).collect::<linerate_ring::Result<_>>()?)
+        let of_steer = self.steer.iter().map(steer::Program::addresses);
+        let of_drop = self.ingress_drop.iter().map(IngressDrop::addresses);
+        Ok(of_steer.chain(of_drop).collect::<linerate_bpf::Result<_>>()?)
     }
 }
 
@@ -199,7 +200,7 @@ fn choose(
     let asked = || "asked for".to_owned();
     if settings.backend != Some(Backend::Packet) {
         // What another program takes would not come through packet sockets either.
-        steer::require_free(name)?;
+        require_free(name)?;
     }
     match settings.backend {
         Some(Backend::Xdp) => {
@@ -240,10 +241,10 @@ fn in_xdp(name: &str, threads: u32, queues: u32, mtu: u32, tun: bool) -> Result<
              --backend packet, or an MTU of 3818 or less"
         ))
     })?;
-    let steer = Steer::load(
+    let steer = steer::Program::load(
         name,
         &steer::Options {
-            stamps: steer::Stamps::None,
+            timestamps: steer::TimestampSource::None,
             by_address: tun,
             ..steer::Options::default()
         },
@@ -265,7 +266,7 @@ fn in_xdp(name: &str, threads: u32, queues: u32, mtu: u32, tun: bool) -> Result<
     promiscuous.stop()?;
     Ok(Opened {
         ports: Ports::Xdp(ports),
-        programs: Programs { steer: Some(steer), guard: None },
+        programs: Programs { steer: Some(steer), ingress_drop: None },
         promiscuous: Some(promiscuous),
         notes,
     })
@@ -289,9 +290,9 @@ fn in_packets(name: &str, threads: u32, tun: bool) -> Result<Opened> {
         promiscuous: None,
         notes: Vec::new(),
     };
-    let drops = if tun { guard::Drops::ByAddress } else { guard::Drops::All };
-    match Guard::attach(name, drops) {
-        Ok(guard) => opened.programs.guard = Some(guard),
+    let dropped = if tun { Dropped::ByAddress } else { Dropped::All };
+    match IngressDrop::attach(name, dropped) {
+        Ok(drop) => opened.programs.ingress_drop = Some(drop),
         Err(error) => opened.notes.push(format!(
             "the host's own stack hears what {name} receives, too, for {error}: give the device to another \
              namespace or to a bridge, and leave {name} without addresses, or the host answers as well"

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 
 use libbpf_rs::MapCore;
-use linerate_ring::steer::grace::Grace;
+use linerate_bpf::rcu::RcuBarrier;
 
 use super::handle::InstanceHandle;
 use super::setup;
@@ -191,7 +191,7 @@ impl PortSlot {
         // bump makes them stale, and after a grace period no program uses them.
         let maps = &handle.programs.maps;
         Control::open(maps)?.bump();
-        Grace::new(maps.get("table")?.as_fd())?.wait()?;
+        RcuBarrier::new(maps.get("table")?.as_fd())?.wait()?;
         let mut port = Port::attach(&handle.programs, &options)?;
         match &port.why_generic {
             None => tracing::info!(interface = name, xdp_mode = %port.attach, "port added"),

@@ -6,8 +6,8 @@ use std::thread;
 use std::time::Duration;
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use linerate_bpf::live_frames;
 use linerate_net::cpu;
-use linerate_ring::live;
 
 use super::report::{Outcome, refused, warning};
 use super::skeleton::PreflightSkelBuilder;
@@ -85,7 +85,7 @@ fn from_all(program: &OwnedFd, frame: &[u8]) -> std::io::Result<u64> {
     let mut sent = 0;
     for cpu in cpu::allowed()? {
         cpu::pin(cpu)?;
-        live::run(program.as_fd(), frame, FRAMES, FRAMES)?;
+        live_frames::run(program.as_fd(), frame, FRAMES, FRAMES)?;
         sent += u64::from(FRAMES);
     }
     Ok(sent)

@@ -6,8 +6,8 @@
 
 use std::io;
 
-use linerate_ring::hook::{Hook, Link as Held};
-use linerate_ring::steer::{self, Attach};
+use linerate_bpf::link::{Hook, Link as Held};
+use linerate_bpf::xdp::AttachMode;
 use netlink_sys::protocols::NETLINK_ROUTE;
 
 use super::device::{self, Features, Xdp};
@@ -118,7 +118,7 @@ fn give_program(
     // Its receive queues must be as many as this end's transmit queues, and this end's MTU fit.
     let attached = space.run(|| {
         let stub = probe::stub()?;
-        let hook = Hook::Xdp(Attach::Native);
+        let hook = Hook::Xdp(AttachMode::Native);
         Held::attach(std::os::fd::AsFd::as_fd(&stub), &link.name, link.index, hook)
             .map_err(crate::Error::from)
     })?;
@@ -144,7 +144,7 @@ fn give_program(
 impl Peer {
     /// `None` where nothing leads to it.
     fn of(port: &Link, links: &[Link]) -> io::Result<Option<Self>> {
-        steer::quiet_libbpf();
+        linerate_bpf::log_to_tracing();
         let Some(index) = port.other else { return Ok(None) };
         let (space, prefix) = match port.space {
             None => (Space::own()?, String::new()),

@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
-use linerate_ring::filter::{Classic, Statement, attach};
+use linerate_bpf::filter::{Classic, Statement, attach};
 use netlink_sys::protocols::{NETLINK_NETFILTER, NETLINK_ROUTE, NETLINK_XFRM};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};

@@ -5,9 +5,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use linerate_bpf::steer;
 use linerate_ring::Region;
 use linerate_ring::region::Pages;
-use linerate_ring::steer::Steer;
 use linerate_ring::tun::Queue;
 use linerate_ring::xdp::{HEADROOM, Mode, Pace, Socket, Umem};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -44,7 +44,12 @@ pub(crate) fn chunk(mtu: u32) -> Option<u32> {
 
 impl XdpPort {
     /// Opens a socket on each of `queues` and has `steer` send their frames there.
-    pub(crate) fn open(interface: &str, queues: &[u32], chunk: u32, steer: &Steer) -> Result<Self> {
+    pub(crate) fn open(
+        interface: &str,
+        queues: &[u32],
+        chunk: u32,
+        steer: &steer::Program,
+    ) -> Result<Self> {
         let mut sockets = Vec::new();
         for &queue in queues {
             // A UMEM each: sockets of several threads that shared one would share its rings' flags too.

@@ -13,12 +13,12 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use linerate_bpf::addresses::{Addresses, MAX_ADDRESSES};
 use linerate_net::Connection;
 use linerate_net::change::{Change, Changes, Group};
 use linerate_net::neighbour::{Neighbour, State as Nud};
 use linerate_net::privilege::{self, CapabilitySet};
 use linerate_net::route::Kind;
-use linerate_ring::addresses::{ADDRESSES, Addresses};
 use linerate_wire::ethernet::Address;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
@@ -363,11 +363,11 @@ impl Worker {
             all.iter().filter(|one| one.index == index).map(|one| one.address).collect();
         own.sort();
         own.dedup();
-        if own.len() > ADDRESSES {
+        if own.len() > MAX_ADDRESSES {
             tracing::warn!(
-                "the device has more than {ADDRESSES} addresses; the rest are not heard"
+                "the device has more than {MAX_ADDRESSES} addresses; the rest are not heard"
             );
-            own.truncate(ADDRESSES);
+            own.truncate(MAX_ADDRESSES);
         }
         let mut state = self.ways.lock();
         for map in &self.maps {
@@ -377,7 +377,7 @@ impl Worker {
                 .chain(
                     own.iter().filter(|one| !state.own.contains(one)).map(|one| map.insert(*one)),
                 )
-                .collect::<linerate_ring::Result<()>>();
+                .collect::<linerate_bpf::Result<()>>();
             if let Err(error) = result {
                 tracing::warn!("{error}");
             }

@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::time::{Duration, Instant};
 
 use libbpf_rs::{MapCore, MapFlags};
+use linerate_bpf::link::Link;
+use linerate_bpf::map::MappedArray;
 use linerate_forward::layout::Control;
 use linerate_forward::program::{Options, Port, PortOptions, Programs, Stack, enable_egress};
 use linerate_forward::reason::Reason;
 use linerate_forward::refusal::Refusal;
 use linerate_forward::session::Record;
 use linerate_forward::table::Table;
-use linerate_ring::hook::Link;
-use linerate_ring::map::Mapped;
 use linerate_testkit::{Namespace, Veth, VethOptions};
 
 pub(crate) use linerate_testkit::tools::run;
@@ -136,7 +136,7 @@ impl Lab {
 pub(crate) struct Accelerator {
     pub(crate) programs: Programs,
     pub(crate) table: Table,
-    control: Mapped,
+    control: MappedArray,
     _links: Vec<Link>,
 }
 
@@ -177,7 +177,7 @@ impl Accelerator {
         let table = Table::open(&programs.maps).expect("mapped");
         use std::os::fd::AsFd;
         let control = programs.maps.get("control").expect("a map");
-        let control = Mapped::new(control.as_fd()).expect("mapped");
+        let control = MappedArray::new(control.as_fd()).expect("mapped");
         let accelerator = Self { programs, table, control, _links: links };
         accelerator
             .word32(std::mem::offset_of!(Control, revalidate_after))

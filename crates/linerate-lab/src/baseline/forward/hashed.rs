@@ -15,9 +15,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use libbpf_rs::{MapCore, MapHandle};
-use linerate_ring::map::batch;
-use linerate_ring::run;
-use linerate_ring::steer::grace::Grace;
+use linerate_bpf::map::batch;
+use linerate_bpf::rcu::RcuBarrier;
+use linerate_bpf::test_run;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use anyhow::{Context, Result};
@@ -123,7 +123,7 @@ impl Hashed {
         for cpu in 0..self.copies {
             let mut context =
                 EndSession { key, cpu, retire: retire.into(), ..EndSession::default() };
-            run::call(self.end.as_fd(), context.as_mut_bytes())?;
+            test_run::run_syscall(self.end.as_fd(), context.as_mut_bytes())?;
             found.was_valid |= context.ended != 0;
             found.busy |= context.busy != 0;
         }
@@ -208,7 +208,7 @@ enum Why {
 #[derive(Debug)]
 pub struct HashedAgeing {
     hashed: Arc<Hashed>,
-    grace: Grace,
+    grace: RcuBarrier,
     limits: Limits,
     clock: Clock,
     /// Packets of each session at the last look, and the second when they were fewer.
@@ -228,7 +228,7 @@ impl HashedAgeing {
     /// When the kernel refuses.
     pub fn new(hashed: Arc<Hashed>, limits: Limits, clock: Clock) -> Result<Self> {
         // Any map serves.
-        let grace = Grace::new(hashed.sessions.as_fd())?;
+        let grace = RcuBarrier::new(hashed.sessions.as_fd())?;
         Ok(Self {
             hashed,
             grace,

@@ -83,11 +83,11 @@ pub(super) fn directions() -> impl TypedValueParser<Value = Traffic> {
 }
 
 pub(super) fn modes() -> impl TypedValueParser<Value = Mode> {
-    known(&["hash", "lb", "cpu", "rollover", "rnd", "qm"])
+    known(["hash", "lb", "cpu", "rollover", "rnd", "qm"])
 }
 
 pub(super) fn sides() -> impl TypedValueParser<Value = Side> {
-    known(&["kernel", "user"])
+    known(["kernel", "user"])
 }
 
 #[cfg(test)]

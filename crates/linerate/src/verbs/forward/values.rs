@@ -1,7 +1,5 @@
 //! How the values of `linerate forward`'s options are written.
 
-use std::fmt::Display;
-use std::str::FromStr;
 use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -9,16 +7,18 @@ use linerate_forward::config::{self, Statistics};
 use linerate_forward::session::{Sort, State};
 use linerate_forward::tuple::Protocol;
 
+use crate::cli::values::known;
+
 pub(super) fn statistics() -> impl TypedValueParser<Value = Statistics> {
-    words(Statistics::ALL.iter().map(|one| one.name()))
+    known(Statistics::ALL.iter().map(|one| one.name()))
 }
 
 pub(super) fn protocols() -> impl TypedValueParser<Value = Protocol> {
-    words([Protocol::Tcp, Protocol::Udp].map(Protocol::name))
+    known([Protocol::Tcp, Protocol::Udp].map(Protocol::name))
 }
 
 pub(super) fn sorts() -> impl TypedValueParser<Value = Sort> {
-    words(Sort::ALL.iter().map(|sort| sort.name()))
+    known(Sort::ALL.iter().map(|sort| sort.name()))
 }
 
 pub(super) fn states() -> impl TypedValueParser<Value = State> {
@@ -30,15 +30,6 @@ pub(super) fn states() -> impl TypedValueParser<Value = State> {
 
 pub(super) fn yes_or_no() -> impl TypedValueParser<Value = bool> {
     PossibleValuesParser::new(["yes", "no"]).map(|word| word == "yes")
-}
-
-/// A parser of these words, which a shell can then complete.
-fn words<T>(words: impl IntoIterator<Item = &'static str>) -> impl TypedValueParser<Value = T>
-where
-    T: FromStr<Err: Display> + Clone + Send + Sync + 'static,
-{
-    PossibleValuesParser::new(words)
-        .try_map(|word| word.parse().map_err(|error: T::Err| error.to_string()))
 }
 
 /// A time that is not 0.

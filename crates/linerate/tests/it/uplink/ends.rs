@@ -3,7 +3,7 @@
 use std::process::Output;
 use std::time::{Duration, Instant};
 
-use linerate_ring::steer::has_ingress_program;
+use linerate_bpf::link::has_tcx_ingress_program;
 use linerate_testkit::{Namespace, root_or_skip, skip};
 use nix::sys::signal::Signal;
 
@@ -46,7 +46,7 @@ fn nothing_is_left_behind() {
 /// Whether a tcx program is on the cable's near end.
 fn is_guarded(hosts: &Hosts) -> bool {
     let index = hosts.veth.a.index();
-    hosts.near.run(|| has_ingress_program(index).unwrap()).unwrap()
+    hosts.near.run(|| has_tcx_ingress_program(index).unwrap()).unwrap()
 }
 
 #[test]

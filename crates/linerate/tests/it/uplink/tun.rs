@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
-use linerate_ring::steer::has_ingress_program;
+use linerate_bpf::link::has_tcx_ingress_program;
 use linerate_testkit::{Mac, Namespace, Process, Veth, VethOptions, root_or_skip};
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -300,7 +300,8 @@ fn a_tun_device_leaves_nothing_behind_and_one_thread_one_capability() {
         uplink.signal(signal);
         uplink.wait();
         wait_for("a device or a program is left", || {
-            let guarded = shared.hosts.near.run(|| has_ingress_program(index).unwrap()).unwrap();
+            let guarded =
+                shared.hosts.near.run(|| has_tcx_ingress_program(index).unwrap()).unwrap();
             !guarded
                 && !shared.hosts.veth.a.has_xdp().unwrap()
                 && shared.guest.interface("up0").is_err()
