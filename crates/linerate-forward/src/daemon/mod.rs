@@ -18,7 +18,7 @@ use crate::control::Control;
 use crate::deny::Target;
 use crate::heartbeat::Heartbeat;
 use crate::instance::LockedDenyList;
-use crate::link::{self, Link};
+use crate::link;
 use crate::metrics::{Counts, Endpoint, Metrics};
 use crate::pins::{Lock, Pins, instance_name};
 use crate::program::Programs;
@@ -29,6 +29,7 @@ use crate::view::View;
 use crate::watch::{self, Cause, Causes, Watch};
 use crate::{Error, Result};
 use handle::InstanceHandle;
+use linerate_net::link::Link;
 use ports::Ports;
 use service::Service;
 
@@ -331,7 +332,7 @@ fn note_uppers(handle: &InstanceHandle, ports: &Ports, control: &Control) -> Res
 
 /// All interfaces of the network namespace of the calling thread.
 fn links() -> Result<Vec<Link>> {
-    Link::all().map_err(|source| Error::system("ask for the interfaces", source))
+    linerate_net::link::all().map_err(|error| Error::system("ask for the interfaces", error.into()))
 }
 
 /// Blocks the configured entries. An entry that was removed from the configuration stays blocked: commands may

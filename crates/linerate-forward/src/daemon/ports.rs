@@ -5,12 +5,13 @@ use std::os::fd::AsFd;
 
 use libbpf_rs::MapCore;
 use linerate_bpf::rcu::RcuBarrier;
+use linerate_net::link::Link;
 
 use super::handle::InstanceHandle;
 use super::setup;
 use crate::config::Config;
 use crate::control::Control;
-use crate::link::Link;
+use crate::link::station;
 use crate::pins::PortState;
 use crate::preflight::Report;
 use crate::program::{Maps, Port, PortOptions, Programs, egress_enabled, enable_egress, register};
@@ -126,7 +127,7 @@ impl Ports {
             }
         }
         for (name, slot) in &mut self.0 {
-            let is_up = found(links, name).is_some_and(|link| link.up);
+            let is_up = found(links, name).is_some_and(Link::is_up);
             if is_up && let Err(error) = slot.open(name, config.probe, handle, alive) {
                 failures.push(error);
             }
@@ -171,7 +172,7 @@ impl PortSlot {
         let Some(link) = found(links, name) else {
             return Err(Error::Invalid(format!("there is no interface {name}")));
         };
-        let Some(mac) = link.station(links) else {
+        let Some(mac) = station(link, links) else {
             return Err(Error::Invalid(format!(
                 "interface {name} has no Ethernet address: only Ethernet interfaces can be ports"
             )));

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use linerate_forward::program::{Options, unavailable};
 use linerate_forward::session::Record;
-use linerate_ring::packet::{Ring, Traffic};
+use linerate_ring::packet::{DirectionFilter, Ring};
 use linerate_testkit::{Mac, Namespace, Veth, VethOptions, probe_or_skip, root_or_skip, skip};
 
 use crate::common::accelerator::Accelerator;
@@ -168,7 +168,7 @@ fn frames(ring: &mut Ring) -> Vec<Vec<u8>> {
 fn converse(hosts: &Hosts) -> (Seen, Duration) {
     // Nobody reads until the end, however long that takes: no block is to be handed over half empty.
     let listen = || {
-        let builder = Ring::builder("eth").traffic(Traffic::In).buffer(4 << 20);
+        let builder = Ring::builder("eth").direction(DirectionFilter::In).buffer(4 << 20);
         builder.retire(Duration::from_secs(1)).build().expect("a ring")
     };
     let mut at_server = hosts.server.run(listen).expect("entered");

@@ -9,14 +9,14 @@ use linerate_bpf::steer;
 use linerate_ring::Region;
 use linerate_ring::region::Pages;
 use linerate_ring::tun::Queue;
-use linerate_ring::xdp::{HEADROOM, Mode, Pace, Socket, Umem};
+use linerate_ring::xdp::{HEADROOM, Mode, Socket, Umem, WaitStrategy};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::{Port, Sent, is_up};
 use crate::Result;
-use crate::counts::{Counts, Drops};
-use crate::down::LEAST_ROOM;
-use crate::up::{LENT, Up};
+use crate::rx::{MAX_BATCH, Receiver};
+use crate::statistics::{Drops, Statistics};
+use crate::tx::MIN_ROOM;
 
 /// Chunks of a socket to receive into. At a million full frames a second they hold 4 ms; in copy mode
 /// more would only be colder.
@@ -62,8 +62,8 @@ impl XdpPort {
             let socket = Socket::builder(interface, queue, &umem)
                 .receive(RECEIVE)
                 .transmit(TRANSMIT)
-                .batch(LENT as u32)
-                .pace(Pace::BLOCKING)
+                .batch(MAX_BATCH as u32)
+                .wait_strategy(WaitStrategy::BLOCKING)
                 .build()?;
             steer.insert(queue, socket.as_fd())?;
             sockets.push(socket);
@@ -78,28 +78,33 @@ impl XdpPort {
 }
 
 impl Port for XdpPort {
-    fn receive(&mut self, tap: &Queue, up: &mut Up, counts: &mut Counts) -> Result<bool> {
+    fn receive(
+        &mut self,
+        tap: &Queue,
+        receiver: &mut Receiver,
+        statistics: &mut Statistics,
+    ) -> Result<bool> {
         let mut any = false;
         for socket in &mut self.sockets {
             let Some(mut batch) = socket.batch() else { continue };
             any = true;
             loop {
-                let mut frames: [&[u8]; LENT] = [&[]; LENT];
+                let mut frames: [&[u8]; MAX_BATCH] = [&[]; MAX_BATCH];
                 let count = batch.lend(&mut frames);
                 if count > 0 {
-                    up.deliver(tap, &frames[..count], counts)?;
+                    receiver.deliver(tap, &frames[..count], statistics)?;
                     continue;
                 }
                 // Nothing more, or a frame in several pieces.
                 let Some(frame) = batch.next() else { break };
-                up.deliver(tap, &[frame.contiguous(&mut self.scratch)], counts)?;
+                receiver.deliver(tap, &[frame.contiguous(&mut self.scratch)], statistics)?;
             }
         }
         Ok(any)
     }
 
     fn room(&mut self) -> usize {
-        self.sockets[0].free(LEAST_ROOM)
+        self.sockets[0].free(MIN_ROOM)
     }
 
     fn longest(&self) -> usize {
@@ -148,9 +153,9 @@ impl Port for XdpPort {
 
     fn drops(&self) -> Drops {
         let mut drops = Drops::default();
-        for counts in self.sockets.iter().filter_map(|socket| socket.statistics().ok()) {
-            drops.fill_empty += counts.fill_empty;
-            drops.ring_full += counts.ring_full + counts.too_long;
+        for statistics in self.sockets.iter().filter_map(|socket| socket.statistics().ok()) {
+            drops.fill_empty += statistics.fill_empty;
+            drops.ring_full += statistics.ring_full + statistics.too_long;
         }
         drops
     }

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use libbpf_rs::{MapCore, MapFlags};
 use linerate_bpf::link::Link;
@@ -278,14 +278,4 @@ pub(crate) fn deliver(from: &UdpSocket, to: SocketAddr, at: &UdpSocket, text: &s
         .unwrap_or_else(|error| panic!("{text} to {to} did not arrive: {error}"));
     assert_eq!(&buffer[..length], text.as_bytes());
     source
-}
-
-/// Waits for what will be so.
-#[track_caller]
-pub(crate) fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + TIMEOUT;
-    while !is_so() {
-        assert!(Instant::now() < deadline, "waited in vain: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }

@@ -7,7 +7,8 @@ use linerate_bpf::link::has_tcx_ingress_program;
 use linerate_testkit::{Namespace, root_or_skip, skip};
 use nix::sys::signal::Signal;
 
-use super::support::{FAR, Hosts, LINERATE, NEAR, count, give_addresses, tcp, udp};
+use super::support::{FAR, Hosts, NEAR, count, give_addresses, tcp, udp};
+use crate::LINERATE;
 
 /// Runs an uplink that is to end with an error.
 fn refused(hosts: &Hosts, arguments: &str) -> String {

@@ -1,9 +1,9 @@
-//! [`Kernel`]: the thread that asks the kernel for routes and neighbours, and hears of changes of both and
-//! of the device's addresses.
+//! [`Resolver`]: the thread that asks the kernel for routes and neighbours, and follows changes of both and of
+//! the device's addresses.
 //!
-//! The kernel resolves: a neighbour that is not known is asked for with `NTF_USE` (`neigh_add` of
+//! The kernel resolves: an unknown neighbour is requested with `NTF_USE` (`neigh_add` of
 //! `net/core/neighbour.c`), which starts the same ARP or neighbour discovery as a packet would. One that is
-//! in use and stale is asked for again, so that the kernel goes on watching over it.
+//! in use and stale is requested again, so that the kernel confirms it.
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
@@ -22,19 +22,19 @@ use linerate_net::route::Kind;
 use linerate_wire::ethernet::Address;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::{State, Way, Ways};
+use super::{DestinationCache, Resolution, State};
 use crate::{Error, Result};
 
-/// How often the thread looks which destinations are in use.
-const LOOK: Duration = Duration::from_secs(1);
+/// How often the thread checks which destinations are in use.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Looks in a row after which a destination that nobody used is forgotten.
-const FORGET: u32 = 60;
+/// Checks in a row after which an unused destination is forgotten.
+const MAX_IDLE_POLLS: u32 = 60;
 
-/// Neighbours that are remembered to have been told of as silent.
-const TOLD: usize = 1024;
+/// Unreachable neighbours that are remembered as reported.
+const MAX_REPORTED: usize = 1024;
 
-/// What may change the way to a destination in the interface's namespace.
+/// What may change the next hop of a destination in the interface's namespace.
 const ROUTING: [Group; 7] = [
     Group::Link,
     Group::Neighbour,
@@ -46,13 +46,13 @@ const ROUTING: [Group; 7] = [
 ];
 
 /// The sockets of the device's namespace; opened by a thread that is in it.
-pub(crate) struct Device {
+pub(crate) struct DeviceAddresses {
     index: u32,
     connection: Connection,
     changes: Changes,
 }
 
-impl Device {
+impl DeviceAddresses {
     /// Of the device with this index in the namespace of the calling thread.
     pub(crate) fn open(index: u32) -> Result<Self> {
         let changes = Changes::subscribe(&[Group::Ipv4Address, Group::Ipv6Address])?;
@@ -60,22 +60,22 @@ impl Device {
     }
 }
 
-/// The thread. It keeps CAP_NET_ADMIN, without which nobody may ask for a neighbour, and nothing else. Ends
+/// The thread. It keeps CAP_NET_ADMIN, which requests for neighbours need, and no other capability. It ends
 /// when this is dropped.
-pub(crate) struct Kernel {
-    ways: Arc<Ways>,
+pub(crate) struct Resolver {
+    cache: Arc<DestinationCache>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Kernel {
-    /// Starts it, in the namespace of interface `index`. Frames for the device's addresses, those that there
-    /// are and those that come, are named to the programs that have `maps`.
+impl Resolver {
+    /// Starts it, in the namespace of interface `index`. It keeps the device's addresses in `maps`, which tell
+    /// the BPF programs which frames are for the device.
     pub(crate) fn start(
         index: u32,
-        device: Device,
+        device: DeviceAddresses,
         maps: Vec<Addresses>,
-        ways: &Arc<Ways>,
+        cache: &Arc<DestinationCache>,
     ) -> Result<Self> {
         let stop: Arc<AtomicBool> = Arc::default();
         let mut worker = Worker {
@@ -84,25 +84,25 @@ impl Kernel {
             changes: Changes::subscribe(&ROUTING)?,
             device,
             maps,
-            ways: Arc::clone(ways),
+            cache: Arc::clone(cache),
             stop: Arc::clone(&stop),
-            hops: HashMap::new(),
-            told: HashSet::new(),
-            looked: Instant::now(),
+            neighbours: HashMap::new(),
+            reported: HashSet::new(),
+            polled: Instant::now(),
         };
         worker.read_addresses();
         let thread = std::thread::Builder::new()
-            .name("uplink-ways".to_owned())
+            .name("uplink-resolver".to_owned())
             .spawn(move || worker.run())
             .map_err(|error| Error::Thread(format!("cannot be started: {error}")))?;
-        Ok(Self { ways: Arc::clone(ways), stop, thread: Some(thread) })
+        Ok(Self { cache: Arc::clone(cache), stop, thread: Some(thread) })
     }
 }
 
-impl Drop for Kernel {
+impl Drop for Resolver {
     fn drop(&mut self) {
         self.stop.store(true, Relaxed);
-        self.ways.wake();
+        self.cache.wake();
         if let Some(thread) = self.thread.take() {
             // Nobody is left to hear why it ended.
             let _ = thread.join();
@@ -112,37 +112,37 @@ impl Drop for Kernel {
 
 /// What the kernel says of a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Hop {
-    At(Address),
-    /// As before, but the kernel would ask again before it sends.
+enum NeighbourState {
+    Reachable(Address),
+    /// Usable, but the kernel would confirm it before it sends.
     Stale(Address),
-    Asked,
+    Incomplete,
     Failed,
 }
 
-impl Hop {
+impl NeighbourState {
     fn of(entry: &Neighbour) -> Self {
         match (entry.state, entry.valid_address()) {
             (Nud::Stale, Some(mac)) => Self::Stale(mac),
-            (_, Some(mac)) => Self::At(mac),
+            (_, Some(mac)) => Self::Reachable(mac),
             (Nud::Failed, _) => Self::Failed,
-            _ => Self::Asked,
+            _ => Self::Incomplete,
         }
     }
 
-    fn way(self) -> Way {
+    fn resolution(self) -> Resolution {
         match self {
-            Self::At(mac) | Self::Stale(mac) => Way::To(mac),
-            Self::Asked => Way::Waiting,
-            Self::Failed => Way::Nowhere,
+            Self::Reachable(mac) | Self::Stale(mac) => Resolution::Resolved(mac),
+            Self::Incomplete => Resolution::Pending,
+            Self::Failed => Resolution::Unreachable,
         }
     }
 }
 
 /// How a destination is reached.
 enum Route {
-    Hop(IpAddr),
-    Everybody,
+    NextHop(IpAddr),
+    Broadcast,
     None,
 }
 
@@ -150,14 +150,14 @@ struct Worker {
     index: u32,
     connection: Connection,
     changes: Changes,
-    device: Device,
+    device: DeviceAddresses,
     maps: Vec<Addresses>,
-    ways: Arc<Ways>,
+    cache: Arc<DestinationCache>,
     stop: Arc<AtomicBool>,
     /// The neighbours that destinations are reached through.
-    hops: HashMap<IpAddr, Hop>,
-    told: HashSet<IpAddr>,
-    looked: Instant,
+    neighbours: HashMap<IpAddr, NeighbourState>,
+    reported: HashSet<IpAddr>,
+    polled: Instant,
 }
 
 impl Worker {
@@ -167,32 +167,32 @@ impl Worker {
         }
         while !self.stop.load(Relaxed) {
             self.wait();
-            self.hear_routing();
-            self.hear_addresses();
-            let asks = std::mem::take(&mut self.ways.lock().asks);
-            asks.into_iter().for_each(|destination| self.resolve(destination));
-            if self.looked.elapsed() >= LOOK {
-                self.looked = Instant::now();
-                self.look();
+            self.receive_changes();
+            self.receive_address_changes();
+            let unresolved = std::mem::take(&mut self.cache.lock().unresolved);
+            unresolved.into_iter().for_each(|destination| self.resolve(destination));
+            if self.polled.elapsed() >= POLL_INTERVAL {
+                self.polled = Instant::now();
+                self.age();
             }
         }
     }
 
     fn wait(&self) {
         let descriptors =
-            [self.ways.wake.as_fd(), self.changes.as_fd(), self.device.changes.as_fd()];
+            [self.cache.wake.as_fd(), self.changes.as_fd(), self.device.changes.as_fd()];
         let mut fds = descriptors.map(|fd| PollFd::new(fd, PollFlags::POLLIN));
-        let timeout = PollTimeout::try_from(LOOK).unwrap_or(PollTimeout::ZERO);
+        let timeout = PollTimeout::try_from(POLL_INTERVAL).unwrap_or(PollTimeout::ZERO);
         if poll(&mut fds, timeout).is_err_and(|errno| errno != nix::Error::EINTR) {
-            // No descriptors of ours can be wrong; not to spin all the same.
-            std::thread::sleep(LOOK);
+            // Cannot happen with these descriptors; the sleep keeps it from spinning.
+            std::thread::sleep(POLL_INTERVAL);
         }
-        // Empties the counter; that it was empty is no matter.
-        let _ = rustix::io::read(&self.ways.wake, &mut [0; 8]);
+        // Empties the counter; it may be empty.
+        let _ = rustix::io::read(&self.cache.wake, &mut [0; 8]);
     }
 
     /// Takes in what changed about neighbours and routes.
-    fn hear_routing(&mut self) {
+    fn receive_changes(&mut self) {
         let (mut anew, mut neighbours) = (false, Vec::new());
         let own = self.index;
         let received = self.changes.receive(|change| match change {
@@ -206,91 +206,101 @@ impl Worker {
             tracing::debug!(%error, "changes of routes and neighbours cannot be read");
             anew = true;
         }
-        neighbours.iter().for_each(|(entry, deleted)| self.heard(entry, *deleted));
+        neighbours.iter().for_each(|(entry, deleted)| self.update(entry, *deleted));
         if anew {
             // Packets go on as before until the answer is there.
-            self.hops.clear();
-            let mut state = self.ways.lock();
-            state.ways.retain(|_, entry| entry.used || entry.idle <= 1);
-            state.asks = state.ways.keys().copied().collect();
+            self.neighbours.clear();
+            let mut state = self.cache.lock();
+            state.destinations.retain(|_, entry| entry.used || entry.idle <= 1);
+            state.unresolved = state.destinations.keys().copied().collect();
         }
     }
 
-    fn heard(&mut self, entry: &Neighbour, deleted: bool) {
+    fn update(&mut self, entry: &Neighbour, deleted: bool) {
         if entry.index != self.index || entry.proxy {
             return;
         }
         let Some(address) = entry.destination else { return };
-        if !self.hops.contains_key(&address) {
+        if !self.neighbours.contains_key(&address) {
             return;
         }
         if deleted {
-            // Forgotten, not gone: whoever sends there asks again.
-            self.hops.remove(&address);
-            let mut state = self.ways.lock();
-            state.ways.retain(|_, entry| entry.hop != Some(address));
-            self.ways.changed();
+            // Forgotten, not gone: the next packet has it resolved again.
+            self.neighbours.remove(&address);
+            let mut state = self.cache.lock();
+            state.destinations.retain(|_, entry| entry.next_hop != Some(address));
+            self.cache.changed();
             return;
         }
-        self.learn(address, Hop::of(entry));
+        self.set_state(address, NeighbourState::of(entry));
     }
 
     /// Notes what a neighbour is now, for all destinations behind it.
-    fn learn(&mut self, address: IpAddr, hop: Hop) {
-        let before = self.hops.insert(address, hop);
-        if before.map(Hop::way) == Some(hop.way()) {
+    fn set_state(&mut self, address: IpAddr, neighbour: NeighbourState) {
+        let before = self.neighbours.insert(address, neighbour);
+        let resolution = neighbour.resolution();
+        if before.map(NeighbourState::resolution) == Some(resolution) {
             return;
         }
-        let mut state = self.ways.lock();
-        for entry in state.ways.values_mut().filter(|entry| entry.hop == Some(address)) {
-            (entry.way, entry.since) = (hop.way(), Instant::now());
+        let mut state = self.cache.lock();
+        for entry in state.destinations.values_mut().filter(|entry| entry.next_hop == Some(address))
+        {
+            (entry.resolution, entry.since) = (resolution, Instant::now());
         }
-        self.ways.changed();
-        match hop {
-            Hop::Failed if self.told.len() < TOLD && self.told.insert(address) => {
-                state.silent.push(address);
+        self.cache.changed();
+        match neighbour {
+            NeighbourState::Failed
+                if self.reported.len() < MAX_REPORTED && self.reported.insert(address) =>
+            {
+                state.unreachable.push(address);
             }
-            Hop::At(_) | Hop::Stale(_) => {
-                self.told.remove(&address);
+            NeighbourState::Reachable(_) | NeighbourState::Stale(_) => {
+                self.reported.remove(&address);
             }
             _ => {}
         }
     }
 
-    /// Finds the way to a destination, or begins to.
+    /// Finds the next hop of a destination and its address, or has the kernel resolve it.
     fn resolve(&mut self, destination: IpAddr) {
-        let settle = |state: &mut State, way, hop| {
+        let settle = |state: &mut State, resolution, next_hop| {
             // It may have been forgotten meanwhile.
-            if let Some(entry) = state.ways.get_mut(&destination) {
-                (entry.way, entry.hop, entry.since) = (way, hop, Instant::now());
+            if let Some(entry) = state.destinations.get_mut(&destination) {
+                (entry.resolution, entry.next_hop, entry.since) =
+                    (resolution, next_hop, Instant::now());
             }
         };
         let address = match self.route(destination) {
-            Ok(Route::Hop(address)) => address,
-            Ok(Route::Everybody) => {
-                settle(&mut self.ways.lock(), Way::To(Address::BROADCAST), None);
-                return self.ways.changed();
+            Ok(Route::NextHop(address)) => address,
+            Ok(Route::Broadcast) => {
+                settle(&mut self.cache.lock(), Resolution::Resolved(Address::BROADCAST), None);
+                return self.cache.changed();
             }
             answer => {
                 if let Err(error) = answer {
                     tracing::debug!(%error, %destination, "no route");
                 }
-                settle(&mut self.ways.lock(), Way::Nowhere, None);
-                return self.ways.changed();
+                settle(&mut self.cache.lock(), Resolution::Unreachable, None);
+                return self.cache.changed();
             }
         };
-        let known = match self.hops.get(&address) {
-            Some(hop @ (Hop::At(_) | Hop::Stale(_) | Hop::Asked)) => *hop,
+        let known = match self.neighbours.get(&address) {
+            Some(
+                neighbour @ (NeighbourState::Reachable(_)
+                | NeighbourState::Stale(_)
+                | NeighbourState::Incomplete),
+            ) => *neighbour,
             _ => self.neighbour(address),
         };
         // Whatever failed before is tried again.
-        let hop = if known == Hop::Failed { Hop::Asked } else { known };
-        self.hops.insert(address, hop);
-        settle(&mut self.ways.lock(), hop.way(), Some(address));
-        if !matches!(hop, Hop::At(_)) {
+        let neighbour =
+            if known == NeighbourState::Failed { NeighbourState::Incomplete } else { known };
+        self.neighbours.insert(address, neighbour);
+        settle(&mut self.cache.lock(), neighbour.resolution(), Some(address));
+        if !matches!(neighbour, NeighbourState::Reachable(_)) {
             self.probe(address);
         }
-        self.ways.changed();
+        self.cache.changed();
     }
 
     /// Where the kernel would send a packet of its own that has to leave through the interface.
@@ -300,17 +310,17 @@ impl Worker {
             return Ok(Route::None);
         }
         Ok(match route.kind {
-            Kind::Unicast | Kind::Anycast => Route::Hop(route.gateway.unwrap_or(destination)),
-            Kind::Broadcast => Route::Everybody,
+            Kind::Unicast | Kind::Anycast => Route::NextHop(route.gateway.unwrap_or(destination)),
+            Kind::Broadcast => Route::Broadcast,
             _ => Route::None,
         })
     }
 
     /// What the kernel knows of a neighbour.
-    fn neighbour(&self, address: IpAddr) -> Hop {
+    fn neighbour(&self, address: IpAddr) -> NeighbourState {
         match self.connection.neighbour(self.index, address) {
-            Ok(Some(entry)) => Hop::of(&entry),
-            _ => Hop::Asked,
+            Ok(Some(entry)) => NeighbourState::of(&entry),
+            _ => NeighbourState::Incomplete,
         }
     }
 
@@ -318,33 +328,34 @@ impl Worker {
     fn probe(&mut self, address: IpAddr) {
         if let Err(error) = self.connection.probe_neighbour(self.index, address) {
             tracing::debug!(%error, %address, "the kernel does not look for a neighbour");
-            self.learn(address, Hop::Failed);
+            self.set_state(address, NeighbourState::Failed);
         }
     }
 
     /// Has the kernel look after the neighbours in use, and forgets destinations that are not.
-    fn look(&mut self) {
-        let mut state = self.ways.lock();
+    fn age(&mut self) {
+        let mut state = self.cache.lock();
         let mut used = HashSet::new();
-        state.ways.retain(|_, entry| {
+        state.destinations.retain(|_, entry| {
             entry.idle = if entry.used { 0 } else { entry.idle + 1 };
             if std::mem::take(&mut entry.used) {
-                used.extend(entry.hop);
+                used.extend(entry.next_hop);
             }
-            entry.idle < FORGET
+            entry.idle < MAX_IDLE_POLLS
         });
-        let needed: HashSet<_> = state.ways.values().filter_map(|entry| entry.hop).collect();
+        let needed: HashSet<_> =
+            state.destinations.values().filter_map(|entry| entry.next_hop).collect();
         drop(state);
-        self.hops.retain(|address, _| needed.contains(address));
+        self.neighbours.retain(|address, _| needed.contains(address));
         for address in used {
-            if matches!(self.hops.get(&address), Some(Hop::Stale(_))) {
+            if matches!(self.neighbours.get(&address), Some(NeighbourState::Stale(_))) {
                 self.probe(address);
             }
         }
     }
 
     /// Takes in changes of the device's addresses.
-    fn hear_addresses(&mut self) {
+    fn receive_address_changes(&mut self) {
         let mut changed = false;
         let received = self.device.changes.receive(|_| changed = true);
         changed |= received.is_err();
@@ -369,20 +380,22 @@ impl Worker {
             );
             own.truncate(MAX_ADDRESSES);
         }
-        let mut state = self.ways.lock();
+        let mut state = self.cache.lock();
         for map in &self.maps {
-            let gone = state.own.iter().filter(|one| !own.contains(one));
+            let gone = state.addresses.iter().filter(|one| !own.contains(one));
             let result = gone
                 .map(|one| map.remove(*one))
                 .chain(
-                    own.iter().filter(|one| !state.own.contains(one)).map(|one| map.insert(*one)),
+                    own.iter()
+                        .filter(|one| !state.addresses.contains(one))
+                        .map(|one| map.insert(*one)),
                 )
                 .collect::<linerate_bpf::Result<()>>();
             if let Err(error) = result {
                 tracing::warn!("{error}");
             }
         }
-        state.own = own;
-        self.ways.changed();
+        state.addresses = own;
+        self.cache.changed();
     }
 }

@@ -1,4 +1,4 @@
-//! [`Settings`]: what is asked for.
+//! [`Options`]: what is asked for.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -62,7 +62,7 @@ impl Device {
 
 /// What to join, and how.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct Options {
     /// The device to make.
     pub device: Device,
     /// The interface that it is joined to.

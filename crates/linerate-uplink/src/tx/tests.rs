@@ -5,15 +5,15 @@ use linerate_wire::virtio::{Flags, GsoType, HEADER_LEN};
 use proptest::prelude::*;
 
 use super::*;
-use crate::counts::Drops;
-use crate::up::Up;
+use crate::rx::Receiver;
+use crate::statistics::Drops;
 
 /// A port whose frames are looked at: memory in place of a ring.
 #[derive(Default)]
 struct Memory(Vec<Vec<u8>>);
 
 impl Port for Memory {
-    fn receive(&mut self, _: &Queue, _: &mut Up, _: &mut Counts) -> Result<bool> {
+    fn receive(&mut self, _: &Queue, _: &mut Receiver, _: &mut Statistics) -> Result<bool> {
         Ok(false)
     }
 
@@ -55,13 +55,14 @@ impl Port for Memory {
 }
 
 /// What comes out of a packet with this virtio header.
-fn through(header: &Header, packet: &[u8], longest: usize) -> (Vec<Vec<u8>>, Counts) {
-    let (mut port, mut counts) = (Memory::default(), Counts::default());
-    let mut down = Down::new(Policy::default(), 1500, longest, None);
+fn through(header: &Header, packet: &[u8], longest: usize) -> (Vec<Vec<u8>>, Statistics) {
+    let (mut port, mut statistics) = (Memory::default(), Statistics::default());
+    let mut down = Transmitter::new(Policy::default(), 1500, longest, None);
     down.buffer[..packet.len()].copy_from_slice(packet);
-    let forward = down.forward(Headed::Frame(*header), packet.len(), &mut port, &mut counts);
+    let forward =
+        down.forward(Encapsulated::Frame(*header), packet.len(), &mut port, &mut statistics);
     assert_eq!(forward.expect("memory has room"), port.0.len());
-    (port.0, counts)
+    (port.0, statistics)
 }
 
 /// TCP over IPv4 or UDP over IPv6, as a stack hands them over, with the payload's length.
@@ -119,13 +120,13 @@ proptest! {
             outer_th_offset: offsets.0,
             inner_nh_offset: offsets.1,
         };
-        let (frames, counts) = through(&header, &packet, 4096);
+        let (frames, statistics) = through(&header, &packet, 4096);
         prop_assert!(frames.iter().all(|frame| frame.len() <= 1500 + 14 + 8));
         let bytes: usize = frames.iter().map(Vec::len).sum();
-        prop_assert_eq!(counts.down.bytes, bytes as u64);
-        let unsplit = counts.unsplit.total() > 0;
-        let lost = unsplit || counts.dropped.too_long > 0;
-        prop_assert_eq!(lost, frames.is_empty(), "{:?}", counts);
+        prop_assert_eq!(statistics.tx.bytes, bytes as u64);
+        let unsplit = statistics.unsplit.total() > 0;
+        let lost = unsplit || statistics.dropped.too_long > 0;
+        prop_assert_eq!(lost, frames.is_empty(), "{:?}", statistics);
         if !header.is_gso() && header.flags.contains(Flags::NEEDS_CSUM) && !frames.is_empty() {
             let start = usize::from(header.csum_start);
             let field = start + usize::from(header.csum_offset);
@@ -147,9 +148,9 @@ fn a_true_header_splits() {
     for tcp in [true, false] {
         let gso_type = if tcp { GsoType::TCPV4 } else { GsoType::UDP_L4 };
         let header = Header { gso_type, gso_size: 1000, ..Header::default() };
-        let (frames, counts) = through(&header, &packet(tcp, 10_500), 4096);
-        assert_eq!((frames.len(), counts.down.segments), (11, 11), "{counts:?}");
-        let (frames, counts) = through(&header, &packet(tcp, 10_500), 900);
-        assert_eq!((frames.len(), counts.dropped.too_long), (0, 1), "{counts:?}");
+        let (frames, statistics) = through(&header, &packet(tcp, 10_500), 4096);
+        assert_eq!((frames.len(), statistics.tx.segments), (11, 11), "{statistics:?}");
+        let (frames, statistics) = through(&header, &packet(tcp, 10_500), 900);
+        assert_eq!((frames.len(), statistics.dropped.too_long), (0, 1), "{statistics:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! [`Counts`]: what went which way, and what did not and why.
+//! [`Statistics`]: what went which way, and what did not and why.
 
 use std::ops::AddAssign;
 
@@ -18,7 +18,7 @@ macro_rules! sums {
 
 /// From the device to the interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Down {
+pub struct TxStatistics {
     /// Packets that had to be split.
     pub super_packets: u64,
     /// Segments that they became.
@@ -33,7 +33,7 @@ pub struct Down {
 
 /// From the interface to the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Up {
+pub struct RxStatistics {
     /// Frames received.
     pub frames: u64,
     /// Bytes of those.
@@ -44,8 +44,8 @@ pub struct Up {
     pub joined: u64,
     /// Frames written as they came.
     pub packets: u64,
-    /// Questions for the hardware address of a TUN device that were answered.
-    pub answers: u64,
+    /// ARP requests and neighbour solicitations for a TUN device that were answered.
+    pub neighbour_replies: u64,
 }
 
 /// Packets lost, by cause.
@@ -58,7 +58,7 @@ pub struct Drops {
     pub too_long: u64,
     /// To the interface: it was down, and its ring full.
     pub interface_down: u64,
-    /// From a TUN device: no route through the interface, or no neighbour that answers.
+    /// From a TUN device: no route through the interface, or no neighbour that neighbour_replies.
     pub unreachable: u64,
     /// From a TUN device: too many waited for a neighbour.
     pub unresolved: u64,
@@ -182,11 +182,11 @@ impl Serialize for Unsplit {
 
 /// What became of everything.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Counts {
+pub struct Statistics {
     /// From the device to the interface.
-    pub down: Down,
+    pub tx: TxStatistics,
     /// From the interface to the device.
-    pub up: Up,
+    pub rx: RxStatistics,
     /// What could not be split.
     pub unsplit: Unsplit,
     /// What was lost.
@@ -194,13 +194,13 @@ pub struct Counts {
 }
 
 sums! {
-    Down { super_packets, segments, packets, checksums, bytes }
-    Up { frames, bytes, super_packets, joined, packets, answers }
+    TxStatistics { super_packets, segments, packets, checksums, bytes }
+    RxStatistics { frames, bytes, super_packets, joined, packets, neighbour_replies }
     Drops {
         umem_full, too_long, interface_down, unreachable, unresolved, fill_empty, ring_full, device_full, device_down, device_refused,
         device_queue,
     }
-    Counts { down, up, unsplit, dropped }
+    Statistics { tx, rx, unsplit, dropped }
 }
 
 #[cfg(test)]
@@ -212,8 +212,8 @@ mod tests {
         let mut one = Unsplit::default();
         one.note(&Error::Syn);
         one.note(&Error::ZeroSize);
-        let mut sum = Counts { unsplit: one, ..Counts::default() };
-        sum += Counts { unsplit: one, ..Counts::default() };
+        let mut sum = Statistics { unsplit: one, ..Statistics::default() };
+        sum += Statistics { unsplit: one, ..Statistics::default() };
         assert_eq!(sum.unsplit.kinds().collect::<Vec<_>>(), [("syn", 2), ("size", 2)]);
         assert_eq!(sum.unsplit.total(), 4);
     }

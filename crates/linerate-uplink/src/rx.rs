@@ -1,4 +1,4 @@
-//! [`Up`]: from the interface to the device. Frames of a flow that came in one batch are written as one
+//! [`Receiver`]: from the interface to the device. Frames of a flow that came in one batch are written as one
 //! super-packet, gathered from where they were received.
 
 use std::hash::{BuildHasher, RandomState};
@@ -13,32 +13,32 @@ use linerate_wire::offload::PartialChecksum;
 use linerate_wire::virtio::{Flags, Header};
 
 use crate::Result;
-use crate::counts::Counts;
-use crate::tun::{Admission, LINK};
+use crate::neighbour::{ETHERNET_HEADER, ReceiveFilter};
+use crate::statistics::Statistics;
 
 /// Flows that are joined side by side; memory of 160 KiB.
 const FLOWS: usize = 64;
 
 /// Frames that are lent at once.
-pub(crate) const LENT: usize = 256;
+pub(crate) const MAX_BATCH: usize = 256;
 
-/// The way up of one queue.
-pub(crate) struct Up {
+/// From the port to one queue of the device.
+pub(crate) struct Receiver {
     coalescer: Option<Coalescer<Vec<Flow>>>,
     /// Frames come from this machine, where nobody finishes the checksums of what never meets a wire.
     local: bool,
     /// Which frames are for a TUN device, which takes them without Ethernet header.
-    admission: Option<Admission>,
+    filter: Option<ReceiveFilter>,
 }
 
-impl Up {
+impl Receiver {
     /// Joins what `policy` allows and a device with `offloads` may be given. `local` says that frames come
     /// from this machine, through a veth.
     pub(crate) fn new(
         policy: Policy,
         offloads: Offloads,
         local: bool,
-        admission: Option<Admission>,
+        filter: Option<ReceiveFilter>,
     ) -> Self {
         let options = Options {
             tcp: policy.tcp,
@@ -57,7 +57,7 @@ impl Up {
         let key = RandomState::new().hash_one(0);
         let coalescer =
             joins.then(|| Coalescer::with_key(vec![Flow::default(); FLOWS], &options, key));
-        Self { coalescer, local, admission }
+        Self { coalescer, local, filter }
     }
 
     /// Writes a batch of frames to the device, all of it: nothing is held back for the next.
@@ -65,35 +65,35 @@ impl Up {
         &mut self,
         tap: &Queue,
         frames: &[&[u8]],
-        counts: &mut Counts,
+        statistics: &mut Statistics,
     ) -> Result<()> {
-        if let Some(admission) = &mut self.admission {
-            admission.refresh();
+        if let Some(filter) = &mut self.filter {
+            filter.refresh();
         }
         let (local, start) = (self.local, self.start());
         let mut result = Ok(());
         for (token, frame) in frames.iter().enumerate() {
-            if self.admission.as_mut().is_some_and(|admission| !admission.admits(frame)) {
+            if self.filter.as_mut().is_some_and(|filter| !filter.accepts(frame)) {
                 continue;
             }
-            counts.up.frames += 1;
-            counts.up.bytes += frame.len() as u64;
+            statistics.rx.frames += 1;
+            statistics.rx.bytes += frame.len() as u64;
             match &mut self.coalescer {
                 Some(coalescer) => {
                     let mut write = |output: Output<'_>| {
                         if result.is_ok() {
-                            result = put(tap, &output, frames, start, local, counts);
+                            result = write_output(tap, &output, frames, start, local, statistics);
                         }
                     };
                     coalescer.push(frame, token as u64, 0, &mut write);
                 }
-                None => whole(tap, &unchecked(frame, local), frame, start, counts)?,
+                None => write_frame(tap, &unchecked(frame, local), frame, start, statistics)?,
             }
         }
         if let Some(coalescer) = &mut self.coalescer {
             coalescer.flush_all(&mut |output: Output<'_>| {
                 if result.is_ok() {
-                    result = put(tap, &output, frames, start, local, counts);
+                    result = write_output(tap, &output, frames, start, local, statistics);
                 }
             });
         }
@@ -106,45 +106,45 @@ impl Up {
         tap: &Queue,
         header: &Header,
         frame: &[u8],
-        counts: &mut Counts,
+        statistics: &mut Statistics,
     ) -> Result<()> {
-        if let Some(admission) = &mut self.admission {
-            admission.refresh();
-            if !admission.admits(frame) {
+        if let Some(filter) = &mut self.filter {
+            filter.refresh();
+            if !filter.accepts(frame) {
                 return Ok(());
             }
         }
-        counts.up.frames += 1;
-        counts.up.bytes += frame.len() as u64;
-        whole(tap, header, frame, self.start(), counts)
+        statistics.rx.frames += 1;
+        statistics.rx.bytes += frame.len() as u64;
+        write_frame(tap, header, frame, self.start(), statistics)
     }
 
     /// Frames that answer what was asked of a TUN device.
-    pub(crate) fn answers(&mut self) -> impl Iterator<Item = Vec<u8>> + '_ {
-        self.admission.iter_mut().flat_map(Admission::answers)
+    pub(crate) fn replies(&mut self) -> impl Iterator<Item = Vec<u8>> + '_ {
+        self.filter.iter_mut().flat_map(ReceiveFilter::replies)
     }
 
     /// Where in a frame begins what the device takes.
     fn start(&self) -> usize {
-        if self.admission.is_some() { LINK } else { 0 }
+        if self.filter.is_some() { ETHERNET_HEADER } else { 0 }
     }
 }
 
 /// Writes what the coalescer gives back: a frame as it was, or several as one.
-fn put(
+fn write_output(
     tap: &Queue,
     output: &Output<'_>,
     frames: &[&[u8]],
     start: usize,
     local: bool,
-    counts: &mut Counts,
+    statistics: &mut Statistics,
 ) -> Result<()> {
     match output {
         Output::Frame { token, reason } => {
             let frame = frames[*token as usize];
-            whole(tap, &header(*reason, frame, local), frame, start, counts)
+            write_frame(tap, &header(*reason, frame, local), frame, start, statistics)
         }
-        Output::Super(packet) => joined(tap, packet, frames, start, counts),
+        Output::Super(packet) => write_joined(tap, packet, frames, start, statistics),
     }
 }
 
@@ -172,31 +172,31 @@ fn unchecked(frame: &[u8], local: bool) -> Header {
 }
 
 /// Writes a frame from byte `start` on.
-fn whole(
+fn write_frame(
     tap: &Queue,
     header: &Header,
     frame: &[u8],
     start: usize,
-    counts: &mut Counts,
+    statistics: &mut Statistics,
 ) -> Result<()> {
     // One system call a packet: it runs the stack's receive path, to the socket.
-    if written(tap.send(&header.pull(start as u16), &frame[start..]), counts)? {
-        counts.up.packets += 1;
+    if written(tap.send(&header.pull(start as u16), &frame[start..]), statistics)? {
+        statistics.rx.packets += 1;
     }
     Ok(())
 }
 
-fn joined(
+fn write_joined(
     tap: &Queue,
     packet: &SuperPacket<'_>,
     frames: &[&[u8]],
     start: usize,
-    counts: &mut Counts,
+    statistics: &mut Statistics,
 ) -> Result<()> {
     let Some(header) = packet.virtio() else {
         // Behind a tunnel, which is not asked for.
         return packet.tokens().iter().try_for_each(|token| {
-            whole(tap, &Header::default(), frames[*token as usize], start, counts)
+            write_frame(tap, &Header::default(), frames[*token as usize], start, statistics)
         });
     };
     let mut pieces = [IoSlice::new(&[]); MAX_PIECES];
@@ -207,23 +207,23 @@ fn joined(
         count += 1;
     }
     // One system call for all the segments of a flow.
-    if written(tap.send_pieces(&header.pull(start as u16), &pieces[..count]), counts)? {
-        counts.up.super_packets += 1;
-        counts.up.joined += packet.tokens().len() as u64;
+    if written(tap.send_pieces(&header.pull(start as u16), &pieces[..count]), statistics)? {
+        statistics.rx.super_packets += 1;
+        statistics.rx.joined += packet.tokens().len() as u64;
     }
     Ok(())
 }
 
-/// Counts what the device did not take. Only a device that is gone is an error.
-fn written(answer: linerate_ring::Result<bool>, counts: &mut Counts) -> Result<bool> {
+/// Statistics what the device did not take. Only a device that is gone is an error.
+fn written(answer: linerate_ring::Result<bool>, statistics: &mut Statistics) -> Result<bool> {
     match answer {
         Ok(true) => return Ok(true),
-        Ok(false) => counts.dropped.device_full += 1,
-        Err(Error::InterfaceDown(_)) => counts.dropped.device_down += 1,
+        Ok(false) => statistics.dropped.device_full += 1,
+        Err(Error::InterfaceDown(_)) => statistics.dropped.device_down += 1,
         Err(error @ Error::InterfaceGone(_)) => return Err(error.into()),
         Err(error) => {
             tracing::debug!(%error, "a packet that the device refuses");
-            counts.dropped.device_refused += 1;
+            statistics.dropped.device_refused += 1;
         }
     }
     Ok(false)
