@@ -70,7 +70,7 @@ struct File {
 struct Section {
     source: Option<String>,
     take_over: Option<bool>,
-    xdp_through: Option<String>,
+    xdp_delivery: Option<String>,
     pages: Option<String>,
     ring_allocation: Option<String>,
     /// KiB.
@@ -118,7 +118,7 @@ impl Config {
         let mut found = Section {
             source: variable("LINERATE_SOURCE"),
             take_over: None,
-            xdp_through: variable("LINERATE_XDP_THROUGH"),
+            xdp_delivery: variable("LINERATE_XDP_DELIVERY"),
             pages: variable("LINERATE_PAGES"),
             ring_allocation: variable("LINERATE_RING_ALLOCATION"),
             buffer: None,
@@ -145,7 +145,7 @@ impl Config {
 
     fn apply(&mut self, section: Section, place: &str, errors: &mut Vec<String>) {
         set(&mut self.source, section.source, place, errors);
-        set(&mut self.through, section.xdp_through, place, errors);
+        set(&mut self.through, section.xdp_delivery, place, errors);
         set(&mut self.pages, section.pages, place, errors);
         set(&mut self.allocation, section.ring_allocation, place, errors);
         self.take_over = section.take_over.unwrap_or(self.take_over);

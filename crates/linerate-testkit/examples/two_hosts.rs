@@ -22,7 +22,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut buffer = [0; 64];
     let (length, from) = receiver.recv_from(&mut buffer)?;
     println!("{} from {from}", String::from_utf8_lossy(&buffer[..length]));
-    println!("{:?}", cable.b.counters()?);
+    println!("{:?}", cable.b.statistics()?);
     let shown = right.command("ip").args(["-brief", "address"]).output()?;
     print!("{}", String::from_utf8_lossy(&shown.stdout));
     Ok(())

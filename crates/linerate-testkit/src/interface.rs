@@ -221,12 +221,12 @@ impl Interface {
             .map_err(|error| self.failed("set offloads".to_owned(), error.into()))
     }
 
-    /// Reads the counters.
+    /// Reads the statistics.
     ///
     /// # Errors
     /// When the interface is gone.
-    pub fn counters(&self) -> Result<Statistics> {
-        Ok(self.ask("read the counters")?.statistics)
+    pub fn statistics(&self) -> Result<Statistics> {
+        Ok(self.ask("read the statistics")?.statistics)
     }
 
     /// Whether an XDP program is attached, by any process.

@@ -299,8 +299,8 @@ fn share_directory() -> io::Result<()> {
     .map_err(io::Error::from)
 }
 
-/// iproute2 takes the same lock before it changes mounts; without it two of us could stack a mount
-/// each, or sweep what the other is making.
+/// iproute2 takes the same lock before it changes mounts; without it two processes could stack a mount
+/// each, or remove what the other is making.
 fn lock_directory() -> io::Result<Flock<File>> {
     Flock::lock(File::open(DIRECTORY)?, FlockArg::LockExclusive)
         .map_err(|(_, errno)| io::Error::from(errno))

@@ -158,7 +158,7 @@ fn without_effect(options: &SourceOptions, kind: SourceKind, sockets: bool) -> V
     if options.pages != Pages::Auto && !sockets {
         ignored.push(format!(
             "--pages {} has no effect: the buffer is the kernel's own, in small pages; only AF_XDP \
-             sockets (--source xdp --xdp-through socket) have a choice",
+             sockets (--source xdp --xdp-delivery af-xdp) have a choice",
             options.pages
         ));
     }
@@ -181,7 +181,7 @@ fn without_effect(options: &SourceOptions, kind: SourceKind, sockets: bool) -> V
         ));
     }
     if options.through != Through::Auto && kind != SourceKind::Xdp {
-        ignored.push(format!("--xdp-through has no effect on --source {kind}"));
+        ignored.push(format!("--xdp-delivery has no effect on --source {kind}"));
     }
     ignored
 }

@@ -223,7 +223,7 @@ fn answer(router: &Router, sink: &Sink) {
 
 /// Frames that reached the router, and those of them that the fast path left to the kernel.
 fn progress(router: &Router, accelerator: &Accelerator) -> (u64, u64) {
-    let reached = router.cables[LAN].a.counters().expect("counted").rx_packets;
+    let reached = router.cables[LAN].a.statistics().expect("counted").rx_packets;
     (reached, accelerator.reasons().values().sum())
 }
 

@@ -77,7 +77,7 @@ fn start_with(router: &Router, instance: &str, seconds: Option<u64>) -> Child {
 
 /// Frames that reached the router, and those that went to the kernel.
 fn progress(router: &Router, instance: &Instance) -> (u64, u64) {
-    let reached = router.cables[LAN].a.counters().expect("counted").rx_packets;
+    let reached = router.cables[LAN].a.statistics().expect("counted").rx_packets;
     let reasons = instance.snapshot().expect("a snapshot").reasons;
     (reached, reasons.iter().map(|reason| reason.packets).sum())
 }

@@ -68,7 +68,7 @@ fn a_flood_takes_no_place_from_sessions_that_are_there() {
             sender.send(&Header::default(), frame).expect("sent");
         }
     };
-    let reached = || router.cables[DMZ].a.counters().expect("counted").rx_packets;
+    let reached = || router.cables[DMZ].a.statistics().expect("counted").rx_packets;
     // No more at once than a veth's ring holds, even if the CPU that drains it is busy.
     let round = || {
         let all = reached() + u64::from(ESTABLISHED);

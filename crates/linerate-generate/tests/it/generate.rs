@@ -132,7 +132,7 @@ fn rings_send_the_same_frames() {
 fn count_is_exact_at_full_speed() {
     root_or_skip!();
     let cable = Cable::new(1500);
-    let before = cable.veth.b.counters().unwrap();
+    let before = cable.veth.b.statistics().unwrap();
     let options = Options { count: Some(300_001), ..Options::default() };
     let report = cable.near.run(|| run(options)).unwrap();
     assert_eq!((report.backend.as_str(), report.sent), ("live", 300_001));
@@ -140,7 +140,7 @@ fn count_is_exact_at_full_speed() {
     assert_eq!(report.bytes, 64 * 300_001);
     // The last frames may still be in the ring.
     let deadline = Instant::now() + Duration::from_secs(5);
-    let received = || cable.veth.b.counters().unwrap().rx_packets - before.rx_packets;
+    let received = || cable.veth.b.statistics().unwrap().rx_packets - before.rx_packets;
     while received() != report.accepted && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(10));
     }

@@ -315,12 +315,12 @@ fn counted(runs: &[Measurement], value: fn(&Measurement) -> f64) -> Vec<f64> {
 fn watch(pair: &Pair, peer: &Peer, drive: impl FnOnce() -> Result<()>) -> Result<Round> {
     let mut capture = Running::start(&peer.name, &mut peer.command(pair)?)?;
     pair.wait_until_listening(&mut capture)?;
-    let (a, b) = (pair.cable.a.counters()?, pair.cable.b.counters()?);
+    let (a, b) = (pair.cable.a.statistics()?, pair.cable.b.statistics()?);
     drive()?;
     settle(pair, peer, &capture)?;
     capture.check()?;
     let peer_report = peer.peer_report(capture.stop(Duration::from_secs(30))?)?;
-    let (a_now, b_now) = (pair.cable.a.counters()?, pair.cable.b.counters()?);
+    let (a_now, b_now) = (pair.cable.a.statistics()?, pair.cable.b.statistics()?);
     pair.wait_until_free()?;
     let inwards = a_now.tx_packets - a.tx_packets;
     let outwards = b_now.tx_packets - b.tx_packets;

@@ -163,7 +163,7 @@ fn watch(
 ) -> Result<CoreUsage> {
     cpu::pin(cores.generator).context("cannot watch from the generator's core")?;
     let poll = || -> Result<Poll> {
-        let frames = interface.counters()?.rx_packets;
+        let frames = interface.statistics()?.rx_packets;
         Ok(Poll { at: Instant::now(), frames, used: receiver.read()? })
     };
     let first = poll()?;

@@ -94,7 +94,7 @@ impl Peer {
             "thp" => "xdp sockets, transparent".to_owned(),
             pages => format!("xdp sockets, {pages} pages"),
         };
-        Self::capture("xdp").with(&["--xdp-through", "socket", "--pages", pages]).named(&name)
+        Self::capture("xdp").with(&["--xdp-delivery", "af-xdp", "--pages", pages]).named(&name)
     }
 
     /// What the plain loop does, by `linerate capture`: AF_XDP sockets as deep as its own, on huge

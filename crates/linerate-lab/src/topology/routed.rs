@@ -344,10 +344,10 @@ impl RoutedPair {
     fn drops(&self) -> Result<u64> {
         let mut sum = 0;
         for interface in [&self.left.a, &self.right.a, &self.right.b, &self.left.b] {
-            sum += interface.counters()?.tx_dropped;
+            sum += interface.statistics()?.tx_dropped;
         }
         for interface in [&self.left.b, &self.right.a] {
-            sum += interface.counters()?.rx_dropped;
+            sum += interface.statistics()?.rx_dropped;
         }
         Ok(sum)
     }

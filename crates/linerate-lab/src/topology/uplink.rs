@@ -388,11 +388,11 @@ impl UplinkTestbed {
         let mut counts = BTreeMap::new();
         let mut add = |key: &str, count: u64| *counts.entry(key.to_owned()).or_insert(0) += count;
         // What the far end had no room for counts at the sending end.
-        add("no room at the far end of the wire", self.cable.a.counters()?.tx_dropped);
-        add("the receiving interface", self.cable.b.counters()?.rx_dropped);
+        add("no room at the far end of the wire", self.cable.a.statistics()?.tx_dropped);
+        add("the receiving interface", self.cable.b.statistics()?.rx_dropped);
         if let Some(inner) = &self.inner {
-            add("no room at the host", inner.a.counters()?.tx_dropped);
-            add("the host's interface", inner.b.counters()?.rx_dropped);
+            add("no room at the host", inner.a.statistics()?.tx_dropped);
+            add("the host's interface", inner.b.statistics()?.rx_dropped);
         }
         let snmp = |host: &Namespace| host.run(|| fs::read_to_string("/proc/thread-self/net/snmp"));
         let (near, far) = (snmp(&self.guest)??, snmp(&self.receiver)??);

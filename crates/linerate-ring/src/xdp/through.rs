@@ -36,8 +36,8 @@ impl fmt::Display for Through {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Auto => "auto",
-            Self::Socket => "socket",
-            Self::Buffer => "buffer",
+            Self::Socket => "af-xdp",
+            Self::Buffer => "ringbuf",
         })
     }
 }
@@ -48,9 +48,9 @@ impl FromStr for Through {
     fn from_str(text: &str) -> std::result::Result<Self, String> {
         match text {
             "auto" => Ok(Self::Auto),
-            "socket" => Ok(Self::Socket),
-            "buffer" => Ok(Self::Buffer),
-            _ => Err(format!("unknown way `{text}`: choose one of auto, socket, buffer")),
+            "af-xdp" => Ok(Self::Socket),
+            "ringbuf" => Ok(Self::Buffer),
+            _ => Err(format!("unknown delivery `{text}`: choose one of auto, af-xdp, ringbuf")),
         }
     }
 }

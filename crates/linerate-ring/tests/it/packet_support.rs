@@ -90,7 +90,7 @@ impl Cable {
     /// Frames that the cable lost: beyond a thousand, a CPU's backlog drops what a busy softirq has
     /// not fetched (`net.core.netdev_max_backlog`).
     pub(crate) fn lost(&self) -> usize {
-        self.veth.a.counters().expect("counters").tx_dropped as usize
+        self.veth.a.statistics().expect("statistics").tx_dropped as usize
     }
 
     /// A ring in the receiver's namespace.

@@ -44,7 +44,7 @@ impl Cable {
         let raw = self.sender.run(|| Raw::open("tx")).expect("the namespace").expect("a socket");
         let frame = [&[0xff; 12][..], &[0x88, 0xb5], &[0; 46]].concat();
         let end = Instant::now() + Duration::from_secs(5);
-        while self.veth.b.counters().expect("counters").rx_packets == 0 {
+        while self.veth.b.statistics().expect("statistics").rx_packets == 0 {
             assert!(Instant::now() < end, "nothing comes through");
             raw.send(&frame);
             std::thread::sleep(Duration::from_millis(1));
@@ -59,7 +59,7 @@ impl Cable {
 
     /// The pace for another sender.
     pub(crate) fn pacing(&self) -> Pacing {
-        let arrived = self.veth.b.counters().expect("counters").rx_packets;
+        let arrived = self.veth.b.statistics().expect("statistics").rx_packets;
         Pacing { to: self.veth.b.clone(), arrived, sent: Cell::new(0) }
     }
 }
@@ -89,7 +89,8 @@ impl Pacing {
             return;
         }
         let end = Instant::now() + Duration::from_secs(5);
-        while self.to.counters().expect("counters").rx_packets < self.arrived + self.sent.get() {
+        while self.to.statistics().expect("statistics").rx_packets < self.arrived + self.sent.get()
+        {
             assert!(Instant::now() < end, "the cable lost frames");
             std::thread::yield_now();
         }

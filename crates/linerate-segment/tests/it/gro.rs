@@ -159,7 +159,7 @@ impl Host {
         let ring = receive(&receiver, "rx");
         let host = Self { socket, ring, _cable: cable, _sender: sender, _receiver: receiver };
         let deadline = Instant::now() + Duration::from_secs(5);
-        while host._cable.b.counters().expect("counters").rx_packets == 0 {
+        while host._cable.b.statistics().expect("statistics").rx_packets == 0 {
             assert!(Instant::now() < deadline, "nothing comes through");
             host.socket.send(&Header::default(), &[0x88; 60]).expect("sent");
             std::thread::sleep(Duration::from_millis(1));

@@ -113,10 +113,10 @@ fn two_hosts_reach_each_other_over_both_families() {
     }
     // The receiving half runs in a softirq, which may be late on a busy machine.
     let deadline = Instant::now() + Duration::from_secs(5);
-    while cable.b.counters().unwrap().rx_packets < 2 && Instant::now() < deadline {
+    while cable.b.statistics().unwrap().rx_packets < 2 && Instant::now() < deadline {
         thread::sleep(Duration::from_millis(5));
     }
-    assert!(cable.b.counters().unwrap().rx_packets >= 2);
+    assert!(cable.b.statistics().unwrap().rx_packets >= 2);
 }
 
 #[test]
@@ -125,8 +125,8 @@ fn a_quiet_cable_carries_nothing_by_itself() {
     let (_left, _right, cable) = two_hosts();
     cable.a.add_address("10.9.1.1".parse().unwrap(), 24).unwrap();
     thread::sleep(Duration::from_millis(1500));
-    assert_eq!(cable.a.counters().unwrap().tx_packets, 0);
-    assert_eq!(cable.b.counters().unwrap().tx_packets, 0);
+    assert_eq!(cable.a.statistics().unwrap().tx_packets, 0);
+    assert_eq!(cable.b.statistics().unwrap().tx_packets, 0);
 }
 
 #[test]

@@ -107,13 +107,13 @@ impl Cable {
     /// next, so that none is lost on the cable.
     pub(crate) fn fill(&self, to: SocketAddr, count: u64) {
         let mut sender = self.send(Sender::builder(to).gso(false).batch(16));
-        let before = self.veth.b.counters().expect("counters").rx_packets;
+        let before = self.veth.b.statistics().expect("statistics").rx_packets;
         let end = Instant::now() + TIMEOUT;
         for sent in 1..=count {
             sender.message(64).expect("room").fill(1);
             if sent % 16 == 0 || sent == count {
                 sender.flush().expect("sent");
-                while self.veth.b.counters().expect("counters").rx_packets < before + sent {
+                while self.veth.b.statistics().expect("statistics").rx_packets < before + sent {
                     assert!(Instant::now() < end, "the cable lost a frame");
                     std::thread::yield_now();
                 }

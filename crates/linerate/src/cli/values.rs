@@ -136,7 +136,7 @@ pub(crate) fn endpoint(text: &str) -> Result<SocketAddr, String> {
 
 /// How XDP delivers frames.
 pub(crate) fn ways() -> impl TypedValueParser<Value = Through> {
-    known(&["auto", "socket", "buffer"])
+    known(&["auto", "af-xdp", "ringbuf"])
 }
 
 /// Pages of a buffer.

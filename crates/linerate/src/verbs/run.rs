@@ -47,9 +47,9 @@ pub(crate) struct Arguments {
     #[arg(long)]
     take_over: bool,
 
-    /// How frames that `--source xdp` takes come out of the kernel; see `linerate capture --help`.
-    #[arg(long, value_name = "WAY", value_parser = values::ways())]
-    xdp_through: Option<Through>,
+    /// How `--source xdp` delivers frames; see `linerate capture --help`.
+    #[arg(long, value_name = "DELIVERY", value_parser = values::ways())]
+    xdp_delivery: Option<Through>,
 
     /// Pages of the buffer of AF_XDP sockets: `auto`, `hugetlb`, `hugetlb-1g`, `thp` or `small`.
     #[arg(long, value_name = "PAGES", value_parser = values::pages())]
@@ -111,8 +111,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     if arguments.take_over {
         command.env("LINERATE_TAKE_OVER", "1");
     }
-    if let Some(way) = arguments.xdp_through {
-        command.env("LINERATE_XDP_THROUGH", way.to_string());
+    if let Some(delivery) = arguments.xdp_delivery {
+        command.env("LINERATE_XDP_DELIVERY", delivery.to_string());
     }
     if let Some(pages) = arguments.pages {
         command.env("LINERATE_PAGES", pages.to_string());

@@ -37,7 +37,7 @@ impl Cable {
     }
 
     fn received(&self) -> u64 {
-        self.veth.b.counters().unwrap().rx_packets
+        self.veth.b.statistics().unwrap().rx_packets
     }
 
     /// Waits until the far end has `count` frames; softirqs may still be at it.

@@ -311,7 +311,7 @@ fn xdp_takes_the_capabilities_that_are_named_and_no_fewer() {
         command.args([format!("--inh-caps=-all,{sets}"), format!("--ambient-caps=-all,{sets}")]);
         command.arg(format!("--bounding-set=-all,{sets}"));
         command.args([LINERATE, "receive", "--bind", "10.76.0.2:7001", "--for", "1ms"]);
-        command.args(["--backend", "xdp", "--xdp-through", "buffer"]);
+        command.args(["--backend", "xdp", "--xdp-delivery", "ringbuf"]);
         let output = command.output().unwrap();
         (output.status.code(), String::from_utf8(output.stderr).unwrap())
     };
@@ -363,7 +363,10 @@ fn errors_name_what_is_wrong() {
             "receive --bind 127.0.0.1:0 --for 1s --backend gro --ring 1M",
             "--ring is for the backend xdp",
         ),
-        ("receive --bind 127.0.0.1:0 --for 1s --threads 2 --xdp-through buffer", "has one reader"),
+        (
+            "receive --bind 127.0.0.1:0 --for 1s --threads 2 --xdp-delivery ringbuf",
+            "has one reader",
+        ),
         ("receive --bind 127.0.0.1:0 --for 1s --ring 3", "from 262144 to 1073741824"),
         (
             "receive --bind 127.0.0.1:0 --for 1s --backend uring --coalesce-usecs 5",

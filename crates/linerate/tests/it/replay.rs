@@ -38,7 +38,7 @@ impl Cable {
     }
 
     fn received(&self) -> u64 {
-        self.veth.b.counters().unwrap().rx_packets
+        self.veth.b.statistics().unwrap().rx_packets
     }
 }
 

@@ -125,7 +125,7 @@ fn a_source_that_is_refused_is_replaced_and_said_once() {
     }
     // What was asked of that source is not asked of the next.
     let (printed, ours) =
-        tcpdump(&["--source", "xdp", "--xdp-through", "socket", "--pages", "small"]);
+        tcpdump(&["--source", "xdp", "--xdp-delivery", "af-xdp", "--pages", "small"]);
     let lines = ours_of(&printed);
     assert_eq!(lines.len(), 1, "{printed}");
     assert!(ours && lines[0].contains("run-b: continues with source packet"), "{printed}");

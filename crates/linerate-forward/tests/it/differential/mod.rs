@@ -95,7 +95,7 @@ fn accelerated(corpus: Traffic, setup: fn(&str) -> Router, seed: u64) {
 }
 
 fn reached(router: &Router) -> u64 {
-    let counted = |cable: &Veth| cable.a.counters().expect("counted").rx_packets;
+    let counted = |cable: &Veth| cable.a.statistics().expect("counted").rx_packets;
     router.cables.iter().map(counted).sum()
 }
 

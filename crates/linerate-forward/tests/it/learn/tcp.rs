@@ -39,7 +39,7 @@ struct Sent {
 
 impl Sent {
     fn by(host: &Namespace, interface: &Interface) -> Self {
-        let counters = interface.counters().expect("counters");
+        let counters = interface.statistics().expect("statistics");
         let text = run(host, "nft", &["list", "counter", "inet", "count", "other"], "");
         let mut words = text.split_whitespace().skip_while(|word| *word != "packets");
         let mut number = || -> u64 { words.nth(1).expect("a number").parse().expect("a number") };

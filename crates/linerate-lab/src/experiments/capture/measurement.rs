@@ -194,7 +194,7 @@ fn account(sent: SendReport, peer_report: &PeerReport, interface_dropped: u64) -
 }
 
 fn interface_drops(pair: &Pair) -> Result<[u64; 2]> {
-    Ok([pair.cable.a.counters()?.tx_dropped, pair.cable.b.counters()?.rx_dropped])
+    Ok([pair.cable.a.statistics()?.tx_dropped, pair.cable.b.statistics()?.rx_dropped])
 }
 
 /// Waits until the receiving interface has been quiet and `receiver` idle for a while, and then for as
@@ -205,7 +205,7 @@ fn interface_drops(pair: &Pair) -> Result<[u64; 2]> {
 /// When a signal asks for the end.
 pub fn settle(pair: &Pair, peer: &Peer, receiver: &Running) -> Result<Duration> {
     let clock = receiver.clock()?;
-    let look = || Ok::<_, anyhow::Error>((pair.cable.b.counters()?.rx_packets, clock.read()?));
+    let look = || Ok::<_, anyhow::Error>((pair.cable.b.statistics()?.rx_packets, clock.read()?));
     let end = Instant::now() + MAX_BACKLOG_TIME;
     let mut before = look()?;
     let used = loop {

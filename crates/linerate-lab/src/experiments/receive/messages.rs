@@ -122,11 +122,11 @@ impl Testbed {
         }
         let mut running = Running::start("the receiver", &mut self.command(reader, more)?)?;
         self.wait_until_receiving(reader, &mut running)?;
-        let dropped = self.0.cable.a.counters()?.tx_dropped;
+        let dropped = self.0.cable.a.statistics()?.tx_dropped;
         let sent = self.send(load)?;
         // What a buffer holds when the last frame has come is read in a few milliseconds.
         interrupt::sleep(Duration::from_millis(300))?;
-        let dropped = self.0.cable.a.counters()?.tx_dropped - dropped;
+        let dropped = self.0.cable.a.statistics()?.tx_dropped - dropped;
         let limit = Duration::from_secs(30);
         let finished = match reader {
             Reader::Quinn(_) => running.wait(limit)?,

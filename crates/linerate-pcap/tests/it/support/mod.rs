@@ -32,12 +32,15 @@ pub(crate) enum Libpcap {
 
 pub(crate) const PACKET: &[(&str, &str)] = &[("LINERATE_SOURCE", "packet")];
 pub(crate) const TEE: &[(&str, &str)] = &[("LINERATE_SOURCE", "tee")];
-pub(crate) const BUFFER: &[(&str, &str)] =
-    &[("LINERATE_SOURCE", "xdp"), ("LINERATE_TAKE_OVER", "1"), ("LINERATE_XDP_THROUGH", "buffer")];
+pub(crate) const BUFFER: &[(&str, &str)] = &[
+    ("LINERATE_SOURCE", "xdp"),
+    ("LINERATE_TAKE_OVER", "1"),
+    ("LINERATE_XDP_DELIVERY", "ringbuf"),
+];
 pub(crate) const SOCKET: &[(&str, &str)] = &[
     ("LINERATE_SOURCE", "xdp"),
     ("LINERATE_TAKE_OVER", "1"),
-    ("LINERATE_XDP_THROUGH", "socket"),
+    ("LINERATE_XDP_DELIVERY", "af-xdp"),
     ("LINERATE_BUFFER", "16384"),
 ];
 

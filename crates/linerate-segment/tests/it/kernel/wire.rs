@@ -134,7 +134,7 @@ impl Wire {
     /// The kernel starts the queue of a new interface from a work item, and drops what comes before.
     fn wait_until_it_carries(&self, end: &Interface) {
         let deadline = Instant::now() + Duration::from_secs(5);
-        while end.counters().expect("counters").rx_packets == 0 {
+        while end.statistics().expect("statistics").rx_packets == 0 {
             assert!(Instant::now() < deadline, "nothing comes through");
             self.socket.send(&Header::default(), &mark(0)).expect("sent");
             std::thread::sleep(Duration::from_millis(1));

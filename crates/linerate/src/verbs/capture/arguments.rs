@@ -131,11 +131,11 @@ pub(crate) struct Arguments {
     #[arg(long, conflicts_with = "read")]
     pub(super) take_over: bool,
 
-    /// How frames that `--source xdp` takes come out of the kernel: `socket` (AF_XDP), `buffer` (a
-    /// BPF ring buffer), or `auto`: sockets where the driver shares frames without a copy or where
-    /// --pages, --busy-poll or the card's stamps ask for them, else the buffer, which is faster.
-    #[arg(long, value_name = "WAY", default_value = "auto", value_parser = values::ways(), conflicts_with = "read")]
-    pub(super) xdp_through: Through,
+    /// How `--source xdp` delivers frames: `af-xdp` (AF_XDP sockets), `ringbuf` (a BPF ring buffer), or `auto`:
+    /// sockets if the driver has zero-copy or if --pages, --busy-poll or hardware timestamps need them, else the
+    /// ring buffer, which is faster.
+    #[arg(long, value_name = "DELIVERY", default_value = "auto", value_parser = values::ways(), conflicts_with = "read")]
+    pub(super) xdp_delivery: Through,
 
     /// Pages of the buffer of AF_XDP sockets: auto, hugetlb, hugetlb-1g, thp or small.
     #[arg(long, value_name = "PAGES", default_value = "auto", value_parser = values::pages(), conflicts_with = "read")]

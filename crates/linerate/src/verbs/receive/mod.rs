@@ -107,11 +107,11 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "HOW", value_parser = values::steering)]
     reuseport: Option<Reuseport>,
 
-    /// How xdp delivers frames: `socket` (AF_XDP), `buffer` (a BPF ring buffer that the program copies to), or
-    /// `auto`: sockets with a zero-copy driver or --busy-poll, else the ring buffer, which is then faster
-    /// [default: auto].
-    #[arg(long, value_name = "WAY", value_parser = ways())]
-    xdp_through: Option<Through>,
+    /// How xdp delivers frames: `af-xdp` (AF_XDP sockets), `ringbuf` (a BPF ring buffer that the program copies
+    /// to), or `auto`: sockets with a zero-copy driver or --busy-poll, else the ring buffer, which is then
+    /// faster [default: auto].
+    #[arg(long, value_name = "DELIVERY", value_parser = ways())]
+    xdp_delivery: Option<Through>,
 
     /// Bytes of the rings of xdp, which hold frames while the reader is delayed [default: 32M].
     #[arg(long, value_name = "BYTES", value_parser = values::ring)]
@@ -180,7 +180,7 @@ impl Arguments {
             bail!("--calibrate is for --backend auto: {backend} was asked for");
         }
         let of_xdp =
-            [("--ring", self.ring.is_some()), ("--xdp-through", self.xdp_through.is_some())];
+            [("--ring", self.ring.is_some()), ("--xdp-delivery", self.xdp_delivery.is_some())];
         if let Some((option, _)) = of_xdp.iter().find(|(_, given)| *given) {
             match self.backend.0 {
                 Some(Backend::Xdp) => {}
@@ -191,8 +191,8 @@ impl Arguments {
                 None => {}
             }
         }
-        if self.busy_poll.is_some() && self.xdp_through == Some(Through::Buffer) {
-            bail!("--busy-poll is for AF_XDP sockets: --xdp-through buffer was asked for");
+        if self.busy_poll.is_some() && self.xdp_delivery == Some(Through::Buffer) {
+            bail!("--busy-poll is for AF_XDP sockets: --xdp-delivery ringbuf was asked for");
         }
         if self.bind.ip().is_multicast()
             && !self.join.iter().any(|group| group.address == self.bind.ip())
@@ -258,7 +258,7 @@ impl Arguments {
             .calibrate(self.calibrate)
             .metadata(Metadata { timestamp: self.timestamps, ..Metadata::default() })
             .recv_buffer_size(Some(self.buffer))
-            .through(self.xdp_through.unwrap_or_default())
+            .through(self.xdp_delivery.unwrap_or_default())
             .busy_poll(self.busy_poll)
             .spin(self.spin);
         if let Some(bytes) = self.ring {

@@ -62,9 +62,9 @@ fn a_ctrl_c_under_load_leaves_no_frame_without_an_account() {
     root_or_skip!();
     let nobody = nix::unistd::User::from_name("nobody").unwrap().unwrap();
     for source in [
-        "xdp --take-over --xdp-through buffer",
-        "xdp --take-over --xdp-through socket",
-        "xdp --take-over --xdp-through socket -Z nobody",
+        "xdp --take-over --xdp-delivery ringbuf",
+        "xdp --take-over --xdp-delivery af-xdp",
+        "xdp --take-over --xdp-delivery af-xdp -Z nobody",
         "tee",
     ] {
         // A buffer that holds all, and one that overflows where it can be made so small.
@@ -90,7 +90,8 @@ fn a_ctrl_c_under_load_leaves_no_frame_without_an_account() {
             assert_eq!(numbers.len() as u64, captured, "{what}: {printed}");
             assert_eq!(count(&json["received"]), captured + dropped, "{what}: {json}");
             assert!(captured > 0 && numbers.is_sorted_by(|a, b| a < b), "{what}: {printed}");
-            let (arrived, stack) = (cable.veth().b.counters().unwrap().rx_packets, packets(&cable));
+            let (arrived, stack) =
+                (cable.veth().b.statistics().unwrap().rx_packets, packets(&cable));
             assert!(stack > 0, "{what}: all had come before the interrupt");
             let taken = if source == "tee" { 0 } else { captured + dropped };
             assert_eq!(arrived, taken + stack, "{what}: {json}");

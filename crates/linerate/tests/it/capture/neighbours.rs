@@ -64,9 +64,9 @@ fn refused(cable: &Cable, arguments: &str) -> String {
 #[test]
 fn two_captures_that_want_the_frames_are_told_of_each_other() {
     root_or_skip!();
-    for way in ["buffer", "socket"] {
+    for way in ["ringbuf", "af-xdp"] {
         let cable = idle();
-        let first = cable.capture(&format!("--source xdp --xdp-through {way} --discard -B 8192"));
+        let first = cable.capture(&format!("--source xdp --xdp-delivery {way} --discard -B 8192"));
         let holder = format!("linerate (process {})", first.id());
         for second in ["xdp", "xdp --take-over", "tee"] {
             let printed = refused(&cable, &format!("--source {second}"));

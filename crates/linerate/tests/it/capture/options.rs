@@ -239,7 +239,7 @@ fn an_interface_is_captured_as_asked() {
     let cable = Cable::new();
     let folder = folder();
     // Options, and the line that each of them prints.
-    let socket = "--source xdp --take-over --xdp-through socket -B 4096";
+    let socket = "--source xdp --take-over --xdp-delivery af-xdp -B 4096";
     let cases = [
         ("-p", ""),
         ("-s 60", ""),
@@ -252,11 +252,11 @@ fn an_interface_is_captured_as_asked() {
         ("--source tee --busy-poll 50", "--busy-poll has no effect"),
         ("--source tee -j adapter", "-j adapter has no effect"),
         ("--source packet --pages small", "--pages small has no effect"),
-        ("--source packet --xdp-through socket", "--xdp-through has no effect"),
+        ("--source packet --xdp-delivery af-xdp", "--xdp-delivery has no effect"),
         ("--source packet --take-over", "--take-over has no effect on --source packet"),
         ("--source tee --take-over", "--take-over has no effect on --source tee"),
         (&format!("{socket} --pages small --busy-poll 50"), "AF_XDP sockets (asked for)"),
-        ("--source xdp --take-over --xdp-through buffer -B 4096", "a ring buffer (asked for)"),
+        ("--source xdp --take-over --xdp-delivery ringbuf -B 4096", "a ring buffer (asked for)"),
         ("--threads 2 --fanout rnd", "several readers"),
     ];
     for (number, (arguments, words)) in cases.into_iter().enumerate() {
@@ -286,7 +286,7 @@ fn what_cannot_be_is_refused() {
         ("--pages nosuch", 2, "hugetlb-1g"),
         ("--threads 2 --fanout nosuch", 2, "rollover"),
         ("--filter-in nosuch", 2, "kernel"),
-        ("--xdp-through nosuch", 2, "buffer"),
+        ("--xdp-delivery nosuch", 2, "ringbuf"),
         ("-Q nosuch", 2, "inout"),
     ];
     for (arguments, status, words) in cases {
@@ -296,7 +296,7 @@ fn what_cannot_be_is_refused() {
         assert!(printed.contains(words), "{arguments}: no {words} in {printed}");
     }
     // Nobody reads a log file in colours.
-    let socket = "--source xdp --take-over --xdp-through socket --pages hugetlb-1g -B 4194304";
+    let socket = "--source xdp --take-over --xdp-delivery af-xdp --pages hugetlb-1g -B 4194304";
     let output = cable.run(&format!("-i far --discard {socket}"));
     let printed = String::from_utf8_lossy(&output.stderr);
     assert!(!printed.contains('\u{1b}'), "{printed:?}");

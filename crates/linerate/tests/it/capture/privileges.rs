@@ -37,10 +37,10 @@ fn the_capabilities_that_are_named_are_enough() {
     let cable = Cable::new();
     let cases = [
         ("net_raw", "--source packet udp"),
-        (FOR_XDP, "--source xdp --take-over --xdp-through buffer udp"),
+        (FOR_XDP, "--source xdp --take-over --xdp-delivery ringbuf udp"),
         (FOR_XDP, "--source tee udp"),
-        (FOR_XDP, "--source xdp --take-over --xdp-through socket -B 4096 udp"),
-        (WITH_LOCK, "--source xdp --take-over --xdp-through socket udp"),
+        (FOR_XDP, "--source xdp --take-over --xdp-delivery af-xdp -B 4096 udp"),
+        (WITH_LOCK, "--source xdp --take-over --xdp-delivery af-xdp udp"),
     ];
     for (capabilities, arguments) in cases {
         let Some(output) = run(&cable, capabilities, arguments) else {
@@ -55,14 +55,14 @@ fn the_capabilities_that_are_named_are_enough() {
 fn a_missing_capability_is_named() {
     root_or_skip!();
     let cable = Cable::new();
-    let xdp = "--source xdp --take-over --xdp-through";
+    let xdp = "--source xdp --take-over --xdp-delivery";
     let cases = [
         ("net_admin", "--source packet".to_owned(), "CAP_NET_RAW"),
-        ("net_raw,net_admin", format!("{xdp} socket"), "CAP_BPF"),
+        ("net_raw,net_admin", format!("{xdp} af-xdp"), "CAP_BPF"),
         ("net_raw,net_admin", "--source tee".to_owned(), "CAP_BPF"),
-        ("net_raw,net_admin,bpf", format!("{xdp} socket"), "CAP_PERFMON"),
-        ("net_admin,bpf,perfmon", format!("{xdp} socket"), "CAP_NET_RAW, CAP_NET_ADMIN, CAP_BPF"),
-        (FOR_XDP, format!("{xdp} socket"), "CAP_IPC_LOCK"),
+        ("net_raw,net_admin,bpf", format!("{xdp} af-xdp"), "CAP_PERFMON"),
+        ("net_admin,bpf,perfmon", format!("{xdp} af-xdp"), "CAP_NET_RAW, CAP_NET_ADMIN, CAP_BPF"),
+        (FOR_XDP, format!("{xdp} af-xdp"), "CAP_IPC_LOCK"),
     ];
     for (capabilities, arguments, missing) in cases {
         let Some(output) = run(&cable, capabilities, &arguments) else {

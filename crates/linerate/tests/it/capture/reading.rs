@@ -71,7 +71,7 @@ fn options_that_need_an_interface_are_refused_by_name() {
     let refused = [
         "--source packet",
         "--take-over",
-        "--xdp-through socket",
+        "--xdp-delivery af-xdp",
         "--pages small",
         "--threads 2",
         "--fanout lb",

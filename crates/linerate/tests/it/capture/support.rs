@@ -40,7 +40,7 @@ impl Cable {
     /// veth from a work item, and silently drops what is sent before. Asks for the addresses of
     /// hosts that are not there, so that ARP comes through and no UDP.
     pub(crate) fn wait_until_it_carries(&self) {
-        let arrived = || self.veth().b.counters().unwrap().rx_packets;
+        let arrived = || self.veth().b.statistics().unwrap().rx_packets;
         let before = arrived();
         for host in 50..250 {
             let ask = || UdpSocket::bind("10.9.0.1:0")?.send_to(&[0], format!("10.9.0.{host}:9"));
