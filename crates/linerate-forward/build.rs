@@ -2,6 +2,9 @@
 
 use std::env;
 
+#[path = "../linerate-bpf/build/compile.rs"]
+mod compile;
+
 fn main() {
     // Atomics that return what was there: Linux 5.12.
     let mut arguments = vec!["-mcpu=v3", "-Wall"];
@@ -9,5 +12,5 @@ fn main() {
     if matches!(env::var("CARGO_CFG_TARGET_ARCH").as_deref(), Ok("x86" | "x86_64")) {
         arguments.push("-DFORWARD_ORDERED");
     }
-    linerate_bpf_build::compile(&["forward", "preflight"], &arguments);
+    compile::compile(&["forward", "preflight"], &arguments);
 }

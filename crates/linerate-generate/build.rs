@@ -1,5 +1,8 @@
 //! Compiles the generating program of `src/bpf` and generates its skeleton.
 
+#[path = "../linerate-bpf/build/compile.rs"]
+mod compile;
+
 fn main() {
-    linerate_bpf_build::compile(&["generate"], &[]);
+    compile::compile(&["generate"], &[]);
 }

@@ -1,5 +1,8 @@
 //! Compiles the programs of `src/bpf` and generates their skeletons.
 
+#[path = "../linerate-bpf/build/compile.rs"]
+mod compile;
+
 fn main() {
-    linerate_bpf_build::compile(&["sink", "redirect", "xdp_loop"], &[]);
+    compile::compile(&["sink", "redirect", "xdp_loop"], &[]);
 }

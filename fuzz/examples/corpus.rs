@@ -1,7 +1,7 @@
 //! Writes the committed inputs of all corpora: `cargo run --manifest-path fuzz/Cargo.toml --example corpus`.
 
 #[allow(dead_code, reason = "shared with the filter tests, which use more of it")]
-#[path = "../../crates/linerate-ring/tests/it/filter/corpus.rs"]
+#[path = "../../crates/linerate-bpf/tests/it/filter/corpus.rs"]
 mod corpus;
 
 #[allow(dead_code, reason = "shared with the tests of the segmenter, which use more of it")]

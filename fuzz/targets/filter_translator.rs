@@ -2,15 +2,15 @@
 //! one in user space and the eBPF agree on every frame.
 #![no_main]
 
-#[path = "../../crates/linerate-ring/tests/it/filter/ebpf.rs"]
+#[path = "../../crates/linerate-bpf/tests/it/filter/ebpf.rs"]
 mod ebpf;
-#[path = "../../crates/linerate-ring/tests/it/filter/oracle.rs"]
+#[path = "../../crates/linerate-bpf/tests/it/filter/oracle.rs"]
 mod oracle;
-#[path = "../../crates/linerate-ring/tests/it/filter/shape.rs"]
+#[path = "../../crates/linerate-bpf/tests/it/filter/shape.rs"]
 mod shape;
 
 use libfuzzer_sys::fuzz_target;
-use linerate_ring::filter::{Classic, Statement, translate};
+use linerate_bpf::filter::{Classic, Statement, translate};
 use pcap as _;
 
 fuzz_target!(|data: &[u8]| {

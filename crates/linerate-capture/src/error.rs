@@ -179,3 +179,9 @@ fn place(expression: &str, position: Option<usize>) -> String {
         format!(" at character {}, `{word}`", before.chars().count() + 1)
     })
 }
+
+impl From<linerate_bpf::Error> for Error {
+    fn from(error: linerate_bpf::Error) -> Self {
+        Self::Ring(error.into())
+    }
+}

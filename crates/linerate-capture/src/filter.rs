@@ -1,7 +1,7 @@
 //! Filter expressions: what libpcap makes of them, and where the result can run.
 //!
 //! libpcap compiles the expression. The program then runs unchanged on a packet socket, as eBPF in
-//! XDP ([`linerate_ring::filter::translate`]), or here in user space ([`Filter::matches`]).
+//! XDP ([`linerate_bpf::filter::translate`]), or here in user space ([`Filter::matches`]).
 //! [`Filter::on_socket`] and [`Filter::in_xdp`] decide which, and say why.
 
 mod placement;
@@ -9,7 +9,7 @@ mod position;
 
 use std::sync::Mutex;
 
-use linerate_ring::filter::{Classic, Invalid, Statement};
+use linerate_bpf::filter::{Classic, Invalid, Statement};
 
 pub use self::placement::{Placement, Side};
 use crate::{Error, Result};

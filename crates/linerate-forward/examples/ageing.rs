@@ -15,6 +15,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU8};
 use std::time::{Duration, Instant};
 
+use linerate_bpf::map::MappedArray;
 use linerate_forward::ageing::{Ageing, Limits, TICK};
 use linerate_forward::clock::Clock;
 use linerate_forward::layout::{GENERATION_ENDED, Session, WAYS, kind};
@@ -22,7 +23,6 @@ use linerate_forward::memory::Memory;
 use linerate_forward::program::{Options, Programs};
 use linerate_forward::session::Record;
 use linerate_forward::table::Table;
-use linerate_ring::map::Mapped;
 use rustix::time::{ClockId, clock_gettime};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -54,7 +54,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
 
     let stop = AtomicBool::new(false);
-    let bits = Mapped::new(programs.maps.get("table")?.as_fd())?;
+    let bits = MappedArray::new(programs.maps.get("table")?.as_fd())?;
     let before = ageing.aged();
     let (began, used) = (Instant::now(), cpu());
     std::thread::scope(|scope| -> linerate_forward::Result<()> {
@@ -92,7 +92,7 @@ fn record(number: u64, generation: u32) -> Record {
 }
 
 /// Every place that is taken is used once in two seconds; some sessions end.
-fn play_fast_path(bits: &Mapped, table: &Table, held: u64, stop: &AtomicBool) {
+fn play_fast_path(bits: &MappedArray, table: &Table, held: u64, stop: &AtomicBool) {
     let mut number = held;
     while !stop.load(Relaxed) {
         let began = Instant::now();

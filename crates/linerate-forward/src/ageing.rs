@@ -15,7 +15,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use linerate_ring::steer::grace::Grace;
+use linerate_bpf::rcu::RcuBarrier;
 
 use crate::Result;
 use crate::clock::Clock;
@@ -118,7 +118,7 @@ pub struct Aged {
 #[derive(Debug)]
 pub struct Ageing {
     table: Arc<Table>,
-    grace: Grace,
+    grace: RcuBarrier,
     limits: Limits,
     clock: Clock,
     /// The next place to look at.
@@ -141,7 +141,7 @@ impl Ageing {
     /// [`crate::Error::Ring`].
     pub fn new(table: Arc<Table>, maps: &Maps, limits: Limits, clock: Clock) -> Result<Self> {
         // Any array would do.
-        let grace = Grace::new(maps.get("table")?.as_fd())?;
+        let grace = RcuBarrier::new(maps.get("table")?.as_fd())?;
         let now = Instant::now();
         Ok(Self {
             table,

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::time::Duration;
 
-use linerate_ring::map::Mapped;
+use linerate_bpf::map::MappedArray;
 
 use crate::clock::Clock;
 use crate::config::Statistics;
@@ -32,7 +32,7 @@ mod at {
 
 /// The control page of the programs of an instance. Any number of processes may have it.
 #[derive(Debug)]
-pub struct Control(Mapped);
+pub struct Control(MappedArray);
 
 impl Control {
     /// Maps the page of the programs with these maps.
@@ -40,7 +40,7 @@ impl Control {
     /// # Errors
     /// [`Error::Ring`]; [`Error::Invalid`] where it is not what this version makes.
     pub fn open(maps: &Maps) -> Result<Self> {
-        let page = Self(Mapped::new(maps.get("control")?.as_fd())?);
+        let page = Self(MappedArray::new(maps.get("control")?.as_fd())?);
         if page.0.value_size() != size_of::<layout::Control>() || page.abi() != layout::ABI {
             return Err(Error::Invalid(
                 "the programs that run are of another version of Linerate; detach them with that one, or \

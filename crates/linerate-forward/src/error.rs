@@ -42,7 +42,7 @@ pub enum Error {
 
     /// A map could not be mapped.
     #[error(transparent)]
-    Ring(#[from] linerate_ring::Error),
+    Ring(#[from] linerate_bpf::Error),
 
     /// A file of bpffs is not what this version puts there.
     #[error("{}: {why}", path.display())]

@@ -16,9 +16,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use libbpf_rs::{MapCore, MapHandle};
-use linerate_ring::map::batch;
-use linerate_ring::run;
-use linerate_ring::steer::grace::Grace;
+use linerate_bpf::map::batch;
+use linerate_bpf::rcu::RcuBarrier;
+use linerate_bpf::test_run;
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::ageing::{Aged, DEAD_AFTER, Limits};
@@ -110,7 +110,7 @@ impl Hashed {
         let mut found = Ended::default();
         for cpu in 0..self.copies {
             let mut context = End { key, cpu, retire: retire.into(), ..End::default() };
-            run::call(self.end.as_fd(), context.as_mut_bytes())?;
+            test_run::run_syscall(self.end.as_fd(), context.as_mut_bytes())?;
             found.was_valid |= context.ended != 0;
             found.busy |= context.busy != 0;
         }
@@ -195,7 +195,7 @@ enum Why {
 #[derive(Debug)]
 pub struct HashedAgeing {
     hashed: Arc<Hashed>,
-    grace: Grace,
+    grace: RcuBarrier,
     limits: Limits,
     clock: Clock,
     /// Packets of each session at the last look, and the second when they were fewer.
@@ -216,7 +216,7 @@ impl HashedAgeing {
     pub fn new(hashed: Arc<Hashed>, maps: &Maps, limits: Limits, clock: Clock) -> Result<Self> {
         Ok(Self {
             hashed,
-            grace: Grace::new(maps.get("table")?.as_fd())?,
+            grace: RcuBarrier::new(maps.get("table")?.as_fd())?,
             limits,
             clock,
             known: HashMap::new(),

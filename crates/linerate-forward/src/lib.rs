@@ -19,7 +19,6 @@ mod link;
 pub mod memory;
 pub mod metrics;
 mod named;
-mod netlink;
 pub mod pins;
 pub mod prefix;
 pub mod preflight;

@@ -28,8 +28,9 @@ use std::time::Duration;
 
 use libbpf_rs::ProgramAttachType;
 use libbpf_rs::query::{LinkInfo, LinkTypeInfo, TcxLinkInfo};
-use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
-use linerate_ring::hook::{self, Link};
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use linerate_bpf::link::{self, Link};
+use linerate_bpf::map::create_array;
 use rustix::fs::{FlockOperation, flock, statfs};
 use rustix::io::Errno;
 
@@ -231,14 +232,8 @@ impl Pins {
     /// [`Error::Ring`], [`Error::System`].
     pub fn save(&self, _lock: &Lock, state: &State) -> Result<()> {
         let text = state.write();
-        let options = libbpf_sys::bpf_map_create_opts {
-            sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
-            ..Default::default()
-        };
         let failed = |error| Error::bpf("keep the record of the instance", &error);
-        let size = text.len() as u32;
-        let map = MapHandle::create(MapType::Array, Some("forward_state"), 4, size, 1, &options)
-            .map_err(failed)?;
+        let map = create_array("forward_state", text.len() as u32).map_err(failed)?;
         map.update(&0u32.to_ne_bytes(), &text, MapFlags::ANY).map_err(failed)?;
         self.put(map.as_fd(), &self.directory.join("state"))
     }
@@ -317,7 +312,7 @@ impl Pins {
         if !path.exists() {
             return Ok(None);
         }
-        Ok(Some(hook::open(&path)?))
+        Ok(Some(link::open(&path)?))
     }
 
     /// The maps of the instance: enough for who only looks.
@@ -336,7 +331,7 @@ impl Pins {
     /// # Errors
     /// [`Error::Ring`], also where the instance has none of this name.
     pub fn program(&self, name: &str) -> Result<OwnedFd> {
-        Ok(hook::open(&self.directory.join("programs").join(name))?)
+        Ok(link::open(&self.directory.join("programs").join(name))?)
     }
 
     fn open_maps(&self) -> Result<Maps> {
@@ -359,7 +354,7 @@ impl Pins {
         state.check_layout().map_err(|why| Error::Pin { path: self.directory.clone(), why })?;
         let directory = self.directory.join("programs");
         let open = |name: String| -> Result<(String, OwnedFd)> {
-            let program = hook::open(&directory.join(&name))?;
+            let program = link::open(&directory.join(&name))?;
             Ok((name, program))
         };
         let programs = names(&directory)?.into_iter().map(open).collect::<Result<Vec<_>>>()?;
@@ -385,11 +380,11 @@ impl Pins {
         for file in STACK {
             let path = directory.join(file);
             if path.exists() {
-                stack.push(Stack::Tcx(hook::open(&path)?.into()));
+                stack.push(Stack::Tcx(link::open(&path)?.into()));
             }
         }
         Ok(Some(Port {
-            xdp: hook::open(&xdp)?.into(),
+            xdp: link::open(&xdp)?.into(),
             attach: one.attach(),
             why_generic: one.why_generic.clone(),
             stack,
@@ -502,7 +497,7 @@ impl Pins {
                 continue;
             }
             // Others may hold the link; of an interface that is gone it is detached already.
-            if let Err(error) = Link::from(hook::open(&path)?).detach() {
+            if let Err(error) = Link::from(link::open(&path)?).detach() {
                 tracing::debug!(%error, path = %path.display(), "detach");
             }
             remove_file(&path)?;
@@ -535,7 +530,7 @@ impl Pins {
             Err(Error::System { source, .. }) if source.kind() == ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }
-        hook::pin(object, &new)?;
+        link::pin(object, &new)?;
         fs::rename(&new, path)
             .map_err(|error| Error::system(format!("pin {}", path.display()), error))
     }

@@ -1,7 +1,7 @@
 //! The programs: opened with [`Options`], loaded with their maps, and put on interfaces.
 //!
 //! Nothing here outlives the process by itself: links are guards, and maps and programs live as long as
-//! somebody holds them. What shall stay is pinned ([`linerate_ring::hook::pin`]).
+//! somebody holds them. What shall stay is pinned ([`linerate_bpf::link::pin`]).
 
 use std::collections::BTreeMap;
 use std::mem::MaybeUninit;
@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use libbpf_rs::btf::{Btf, types::Func};
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use libbpf_rs::{MapCore, MapHandle, MapType};
-use linerate_ring::{run, steer};
+use linerate_bpf::{flags, test_run};
 use zerocopy::IntoBytes;
 
 use crate::clock::Clock;
@@ -27,7 +27,7 @@ pub(crate) use port::{HANDLE, PRIORITY, attach_clsact};
 include!(concat!(env!("OUT_DIR"), "/forward.rs"));
 
 /// `BPF_F_XDP_HAS_FRAGS`: the program takes frames in several buffers.
-const HAS_FRAGS: u32 = libbpf_sys::BPF_F_XDP_HAS_FRAGS;
+const HAS_FRAGS: u32 = flags::BPF_F_XDP_HAS_FRAGS;
 
 /// The way from a program's view of a packet to the kernel's (`bpf/kernel.h`).
 const CAST: &str = "bpf_cast_to_kern_ctx";
@@ -104,12 +104,12 @@ impl Shape {
 
     /// User space can map it.
     pub(crate) fn is_mapped(&self) -> bool {
-        self.flags & libbpf_sys::BPF_F_MMAPABLE != 0
+        self.flags & flags::BPF_F_MMAPABLE != 0
     }
 
     /// Its entries are made when they are needed.
     pub(crate) fn is_grown(&self) -> bool {
-        self.flags & libbpf_sys::BPF_F_NO_PREALLOC != 0
+        self.flags & flags::BPF_F_NO_PREALLOC != 0
     }
 }
 
@@ -135,7 +135,7 @@ fn open<'o>(
     options: &Options,
     storage: &'o mut MaybeUninit<libbpf_rs::OpenObject>,
 ) -> Result<skeleton::OpenForwardSkel<'o>> {
-    steer::quiet_libbpf();
+    linerate_bpf::log_to_tracing();
     let sizes = Sizes::of(options);
     let mut open = skeleton::ForwardSkelBuilder::default()
         .open(storage)
@@ -334,7 +334,7 @@ impl Programs {
     /// [`Error::Ring`].
     pub fn beat(&self) -> Result<u64> {
         let mut beat = Beat::default();
-        run::call(self.get("beat")?, beat.as_mut_bytes())?;
+        test_run::run_syscall(self.get("beat")?, beat.as_mut_bytes())?;
         Ok(beat.jiffies)
     }
 }

@@ -11,8 +11,8 @@ use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-use linerate_ring::map::Mapped;
-use linerate_ring::seqlock::{self, Guard};
+use linerate_bpf::map::MappedArray;
+use linerate_bpf::seqlock::{self, WriteGuard};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::layout::{
@@ -52,9 +52,9 @@ mod at {
 /// The mapped arrays of sessions, of IPv6 addresses and of stray counts.
 #[derive(Debug)]
 pub struct Table {
-    sessions: Mapped,
-    addresses: Mapped,
-    strays: Mapped,
+    sessions: MappedArray,
+    addresses: MappedArray,
+    strays: MappedArray,
 }
 
 impl Table {
@@ -64,10 +64,10 @@ impl Table {
     /// [`Error::Ring`] where they cannot be mapped, [`Error::Invalid`] where they are not what this version
     /// makes.
     pub fn open(maps: &Maps) -> Result<Self> {
-        let map = |name| -> Result<_> { Ok(Mapped::new(maps.get(name)?.as_fd())?) };
+        let map = |name| -> Result<_> { Ok(MappedArray::new(maps.get(name)?.as_fd())?) };
         let table =
             Self { sessions: map("table")?, addresses: map("table6")?, strays: map("strays")? };
-        let fits = |map: &Mapped, size| {
+        let fits = |map: &MappedArray, size| {
             map.entries() == table.sessions.entries() && map.value_size() == size
         };
         if !fits(&table.sessions, size_of::<layout::Bucket>())
@@ -315,7 +315,7 @@ impl<'t> Place<'t> {
     /// Frees the place, if nothing has happened to it since it was condemned with `mark`, and returns what
     /// the session has counted in all. A grace period must have passed since then.
     pub(crate) fn free(self, mark: Mark) -> Option<Stray> {
-        let _guard = Guard::at(self.version(), mark.version)?;
+        let _guard = WriteGuard::try_lock(self.version(), mark.version)?;
         if self.word(at::TAGS).load(Relaxed) != mark.tags {
             return None;
         }
@@ -330,7 +330,7 @@ impl<'t> Place<'t> {
 
     /// Frees a place whose writer died and left the odd number `version`. What was in it is forgotten.
     pub(crate) fn free_of_the_dead(self, version: u32) -> bool {
-        let guard = Guard::of_the_dead(self.version(), version);
+        let guard = WriteGuard::take_over(self.version(), version);
         if guard.is_some() {
             self.clear();
         }
@@ -357,7 +357,7 @@ impl<'t> Place<'t> {
 
     fn insert(self, record: &Record) -> bool {
         let version = self.version().load(Acquire);
-        let Some(_guard) = Guard::at(self.version(), version) else { return false };
+        let Some(_guard) = WriteGuard::try_lock(self.version(), version) else { return false };
         if protocol_of(self.word(at::STATION).load(Relaxed)).is_some() {
             return false;
         }

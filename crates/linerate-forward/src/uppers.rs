@@ -4,8 +4,9 @@
 use std::collections::BTreeSet;
 
 use libbpf_rs::{MapCore, MapFlags};
+use linerate_net::link::{self, Link};
 
-use crate::link::Link;
+use crate::link::vlan_of;
 use crate::program::Maps;
 use crate::{Error, Result};
 
@@ -19,7 +20,7 @@ use crate::{Error, Result};
 /// not of a program that learns.
 pub fn refresh(maps: &Maps, ports: &[u32]) -> Result<bool> {
     let links =
-        Link::all().map_err(|source| Error::system("ask how the interfaces lie", source))?;
+        link::all().map_err(|error| Error::system("ask how the interfaces lie", error.into()))?;
     let wanted: BTreeSet<Vec<u8>> = pairs(&links, ports).into_iter().map(key).collect();
     let map = maps.get("uppers")?;
     let refused = |error| Error::bpf("note which interfaces lie on ports", &error);
@@ -55,7 +56,7 @@ fn pairs(links: &[Link], ports: &[u32]) -> BTreeSet<(u32, u32)> {
             let masters =
                 links.iter().filter(|link| link.index == lower).filter_map(|link| link.master);
             let vlans =
-                links.iter().filter(|link| link.vlan_of() == Some(lower)).map(|link| link.index);
+                links.iter().filter(|link| vlan_of(link) == Some(lower)).map(|link| link.index);
             below.extend(masters.chain(vlans).filter(|upper| pairs.insert((*upper, port))));
         }
     }
@@ -71,7 +72,7 @@ mod tests {
         let link = |index, master, vlan_of: Option<u32>| Link {
             index,
             master,
-            other: vlan_of,
+            link: vlan_of,
             kind: vlan_of.map_or("", |_| "vlan").to_owned(),
             ..Link::default()
         };

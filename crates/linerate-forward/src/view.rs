@@ -1,7 +1,7 @@
 //! [`View`]: reads an instance from its maps, whoever runs it.
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
-use linerate_ring::steer::Attach;
+use linerate_bpf::xdp::AttachMode;
 use rustix::net::{AddressFamily, SocketType};
 use zerocopy::FromBytes;
 
@@ -137,10 +137,10 @@ fn name_of(index: u32) -> String {
 
 /// Where the XDP program on an interface runs; `none` where none is, or another's.
 fn attached(interface: &str) -> &'static str {
-    let found = linerate_ring::steer::attached(interface).ok().flatten();
+    let found = linerate_bpf::xdp::attached(interface).ok().flatten();
     match found.filter(|found| found.name == "forward" || found.name == "fib") {
         None => "none",
-        Some(found) if found.attach == Attach::Generic => "generic",
+        Some(found) if found.mode == AttachMode::Generic => "generic",
         Some(_) => "native",
     }
 }

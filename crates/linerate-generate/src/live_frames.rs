@@ -8,7 +8,7 @@ use std::sync::mpsc::SyncSender;
 
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use libbpf_rs::{ErrorKind, MapCore, MapFlags, MapHandle, OpenObject};
-use linerate_ring::{live, steer};
+use linerate_bpf::live_frames;
 use nix::libc;
 
 use crate::config::Config;
@@ -129,7 +129,7 @@ fn send(
     repeat: u32,
     batch: u32,
 ) -> Result<()> {
-    match live::run(skeleton.progs.generate.as_fd(), frame, repeat, batch) {
+    match live_frames::run(skeleton.progs.generate.as_fd(), frame, repeat, batch) {
         Err(error) if error.kind() != io::ErrorKind::Interrupted => {
             Err(match error.raw_os_error() {
                 Some(libc::EINVAL | libc::EOPNOTSUPP) => Error::Unavailable {
@@ -187,7 +187,7 @@ fn load<'o>(
     headers: &HeaderTemplate,
     storage: &'o mut MaybeUninit<OpenObject>,
 ) -> Result<skeleton::GenerateSkel<'o>> {
-    steer::quiet_libbpf();
+    linerate_bpf::log_to_tracing();
     let name = config.interface.name.as_str();
     let mut open = skeleton::GenerateSkelBuilder::default()
         .open(storage)

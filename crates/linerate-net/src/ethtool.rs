@@ -53,6 +53,18 @@ pub struct Channels {
     pub combined_count: u32,
 }
 
+impl Channels {
+    /// Transmit queues in use.
+    pub fn tx_queues(&self) -> u32 {
+        self.tx_count + self.combined_count
+    }
+
+    /// Most transmit queues; a driver has either channels that do both or separate ones.
+    pub fn max_tx_queues(&self) -> u32 {
+        self.tx_max.max(self.combined_max)
+    }
+}
+
 /// Features by the kernel's names, which `ethtool -k` shows for most.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Features {
@@ -153,34 +165,44 @@ pub fn strips_vlan_tags(interface: &str) -> Result<bool> {
     Ok(features(index).is_ok_and(|features| features.is_active(RX_VLAN_OFFLOAD)))
 }
 
-/// Turns features of interface `index` on or off. The kernel takes the request; [`features`] says whether the
-/// driver has followed it. A feature that this kernel does not know is left out.
+/// Turns a feature of interface `index` on or off. The kernel takes the request; [`features`] says whether the
+/// driver has followed it.
 ///
 /// # Errors
-/// [`Error::Privilege`]; [`Error::System`] on a kernel without ethtool netlink.
-pub fn set_features(index: u32, features: &[(&str, bool)]) -> Result<()> {
-    let action = || format!("change features of interface {index}");
+/// [`Error::Privilege`]; [`Error::System`] for a feature that the kernel does not know, and on a kernel without
+/// ethtool netlink.
+pub fn set_feature(index: u32, name: &str, on: bool) -> Result<()> {
+    let action = || format!("turn {name} of interface {index} {}", if on { "on" } else { "off" });
     let Some(family) = Family::open("ethtool").context(action)? else {
         let missing =
             io::Error::new(io::ErrorKind::Unsupported, "the kernel has no ethtool netlink");
         return Err(Error::System { action: action(), source: missing });
     };
-    // One request each: the kernel refuses a whole request for one name that it does not know.
-    for (name, on) in features {
-        let mut body = header(index);
-        nest(&mut body, ETHTOOL_A_FEATURES_WANTED, |wanted| {
-            nest(wanted, ETHTOOL_A_BITSET_BITS, |bits| {
-                nest(bits, ETHTOOL_A_BITSET_BITS_BIT, |bit| {
-                    put_text(bit, ETHTOOL_A_BITSET_BIT_NAME, name);
-                    if *on {
-                        put(bit, ETHTOOL_A_BITSET_BIT_VALUE, &[]);
-                    }
-                });
+    let mut body = header(index);
+    nest(&mut body, ETHTOOL_A_FEATURES_WANTED, |wanted| {
+        nest(wanted, ETHTOOL_A_BITSET_BITS, |bits| {
+            nest(bits, ETHTOOL_A_BITSET_BITS_BIT, |bit| {
+                put_text(bit, ETHTOOL_A_BITSET_BIT_NAME, name);
+                if on {
+                    put(bit, ETHTOOL_A_BITSET_BIT_VALUE, &[]);
+                }
             });
         });
-        match family.request(ETHTOOL_MSG_FEATURES_SET, &body, |_| ()) {
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) || is_unsupported(&error) => {}
-            other => other.context(action)?,
+    });
+    family.request(ETHTOOL_MSG_FEATURES_SET, &body, |_| ()).context(action)
+}
+
+/// Turns those of these features on or off that the kernel knows and the driver does not fix.
+///
+/// # Errors
+/// [`Error::Privilege`]; [`Error::System`] on a kernel without ethtool netlink.
+pub fn set_features(index: u32, features: &[(&str, bool)]) -> Result<()> {
+    // One request each: the kernel refuses a whole request for one name that it does not know.
+    for (name, on) in features {
+        match set_feature(index, name, *on) {
+            Err(Error::System { source, .. })
+                if matches!(source.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP)) => {}
+            other => other?,
         }
     }
     Ok(())

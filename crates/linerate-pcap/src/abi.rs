@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_uchar, c_uint};
 
-use linerate_ring::filter::Statement;
+use linerate_bpf::filter::Statement;
 
 /// A capture handle. Always one of the system's libpcap, which alone knows what is in it.
 #[repr(C)]

@@ -2,7 +2,7 @@
 
 use std::ffi::c_uint;
 
-use linerate_ring::filter::{Classic, Statement};
+use linerate_bpf::filter::{Classic, Statement};
 use linerate_ring::{Direction, Frame};
 
 use crate::abi::Program;

@@ -3,7 +3,7 @@
 
 use std::ffi::{c_char, c_int, c_long, c_uchar, c_uint, c_void};
 
-use linerate_ring::filter::Statement;
+use linerate_bpf::filter::Statement;
 
 use crate::abi::{Handler, Header, Pcap, Program, Statistics};
 use crate::system::{BREAKLOOP, Symbol};

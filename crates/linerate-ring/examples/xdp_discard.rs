@@ -9,7 +9,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use linerate_ring::xdp::{Pace, Source, Stamps};
+use linerate_ring::xdp::{Pace, Source, TimestampSource};
 
 static STOP: AtomicBool = AtomicBool::new(false);
 
@@ -27,7 +27,7 @@ fn main() {
 fn run() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
     let interface = arguments.next().ok_or("usage: xdp_discard INTERFACE [options]")?;
-    let mut builder = Source::builder(&interface).stamps(Stamps::None);
+    let mut builder = Source::builder(&interface).timestamps(TimestampSource::None);
     let (mut pace, mut seconds, mut touch) = (Pace::default(), 1 << 30, false);
     let mut stall = None;
     while let Some(option) = arguments.next() {
@@ -54,11 +54,11 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
                 builder = builder.queues(&queues?);
             }
             "--stamps" => {
-                builder = builder.stamps(match value.as_str() {
-                    "none" => Stamps::None,
-                    "reader" => Stamps::Reader,
-                    "kernel" => Stamps::Kernel,
-                    "hardware" => Stamps::Hardware,
+                builder = builder.timestamps(match value.as_str() {
+                    "none" => TimestampSource::None,
+                    "reader" => TimestampSource::Reader,
+                    "kernel" => TimestampSource::Kernel,
+                    "hardware" => TimestampSource::Hardware,
                     _ => return Err("stamps are none, reader, kernel or hardware".into()),
                 });
             }
@@ -71,7 +71,7 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
         libc::signal(libc::SIGTERM, stop as extern "C" fn(i32) as usize);
     }
     let mut source = builder.pace(pace).build()?;
-    eprintln!("{} {:?} {:?}", source.attached(), source.mode(), source.region().got());
+    eprintln!("{} {:?} {:?}", source.attach_mode(), source.mode(), source.region().got());
     let start = Instant::now();
     let (mut first, mut last) = (None, start);
     let (mut received, mut sum) = (0u64, 0u64);

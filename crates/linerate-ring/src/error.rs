@@ -3,9 +3,10 @@
 use std::fmt;
 use std::io;
 
+use linerate_bpf::Missing;
+
 use crate::packet::Allocation;
 use crate::region::Pages;
-use crate::steer::{Attach, Holder};
 
 /// The result of everything in this crate.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -24,7 +25,7 @@ pub enum Error {
     },
 
     /// The process may not do this.
-    #[error("cannot {action}: needs {}; {}", Needed(capability), Grant(capability))]
+    #[error("cannot {action}: needs {}", Missing(capability))]
     Privilege {
         /// What was being done; follows "cannot".
         action: String,
@@ -94,46 +95,9 @@ pub enum Error {
         source: io::Error,
     },
 
-    /// The kernel's verifier refused a program; a filter can then run in user space instead.
-    #[error("cannot {program}: the kernel's verifier refuses it ({source}): {why}")]
-    Verifier {
-        /// What was being loaded; follows "cannot".
-        program: String,
-        /// The last line of the verifier's log.
-        why: String,
-        /// The kernel's answer.
-        source: io::Error,
-    },
-
-    /// An XDP program of somebody else is on the interface. It is never replaced.
-    #[error("{}", Occupied(self))]
-    ForeignProgram {
-        /// The interface.
-        interface: String,
-        /// The program's id, as `bpftool prog show id` takes it.
-        id: u32,
-        /// The program's name.
-        name: String,
-        /// Where it runs.
-        attach: Attach,
-        /// It is of Linerate: a capture's, a receiver's, an uplink's or the accelerator's.
-        ours: bool,
-        /// It is the root of a tee.
-        tee: bool,
-        /// What keeps it there.
-        holder: Holder,
-    },
-
-    /// All places for captures on one interface are taken.
-    #[error(
-        "interface {interface} carries {slots} captures already, as many as it can; stop one of them"
-    )]
-    NoSlot {
-        /// The interface.
-        interface: String,
-        /// How many there can be.
-        slots: usize,
-    },
+    /// A BPF program could not be loaded or attached.
+    #[error(transparent)]
+    Bpf(linerate_bpf::Error),
 
     /// The kernel would refuse a packet ring with EINVAL, for breaking this rule.
     #[error("the kernel would refuse this ring: {0}")]
@@ -185,81 +149,17 @@ impl From<linerate_net::Error> for Error {
     }
 }
 
-/// Who has the interface, and how to get at its frames all the same.
-struct Occupied<'a>(&'a Error);
-
-impl fmt::Display for Occupied<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Error::ForeignProgram { interface, id, name, attach, ours, tee, holder } = self.0
-        else {
-            return Ok(());
-        };
-        let by = holder.names();
-        if *tee {
-            return write!(
-                f,
-                "another linerate capture has a tee on interface {interface} ({by}), and frames \
-                 cannot be taken beside a tee; use --source tee here as well, or end that capture"
-            );
-        }
-        if *ours {
-            return write!(
-                f,
-                "another linerate takes the frames of interface {interface} by XDP ({by}); end it, or, if \
-                 it is a capture, start both with --source tee"
-            );
-        }
-        write!(
-            f,
-            "interface {interface} has an XDP program already: id {id}, name \"{name}\" ({attach}); "
-        )?;
-        let off = match attach {
-            Attach::Native => "xdpdrv",
-            Attach::Generic => "xdpgeneric",
-        };
-        match holder {
-            Holder::Processes(_) => write!(f, "end who holds it by a BPF link: {by}"),
-            Holder::Link(link) => write!(
-                f,
-                "it is held by BPF link {link}, which is pinned: `bpftool --bpffs link show id {link}` \
-                 names the file to remove"
-            ),
-            Holder::Interface => {
-                write!(f, "detach it with `ip link set dev {interface} {off} off`")
+impl From<linerate_bpf::Error> for Error {
+    fn from(error: linerate_bpf::Error) -> Self {
+        match error {
+            linerate_bpf::Error::NoInterface(name) => Self::NoInterface(name),
+            linerate_bpf::Error::Privilege { action, capability } => {
+                Self::Privilege { action, capability }
             }
-            Holder::Unknown => f.write_str(
-                "end the program that attached it; as root (with CAP_SYS_ADMIN) this says which",
-            ),
+            linerate_bpf::Error::System { action, source } => Self::System { action, source },
+            linerate_bpf::Error::Invalid(what) => Self::Invalid(what),
+            other => Self::Bpf(other),
         }
-    }
-}
-
-/// What sources in XDP need.
-pub(crate) const FOR_XDP: &str = "CAP_NET_RAW,CAP_NET_ADMIN,CAP_BPF,CAP_PERFMON";
-
-/// One capability, or several.
-struct Needed(&'static str);
-
-impl fmt::Display for Needed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let word = if self.0.contains(',') { "capabilities" } else { "capability" };
-        write!(f, "the {word} {}", self.0.replace(',', ", "))
-    }
-}
-
-/// How to grant a capability.
-struct Grant(&'static str);
-
-impl fmt::Display for Grant {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // setcap(8) replaces what a program had: it takes all of them at once.
-        let all = match self.0 {
-            alone @ ("CAP_NET_RAW" | "CAP_NET_ADMIN") => alone.to_owned(),
-            bpf if bpf.split(',').all(|one| FOR_XDP.contains(one)) => FOR_XDP.to_owned(),
-            more => format!("{FOR_XDP},{more}"),
-        };
-        let (it, all) = (if all.contains(',') { "them" } else { "it" }, all.to_ascii_lowercase());
-        write!(f, "run as root, or grant {it} with `sudo setcap {all}+ep PROGRAM`")
     }
 }
 

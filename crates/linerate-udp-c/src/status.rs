@@ -1,5 +1,6 @@
 //! What a function says of its success.
 
+use linerate_bpf::Error as BpfError;
 use linerate_ring::Error as RingError;
 use linerate_udp::Error;
 
@@ -35,9 +36,8 @@ impl From<&Error> for linerate_receive_status {
     fn from(error: &Error) -> Self {
         match error {
             Error::AddressNotAvailable(_) => Self::AddressNotAvailable,
-            Error::AddressInUse(_) | Error::Ring(RingError::ForeignProgram { .. }) => {
-                Self::AddressInUse
-            }
+            Error::AddressInUse(_)
+            | Error::Ring(RingError::Bpf(BpfError::ForeignProgram { .. })) => Self::AddressInUse,
             Error::Privilege { .. } | Error::Ring(RingError::Privilege { .. }) => Self::Privilege,
             Error::NoInterface(_) | Error::Ring(RingError::NoInterface(_)) => Self::NoInterface,
             Error::Group { .. } => Self::Group,

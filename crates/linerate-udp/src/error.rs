@@ -100,3 +100,9 @@ impl From<linerate_net::Error> for Error {
         }
     }
 }
+
+impl From<linerate_bpf::Error> for Error {
+    fn from(error: linerate_bpf::Error) -> Self {
+        Self::Ring(error.into())
+    }
+}

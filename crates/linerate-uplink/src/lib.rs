@@ -1,10 +1,10 @@
 //! A TAP or TUN device joined to an interface: super-packets cross the stack once and are split on their way
-//! to the wire; received frames are joined on their way up.
+//! to the wire; received frames are joined before they enter the stack.
 //!
 //! ```text
 //!   stack, namespace or VM                                              wire
-//!      queue --read--> Down: (Heads,) Segments, checksums --write--> Port (UMEM or transmit ring)
-//!      queue <-write-- Up: (Admission,) Coalescer         <--lend--- Port (UMEM or receive ring)
+//!      queue --read--> tx: (Encapsulator,) Segments, checksums --write--> Port (UMEM or transmit ring)
+//!      queue <-write-- rx: (ReceiveFilter,) Coalescer          <--lend--- Port (UMEM or receive ring)
 //! ```
 //!
 //! [`Uplink::open`] takes what needs privileges; [`Uplink::start`] runs a thread a queue, each with a
@@ -12,19 +12,19 @@
 //! packet.
 #![forbid(unsafe_code)]
 
-mod counts;
-mod down;
 mod error;
+mod neighbour;
 mod open;
+mod options;
 mod port;
 mod run;
-mod settings;
-mod tun;
-mod up;
+mod rx;
+mod statistics;
+mod tx;
 mod worker;
 
-pub use counts::{Counts, Down, Drops, Unsplit, Up};
 pub use error::{Error, Result};
 pub use open::Uplink;
-pub use run::{Event, Facts, Outcome, Report, Running};
-pub use settings::{Backend, Device, Settings};
+pub use options::{Backend, Device, Options};
+pub use run::{Config, Event, Outcome, Report, Running};
+pub use statistics::{Drops, RxStatistics, Statistics, TxStatistics, Unsplit};

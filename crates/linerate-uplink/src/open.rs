@@ -4,21 +4,22 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use linerate_bpf::addresses::Addresses;
+use linerate_bpf::ingress_drop::{Dropped, IngressDrop};
+use linerate_bpf::steer;
+use linerate_bpf::xdp::require_free;
 use linerate_net::link::{self, Link};
 use linerate_net::{Connection, cpu};
-use linerate_ring::addresses::Addresses;
-use linerate_ring::guard::{self, Guard};
 use linerate_ring::packet::{Fanout, Mode, Ring, Traffic};
-use linerate_ring::steer::{self, Steer};
 use linerate_ring::tun::{Device, Kind, Offloads, Queue};
 use linerate_ring::xdp;
 use linerate_segment::Policy;
 use nix::sched::{CloneFlags, setns};
 
+use crate::neighbour::{DestinationCache, DeviceAddresses, Resolver};
+use crate::options::{Backend, Options};
 use crate::port::{PacketPort, XdpPort, chunk};
-use crate::run::Facts;
-use crate::settings::{Backend, Settings};
-use crate::tun::{self, Kernel, Ways};
+use crate::run::Config;
 use crate::{Error, Result};
 
 /// Where iproute2 keeps the names of namespaces (`ip-netns(8)`).
@@ -39,33 +40,33 @@ pub struct Uplink {
     pub(crate) offloads: Offloads,
     /// A packet ring that takes nothing and keeps the interface promiscuous.
     pub(crate) promiscuous: Option<Ring>,
-    pub(crate) lower: Option<Lower>,
+    pub(crate) neighbours: Option<Neighbours>,
     pub(crate) interface: (Connection, Link),
     pub(crate) tap: (Connection, Link),
-    pub(crate) facts: Facts,
-    pub(crate) settings: Settings,
+    pub(crate) config: Config,
+    pub(crate) options: Options,
 }
 
 /// What keeps the interface's frames from the host's stack: one of the two.
 #[derive(Default)]
 pub(crate) struct Programs {
-    pub(crate) steer: Option<Steer>,
-    pub(crate) guard: Option<Guard>,
+    pub(crate) steer: Option<steer::Program>,
+    pub(crate) ingress_drop: Option<IngressDrop>,
 }
 
 impl Programs {
     /// The maps by which they know a TUN device's frames.
     fn addresses(&self) -> Result<Vec<Addresses>> {
-        let of_steer = self.steer.iter().map(Steer::addresses);
-        let of_guard = self.guard.iter().map(Guard::addresses);
-        Ok(of_steer.chain(of_guard).collect::<linerate_ring::Result<_>>()?)
+        let of_steer = self.steer.iter().map(steer::Program::addresses);
+        let of_drop = self.ingress_drop.iter().map(IngressDrop::addresses);
+        Ok(of_steer.chain(of_drop).collect::<linerate_bpf::Result<_>>()?)
     }
 }
 
 /// What a TUN device lacks: everything below IP.
-pub(crate) struct Lower {
-    pub(crate) ways: Arc<Ways>,
-    _kernel: Kernel,
+pub(crate) struct Neighbours {
+    pub(crate) cache: Arc<DestinationCache>,
+    _resolver: Resolver,
 }
 
 /// The rings of each thread.
@@ -88,29 +89,29 @@ impl Uplink {
     /// # Errors
     /// [`Error::Ring`] for the interface, its rings and the device; [`Error::Invalid`] for numbers that
     /// do not go together; [`Error::Namespace`], [`Error::Cpu`], [`Error::Link`].
-    pub fn open(settings: &Settings) -> Result<Self> {
-        cpu::check(&settings.cpus).map_err(|(cpu, source)| Error::Cpu { cpu, source })?;
+    pub fn open(options: &Options) -> Result<Self> {
+        cpu::check(&options.cpus).map_err(|(cpu, source)| Error::Cpu { cpu, source })?;
         let connection = Connection::open()?;
-        let name = settings.interface.as_str();
+        let name = options.interface.as_str();
         let link = connection.link_by_name(name)?;
         let probe = xdp::probe(name);
-        let queues = settings.queues.unwrap_or(probe.queues).max(1);
-        let mtu = settings.mtu.unwrap_or(link.mtu);
+        let queues = options.queues.unwrap_or(probe.queues).max(1);
+        let mtu = options.mtu.unwrap_or(link.mtu);
         if mtu > link.mtu {
             return Err(Error::Invalid(format!(
                 "an MTU of {mtu} bytes for {} is more than {name} has ({}); `ip link set {name} mtu \
                  {mtu}` makes room",
-                settings.device.name(),
+                options.device.name(),
                 link.mtu
             )));
         }
-        let tun = settings.device.is_tun();
-        let mac = settings.mac.filter(|_| !tun).or(link.address).ok_or_else(|| {
+        let tun = options.device.is_tun();
+        let mac = options.mac.filter(|_| !tun).or(link.address).ok_or_else(|| {
             Error::Invalid(format!("interface {name} has no Ethernet address; an uplink needs one"))
         })?;
-        let (backend, reason, mut opened) = choose(settings, &probe, queues, link.mtu)?;
-        let policy = settings.policy;
-        let options = link::Options {
+        let (backend, reason, mut opened) = choose(options, &probe, queues, link.mtu)?;
+        let policy = options.policy;
+        let link_options = link::Options {
             up: Some(true),
             address: (!tun).then_some(mac),
             mtu: Some(mtu),
@@ -118,14 +119,14 @@ impl Uplink {
             gso_max_segs: (policy.max_segments < LONGEST).then_some(policy.max_segments),
             ..link::Options::default()
         };
-        let (device, tap, news) = make(settings, queues, &options)?;
+        let (device, tap, addresses) = make(options, queues, &link_options)?;
         // Before the programs are attached: by then they know the device's addresses.
-        let lower = match news {
-            Some(news) => {
-                let ways = Arc::new(Ways::new(mac)?);
+        let neighbours = match addresses {
+            Some(addresses) => {
+                let cache = Arc::new(DestinationCache::new(mac)?);
                 let maps = opened.programs.addresses()?;
-                let kernel = Kernel::start(link.index, news, maps, &ways)?;
-                Some(Lower { ways, _kernel: kernel })
+                let resolver = Resolver::start(link.index, addresses, maps, &cache)?;
+                Some(Neighbours { cache, _resolver: resolver })
             }
             None => None,
         };
@@ -134,11 +135,11 @@ impl Uplink {
             attach = Some(steer.attach()?);
             opened.notes.extend(steer.why_generic().map(str::to_owned));
         }
-        let facts = Facts {
+        let config = Config {
             interface: name.to_owned(),
             device: device.name().to_owned(),
             kind: if tun { "tun" } else { "tap" },
-            namespace: settings.namespace.as_ref().map(|path| path.display().to_string()),
+            namespace: options.namespace.as_ref().map(|path| path.display().to_string()),
             backend: backend.to_string(),
             reason,
             attached: attach.map(|attach| attach.to_string()),
@@ -155,17 +156,17 @@ impl Uplink {
             offloads: device.offloads(),
             taps: device.into_queues(),
             promiscuous: opened.promiscuous,
-            lower,
+            neighbours,
             interface: (connection, link),
             tap,
-            facts,
-            settings: settings.clone(),
+            config,
+            options: options.clone(),
         })
     }
 
     /// What was opened.
-    pub fn facts(&self) -> &Facts {
-        &self.facts
+    pub fn config(&self) -> &Config {
+        &self.config
     }
 }
 
@@ -189,26 +190,26 @@ fn offloads(policy: Policy, tunnels: bool) -> Offloads {
 
 /// Opens the back end that was asked for, or the better one that opens.
 fn choose(
-    settings: &Settings,
+    options: &Options,
     probe: &xdp::Probe,
     queues: u32,
     mtu: u32,
 ) -> Result<(Backend, String, Opened)> {
-    let name = settings.interface.as_str();
-    let tun = settings.device.is_tun();
+    let name = options.interface.as_str();
+    let tun = options.device.is_tun();
     let asked = || "asked for".to_owned();
-    if settings.backend != Some(Backend::Packet) {
+    if options.backend != Some(Backend::Packet) {
         // What another program takes would not come through packet sockets either.
-        steer::require_free(name)?;
+        require_free(name)?;
     }
-    match settings.backend {
+    match options.backend {
         Some(Backend::Xdp) => {
             Ok((Backend::Xdp, asked(), in_xdp(name, queues, probe.queues, mtu, tun)?))
         }
         Some(Backend::Packet) => Ok((Backend::Packet, asked(), in_packets(name, queues, tun)?)),
         None => {
             let why = if let Some(obstacle) = &probe.obstacle {
-                format!("XDP is not to be had: {obstacle}")
+                format!("XDP is unavailable: {obstacle}")
             } else if !probe.native {
                 "the driver has no XDP of its own, and generic XDP comes after the stack has joined \
                  frames"
@@ -231,7 +232,7 @@ fn in_xdp(name: &str, threads: u32, queues: u32, mtu: u32, tun: bool) -> Result<
     if threads > queues {
         return Err(Error::Invalid(format!(
             "{name} has {queues} queues, which is too few for {threads} threads; `ethtool -L {name} \
-             combined {threads}` makes more where the driver can, --queues {queues} asks for less"
+             combined {threads}` makes more where the driver can, --queues {queues} unresolved for less"
         )));
     }
     let chunk = chunk(mtu).ok_or_else(|| {
@@ -240,10 +241,10 @@ fn in_xdp(name: &str, threads: u32, queues: u32, mtu: u32, tun: bool) -> Result<
              --backend packet, or an MTU of 3818 or less"
         ))
     })?;
-    let steer = Steer::load(
+    let steer = steer::Program::load(
         name,
         &steer::Options {
-            stamps: steer::Stamps::None,
+            timestamps: steer::TimestampSource::None,
             by_address: tun,
             ..steer::Options::default()
         },
@@ -265,7 +266,7 @@ fn in_xdp(name: &str, threads: u32, queues: u32, mtu: u32, tun: bool) -> Result<
     promiscuous.stop()?;
     Ok(Opened {
         ports: Ports::Xdp(ports),
-        programs: Programs { steer: Some(steer), guard: None },
+        programs: Programs { steer: Some(steer), ingress_drop: None },
         promiscuous: Some(promiscuous),
         notes,
     })
@@ -289,9 +290,9 @@ fn in_packets(name: &str, threads: u32, tun: bool) -> Result<Opened> {
         promiscuous: None,
         notes: Vec::new(),
     };
-    let drops = if tun { guard::Drops::ByAddress } else { guard::Drops::All };
-    match Guard::attach(name, drops) {
-        Ok(guard) => opened.programs.guard = Some(guard),
+    let dropped = if tun { Dropped::ByAddress } else { Dropped::All };
+    match IngressDrop::attach(name, dropped) {
+        Ok(drop) => opened.programs.ingress_drop = Some(drop),
         Err(error) => opened.notes.push(format!(
             "the host's own stack hears what {name} receives, too, for {error}: give the device to another \
              namespace or to a bridge, and leave {name} without addresses, or the host answers as well"
@@ -300,29 +301,29 @@ fn in_packets(name: &str, threads: u32, tun: bool) -> Result<Opened> {
     Ok(opened)
 }
 
-/// A device, its link and, for a TUN device, news of its addresses.
-type Made = (Device, (Connection, Link), Option<tun::Device>);
+/// A device, its link and, for a TUN device, addresses of its addresses.
+type Made = (Device, (Connection, Link), Option<DeviceAddresses>);
 
 /// Makes the device, in its namespace, and brings it up.
-fn make(settings: &Settings, queues: u32, options: &link::Options) -> Result<Made> {
-    let is_tun = settings.device.is_tun();
+fn make(options: &Options, queues: u32, link_options: &link::Options) -> Result<Made> {
+    let is_tun = options.device.is_tun();
     let make = || {
-        let device = Device::builder(settings.device.name())
+        let device = Device::builder(options.device.name())
             .kind(if is_tun { Kind::Tun } else { Kind::Tap })
             .queues(queues)
-            .offloads(offloads(settings.policy, settings.tunnels))
+            .offloads(offloads(options.policy, options.tunnels))
             .build()?;
         let connection = Connection::open()?;
         let index = connection.link_by_name(device.name())?.index;
         // It listens before the device is up, and with that gets its first addresses.
-        let news = if is_tun { Some(tun::Device::open(index)?) } else { None };
+        let addresses = if is_tun { Some(DeviceAddresses::open(index)?) } else { None };
         connection
-            .set_link(index, options)
-            .map_err(|error| refused(device.name(), options, error))?;
+            .set_link(index, link_options)
+            .map_err(|error| refused(device.name(), link_options, error))?;
         let link = connection.link_by_name(device.name())?;
-        Ok((device, (connection, link), news))
+        Ok((device, (connection, link), addresses))
     };
-    let Some(namespace) = &settings.namespace else { return make() };
+    let Some(namespace) = &options.namespace else { return make() };
     // A device, and a socket, belong to the namespace of the thread that opens them.
     let inside = || {
         enter(namespace)?;
@@ -333,11 +334,12 @@ fn make(settings: &Settings, queues: u32, options: &link::Options) -> Result<Mad
 }
 
 /// Says what the device was to be given.
-fn refused(device: &str, options: &link::Options, error: linerate_net::Error) -> Error {
+fn refused(device: &str, link_options: &link::Options, error: linerate_net::Error) -> Error {
     match error {
         linerate_net::Error::System { source, .. } => {
-            let mac = options.address.map(|mac| format!("the address {mac}, ")).unwrap_or_default();
-            let mtu = options.mtu.unwrap_or_default();
+            let mac =
+                link_options.address.map(|mac| format!("the address {mac}, ")).unwrap_or_default();
+            let mtu = link_options.mtu.unwrap_or_default();
             let action = format!("give {device} {mac}an MTU of {mtu} bytes and bring it up");
             Error::Link { action, source }
         }

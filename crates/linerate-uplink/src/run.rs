@@ -12,21 +12,21 @@ use linerate_net::link::Link;
 use linerate_ring::packet::Ring;
 use linerate_wire::ethernet::Address;
 
-use crate::counts::Counts;
-use crate::down::Down;
-use crate::open::{Lower, Ports, Programs, Uplink};
+use crate::neighbour::{Encapsulator, ReceiveFilter};
+use crate::open::{Neighbours, Ports, Programs, Uplink};
 use crate::port::Port;
-use crate::tun::{Admission, Heads};
-use crate::up::Up;
+use crate::rx::Receiver;
+use crate::statistics::Statistics;
+use crate::tx::Transmitter;
 use crate::worker::Worker;
 use crate::{Error, Result};
 
-/// How often the interface is looked at.
-const LOOK: Duration = Duration::from_millis(250);
+/// How often the interface is polled at.
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// What was opened, and why so.
 #[derive(Clone, Debug, serde::Serialize)]
-pub struct Facts {
+pub struct Config {
     /// The interface.
     pub interface: String,
     /// The device.
@@ -60,18 +60,18 @@ pub struct Facts {
 pub struct Report {
     /// What was opened.
     #[serde(flatten)]
-    pub facts: Facts,
+    pub config: Config,
     /// Seconds since the start.
     pub seconds: f64,
     /// Over all queues.
     #[serde(flatten)]
-    pub counts: Counts,
+    pub statistics: Statistics,
 }
 
 /// How it ended.
 #[derive(Debug)]
 pub struct Outcome {
-    /// The last counts.
+    /// The last statistics.
     pub report: Report,
     /// Why it ended without being told to.
     pub failure: Option<Error>,
@@ -89,7 +89,7 @@ pub enum Event {
     /// Its MTU is smaller than the device's now.
     Mtu(String, u32),
     /// Neighbours that a TUN device sends to do not answer.
-    Silent(String, Vec<IpAddr>),
+    Unreachable(String, Vec<IpAddr>),
 }
 
 impl fmt::Display for Event {
@@ -107,7 +107,7 @@ impl fmt::Display for Event {
                 "interface {name} has an MTU of {mtu} bytes now: what is longer gets lost; start the \
                  uplink again, or give the device the same"
             ),
-            Self::Silent(name, neighbours) => {
+            Self::Unreachable(name, neighbours) => {
                 let list: Vec<_> = neighbours.iter().map(ToString::to_string).collect();
                 write!(
                     f,
@@ -122,16 +122,16 @@ impl fmt::Display for Event {
 /// A running uplink.
 pub struct Running {
     threads: Vec<JoinHandle<Result<()>>>,
-    shared: Vec<Arc<Mutex<Counts>>>,
+    shared: Vec<Arc<Mutex<Statistics>>>,
     stop: Arc<AtomicBool>,
     programs: Programs,
     _promiscuous: Option<Ring>,
-    lower: Option<Lower>,
+    neighbours: Option<Neighbours>,
     interface: (Connection, Link),
     tap: (Connection, Link),
-    facts: Facts,
+    config: Config,
     start: Instant,
-    looked: Instant,
+    polled: Instant,
     failure: Option<Error>,
 }
 
@@ -147,11 +147,11 @@ impl Uplink {
             taps,
             offloads,
             promiscuous,
-            lower,
+            neighbours,
             interface,
             tap,
-            facts,
-            settings,
+            config,
+            options,
         } = self;
         let mut running = Running {
             threads: Vec::new(),
@@ -159,36 +159,36 @@ impl Uplink {
             stop: Arc::default(),
             programs,
             _promiscuous: promiscuous,
-            lower,
+            neighbours,
             interface,
             tap,
-            facts,
+            config,
             start: Instant::now(),
-            looked: Instant::now(),
+            polled: Instant::now(),
             failure: None,
         };
         let (policy, mtu, local) =
-            (settings.policy, running.interface.1.mtu, running.interface.1.is_veth());
-        let mut cpus = settings.cpus.iter().copied().cycle();
+            (options.policy, running.interface.1.mtu, running.interface.1.is_veth());
+        let mut cpus = options.cpus.iter().copied().cycle();
         let mut taps = taps.into_iter();
-        let ways = running.lower.as_ref().map(|lower| Arc::clone(&lower.ways));
+        let cache = running.neighbours.as_ref().map(|neighbours| Arc::clone(&neighbours.cache));
         let mut parts = |longest| {
             let tap = taps.next().expect("a queue of the device for each port");
-            let (heads, admission) = ways
+            let (encapsulator, filter) = cache
                 .clone()
-                .map(|ways| (Heads::new(Arc::clone(&ways)), Admission::new(ways)))
+                .map(|cache| (Encapsulator::new(Arc::clone(&cache)), ReceiveFilter::new(cache)))
                 .unzip();
-            let up = Up::new(policy, offloads, local, admission);
-            (tap, up, Down::new(policy, mtu, longest, heads), cpus.next())
+            let receiver = Receiver::new(policy, offloads, local, filter);
+            (tap, receiver, Transmitter::new(policy, mtu, longest, encapsulator), cpus.next())
         };
         match ports {
             Ports::Xdp(ports) => ports.into_iter().try_for_each(|port| {
-                let (tap, up, down, cpu) = parts(port.longest());
-                running.spawn(tap, port, up, down, cpu)
+                let (tap, receiver, transmitter, cpu) = parts(port.longest());
+                running.spawn(tap, port, receiver, transmitter, cpu)
             })?,
             Ports::Packet(ports) => ports.into_iter().try_for_each(|port| {
-                let (tap, up, down, cpu) = parts(port.longest());
-                running.spawn(tap, port, up, down, cpu)
+                let (tap, receiver, transmitter, cpu) = parts(port.longest());
+                running.spawn(tap, port, receiver, transmitter, cpu)
             })?,
         }
         Ok(running)
@@ -200,13 +200,14 @@ impl Running {
         &mut self,
         tap: linerate_ring::tun::Queue,
         port: P,
-        up: Up,
-        down: Down,
+        receiver: Receiver,
+        transmitter: Transmitter,
         cpu: Option<usize>,
     ) -> Result<()> {
-        let shared: Arc<Mutex<Counts>> = Arc::default();
+        let shared: Arc<Mutex<Statistics>> = Arc::default();
         let stop = Arc::clone(&self.stop);
-        let worker = Worker { tap, port, up, down, stop, shared: Arc::clone(&shared), cpu };
+        let worker =
+            Worker { tap, port, receiver, transmitter, stop, shared: Arc::clone(&shared), cpu };
         let stop = Arc::clone(&self.stop);
         let work = move || {
             let result = worker.run();
@@ -234,28 +235,33 @@ impl Running {
         self.threads.iter().all(JoinHandle::is_finished)
     }
 
-    /// The counts now.
+    /// The statistics now.
     pub fn report(&self) -> Report {
-        let mut counts = Counts::default();
+        let mut statistics = Statistics::default();
         for shared in &self.shared {
-            counts += *shared.lock().unwrap_or_else(PoisonError::into_inner);
+            statistics += *shared.lock().unwrap_or_else(PoisonError::into_inner);
         }
         // The device may be in another namespace by now; then only its user can see this.
         let (connection, before) = &self.tap;
         if let Ok(Some(now)) = connection.link_by_index(before.index) {
             let before = before.statistics.tx_dropped;
-            counts.dropped.device_queue = now.statistics.tx_dropped.saturating_sub(before);
+            statistics.dropped.device_queue = now.statistics.tx_dropped.saturating_sub(before);
         }
-        Report { facts: self.facts.clone(), seconds: self.start.elapsed().as_secs_f64(), counts }
+        Report {
+            config: self.config.clone(),
+            seconds: self.start.elapsed().as_secs_f64(),
+            statistics,
+        }
     }
 
-    /// Looks at the interface from time to time; to be called often. Ends the uplink when it is gone.
-    pub fn watch(&mut self) -> Option<Event> {
-        if self.looked.elapsed() < LOOK || self.failure.is_some() {
+    /// Reads the state of the interface four times a second; call it often. Ends the uplink when the interface is
+    /// gone.
+    pub fn poll(&mut self) -> Option<Event> {
+        if self.polled.elapsed() < POLL_INTERVAL || self.failure.is_some() {
             return None;
         }
-        self.looked = Instant::now();
-        let name = self.facts.interface.clone();
+        self.polled = Instant::now();
+        let name = self.config.interface.clone();
         let (connection, before) = &mut self.interface;
         let now = match connection.link_by_index(before.index) {
             Ok(Some(now)) => now,
@@ -265,16 +271,16 @@ impl Running {
                 return None;
             }
             Err(error) => {
-                tracing::debug!(%error, "the interface cannot be looked at");
+                tracing::debug!(%error, "the interface cannot be read");
                 return None;
             }
         };
         if let Some(mac) = now.address.filter(|_| now.address != before.address) {
             // What else is new is told of at the next look.
             before.address = now.address;
-            if let Some(lower) = &self.lower {
-                lower.ways.set_mac(mac);
-                self.facts.mac = mac.to_string();
+            if let Some(neighbours) = &self.neighbours {
+                neighbours.cache.set_mac(mac);
+                self.config.mac = mac.to_string();
             }
             return Some(Event::Mac(name, mac));
         }
@@ -282,12 +288,15 @@ impl Running {
         match () {
             () if before.is_up() && !now.is_up() => Some(Event::Down(name)),
             () if !before.is_up() && now.is_up() => Some(Event::Up(name)),
-            () if now.mtu < before.mtu && now.mtu < self.facts.mtu => {
+            () if now.mtu < before.mtu && now.mtu < self.config.mtu => {
                 Some(Event::Mtu(name, now.mtu))
             }
             () => {
-                let silent = self.lower.as_ref().map(|lower| lower.ways.silent());
-                silent.filter(|silent| !silent.is_empty()).map(|silent| Event::Silent(name, silent))
+                let unreachable =
+                    self.neighbours.as_ref().map(|neighbours| neighbours.cache.unreachable());
+                unreachable
+                    .filter(|unreachable| !unreachable.is_empty())
+                    .map(|unreachable| Event::Unreachable(name, unreachable))
             }
         }
     }
@@ -308,7 +317,7 @@ impl Running {
         }
         let mut report = self.report();
         // The device went with its queues, and its count with it.
-        report.counts.dropped.device_queue = before.counts.dropped.device_queue;
+        report.statistics.dropped.device_queue = before.statistics.dropped.device_queue;
         Outcome { report, failure }
     }
 }

@@ -9,29 +9,29 @@ use linerate_net::cpu;
 use linerate_ring::tun::Queue;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use crate::counts::{Counts, Drops};
-use crate::down::{Down, LEAST_ROOM};
 use crate::port::Port;
-use crate::up::Up;
+use crate::rx::Receiver;
+use crate::statistics::{Drops, Statistics};
+use crate::tx::{MIN_ROOM, Transmitter};
 use crate::{Error, Result};
 
 /// How long a thread sleeps at most: how soon it sees that it is to end.
-const SLEEP: Duration = Duration::from_millis(100);
+const MAX_SLEEP: Duration = Duration::from_millis(100);
 
 /// How long it sleeps while the interface does not take what was written.
-const BUSY: Duration = Duration::from_millis(1);
+const RETRY_INTERVAL: Duration = Duration::from_millis(1);
 
 /// How often the kernel's own counters are read.
-const KERNEL_COUNTS: Duration = Duration::from_millis(200);
+const COUNTERS_INTERVAL: Duration = Duration::from_millis(200);
 
 /// One queue of the device and its share of the interface.
 pub(crate) struct Worker<P> {
     pub(crate) tap: Queue,
     pub(crate) port: P,
-    pub(crate) up: Up,
-    pub(crate) down: Down,
+    pub(crate) receiver: Receiver,
+    pub(crate) transmitter: Transmitter,
     pub(crate) stop: Arc<AtomicBool>,
-    pub(crate) shared: Arc<Mutex<Counts>>,
+    pub(crate) shared: Arc<Mutex<Statistics>>,
     pub(crate) cpu: Option<usize>,
 }
 
@@ -41,28 +41,28 @@ impl<P: Port> Worker<P> {
         if let Some(cpu) = self.cpu {
             cpu::pin(cpu).map_err(|source| Error::Cpu { cpu, source })?;
         }
-        let mut counts = Counts::default();
-        let result = self.work(&mut counts);
-        counts.dropped.unresolved += self.down.waiting() as u64;
-        self.publish(&counts, self.port.drops());
+        let mut statistics = Statistics::default();
+        let result = self.work(&mut statistics);
+        statistics.dropped.unresolved += self.transmitter.pending() as u64;
+        self.publish(&statistics, self.port.drops());
         result
     }
 
-    fn work(&mut self, counts: &mut Counts) -> Result<()> {
+    fn work(&mut self, statistics: &mut Statistics) -> Result<()> {
         let (mut drops, mut looked) = (self.port.drops(), Instant::now());
         while !self.stop.load(Relaxed) {
-            let came = self.port.receive(&self.tap, &mut self.up, counts)?;
-            for answer in self.up.answers() {
-                self.down.answer(&answer, &mut self.port, counts)?;
+            let received = self.port.receive(&self.tap, &mut self.receiver, statistics)?;
+            for reply in self.receiver.replies() {
+                self.transmitter.reply(&reply, &mut self.port, statistics)?;
             }
-            let went = self.down.pump(&self.tap, &mut self.port, counts)?;
-            if looked.elapsed() >= KERNEL_COUNTS {
+            let transmitted = self.transmitter.transmit(&self.tap, &mut self.port, statistics)?;
+            if looked.elapsed() >= COUNTERS_INTERVAL {
                 (drops, looked) = (self.port.drops(), Instant::now());
             }
             // One uncontended lock a batch, for numbers that belong together.
-            self.publish(counts, drops);
-            if !came && !went.any {
-                self.sleep(went.sleep)?;
+            self.publish(statistics, drops);
+            if !received && !transmitted.any {
+                self.sleep(transmitted.sleep)?;
             }
         }
         // What the stack has handed over is on its way, as far as the interface takes it.
@@ -72,7 +72,7 @@ impl<P: Port> Worker<P> {
     /// Sleeps until the device or the interface has something. The device is not listened to while the
     /// port has no room: the stack then queues, which is where waiting belongs.
     fn sleep(&mut self, time: Duration) -> Result<()> {
-        let listen = self.port.room() >= LEAST_ROOM;
+        let listen = self.port.room() >= MIN_ROOM;
         let events = if listen { PollFlags::POLLIN } else { PollFlags::empty() };
         // An allocation a sleep, which is dear enough for it not to count.
         let mut fds = vec![PollFd::new(self.tap.as_fd(), events)];
@@ -98,23 +98,23 @@ impl<P: Port> Worker<P> {
         Ok(())
     }
 
-    fn publish(&self, counts: &Counts, kernel: Drops) {
-        let mut all = *counts;
+    fn publish(&self, statistics: &Statistics, kernel: Drops) {
+        let mut all = *statistics;
         all.dropped += kernel;
         *self.shared.lock().unwrap_or_else(PoisonError::into_inner) = all;
     }
 }
 
-/// What a pass down did.
-pub(crate) struct Pumped {
-    /// There was something.
+/// Outcome of one pass of the transmitter.
+pub(crate) struct Transmitted {
+    /// It has sent something.
     pub(crate) any: bool,
-    /// How long to sleep if nothing else is to be done.
+    /// How long to sleep when nothing was received either.
     pub(crate) sleep: Duration,
 }
 
-impl Pumped {
+impl Transmitted {
     pub(crate) fn new(any: bool, unsent: bool, up: bool) -> Self {
-        Self { any, sleep: if unsent && up { BUSY } else { SLEEP } }
+        Self { any, sleep: if unsent && up { RETRY_INTERVAL } else { MAX_SLEEP } }
     }
 }

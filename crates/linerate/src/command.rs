@@ -27,25 +27,25 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Capture packets from interfaces, or read them from a file, into files or lines.
+    /// Capture packets from interfaces, or read them from a file; write or print them.
     Capture(Box<capture::Arguments>),
-    /// Forward at the driver what the kernel has decided, session by session.
+    /// Forward packets in XDP as the kernel forwarded their session before.
     Forward(forward::Arguments),
     /// Send synthetic traffic.
     Generate(generate::Arguments),
-    /// Receive UDP messages by the batch: count, check, and put feeds in order.
+    /// Receive UDP messages in batches: count and check them, put feeds in order.
     Receive(Box<receive::Arguments>),
     /// Send captured traffic again.
     Replay(replay::Arguments),
     /// Split the super-packets of a capture file into the frames that the wire carried, or join frames.
     Segment(Box<segment::Arguments>),
-    /// Run a program that uses libpcap, as it is, on Linerate's sources.
+    /// Run an unmodified libpcap program on Linerate's capture sources.
     Run(run::Arguments),
-    /// Send UDP messages by the batch.
+    /// Send UDP messages in batches.
     Send(Box<send::Arguments>),
-    /// Join a TAP device to an interface, and split and join packets in between.
+    /// Connect a TAP or TUN device to an interface, and split and join packets in between.
     Uplink(uplink::Arguments),
-    /// Measure against peers, and draw the report.
+    /// Measure Linerate against its peers, and draw the report.
     Lab(lab::Arguments),
     /// Print a completion script for a shell.
     Completion(completion::Arguments),

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use linerate_ring::filter::{Classic, Instruction, translate};
+use linerate_bpf::filter::{Classic, Instruction, translate};
 
 use super::{Filter, Program};
 use crate::{Error, Result};

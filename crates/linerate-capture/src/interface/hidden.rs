@@ -9,7 +9,7 @@ use super::Use;
 pub(super) fn uses(index: u32) -> Vec<Use> {
     let other_address = other_address(index).unwrap_or_default().map(Use::OtherAddress);
     let ingress = has_ingress_qdisc(index).unwrap_or_default()
-        || linerate_ring::steer::has_ingress_program(index).unwrap_or_default();
+        || linerate_bpf::link::has_tcx_ingress_program(index).unwrap_or_default();
     other_address.into_iter().chain(ingress.then_some(Use::Ingress)).collect()
 }
 

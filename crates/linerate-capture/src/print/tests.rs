@@ -1,6 +1,6 @@
 use super::*;
 
-#[path = "../../../linerate-ring/tests/it/filter/corpus.rs"]
+#[path = "../../../linerate-bpf/tests/it/filter/corpus.rs"]
 #[allow(dead_code, reason = "shared with the filter tests, which use more of it")]
 mod corpus;
 

@@ -8,7 +8,7 @@ mod select;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use linerate_ring::filter::{Classic, translate};
+use linerate_bpf::filter::{Classic, translate};
 use linerate_ring::{Frame, packet, tee, xdp};
 
 use crate::statistics::{DropCause, Drops};
@@ -166,7 +166,7 @@ impl Source {
     pub fn has_stripped_tags(&self) -> bool {
         match self {
             Self::Packet(_) => true,
-            Self::Xdp(source, _) => source.stamps() == xdp::Stamps::Hardware,
+            Self::Xdp(source, _) => source.timestamps() == xdp::TimestampSource::Hardware,
             Self::Tee(..) => false,
         }
     }

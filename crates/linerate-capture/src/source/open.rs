@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use linerate_ring::filter::Instruction;
+use linerate_bpf::filter::Instruction;
 use linerate_ring::packet::{Allocation, Fanout, Ring, Traffic};
 use linerate_ring::region::Pages;
 use linerate_ring::xdp::Through;
@@ -67,7 +67,7 @@ impl OpenInterface {
         let linktype = interface.linktype()?;
         if options.source == Some(SourceKind::Xdp) {
             // --take-over does not apply to another program that takes the frames by XDP.
-            linerate_ring::steer::require_free(name)?;
+            linerate_bpf::xdp::require_free(name)?;
         }
         let mut selection = select(&interface, options)?;
         if options.threads > 1 && selection.kind != SourceKind::Packet {
@@ -124,8 +124,8 @@ impl OpenInterface {
 /// The warning that an XDP program hides frames from a packet socket on `name`, if there is one.
 fn bypassed(name: &str) -> Option<String> {
     // A tee passes every frame on. Without the privilege to ask there is no warning.
-    let found = linerate_ring::steer::attached(name).ok()?.filter(|found| !found.is_tee())?;
-    let by = found.holder().names();
+    let found = linerate_bpf::xdp::attached(name).ok()?.filter(|found| !found.is_tee())?;
+    let by = found.owner();
     Some(match found.is_ours() {
         true => format!(
             "another linerate ({by}) takes frames of {name} by XDP: this capture does not see them; end it, or, if \
@@ -298,7 +298,7 @@ impl Opener<'_> {
         let (pages, buffer) = (got.pages.to_string(), format!("buffer: {got}"));
         let how = format!(
             "{} XDP, AF_XDP sockets ({why}), {}, {} queues",
-            source.attached(),
+            source.attach_mode(),
             if mode.zero_copy { "zero-copy" } else { "one copy by the kernel" },
             source.queues().count()
         );
@@ -310,8 +310,8 @@ impl Opener<'_> {
     fn buffer(&self, filter: Option<&[Instruction]>, take: bool, why: &str) -> Result<Taken> {
         let tee = self.tee(filter, take)?;
         let how = match take {
-            true => format!("{} XDP, a ring buffer ({why})", tee.attached()),
-            false => format!("{} XDP", tee.attached()),
+            true => format!("{} XDP, a ring buffer ({why})", tee.mode()),
+            false => format!("{} XDP", tee.mode()),
         };
         let notes = std::iter::once(how).chain(tee.why_generic().map(str::to_owned)).collect();
         let pages = Pages::Small.to_string();
@@ -328,7 +328,9 @@ impl Opener<'_> {
         let (source, pages, notes) = match open(program(&placement).as_deref()) {
             Err(Error::Ring(refusal)) if program(&placement).is_some() => {
                 let why = match refusal {
-                    linerate_ring::Error::Verifier { why, .. } => why,
+                    linerate_ring::Error::Bpf(linerate_bpf::Error::Verifier { reason, .. }) => {
+                        reason
+                    }
                     // It may be the filter alone that needs it.
                     linerate_ring::Error::Privilege { capability: "CAP_PERFMON", .. } => {
                         "without CAP_PERFMON the verifier refuses it".to_owned()
@@ -349,11 +351,11 @@ impl Opener<'_> {
         let mut builder = xdp::Source::builder(self.name)
             .pages(options.pages)
             .filter(filter)
-            .stamps(match options.timestamps {
-                TimestampSource::None => xdp::Stamps::None,
-                TimestampSource::Host => xdp::Stamps::Kernel,
-                TimestampSource::HostBatch => xdp::Stamps::Reader,
-                TimestampSource::Adapter => xdp::Stamps::Hardware,
+            .timestamps(match options.timestamps {
+                TimestampSource::None => xdp::TimestampSource::None,
+                TimestampSource::Host => xdp::TimestampSource::Kernel,
+                TimestampSource::HostBatch => xdp::TimestampSource::Reader,
+                TimestampSource::Adapter => xdp::TimestampSource::Hardware,
             })
             .busy_poll(options.busy_poll.map(|time| xdp::BusyPoll {
                 microseconds: u32::try_from(time.as_micros()).unwrap_or(u32::MAX),
@@ -374,8 +376,11 @@ impl Opener<'_> {
         let mut builder = tee::Tee::builder(self.name)
             .filter(filter)
             .take(take)
-            .snap(options.snaplen.min(tee::SNAP_MAX))
-            .stamps(matches!(options.timestamps, TimestampSource::Host | TimestampSource::Adapter));
+            .snaplen(options.snaplen.min(tee::MAX_SNAPLEN))
+            .timestamps(matches!(
+                options.timestamps,
+                TimestampSource::Host | TimestampSource::Adapter
+            ));
         if options.immediate {
             builder = builder.pace(xdp::Pace::BLOCKING);
         }

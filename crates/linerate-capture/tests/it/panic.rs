@@ -2,14 +2,13 @@
 
 use std::net::{IpAddr, UdpSocket};
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
 
 use linerate_capture::Error;
 use linerate_capture::engine::{Engine, EngineOptions, Outcome, counters, open_all};
 use linerate_capture::sink::Sink;
 use linerate_capture::source::{SourceKind, SourceOptions};
 use linerate_ring::packet::Mode;
-use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip};
+use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip, wait_for};
 
 /// Captures `names` until the third packet, at which the reader panics.
 fn capture(names: &[&str], request: &SourceOptions, send: impl FnOnce()) -> Outcome {
@@ -24,11 +23,7 @@ fn capture(names: &[&str], request: &SourceOptions, send: impl FnOnce()) -> Outc
     let counters = counters(&opened);
     let engine = Engine::start(opened, counters, sink, &EngineOptions::default()).unwrap();
     send();
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while !engine.is_finished() {
-        assert!(Instant::now() < deadline, "some readers go on");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_for("all readers to end", || engine.is_finished());
     engine.finish()
 }
 

@@ -1,7 +1,7 @@
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
-use linerate_ring::seqlock::Guard;
+use linerate_bpf::seqlock::WriteGuard;
 use linerate_testkit::root_or_skip;
 
 use super::*;
@@ -121,7 +121,7 @@ fn a_session_that_is_used_again_is_not_freed() {
     assert!(condemned.is_ended() && ageing.condemned.len() == 1);
 
     // What the learner does: the lock, line two, and the generation by exchange.
-    drop(Guard::at(place.version_for_tests(), condemned.version).unwrap());
+    drop(WriteGuard::try_lock(place.version_for_tests(), condemned.version).unwrap());
     place.relearn_for_tests(condemned, 1);
     ageing.free().unwrap();
     let found = table.read(index).expect("it stays");
@@ -135,7 +135,7 @@ fn a_place_that_a_writer_died_over_is_freed_after_a_while() {
     let (_programs, table, mut ageing) = ageing();
     let index = table.insert(0, &record(1)).unwrap();
     let place = table.place(index);
-    std::mem::forget(Guard::at(place.version_for_tests(), 2).unwrap());
+    std::mem::forget(WriteGuard::try_lock(place.version_for_tests(), 2).unwrap());
     assert_eq!(table.read(index), None, "locked");
     ageing.pass().unwrap();
     assert_eq!(ageing.aged().abandoned, 0);

@@ -18,7 +18,7 @@ use crate::control::Control;
 use crate::deny::Target;
 use crate::heartbeat::Heartbeat;
 use crate::instance::LockedDenyList;
-use crate::link::{self, Link};
+use crate::link;
 use crate::metrics::{Counts, Endpoint, Metrics};
 use crate::pins::{Lock, Pins, instance_name};
 use crate::program::Programs;
@@ -28,6 +28,7 @@ use crate::uppers;
 use crate::view::View;
 use crate::watch::{self, Cause, Causes, Watch};
 use crate::{Error, Result};
+use linerate_net::link::Link;
 use owned::Owned;
 use ports::Ports;
 use service::Service;
@@ -330,7 +331,7 @@ fn note_uppers(owned: &Owned, ports: &Ports, control: &Control) -> Result<()> {
 
 /// All interfaces of the network namespace of the calling thread.
 fn links() -> Result<Vec<Link>> {
-    Link::all().map_err(|source| Error::system("ask for the interfaces", source))
+    linerate_net::link::all().map_err(|error| Error::system("ask for the interfaces", error.into()))
 }
 
 /// Blocks what is configured. What was taken out of the configuration stays blocked: others may want it.

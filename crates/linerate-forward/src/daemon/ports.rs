@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 
 use libbpf_rs::MapCore;
-use linerate_ring::steer::grace::Grace;
+use linerate_bpf::rcu::RcuBarrier;
+use linerate_net::link::Link;
 
 use super::ground;
 use super::owned::Owned;
 use crate::config::Config;
 use crate::control::Control;
-use crate::link::Link;
+use crate::link::station;
 use crate::pins::PortState;
 use crate::preflight::Report;
 use crate::program::{Maps, Port, PortOptions, Programs, introduce, is_open, open_exit};
@@ -125,7 +126,7 @@ impl Ports {
             }
         }
         for (name, slot) in &mut self.0 {
-            let is_up = found(links, name).is_some_and(|link| link.up);
+            let is_up = found(links, name).is_some_and(Link::is_up);
             if is_up && let Err(error) = slot.open(name, config.probe, owned, alive) {
                 failures.push(error);
             }
@@ -163,7 +164,7 @@ impl Slot {
         let Some(link) = found(links, name) else {
             return Err(Error::Invalid(format!("there is no interface {name}")));
         };
-        let Some(mac) = link.station(links) else {
+        let Some(mac) = station(link, links) else {
             return Err(Error::Invalid(format!(
                 "interface {name} has no Ethernet address: only Ethernet interfaces can be ports"
             )));
@@ -183,7 +184,7 @@ impl Slot {
         // are out of date before the number means anything again, and no program goes by them any more.
         let maps = &owned.programs.maps;
         Control::open(maps)?.bump();
-        Grace::new(maps.get("table")?.as_fd())?.wait()?;
+        RcuBarrier::new(maps.get("table")?.as_fd())?.wait()?;
         let mut port = Port::attach(&owned.programs, &options)?;
         match &port.why_generic {
             None => tracing::info!(interface = name, attached = %port.attach, "a port"),

@@ -5,38 +5,19 @@ use std::io;
 use std::os::fd::AsFd;
 
 use libbpf_rs::{TC_EGRESS, TC_INGRESS, TcAttachPoint, TcHook, TcHookBuilder};
-use netlink_sys::protocols::NETLINK_ROUTE;
+use linerate_net::Connection;
 
-use crate::netlink::{Channel, attribute, number, text};
 use crate::program::{HANDLE, PRIORITY};
 use crate::{Error, Result};
 
-// linux/rtnetlink.h and linux/pkt_sched.h
-const RTM_GETQDISC: u16 = 38;
-const RTM_GETTFILTER: u16 = 46;
-const TCA_KIND: u16 = 1;
-/// The two directions of a clsact: `TC_H_MAKE(TC_H_CLSACT, TC_H_MIN_INGRESS)` and its sibling.
-const PARENTS: [u32; 2] = [0xffff_fff2, 0xffff_fff3];
-
 /// Whether interface `ifindex` of this network namespace has one.
 pub(crate) fn is_there(ifindex: u32) -> io::Result<bool> {
-    let mut there = false;
-    let answer = Channel::open(NETLINK_ROUTE)?.ask(RTM_GETQDISC, true, &tcmsg(0, 0), |message| {
-        let kind = message.body.get(20..).and_then(|rest| attribute(rest, TCA_KIND));
-        there |= number(message.body, 4) == Some(ifindex.to_ne_bytes())
-            && kind.is_some_and(|kind| text(kind) == "clsact");
-    });
-    answer.map(|_| there)
+    Ok(Connection::open()?.has_clsact(ifindex)?)
 }
 
 /// Whether any filter is in it, ours or another's.
 fn has_filters(ifindex: u32) -> io::Result<bool> {
-    let mut filters = 0;
-    for parent in PARENTS {
-        let body = tcmsg(ifindex, parent);
-        Channel::open(NETLINK_ROUTE)?.ask(RTM_GETTFILTER, true, &body, |_| filters += 1)?;
-    }
-    Ok(filters > 0)
+    Ok(Connection::open()?.clsact_filters(ifindex)? > 0)
 }
 
 /// Takes our filters out of the clsact of interface `ifindex`, and, if `made` by us, the clsact itself when
@@ -76,14 +57,6 @@ fn on(
     let mut builder = TcHookBuilder::new(none.as_fd());
     builder.ifindex(ifindex.cast_signed()).handle(HANDLE).priority(PRIORITY);
     act(&mut builder.hook(point))
-}
-
-/// `struct tcmsg`.
-fn tcmsg(ifindex: u32, parent: u32) -> [u8; 20] {
-    let mut body = [0; 20];
-    body[4..8].copy_from_slice(&ifindex.to_ne_bytes());
-    body[12..16].copy_from_slice(&parent.to_ne_bytes());
-    body
 }
 
 #[cfg(test)]

@@ -1,18 +1,11 @@
 //! [`Namespace`]: which network namespace an instance is of, and what the instance is called for it.
 
 use std::fmt;
-use std::fs;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 
+use linerate_net::namespace;
 use serde::{Deserialize, Serialize};
 
 use crate::{Error, Result};
-
-/// Where `ip netns` mounts those that have names.
-const NAMED: &str = "/run/netns";
-/// That of the calling thread.
-const OWN: &str = "/proc/thread-self/ns/net";
 
 /// A network namespace, by the number of its file: the kernel gives none to two that exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -25,20 +18,15 @@ impl Namespace {
     /// # Errors
     /// [`Error::System`] where `/proc` is not mounted.
     pub fn of_thread() -> Result<Self> {
-        Self::of_file(Path::new(OWN))
-            .map_err(|error| Error::system(format!("look at {OWN}"), error))
-    }
-
-    fn of_file(path: &Path) -> std::io::Result<Self> {
-        fs::metadata(path).map(|metadata| Self(metadata.ino()))
+        let found = namespace::Namespace::of_thread();
+        found
+            .map(|found| Self(found.inode()))
+            .map_err(|error| Error::system("find the network namespace of a thread", error.into()))
     }
 
     /// The name that `ip netns` has for it.
     pub fn name(self) -> Option<String> {
-        let mut entries = fs::read_dir(NAMED).ok()?.filter_map(std::io::Result::ok);
-        let entry =
-            entries.find(|entry| Self::of_file(&entry.path()).is_ok_and(|one| one == self))?;
-        Some(entry.file_name().to_string_lossy().into_owned())
+        namespace::name_of(self.0)
     }
 }
 
@@ -58,7 +46,7 @@ impl fmt::Display for Namespace {
 /// [`Error::System`] where `/proc` is not mounted.
 pub fn instance_name() -> Result<String> {
     let own = Namespace::of_thread()?;
-    if Namespace::of_file(Path::new("/proc/1/ns/net")).is_ok_and(|first| first == own) {
+    if namespace::Namespace::of_init().is_some_and(|first| first.inode() == own.0) {
         return Ok("default".to_owned());
     }
     let fits = |name: &String| {

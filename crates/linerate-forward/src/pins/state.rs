@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use linerate_ring::steer::Attach;
+use linerate_bpf::xdp::AttachMode;
 use serde::{Deserialize, Serialize};
 
 use super::Namespace;
@@ -76,7 +76,7 @@ impl PortState {
             ifindex: options.ifindex,
             mac: options.mac,
             port: options.port,
-            native: port.attach == Attach::Native,
+            native: port.attach == AttachMode::Native,
             why_generic: port.why_generic.clone(),
             clsact: made.reduce(|one, other| one | other),
         }
@@ -94,8 +94,8 @@ impl PortState {
     }
 
     /// Where the fast path runs.
-    pub fn attach(&self) -> Attach {
-        if self.native { Attach::Native } else { Attach::Generic }
+    pub fn attach(&self) -> AttachMode {
+        if self.native { AttachMode::Native } else { AttachMode::Generic }
     }
 }
 

@@ -9,22 +9,20 @@
 //! Everything is of the network namespace of the calling thread. The far end of a veth is looked at, and
 //! changed, wherever it is, if a name or a process leads there.
 
-mod device;
 mod host;
 mod port;
 mod probe;
 mod report;
-mod spaces;
 mod veth;
 
 use std::io;
 
 pub use report::{Check, Finding, Mend, Outcome, Report, Stub};
 
+use linerate_net::namespace::Namespace;
+use linerate_net::{ethtool, link};
 use report::refused;
-use spaces::Space;
 
-use crate::link::Link;
 use crate::{Error, Result};
 
 include!(concat!(env!("OUT_DIR"), "/preflight.rs"));
@@ -52,7 +50,7 @@ impl Default for Options {
 /// When the kernel does not answer. What is wrong with an interface is in the report.
 pub fn prepare(names: &[String], options: &Options) -> Result<Report> {
     let mut report = Report::default();
-    let links = Link::all().map_err(failed("list the interfaces"))?;
+    let links = link::all().map_err(failed("list the interfaces"))?;
     host::examine(names, &mut report);
     for name in names {
         let Some(link) = links.iter().find(|link| link.name == *name) else {
@@ -76,12 +74,12 @@ pub fn prepare(names: &[String], options: &Options) -> Result<Report> {
 /// As [`prepare`], and what `meanwhile` returns.
 pub fn prove(name: &str, probe: bool, meanwhile: &mut dyn FnMut() -> Result<()>) -> Result<Report> {
     let mut report = Report::default();
-    let links = Link::all().map_err(failed("list the interfaces"))?;
+    let links = link::all().map_err(failed("list the interfaces"))?;
     if let Some(link) = links.iter().find(|link| link.name == name) {
         let action = format!("ask what interface {} can", link.name);
-        let xdp = device::xdp(link.index).map_err(failed(&action))?;
+        let xdp = ethtool::xdp_features(link.index).map_err(failed(&action))?;
         let outcome = match xdp {
-            Some(xdp) if !xdp.transmits() => refused(
+            Some(xdp) if !xdp.can_transmit() => refused(
                 "its driver does not send redirected frames, also with a program on it",
                 "take another interface, or a newer kernel",
             ),
@@ -97,22 +95,18 @@ pub fn prove(name: &str, probe: bool, meanwhile: &mut dyn FnMut() -> Result<()>)
 /// gone need nothing; what else fails is returned.
 pub fn restore(mends: &[Mend]) -> Vec<Error> {
     let undo = |Mend::Offload { interface, index, namespace, offload }: &Mend| {
-        let Some(space) = Space::numbered(*namespace) else { return Ok(()) };
-        let set = space.run(|| {
+        let Some(namespace) = Namespace::by_inode(*namespace) else { return Ok(()) };
+        let set = namespace.run(|| match link::by_index(*index)? {
             // The index may be another's by now.
-            match Link::numbered(*index) {
-                Ok(link) if link.name == *interface => device::set_feature(*index, offload, true),
-                Ok(_) => Ok(()),
-                Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(()),
-                Err(error) => Err(error),
-            }
+            Some(link) if link.name == *interface => ethtool::set_feature(*index, offload, true),
+            _ => Ok(()),
         });
         set.and_then(|set| set).map_err(failed(&format!("turn {offload} of {interface} on again")))
     };
     mends.iter().filter_map(|mend| undo(mend).err()).collect()
 }
 
-fn failed(action: &str) -> impl FnOnce(io::Error) -> Error {
+fn failed<E: Into<io::Error>>(action: &str) -> impl FnOnce(E) -> Error {
     let action = action.to_owned();
-    move |source| Error::system(action, source)
+    move |source| Error::system(action, source.into())
 }

@@ -3,11 +3,12 @@
 use std::io;
 use std::thread;
 
-use super::device::{self, Queues};
+use linerate_net::ethtool::{self, Channels};
+use linerate_net::link::Link;
+use linerate_net::namespace::Namespace;
+
 use super::report::{Check, Mend, Outcome, Report, refused, warning};
-use super::spaces::Space;
 use super::{Options, veth};
-use crate::link::Link;
 
 /// What XDP leaves of a page to a frame: less the headroom (`XDP_PACKET_HEADROOM`), the
 /// `skb_shared_info` at its end, and the Ethernet header. Drivers have less, and say so when programs are
@@ -31,7 +32,7 @@ pub(super) fn examine(
         return Ok(());
     }
     report.add(name, Check::Program, program(link, options));
-    let xdp = device::xdp(link.index)?;
+    let xdp = ethtool::xdp_features(link.index)?;
     let native = match xdp {
         Some(xdp) if !xdp.is_native() => warning(
             "its driver runs no XDP programs, or not as its queues are set; they run in the stack \
@@ -42,10 +43,10 @@ pub(super) fn examine(
     };
     report.add(name, Check::Native, native);
     report.add(name, Check::Mtu, mtu(link, options));
-    let features = device::features(link.index)?;
-    let own = Space::own()?;
+    let features = ethtool::features(link.index)?;
+    let own = Namespace::of_thread()?;
     let mut off = |what: &str, check, offload: &str, short: &str| -> io::Result<()> {
-        let outcome = if features.has(offload) {
+        let outcome = if features.is_active(offload) {
             let (outcome, mend) = turn_off(&own, "", link, what, offload, short, options)?;
             report.mends.extend(mend);
             outcome
@@ -63,7 +64,7 @@ pub(super) fn examine(
     let tags = "VLAN tags are taken out of frames before XDP sees them";
     off(tags, Check::Tags, "rx-vlan-hw-parse", "rxvlan")?;
     off(tags, Check::Tags, "rx-vlan-stag-hw-parse", "rx-vlan-stag-hw-parse")?;
-    report.add(name, Check::Queues, queues(link, device::queues(link.index)?));
+    report.add(name, Check::Queues, queues(link, ethtool::channels(link.index)?));
     Ok(())
 }
 
@@ -75,8 +76,8 @@ fn kind(link: &Link, links: &[Link]) -> Outcome {
         .filter(|one| one.master == Some(link.index))
         .map(|one| one.name.as_str())
         .collect();
-    let below = link.other.filter(|_| link.space.is_none()).and_then(name);
-    if link.loopback {
+    let below = link.link.filter(|_| link.link_netnsid.is_none()).and_then(name);
+    if link.is_loopback() {
         return refused("it is the loopback interface", "name interfaces that frames leave by");
     }
     match link.kind.as_str() {
@@ -108,7 +109,7 @@ fn kind(link: &Link, links: &[Link]) -> Outcome {
                 None => "the kernel goes on forwarding it; leave it out".to_owned(),
             },
         ),
-        _ if !link.ethernet => {
+        _ if !link.is_ethernet() => {
             refused("it is no Ethernet interface", "only those can be ports: leave it out")
         }
         _ => Outcome::Fine,
@@ -147,20 +148,20 @@ fn mtu(link: &Link, options: &Options) -> Outcome {
 
 /// A driver that gives each CPU a queue of its own for redirected frames drops those of a CPU that has none,
 /// or has CPUs wait for each other.
-fn queues(link: &Link, queues: Option<Queues>) -> Outcome {
+fn queues(link: &Link, channels: Option<Channels>) -> Outcome {
     let cpus = thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32);
-    match queues {
-        Some(queues) if queues.used < cpus => {
-            let kind = if queues.combined { "combined" } else { "tx" };
-            let wanted = cpus.min(queues.most);
-            let remedy = if wanted > queues.used {
+    match channels {
+        Some(channels) if channels.tx_queues() < cpus => {
+            let queues = channels.tx_queues();
+            let kind = if channels.combined_max > 0 { "combined" } else { "tx" };
+            let wanted = cpus.min(channels.max_tx_queues());
+            let remedy = if wanted > queues {
                 format!("`ethtool -L {} {kind} {wanted}`", link.name)
             } else {
-                format!("it has no more: have only {} CPUs serve interrupts of ports", queues.used)
+                format!("it has no more: have only {queues} CPUs serve interrupts of ports")
             };
             let what = format!(
-                "{} transmit queues for {cpus} CPUs: what other CPUs redirect may be dropped or wait",
-                queues.used
+                "{queues} transmit queues for {cpus} CPUs: what other CPUs redirect may be dropped or wait"
             );
             warning(what, remedy)
         }
@@ -171,7 +172,7 @@ fn queues(link: &Link, queues: Option<Queues>) -> Outcome {
 /// Turns an offload off, in the namespace where the interface is, and looks whether it is. `prefix` begins
 /// a command line there, and `short` is what ethtool(8) calls it.
 pub(super) fn turn_off(
-    space: &Space,
+    space: &Namespace,
     prefix: &str,
     link: &Link,
     what: &str,
@@ -184,10 +185,10 @@ pub(super) fn turn_off(
         return Ok((refused(what, command), None));
     }
     let (error, now) = space.run(|| {
-        let error = device::set_feature(link.index, offload, false).err();
-        device::features(link.index).map(|now| (error, now))
+        let error = ethtool::set_feature(link.index, offload, false).err();
+        ethtool::features(link.index).map(|now| (error, now))
     })??;
-    if now.has(offload) {
+    if now.is_active(offload) {
         let why = match error {
             Some(error) => format!("the kernel says: {error}"),
             None if now.is_fixed(offload) => "its driver does not let it be turned off".to_owned(),
@@ -198,7 +199,7 @@ pub(super) fn turn_off(
     let mend = Mend::Offload {
         interface: link.name.clone(),
         index: link.index,
-        namespace: space.number,
+        namespace: space.inode(),
         offload: offload.to_owned(),
     };
     Ok((Outcome::Mended(format!("{what}: {short} of {} was turned off", link.name)), Some(mend)))
@@ -206,12 +207,12 @@ pub(super) fn turn_off(
 
 #[cfg(test)]
 mod tests {
-    use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip};
+    use linerate_testkit::{self as testkit, Veth, VethOptions, root_or_skip};
 
     use super::*;
 
-    fn link(space: &Namespace, name: &str) -> Link {
-        let links = space.run(Link::all).unwrap().unwrap();
+    fn link(space: &testkit::Namespace, name: &str) -> Link {
+        let links = space.run(linerate_net::link::all).unwrap().unwrap();
         links.into_iter().find(|link| link.name == name).unwrap()
     }
 
@@ -225,7 +226,7 @@ mod tests {
     #[test]
     fn tags_that_a_card_takes_out_of_frames_are_left_in_and_taken_out_again() {
         root_or_skip!();
-        let space = Namespace::create("pfcard").unwrap();
+        let space = testkit::Namespace::create("pfcard").unwrap();
         let cable = Veth::create(&space, "a", &space, "b", VethOptions::default()).unwrap();
         cable
             .a
@@ -241,8 +242,8 @@ mod tests {
             report
         };
         let is_on = || {
-            let features = space.run(|| device::features(card.index)).unwrap().unwrap();
-            ["rx-vlan-hw-parse", "rx-vlan-stag-hw-parse"].map(|name| features.has(name))
+            let features = space.run(|| ethtool::features(card.index)).unwrap().unwrap();
+            ["rx-vlan-hw-parse", "rx-vlan-stag-hw-parse"].map(|name| features.is_active(name))
         };
         assert_eq!(is_on(), [true; 2]);
 
@@ -273,7 +274,11 @@ mod tests {
     fn fewer_queues_than_cpus_are_told_with_what_helps() {
         let link = Link { name: "eth1".to_owned(), ..Link::default() };
         let cpus = thread::available_parallelism().unwrap().get() as u32;
-        let told = |used, most, combined| match queues(&link, Some(Queues { used, most, combined }))
+        let channels = |used, most, combined| match combined {
+            true => Channels { combined_count: used, combined_max: most, ..Channels::default() },
+            false => Channels { tx_count: used, tx_max: most, ..Channels::default() },
+        };
+        let told = |used, most, combined| match queues(&link, Some(channels(used, most, combined)))
         {
             Outcome::Warning { remedy, .. } => remedy,
             Outcome::Fine => String::new(),
@@ -289,12 +294,13 @@ mod tests {
     #[test]
     fn the_queues_of_a_device_are_read() {
         root_or_skip!();
-        let space = Namespace::create("pfqueue").unwrap();
+        let space = testkit::Namespace::create("pfqueue").unwrap();
         let _cable = Veth::create(&space, "a", &space, "b", VethOptions::default()).unwrap();
         let link = link(&space, "a");
-        let found = space.run(|| device::queues(link.index)).unwrap().unwrap();
+        let found = space.run(|| ethtool::channels(link.index)).unwrap().unwrap();
         let found = found.expect("a veth tells its queues");
-        assert_eq!((found.most, found.combined), (link.tx_queues, false), "{found:?}");
-        assert!((1..=found.most).contains(&found.used), "{found:?}");
+        let most = found.max_tx_queues();
+        assert_eq!((most, found.combined_max), (link.num_tx_queues, 0), "{found:?}");
+        assert!((1..=most).contains(&found.tx_queues()), "{found:?}");
     }
 }

@@ -1,17 +1,19 @@
 //! Sending a few frames out of an interface by redirection, to see whether they go.
 
+use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::thread;
 use std::time::Duration;
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use linerate_bpf::live_frames;
 use linerate_net::cpu;
-use linerate_ring::live;
+use linerate_net::link::{self, Link};
+use rustix::io::Errno;
 
 use super::report::{Outcome, refused, warning};
 use super::skeleton::PreflightSkelBuilder;
-use crate::link::Link;
 use crate::{Error, Result};
 
 /// Frames for each CPU: the driver sends them in one go.
@@ -36,10 +38,14 @@ pub(super) fn send(port: &Link, meanwhile: &mut dyn FnMut() -> Result<()>) -> Re
     let program =
         load(port.index, |programs| programs.linerate_probe.as_fd().try_clone_to_owned())?;
     let failed = |source| Error::system(format!("send test frames out of {}", port.name), source);
-    let now = || Link::numbered(port.index).map_err(failed);
+    let now = || match link::by_index(port.index) {
+        Ok(Some(link)) => Ok(link.statistics),
+        Ok(None) => Err(failed(io::Error::from(Errno::NODEV))),
+        Err(error) => Err(failed(error.into())),
+    };
     let mut frame = [0; LENGTH];
     frame[..6].copy_from_slice(&NEAREST);
-    frame[6..12].copy_from_slice(&port.mac.unwrap_or_default());
+    frame[6..12].copy_from_slice(&port.address.unwrap_or_default().0);
     frame[12..14].copy_from_slice(&EXPERIMENT);
     let before = now()?;
     meanwhile()?;
@@ -52,11 +58,11 @@ pub(super) fn send(port: &Link, meanwhile: &mut dyn FnMut() -> Result<()>) -> Re
     let mut step = Duration::from_millis(1);
     loop {
         let after = now()?;
-        let gone = after.sent.wrapping_sub(before.sent);
+        let gone = after.tx_packets.wrapping_sub(before.tx_packets);
         if gone >= sent {
             return Ok(Outcome::Fine);
         }
-        let dropped = after.dropped.wrapping_sub(before.dropped);
+        let dropped = after.tx_dropped.wrapping_sub(before.tx_dropped);
         // Some drivers count one drop for a batch of frames.
         let is_over = waited >= PATIENCE;
         if dropped >= sent || is_over && gone == 0 && dropped > 0 {
@@ -85,7 +91,7 @@ fn from_all(program: &OwnedFd, frame: &[u8]) -> std::io::Result<u64> {
     let mut sent = 0;
     for cpu in cpu::allowed()? {
         cpu::pin(cpu)?;
-        live::run(program.as_fd(), frame, FRAMES, FRAMES)?;
+        live_frames::run(program.as_fd(), frame, FRAMES, FRAMES)?;
         sent += u64::from(FRAMES);
     }
     Ok(sent)

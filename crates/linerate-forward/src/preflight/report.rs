@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use linerate_ring::hook::Link;
+use linerate_bpf::link::Link;
 use serde::{Deserialize, Serialize};
 
 /// What was looked at.

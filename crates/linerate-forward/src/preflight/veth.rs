@@ -6,22 +6,21 @@
 
 use std::io;
 
-use linerate_ring::hook::{Hook, Link as Held};
-use linerate_ring::steer::{self, Attach};
-use netlink_sys::protocols::NETLINK_ROUTE;
+use linerate_bpf::link::{Hook, Link as Held};
+use linerate_bpf::xdp::AttachMode;
+use linerate_net::Connection;
+use linerate_net::ethtool::{self, Features, XdpFeatures};
+use linerate_net::link::{self, Link};
+use linerate_net::namespace::Namespace;
 
-use super::device::{self, Features, Xdp};
 use super::port::turn_off;
 use super::report::{Check, Outcome, Report, Stub, refused, warning};
-use super::spaces::Space;
 use super::{Options, probe};
-use crate::link::Link;
-use crate::netlink::Channel;
 
 /// The far end, as it is.
 struct Peer {
     link: Link,
-    space: Space,
+    space: Namespace,
     /// How a command line is begun that is to run where it is.
     prefix: String,
     features: Features,
@@ -31,19 +30,19 @@ pub(super) fn examine(
     port: &Link,
     links: &[Link],
     names: &[String],
-    xdp: Option<Xdp>,
+    xdp: Option<XdpFeatures>,
     options: &Options,
     report: &mut Report,
 ) -> io::Result<()> {
     let name = Some(port.name.as_str());
     let peer = Peer::of(port, links)?;
     // Where both ends are to be ports, each has a program soon.
-    let both =
-        port.space.is_none() && peer.as_ref().is_some_and(|peer| names.contains(&peer.link.name));
+    let both = port.link_netnsid.is_none()
+        && peer.as_ref().is_some_and(|peer| names.contains(&peer.link.name));
     let ready = both
         || match (xdp, &peer) {
-            (Some(xdp), _) => xdp.transmits(),
-            (None, Some(peer)) => peer.link.xdp.is_some() || peer.features.has("rx-gro"),
+            (Some(xdp), _) => xdp.can_transmit(),
+            (None, Some(peer)) => peer.link.xdp.is_some() || peer.features.is_active("rx-gro"),
             (None, None) => false,
         };
     let Some(peer) = peer else {
@@ -64,7 +63,7 @@ pub(super) fn examine(
     for (offload, short) in
         [("tx-vlan-hw-insert", "txvlan"), ("tx-vlan-stag-hw-insert", "tx-vlan-stag-hw-insert")]
     {
-        let outcome = if peer.features.has(offload) {
+        let outcome = if peer.features.is_active(offload) {
             let what = format!("the far end {} leaves VLAN tags beside its frames", peer.link.name);
             let Peer { space, prefix, link, .. } = &peer;
             match turn_off(space, prefix, link, &what, offload, short, options)? {
@@ -82,7 +81,7 @@ pub(super) fn examine(
         report.add(name, Check::Tags, outcome);
     }
     let unfinished = ["tx-checksum-ip-generic", "tx-checksum-ipv4", "tx-checksum-ipv6"];
-    let outcome = if unfinished.iter().any(|offload| peer.features.has(offload)) {
+    let outcome = if unfinished.iter().any(|offload| peer.features.is_active(offload)) {
         warning(
             format!(
                 "the far end {} leaves checksums of what it sends itself unfinished; such sessions stay \
@@ -118,7 +117,7 @@ fn give_program(
     // Its receive queues must be as many as this end's transmit queues, and this end's MTU fit.
     let attached = space.run(|| {
         let stub = probe::stub()?;
-        let hook = Hook::Xdp(Attach::Native);
+        let hook = Hook::Xdp(AttachMode::Native);
         Held::attach(std::os::fd::AsFd::as_fd(&stub), &link.name, link.index, hook)
             .map_err(crate::Error::from)
     })?;
@@ -129,7 +128,7 @@ fn give_program(
             return Ok(refused(why, format!("try {command}")));
         }
     };
-    if device::xdp(port.index)?.is_some_and(|xdp| !xdp.transmits()) {
+    if ethtool::xdp_features(port.index)?.is_some_and(|xdp| !xdp.can_transmit()) {
         return Ok(refused(
             format!("{reason}; one was tried, and did not help"),
             format!("try {command}"),
@@ -144,23 +143,35 @@ fn give_program(
 impl Peer {
     /// `None` where nothing leads to it.
     fn of(port: &Link, links: &[Link]) -> io::Result<Option<Self>> {
-        steer::quiet_libbpf();
-        let Some(index) = port.other else { return Ok(None) };
-        let (space, prefix) = match port.space {
-            None => (Space::own()?, String::new()),
+        linerate_bpf::log_to_tracing();
+        let Some(index) = port.link else { return Ok(None) };
+        let (space, prefix) = match port.link_netnsid {
+            None => (Namespace::of_thread()?, String::new()),
             Some(id) => {
-                let channel = Channel::open(NETLINK_ROUTE)?;
-                let Some(space) = Space::identified(&channel, id) else { return Ok(None) };
-                let prefix = space.prefix();
+                let Some(space) = Connection::open()?.namespace(id) else { return Ok(None) };
+                let prefix = prefix(&space);
                 (space, prefix)
             }
         };
-        let here = links.iter().find(|link| port.space.is_none() && link.index == index);
+        let here = links.iter().find(|link| port.link_netnsid.is_none() && link.index == index);
         let seen = space.run(|| {
-            let link = here.map_or_else(|| Link::numbered(index), |link| Ok(link.clone()))?;
-            Ok::<_, io::Error>((link, device::features(index)?))
+            let link = match here {
+                Some(link) => Some(link.clone()),
+                None => link::by_index(index)?,
+            };
+            let gone = || io::Error::from(io::ErrorKind::NotFound);
+            Ok::<_, io::Error>((link.ok_or_else(gone)?, ethtool::features(index)?))
         })?;
         let (link, features) = seen?;
         Ok(Some(Self { link, space, prefix, features }))
+    }
+}
+
+/// How a command line begins that is to run in this namespace.
+fn prefix(namespace: &Namespace) -> String {
+    let path = namespace.path();
+    match (path.starts_with("/run/netns"), path.file_name()) {
+        (true, Some(name)) => format!("ip netns exec {} ", name.display()),
+        _ => format!("nsenter --net={} ", path.display()),
     }
 }

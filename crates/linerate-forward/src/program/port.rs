@@ -3,8 +3,8 @@
 use std::os::fd::{AsFd, BorrowedFd};
 
 use libbpf_rs::{MapCore, MapFlags, TC_EGRESS, TC_INGRESS, TcAttachPoint, TcHookBuilder};
-use linerate_ring::hook::{Hook, Link};
-use linerate_ring::steer::Attach;
+use linerate_bpf::link::{Hook, Link};
+use linerate_bpf::xdp::AttachMode;
 use zerocopy::IntoBytes;
 
 use super::{Maps, Programs};
@@ -28,7 +28,7 @@ pub struct PortOptions {
     /// Its number, below [`PORTS_MAX`]; each port has its own.
     pub port: u32,
     /// Native or generic only; `None` takes native where the driver has it.
-    pub attach: Option<Attach>,
+    pub attach: Option<AttachMode>,
 }
 
 /// A program at the entrance or the way out of the stack.
@@ -73,7 +73,7 @@ pub struct Port {
     /// The fast path.
     pub xdp: Link,
     /// Where the fast path runs.
-    pub attach: Attach,
+    pub attach: AttachMode,
     /// Why not in the driver, where it does not.
     pub why_generic: Option<String>,
     /// `mark` and `learn`; none in the mode without sessions.
@@ -96,7 +96,7 @@ impl Port {
         }
         introduce(programs, options)?;
         let mut stack = Vec::new();
-        for (program, hook) in [("learn", Hook::Egress), ("mark", Hook::Ingress)] {
+        for (program, hook) in [("learn", Hook::TcxEgress), ("mark", Hook::TcxIngress)] {
             if let Ok(program) = programs.get(program) {
                 stack.push(attach_to_stack(program, options, hook)?);
             }
@@ -104,11 +104,11 @@ impl Port {
         let xdp = programs.xdp()?;
         let on = |attach| Link::attach(xdp, &options.name, options.ifindex, Hook::Xdp(attach));
         let (xdp, attach, why_generic) =
-            match (options.attach, on(options.attach.unwrap_or(Attach::Native))) {
+            match (options.attach, on(options.attach.unwrap_or(AttachMode::Native))) {
                 (Some(attach), link) => (link?, attach, None),
-                (None, Ok(link)) => (link, Attach::Native, None),
-                (None, Err(error @ linerate_ring::Error::System { .. })) => {
-                    (on(Attach::Generic)?, Attach::Generic, Some(error.to_string()))
+                (None, Ok(link)) => (link, AttachMode::Native, None),
+                (None, Err(error @ linerate_bpf::Error::System { .. })) => {
+                    (on(AttachMode::Generic)?, AttachMode::Generic, Some(error.to_string()))
                 }
                 (None, Err(error)) => return Err(error.into()),
             };
@@ -158,11 +158,11 @@ fn attach_to_stack(program: BorrowedFd<'_>, options: &PortOptions, hook: Hook) -
     let PortOptions { name, ifindex, .. } = options;
     let error = match Link::attach(program, name, *ifindex, hook) {
         Ok(link) => return Ok(Stack::Tcx(link)),
-        Err(error @ linerate_ring::Error::System { .. }) => error,
+        Err(error @ linerate_bpf::Error::System { .. }) => error,
         Err(error) => return Err(error.into()),
     };
     tracing::info!(interface = %name, %error, "no tcx: the clsact queueing discipline takes its place");
-    let point = if hook == Hook::Egress { TC_EGRESS } else { TC_INGRESS };
+    let point = if hook == Hook::TcxEgress { TC_EGRESS } else { TC_INGRESS };
     attach_clsact(program, *ifindex, point).map(Stack::Clsact).map_err(|error| {
         Error::bpf(format!("attach a program to interface {name} by clsact"), &error)
     })

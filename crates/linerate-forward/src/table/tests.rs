@@ -116,7 +116,7 @@ fn a_session_is_ended_once_and_freed_as_it_was_condemned() {
 
     // Learned again: under the lock, and then ended with the same number as before.
     let tags = place.word(at::TAGS).load(SeqCst);
-    drop(Guard::at(place.version(), condemned.version).unwrap());
+    drop(WriteGuard::try_lock(place.version(), condemned.version).unwrap());
     assert_eq!(place.word(at::TAGS).load(SeqCst), tags);
     assert_eq!(place.free(condemned), None, "another version");
     assert!(table.read(index).is_some());

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use crate::netlink::{attributes, number, word};
+use linerate_net::netlink::{attributes, number, word};
 
 use super::neighbours::HEADER;
 
@@ -63,7 +63,7 @@ fn read(body: &[u8]) -> Option<(Key, u32)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::netlink::put;
+    use linerate_net::netlink::put;
 
     fn body(interface: u32, master: Option<u32>, vlan: u16) -> Vec<u8> {
         let mut bytes = vec![libc::AF_BRIDGE as u8, 0, 0, 0];

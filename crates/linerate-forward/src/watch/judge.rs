@@ -2,9 +2,7 @@
 
 use std::io;
 
-use netlink_sys::protocols::{NETLINK_NETFILTER, NETLINK_ROUTE, NETLINK_XFRM};
-
-use crate::netlink::{Channel, Message, number, put};
+use linerate_net::netlink::{Dump, Message, Protocol, Socket, number, put};
 
 use super::bridges::Bridges;
 use super::causes::Cause;
@@ -51,15 +49,15 @@ impl Judge {
     }
 
     /// Takes a message of one of the protocols in. Whatever cannot be read is a change.
-    pub(super) fn judge(&mut self, protocol: isize, message: Message<'_>) -> Option<Cause> {
+    pub(super) fn judge(&mut self, protocol: Protocol, message: Message<'_>) -> Option<Cause> {
         match protocol {
-            NETLINK_ROUTE => self.judge_route(message),
-            NETLINK_NETFILTER => match message.kind {
+            Protocol::Route => self.judge_route(message),
+            Protocol::Netfilter => match message.kind {
                 NEW_GENERATION => Some(Cause::Nftables),
                 CONNECTION_GONE => Some(Cause::Conntrack),
                 _ => None,
             },
-            NETLINK_XFRM => match message.kind {
+            Protocol::Xfrm => match message.kind {
                 XFRM_MSG_NEWPOLICY | XFRM_MSG_DELPOLICY | XFRM_MSG_UPDPOLICY
                 | XFRM_MSG_POLEXPIRE | XFRM_MSG_FLUSHPOLICY | XFRM_MSG_MIGRATE => {
                     Some(Cause::Ipsec)
@@ -111,7 +109,7 @@ impl Judge {
 
     /// Reads all that it must know anew, after which no change from before will be seen as one.
     pub(super) fn load(&mut self) -> io::Result<()> {
-        let channel = Channel::open(NETLINK_ROUTE)?;
+        let socket = Socket::open(Protocol::Route)?;
         // What changes meanwhile may be missing, until nothing does. On a machine that never rests the
         // messages that follow bring what is missing, at worst as a change that was none.
         for _ in 0..5 {
@@ -133,13 +131,13 @@ impl Judge {
                 (libc::RTM_GETNEIGH, header(libc::AF_UNSPEC, neighbours::HEADER)),
                 (libc::RTM_GETNEIGH, header(libc::AF_BRIDGE, neighbours::HEADER)),
             ] {
-                let took = channel.ask(kind, true, &body, |message| {
+                let took = socket.dump(kind, &body, |message| {
                     self.judge_route(message);
                 });
                 whole &= match took {
                     // A kernel without bridges.
                     Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => true,
-                    other => other?,
+                    other => other? == Dump::Consistent,
                 };
             }
             if whole {
@@ -156,29 +154,29 @@ mod tests {
 
     use super::*;
 
-    fn judge(protocol: isize, kind: u16, body: &[u8]) -> Option<Cause> {
+    fn judge(protocol: Protocol, kind: u16, body: &[u8]) -> Option<Cause> {
         Judge::default().judge(protocol, Message { kind, flags: 0, body })
     }
 
     #[test]
     fn each_kind_has_its_cause() {
         let route = [2, 24, 0, 0, 254, 3, 0, 1, 0, 0, 0, 0];
-        assert_eq!(judge(NETLINK_ROUTE, libc::RTM_NEWROUTE, &route), Some(Cause::Route));
+        assert_eq!(judge(Protocol::Route, libc::RTM_NEWROUTE, &route), Some(Cause::Route));
         let mut cloned = route;
         cloned[8..].copy_from_slice(&libc::RTM_F_CLONED.to_ne_bytes());
-        assert_eq!(judge(NETLINK_ROUTE, libc::RTM_NEWROUTE, &cloned), None);
-        assert_eq!(judge(NETLINK_ROUTE, libc::RTM_DELRULE, &route), Some(Cause::Rule));
-        assert_eq!(judge(NETLINK_ROUTE, RTM_NEWNEXTHOP, &[0; 8]), Some(Cause::Nexthop));
-        assert_eq!(judge(NETLINK_ROUTE, libc::RTM_NEWNETCONF, &[2]), Some(Cause::Forwarding));
+        assert_eq!(judge(Protocol::Route, libc::RTM_NEWROUTE, &cloned), None);
+        assert_eq!(judge(Protocol::Route, libc::RTM_DELRULE, &route), Some(Cause::Rule));
+        assert_eq!(judge(Protocol::Route, RTM_NEWNEXTHOP, &[0; 8]), Some(Cause::Nexthop));
+        assert_eq!(judge(Protocol::Route, libc::RTM_NEWNETCONF, &[2]), Some(Cause::Forwarding));
         assert_eq!(
-            judge(NETLINK_ROUTE, libc::RTM_NEWTFILTER, &[0; 20]),
+            judge(Protocol::Route, libc::RTM_NEWTFILTER, &[0; 20]),
             Some(Cause::TrafficControl)
         );
-        assert_eq!(judge(NETLINK_NETFILTER, NEW_GENERATION, &[0; 4]), Some(Cause::Nftables));
-        assert_eq!(judge(NETLINK_NETFILTER, CONNECTION_GONE, &[0; 4]), Some(Cause::Conntrack));
-        assert_eq!(judge(NETLINK_NETFILTER, NEW_GENERATION - 1, &[0; 4]), None);
-        assert_eq!(judge(NETLINK_XFRM, XFRM_MSG_FLUSHPOLICY, &[]), Some(Cause::Ipsec));
-        assert_eq!(judge(NETLINK_XFRM, 24, &[]), None);
+        assert_eq!(judge(Protocol::Netfilter, NEW_GENERATION, &[0; 4]), Some(Cause::Nftables));
+        assert_eq!(judge(Protocol::Netfilter, CONNECTION_GONE, &[0; 4]), Some(Cause::Conntrack));
+        assert_eq!(judge(Protocol::Netfilter, NEW_GENERATION - 1, &[0; 4]), None);
+        assert_eq!(judge(Protocol::Xfrm, XFRM_MSG_FLUSHPOLICY, &[]), Some(Cause::Ipsec));
+        assert_eq!(judge(Protocol::Xfrm, 24, &[]), None);
     }
 
     proptest! {
@@ -187,7 +185,7 @@ mod tests {
             kind in 0u16..130,
             body in proptest::collection::vec(any::<u8>(), 0..80),
         ) {
-            for protocol in [NETLINK_ROUTE, NETLINK_NETFILTER, NETLINK_XFRM] {
+            for protocol in [Protocol::Route, Protocol::Netfilter, Protocol::Xfrm] {
                 let _ = judge(protocol, kind, &body);
             }
         }

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use crate::netlink::{attribute, attributes, number, word};
+use linerate_net::netlink::{attribute, attributes, number, word};
 
 /// Bytes of `struct ifinfomsg`.
 pub(super) const LINK_HEADER: usize = 16;
@@ -160,7 +160,7 @@ fn add(digest: &mut DefaultHasher, kind: u16, value: &[u8], skipped: &[u16]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::netlink::{nest, put};
+    use linerate_net::netlink::{nest, put};
 
     fn link(index: u32, flags: u32, fill: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
         let mut body = vec![0, 0, 1, 0];

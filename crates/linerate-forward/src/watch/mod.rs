@@ -40,13 +40,14 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
+use linerate_net::netlink::Received;
 use rustix::event::{EventfdFlags, PollFd, PollFlags};
 
 pub use causes::{Cause, Causes};
 
 use counters::Counters;
 use judge::Judge;
-use sockets::{Drained, Source};
+use sockets::Source;
 use xtables::Lock;
 
 use crate::{Error, Result};
@@ -220,7 +221,7 @@ impl Body {
                         causes.insert(cause);
                     }
                 });
-                overrun |= drained? == Drained::Overrun;
+                overrun |= drained? == Received::Overrun;
             }
             if self.lock.as_mut().is_some_and(Lock::was_held) {
                 causes.insert(Cause::Xtables);

@@ -16,7 +16,7 @@
 use std::collections::HashMap;
 use std::fs;
 
-use crate::netlink::{attributes, number};
+use linerate_net::netlink::{attributes, number};
 
 /// What is remembered of neighbours that are no more. Above it all of that is forgotten, and counts as a
 /// change.
@@ -162,7 +162,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::netlink::put;
+    use linerate_net::netlink::put;
 
     const HERE: [u8; 6] = [2, 0, 0, 0, 0, 1];
     const THERE: [u8; 6] = [2, 0, 0, 0, 0, 2];

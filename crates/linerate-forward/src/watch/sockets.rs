@@ -2,13 +2,10 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
-use linerate_ring::filter::{Classic, Statement, attach};
-use netlink_sys::protocols::{NETLINK_NETFILTER, NETLINK_ROUTE, NETLINK_XFRM};
-use rustix::io::Errno;
-use rustix::net::{RecvFlags, recv};
+use linerate_bpf::filter::{Classic, Statement, attach};
+use linerate_net::netlink::{Message, Notifications, Protocol, Received};
 
 use super::judge::NEW_GENERATION;
-use crate::netlink::{Channel, Message, messages};
 use crate::{Error, Result};
 
 /// Groups of `linux/rtnetlink.h`.
@@ -30,32 +27,15 @@ const ROUTE_GROUPS: [u32; 13] = [
 /// `XFRMNLGRP_EXPIRE`, `POLICY` and `MIGRATE` of `linux/xfrm.h`.
 const XFRM_GROUPS: [u32; 3] = [2, 4, 7];
 
-/// More than the kernel puts into one notification (`NLMSG_GOODSIZE` is a page, links with many virtual
-/// functions take more).
-const LONGEST: usize = 128 << 10;
-
 /// A socket.
-pub(super) struct Source {
-    channel: Channel,
-    protocol: isize,
-    buffer: Box<[u8]>,
-}
-
-/// How far a socket was read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Drained {
-    /// As far as was allowed, or to the end.
-    Read,
-    /// Something was lost.
-    Overrun,
-}
+pub(super) struct Source(Notifications);
 
 impl Source {
     /// Routes, rules, nexthops, neighbours, links, addresses, settings, bridges, traffic control.
     pub(super) fn route(room: usize) -> Result<Self> {
-        let source = Self::open(NETLINK_ROUTE, "routing", room)?;
+        let source = Self::open(Protocol::Route, "routing", room)?;
         for group in ROUTE_GROUPS {
-            match source.channel.join(group) {
+            match source.0.join(group) {
                 // A kernel that has no such group yet.
                 Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
                 other => other.map_err(|error| Error::system("watch changes of routing", error))?,
@@ -82,9 +62,9 @@ impl Source {
 
     /// Policies of IPsec.
     pub(super) fn ipsec(room: usize) -> Result<Self> {
-        let source = Self::open(NETLINK_XFRM, "IPsec", room)?;
+        let source = Self::open(Protocol::Xfrm, "IPsec", room)?;
         for group in XFRM_GROUPS {
-            let joined = source.channel.join(group);
+            let joined = source.0.join(group);
             joined.map_err(|error| Error::system("watch changes of IPsec", error))?;
         }
         Ok(source)
@@ -96,68 +76,47 @@ impl Source {
         room: usize,
         program: &[Statement],
     ) -> Result<Self> {
-        let source = Self::open(NETLINK_NETFILTER, what, room)?;
+        let source = Self::open(Protocol::Netfilter, what, room)?;
         let program = Classic::new(program).expect("a program by the rules");
         // Before there is anything to filter.
-        attach(source.channel.as_fd(), &program)
-            .and_then(|()| source.channel.join(group as u32))
+        attach(source.as_fd(), &program)
+            .and_then(|()| source.0.join(group as u32))
             .map_err(|error| Error::system(format!("watch changes of {what}"), error))?;
         Ok(source)
     }
 
-    fn open(protocol: isize, what: &str, room: usize) -> Result<Self> {
-        let failed = |error| Error::system(format!("open a netlink socket for {what}"), error);
-        let channel = Channel::open(protocol).map_err(failed)?;
-        if rustix::net::sockopt::set_socket_recv_buffer_size_force(&channel, room).is_err() {
-            let set = rustix::net::sockopt::set_socket_recv_buffer_size(&channel, room);
-            set.map_err(|errno| failed(errno.into()))?;
-        }
-        Ok(Self { channel, protocol, buffer: vec![0; LONGEST].into() })
+    fn open(protocol: Protocol, what: &str, room: usize) -> Result<Self> {
+        let open = || {
+            let notifications = Notifications::open(protocol)?;
+            notifications.set_receive_buffer(room)?;
+            Ok(Self(notifications))
+        };
+        open().map_err(|error| Error::system(format!("open a netlink socket for {what}"), error))
     }
 
     /// Reads up to `most` notifications of those that wait, and hands over the messages in them.
     pub(super) fn drain(
         &mut self,
         most: usize,
-        mut take: impl FnMut(isize, Message<'_>),
-    ) -> Result<Drained> {
-        for _ in 0..most {
-            let flags = RecvFlags::DONTWAIT | RecvFlags::TRUNC;
-            let length = match recv(&self.channel, &mut self.buffer[..], flags) {
-                Ok((_, length)) => length,
-                Err(Errno::AGAIN) => return Ok(Drained::Read),
-                Err(Errno::INTR) => continue,
-                Err(Errno::NOBUFS) => return Ok(Drained::Overrun),
-                Err(errno) => {
-                    return Err(Error::system("read changes of the network", errno.into()));
-                }
-            };
-            let Some(bytes) = self.buffer.get(..length) else { return Ok(Drained::Overrun) };
-            for message in messages(bytes) {
-                take(self.protocol, message);
-            }
-        }
-        Ok(Drained::Read)
+        mut take: impl FnMut(Protocol, Message<'_>),
+    ) -> Result<Received> {
+        let protocol = self.0.protocol();
+        self.0.receive(most, |message| take(protocol, message)).map_err(unread)
     }
 
-    /// Throws away all that waits. It comes to an end after something was lost: the kernel queues nothing
-    /// more until all is read (`netlink_rcv_wake`).
+    /// Throws away all that waits.
     pub(super) fn discard(&mut self) -> Result<()> {
-        loop {
-            match recv(&self.channel, &mut self.buffer[..], RecvFlags::DONTWAIT) {
-                Ok(_) | Err(Errno::NOBUFS | Errno::INTR) => {}
-                Err(Errno::AGAIN) => return Ok(()),
-                Err(errno) => {
-                    return Err(Error::system("read changes of the network", errno.into()));
-                }
-            }
-        }
+        self.0.discard().map_err(unread)
     }
+}
+
+fn unread(source: std::io::Error) -> Error {
+    Error::system("read changes of the network", source)
 }
 
 impl AsFd for Source {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.channel.as_fd()
+        self.0.as_fd()
     }
 }
 

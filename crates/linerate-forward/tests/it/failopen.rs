@@ -12,7 +12,7 @@ use linerate_forward::daemon::{Daemon, Event};
 use linerate_forward::instance::Instance;
 use linerate_forward::snapshot::State;
 use linerate_generate::{Options, Rate};
-use linerate_testkit::{exclusive, only_this_test, root_or_skip};
+use linerate_testkit::{exclusive, only_this_test, root_or_skip, wait_for};
 
 use crate::common::host::{LAN, PORTS};
 use crate::common::load::load;
@@ -90,14 +90,6 @@ fn slow(router: &Router, instance: &Instance) -> u64 {
     (after.1 - before.1) * 100 / (after.0 - before.0).max(1)
 }
 
-fn wait(what: &str, mut until: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while !until() {
-        assert!(Instant::now() < deadline, "{what} did not come");
-        sleep(Duration::from_millis(20));
-    }
-}
-
 /// Ends the daemon, also when the test panics, in such a way that nothing stays pinned.
 struct Running<'a> {
     router: &'a Router,
@@ -136,7 +128,7 @@ fn a_daemon_that_starts_is_missed_by_no_packet() {
     let child = start_with(&router, &name, Some(60));
     let _running = Running { router: &router, instance: name.clone(), child: Some(child) };
     let instance = Instance::open(Some(&name)).expect("an instance");
-    wait("the fast path", || slow(&router, &instance) < 5);
+    wait_for("the fast path", || slow(&router, &instance) < 5);
     let snapshot = instance.snapshot().expect("a snapshot");
     let missed = snapshot.reasons.iter().find(|reason| reason.name == "no-daemon");
     assert_eq!(missed.map(|reason| reason.packets), Some(0), "{snapshot:?}");
@@ -159,7 +151,7 @@ fn a_daemon_that_is_killed_loses_nothing() {
     let instance = Instance::open(Some(&name)).expect("an instance");
 
     let generator = load(&router, options());
-    wait("the fast path", || slow(&router, &instance) < 5);
+    wait_for("the fast path", || slow(&router, &instance) < 5);
     let held = instance.snapshot().expect("a snapshot").sessions.held;
     assert!(held >= FLOWS, "{held} sessions");
 
@@ -170,7 +162,7 @@ fn a_daemon_that_is_killed_loses_nothing() {
     assert!(slow(&router, &instance) < 5, "the fast path does not go on");
     // When it was still seen to go on. However late this test looks, it cannot find it after the bound.
     let mut went_on = Duration::ZERO;
-    wait("the hand-over", || {
+    wait_for("the hand-over", || {
         let looked = killed.elapsed();
         let slow = slow(&router, &instance);
         if slow < 95 {
@@ -187,7 +179,7 @@ fn a_daemon_that_is_killed_loses_nothing() {
     println!("after {took:?} everything was the kernel's");
 
     running.child = Some(start(&router, &name));
-    wait("the fast path again", || slow(&router, &instance) < 5);
+    wait_for("the fast path again", || slow(&router, &instance) < 5);
     // The same programs and sessions: what they had counted is still there.
     let after = instance.snapshot().expect("a snapshot");
     let handed_then = after.reasons.iter().find(|reason| reason.name == "no-daemon");

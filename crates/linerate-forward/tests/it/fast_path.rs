@@ -5,13 +5,13 @@ use std::os::fd::AsFd;
 
 use etherparse::{IpNumber, Ipv4Header, Ipv6Header, TcpHeader, UdpHeader};
 use libbpf_rs::{MapCore, MapFlags};
+use linerate_bpf::test_run::{self, XdpOutput};
 use linerate_forward::hash;
 use linerate_forward::layout::{self, Control, SessionKey, flags, kind};
 use linerate_forward::program::{Options, PortOptions, Programs, introduce, open_exit};
 use linerate_forward::reason::Reason;
 use linerate_forward::session::Record;
 use linerate_forward::table::Table;
-use linerate_ring::run::{self, Verdict};
 use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -270,9 +270,9 @@ impl Bench {
         self.table.insert(hash::session(&seeds, &record.session.key), &record).unwrap()
     }
 
-    fn run(&self, frame: &[u8]) -> Verdict {
+    fn run(&self, frame: &[u8]) -> XdpOutput {
         let (program, index) = (self.programs.xdp().unwrap(), self.cable.a.index());
-        self.namespace.run(|| run::once(program.as_fd(), frame, index, 1)).unwrap().unwrap()
+        self.namespace.run(|| test_run::run_xdp(program.as_fd(), frame, index, 1)).unwrap().unwrap()
     }
 
     fn count(&self, reason: Reason) -> u64 {

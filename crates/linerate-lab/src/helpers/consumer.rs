@@ -195,9 +195,9 @@ impl Reader {
     /// How its XDP program is attached.
     fn mode(&self) -> Option<String> {
         match self {
-            Self::Xdp(source) => Some(format!("{} XDP, AF_XDP sockets", source.attached())),
+            Self::Xdp(source) => Some(format!("{} XDP, AF_XDP sockets", source.attach_mode())),
             Self::Packet(_) => None,
-            Self::Tee(tee) => Some(format!("{} XDP", tee.attached())),
+            Self::Tee(tee) => Some(format!("{} XDP", tee.mode())),
         }
     }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use linerate_ring::{tee, xdp};
+use linerate_ring::xdp;
 use linerate_testkit::Command;
 
 use crate::measure::process::{Finished, count};
@@ -280,12 +280,11 @@ impl Peer {
                 None => return Ok(None),
             },
         };
-        let obstacle = pair.receiver.run(|| match source {
-            "xdp" => xdp::probe(RECEIVER).obstacle,
-            "tee" => tee::probe(RECEIVER).obstacle,
+        Ok(pair.receiver.run(|| match source {
+            "xdp" => xdp::probe(RECEIVER).obstacle.map(|why| why.to_string()),
+            "tee" => linerate_bpf::tee::probe(RECEIVER).err().map(|why| why.to_string()),
             _ => None,
-        })?;
-        Ok(obstacle.map(|why| why.to_string()))
+        })?)
     }
 
     /// The command line, to run at the receiving host on the consumer's core.
@@ -382,7 +381,7 @@ fn from_json(report: &serde_json::Value) -> Result<PeerReport> {
 }
 
 /// How the XDP program of `linerate capture` is attached: the first note on its interface, where the
-/// source is one of XDP. `linerate lab consumer` has a field for it.
+/// source is one of XDP. The helper `consumer` has a field for it.
 fn mode(report: &serde_json::Value) -> String {
     let mode = match report["source"].as_str() {
         Some("xdp" | "tee") => &report["interfaces"][0]["notes"][0],

@@ -13,8 +13,8 @@ use super::receive::Ring;
 use super::rules::{Kind, Request};
 use super::socket::Socket;
 use super::stamps::Stamps;
-use crate::filter::Classic;
 use crate::{Error, Result};
+use linerate_bpf::filter::Classic;
 
 /// Bytes of a block unless said: some 3,400 frames of 64 bytes for one wake-up, and still in a core's
 /// own cache when they are read. libpcap has half of it. Larger blocks are fewer: where little comes,

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use super::program::to_kernel;
 use super::socket::Socket;
-use crate::filter::Classic;
 use crate::{Error, Result};
+use linerate_bpf::filter::Classic;
 
 /// How a group decides which of its rings gets a frame (`packet(7)`, `PACKET_FANOUT`).
 #[derive(Clone, Debug)]

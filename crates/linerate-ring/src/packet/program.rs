@@ -3,8 +3,8 @@
 
 use super::Traffic;
 use super::socket::Socket;
-use crate::filter::{Classic, MAX_STATEMENTS, Statement};
 use crate::{Error, Result};
+use linerate_bpf::filter::{Classic, MAX_STATEMENTS, Statement};
 
 /// What decides whether a frame enters the ring, and how much of it.
 #[derive(Clone, Debug)]

@@ -23,8 +23,8 @@ use super::socket::{Map, Socket};
 use super::stamps::{Clock, Restore};
 use super::statistics::{Counters, Statistics};
 use super::walk::{Lend, Walk};
-use crate::filter::Classic;
 use crate::{Error, Frame, Result};
+use linerate_bpf::filter::Classic;
 
 /// Seconds between two reads of the kernel's 32-bit counters, so that none can wrap unseen: that
 /// takes 2^32 frames, 29 seconds at a rate that no wire has.

@@ -53,8 +53,9 @@ impl<'t> Batch<'t> {
         *self.received += 1;
         let mut frame = Frame::new(&bytes[..header.len as usize]);
         frame.wire_len = header.wire_len;
-        if header.stamp != 0 {
-            frame.timestamp = Some(Timestamp(header.stamp - self.tai_ahead.min(header.stamp)));
+        if header.timestamp != 0 {
+            frame.timestamp =
+                Some(Timestamp(header.timestamp - self.tai_ahead.min(header.timestamp)));
         }
         frame.queue = header.queue;
         frame.direction = Direction::Inbound;
@@ -80,7 +81,7 @@ impl Drop for Batch<'_> {
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Header {
-    stamp: u64,
+    timestamp: u64,
     wire_len: u32,
     len: u32,
     ifindex: u32,
@@ -97,7 +98,7 @@ mod tests {
     #[test]
     fn layout_is_that_of_the_header() {
         assert_eq!(size_of::<Header>(), 24);
-        assert_eq!(offset_of!(Header, stamp), 0);
+        assert_eq!(offset_of!(Header, timestamp), 0);
         assert_eq!(offset_of!(Header, wire_len), 8);
         assert_eq!(offset_of!(Header, len), 12);
         assert_eq!(offset_of!(Header, ifindex), 16);

@@ -14,7 +14,7 @@
 //! # fn main() -> linerate_ring::Result<()> {
 //! use std::time::Duration;
 //!
-//! let mut tee = linerate_ring::tee::Tee::builder("eth0").snap(128).build()?;
+//! let mut tee = linerate_ring::tee::Tee::builder("eth0").snaplen(128).build()?;
 //! while tee.wait(Duration::from_secs(1))? {
 //!     while let Some(mut batch) = tee.batch() {
 //!         while let Some(frame) = batch.next() {
@@ -27,37 +27,25 @@
 //! ```
 
 mod batch;
-mod probe;
 mod records;
-mod root;
 
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::Duration;
 
-use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+pub use batch::Batch;
+pub use linerate_bpf::tee::MAX_SNAPLEN;
+
+use linerate_bpf::filter::Instruction;
+use linerate_bpf::tee::{self, Options, Program};
+use linerate_bpf::xdp::AttachMode;
 use linerate_net::Interface;
 
-pub use batch::Batch;
-pub use probe::{Probe, probe};
-
-use crate::filter::Instruction;
-use crate::region::base_page_size;
-use crate::steer::attach::Link;
-use crate::steer::grace::Grace;
-use crate::steer::program::{self, Load, Template};
-use crate::steer::{Attach, sum_of_cpus};
 use crate::xdp::{Pace, sys};
 use crate::{Error, Result};
-use records::{Records, Shared};
-use root::{Root, Slot};
-
-include!(concat!(env!("OUT_DIR"), "/tee.rs"));
+use records::{Reader, Records};
 
 /// Bytes of the ring buffer unless said: 600,000 frames of 64 bytes.
 pub const DEFAULT_BUFFER: usize = 64 << 20;
-/// The most that one frame can give; longer ones are cut.
-pub const SNAP_MAX: u32 = 65_535;
 
 /// Counts since the tee was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -79,6 +67,11 @@ pub struct Statistics {
 }
 
 impl Statistics {
+    fn new(received: u64, program: tee::Statistics) -> Self {
+        let tee::Statistics { captured, unmatched, full, faults, late } = program;
+        Self { received, captured, unmatched, full, faults, late }
+    }
+
     /// Frames that were accepted and did not reach the ring buffer.
     pub fn lost(&self) -> u64 {
         self.full + self.faults
@@ -90,11 +83,9 @@ impl Statistics {
 /// Nothing is left attached when it is dropped, nor when the process dies.
 #[derive(Debug)]
 pub struct Tee {
-    attachment: Attachment,
-    template: Template,
+    program: Program,
     records: Records,
-    shared: Shared,
-    grace: Grace,
+    reader: Reader,
     interface: Interface,
     pace: Pace,
     batch: u32,
@@ -106,27 +97,21 @@ pub struct Tee {
     stopped: bool,
 }
 
-/// What keeps the program on the interface.
-#[derive(Debug)]
-enum Attachment {
-    // Dropped in this order: out of the slot, then out of the root's link.
-    Slot(Slot, Root),
-    Interface(Link),
-}
-
 impl Tee {
     /// A tee on what `interface` receives.
     pub fn builder(interface: &str) -> Builder<'static> {
         Builder {
             interface: interface.to_owned(),
-            buffer: DEFAULT_BUFFER,
-            snap: SNAP_MAX,
-            filter: None,
-            stamps: true,
+            options: Options {
+                buffer: DEFAULT_BUFFER,
+                snaplen: MAX_SNAPLEN,
+                filter: None,
+                timestamps: true,
+                mode: None,
+                take: false,
+            },
             pace: Pace::default(),
             batch: 256,
-            attach: None,
-            take: false,
         }
     }
 
@@ -142,20 +127,20 @@ impl Tee {
         }
         let records = &mut self.records;
         let Some(left) = self.pace.nap(timeout, || records.ready()) else { return Ok(true) };
-        self.shared.announce_sleep();
+        self.reader.announce_sleep();
         if !self.records.ready() {
             let mut fds = [libc::pollfd {
-                fd: self.template.map("records").as_raw_fd(),
+                fd: self.program.ring_buffer().as_raw_fd(),
                 events: libc::POLLIN,
                 revents: 0,
             }];
             let woken = sys::poll(&mut fds, left);
-            self.shared.awake();
+            self.reader.awake();
             woken.map_err(|error| {
                 Error::system(format!("wait for frames of {}", self.interface.name()), error)
             })?;
         }
-        self.shared.awake();
+        self.reader.awake();
         if !self.records.ready() {
             self.check()?;
         }
@@ -193,12 +178,12 @@ impl Tee {
     /// its own, and before the last look with [`Tee::ready`]: the next frame makes it readable. Without
     /// that the program wakes nobody.
     pub fn announce_sleep(&self) {
-        self.shared.announce_sleep();
+        self.reader.announce_sleep();
     }
 
     /// Takes [`Tee::announce_sleep`] back, which saves the program the wake-up.
     pub fn awake(&self) {
-        self.shared.awake();
+        self.reader.awake();
     }
 
     /// A handle that reads the counts while frames are lent, and from other threads.
@@ -206,8 +191,7 @@ impl Tee {
     /// # Errors
     /// [`Error::System`] when there is no descriptor left.
     pub fn counters(&self) -> Result<Counters> {
-        let map = self.template.map("counters").try_clone_to_owned();
-        map.map(Counters).map_err(|error| Error::system("duplicate a BPF descriptor", error))
+        Ok(Counters(self.program.counters()?))
     }
 
     /// The frames that have come, up to the size of a batch; `None` when there are none. The space
@@ -242,8 +226,8 @@ impl Tee {
         if self.stopped {
             return Ok(());
         }
-        self.shared.stop();
-        self.grace.wait()?;
+        self.reader.stop();
+        self.program.wait_for_runs()?;
         self.stopped = true;
         Ok(())
     }
@@ -255,12 +239,7 @@ impl Tee {
     /// # Errors
     /// [`Error::Verifier`] and the like; the old filter then stays in force.
     pub fn set_filter(&mut self, filter: Option<&[Instruction]>) -> Result<()> {
-        let program = self.template.load(Load { filter, device: None })?;
-        match &self.attachment {
-            Attachment::Slot(slot, _) => slot.fill(program.as_fd(), &self.interface)?,
-            Attachment::Interface(link) => link.replace(program.as_fd(), self.interface.name())?,
-        }
-        self.grace.wait()
+        Ok(self.program.set_filter(&self.interface, filter)?)
     }
 
     /// Counts of the program, over all CPUs, and of this reader.
@@ -268,32 +247,23 @@ impl Tee {
     /// # Errors
     /// [`Error::System`].
     pub fn statistics(&self) -> Result<Statistics> {
-        Ok(Statistics { received: self.received, ..counted(self.template.map("counters"))? })
+        Ok(Statistics::new(self.received, self.program.statistics()?))
     }
 
-    /// Where the program runs that is on the interface.
-    pub fn attached(&self) -> Attach {
-        match &self.attachment {
-            Attachment::Slot(_, root) => root.attach(),
-            Attachment::Interface(link) => link.attach,
-        }
+    /// Where the program runs that is attached to the interface.
+    pub fn mode(&self) -> AttachMode {
+        self.program.mode()
     }
 
     /// Why it runs in the stack and not in the driver, where it does and this process attached it.
     pub fn why_generic(&self) -> Option<&str> {
-        match &self.attachment {
-            Attachment::Slot(_, root) => root.why_generic(),
-            Attachment::Interface(link) => link.why.as_deref(),
-        }
+        self.program.why_generic()
     }
 
-    /// Which of the places for captures on the interface this one has; `None` when it takes the
-    /// frames and so has the interface for itself.
+    /// The slot of this capture on the interface; `None` when it takes the frames and so has the interface
+    /// for itself.
     pub fn slot(&self) -> Option<u32> {
-        match &self.attachment {
-            Attachment::Slot(slot, _) => Some(slot.number()),
-            Attachment::Interface(_) => None,
-        }
+        self.program.slot()
     }
 
     /// Bytes of the ring buffer.
@@ -317,13 +287,13 @@ impl Tee {
 impl AsFd for Tee {
     /// Readable while records are in the ring buffer that were not given back.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.template.map("records")
+        self.program.ring_buffer()
     }
 }
 
 /// Reads the counts of a tee's program; made by [`Tee::counters`].
 #[derive(Debug)]
-pub struct Counters(OwnedFd);
+pub struct Counters(tee::Counters);
 
 impl Counters {
     /// The counts, over all CPUs; [`Statistics::received`] is the reader's own and 0 here.
@@ -331,13 +301,8 @@ impl Counters {
     /// # Errors
     /// [`Error::System`].
     pub fn read(&self) -> Result<Statistics> {
-        counted(self.0.as_fd())
+        Ok(Statistics::new(0, self.0.read()?))
     }
-}
-
-fn counted(counters: BorrowedFd<'_>) -> Result<Statistics> {
-    let [captured, unmatched, full, faults, late] = sum_of_cpus(counters)?;
-    Ok(Statistics { received: 0, captured, unmatched, full, faults, late })
 }
 
 /// What to ask for; made by [`Tee::builder`].
@@ -345,27 +310,22 @@ fn counted(counters: BorrowedFd<'_>) -> Result<Statistics> {
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct Builder<'a> {
     interface: String,
-    buffer: usize,
-    snap: u32,
-    filter: Option<&'a [Instruction]>,
-    stamps: bool,
+    options: Options<'a>,
     pace: Pace,
     batch: u32,
-    attach: Option<Attach>,
-    take: bool,
 }
 
 impl<'a> Builder<'a> {
     /// Bytes of the ring buffer, rounded up to a power of two; [`DEFAULT_BUFFER`] unless said. It is
     /// memory of the kernel, in small pages.
     pub fn buffer(mut self, bytes: usize) -> Self {
-        self.buffer = bytes;
+        self.options.buffer = bytes;
         self
     }
 
-    /// Bytes to copy of each frame at most; all, up to [`SNAP_MAX`], unless said.
-    pub fn snap(mut self, bytes: u32) -> Self {
-        self.snap = bytes;
+    /// Bytes to copy of each frame at most; all, up to [`MAX_SNAPLEN`], unless said.
+    pub fn snaplen(mut self, bytes: u32) -> Self {
+        self.options.snaplen = bytes;
         self
     }
 
@@ -374,12 +334,12 @@ impl<'a> Builder<'a> {
     where
         'a: 'b,
     {
-        Builder { filter, ..self }
+        Builder { options: Options { filter, ..self.options }, ..self }
     }
 
     /// Whether the kernel stamps each frame; it does unless said.
-    pub fn stamps(mut self, on: bool) -> Self {
-        self.stamps = on;
+    pub fn timestamps(mut self, on: bool) -> Self {
+        self.options.timestamps = on;
         self
     }
 
@@ -396,8 +356,8 @@ impl<'a> Builder<'a> {
     }
 
     /// Native or generic only, for the first capture on the interface; the others join it.
-    pub fn attach(mut self, attach: Option<Attach>) -> Self {
-        self.attach = attach;
+    pub fn mode(mut self, mode: Option<AttachMode>) -> Self {
+        self.options.mode = mode;
         self
     }
 
@@ -405,7 +365,7 @@ impl<'a> Builder<'a> {
     /// room for. The stack then sees only the others, and no other capture shares the interface.
     /// Off unless said.
     pub fn take(mut self, take: bool) -> Self {
-        self.take = take;
+        self.options.take = take;
         self
     }
 
@@ -417,36 +377,13 @@ impl<'a> Builder<'a> {
     /// program is on the interface, [`Error::NoSlot`] when eight captures are, [`Error::Verifier`]
     /// for a filter that the kernel refuses, [`Error::System`].
     pub fn build(self) -> Result<Tee> {
-        program::quiet_libbpf();
         let interface = Interface::open(&self.interface)?;
-        let size = ring_size(self.buffer)?;
         let was_up = interface.is_up()?;
-        let load = Load { filter: self.filter, device: None };
-        let map = |template: &Template| -> Result<_> {
-            Ok((Records::map(template.map("records"), size)?, Shared::map(template.map("shared"))?))
-        };
-        let (template, (records, shared), attachment) = if self.take {
-            let take = template(&self, size, Role::Take)?;
-            let program = take.load(load)?;
-            let mapped = map(&take)?;
-            let name = interface.name();
-            let link = Link::attach(program.as_fd(), name, interface.index(), self.attach)?;
-            (take, mapped, Attachment::Interface(link))
-        } else {
-            let root = Root::join(&interface, &template(&self, size, Role::Root)?, self.attach)?;
-            let slot = root.take(&interface)?;
-            let capture = template(&self, size, Role::Capture(&root, &slot))?;
-            let program = capture.load(load)?;
-            let mapped = map(&capture)?;
-            slot.fill(program.as_fd(), &interface)?;
-            (capture, mapped, Attachment::Slot(slot, root))
-        };
+        let program = Program::attach(&interface, &self.options)?;
         Ok(Tee {
-            attachment,
-            grace: Grace::new(template.map("counters"))?,
-            template,
-            records,
-            shared,
+            records: Records::map(program.ring_buffer(), program.ring_size())?,
+            reader: Reader::map(program.reader_state())?,
+            program,
             interface,
             pace: self.pace,
             batch: self.batch,
@@ -457,54 +394,4 @@ impl<'a> Builder<'a> {
             stopped: false,
         })
     }
-}
-
-/// The size of a ring buffer that holds `bytes`: a power of two of whole pages, below 2 GiB.
-fn ring_size(bytes: usize) -> Result<u32> {
-    match bytes.max(base_page_size()).checked_next_power_of_two() {
-        Some(size) if size <= 1 << 30 => Ok(size as u32),
-        _ => Err(Error::Invalid(format!("a tee buffer of {bytes} bytes: 1 GiB is the most"))),
-    }
-}
-
-/// Which of the programs of `bpf/tee.bpf.c`.
-enum Role<'r> {
-    Root,
-    /// A capture for this slot of this root.
-    Capture(&'r Root, &'r Slot),
-    Take,
-}
-
-fn template(wanted: &Builder<'_>, size: u32, role: Role<'_>) -> Result<Template> {
-    let mut storage = MaybeUninit::uninit();
-    let invalid = |what: &str, error| Error::Invalid(format!("{what}: {error}"));
-    let mut open = skeleton::TeeSkelBuilder::default()
-        .open(&mut storage)
-        .map_err(|error| invalid("cannot read the tee's programs", error))?;
-    // The root needs no ring buffer, only the smallest that can be made.
-    let size = if matches!(role, Role::Root) { base_page_size() as u32 } else { size };
-    open.maps
-        .records
-        .set_max_entries(size)
-        .map_err(|error| invalid("cannot size the tee's ring buffer", error))?;
-    if let Some(constants) = open.maps.rodata_data.as_deref_mut() {
-        constants.stamps = u32::from(wanted.stamps);
-        constants.snap_len = wanted.snap.clamp(1, SNAP_MAX);
-        if let Role::Capture(_, slot) = role {
-            constants.slot = slot.number();
-        }
-    }
-    let name = match role {
-        Role::Root => root::NAME,
-        Role::Take => "take",
-        Role::Capture(root, _) => {
-            for (name, map) in root.maps() {
-                let own =
-                    if name == "alive" { &mut open.maps.alive } else { &mut open.maps.captures };
-                own.reuse_fd(map).map_err(|error| invalid("cannot share the tee's maps", error))?;
-            }
-            "capture"
-        }
-    };
-    Template::prepare(open.open_object(), name)
 }

@@ -1,4 +1,4 @@
-//! [`Records`]: a BPF ring buffer, read in place; and [`Shared`], the word that says who sleeps.
+//! [`Records`]: a BPF ring buffer, read in place; and [`Reader`], which tells the program who sleeps.
 //!
 //! The ring is one page with the reader's position, one with the writer's, and the data, mapped
 //! twice in a row by the kernel so that no record is ever split (`kernel/bpf/ringbuf.c`). A record
@@ -10,7 +10,9 @@ use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-use crate::map::Mapping;
+use linerate_bpf::map::{ProtFlags, SharedMapping};
+use rustix::param::page_size;
+
 use crate::{Error, Result};
 
 /// The record is being written.
@@ -23,8 +25,8 @@ const HEADER: u64 = 8;
 /// The reading end of a ring buffer.
 #[derive(Debug)]
 pub(super) struct Records {
-    reader: Mapping,
-    writer: Mapping,
+    reader: SharedMapping,
+    writer: SharedMapping,
     data: NonNull<u8>,
     mask: u64,
     /// The next record to read; ahead of the published position within a batch.
@@ -44,15 +46,14 @@ unsafe impl Send for Records {}
 impl Records {
     /// Maps the ring buffer `map` of `size` bytes.
     pub(super) fn map(map: BorrowedFd<'_>, size: u32) -> Result<Self> {
-        // SAFETY: no memory involved.
-        let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
+        let page = page_size();
         let failed = |error| Error::system("map the tee's ring buffer", error);
-        let writable = libc::PROT_READ | libc::PROT_WRITE;
-        let reader = Mapping::new(map, page, 0, writable).map_err(failed)?;
+        let writable = ProtFlags::READ | ProtFlags::WRITE;
+        let reader = SharedMapping::new(map, page, 0, writable).map_err(failed)?;
         let len = page + 2 * size as usize;
-        let writer = Mapping::new(map, len, page, libc::PROT_READ).map_err(failed)?;
+        let writer = SharedMapping::new(map, len, page as u64, ProtFlags::READ).map_err(failed)?;
         // SAFETY: the data begins one page into a mapping that is longer.
-        let data = unsafe { writer.base.add(page) };
+        let data = unsafe { writer.base().add(page) };
         let mask = u64::from(size) - 1;
         let mut records =
             Self { reader, writer, data, mask, position: 0, limit: 0, released: 0, looks: 0 };
@@ -193,30 +194,29 @@ impl Records {
 
     fn reader_position(&self) -> &AtomicU64 {
         // SAFETY: the first word of a page that lives as long as `self`.
-        unsafe { self.reader.base.cast().as_ref() }
+        unsafe { self.reader.base().cast().as_ref() }
     }
 
     fn writer_position(&self) -> &AtomicU64 {
         // SAFETY: as above.
-        unsafe { self.writer.base.cast().as_ref() }
+        unsafe { self.writer.base().cast().as_ref() }
     }
 }
 
-/// `struct tee_shared`: the reader says that it sleeps, so that the program wakes it then and only
+/// `struct tee_reader`: the reader says that it sleeps, so that the program wakes it then and only
 /// then; and that it wants no more.
 #[derive(Debug)]
-pub(super) struct Shared(Mapping);
+pub(super) struct Reader(SharedMapping);
 
 // SAFETY: the mapping belongs to this value and is touched through an atomic only.
-unsafe impl Send for Shared {}
+unsafe impl Send for Reader {}
 
-impl Shared {
+impl Reader {
     pub(super) fn map(map: BorrowedFd<'_>) -> Result<Self> {
-        // SAFETY: no memory involved.
-        let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
-        Mapping::new(map, page, 0, libc::PROT_READ | libc::PROT_WRITE)
+        let page = page_size();
+        SharedMapping::new(map, page, 0, ProtFlags::READ | ProtFlags::WRITE)
             .map(Self)
-            .map_err(|error| Error::system("map the tee's shared word", error))
+            .map_err(|error| Error::system("map the state of the tee's reader", error))
     }
 
     /// To be called before the last look at the ring. The fence pairs with the full barrier of the
@@ -238,11 +238,11 @@ impl Shared {
 
     fn waiting(&self) -> &AtomicU32 {
         // SAFETY: the first word of a page that lives as long as `self`.
-        unsafe { self.0.base.cast().as_ref() }
+        unsafe { self.0.base().cast().as_ref() }
     }
 
     fn stopping(&self) -> &AtomicU32 {
         // SAFETY: the second word of that page.
-        unsafe { self.0.base.cast::<AtomicU32>().add(1).as_ref() }
+        unsafe { self.0.base().cast::<AtomicU32>().add(1).as_ref() }
     }
 }

@@ -15,7 +15,7 @@ const VLAN: u32 = 1 << 2;
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Metadata {
-    pub(super) stamp: u64,
+    pub(super) timestamp: u64,
     pub(super) hash: u32,
     pub(super) vlan_tci: u16,
     /// Network order.
@@ -50,13 +50,13 @@ impl Metadata {
     pub(super) unsafe fn stamp(frame: *const u8) -> Option<u64> {
         // SAFETY: as there.
         let found = unsafe { frame.sub(size_of::<Self>()).cast::<Self>().read_unaligned() };
-        (found.magic == MAGIC && found.stamp != 0).then_some(found.stamp)
+        (found.magic == MAGIC && found.timestamp != 0).then_some(found.timestamp)
     }
 
     /// The stamp in UTC; the kernel's clock was `tai_ahead` nanoseconds ahead of it.
     #[inline]
     pub(super) fn timestamp(&self, tai_ahead: u64) -> Option<Timestamp> {
-        match (self.stamp, self.flags & HARDWARE) {
+        match (self.timestamp, self.flags & HARDWARE) {
             (0, _) => None,
             (stamp, 0) => Some(Timestamp(stamp - tai_ahead.min(stamp))),
             (stamp, _) => Some(Timestamp(stamp)),
@@ -109,13 +109,13 @@ mod tests {
     #[test]
     fn layout_is_that_of_the_header() {
         assert_eq!(size_of::<Metadata>(), 24);
-        assert_eq!(offset_of!(Metadata, stamp), 0);
+        assert_eq!(offset_of!(Metadata, timestamp), 0);
         assert_eq!(offset_of!(Metadata, hash), 8);
         assert_eq!(offset_of!(Metadata, vlan_tci), 12);
         assert_eq!(offset_of!(Metadata, vlan_proto), 14);
         assert_eq!(offset_of!(Metadata, flags), 16);
         assert_eq!(offset_of!(Metadata, magic), 20);
-        let header = include_str!("../bpf/steer.h");
+        let header = include_str!("../../../linerate-bpf/src/bpf/steer.h");
         assert!(header.contains("STEER_META_MAGIC 0x4c4e5254"));
     }
 
@@ -123,7 +123,7 @@ mod tests {
     fn metadata_is_read_once_and_the_tag_goes_back_behind_the_addresses() {
         let mut chunk = [0u8; 64];
         let metadata = Metadata {
-            stamp: 37_000_000_005,
+            timestamp: 37_000_000_005,
             hash: 7,
             vlan_tci: 0x0123,
             vlan_proto: [0x81, 0x00],

@@ -36,8 +36,9 @@ mod through;
 mod transmit;
 mod umem;
 
-pub use crate::steer::{Attach, Stamps, Unmatched};
 pub use batch::Batch;
+pub use linerate_bpf::steer::{TimestampSource, Unmatched};
+pub use linerate_bpf::xdp::AttachMode;
 pub use pace::Pace;
 pub use probe::{Probe, probe};
 pub use socket::{Builder as SocketBuilder, BusyPoll, Copying, Mode, Socket};

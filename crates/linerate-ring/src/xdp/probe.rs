@@ -2,12 +2,10 @@
 
 use linerate_net::{Interface, ethtool};
 
-use crate::error::FOR_XDP;
-use crate::steer::attach::attached;
-use crate::steer::{Options, Stamps, Steer};
 use crate::{Error, Result};
-
-use super::sys;
+use linerate_bpf::XDP_CAPABILITIES;
+use linerate_bpf::steer::{self, Options, TimestampSource};
+use linerate_bpf::xdp::{open_socket, require_free};
 
 /// What AF_XDP would give on an interface.
 #[derive(Debug)]
@@ -22,7 +20,7 @@ pub struct Probe {
     pub zero_copy: bool,
     /// The driver says that it receives multi-buffer frames into XDP.
     pub multi_buffer: bool,
-    /// The driver answers the receive metadata kfuncs, so that [`Stamps::Hardware`] may work.
+    /// The driver answers the receive metadata kfuncs, so that [`TimestampSource::Hardware`] may work.
     pub metadata: bool,
     /// Receive queues in use.
     pub queues: u32,
@@ -57,13 +55,14 @@ impl Probe {
     fn fill(&mut self, name: &str) -> Result<()> {
         let interface = Interface::open(name)?;
         self.queues = interface.rx_queues();
-        if let Some(found) = attached(interface.index())? {
-            return Err(crate::steer::attach::foreign(name, &found));
-        }
-        sys::socket(&format!("receive by XDP on {name}"), FOR_XDP)?;
-        let steer = Steer::load(name, &Options { stamps: Stamps::Hardware, ..Options::default() })?;
-        self.metadata = steer.stamps().0 == Stamps::Hardware;
-        self.why.extend(steer.stamps().1.map(str::to_owned));
+        require_free(name)?;
+        open_socket(&format!("receive by XDP on {name}"), XDP_CAPABILITIES)?;
+        let steer = steer::Program::load(
+            name,
+            &Options { timestamps: TimestampSource::Hardware, ..Options::default() },
+        )?;
+        self.metadata = steer.timestamps().0 == TimestampSource::Hardware;
+        self.why.extend(steer.timestamps().1.map(str::to_owned));
         // Nothing on a kernel that does not say.
         let features = ethtool::xdp_features(interface.index()).ok().flatten().unwrap_or_default();
         self.native = features.is_native();

@@ -1,9 +1,11 @@
 //! [`Mapped`]: the memory of one ring as the kernel maps it.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
+
+use linerate_bpf::map::{ProtFlags, SharedMapping};
 
 use super::queue::{Memory, Word};
 
@@ -11,8 +13,7 @@ use super::queue::{Memory, Word};
 /// in the fill and completion rings, an `xdp_desc` in the receive and transmit rings.
 #[derive(Debug)]
 pub(crate) struct Mapped<T> {
-    base: NonNull<u8>,
-    len: usize,
+    _mapping: SharedMapping,
     producer: NonNull<AtomicU32>,
     consumer: NonNull<AtomicU32>,
     flags: NonNull<AtomicU32>,
@@ -34,39 +35,19 @@ impl<T: Copy> Mapped<T> {
         slots: u32,
     ) -> io::Result<Self> {
         let len = offsets.desc as usize + slots as usize * size_of::<T>();
-        // SAFETY: a fresh shared mapping, no existing memory is touched.
-        let base = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                len,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED | libc::MAP_POPULATE,
-                socket.as_raw_fd(),
-                page_offset as libc::off_t,
-            )
-        };
-        if base == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        let base = NonNull::new(base.cast::<u8>()).expect("mmap returns no null mapping");
+        let mapping =
+            SharedMapping::new(socket, len, page_offset, ProtFlags::READ | ProtFlags::WRITE)?;
+        let base = mapping.base();
         // SAFETY: the kernel's offsets lie within the mapping, whose length is computed from them.
         let at = |offset: u64| unsafe { base.add(offset as usize) };
         Ok(Self {
-            base,
-            len,
+            _mapping: mapping,
             producer: at(offsets.producer).cast(),
             consumer: at(offsets.consumer).cast(),
             flags: at(offsets.flags).cast(),
             entries: at(offsets.desc).cast(),
             slots,
         })
-    }
-}
-
-impl<T> Drop for Mapped<T> {
-    fn drop(&mut self) {
-        // SAFETY: the mapping made in `new`; nothing refers to it any more.
-        unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
     }
 }
 

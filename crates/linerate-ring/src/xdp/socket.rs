@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use linerate_bpf::XDP_CAPABILITIES;
+use linerate_bpf::xdp::open_socket;
 use linerate_net::Interface;
 
 use super::metadata::Metadata;
@@ -15,7 +17,6 @@ use super::reception::{Reception, reception_setters};
 use super::ring::Mapped;
 use super::transmit::KERNEL_BATCH;
 use super::{Batch, Pace, Statistics, Umem, sys};
-use crate::error::FOR_XDP;
 use crate::region::beyond_lock_limit;
 use crate::{Error, Result};
 
@@ -327,8 +328,8 @@ impl Builder {
         };
         let action = format!("open an AF_XDP socket on {}", self.interface);
         // Who receives needs a program that sends frames here as well.
-        let capability = if self.receive > 0 { FOR_XDP } else { "CAP_NET_RAW" };
-        let fd = Arc::new(sys::socket(&action, capability)?);
+        let capability = if self.receive > 0 { XDP_CAPABILITIES } else { "CAP_NET_RAW" };
+        let fd = Arc::new(open_socket(&action, capability)?);
         let umem = Arc::clone(&self.umem);
         let mut state = umem.state();
         let shared = state.sockets.iter().find_map(std::sync::Weak::upgrade);

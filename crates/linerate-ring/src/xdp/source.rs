@@ -4,15 +4,16 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use linerate_bpf::filter::Instruction;
+use linerate_bpf::steer::{self, TimestampSource, Unmatched};
+use linerate_bpf::xdp::{AttachMode, require_free};
 use linerate_net::{Interface, link};
 
 use super::reception::{Reception, reception_setters};
 use super::socket::Marking;
 use super::statistics::Counters;
 use super::{Batch, BusyPoll, Copying, Mode, Pace, Socket, Statistics, Umem, sys};
-use crate::filter::Instruction;
 use crate::region::Pages;
-use crate::steer::{self, Attach, Stamps, Steer, Unmatched};
 use crate::{Error, Region, Result};
 
 /// Bytes of the default buffer: 65,536 chunks, which hold 65 ms at a million frames a second.
@@ -32,7 +33,7 @@ pub const DEFAULT_CHUNK: u32 = 2048;
 #[derive(Debug)]
 pub struct Source {
     // Dropped first: detached before the sockets close, so that no frame is lost to a closed one.
-    steer: Steer,
+    steer: steer::Program,
     sockets: Vec<Socket>,
     umem: Arc<Umem>,
     /// Chunks of all sockets.
@@ -164,7 +165,7 @@ impl Source {
         };
         Ok(Counters {
             sockets: self.sockets.iter().map(|s| duplicate(s.as_fd())).collect::<Result<_>>()?,
-            program: duplicate(self.steer.counting())?,
+            program: self.steer.counters()?,
         })
     }
 
@@ -182,7 +183,7 @@ impl Source {
         for socket in &self.sockets {
             sum += socket.statistics()?;
         }
-        let counters = self.steer.counters()?;
+        let counters = self.steer.statistics()?;
         sum.matched = counters.matched;
         sum.unmatched = counters.unmatched;
         sum.no_socket = counters.no_socket;
@@ -194,27 +195,27 @@ impl Source {
     /// tens of milliseconds, and no privilege.
     ///
     /// # Errors
-    /// As [`Steer::refuse_all`].
+    /// As [`steer::Program::reject_all`].
     pub fn stop(&mut self) -> Result<()> {
         if !self.stopped {
-            self.steer.refuse_all()?;
+            self.steer.reject_all()?;
             self.stopped = true;
         }
         Ok(())
     }
 
     /// Puts another filter in the kernel, to no effect after [`Source::stop`]; see
-    /// [`Steer::set_filter`].
+    /// [`steer::Program::set_filter`].
     ///
     /// # Errors
-    /// As [`Steer::set_filter`].
+    /// As [`steer::Program::set_filter`].
     pub fn set_filter(&mut self, filter: Option<&[Instruction]>) -> Result<()> {
-        if self.stopped { Ok(()) } else { self.steer.set_filter(filter) }
+        if self.stopped { Ok(()) } else { Ok(self.steer.set_filter(filter)?) }
     }
 
     /// Where the steering program runs.
-    pub fn attached(&self) -> Attach {
-        self.steer.attached().unwrap_or(Attach::Generic)
+    pub fn attach_mode(&self) -> AttachMode {
+        self.steer.mode().unwrap_or(AttachMode::Generic)
     }
 
     /// What the sockets got (all of one interface get the same), with every reason why something
@@ -222,13 +223,13 @@ impl Source {
     pub fn mode(&self) -> Mode {
         let mut mode = self.sockets[0].mode().clone();
         mode.why.extend(self.steer.why_generic().map(str::to_owned));
-        mode.why.extend(self.steer.stamps().1.map(str::to_owned));
+        mode.why.extend(self.steer.timestamps().1.map(str::to_owned));
         mode
     }
 
     /// Who stamps in fact.
-    pub fn stamps(&self) -> Stamps {
-        self.steer.stamps().0
+    pub fn timestamps(&self) -> TimestampSource {
+        self.steer.timestamps().0
     }
 
     /// The queues that it reads.
@@ -314,8 +315,8 @@ impl<'a> Builder<'a> {
     reception_setters!();
 
     /// Who stamps frames; the reader unless said.
-    pub fn stamps(mut self, stamps: Stamps) -> Self {
-        self.steer.stamps = stamps;
+    pub fn timestamps(mut self, source: TimestampSource) -> Self {
+        self.steer.timestamps = source;
         self
     }
 
@@ -334,8 +335,8 @@ impl<'a> Builder<'a> {
     }
 
     /// Native or generic only; the better one that works unless said.
-    pub fn attach(mut self, attach: Option<Attach>) -> Self {
-        self.steer.attach = attach;
+    pub fn mode(mut self, mode: Option<AttachMode>) -> Self {
+        self.steer.mode = mode;
         self
     }
 
@@ -347,10 +348,8 @@ impl<'a> Builder<'a> {
     /// of [`crate::region::Builder::build`], [`Error::System`].
     pub fn build(self) -> Result<Source> {
         let interface = Interface::open(&self.interface)?;
-        if let Some(found) = steer::attach::attached(interface.index())? {
-            return Err(steer::attach::foreign(interface.name(), &found));
-        }
-        let mut steer = Steer::load(&self.interface, &self.steer)?;
+        require_free(interface.name())?;
+        let mut steer = steer::Program::load(&self.interface, &self.steer)?;
         let queues = match &self.queues {
             Some(queues) if queues.is_empty() => {
                 return Err(Error::Invalid("no receive queue was chosen".into()));
@@ -377,11 +376,11 @@ impl<'a> Builder<'a> {
         let mut sockets = Vec::new();
         for &queue in &queues {
             let mut builder = Socket::builder(&self.interface, queue, &umem).receive(depth);
-            let stamps = steer.stamps().0;
+            let stamps = steer.timestamps().0;
             builder.reception = self.reception;
             builder.marking = Marking {
-                metadata: matches!(stamps, Stamps::Kernel | Stamps::Hardware),
-                stamp: stamps == Stamps::Reader,
+                metadata: matches!(stamps, TimestampSource::Kernel | TimestampSource::Hardware),
+                stamp: stamps == TimestampSource::Reader,
                 tai_ahead: sys::tai_ahead(),
             };
             let socket = builder.build()?;

@@ -3,8 +3,9 @@
 use std::ops::AddAssign;
 use std::os::fd::{AsFd, OwnedFd};
 
+use linerate_bpf::steer;
+
 use super::sys;
-use crate::steer::{self, sum_of_cpus};
 use crate::{Error, Result};
 
 /// 64-bit counts since the socket was made (the kernel's own are 64 bits wide and are not cleared
@@ -64,7 +65,7 @@ impl Statistics {
 #[derive(Debug)]
 pub struct Counters {
     pub(super) sockets: Vec<OwnedFd>,
-    pub(super) program: OwnedFd,
+    pub(super) program: steer::Counters,
 }
 
 impl Counters {
@@ -80,10 +81,10 @@ impl Counters {
                 .map_err(|error| Error::system("read statistics of an AF_XDP socket", error))?;
             sum += Statistics::of_socket(&kernel, 0, 0);
         }
-        let counted = steer::Counters::of(sum_of_cpus(self.program.as_fd())?);
-        sum.matched = counted.matched;
-        sum.unmatched = counted.unmatched;
-        sum.no_socket = counted.no_socket;
+        let program = self.program.read()?;
+        sum.matched = program.matched;
+        sum.unmatched = program.unmatched;
+        sum.no_socket = program.no_socket;
         Ok(sum)
     }
 }

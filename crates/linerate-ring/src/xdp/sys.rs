@@ -2,28 +2,10 @@
 
 use std::io;
 use std::mem;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
-use crate::{Error, Result, Timestamp};
-
-/// A new socket, to do `action`; `capability` is what that needs, CAP_NET_RAW for the socket among it.
-pub(crate) fn socket(action: &str, capability: &'static str) -> Result<OwnedFd> {
-    // SAFETY: no memory involved.
-    let fd = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
-    if fd < 0 {
-        let error = io::Error::last_os_error();
-        return Err(match error.raw_os_error() {
-            Some(libc::EPERM) => Error::Privilege { action: action.to_owned(), capability },
-            Some(libc::EAFNOSUPPORT) => {
-                Error::Invalid("this kernel has no AF_XDP (CONFIG_XDP_SOCKETS)".to_owned())
-            }
-            _ => Error::system(action, error),
-        });
-    }
-    // SAFETY: a descriptor just made for us alone.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-}
+use crate::Timestamp;
 
 /// `setsockopt` with a plain value.
 pub(crate) fn set<T: Copy>(

@@ -1,8 +1,7 @@
-//! Rings, sockets, tees and filters, with the kernel on the other side.
+//! Rings, sockets and tees, with the kernel on the other side.
 
 mod cards;
 mod counting;
-mod filter;
 mod packet;
 mod packet_allocation;
 mod packet_counts;

@@ -4,7 +4,7 @@ use std::net::UdpSocket;
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::packet_support::{Cable, collect, drain, finish, number, numbered, quick};
-use linerate_ring::filter::{Classic, Statement};
+use linerate_bpf::filter::{Classic, Statement};
 use linerate_ring::packet::{self, Clock, Ring, Stamps, Traffic, Transmit};
 use linerate_ring::{Direction, Error};
 use linerate_testkit::root_or_skip;

@@ -1,11 +1,10 @@
 //! Several rings that share one interface's frames.
 
-use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::packet_support::{Cable, finish, number, numbered, quick};
-use linerate_ring::filter::{Classic, Statement};
+use linerate_bpf::filter::{Classic, Instruction, Statement, load_socket_filter};
 use linerate_ring::packet::{Fanout, Mode, Ring, Traffic};
 use linerate_testkit::root_or_skip;
 
@@ -70,25 +69,12 @@ fn a_classic_program_chooses_the_ring() {
 fn an_ebpf_program_chooses_the_ring() {
     root_or_skip!();
     // r6 = r1; r0 = bytes 14 to 17 of the frame, which begin 0 bytes behind SKF_LL_OFF; exit.
-    let offset = (libc::SKF_LL_OFF + 14) as u32;
-    let mut program = vec![0xbf, 0x16, 0, 0, 0, 0, 0, 0, 0x20, 0, 0, 0];
-    program.extend(offset.to_ne_bytes());
-    program.extend([0x95, 0, 0, 0, 0, 0, 0, 0]);
-    let license = c"GPL";
-    // SAFETY: the instructions are whole and the options absent.
-    let fd = unsafe {
-        libbpf_sys::bpf_prog_load(
-            libbpf_sys::BPF_PROG_TYPE_SOCKET_FILTER,
-            c"number".as_ptr(),
-            license.as_ptr(),
-            program.as_ptr().cast(),
-            (program.len() / 8) as libbpf_sys::size_t,
-            std::ptr::null_mut(),
-        )
-    };
-    assert!(fd >= 0, "{}", std::io::Error::last_os_error());
-    // SAFETY: the kernel just gave us this descriptor.
-    let program = Arc::new(unsafe { OwnedFd::from_raw_fd(fd) });
+    let program = load_socket_filter(&[
+        Instruction::new(0xbf, 6, 1, 0, 0),
+        Instruction::new(0x20, 0, 0, 0, libc::SKF_LL_OFF + 14),
+        Instruction::new(0x95, 0, 0, 0, 0),
+    ]);
+    let program = Arc::new(program.unwrap());
     let shares = share(Fanout::new(Mode::Extended(program)));
     assert_shares_by_number(&shares);
 }

@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 use crate::xdp_support::{
     CHILD, Cable, SetOnDrop, Stack, becomes_free, child, number, port, to_port, udp,
 };
-use linerate_ring::tee::{Builder, Statistics, Tee, probe};
-use linerate_ring::xdp::{Attach, Pace, Source};
+use linerate_bpf::tee::probe;
+use linerate_ring::tee::{Builder, Statistics, Tee};
+use linerate_ring::xdp::{AttachMode, Pace, Source};
 use linerate_ring::{Error, Frame, Result};
 use linerate_testkit::{VethOptions, only_this_test, root_or_skip};
 
@@ -57,7 +58,7 @@ fn all_that_is_sent_is_copied_in_order_and_unchanged() {
     sender.join().unwrap();
     let counts = tee.statistics().unwrap();
     assert_eq!((expected, counts.received, counts.lost()), (20_000, 20_000, 0), "{counts:?}");
-    assert_eq!(tee.attached(), Attach::Native, "a veth has native XDP");
+    assert_eq!(tee.mode(), AttachMode::Native, "a veth has native XDP");
 }
 
 #[test]
@@ -95,7 +96,7 @@ fn four_tees_get_their_frames_and_the_stack_gets_all() {
     let filters: Vec<_> = (0..3).map(|n| to_port(7 + n)).collect();
     let stacks: Vec<_> = (0..3).map(|n| Stack::listen(&cable, 7 + n)).collect();
     let mut tees: Vec<_> = filters.iter().map(|f| tee(&cable, |b| b.filter(Some(f)))).collect();
-    tees.push(tee(&cable, |b| b.snap(50)));
+    tees.push(tee(&cable, |b| b.snaplen(50)));
     assert_eq!(tees.iter().filter_map(Tee::slot).collect::<Vec<_>>(), [0, 1, 2, 3]);
     let raw = cable.raw();
     let send = || (0..300).for_each(|n| raw.send(&udp(7 + n as u16 % 3, n, 100)));
@@ -145,7 +146,7 @@ fn taken_frames_end_and_the_others_reach_the_stack() {
     // It has the interface for itself, and leaves it as it was.
     let error = open(&cable, |b| b).expect_err("the interface is taken");
     assert!(
-        matches!(&error, Error::ForeignProgram { name, .. } if name == "linerate_take"),
+        matches!(&error, Error::Bpf(linerate_bpf::Error::ForeignProgram { name, .. }) if name == "linerate_take"),
         "{error}"
     );
     drop(taking);
@@ -158,7 +159,9 @@ fn a_ninth_tee_is_refused() {
     let cable = Cable::new(VethOptions::default());
     let mut tees: Vec<_> = (0..8).map(|_| tee(&cable, |b| b.buffer(1 << 16))).collect();
     match open(&cable, |b| b) {
-        Err(Error::NoSlot { interface, slots }) => assert_eq!((&*interface, slots), ("rx", 8)),
+        Err(Error::Bpf(linerate_bpf::Error::NoSlot { interface, slots })) => {
+            assert_eq!((&*interface, slots), ("rx", 8))
+        }
         other => panic!("{other:?}"),
     }
     cable.raw().send(&udp(7, 5, 100));
@@ -369,7 +372,7 @@ fn stamps_are_utc_and_rise() {
         last = stamp;
     });
     drop(tee);
-    let mut unstamped = self::tee(&cable, |b| b.stamps(false));
+    let mut unstamped = self::tee(&cable, |b| b.timestamps(false));
     raw.send(&udp(7, 0, 100));
     assert_eq!(drain(&mut unstamped, |frame| assert_eq!(frame.timestamp, None)), 1);
 }
@@ -381,18 +384,20 @@ fn somebody_elses_program_is_named_and_left_alone() {
     let source = cable.receiver.run(|| Source::builder("rx").buffer(1 << 20).build());
     let source = source.unwrap().unwrap();
     assert!(
-        matches!(open(&cable, |b| b), Err(Error::ForeignProgram { name, .. }) if name == "linerate_steer")
+        matches!(open(&cable, |b| b), Err(Error::Bpf(linerate_bpf::Error::ForeignProgram { name, .. })) if name == "linerate_steer")
     );
     drop(source);
     assert!(becomes_free(&cable));
     let free = cable.receiver.run(|| probe("rx")).unwrap();
-    assert!(free.works() && !free.joins, "{free:?}");
+    assert!(matches!(free, Ok(false)), "{free:?}");
     assert!(!cable.veth.b.has_xdp().unwrap(), "a probe attaches nothing");
     let _tee = tee(&cable, |b| b);
     let taken = cable.receiver.run(|| probe("rx")).unwrap();
-    assert!(taken.works() && taken.joins, "{taken:?}");
+    assert!(matches!(taken, Ok(true)), "{taken:?}");
     let source = cable.receiver.run(|| Source::builder("rx").buffer(1 << 20).build()).unwrap();
-    assert!(matches!(source, Err(Error::ForeignProgram { name, .. }) if name == "linerate_tee"));
+    assert!(
+        matches!(source, Err(Error::Bpf(linerate_bpf::Error::ForeignProgram { name, .. })) if name == "linerate_tee")
+    );
 }
 
 #[test]

@@ -9,7 +9,7 @@ use linerate_ring::Frame;
 use linerate_ring::packet::{Ring, Traffic};
 use linerate_ring::region::Pages;
 use linerate_ring::tee::Tee;
-use linerate_ring::xdp::{Attach, Source};
+use linerate_ring::xdp::{AttachMode, Source};
 use linerate_testkit::{VethOptions, root_or_skip, say_skipped, test_name};
 
 const TAG: [u8; 4] = [0x81, 0x00, 0x60, 0x07];
@@ -100,7 +100,7 @@ fn a_tee_below_a_vlan_device_leaves_it_its_traffic() {
     let open = |name| Tee::builder(name).buffer(1 << 20).build();
     let open = || ["rx", "rx7"].map(|name| open(name).unwrap_or_else(|error| panic!("{error}")));
     let tees = cable.receiver.run(open).expect("entered");
-    assert_eq!(tees[1].attached(), Attach::Generic, "a VLAN device has no driver of its own");
+    assert_eq!(tees[1].mode(), AttachMode::Generic, "a VLAN device has no driver of its own");
     let raw = cable.sender.run(|| Raw::open("tx")).expect("entered").expect("a socket");
     let mut buffer = [0; 2048];
     for n in 0..FRAMES {

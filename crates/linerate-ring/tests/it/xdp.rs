@@ -7,10 +7,11 @@ use std::time::Duration;
 use crate::xdp_support::{
     CHILD, Cable, Pacing, Raw, Stack, becomes_free, child, number, port, to_port, udp,
 };
+use linerate_bpf::steer;
 use linerate_ring::region::Pages;
-use linerate_ring::steer::{Options, Steer};
 use linerate_ring::xdp::{
-    Attach, Pace, Socket, Source, SourceBuilder, Stamps, Transmit, Umem, Unmatched, probe,
+    AttachMode, Pace, Socket, Source, SourceBuilder, TimestampSource, Transmit, Umem, Unmatched,
+    probe,
 };
 use linerate_ring::{Error, Frame, Region, Result};
 use linerate_testkit::{Veth, VethOptions, only_this_test, root_or_skip, skip};
@@ -69,7 +70,7 @@ fn all_that_is_sent_arrives_in_order_and_unchanged() {
     let counts = source.statistics().unwrap();
     assert_eq!((expected, counts.received, counts.lost()), (20_000, 20_000, 0), "{counts:?}");
     assert_eq!(counts.matched, 20_000);
-    assert_eq!(source.attached(), Attach::Native, "a veth has native XDP");
+    assert_eq!(source.attach_mode(), AttachMode::Native, "a veth has native XDP");
 }
 
 #[test]
@@ -227,11 +228,13 @@ fn a_program_that_the_verifier_refuses_is_a_typed_error_with_its_words() {
     let cable = Cable::new(VethOptions::default());
     // Reads the register r5, which is uninitialised.
     let bad = [
-        linerate_ring::filter::Instruction::new(0xbf, 0, 5, 0, 0),
-        linerate_ring::filter::Instruction::new(0x95, 0, 0, 0, 0),
+        linerate_bpf::filter::Instruction::new(0xbf, 0, 5, 0, 0),
+        linerate_bpf::filter::Instruction::new(0x95, 0, 0, 0, 0),
     ];
     match open(&cable, |b| b.filter(Some(&bad))) {
-        Err(Error::Verifier { why, .. }) => assert!(why.contains("R5 !read_ok"), "{why}"),
+        Err(Error::Bpf(linerate_bpf::Error::Verifier { reason: why, .. })) => {
+            assert!(why.contains("R5 !read_ok"), "{why}")
+        }
         other => panic!("{other:?}"),
     }
     assert!(!cable.veth.b.has_xdp().unwrap());
@@ -243,17 +246,26 @@ fn somebody_elses_program_is_named_and_left_alone() {
     let cable = Cable::new(VethOptions::default());
     let mut first = source(&cable, |b| b);
     match open(&cable, |b| b) {
-        Err(Error::ForeignProgram { interface, id, name, attach, .. }) => {
+        Err(Error::Bpf(linerate_bpf::Error::ForeignProgram {
+            interface,
+            id,
+            name,
+            mode: attach,
+            ..
+        })) => {
             assert_eq!(
                 (interface.as_str(), name.as_str(), attach),
-                ("rx", "linerate_steer", Attach::Native)
+                ("rx", "linerate_steer", AttachMode::Native)
             );
             assert!(id > 0);
         }
         other => panic!("{other:?}"),
     }
     let found = cable.receiver.run(|| probe("rx")).unwrap();
-    assert!(matches!(found.obstacle, Some(Error::ForeignProgram { .. })), "{found:?}");
+    assert!(
+        matches!(found.obstacle, Some(Error::Bpf(linerate_bpf::Error::ForeignProgram { .. }))),
+        "{found:?}"
+    );
     cable.raw().send(&udp(7, 0, 100));
     assert_eq!(drain(&mut first, |_| ()), 1, "the first goes on");
 }
@@ -297,8 +309,8 @@ fn nothing_stays_attached_after_kill() {
 fn the_kernel_stamps_each_frame_in_utc() {
     root_or_skip!();
     let cable = Cable::new(VethOptions::default());
-    for stamps in [Stamps::Kernel, Stamps::Hardware] {
-        let mut source = source(&cable, |b| b.stamps(stamps));
+    for stamps in [TimestampSource::Kernel, TimestampSource::Hardware] {
+        let mut source = source(&cable, |b| b.timestamps(stamps));
         let raw = cable.raw();
         let now = || std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64;
         let before = now();
@@ -314,7 +326,7 @@ fn the_kernel_stamps_each_frame_in_utc() {
             assert!(stamp > last && stamp < after + 1_000_000, "{last} {stamp} {after}");
             last = stamp;
         });
-        assert_eq!(count, 50, "{stamps:?} became {:?}: {:?}", source.stamps(), source.mode());
+        assert_eq!(count, 50, "{stamps:?} became {:?}: {:?}", source.timestamps(), source.mode());
     }
 }
 
@@ -332,7 +344,7 @@ fn two_interfaces_share_one_umem() {
             let (mut sockets, mut steers) = (Vec::new(), Vec::new());
             for interface in ["rx", "rx2"] {
                 let socket = Socket::builder(interface, 0, &umem).receive(200).build()?;
-                let mut steer = Steer::load(interface, &Options::default())?;
+                let mut steer = steer::Program::load(interface, &steer::Options::default())?;
                 steer.insert(0, std::os::fd::AsFd::as_fd(&socket))?;
                 steer.attach()?;
                 sockets.push(socket);
@@ -362,7 +374,7 @@ fn two_interfaces_share_one_umem() {
             }
         }
     }
-    assert!(steers.iter().all(|steer| steer.counters().unwrap().matched == 500));
+    assert!(steers.iter().all(|steer| steer.statistics().unwrap().matched == 500));
 }
 
 #[test]
@@ -389,9 +401,9 @@ fn generic_xdp_and_busy_polling_work_where_asked_for() {
     root_or_skip!();
     let cable = Cable::new(VethOptions::default());
     let busy = linerate_ring::xdp::BusyPoll { microseconds: 20, budget: 64 };
-    for (attach, busy_poll) in [(Attach::Generic, None), (Attach::Native, Some(busy))] {
-        let mut source = source(&cable, |b| b.attach(Some(attach)).busy_poll(busy_poll));
-        assert_eq!((source.attached(), source.mode().busy_poll), (attach, busy_poll.is_some()));
+    for (attach, busy_poll) in [(AttachMode::Generic, None), (AttachMode::Native, Some(busy))] {
+        let mut source = source(&cable, |b| b.mode(Some(attach)).busy_poll(busy_poll));
+        assert_eq!((source.attach_mode(), source.mode().busy_poll), (attach, busy_poll.is_some()));
         let raw = cable.raw();
         (0..1000).for_each(|n| raw.send(&udp(7, n, 100)));
         let mut next = 0;

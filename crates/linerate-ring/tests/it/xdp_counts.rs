@@ -12,7 +12,7 @@ use crate::counting::allocations;
 use crate::xdp_support::{CHILD, Cable, udp};
 use linerate_ring::region::Pages;
 use linerate_ring::tee::Tee;
-use linerate_ring::xdp::{Pace, Source, Stamps, Transmit};
+use linerate_ring::xdp::{Pace, Source, TimestampSource, Transmit};
 use linerate_testkit::{VethOptions, only_this_test, root_or_skip, skip, test_name};
 
 /// What both kinds of source have in common here.
@@ -54,9 +54,9 @@ macro_rules! receive {
 receive!(Source);
 receive!(Tee);
 
-fn source(stamps: Stamps, pace: Pace) -> Source {
+fn source(stamps: TimestampSource, pace: Pace) -> Source {
     let builder = Source::builder("rx").pages(Pages::Small).buffer(64 << 20);
-    builder.stamps(stamps).pace(pace).build().expect("a source")
+    builder.timestamps(stamps).pace(pace).build().expect("a source")
 }
 
 fn allocations_of(cable: &Cable, mut receiver: impl Receive, len: usize) -> u64 {
@@ -71,11 +71,16 @@ fn allocations_of(cable: &Cable, mut receiver: impl Receive, len: usize) -> u64 
 fn receiving_allocates_nothing() {
     root_or_skip!();
     let cable = Cable::new(VethOptions { mtu: 9000, ..VethOptions::default() });
-    for stamps in [Stamps::None, Stamps::Reader, Stamps::Kernel, Stamps::Hardware] {
+    for stamps in [
+        TimestampSource::None,
+        TimestampSource::Reader,
+        TimestampSource::Kernel,
+        TimestampSource::Hardware,
+    ] {
         let source = cable.receiver.run(|| source(stamps, Pace::default())).unwrap();
         assert_eq!(allocations_of(&cable, source, 100), 0, "{stamps:?}");
     }
-    let source = cable.receiver.run(|| source(Stamps::Reader, Pace::default())).unwrap();
+    let source = cable.receiver.run(|| source(TimestampSource::Reader, Pace::default())).unwrap();
     assert_eq!(allocations_of(&cable, source, 5000), 0, "frames in pieces");
     let tee = cable.receiver.run(|| Tee::builder("rx").build().unwrap()).unwrap();
     assert_eq!(allocations_of(&cable, tee, 100), 0, "a tee");
@@ -140,7 +145,7 @@ fn a_system_call_serves_more_than_fifty_frames() {
         let (kind, count) = wish.split_once(' ').expect("two words");
         let count = count.parse().expect("a number");
         if kind == "xdp" {
-            let mut source = source(Stamps::Reader, NAPS);
+            let mut source = source(TimestampSource::Reader, NAPS);
             println!("ready");
             source.all(count);
         } else {

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
 use crate::xdp_support::{Cable, SetOnDrop, number, to_port, udp};
+use linerate_bpf::filter::Instruction;
 use linerate_ring::Result;
-use linerate_ring::filter::Instruction;
 use linerate_ring::tee::Tee;
-use linerate_ring::xdp::{Source, Stamps};
+use linerate_ring::xdp::{Source, TimestampSource};
 use linerate_testkit::{VethOptions, root_or_skip};
 
 /// What a source and a tee have in common here.
@@ -156,8 +156,8 @@ fn a_stop_needs_no_privilege() {
     let inside = |open: fn() -> Result<Tee>| cable.receiver.run(open).unwrap().unwrap();
     check(Box::new(inside(|| Tee::builder("rx").build())), "a tee");
     check(Box::new(inside(|| Tee::builder("rx").take(true).build())), "a tee that takes");
-    for stamps in [Stamps::Reader, Stamps::Hardware] {
-        let open = || Source::builder("rx").buffer(16 << 20).stamps(stamps).build();
+    for stamps in [TimestampSource::Reader, TimestampSource::Hardware] {
+        let open = || Source::builder("rx").buffer(16 << 20).timestamps(stamps).build();
         let source = cable.receiver.run(open).unwrap().unwrap();
         check(Box::new(source), "a source");
     }
@@ -181,7 +181,10 @@ fn a_refused_filter_leaves_the_old_one() {
     let mut tee = cable.receiver.run(|| Tee::builder("rx").build()).unwrap().unwrap();
     tee.set_filter(Some(&even)).unwrap();
     let error = tee.set_filter(Some(&bad)).expect_err("refused");
-    assert!(matches!(error, linerate_ring::Error::Verifier { .. }), "{error}");
+    assert!(
+        matches!(error, linerate_ring::Error::Bpf(linerate_bpf::Error::Verifier { .. })),
+        "{error}"
+    );
     let raw = cable.raw();
     (0..100).for_each(|n| raw.send(&udp(7 + (n % 2) as u16, n, 100)));
     let mut numbers = Vec::new();

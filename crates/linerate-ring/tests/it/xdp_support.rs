@@ -9,7 +9,7 @@ use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-use linerate_ring::filter::{Classic, Instruction, Statement, translate};
+use linerate_bpf::filter::{Classic, Instruction, Statement, translate};
 use linerate_testkit::{Interface, Namespace, Veth, VethOptions};
 
 /// Two namespaces and a veth pair: `tx` sends, `rx` receives.

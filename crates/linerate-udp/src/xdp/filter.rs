@@ -7,7 +7,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use linerate_ring::filter::{Classic, Statement};
+use linerate_bpf::filter::{Classic, Statement};
 use linerate_wire::ethernet;
 
 use crate::{Error, Result};

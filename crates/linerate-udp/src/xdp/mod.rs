@@ -13,7 +13,7 @@ mod way;
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 
-use linerate_ring::steer::Holder;
+use linerate_bpf::xdp::Owner;
 use linerate_ring::xdp;
 
 pub use parse::{Datagram, ParseError, Parser};
@@ -62,17 +62,23 @@ pub(crate) fn probe(interface: &str) -> std::result::Result<(), String> {
 
 /// That another receiver has the interface, a capture or the accelerator, where that is what `error` says.
 fn occupied(error: &linerate_ring::Error) -> Option<String> {
-    let linerate_ring::Error::ForeignProgram { interface, ours: true, holder, .. } = error else {
+    let linerate_ring::Error::Bpf(linerate_bpf::Error::ForeignProgram {
+        interface,
+        ours: true,
+        owner,
+        ..
+    }) = error
+    else {
         return None;
     };
     let own = std::process::id();
-    if matches!(holder, Holder::Processes(all) if all.iter().any(|one| one.id == own)) {
+    if matches!(owner, Owner::Processes(all) if all.iter().any(|one| one.id == own)) {
         return Some(format!(
             "another receiver of this process takes messages from interface {interface}, and there is room for \
              one; take gro"
         ));
     }
-    let by = holder.names();
+    let by = owner.to_string();
     Some(format!(
         "interface {interface} carries an XDP program of linerate already ({by}), and has room for one; \
          take gro, or end that one"
@@ -279,8 +285,8 @@ impl XdpBatch<'_> {
     }
 }
 
-fn translate(spec: &FilterSpec) -> Result<Vec<linerate_ring::filter::Instruction>> {
-    linerate_ring::filter::translate(&spec.compile()?).map_err(|why| {
+fn translate(spec: &FilterSpec) -> Result<Vec<linerate_bpf::filter::Instruction>> {
+    linerate_bpf::filter::translate(&spec.compile()?).map_err(|why| {
         Error::Invalid(format!("the program for these groups and addresses cannot be made: {why}"))
     })
 }

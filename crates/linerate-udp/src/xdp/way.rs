@@ -3,9 +3,9 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use linerate_ring::filter::Instruction;
+use linerate_bpf::filter::Instruction;
 use linerate_ring::tee::{self, Tee};
-use linerate_ring::xdp::{self, Attach, BusyPoll, Pace, Source, Stamps, Through};
+use linerate_ring::xdp::{self, AttachMode, BusyPoll, Pace, Source, Through, TimestampSource};
 use linerate_ring::{Frame, Result};
 
 use crate::options::Options;
@@ -54,7 +54,7 @@ impl Plan {
 
     fn fitting(self) -> Self {
         if self.through == Through::Buffer {
-            return Self { longest: self.longest.min(tee::SNAP_MAX), ..self };
+            return Self { longest: self.longest.min(tee::MAX_SNAPLEN), ..self };
         }
         let small = self.longest <= SMALL_CHUNK - xdp::HEADROOM;
         let chunk = if small { SMALL_CHUNK } else { LARGE_CHUNK };
@@ -76,9 +76,9 @@ impl Plan {
                 .buffer(options.ring_size)
                 .batch(batch)
                 .pace(Pace::BLOCKING)
-                .stamps(stamps)
+                .timestamps(stamps)
                 .filter(Some(filter))
-                .attach(Some(Attach::Native))
+                .mode(Some(AttachMode::Native))
                 .take(true)
                 .build()?;
             return Ok(Way::Buffer(Box::new(tee)));
@@ -94,9 +94,9 @@ impl Plan {
                 budget: 64,
             }))
             .pace(Pace::BLOCKING)
-            .stamps(if stamps { Stamps::Kernel } else { Stamps::None })
+            .timestamps(if stamps { TimestampSource::Kernel } else { TimestampSource::None })
             .filter(Some(filter))
-            .attach(Some(Attach::Native))
+            .mode(Some(AttachMode::Native))
             .build()?;
         Ok(Way::Sockets(Box::new(source)))
     }
@@ -184,12 +184,12 @@ impl Way {
     pub(super) fn mode(&self) -> String {
         match self {
             Self::Sockets(source) if source.mode().zero_copy => {
-                format!("{} XDP, AF_XDP sockets, zero-copy", source.attached())
+                format!("{} XDP, AF_XDP sockets, zero-copy", source.attach_mode())
             }
             Self::Sockets(source) => {
-                format!("{} XDP, AF_XDP sockets, one copy by the kernel", source.attached())
+                format!("{} XDP, AF_XDP sockets, one copy by the kernel", source.attach_mode())
             }
-            Self::Buffer(tee) => format!("{} XDP, a ring buffer", tee.attached()),
+            Self::Buffer(tee) => format!("{} XDP, a ring buffer", tee.mode()),
         }
     }
 }

@@ -12,8 +12,8 @@ pub(crate) use packet::PacketPort;
 pub(crate) use xdp::{XdpPort, chunk};
 
 use crate::Result;
-use crate::counts::{Counts, Drops};
-use crate::up::Up;
+use crate::rx::Receiver;
+use crate::statistics::{Drops, Statistics};
 
 /// What became of a frame to be written.
 pub(crate) enum Sent {
@@ -28,11 +28,16 @@ pub(crate) enum Sent {
 /// Rings to receive from and to send through. Nothing here waits but [`Port::wait_to_send`]; each
 /// implementation is compiled with the threads of its own.
 pub(crate) trait Port: Send {
-    /// Hands a batch of received frames to `up`. Whether there was one.
-    fn receive(&mut self, tap: &Queue, up: &mut Up, counts: &mut Counts) -> Result<bool>;
+    /// Hands a batch of received frames to `receiver`. Whether there was one.
+    fn receive(
+        &mut self,
+        tap: &Queue,
+        receiver: &mut Receiver,
+        statistics: &mut Statistics,
+    ) -> Result<bool>;
 
     /// Frames that can be written at once, as far as that has to be known: a number above
-    /// [`crate::down::LEAST_ROOM`] says no more than that one.
+    /// [`crate::tx::MIN_ROOM`] says no more than that one.
     fn room(&mut self) -> usize;
 
     /// The longest frame that can be written.

@@ -10,9 +10,9 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::{Port, Sent, is_up};
 use crate::Result;
-use crate::counts::{Counts, Drops};
-use crate::down::LEAST_ROOM;
-use crate::up::{LENT, Up};
+use crate::rx::{MAX_BATCH, Receiver};
+use crate::statistics::{Drops, Statistics};
+use crate::tx::MIN_ROOM;
 
 /// Bytes of a block of the receive ring: some forty full frames, so that a stream fills it before its
 /// timeout.
@@ -61,7 +61,12 @@ impl PacketPort {
 }
 
 impl Port for PacketPort {
-    fn receive(&mut self, tap: &Queue, up: &mut Up, counts: &mut Counts) -> Result<bool> {
+    fn receive(
+        &mut self,
+        tap: &Queue,
+        receiver: &mut Receiver,
+        statistics: &mut Statistics,
+    ) -> Result<bool> {
         let Some(mut batch) = self.ring.batch() else { return Ok(false) };
         while let Some(frame) = batch.next() {
             // What is joined or unfinished already, the device takes as it is.
@@ -69,16 +74,21 @@ impl Port for PacketPort {
                 .virtio
                 .filter(|header| header.is_gso() || header.flags.contains(Flags::NEEDS_CSUM));
             if let Some(header) = special {
-                self.arena.deliver(tap, up, counts)?;
-                up.deliver_with(tap, &header, frame.contiguous(&mut self.scratch), counts)?;
+                self.arena.deliver(tap, receiver, statistics)?;
+                receiver.deliver_with(
+                    tap,
+                    &header,
+                    frame.contiguous(&mut self.scratch),
+                    statistics,
+                )?;
             } else {
                 self.arena.push(frame.head());
-                if self.arena.ends.len() == LENT {
-                    self.arena.deliver(tap, up, counts)?;
+                if self.arena.ends.len() == MAX_BATCH {
+                    self.arena.deliver(tap, receiver, statistics)?;
                 }
             }
         }
-        self.arena.deliver(tap, up, counts)?;
+        self.arena.deliver(tap, receiver, statistics)?;
         Ok(true)
     }
 
@@ -86,7 +96,7 @@ impl Port for PacketPort {
         // Slots come back in the order in which they went, so that the next one tells of all.
         let (least, _) = self.transmit.frame_len();
         match self.transmit.frame(least) {
-            Ok(Some(_)) => LEAST_ROOM,
+            Ok(Some(_)) => MIN_ROOM,
             _ => 0,
         }
     }
@@ -150,17 +160,22 @@ impl Arena {
         self.ends.push(self.bytes.len());
     }
 
-    fn deliver(&mut self, tap: &Queue, up: &mut Up, counts: &mut Counts) -> Result<()> {
+    fn deliver(
+        &mut self,
+        tap: &Queue,
+        receiver: &mut Receiver,
+        statistics: &mut Statistics,
+    ) -> Result<()> {
         if self.ends.is_empty() {
             return Ok(());
         }
-        let mut frames: [&[u8]; LENT] = [&[]; LENT];
+        let mut frames: [&[u8]; MAX_BATCH] = [&[]; MAX_BATCH];
         let mut start = 0;
         for (frame, &end) in frames.iter_mut().zip(&self.ends) {
             *frame = &self.bytes[start..end];
             start = end;
         }
-        let result = up.deliver(tap, &frames[..self.ends.len()], counts);
+        let result = receiver.deliver(tap, &frames[..self.ends.len()], statistics);
         self.bytes.clear();
         self.ends.clear();
         result

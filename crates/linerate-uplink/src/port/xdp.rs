@@ -5,18 +5,18 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use linerate_bpf::steer;
 use linerate_ring::Region;
 use linerate_ring::region::Pages;
-use linerate_ring::steer::Steer;
 use linerate_ring::tun::Queue;
 use linerate_ring::xdp::{HEADROOM, Mode, Pace, Socket, Umem};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::{Port, Sent, is_up};
 use crate::Result;
-use crate::counts::{Counts, Drops};
-use crate::down::LEAST_ROOM;
-use crate::up::{LENT, Up};
+use crate::rx::{MAX_BATCH, Receiver};
+use crate::statistics::{Drops, Statistics};
+use crate::tx::MIN_ROOM;
 
 /// Chunks of a socket to receive into. At a million full frames a second they hold 4 ms; in copy mode
 /// more would only be colder.
@@ -44,7 +44,12 @@ pub(crate) fn chunk(mtu: u32) -> Option<u32> {
 
 impl XdpPort {
     /// Opens a socket on each of `queues` and has `steer` send their frames there.
-    pub(crate) fn open(interface: &str, queues: &[u32], chunk: u32, steer: &Steer) -> Result<Self> {
+    pub(crate) fn open(
+        interface: &str,
+        queues: &[u32],
+        chunk: u32,
+        steer: &steer::Program,
+    ) -> Result<Self> {
         let mut sockets = Vec::new();
         for &queue in queues {
             // A UMEM each: sockets of several threads that shared one would share its rings' flags too.
@@ -57,7 +62,7 @@ impl XdpPort {
             let socket = Socket::builder(interface, queue, &umem)
                 .receive(RECEIVE)
                 .transmit(TRANSMIT)
-                .batch(LENT as u32)
+                .batch(MAX_BATCH as u32)
                 .pace(Pace::BLOCKING)
                 .build()?;
             steer.insert(queue, socket.as_fd())?;
@@ -73,28 +78,33 @@ impl XdpPort {
 }
 
 impl Port for XdpPort {
-    fn receive(&mut self, tap: &Queue, up: &mut Up, counts: &mut Counts) -> Result<bool> {
+    fn receive(
+        &mut self,
+        tap: &Queue,
+        receiver: &mut Receiver,
+        statistics: &mut Statistics,
+    ) -> Result<bool> {
         let mut any = false;
         for socket in &mut self.sockets {
             let Some(mut batch) = socket.batch() else { continue };
             any = true;
             loop {
-                let mut frames: [&[u8]; LENT] = [&[]; LENT];
+                let mut frames: [&[u8]; MAX_BATCH] = [&[]; MAX_BATCH];
                 let count = batch.lend(&mut frames);
                 if count > 0 {
-                    up.deliver(tap, &frames[..count], counts)?;
+                    receiver.deliver(tap, &frames[..count], statistics)?;
                     continue;
                 }
                 // Nothing more, or a frame in several pieces.
                 let Some(frame) = batch.next() else { break };
-                up.deliver(tap, &[frame.contiguous(&mut self.scratch)], counts)?;
+                receiver.deliver(tap, &[frame.contiguous(&mut self.scratch)], statistics)?;
             }
         }
         Ok(any)
     }
 
     fn room(&mut self) -> usize {
-        self.sockets[0].free(LEAST_ROOM)
+        self.sockets[0].free(MIN_ROOM)
     }
 
     fn longest(&self) -> usize {
@@ -143,9 +153,9 @@ impl Port for XdpPort {
 
     fn drops(&self) -> Drops {
         let mut drops = Drops::default();
-        for counts in self.sockets.iter().filter_map(|socket| socket.statistics().ok()) {
-            drops.fill_empty += counts.fill_empty;
-            drops.ring_full += counts.ring_full + counts.too_long;
+        for statistics in self.sockets.iter().filter_map(|socket| socket.statistics().ok()) {
+            drops.fill_empty += statistics.fill_empty;
+            drops.ring_full += statistics.ring_full + statistics.too_long;
         }
         drops
     }

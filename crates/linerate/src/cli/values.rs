@@ -19,11 +19,13 @@ pub(crate) fn words<T: Clone + Send + Sync + 'static>(
 }
 
 /// The same for a type that says itself how it is written.
-pub(crate) fn known<T>(list: &'static [&'static str]) -> impl TypedValueParser<Value = T>
+pub(crate) fn known<T>(
+    list: impl IntoIterator<Item = &'static str>,
+) -> impl TypedValueParser<Value = T>
 where
     T: FromStr<Err: Display> + Clone + Send + Sync + 'static,
 {
-    words(list.iter().copied(), |word| word.parse().map_err(|error: T::Err| error.to_string()))
+    words(list, |word| word.parse().map_err(|error: T::Err| error.to_string()))
 }
 
 /// Numbers of CPUs.
@@ -135,18 +137,18 @@ pub(crate) fn endpoint(text: &str) -> Result<SocketAddr, String> {
 }
 
 /// How XDP delivers frames.
-pub(crate) fn ways() -> impl TypedValueParser<Value = Through> {
-    known(&["auto", "af-xdp", "ringbuf"])
+pub(crate) fn deliveries() -> impl TypedValueParser<Value = Through> {
+    known(["auto", "af-xdp", "ringbuf"])
 }
 
 /// Pages of a buffer.
 pub(crate) fn pages() -> impl TypedValueParser<Value = Pages> {
-    known(&["auto", "hugetlb", "hugetlb-1g", "thp", "small"])
+    known(["auto", "hugetlb", "hugetlb-1g", "thp", "small"])
 }
 
 /// Memory of the rings of packet sockets.
 pub(crate) fn allocations() -> impl TypedValueParser<Value = Allocation> {
-    known(&["any", "hugetlb", "transhuge", "noretry", "vzalloc", "retry"])
+    known(["any", "hugetlb", "transhuge", "noretry", "vzalloc", "retry"])
 }
 
 #[cfg(test)]

@@ -48,7 +48,7 @@ pub(crate) struct Arguments {
     take_over: bool,
 
     /// How `--source xdp` delivers frames; see `linerate capture --help`.
-    #[arg(long, value_name = "DELIVERY", value_parser = values::ways())]
+    #[arg(long, value_name = "DELIVERY", value_parser = values::deliveries())]
     xdp_delivery: Option<Through>,
 
     /// Pages of the buffer of AF_XDP sockets: `auto`, `hugetlb`, `hugetlb-1g`, `thp` or `small`.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use linerate_testkit::{Namespace, Process, Veth, VethOptions, root_or_skip};
 use serde_json::Value;
 
-const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
+use crate::LINERATE;
 
 struct Cable {
     near: Namespace,

@@ -11,3 +11,6 @@ mod run;
 mod segment;
 mod surface;
 mod uplink;
+
+/// The command that is tested.
+const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");

@@ -11,7 +11,8 @@ use linerate_testkit::{
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
+use crate::LINERATE;
+
 const HERE: &str = "10.76.0.2";
 
 /// `there` sends by `tx`, `here` receives by `rx`.

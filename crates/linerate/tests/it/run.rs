@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip, say_skipped, skip};
 
-const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
+use crate::LINERATE;
 
 /// Whether the library that it preloads stands beside it. A build of the tests leaves it among the
 /// dependencies; from there it is put where a build of the workspace has it.

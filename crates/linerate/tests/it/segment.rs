@@ -6,12 +6,13 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream, UdpSocket};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::capture::support::{Cable, LINERATE, everybody_accepts, folder};
+use crate::LINERATE;
+use crate::capture::support::{Cable, everybody_accepts, folder};
 use linerate_net::cpu;
 use linerate_pcapfile::Reader;
-use linerate_testkit::root_or_skip;
+use linerate_testkit::{root_or_skip, wait_for};
 use linerate_wire::checksum::Sum;
 use linerate_wire::ip::Protocol;
 use linerate_wire::layers::{self, Transport};
@@ -404,11 +405,9 @@ fn a_signal_ends_it_with_what_was_read_in_the_file() {
     // once, because more may come at any time.
     let part = 24 + 16 + 42 + 16 + 43;
     stdin.write_all(&whole[..part + 30]).unwrap();
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while std::fs::read(&output).unwrap_or_default() != whole[..part] {
-        assert!(Instant::now() < deadline, "the packets are not in the file");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_for("the packets in the file", || {
+        std::fs::read(&output).unwrap_or_default() == whole[..part]
+    });
     let pid = nix::unistd::Pid::from_raw(child.id() as i32);
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT).unwrap();
     std::thread::sleep(Duration::from_millis(300));

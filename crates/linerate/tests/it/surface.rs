@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 use linerate_testkit::say_skipped;
 
-const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
+use crate::LINERATE;
 
 fn linerate(arguments: &[&str]) -> Output {
     Command::new(LINERATE).args(arguments).output().unwrap()

@@ -27,7 +27,8 @@ pub(crate) struct Monitor {
 impl Monitor {
     pub(crate) fn open(router: &Router) -> Self {
         let open = || {
-            let tee = |name| Tee::builder(name).buffer(8 << 20).stamps(false).take(true).build();
+            let tee =
+                |name| Tee::builder(name).buffer(8 << 20).timestamps(false).take(true).build();
             let tees = PORTS.into_iter().map(tee).collect::<Result<Vec<_>, _>>().expect("tees");
             let senders = PORTS.into_iter().map(Sender::open).collect::<Result<Vec<_>, _>>();
             (senders.expect("sockets"), tees)

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::os::fd::{AsFd, OwnedFd};
 
 use libbpf_rs::ObjectBuilder;
-use linerate_ring::hook::{Hook, Link};
+use linerate_bpf::link::{Hook, Link};
 use linerate_testkit::{Namespace, Veth, VethOptions};
 
 use linerate_testkit::tools::ip_batch;
@@ -98,7 +98,7 @@ impl Router {
                 let (name, index) = (port.a.name(), port.a.index());
                 Link::attach(program.as_fd(), name, index, hook).expect("attached")
             };
-            let both = |port| [on(port, &pop, Hook::Ingress), on(port, &push, Hook::Egress)];
+            let both = |port| [on(port, &pop, Hook::TcxIngress), on(port, &push, Hook::TcxEgress)];
             self.cables.iter().flat_map(both).collect()
         };
         let links = self.inside.run(attach).expect("entered");

@@ -3,7 +3,9 @@
 
 use linerate_forward::refusal::Refusal;
 
-use super::lab::{Accelerator, BOTH, LEFT, Lab, at, run, wait_for};
+use linerate_testkit::wait_for;
+
+use super::lab::{Accelerator, BOTH, LEFT, Lab, at, run};
 use std::time::Duration;
 
 /// Hosts that are not there, and so do not say their addresses.

@@ -3,17 +3,17 @@
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use libbpf_rs::{MapCore, MapFlags};
+use linerate_bpf::link::Link;
+use linerate_bpf::map::MappedArray;
 use linerate_forward::layout::Control;
 use linerate_forward::program::{Options, Port, PortOptions, Programs, Stack, open_exit};
 use linerate_forward::reason::Reason;
 use linerate_forward::refusal::Refusal;
 use linerate_forward::session::Record;
 use linerate_forward::table::Table;
-use linerate_ring::hook::Link;
-use linerate_ring::map::Mapped;
 use linerate_testkit::{Namespace, Veth, VethOptions};
 
 pub(crate) use linerate_testkit::tools::run;
@@ -136,7 +136,7 @@ impl Lab {
 pub(crate) struct Accelerator {
     pub(crate) programs: Programs,
     pub(crate) table: Table,
-    control: Mapped,
+    control: MappedArray,
     _links: Vec<Link>,
 }
 
@@ -177,7 +177,7 @@ impl Accelerator {
         let table = Table::open(&programs.maps).expect("mapped");
         use std::os::fd::AsFd;
         let control = programs.maps.get("control").expect("a map");
-        let control = Mapped::new(control.as_fd()).expect("mapped");
+        let control = MappedArray::new(control.as_fd()).expect("mapped");
         let accelerator = Self { programs, table, control, _links: links };
         accelerator.word32(std::mem::offset_of!(Control, refresh)).store(jiffies(refresh), Relaxed);
         let timeout =
@@ -275,14 +275,4 @@ pub(crate) fn deliver(from: &UdpSocket, to: SocketAddr, at: &UdpSocket, text: &s
         .unwrap_or_else(|error| panic!("{text} to {to} did not arrive: {error}"));
     assert_eq!(&buffer[..length], text.as_bytes());
     source
-}
-
-/// Waits for what will be so.
-#[track_caller]
-pub(crate) fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + TIMEOUT;
-    while !is_so() {
-        assert!(Instant::now() < deadline, "waited in vain: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }

@@ -6,7 +6,9 @@ use linerate_forward::layout::{flags, origin};
 use linerate_forward::reason::Reason;
 use linerate_forward::refusal::Refusal;
 
-use super::lab::{Accelerator, BOTH, LEFT, Lab, RIGHT, at, deliver, run, wait_for};
+use linerate_testkit::wait_for;
+
+use super::lab::{Accelerator, BOTH, LEFT, Lab, RIGHT, at, deliver, run};
 
 #[test]
 fn both_directions_are_learned_at_the_second_packet() {

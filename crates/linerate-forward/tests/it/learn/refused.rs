@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use linerate_forward::refusal::Refusal;
 use linerate_forward::uppers;
 
-use super::lab::{Accelerator, BOTH, LAN, LEFT, Lab, RIGHT, at, deliver, run, wait_for};
+use linerate_testkit::wait_for;
+
+use super::lab::{Accelerator, BOTH, LAN, LEFT, Lab, RIGHT, at, deliver, run};
 
 /// Sends packets one way; every one is refused for `refusal`, and none makes a session.
 #[track_caller]

@@ -6,10 +6,10 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use etherparse::PacketBuilder;
 use libbpf_rs::ObjectBuilder;
+use linerate_bpf::link::{Hook, Link};
 use linerate_forward::refusal::Refusal;
 use linerate_forward::session::Record;
 use linerate_forward::uppers;
-use linerate_ring::hook::{Hook, Link};
 use linerate_ring::packet::Sender;
 use linerate_ring::tee::Tee;
 use linerate_testkit::{Mac, Veth, skip};
@@ -87,7 +87,7 @@ fn tags_are_part_of_a_session() {
     let on = |cable: &Veth, program: &OwnedFd, hook| {
         Link::attach(program.as_fd(), cable.a.name(), cable.a.index(), hook).expect("attached")
     };
-    let attach = || [on(&lab.lan, &pop, Hook::Ingress), on(&lab.wan, &push, Hook::Egress)];
+    let attach = || [on(&lab.lan, &pop, Hook::TcxIngress), on(&lab.wan, &push, Hook::TcxEgress)];
     let _links = lab.router.run(attach).expect("entered");
     let fast = Accelerator::attach(&lab);
     let mut ends = Ends::open(&lab);
@@ -188,7 +188,7 @@ struct Ends {
 
 impl Ends {
     fn open(lab: &Lab) -> Self {
-        let open = || Tee::builder("eth").buffer(1 << 20).stamps(false).take(true).build();
+        let open = || Tee::builder("eth").buffer(1 << 20).timestamps(false).take(true).build();
         let tee = lab.right.run(open).expect("entered").expect("a tee");
         let sender = lab.left.run(|| Sender::open("eth")).expect("entered").expect("a socket");
         Self { sender, tee }

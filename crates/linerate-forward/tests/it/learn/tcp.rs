@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use linerate_forward::conntrack;
 use linerate_forward::reason::Reason;
-use linerate_testkit::{Interface, Namespace};
+use linerate_testkit::{Interface, Namespace, wait_for};
 
-use super::lab::{Accelerator, BOTH, LEFT, Lab, RIGHT, TIMEOUT, at, run, wait_for};
+use super::lab::{Accelerator, BOTH, LEFT, Lab, RIGHT, TIMEOUT, at, run};
 
 /// How long each direction is filled.
 const LONG: Duration = Duration::from_millis(800);

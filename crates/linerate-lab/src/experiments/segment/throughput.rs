@@ -241,10 +241,10 @@ fn measure(
         percent(done.receiving_core),
         done.again.to_string(),
         lost.join("; "),
-        said("down", "super_packets"),
-        said("down", "segments"),
-        said("down", "packets"),
-        said("up", "frames"),
+        said("tx", "super_packets"),
+        said("tx", "segments"),
+        said("tx", "packets"),
+        said("rx", "frames"),
         done.void.clone().unwrap_or_default(),
     ];
     context.row("raw", &COLUMNS, cells)?;

@@ -134,7 +134,7 @@ pub(crate) struct Arguments {
     /// How `--source xdp` delivers frames: `af-xdp` (AF_XDP sockets), `ringbuf` (a BPF ring buffer), or `auto`:
     /// sockets if the driver has zero-copy or if --pages, --busy-poll or hardware timestamps need them, else the
     /// ring buffer, which is faster.
-    #[arg(long, value_name = "DELIVERY", default_value = "auto", value_parser = values::ways(), conflicts_with = "read")]
+    #[arg(long, value_name = "DELIVERY", default_value = "auto", value_parser = values::deliveries(), conflicts_with = "read")]
     pub(super) xdp_delivery: Through,
 
     /// Pages of the buffer of AF_XDP sockets: auto, hugetlb, hugetlb-1g, thp or small.

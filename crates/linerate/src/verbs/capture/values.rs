@@ -7,7 +7,9 @@ use linerate_capture::filter::Side;
 use linerate_capture::source::SourceKind;
 use linerate_ring::packet::{Mode, Traffic};
 
-pub(super) use crate::cli::values::{Cpus, allocations, cpus, microseconds, pages, threads, ways};
+pub(super) use crate::cli::values::{
+    Cpus, allocations, cpus, deliveries, microseconds, pages, threads,
+};
 use crate::cli::values::{known, words};
 
 /// `--source`, where `auto` leaves the choice.
@@ -83,11 +85,11 @@ pub(super) fn directions() -> impl TypedValueParser<Value = Traffic> {
 }
 
 pub(super) fn modes() -> impl TypedValueParser<Value = Mode> {
-    known(&["hash", "lb", "cpu", "rollover", "rnd", "qm"])
+    known(["hash", "lb", "cpu", "rollover", "rnd", "qm"])
 }
 
 pub(super) fn sides() -> impl TypedValueParser<Value = Side> {
-    known(&["kernel", "user"])
+    known(["kernel", "user"])
 }
 
 #[cfg(test)]

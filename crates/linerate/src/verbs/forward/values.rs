@@ -1,7 +1,5 @@
 //! How the values of `linerate forward`'s options are written.
 
-use std::fmt::Display;
-use std::str::FromStr;
 use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -9,20 +7,22 @@ use linerate_forward::config::{self, Mode, Statistics};
 use linerate_forward::session::{Sort, State};
 use linerate_forward::tuple::Protocol;
 
+use crate::cli::values::known;
+
 pub(super) fn modes() -> impl TypedValueParser<Value = Mode> {
-    words(Mode::ALL.iter().map(|mode| mode.name()))
+    known(Mode::ALL.iter().map(|mode| mode.name()))
 }
 
 pub(super) fn designs() -> impl TypedValueParser<Value = Statistics> {
-    words(Statistics::ALL.iter().map(|design| design.name()))
+    known(Statistics::ALL.iter().map(|design| design.name()))
 }
 
 pub(super) fn protocols() -> impl TypedValueParser<Value = Protocol> {
-    words([Protocol::Tcp, Protocol::Udp].map(Protocol::name))
+    known([Protocol::Tcp, Protocol::Udp].map(Protocol::name))
 }
 
 pub(super) fn sorts() -> impl TypedValueParser<Value = Sort> {
-    words(Sort::ALL.iter().map(|sort| sort.name()))
+    known(Sort::ALL.iter().map(|sort| sort.name()))
 }
 
 pub(super) fn states() -> impl TypedValueParser<Value = State> {
@@ -34,15 +34,6 @@ pub(super) fn states() -> impl TypedValueParser<Value = State> {
 
 pub(super) fn yes_or_no() -> impl TypedValueParser<Value = bool> {
     PossibleValuesParser::new(["yes", "no"]).map(|word| word == "yes")
-}
-
-/// A parser of these words, which a shell can then complete.
-fn words<T>(words: impl IntoIterator<Item = &'static str>) -> impl TypedValueParser<Value = T>
-where
-    T: FromStr<Err: Display> + Clone + Send + Sync + 'static,
-{
-    PossibleValuesParser::new(words)
-        .try_map(|word| word.parse().map_err(|error: T::Err| error.to_string()))
 }
 
 /// A time that is not 0.

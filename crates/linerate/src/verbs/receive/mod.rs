@@ -21,7 +21,7 @@ use linerate_udp::{Backend, Group, Metadata, Receiver, Reuseport, Through};
 
 use crate::cli::signals::Signals;
 use crate::cli::stdio;
-use crate::cli::values::{Cpus, cpus, duration, endpoint, microseconds, threads, ways};
+use crate::cli::values::{Cpus, cpus, deliveries, duration, endpoint, microseconds, threads};
 
 /// Arguments of `linerate receive`.
 #[derive(Debug, Args)]
@@ -110,7 +110,7 @@ pub(crate) struct Arguments {
     /// How xdp delivers frames: `af-xdp` (AF_XDP sockets), `ringbuf` (a BPF ring buffer that the program copies
     /// to), or `auto`: sockets with a zero-copy driver or --busy-poll, else the ring buffer, which is then
     /// faster [default: auto].
-    #[arg(long, value_name = "DELIVERY", value_parser = ways())]
+    #[arg(long, value_name = "DELIVERY", value_parser = deliveries())]
     xdp_delivery: Option<Through>,
 
     /// Bytes of the rings of xdp, which hold frames while the reader is delayed [default: 32M].

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use linerate_capture::interface::Interface;
-use linerate_uplink::{Facts, Outcome, Report, Running};
+use linerate_uplink::{Config, Outcome, Report, Running};
 
 use crate::cli::progress::{StatusLine, scaled};
 use crate::cli::signals::Signals;
@@ -16,13 +16,14 @@ use crate::cli::stdio;
 const TICK: Duration = Duration::from_millis(25);
 
 /// Says what was joined, how, and why so.
-pub(super) fn announce(facts: &Facts) {
-    let Facts { device, kind, interface, backend, reason, mac, mtu, queues, offloads, .. } = facts;
-    let notes: String = facts.notes.iter().map(|note| format!("; {note}")).collect();
+pub(super) fn announce(config: &Config) {
+    let Config { device, kind, interface, backend, reason, mac, mtu, queues, offloads, .. } =
+        config;
+    let notes: String = config.notes.iter().map(|note| format!("; {note}")).collect();
     let attached =
-        facts.attached.iter().map(|attached| format!(", {attached}")).collect::<String>();
-    let copy = if facts.zero_copy { ", zero-copy" } else { "" };
-    let namespace = facts.namespace.iter().map(|name| format!(" in {name}")).collect::<String>();
+        config.attached.iter().map(|attached| format!(", {attached}")).collect::<String>();
+    let copy = if config.zero_copy { ", zero-copy" } else { "" };
+    let namespace = config.namespace.iter().map(|name| format!(" in {name}")).collect::<String>();
     let s = if *queues == 1 { "" } else { "s" };
     stdio::eprintln(format_args!(
         "linerate: {device}{namespace} joined to {interface}, back end {backend}{attached}{copy} \
@@ -38,8 +39,8 @@ pub(super) fn announce(facts: &Facts) {
 }
 
 /// Says what will not arrive.
-pub(super) fn warn(interface: &Interface, facts: &Facts) -> Result<()> {
-    if facts.backend != "xdp" {
+pub(super) fn warn(interface: &Interface, config: &Config) -> Result<()> {
+    if config.backend != "xdp" {
         return Ok(());
     }
     let name = &interface.name;
@@ -70,7 +71,7 @@ pub(super) fn follow(mut running: Running, signals: &Signals, quiet: bool) -> Ou
         if signals.take_counts() {
             say(line.as_ref(), &counts(&running.report()));
         }
-        if let Some(event) = running.watch() {
+        if let Some(event) = running.poll() {
             say(line.as_ref(), &format!("linerate: {event}"));
         }
         if let Some(line) = &mut line {
@@ -96,33 +97,33 @@ pub(super) fn conclude(outcome: &Outcome, json: bool) -> Result<ExitCode> {
 
 /// What went which way, and what did not.
 fn counts(report: &Report) -> String {
-    let Report { facts, counts, seconds } = report;
-    let (down, up) = (&counts.down, &counts.up);
+    let Report { config, statistics, seconds } = report;
+    let (tx, rx) = (&statistics.tx, &statistics.rx);
     let mut text = format!(
         "{} to {}: {} split into {}, {}, {}\n\
          {} to {}: {}, {}; {} of them joined to {}\n\
          {:.1} seconds, {} lost, {} not split",
-        facts.device,
-        facts.interface,
-        number(down.super_packets, "super-packet"),
-        number(down.segments, "segment"),
-        number(down.packets, "other packet"),
-        scaled(down.bytes as f64, "B"),
-        facts.interface,
-        facts.device,
-        number(up.frames, "frame"),
-        scaled(up.bytes as f64, "B"),
-        up.joined,
-        number(up.super_packets, "super-packet"),
+        config.device,
+        config.interface,
+        number(tx.super_packets, "super-packet"),
+        number(tx.segments, "segment"),
+        number(tx.packets, "other packet"),
+        scaled(tx.bytes as f64, "B"),
+        config.interface,
+        config.device,
+        number(rx.frames, "frame"),
+        scaled(rx.bytes as f64, "B"),
+        rx.joined,
+        number(rx.super_packets, "super-packet"),
         seconds,
-        number(counts.dropped.total(), "packet"),
-        counts.unsplit.total(),
+        number(statistics.dropped.total(), "packet"),
+        statistics.unsplit.total(),
     );
-    if counts.dropped.total() > 0 {
+    if statistics.dropped.total() > 0 {
         text += &format!("\nlost by cause: {}", causes(report));
     }
     let kinds: Vec<_> =
-        counts.unsplit.kinds().map(|(kind, count)| format!("{kind} {count}")).collect();
+        statistics.unsplit.kinds().map(|(kind, count)| format!("{kind} {count}")).collect();
     if !kinds.is_empty() {
         let _ = write!(text, "\nnot split for: {}", kinds.join(", "));
     }
@@ -135,7 +136,7 @@ fn number(count: u64, name: &str) -> String {
 }
 
 fn causes(report: &Report) -> String {
-    let causes = report.counts.dropped.named();
+    let causes = report.statistics.dropped.named();
     let seen: Vec<_> = causes
         .iter()
         .filter(|(_, count)| *count > 0)
@@ -154,20 +155,20 @@ impl Line {
     fn update(&mut self, running: &Running) {
         let Some(elapsed) = self.status.due() else { return };
         let report = running.report();
-        let (down, up) = (&report.counts.down, &report.counts.up);
+        let (tx, rx) = (&report.statistics.tx, &report.statistics.rx);
         let rate = |now: u64, before: u64| {
             scaled(now.saturating_sub(before) as f64 * 8.0 / elapsed.as_secs_f64(), "b/s")
         };
         self.status.show(format!(
-            "down {}, {} super-packets, {} segments; up {}, {} frames, {} super-packets; lost: {}",
-            rate(down.bytes, self.before.0),
-            down.super_packets,
-            down.segments,
-            rate(up.bytes, self.before.1),
-            up.frames,
-            up.super_packets,
+            "tx {}, {} super-packets, {} segments; rx {}, {} frames, {} super-packets; lost: {}",
+            rate(tx.bytes, self.before.0),
+            tx.super_packets,
+            tx.segments,
+            rate(rx.bytes, self.before.1),
+            rx.frames,
+            rx.super_packets,
             causes(&report)
         ));
-        self.before = (down.bytes, up.bytes);
+        self.before = (tx.bytes, rx.bytes);
     }
 }

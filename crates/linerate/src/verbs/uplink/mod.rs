@@ -10,7 +10,7 @@ use clap::Args;
 use linerate_capture::interface::{Interface, Use};
 use linerate_capture::privilege;
 use linerate_segment::Policy;
-use linerate_uplink::{Backend, Device, Settings, Uplink};
+use linerate_uplink::{Backend, Device, Options, Uplink};
 use linerate_wire::ethernet::Address;
 
 use crate::cli::signals::Signals;
@@ -106,11 +106,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         Some(_) => refuse_sharing(&interface)?,
         None => refuse_use(&interface, arguments.take_over)?,
     }
-    let uplink = Uplink::open(&arguments.settings()?)?;
+    let uplink = Uplink::open(&arguments.options()?)?;
     if !arguments.quiet {
-        follow::announce(uplink.facts());
+        follow::announce(uplink.config());
     }
-    follow::warn(&interface, uplink.facts())?;
+    follow::warn(&interface, uplink.config())?;
     privilege::drop_all();
     signals.drop_privileges();
     // The threads have what this one has left: nothing.
@@ -151,7 +151,7 @@ fn refuse_sharing(interface: &Interface) -> Result<()> {
 }
 
 impl Arguments {
-    fn settings(&self) -> Result<Settings> {
+    fn options(&self) -> Result<Options> {
         let policy = Policy {
             enabled: self.policy.enabled && !self.no_offload,
             max_burst: self.max_burst.unwrap_or(self.policy.max_burst),
@@ -161,7 +161,7 @@ impl Arguments {
             "auto" => None,
             name => Some(name.parse::<Backend>().map_err(anyhow::Error::msg)?),
         };
-        Ok(Settings {
+        Ok(Options {
             device: match &self.tun {
                 Some(name) => Device::Tun(name.clone()),
                 None => Device::Tap(self.tap.clone()),

@@ -13,7 +13,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use super::support::{Cable, LINERATE, everybody_accepts, folder, numbers, write_mixed};
+use super::support::{Cable, everybody_accepts, folder, numbers, write_mixed};
+use crate::LINERATE;
 
 #[test]
 fn an_interface_that_disappears_ends_the_capture_with_everything_in_the_file() {

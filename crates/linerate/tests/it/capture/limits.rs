@@ -8,7 +8,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use super::support::{Cable, LINERATE, everybody_accepts, folder, listening, numbers, write_mixed};
+use super::support::{Cable, everybody_accepts, folder, listening, numbers, write_mixed};
+use crate::LINERATE;
 
 #[test]
 fn a_limit_on_file_sizes_leaves_a_valid_file_and_counts_the_rest() {

@@ -1,9 +1,8 @@
 //! Several captures on one interface: which of them gets the frames, and what they print.
 
 use std::process::Stdio;
-use std::time::{Duration, Instant};
 
-use linerate_testkit::{Process, root_or_skip, skip};
+use linerate_testkit::{Process, root_or_skip, skip, wait_for};
 
 use super::support::{Cable, folder, numbers};
 
@@ -40,11 +39,9 @@ fn auto_leaves_the_frames_to_another_programs_capture() {
     assert_eq!(json["source"], "packet", "{printed}");
     assert!(printed.contains(&format!("tcpdump (process {})", other.id())), "{printed}");
     assert_eq!(numbers(&ours), (0..50).collect::<Vec<_>>());
-    let deadline = Instant::now() + Duration::from_secs(5);
-    while std::fs::metadata(&theirs).unwrap().len() < 24 + 50 * (16 + 106) {
-        assert!(Instant::now() < deadline, "tcpdump lacks frames");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    wait_for("all frames in the file of tcpdump", || {
+        std::fs::metadata(&theirs).unwrap().len() >= 24 + 50 * (16 + 106)
+    });
     other.interrupt();
     assert_eq!(numbers(&theirs), (0..50).collect::<Vec<_>>());
     // Once it has gone, nothing else uses the interface.

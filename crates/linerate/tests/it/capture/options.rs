@@ -10,7 +10,8 @@ use linerate_testkit::{root_or_skip, skip};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use super::support::{Cable, LINERATE, accepts, folder, numbers, write_mixed};
+use super::support::{Cable, accepts, folder, numbers, write_mixed};
+use crate::LINERATE;
 
 /// Names in a folder, sorted.
 fn names(folder: &Path) -> Vec<String> {

@@ -4,7 +4,8 @@ use std::process::Output;
 
 use linerate_testkit::{root_or_skip, skip};
 
-use super::support::{Cable, LINERATE};
+use super::support::Cable;
+use crate::LINERATE;
 
 /// What docs/capture.md names for sources in XDP.
 const FOR_XDP: &str = "net_raw,net_admin,bpf,perfmon";

@@ -3,12 +3,13 @@
 use std::io::Write;
 use std::path::Path;
 use std::process::{Output, Stdio};
-use std::time::{Duration, Instant};
 
 use linerate_pcapfile::Reader;
+use linerate_testkit::wait_for;
 use serde_json::Value;
 
-use super::support::{LINERATE, folder, write_mixed};
+use super::support::{folder, write_mixed};
+use crate::LINERATE;
 
 #[test]
 fn reading_through_a_filter_equals_tcpdump() {
@@ -153,11 +154,9 @@ fn each_packet_reaches_the_file_at_once_if_that_is_asked_for() {
     // The header and two packets of 42 and 43 bytes; the stream stays open.
     let part = 24 + 16 + 42 + 16 + 43;
     stdin.write_all(&bytes[..part]).unwrap();
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while std::fs::read(&output).unwrap_or_default() != bytes[..part] {
-        assert!(Instant::now() < deadline, "the packets are not in the file");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_for("the packets in the file", || {
+        std::fs::read(&output).unwrap_or_default() == bytes[..part]
+    });
     drop(stdin);
     assert!(child.wait().unwrap().success());
 }

@@ -5,7 +5,8 @@ use std::net::UdpSocket;
 use linerate_pcapfile::Reader;
 use linerate_testkit::root_or_skip;
 
-use super::support::{Cable, LINERATE, everybody_accepts, folder, listening, numbers};
+use super::support::{Cable, everybody_accepts, folder, listening, numbers};
+use crate::LINERATE;
 
 #[test]
 fn several_readers_share_the_frames() {

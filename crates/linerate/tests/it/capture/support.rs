@@ -8,7 +8,7 @@ use std::time::Duration;
 use linerate_pcapfile::{InterfaceStatistics, Reader};
 use linerate_testkit::{Namespace, Process, Veth, VethOptions};
 
-pub(crate) const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
+use crate::LINERATE;
 
 /// Two hosts on a cable; captures run on `far`.
 pub(crate) struct Cable {

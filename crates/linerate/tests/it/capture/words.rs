@@ -4,7 +4,8 @@ use std::process::Stdio;
 
 use linerate_testkit::root_or_skip;
 
-use super::support::{Cable, LINERATE, folder, write_mixed};
+use super::support::{Cable, folder, write_mixed};
+use crate::LINERATE;
 
 #[test]
 fn lines_are_printed_without_a_file() {

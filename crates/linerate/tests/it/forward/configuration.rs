@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-use super::support::LINERATE;
+use crate::LINERATE;
 
 fn forward(arguments: &[&str]) -> Output {
     Command::new(LINERATE).arg("forward").args(arguments).output().unwrap()

@@ -189,8 +189,7 @@ fn top_draws_one_view_or_on_a_terminal() {
     assert!(printed.contains("--once"), "{printed}");
 
     // A terminal, and a key on it.
-    let inner =
-        format!("stty rows 40 cols 120; {} forward top --interval 100ms", super::support::LINERATE);
+    let inner = format!("stty rows 40 cols 120; {} forward top --interval 100ms", crate::LINERATE);
     let mut script = net.router.command("script");
     script.args(["--quiet", "--return", "--command", &inner, "/dev/null"]);
     script.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());

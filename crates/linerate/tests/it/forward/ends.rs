@@ -5,7 +5,8 @@ use std::time::Duration;
 use linerate_testkit::{root_or_skip, skip, wait_for};
 use nix::sys::signal::Signal;
 
-use super::support::{LINERATE, Net};
+use super::support::Net;
+use crate::LINERATE;
 
 /// Whether anything is pinned for instances with this name.
 fn pins(net: &Net) -> Vec<String> {

@@ -12,7 +12,7 @@ use linerate_forward::pins::{BPFFS, Pins};
 use linerate_testkit::{Namespace, Process, TIMEOUT, Veth, VethOptions, send_tcp};
 use serde_json::Value;
 
-pub(crate) const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
+use crate::LINERATE;
 
 /// Addresses of the hosts.
 pub(crate) const CLIENT: [&str; 2] = ["10.9.1.2", "fd09:1::2"];

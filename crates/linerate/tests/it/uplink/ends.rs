@@ -3,11 +3,12 @@
 use std::process::Output;
 use std::time::{Duration, Instant};
 
-use linerate_ring::steer::has_ingress_program;
+use linerate_bpf::link::has_tcx_ingress_program;
 use linerate_testkit::{Namespace, root_or_skip, skip};
 use nix::sys::signal::Signal;
 
-use super::support::{FAR, Hosts, LINERATE, NEAR, count, give_addresses, tcp, udp};
+use super::support::{FAR, Hosts, NEAR, count, give_addresses, tcp, udp};
+use crate::LINERATE;
 
 /// Runs an uplink that is to end with an error.
 fn refused(hosts: &Hosts, arguments: &str) -> String {
@@ -46,7 +47,7 @@ fn nothing_is_left_behind() {
 /// Whether a tcx program is on the cable's near end.
 fn is_guarded(hosts: &Hosts) -> bool {
     let index = hosts.veth.a.index();
-    hosts.near.run(|| has_ingress_program(index).unwrap()).unwrap()
+    hosts.near.run(|| has_tcx_ingress_program(index).unwrap()).unwrap()
 }
 
 #[test]

@@ -16,13 +16,10 @@ fn without_offloads_nothing_is_split_or_joined() {
     assert!(uplink.stderr().contains("no offload"), "{}", uplink.stderr());
     hosts.talk(1 << 20);
     let report = uplink.stop();
-    for none in ["down.super_packets", "down.checksums", "up.super_packets"] {
+    for none in ["tx.super_packets", "tx.checksums", "rx.super_packets"] {
         assert_eq!(count(&report, none), 0, "{report}");
     }
-    assert!(
-        count(&report, "down.packets") > 1000 && count(&report, "up.packets") > 1000,
-        "{report}"
-    );
+    assert!(count(&report, "tx.packets") > 1000 && count(&report, "rx.packets") > 1000, "{report}");
 }
 
 #[test]
@@ -34,7 +31,7 @@ fn the_packet_back_end_splits_and_joins_too() {
     udp(&hosts.near, &hosts.far, FAR[0].0, &[30_000; 4], 1000);
     let report = uplink.stop();
     assert_eq!(report["backend"], "packet");
-    for some in ["down.super_packets", "up.super_packets"] {
+    for some in ["tx.super_packets", "rx.super_packets"] {
         assert!(count(&report, some) > 0, "{report}");
     }
 }
@@ -67,7 +64,7 @@ fn a_protocol_that_is_off_is_left_to_the_stack() {
     assert!(!uplink.stderr().contains("USO"), "{}", uplink.stderr());
     udp(&hosts.near, &hosts.far, FAR[0].0, &[30_000; 4], 1000);
     let report = uplink.stop();
-    assert_eq!(count(&report, "down.super_packets"), 0, "{report}");
+    assert_eq!(count(&report, "tx.super_packets"), 0, "{report}");
     let uplink = hosts.uplink("--policy tcp=off");
     assert!(
         !uplink.stderr().contains("TSO") && uplink.stderr().contains("USO"),
@@ -76,7 +73,7 @@ fn a_protocol_that_is_off_is_left_to_the_stack() {
     );
     tcp(&hosts.near, &hosts.far, FAR[0].0, 1 << 20);
     let report = uplink.stop();
-    assert_eq!(count(&report, "down.super_packets"), 0, "{report}");
+    assert_eq!(count(&report, "tx.super_packets"), 0, "{report}");
 }
 
 #[test]
@@ -86,8 +83,7 @@ fn bursts_are_no_longer_than_asked_for() {
     let uplink = hosts.uplink("--max-burst 12000");
     tcp(&hosts.near, &hosts.far, FAR[0].0, 2 << 20);
     let report = uplink.stop();
-    let (supers, segments) =
-        (count(&report, "down.super_packets"), count(&report, "down.segments"));
+    let (supers, segments) = (count(&report, "tx.super_packets"), count(&report, "tx.segments"));
     assert!(supers > 100 && segments <= supers * 8, "{report}");
     assert_eq!(report["unsplit"], serde_json::json!({}), "{report}");
 }
@@ -124,7 +120,7 @@ fn the_device_can_be_in_another_namespace() {
     guest.interface("up0").unwrap().up().unwrap();
     give_addresses(&guest);
     tcp(&guest, &hosts.far, FAR[1].0, 1 << 20);
-    assert!(count(&uplink.stop(), "down.super_packets") > 0);
+    assert!(count(&uplink.stop(), "tx.super_packets") > 0);
 }
 
 /// Runs `ip` in a namespace.
@@ -165,8 +161,7 @@ fn super_packets_in_tunnels_are_split_where_that_is_asked_for() {
         }
     }
     let report = uplink.stop();
-    let (supers, segments) =
-        (count(&report, "down.super_packets"), count(&report, "down.segments"));
+    let (supers, segments) = (count(&report, "tx.super_packets"), count(&report, "tx.segments"));
     assert!(!crossed || (supers > 0 && segments > 4 * supers), "{report}");
     assert_eq!(report["unsplit"], serde_json::json!({}), "{report}");
 }
@@ -191,5 +186,5 @@ fn datagrams_for_the_port_of_a_tunnel_are_datagrams() {
         }
     }
     let report = uplink.stop();
-    assert_eq!(count(&report, "down.super_packets"), 2, "{report}");
+    assert_eq!(count(&report, "tx.super_packets"), 2, "{report}");
 }

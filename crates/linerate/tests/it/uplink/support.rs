@@ -6,7 +6,7 @@ use linerate_testkit::{Namespace, Process, Random, TIMEOUT, Veth, VethOptions, s
 use nix::sys::socket::{setsockopt, sockopt};
 use serde_json::Value;
 
-pub(crate) const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
+use crate::LINERATE;
 
 /// Addresses of the two hosts, with prefix lengths.
 pub(crate) const NEAR: [(&str, u8); 2] = [("10.8.0.1", 24), ("fd08::1", 64)];
@@ -83,7 +83,7 @@ pub(crate) fn give_addresses(namespace: &Namespace) {
     }
 }
 
-/// A number in a report, as `down.segments`.
+/// A number in a report, as `tx.segments`.
 pub(crate) fn count(report: &Value, path: &str) -> u64 {
     let value = path.split('.').fold(report, |value, key| &value[key]);
     value.as_u64().unwrap_or_else(|| panic!("{path} in {report}"))

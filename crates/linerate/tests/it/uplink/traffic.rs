@@ -26,8 +26,8 @@ fn arp_neighbour_discovery_and_icmp_cross() {
         }
     }
     let report = uplink.stop();
-    assert!(count(&report, "down.checksums") >= 2, "{report}");
-    assert_eq!(count(&report, "down.super_packets"), 0, "{report}");
+    assert!(count(&report, "tx.checksums") >= 2, "{report}");
+    assert_eq!(count(&report, "tx.super_packets"), 0, "{report}");
 }
 
 #[test]
@@ -39,14 +39,13 @@ fn tcp_streams_cross_as_super_packets() {
     hosts.talk(4 << 20);
     let report = uplink.stop();
     assert_eq!(report["backend"], "xdp", "{report}");
-    let (supers, segments) =
-        (count(&report, "down.super_packets"), count(&report, "down.segments"));
+    let (supers, segments) = (count(&report, "tx.super_packets"), count(&report, "tx.segments"));
     assert!(supers > 0 && segments > 4 * supers, "{report}");
-    let (supers, joined) = (count(&report, "up.super_packets"), count(&report, "up.joined"));
+    let (supers, joined) = (count(&report, "rx.super_packets"), count(&report, "rx.joined"));
     assert!(supers > 0 && joined > 2 * supers, "{report}");
     assert_eq!(report["unsplit"], serde_json::json!({}), "{report}");
     // Both directions carried 8 MiB and the headers.
-    for way in ["down.bytes", "up.bytes"] {
+    for way in ["tx.bytes", "rx.bytes"] {
         assert!((8 << 20..10 << 20).contains(&count(&report, way)), "{way}: {report}");
     }
 }
@@ -67,8 +66,8 @@ fn datagrams_cross_alone_as_fragments_and_by_the_burst() {
         }
     }
     let report = uplink.stop();
-    assert!(count(&report, "down.super_packets") >= 2 * 20, "{report}");
-    assert!(count(&report, "up.super_packets") > 0, "{report}");
+    assert!(count(&report, "tx.super_packets") >= 2 * 20, "{report}");
+    assert!(count(&report, "rx.super_packets") > 0, "{report}");
 }
 
 #[test]
@@ -82,7 +81,7 @@ fn several_queues_carry_several_streams() {
         }
         let report = uplink.stop();
         assert_eq!(count(&report, "queues"), 2, "{report}");
-        assert!(count(&report, "down.super_packets") > 0, "{report}");
+        assert!(count(&report, "tx.super_packets") > 0, "{report}");
     }
     // One thread for two queues of the interface.
     let uplink = hosts.uplink("--queues 1 --backend xdp");

@@ -3,14 +3,15 @@
 
 use std::io::ErrorKind;
 use std::net::UdpSocket;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use linerate_ring::steer::has_ingress_program;
-use linerate_testkit::{Mac, Namespace, Process, Veth, VethOptions, root_or_skip};
+use linerate_bpf::link::has_tcx_ingress_program;
+use linerate_testkit::{Mac, Namespace, Process, Veth, VethOptions, root_or_skip, wait_for};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use super::support::{FAR, Hosts, LINERATE, NEAR, count, give_addresses, tcp, udp};
+use super::support::{FAR, Hosts, NEAR, count, give_addresses, tcp, udp};
+use crate::LINERATE;
 
 /// Addresses of the host on the cable, beside those of the device.
 const HOST: [(&str, u8); 2] = [("10.8.0.9", 24), ("fd08::9", 64)];
@@ -67,15 +68,6 @@ fn knock(from: &Namespace, address: &str) {
     wait_for(&format!("{address} does not answer"), || answers(from, address));
 }
 
-/// Waits until `true_now`, for longer than anything takes.
-fn wait_for(what: &str, mut true_now: impl FnMut() -> bool) {
-    let timeout = Instant::now() + Duration::from_secs(30);
-    while !true_now() {
-        assert!(Instant::now() < timeout, "{what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
 fn none_unsplit(report: &Value) {
     assert_eq!(report["unsplit"], serde_json::json!({}), "{report}");
     assert_eq!(report["kind"], "tun", "{report}");
@@ -101,12 +93,12 @@ fn guest_and_host_share_the_interface() {
         let report = uplink.stop();
         none_unsplit(&report);
         let (supers, segments) =
-            (count(&report, "down.super_packets"), count(&report, "down.segments"));
+            (count(&report, "tx.super_packets"), count(&report, "tx.segments"));
         let offloads = !arguments.contains("--no-offload");
         assert_eq!(offloads, supers > 0, "{arguments}: {report}");
         assert!(!offloads || segments > 4 * supers, "{arguments}: {report}");
-        assert_eq!(offloads, count(&report, "up.super_packets") > 0, "{arguments}: {report}");
-        assert!(count(&report, "up.answers") >= 2, "{arguments}: {report}");
+        assert_eq!(offloads, count(&report, "rx.super_packets") > 0, "{arguments}: {report}");
+        assert!(count(&report, "rx.neighbour_replies") >= 2, "{arguments}: {report}");
         // The host is alone again, and no host has the device's addresses.
         assert!(shared.guest.interface("up0").is_err());
         tcp(&shared.hosts.near, &shared.hosts.far, FAR[0].0, 100_000);
@@ -300,7 +292,8 @@ fn a_tun_device_leaves_nothing_behind_and_one_thread_one_capability() {
         uplink.signal(signal);
         uplink.wait();
         wait_for("a device or a program is left", || {
-            let guarded = shared.hosts.near.run(|| has_ingress_program(index).unwrap()).unwrap();
+            let guarded =
+                shared.hosts.near.run(|| has_tcx_ingress_program(index).unwrap()).unwrap();
             !guarded
                 && !shared.hosts.veth.a.has_xdp().unwrap()
                 && shared.guest.interface("up0").is_err()

@@ -1,0 +1,59 @@
+//! Shared by the build scripts of all crates with BPF programs, which include this file by its path: so
+//! libbpf-cargo is a build dependency only, and nothing is built twice.
+//!
+//! A build script calls [`compile`] with the names of the objects in `src/bpf`. The crate includes each with
+//! `include!(concat!(env!("OUT_DIR"), "/NAME.rs"))`, which defines a private module `skeleton`.
+
+use std::env;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use libbpf_cargo::SkeletonBuilder;
+
+/// Generated code follows no lint, and its user needs a part of it only.
+const ALLOW: &str = "#[allow(clippy::all, clippy::pedantic, clippy::undocumented_unsafe_blocks, dead_code, \
+    missing_docs, non_camel_case_types, non_snake_case, unreachable_pub, unsafe_code, unsafe_op_in_unsafe_fn, \
+    unused)]";
+
+/// Compiles `src/bpf/NAME.bpf.c` for each name to `OUT_DIR/NAME.bpf.o` and generates its skeleton,
+/// `OUT_DIR/NAME.rs`. `arguments` are passed to clang after the include directories of the target.
+///
+/// Where that fails, prints the error of clang, and what may be missing, and ends the build script.
+///
+/// # Panics
+///
+/// Outside a build script.
+pub(crate) fn compile(names: &[&str], arguments: &[&str]) {
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    println!("cargo:rerun-if-changed=src/bpf");
+    for name in names {
+        let source = format!("src/bpf/{name}.bpf.c");
+        let built = SkeletonBuilder::new()
+            .source(&source)
+            .obj(out.join(format!("{name}.bpf.o")))
+            .clang_args(
+                include_directories().into_iter().chain(arguments.iter().map(OsString::from)),
+            )
+            .build_and_generate(out.join(format!("{name}.skel.rs")));
+        if let Err(error) = built {
+            eprintln!(
+                "cannot compile {source}: {error:#}\n\
+                 it takes clang with the BPF target (Debian and Ubuntu: apt install clang)"
+            );
+            std::process::exit(1);
+        }
+        let module = format!("{ALLOW}\nmod skeleton {{\n    include!(\"{name}.skel.rs\");\n}}\n");
+        let path = out.join(format!("{name}.rs"));
+        if let Err(error) = std::fs::write(&path, module) {
+            eprintln!("cannot write {}: {error}", path.display());
+            std::process::exit(1);
+        }
+    }
+}
+
+/// The directory of `asm/types.h`: below the multiarch triple on Debian and its derivatives.
+fn include_directories() -> Vec<OsString> {
+    let arch = env::var("CARGO_CFG_TARGET_ARCH").expect("cargo sets the target");
+    let directory = format!("/usr/include/{arch}-linux-gnu");
+    if Path::new(&directory).is_dir() { vec!["-I".into(), directory.into()] } else { Vec::new() }
+}

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+/* Copies frames that a filter accepts to a ring buffer.
+ *
+ * `capture` passes every frame on to the stack, and shares the interface. The root program is attached
+ * once, whatever the number of captures. A capture has one of eight slots; root and captures form a
+ * chain of tail calls through the slots that are taken, and the last one passes the frame on. `take`
+ * has the interface for itself, and drops the frames that the filter accepts after the copy.
+ *
+ * A slot is taken by putting a socket in `owners`: the kernel accepts only one, and removes it when the
+ * socket closes, however its process ended. A program whose socket has gone is not called. */
+
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+
+#include "filter.h"
+#include "tee.h"
+
+char LICENSE[] SEC("license") = "Dual MIT/GPL";
+
+/* Constants to the verifier, which removes the branches not taken. */
+const volatile __u32 timestamps = 1;
+const volatile __u32 snaplen = TEE_MAX_SNAPLEN;
+const volatile __u32 slot = 0;
+
+/* Both belong to the root; captures find them through it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_XSKMAP);
+	__uint(max_entries, TEE_SLOTS);
+	__type(key, __u32);
+	__type(value, __u32);
+} owners SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, TEE_SLOTS);
+	__type(key, __u32);
+	__type(value, __u32);
+} captures SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 20); /* set before load */
+} records SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct tee_counters);
+} counters SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct tee_reader);
+} reader SEC(".maps");
+
+/* Calls the next capture at or after slot `from`; returns when there is none. The index is a
+ * constant at each call, so that the kernel makes a direct jump of it. */
+static __attribute__((always_inline)) void call_from(struct xdp_md *ctx, __u32 from)
+{
+#pragma clang loop unroll(full)
+	for (__u32 i = 0; i < TEE_SLOTS; i++) {
+		__u32 key = i;
+
+		if (i >= from && bpf_map_lookup_elem(&owners, &key))
+			bpf_tail_call_static(ctx, &captures, i);
+	}
+}
+
+SEC("xdp.frags")
+int TEE_ROOT(struct xdp_md *ctx)
+{
+	call_from(ctx, 0);
+	return XDP_PASS;
+}
+
+/* `len`, which is 1 to 65536, in a form from which the verifier sees that. */
+static __attribute__((always_inline)) __u64 bounded(__u32 len)
+{
+	__u64 bytes = len - 1;
+
+	asm volatile("%0 &= 0xffff" : "+r"(bytes));
+	bytes++;
+	asm volatile("" : "+r"(bytes));
+	return bytes;
+}
+
+/* One size class: reserve room for `room` bytes, copy `len` of them, submit without a wake-up. The
+ * kernel wants the size reserved as a constant. The length is bounded behind the calls: a value that is
+ * kept on the stack loses, to the verifier of Linux 6.1, what was compared since. */
+#define COPY(room)                                                                                 \
+	do {                                                                                       \
+		struct tee_record *record =                                                        \
+			bpf_ringbuf_reserve(&records, sizeof(struct tee_record) + (room), 0);      \
+		__u64 bytes;                                                                       \
+                                                                                                   \
+		if (!record)                                                                       \
+			goto full;                                                                 \
+		record->timestamp = timestamps ? bpf_ktime_get_tai_ns() : 0;                               \
+		record->wire_len = wire_len;                                                       \
+		record->len = len;                                                                 \
+		record->ifindex = ctx->ingress_ifindex;                                            \
+		record->queue = ctx->rx_queue_index;                                               \
+		record->flags = 0;                                                                 \
+		bytes = bounded(len);                                                              \
+		if (bytes > (room) || bpf_xdp_load_bytes(ctx, 0, record + 1, bytes)) {             \
+			bpf_ringbuf_discard(record, BPF_RB_NO_WAKEUP);                             \
+			goto fault;                                                                \
+		}                                                                                  \
+		bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);                                      \
+	} while (0)
+
+/* The reader says that it sleeps. The submit before was a full barrier, and so is the reader's
+ * fence between setting the flag and looking at the ring: one of the two sees the other. An empty
+ * record carries the wake-up, since only a record can. Where there is no room for it the flag stays,
+ * for whoever fills the ring on another CPU meanwhile to see it and wake. */
+static __attribute__((always_inline)) void wake_reader(struct tee_reader *state)
+{
+	void *carrier = bpf_ringbuf_reserve(&records, 8, 0);
+
+	if (!carrier)
+		return;
+	state->waiting = 0;
+	bpf_ringbuf_discard(carrier, BPF_RB_FORCE_WAKEUP);
+}
+
+/* True when the filter accepts the frame, even if there was no room for it; false after the stop, so
+ * that the frame goes on as it will when the program is gone. */
+static __attribute__((always_inline)) int copy(struct xdp_md *ctx)
+{
+	void *data = (void *)(long)ctx->data;
+	void *data_end = (void *)(long)ctx->data_end;
+	__u32 zero = 0;
+	struct tee_counters *counts = bpf_map_lookup_elem(&counters, &zero);
+	struct tee_reader *state = bpf_map_lookup_elem(&reader, &zero);
+	__u32 wire_len = bpf_xdp_get_buff_len(ctx);
+	__u32 len = wire_len < snaplen ? wire_len : snaplen;
+
+	if (!counts || !state)
+		return 0;
+	if (*(volatile __u32 *)&state->stop) {
+		counts->late++;
+		return 0;
+	}
+	if (has_filter() && !filter(data, data_end, wire_len)) {
+		counts->unmatched++;
+		return 0;
+	}
+	if (len <= 64)
+		COPY(64);
+	else if (len <= 96)
+		COPY(96);
+	else if (len <= 128)
+		COPY(128);
+	else if (len <= 192)
+		COPY(192);
+	else if (len <= 256)
+		COPY(256);
+	else if (len <= 384)
+		COPY(384);
+	else if (len <= 512)
+		COPY(512);
+	else if (len <= 768)
+		COPY(768);
+	else if (len <= 1024)
+		COPY(1024);
+	else if (len <= 1536)
+		COPY(1536);
+	else if (len <= 2048)
+		COPY(2048);
+	else if (len <= 4096)
+		COPY(4096);
+	else if (len <= 9216)
+		COPY(9216);
+	else if (len <= 16384)
+		COPY(16384);
+	else
+		COPY(TEE_MAX_SNAPLEN + 1);
+	counts->captured++;
+	if (*(volatile __u32 *)&state->waiting)
+		wake_reader(state);
+	return 1;
+full:
+	counts->full++;
+	return 1;
+fault:
+	counts->faults++;
+	return 1;
+}
+
+SEC("xdp.frags")
+int capture(struct xdp_md *ctx)
+{
+	copy(ctx);
+	call_from(ctx, slot + 1);
+	return XDP_PASS;
+}
+
+SEC("xdp.frags")
+int take(struct xdp_md *ctx)
+{
+	return copy(ctx) ? XDP_DROP : XDP_PASS;
+}

@@ -1,0 +1,187 @@
+//! [`Error`]: what can go wrong in this crate, each with the remedy.
+
+use std::fmt;
+use std::io;
+
+use crate::xdp::mode::AttachMode;
+use crate::xdp::owner::Owner;
+
+/// The result of everything in this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// What failed, on what, why, and what to do about it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A system call failed for a reason that has no variant of its own.
+    #[error("cannot {action}: {source}")]
+    System {
+        /// What was being done, on which interface or file; follows "cannot".
+        action: String,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+
+    /// The process may not do this.
+    #[error("cannot {action}: needs {}", Missing(capability))]
+    Privilege {
+        /// What was being done; follows "cannot".
+        action: String,
+        /// The missing capability, for instance `CAP_BPF`; several with commas between them.
+        capability: &'static str,
+    },
+
+    /// No interface has this name in this network namespace.
+    #[error("no interface named {0} in this network namespace; `ip link` lists them")]
+    NoInterface(String),
+
+    /// The kernel's verifier rejected a program; a filter can then run in user space instead.
+    #[error("cannot {program}: the kernel's verifier rejects it ({source}): {reason}")]
+    Verifier {
+        /// What was being loaded; follows "cannot".
+        program: String,
+        /// The last line of the verifier's log.
+        reason: String,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+
+    /// The interface has an XDP program already. It is never replaced.
+    #[error("{}", Occupied(self))]
+    ForeignProgram {
+        /// The interface.
+        interface: String,
+        /// The program's id, as `bpftool prog show id` takes it.
+        id: u32,
+        /// The program's name.
+        name: String,
+        /// Where it runs.
+        mode: AttachMode,
+        /// It belongs to Linerate: to a capture, a receiver, an uplink or the accelerator.
+        ours: bool,
+        /// It is the root of a tee.
+        tee: bool,
+        /// What keeps it attached.
+        owner: Owner,
+    },
+
+    /// All slots for captures on one interface are taken.
+    #[error(
+        "interface {interface} carries {slots} captures already, as many as it can; stop one of them"
+    )]
+    NoSlot {
+        /// The interface.
+        interface: String,
+        /// How many there can be.
+        slots: usize,
+    },
+
+    /// A request that makes no sense, found before the kernel was asked.
+    #[error("{0}")]
+    Invalid(String),
+}
+
+impl Error {
+    /// `source`, which happened while doing `action`.
+    pub(crate) fn system(action: impl Into<String>, source: io::Error) -> Self {
+        Self::System { action: action.into(), source }
+    }
+
+    /// The error for `errno` while doing `action` with BPF: a missing privilege has a variant of its own.
+    pub(crate) fn bpf(action: impl Into<String>, errno: i32) -> Self {
+        match errno {
+            libc::EPERM | libc::EACCES => {
+                Self::Privilege { action: action.into(), capability: "CAP_BPF,CAP_NET_ADMIN" }
+            }
+            _ => Self::system(action, io::Error::from_raw_os_error(errno)),
+        }
+    }
+}
+
+impl From<linerate_net::Error> for Error {
+    fn from(error: linerate_net::Error) -> Self {
+        match error {
+            linerate_net::Error::NoInterface(name) => Self::NoInterface(name),
+            linerate_net::Error::Privilege { action, capability } => {
+                Self::Privilege { action, capability }
+            }
+            linerate_net::Error::System { action, source } => Self::System { action, source },
+            other => Self::Invalid(other.to_string()),
+        }
+    }
+}
+
+/// Which program is attached, and how to receive the frames nevertheless.
+struct Occupied<'a>(&'a Error);
+
+impl fmt::Display for Occupied<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Error::ForeignProgram { interface, id, name, mode, ours, tee, owner } = self.0 else {
+            return Ok(());
+        };
+        if *tee {
+            return write!(
+                f,
+                "another linerate capture has a tee on interface {interface} ({owner}), and frames \
+                 cannot be taken beside a tee; use --source tee here as well, or end that capture"
+            );
+        }
+        if *ours {
+            return write!(
+                f,
+                "another linerate takes the frames of interface {interface} by XDP ({owner}); end it, or, if \
+                 it is a capture, start both with --source tee"
+            );
+        }
+        write!(
+            f,
+            "interface {interface} has an XDP program already: id {id}, name \"{name}\" ({mode}); "
+        )?;
+        match owner {
+            Owner::Processes(_) => write!(f, "end the process that holds its BPF link: {owner}"),
+            Owner::PinnedLink(link) => write!(
+                f,
+                "its BPF link {link} is pinned: `bpftool --bpffs link show id {link}` names the file to \
+                 remove"
+            ),
+            Owner::Interface => {
+                write!(
+                    f,
+                    "detach it with `ip link set dev {interface} {} off`",
+                    mode.ip_link_word()
+                )
+            }
+            Owner::Unknown => f.write_str(
+                "end the program that attached it; as root (with CAP_SYS_ADMIN) this says which",
+            ),
+        }
+    }
+}
+
+/// What sources in XDP need.
+pub const XDP_CAPABILITIES: &str = "CAP_NET_RAW,CAP_NET_ADMIN,CAP_BPF,CAP_PERFMON";
+
+/// Capabilities that a process lacks, with commas between them, and how to grant them.
+#[derive(Clone, Copy, Debug)]
+pub struct Missing<'a>(pub &'a str);
+
+impl fmt::Display for Missing<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let word = if self.0.contains(',') { "capabilities" } else { "capability" };
+        // setcap(8) replaces what a program had: it takes all of them at once.
+        let all = match self.0 {
+            alone @ ("CAP_NET_RAW" | "CAP_NET_ADMIN") => alone.to_owned(),
+            bpf if bpf.split(',').all(|one| XDP_CAPABILITIES.contains(one)) => {
+                XDP_CAPABILITIES.to_owned()
+            }
+            more => format!("{XDP_CAPABILITIES},{more}"),
+        };
+        let them = if all.contains(',') { "them" } else { "it" };
+        write!(
+            f,
+            "the {word} {}; run as root, or grant {them} with `sudo setcap {}+ep PROGRAM`",
+            self.0.replace(',', ", "),
+            all.to_ascii_lowercase()
+        )
+    }
+}

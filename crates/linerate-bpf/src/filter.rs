@@ -1,0 +1,19 @@
+//! Packet filters: classic BPF as libpcap compiles it, and its translation to eBPF.
+//!
+//! A packet socket runs a [`Classic`] program as it is. An XDP program cannot, so
+//! [`translate`] turns the same program into the body of an eBPF subprogram that gives the same
+//! verdict on every frame. The translation is a pure function on numbers.
+
+mod attach;
+mod classic;
+mod instruction;
+mod load;
+mod run;
+mod tags;
+mod translate;
+
+pub use attach::attach;
+pub use classic::{Ancillary, Classic, Invalid, MAX_STATEMENTS, SCRATCH_WORDS, Statement};
+pub use instruction::{Instruction, to_bytes};
+pub use load::load_socket_filter;
+pub use translate::{REACH, Untranslatable, translate};

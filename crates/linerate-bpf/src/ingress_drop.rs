@@ -1,0 +1,76 @@
+//! [`IngressDrop`]: keeps frames that packet sockets receive from the host's stack.
+//!
+//! A frame reaches packet sockets first, then tcx at the entrance of the stack
+//! (`__netif_receive_skb_core`): packet sockets receive what is dropped there, and the host does not answer it.
+
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use linerate_net::Interface;
+
+use crate::addresses::Addresses;
+use crate::link::{Hook, Link};
+use crate::program::log_to_tracing;
+use crate::{Error, Result};
+
+include!(concat!(env!("OUT_DIR"), "/ingress_drop.rs"));
+
+/// A tcx program that drops frames of an interface at the entrance of the stack. It is detached when this is
+/// dropped, and when the process ends.
+#[derive(Debug)]
+pub struct IngressDrop {
+    _link: Link,
+    addresses: OwnedFd,
+}
+
+/// Which frames an [`IngressDrop`] drops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dropped {
+    /// Every frame.
+    All,
+    /// Those for [`IngressDrop::addresses`], matched as by [`crate::steer::Options::by_address`].
+    ByAddress,
+}
+
+impl IngressDrop {
+    /// Attaches it to `interface` of this network namespace. XDP, generic XDP and packet sockets still
+    /// receive every frame.
+    ///
+    /// # Errors
+    /// [`Error::NoInterface`], [`Error::Privilege`]; [`Error::System`], for instance on a kernel without
+    /// tcx (before Linux 6.6).
+    pub fn attach(interface: &str, dropped: Dropped) -> Result<Self> {
+        log_to_tracing();
+        let interface = Interface::open(interface)?;
+        let failed = |error: libbpf_rs::Error| {
+            let action = "load the BPF program linerate_drop";
+            match error.kind() {
+                libbpf_rs::ErrorKind::PermissionDenied => Error::bpf(action, libc::EPERM),
+                // libbpf-rs tells the cause in its text only.
+                _ => Error::system(action, std::io::Error::other(format!("{error:#}"))),
+            }
+        };
+        let mut storage = MaybeUninit::uninit();
+        let mut open =
+            skeleton::IngressDropSkelBuilder::default().open(&mut storage).map_err(failed)?;
+        if let Some(constants) = open.maps.rodata_data.as_deref_mut() {
+            constants.by_address = u32::from(dropped == Dropped::ByAddress);
+        }
+        let skeleton = open.load().map_err(failed)?;
+        let program = skeleton.progs.linerate_drop.as_fd();
+        let link = Link::attach(program, interface.name(), interface.index(), Hook::TcxIngress)?;
+        let addresses = skeleton.maps.addresses.as_fd().try_clone_to_owned();
+        let addresses =
+            addresses.map_err(|error| Error::system("keep the map of addresses", error))?;
+        Ok(Self { _link: link, addresses })
+    }
+
+    /// The addresses whose frames are dropped by [`Dropped::ByAddress`]; none at first.
+    ///
+    /// # Errors
+    /// [`Error::System`] when the process has no descriptor left.
+    pub fn addresses(&self) -> Result<Addresses> {
+        Addresses::of(self.addresses.as_fd())
+    }
+}

@@ -1,0 +1,25 @@
+//! Loads BPF programs, attaches them to interfaces, and shares maps with them. The one crate that calls libbpf's
+//! low-level functions; what libbpf-rs has is used from there.
+
+pub mod addresses;
+mod error;
+pub mod filter;
+pub mod ingress_drop;
+pub mod link;
+pub mod live_frames;
+pub mod map;
+mod program;
+pub mod rcu;
+pub mod seqlock;
+pub mod steer;
+pub mod tee;
+pub mod test_run;
+pub mod xdp;
+
+pub use error::{Error, Missing, Result, XDP_CAPABILITIES};
+pub use program::log_to_tracing;
+
+/// Flags of maps and programs, for those who read them from an object.
+pub mod flags {
+    pub use libbpf_sys::{BPF_F_MMAPABLE, BPF_F_NO_PREALLOC, BPF_F_XDP_HAS_FRAGS};
+}

@@ -1,0 +1,258 @@
+//! [`Link`]: a BPF program on a hook of an interface, held by a bpf_link. The kernel detaches the program when
+//! the last descriptor closes and the last pin is removed.
+
+use std::ffi::CString;
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use crate::xdp::mode::AttachMode;
+use crate::xdp::query::attached_to;
+use crate::{Error, Result};
+
+/// Where on an interface a program runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Hook {
+    /// XDP, in the driver or in the stack. One program for an interface.
+    Xdp(AttachMode),
+    /// tcx at the entrance of the stack (Linux 6.6), before the programs that are there.
+    TcxIngress,
+    /// tcx where frames leave the stack (Linux 6.6), after the programs that are there.
+    TcxEgress,
+}
+
+impl fmt::Display for Hook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Xdp(mode) => write!(f, "XDP ({mode})"),
+            Self::TcxIngress => f.write_str("tcx ingress"),
+            Self::TcxEgress => f.write_str("tcx egress"),
+        }
+    }
+}
+
+/// A program on a hook.
+#[derive(Debug)]
+pub struct Link {
+    fd: OwnedFd,
+}
+
+impl Link {
+    /// Attaches `program` to the hook of interface `ifindex` in this network namespace; `name` is for errors.
+    ///
+    /// # Errors
+    /// [`Error::ForeignProgram`] when there is an XDP program already; [`Error::Privilege`]; [`Error::System`], for
+    /// instance where the driver has no native XDP or the kernel no tcx.
+    pub fn attach(program: BorrowedFd<'_>, name: &str, ifindex: u32, hook: Hook) -> Result<Self> {
+        let mut options = libbpf_sys::bpf_link_create_opts {
+            sz: size_of::<libbpf_sys::bpf_link_create_opts>() as libbpf_sys::size_t,
+            ..Default::default()
+        };
+        let kind = match hook {
+            Hook::Xdp(mode) => {
+                options.flags = mode.flags();
+                libbpf_sys::BPF_XDP
+            }
+            Hook::TcxIngress => {
+                options.flags = libbpf_sys::BPF_F_BEFORE;
+                libbpf_sys::BPF_TCX_INGRESS
+            }
+            Hook::TcxEgress => {
+                options.flags = libbpf_sys::BPF_F_AFTER;
+                libbpf_sys::BPF_TCX_EGRESS
+            }
+        };
+        // SAFETY: a live program and options that carry their size.
+        let fd = unsafe {
+            libbpf_sys::bpf_link_create(program.as_raw_fd(), ifindex as i32, kind, &options)
+        };
+        if fd >= 0 {
+            // SAFETY: a new descriptor, which nobody else owns.
+            return Ok(Self { fd: unsafe { OwnedFd::from_raw_fd(fd) } });
+        }
+        if let (Hook::Xdp(_), libc::EBUSY | libc::EEXIST) = (hook, -fd)
+            && let Some(found) = attached_to(ifindex)?
+        {
+            return Err(found.in_the_way(name));
+        }
+        Err(Error::bpf(
+            match hook {
+                Hook::Xdp(mode) => format!("attach an XDP program ({mode}) to interface {name}"),
+                _ => format!("attach a BPF program to {hook} of interface {name}"),
+            },
+            -fd,
+        ))
+    }
+
+    /// Replaces the attached program. No frame meets both or neither.
+    ///
+    /// # Errors
+    /// [`Error::System`], for instance when the interface has gone.
+    pub fn replace(&self, program: BorrowedFd<'_>) -> Result<()> {
+        // SAFETY: two live descriptors, default options.
+        let answer = unsafe {
+            libbpf_sys::bpf_link_update(
+                self.fd.as_raw_fd(),
+                program.as_raw_fd(),
+                std::ptr::null_mut(),
+            )
+        };
+        match answer {
+            0.. => Ok(()),
+            _ => Err(Error::bpf("replace the BPF program on an interface", -answer)),
+        }
+    }
+
+    /// Detaches the program now, whoever else holds the link.
+    ///
+    /// # Errors
+    /// [`Error::System`].
+    pub fn detach(&self) -> Result<()> {
+        // SAFETY: a live descriptor.
+        match unsafe { libbpf_sys::bpf_link_detach(self.fd.as_raw_fd()) } {
+            0.. => Ok(()),
+            answer => Err(Error::bpf("detach a BPF program from an interface", -answer)),
+        }
+    }
+}
+
+impl AsFd for Link {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl From<OwnedFd> for Link {
+    /// A link that was pinned.
+    fn from(fd: OwnedFd) -> Self {
+        Self { fd }
+    }
+}
+
+/// Whether tcx programs see what the interface of this index receives.
+///
+/// # Errors
+/// [`Error::Privilege`], [`Error::System`].
+pub fn has_tcx_ingress_program(ifindex: u32) -> Result<bool> {
+    let mut query = libbpf_sys::bpf_prog_query_opts {
+        sz: size_of::<libbpf_sys::bpf_prog_query_opts>() as libbpf_sys::size_t,
+        ..Default::default()
+    };
+    // SAFETY: `query` is writable and carries its size; its array pointers are null.
+    let answer = unsafe {
+        libbpf_sys::bpf_prog_query_opts(ifindex as i32, libbpf_sys::BPF_TCX_INGRESS, &mut query)
+    };
+    // SAFETY: plain numbers in all members of the union.
+    let count = unsafe { query.__bindgen_anon_1.count };
+    match -answer {
+        0 => Ok(count > 0),
+        // Nothing there, or a kernel without tcx (before Linux 6.6).
+        libc::ENOENT | libc::EINVAL => Ok(false),
+        errno => Err(Error::bpf(format!("ask interface {ifindex} for its tcx programs"), errno)),
+    }
+}
+
+/// Pins a program, map or link at `path` in bpffs: it stays when the last descriptor closes.
+///
+/// # Errors
+/// [`Error::System`]: the path exists, or is not in a BPF file system.
+pub fn pin(object: BorrowedFd<'_>, path: &Path) -> Result<()> {
+    let place = place(path)?;
+    // SAFETY: a live descriptor and a C string.
+    match unsafe { libbpf_sys::bpf_obj_pin(object.as_raw_fd(), place.as_ptr()) } {
+        0.. => Ok(()),
+        answer => Err(Error::bpf(format!("pin a BPF object as {}", path.display()), -answer)),
+    }
+}
+
+/// What is pinned at `path`.
+///
+/// # Errors
+/// [`Error::System`]: nothing is, or the file is of another file system.
+pub fn open(path: &Path) -> Result<OwnedFd> {
+    let place = place(path)?;
+    // SAFETY: a C string.
+    match unsafe { libbpf_sys::bpf_obj_get(place.as_ptr()) } {
+        // SAFETY: a new descriptor, which nobody else owns.
+        fd @ 0.. => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
+        answer => Err(Error::bpf(format!("open the BPF object {}", path.display()), -answer)),
+    }
+}
+
+fn place(path: &Path) -> Result<CString> {
+    CString::new(path.as_os_str().as_bytes()).map_err(|error| {
+        Error::system(format!("name a BPF object {}", path.display()), io::Error::other(error))
+    })
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip, skip};
+
+    use super::*;
+    use crate::filter::Instruction;
+
+    fn own(fd: i32) -> io::Result<OwnedFd> {
+        match fd {
+            // SAFETY: the callers hand over descriptors just made for them alone.
+            0.. => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
+            errno => Err(io::Error::from_raw_os_error(-errno)),
+        }
+    }
+
+    /// A program that answers `verdict`.
+    pub(crate) fn load(kind: libbpf_sys::bpf_prog_type, verdict: i32) -> io::Result<OwnedFd> {
+        let code = [Instruction::new(0xb7, 0, 0, 0, verdict), Instruction::new(0x95, 0, 0, 0, 0)];
+        // SAFETY: two instructions in the kernel's layout, C strings, no options.
+        own(unsafe {
+            libbpf_sys::bpf_prog_load(
+                kind,
+                c"go_on".as_ptr(),
+                c"GPL".as_ptr(),
+                code.as_ptr().cast(),
+                code.len() as libbpf_sys::size_t,
+                std::ptr::null_mut(),
+            )
+        })
+    }
+
+    /// Attaches a program to what `ifindex` receives, which lets everything go on.
+    fn tcx(ifindex: u32) -> io::Result<OwnedFd> {
+        const GO_ON: i32 = -1;
+        let options = libbpf_sys::bpf_link_create_opts {
+            sz: size_of::<libbpf_sys::bpf_link_create_opts>() as libbpf_sys::size_t,
+            ..Default::default()
+        };
+        let program = load(libbpf_sys::BPF_PROG_TYPE_SCHED_CLS, GO_ON)?;
+        // SAFETY: a live program and options that carry their size.
+        own(unsafe {
+            libbpf_sys::bpf_link_create(
+                program.as_raw_fd(),
+                ifindex as i32,
+                libbpf_sys::BPF_TCX_INGRESS,
+                &options,
+            )
+        })
+    }
+
+    #[test]
+    fn a_tcx_program_is_seen() {
+        root_or_skip!();
+        let (a, b) = (Namespace::create("tcx-a").unwrap(), Namespace::create("tcx-b").unwrap());
+        let cable = Veth::create(&a, "a", &b, "b", VethOptions::default()).unwrap();
+        let index = cable.a.index();
+        let has = || a.run(|| has_tcx_ingress_program(index).unwrap()).unwrap();
+        assert!(!has());
+        let link = match a.run(|| tcx(index)).unwrap() {
+            Ok(link) => link,
+            Err(error) => {
+                skip!(&format!("no tcx: {error}"));
+            }
+        };
+        assert!(has());
+        drop(link);
+        assert!(!has());
+    }
+}

@@ -1,0 +1,319 @@
+//! BPF maps from user space: [`MappedArray`] as memory, [`batch`] for hash maps, and single entries.
+//!
+//! An array made with `BPF_F_MMAPABLE` is contiguous memory that programs index and user space maps
+//! (`array_map_mmap` in `kernel/bpf/arraymap.c`): reading or changing an entry takes no system call. Programs
+//! write it at any moment, on any CPU, so user space sees atomics only; which of them belong together is for
+//! both sides to agree on. Hash maps cannot be mapped: [`batch`] is for those.
+
+pub mod batch;
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
+
+pub use rustix::mm::ProtFlags;
+
+use libbpf_rs::{MapHandle, MapType};
+use rustix::mm::MapFlags;
+
+use crate::{Error, Result};
+
+mod sealed {
+    /// Limits [`super::Cell`] to types that any bytes are a value of and that may change behind a `&`.
+    pub trait Sealed {}
+}
+
+/// An atomic in a mapped array.
+///
+/// Access one place with one size: Rust's memory model does not cover mixed sizes.
+pub trait Cell: sealed::Sealed {}
+
+macro_rules! cells {
+    ($($atomic:ty),*) => { $(
+        impl sealed::Sealed for $atomic {}
+        impl Cell for $atomic {}
+    )* };
+}
+
+cells!(AtomicU8, AtomicU16, AtomicU32, AtomicU64);
+
+/// A mapped BPF array, unmapped on drop. The kernel keeps the array while it is mapped.
+///
+/// ```no_run
+/// # fn main() -> linerate_bpf::Result<()> {
+/// # let map: std::os::fd::BorrowedFd<'_> = todo!();
+/// use std::sync::atomic::{AtomicU64, Ordering};
+///
+/// let counters = linerate_bpf::map::MappedArray::new(map)?;
+/// let packets = counters.cell::<AtomicU64>(0, 8).load(Ordering::Relaxed);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct MappedArray {
+    mapping: SharedMapping,
+    entries: usize,
+    value_size: usize,
+    stride: usize,
+}
+
+// SAFETY: the mapping belongs to this value, and what it lends is atomics, which any thread may touch.
+unsafe impl Send for MappedArray {}
+// SAFETY: as above.
+unsafe impl Sync for MappedArray {}
+
+impl MappedArray {
+    /// Maps all of `map`, for reading and writing.
+    ///
+    /// The kernel enters every page at once: 8 bytes of page table for each 4 KiB of the array.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when it is no array, or one that was not made to be mapped;
+    /// [`Error::Privilege`] when it may only be read; [`Error::System`].
+    pub fn new(map: BorrowedFd<'_>) -> Result<Self> {
+        let info = info(map)?;
+        let name = name(&info);
+        if info.type_ != libbpf_sys::BPF_MAP_TYPE_ARRAY
+            || info.map_flags & libbpf_sys::BPF_F_MMAPABLE == 0
+        {
+            return Err(Error::Invalid(format!(
+                "the BPF map {name} is not an array made with BPF_F_MMAPABLE and cannot be mapped"
+            )));
+        }
+        let value_size = info.value_size as usize;
+        // `array_map_alloc` rounds so.
+        let stride = value_size.next_multiple_of(8);
+        let entries = info.max_entries as usize;
+        let mapping =
+            SharedMapping::new(map, entries * stride, 0, ProtFlags::READ | ProtFlags::WRITE)
+                .map_err(|error| {
+                    let errno = error.raw_os_error().unwrap_or(libc::EIO);
+                    Error::bpf(format!("map the BPF array {name}"), errno)
+                })?;
+        Ok(Self { mapping, entries, value_size, stride })
+    }
+
+    /// How many entries the array has.
+    pub fn entries(&self) -> usize {
+        self.entries
+    }
+
+    /// Bytes of a value.
+    pub fn value_size(&self) -> usize {
+        self.value_size
+    }
+
+    /// Bytes that the array takes in the kernel, page tables not counted.
+    pub fn bytes(&self) -> usize {
+        self.entries * self.stride
+    }
+
+    /// The atomic `offset` bytes into the value of `entry`.
+    ///
+    /// # Panics
+    /// When there is no such entry, or the offset is not within a value and a multiple of the size.
+    #[inline]
+    pub fn cell<C: Cell>(&self, entry: usize, offset: usize) -> &C {
+        assert!(entry < self.entries && offset < self.value_size);
+        assert!(size_of::<C>() <= self.value_size - offset);
+        assert!(offset.is_multiple_of(size_of::<C>()));
+        // SAFETY: within the mapping by the first two assertions. Aligned: pages are, strides are
+        // multiples of eight bytes, offsets of the size. Any bytes are a value of a sealed `Cell`, and
+        // the mapping lives as long as `self`.
+        unsafe { self.mapping.base.add(entry * self.stride + offset).cast().as_ref() }
+    }
+
+    /// `count` atomics one behind the other, `offset` bytes into the value of `entry`.
+    ///
+    /// # Panics
+    /// When there is no such entry, they are not within a value, or the offset is not a multiple of
+    /// the size.
+    #[inline]
+    pub fn cells<C: Cell>(&self, entry: usize, offset: usize, count: usize) -> &[C] {
+        assert!(entry < self.entries && offset <= self.value_size);
+        assert!(count <= (self.value_size - offset) / size_of::<C>());
+        assert!(offset.is_multiple_of(size_of::<C>()));
+        // SAFETY: within the mapping by the first two assertions, aligned and valid as in `cell`.
+        unsafe {
+            let start = self.mapping.base.add(entry * self.stride + offset).cast();
+            std::slice::from_raw_parts(start.as_ptr(), count)
+        }
+    }
+}
+
+/// What the kernel knows of a map.
+fn info(map: BorrowedFd<'_>) -> Result<libbpf_sys::bpf_map_info> {
+    let info = libbpf_rs::MapInfo::new(map)
+        .map_err(|error| Error::system("read the sizes of a BPF map", io::Error::other(error)))?;
+    Ok(info.info)
+}
+
+fn name(info: &libbpf_sys::bpf_map_info) -> String {
+    let bytes = info.name.iter().take_while(|byte| **byte != 0);
+    bytes.map(|byte| char::from(*byte as u8)).collect()
+}
+
+/// A new array with one entry of `value_size` bytes.
+///
+/// # Errors
+/// What libbpf says.
+pub fn create_array(name: &str, value_size: u32) -> libbpf_rs::Result<MapHandle> {
+    let options = libbpf_sys::bpf_map_create_opts {
+        sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
+        ..Default::default()
+    };
+    MapHandle::create(MapType::Array, Some(name), 4, value_size, 1, &options)
+}
+
+/// Element 0 of a per-CPU array of `N` counters each, summed over all CPUs.
+pub(crate) fn sum_over_cpus<const N: usize>(map: BorrowedFd<'_>) -> Result<[u64; N]> {
+    let cpus = libbpf_rs::num_possible_cpus()
+        .map_err(|error| Error::Invalid(format!("cannot count the CPUs: {error}")))?;
+    let mut values = vec![[0u64; N]; cpus];
+    let key = 0u32;
+    // SAFETY: the kernel writes one value of `8 * N` bytes per possible CPU.
+    let answer = unsafe {
+        libbpf_sys::bpf_map_lookup_elem(
+            map.as_raw_fd(),
+            (&raw const key).cast(),
+            values.as_mut_ptr().cast(),
+        )
+    };
+    if answer < 0 {
+        return Err(Error::bpf("read the counters of an XDP program", -answer));
+    }
+    let mut sum = [0; N];
+    for value in values {
+        sum.iter_mut().zip(value).for_each(|(sum, value)| *sum += value);
+    }
+    Ok(sum)
+}
+
+/// Puts a descriptor in a map of descriptors; 0 or an `errno`.
+pub(crate) fn update_fd(map: BorrowedFd<'_>, key: u32, value: BorrowedFd<'_>, flags: u32) -> i32 {
+    let value = value.as_raw_fd();
+    // SAFETY: a map with keys and values of four bytes, both ours.
+    -unsafe {
+        libbpf_sys::bpf_map_update_elem(
+            map.as_raw_fd(),
+            (&raw const key).cast(),
+            (&raw const value).cast(),
+            u64::from(flags),
+        )
+    }
+}
+
+/// Pages that are shared with the kernel through a descriptor: of a BPF map, or of a socket's ring. Unmapped on
+/// drop.
+#[derive(Debug)]
+pub struct SharedMapping {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+impl SharedMapping {
+    /// Maps `len` bytes from `offset`; no later access faults (`MAP_POPULATE`).
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn new(
+        fd: BorrowedFd<'_>,
+        len: usize,
+        offset: u64,
+        protection: ProtFlags,
+    ) -> io::Result<Self> {
+        let flags = MapFlags::SHARED | MapFlags::POPULATE;
+        // SAFETY: a fresh mapping at an address of the kernel's choice, no existing memory is touched.
+        let base =
+            unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, protection, flags, fd, offset) }?;
+        let base = NonNull::new(base.cast()).expect("mmap returns no null mapping");
+        Ok(Self { base, len })
+    }
+
+    /// The first byte. The kernel may write to the memory at any moment.
+    pub fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+}
+
+impl Drop for SharedMapping {
+    fn drop(&mut self) {
+        // SAFETY: the mapping made in `new`; nothing refers to it any more.
+        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+    use std::sync::atomic::Ordering::Relaxed;
+
+    use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
+    use linerate_testkit::root_or_skip;
+
+    use super::*;
+
+    fn array(kind: MapType, flags: u32, value_size: u32, entries: u32) -> MapHandle {
+        let options = libbpf_sys::bpf_map_create_opts {
+            sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
+            map_flags: flags,
+            ..Default::default()
+        };
+        MapHandle::create(kind, Some("mapped"), 4, value_size, entries, &options).unwrap()
+    }
+
+    #[test]
+    fn what_one_side_writes_the_other_reads() {
+        root_or_skip!();
+        // A value that is not a multiple of eight, more than a page in all.
+        let map = array(MapType::Array, libbpf_sys::BPF_F_MMAPABLE, 20, 1000);
+        let mapped = MappedArray::new(map.as_fd()).unwrap();
+        assert_eq!((mapped.entries(), mapped.value_size(), mapped.bytes()), (1000, 20, 24_000));
+        for entry in [0usize, 1, 170, 999] {
+            let key = (entry as u32).to_ne_bytes();
+            let value: Vec<u8> = (0..20).map(|byte| byte ^ entry as u8).collect();
+            map.update(&key, &value, MapFlags::ANY).unwrap();
+            let word = u64::from_ne_bytes(value[8..16].try_into().unwrap());
+            assert_eq!(mapped.cell::<AtomicU64>(entry, 8).load(Relaxed), word);
+            let bytes = mapped.cells::<AtomicU8>(entry, 0, 20);
+            assert_eq!(bytes.iter().map(|byte| byte.load(Relaxed)).collect::<Vec<_>>(), value);
+
+            mapped.cell::<AtomicU16>(entry, 18).store(0xabcd, Relaxed);
+            mapped.cell::<AtomicU32>(entry, 0).store(7, Relaxed);
+            let now = map.lookup(&key, MapFlags::ANY).unwrap().unwrap();
+            assert_eq!(now[18..20], 0xabcdu16.to_ne_bytes());
+            assert_eq!(now[0..4], 7u32.to_ne_bytes());
+            assert_eq!(now[4..18], value[4..18]);
+        }
+    }
+
+    #[test]
+    fn nothing_outside_a_value_is_lent() {
+        root_or_skip!();
+        let map = array(MapType::Array, libbpf_sys::BPF_F_MMAPABLE, 20, 3);
+        let mapped = MappedArray::new(map.as_fd()).unwrap();
+        let panics = |look: &dyn Fn()| {
+            let quiet = std::panic::AssertUnwindSafe(look);
+            assert!(std::panic::catch_unwind(quiet).is_err());
+        };
+        panics(&|| _ = mapped.cell::<AtomicU32>(3, 0).load(Relaxed));
+        panics(&|| _ = mapped.cell::<AtomicU32>(0, 2).load(Relaxed));
+        panics(&|| _ = mapped.cell::<AtomicU64>(0, 16).load(Relaxed));
+        panics(&|| _ = mapped.cell::<AtomicU64>(0, usize::MAX - 7).load(Relaxed));
+        panics(&|| _ = mapped.cells::<AtomicU64>(0, 0, 3).len());
+        panics(&|| _ = mapped.cells::<AtomicU8>(3, 0, 1).len());
+        panics(&|| _ = mapped.cells::<AtomicU8>(0, 21, 0).len());
+        panics(&|| _ = mapped.cells::<AtomicU8>(0, 1, usize::MAX).len());
+        assert_eq!(mapped.cells::<AtomicU8>(2, 20, 0).len(), 0);
+    }
+
+    #[test]
+    fn a_map_that_is_no_array_to_map_is_refused_by_name() {
+        root_or_skip!();
+        for map in [array(MapType::Hash, 0, 8, 8), array(MapType::Array, 0, 8, 8)] {
+            let error = MappedArray::new(map.as_fd()).unwrap_err().to_string();
+            assert!(error.contains("the BPF map mapped is not an array"), "{error}");
+        }
+    }
+}

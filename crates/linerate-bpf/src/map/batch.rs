@@ -1,0 +1,186 @@
+//! Hash maps in batches: one system call for thousands of entries, per-CPU maps included.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use crate::{Error, Result};
+
+/// Entries that one call asks for. A bucket of the kernel's hash must fit, which is a handful of entries.
+const BATCH: u32 = 4096;
+
+/// Calls `each` with the key and the value of every entry of the hash map `map`. Of a per-CPU map the value is
+/// those of all possible CPUs, one behind the other, each rounded up to eight bytes. Entries that are made or
+/// deleted meanwhile are met or not; none is met twice.
+///
+/// # Errors
+/// [`Error::Privilege`], [`Error::System`], `EINVAL` for maps without batch operations.
+pub fn for_each(map: BorrowedFd<'_>, mut each: impl FnMut(&[u8], &[u8])) -> Result<()> {
+    let action = "read a BPF map in batches";
+    let info = super::info(map)?;
+    let key_size = info.key_size as usize;
+    let is_per_cpu = matches!(
+        info.type_,
+        libbpf_sys::BPF_MAP_TYPE_PERCPU_HASH | libbpf_sys::BPF_MAP_TYPE_LRU_PERCPU_HASH
+    );
+    let value_size = match is_per_cpu {
+        true => {
+            let cpus = libbpf_rs::num_possible_cpus()
+                .map_err(|error| Error::system(action, io::Error::other(error)))?;
+            (info.value_size as usize).next_multiple_of(8) * cpus
+        }
+        false => info.value_size as usize,
+    };
+    let (mut keys, mut values) = (Vec::new(), Vec::new());
+    let mut room = BATCH.min(info.max_entries.max(1));
+    let options = libbpf_sys::bpf_map_batch_opts {
+        sz: size_of::<libbpf_sys::bpf_map_batch_opts>() as libbpf_sys::size_t,
+        ..Default::default()
+    };
+    // The kernel's place in the map: four bytes for a hash, but never more than a key or less than that.
+    let mut cursor = vec![0u8; key_size.max(8)];
+    let mut next = cursor.clone();
+    let mut is_first = true;
+    loop {
+        keys.resize(room as usize * key_size, 0u8);
+        values.resize(room as usize * value_size, 0u8);
+        let mut count = room;
+        // SAFETY: both buffers have room for `count` entries of the map's sizes, the cursors for the
+        // kernel's place, and the options carry their size.
+        let answer = unsafe {
+            libbpf_sys::bpf_map_lookup_batch(
+                map.as_raw_fd(),
+                if is_first { std::ptr::null_mut() } else { cursor.as_mut_ptr().cast() },
+                next.as_mut_ptr().cast(),
+                keys.as_mut_ptr().cast(),
+                values.as_mut_ptr().cast(),
+                &mut count,
+                &options,
+            )
+        };
+        let is_last = match -answer {
+            ..=0 => false,
+            // The end of the map; what was found before it is there.
+            libc::ENOENT => true,
+            libc::EINTR => continue,
+            // A bucket with more entries than there is room for.
+            libc::ENOSPC if room < u32::MAX / 2 && count == 0 => {
+                room *= 2;
+                continue;
+            }
+            errno => return Err(Error::bpf(action, errno)),
+        };
+        let pairs = keys.chunks_exact(key_size).zip(values.chunks_exact(value_size));
+        pairs.take(count as usize).for_each(|(key, value)| each(key, value));
+        if is_last {
+            return Ok(());
+        }
+        std::mem::swap(&mut cursor, &mut next);
+        is_first = false;
+    }
+}
+
+/// Deletes the entries with these keys, one behind the other, from the hash map `map`. Returns how many were
+/// there.
+///
+/// # Errors
+/// As [`for_each`].
+///
+/// # Panics
+/// When `keys` is not a whole number of keys.
+pub fn delete(map: BorrowedFd<'_>, keys: &[u8]) -> Result<u64> {
+    let key_size = super::info(map)?.key_size as usize;
+    assert!(keys.len().is_multiple_of(key_size), "whole keys");
+    let options = libbpf_sys::bpf_map_batch_opts {
+        sz: size_of::<libbpf_sys::bpf_map_batch_opts>() as libbpf_sys::size_t,
+        ..Default::default()
+    };
+    let (mut left, mut deleted) = (keys, 0);
+    while !left.is_empty() {
+        let mut count = (left.len() / key_size) as u32;
+        // SAFETY: `left` has `count` keys, and the options carry their size.
+        let answer = unsafe {
+            libbpf_sys::bpf_map_delete_batch(
+                map.as_raw_fd(),
+                left.as_ptr().cast(),
+                &mut count,
+                &options,
+            )
+        };
+        deleted += u64::from(count);
+        match -answer {
+            ..=0 => return Ok(deleted),
+            // The key after those that were deleted is not there: on with the one behind it.
+            libc::ENOENT => left = &left[(count as usize + 1) * key_size..],
+            errno => return Err(Error::bpf("delete entries of a BPF map in batches", errno)),
+        }
+    }
+    Ok(deleted)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+    use std::os::fd::AsFd;
+
+    use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
+    use linerate_testkit::root_or_skip;
+
+    use super::*;
+
+    fn hash(kind: MapType, entries: u32) -> MapHandle {
+        let options = libbpf_sys::bpf_map_create_opts {
+            sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
+            ..Default::default()
+        };
+        MapHandle::create(kind, Some("batches"), 8, 12, entries, &options).unwrap()
+    }
+
+    fn read(map: &MapHandle) -> HashMap<Vec<u8>, Vec<u8>> {
+        let mut found = HashMap::new();
+        for_each(map.as_fd(), |key, value| {
+            assert!(found.insert(key.to_vec(), value.to_vec()).is_none(), "once");
+        })
+        .unwrap();
+        found
+    }
+
+    #[test]
+    fn every_entry_is_met_once_and_deleted_once() {
+        root_or_skip!();
+        const ENTRIES: u64 = 10_000;
+        let map = hash(MapType::Hash, ENTRIES as u32);
+        assert!(read(&map).is_empty());
+        let value = |number: u64| [number.to_ne_bytes().as_slice(), &[7; 4]].concat();
+        for number in 0..ENTRIES {
+            map.update(&number.to_ne_bytes(), &value(number), MapFlags::ANY).unwrap();
+        }
+        let found = read(&map);
+        assert_eq!(found.len() as u64, ENTRIES);
+        assert!(found.iter().all(|(key, found)| {
+            *found == value(u64::from_ne_bytes(key[..].try_into().unwrap()))
+        }));
+        // Every second key is one that is not there.
+        let keys: Vec<u8> = (0..ENTRIES)
+            .flat_map(|number| [number * 2, ENTRIES + number].map(u64::to_ne_bytes))
+            .flatten()
+            .collect();
+        assert_eq!(delete(map.as_fd(), &keys).unwrap(), ENTRIES / 2);
+        let left = read(&map);
+        assert_eq!(left.len() as u64, ENTRIES / 2);
+        assert!(left.keys().all(|key| key[0] % 2 == 1));
+        assert_eq!(delete(map.as_fd(), &[]).unwrap(), 0);
+    }
+
+    #[test]
+    fn values_of_all_cpus_come_together() {
+        root_or_skip!();
+        let map = hash(MapType::PercpuHash, 100);
+        let cpus = libbpf_rs::num_possible_cpus().unwrap();
+        let values: Vec<Vec<u8>> = (0..cpus).map(|cpu| vec![cpu as u8; 12]).collect();
+        map.update_percpu(&[1; 8], &values, MapFlags::ANY).unwrap();
+        let found = read(&map);
+        let value = &found[&vec![1; 8]];
+        assert_eq!(value.len(), 16 * cpus);
+        assert!(value.chunks(16).zip(&values).all(|(found, value)| found[..12] == value[..]));
+    }
+}

@@ -1,0 +1,192 @@
+//! A sequence lock in memory that BPF programs share: one counter, odd while somebody writes.
+//!
+//! A writer takes the lock by compare-and-swap from an even number to the next odd one, and releases it with the
+//! even number after that. A writer that does not get the lock does not wait. Readers never write: they copy, and
+//! check that the counter has not changed. A writer that dies leaves the counter odd;
+//! [`WriteGuard::take_over`] is for who is sure that it died.
+//!
+//! The protected data is read and written as atomics; [`Relaxed`] is enough: a reader may see half of a change,
+//! but never keeps it. Generic over the counter, so that loom runs the code that the kernel meets.
+
+use std::sync::atomic::Ordering::{self, AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU32, fence};
+
+/// The counter of a lock.
+pub trait SeqCount {
+    /// An atomic load.
+    fn load(&self, ordering: Ordering) -> u32;
+    /// An atomic store.
+    fn store(&self, value: u32, ordering: Ordering);
+    /// Whether it was `current`, and is `new` now.
+    fn exchange(&self, current: u32, new: u32) -> bool;
+    /// Orders accesses to the data of all locks.
+    fn fence(ordering: Ordering);
+}
+
+impl SeqCount for AtomicU32 {
+    #[inline]
+    fn load(&self, ordering: Ordering) -> u32 {
+        Self::load(self, ordering)
+    }
+
+    #[inline]
+    fn store(&self, value: u32, ordering: Ordering) {
+        Self::store(self, value, ordering);
+    }
+
+    #[inline]
+    fn exchange(&self, current: u32, new: u32) -> bool {
+        self.compare_exchange(current, new, AcqRel, Relaxed).is_ok()
+    }
+
+    #[inline]
+    fn fence(ordering: Ordering) {
+        fence(ordering);
+    }
+}
+
+/// What `copy` reads while nobody writes, with the number of that version; `None` when somebody wrote at
+/// each of `tries` attempts.
+#[inline]
+pub fn read<W: SeqCount, T>(
+    count: &W,
+    tries: u32,
+    mut copy: impl FnMut() -> Option<T>,
+) -> Option<(u32, T)> {
+    for _ in 0..tries {
+        // Acquire: nothing of the copy is read before this.
+        let version = count.load(Acquire);
+        if version % 2 == 1 {
+            std::hint::spin_loop();
+            continue;
+        }
+        let copied = copy();
+        // Acquire: nothing of the copy is read after the load that follows. With a writer's fence or full
+        // barrier before its first write, whoever saw one of its writes sees its odd number here.
+        W::fence(Acquire);
+        if count.load(Relaxed) == version {
+            return copied.map(|copied| (version, copied));
+        }
+    }
+    None
+}
+
+/// The right to write; dropping it releases the lock.
+#[derive(Debug)]
+pub struct WriteGuard<'w, W: SeqCount> {
+    count: &'w W,
+    odd: u32,
+}
+
+impl<'w, W: SeqCount> WriteGuard<'w, W> {
+    /// Takes the lock if nobody has it and it was last released with the number `version`.
+    #[inline]
+    pub fn try_lock(count: &'w W, version: u32) -> Option<Self> {
+        if version % 2 == 1 {
+            return None;
+        }
+        Self::exchange(count, version, version.wrapping_add(1))
+    }
+
+    /// Takes the lock over from a writer that died and left `odd`.
+    pub fn take_over(count: &'w W, odd: u32) -> Option<Self> {
+        if odd.is_multiple_of(2) {
+            return None;
+        }
+        Self::exchange(count, odd, odd.wrapping_add(2))
+    }
+
+    #[inline]
+    fn exchange(count: &'w W, from: u32, odd: u32) -> Option<Self> {
+        if !count.exchange(from, odd) {
+            return None;
+        }
+        // Release: no write behind the lock is seen before the odd number is.
+        W::fence(Release);
+        Some(Self { count, odd })
+    }
+}
+
+impl<W: SeqCount> Drop for WriteGuard<'_, W> {
+    #[inline]
+    fn drop(&mut self) {
+        self.count.store(self.odd.wrapping_add(1), Release);
+    }
+}
+
+#[cfg(test)]
+mod loom_tests;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU64;
+    use std::sync::atomic::Ordering::SeqCst;
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn a_reader_never_keeps_half_of_a_change() {
+        const WORDS: usize = 16;
+        let version = AtomicU32::new(u32::MAX - 1001);
+        let guarded: [AtomicU64; WORDS] = std::array::from_fn(|_| AtomicU64::new(0));
+        let done = AtomicU32::new(0);
+        let (version, guarded, done) = (&version, &guarded, &done);
+        thread::scope(|scope| {
+            for writer in 1..=2u64 {
+                scope.spawn(move || {
+                    let mut written = 0u64;
+                    while written < 20_000 {
+                        let Some(_guard) = WriteGuard::try_lock(version, version.load(Relaxed))
+                        else {
+                            thread::yield_now();
+                            continue;
+                        };
+                        written += 1;
+                        let value = writer << 32 | written;
+                        guarded.iter().for_each(|word| word.store(value, Relaxed));
+                    }
+                    done.fetch_add(1, SeqCst);
+                });
+            }
+            let (mut kept, mut before) = (0u64, [0u64; 3]);
+            while done.load(SeqCst) < 2 || kept == 0 {
+                let copy = || Some(guarded.each_ref().map(|word| word.load(Relaxed)));
+                let Some((_, words)) = read(version, 100, copy) else { continue };
+                kept += 1;
+                assert!(words.iter().all(|word| *word == words[0]), "{words:x?}");
+                let (writer, written) = ((words[0] >> 32) as usize, words[0] & 0xffff_ffff);
+                assert!(before[writer] <= written, "writer {writer} went back");
+                before[writer] = written;
+            }
+        });
+        // Forty thousand writers later, past the end of the numbers.
+        assert_eq!(version.load(SeqCst), (u32::MAX - 1001).wrapping_add(80_000));
+    }
+
+    #[test]
+    fn one_writer_at_a_time_and_no_reader_meanwhile() {
+        let version = AtomicU32::new(4);
+        assert!(WriteGuard::try_lock(&version, 2).is_none(), "another version");
+        let guard = WriteGuard::try_lock(&version, 4).unwrap();
+        assert!(
+            WriteGuard::try_lock(&version, 4).is_none()
+                && WriteGuard::try_lock(&version, 5).is_none()
+        );
+        assert_eq!(read(&version, 3, || Some(())), None);
+        drop(guard);
+        assert_eq!(read(&version, 1, || Some(7)), Some((6, 7)));
+        assert_eq!(read(&version, 1, || None::<()>), None);
+    }
+
+    #[test]
+    fn the_lock_of_a_dead_writer_is_taken_once() {
+        let version = AtomicU32::new(9);
+        assert!(WriteGuard::take_over(&version, 7).is_none(), "not the number that was left");
+        let guard = WriteGuard::take_over(&version, 9).unwrap();
+        assert!(WriteGuard::take_over(&version, 9).is_none());
+        drop(guard);
+        assert_eq!(version.load(SeqCst), 12);
+        assert!(WriteGuard::take_over(&version, 12).is_none());
+    }
+}

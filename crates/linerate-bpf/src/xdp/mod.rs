@@ -1,0 +1,12 @@
+//! XDP programs on an interface: attached by a BPF link, and found with what keeps them there.
+
+pub(crate) mod attach;
+pub(crate) mod mode;
+pub(crate) mod owner;
+pub(crate) mod query;
+mod socket;
+
+pub use mode::AttachMode;
+pub use owner::Owner;
+pub use query::{AttachedProgram, attached, require_free};
+pub use socket::open_socket;

@@ -1,0 +1,3 @@
+//! Translated filters, with the kernel and libpcap on the other side.
+
+mod filter;

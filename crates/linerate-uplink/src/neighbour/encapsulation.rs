@@ -1,0 +1,322 @@
+//! [`Encapsulator`]: the Ethernet header of each packet from a TUN device, and the packets that wait for one.
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use linerate_wire::ethernet::{self, Address, EtherType};
+use linerate_wire::ip;
+use linerate_wire::virtio::Header;
+
+use super::{DestinationCache, Resolution};
+
+/// Bytes of an Ethernet header.
+pub(crate) const ETHERNET_HEADER: usize = ethernet::HEADER_LEN;
+
+/// Destinations in the cache of a thread; it is direct-mapped.
+const CACHE_SIZE: usize = 256;
+
+/// How long they stay there. Reading them again marks them as used in the shared cache.
+const CACHE_LIFETIME: Duration = Duration::from_secs(1);
+
+/// Packets that wait for a neighbour, and their bytes; the kernel's own limits
+/// (`net.ipv4.neigh.default.unres_qlen`).
+const MAX_PENDING: (usize, usize) = (101, 256 << 10);
+
+/// How long a packet waits at most; the kernel has given up by then.
+const MAX_PENDING_TIME: Duration = Duration::from_secs(5);
+
+/// Makes frames of the packets of one thread.
+pub(crate) struct Encapsulator {
+    cache: Arc<DestinationCache>,
+    /// The interface's address.
+    mac: Address,
+    changes: u64,
+    refreshed: Instant,
+    known: Vec<Option<(IpAddr, Address)>>,
+    pending: VecDeque<PendingPacket>,
+    bytes: usize,
+    /// How many pending packets have to be checked because the cache has changed.
+    due: usize,
+}
+
+struct PendingPacket {
+    destination: IpAddr,
+    header: Header,
+    packet: Box<[u8]>,
+    since: Instant,
+}
+
+/// Outcome of one packet.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Encapsulated {
+    /// It is a frame now, with this virtio header.
+    Frame(Header),
+    /// It waits for its neighbour.
+    Pending,
+    /// No neighbour answers.
+    Unreachable,
+    /// Too many packets wait.
+    Full,
+    /// It is not an IP packet.
+    Malformed,
+}
+
+impl Encapsulator {
+    pub(crate) fn new(cache: Arc<DestinationCache>) -> Self {
+        let changes = cache.changes();
+        let mac = cache.lock().mac;
+        Self {
+            cache,
+            mac,
+            changes,
+            refreshed: Instant::now(),
+            known: vec![None; CACHE_SIZE],
+            pending: VecDeque::new(),
+            bytes: 0,
+            due: 0,
+        }
+    }
+
+    /// Forgets what may have changed; to be called once a batch.
+    pub(crate) fn refresh(&mut self) {
+        let changes = self.cache.changes();
+        if changes != self.changes {
+            self.changes = changes;
+            self.mac = self.cache.lock().mac;
+        } else if self.refreshed.elapsed() < CACHE_LIFETIME {
+            return;
+        }
+        self.refreshed = Instant::now();
+        self.known.fill(None);
+        self.due = self.pending.len();
+    }
+
+    /// How many packets wait.
+    pub(crate) fn pending(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// The next packet that waited and need not any more, written as a frame to `buffer`, with its length in
+    /// bytes.
+    pub(crate) fn next_pending(&mut self, buffer: &mut [u8]) -> Option<(Encapsulated, usize)> {
+        while self.due > 0 {
+            self.due -= 1;
+            let one = self.pending.pop_front()?;
+            let resolution = self.find(one.destination);
+            if resolution == Resolution::Pending && one.since.elapsed() < MAX_PENDING_TIME {
+                self.pending.push_back(one);
+                continue;
+            }
+            self.bytes -= one.packet.len();
+            let Resolution::Resolved(mac) = resolution else {
+                return Some((Encapsulated::Unreachable, 0));
+            };
+            buffer[ETHERNET_HEADER..ETHERNET_HEADER + one.packet.len()]
+                .copy_from_slice(&one.packet);
+            return Some((self.emit(&one.header, mac, buffer), ETHERNET_HEADER + one.packet.len()));
+        }
+        None
+    }
+
+    /// Writes the Ethernet header before the packet of `len` bytes that stands in `buffer` behind room for
+    /// it, or keeps a copy of the packet until that can be done.
+    #[inline]
+    pub(crate) fn encapsulate(
+        &mut self,
+        header: &Header,
+        buffer: &mut [u8],
+        len: usize,
+    ) -> Encapsulated {
+        let packet = &buffer[ETHERNET_HEADER..ETHERNET_HEADER + len];
+        let Some(destination) = ip::destination(packet) else { return Encapsulated::Malformed };
+        let resolution = match group(destination) {
+            Some(mac) => Resolution::Resolved(mac),
+            None => self.find(destination),
+        };
+        match resolution {
+            Resolution::Resolved(mac) => self.emit(header, mac, buffer),
+            Resolution::Pending => self.enqueue(destination, header, len, buffer),
+            Resolution::Unreachable => Encapsulated::Unreachable,
+        }
+    }
+
+    fn find(&mut self, destination: IpAddr) -> Resolution {
+        let slot = slot(destination);
+        if let Some((known, mac)) = self.known[slot]
+            && known == destination
+        {
+            return Resolution::Resolved(mac);
+        }
+        // A lock, once a second for each destination.
+        let resolution = self.cache.find(destination);
+        if let Resolution::Resolved(mac) = resolution {
+            self.known[slot] = Some((destination, mac));
+        }
+        resolution
+    }
+
+    #[cold]
+    fn enqueue(
+        &mut self,
+        destination: IpAddr,
+        header: &Header,
+        len: usize,
+        buffer: &[u8],
+    ) -> Encapsulated {
+        if self.pending.len() >= MAX_PENDING.0 || self.bytes + len > MAX_PENDING.1 {
+            return Encapsulated::Full;
+        }
+        self.bytes += len;
+        // An allocation, for packets that wait for a round trip.
+        let packet = buffer[ETHERNET_HEADER..ETHERNET_HEADER + len].into();
+        self.pending.push_back(PendingPacket {
+            destination,
+            header: *header,
+            packet,
+            since: Instant::now(),
+        });
+        Encapsulated::Pending
+    }
+
+    fn emit(&self, header: &Header, mac: Address, buffer: &mut [u8]) -> Encapsulated {
+        let kind =
+            if buffer[ETHERNET_HEADER] >> 4 == 4 { EtherType::IPV4 } else { EtherType::IPV6 };
+        let ethernet = ethernet::Repr { destination: mac, source: self.mac, ether_type: kind };
+        match ethernet.emit(buffer) {
+            Ok(()) => Encapsulated::Frame(header.push(ETHERNET_HEADER as u16)),
+            Err(_) => Encapsulated::Malformed,
+        }
+    }
+}
+
+/// The hardware address of a group or of the broadcast address, which need no resolution.
+fn group(destination: IpAddr) -> Option<Address> {
+    match destination {
+        IpAddr::V4(address) if address.is_broadcast() => Some(Address::BROADCAST),
+        address => Address::of_group(address),
+    }
+}
+
+/// The slot of a destination. Two destinations in one slot cost their thread a lock a packet.
+fn slot(destination: IpAddr) -> usize {
+    let bits = match destination {
+        IpAddr::V4(address) => u64::from(address.to_bits()),
+        IpAddr::V6(address) => {
+            let bits = address.to_bits();
+            (bits >> 64) as u64 ^ bits as u64
+        }
+    };
+    (bits.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as usize % CACHE_SIZE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAC: Address = Address([2, 0, 0, 0, 0, 1]);
+    const PEER: Address = Address([2, 0, 0, 0, 0, 2]);
+
+    fn packet(destination: [u8; 4]) -> Vec<u8> {
+        let mut packet = vec![0x45, 0, 0, 20, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1];
+        packet.extend(destination);
+        packet
+    }
+
+    fn buffer(packet: &[u8]) -> Vec<u8> {
+        [&[0; ETHERNET_HEADER], packet, &[0; 64]].concat()
+    }
+
+    fn answer(cache: &DestinationCache, destination: [u8; 4], resolution: Resolution) {
+        let mut state = cache.lock();
+        state.destinations.get_mut(&IpAddr::from(destination)).unwrap().resolution = resolution;
+        drop(state);
+        cache.changed();
+    }
+
+    #[test]
+    fn packets_wait_for_their_neighbour_and_go_in_order() {
+        let cache = Arc::new(DestinationCache::new(MAC).unwrap());
+        let mut encapsulator = Encapsulator::new(Arc::clone(&cache));
+        let there = [10, 0, 0, 2];
+        for len in [20, 21] {
+            let mut buffer = buffer(&packet(there));
+            assert_eq!(
+                encapsulator.encapsulate(&Header::default(), &mut buffer, len),
+                Encapsulated::Pending
+            );
+        }
+        let mut out = vec![0; 100];
+        encapsulator.refresh();
+        assert_eq!(encapsulator.next_pending(&mut out), None, "nothing has changed");
+        answer(&cache, there, Resolution::Resolved(PEER));
+        encapsulator.refresh();
+        for len in [20, 21] {
+            let frame = Encapsulated::Frame(Header::default());
+            assert_eq!(encapsulator.next_pending(&mut out), Some((frame, ETHERNET_HEADER + len)));
+            assert_eq!(out[..14], [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0]);
+            assert_eq!(out[14..34], packet(there));
+        }
+        assert_eq!((encapsulator.pending(), encapsulator.bytes), (0, 0));
+        // Known now; another address of the neighbour statistics from the next batch on.
+        let mut one = buffer(&packet(there));
+        assert_eq!(
+            encapsulator.encapsulate(&Header::default(), &mut one, 20),
+            Encapsulated::Frame(Header::default())
+        );
+        answer(&cache, there, Resolution::Resolved(Address([2, 0, 0, 0, 0, 3])));
+        encapsulator.refresh();
+        encapsulator.encapsulate(&Header::default(), &mut one, 20);
+        assert_eq!(one[..6], [2, 0, 0, 0, 0, 3]);
+        cache.set_mac(Address([2, 0, 0, 0, 0, 7]));
+        encapsulator.refresh();
+        encapsulator.encapsulate(&Header::default(), &mut one, 20);
+        assert_eq!(one[..12], [2, 0, 0, 0, 0, 3, 2, 0, 0, 0, 0, 7]);
+    }
+
+    #[test]
+    fn what_waits_is_bounded_and_dropped_where_nobody_answers() {
+        let cache = Arc::new(DestinationCache::new(MAC).unwrap());
+        let mut encapsulator = Encapsulator::new(Arc::clone(&cache));
+        let there = [10, 0, 0, 9];
+        let mut one = buffer(&packet(there));
+        for _ in 0..MAX_PENDING.0 {
+            assert_eq!(
+                encapsulator.encapsulate(&Header::default(), &mut one, 20),
+                Encapsulated::Pending
+            );
+        }
+        assert_eq!(encapsulator.encapsulate(&Header::default(), &mut one, 20), Encapsulated::Full);
+        answer(&cache, there, Resolution::Unreachable);
+        encapsulator.refresh();
+        for _ in 0..MAX_PENDING.0 {
+            assert_eq!(encapsulator.next_pending(&mut one), Some((Encapsulated::Unreachable, 0)));
+        }
+        assert_eq!(encapsulator.next_pending(&mut one), None);
+        assert_eq!(
+            encapsulator.encapsulate(&Header::default(), &mut one, 20),
+            Encapsulated::Unreachable
+        );
+    }
+
+    #[test]
+    fn groups_need_no_neighbour_and_other_bytes_get_none() {
+        let cache = Arc::new(DestinationCache::new(MAC).unwrap());
+        let mut encapsulator = Encapsulator::new(cache);
+        for (to, mac) in
+            [([239, 255, 0, 250], [1, 0, 0x5e, 0x7f, 0, 250]), ([255, 255, 255, 255], [0xff; 6])]
+        {
+            let mut one = buffer(&packet(to));
+            let encapsulated = encapsulator.encapsulate(&Header::default(), &mut one, 20);
+            assert_eq!(encapsulated, Encapsulated::Frame(Header::default()));
+            assert_eq!(one[..6], mac);
+        }
+        assert_eq!(group("ff02::1:2".parse().unwrap()), Some(Address([0x33, 0x33, 0, 1, 0, 2])));
+        for bytes in [&[][..], &[0x45], &[0x45; 19], &[0x60; 39], &[0; 60]] {
+            let mut one = buffer(bytes);
+            let encapsulated = encapsulator.encapsulate(&Header::default(), &mut one, bytes.len());
+            assert_eq!(encapsulated, Encapsulated::Malformed, "{bytes:?}");
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! [`ReceiveFilter`]: which received frames are for a TUN device; and the ARP and neighbour discovery responder for
+//! its hardware address, which is the interface's.
+//!
+//! The kernel would answer only for addresses that it knows: with `proxy_arp` for IPv4, where it forwards
+//! and has a route, and for IPv6 one entry (`ip neigh add proxy`) for each. That is setting up the host as
+//! a router, and would outlive the uplink.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use linerate_wire::arp::{self, Operation};
+use linerate_wire::ethernet::{self, Address, EtherType};
+use linerate_wire::ip;
+use linerate_wire::ndp::{Advertisement, Solicitation};
+
+use super::{DestinationCache, ETHERNET_HEADER};
+
+/// Most requests of one batch that are answered; their senders repeat the others.
+const MAX_REPLIES: usize = 64;
+
+/// The hardware address of all nodes of the link.
+const ALL_NODES: Address = Address([0x33, 0x33, 0, 0, 0, 1]);
+
+/// The filter of one thread.
+pub(crate) struct ReceiveFilter {
+    cache: Arc<DestinationCache>,
+    /// The interface's address.
+    mac: Address,
+    changes: Option<u64>,
+    addresses: Vec<IpAddr>,
+    replies: Vec<Vec<u8>>,
+}
+
+impl ReceiveFilter {
+    pub(crate) fn new(cache: Arc<DestinationCache>) -> Self {
+        let mac = cache.lock().mac;
+        Self { cache, mac, changes: None, addresses: Vec::new(), replies: Vec::new() }
+    }
+
+    /// Takes note of the device's addresses and the interface's; to be called once a batch.
+    pub(crate) fn refresh(&mut self) {
+        let changes = Some(self.cache.changes());
+        if self.changes != changes {
+            self.changes = changes;
+            let state = self.cache.lock();
+            self.addresses.clone_from(&state.addresses);
+            self.mac = state.mac;
+        }
+    }
+
+    /// Whether what follows the Ethernet header of `frame` is a packet for the device. A question for its
+    /// hardware address is not, and is answered.
+    #[inline]
+    pub(crate) fn accepts(&mut self, frame: &[u8]) -> bool {
+        let Ok(ethernet) = ethernet::Frame::new_checked(frame) else { return false };
+        let packet = ethernet.payload();
+        match ethernet.ether_type() {
+            EtherType::IPV6 if Solicitation::is(packet) => {
+                self.reply_to_solicitation(ethernet.source(), packet);
+                false
+            }
+            EtherType::IPV4 | EtherType::IPV6 => {
+                ethernet.destination() == self.mac
+                    && ip::destination(packet).is_some_and(|to| self.has(to))
+            }
+            EtherType::ARP => {
+                self.reply_to_arp(packet);
+                false
+            }
+            _ => false,
+        }
+    }
+
+    /// Frames that answer what was asked since the last call.
+    pub(crate) fn replies(&mut self) -> impl Iterator<Item = Vec<u8>> + '_ {
+        self.replies.drain(..)
+    }
+
+    fn has(&self, address: IpAddr) -> bool {
+        self.addresses.binary_search(&address).is_ok()
+    }
+
+    #[cold]
+    fn reply_to_arp(&mut self, packet: &[u8]) {
+        let Ok(packet) = arp::Packet::new_checked(packet) else { return };
+        let asked = arp::Repr::parse(&packet);
+        if asked.operation != Operation::Request || !self.has(asked.target_ip.into()) {
+            return;
+        }
+        let answer = arp::Repr {
+            operation: Operation::Reply,
+            sender_mac: self.mac,
+            sender_ip: asked.target_ip,
+            target_mac: asked.sender_mac,
+            target_ip: asked.sender_ip,
+        };
+        self.push(asked.sender_mac, EtherType::ARP, arp::PACKET_LEN, |bytes| answer.emit(bytes));
+    }
+
+    #[cold]
+    fn reply_to_solicitation(&mut self, from: Address, packet: &[u8]) {
+        let Some(asked) = Solicitation::parse(packet) else { return };
+        if !self.has(asked.target.into()) {
+            return;
+        }
+        let answer = asked.answer(self.mac);
+        // A node that asks whether the address is free has no address yet: all nodes hear the answer.
+        let mac = Address::of_group(answer.destination.into()).unwrap_or(from);
+        self.push(mac, EtherType::IPV6, Advertisement::PACKET_LEN, |bytes| answer.emit(bytes));
+    }
+
+    fn push(
+        &mut self,
+        to: Address,
+        kind: EtherType,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]) -> linerate_wire::Result<()>,
+    ) {
+        // Nobody is to be made to send to a group by a question in its name.
+        if self.replies.len() == MAX_REPLIES || (to.is_multicast() && to != ALL_NODES) {
+            return;
+        }
+        // An allocation, for a frame that is sent once in a neighbour's minute.
+        let mut frame = vec![0; ETHERNET_HEADER + len];
+        let ethernet = ethernet::Repr { destination: to, source: self.mac, ether_type: kind };
+        let written = ethernet.emit(&mut frame).and_then(|()| fill(&mut frame[ETHERNET_HEADER..]));
+        if written.is_ok() {
+            self.replies.push(frame);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv6Addr;
+
+    use linerate_wire::checksum::Sum;
+    use linerate_wire::icmpv6::{self, Type};
+    use linerate_wire::ip::Protocol;
+    use linerate_wire::ipv6;
+
+    use super::*;
+
+    const MAC: Address = Address([2, 0, 0, 0, 0, 1]);
+    const PEER: Address = Address([2, 0, 0, 0, 0, 2]);
+
+    fn filter() -> ReceiveFilter {
+        let cache = Arc::new(DestinationCache::new(MAC).unwrap());
+        let mut own: Vec<IpAddr> =
+            ["192.0.2.1", "2001:db8::1"].map(|address| address.parse().unwrap()).into();
+        own.sort();
+        cache.lock().addresses = own;
+        let mut filter = ReceiveFilter::new(cache);
+        filter.refresh();
+        filter
+    }
+
+    fn frame(to: Address, kind: EtherType, payload: &[u8]) -> Vec<u8> {
+        let mut frame = vec![0; ETHERNET_HEADER];
+        ethernet::Repr { destination: to, source: PEER, ether_type: kind }
+            .emit(&mut frame)
+            .unwrap();
+        frame.extend(payload);
+        frame
+    }
+
+    fn question(target: &str) -> Vec<u8> {
+        let mut packet = vec![0; arp::PACKET_LEN];
+        arp::Repr {
+            operation: Operation::Request,
+            sender_mac: PEER,
+            sender_ip: [192, 0, 2, 2].into(),
+            target_mac: Address([0; 6]),
+            target_ip: target.parse().unwrap(),
+        }
+        .emit(&mut packet)
+        .unwrap();
+        frame(Address::BROADCAST, EtherType::ARP, &packet)
+    }
+
+    fn solicit(source: &str, target: &str, hop_limit: u8) -> Vec<u8> {
+        let target: Ipv6Addr = target.parse().unwrap();
+        let destination = ipv6::solicited_node(target);
+        let mut packet = vec![0; Solicitation::PACKET_LEN];
+        Solicitation { source: source.parse().unwrap(), destination, target }
+            .emit(&mut packet)
+            .unwrap();
+        packet[7] = hop_limit;
+        let mac = Address::of_group(destination.into()).unwrap();
+        frame(mac, EtherType::IPV6, &packet)
+    }
+
+    #[test]
+    fn only_packets_to_the_device_are_admitted() {
+        let mut filter = filter();
+        let packet = |to: [u8; 4]| [&[0x45; 16][..], &to, &[0; 8]].concat();
+        let own = frame(MAC, EtherType::IPV4, &packet([192, 0, 2, 1]));
+        assert!(filter.accepts(&own));
+        for other in [
+            frame(MAC, EtherType::IPV4, &packet([192, 0, 2, 9])),
+            frame(PEER, EtherType::IPV4, &packet([192, 0, 2, 1])),
+            frame(MAC, EtherType::VLAN, &packet([192, 0, 2, 1])),
+            own[..30].to_vec(),
+            own[..5].to_vec(),
+        ] {
+            assert!(!filter.accepts(&other), "{other:02x?}");
+        }
+        let mut six = vec![0x60; 48];
+        six[24..40].copy_from_slice(&"2001:db8::1".parse::<Ipv6Addr>().unwrap().octets());
+        assert!(filter.accepts(&frame(MAC, EtherType::IPV6, &six)));
+        assert_eq!(filter.replies().count(), 0);
+        // As a card that gets another address.
+        filter.cache.set_mac(PEER);
+        filter.refresh();
+        assert!(!filter.accepts(&own));
+        assert!(filter.accepts(&frame(PEER, EtherType::IPV4, &packet([192, 0, 2, 1]))));
+    }
+
+    #[test]
+    fn arp_is_answered_for_the_device_alone() {
+        let mut filter = filter();
+        assert!(!filter.accepts(&question("192.0.2.1")));
+        assert!(!filter.accepts(&question("192.0.2.7")));
+        let replies: Vec<_> = filter.replies().collect();
+        let [answer] = &replies[..] else { panic!("{} replies", replies.len()) };
+        assert_eq!(answer[..6], PEER.0);
+        let said = arp::Packet::new_checked(&answer[ETHERNET_HEADER..]).unwrap();
+        assert_eq!(said.to_string(), "ARP 192.0.2.1 is-at 02:00:00:00:00:01");
+        for _ in 0..1000 {
+            filter.accepts(&question("192.0.2.1"));
+        }
+        assert_eq!(filter.replies().count(), MAX_REPLIES, "a flood is answered in part");
+    }
+
+    #[test]
+    fn a_valid_solicitation_is_answered_with_a_valid_advertisement() {
+        let mut filter = filter();
+        for refused in [
+            solicit("fe80::2", "2001:db8::1", 64),
+            solicit("fe80::2", "2001:db8::7", 255),
+            solicit("fe80::2", "ff02::1", 255),
+        ] {
+            assert!(!filter.accepts(&refused));
+        }
+        let mut damaged = solicit("fe80::2", "2001:db8::1", 255);
+        damaged[ETHERNET_HEADER + 20] ^= 1;
+        assert!(!filter.accepts(&damaged) && !filter.accepts(&damaged[..60]));
+        assert_eq!(filter.replies().count(), 0);
+        for (source, mac, to, flags) in
+            [("fe80::2", PEER, "fe80::2", 0x60), ("::", ALL_NODES, "ff02::1", 0x20)]
+        {
+            assert!(!filter.accepts(&solicit(source, "2001:db8::1", 255)));
+            let answer = filter.replies().next().unwrap();
+            assert_eq!(answer[..6], mac.0);
+            let ip = ipv6::Packet::new_checked(&answer[ETHERNET_HEADER..]).unwrap();
+            assert_eq!((ip.destination(), ip.hop_limit()), (to.parse().unwrap(), 255));
+            let message = icmpv6::Message::new_checked(ip.payload()).unwrap();
+            let len = ip.payload().len() as u32;
+            let pseudo = Sum::pseudo_v6(ip.source(), ip.destination(), Protocol::ICMPV6, len);
+            assert!(message.verify_checksum(pseudo));
+            assert_eq!(
+                (message.message_type(), ip.payload()[4]),
+                (Type::NEIGHBOUR_ADVERTISEMENT, flags)
+            );
+            assert_eq!(ip.payload()[26..], MAC.0);
+        }
+    }
+}

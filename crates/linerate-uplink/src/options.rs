@@ -1,0 +1,89 @@
+//! [`Options`]: what is asked for.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use linerate_segment::Policy;
+use linerate_wire::ethernet::Address;
+
+/// The way to the interface's frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Backend {
+    /// AF_XDP sockets: frames are written into the UMEM, and do not reach the host's stack.
+    Xdp,
+    /// AF_PACKET rings: every interface has them; the host's stack sees the frames too.
+    Packet,
+}
+
+impl fmt::Display for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Xdp => "xdp",
+            Self::Packet => "packet",
+        })
+    }
+}
+
+impl FromStr for Backend {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "xdp" => Ok(Self::Xdp),
+            "packet" => Ok(Self::Packet),
+            _ => Err(format!("unknown back end `{text}`: choose one of auto, xdp, packet")),
+        }
+    }
+}
+
+/// The device to make; in its name `%d` stands for the first free number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Device {
+    /// A TAP device, which takes the interface's place: all its frames are the device's.
+    Tap(String),
+    /// A TUN device beside the host, which keeps the interface: packets for the device's addresses are the
+    /// device's, and the host's routes and neighbours through the interface are used.
+    Tun(String),
+}
+
+impl Device {
+    /// Its name, as asked for.
+    pub fn name(&self) -> &str {
+        let (Self::Tap(name) | Self::Tun(name)) = self;
+        name
+    }
+
+    /// Whether it is a TUN device.
+    pub fn is_tun(&self) -> bool {
+        matches!(self, Self::Tun(_))
+    }
+}
+
+/// What to join, and how.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The device to make.
+    pub device: Device,
+    /// The interface that it is joined to.
+    pub interface: String,
+    /// The way to the interface; the better one that opens where it is `None`.
+    pub backend: Option<Backend>,
+    /// Queues of the device, each with a thread; as many as the interface has receive queues where it
+    /// is `None`.
+    pub queues: Option<u32>,
+    /// Hardware address of the device; the interface's where it is `None`, and always for a TUN device.
+    pub mac: Option<Address>,
+    /// MTU of the device in bytes; the interface's where it is `None`.
+    pub mtu: Option<u32>,
+    /// Network namespace for the device, a name that `ip netns` knows or a file; the caller's where
+    /// it is `None`.
+    pub namespace: Option<PathBuf>,
+    /// What is split and joined, and up to which size.
+    pub policy: Policy,
+    /// Super-packets inside VXLAN and Geneve are split by the uplink, too. The kernel does not offer these
+    /// alone: those in other tunnels through UDP (FOU, GUE, VXLAN-GPE) are then lost and counted.
+    pub tunnels: bool,
+    /// CPUs for the threads, in turn; the scheduler's choice where there are none.
+    pub cpus: Vec<usize>,
+}

@@ -1,0 +1,257 @@
+//! [`Receiver`]: from the interface to the device. Frames of a flow that came in one batch are written as one
+//! super-packet, gathered from where they were received.
+
+use std::hash::{BuildHasher, RandomState};
+use std::io::IoSlice;
+
+use linerate_ring::Error;
+use linerate_ring::tun::{MAX_PIECES, Offloads, Queue};
+use linerate_segment::Policy;
+use linerate_segment::coalesce::{Coalescer, Flow, FlushReason, Options, Output, SuperPacket};
+use linerate_segment::segment::Checksums;
+use linerate_wire::offload::PartialChecksum;
+use linerate_wire::virtio::{Flags, Header};
+
+use crate::Result;
+use crate::neighbour::{ETHERNET_HEADER, ReceiveFilter};
+use crate::statistics::Statistics;
+
+/// Flows that are joined side by side; memory of 160 KiB.
+const FLOWS: usize = 64;
+
+/// Frames that are lent at once.
+pub(crate) const MAX_BATCH: usize = 256;
+
+/// From the port to one queue of the device.
+pub(crate) struct Receiver {
+    coalescer: Option<Coalescer<Vec<Flow>>>,
+    /// Frames come from this machine, where nobody finishes the checksums of what never meets a wire.
+    local: bool,
+    /// Which frames are for a TUN device, which takes them without Ethernet header.
+    filter: Option<ReceiveFilter>,
+}
+
+impl Receiver {
+    /// Joins what `policy` allows and a device with `offloads` may be given. `local` says that frames come
+    /// from this machine, through a veth.
+    pub(crate) fn new(
+        policy: Policy,
+        offloads: Offloads,
+        local: bool,
+        filter: Option<ReceiveFilter>,
+    ) -> Self {
+        let options = Options {
+            tcp: policy.tcp,
+            // Who takes part in USO can split datagrams again, wherever they go.
+            udp: policy.udp && offloads.contains(Offloads::USO),
+            // The virtio header of the device has no words for them.
+            tunnels: false,
+            checksums: Checksums::Partial,
+            // With the header that is as many pieces as go in one write.
+            max_segments: (MAX_PIECES - 1) as u16,
+            max_len: policy.max_burst.min(u16::MAX.into()) as u16,
+            ..Options::default()
+        };
+        let joins = policy.enabled && (options.tcp || options.udp);
+        // Nobody who sends can choose flows that meet in one place of the table.
+        let key = RandomState::new().hash_one(0);
+        let coalescer =
+            joins.then(|| Coalescer::with_key(vec![Flow::default(); FLOWS], &options, key));
+        Self { coalescer, local, filter }
+    }
+
+    /// Writes a batch of frames to the device, all of it: nothing is held back for the next.
+    pub(crate) fn deliver(
+        &mut self,
+        tap: &Queue,
+        frames: &[&[u8]],
+        statistics: &mut Statistics,
+    ) -> Result<()> {
+        if let Some(filter) = &mut self.filter {
+            filter.refresh();
+        }
+        let (local, start) = (self.local, self.start());
+        let mut result = Ok(());
+        for (token, frame) in frames.iter().enumerate() {
+            if self.filter.as_mut().is_some_and(|filter| !filter.accepts(frame)) {
+                continue;
+            }
+            statistics.rx.frames += 1;
+            statistics.rx.bytes += frame.len() as u64;
+            match &mut self.coalescer {
+                Some(coalescer) => {
+                    let mut write = |output: Output<'_>| {
+                        if result.is_ok() {
+                            result = write_output(tap, &output, frames, start, local, statistics);
+                        }
+                    };
+                    coalescer.push(frame, token as u64, 0, &mut write);
+                }
+                None => write_frame(tap, &unchecked(frame, local), frame, start, statistics)?,
+            }
+        }
+        if let Some(coalescer) = &mut self.coalescer {
+            coalescer.flush_all(&mut |output: Output<'_>| {
+                if result.is_ok() {
+                    result = write_output(tap, &output, frames, start, local, statistics);
+                }
+            });
+        }
+        result
+    }
+
+    /// Writes a frame that came with a virtio header of its own.
+    pub(crate) fn deliver_with(
+        &mut self,
+        tap: &Queue,
+        header: &Header,
+        frame: &[u8],
+        statistics: &mut Statistics,
+    ) -> Result<()> {
+        if let Some(filter) = &mut self.filter {
+            filter.refresh();
+            if !filter.accepts(frame) {
+                return Ok(());
+            }
+        }
+        statistics.rx.frames += 1;
+        statistics.rx.bytes += frame.len() as u64;
+        write_frame(tap, header, frame, self.start(), statistics)
+    }
+
+    /// Frames that answer what was asked of a TUN device.
+    pub(crate) fn replies(&mut self) -> impl Iterator<Item = Vec<u8>> + '_ {
+        self.filter.iter_mut().flat_map(ReceiveFilter::replies)
+    }
+
+    /// Where in a frame begins what the device takes.
+    fn start(&self) -> usize {
+        if self.filter.is_some() { ETHERNET_HEADER } else { 0 }
+    }
+}
+
+/// Writes what the coalescer gives back: a frame as it was, or several as one.
+fn write_output(
+    tap: &Queue,
+    output: &Output<'_>,
+    frames: &[&[u8]],
+    start: usize,
+    local: bool,
+    statistics: &mut Statistics,
+) -> Result<()> {
+    match output {
+        Output::Frame { token, reason } => {
+            let frame = frames[*token as usize];
+            write_frame(tap, &header(*reason, frame, local), frame, start, statistics)
+        }
+        Output::Super(packet) => write_joined(tap, packet, frames, start, statistics),
+    }
+}
+
+/// Says that the checksum of a frame is right where the coalescer has looked at it.
+fn header(reason: FlushReason, frame: &[u8], local: bool) -> Header {
+    match reason {
+        FlushReason::Protocol
+        | FlushReason::NoPayload
+        | FlushReason::Checksum
+        | FlushReason::Flags => unchecked(frame, local),
+        _ => Header { flags: Flags::DATA_VALID, ..Header::default() },
+    }
+}
+
+/// The header of a frame that nobody has looked at: the stack checks it. The stack finishes a checksum that a
+/// sender on this machine left partial, as it would without XDP.
+fn unchecked(frame: &[u8], local: bool) -> Header {
+    let partial = if local { PartialChecksum::detect(frame) } else { None };
+    partial.map_or_else(Header::default, |partial| Header {
+        flags: Flags::NEEDS_CSUM,
+        csum_start: partial.start,
+        csum_offset: partial.offset,
+        ..Header::default()
+    })
+}
+
+/// Writes a frame from byte `start` on.
+fn write_frame(
+    tap: &Queue,
+    header: &Header,
+    frame: &[u8],
+    start: usize,
+    statistics: &mut Statistics,
+) -> Result<()> {
+    // One system call a packet: it runs the stack's receive path, to the socket.
+    if written(tap.send(&header.pull(start as u16), &frame[start..]), statistics)? {
+        statistics.rx.packets += 1;
+    }
+    Ok(())
+}
+
+fn write_joined(
+    tap: &Queue,
+    packet: &SuperPacket<'_>,
+    frames: &[&[u8]],
+    start: usize,
+    statistics: &mut Statistics,
+) -> Result<()> {
+    let Some(header) = packet.virtio() else {
+        // Behind a tunnel, which is not asked for.
+        return packet.tokens().iter().try_for_each(|token| {
+            write_frame(tap, &Header::default(), frames[*token as usize], start, statistics)
+        });
+    };
+    let mut pieces = [IoSlice::new(&[]); MAX_PIECES];
+    pieces[0] = IoSlice::new(&packet.header()[start..]);
+    let mut count = 1;
+    for (piece, (token, range)) in pieces[1..].iter_mut().zip(packet.payload()) {
+        *piece = IoSlice::new(&frames[token as usize][range]);
+        count += 1;
+    }
+    // One system call for all the segments of a flow.
+    if written(tap.send_pieces(&header.pull(start as u16), &pieces[..count]), statistics)? {
+        statistics.rx.super_packets += 1;
+        statistics.rx.joined += packet.tokens().len() as u64;
+    }
+    Ok(())
+}
+
+/// Statistics what the device did not take. Only a device that is gone is an error.
+fn written(answer: linerate_ring::Result<bool>, statistics: &mut Statistics) -> Result<bool> {
+    match answer {
+        Ok(true) => return Ok(true),
+        Ok(false) => statistics.dropped.device_full += 1,
+        Err(Error::InterfaceDown(_)) => statistics.dropped.device_down += 1,
+        Err(error @ Error::InterfaceGone(_)) => return Err(error.into()),
+        Err(error) => {
+            tracing::debug!(%error, "a packet that the device refuses");
+            statistics.dropped.device_refused += 1;
+        }
+    }
+    Ok(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A UDP datagram over IPv4 with this checksum.
+    fn datagram(checksum: u16) -> Vec<u8> {
+        let mut frame = vec![0; 14];
+        frame[12] = 8;
+        frame.extend([0x45, 0, 0, 32, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+        frame.extend([0, 7, 0, 9, 0, 12]);
+        frame.extend(checksum.to_be_bytes());
+        frame.extend(b"what");
+        frame
+    }
+
+    #[test]
+    fn a_partial_checksum_is_told_to_the_stack() {
+        // 0a00 + 0001 + 0a00 + 0002 + 17 + 12
+        let pseudo = 0x1400 + 3 + 17 + 12;
+        let header = unchecked(&datagram(pseudo), true);
+        assert_eq!(header.flags, Flags::NEEDS_CSUM);
+        assert_eq!((header.csum_start, header.csum_offset), (34, 6));
+        assert_eq!(unchecked(&datagram(pseudo + 1), true), Header::default());
+        assert_eq!(unchecked(&datagram(pseudo), false), Header::default());
+    }
+}

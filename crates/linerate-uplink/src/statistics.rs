@@ -1,0 +1,226 @@
+//! [`Statistics`]: what went which way, and what did not and why.
+
+use std::ops::AddAssign;
+
+use linerate_segment::Error;
+use serde::ser::{Serialize, SerializeMap, Serializer};
+
+/// Sums of numbers, field by field.
+macro_rules! sums {
+    ($($type:ident { $($field:ident),* $(,)? })*) => {$(
+        impl AddAssign for $type {
+            fn add_assign(&mut self, other: Self) {
+                $(self.$field += other.$field;)*
+            }
+        }
+    )*};
+}
+
+/// From the device to the interface.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct TxStatistics {
+    /// Packets that had to be split.
+    pub super_packets: u64,
+    /// Segments that they became.
+    pub segments: u64,
+    /// Packets that went as they came, but for a checksum.
+    pub packets: u64,
+    /// Checksums finished in those.
+    pub checksums: u64,
+    /// Bytes of frames given to the interface.
+    pub bytes: u64,
+}
+
+/// From the interface to the device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct RxStatistics {
+    /// Frames received.
+    pub frames: u64,
+    /// Bytes of those.
+    pub bytes: u64,
+    /// Super-packets written to the device.
+    pub super_packets: u64,
+    /// Frames that they were made of.
+    pub joined: u64,
+    /// Frames written as they came.
+    pub packets: u64,
+    /// ARP requests and neighbour solicitations for a TUN device that were answered.
+    pub neighbour_replies: u64,
+}
+
+/// Packets lost, by cause.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Drops {
+    /// To the interface: every frame of the UMEM, or of the transmit ring, was with a kernel that did
+    /// not send.
+    pub umem_full: u64,
+    /// To the interface: longer than its MTU allows.
+    pub too_long: u64,
+    /// To the interface: it was down, and its ring full.
+    pub interface_down: u64,
+    /// From a TUN device: no route through the interface, or no neighbour that neighbour_replies.
+    pub unreachable: u64,
+    /// From a TUN device: too many waited for a neighbour.
+    pub unresolved: u64,
+    /// From the interface: the kernel found no free chunk.
+    pub fill_empty: u64,
+    /// From the interface: the receive ring was full.
+    pub ring_full: u64,
+    /// To the device: no room.
+    pub device_full: u64,
+    /// To the device: it was down.
+    pub device_down: u64,
+    /// To the device: the kernel refused the packet.
+    pub device_refused: u64,
+    /// By the device before it was read: its queue was full (`tx_dropped`).
+    pub device_queue: u64,
+}
+
+impl Drops {
+    /// All of them.
+    pub fn total(&self) -> u64 {
+        self.named().iter().map(|(_, count)| count).sum()
+    }
+
+    /// Each with its name, as in the JSON.
+    pub fn named(&self) -> [(&'static str, u64); 11] {
+        [
+            ("umem_full", self.umem_full),
+            ("too_long", self.too_long),
+            ("interface_down", self.interface_down),
+            ("unreachable", self.unreachable),
+            ("unresolved", self.unresolved),
+            ("fill_empty", self.fill_empty),
+            ("ring_full", self.ring_full),
+            ("device_full", self.device_full),
+            ("device_down", self.device_down),
+            ("device_refused", self.device_refused),
+            ("device_queue", self.device_queue),
+        ]
+    }
+}
+
+/// Super-packets that could not be split, by the kind of error.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Unsplit([u64; KINDS.len()]);
+
+/// The kinds of [`linerate_segment::Error`], and what a virtio header can have wrong.
+const KINDS: [&str; 13] = [
+    "header",
+    "length",
+    "not_ip",
+    "fragment",
+    "jumbo",
+    "protocol",
+    "tunnel",
+    "route",
+    "syn",
+    "fragmentation",
+    "policy",
+    "size",
+    "virtio",
+];
+
+impl Unsplit {
+    /// One more, for this reason.
+    #[cold]
+    pub(crate) fn note(&mut self, error: &Error) {
+        self.add(match error {
+            Error::Header(_) | Error::TooManyTags => "header",
+            Error::Length { .. } => "length",
+            Error::NotIp(_) => "not_ip",
+            Error::Fragment => "fragment",
+            Error::Jumbo => "jumbo",
+            Error::Protocol(_) | Error::OtherProtocol { .. } => "protocol",
+            Error::NestedTunnel(_) | Error::Tunnel { .. } => "tunnel",
+            Error::Route(_) => "route",
+            Error::Syn => "syn",
+            Error::DontFragment { .. } | Error::FixedId => "fragmentation",
+            Error::TooManySegments { .. } | Error::BurstTooLong { .. } => "policy",
+            _ => "size",
+        });
+    }
+
+    /// One more whose virtio header makes no sense.
+    #[cold]
+    pub(crate) fn note_virtio(&mut self) {
+        self.add("virtio");
+    }
+
+    fn add(&mut self, kind: &str) {
+        if let Some(at) = KINDS.iter().position(|one| *one == kind) {
+            self.0[at] += 1;
+        }
+    }
+
+    /// The kinds that occurred.
+    pub fn kinds(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        KINDS.iter().copied().zip(self.0).filter(|(_, count)| *count > 0)
+    }
+
+    /// All of them.
+    pub fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+}
+
+impl AddAssign for Unsplit {
+    fn add_assign(&mut self, other: Self) {
+        self.0.iter_mut().zip(other.0).for_each(|(sum, count)| *sum += count);
+    }
+}
+
+impl Serialize for Unsplit {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        for (kind, count) in self.kinds() {
+            map.serialize_entry(kind, &count)?;
+        }
+        map.end()
+    }
+}
+
+/// What became of everything.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Statistics {
+    /// From the device to the interface.
+    pub tx: TxStatistics,
+    /// From the interface to the device.
+    pub rx: RxStatistics,
+    /// What could not be split.
+    pub unsplit: Unsplit,
+    /// What was lost.
+    pub dropped: Drops,
+}
+
+sums! {
+    TxStatistics { super_packets, segments, packets, checksums, bytes }
+    RxStatistics { frames, bytes, super_packets, joined, packets, neighbour_replies }
+    Drops {
+        umem_full, too_long, interface_down, unreachable, unresolved, fill_empty, ring_full, device_full, device_down, device_refused,
+        device_queue,
+    }
+    Statistics { tx, rx, unsplit, dropped }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_are_summed_and_only_those_that_occurred_are_told() {
+        let mut one = Unsplit::default();
+        one.note(&Error::Syn);
+        one.note(&Error::ZeroSize);
+        let mut sum = Statistics { unsplit: one, ..Statistics::default() };
+        sum += Statistics { unsplit: one, ..Statistics::default() };
+        assert_eq!(sum.unsplit.kinds().collect::<Vec<_>>(), [("syn", 2), ("size", 2)]);
+        assert_eq!(sum.unsplit.total(), 4);
+    }
+
+    #[test]
+    fn every_drop_has_a_name() {
+        let drops = Drops { umem_full: 1, device_queue: 2, ..Drops::default() };
+        assert_eq!(drops.total(), 3);
+    }
+}

@@ -1,0 +1,276 @@
+//! [`Transmitter`]: from the device to the interface. Super-packets are split into the port's frames, and
+//! checksums that the stack left open are finished, in the pass that copies.
+
+use std::time::{Duration, Instant};
+
+use linerate_ring::tun::{MAX_PACKET, Queue};
+use linerate_segment::Policy;
+use linerate_segment::segment::{Options, Segments};
+use linerate_wire::checksum::Engine;
+use linerate_wire::virtio::Header;
+
+use crate::Result;
+use crate::neighbour::{ETHERNET_HEADER, Encapsulated, Encapsulator};
+use crate::port::{Port, Sent};
+use crate::statistics::Statistics;
+use crate::worker::Transmitted;
+
+/// Frames between two kicks. A kick in copy mode sends 32 anyway; with more of them the copies of the
+/// segments no longer lie in the core's own cache when the kernel reads them.
+const BATCH: usize = 64;
+
+/// The device is not read while the port has fewer free frames: a super-packet of 64 KiB with an MSS of
+/// 536 needs 123.
+pub(crate) const MIN_ROOM: usize = 128;
+
+/// How long the rest of a super-packet waits for room in the port before it is given up.
+const MAX_WAIT: Duration = Duration::from_millis(50);
+
+/// From one queue of the device to the port.
+pub(crate) struct Transmitter {
+    buffer: Box<[u8]>,
+    engine: Engine,
+    policy: Policy,
+    /// The longest frame that goes out: MTU, Ethernet header and two VLAN tags.
+    most: usize,
+    /// For packets that have no Ethernet header: those of a TUN device.
+    encapsulator: Option<Encapsulator>,
+    /// Frames of the uplink's own that were written since the last kick.
+    replied: usize,
+}
+
+impl Transmitter {
+    /// `longest` is that of a frame that the port can write, in bytes.
+    pub(crate) fn new(
+        policy: Policy,
+        mtu: u32,
+        longest: usize,
+        encapsulator: Option<Encapsulator>,
+    ) -> Self {
+        Self {
+            buffer: vec![0; ETHERNET_HEADER + MAX_PACKET].into_boxed_slice(),
+            engine: Engine::detect(),
+            policy,
+            most: (mtu as usize + 14 + 2 * 4).min(longest),
+            encapsulator,
+            replied: 0,
+        }
+    }
+
+    /// Takes what waits in the device, as far as the port has room, and has it sent.
+    pub(crate) fn transmit<P: Port>(
+        &mut self,
+        tap: &Queue,
+        port: &mut P,
+        statistics: &mut Statistics,
+    ) -> Result<Transmitted> {
+        let mut written = std::mem::take(&mut self.replied);
+        if let Some(encapsulator) = &mut self.encapsulator {
+            encapsulator.refresh();
+            written += self.send_pending(port, statistics)?;
+        }
+        let mut any = written > 0;
+        let start = if self.encapsulator.is_some() { ETHERNET_HEADER } else { 0 };
+        while written < BATCH && port.room() >= MIN_ROOM {
+            // One system call a super-packet, which buys the copy out of the stack and the header that
+            // says how to split: the driver has no ring to share.
+            match tap.receive(&mut self.buffer[start..]) {
+                Ok(Some((header, len))) => {
+                    any = true;
+                    let encapsulated = match &mut self.encapsulator {
+                        Some(encapsulator) => {
+                            encapsulator.encapsulate(&header, &mut self.buffer, len)
+                        }
+                        None => Encapsulated::Frame(header),
+                    };
+                    written += self.forward(encapsulated, start + len, port, statistics)?;
+                }
+                Ok(None) => break,
+                Err(linerate_ring::Error::Invalid(_)) => {
+                    any = true;
+                    statistics.dropped.too_long += 1;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let up = if written > 0 || port.has_unsent() { port.flush()? } else { true };
+        Ok(Transmitted::new(any, port.has_unsent() || self.pending() > 0, up))
+    }
+
+    /// Packets that wait for a neighbour.
+    pub(crate) fn pending(&self) -> usize {
+        self.encapsulator.as_ref().map_or(0, Encapsulator::pending)
+    }
+
+    /// Sends the packets whose neighbour was found, before those that come after them.
+    fn send_pending<P: Port>(
+        &mut self,
+        port: &mut P,
+        statistics: &mut Statistics,
+    ) -> Result<usize> {
+        let mut written = 0;
+        while let Some(encapsulator) = &mut self.encapsulator
+            && let Some((encapsulated, len)) = encapsulator.next_pending(&mut self.buffer)
+        {
+            written += self.forward(encapsulated, len, port, statistics)?;
+        }
+        Ok(written)
+    }
+
+    /// Writes a frame of the uplink's own to the port, to be sent with the next batch.
+    pub(crate) fn reply<P: Port>(
+        &mut self,
+        frame: &[u8],
+        port: &mut P,
+        statistics: &mut Statistics,
+    ) -> Result<()> {
+        let header = Header::default();
+        let written = send_whole(self.engine, self.most, &header, frame, port, statistics)?;
+        self.replied += written;
+        statistics.rx.neighbour_replies += written as u64;
+        Ok(())
+    }
+
+    /// Writes the frame in the buffer to the port. Returns how many frames it became.
+    fn forward<P: Port>(
+        &mut self,
+        encapsulated: Encapsulated,
+        len: usize,
+        port: &mut P,
+        statistics: &mut Statistics,
+    ) -> Result<usize> {
+        let header = match &encapsulated {
+            Encapsulated::Frame(header) => header,
+            without => {
+                count_unsent(without, statistics);
+                return Ok(0);
+            }
+        };
+        let packet = &self.buffer[..len];
+        if !header.is_gso() {
+            return send_whole(self.engine, self.most, header, packet, port, statistics);
+        }
+        let Some(options) = Options::from_virtio(header, packet) else {
+            statistics.unsplit.note_virtio();
+            return Ok(0);
+        };
+        let options = self.policy.limit(options);
+        let mut segments = match Segments::new(packet, &options) {
+            Ok(segments) => segments,
+            Err(error) => {
+                tracing::debug!(%error, %header, "a super-packet that is not split");
+                statistics.unsplit.note(&error);
+                return Ok(0);
+            }
+        };
+        let longest = segments.max_len();
+        if longest > self.most {
+            statistics.dropped.too_long += 1;
+            return Ok(0);
+        }
+        statistics.tx.super_packets += 1;
+        let mut frames = 0;
+        for _ in 0..segments.len() {
+            // Straight into the frame that is sent: the one copy, with the sum.
+            let write = |out: &mut [u8]| segments.write_next(out).ok().flatten().unwrap_or(0);
+            match write_frame(port, longest, write)? {
+                Sent::Bytes(bytes) => {
+                    frames += 1;
+                    statistics.tx.bytes += bytes as u64;
+                }
+                unsent => {
+                    count_lost(&unsent, segments.len(), statistics);
+                    break;
+                }
+            }
+        }
+        statistics.tx.segments += frames as u64;
+        Ok(frames)
+    }
+}
+
+/// Sends a packet that needs no splitting. Its checksum is made in the pass that copies.
+fn send_whole<P: Port>(
+    engine: Engine,
+    most: usize,
+    header: &Header,
+    packet: &[u8],
+    port: &mut P,
+    statistics: &mut Statistics,
+) -> Result<usize> {
+    if packet.len() > most {
+        statistics.dropped.too_long += 1;
+        return Ok(0);
+    }
+    let partial = header.partial_checksum();
+    if partial.is_some_and(|partial| !partial.fits(packet.len())) {
+        statistics.unsplit.note_virtio();
+        return Ok(0);
+    }
+    let write = |out: &mut [u8]| {
+        let Some(out) = out.get_mut(..packet.len()) else { return 0 };
+        match partial {
+            Some(partial) => partial.copy(engine, packet, out),
+            None => out.copy_from_slice(packet),
+        }
+        packet.len()
+    };
+    match write_frame(port, packet.len(), write)? {
+        Sent::Bytes(bytes) => {
+            statistics.tx.packets += 1;
+            statistics.tx.checksums += u64::from(partial.is_some());
+            statistics.tx.bytes += bytes as u64;
+            Ok(1)
+        }
+        unsent => {
+            count_lost(&unsent, 1, statistics);
+            Ok(0)
+        }
+    }
+}
+
+#[cold]
+fn count_unsent(encapsulated: &Encapsulated, statistics: &mut Statistics) {
+    match encapsulated {
+        Encapsulated::Unreachable => statistics.dropped.unreachable += 1,
+        Encapsulated::Full => statistics.dropped.unresolved += 1,
+        Encapsulated::Malformed => statistics.unsplit.note_virtio(),
+        Encapsulated::Frame(_) | Encapsulated::Pending => {}
+    }
+}
+
+#[cold]
+fn count_lost(unsent: &Sent, frames: usize, statistics: &mut Statistics) {
+    match unsent {
+        Sent::Down => statistics.dropped.interface_down += frames as u64,
+        _ => statistics.dropped.umem_full += frames as u64,
+    }
+}
+
+/// Has `write` fill one frame of the port, and waits a little for one.
+fn write_frame<P: Port>(
+    port: &mut P,
+    longest: usize,
+    mut write: impl FnMut(&mut [u8]) -> usize,
+) -> Result<Sent> {
+    if let sent @ Sent::Bytes(_) = port.write(longest, &mut write)? {
+        return Ok(sent);
+    }
+    let start = Instant::now();
+    loop {
+        let up = port.flush()?;
+        if let sent @ Sent::Bytes(_) = port.write(longest, &mut write)? {
+            return Ok(sent);
+        }
+        if !up {
+            return Ok(Sent::Down);
+        }
+        if start.elapsed() > MAX_WAIT {
+            return Ok(Sent::Full);
+        }
+        port.wait_to_send(Duration::from_millis(1));
+    }
+}
+
+#[cfg(test)]
+mod tests;
