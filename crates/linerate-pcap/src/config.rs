@@ -8,7 +8,7 @@ use std::str::FromStr;
 use linerate_capture::source::SourceKind;
 use linerate_ring::packet::Allocation;
 use linerate_ring::region::Pages;
-use linerate_ring::xdp::Through;
+use linerate_ring::xdp::Delivery;
 use serde::Deserialize;
 
 /// The configuration file, unless `LINERATE_CONFIG` names another.
@@ -19,7 +19,7 @@ const DEFAULT_FILE: &str = "/etc/linerate/pcap.toml";
 pub(crate) struct Config {
     pub(crate) source: SourceChoice,
     pub(crate) take_over: bool,
-    pub(crate) through: Through,
+    pub(crate) through: Delivery,
     pub(crate) pages: Pages,
     pub(crate) allocation: Allocation,
     /// Bytes of buffer.

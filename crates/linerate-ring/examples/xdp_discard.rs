@@ -9,7 +9,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use linerate_ring::xdp::{Pace, Source, TimestampSource};
+use linerate_ring::xdp::{Source, TimestampSource, WaitStrategy};
 
 static STOP: AtomicBool = AtomicBool::new(false);
 
@@ -28,7 +28,7 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
     let interface = arguments.next().ok_or("usage: xdp_discard INTERFACE [options]")?;
     let mut builder = Source::builder(&interface).timestamps(TimestampSource::None);
-    let (mut pace, mut seconds, mut touch) = (Pace::default(), 1 << 30, false);
+    let (mut pace, mut seconds, mut touch) = (WaitStrategy::default(), 1 << 30, false);
     let mut stall = None;
     while let Some(option) = arguments.next() {
         if option == "--touch" {
@@ -45,8 +45,8 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
             "--pages" => builder = builder.pages(value.parse()?),
             "--buffer" => builder = builder.buffer(value.parse::<usize>()? << 20),
             "--batch" => builder = builder.batch(value.parse()?),
-            "--pause" => pace.pause = Duration::from_micros(value.parse()?),
-            "--patience" => pace.patience = Duration::from_micros(value.parse()?),
+            "--pause" => pace.sleep = Duration::from_micros(value.parse()?),
+            "--patience" => pace.poll_after = Duration::from_micros(value.parse()?),
             "--prefetch" => builder = builder.prefetch(value.parse()?),
             "--stall" => stall = Some(Duration::from_millis(value.parse()?)),
             "--queues" => {
@@ -70,8 +70,8 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
         libc::signal(libc::SIGINT, stop as extern "C" fn(i32) as usize);
         libc::signal(libc::SIGTERM, stop as extern "C" fn(i32) as usize);
     }
-    let mut source = builder.pace(pace).build()?;
-    eprintln!("{} {:?} {:?}", source.attach_mode(), source.mode(), source.region().got());
+    let mut source = builder.wait_strategy(pace).build()?;
+    eprintln!("{} {:?} {:?}", source.attach_mode(), source.mode(), source.region().actual_pages());
     let start = Instant::now();
     let (mut first, mut last) = (None, start);
     let (mut received, mut sum) = (0u64, 0u64);

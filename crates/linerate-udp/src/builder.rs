@@ -6,7 +6,7 @@ mod select;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use linerate_ring::xdp::Through;
+use linerate_ring::xdp::Delivery;
 
 use crate::backend::Backend;
 use crate::group::Group;
@@ -143,7 +143,7 @@ impl ReceiverBuilder {
 
     /// How `xdp` delivers frames; default: AF_XDP sockets where the driver has zero-copy or
     /// [`ReceiverBuilder::busy_poll`] was asked for, else a BPF ring buffer, to which the program copies.
-    pub fn through(mut self, way: Through) -> Self {
+    pub fn through(mut self, way: Delivery) -> Self {
         self.options.through = way;
         self
     }

@@ -44,7 +44,7 @@ pub use backend::Backend;
 pub use builder::ReceiverBuilder;
 pub use error::{Error, Result};
 pub use group::Group;
-pub use linerate_ring::xdp::Through;
+pub use linerate_ring::xdp::Delivery;
 pub use message::{Drops, EcnCodepoint, Message, Metadata};
 pub use options::{MAX_BATCH_SIZE, MAX_MESSAGE_SIZE, Reuseport};
 pub use probe::probe;

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use linerate_ring::xdp::Through;
+use linerate_ring::xdp::Delivery;
 
 use crate::backend::Backend;
 use crate::group::Group;
@@ -53,7 +53,7 @@ pub(crate) struct Options {
     pub(crate) spin: bool,
     pub(crate) coalesce: Option<Duration>,
     pub(crate) ring_size: usize,
-    pub(crate) through: Through,
+    pub(crate) through: Delivery,
 }
 
 impl Options {
@@ -75,7 +75,7 @@ impl Options {
             spin: false,
             coalesce: None,
             ring_size: 32 << 20,
-            through: Through::Auto,
+            through: Delivery::Auto,
         }
     }
 }

@@ -10,7 +10,7 @@ use linerate_bpf::steer;
 use linerate_bpf::xdp::require_free;
 use linerate_net::link::{self, Link};
 use linerate_net::{Connection, cpu};
-use linerate_ring::packet::{Fanout, Mode, Ring, Traffic};
+use linerate_ring::packet::{DirectionFilter, Fanout, Mode, Ring};
 use linerate_ring::tun::{Device, Kind, Offloads, Queue};
 use linerate_ring::xdp;
 use linerate_segment::Policy;
@@ -208,7 +208,7 @@ fn choose(
         }
         Some(Backend::Packet) => Ok((Backend::Packet, asked(), in_packets(name, queues, tun)?)),
         None => {
-            let why = if let Some(obstacle) = &probe.obstacle {
+            let why = if let Some(obstacle) = &probe.unavailable {
                 format!("XDP is unavailable: {obstacle}")
             } else if !probe.native {
                 "the driver has no XDP of its own, and generic XDP comes after the stack has joined \
@@ -259,7 +259,7 @@ fn in_xdp(name: &str, threads: u32, queues: u32, mtu: u32, tun: bool) -> Result<
     // with another address, everything else. A packet socket can ask for that, an AF_XDP socket not.
     let mut promiscuous = Ring::builder(name)
         .promiscuous(true)
-        .traffic(Traffic::In)
+        .direction(DirectionFilter::In)
         .block_size(4096)
         .blocks(2)
         .build()?;

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use linerate_pcapfile::{Error as FileError, Format, InterfaceDescription, Reader};
 use linerate_ring::Direction;
-use linerate_ring::packet::Traffic;
+use linerate_ring::packet::DirectionFilter;
 
 use super::Outcome;
 use super::report::{Cpu, FilterReport, Report};
@@ -26,7 +26,7 @@ pub struct FileInput {
     /// End after this many matching packets.
     pub count: Option<u64>,
     /// The direction of the packets to take.
-    pub traffic: Traffic,
+    pub traffic: DirectionFilter,
     /// Write each packet to the file at once.
     pub packet_buffered: bool,
 }
@@ -198,11 +198,11 @@ fn copy(
 }
 
 /// Whether a packet of this direction is wanted.
-fn is_wanted(direction: Direction, wanted: Traffic) -> bool {
+fn is_wanted(direction: Direction, wanted: DirectionFilter) -> bool {
     match wanted {
-        Traffic::InOut => true,
-        Traffic::In => direction == Direction::Inbound,
-        Traffic::Out => direction == Direction::Outbound,
+        DirectionFilter::InOut => true,
+        DirectionFilter::In => direction == Direction::Inbound,
+        DirectionFilter::Out => direction == Direction::Outbound,
     }
 }
 

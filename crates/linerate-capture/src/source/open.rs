@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use linerate_bpf::filter::Instruction;
-use linerate_ring::packet::{Allocation, Fanout, Ring, Traffic};
+use linerate_ring::packet::{Allocation, DirectionFilter, Fanout, Ring};
 use linerate_ring::region::Pages;
-use linerate_ring::xdp::Through;
+use linerate_ring::xdp::Delivery;
 use linerate_ring::{packet, tee, xdp};
 
 use super::Source;
@@ -180,7 +180,7 @@ fn without_effect(options: &SourceOptions, kind: SourceKind, sockets: bool) -> V
             "--take-over has no effect on --source {kind}, which takes no frames from the host"
         ));
     }
-    if options.through != Through::Auto && kind != SourceKind::Xdp {
+    if options.through != Delivery::Auto && kind != SourceKind::Xdp {
         ignored.push(format!("--xdp-delivery has no effect on --source {kind}"));
     }
     ignored
@@ -205,12 +205,12 @@ impl Opener<'_> {
             SourceKind::Packet => self.packet(),
             SourceKind::Xdp => {
                 let (through, why) = self.through();
-                if through != Through::Buffer {
+                if through != Delivery::RingBuffer {
                     return self.in_xdp(|filter| self.sockets(filter, why));
                 }
                 match self.in_xdp(|filter| self.buffer(filter, true, why)) {
                     // The program needs a newer kernel than AF_XDP does.
-                    Err(Error::Ring(error)) if self.options.through == Through::Auto => {
+                    Err(Error::Ring(error)) if self.options.through == Delivery::Auto => {
                         let why = format!("a ring buffer does not open here: {error}");
                         self.in_xdp(|filter| self.sockets(filter, &why))
                     }
@@ -225,12 +225,12 @@ impl Opener<'_> {
         let options = self.options;
         let mut builder = Ring::builder(self.name)
             .promiscuous(options.promiscuous)
-            .traffic(options.traffic.unwrap_or_default())
+            .direction(options.traffic.unwrap_or_default())
             .snaplen(options.snaplen)
             .virtio_header(options.split)
-            .stamps(match options.timestamps {
-                TimestampSource::Adapter => packet::Stamps::Hardware,
-                _ => packet::Stamps::Software,
+            .timestamps(match options.timestamps {
+                TimestampSource::Adapter => packet::TimestampSource::Hardware,
+                _ => packet::TimestampSource::Software,
             })
             .busy_poll(options.busy_poll.unwrap_or_default())
             .allocation(options.ring_allocation);
@@ -277,7 +277,7 @@ impl Opener<'_> {
     }
 
     /// The way that frames take out of the XDP program, and why not the other.
-    fn through(&self) -> (Through, &'static str) {
+    fn through(&self) -> (Delivery, &'static str) {
         let options = self.options;
         let only = if options.pages != Pages::Auto {
             Some("only a UMEM has a choice of pages")
@@ -294,7 +294,7 @@ impl Opener<'_> {
     fn sockets(&self, filter: Option<&[Instruction]>, why: &str) -> Result<Taken> {
         let source = self.xdp(filter)?;
         let mode = source.mode();
-        let got = source.region().got();
+        let got = source.region().actual_pages();
         let (pages, buffer) = (got.pages.to_string(), format!("buffer: {got}"));
         let how = format!(
             "{} XDP, AF_XDP sockets ({why}), {}, {} queues",
@@ -362,7 +362,7 @@ impl Opener<'_> {
                 budget: 64,
             }));
         if options.immediate {
-            builder = builder.pace(xdp::Pace::BLOCKING);
+            builder = builder.wait_strategy(xdp::WaitStrategy::BLOCKING);
         }
         if let Some(bytes) = options.buffer {
             let whole = (bytes as usize).next_multiple_of(2 << 20);
@@ -382,7 +382,7 @@ impl Opener<'_> {
                 TimestampSource::Host | TimestampSource::Adapter
             ));
         if options.immediate {
-            builder = builder.pace(xdp::Pace::BLOCKING);
+            builder = builder.wait_strategy(xdp::WaitStrategy::BLOCKING);
         }
         if let Some(bytes) = options.buffer {
             builder = builder.buffer((bytes as usize).next_power_of_two());
@@ -397,7 +397,7 @@ impl Opener<'_> {
         }
         let mut ring = Ring::builder(self.name)
             .promiscuous(true)
-            .traffic(Traffic::In)
+            .direction(DirectionFilter::In)
             .block_size(4096)
             .snaplen(64)
             .blocks(2)

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use linerate_ring::packet::{Allocation, Fanout, Mode, Traffic};
+use linerate_ring::packet::{Allocation, DirectionFilter, Fanout, Mode};
 use linerate_ring::region::Pages;
-use linerate_ring::xdp::Through;
+use linerate_ring::xdp::Delivery;
 
 use super::kind::SourceKind;
 use crate::filter::Side;
@@ -29,13 +29,13 @@ pub struct SourceOptions {
     /// The source; `None` selects one ([`select`](super::select())).
     pub source: Option<SourceKind>,
     /// The direction of the frames; `None` if the user did not say.
-    pub traffic: Option<Traffic>,
+    pub traffic: Option<DirectionFilter>,
     /// The user accepts that `xdp` cuts off the users of the interface.
     pub take_over: bool,
     /// Super-packets are to be split, which takes the kernel's metadata of each.
     pub split: bool,
     /// How frames that an XDP program takes reach the reader.
-    pub through: Through,
+    pub through: Delivery,
     /// Longest piece of a frame to keep, in bytes.
     pub snaplen: u32,
     /// Bytes of buffer between the kernel and all readers; `None` takes each source's own default.
@@ -73,7 +73,7 @@ impl Default for SourceOptions {
             traffic: None,
             take_over: false,
             split: false,
-            through: Through::Auto,
+            through: Delivery::Auto,
             snaplen: 262_144,
             buffer: None,
             pages: Pages::Auto,

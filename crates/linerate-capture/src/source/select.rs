@@ -1,6 +1,6 @@
 //! [`select`]: the source of a capture, and why.
 
-use linerate_ring::packet::Traffic;
+use linerate_ring::packet::DirectionFilter;
 
 use super::kind::SourceKind;
 use super::options::SourceOptions;
@@ -28,13 +28,13 @@ pub struct Selection {
 /// from a source that sees only incoming ones.
 pub fn select(interface: &Interface, options: &SourceOptions) -> Result<Selection> {
     let selected = |kind, reason: String| Ok(Selection { kind, reason });
-    let inbound_only = options.traffic == Some(Traffic::In);
+    let inbound_only = options.traffic == Some(DirectionFilter::In);
     match options.source {
         Some(source @ (SourceKind::Xdp | SourceKind::Tee)) => {
             if options.split {
                 return Err(Error::Split { kind: source });
             }
-            if matches!(options.traffic, Some(Traffic::Out | Traffic::InOut)) {
+            if matches!(options.traffic, Some(DirectionFilter::Out | DirectionFilter::InOut)) {
                 return Err(Error::Direction { interface: interface.name.clone(), kind: source });
             }
             if source == SourceKind::Xdp && !interface.uses.is_empty() && !options.take_over {
@@ -75,7 +75,7 @@ fn probe(interface: &Interface) -> Result<Selection> {
         return selected(SourceKind::Packet, "XDP needs Ethernet frames".into());
     }
     let probe = linerate_ring::xdp::probe(&interface.name);
-    if let Some(obstacle) = probe.obstacle {
+    if let Some(obstacle) = probe.unavailable {
         return selected(SourceKind::Packet, format!("XDP is unavailable: {obstacle}"));
     }
     if !probe.native {
@@ -138,8 +138,11 @@ mod tests {
     #[test]
     fn splitting_takes_packet_sockets() {
         let idle = Interface { link_layer: 1, ..Interface::default() };
-        let options =
-            SourceOptions { split: true, traffic: Some(Traffic::In), ..SourceOptions::default() };
+        let options = SourceOptions {
+            split: true,
+            traffic: Some(DirectionFilter::In),
+            ..SourceOptions::default()
+        };
         let selection = select(&idle, &options).expect("a choice");
         assert_eq!(selection.kind, SourceKind::Packet);
         assert!(selection.reason.contains("--split"), "{}", selection.reason);
@@ -154,7 +157,8 @@ mod tests {
     #[test]
     fn outgoing_frames_come_from_packet_sockets_only() {
         let idle = Interface { link_layer: 1, ..Interface::default() };
-        let options = SourceOptions { traffic: Some(Traffic::Out), ..SourceOptions::default() };
+        let options =
+            SourceOptions { traffic: Some(DirectionFilter::Out), ..SourceOptions::default() };
         assert_eq!(select(&idle, &options).expect("a choice").kind, SourceKind::Packet);
         assert!(
             select(&idle, &SourceOptions { source: Some(SourceKind::Tee), ..options }).is_err()

@@ -6,9 +6,9 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use linerate_forward::program::{Options, obstacle};
+use linerate_forward::program::{Options, unavailable};
 use linerate_forward::session::Record;
-use linerate_ring::packet::{Ring, Traffic};
+use linerate_ring::packet::{DirectionFilter, Ring};
 use linerate_testkit::{Mac, Namespace, Veth, VethOptions, probe_or_skip, root_or_skip, skip};
 
 use crate::common::accelerator::Accelerator;
@@ -168,7 +168,7 @@ fn frames(ring: &mut Ring) -> Vec<Vec<u8>> {
 fn converse(hosts: &Hosts) -> (Seen, Duration) {
     // Nobody reads until the end, however long that takes: no block is to be handed over half empty.
     let listen = || {
-        let builder = Ring::builder("eth").traffic(Traffic::In).buffer(4 << 20);
+        let builder = Ring::builder("eth").direction(DirectionFilter::In).buffer(4 << 20);
         builder.retire(Duration::from_secs(1)).build().expect("a ring")
     };
     let mut at_server = hosts.server.run(listen).expect("entered");
@@ -212,7 +212,7 @@ fn converse(hosts: &Hosts) -> (Seen, Duration) {
 #[test]
 fn what_leaves_is_the_same_with_a_flowtable_and_with_the_accelerator() {
     root_or_skip!();
-    probe_or_skip!(obstacle());
+    probe_or_skip!(unavailable());
     let mut plain = None;
     for kind in [Kind::Plain, Kind::Accelerated, Kind::Flowtable] {
         let hosts = Hosts::new();

@@ -204,7 +204,7 @@ impl Reader {
     /// What the buffer is made of.
     fn pages(&self) -> String {
         match self {
-            Self::Xdp(source) => source.region().got().to_string(),
+            Self::Xdp(source) => source.region().actual_pages().to_string(),
             Self::Packet(_) | Self::Tee(_) => "the kernel's own, mapped page by page".into(),
         }
     }

@@ -281,7 +281,7 @@ impl Peer {
             },
         };
         Ok(pair.receiver.run(|| match source {
-            "xdp" => xdp::probe(RECEIVER).obstacle.map(|why| why.to_string()),
+            "xdp" => xdp::probe(RECEIVER).unavailable.map(|why| why.to_string()),
             "tee" => linerate_bpf::tee::probe(RECEIVER).err().map(|why| why.to_string()),
             _ => None,
         })?)

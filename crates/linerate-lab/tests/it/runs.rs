@@ -64,7 +64,7 @@ fn wrong_names_and_empty_folders_say_what_to_do() {
 #[test]
 fn a_run_leaves_raw_data_a_summary_and_a_page_and_nothing_else() {
     root_or_skip!();
-    probe_or_skip!(xdp::probe("lo").obstacle);
+    probe_or_skip!(xdp::probe("lo").unavailable);
     let _exclusive = exclusive();
     let out = tempfile::tempdir().unwrap();
     let folder = out.path().to_str().unwrap();
@@ -179,7 +179,7 @@ fn wait_until(what: &str, seconds: u64, mut condition: impl FnMut() -> bool) {
 #[test]
 fn a_killed_lab_takes_its_programs_along_and_the_next_gives_its_pages_back() {
     root_or_skip!();
-    probe_or_skip!(xdp::probe("lo").obstacle);
+    probe_or_skip!(xdp::probe("lo").unavailable);
     if !Path::new("/usr/bin/setpriv").exists() {
         skip!("setpriv is not installed");
     }

@@ -69,7 +69,7 @@ fn hold(rows: &[Row]) {
 /// What keeps the lab from limiting CPU time here.
 fn obstacle() -> Option<String> {
     let group = CpuGroup::create(0.5).err().map(|error| format!("{error:#}"));
-    group.or_else(|| xdp::probe("lo").obstacle.map(|obstacle| obstacle.to_string()))
+    group.or_else(|| xdp::probe("lo").unavailable.map(|obstacle| obstacle.to_string()))
 }
 
 #[test]

@@ -8,11 +8,11 @@ use linerate_net::Interface;
 use super::allocation::Allocation;
 use super::fanout::Fanout;
 use super::layout::{PACKET_VNET_HDR, VLAN_TAG};
-use super::program::Gate;
+use super::program::SocketFilter;
 use super::receive::Ring;
 use super::rules::{Kind, Request};
 use super::socket::Socket;
-use super::stamps::Stamps;
+use super::stamps::TimestampSource;
 use crate::{Error, Result};
 use linerate_bpf::filter::Classic;
 
@@ -33,7 +33,7 @@ const SNAPLEN: u32 = 262_144;
 
 /// Which frames to capture, seen from the host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Traffic {
+pub enum DirectionFilter {
     /// Those that the interface received.
     In,
     /// Those that the host sends.
@@ -55,10 +55,10 @@ pub struct Builder {
     retire: Duration,
     snaplen: u32,
     promiscuous: bool,
-    traffic: Traffic,
+    direction: DirectionFilter,
     filter: Option<Classic>,
     fanout: Option<Fanout>,
-    stamps: Stamps,
+    stamps: TimestampSource,
     hash: bool,
     virtio: bool,
     busy_poll: Duration,
@@ -75,10 +75,10 @@ impl Builder {
             retire: RETIRE,
             snaplen: SNAPLEN,
             promiscuous: false,
-            traffic: Traffic::InOut,
+            direction: DirectionFilter::InOut,
             filter: None,
             fanout: None,
-            stamps: Stamps::Software,
+            stamps: TimestampSource::Software,
             hash: false,
             virtio: false,
             busy_poll: Duration::ZERO,
@@ -127,8 +127,8 @@ impl Builder {
     }
 
     /// Which direction to capture; both unless said.
-    pub fn traffic(mut self, traffic: Traffic) -> Self {
-        self.traffic = traffic;
+    pub fn direction(mut self, direction: DirectionFilter) -> Self {
+        self.direction = direction;
         self
     }
 
@@ -147,7 +147,7 @@ impl Builder {
     }
 
     /// Whose time stamps to ask for.
-    pub fn stamps(mut self, stamps: Stamps) -> Self {
+    pub fn timestamps(mut self, stamps: TimestampSource) -> Self {
         self.stamps = stamps;
         self
     }
@@ -239,12 +239,12 @@ impl Builder {
 
         // A frame that comes between binding and the filter, or joining a group, would enter the
         // ring unasked.
-        Gate::shut(&socket)?;
+        SocketFilter::shut(&socket)?;
         socket
             .set(libc::SOL_PACKET, libc::PACKET_RESERVE, &request.reserve)
             .map_err(system("reserve room for VLAN tags"))?;
         let restore = self.stamps.apply(&socket, interface.as_ref())?;
-        if self.traffic == Traffic::In {
+        if self.direction == DirectionFilter::In {
             socket
                 .set(libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, &1i32)
                 .map_err(system("ignore outgoing frames"))?;
@@ -278,7 +278,7 @@ impl Builder {
                 _ => Error::system(format!("bind to interface {name}"), error),
             });
         }
-        let incoming_only = self.traffic == Traffic::In;
+        let incoming_only = self.direction == DirectionFilter::In;
         let group = match &self.fanout {
             Some(fanout) => Some(fanout.join(&socket, incoming_only, name)?),
             None => None,
@@ -288,8 +288,12 @@ impl Builder {
             Some(_) => None,
             None => Interface::open("lo").ok().map(|lo| lo.index()),
         };
-        let gate =
-            Gate { traffic: self.traffic, loopback, filter: self.filter, snaplen: self.snaplen };
+        let gate = SocketFilter {
+            direction: self.direction,
+            loopback,
+            filter: self.filter,
+            snaplen: self.snaplen,
+        };
         let settings = super::receive::Settings {
             name: name.to_owned(),
             link: link.unwrap_or(libc::ARPHRD_VOID),

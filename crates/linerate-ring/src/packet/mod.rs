@@ -26,12 +26,12 @@ mod transmit;
 pub mod walk;
 
 pub use allocation::Allocation;
-pub use builder::{Builder, DEFAULT_BUFFER, Traffic};
+pub use builder::{Builder, DEFAULT_BUFFER, DirectionFilter};
 pub use fanout::{Fanout, Mode};
 pub use receive::{Batch, Ring};
 pub use rules::Rule;
 pub use sender::Sender;
-pub use stamps::{Clock, Stamps};
+pub use stamps::{Clock, TimestampSource};
 pub use statistics::{Counters, Statistics};
 pub use transmit::{Transmit, TransmitBuilder, TransmitFrame, TransmitStatistics};
 

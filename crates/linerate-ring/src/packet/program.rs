@@ -1,15 +1,15 @@
 //! The classic BPF program that the kernel runs on a ring's socket: direction first, then the
 //! user's filter, then the snap length.
 
-use super::Traffic;
+use super::DirectionFilter;
 use super::socket::Socket;
 use crate::{Error, Result};
 use linerate_bpf::filter::{Classic, MAX_STATEMENTS, Statement};
 
 /// What decides whether a frame enters the ring, and how much of it.
 #[derive(Clone, Debug)]
-pub(super) struct Gate {
-    pub(super) traffic: Traffic,
+pub(super) struct SocketFilter {
+    pub(super) direction: DirectionFilter,
     /// Index of the loopback interface where its frames may be seen; each of them comes by twice,
     /// as sent and as received.
     pub(super) loopback: Option<u32>,
@@ -17,7 +17,7 @@ pub(super) struct Gate {
     pub(super) snaplen: u32,
 }
 
-impl Gate {
+impl SocketFilter {
     /// Lets frames in from now on, as the gate says. The kernel exchanges programs atomically.
     pub(super) fn open(&self, socket: &Socket) -> Result<()> {
         let program = self.program()?;
@@ -63,11 +63,11 @@ impl Gate {
     fn prologue(&self) -> Vec<libc::sock_filter> {
         let outgoing = u32::from(libc::PACKET_OUTGOING);
         let packet_type = load(libc::SKF_AD_PKTTYPE);
-        match (self.traffic, self.loopback) {
-            (Traffic::In, _) => vec![packet_type, equal(outgoing, 0, 1), ret(0)],
-            (Traffic::Out, _) => vec![packet_type, equal(outgoing, 1, 0), ret(0)],
-            (Traffic::InOut, None) => Vec::new(),
-            (Traffic::InOut, Some(index)) => vec![
+        match (self.direction, self.loopback) {
+            (DirectionFilter::In, _) => vec![packet_type, equal(outgoing, 0, 1), ret(0)],
+            (DirectionFilter::Out, _) => vec![packet_type, equal(outgoing, 1, 0), ret(0)],
+            (DirectionFilter::InOut, None) => Vec::new(),
+            (DirectionFilter::InOut, Some(index)) => vec![
                 packet_type,
                 equal(outgoing, 0, 3),
                 load(libc::SKF_AD_IFINDEX),
@@ -107,15 +107,19 @@ pub(super) fn to_kernel(program: &[libc::sock_filter]) -> libc::sock_fprog {
 mod tests {
     use super::*;
 
-    fn gate(traffic: Traffic, loopback: Option<u32>, filter: Option<Classic>) -> Gate {
-        Gate { traffic, loopback, filter, snaplen: 96 }
+    fn gate(
+        direction: DirectionFilter,
+        loopback: Option<u32>,
+        filter: Option<Classic>,
+    ) -> SocketFilter {
+        SocketFilter { direction, loopback, filter, snaplen: 96 }
     }
 
     #[test]
     fn a_program_always_ends_in_a_return_of_the_snap_length() {
-        for traffic in [Traffic::In, Traffic::Out, Traffic::InOut] {
+        for direction in [DirectionFilter::In, DirectionFilter::Out, DirectionFilter::InOut] {
             for filter in [None, Some(Classic::accept_all(65_535))] {
-                let program = gate(traffic, Some(1), filter).program().unwrap();
+                let program = gate(direction, Some(1), filter).program().unwrap();
                 let last = program.last().unwrap();
                 assert_eq!((last.code, last.k), (ret(0).code, 96));
             }
@@ -127,8 +131,9 @@ mod tests {
         let mut statements = vec![Statement { code: 0, jt: 0, jf: 0, k: 0 }; MAX_STATEMENTS];
         statements[MAX_STATEMENTS - 1] = Statement { code: 6, jt: 0, jf: 0, k: 1 };
         let filter = Classic::new(statements).unwrap();
-        assert!(gate(Traffic::InOut, None, Some(filter.clone())).program().is_ok());
-        let error = gate(Traffic::In, None, Some(filter)).program().unwrap_err().to_string();
+        assert!(gate(DirectionFilter::InOut, None, Some(filter.clone())).program().is_ok());
+        let error =
+            gate(DirectionFilter::In, None, Some(filter)).program().unwrap_err().to_string();
         assert!(error.contains("4099 with the test of the direction"), "{error}");
     }
 }

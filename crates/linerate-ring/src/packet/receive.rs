@@ -17,12 +17,12 @@ use zerocopy::FromBytes;
 use super::builder::Builder;
 use super::layout::{BLOCK_STATUS, BlockHeader};
 use super::owner;
-use super::program::Gate;
+use super::program::SocketFilter;
 use super::rules::Request;
 use super::socket::{Map, Socket};
 use super::stamps::{Clock, Restore};
 use super::statistics::{Counters, Statistics};
-use super::walk::{Lend, Walk};
+use super::walk::{FrameOptions, Walk};
 use crate::{Error, Frame, Result};
 use linerate_bpf::filter::Classic;
 
@@ -76,7 +76,7 @@ pub(super) struct Settings {
     pub(super) busy_poll: Duration,
     pub(super) hash: bool,
     pub(super) virtio: bool,
-    pub(super) gate: Gate,
+    pub(super) gate: SocketFilter,
     pub(super) group: Option<u16>,
     /// Dropped with the ring.
     #[expect(dead_code, reason = "a guard: it acts when it is dropped")]
@@ -216,7 +216,7 @@ impl Ring {
         // otherwise, which only dropping the batch does.
         let bytes = unsafe { slice::from_raw_parts(block.as_ptr(), len) };
         let Settings { hash, virtio, .. } = self.settings;
-        let lend = Lend { snaplen: self.settings.gate.snaplen, hash, virtio };
+        let lend = FrameOptions { snaplen: self.settings.gate.snaplen, hash, virtio };
         let walk = Walk::new(bytes, lend);
         let seconds = BlockHeader::read_from_prefix(bytes).map_or(0, |(head, _)| head.last_seconds);
         if seconds.wrapping_sub(self.counters_read) >= READ_COUNTERS_EVERY {
@@ -243,7 +243,7 @@ impl Ring {
     ///
     /// [`Error::System`] when the kernel refuses the rejecting filter.
     pub fn stop(&mut self) -> Result<()> {
-        Gate::shut(&self.socket)?;
+        SocketFilter::shut(&self.socket)?;
         if self.ending.is_none_or(|ending| ending.cause == Cause::Down) {
             self.ending = Some(self.ending_now(Cause::Stopped));
         }
@@ -258,7 +258,7 @@ impl Ring {
     /// [`Error::Invalid`] for a filter that is too long, [`Error::System`] for one that the kernel
     /// refuses. The old one then stays.
     pub fn set_filter(&mut self, filter: Option<Classic>) -> Result<()> {
-        let gate = Gate { filter, ..self.settings.gate.clone() };
+        let gate = SocketFilter { filter, ..self.settings.gate.clone() };
         if self.ending.is_none_or(|ending| ending.cause != Cause::Stopped) {
             gate.open(&self.socket)?;
         }
@@ -274,7 +274,7 @@ impl Ring {
     /// [`Error::System`] when the kernel refuses an exchange of filters.
     pub fn discard(&mut self) -> Result<u64> {
         let before = self.counters.read().unread;
-        Gate::shut(&self.socket)?;
+        SocketFilter::shut(&self.socket)?;
         let drained_at = self.ending_now(Cause::Stopped).drained_at;
         loop {
             while let Some(batch) = self.batch() {

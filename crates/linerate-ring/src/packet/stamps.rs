@@ -9,14 +9,14 @@ use crate::{Error, Result};
 
 /// Which time stamps to ask for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Stamps {
+pub enum TimestampSource {
     /// The kernel's clock, when the frame reached the kernel. UTC.
     #[default]
     Software,
     /// The network card's where it stamps already, the kernel's else. The card's clock is UTC only
     /// if somebody keeps it so (`phc2sys`).
     Hardware,
-    /// As [`Stamps::Hardware`], and tells the card to stamp every frame. That is a setting of the
+    /// As [`TimestampSource::Hardware`], and tells the card to stamp every frame. That is a setting of the
     /// interface, which is put back when the ring is dropped; a process that is killed leaves it.
     HardwareSwitchedOn,
 }
@@ -30,7 +30,7 @@ pub enum Clock {
     Hardware,
 }
 
-impl Stamps {
+impl TimestampSource {
     /// Tells the socket, and the card where that was asked for.
     pub(super) fn apply(
         self,

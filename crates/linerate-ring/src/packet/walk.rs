@@ -19,7 +19,7 @@ const AHEAD: usize = 2048;
 
 /// What to make of the frames of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lend {
+pub struct FrameOptions {
     /// Longest piece of a frame to lend, in bytes.
     pub snaplen: u32,
     /// Whether the kernel was asked for the receive hash.
@@ -31,7 +31,7 @@ pub struct Lend {
 /// The way through one block.
 #[derive(Clone, Debug)]
 pub struct Walk {
-    lend: Lend,
+    lend: FrameOptions,
     /// Where the next frame's header is.
     offset: usize,
     /// Frames still to come.
@@ -43,7 +43,7 @@ pub struct Walk {
 
 impl Walk {
     /// Starts at the head of a block. Bytes too few for a head hold no frame.
-    pub fn new(block: &[u8], lend: Lend) -> Self {
+    pub fn new(block: &[u8], lend: FrameOptions) -> Self {
         let (offset, remaining, damaged) = match BlockHeader::read_from_prefix(block) {
             Ok((header, _)) => (header.first_offset as usize, header.frames, false),
             Err(_) => (0, 0, true),

@@ -1,14 +1,14 @@
-//! [`Region`]: a mapping of memory that knows which pages it really got.
+//! [`Region`]: a mapping of memory that knows which pages it consists of.
 //!
 //! Rings of user space live in regions: the UMEM of an AF_XDP socket, buffers of a writer, frames
 //! loaded for a replay. Large pages save translations in the data TLB (seed 000, chapter 6), but a
 //! kernel out of contiguous memory gives small ones without a word. So a region reads back from
-//! `/proc/self/smaps` what it was given, and says so in [`Region::got`].
+//! `/proc/self/smaps` what it was given, and says so in [`Region::actual_pages`].
 //!
 //! A region is written to by the kernel before it is handed out (prefaulted), so no later access
 //! can fault, and none can end in SIGBUS for want of a huge page.
 
-mod got;
+mod actual;
 mod hugetlb;
 mod map;
 mod numa;
@@ -16,7 +16,7 @@ mod pages;
 #[cfg(test)]
 mod tests;
 
-pub use got::{Got, Refusal};
+pub use actual::{ActualPages, Refusal};
 pub use pages::Pages;
 
 pub(crate) use map::{base_page_size, beyond_lock_limit};
@@ -36,7 +36,7 @@ use map::Mapping;
 #[derive(Debug)]
 pub struct Region {
     mapping: Mapping,
-    got: Got,
+    actual: ActualPages,
 }
 
 impl Region {
@@ -70,8 +70,8 @@ impl Region {
     }
 
     /// Which pages the kernel really gave.
-    pub fn got(&self) -> &Got {
-        &self.got
+    pub fn actual_pages(&self) -> &ActualPages {
+        &self.actual
     }
 }
 
@@ -109,7 +109,7 @@ impl Builder {
     }
 
     /// Prefers a NUMA node (see [`linerate_net::link::numa_node`]), and takes what others have where it has none
-    /// left or is closed to this process, as in a cpuset without it: [`Got::elsewhere`] then says
+    /// left or is closed to this process, as in a cpuset without it: [`ActualPages::elsewhere`] then says
     /// why. `None` leaves the choice to the kernel. Undoes [`Builder::node`].
     pub fn near(mut self, node: Option<u32>) -> Self {
         self.place = node.map(Place::Near);
@@ -160,10 +160,10 @@ impl Builder {
         if self.lock {
             mapping.lock()?;
         }
-        let got = Got::read(&mapping, refusals)?;
-        if pages == Pages::Transparent && got.huge_bytes == 0 {
-            return Err(Error::Pages { pages, len: self.len, why: got::why_no_transparent() });
+        let actual = ActualPages::read(&mapping, refusals)?;
+        if pages == Pages::Transparent && actual.huge_bytes == 0 {
+            return Err(Error::Pages { pages, len: self.len, why: actual::why_no_transparent() });
         }
-        Ok(Region { mapping, got })
+        Ok(Region { mapping, actual })
     }
 }

@@ -16,8 +16,11 @@ fn small_pages_are_small_also_where_the_kernel_prefers_huge_ones() {
     let region = Region::builder(8 * MIB + 1).pages(Pages::Small).build().unwrap();
     let base = map::base_page_size();
     assert_eq!(region.len(), 8 * MIB + base);
-    assert_eq!((region.got().pages, region.got().page_size), (Pages::Small, base));
-    assert_eq!((region.got().huge_bytes, region.got().locked), (0, false));
+    assert_eq!(
+        (region.actual_pages().pages, region.actual_pages().page_size),
+        (Pages::Small, base)
+    );
+    assert_eq!((region.actual_pages().huge_bytes, region.actual_pages().locked), (0, false));
 }
 
 #[test]
@@ -40,9 +43,9 @@ fn a_region_is_zeroed_prefaulted_and_writable_to_its_last_byte() {
 fn transparent_pages_are_huge_or_the_error_says_why() {
     match Region::builder(4 * MIB).pages(Pages::Transparent).build() {
         Ok(region) => {
-            assert_eq!(region.got().pages, Pages::Transparent);
-            assert!(region.got().huge_bytes >= region.got().page_size);
-            assert!(region.as_ptr().addr().is_multiple_of(region.got().page_size));
+            assert_eq!(region.actual_pages().pages, Pages::Transparent);
+            assert!(region.actual_pages().huge_bytes >= region.actual_pages().page_size);
+            assert!(region.as_ptr().addr().is_multiple_of(region.actual_pages().page_size));
         }
         Err(error) => assert!(error.to_string().contains("thp pages: "), "{error}"),
     }
@@ -55,7 +58,7 @@ fn two_regions_do_not_share_an_entry_in_smaps() {
         .filter_map(Result::ok)
         .collect();
     for region in &regions {
-        assert!(region.got().huge_bytes <= region.len(), "{:?}", region.got());
+        assert!(region.actual_pages().huge_bytes <= region.len(), "{:?}", region.actual_pages());
     }
 }
 
@@ -79,7 +82,7 @@ fn more_huge_pages_than_there_is_memory_are_refused_with_the_command() {
 #[test]
 fn auto_says_why_it_is_not_better() {
     let region = Region::builder(2 * MIB).build().unwrap();
-    let got = region.got();
+    let got = region.actual_pages();
     match got.pages {
         Pages::Hugetlb => assert!(got.refusals.is_empty()),
         Pages::Transparent => assert_eq!(got.refusals[0].pages, Pages::Hugetlb),
@@ -91,7 +94,7 @@ fn auto_says_why_it_is_not_better() {
 #[test]
 fn a_locked_region_is_locked() {
     match Region::builder(64 << 10).pages(Pages::Small).lock(true).build() {
-        Ok(region) => assert!(region.got().locked),
+        Ok(region) => assert!(region.actual_pages().locked),
         Err(error) => assert!(error.to_string().contains("RLIMIT_MEMLOCK"), "{error}"),
     }
 }
@@ -100,7 +103,7 @@ fn a_locked_region_is_locked() {
 fn a_region_bound_to_a_node_lies_there() {
     let region = Region::builder(2 * MIB).pages(Pages::Small).node(Some(0)).build();
     match region {
-        Ok(region) => assert!(matches!(region.got().node, Some(0) | None)),
+        Ok(region) => assert!(matches!(region.actual_pages().node, Some(0) | None)),
         // A kernel without NUMA has no mbind.
         Err(error) => assert!(error.to_string().contains("NUMA node 0"), "{error}"),
     }
@@ -111,13 +114,17 @@ fn a_node_that_is_preferred_and_cannot_be_had_gives_way_and_says_so() {
     let build = |builder: Builder| builder.pages(Pages::Small).build();
     let region = build(Region::builder(2 * MIB).near(Some(0))).unwrap();
     // A kernel without NUMA refuses any node.
-    assert!(region.got().elsewhere.is_none() || region.got().node.is_none(), "{}", region.got());
+    assert!(
+        region.actual_pages().elsewhere.is_none() || region.actual_pages().node.is_none(),
+        "{}",
+        region.actual_pages()
+    );
     // To the kernel a node that is not there and one outside of the cpuset are the same.
     let region = build(Region::builder(2 * MIB).near(Some(900))).unwrap();
-    let why = region.got().elsewhere.as_deref().expect("a reason");
+    let why = region.actual_pages().elsewhere.as_deref().expect("a reason");
     assert!(why.starts_with("not on NUMA node 900: the kernel refuses it"), "{why}");
-    assert!(region.got().to_string().contains(why), "{}", region.got());
-    assert_ne!(region.got().node, Some(900));
+    assert!(region.actual_pages().to_string().contains(why), "{}", region.actual_pages());
+    assert_ne!(region.actual_pages().node, Some(900));
     let strict = build(Region::builder(2 * MIB).near(Some(0)).node(Some(900)));
     assert!(matches!(strict, Err(Error::Invalid(_))), "{strict:?}");
 }

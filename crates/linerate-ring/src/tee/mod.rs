@@ -40,7 +40,7 @@ use linerate_bpf::tee::{self, Options, Program};
 use linerate_bpf::xdp::AttachMode;
 use linerate_net::Interface;
 
-use crate::xdp::{Pace, sys};
+use crate::xdp::{WaitStrategy, sys};
 use crate::{Error, Result};
 use records::{Reader, Records};
 
@@ -87,7 +87,7 @@ pub struct Tee {
     records: Records,
     reader: Reader,
     interface: Interface,
-    pace: Pace,
+    wait_strategy: WaitStrategy,
     batch: u32,
     received: u64,
     /// TAI less UTC, in nanoseconds, and the look at the ring ([`Records::looks`]) that it is of.
@@ -110,7 +110,7 @@ impl Tee {
                 mode: None,
                 take: false,
             },
-            pace: Pace::default(),
+            wait_strategy: WaitStrategy::default(),
             batch: 256,
         }
     }
@@ -126,7 +126,9 @@ impl Tee {
             return Ok(self.records.ready());
         }
         let records = &mut self.records;
-        let Some(left) = self.pace.nap(timeout, || records.ready()) else { return Ok(true) };
+        let Some(left) = self.wait_strategy.wait_until(timeout, || records.ready()) else {
+            return Ok(true);
+        };
         self.reader.announce_sleep();
         if !self.records.ready() {
             let mut fds = [libc::pollfd {
@@ -311,7 +313,7 @@ impl Counters {
 pub struct Builder<'a> {
     interface: String,
     options: Options<'a>,
-    pace: Pace,
+    wait_strategy: WaitStrategy,
     batch: u32,
 }
 
@@ -344,8 +346,8 @@ impl<'a> Builder<'a> {
     }
 
     /// How [`Tee::wait`] waits.
-    pub fn pace(mut self, pace: Pace) -> Self {
-        self.pace = pace;
+    pub fn wait_strategy(mut self, strategy: WaitStrategy) -> Self {
+        self.wait_strategy = strategy;
         self
     }
 
@@ -385,7 +387,7 @@ impl<'a> Builder<'a> {
             reader: Reader::map(program.reader_state())?,
             program,
             interface,
-            pace: self.pace,
+            wait_strategy: self.wait_strategy,
             batch: self.batch,
             received: 0,
             tai_ahead: 0,

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use super::metadata::Metadata;
 use super::queue::{Consumer, Producer};
 use super::ring::Mapped;
-use super::socket::Marking;
+use super::socket::FrameMarks;
 use super::{Socket, sys};
 use crate::{Direction, Frame, Timestamp};
 
@@ -20,7 +20,7 @@ pub struct Batch<'s> {
     fill: &'s mut Producer<Mapped<u64>>,
     fd: BorrowedFd<'s>,
     base: *mut u8,
-    marking: Marking,
+    marking: FrameMarks,
     /// How far ahead to fetch frames into the cache.
     prefetch: u32,
     queue: u16,
@@ -35,16 +35,16 @@ pub struct Batch<'s> {
 impl<'s> Batch<'s> {
     #[inline]
     pub(super) fn new(socket: &'s mut Socket, until: u64) -> Self {
-        let (marking, reception) = (socket.marking, socket.reception);
+        let (marking, rx_options) = (socket.marking, socket.rx_options);
         Self {
             receive: socket.receive.as_mut().expect("checked by Socket::batch"),
             fill: &mut socket.fill,
             fd: socket.fd.as_fd(),
             base: socket.umem.region().as_ptr(),
             marking,
-            prefetch: reception.prefetch,
+            prefetch: rx_options.prefetch,
             queue: socket.queue as u16,
-            left: reception.batch,
+            left: rx_options.batch,
             stamp: marking.stamp.then(sys::now),
             until,
             received: &mut socket.received,

@@ -22,28 +22,28 @@
 //! ```
 
 mod batch;
+mod delivery;
 mod metadata;
-pub(crate) mod pace;
 mod probe;
 pub(crate) mod queue;
-mod reception;
 mod ring;
+mod rx_options;
 mod socket;
 mod source;
 mod statistics;
 pub(crate) mod sys;
-mod through;
 mod transmit;
 mod umem;
+pub(crate) mod wait;
 
 pub use batch::Batch;
+pub use delivery::Delivery;
 pub use linerate_bpf::steer::{TimestampSource, Unmatched};
 pub use linerate_bpf::xdp::AttachMode;
-pub use pace::Pace;
 pub use probe::{Probe, probe};
-pub use socket::{Builder as SocketBuilder, BusyPoll, Copying, Mode, Socket};
+pub use socket::{Builder as SocketBuilder, BusyPoll, CopyMode, Mode, Socket};
 pub use source::{Builder as SourceBuilder, DEFAULT_BUFFER, DEFAULT_CHUNK, Source};
 pub use statistics::{Counters, Statistics};
-pub use through::Through;
-pub use transmit::{Outgoing, Transmit};
+pub use transmit::{Transmit, TxFrame};
 pub use umem::{HEADROOM, Umem};
+pub use wait::WaitStrategy;

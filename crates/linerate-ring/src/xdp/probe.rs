@@ -13,7 +13,7 @@ use linerate_bpf::xdp::{open_socket, require_free};
 pub struct Probe {
     /// Why it does not work at all, if it does not: a missing privilege (with how to grant it), a
     /// kernel without it, a foreign XDP program, no such interface.
-    pub obstacle: Option<Error>,
+    pub unavailable: Option<Error>,
     /// The driver says that it runs XDP programs itself.
     pub native: bool,
     /// The driver says that it shares frames without a copy.
@@ -32,7 +32,7 @@ pub struct Probe {
 /// the driver what it can do. Nothing is attached.
 pub fn probe(interface: &str) -> Probe {
     let mut probe = Probe {
-        obstacle: None,
+        unavailable: None,
         native: false,
         zero_copy: false,
         multi_buffer: false,
@@ -41,7 +41,7 @@ pub fn probe(interface: &str) -> Probe {
         why: Vec::new(),
     };
     if let Err(error) = probe.fill(interface) {
-        probe.obstacle = Some(error);
+        probe.unavailable = Some(error);
     }
     probe
 }
@@ -49,7 +49,7 @@ pub fn probe(interface: &str) -> Probe {
 impl Probe {
     /// Whether a [`super::Source`] can be expected to open.
     pub fn works(&self) -> bool {
-        self.obstacle.is_none()
+        self.unavailable.is_none()
     }
 
     fn fill(&mut self, name: &str) -> Result<()> {

@@ -13,10 +13,10 @@ use linerate_net::Interface;
 
 use super::metadata::Metadata;
 use super::queue::{Consumer, Producer};
-use super::reception::{Reception, reception_setters};
 use super::ring::Mapped;
+use super::rx_options::{RxOptions, rx_setters};
 use super::transmit::KERNEL_BATCH;
-use super::{Batch, Pace, Statistics, Umem, sys};
+use super::{Batch, Statistics, Umem, WaitStrategy, sys};
 use crate::region::beyond_lock_limit;
 use crate::{Error, Result};
 
@@ -36,14 +36,14 @@ static NEXT_NUMBER: AtomicU64 = AtomicU64::new(0);
 
 /// Whether the driver writes into the UMEM itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Copying {
+pub enum CopyMode {
     /// Zero-copy where the driver has it, else a copy in the kernel.
     #[default]
     Auto,
     /// Zero-copy or an error.
-    Never,
-    /// A copy in the kernel, even where the driver could do without.
-    Always,
+    ZeroCopy,
+    /// A copy in the kernel, even where the driver has zero-copy.
+    Copy,
 }
 
 /// Busy polling: the reader's system calls run the card's receive loop on the reader's core, instead
@@ -103,8 +103,8 @@ pub struct Socket {
     pub(super) queue: u32,
     /// Tells the frames to send of this socket from those of all others that ever were.
     pub(super) number: u64,
-    pub(super) reception: Reception,
-    pub(super) marking: Marking,
+    pub(super) rx_options: RxOptions,
+    pub(super) marking: FrameMarks,
     mode: Mode,
     /// Frames that the kernel sends in one system call in copy mode.
     pub(super) kernel_batch: u32,
@@ -114,7 +114,7 @@ pub struct Socket {
 
 /// What is known of a frame besides its bytes.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Marking {
+pub(super) struct FrameMarks {
     /// The steering program puts metadata in front of frames.
     pub(super) metadata: bool,
     /// A batch is stamped when it is taken.
@@ -132,8 +132,8 @@ impl Socket {
             umem: Arc::clone(umem),
             receive: 0,
             transmit: 0,
-            reception: Reception::default(),
-            marking: Marking::default(),
+            rx_options: RxOptions::default(),
+            marking: FrameMarks::default(),
         }
     }
 
@@ -157,8 +157,8 @@ impl Socket {
     /// # Errors
     /// [`Error::InterfaceGone`] when the interface was removed. [`Error::System`].
     pub fn wait(&mut self, timeout: Duration) -> Result<bool> {
-        let pace = self.reception.pace;
-        let Some(left) = pace.nap(timeout, || self.ready()) else { return Ok(true) };
+        let strategy = self.rx_options.wait_strategy;
+        let Some(left) = strategy.wait_until(timeout, || self.ready()) else { return Ok(true) };
         let mut fds = [self.poll_entry()];
         let woken = sys::poll(&mut fds, left).map_err(|error| self.failed("poll", error))?;
         if woken {
@@ -281,8 +281,8 @@ pub struct Builder {
     umem: Arc<Umem>,
     receive: u32,
     transmit: u32,
-    pub(super) reception: Reception,
-    pub(super) marking: Marking,
+    pub(super) rx_options: RxOptions,
+    pub(super) marking: FrameMarks,
 }
 
 impl Builder {
@@ -299,7 +299,7 @@ impl Builder {
         self
     }
 
-    reception_setters!();
+    rx_setters!();
 
     /// Opens, sizes, maps, fills and binds.
     ///
@@ -377,7 +377,7 @@ impl Builder {
             interface,
             queue: self.queue,
             number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
-            reception: self.reception,
+            rx_options: self.rx_options,
             marking: self.marking,
             mode,
             kernel_batch,
@@ -486,7 +486,7 @@ impl Builder {
         shared_multi_buffer: bool,
     ) -> io::Result<Mode> {
         let mut mode = Mode::default();
-        if let Some(busy) = self.reception.busy_poll {
+        if let Some(busy) = self.rx_options.busy_poll {
             match set_busy_poll(fd.as_fd(), busy) {
                 Ok(()) => mode.busy_poll = true,
                 Err(error) => mode.why.push(format!("no busy polling: {error}")),
@@ -501,10 +501,10 @@ impl Builder {
             mode.need_wakeup = true;
             return Ok(mode);
         }
-        let copying: &[u16] = match self.reception.copying {
-            Copying::Auto => &[libc::XDP_ZEROCOPY, libc::XDP_COPY],
-            Copying::Never => &[libc::XDP_ZEROCOPY],
-            Copying::Always => &[libc::XDP_COPY],
+        let copying: &[u16] = match self.rx_options.copy_mode {
+            CopyMode::Auto => &[libc::XDP_ZEROCOPY, libc::XDP_COPY],
+            CopyMode::ZeroCopy => &[libc::XDP_ZEROCOPY],
+            CopyMode::Copy => &[libc::XDP_COPY],
         };
         let extras: &[(u16, bool, bool)] = &[
             (libc::XDP_USE_NEED_WAKEUP | libc::XDP_USE_SG, true, true),
@@ -514,7 +514,7 @@ impl Builder {
         let mut last = io::Error::from_raw_os_error(libc::EOPNOTSUPP);
         for &copy in copying {
             for &(flags, multi_buffer, need_wakeup) in extras {
-                if multi_buffer && !self.reception.multi_buffer {
+                if multi_buffer && !self.rx_options.multi_buffer {
                     continue;
                 }
                 match self.bind_when_free(fd.as_fd(), interface.index(), flags | copy, None) {
@@ -522,7 +522,7 @@ impl Builder {
                         mode.zero_copy = sys::is_zero_copy(fd.as_fd())?;
                         mode.multi_buffer = multi_buffer;
                         mode.need_wakeup = need_wakeup;
-                        if !multi_buffer && self.reception.multi_buffer {
+                        if !multi_buffer && self.rx_options.multi_buffer {
                             mode.why.push(format!("no multi-buffer frames: {last}"));
                         }
                         return Ok(mode);

@@ -9,10 +9,10 @@ use linerate_bpf::steer::{self, TimestampSource, Unmatched};
 use linerate_bpf::xdp::{AttachMode, require_free};
 use linerate_net::{Interface, link};
 
-use super::reception::{Reception, reception_setters};
-use super::socket::Marking;
+use super::rx_options::{RxOptions, rx_setters};
+use super::socket::FrameMarks;
 use super::statistics::Counters;
-use super::{Batch, BusyPoll, Copying, Mode, Pace, Socket, Statistics, Umem, sys};
+use super::{Batch, BusyPoll, CopyMode, Mode, Socket, Statistics, Umem, WaitStrategy, sys};
 use crate::region::Pages;
 use crate::{Error, Region, Result};
 
@@ -40,7 +40,7 @@ pub struct Source {
     depth: u32,
     interface: Interface,
     turn: usize,
-    pace: Pace,
+    wait_strategy: WaitStrategy,
     was_up: bool,
     stopped: bool,
     polls: Vec<libc::pollfd>,
@@ -56,7 +56,7 @@ impl Source {
             chunk: DEFAULT_CHUNK,
             pages: Pages::Auto,
             lock: false,
-            reception: Reception::default(),
+            rx_options: RxOptions::default(),
             steer: steer::Options::default(),
         }
     }
@@ -71,9 +71,10 @@ impl Source {
         if self.stopped {
             return Ok(self.sockets.iter_mut().any(Socket::ready));
         }
-        let pace = self.pace;
+        let strategy = self.wait_strategy;
         let sockets = &mut self.sockets;
-        let Some(left) = pace.nap(timeout, || sockets.iter_mut().any(Socket::ready)) else {
+        let Some(left) = strategy.wait_until(timeout, || sockets.iter_mut().any(Socket::ready))
+        else {
             return Ok(true);
         };
         let woken = sys::poll(&mut self.polls, left).map_err(|error| {
@@ -275,7 +276,7 @@ pub struct Builder<'a> {
     chunk: u32,
     pages: Pages,
     lock: bool,
-    reception: Reception,
+    rx_options: RxOptions,
     steer: steer::Options<'a>,
 }
 
@@ -312,7 +313,7 @@ impl<'a> Builder<'a> {
         self
     }
 
-    reception_setters!();
+    rx_setters!();
 
     /// Who stamps frames; the reader unless said.
     pub fn timestamps(mut self, source: TimestampSource) -> Self {
@@ -377,8 +378,8 @@ impl<'a> Builder<'a> {
         for &queue in &queues {
             let mut builder = Socket::builder(&self.interface, queue, &umem).receive(depth);
             let stamps = steer.timestamps().0;
-            builder.reception = self.reception;
-            builder.marking = Marking {
+            builder.rx_options = self.rx_options;
+            builder.marking = FrameMarks {
                 metadata: matches!(stamps, TimestampSource::Kernel | TimestampSource::Hardware),
                 stamp: stamps == TimestampSource::Reader,
                 tai_ahead: sys::tai_ahead(),
@@ -390,7 +391,7 @@ impl<'a> Builder<'a> {
         let polls = sockets.iter().map(Socket::poll_entry).collect();
         let was_up = interface.is_up()?;
         steer.attach()?;
-        let (depth, pace) = (depth * queues.len() as u32, self.reception.pace);
+        let (depth, wait_strategy) = (depth * queues.len() as u32, self.rx_options.wait_strategy);
         Ok(Source {
             steer,
             sockets,
@@ -398,7 +399,7 @@ impl<'a> Builder<'a> {
             depth,
             interface,
             turn: 0,
-            pace,
+            wait_strategy,
             was_up,
             stopped: false,
             polls,

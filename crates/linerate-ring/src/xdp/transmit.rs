@@ -1,11 +1,11 @@
-//! Sending: an [`Outgoing`] frame is a value that moves into the transmit ring, and [`Transmit`] is
+//! Sending: an [`TxFrame`] frame is a value that moves into the transmit ring, and [`Transmit`] is
 //! a socket that only sends.
 
 use std::ops::{Deref, DerefMut};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use super::{Copying, Pace, Socket, Umem, sys};
+use super::{CopyMode, Socket, Umem, WaitStrategy, sys};
 use crate::region::Pages;
 use crate::{Error, Region, Result};
 
@@ -17,7 +17,7 @@ pub(super) const KERNEL_BATCH: u32 = 32;
 /// kernel reads it.
 #[derive(Debug)]
 #[must_use = "send it, or give it back with Socket::discard"]
-pub struct Outgoing {
+pub struct TxFrame {
     address: u64,
     /// Which socket it came from.
     socket: u64,
@@ -27,12 +27,12 @@ impl Socket {
     /// A frame to fill, or `None` while all of them are with the kernel ([`Socket::flush`] makes it
     /// work on them). Its bytes are what they were when it was last sent.
     #[inline]
-    pub fn frame(&mut self) -> Option<Outgoing> {
+    pub fn frame(&mut self) -> Option<TxFrame> {
         if self.idle.is_empty() {
             self.reclaim();
         }
         let address = self.idle.pop()?;
-        Some(Outgoing { address, socket: self.number })
+        Some(TxFrame { address, socket: self.number })
     }
 
     /// How many frames [`Socket::frame`] would give, looking at the kernel's index only when fewer than
@@ -60,7 +60,7 @@ impl Socket {
     /// # Panics
     /// When the frame is of another socket.
     #[inline]
-    pub fn bytes<'f>(&'f self, frame: &'f mut Outgoing) -> &'f mut [u8] {
+    pub fn bytes<'f>(&'f self, frame: &'f mut TxFrame) -> &'f mut [u8] {
         self.own(frame);
         // SAFETY: a whole chunk of this socket, which is in no ring; the frame is its only owner.
         unsafe {
@@ -75,7 +75,7 @@ impl Socket {
     /// # Panics
     /// When `len` is more than a chunk, the socket cannot send, or the frame is of another socket.
     #[inline]
-    pub fn send(&mut self, frame: Outgoing, len: usize) {
+    pub fn send(&mut self, frame: TxFrame, len: usize) {
         self.own(&frame);
         assert!(len <= self.umem.chunk() as usize, "a frame longer than its chunk");
         let ring = self.transmit.as_mut().expect("a socket built to transmit");
@@ -88,7 +88,7 @@ impl Socket {
     ///
     /// # Panics
     /// When the frame is of another socket.
-    pub fn discard(&mut self, frame: Outgoing) {
+    pub fn discard(&mut self, frame: TxFrame) {
         self.own(&frame);
         self.idle.push(frame.address);
     }
@@ -148,7 +148,7 @@ impl Socket {
     }
 
     #[inline]
-    fn own(&self, frame: &Outgoing) {
+    fn own(&self, frame: &TxFrame) {
         assert_eq!(frame.socket, self.number, "a frame of another socket");
     }
 }
@@ -172,8 +172,8 @@ impl Transmit {
         let umem = Umem::new(region, chunk)?;
         let socket = Socket::builder(interface, queue, &umem)
             .transmit(frames)
-            .copying(Copying::Auto)
-            .pace(Pace::BLOCKING)
+            .copy_mode(CopyMode::Auto)
+            .wait_strategy(WaitStrategy::BLOCKING)
             .build()?;
         Ok(Self { socket, frames })
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::xdp_support::{Raw, udp};
 use linerate_ring::region::Pages;
 use linerate_ring::tee::Tee;
-use linerate_ring::xdp::{Copying, Pace, Socket, Source, Umem, probe};
+use linerate_ring::xdp::{CopyMode, Socket, Source, Umem, WaitStrategy, probe};
 use linerate_ring::{Frame, Region};
 use linerate_testkit::{
     Exclusive, Interface, Namespace, exclusive, root_or_skip, say_skipped, test_name,
@@ -67,7 +67,7 @@ impl Cards {
     /// Whether the driver of the cards announces zero-copy; prints a line if not.
     fn share_frames(&self, test: &str) -> bool {
         let probe = self.receiver.run(|| probe(self.rx.name())).expect("entered");
-        assert!(probe.obstacle.is_none(), "{probe:?}");
+        assert!(probe.unavailable.is_none(), "{probe:?}");
         if !probe.zero_copy {
             say_skipped(test, &format!("the driver {} announces no zero-copy", self.driver));
         }
@@ -117,10 +117,10 @@ fn wait_until_it_carries(raw: &Raw, mut comes: impl FnMut() -> bool) {
     while comes() {}
 }
 
-fn receives(cards: &Cards, copying: Copying, zero_copy: bool) {
+fn receives(cards: &Cards, copying: CopyMode, zero_copy: bool) {
     let build = || {
         let builder = Source::builder(cards.rx.name()).pages(Pages::Small).buffer(8 << 20);
-        builder.copying(copying).pace(Pace::BLOCKING).build()
+        builder.copy_mode(copying).wait_strategy(WaitStrategy::BLOCKING).build()
     };
     let mut source = cards.receiver.run(build).expect("entered").unwrap_or_else(|e| panic!("{e}"));
     // What the kernel says of the socket (`XDP_OPTIONS`), not what was asked for.
@@ -148,9 +148,9 @@ fn frames_are_received_without_a_copy() {
     root_or_skip!();
     let Some(cards) = Cards::take(test_name!()) else { return };
     if cards.share_frames(test_name!()) {
-        receives(&cards, Copying::Never, true);
+        receives(&cards, CopyMode::ZeroCopy, true);
         // Nobody has to ask for it.
-        receives(&cards, Copying::Auto, true);
+        receives(&cards, CopyMode::Auto, true);
     }
 }
 
@@ -158,7 +158,7 @@ fn frames_are_received_without_a_copy() {
 fn frames_are_received_with_a_copy_where_that_is_asked_for() {
     root_or_skip!();
     let Some(cards) = Cards::take(test_name!()) else { return };
-    receives(&cards, Copying::Always, false);
+    receives(&cards, CopyMode::Copy, false);
 }
 
 #[test]
@@ -172,7 +172,7 @@ fn frames_are_sent_without_a_copy() {
         let region = Region::builder(64 * 2048).pages(Pages::Small).build()?;
         let umem = Umem::new(region, 2048)?;
         let builder = Socket::builder(cards.tx.name(), 0, &umem).transmit(64);
-        builder.copying(Copying::Never).build()
+        builder.copy_mode(CopyMode::ZeroCopy).build()
     };
     let mut socket = cards.sender.run(build).expect("entered").unwrap_or_else(|e| panic!("{e}"));
     assert!(socket.mode().zero_copy, "{:?}", socket.mode());

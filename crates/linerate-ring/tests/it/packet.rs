@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use crate::packet_support::{Cable, collect, drain, finish, number, numbered, quick};
 use linerate_bpf::filter::{Classic, Statement};
-use linerate_ring::packet::{self, Clock, Ring, Stamps, Traffic, Transmit};
+use linerate_ring::packet::{self, Clock, DirectionFilter, Ring, TimestampSource, Transmit};
 use linerate_ring::{Direction, Error};
 use linerate_testkit::root_or_skip;
 
@@ -136,8 +136,8 @@ fn the_snap_length_cuts_and_the_wire_length_stays() {
 fn directions_are_told_apart() {
     root_or_skip!();
     let cable = Cable::new();
-    let traffics = [Traffic::In, Traffic::Out, Traffic::InOut];
-    let mut rings = traffics.map(|traffic| cable.receive(quick("rx").traffic(traffic)).unwrap());
+    let traffics = [DirectionFilter::In, DirectionFilter::Out, DirectionFilter::InOut];
+    let mut rings = traffics.map(|traffic| cable.receive(quick("rx").direction(traffic)).unwrap());
     cable.send(&[numbered(1, 60)]);
     let mut back = cable.receiver.run(|| Transmit::builder("rx").build()).unwrap().unwrap();
     for number in 2..4 {
@@ -327,8 +327,8 @@ fn time_stamps_say_when_and_whose_clock() {
     let cable = Cable::new();
     let now = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos();
     // A veth stamps nothing, so the kernel's clock stands in.
-    for stamps in [Stamps::Software, Stamps::Hardware] {
-        let mut ring = cable.receive(quick("rx").stamps(stamps)).unwrap();
+    for stamps in [TimestampSource::Software, TimestampSource::Hardware] {
+        let mut ring = cable.receive(quick("rx").timestamps(stamps)).unwrap();
         assert_eq!(ring.clock(), None);
         let before = now();
         cable.send(&[numbered(1, 60), numbered(2, 60)]);
@@ -338,7 +338,8 @@ fn time_stamps_say_when_and_whose_clock() {
         assert!(before <= stamps[0] && stamps[0] <= stamps[1] && stamps[1] <= after);
         assert_eq!(ring.clock(), Some(Clock::Software));
     }
-    let error = cable.receive(quick("rx").stamps(Stamps::HardwareSwitchedOn)).unwrap_err();
+    let error =
+        cable.receive(quick("rx").timestamps(TimestampSource::HardwareSwitchedOn)).unwrap_err();
     assert!(error.to_string().contains("its driver has none"), "{error}");
 }
 
@@ -351,7 +352,7 @@ fn the_hash_tells_flows_apart_and_unfinished_checksums_are_marked() {
     cable.veth.b.add_address(b, 24).unwrap();
     cable.veth.a.add_neighbour(b, cable.veth.b.mac()).unwrap();
     cable.veth.b.add_neighbour(a, cable.veth.a.mac()).unwrap();
-    let mut ring = cable.receive(quick("rx").hash(true).traffic(Traffic::In)).unwrap();
+    let mut ring = cable.receive(quick("rx").hash(true).direction(DirectionFilter::In)).unwrap();
     let send = || {
         let sockets = [(); 4].map(|()| UdpSocket::bind((a, 0)).unwrap());
         for _ in 0..3 {

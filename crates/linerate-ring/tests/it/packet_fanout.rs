@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::packet_support::{Cable, finish, number, numbered, quick};
 use linerate_bpf::filter::{Classic, Instruction, Statement, load_socket_filter};
-use linerate_ring::packet::{Fanout, Mode, Ring, Traffic};
+use linerate_ring::packet::{DirectionFilter, Fanout, Mode, Ring};
 use linerate_testkit::root_or_skip;
 
 const RINGS: usize = 3;
@@ -14,7 +14,7 @@ const FRAMES: u32 = 600;
 /// The group's rings get every frame once between them; returns what each got.
 fn share(fanout: Fanout) -> [Vec<u32>; RINGS] {
     let cable = Cable::new();
-    let builder = quick("rx").fanout(fanout).traffic(Traffic::In);
+    let builder = quick("rx").fanout(fanout).direction(DirectionFilter::In);
     let mut rings = cable.receiver.run(|| builder.build_group(RINGS)).unwrap().unwrap();
     assert!(rings.iter().all(|ring| ring.fanout_group() == rings[0].fanout_group()));
     cable.send(&(0..FRAMES).map(|n| numbered(n, 100)).collect::<Vec<_>>());

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use linerate_ring::packet::{Builder, Ring, Traffic, Transmit};
+use linerate_ring::packet::{Builder, DirectionFilter, Ring, Transmit};
 use linerate_ring::{Direction, Result, Timestamp};
 use linerate_testkit::{Namespace, Veth, VethOptions};
 
@@ -27,7 +27,7 @@ impl Cable {
         let receiver = Namespace::create("prrx").expect("a namespace");
         let options = VethOptions::default();
         let veth = Veth::create(&sender, "tx", &receiver, "rx", options).expect("a veth pair");
-        let witness = Ring::builder("rx").traffic(Traffic::In).block_size(4096).blocks(1);
+        let witness = Ring::builder("rx").direction(DirectionFilter::In).block_size(4096).blocks(1);
         let witness = receiver.run(|| witness.build()).expect("the namespace").expect("a ring");
         let mut cable = Self { veth, sender, receiver, witness, tried: 0 };
         // The kernel starts the queue of a new interface from a work item, and silently drops what

@@ -58,7 +58,7 @@ fn reserved_huge_pages_are_what_the_region_gets() {
     for pages in [Pages::Hugetlb, Pages::Auto] {
         let mut region =
             Region::builder(3 << 20).pages(pages).lock(true).node(Some(0)).build().unwrap();
-        let got = region.got().clone();
+        let got = region.actual_pages().clone();
         assert_eq!((got.pages, got.page_size), (Pages::Hugetlb, 2 << 20));
         assert_eq!((region.len(), got.huge_bytes, got.locked), (4 << 20, 4 << 20, true));
         assert!(got.refusals.is_empty());
@@ -82,8 +82,9 @@ fn a_page_of_one_gibibyte_is_taken_where_one_is_reserved() {
         put_back();
         skip!("no contiguous GiB is free");
     }
-    let got = [Pages::HugetlbGigantic, Pages::Auto]
-        .map(|pages| Region::builder(1 << 30).pages(pages).build().map(|got| got.got().clone()));
+    let got = [Pages::HugetlbGigantic, Pages::Auto].map(|pages| {
+        Region::builder(1 << 30).pages(pages).build().map(|got| got.actual_pages().clone())
+    });
     put_back();
     for got in got {
         let got = got.expect("a region");
@@ -108,8 +109,8 @@ fn the_command_in_the_error_reserves_enough() {
     assert_eq!(*needed, more);
     // Auto takes the next best, and repeats the command.
     let second = want(Pages::Auto).unwrap();
-    assert_ne!(second.got().pages, Pages::Hugetlb);
-    assert!(second.got().to_string().contains(command), "{}", second.got());
+    assert_ne!(second.actual_pages().pages, Pages::Hugetlb);
+    assert!(second.actual_pages().to_string().contains(command), "{}", second.actual_pages());
     let before = number().unwrap();
     let output = std::process::Command::new("sh").args(["-c", command]).output().unwrap();
     assert!(output.status.success(), "{command}: {output:?}");
@@ -120,7 +121,7 @@ fn the_command_in_the_error_reserves_enough() {
         // Free memory lies in pieces: the kernel gave what it found, and the command was right.
         skip!(&format!("the kernel found {after} of {asked} huge pages"));
     }
-    assert_eq!(want(Pages::Hugetlb).unwrap().got().pages, Pages::Hugetlb);
+    assert_eq!(want(Pages::Hugetlb).unwrap().actual_pages().pages, Pages::Hugetlb);
 }
 
 #[test]

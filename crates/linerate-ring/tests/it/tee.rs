@@ -9,7 +9,7 @@ use crate::xdp_support::{
 };
 use linerate_bpf::tee::probe;
 use linerate_ring::tee::{Builder, Statistics, Tee};
-use linerate_ring::xdp::{AttachMode, Pace, Source};
+use linerate_ring::xdp::{AttachMode, Source, WaitStrategy};
 use linerate_ring::{Error, Frame, Result};
 use linerate_testkit::{VethOptions, only_this_test, root_or_skip};
 
@@ -334,7 +334,7 @@ fn a_stop_under_load_leaves_no_frame_without_an_account() {
 fn a_sleeping_reader_is_woken() {
     root_or_skip!();
     let cable = Cable::new(VethOptions::default());
-    let mut tee = tee(&cable, |b| b.pace(Pace::BLOCKING));
+    let mut tee = tee(&cable, |b| b.wait_strategy(WaitStrategy::BLOCKING));
     let raw = cable.raw();
     let sender = std::thread::spawn(move || {
         for n in 0..200 {
@@ -404,7 +404,7 @@ fn somebody_elses_program_is_named_and_left_alone() {
 fn an_interface_that_goes_down_or_away_is_said_so() {
     root_or_skip!();
     let cable = Cable::new(VethOptions::default());
-    let mut tee = tee(&cable, |b| b.pace(Pace::BLOCKING));
+    let mut tee = tee(&cable, |b| b.wait_strategy(WaitStrategy::BLOCKING));
     let tick = Duration::from_millis(50);
     cable.veth.b.down().unwrap();
     assert!(matches!(tee.wait(tick), Err(Error::InterfaceDown(name)) if name == "rx"));

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::xdp_support::{Cable, Raw, udp};
 use linerate_ring::Frame;
-use linerate_ring::packet::{Ring, Traffic};
+use linerate_ring::packet::{DirectionFilter, Ring};
 use linerate_ring::region::Pages;
 use linerate_ring::tee::Tee;
 use linerate_ring::xdp::{AttachMode, Source};
@@ -67,7 +67,7 @@ impl Seen {
 fn a_packet_ring_sees_tags_below_a_vlan_device_and_none_on_it() {
     root_or_skip!();
     let Some(cable) = cable(test_name!()) else { return };
-    let open = |name| Ring::builder(name).traffic(Traffic::In).buffer(4 << 20).build();
+    let open = |name| Ring::builder(name).direction(DirectionFilter::In).buffer(4 << 20).build();
     let open = || ["rx", "rx7"].map(|name| open(name).expect("a ring"));
     let rings = cable.receiver.run(open).expect("entered");
     send(&cable);

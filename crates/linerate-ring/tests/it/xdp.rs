@@ -10,8 +10,8 @@ use crate::xdp_support::{
 use linerate_bpf::steer;
 use linerate_ring::region::Pages;
 use linerate_ring::xdp::{
-    AttachMode, Pace, Socket, Source, SourceBuilder, TimestampSource, Transmit, Umem, Unmatched,
-    probe,
+    AttachMode, Socket, Source, SourceBuilder, TimestampSource, Transmit, Umem, Unmatched,
+    WaitStrategy, probe,
 };
 use linerate_ring::{Error, Frame, Region, Result};
 use linerate_testkit::{Veth, VethOptions, only_this_test, root_or_skip, skip};
@@ -116,7 +116,7 @@ fn the_default_buffer_rides_out_a_stall_of_the_reader() {
 fn frames_not_read_stay_for_the_next_batch() {
     root_or_skip!();
     let cable = Cable::new(VethOptions::default());
-    let mut source = source(&cable, |b| b.batch(8).pace(Pace::BLOCKING));
+    let mut source = source(&cable, |b| b.batch(8).wait_strategy(WaitStrategy::BLOCKING));
     let raw = cable.raw();
     (0..20).for_each(|n| raw.send(&udp(7, n, 100)));
     let mut numbers = Vec::new();
@@ -263,7 +263,7 @@ fn somebody_elses_program_is_named_and_left_alone() {
     }
     let found = cable.receiver.run(|| probe("rx")).unwrap();
     assert!(
-        matches!(found.obstacle, Some(Error::Bpf(linerate_bpf::Error::ForeignProgram { .. }))),
+        matches!(found.unavailable, Some(Error::Bpf(linerate_bpf::Error::ForeignProgram { .. }))),
         "{found:?}"
     );
     cable.raw().send(&udp(7, 0, 100));
@@ -476,7 +476,7 @@ fn a_frame_to_send_outlives_its_socket_in_vain() {
 fn an_interface_that_goes_down_or_away_is_said_so() {
     root_or_skip!();
     let cable = Cable::new(VethOptions::default());
-    let mut source = source(&cable, |b| b.pace(Pace::BLOCKING));
+    let mut source = source(&cable, |b| b.wait_strategy(WaitStrategy::BLOCKING));
     let tick = Duration::from_millis(50);
     assert!(!source.wait(tick).unwrap());
     cable.veth.b.down().unwrap();
@@ -494,7 +494,7 @@ fn an_interface_that_goes_down_or_away_is_said_so() {
 fn an_interface_is_known_by_its_index_not_by_its_name() {
     root_or_skip!();
     let cable = Cable::new(VethOptions::default());
-    let mut source = source(&cable, |b| b.pace(Pace::BLOCKING));
+    let mut source = source(&cable, |b| b.wait_strategy(WaitStrategy::BLOCKING));
     let tick = Duration::from_millis(50);
     let ip = |arguments: &str| {
         let status = cable.receiver.command("ip").args(arguments.split(' ')).status().unwrap();
@@ -536,7 +536,7 @@ fn a_single_socket_says_that_its_interface_has_gone() {
     let cable = Cable::new(VethOptions::default());
     let build = || -> Result<Socket> {
         let umem = Umem::new(Region::builder(1 << 20).pages(Pages::Small).build()?, 2048)?;
-        Socket::builder("rx", 0, &umem).receive(64).pace(Pace::BLOCKING).build()
+        Socket::builder("rx", 0, &umem).receive(64).wait_strategy(WaitStrategy::BLOCKING).build()
     };
     let mut socket = cable.receiver.run(build).unwrap().unwrap();
     let tick = Duration::from_millis(50);

@@ -12,7 +12,7 @@ use crate::counting::allocations;
 use crate::xdp_support::{CHILD, Cable, udp};
 use linerate_ring::region::Pages;
 use linerate_ring::tee::Tee;
-use linerate_ring::xdp::{Pace, Source, TimestampSource, Transmit};
+use linerate_ring::xdp::{Source, TimestampSource, Transmit, WaitStrategy};
 use linerate_testkit::{VethOptions, only_this_test, root_or_skip, skip, test_name};
 
 /// What both kinds of source have in common here.
@@ -54,9 +54,9 @@ macro_rules! receive {
 receive!(Source);
 receive!(Tee);
 
-fn source(stamps: TimestampSource, pace: Pace) -> Source {
+fn source(stamps: TimestampSource, pace: WaitStrategy) -> Source {
     let builder = Source::builder("rx").pages(Pages::Small).buffer(64 << 20);
-    builder.timestamps(stamps).pace(pace).build().expect("a source")
+    builder.timestamps(stamps).wait_strategy(pace).build().expect("a source")
 }
 
 fn allocations_of(cable: &Cable, mut receiver: impl Receive, len: usize) -> u64 {
@@ -77,10 +77,11 @@ fn receiving_allocates_nothing() {
         TimestampSource::Kernel,
         TimestampSource::Hardware,
     ] {
-        let source = cable.receiver.run(|| source(stamps, Pace::default())).unwrap();
+        let source = cable.receiver.run(|| source(stamps, WaitStrategy::default())).unwrap();
         assert_eq!(allocations_of(&cable, source, 100), 0, "{stamps:?}");
     }
-    let source = cable.receiver.run(|| source(TimestampSource::Reader, Pace::default())).unwrap();
+    let source =
+        cable.receiver.run(|| source(TimestampSource::Reader, WaitStrategy::default())).unwrap();
     assert_eq!(allocations_of(&cable, source, 5000), 0, "frames in pieces");
     let tee = cable.receiver.run(|| Tee::builder("rx").build().unwrap()).unwrap();
     assert_eq!(allocations_of(&cable, tee, 100), 0, "a tee");
@@ -110,7 +111,8 @@ fn sending_allocates_nothing() {
 }
 
 /// Long naps: the sender of this test is slow, and a nap serves as many frames as come during it.
-const NAPS: Pace = Pace { pause: Duration::from_millis(2), patience: Duration::from_millis(100) };
+const NAPS: WaitStrategy =
+    WaitStrategy { sleep: Duration::from_millis(2), poll_after: Duration::from_millis(100) };
 
 /// System calls of a child that receives `count` frames with what `kind` names, its start and end
 /// included.
@@ -149,7 +151,7 @@ fn a_system_call_serves_more_than_fifty_frames() {
             println!("ready");
             source.all(count);
         } else {
-            let mut tee = Tee::builder("rx").pace(NAPS).build().expect("a tee");
+            let mut tee = Tee::builder("rx").wait_strategy(NAPS).build().expect("a tee");
             println!("ready");
             tee.all(count);
         }

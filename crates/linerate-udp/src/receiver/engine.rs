@@ -22,7 +22,7 @@ use crate::{Error, Result};
 const MAX_SUPER_DATAGRAMS: usize = 64;
 /// Batches of the rings of `xdp` between two reads of the companion socket, each of which is a system call.
 const XDP_BATCHES_PER_SOCKET_READ: u32 = 16;
-/// How long a coalescing wait takes in all by default, timer slack included; see [`linerate_ring::xdp::Pace`].
+/// How long a coalescing wait takes in all by default, timer slack included; see [`linerate_ring::xdp::WaitStrategy`].
 /// Messages that wait in a socket occupy memory that the sender's core then lacks, the more so the faster they
 /// arrive: super-datagrams gather enough in 20 µs, and longer waits cost rate.
 const COALESCE_XDP: Duration = Duration::from_micros(250);

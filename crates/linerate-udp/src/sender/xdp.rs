@@ -114,7 +114,7 @@ impl XdpSender {
         self.ring.drain(time).map_err(Into::into)
     }
 
-    fn frame(&mut self) -> Result<xdp::Outgoing> {
+    fn frame(&mut self) -> Result<xdp::TxFrame> {
         if let Some(frame) = self.ring.frame() {
             return Ok(frame);
         }

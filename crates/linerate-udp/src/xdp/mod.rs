@@ -49,7 +49,7 @@ pub(crate) fn interface_of(options: &Options) -> Option<String> {
 /// Whether an interface can have it; the error is the reason why not. Whether the driver runs the program itself
 /// shows when it is attached.
 pub(crate) fn probe(interface: &str) -> std::result::Result<(), String> {
-    if let Some(error) = xdp::probe(interface).obstacle {
+    if let Some(error) = xdp::probe(interface).unavailable {
         return Err(occupied(&error).unwrap_or_else(|| error.to_string()));
     }
     let tap =

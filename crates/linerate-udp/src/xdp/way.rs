@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use linerate_bpf::filter::Instruction;
 use linerate_ring::tee::{self, Tee};
-use linerate_ring::xdp::{self, AttachMode, BusyPoll, Pace, Source, Through, TimestampSource};
+use linerate_ring::xdp::{
+    self, AttachMode, BusyPoll, Delivery, Source, TimestampSource, WaitStrategy,
+};
 use linerate_ring::{Frame, Result};
 
 use crate::options::Options;
@@ -26,7 +28,7 @@ pub(super) enum Way {
 /// Which of them, before it is opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Plan {
-    through: Through,
+    through: Delivery,
     /// Why this way.
     pub(super) why: String,
     chunk: u32,
@@ -47,13 +49,13 @@ impl Plan {
     /// The other way, where a ring buffer was not asked for by name and does not open: its program needs a
     /// newer kernel than AF_XDP does.
     pub(super) fn instead(&self, options: &Options, error: &crate::Error) -> Option<Self> {
-        let free = options.through == Through::Auto && self.through == Through::Buffer;
+        let free = options.through == Delivery::Auto && self.through == Delivery::RingBuffer;
         let why = format!("a ring buffer does not open here: {error}");
-        free.then(|| Self { through: Through::Socket, why, ..*self }.fitting())
+        free.then(|| Self { through: Delivery::AfXdp, why, ..*self }.fitting())
     }
 
     fn fitting(self) -> Self {
-        if self.through == Through::Buffer {
+        if self.through == Delivery::RingBuffer {
             return Self { longest: self.longest.min(tee::MAX_SNAPLEN), ..self };
         }
         let small = self.longest <= SMALL_CHUNK - xdp::HEADROOM;
@@ -71,11 +73,11 @@ impl Plan {
     ) -> Result<Way> {
         let batch = u32::try_from(options.batch).unwrap_or(u32::MAX);
         let stamps = options.metadata.timestamp;
-        if self.through == Through::Buffer {
+        if self.through == Delivery::RingBuffer {
             let tee = Tee::builder(interface)
                 .buffer(options.ring_size)
                 .batch(batch)
-                .pace(Pace::BLOCKING)
+                .wait_strategy(WaitStrategy::BLOCKING)
                 .timestamps(stamps)
                 .filter(Some(filter))
                 .mode(Some(AttachMode::Native))
@@ -93,7 +95,7 @@ impl Plan {
                 microseconds: u32::try_from(time.as_micros()).unwrap_or(u32::MAX),
                 budget: 64,
             }))
-            .pace(Pace::BLOCKING)
+            .wait_strategy(WaitStrategy::BLOCKING)
             .timestamps(if stamps { TimestampSource::Kernel } else { TimestampSource::None })
             .filter(Some(filter))
             .mode(Some(AttachMode::Native))

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use crate::support::{Cable, HERE, HERE6, Kind, WINDOW, address, back_ends, gather, kinds};
 use linerate_testkit::{probe_or_skip, root_or_skip};
-use linerate_udp::{Backend, Metadata, Receiver, Sender, Through};
+use linerate_udp::{Backend, Delivery, Metadata, Receiver, Sender};
 
 /// Messages on each kind of traffic; `LINERATE_THOROUGH=1` sends a million.
 fn messages() -> u64 {
@@ -128,7 +128,7 @@ fn all_the_same(name: &str, ip: &str, sizes: Sizes) {
 }
 
 /// One back end, so that a machine without it skips the test of that name.
-fn delivers(name: &str, backend: Backend, through: Through) {
+fn delivers(name: &str, backend: Backend, through: Delivery) {
     let cable = Cable::new();
     let probed = cable.here.run(|| linerate_udp::probe(backend, Some("rx")));
     probe_or_skip!(name, probed.expect("the namespace").err());
@@ -145,31 +145,31 @@ fn delivers(name: &str, backend: Backend, through: Through) {
 #[test]
 fn recvmmsg_delivers() {
     root_or_skip!();
-    delivers("recvmmsg_delivers", Backend::Recvmmsg, Through::Auto);
+    delivers("recvmmsg_delivers", Backend::Recvmmsg, Delivery::Auto);
 }
 
 #[test]
 fn gro_delivers() {
     root_or_skip!();
-    delivers("gro_delivers", Backend::Gro, Through::Auto);
+    delivers("gro_delivers", Backend::Gro, Delivery::Auto);
 }
 
 #[test]
 fn uring_delivers() {
     root_or_skip!();
-    delivers("uring_delivers", Backend::Uring, Through::Auto);
+    delivers("uring_delivers", Backend::Uring, Delivery::Auto);
 }
 
 #[test]
 fn xdp_delivers_through_a_ring_buffer() {
     root_or_skip!();
-    delivers("xdp_delivers_through_a_ring_buffer", Backend::Xdp, Through::Buffer);
+    delivers("xdp_delivers_through_a_ring_buffer", Backend::Xdp, Delivery::RingBuffer);
 }
 
 #[test]
 fn xdp_delivers_through_a_socket() {
     root_or_skip!();
-    delivers("xdp_delivers_through_a_socket", Backend::Xdp, Through::Socket);
+    delivers("xdp_delivers_through_a_socket", Backend::Xdp, Delivery::AfXdp);
 }
 
 #[test]

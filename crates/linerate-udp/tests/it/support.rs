@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use linerate_testkit::{Namespace, Veth, VethOptions};
-use linerate_udp::{Backend, Receiver, ReceiverBuilder, Sender, SenderBuilder, Through};
+use linerate_udp::{Backend, Delivery, Receiver, ReceiverBuilder, Sender, SenderBuilder};
 
 /// Long enough for anything on any machine.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
@@ -78,7 +78,7 @@ impl Cable {
         builder: ReceiverBuilder,
         backend: Option<Backend>,
     ) -> linerate_udp::Result<Receiver> {
-        let backend = backend.map(|backend| Kind { backend, through: Through::Auto });
+        let backend = backend.map(|backend| Kind { backend, through: Delivery::Auto });
         // Few messages are under way at a time, and many of these tests run at a time.
         self.open(builder.ring_size(16 << 20), backend)
     }
@@ -98,7 +98,7 @@ impl Cable {
         builder: ReceiverBuilder,
         kind: Option<Kind>,
     ) -> linerate_udp::Result<Receiver> {
-        let through = kind.map_or(Through::Auto, |kind| kind.through);
+        let through = kind.map_or(Delivery::Auto, |kind| kind.through);
         let builder = builder.backend(kind.map(|kind| kind.backend)).through(through);
         self.here.run(|| builder.build()).expect("the namespace")
     }
@@ -158,7 +158,7 @@ pub(crate) fn gather(
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Kind {
     pub(crate) backend: Backend,
-    pub(crate) through: Through,
+    pub(crate) through: Delivery,
 }
 
 impl fmt::Display for Kind {
@@ -173,8 +173,8 @@ impl fmt::Display for Kind {
 /// All of [`back_ends`], `xdp` both ways.
 pub(crate) fn kinds(cable: &Cable, test: &str) -> Vec<Kind> {
     let ways = |backend| match backend {
-        Backend::Xdp => &[Through::Socket, Through::Buffer][..],
-        _ => &[Through::Auto],
+        Backend::Xdp => &[Delivery::AfXdp, Delivery::RingBuffer][..],
+        _ => &[Delivery::Auto],
     };
     let all = back_ends(cable, test).into_iter();
     all.flat_map(|backend| ways(backend).iter().map(move |&through| Kind { backend, through }))

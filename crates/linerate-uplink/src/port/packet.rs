@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use linerate_ring::packet::{Fanout, Ring, Traffic, Transmit};
+use linerate_ring::packet::{DirectionFilter, Fanout, Ring, Transmit};
 use linerate_ring::tun::Queue;
 use linerate_wire::virtio::Flags;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -40,7 +40,7 @@ impl PacketPort {
     /// Opens the rings; those of several threads share the interface's frames by flow.
     pub(crate) fn open(interface: &str, fanout: Option<Fanout>) -> Result<Self> {
         let mut builder = Ring::builder(interface)
-            .traffic(Traffic::In)
+            .direction(DirectionFilter::In)
             .promiscuous(true)
             .virtio_header(true)
             .block_size(BLOCK)

@@ -9,7 +9,7 @@ use linerate_bpf::steer;
 use linerate_ring::Region;
 use linerate_ring::region::Pages;
 use linerate_ring::tun::Queue;
-use linerate_ring::xdp::{HEADROOM, Mode, Pace, Socket, Umem};
+use linerate_ring::xdp::{HEADROOM, Mode, Socket, Umem, WaitStrategy};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::{Port, Sent, is_up};
@@ -63,7 +63,7 @@ impl XdpPort {
                 .receive(RECEIVE)
                 .transmit(TRANSMIT)
                 .batch(MAX_BATCH as u32)
-                .pace(Pace::BLOCKING)
+                .wait_strategy(WaitStrategy::BLOCKING)
                 .build()?;
             steer.insert(queue, socket.as_fd())?;
             sockets.push(socket);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use linerate_ring::packet::Allocation;
 use linerate_ring::region::Pages;
-use linerate_ring::xdp::Through;
+use linerate_ring::xdp::Delivery;
 
 /// A parser of these words, which a shell can then complete.
 pub(crate) fn words<T: Clone + Send + Sync + 'static>(
@@ -137,7 +137,7 @@ pub(crate) fn endpoint(text: &str) -> Result<SocketAddr, String> {
 }
 
 /// How XDP delivers frames.
-pub(crate) fn deliveries() -> impl TypedValueParser<Value = Through> {
+pub(crate) fn deliveries() -> impl TypedValueParser<Value = Delivery> {
     known(["auto", "af-xdp", "ringbuf"])
 }
 

@@ -16,7 +16,7 @@ use clap::Args;
 use linerate_capture::libpcap;
 use linerate_ring::packet::Allocation;
 use linerate_ring::region::Pages;
-use linerate_ring::xdp::Through;
+use linerate_ring::xdp::Delivery;
 
 use crate::cli::{stdio, values};
 
@@ -49,7 +49,7 @@ pub(crate) struct Arguments {
 
     /// How `--source xdp` delivers frames; see `linerate capture --help`.
     #[arg(long, value_name = "DELIVERY", value_parser = values::deliveries())]
-    xdp_delivery: Option<Through>,
+    xdp_delivery: Option<Delivery>,
 
     /// Pages of the buffer of AF_XDP sockets: `auto`, `hugetlb`, `hugetlb-1g`, `thp` or `small`.
     #[arg(long, value_name = "PAGES", value_parser = values::pages())]

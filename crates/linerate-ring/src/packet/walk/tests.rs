@@ -2,7 +2,7 @@ use super::super::layout::BLOCK_HEADER;
 use super::*;
 use proptest::prelude::*;
 
-const LEND: Lend = Lend { snaplen: 262_144, hash: true, virtio: false };
+const LEND: FrameOptions = FrameOptions { snaplen: 262_144, hash: true, virtio: false };
 
 /// A frame as the kernel would lay it into a block.
 #[derive(Clone, Debug)]
@@ -112,7 +112,7 @@ proptest! {
         snaplen in 1u32..300,
     ) {
         let mut block = block(&frames, 16 << 10);
-        let mut walk = Walk::new(&block, Lend { snaplen, hash: true, virtio: true });
+        let mut walk = Walk::new(&block, FrameOptions { snaplen, hash: true, virtio: true });
         for laid in &frames {
             let frame = walk.next(&mut block).unwrap();
             let bytes = laid.on_the_wire();
@@ -141,7 +141,7 @@ proptest! {
     ) {
         let least = size_of::<FrameHeader>();
         let most = bytes.len() / least + 1;
-        let mut walk = Walk::new(&bytes, Lend { virtio, ..LEND });
+        let mut walk = Walk::new(&bytes, FrameOptions { virtio, ..LEND });
         let mut frames = 0;
         while let Some(frame) = walk.next(&mut bytes) {
             prop_assert!(frame.head().len() <= 600);
@@ -160,7 +160,7 @@ proptest! {
         let mut block = block(&frames, 4096);
         let at = at.min(block.len() - 4);
         block[at..at + 4].copy_from_slice(&word.to_ne_bytes());
-        let mut walk = Walk::new(&block, Lend { virtio, ..LEND });
+        let mut walk = Walk::new(&block, FrameOptions { virtio, ..LEND });
         let mut lent = 0;
         while walk.next(&mut block).is_some() {
             lent += 1;

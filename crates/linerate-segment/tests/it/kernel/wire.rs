@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use linerate_ring::Error;
-use linerate_ring::packet::{Ring, Sender, Traffic};
+use linerate_ring::packet::{DirectionFilter, Ring, Sender};
 use linerate_ring::tun::{Device, Kind, Offloads};
 use linerate_testkit::tools::{compile_bpf, ip, run};
 use linerate_testkit::{Interface, Namespace, Veth, VethOptions};
@@ -257,7 +257,7 @@ pub(crate) fn silence(interface: &Interface) {
 /// A ring of what an interface receives, large enough for a group.
 pub(crate) fn receive(namespace: &Namespace, interface: &str) -> Ring {
     let builder = Ring::builder(interface)
-        .traffic(Traffic::In)
+        .direction(DirectionFilter::In)
         .retire(Duration::from_millis(1))
         .virtio_header(true);
     namespace.run(|| builder.build()).expect("entered").expect("a ring")

@@ -6,9 +6,9 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use linerate_capture::filter::Side;
 use linerate_capture::source::SourceKind;
-use linerate_ring::packet::{Allocation, Mode, Traffic};
+use linerate_ring::packet::{Allocation, DirectionFilter, Mode};
 use linerate_ring::region::Pages;
-use linerate_ring::xdp::Through;
+use linerate_ring::xdp::Delivery;
 
 use super::values;
 
@@ -90,7 +90,7 @@ pub(crate) struct Arguments {
     /// Capture only incoming packets, only outgoing ones, or both (the default). A file must have the
     /// direction of each packet (pcapng with `epb_flags`).
     #[arg(short = 'Q', long, value_name = "in|out|inout", value_parser = values::directions())]
-    pub(super) direction: Option<Traffic>,
+    pub(super) direction: Option<DirectionFilter>,
 
     /// Change to this user once the interfaces are open, before any file is created. Without it the
     /// threads only drop their capabilities.
@@ -135,7 +135,7 @@ pub(crate) struct Arguments {
     /// sockets if the driver has zero-copy or if --pages, --busy-poll or hardware timestamps need them, else the
     /// ring buffer, which is faster.
     #[arg(long, value_name = "DELIVERY", default_value = "auto", value_parser = values::deliveries(), conflicts_with = "read")]
-    pub(super) xdp_delivery: Through,
+    pub(super) xdp_delivery: Delivery,
 
     /// Pages of the buffer of AF_XDP sockets: auto, hugetlb, hugetlb-1g, thp or small.
     #[arg(long, value_name = "PAGES", default_value = "auto", value_parser = values::pages(), conflicts_with = "read")]

@@ -99,7 +99,7 @@ fn from_interfaces(arguments: &Arguments, filter: Option<String>) -> Result<Exit
         // Only packet sockets see both directions.
         let both = opened.iter().any(|one| {
             one.selection.kind == SourceKind::Packet
-                && options.traffic != Some(linerate_ring::packet::Traffic::In)
+                && options.traffic != Some(linerate_ring::packet::DirectionFilter::In)
         });
         let start = Some(clock::now());
         let file = output::options(arguments, path, both, start, signals.stop());

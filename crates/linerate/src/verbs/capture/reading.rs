@@ -3,7 +3,7 @@
 
 use linerate_capture::filter::Side;
 use linerate_pcapfile::{Format, Reader};
-use linerate_ring::packet::Traffic;
+use linerate_ring::packet::DirectionFilter;
 
 use super::arguments::{Arguments, TimestampType};
 use super::values::Limit;
@@ -25,7 +25,7 @@ pub(super) fn refusal(arguments: &Arguments) -> Option<String> {
 
 /// Why these arguments do not work for this file.
 pub(super) fn refusal_of(arguments: &Arguments, reader: &Reader) -> Option<String> {
-    let wanted = matches!(arguments.direction, Some(Traffic::In | Traffic::Out));
+    let wanted = matches!(arguments.direction, Some(DirectionFilter::In | DirectionFilter::Out));
     (wanted && reader.format() != Format::Pcapng).then(|| {
         "-Q needs the direction of each packet, and a pcap file does not have it; pcapng files of \
          packet sockets do"

@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::builder::TypedValueParser;
 use linerate_capture::filter::Side;
 use linerate_capture::source::SourceKind;
-use linerate_ring::packet::{Mode, Traffic};
+use linerate_ring::packet::{DirectionFilter, Mode};
 
 pub(super) use crate::cli::values::{
     Cpus, allocations, cpus, deliveries, microseconds, pages, threads,
@@ -31,11 +31,11 @@ pub(super) fn source(text: &str) -> Result<Source, String> {
     if text == "auto" { Ok(Source(None)) } else { text.parse().map(|kind| Source(Some(kind))) }
 }
 
-pub(super) fn direction(text: &str) -> Result<Traffic, String> {
+pub(super) fn direction(text: &str) -> Result<DirectionFilter, String> {
     match text {
-        "in" => Ok(Traffic::In),
-        "out" => Ok(Traffic::Out),
-        "inout" => Ok(Traffic::InOut),
+        "in" => Ok(DirectionFilter::In),
+        "out" => Ok(DirectionFilter::Out),
+        "inout" => Ok(DirectionFilter::InOut),
         _ => Err("a direction is `in`, `out` or `inout`".into()),
     }
 }
@@ -80,7 +80,7 @@ pub(super) fn sources() -> impl TypedValueParser<Value = Source> {
     words(["auto", "packet", "xdp", "tee"], source)
 }
 
-pub(super) fn directions() -> impl TypedValueParser<Value = Traffic> {
+pub(super) fn directions() -> impl TypedValueParser<Value = DirectionFilter> {
     words(["in", "out", "inout"], direction)
 }
 

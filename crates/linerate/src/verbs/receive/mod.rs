@@ -17,7 +17,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use linerate_capture::privilege;
 use linerate_net::cpu;
 use linerate_udp::pattern::PayloadPattern;
-use linerate_udp::{Backend, Group, Metadata, Receiver, Reuseport, Through};
+use linerate_udp::{Backend, Delivery, Group, Metadata, Receiver, Reuseport};
 
 use crate::cli::signals::Signals;
 use crate::cli::stdio;
@@ -111,7 +111,7 @@ pub(crate) struct Arguments {
     /// to), or `auto`: sockets with a zero-copy driver or --busy-poll, else the ring buffer, which is then
     /// faster [default: auto].
     #[arg(long, value_name = "DELIVERY", value_parser = deliveries())]
-    xdp_delivery: Option<Through>,
+    xdp_delivery: Option<Delivery>,
 
     /// Bytes of the rings of xdp, which hold frames while the reader is delayed [default: 32M].
     #[arg(long, value_name = "BYTES", value_parser = values::ring)]
@@ -191,7 +191,7 @@ impl Arguments {
                 None => {}
             }
         }
-        if self.busy_poll.is_some() && self.xdp_delivery == Some(Through::Buffer) {
+        if self.busy_poll.is_some() && self.xdp_delivery == Some(Delivery::RingBuffer) {
             bail!("--busy-poll is for AF_XDP sockets: --xdp-delivery ringbuf was asked for");
         }
         if self.bind.ip().is_multicast()

@@ -1,4 +1,4 @@
-//! [`Pace`]: how a reader waits.
+//! [`WaitStrategy`]: how a reader waits.
 
 use std::time::{Duration, Instant};
 
@@ -9,35 +9,35 @@ use super::sys;
 /// A reader asleep in `poll` costs the *sender's* core: the softirq that fills the ring has to wake
 /// it, once per NAPI flush. A reader that spins costs its own core, and takes the ring's index away
 /// from the kernel's cache with every look. A reader that naps costs neither: while frames come, it
-/// takes what has gathered, sleeps `pause`, and takes again. Only when nothing came for `patience`
+/// takes what has gathered, sleeps for `sleep`, and takes again. Only when nothing came for `poll_after`
 /// does it go to sleep in `poll`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pace {
-    /// Length of a nap; zero spins.
-    pub pause: Duration,
+pub struct WaitStrategy {
+    /// Time of one sleep; zero spins.
+    pub sleep: Duration,
     /// How long to nap (or spin) in vain before sleeping in `poll`; zero sleeps there at once, and
     /// gives the lowest latency that leaves the core idle.
-    pub patience: Duration,
+    pub poll_after: Duration,
 }
 
-impl Default for Pace {
+impl Default for WaitStrategy {
     /// Naps of 200 µs for 20 ms. A million frames a second gather 200 in a nap; the default buffer
     /// holds 65 ms of them.
     fn default() -> Self {
-        Self { pause: Duration::from_micros(200), patience: Duration::from_millis(20) }
+        Self { sleep: Duration::from_micros(200), poll_after: Duration::from_millis(20) }
     }
 }
 
-impl Pace {
+impl WaitStrategy {
     /// Sleeps in `poll` whenever there is nothing to read.
-    pub const BLOCKING: Self = Self { pause: Duration::ZERO, patience: Duration::ZERO };
+    pub const BLOCKING: Self = Self { sleep: Duration::ZERO, poll_after: Duration::ZERO };
 
     /// Never sleeps.
-    pub const SPINNING: Self = Self { pause: Duration::ZERO, patience: Duration::MAX };
+    pub const SPINNING: Self = Self { sleep: Duration::ZERO, poll_after: Duration::MAX };
 
     /// Naps until `ready`, for at most `timeout` or the patience, whichever is shorter. Gives what
     /// is left of `timeout`, or `None` when ready. A signal ends the wait: nothing is left then.
-    pub(crate) fn nap(
+    pub(crate) fn wait_until(
         &self,
         timeout: Duration,
         mut ready: impl FnMut() -> bool,
@@ -46,17 +46,17 @@ impl Pace {
             return None;
         }
         let start = Instant::now();
-        let limit = timeout.min(self.patience);
+        let limit = timeout.min(self.poll_after);
         loop {
             let spent = start.elapsed();
             if spent >= limit {
                 return Some(timeout.saturating_sub(spent));
             }
-            let interrupted = if self.pause.is_zero() {
+            let interrupted = if self.sleep.is_zero() {
                 std::hint::spin_loop();
                 false
             } else {
-                !sys::pause(self.pause.min(limit - spent))
+                !sys::pause(self.sleep.min(limit - spent))
             };
             if ready() {
                 return None;

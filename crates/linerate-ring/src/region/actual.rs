@@ -1,4 +1,4 @@
-//! [`Got`]: the pages that the kernel really gave, as `/proc/self/smaps` tells.
+//! [`ActualPages`]: the pages that the kernel really gave, as `/proc/self/smaps` tells.
 
 use std::fmt;
 use std::fs;
@@ -10,7 +10,7 @@ use crate::{Error, Result};
 
 /// What a region is made of.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Got {
+pub struct ActualPages {
     /// The kind of pages; never [`Pages::Auto`]. [`Pages::Transparent`] when at least one
     /// transparent huge page is in it.
     pub pages: Pages,
@@ -42,7 +42,7 @@ pub struct Refusal {
     pub why: String,
 }
 
-impl fmt::Display for Got {
+impl fmt::Display for ActualPages {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} in {} pages", Size(self.len as u64), self.pages)?;
         write!(f, " of {}", Size(self.page_size as u64))?;
@@ -68,7 +68,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-impl Got {
+impl ActualPages {
     /// Reads what the kernel says about a mapping that is prefaulted.
     pub(super) fn read(mapping: &Mapping, refusals: Vec<Refusal>) -> Result<Self> {
         const SMAPS: &str = "/proc/self/smaps";
