@@ -3,6 +3,14 @@
 #[path = "../linerate-bpf/build/compile.rs"]
 mod compile;
 
+/// The headers and programs of the accelerator, which the forwarding baselines are compiled with.
+const FORWARD: &str = "../linerate-forward/src/bpf";
+
 fn main() {
     compile::compile(&["sink", "redirect", "xdp_loop"], &[]);
+    println!("cargo:rerun-if-changed={FORWARD}");
+    compile::compile(
+        &["forward_hashed", "forward_fib"],
+        &["-mcpu=v3", "-Wall", "-Isrc/bpf", &format!("-I{FORWARD}")],
+    );
 }

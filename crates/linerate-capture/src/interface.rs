@@ -1,4 +1,4 @@
-//! What the kernel says about interfaces: who uses them, and what they received and lost.
+//! Interfaces as a capture sees them: their users, and what they received and lost.
 
 mod hidden;
 
@@ -44,30 +44,29 @@ pub struct Interface {
     pub counters: Counters,
 }
 
-/// Something that needs an interface's traffic, and would be cut off without it.
+/// A user of an interface's traffic, which would be cut off without it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Use {
-    /// The loopback interface carries what local programs say to each other.
+    /// The loopback interface carries the traffic between local programs.
     Loopback,
     /// It has an address other than an IPv6 link-local one.
     Address(IpAddr),
     /// It is a port of a bridge, a bond or another device of this name.
     Port(String),
-    /// A device on top of it, such as a VLAN.
-    Under(String),
+    /// An upper device of this name, such as a VLAN.
+    UpperDevice(String),
     /// Routes lead through it; true if the default route is among them.
     Routes {
         /// The default route is one of them.
         default: bool,
     },
-    /// Something made it receive what is addressed to others, as a macvlan without a hardware address of
-    /// its own does.
+    /// It is promiscuous, as by a macvlan that has no hardware address of its own.
     Promiscuous,
     /// It was told to receive for this hardware address, as by a macvlan, also of another namespace.
     OtherAddress([u8; 6]),
     /// A queue discipline or program at the entrance of the stack (clsact, tcx) filters what it receives.
     Ingress,
-    /// A packet socket of another process hears it; who, as far as that can be told.
+    /// A packet socket of another process receives from it; the process, where known.
     PacketSocket(String),
 }
 
@@ -77,7 +76,7 @@ impl fmt::Display for Use {
             Self::Loopback => f.write_str("it is the loopback interface"),
             Self::Address(address) => write!(f, "it has the address {address}"),
             Self::Port(above) => write!(f, "it is a port of {above}"),
-            Self::Under(above) => write!(f, "{above} is on top of it"),
+            Self::UpperDevice(upper) => write!(f, "{upper} is on top of it"),
             Self::Routes { default: true } => f.write_str("the default route leads through it"),
             Self::Routes { default: false } => f.write_str("routes lead through it"),
             Self::Promiscuous => f.write_str("something made it promiscuous"),
@@ -100,25 +99,24 @@ pub struct Counters {
     /// Packets lost before the driver saw them: missed, overrun.
     pub missed: u64,
     /// `rx_dropped`: packets that the driver or the stack dropped. Several drivers (tun, virtio_net,
-    /// veth) count here what an XDP program took or could not hand on.
+    /// veth) count here what an XDP program took or could not pass on.
     pub dropped: u64,
 }
 
 impl Interface {
-    /// All interfaces, in the kernel's order, without those uses that have to be asked for interface
-    /// by interface: [`Interface::with_all_uses`] adds them.
+    /// All interfaces, in the kernel's order, without the uses that take a query for each interface: [`Interface::with_all_uses`] adds them.
     ///
     /// # Errors
     ///
     /// [`Error::Net`].
     pub fn all() -> Result<Vec<Self>> {
-        let mut interfaces = Self::all_but_listeners()?;
-        note_listeners(&mut interfaces);
+        let mut interfaces = Self::all_without_packet_sockets()?;
+        add_packet_sockets(&mut interfaces);
         Ok(interfaces)
     }
 
-    /// As [`Interface::all`] without [`Use::PacketSocket`], for which every process has to be looked at.
-    pub(crate) fn all_but_listeners() -> Result<Vec<Self>> {
+    /// As [`Interface::all`] without [`Use::PacketSocket`], which takes a search of all processes.
+    pub(crate) fn all_without_packet_sockets() -> Result<Vec<Self>> {
         let connection = Connection::open()?;
         let links = connection.links()?;
         let mut interfaces: Vec<Self> = links.iter().map(describe).collect();
@@ -243,12 +241,12 @@ fn note_relations(link: &Link, interfaces: &mut [Interface]) {
         note(interfaces, link.index, Use::Port(name));
     }
     if let Some(lower) = link.lower() {
-        note(interfaces, lower, Use::Under(link.name.clone()));
+        note(interfaces, lower, Use::UpperDevice(link.name.clone()));
     }
 }
 
 /// Packet sockets of other processes: captures, DHCP clients, LLDP daemons.
-fn note_listeners(interfaces: &mut [Interface]) {
+fn add_packet_sockets(interfaces: &mut [Interface]) {
     // Without /proc nothing can be said about others.
     let sockets = packet_socket::all().unwrap_or_default();
     for (socket, holders) in sockets.iter().zip(packet_socket::holders(&sockets)) {

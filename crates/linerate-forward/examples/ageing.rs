@@ -34,28 +34,28 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let memory = Memory::of(&options)?;
     let programs = Programs::load(&options)?;
     let table = Arc::new(Table::open(&programs.maps)?);
-    let places = table.places();
-    println!("{places} places; {memory}");
+    let slots = table.slots();
+    println!("{slots} slots; {memory}");
     let mut held = 0u64;
     for number in 0..sessions {
         // Spread as a good hash spreads.
         let hash = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         held += u64::from(table.insert(hash ^ hash >> 29, &record(number, 1)).is_some());
     }
-    println!("{held} found a place");
+    println!("{held} found a slot");
 
-    let clock = Clock::read(programs.beat()?);
+    let clock = Clock::read(programs.heartbeat()?);
     let mut ageing = Ageing::new(Arc::clone(&table), &programs.maps, Limits::default(), clock)?;
     for what in ["every bit set", "no bit set"] {
         let began = cpu();
         ageing.pass()?;
-        let each = (cpu() - began).as_nanos() as f64 / places as f64;
-        println!("a pass, {what}: {:?}, {each:.1} ns a place", cpu() - began);
+        let each = (cpu() - began).as_nanos() as f64 / slots as f64;
+        println!("a pass, {what}: {:?}, {each:.1} ns a slot", cpu() - began);
     }
 
     let stop = AtomicBool::new(false);
     let bits = MappedArray::new(programs.maps.get("table")?.as_fd())?;
-    let before = ageing.aged();
+    let before = ageing.statistics();
     let (began, used) = (Instant::now(), cpu());
     std::thread::scope(|scope| -> linerate_forward::Result<()> {
         scope.spawn(|| play_fast_path(&bits, &table, held, &stop));
@@ -68,15 +68,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         result
     })?;
     let (used, passed) = (cpu() - used, began.elapsed());
-    let aged = ageing.aged();
+    let aged = ageing.statistics();
     println!(
-        "{:.2}% of one core over {:.0} s: {} passes of {:.1} s, {} places freed, {} sessions held",
+        "{:.2}% of one core over {:.0} s: {} passes of {:.1} s, {} slots freed, {} sessions held",
         100.0 * used.as_secs_f64() / passed.as_secs_f64(),
         passed.as_secs_f64(),
         aged.passes - before.passes,
-        aged.pass.as_secs_f64(),
+        aged.pass_time.as_secs_f64(),
         aged.freed - before.freed,
-        aged.held
+        aged.active
     );
     Ok(())
 }
@@ -87,20 +87,20 @@ fn record(number: u64, generation: u32) -> Record {
     key.source = (number as u32).to_be_bytes();
     key.kind = if number.is_multiple_of(2) { kind::IPV4 } else { kind::IPV4 | kind::TCP };
     key.generation = generation;
-    record.session.seen = 1;
+    record.session.referenced = 1;
     record
 }
 
-/// Every place that is taken is used once in two seconds; some sessions end.
+/// Every slot that is taken is used once in two seconds; some sessions end.
 fn play_fast_path(bits: &MappedArray, table: &Table, held: u64, stop: &AtomicBool) {
     let mut number = held;
     while !stop.load(Relaxed) {
         let began = Instant::now();
-        for place in 0..table.places() {
-            let offset = place % WAYS * size_of::<Session>();
-            let cell = |field| bits.cell::<AtomicU8>(place / WAYS, offset + field);
+        for slot in 0..table.slots() {
+            let offset = slot % WAYS * size_of::<Session>();
+            let cell = |field| bits.cell::<AtomicU8>(slot / WAYS, offset + field);
             if cell(22).load(Relaxed) != 0 {
-                let seen = cell(offset_of!(Session, seen));
+                let seen = cell(offset_of!(Session, referenced));
                 if seen.load(Relaxed) == 0 {
                     seen.store(1, Relaxed);
                 }

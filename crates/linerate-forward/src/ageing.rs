@@ -1,14 +1,14 @@
-//! [`Ageing`]: takes sessions without packets out of the table, and frees the places of those that ended.
+//! [`Ageing`]: ends sessions without packets, and frees the slots of those that ended.
 //!
-//! The clock algorithm, with a reference bit for each session: the fast path sets it, a pass over the table
-//! clears it and notes when, and a session whose bit has been clear for longer than its protocol may idle
-//! is ended. A pass reads one cache line of a place, in the order of memory, and writes only where the bit
-//! was set. Where sessions may have an age only, the time when each was made is looked at too, one more cache
-//! line. It is spread over its period in ticks, and a tick stops when it has had its share of a core:
-//! passes over a table too large for that take longer, and idle sessions stay for as much longer.
+//! The clock algorithm, with a reference bit for each session. The fast path sets the bit. A pass over the table
+//! clears it and notes the time, and ends a session whose bit has been clear for longer than the idle timeout of its
+//! protocol. A pass reads one cache line of a slot, in the order of memory, and writes only where the bit
+//! was set. With a maximum lifetime it also reads when each session was created: one more cache line.
+//! A pass is spread over its period in ticks, and a tick stops when it has used its share of a core.
+//! In a table that is too large for that, passes take longer, and idle sessions stay for as much longer.
 //!
-//! A place is freed a grace period after its session ended, and only if nothing has happened to it
-//! since ([`crate::table`]), so no session is ended for another that had its place, and no count is lost.
+//! A slot is freed a grace period after its session ended, and only if nothing has happened to it
+//! since ([`crate::table`]). So no session is ended for another that had its slot, and no count is lost.
 
 use std::collections::HashMap;
 use std::os::fd::AsFd;
@@ -21,30 +21,30 @@ use crate::Result;
 use crate::clock::Clock;
 use crate::config::{Config, Lifetime};
 use crate::program::Maps;
-use crate::table::{Mark, Table};
+use crate::table::{Stamp, Table};
 use crate::tuple::Protocol;
 
 /// How often [`Ageing::tick`] wants to be called.
 pub const TICK: Duration = Duration::from_millis(250);
-/// The longest that a pass is spread over.
-const LONGEST_PERIOD: Duration = Duration::from_secs(10);
-/// Share of one core that a tick may take, in thousands: room below the two hundredths that are promised,
-/// for what looking at the time between does not see.
-const SHARE: u32 = 15;
-/// Places between two looks at the time: some tens of microseconds.
+/// A pass is spread over this at most.
+const MAX_PERIOD: Duration = Duration::from_secs(10);
+/// Share of one core that a tick may take, per mille. The documented bound is 2%; the rest is room for what the
+/// time checks between stretches miss.
+const CORE_SHARE_PER_MILLE: u32 = 15;
+/// Slots between two checks of the time: some tens of microseconds.
 const STRETCH: usize = 4096;
-/// How long a place is to be locked in one version before its writer counts as dead. A program holds the
+/// How long a slot must be locked in one version before its writer counts as dead. A program holds the
 /// lock for a microsecond, and cannot be stopped while it does.
-pub(crate) const DEAD_AFTER: Duration = Duration::from_secs(2);
+pub const DEAD_WRITER_AFTER: Duration = Duration::from_secs(2);
 
-/// For how long sessions may have no packet, and how old they may become.
+/// How long sessions may be idle, and how old they may become.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Those of TCP.
+    /// Idle timeout of TCP.
     pub tcp: Duration,
-    /// Those of UDP.
+    /// Idle timeout of UDP.
     pub udp: Duration,
-    /// All of them, from when they were first learned.
+    /// Maximum age, from when a session was first learned.
     pub lifetime: Lifetime,
 }
 
@@ -61,7 +61,7 @@ impl From<&Config> for Limits {
 }
 
 impl Limits {
-    /// For how long this protocol's may.
+    /// Idle timeout of this protocol.
     #[inline]
     pub fn of(&self, protocol: Protocol) -> Duration {
         match protocol {
@@ -72,70 +72,70 @@ impl Limits {
 
     /// Whether a session of this age is too old.
     #[inline]
-    pub(crate) fn is_over(&self, age: impl FnOnce() -> Duration) -> bool {
+    pub fn is_over(&self, age: impl FnOnce() -> Duration) -> bool {
         match self.lifetime {
             Lifetime::Off => false,
             Lifetime::For(lifetime) => age() > lifetime,
         }
     }
 
-    /// How long a pass is spread over: idleness and age are noticed so much late at most.
-    pub(crate) fn period(&self) -> Duration {
+    /// The time that a pass is spread over: idleness and age are noticed late by this at most.
+    pub fn period(&self) -> Duration {
         let mut shortest = self.tcp.min(self.udp);
         if let Lifetime::For(lifetime) = self.lifetime {
             shortest = shortest.min(lifetime);
         }
-        (shortest / 4).clamp(2 * TICK, LONGEST_PERIOD)
+        (shortest / 4).clamp(2 * TICK, MAX_PERIOD)
     }
 }
 
-/// What ageing has done, from when it began.
+/// What ageing has done since it started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Aged {
-    /// Sessions ended here because they were idle.
+pub struct Statistics {
+    /// Sessions that it ended because they were idle.
     pub idle: u64,
-    /// Sessions ended here because of their age.
+    /// Sessions that it ended because of their age.
     pub expired: u64,
-    /// Places freed of sessions that had ended, for whatever reason.
+    /// Slots freed after their session ended, for whatever reason.
     pub freed: u64,
-    /// Places freed that a writer had died over.
+    /// Slots freed whose writer had died.
     pub abandoned: u64,
-    /// Packets that the sessions of freed places had counted.
+    /// Packets that the sessions of freed slots had counted.
     pub packets: u64,
     /// Bytes of these.
     pub bytes: u64,
-    /// Whole passes over the table.
+    /// Complete passes over the table.
     pub passes: u64,
-    /// Sessions that had not ended, found in the last whole pass.
-    pub held: u64,
-    /// How long the last whole pass took, from its first tick to its last.
-    pub pass: Duration,
-    /// Time spent looking, a wait for programs to end not counted.
-    pub spent: Duration,
+    /// Sessions that had not ended, in the last complete pass.
+    pub active: u64,
+    /// How long the last complete pass took, from its first tick to its last.
+    pub pass_time: Duration,
+    /// Time spent on passes, without the wait for grace periods.
+    pub busy_time: Duration,
 }
 
-/// Looks after a table. There must be one for a table, whoever else reads it.
+/// Ages a table. A table must have exactly one ager; any number of others may read it.
 #[derive(Debug)]
 pub struct Ageing {
     table: Arc<Table>,
     grace: RcuBarrier,
     limits: Limits,
     clock: Clock,
-    /// The next place to look at.
+    /// The next slot to look at.
     cursor: usize,
-    /// Sessions that were found ended since the last tick.
-    condemned: Vec<(usize, Mark)>,
-    /// Places found locked, the version, and when first.
+    /// Slots of sessions that were found ended since the last tick.
+    to_free: Vec<(usize, Stamp)>,
+    /// Slots found locked, with the version and the time when first found.
     locked: HashMap<usize, (u32, Instant)>,
     ticked: Instant,
-    pass_began: Instant,
+    pass_started: Instant,
     /// Sessions found so far in this pass.
     found: u64,
-    aged: Aged,
+    statistics: Statistics,
 }
 
 impl Ageing {
-    /// Ageing of `table`, which the programs with `maps` forward by.
+    /// An ager of `table`, which belongs to the programs with `maps`.
     ///
     /// # Errors
     /// [`crate::Error::Ring`].
@@ -149,121 +149,120 @@ impl Ageing {
             limits,
             clock,
             cursor: 0,
-            condemned: Vec::new(),
+            to_free: Vec::new(),
             locked: HashMap::new(),
             ticked: now,
-            pass_began: now,
+            pass_started: now,
             found: 0,
-            aged: Aged::default(),
+            statistics: Statistics::default(),
         })
     }
 
-    /// What was done so far.
-    pub fn aged(&self) -> Aged {
-        self.aged
+    /// What it has done so far.
+    pub fn statistics(&self) -> Statistics {
+        self.statistics
     }
 
-    /// Other limits from now on.
+    /// Changes the limits.
     pub fn set_limits(&mut self, limits: Limits) {
         self.limits = limits;
     }
 
-    /// Does what has come due since the last call; to be called every [`TICK`]. Waits for running programs,
-    /// some tens of milliseconds asleep, where places can be freed.
+    /// Does what is due since the last call; call it every [`TICK`]. Sleeps for a grace period, some tens of
+    /// milliseconds, where slots can be freed.
     ///
     /// # Errors
-    /// [`crate::Error::Ring`] where the kernel cannot wait; what was condemned stays so.
+    /// [`crate::Error::Ring`] when the kernel refuses the grace period; slots to free stay so.
     pub fn tick(&mut self) -> Result<()> {
         let now = Instant::now();
-        let passed = now.saturating_duration_since(self.ticked).min(LONGEST_PERIOD);
+        let passed = now.saturating_duration_since(self.ticked).min(MAX_PERIOD);
         self.ticked = now;
         self.free()?;
         let due = passed.as_secs_f64() / self.limits.period().as_secs_f64();
-        let due = (self.table.places() as f64 * due).ceil() as usize;
-        self.look(due.min(self.table.places()), Some(passed * SHARE / 1000));
+        let due = (self.table.slots() as f64 * due).ceil() as usize;
+        self.visit(due.min(self.table.slots()), Some(passed * CORE_SHARE_PER_MILLE / 1000));
         Ok(())
     }
 
-    /// Looks at every place once and frees what has ended, however long that takes: for tests, and for who
-    /// is in a hurry.
+    /// Visits every slot once and frees what has ended, however long that takes: for tests and measurements.
     ///
     /// # Errors
     /// As [`Ageing::tick`].
     pub fn pass(&mut self) -> Result<()> {
         self.cursor = 0;
-        (self.found, self.pass_began) = (0, Instant::now());
-        self.look(self.table.places(), None);
+        (self.found, self.pass_started) = (0, Instant::now());
+        self.visit(self.table.slots(), None);
         self.free()
     }
 
-    /// Looks at the next `count` places, or as far as the time goes.
-    fn look(&mut self, count: usize, budget: Option<Duration>) {
-        let began = Instant::now();
+    /// Visits the next `count` slots, or as many as the budget allows.
+    fn visit(&mut self, count: usize, budget: Option<Duration>) {
+        let started = Instant::now();
         let seconds = self.clock.seconds();
-        let places = self.table.places();
+        let slots = self.table.slots();
         let mut left = count;
         while left > 0 {
-            let stretch = left.min(STRETCH).min(places - self.cursor);
+            let stretch = left.min(STRETCH).min(slots - self.cursor);
             self.stretch(self.cursor..self.cursor + stretch, seconds);
             self.cursor += stretch;
             left -= stretch;
-            if self.cursor == places {
+            if self.cursor == slots {
                 self.end_pass();
             }
-            if budget.is_some_and(|budget| began.elapsed() >= budget) {
+            if budget.is_some_and(|budget| started.elapsed() >= budget) {
                 break;
             }
         }
-        self.aged.spent += began.elapsed();
+        self.statistics.busy_time += started.elapsed();
     }
 
     #[inline]
-    fn stretch(&mut self, places: std::ops::Range<usize>, seconds: u64) {
-        // A handle of its own: the borrow is not of `self`, which notes what is found.
+    fn stretch(&mut self, slots: std::ops::Range<usize>, seconds: u64) {
+        // Its own reference: `self` is changed meanwhile.
         let table = Arc::clone(&self.table);
-        for index in places {
-            let place = table.place(index);
-            let Some((protocol, mark)) = place.look() else {
-                // Free, and so it stays, or somebody is just moving in.
-                if place.version_now() % 2 == 1 {
-                    self.note_locked(index, place.version_now());
+        for index in slots {
+            let slot = table.slot(index);
+            let Some((protocol, stamp)) = slot.look() else {
+                // Free, or a learner is just taking it.
+                if slot.version_now() % 2 == 1 {
+                    self.note_locked(index, slot.version_now());
                 }
                 continue;
             };
-            if mark.version % 2 == 1 {
-                self.note_locked(index, mark.version);
+            if stamp.version % 2 == 1 {
+                self.note_locked(index, stamp.version);
                 continue;
             }
-            if mark.is_ended() {
-                self.condemned.push((index, mark));
+            if stamp.is_ended() {
+                self.to_free.push((index, stamp));
                 continue;
             }
             self.found += 1;
-            let seen = place.seen();
-            let is_over = self.limits.is_over(|| self.clock.since(place.created()));
-            if is_over && let Some(mark) = place.end(mark) {
-                self.aged.expired += 1;
-                self.condemned.push((index, mark));
-            } else if seen.since {
-                place.clear_seen(seconds);
-            } else if seen.idle(seconds) > self.limits.of(protocol)
-                && let Some(mark) = place.end(mark)
+            let last_use = slot.last_use();
+            let is_over = self.limits.is_over(|| self.clock.since(slot.created()));
+            if is_over && let Some(stamp) = slot.end(stamp) {
+                self.statistics.expired += 1;
+                self.to_free.push((index, stamp));
+            } else if last_use.is_recent {
+                slot.clear_referenced(seconds);
+            } else if last_use.idle(seconds) > self.limits.of(protocol)
+                && let Some(stamp) = slot.end(stamp)
             {
-                self.aged.idle += 1;
-                self.condemned.push((index, mark));
+                self.statistics.idle += 1;
+                self.to_free.push((index, stamp));
             }
         }
     }
 
     fn end_pass(&mut self) {
         let now = Instant::now();
-        self.aged.passes += 1;
-        self.aged.held = self.found;
-        self.aged.pass = now.saturating_duration_since(self.pass_began);
-        (self.cursor, self.found, self.pass_began) = (0, 0, now);
-        // What is not locked any more needs no memory.
+        self.statistics.passes += 1;
+        self.statistics.active = self.found;
+        self.statistics.pass_time = now.saturating_duration_since(self.pass_started);
+        (self.cursor, self.found, self.pass_started) = (0, 0, now);
+        // Forget what is not locked any more.
         let table = &self.table;
-        self.locked.retain(|index, (version, _)| table.place(*index).version_now() == *version);
+        self.locked.retain(|index, (version, _)| table.slot(*index).version_now() == *version);
     }
 
     fn note_locked(&mut self, index: usize, version: u32) {
@@ -271,29 +270,29 @@ impl Ageing {
         let (known, since) = self.locked.entry(index).or_insert((version, now));
         if *known != version {
             (*known, *since) = (version, now);
-        } else if now.saturating_duration_since(*since) >= DEAD_AFTER {
+        } else if now.saturating_duration_since(*since) >= DEAD_WRITER_AFTER {
             self.locked.remove(&index);
-            if self.table.place(index).free_of_the_dead(version) {
-                self.aged.abandoned += 1;
+            if self.table.slot(index).free_abandoned(version) {
+                self.statistics.abandoned += 1;
             }
         }
     }
 
-    /// Frees what was condemned before, once no program runs any more that may count for it.
+    /// Frees the slots of ended sessions, once no program runs that may still count for them.
     fn free(&mut self) -> Result<()> {
-        if self.condemned.is_empty() {
+        if self.to_free.is_empty() {
             return Ok(());
         }
         self.grace.wait()?;
-        let began = Instant::now();
-        for (index, mark) in self.condemned.drain(..) {
-            if let Some(total) = self.table.place(index).free(mark) {
-                self.aged.freed += 1;
-                self.aged.packets = self.aged.packets.wrapping_add(total.packets);
-                self.aged.bytes = self.aged.bytes.wrapping_add(total.bytes);
+        let started = Instant::now();
+        for (index, stamp) in self.to_free.drain(..) {
+            if let Some(total) = self.table.slot(index).free(stamp) {
+                self.statistics.freed += 1;
+                self.statistics.packets = self.statistics.packets.wrapping_add(total.packets);
+                self.statistics.bytes = self.statistics.bytes.wrapping_add(total.bytes);
             }
         }
-        self.aged.spent += began.elapsed();
+        self.statistics.busy_time += started.elapsed();
         Ok(())
     }
 }

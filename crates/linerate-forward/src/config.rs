@@ -33,11 +33,12 @@ pub const MAX_SESSIONS: RangeInclusive<u64> = 1024..=50_000_000;
 /// How long a session may be idle, and how old it may become.
 pub const IDLE: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(7 * 86_400);
 /// How long a session may go without asking the kernel again.
-pub const RELEARN: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3600);
+pub const REVALIDATE: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3600);
 /// How long the programs may go on without a daemon.
-pub const HAND_BACK: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(600);
+pub const FAIL_OPEN_AFTER: RangeInclusive<Duration> =
+    Duration::from_secs(1)..=Duration::from_secs(600);
 /// Interfaces that an instance may have: the width of a port number in a session (`PORTS_MAX`).
-pub const MOST_INTERFACES: usize = crate::layout::PORTS_MAX as usize;
+pub const MAX_INTERFACES: usize = crate::layout::PORTS_MAX as usize;
 
 /// Why a configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -75,8 +76,6 @@ pub struct Config {
     /// Interfaces to accelerate: packets between any two of them.
     #[serde(deserialize_with = "interfaces")]
     pub interfaces: Vec<String>,
-    /// [`Mode::Session`].
-    pub mode: Mode,
     /// [`Statistics::Slot`].
     pub statistics: Statistics,
     /// Sessions that the table has room for, in [`MAX_SESSIONS`]; 1 million.
@@ -90,20 +89,20 @@ pub struct Config {
     pub tcp_idle: Duration,
     /// A session of this age ends, packets or not, in [`IDLE`]; off. If it goes on it is learned anew.
     pub lifetime: Lifetime,
-    /// A packet of each session asks the kernel again after so long, in [`RELEARN`]; 1 min. It bounds for
+    /// A packet of each session asks the kernel again after so long, in [`REVALIDATE`]; 1 min. It bounds for
     /// how long a change that the kernel tells nobody of goes unnoticed (`watch`).
-    #[serde(serialize_with = "time", deserialize_with = "relearn")]
-    pub relearn: Duration,
-    /// The programs forward for so long without a sign of the daemon, in [`HAND_BACK`]; 10 s.
-    #[serde(serialize_with = "time", deserialize_with = "hand_back")]
-    pub hand_back: Duration,
+    #[serde(serialize_with = "time", deserialize_with = "revalidate")]
+    pub revalidate: Duration,
+    /// The programs forward for so long without a sign of the daemon, in [`FAIL_OPEN_AFTER`]; 10 s.
+    #[serde(serialize_with = "time", deserialize_with = "fail_open_after")]
+    pub fail_open_after: Duration,
     /// Where metrics are served; 127.0.0.1:9818.
     pub metrics: Metrics,
     /// At the end programs and tables stay for the next run to adopt; false.
-    pub leave: bool,
+    pub persist: bool,
     /// What stands in the way of an interface is put right where that can be undone (`preflight`), and
     /// otherwise only said; true.
-    pub mend: bool,
+    pub fix: bool,
     /// A few frames are sent out of each interface at the start to prove that it can (`preflight`); true.
     pub probe: bool,
     /// Addresses and prefixes that are dropped from the start.
@@ -115,17 +114,16 @@ impl Default for Config {
         Self {
             instance: None,
             interfaces: Vec::new(),
-            mode: Mode::default(),
             statistics: Statistics::default(),
             max_sessions: 1_000_000,
             udp_idle: Duration::from_secs(30),
             tcp_idle: Duration::from_secs(300),
             lifetime: Lifetime::default(),
-            relearn: Duration::from_secs(60),
-            hand_back: Duration::from_secs(10),
+            revalidate: Duration::from_secs(60),
+            fail_open_after: Duration::from_secs(10),
             metrics: Metrics::default(),
-            leave: false,
-            mend: true,
+            persist: false,
+            fix: true,
             probe: true,
             block: Vec::new(),
         }
@@ -179,8 +177,8 @@ impl Config {
                 ("udp-idle", self.udp_idle, IDLE),
                 ("tcp-idle", self.tcp_idle, IDLE),
                 ("lifetime", lifetime, IDLE),
-                ("relearn", self.relearn, RELEARN),
-                ("hand-back", self.hand_back, HAND_BACK),
+                ("revalidate", self.revalidate, REVALIDATE),
+                ("fail-open-after", self.fail_open_after, FAIL_OPEN_AFTER),
             ] {
                 check_time(time, &range).map_err(|why| format!("{name}: {why}"))?;
             }
@@ -195,17 +193,6 @@ impl Config {
     }
 }
 
-/// How a packet's way is found.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, DeserializeTrait)]
-#[serde(rename_all = "kebab-case")]
-pub enum Mode {
-    /// By what the kernel did to the session's first packets.
-    #[default]
-    Session,
-    /// By the kernel's routing table, asked for each packet.
-    Fib,
-}
-
 /// How sessions are counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, DeserializeTrait)]
 #[serde(rename_all = "kebab-case")]
@@ -215,54 +202,35 @@ pub enum Statistics {
     Slot,
     /// Not at all.
     None,
-    /// In one hash of sessions for all CPUs, by atomic additions.
-    Shared,
-    /// In one hash of sessions for each CPU.
-    PerCpu,
-    /// In a hash of counters for each CPU, beside the hash of sessions.
-    Split,
 }
 
-/// Gives an enum the words of its variants, for the command line and the reports.
-macro_rules! words {
-    ($type:ty, $what:literal, $($variant:ident = $word:literal),+) => {
-        impl $type {
-            /// All of them.
-            pub const ALL: &[Self] = &[$(Self::$variant),+];
+impl Statistics {
+    /// All of them.
+    pub const ALL: &[Self] = &[Self::Slot, Self::None];
 
-            /// Its name in files and on the command line.
-            pub fn name(self) -> &'static str {
-                match self { $(Self::$variant => $word),+ }
-            }
+    /// Its name in files and on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Slot => "slot",
+            Self::None => "none",
         }
-
-        impl fmt::Display for $type {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(self.name())
-            }
-        }
-
-        impl FromStr for $type {
-            type Err = String;
-
-            fn from_str(text: &str) -> Result<Self, String> {
-                let found = Self::ALL.iter().find(|one| one.name() == text).copied();
-                found.ok_or_else(|| format!(concat!("{:?} is no ", $what, "; there are {}"), text, [$($word),+].join(", ")))
-            }
-        }
-    };
+    }
 }
 
-words!(Mode, "mode", Session = "session", Fib = "fib");
-words!(
-    Statistics,
-    "design of statistics",
-    Slot = "slot",
-    None = "none",
-    Shared = "shared",
-    PerCpu = "per-cpu",
-    Split = "split"
-);
+impl fmt::Display for Statistics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Statistics {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.iter().find(|one| one.name() == text).copied();
+        found.ok_or_else(|| format!("{text:?} is not a kind of statistics; choose slot or none"))
+    }
+}
 
 /// A number that may be written with a factor, or a time: TOML has neither.
 #[derive(DeserializeTrait)]
@@ -302,12 +270,12 @@ fn idle<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
     bounded(from, &IDLE)
 }
 
-fn relearn<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
-    bounded(from, &RELEARN)
+fn revalidate<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+    bounded(from, &REVALIDATE)
 }
 
-fn hand_back<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
-    bounded(from, &HAND_BACK)
+fn fail_open_after<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+    bounded(from, &FAIL_OPEN_AFTER)
 }
 
 fn bounded<'de, D: Deserializer<'de>>(
@@ -341,8 +309,8 @@ fn check_instance(name: &str) -> Result<(), String> {
 
 /// The kernel's `dev_valid_name` (net/core/dev.c), and each once.
 fn check_interfaces(names: &[String]) -> Result<(), String> {
-    if names.len() > MOST_INTERFACES {
-        return Err(format!("{} interfaces; an instance takes {MOST_INTERFACES}", names.len()));
+    if names.len() > MAX_INTERFACES {
+        return Err(format!("{} interfaces; an instance takes {MAX_INTERFACES}", names.len()));
     }
     for (at, name) in names.iter().enumerate() {
         let fits = (1..=15).contains(&name.len()) && name != "." && name != "..";

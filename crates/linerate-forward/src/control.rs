@@ -21,12 +21,11 @@ mod at {
     pub(super) const GENERATION: usize = offset_of!(Control, generation);
     pub(super) const DENIED: usize = offset_of!(Control, denied);
     pub(super) const HEARTBEAT: usize = offset_of!(Control, heartbeat);
-    pub(super) const PATIENCE: usize = offset_of!(Control, patience);
-    pub(super) const REFRESH: usize = offset_of!(Control, refresh);
+    pub(super) const HEARTBEAT_TIMEOUT: usize = offset_of!(Control, heartbeat_timeout);
+    pub(super) const REVALIDATE_AFTER: usize = offset_of!(Control, revalidate_after);
     pub(super) const ADMISSION: usize = offset_of!(Control, admission);
     pub(super) const ABI: usize = offset_of!(Control, abi);
     pub(super) const STATISTICS: usize = offset_of!(Control, statistics);
-    pub(super) const FIB: usize = offset_of!(Control, fib);
     pub(super) const MULTI_BUFFER: usize = offset_of!(Control, multi_buffer);
 }
 
@@ -88,29 +87,29 @@ impl Control {
     }
 
     /// Leaves everything to the kernel, from now until the next beat.
-    pub fn hand_back(&self) {
+    pub fn fail_open(&self) {
         self.word(at::HEARTBEAT).store(0, SeqCst);
     }
 
     /// How many jiffies the programs forward for without a beat.
-    pub fn patience(&self) -> u64 {
-        self.word(at::PATIENCE).load(Relaxed)
+    pub fn heartbeat_timeout(&self) -> u64 {
+        self.word(at::HEARTBEAT_TIMEOUT).load(Relaxed)
     }
 
     /// Has the programs forward for so long without a beat.
-    pub fn set_patience(&self, bound: Duration, clock: &Clock) {
-        self.word(at::PATIENCE).store(clock.jiffies(bound), SeqCst);
+    pub fn set_heartbeat_timeout(&self, bound: Duration, clock: &Clock) {
+        self.word(at::HEARTBEAT_TIMEOUT).store(clock.jiffies(bound), SeqCst);
     }
 
     /// Has sessions that are learned from now on ask the kernel again after so long, up to 2^30 jiffies.
-    pub fn set_refresh(&self, period: Duration, clock: &Clock) {
+    pub fn set_revalidate_after(&self, period: Duration, clock: &Clock) {
         let jiffies = clock.jiffies(period).clamp(1, 1 << 30) as u32;
-        self.half(at::REFRESH).store(jiffies, SeqCst);
+        self.half(at::REVALIDATE_AFTER).store(jiffies, SeqCst);
     }
 
     /// Jiffies after which a session asks the kernel again.
-    pub fn refresh(&self) -> u32 {
-        self.half(at::REFRESH).load(Relaxed)
+    pub fn revalidate_after(&self) -> u32 {
+        self.half(at::REVALIDATE_AFTER).load(Relaxed)
     }
 
     /// Has the kernel see so many packets of a session before it is learned: 1 or more.
@@ -135,11 +134,6 @@ impl Control {
         found.copied().unwrap_or_default()
     }
 
-    /// Whether they ask for the way of each packet.
-    pub fn is_fib(&self) -> bool {
-        self.half(at::FIB).load(Relaxed) != 0
-    }
-
     /// Whether they take frames in several buffers.
     pub fn is_multi_buffer(&self) -> bool {
         self.half(at::MULTI_BUFFER).load(Relaxed) != 0
@@ -160,16 +154,19 @@ mod tests {
         let programs = Programs::load(&options).unwrap();
         let control = Control::open(&programs.maps).unwrap();
         assert_eq!((control.generation(), control.admission(), control.abi()), (1, 3, layout::ABI));
-        assert_eq!((control.heartbeat(), control.is_fib()), (0, false));
-        let jiffies = programs.beat().unwrap();
+        assert_eq!(control.heartbeat(), 0);
+        let jiffies = programs.heartbeat().unwrap();
         assert_eq!(control.heartbeat(), jiffies);
-        control.hand_back();
+        control.fail_open();
         assert_eq!(control.heartbeat(), 0);
         let clock = Clock::read(jiffies);
-        control.set_patience(Duration::from_secs(3), &clock);
-        control.set_refresh(Duration::from_secs(60), &clock);
+        control.set_heartbeat_timeout(Duration::from_secs(3), &clock);
+        control.set_revalidate_after(Duration::from_secs(60), &clock);
         let hz = clock.hz();
-        assert_eq!((control.patience(), control.refresh()), (3 * u64::from(hz), 60 * hz));
+        assert_eq!(
+            (control.heartbeat_timeout(), control.revalidate_after()),
+            (3 * u64::from(hz), 60 * hz)
+        );
     }
 
     #[test]

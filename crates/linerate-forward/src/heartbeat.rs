@@ -30,10 +30,10 @@ impl Heartbeat {
     /// one, which is due at once.
     pub fn new(control: &Control, bound: Duration, clock: &Clock) -> Self {
         // By the former bound: a longer one must not wake sessions that nobody watched over.
-        if state(control, clock) == State::HandedBack {
-            control.hand_back();
+        if state(control, clock) == State::FailOpen {
+            control.fail_open();
         }
-        control.set_patience(bound, clock);
+        control.set_heartbeat_timeout(bound, clock);
         Self { period: period(bound), last: None }
     }
 
@@ -57,12 +57,12 @@ impl Heartbeat {
         // Asked before the beat, which makes the answer another. Before the first one nobody watched.
         let before = control.heartbeat();
         let was_silent = self.last.is_none()
-            || state_at(control, Clock::estimated().now(), before) == State::HandedBack;
+            || state_at(control, Clock::estimated().now(), before) == State::FailOpen;
         if was_silent {
             control.bump();
         }
-        let jiffies = programs.beat()?;
-        if !was_silent && jiffies.saturating_sub(before) > control.patience() {
+        let jiffies = programs.heartbeat()?;
+        if !was_silent && jiffies.saturating_sub(before) > control.heartbeat_timeout() {
             // The bound passed between the two looks.
             control.bump();
         }
@@ -83,15 +83,15 @@ pub fn state(control: &Control, clock: &Clock) -> State {
 /// How long ago the last beat was, and for how long the programs go on without one.
 pub fn ages(control: &Control, clock: &Clock) -> (Duration, Duration) {
     let age = clock.now().saturating_sub(control.heartbeat());
-    (clock.duration(age), clock.duration(control.patience()))
+    (clock.duration(age), clock.duration(control.heartbeat_timeout()))
 }
 
 fn state_at(control: &Control, now: u64, beat: u64) -> State {
-    let (age, patience) = (now.saturating_sub(beat), control.patience());
-    if beat == 0 || age > patience {
-        State::HandedBack
-    } else if age > patience / 2 {
-        State::Alone
+    let (age, heartbeat_timeout) = (now.saturating_sub(beat), control.heartbeat_timeout());
+    if beat == 0 || age > heartbeat_timeout {
+        State::FailOpen
+    } else if age > heartbeat_timeout / 2 {
+        State::Unattended
     } else {
         State::Running
     }
@@ -104,10 +104,10 @@ mod tests {
     use super::*;
     use crate::program::Options;
 
-    const PATIENCE: Duration = Duration::from_secs(60);
+    const TIMEOUT: Duration = Duration::from_secs(60);
 
     fn wait(what: &str, mut holds: impl FnMut() -> bool) {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         while !holds() {
             assert!(Instant::now() < end, "in vain: {what}");
             std::thread::sleep(Duration::from_millis(10));
@@ -121,29 +121,33 @@ mod tests {
             Programs::load(&Options { max_sessions: 1024, ..Options::default() }).unwrap();
         let control = Control::open(&programs.maps).unwrap();
         let clock = Clock::estimated();
-        assert_eq!(state(&control, &clock), State::HandedBack, "before the first beat");
+        assert_eq!(state(&control, &clock), State::FailOpen, "before the first beat");
         // Long enough that nobody misses a beat here, however busy the machine is.
-        let bound = PATIENCE;
+        let bound = TIMEOUT;
         let mut heart = Heartbeat::new(&control, bound, &clock);
         assert_eq!(heart.period(), Duration::from_secs(1));
         let clock = heart.beat(&programs, &control).unwrap().expect("due at once");
         assert_eq!(state(&control, &clock), State::Running);
-        let (beat, patience) = (control.heartbeat(), control.patience());
+        let (beat, heartbeat_timeout) = (control.heartbeat(), control.heartbeat_timeout());
         for (age, expected) in [
-            (patience / 2, State::Running),
-            (patience / 2 + 1, State::Alone),
-            (patience, State::Alone),
-            (patience + 1, State::HandedBack),
+            (heartbeat_timeout / 2, State::Running),
+            (heartbeat_timeout / 2 + 1, State::Unattended),
+            (heartbeat_timeout, State::Unattended),
+            (heartbeat_timeout + 1, State::FailOpen),
         ] {
-            assert_eq!(state_at(&control, beat + age, beat), expected, "{age} of {patience}");
+            assert_eq!(
+                state_at(&control, beat + age, beat),
+                expected,
+                "{age} of {heartbeat_timeout}"
+            );
         }
         let generation = control.generation();
         wait("another beat", || heart.beat(&programs, &control).unwrap().is_some());
         assert_eq!(control.generation(), generation, "nothing was missed");
 
         let short = Duration::from_secs(1);
-        control.set_patience(short, &clock);
-        wait("the bound", || state(&control, &clock) == State::HandedBack);
+        control.set_heartbeat_timeout(short, &clock);
+        wait("the bound", || state(&control, &clock) == State::FailOpen);
         let (age, told) = ages(&control, &clock);
         assert!(age >= short && told == short, "{age:?} of {told:?}");
         // Whatever changed meanwhile, no session of before is used.

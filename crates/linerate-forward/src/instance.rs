@@ -14,7 +14,7 @@ use crate::pins::{Pins, instance_name};
 use crate::program::Maps;
 use crate::session::{Filter, Rates, Session};
 use crate::snapshot::{Snapshot, State};
-use crate::store::Store;
+use crate::table::Table;
 use crate::view::View;
 use crate::{Error, Result};
 
@@ -24,7 +24,7 @@ pub struct Instance {
     pins: Pins,
     maps: Maps,
     control: Arc<Control>,
-    store: Store,
+    table: Table,
     clock: Clock,
 }
 
@@ -38,8 +38,8 @@ impl Instance {
         let pins = Pins::of(&name);
         let maps = pins.maps()?;
         let control = Arc::new(Control::open(&maps)?);
-        let store = Store::open(&maps, control.statistics(), |name| pins.program(name))?;
-        Ok(Self { pins, maps, control, store, clock: Clock::estimated() })
+        let table = Table::open(&maps)?;
+        Ok(Self { pins, maps, control, table, clock: Clock::estimated() })
     }
 
     /// Its deny list, with nobody else at it. Others wait until it is dropped.
@@ -56,10 +56,10 @@ impl Instance {
     /// [`Error::System`] when a map cannot be read.
     pub fn snapshot(&self) -> Result<Snapshot> {
         let view = self.view();
-        let mut snapshot = view.snapshot(self.store.count()?, self.control.denied().into())?;
+        let mut snapshot = view.snapshot(self.table.count(), self.control.denied().into())?;
         // The lock ends with the daemon, and its last beat is believed for a while.
         if snapshot.state == State::Running && self.pins.is_free() {
-            snapshot.state = State::Alone;
+            snapshot.state = State::Unattended;
         }
         Ok(snapshot)
     }
@@ -67,10 +67,7 @@ impl Instance {
     /// Readings of its sessions, one after the other, that tell rates.
     #[must_use]
     pub fn rates(&self) -> Rates {
-        match &self.store {
-            Store::Table(table) => Rates::of_places(table.places()),
-            Store::Hashed(_) => Rates::of_keys(),
-        }
+        Rates::of_slots(self.table.slots())
     }
 
     /// Hands over every session once, with its rate since the last reading where there are `rates`.
@@ -84,12 +81,13 @@ impl Instance {
     ) -> Result<()> {
         let mut reader = self.view().reader()?;
         if let Some(rates) = rates.as_deref_mut() {
-            rates.begin();
+            rates.start();
         }
-        self.store.for_each(|record| {
+        for record in self.table.records() {
             let rate = rates.as_deref_mut().and_then(|rates| rates.rate(&record));
             take(Session { rate, ..reader.session(&record) });
-        })
+        }
+        Ok(())
     }
 
     /// Ends the sessions that `filter` accepts: the kernel has their next packets. How many there were.
@@ -98,12 +96,12 @@ impl Instance {
     /// As [`Instance::snapshot`].
     pub fn flush(&self, filter: &Filter) -> Result<u64> {
         let mut reader = self.view().reader()?;
-        self.store.end(|record| filter.accepts(&reader.session(record)))
+        Ok(self.table.end(|record| filter.accepts(&reader.session(record))))
     }
 
     fn view(&self) -> View<'_> {
-        let Self { pins, maps, control, store, clock } = self;
-        View { name: pins.instance(), maps, control, store, clock: *clock }
+        let Self { pins, maps, control, table, clock } = self;
+        View { name: pins.instance(), maps, control, table, clock: *clock }
     }
 }
 

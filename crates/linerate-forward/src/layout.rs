@@ -1,14 +1,14 @@
-//! The memory that the programs share with user space: `bpf/forward.h` in Rust, where its protocol is
-//! told. Fields called raw there are kept as they stand in the frame.
-#![allow(missing_docs, reason = "each field is told of in forward.h")]
+//! Memory that the programs and user space share: `bpf/layout.h` in Rust, which describes the protocol. Raw
+//! fields are as they stand in the frame.
+#![allow(missing_docs, reason = "layout.h describes each field")]
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// What maps and their types have hashed to, from the first layout to that of today, which a test looks at. Only
-/// ever longer: a change of what the bytes mean, with the layout as it was, is the last number once more.
-const LAYOUTS: &[u64] = &[0x720e_45a0_f7d1_afc6];
+/// Hashes of the maps and their types, from the first layout to the current one, which a test checks. Append only:
+/// when the meaning of the bytes changes but not the layout, append the last number again.
+const LAYOUTS: &[u64] = &[0x720e_45a0_f7d1_afc6, 0x6f51_34e4_8e66_0930];
 
-/// Number of the layout: programs of another one are not adopted.
+/// Number of the layout. Programs of another layout are not adopted.
 pub const ABI: u32 = LAYOUTS.len() as u32;
 
 /// Sessions in a bucket.
@@ -42,7 +42,7 @@ pub mod origin {
     pub const INSERTED: u8 = 2;
 }
 
-/// Set in the generation of a session that was ended.
+/// Set in the generation of a session that has ended.
 pub const GENERATION_ENDED: u32 = 0x8000_0000;
 
 /// Room of the devmap.
@@ -60,7 +60,7 @@ pub struct SessionKey {
     pub source_port: [u8; 2],
     pub destination_port: [u8; 2],
     pub ifindex: u32,
-    pub station: [u8; 6],
+    pub dst_mac: [u8; 6],
     pub kind: u8,
     pub dscp: u8,
     pub tag: [[u8; 2]; 2],
@@ -77,7 +77,7 @@ pub struct Session {
     pub version: u32,
     pub deadline: u32,
     pub owner: u32,
-    pub seen: u8,
+    pub referenced: u8,
     pub unused: [u8; 3],
     pub packets: u64,
     pub bytes: u64,
@@ -100,7 +100,7 @@ pub struct Session {
     pub created: u32,
     pub learned: u32,
     pub out_ifindex: u32,
-    pub relearned: u32,
+    pub revalidations: u32,
     pub reserved: [u8; 4],
 }
 
@@ -133,35 +133,27 @@ pub struct Bucket6 {
     pub way: [Addresses; WAYS],
 }
 
-/// `struct stray`: what CPUs other than the owner counted.
+/// `struct counters`: packets and bytes.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
 #[repr(C)]
-pub struct Stray {
+pub struct Counters {
     pub packets: u64,
     pub bytes: u64,
 }
 
-/// `struct strays`, the element of the map `strays`.
+/// `struct remote_counters`, the element of the map `remote_counters`.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-pub struct Strays {
-    pub way: [Stray; WAYS],
+pub struct RemoteCounters {
+    pub way: [Counters; WAYS],
 }
 
-/// `struct hashed_session`: the value of the map `hashed`, in the three designs with hash maps.
+/// `struct candidate`, the element of the map `candidates`.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-pub struct HashedSession {
-    pub session: Session,
-    pub addresses: Addresses,
-}
-
-/// `struct pending`, the element of the map `pending`.
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct Pending {
+pub struct Candidate {
     pub word: u64,
     pub bytes: u32,
     pub unused: u32,
@@ -187,34 +179,22 @@ pub struct Control {
     pub generation: u32,
     pub denied: u32,
     pub heartbeat: u64,
-    pub patience: u64,
-    pub refresh: u32,
+    pub heartbeat_timeout: u64,
+    pub revalidate_after: u32,
     pub admission: u32,
     pub reserved: [u8; 32],
     pub seeds: [u64; 9],
     pub abi: u32,
     pub statistics: u32,
-    pub fib: u32,
     pub multi_buffer: u32,
-    pub reserved2: [u64; 5],
+    pub reserved2: [u32; 11],
 }
 
-/// `struct beat`, the context of the program `beat`.
+/// `struct heartbeat`, the context of the program of that name.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-pub struct Beat {
+pub struct Heartbeat {
     pub jiffies: u64,
-}
-
-/// `struct end`, the context of the program `end`.
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct End {
-    pub key: SessionKey,
-    pub cpu: u32,
-    pub retire: u32,
-    pub ended: u32,
-    pub busy: u32,
 }
 
 /// `struct denied4_key`, of the map `denied4`.

@@ -107,19 +107,19 @@ impl Page<'_, '_> {
             "linerate_forward_sessions",
             "Sessions in the table",
             None,
-            sessions.held as f64,
+            sessions.active as f64,
         )?;
         self.gauge(
-            "linerate_forward_sessions_room",
+            "linerate_forward_session_capacity",
             "Sessions that the table has room for",
             None,
-            sessions.room as f64,
+            sessions.capacity as f64,
         )?;
         self.gauge(
-            "linerate_forward_table_memory",
+            "linerate_forward_table_size",
             "Kernel memory of the table",
             Some(&Unit::Bytes),
-            sessions.memory as f64,
+            sessions.memory_bytes as f64,
         )?;
         self.gauge(
             "linerate_forward_heartbeat_age",
@@ -128,29 +128,29 @@ impl Page<'_, '_> {
             snapshot.heartbeat_age,
         )?;
         self.gauge(
-            "linerate_forward_heartbeat_bound",
+            "linerate_forward_heartbeat_timeout",
             "Age of the heartbeat from which on everything goes to the kernel",
             Some(&Unit::Seconds),
-            snapshot.bound,
+            snapshot.heartbeat_timeout,
         )?;
-        let on = if snapshot.state == State::HandedBack { 0.0 } else { 1.0 };
+        let on = if snapshot.state == State::FailOpen { 0.0 } else { 1.0 };
         self.gauge(
-            "linerate_forward_fast_path",
+            "linerate_forward_fast_path_enabled",
             "1 while the programs forward, 0 while they hand everything to the kernel",
             None,
             on,
         )?;
         self.gauge(
-            "linerate_forward_blocked_entries",
+            "linerate_forward_deny_list_entries",
             "Addresses, prefixes and sessions that are blocked",
             None,
             snapshot.blocked as f64,
         )?;
-        let counted = |list: &[crate::snapshot::Counted]| -> Vec<(&'static str, u64)> {
+        let counted = |list: &[crate::snapshot::Counter]| -> Vec<(&'static str, u64)> {
             list.iter().map(|one| (one.name, one.packets)).collect()
         };
         self.counters(
-            "linerate_forward_packets",
+            "linerate_forward_slow_path_packets",
             "Packets that the programs saw and did not forward, by reason",
             "reason",
             counted(&snapshot.reasons),

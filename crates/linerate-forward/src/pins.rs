@@ -49,8 +49,8 @@ const BPFFS_MAGIC: u32 = 0xcafe_4a11;
 const DIRECTORIES: [&str; 2] = ["linerate", "forward"];
 /// How often the lock is asked for before somebody has it for good, and how long after each time: a quarter of a
 /// second, in which a busy machine comes back to who only looks.
-const GLANCES: usize = 50;
-const GLANCE: Duration = Duration::from_millis(5);
+const LOCK_RETRIES: usize = 50;
+const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(5);
 /// Files of the links at the way out of the stack and at its entrance, of `learn` and `mark`.
 const STACK: [&str; 2] = ["egress", "ingress"];
 
@@ -127,8 +127,8 @@ impl Pins {
             match flock(&directory, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => {}
                 // Who only looks (`is_free`) has it for an instant.
-                Err(Errno::WOULDBLOCK) if attempt < GLANCES => {
-                    std::thread::sleep(GLANCE);
+                Err(Errno::WOULDBLOCK) if attempt < LOCK_RETRIES => {
+                    std::thread::sleep(LOCK_RETRY_INTERVAL);
                     continue;
                 }
                 Err(Errno::WOULDBLOCK) => {

@@ -14,17 +14,17 @@ use linerate_bpf::{flags, test_run};
 use zerocopy::IntoBytes;
 
 use crate::clock::Clock;
-use crate::config::{Mode, Statistics};
+use crate::config::Statistics;
 use crate::hash::Seeds;
-use crate::layout::{self, Beat, WAYS};
+use crate::layout::{self, Heartbeat, WAYS};
 use crate::{Error, Result};
 
 mod port;
 
-pub use port::{Clsact, Port, PortOptions, Stack, introduce, is_open, open as open_exit};
+pub use port::{Clsact, Port, PortOptions, Stack, egress_enabled, enable_egress, register};
 pub(crate) use port::{HANDLE, PRIORITY, attach_clsact};
 
-include!(concat!(env!("OUT_DIR"), "/forward.rs"));
+include!(concat!(env!("OUT_DIR"), "/accelerator.rs"));
 
 /// `BPF_F_XDP_HAS_FRAGS`: the program takes frames in several buffers.
 const HAS_FRAGS: u32 = flags::BPF_F_XDP_HAS_FRAGS;
@@ -35,8 +35,6 @@ const CAST: &str = "bpf_cast_to_kern_ctx";
 /// What is decided before the programs are loaded.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// How the way of a packet is found.
-    pub mode: Mode,
     /// Where packets are counted.
     pub statistics: Statistics,
     /// Sessions that there is room for, in [`crate::config::MAX_SESSIONS`].
@@ -51,7 +49,6 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
-            mode: Mode::default(),
             statistics: Statistics::default(),
             max_sessions: 1_000_000,
             multi_buffer: false,
@@ -65,24 +62,19 @@ impl Default for Options {
 pub struct Sizes {
     /// Buckets of four sessions: a power of two, half full at most.
     pub buckets: u32,
-    /// Entries of `pending`: a power of two.
-    pub pending: u32,
-    /// Entries of the hash maps.
-    pub hashed: u32,
+    /// Entries of `candidates`: a power of two.
+    pub candidates: u32,
 }
 
 impl Sizes {
-    /// Of these options.
-    pub fn of(options: &Options) -> Self {
-        let sessions = options.max_sessions.clamp(1, 1 << 31);
-        let learns = options.mode == Mode::Session;
-        let in_table = matches!(options.statistics, Statistics::Slot | Statistics::None);
+    /// For this many sessions.
+    pub fn of(max_sessions: u64) -> Self {
+        let sessions = max_sessions.clamp(1, 1 << 31);
         let power = |least: u64| least.next_power_of_two().min(1 << 31) as u32;
-        let buckets =
-            if learns && in_table { power(sessions.div_ceil(WAYS as u64 / 2)) } else { 1 };
-        let pending = if learns { power(2 * sessions).max(1 << 16) } else { 1 };
-        let hashed = if learns && !in_table { sessions as u32 } else { 1 };
-        Self { buckets, pending, hashed }
+        Self {
+            buckets: power(sessions.div_ceil(WAYS as u64 / 2)),
+            candidates: power(2 * sessions).max(1 << 16),
+        }
     }
 }
 
@@ -134,16 +126,16 @@ pub(crate) fn shapes(options: &Options) -> Result<Vec<Shape>> {
 fn open<'o>(
     options: &Options,
     storage: &'o mut MaybeUninit<libbpf_rs::OpenObject>,
-) -> Result<skeleton::OpenForwardSkel<'o>> {
+) -> Result<skeleton::OpenAcceleratorSkel<'o>> {
     linerate_bpf::log_to_tracing();
-    let sizes = Sizes::of(options);
-    let mut open = skeleton::ForwardSkelBuilder::default()
+    let sizes = Sizes::of(options.max_sessions);
+    let mut open = skeleton::AcceleratorSkelBuilder::default()
         .open(storage)
         .map_err(|error| Error::bpf("read the forwarding programs", &error))?;
     if let Some(constants) = open.maps.rodata_data.as_deref_mut() {
         constants.statistics = options.statistics.number();
         constants.bucket_mask = sizes.buckets - 1;
-        constants.pending_mask = sizes.pending - 1;
+        constants.candidate_mask = sizes.candidates - 1;
         constants.multi_buffer = options.multi_buffer.into();
         constants.hz = Clock::estimated().hz();
     }
@@ -151,15 +143,8 @@ fn open<'o>(
     let maps = &mut open.maps;
     maps.table.set_max_entries(sizes.buckets).map_err(refused)?;
     maps.table6.set_max_entries(sizes.buckets).map_err(refused)?;
-    maps.strays.set_max_entries(sizes.buckets).map_err(refused)?;
-    maps.pending.set_max_entries(sizes.pending).map_err(refused)?;
-    maps.hashed.set_max_entries(sizes.hashed).map_err(refused)?;
-    if options.statistics == Statistics::PerCpu {
-        maps.hashed.set_type(MapType::PercpuHash).map_err(refused)?;
-    }
-    if options.statistics == Statistics::Split {
-        maps.counters.set_max_entries(sizes.hashed).map_err(refused)?;
-    }
+    maps.remote_counters.set_max_entries(sizes.buckets).map_err(refused)?;
+    maps.candidates.set_max_entries(sizes.candidates).map_err(refused)?;
     Ok(open)
 }
 
@@ -189,7 +174,7 @@ impl FromIterator<(String, MapHandle)> for Maps {
 }
 
 /// Why no session can be learned on this kernel, if none can.
-pub fn obstacle() -> Option<&'static str> {
+pub fn unavailable() -> Option<&'static str> {
     let has = |kernel: Btf<'_>| kernel.type_by_name::<Func<'_>>(CAST).is_some();
     (!Btf::from_vmlinux().is_ok_and(has)).then_some(
         "the kernel does not let programs read its packets (it has no bpf_cast_to_kern_ctx)",
@@ -209,7 +194,7 @@ impl Programs {
     /// and there was no heartbeat yet, so that everything is left to the kernel.
     ///
     /// # Errors
-    /// [`Error::Kernel`] where sessions are to be learned and cannot be ([`obstacle`]); [`Error::Privilege`];
+    /// [`Error::Kernel`] where sessions are to be learned and cannot be ([`unavailable`]); [`Error::Privilege`];
     /// [`Error::System`] where memory is short or the verifier refuses a program.
     pub fn load(options: &Options) -> Result<Self> {
         Self::load_with(options, None)
@@ -229,11 +214,8 @@ impl Programs {
     }
 
     fn load_with(options: &Options, former: Option<&Maps>) -> Result<Self> {
-        let fib = options.mode == Mode::Fib;
-        if let Some(why) = obstacle().filter(|_| !fib) {
-            let why = format!(
-                "{why}; take Linux 6.2 or newer with CONFIG_DEBUG_INFO_BTF, or `mode = \"fib\"`"
-            );
+        if let Some(why) = unavailable() {
+            let why = format!("{why}; use Linux 6.2 or newer with CONFIG_DEBUG_INFO_BTF");
             return Err(Error::Kernel { action: "learn sessions", why });
         }
         let mut storage = MaybeUninit::uninit();
@@ -247,19 +229,11 @@ impl Programs {
             control.seeds = fresh_seeds()?;
             control.abi = layout::ABI;
             control.statistics = options.statistics.number();
-            control.fib = fib.into();
             control.multi_buffer = options.multi_buffer.into();
         }
         let object = open.open_object_mut();
         for mut program in object.progs_mut() {
-            let name = program.name().to_string_lossy().into_owned();
-            let is_xdp = name == "forward" || name == "fib";
-            let wanted = match name.as_str() {
-                "forward" | "mark" | "learn" => !fib,
-                "fib" => fib,
-                _ => true,
-            };
-            program.set_autoload(wanted);
+            let is_xdp = program.name() == "forward";
             if is_xdp && options.multi_buffer {
                 program.set_flags(HAS_FRAGS);
             }
@@ -275,15 +249,23 @@ impl Programs {
         }
         let loaded =
             open.load().map_err(|error| Error::bpf("load the forwarding programs", &error))?;
+        Self::of_object(loaded.object())
+    }
+
+    /// The programs and maps of a loaded object, kept beyond it.
+    ///
+    /// # Errors
+    /// [`Error::System`].
+    pub fn of_object(object: &libbpf_rs::Object) -> Result<Self> {
         let mut programs = BTreeMap::new();
-        for program in loaded.object().progs().filter(libbpf_rs::Program::autoload) {
+        for program in object.progs() {
             let fd = program
                 .as_fd()
                 .try_clone_to_owned()
                 .map_err(|error| Error::system("keep a BPF program", error))?;
             programs.insert(program.name().to_string_lossy().into_owned(), fd);
         }
-        let maps = loaded.object().maps().filter_map(|map| {
+        let maps = object.maps().filter_map(|map| {
             let name = name_of(&map.name().to_string_lossy())?;
             Some(
                 MapHandle::try_from(&map)
@@ -295,24 +277,15 @@ impl Programs {
         Ok(Self { programs, maps })
     }
 
-    /// The program of this name: `forward` or `fib`, `mark`, `learn`, `beat`, `end`.
+    /// The program of this name: `forward`, `mark`, `learn` or `heartbeat`.
     ///
     /// # Errors
-    /// [`Error::Invalid`] where the mode has none of this name.
+    /// [`Error::Invalid`] where there is none of this name.
     pub fn get(&self, name: &str) -> Result<BorrowedFd<'_>> {
         match self.programs.get(name) {
             Some(program) => Ok(program.as_fd()),
-            None => Err(Error::Invalid(format!("there is no program {name} in this mode"))),
+            None => Err(Error::Invalid(format!("there is no program {name}"))),
         }
-    }
-
-    /// The program of this name, for somebody else to hold.
-    ///
-    /// # Errors
-    /// As [`Programs::get`]; [`Error::System`].
-    pub fn share(&self, name: &str) -> Result<OwnedFd> {
-        let shared = self.get(name)?.try_clone_to_owned();
-        shared.map_err(|error| Error::system("share a BPF program", error))
     }
 
     /// All, by name.
@@ -320,22 +293,22 @@ impl Programs {
         self.programs.iter().map(|(name, program)| (name.as_str(), program.as_fd()))
     }
 
-    /// The XDP program of the mode.
+    /// The XDP program.
     ///
     /// # Errors
     /// [`Error::Invalid`] where it was not among those adopted.
     pub fn xdp(&self) -> Result<BorrowedFd<'_>> {
-        self.get("forward").or_else(|_| self.get("fib"))
+        self.get("forward")
     }
 
     /// Says that the daemon lives. Returns the kernel's jiffies.
     ///
     /// # Errors
     /// [`Error::Ring`].
-    pub fn beat(&self) -> Result<u64> {
-        let mut beat = Beat::default();
-        test_run::run_syscall(self.get("beat")?, beat.as_mut_bytes())?;
-        Ok(beat.jiffies)
+    pub fn heartbeat(&self) -> Result<u64> {
+        let mut context = Heartbeat::default();
+        test_run::run_syscall(self.get("heartbeat")?, context.as_mut_bytes())?;
+        Ok(context.jiffies)
     }
 }
 
@@ -355,14 +328,15 @@ impl Statistics {
         match self {
             Self::None => 0,
             Self::Slot => 1,
-            Self::Shared => 2,
-            Self::PerCpu => 3,
-            Self::Split => 4,
         }
     }
 }
 
-fn fresh_seeds() -> Result<Seeds> {
+/// Random, odd factors for the hash and the signature.
+///
+/// # Errors
+/// [`Error::System`].
+pub fn fresh_seeds() -> Result<Seeds> {
     let mut seeds = [0_u64; 9];
     let got = rustix::rand::getrandom(seeds.as_mut_bytes(), rustix::rand::GetRandomFlags::empty())
         .map_err(|errno| Error::system("draw random numbers", errno.into()))?;

@@ -1,4 +1,4 @@
-//! [`Reason`]: why a frame went to the kernel, or was dropped; `bpf/reasons.h` in Rust.
+//! [`Reason`]: why a frame went to the kernel or was dropped; `bpf/reasons.h` in Rust.
 
 crate::named::counters! {
     /// Why a frame was not forwarded by the fast path. The number is the index in the map `reasons`.
@@ -6,10 +6,10 @@ crate::named::counters! {
     Short "short" "The frame ends before its headers do.",
     NotIp "not-ip" "Neither IPv4 nor IPv6: ARP and the like.",
     Tags "tags" "More than two VLAN tags.",
-    Group "group" "Multicast or broadcast, by MAC or by address.",
-    Foreign "foreign" "Not addressed to the MAC of the interface.",
-    Malformed "malformed" "A version, header length, total length or data offset that cannot be.",
-    Checksum "checksum" "A wrong IPv4 header checksum, or a wrong one of TCP or UDP where conntrack judges it.",
+    Multicast "multicast" "Multicast or broadcast, by MAC or by address.",
+    Otherhost "otherhost" "Not addressed to the MAC of the interface.",
+    Malformed "malformed" "An impossible version, header length, total length or data offset.",
+    Checksum "checksum" "A wrong IPv4 header checksum, or a wrong TCP or UDP checksum where conntrack verifies it.",
     Options "options" "IPv4 options.",
     Extension "extension" "IPv6 extension headers.",
     Fragment "fragment" "A fragment.",
@@ -22,13 +22,12 @@ crate::named::counters! {
     Unknown "unknown" "No session.",
     Stale "stale" "The session was learned before the last change of routes, neighbours or rules.",
     Ended "ended" "The session has ended: its connection closed, or it was flushed or aged out.",
-    Refresh "refresh" "The session is to be learned again: its time is over.",
+    Revalidate "revalidate" "The session is due for revalidation by the kernel.",
     Busy "busy" "The session is being written.",
-    TooBig "too-big" "Larger than the MTU of the way out.",
-    NoPort "no-port" "The interface out is no port any more.",
-    NoRoom "no-room" "No room before the frame for the VLAN tags that it leaves with.",
-    NoDaemon "no-daemon" "The daemon was silent for too long.",
-    NoRoute "no-route" "Mode fib: no route, no neighbour, or a way out that is no port.",
+    TooBig "too-big" "Larger than the MTU of the output interface.",
+    NoPort "no-port" "The output interface is not a port, or not any more.",
+    NoHeadroom "no-headroom" "No headroom for the VLAN tags that it leaves with.",
+    NoDaemon "no-daemon" "The heartbeat of the daemon timed out.",
     Denied "denied" "Dropped: on a deny list.",
 }
 

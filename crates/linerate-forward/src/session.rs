@@ -57,7 +57,7 @@ pub struct Session {
     #[serde(serialize_with = "seconds")]
     pub idle: Duration,
     /// How often it was learned again.
-    pub relearned: u32,
+    pub revalidations: u32,
     /// Packets, on the fast path and on the kernel's since it was first learned.
     pub packets: u64,
     /// Bytes of their IP packets, from header to end of payload.
@@ -197,28 +197,28 @@ impl<N: Into<Arc<str>>> FromIterator<(u32, N)> for Names {
 /// A session as it lies in a table, whole: what [`Reader::session`] makes sense of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Record {
-    /// The number of its place, `4 * bucket + way`; for hash maps a running number.
-    pub place: u64,
+    /// The number of its slot, `4 * bucket + way`.
+    pub slot: u64,
     /// What is matched, counted and done.
     pub session: layout::Session,
     /// The addresses, where they are IPv6.
     pub addresses: layout::Addresses,
-    /// What other CPUs than the owner counted.
-    pub stray: layout::Stray,
+    /// What CPUs other than the owner counted.
+    pub remote: layout::Counters,
 }
 
 impl Record {
     /// Packets that all CPUs counted.
     pub fn packets(&self) -> u64 {
-        self.session.packets.wrapping_add(self.stray.packets)
+        self.session.packets.wrapping_add(self.remote.packets)
     }
 
     /// Bytes that all CPUs counted.
     pub fn bytes(&self) -> u64 {
-        self.session.bytes.wrapping_add(self.stray.bytes)
+        self.session.bytes.wrapping_add(self.remote.bytes)
     }
 
-    /// Whether it is a session, and not a free place.
+    /// Whether it is a session, and not a free slot.
     pub fn is_session(&self) -> bool {
         self.session.key.kind != 0
     }
@@ -325,8 +325,8 @@ impl Reader {
             tracked: session.origin == origin::CONNTRACK,
             age: self.clock.since(session.created),
             learned: self.clock.since(session.learned),
-            idle: Seen::read(session).idle(self.clock.seconds()),
-            relearned: session.relearned,
+            idle: LastUse::read(session).idle(self.clock.seconds()),
+            revalidations: session.revalidations,
             packets: record.packets(),
             bytes: record.bytes(),
             rate: None,
@@ -346,41 +346,41 @@ impl Reader {
     }
 }
 
-/// The reference bit of a session and, behind it, when the ageing last found it set.
+/// The reference bit of a session and, in the bytes after it, when the ager last found it set.
 ///
-/// Together they are the word at `seen`: programs store the byte 1, only the ageing writes the rest.
+/// Together they are the word at `referenced`: programs store the byte 1, only the ager writes the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Seen {
-    /// A packet was forwarded since the ageing last looked.
-    pub(crate) since: bool,
-    /// Low 24 bits of the seconds when it last found that.
+pub(crate) struct LastUse {
+    /// A packet was forwarded since the ager's last visit.
+    pub(crate) is_recent: bool,
+    /// Low 24 bits of the seconds when the ager last found the bit set.
     at: u32,
 }
 
-impl Seen {
-    /// The bit set by nobody, last found set at `seconds`.
+impl LastUse {
+    /// The bit clear, last found set at `seconds`.
     pub(crate) fn found(seconds: u64) -> Self {
-        Self { since: false, at: seconds as u32 & 0xff_ffff }
+        Self { is_recent: false, at: seconds as u32 & 0xff_ffff }
     }
 
     pub(crate) fn from_word(word: u32) -> Self {
-        let [since, a, b, c] = word.to_ne_bytes();
-        Self { since: since != 0, at: u32::from_le_bytes([a, b, c, 0]) }
+        let [recent, a, b, c] = word.to_ne_bytes();
+        Self { is_recent: recent != 0, at: u32::from_le_bytes([a, b, c, 0]) }
     }
 
     pub(crate) fn word(self) -> u32 {
         let [a, b, c, _] = self.at.to_le_bytes();
-        u32::from_ne_bytes([u8::from(self.since), a, b, c])
+        u32::from_ne_bytes([u8::from(self.is_recent), a, b, c])
     }
 
     fn read(session: &layout::Session) -> Self {
         let [a, b, c] = session.unused;
-        Self::from_word(u32::from_ne_bytes([session.seen, a, b, c]))
+        Self::from_word(u32::from_ne_bytes([session.referenced, a, b, c]))
     }
 
     /// How long before `seconds` the last packet was; up to 194 days.
     pub(crate) fn idle(self, seconds: u64) -> Duration {
-        if self.since {
+        if self.is_recent {
             return Duration::ZERO;
         }
         let passed = (seconds as u32).wrapping_sub(self.at) & 0xff_ffff;

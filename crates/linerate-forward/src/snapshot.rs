@@ -8,25 +8,22 @@ use serde::Serialize;
 pub struct Snapshot {
     /// Name of the instance.
     pub instance: String,
-    /// `session` or `fib`.
-    pub mode: &'static str,
-    /// The design of the statistics.
+    /// Whether packets are counted: `slot` or `none`.
     pub statistics: &'static str,
     /// Who forwards.
     pub state: State,
-    /// Seconds since the daemon last said that it lives.
+    /// Seconds since the last heartbeat of the daemon.
     pub heartbeat_age: f64,
-    /// Seconds for which the programs go on without it.
-    pub bound: f64,
-    /// Number of the state of routes, neighbours and rules that sessions must have been learned in.
+    /// Age of the heartbeat, in seconds, from which on the kernel gets every packet.
+    pub heartbeat_timeout: f64,
+    /// Generation of the configuration that valid sessions were learned under.
     pub generation: u32,
     /// The table.
     pub sessions: Sessions,
-    /// Packets that went to the kernel, by reason, in the order of the programs; with 0 where there
-    /// were none.
-    pub reasons: Vec<Counted>,
+    /// Packets that went to the kernel, by reason, zeros included.
+    pub reasons: Vec<Counter>,
     /// Packets that a session was not learned from, by reason.
-    pub refusals: Vec<Counted>,
+    pub refusals: Vec<Counter>,
     /// Addresses, prefixes and sessions that are blocked.
     pub blocked: u64,
     /// The interfaces, in the order of their ports.
@@ -37,34 +34,34 @@ pub struct Snapshot {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
-    /// The programs, and a daemon looks after them.
+    /// The programs, supervised by a daemon.
     Running,
-    /// The programs; the daemon is gone or has not been heard of, and they go on until the bound.
-    Alone,
-    /// The kernel: the programs hand it every packet, because the daemon is gone or has said so.
-    HandedBack,
+    /// The programs, without a daemon, until the heartbeat times out.
+    Unattended,
+    /// The kernel: the programs pass it every packet, because the heartbeat timed out or was stopped.
+    FailOpen,
 }
 
 /// How full the table of sessions is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Sessions {
-    /// Sessions in it.
-    pub held: u64,
-    /// Sessions that it has room for.
-    pub room: u64,
-    /// Bytes of kernel memory that it takes.
-    pub memory: u64,
+    /// Sessions that have not ended.
+    pub active: u64,
+    /// Sessions that the table has room for.
+    pub capacity: u64,
+    /// Kernel memory of the table.
+    pub memory_bytes: u64,
 }
 
 /// A counter with its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Counted {
-    /// What was counted, in the word of the manual and of metrics.
+pub struct Counter {
+    /// Its name in the manual, the metrics and JSON.
     pub name: &'static str,
-    /// The same in a sentence.
+    /// What it counts, in a sentence.
     #[serde(skip)]
     pub about: &'static str,
-    /// How often.
+    /// Packets.
     pub packets: u64,
 }
 
@@ -75,11 +72,11 @@ pub struct Port {
     pub interface: String,
     /// Its index in its network namespace.
     pub index: u32,
-    /// Where the program on it runs: `native`, `generic`, or `none` where it is not there.
-    pub attached: &'static str,
-    /// The interfaces on top of it that its packets may come through: its bridge, VLANs, VRF.
-    pub uppers: Vec<String>,
-    /// What the driver counted, fast path and slow path; all 0 when the interface is gone.
+    /// How the XDP program is attached: `native`, `generic`, or `none`.
+    pub xdp_mode: &'static str,
+    /// Its upper devices that packets may come through: bridge, VLANs, VRF.
+    pub upper_devices: Vec<String>,
+    /// Counters of the driver, fast path and slow path; all 0 when the interface is gone.
     #[serde(flatten)]
     pub traffic: Traffic,
 }

@@ -22,7 +22,7 @@ pub fn refresh(maps: &Maps, ports: &[u32]) -> Result<bool> {
     let links =
         link::all().map_err(|error| Error::system("ask how the interfaces lie", error.into()))?;
     let wanted: BTreeSet<Vec<u8>> = pairs(&links, ports).into_iter().map(key).collect();
-    let map = maps.get("uppers")?;
+    let map = maps.get("upper_devices")?;
     let refused = |error| Error::bpf("note which interfaces lie on ports", &error);
     let there: BTreeSet<Vec<u8>> = map.keys().collect();
     for key in there.difference(&wanted) {
@@ -39,7 +39,7 @@ pub(crate) fn pairs_in(maps: &Maps) -> Result<BTreeSet<(u32, u32)>> {
     let number = |bytes: &[u8]| bytes.try_into().map_or(0, u32::from_ne_bytes);
     let pair =
         |key: Vec<u8>| key.split_at_checked(4).map(|(upper, port)| (number(upper), number(port)));
-    Ok(maps.get("uppers")?.keys().filter_map(pair).collect())
+    Ok(maps.get("upper_devices")?.keys().filter_map(pair).collect())
 }
 
 /// `struct upper`.

@@ -6,7 +6,6 @@ use rustix::net::{AddressFamily, SocketType};
 use zerocopy::FromBytes;
 
 use crate::clock::Clock;
-use crate::config::Mode;
 use crate::control::Control;
 use crate::heartbeat;
 use crate::layout;
@@ -14,8 +13,8 @@ use crate::program::Maps;
 use crate::reason::Reason;
 use crate::refusal::Refusal;
 use crate::session::{Names, Reader};
-use crate::snapshot::{Counted, Port, Sessions, Snapshot, Traffic};
-use crate::store::Store;
+use crate::snapshot::{Counter, Port, Sessions, Snapshot, Traffic};
+use crate::table::Table;
 use crate::uppers;
 use crate::{Error, Result};
 
@@ -28,39 +27,36 @@ pub struct View<'a> {
     pub maps: &'a Maps,
     /// Its control page.
     pub control: &'a Control,
-    /// Where its sessions are.
-    pub store: &'a Store,
+    /// Its sessions.
+    pub table: &'a Table,
     /// The time.
     pub clock: Clock,
 }
 
 impl View<'_> {
-    /// The instance now. `held` is the number of its sessions, which [`Store::count`] finds.
+    /// The instance now. `active` is the number of its sessions, which [`Table::count`] finds.
     ///
     /// # Errors
     /// [`Error::System`] when a map cannot be read.
-    pub fn snapshot(&self, held: u64, blocked: u64) -> Result<Snapshot> {
-        let (age, bound) = heartbeat::ages(self.control, &self.clock);
+    pub fn snapshot(&self, active: u64, blocked: u64) -> Result<Snapshot> {
+        let (age, timeout) = heartbeat::ages(self.control, &self.clock);
         Ok(Snapshot {
             instance: self.name.to_owned(),
-            mode: self.mode().name(),
             statistics: self.control.statistics().name(),
             state: heartbeat::state(self.control, &self.clock),
             heartbeat_age: age.as_secs_f64(),
-            bound: bound.as_secs_f64(),
+            heartbeat_timeout: timeout.as_secs_f64(),
             generation: self.control.generation(),
-            sessions: Sessions { held, room: self.store.room(), memory: self.store.bytes() },
+            sessions: Sessions {
+                active,
+                capacity: self.table.capacity() as u64,
+                memory_bytes: self.table.bytes() as u64,
+            },
             reasons: self.reasons()?,
             refusals: self.refusals()?,
             blocked,
             ports: self.ports()?,
         })
-    }
-
-    /// Where decisions come from.
-    #[must_use]
-    pub fn mode(&self) -> Mode {
-        if self.control.is_fib() { Mode::Fib } else { Mode::Session }
     }
 
     /// What makes sessions of records.
@@ -73,20 +69,20 @@ impl View<'_> {
         Ok(Reader { clock: self.clock, generation: self.control.generation(), names })
     }
 
-    fn reasons(&self) -> Result<Vec<Counted>> {
+    fn reasons(&self) -> Result<Vec<Counter>> {
         let map = self.maps.get("reasons")?;
         let counted = |reason: &Reason| {
             let packets = sum(map, *reason as u32)?;
-            Ok(Counted { name: reason.name(), about: reason.about(), packets })
+            Ok(Counter { name: reason.name(), about: reason.about(), packets })
         };
         Reason::ALL.iter().map(counted).collect()
     }
 
-    fn refusals(&self) -> Result<Vec<Counted>> {
+    fn refusals(&self) -> Result<Vec<Counter>> {
         let map = self.maps.get("refusals")?;
         let counted = |refusal: &Refusal| {
             let packets = sum(map, *refusal as u32)?;
-            Ok(Counted { name: refusal.name(), about: refusal.about(), packets })
+            Ok(Counter { name: refusal.name(), about: refusal.about(), packets })
         };
         Refusal::ALL.iter().map(counted).collect()
     }
@@ -102,8 +98,8 @@ impl View<'_> {
             let interface = name_of(index);
             let traffic = Traffic::find(&counters, &interface).unwrap_or_default();
             let uppers = uppers.iter().filter(|(_, port)| *port == index);
-            let uppers = uppers.map(|(upper, _)| name_of(*upper)).collect();
-            Port { attached: attached(&interface), interface, index, uppers, traffic }
+            let upper_devices = uppers.map(|(upper, _)| name_of(*upper)).collect();
+            Port { xdp_mode: xdp_mode(&interface), interface, index, upper_devices, traffic }
         };
         Ok(interfaces.into_iter().map(port).collect())
     }
@@ -135,10 +131,10 @@ fn name_of(index: u32) -> String {
     name.unwrap_or_else(|_| format!("#{index}"))
 }
 
-/// Where the XDP program on an interface runs; `none` where none is, or another's.
-fn attached(interface: &str) -> &'static str {
+/// How our XDP program is attached to an interface; `none` where it is not.
+fn xdp_mode(interface: &str) -> &'static str {
     let found = linerate_bpf::xdp::attached(interface).ok().flatten();
-    match found.filter(|found| found.name == "forward" || found.name == "fib") {
+    match found.filter(|found| found.name == "forward") {
         None => "none",
         Some(found) if found.mode == AttachMode::Generic => "generic",
         Some(_) => "native",

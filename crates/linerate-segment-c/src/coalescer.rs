@@ -89,8 +89,8 @@ pub type linerate_sink =
     Option<unsafe extern "C" fn(context: *mut c_void, output: *const linerate_output)>;
 
 /// Makes a coalescer for so many flows at a time, of 2.5 KiB each; where all are taken, the oldest makes
-/// room. It finds them by a hash with a random key of its own. The only allocation. NULL where there is no memory, or a number of the options is none of its
-/// enumeration.
+/// room. It finds them by a hash with its own random key. The only allocation. NULL where there is no memory,
+/// or a number of the options is none of its enumeration.
 ///
 /// # Safety
 /// `options` is NULL, for the default ones, or points to options.

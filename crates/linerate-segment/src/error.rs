@@ -63,7 +63,7 @@ pub enum Error {
     /// is no checksum.
     #[error("cannot split: {0} hides the final destination, which the checksum needs")]
     Route(&'static str),
-    /// TCP with SYN and more than one segment of payload. A SYN takes a sequence number of its own.
+    /// TCP with SYN and more than one segment of payload. A SYN takes a sequence number itself.
     #[error("cannot split a TCP segment with SYN; let the sender keep SYN data under the MSS")]
     Syn,
     /// The packet must be fragmented and may not be.

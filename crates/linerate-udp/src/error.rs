@@ -70,7 +70,7 @@ pub enum Error {
     #[error(transparent)]
     Ring(#[from] linerate_ring::Error),
 
-    /// A system call failed for a reason that has no variant of its own.
+    /// A system call failed for a reason that no other variant covers.
     #[error("cannot {action}: {source}")]
     System {
         /// What was being done; follows "cannot".

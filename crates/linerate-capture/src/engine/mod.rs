@@ -259,7 +259,7 @@ fn open_each(
 ) -> Result<Vec<OpenInterface>> {
     // One query for all: with hundreds of interfaces each answer takes a while.
     let uses = options.needs_uses();
-    let all = if uses { Interface::all()? } else { Interface::all_but_listeners()? };
+    let all = if uses { Interface::all()? } else { Interface::all_without_packet_sockets()? };
     let open = |name: &String| {
         if stop.load(Relaxed) {
             return Err(Error::Stopped);

@@ -51,7 +51,7 @@ impl OpenInterface {
         let interface = if options.needs_uses() {
             Interface::named(name)?
         } else {
-            Interface::find(&Interface::all_but_listeners()?, name)?.clone()
+            Interface::find(&Interface::all_without_packet_sockets()?, name)?.clone()
         };
         Self::open(interface, options)
     }

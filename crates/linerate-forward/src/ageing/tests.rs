@@ -7,14 +7,14 @@ use linerate_testkit::root_or_skip;
 use super::*;
 use crate::layout::{GENERATION_ENDED, kind};
 use crate::program::{Options, Programs};
-use crate::session::{Record, Seen};
+use crate::session::{LastUse, Record};
 use crate::table::tests::record;
 
 /// Programs on no interface, their table, and who looks after it.
 fn ageing() -> (Programs, Arc<Table>, Ageing) {
     let programs = Programs::load(&Options { max_sessions: 1024, ..Options::default() }).unwrap();
     let table = Arc::new(Table::open(&programs.maps).unwrap());
-    let clock = Clock::read(programs.beat().unwrap());
+    let clock = Clock::read(programs.heartbeat().unwrap());
     let limits = Limits::default();
     let ageing = Ageing::new(Arc::clone(&table), &programs.maps, limits, clock).unwrap();
     (programs, table, ageing)
@@ -26,8 +26,8 @@ fn idle(number: u32, protocol: Protocol, idle: u64, clock: &Clock) -> Record {
     if protocol == Protocol::Tcp {
         record.session.key.kind |= kind::TCP;
     }
-    let [seen, a, b, c] = Seen::found(clock.seconds() - idle).word().to_ne_bytes();
-    (record.session.seen, record.session.unused) = (seen, [a, b, c]);
+    let [seen, a, b, c] = LastUse::found(clock.seconds() - idle).word().to_ne_bytes();
+    (record.session.referenced, record.session.unused) = (seen, [a, b, c]);
     record
 }
 
@@ -42,13 +42,13 @@ fn sessions_end_when_they_are_too_old() {
         let age = ageing.clock.jiffies(Duration::from_secs(60 * minutes)) as u32;
         record.session.created = (ageing.clock.now() as u32).wrapping_sub(age);
         // Packets do not help.
-        record.session.seen |= seen;
+        record.session.referenced |= seen;
         assert!(table.insert(u64::from(number) << 32, &record).is_some());
     }
     ageing.pass().unwrap();
-    let left: Vec<_> = table.records().map(|record| record.place).collect();
+    let left: Vec<_> = table.records().map(|record| record.slot).collect();
     assert_eq!(left, [0]);
-    let aged = ageing.aged();
+    let aged = ageing.statistics();
     assert_eq!((aged.expired, aged.idle, aged.freed), (2, 0, 2));
     ageing.set_limits(Limits::default());
     assert_eq!(ageing.limits.period(), Duration::from_secs_f64(7.5));
@@ -73,7 +73,7 @@ fn sessions_end_when_they_are_idle_for_longer_than_their_protocol_may() {
     }
     // Its bit is set: whatever was noted before does not count.
     let mut used = idle(9, Protocol::Udp, 1000, &clock);
-    used.session.seen = 1;
+    used.session.referenced = 1;
     let used = table.insert(9 << 32, &used).unwrap();
 
     ageing.pass().unwrap();
@@ -81,17 +81,17 @@ fn sessions_end_when_they_are_idle_for_longer_than_their_protocol_may() {
         let found = table.read(bucket * crate::layout::WAYS);
         assert_eq!(found.is_some(), stays, "{protocol} idle for {seconds} s");
     }
-    let aged = ageing.aged();
+    let aged = ageing.statistics();
     assert_eq!((aged.idle, aged.freed, aged.passes), (2, 2, 1));
-    assert_eq!((aged.packets, aged.held), (1 + 3, 5));
+    assert_eq!((aged.packets, aged.active), (1 + 3, 5));
     assert_eq!(
-        table.read(used).unwrap().session.seen,
+        table.read(used).unwrap().session.referenced,
         0,
         "the bit was cleared, and the time noted"
     );
     ageing.pass().unwrap();
     assert!(table.read(used).is_some());
-    assert_eq!((ageing.aged().held, ageing.aged().freed), (3, 2));
+    assert_eq!((ageing.statistics().active, ageing.statistics().freed), (3, 2));
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn places_of_ended_sessions_are_freed_with_their_counts() {
     let index = table.insert(0, &ended).unwrap();
     ageing.pass().unwrap();
     assert_eq!(table.read(index), None);
-    let aged = ageing.aged();
+    let aged = ageing.statistics();
     assert_eq!((aged.freed, aged.idle, aged.packets, aged.bytes), (1, 0, 107, 700));
 }
 
@@ -115,18 +115,18 @@ fn a_session_that_is_used_again_is_not_freed() {
     let (_programs, table, mut ageing) = ageing();
     let clock = ageing.clock;
     let index = table.insert(0, &idle(1, Protocol::Udp, 100, &clock)).unwrap();
-    let place = table.place(index);
-    ageing.look(table.places(), None);
-    let (_, condemned) = place.look().unwrap();
-    assert!(condemned.is_ended() && ageing.condemned.len() == 1);
+    let slot = table.slot(index);
+    ageing.visit(table.slots(), None);
+    let (_, to_free) = slot.look().unwrap();
+    assert!(to_free.is_ended() && ageing.to_free.len() == 1);
 
     // What the learner does: the lock, line two, and the generation by exchange.
-    drop(WriteGuard::try_lock(place.version_for_tests(), condemned.version).unwrap());
-    place.relearn_for_tests(condemned, 1);
+    drop(WriteGuard::try_lock(slot.version_for_tests(), to_free.version).unwrap());
+    slot.republish_for_tests(to_free, 1);
     ageing.free().unwrap();
     let found = table.read(index).expect("it stays");
     assert!(!found.is_ended());
-    assert_eq!((ageing.aged().idle, ageing.aged().freed), (1, 0));
+    assert_eq!((ageing.statistics().idle, ageing.statistics().freed), (1, 0));
 }
 
 #[test]
@@ -134,15 +134,15 @@ fn a_place_that_a_writer_died_over_is_freed_after_a_while() {
     root_or_skip!();
     let (_programs, table, mut ageing) = ageing();
     let index = table.insert(0, &record(1)).unwrap();
-    let place = table.place(index);
-    std::mem::forget(WriteGuard::try_lock(place.version_for_tests(), 2).unwrap());
+    let slot = table.slot(index);
+    std::mem::forget(WriteGuard::try_lock(slot.version_for_tests(), 2).unwrap());
     assert_eq!(table.read(index), None, "locked");
     ageing.pass().unwrap();
-    assert_eq!(ageing.aged().abandoned, 0);
-    std::thread::sleep(DEAD_AFTER);
+    assert_eq!(ageing.statistics().abandoned, 0);
+    std::thread::sleep(DEAD_WRITER_AFTER);
     ageing.pass().unwrap();
-    assert_eq!(ageing.aged().abandoned, 1);
-    assert!(place.look().is_none() && place.version_now() == 6);
+    assert_eq!(ageing.statistics().abandoned, 1);
+    assert!(slot.look().is_none() && slot.version_now() == 6);
     assert_eq!(table.insert(0, &record(2)), Some(index));
 }
 
@@ -159,11 +159,11 @@ fn ticks_make_a_pass_in_its_period_whatever_their_number() {
         std::thread::sleep(Duration::from_millis(50));
         ageing.tick().unwrap();
     }
-    assert_eq!((table.read(index), ageing.aged().freed), (None, 1));
-    assert!(ageing.aged().passes <= 20, "{:?}", ageing.aged());
+    assert_eq!((table.read(index), ageing.statistics().freed), (None, 1));
+    assert!(ageing.statistics().passes <= 20, "{:?}", ageing.statistics());
 }
 
-/// Sessions come, end and come again in the same places while a thread ages as fast as it can: what
+/// Sessions come, end and come again in the same slots while a thread ages as fast as it can: what
 /// was counted is accounted for to the last packet, and what lives is never freed.
 #[test]
 fn nothing_is_lost_between_learning_ending_and_freeing() {
@@ -184,15 +184,15 @@ fn nothing_is_lost_between_learning_ending_and_freeing() {
                 };
                 (inserted, counted) = (inserted + 1, counted + u64::from(number));
                 come.store(inserted, SeqCst);
-                let place = shared.place(index);
+                let slot = shared.slot(index);
                 let found = shared.read(index).expect("it lives");
                 assert_eq!(found.session.out_ifindex, number);
-                let (_, mark) = place.look().unwrap();
-                assert!(place.end(mark).is_some());
+                let (_, stamp) = slot.look().unwrap();
+                assert!(slot.end(stamp).is_some());
             }
             (inserted, counted)
         });
-        // Four times as many as there are places in these buckets.
+        // Four times as many as there are slots in these buckets.
         while come.load(SeqCst) < 1024 && !learner.is_finished() {
             ageing.pass().unwrap();
         }
@@ -201,7 +201,7 @@ fn nothing_is_lost_between_learning_ending_and_freeing() {
     });
     ageing.pass().unwrap();
     ageing.pass().unwrap();
-    let aged = ageing.aged();
-    assert_eq!((aged.freed, aged.packets, aged.held), (inserted, counted, 0));
+    let aged = ageing.statistics();
+    assert_eq!((aged.freed, aged.packets, aged.active), (inserted, counted, 0));
     assert!(inserted >= 1024, "{inserted} sessions");
 }

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
-/* Judging TCP and UDP checksums, for sessions whose packets connection tracking judges. It takes a packet
- * with a wrong one out of its connection, and so out of NAT; on the fast path it must not look different. */
+/* Verifies TCP and UDP checksums, for sessions where connection tracking does so. Conntrack takes a packet with a
+ * wrong checksum out of its connection, and so out of NAT; the fast path must do the same. */
 #ifndef LINERATE_CHECKSUM_H
 #define LINERATE_CHECKSUM_H
 
 #include "parse.h"
 
-#define TRANSPORT_MAX 4096 /* longer ones are left to the kernel */
-#define TRANSPORT_PIECE 512 /* what bpf_csum_diff takes at once before Linux 6.13 */
+#define TRANSPORT_MAX 4096 /* longer ones go to the kernel */
+#define TRANSPORT_PIECE 512 /* limit of one bpf_csum_diff before Linux 6.13 */
 
-/* The transport header and payload, and room for zeros: the helper sums whole words, of memory whose length
- * the verifier can follow, which in a frame it cannot. */
+/* A copy of transport header and payload, with room for zeros: the helper sums whole words, and the verifier
+ * cannot follow the length of memory in a frame. */
 struct transport_bytes {
 	__u8 bytes[TRANSPORT_MAX + 4];
 };
@@ -22,9 +22,9 @@ struct {
 	__type(value, struct transport_bytes);
 } transports SEC(".maps");
 
-/* Whether the ones' complement sum of `pseudo` and of the `length` bytes at `offset` is that of a right
- * checksum. Global, so that the verifier looks at it once. */
-__noinline int sums_up(struct xdp_md *context, __u32 offset, __u32 length, __u32 pseudo)
+/* Whether the ones' complement sum of `pseudo` and the `length` bytes at `offset` is zero, as with a correct
+ * checksum. Global, so that the verifier checks it once. */
+__noinline int transport_sum_is_zero(struct xdp_md *context, __u32 offset, __u32 length, __u32 pseudo)
 {
 	__u32 zero = 0;
 	struct transport_bytes *copy = bpf_map_lookup_elem(&transports, &zero);
@@ -32,7 +32,7 @@ __noinline int sums_up(struct xdp_md *context, __u32 offset, __u32 length, __u32
 
 	if (!copy || length < 8)
 		return 0;
-	/* Two comparisons: of the one that compilers make of them, verifiers (of Linux 6.12) learn nothing. */
+	/* Two comparisons: compilers merge them into one, from which the verifier (of Linux 6.12) learns nothing. */
 	barrier_var(length);
 	if (length > TRANSPORT_MAX)
 		return 0;
@@ -51,8 +51,8 @@ __noinline int sums_up(struct xdp_md *context, __u32 offset, __u32 length, __u32
 	return (__u32)sum && !((__u32)sum % 0xffff);
 }
 
-/* Whether `udp_error` and `tcp_error` would take the packet's checksum for right: a sum over all of the IP
- * packet's payload, whatever length UDP says; none, of UDP, is right. */
+/* Whether `udp_error` and `tcp_error` would accept the packet's checksum: a sum over all of the IP
+ * packet's payload, whatever the UDP length says. A UDP checksum of 0 means none, and is accepted. */
 static __always_inline int has_right_checksum(struct xdp_md *context, const struct packet *packet,
 					      void *data, void *end)
 {
@@ -78,7 +78,7 @@ static __always_inline int has_right_checksum(struct xdp_md *context, const stru
 	}
 	pseudo = (pseudo & 0xffffffff) + (pseudo >> 32);
 	pseudo = (pseudo & 0xffff) + (pseudo >> 16);
-	return sums_up(context, packet->network - data + header, length, pseudo);
+	return transport_sum_is_zero(context, packet->network - data + header, length, pseudo);
 }
 
 #endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
-/* The connection that a packet belongs to, as connection tracking has attached it to the packet: no
- * look-up by addresses, so that zones, clashes and directions are what they were for this very packet.
- * The reference of the packet keeps the connection alive while it is read; the members read may change
- * meanwhile, and each is judged as it stood at one moment. */
+/* The connection that conntrack has attached to a packet. There is no look-up by addresses, so zones, clashes and
+ * directions are those of this very packet. The packet's reference keeps the connection alive while it is read.
+ * Its members may change meanwhile; each is checked as it was at one moment. */
 #ifndef LINERATE_CONNTRACK_H
 #define LINERATE_CONNTRACK_H
 
@@ -57,11 +56,11 @@ struct nf_conn {
 
 #pragma clang attribute pop
 
-/* sk_buff._nfct: a pointer, and below it which way the packet goes. */
+/* sk_buff._nfct: a pointer, with the packet's direction in its low bits. */
 #define CONNTRACK_INFO_MASK 7ul
 #define CONNTRACK_ESTABLISHED 0	      /* in the direction of the first packet */
 #define CONNTRACK_ESTABLISHED_REPLY 3 /* against it */
-#define CONNTRACK_UNTRACKED 7	      /* by order (`notrack`), and without a connection */
+#define CONNTRACK_UNTRACKED 7	      /* by a `notrack` rule, and without a connection */
 
 /* nf_conn.status, <linux/netfilter/nf_conntrack_common.h> */
 #define CONNTRACK_SEEN_REPLY (1ul << 1)
@@ -89,21 +88,20 @@ static __always_inline const struct nf_conn *connection_of(const struct sk_buff 
 	return (const struct nf_conn *)(kernel_connection(packet) & ~CONNTRACK_INFO_MASK);
 }
 
-/* Families that connection tracking was ever seen to work on here, IPv4 and IPv6: what is gone by where its
- * hooks cannot be looked for. Never taken back: without tracking this costs those who switched it off their
- * fast path until the next attachment, and a guess the other way would cost a connection its translation. */
-__u8 tracks[2];
+/* Families, IPv4 and IPv6, that conntrack was ever seen to track here; used where its hooks cannot be
+ * searched. Never reset: if conntrack is switched off, this costs the fast path until the next attachment, but
+ * the opposite guess would cost a connection its translation. */
+__u8 conntrack_active[2];
 
-/* What connection tracking has the stack call for each packet that comes in. No address where it is a module
- * that came after these programs, or the kernel keeps its addresses to itself (kernel.kptr_restrict = 2). */
+/* Conntrack's hook for incoming packets. It has no address where conntrack is a module that was loaded after
+ * these programs, or where the kernel hides its addresses (kernel.kptr_restrict = 2). */
 extern const void ipv4_conntrack_in __weak __ksym;
 extern const void ipv6_conntrack_in __weak __ksym;
 
-#define HOOKS_MOST 32 /* at the entrance of the stack: chains, defragmentation, tracking */
+#define MAX_HOOKS 32 /* at prerouting: chains, defragmentation, tracking */
 
-/* Whether connection tracking works on this family in the packet's network namespace. Where it does, a packet
- * without a connection is one that it found INVALID (`nf_conntrack_in`), and what becomes of that does not
- * become of the session. */
+/* Whether conntrack tracks this family in the packet's network namespace. Where it does, a packet
+ * without a connection is INVALID (`nf_conntrack_in`), and what happens to it says nothing about the session. */
 static __always_inline int is_tracking(const struct sk_buff *packet, int is_ipv4)
 {
 	const void *wanted = is_ipv4 ? &ipv4_conntrack_in : &ipv6_conntrack_in;
@@ -114,15 +112,15 @@ static __always_inline int is_tracking(const struct sk_buff *packet, int is_ipv4
 	if (!wanted || !bpf_core_field_exists(struct net, nf) ||
 	    !bpf_core_field_exists(struct netns_nf, hooks_ipv4) ||
 	    !bpf_core_field_exists(struct nf_hook_entry, hook))
-		return tracks[is_ipv4 ? 0 : 1];
+		return conntrack_active[is_ipv4 ? 0 : 1];
 	entries = is_ipv4 ? BPF_CORE_READ(packet, dev, nd_net.net, nf.hooks_ipv4[0])
 			  : BPF_CORE_READ(packet, dev, nd_net.net, nf.hooks_ipv6[0]);
 	if (!entries)
 		return 0;
 	count = BPF_CORE_READ(entries, num_hook_entries);
-	if (count > HOOKS_MOST)
+	if (count > MAX_HOOKS)
 		return 1;
-	for (__u32 i = 0; i < HOOKS_MOST && i < count; i++) {
+	for (__u32 i = 0; i < MAX_HOOKS && i < count; i++) {
 		const void *entry = (const void *)entries +
 				    bpf_core_field_offset(struct nf_hook_entries, hooks) +
 				    i * bpf_core_type_size(struct nf_hook_entry) +
@@ -134,14 +132,15 @@ static __always_inline int is_tracking(const struct sk_buff *packet, int is_ipv4
 	return 0;
 }
 
-/* Reads as what the packet came in, before any translation, into *in. 0 where connection tracking is not at
- * work or was told not to track the packet, 1 where it has a connection, and -1 where that cannot be read,
- * its module having come after these programs, or where it found the packet INVALID. */
+/* Reads the addresses and ports that the packet came in with, before translation, into *in. 1 where it has a
+ * connection; 0 where conntrack does not work or was told not to track the packet; -1 where the
+ * connection cannot be read, because conntrack's module was loaded after these programs, or the packet is
+ * INVALID. */
 static __always_inline int connection_tuple(struct tuple *in, const struct sk_buff *packet, int is_ipv4)
 {
 	const struct nf_conn *found = connection_of(packet);
 	const struct nf_conntrack_tuple *tuple;
-	volatile __u8 *at_work = &tracks[is_ipv4 ? 0 : 1];
+	volatile __u8 *at_work = &conntrack_active[is_ipv4 ? 0 : 1];
 
 	if (!found && (kernel_connection(packet) & CONNTRACK_INFO_MASK) == CONNTRACK_UNTRACKED)
 		return 0;
@@ -162,10 +161,10 @@ static __always_inline int connection_tuple(struct tuple *in, const struct sk_bu
 	return 1;
 }
 
-/* REFUSAL_* plus one, or 0 where nothing that may still happen to the connection is up to its packets:
- * it was answered and, if TCP, is established; no helper looks into its payload, and nothing adjusts its
- * sequence numbers. *left is then the time to its end, jiffies, at least 1. */
-static __always_inline __u32 connection_judge(const struct sk_buff *packet, int is_tcp, __u32 *left)
+/* 0 where conntrack need not see further packets of the connection, else REFUSAL_* plus one: it has a reply
+ * and, if TCP, is established; no helper reads its payload, and nothing adjusts its sequence numbers. *left is
+ * then the time to its timeout, in jiffies, at least 1. */
+static __always_inline __u32 connection_check(const struct sk_buff *packet, int is_tcp, __u32 *left)
 {
 	const struct nf_conn *found = connection_of(packet);
 	__u32 info = kernel_connection(packet) & CONNTRACK_INFO_MASK;
@@ -187,7 +186,7 @@ static __always_inline __u32 connection_judge(const struct sk_buff *packet, int 
 	return (__s32)*left <= 0 ? REFUSAL_EXPIRING + 1 : 0;
 }
 
-/* Whether connection tracking verifies the checksums of TCP and UDP here. */
+/* Whether conntrack verifies TCP and UDP checksums here. */
 static __always_inline int conntrack_verifies(struct dst_entry *route)
 {
 	__u8 verifies = 1;
@@ -197,7 +196,7 @@ static __always_inline int conntrack_verifies(struct dst_entry *route)
 	return verifies;
 }
 
-/* Jiffies in a second; 0: the time-outs of connections are left alone. Set before load. */
+/* Jiffies per second; 0: do not touch the timeouts of connections. Set before load. */
 const volatile __u32 hz = 0;
 
 struct bpf_ct_opts___12 {
@@ -213,11 +212,11 @@ extern struct nf_conn *bpf_skb_ct_lookup(struct __sk_buff *, struct bpf_sock_tup
 extern int bpf_ct_change_timeout(struct nf_conn *, __u32) __weak __ksym;
 extern void bpf_ct_release(struct nf_conn *) __weak __ksym;
 
-/* Puts off the end of the connection by what the fast path may keep its packets from it: it then ends
- * no earlier than it would have if it had seen them all. The kernel wants a connection that was looked
- * up, of the default zone; where it finds another one, or none, the time-out stays, half of which the
- * session's deadline keeps to in any case. */
-static __always_inline void connection_put_off(struct __sk_buff *skb, const struct sk_buff *packet,
+/* Extends the timeout of the connection by the time for which the fast path may hide its packets: it then ends
+ * no earlier than if it had seen them all. The kernel wants a connection from a look-up, which knows the default
+ * zone only. Where the look-up finds another connection or none, the timeout stays; the session's deadline keeps to
+ * half of it in any case. */
+static __always_inline void connection_extend(struct __sk_buff *skb, const struct sk_buff *packet,
 					       const struct tuple *in, int is_ipv4, __u8 protocol,
 					       __u64 jiffies)
 {

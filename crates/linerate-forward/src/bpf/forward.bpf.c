@@ -1,92 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
-/* The fast path: a frame of a session that the kernel has decided is sent as the kernel would send it;
- * every other goes to the kernel as it came. */
+/* The fast path: sends a frame of a known session as the kernel would send it, and passes every other frame to the
+ * kernel unchanged. */
 
 #include "checksum.h"
 #include "maps.h"
 #include "parse.h"
 #include "rewrite.h"
-#include "session.h"
-#include "slow.h"
-#include "fib.h"
-#include "learn.h"
+#include "slow_path.h"
+#include "store.h"
 
-char LICENSE[] SEC("license") = "Dual MIT/GPL";
-
-/* The words that a valid session of this frame has, held in registers. */
-struct wanted {
-	__u64 addresses;
-	__u64 ports;
-	__u64 station;
-	__u64 tags; /* and generation */
-};
-
-static __always_inline int matches(const struct session *session, const struct wanted *wanted)
-{
-	return !((session->key.signature ^ wanted->addresses) |
-		 (key_ports(&session->key) ^ wanted->ports) |
-		 (key_station(&session->key) ^ wanted->station) |
-		 (*(const __u64 *)session->key.tag ^ wanted->tags));
-}
-
-/* Where the valid session of these words is, and its version before anything else of it was read. */
-struct found {
-	struct session *session;
-	struct addresses *addresses; /* IPv6 */
-	struct session_key key;	     /* in the designs with hash maps */
-	__u32 version;
-};
-
-static __always_inline int find_in(__u32 index, const struct wanted *wanted, __u64 hash, int is_ipv6,
-				   struct found *found)
-{
-	struct bucket *bucket = bpf_map_lookup_elem(&table, &index);
-
-	if (!bucket)
-		return 0;
-#pragma clang loop unroll(full)
-	for (__u32 i = 0; i < WAYS; i++) {
-		__u32 way = (hash + i) % WAYS;
-		struct session *session = &bucket->way[way];
-
-		found->version = READ_ONCE(session->version);
-		session_barrier();
-		if (matches(session, wanted)) {
-			found->session = session;
-			if (is_ipv6)
-				found->addresses = addresses_at(index * WAYS + way);
-			return !is_ipv6 || found->addresses;
-		}
-	}
-	return 0;
-}
-
-static __always_inline int find(const struct wanted *wanted, __u64 hash, int is_ipv6,
-				struct found *found)
-{
-	return find_in(bucket_of(hash, 0), wanted, hash, is_ipv6, found) ||
-	       find_in(bucket_of(hash, 1), wanted, hash, is_ipv6, found);
-}
-
-static __always_inline int find_hashed(const struct wanted *wanted, struct found *found)
-{
-	struct hashed_session *value;
-
-	found->key.signature = wanted->addresses;
-	*(__u64 *)&found->key.source_port = wanted->ports;
-	*(__u64 *)found->key.station = wanted->station;
-	*(__u64 *)found->key.tag = (__u32)wanted->tags;
-	value = bpf_map_lookup_elem(&hashed, &found->key);
-	if (!value)
-		return 0;
-	found->version = READ_ONCE(value->session.version);
-	session_barrier();
-	found->session = &value->session;
-	found->addresses = &value->addresses;
-	return matches(&value->session, wanted);
-}
-
-/* 1 when the addresses are right, always so for IPv4. */
+/* 0 when the IPv6 addresses differ from the session's. */
 static __always_inline int take_action(const struct session *session,
 				       const struct addresses *addresses,
 				       const struct packet *packet, struct action *action)
@@ -115,71 +38,63 @@ static __always_inline int take_action(const struct session *session,
 	return 1;
 }
 
-/* Bytes of the frame in further buffers. */
-static __always_inline __u32 beyond_first(struct xdp_md *context)
-{
-	void *data = frame_start(context), *end = frame_end(context);
+/* Above any XDP verdict. With a reason added: take the slow path. It is returned and not called, since the stacks
+ * of three functions are more than the verifier allows. */
+#define SLOW_PATH 0x100
 
-	return multi_buffer ? bpf_xdp_get_buff_len(context) - (end - data) : 0;
-}
-
-/* More than any verdict of XDP: with a reason added, that the frame is to be left. Returned and not called,
- * since the stacks of three functions are more than the verifier allows. */
-#define LEAVE 0x100
-
-/* Any frame: XDP_REDIRECT, or LEAVE and the reason. Global, so that the verifier looks at it once. */
+/* Any frame: XDP_REDIRECT, or SLOW_PATH plus the reason. Global, so that the verifier checks it once. */
 __noinline int forward_any(struct xdp_md *context)
 {
 	__u32 beyond = beyond_first(context);
 	void *data = frame_start(context), *end = frame_end(context);
 	struct packet packet;
-	struct wanted wanted;
+	struct match match;
 	struct action action;
-	struct found found;
+	struct hit hit;
 	__u32 reason, is_ipv4;
 	__u64 hash;
 	void *network;
 
-	if (is_silent())
-		return LEAVE + REASON_NO_DAEMON;
+	if (daemon_timed_out())
+		return SLOW_PATH + REASON_NO_DAEMON;
 	reason = parse(data, end, beyond, &packet);
-	if (reason != CLEAN)
-		return LEAVE + reason;
+	if (reason != PARSE_OK)
+		return SLOW_PATH + reason;
 
 	is_ipv4 = (packet.kind & KIND_FAMILY) == KIND_IPV4;
-	wanted.addresses = is_ipv4 ? packet.addresses : session_signature(packet.network + 8);
-	wanted.ports = packet.ports | (__u64)context->ingress_ifindex << 32;
-	wanted.station = (word64(data) & MAC_MASK) | (__u64)packet.kind << 48 |
+	match.addresses = is_ipv4 ? packet.addresses : session_signature(packet.network + 8);
+	match.ports = packet.ports | (__u64)context->ingress_ifindex << 32;
+	match.dst_mac = (word64(data) & MAC_MASK) | (__u64)packet.kind << 48 |
 			 (__u64)(packet.tos & 0xfc) << 56;
-	wanted.tags = packet.tags | (__u64)READ_ONCE(control.generation) << 32;
-	hash = hash_words(wanted.addresses, wanted.ports, wanted.station, packet.tags);
+	match.tags = packet.tags | (__u64)READ_ONCE(control.generation) << 32;
+	hash = hash_words(match.addresses, match.ports, match.dst_mac, packet.tags);
 
-	if (uses_table() ? !find(&wanted, hash, !is_ipv4, &found) : !find_hashed(&wanted, &found))
-		return LEAVE + CLEAN;
-	if ((__s32)((__u32)bpf_jiffies64() - found.session->deadline) > 0)
-		return LEAVE + REASON_REFRESH;
-	if (packet.length > found.session->mtu)
-		return LEAVE + REASON_TOO_BIG;
-	if (!take_action(found.session, found.addresses, &packet, &action))
-		return LEAVE + CLEAN;
+	if (!find_valid(&match, hash, !is_ipv4, &hit))
+		return SLOW_PATH + PARSE_OK;
+	if ((__s32)((__u32)bpf_jiffies64() - hit.session->deadline) > 0)
+		return SLOW_PATH + REASON_REVALIDATE;
+	if (packet.length > hit.session->mtu)
+		return SLOW_PATH + REASON_TOO_BIG;
+	if (!take_action(hit.session, hit.addresses, &packet, &action))
+		return SLOW_PATH + PARSE_OK;
 	session_barrier();
-	if ((found.version & 1) || READ_ONCE(found.session->version) != found.version)
-		return LEAVE + REASON_BUSY;
-	/* Tracking takes a packet with a wrong checksum out of its connection, and so out of NAT. */
+	if ((hit.version & 1) || READ_ONCE(hit.session->version) != hit.version)
+		return SLOW_PATH + REASON_BUSY;
+	/* Conntrack takes a packet with a wrong checksum out of its connection, and so out of NAT. */
 	if ((action.flags & SESSION_CHECKED) && !has_right_checksum(context, &packet, data, end))
-		return LEAVE + REASON_CHECKSUM;
-	/* Asked before the frame is touched: a port may have gone, and the frame is then the kernel's. */
+		return SLOW_PATH + REASON_CHECKSUM;
+	/* Checked before the frame is touched: a port may be gone, and the frame then goes to the kernel. */
 	if (bpf_redirect_map(&ports, action.port, XDP_PASS) != XDP_REDIRECT)
-		return LEAVE + REASON_NO_PORT;
+		return SLOW_PATH + REASON_NO_PORT;
 
 	network = packet.network;
-	if (packet.excess | packet.tag_bytes | action.tag_bytes) {
+	if (packet.padding | packet.tag_bytes | action.tag_bytes) {
 		network = reshape(context, &packet, &action);
 		if (!network)
-			return LEAVE + REASON_NO_ROOM;
+			return SLOW_PATH + REASON_NO_HEADROOM;
 		data = frame_start(context);
 		if (data + ETHERNET_LEN > frame_end(context))
-			return LEAVE + REASON_NO_ROOM;
+			return SLOW_PATH + REASON_NO_HEADROOM;
 	}
 	*(__u64 *)data = action.macs;
 	*(__u32 *)(data + 8) = action.macs_end;
@@ -187,9 +102,9 @@ __noinline int forward_any(struct xdp_md *context)
 		rewrite_ipv4(network, &packet, &action);
 	else
 		rewrite_ipv6(network, &packet, &action);
-	if (!found.session->seen)
-		found.session->seen = 1;
-	session_count(found.session, &found.key, packet.length);
+	if (!hit.session->referenced)
+		hit.session->referenced = 1;
+	session_count(&hit, packet.length);
 	return XDP_REDIRECT;
 }
 
@@ -198,7 +113,7 @@ __noinline int forward_any(struct xdp_md *context)
 #define INVERSE_FFFF 0xfffefffefffeffffULL
 #define LARGEST_QUOTIENT 0x0001000100010001ULL
 
-/* The first bytes of a plain frame, its TOS left out: IPv4, version 4, a header of five words. */
+/* The first bytes of a plain frame, without its TOS: IPv4, version 4, a header of five words. */
 #define PLAIN_MASK 0xffffff
 #define PLAIN (RAW_IPV4 | 0x45 << 16)
 /* Its word with fragment, TTL and protocol: no fragment, and which protocol. */
@@ -207,29 +122,18 @@ __noinline int forward_any(struct xdp_md *context)
 #define PLAIN_TCP (IPPROTO_TCP << 24)
 #define PLAIN_TTL 0xfe0000 /* none of these bits: a TTL of 1 or 0 */
 
-/* What was made of this is made again where it is wanted, and not kept in memory for it. */
-#define FORGET(value) asm volatile("" : "+r"(value))
-
-/* The words that a plain frame is matched by, but for the ports. */
-static __always_inline void want_plain(const void *data, __u64 marks, struct wanted *wanted)
-{
-	wanted->addresses = word64(data + 26);
-	wanted->station = (word64(data) & MAC_MASK) | marks;
-	wanted->tags = (__u64)READ_ONCE(control.generation) << 32;
-}
-
-/* What most frames are, untagged IPv4 of a session without NAT, in a fraction of the instructions: all
- * offsets are constants, and what is not as expected is left to forward_any() from the start. It decides
- * nothing that forward_any() would decide otherwise. What is read of the session counts only when its
- * version is the same afterwards, and that is asked after the last of it, before the frame is touched. */
+/* Most frames are untagged IPv4 of a session without NAT. This handles them in a fraction of the instructions: all
+ * offsets are constants, and any other frame goes to forward_any() from the start. It decides
+ * nothing that forward_any() would decide otherwise. What it reads of the session is valid only when the
+ * version is the same afterwards; it checks that after the last read, before it touches the frame. */
 SEC("xdp")
 int forward(struct xdp_md *context)
 {
 	void *data = frame_start(context), *end = frame_end(context);
 	__u64 now, first, addresses, marks, sum;
-	struct session *session = 0;
-	struct wanted wanted;
-	struct found found;
+	struct session *session;
+	struct match match;
+	struct hit hit;
 	__u32 middle, length, kind, verdict;
 	__s32 room, time;
 
@@ -239,7 +143,7 @@ int forward(struct xdp_md *context)
 	if (((__u32)first & PLAIN_MASK) != PLAIN)
 		goto any;
 	now = bpf_jiffies64();
-	if (now - READ_ONCE(control.heartbeat) > READ_ONCE(control.patience))
+	if (now - READ_ONCE(control.heartbeat) > READ_ONCE(control.heartbeat_timeout))
 		goto any;
 	length = bpf_ntohs((__u16)(first >> 32));
 	if (end - data != ETHERNET_LEN + length)
@@ -269,114 +173,47 @@ int forward(struct xdp_md *context)
 	}
 
 	marks = ((first >> 16 & 0xfc00) | kind) << 48;
-	wanted.ports = word32(data + 34) | (__u64)context->ingress_ifindex << 32;
-	if (uses_table()) {
-		__u64 mixed = hash_sum(addresses, wanted.ports, marks, 0);
-		__u32 index = bucket_of(mixed, 0);
-		struct bucket *bucket = bpf_map_lookup_elem(&table, &index);
-
-		if (!bucket)
-			goto any;
-		session = &bucket->way[hash_end(mixed) % WAYS];
-		found.version = READ_ONCE(session->version);
-		session_barrier();
-		FORGET(data);
-		want_plain(data, marks, &wanted);
-		if (!matches(session, &wanted)) {
-			/* Not at home, where most are. */
-			FORGET(data);
-			FORGET(mixed);
-			want_plain(data, marks, &wanted);
-			if (!find(&wanted, hash_end(mixed), 0, &found))
-				goto any;
-			session = found.session;
-		}
-	} else {
-		want_plain(data, marks, &wanted);
-		if (!find_hashed(&wanted, &found))
-			goto any;
-		session = found.session;
-	}
+	match.ports = word32(data + 34) | (__u64)context->ingress_ifindex << 32;
+	if (!find_plain(&data, addresses, marks, &match, &hit))
+		goto any;
+	session = hit.session;
 	room = session->mtu - length;
 	time = session->deadline - (__u32)now;
-	if ((*(__u32 *)&session->dscp & WHAT_UNUSUAL) || (room | time) < 0)
+	if ((*(__u32 *)&session->dscp & PLAIN_EXCLUDES) || (room | time) < 0)
 		goto any;
 	if (bpf_redirect_map(&ports, session->port, XDP_PASS) != XDP_REDIRECT)
 		goto any;
 
-	/* After the call, which keeps no registers: only then is the rest of line two taken. */
-	FORGET(data);
+	/* Only after the call, which clobbers registers, read the rest of line two. */
+	REMATERIALIZE(data);
 	{
 		__u64 macs = *(__u64 *)session->destination_mac, lower;
 		__u32 macs_end = *(__u32 *)(session->source_mac + 2);
 		__u32 delta = session->network_delta, dscp = session->dscp;
 
 		session_barrier();
-		/* A session that is being written has an odd version, which is then another one. */
-		if (READ_ONCE(session->version) != (found.version & ~1u))
+		/* A session that is being written has an odd version, which then differs. */
+		if (READ_ONCE(session->version) != (hit.version & ~1u))
 			goto any;
 		*(__u64 *)data = macs;
 		*(__u32 *)(data + 8) = macs_end;
 		*(__u8 *)(data + 15) = dscp | (*(__u8 *)(data + 15) & 3);
-		/* TTL, protocol and checksum: one off the first, the last as mended() does it. */
+		/* TTL, protocol and checksum: TTL less one, the checksum as csum_add() does it. */
 		lower = word32(data + 22) + ((__u64)delta << 16) - 1;
 		lower += (lower + 0x10000) >> 32 << 16;
 		*(__u32 *)(data + 22) = lower;
 	}
-	if (!session->seen)
-		session->seen = 1;
-	session_count(session, &found.key, length);
+	if (!session->referenced)
+		session->referenced = 1;
+	session_count(&hit, length);
 	return XDP_REDIRECT;
 any:
 	verdict = forward_any(context);
-	if (verdict < LEAVE)
+	if (verdict < SLOW_PATH)
 		return verdict;
-	if (verdict == LEAVE + REASON_NO_DAEMON) {
+	if (verdict == SLOW_PATH + REASON_NO_DAEMON) {
 		count_reason(REASON_NO_DAEMON);
 		return XDP_PASS;
 	}
-	return leave(context, verdict - LEAVE, beyond_first(context));
-}
-
-/* What user space runs to say that it lives. */
-SEC("syscall")
-int beat(struct beat *context)
-{
-	context->jiffies = bpf_jiffies64();
-	WRITE_ONCE(control.heartbeat, context->jiffies);
-	return 0;
-}
-
-/* What user space runs to end a session in a hash map, of which it can only replace whole values. One that is
- * retired stays locked: nobody writes to it or makes it valid again, so that it may be deleted once no program
- * runs that has found it before. */
-SEC("syscall")
-int end(struct end *context)
-{
-	struct session_key key = context->key;
-	struct hashed_session *found;
-	__u32 version;
-
-	context->ended = 0;
-	context->busy = 0;
-	if (statistics == STATISTICS_PER_CPU)
-		found = bpf_map_lookup_percpu_elem(&hashed, &key, context->cpu);
-	else
-		found = bpf_map_lookup_elem(&hashed, &key);
-	if (!found)
-		return 0;
-	if (context->retire && !session_lock(&found->session, &version))
-		context->busy = 1;
-	if (found->session.key.kind && !(READ_ONCE(found->session.key.generation) & GENERATION_ENDED)) {
-		session_end(&found->session);
-		context->ended = 1;
-	}
-	return 0;
-}
-
-/* Without sessions. */
-SEC("xdp")
-int fib(struct xdp_md *context)
-{
-	return fib_frame(context, beyond_first(context));
+	return slow_path(context, verdict - SLOW_PATH, beyond_first(context));
 }

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
-/* What the kernel itself knows about a packet, read from its own structures.
+/* What the kernel knows about a packet, read from its own structures.
  *
  * Only the members that are read are named; CO-RE finds their offsets when the programs are loaded, in
  * the kernel's types or those of a module. Reads go through bpf_probe_read_kernel, and not through
- * bpf_rdonly_cast: connection tracking is a module on many systems, and a type of a module has no number
- * that a cast would take. All of this runs for packets on the kernel's own path only.
+ * bpf_rdonly_cast: conntrack is a module on many systems, and a type of a module has no BTF id
+ * that a cast would accept. All of this runs only for packets on the kernel's own path.
  *
- * bpf_cast_to_kern_ctx (Linux 6.2) is the one way from the program's view of a packet to the kernel's.
- * Where it is missing nothing is learned: whether a checksum is finished, which connection
- * the packet belongs to and which route it took cannot be known by asking again, since the answer
- * could be about another route or zone than the packet's own. */
+ * bpf_cast_to_kern_ctx (Linux 6.2) is the only way from the program's view of a packet to the kernel's.
+ * Without it nothing is learned: a second look-up cannot tell whether a checksum is complete, which
+ * connection the packet belongs to and which route it took, since it may find another route or zone than the
+ * packet's own. */
 #ifndef LINERATE_KERNEL_H
 #define LINERATE_KERNEL_H
 
@@ -95,21 +95,21 @@ extern void *bpf_cast_to_kern_ctx(void *) __weak __ksym;
 #define KERNEL_REFERENCE_MASK 1ul /* in sk_buff._skb_refdst: not a counted reference */
 #define KERNEL_METRICS_MASK 3ul	  /* in dst_entry._metrics: flags */
 #define KERNEL_METRIC_MTU 1	  /* RTAX_MTU less one: index in the array of metrics */
-#define KERNEL_LOCKED_MTU 576	  /* what a route falls to whose locked MTU is below the least */
+#define KERNEL_LOCKED_MTU 576	  /* MTU of a route whose locked MTU is below the minimum */
 
-static __always_inline struct sk_buff *kernel_packet(struct __sk_buff *ctx)
+static __always_inline struct sk_buff *kernel_skb(struct __sk_buff *ctx)
 {
 	return bpf_ksym_exists(bpf_cast_to_kern_ctx) ? bpf_cast_to_kern_ctx(ctx) : NULL;
 }
 
-/* Connection and direction as the kernel packs them, 0 where it has none. */
+/* Connection and direction as the kernel packs them; 0 without a connection. */
 static __always_inline unsigned long kernel_connection(const struct sk_buff *packet)
 {
 	return bpf_core_field_exists(packet->_nfct) ? packet->_nfct : 0;
 }
 
-/* Whether the route ends in a transformation of IPsec, or in an encapsulation. */
-static __always_inline int kernel_wraps(struct dst_entry *route)
+/* Whether the route applies IPsec or an encapsulation. */
+static __always_inline int route_encapsulates(struct dst_entry *route)
 {
 	if (bpf_core_field_exists(route->xfrm) && BPF_CORE_READ(route, xfrm))
 		return 1;
@@ -127,10 +127,9 @@ static __always_inline __u32 lesser(__u32 a, __u32 b)
 	return a < b ? a : b;
 }
 
-/* The largest packet that surely goes through whole, bytes: the least of all that ip_forward,
- * ip6_forward and the output after them may look at (route metric, learned path MTU, the devices'
- * MTU and IPv6's own). They do not look at each of these each time; what lies between is the
- * kernel's to judge. */
+/* The largest packet that certainly passes unfragmented, in bytes: the smallest of all limits that ip_forward,
+ * ip6_forward and the output after them may check (route metric, learned path MTU, the devices'
+ * MTU and IPv6's own). They do not check each of them each time; larger packets go to the kernel. */
 static __always_inline __u32 kernel_mtu(const struct sk_buff *packet, struct dst_entry *route,
 					int is_ipv6)
 {

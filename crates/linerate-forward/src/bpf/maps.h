@@ -1,20 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
-/* The maps and constants of the forwarding object. Sizes of 1 are set before load. */
+/* Maps and constants that several programs share. Sizes of 1 are set before load. */
 #ifndef LINERATE_MAPS_H
 #define LINERATE_MAPS_H
 
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
-#include "forward.h"
+#include "layout.h"
 #include "reasons.h"
 
 /* Constants to the verifier, which removes the branches not taken. */
-const volatile __u32 statistics = STATISTICS_SLOT;
-const volatile __u32 bucket_mask = 0; /* buckets less one, of table, table6 and strays */
-const volatile __u32 pending_mask = 0;
-/* The programs are loaded for frames in several buffers (BPF_F_XDP_HAS_FRAGS), whose length they then ask
- * for. Not for nothing; and a devmap takes programs of one kind only, so that all ports are alike. */
+const volatile __u32 candidate_mask = 0;
+/* The programs are loaded for frames in several buffers (BPF_F_XDP_HAS_FRAGS), and then ask for the length of
+ * each frame. That costs time; and a devmap takes programs of one kind only, so all ports are alike. */
 const volatile __u32 multi_buffer = 0;
 
 struct control control SEC(".data.control") = {};
@@ -24,48 +22,8 @@ struct {
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct bucket);
-} table SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct bucket6);
-} table6 SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct strays);
-} strays SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct pending);
-} pending SEC(".maps");
-
-/* Sessions of the three designs with hash maps; a per-CPU map in STATISTICS_PER_CPU. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 1);
-	__type(key, struct session_key);
-	__type(value, struct hashed_session);
-} hashed SEC(".maps");
-
-/* Counters of STATISTICS_SPLIT. */
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_PERCPU_HASH);
-	__uint(max_entries, 1);
-	__type(key, struct session_key);
-	__type(value, struct stray);
-} counters SEC(".maps");
+	__type(value, struct candidate);
+} candidates SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_DEVMAP);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /* From the first byte of a frame to a session key.
  *
- * A frame that gets through is one that Linux would look up a route for without complaint: complete,
+ * A frame passes that Linux would look up a route for without complaint: complete,
  * with a right IPv4 header checksum, no options, no fragment, TTL to spare, TCP or UDP with lengths
- * that connection tracking accepts (`tcp_error` and `udp_error` in nf_conntrack_proto_*.c). Words are
- * loaded as wide as they come: on a frame in the cache that is what costs least. */
+ * that connection tracking accepts (`tcp_error` and `udp_error` in nf_conntrack_proto_*.c). Loads are
+ * as wide as possible: for a frame in the cache that is cheapest. */
 #ifndef LINERATE_PARSE_H
 #define LINERATE_PARSE_H
 
@@ -13,7 +13,7 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
-#include "forward.h"
+#include "layout.h"
 #include "reasons.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "words are taken apart as little-endian");
@@ -38,7 +38,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "words are taken apart
 #define IPV4_PLAIN 0x45
 
 /* Parsed without complaint. */
-#define CLEAN REASONS
+#define PARSE_OK REASONS
 
 static __always_inline __u64 word64(const void *at)
 {
@@ -55,8 +55,8 @@ static __always_inline __u16 word16(const void *at)
 	return *(const __u16 *)at;
 }
 
-/* The bounds of a frame's first buffer. In assembly, since the compiler, which sees 32-bit members, would
- * copy them as such, and the verifier would no longer know them for pointers. */
+/* The bounds of a frame's first buffer. In assembly, since the compiler sees 32-bit members and would
+ * copy them as such, and the verifier would no longer know that they are pointers. */
 static __always_inline void *frame_start(struct xdp_md *context)
 {
 	void *start;
@@ -89,7 +89,7 @@ struct packet {
 	__u32 tos;	  /* TOS or traffic class, ECN included */
 	__u32 ttl;	  /* TTL or hop limit */
 	__u32 mutable4;	  /* IPv4: raw TTL, protocol, checksum */
-	__u32 excess;	  /* bytes after the IP packet: padding */
+	__u32 padding;	  /* bytes after the IP packet: padding */
 };
 
 static __always_inline __u32 tag_kind(__u32 type)
@@ -134,7 +134,7 @@ static __always_inline __u32 parse_link(void *data, void *end, struct packet *pa
 			return tag_kind(*type) ? REASON_TAGS : REASON_NOT_IP;
 	}
 	packet->network = at;
-	return CLEAN;
+	return PARSE_OK;
 }
 
 /* The transport header, `length` bytes with its payload. */
@@ -170,7 +170,7 @@ static __always_inline __u32 parse_transport(void *transport, void *end, __u32 p
 		if (header < 20 || header > length)
 			return REASON_MALFORMED;
 	}
-	return CLEAN;
+	return PARSE_OK;
 }
 
 static __always_inline __u32 parse_ipv4(void *end, __u32 available, struct packet *packet)
@@ -209,7 +209,7 @@ static __always_inline __u32 parse_ipv4(void *end, __u32 available, struct packe
 		return REASON_PROTOCOL;
 	if (packet->ttl <= 1)
 		return REASON_TTL;
-	packet->excess = available - packet->length;
+	packet->padding = available - packet->length;
 	return parse_transport(header + IPV4_LEN, end, protocol, packet->length - IPV4_LEN, packet);
 }
 
@@ -243,16 +243,16 @@ static __always_inline __u32 parse_ipv6(void *end, __u32 available, struct packe
 			: is_extension(next) ? REASON_EXTENSION : REASON_PROTOCOL;
 	if (packet->ttl <= 1)
 		return REASON_TTL;
-	packet->excess = available - packet->length;
+	packet->padding = available - packet->length;
 	return parse_transport(header + IPV6_LEN, end, next, packet->length - IPV6_LEN, packet);
 }
 
-/* `beyond` is what the frame has behind `end`, in further buffers. */
+/* `beyond` is the number of bytes of the frame after `end`, in further buffers. */
 static __always_inline __u32 parse(void *data, void *end, __u32 beyond, struct packet *packet)
 {
 	__u32 type, available, reason = parse_link(data, end, packet, &type);
 
-	if (reason != CLEAN)
+	if (reason != PARSE_OK)
 		return reason;
 	available = (__u32)(end - packet->network) + beyond;
 	return type == RAW_IPV4 ? parse_ipv4(end, available, packet)

@@ -8,10 +8,10 @@ enum reason {
 	REASON_SHORT,	    /* frame ends before its headers do */
 	REASON_NOT_IP,	    /* neither IPv4 nor IPv6: ARP and the like */
 	REASON_TAGS,	    /* more than two VLAN tags */
-	REASON_GROUP,	    /* multicast or broadcast, by MAC or by address */
-	REASON_FOREIGN,	    /* not addressed to this interface's MAC */
+	REASON_MULTICAST,	    /* multicast or broadcast, by MAC or by address */
+	REASON_OTHERHOST,	    /* not addressed to this interface's MAC */
 	REASON_MALFORMED,   /* version, header length, total length, UDP length, TCP data offset */
-	REASON_CHECKSUM,    /* IPv4 header checksum; TCP or UDP checksum where conntrack judges it */
+	REASON_CHECKSUM,    /* IPv4 header checksum; TCP or UDP checksum where conntrack verifies it */
 	REASON_OPTIONS,	    /* IPv4 options */
 	REASON_EXTENSION,   /* IPv6 extension headers */
 	REASON_FRAGMENT,
@@ -24,13 +24,12 @@ enum reason {
 	REASON_UNKNOWN,	    /* no session */
 	REASON_STALE,	    /* learned under an earlier generation */
 	REASON_ENDED,	    /* its connection ended, or it was flushed or aged out */
-	REASON_REFRESH,	    /* past its deadline */
+	REASON_REVALIDATE,	    /* past its deadline */
 	REASON_BUSY,	    /* being written */
-	REASON_TOO_BIG,	    /* larger than the MTU of the way out */
-	REASON_NO_PORT,	    /* the interface out is no port any more */
-	REASON_NO_ROOM,	    /* no headroom for the VLAN tags that it leaves with */
-	REASON_NO_DAEMON,   /* the daemon was silent for too long */
-	REASON_NO_ROUTE,    /* fib mode: no route, neighbour or port */
+	REASON_TOO_BIG,	    /* larger than the MTU of the output interface */
+	REASON_NO_PORT,	    /* the output interface is not a port (any more) */
+	REASON_NO_HEADROOM,	    /* no headroom for the VLAN tags that it leaves with */
+	REASON_NO_DAEMON,   /* the heartbeat is older than its timeout */
 	REASON_DENIED,	    /* dropped: on a deny list */
 	REASONS,
 };

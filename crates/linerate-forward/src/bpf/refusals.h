@@ -7,16 +7,16 @@
 
 enum refusal {
 	REFUSAL_LOCAL,		   /* made by this machine: its own traffic, or a tunnel's */
-	REFUSAL_UNMARKED,	   /* came in elsewhere than by a port, or the arrivals were full */
-	REFUSAL_INDIRECT,	   /* came through an interface on top of the port that is not in `uppers` */
+	REFUSAL_UNMARKED,	   /* came in by an interface that is not a port, or no entry of ingress_meta was free */
+	REFUSAL_INDIRECT,	   /* came through an upper device that is not in `upper_devices` */
 	REFUSAL_NOT_SESSION,	   /* no TCP or UDP packet that the fast path would forward */
 	REFUSAL_FLAGS,		   /* TCP: SYN, FIN or RST, or no ACK */
 	REFUSAL_UNREADABLE,	   /* the kernel does not let programs read its packets (before 6.2) */
-	REFUSAL_CHECKSUM,	   /* checksum not finished: the sender is on this machine */
+	REFUSAL_PARTIAL_CHECKSUM,	   /* partial checksum: the sender is on this machine */
 	REFUSAL_TUNNEL,		   /* encapsulated, encrypted, or it has no route of forwarding (any more) */
-	REFUSAL_COPY,		   /* may be one of several copies: a bridge floods */
+	REFUSAL_CLONED,		   /* a clone: a bridge may flood copies */
 	REFUSAL_HAIRPIN,	   /* leaves where it came in: the kernel may have to send a redirect */
-	REFUSAL_PORT,		   /* one of its interfaces is no port any more */
+	REFUSAL_NO_PORT,		   /* one of its interfaces is not a port (any more) */
 	REFUSAL_GENERATION,	   /* the configuration changed while the packet was under way */
 	REFUSAL_UNSEEN,		   /* XDP saw no such packet: rewritten by other than connection tracking */
 	REFUSAL_ADMISSION,	   /* too few packets of the session so far */
@@ -26,8 +26,8 @@ enum refusal {
 	REFUSAL_NOT_ESTABLISHED,   /* not answered yet, TCP not established, or ending */
 	REFUSAL_HELPER,		   /* a helper or sequence adjustment works on the payload */
 	REFUSAL_EXPIRING,	   /* the connection is about to time out */
-	REFUSAL_BUSY,		   /* somebody else writes this place of the table */
-	REFUSAL_FULL,		   /* no free place among the four */
+	REFUSAL_BUSY,		   /* another writer has the lock of this slot */
+	REFUSAL_FULL,		   /* no free slot in its two buckets */
 	REFUSAL_ENDED,		   /* ended while it was being learned */
 	REFUSALS,
 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
-/* What forwarding changes in a packet. Checksums are mended and never made anew (RFC 1624): a delta in
+/* What forwarding changes in a packet. Checksums are csum_add and never made anew (RFC 1624): a delta in
  * ones' complement, constant for a session, is added to the field. Results of 0xffff are stored as 0,
  * which is how Linux's own sums come out; a UDP checksum of 0 means none and stays, and one that becomes
  * 0 is sent as 0xffff (RFC 768, `__udp_manip_pkt` in nf_nat_proto.c). */
@@ -57,26 +57,26 @@ static __always_inline __u16 network_delta(__u8 dscp_before, __u8 dscp_after,
 }
 
 /* A checksum field with `delta` added: 0 to 0xfffe. */
-static __always_inline __u16 mended(__u16 checksum, __u16 delta)
+static __always_inline __u16 csum_add(__u16 checksum, __u16 delta)
 {
 	__u32 sum = (__u32)checksum + delta;
 
 	return sum + (sum >= 0xffff);
 }
 
-static __always_inline void mend_udp(__u16 *checksum, __u16 delta)
+static __always_inline void csum_add_udp(__u16 *checksum, __u16 delta)
 {
 	if (*checksum) {
-		__u16 after = mended(*checksum, delta);
+		__u16 after = csum_add(*checksum, delta);
 
 		*checksum = after ? after : 0xffff;
 	}
 }
 
-/* In session.dscp to session.origin, as one word: tags or NAT, or a checksum to judge. */
-#define WHAT_UNUSUAL (0xffu << 8 | (SESSION_NAT | SESSION_CHECKED) << 16)
+/* In session.dscp to session.origin, as one word: tags, NAT, or a checksum to verify. */
+#define PLAIN_EXCLUDES (0xffu << 8 | (SESSION_NAT | SESSION_CHECKED) << 16)
 
-/* What a session does to its packets, taken from line two while its version stood still. */
+/* What a session does to its packets, read from line two under an unchanged version. */
 struct action {
 	__u64 macs;	    /* destination, and two bytes of source */
 	__u32 macs_end;	    /* the rest of source */
@@ -92,9 +92,9 @@ struct action {
 	__u32 transport_delta;
 };
 
-/* Gives the frame the length that it leaves with, and the tags: padding off, as `ip_rcv_core` and
- * `ip6_rcv_core` take it off, room for the tags made. Finds its IP header again; NULL when there is no
- * room, and then all that has happened is what the kernel would have done first, too. */
+/* Gives the frame its output length and tags: it removes padding, as `ip_rcv_core` and
+ * `ip6_rcv_core` do, and makes room for the tags. Returns the IP header, or NULL when there is no
+ * headroom; the frame has then changed only as the kernel itself would have changed it first. */
 static __always_inline void *reshape(struct xdp_md *context, const struct packet *packet,
 				     const struct action *action)
 {
@@ -103,20 +103,20 @@ static __always_inline void *reshape(struct xdp_md *context, const struct packet
 	__u16 type = is_ipv4 ? RAW_IPV4 : RAW_IPV6;
 	void *data, *end, *network;
 
-	if (packet->excess && bpf_xdp_adjust_tail(context, -(int)packet->excess))
+	if (packet->padding && bpf_xdp_adjust_tail(context, -(int)packet->padding))
 		return NULL;
 	if (longer && bpf_xdp_adjust_head(context, -longer))
 		return NULL;
 	data = frame_start(context);
 	end = frame_end(context);
-	/* The same three again and again, so that the verifier sees constants. */
+	/* Three cases, so that the verifier sees constants. */
 	if (action->tag_bytes == 0)
 		network = data + ETHERNET_LEN;
 	else if (action->tag_bytes == TAG_LEN)
 		network = data + ETHERNET_LEN + TAG_LEN;
 	else
 		network = data + ETHERNET_LEN + 2 * TAG_LEN;
-	/* What parse() saw is still there, but the verifier has forgotten. */
+	/* parse() has checked this, but the verifier has forgotten. */
 	if (is_ipv4 && (network + IPV4_LEN + 8 > end ||
 			((packet->kind & KIND_TCP) && network + IPV4_LEN + 20 > end)))
 		return NULL;
@@ -143,9 +143,9 @@ static __always_inline void translate(void *transport, const struct packet *pack
 	if (packet->kind & KIND_TCP) {
 		__u16 *checksum = transport + 16;
 
-		*checksum = mended(*checksum, action->transport_delta);
+		*checksum = csum_add(*checksum, action->transport_delta);
 	} else {
-		mend_udp(transport + 6, action->transport_delta);
+		csum_add_udp(transport + 6, action->transport_delta);
 	}
 }
 
@@ -155,7 +155,7 @@ static __always_inline void rewrite_ipv4(void *header, const struct packet *pack
 	*(__u8 *)(header + 1) = action->dscp | (packet->tos & 3);
 	*(__u32 *)(header + 8) =
 		((packet->mutable4 - 1) & 0xffff) |
-		(__u32)mended(packet->mutable4 >> 16, action->network_delta) << 16;
+		(__u32)csum_add(packet->mutable4 >> 16, action->network_delta) << 16;
 	if (action->flags & SESSION_NAT) {
 		*(__u64 *)(header + 12) = action->addresses;
 		translate(header + IPV4_LEN, packet, action);

@@ -27,17 +27,16 @@ fn everything_can_be_said() {
     let text = r#"
         instance = "edge_1"
         interfaces = ["eth1", "eth2"]
-        mode = "fib"
-        statistics = "per-cpu"
+        statistics = "none"
         max-sessions = "4M"
         udp-idle = "45s"
         tcp-idle = "1h"
         lifetime = "1d"
-        relearn = "1m30s"
-        hand-back = "2s"
+        revalidate = "1m30s"
+        fail-open-after = "2s"
         metrics = "[::1]:9000"
-        leave = true
-        mend = false
+        persist = true
+        fix = false
         probe = false
         block = ["203.0.113.0/24", "2001:db8::1"]
     "#;
@@ -45,15 +44,15 @@ fn everything_can_be_said() {
     config.check().unwrap();
     assert_eq!(config.instance.as_deref(), Some("edge_1"));
     assert_eq!(config.interfaces, ["eth1", "eth2"]);
-    assert_eq!((config.mode, config.statistics), (Mode::Fib, Statistics::PerCpu));
+    assert_eq!(config.statistics, Statistics::None);
     assert_eq!(config.max_sessions, 4_000_000);
     assert_eq!(config.udp_idle, Duration::from_secs(45));
     assert_eq!(config.tcp_idle, Duration::from_secs(3600));
     assert_eq!(config.lifetime, Lifetime::For(Duration::from_secs(86_400)));
-    assert_eq!(config.relearn, Duration::from_secs(90));
-    assert_eq!(config.hand_back, Duration::from_secs(2));
+    assert_eq!(config.revalidate, Duration::from_secs(90));
+    assert_eq!(config.fail_open_after, Duration::from_secs(2));
     assert_eq!(config.metrics, "[::1]:9000".parse().unwrap());
-    assert!(config.leave && !config.mend && !config.probe);
+    assert!(config.persist && !config.fix && !config.probe);
     assert_eq!(config.block.len(), 2);
     assert_eq!(parse(&config.to_toml()).unwrap(), config);
 }
@@ -68,15 +67,15 @@ fn what_is_wrong_is_said_with_its_line() {
         ("udp-idle = \"0s\"", "udp-idle", "0s is out of range; it can be 1s to 7d"),
         ("udp-idle = [1]", "udp-idle", "not a time"),
         ("lifetime = \"30\"", "lifetime", "lacks its unit: write 30s"),
-        ("relearn = \"2h\"", "relearn", "1s to 1h"),
-        ("hand-back = \"11m\"", "hand-back", "1s to 10m"),
+        ("revalidate = \"2h\"", "revalidate", "1s to 1h"),
+        ("fail-open-after = \"11m\"", "fail-open-after", "1s to 10m"),
         ("max-sessions = 0", "max-sessions", "1024 to 50000000"),
         ("max-sessions = -5", "max-sessions", "negative"),
         ("max-sessions = \"51M\"", "max-sessions", "1024 to 50000000"),
         ("max-sessions = \"lots\"", "max-sessions", "write it as 65536, 500k or 2M"),
         ("max-sessions = 1.5", "max-sessions", "not a number"),
-        ("mode = \"fast\"", "mode", "expected `session` or `fib`"),
-        ("statistics = \"all\"", "statistics", "`per-cpu`"),
+        ("mode = \"session\"", "mode", "unknown field `mode`"),
+        ("statistics = \"all\"", "statistics", "`none`"),
         ("metrics = \"localhost\"", "metrics", "[::1]:9818, or off"),
         ("metrics = 9818", "metrics", "expected a string"),
         ("interfaces = [\"a/b\"]", "a/b", "is no name of an interface"),
@@ -106,13 +105,13 @@ fn what_the_command_line_filled_is_checked_too() {
     let bad = [
         (Config { udp_idle: Duration::ZERO, ..sound.clone() }, "udp-idle"),
         (Config { lifetime: Lifetime::For(Duration::ZERO), ..sound.clone() }, "lifetime"),
-        (Config { relearn: Duration::from_secs(7200), ..sound.clone() }, "relearn"),
+        (Config { revalidate: Duration::from_secs(7200), ..sound.clone() }, "revalidate"),
         (Config { max_sessions: 1, ..sound.clone() }, "max-sessions"),
         (Config { instance: Some(String::new()), ..sound.clone() }, "instance"),
         (Config { interfaces: vec!["a".into(), "a".into()], ..sound.clone() }, "twice"),
         (
             Config {
-                interfaces: (0..=MOST_INTERFACES).map(|n| format!("e{n}")).collect(),
+                interfaces: (0..=MAX_INTERFACES).map(|n| format!("e{n}")).collect(),
                 ..sound.clone()
             },
             "an instance takes",
@@ -126,10 +125,6 @@ fn what_the_command_line_filled_is_checked_too() {
 
 #[test]
 fn words_are_those_of_the_file() {
-    for &mode in Mode::ALL {
-        assert_eq!(mode.name().parse(), Ok(mode));
-        assert_eq!(parse(&format!("mode = \"{mode}\"")).unwrap().mode, mode);
-    }
     for &statistics in Statistics::ALL {
         assert_eq!(statistics.name().parse(), Ok(statistics));
         assert_eq!(
@@ -137,7 +132,10 @@ fn words_are_those_of_the_file() {
             statistics
         );
     }
-    assert!("fast".parse::<Mode>().unwrap_err().contains("session, fib"));
+    for word in ["shared", "per-cpu", "split"] {
+        assert!(word.parse::<Statistics>().unwrap_err().contains("slot or none"), "{word}");
+    }
+    assert!(parse("mode = \"fib\"").unwrap_err().to_string().contains("unknown field `mode`"));
 }
 
 proptest! {
@@ -145,24 +143,22 @@ proptest! {
     fn a_configuration_is_read_as_written(
         max_sessions in 1024u64..=50_000_000,
         udp_idle in 1000u64..=604_800_000,
-        relearn in 1000u64..=3_600_000,
+        revalidate in 1000u64..=3_600_000,
         interfaces in proptest::collection::btree_set("[a-z][a-z0-9.@-]{0,14}", 0..8),
-        mode in proptest::sample::select(Mode::ALL),
         statistics in proptest::sample::select(Statistics::ALL),
-        leave: bool,
+        persist: bool,
         address: u32,
     ) {
         let config = Config {
             max_sessions,
             udp_idle: Duration::from_millis(udp_idle),
-            relearn: Duration::from_millis(relearn),
+            revalidate: Duration::from_millis(revalidate),
             interfaces: interfaces.into_iter().collect(),
-            mode,
             statistics,
-            leave,
-            lifetime: if leave { Lifetime::Off } else { Lifetime::For(Duration::from_millis(relearn)) },
+            persist,
+            lifetime: if persist { Lifetime::Off } else { Lifetime::For(Duration::from_millis(revalidate)) },
             block: vec![std::net::IpAddr::from(address.to_be_bytes()).into()],
-            metrics: if leave { Metrics::Off } else { Metrics::default() },
+            metrics: if persist { Metrics::Off } else { Metrics::default() },
             ..Config::default()
         };
         prop_assert_eq!(parse(&config.to_toml()).unwrap(), config);

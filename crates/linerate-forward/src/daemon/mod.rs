@@ -1,17 +1,17 @@
-//! [`Daemon`]: what runs beside the programs: attaches them, tells them of changes and that it lives, and looks
-//! after sessions, deny list and metrics. One thread sleeps until something is due or asked for; the watch and the
-//! metrics have one of their own.
+//! [`Daemon`]: attaches the programs, sends heartbeats, invalidates sessions after changes, and maintains sessions,
+//! deny list and metrics. One thread sleeps until something is due or requested; the watch and the metrics each have
+//! a thread.
 
-mod ground;
-mod owned;
+mod handle;
 mod ports;
 mod service;
+mod setup;
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
-use crate::ageing::Limits;
+use crate::ageing::{Ageing, Limits};
 use crate::clock::Clock;
 use crate::config::{Config, Invalid, Metrics as MetricsAt, write_duration};
 use crate::control::Control;
@@ -23,98 +23,97 @@ use crate::metrics::{Counts, Endpoint, Metrics};
 use crate::pins::{Lock, Pins, instance_name};
 use crate::program::Programs;
 use crate::snapshot::Snapshot;
-use crate::store::{Cleaner, Store};
+use crate::table::Table;
 use crate::uppers;
 use crate::view::View;
 use crate::watch::{self, Cause, Causes, Watch};
 use crate::{Error, Result};
+use handle::InstanceHandle;
 use linerate_net::link::Link;
-use owned::Owned;
 use ports::Ports;
 use service::Service;
 
-/// How often what nobody asks for is looked at: metrics, deny list, whether the pins are still there.
-const LOOK: Duration = Duration::from_secs(1);
+/// How often it updates the metrics, sweeps the deny list and checks its pins.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What a daemon is asked for.
+/// A request to the daemon.
 #[derive(Clone, Copy, Debug)]
 pub enum Event {
-    /// To end, and to take everything away unless it was configured to leave it.
+    /// Stop, and detach unless configured to persist.
     Stop,
-    /// To end and to take everything away.
+    /// Stop and detach.
     Detach,
-    /// To read its configuration again.
+    /// Reload the configuration.
     Reload,
-    /// To log what it has counted.
+    /// Log the counters.
     Report,
-    /// To look at its interfaces: the kernel has told of this.
+    /// Follow the interfaces: the kernel has reported these changes.
     Changed(Causes),
 }
 
-/// A daemon that forwards.
+/// A running daemon.
 #[derive(Debug)]
 pub struct Daemon {
     config: Config,
-    owned: Owned,
+    handle: InstanceHandle,
     control: Arc<Control>,
-    store: Store,
+    table: Arc<Table>,
     clock: Clock,
     ports: Ports,
     watch: Watch,
     heart: Heartbeat,
-    ageing: Cleaner,
+    ageing: Ageing,
     metrics: Metrics,
-    /// Held: it serves until it is dropped.
+    /// Serves until it is dropped.
     _endpoint: Option<Endpoint>,
     service: Service,
-    /// What the watch sends into.
+    /// The watch sends its events here.
     events: Sender<Event>,
 }
 
 impl Daemon {
-    /// Attaches everything in the network namespace of the calling thread and begins to forward. What the kernel
-    /// tells of interfaces is sent into `events`.
+    /// Attaches to the interfaces of the calling thread's network namespace and starts to forward. The watch sends
+    /// changes of the network to `events`.
     ///
     /// # Errors
-    /// Whatever stands in the way; nothing is left behind then.
+    /// When it cannot start; it then leaves nothing behind.
     pub fn start(config: Config, events: Sender<Event>) -> Result<Self> {
         let name = config.instance.clone().map_or_else(instance_name, Ok)?;
-        let (mut owned, adopted) = Owned::open(&name, &config)?;
-        let mut ports = Ports::adopted(adopted, &owned.programs.maps)?;
+        let (mut handle, adopted) = InstanceHandle::open(&name, &config)?;
+        let mut ports = Ports::adopted(adopted, &handle.programs.maps)?;
         let metrics = Metrics::default();
         let mut prepare = || -> Result<_> {
-            let maps = &owned.programs.maps;
+            let maps = &handle.programs.maps;
             let control = Arc::new(Control::open(maps)?);
-            let program = |name: &str| owned.programs.share(name);
-            let store = Store::open(maps, control.statistics(), program)?;
+            let table = Arc::new(Table::open(maps)?);
             let clock = Clock::estimated();
-            control.set_refresh(config.relearn, &clock);
-            let mut heart = Heartbeat::new(&control, config.hand_back, &clock);
-            let ageing = Cleaner::new(&store, maps, Limits::from(&config), clock)?;
+            control.set_revalidate_after(config.revalidate, &clock);
+            let mut heart = Heartbeat::new(&control, config.fail_open_after, &clock);
+            let ageing = Ageing::new(Arc::clone(&table), maps, Limits::from(&config), clock)?;
             let endpoint = serve(&metrics, config.metrics)?;
-            ports.configure(&config.interfaces, &mut owned);
-            block(owned.deny_list(&control, clock)?, &config)?;
-            // The programs forward from the moment that they are attached: the first beat comes before, and
-            // before that the watch, so that whatever has changed while nobody watched is followed by a bump.
+            ports.configure(&config.interfaces, &mut handle);
+            block(handle.deny_list(&control, clock)?, &config)?;
+            // The programs forward as soon as they are attached. So the first heartbeat comes before that, and
+            // the watch before the heartbeat: a bump follows every change that nobody watched.
             let links = links()?;
             let early = start_watch(link::indices(&links, &config.interfaces), &control, &events)?;
-            let clock = heart.beat(&owned.programs, &control)?.unwrap_or(clock);
+            let clock = heart.beat(&handle.programs, &control)?.unwrap_or(clock);
             let mut alive = |programs: &Programs| heart.beat(programs, &control).map(drop);
-            let (_, failures) = ports.follow(&links, &config, &mut owned, &mut alive)?;
+            let (_, failures) = ports.follow(&links, &config, &mut handle, &mut alive)?;
             failures.into_iter().next().map_or(Ok(()), Err)?;
-            // Anew, before the other ends: it has nothing to say of what was attached just now.
+            // Started before the early one ends, it reports nothing about the ports just attached.
             let watch = start_watch(ports.indices(), &control, &events)?;
             drop(early);
-            note_uppers(&owned, &ports, &control)?;
-            heart.beat(&owned.programs, &control)?;
-            Ok((control, store, clock, heart, ageing, endpoint, watch))
+            note_uppers(&handle, &ports, &control)?;
+            heart.beat(&handle.programs, &control)?;
+            Ok((control, table, clock, heart, ageing, endpoint, watch))
         };
         match prepare() {
-            Ok((control, store, clock, heart, ageing, endpoint, watch)) => Ok(Self {
+            Ok((control, table, clock, heart, ageing, endpoint, watch)) => Ok(Self {
                 config,
-                owned,
+                handle,
                 control,
-                store,
+                table,
                 clock,
                 ports,
                 watch,
@@ -126,22 +125,22 @@ impl Daemon {
                 events,
             }),
             Err(error) => {
-                // What was adopted stays as it was: it may forward still, and hands itself back.
-                if owned.is_fresh
-                    && let Err(error) = owned.detach()
+                // What was adopted stays: it may still forward, and fails open by itself.
+                if handle.is_fresh
+                    && let Err(error) = handle.detach()
                 {
-                    tracing::warn!(%error, "something is left");
+                    tracing::warn!(%error, "cannot clean up completely");
                 }
                 Err(error)
             }
         }
     }
 
-    /// Looks after the programs until it is told to stop, or somebody else has detached them. `configure` reads
+    /// Runs until it is stopped, or until another process has detached the programs. `configure` reads
     /// the configuration again.
     ///
     /// # Errors
-    /// When it can look after them no longer: the kernel refuses a beat, or the network cannot be watched.
+    /// When the kernel refuses a heartbeat, or the network cannot be watched any more.
     pub fn run(
         mut self,
         events: &Receiver<Event>,
@@ -149,18 +148,18 @@ impl Daemon {
     ) -> Result<()> {
         self.look()?;
         tracing::info!(
-            instance = self.owned.pins.instance(),
+            instance = self.handle.pins.instance(),
             ports = self.ports.names(),
             "ready: forwarding"
         );
         self.service.ready(&self.status());
         let mut looked = Instant::now();
         let detach = loop {
-            if looked.elapsed() >= LOOK {
+            if looked.elapsed() >= POLL_INTERVAL {
                 looked = Instant::now();
                 self.look()?;
             }
-            if let Some(clock) = self.heart.beat(&self.owned.programs, &self.control)? {
+            if let Some(clock) = self.heart.beat(&self.handle.programs, &self.control)? {
                 self.clock = clock;
             }
             self.ageing.tick()?;
@@ -168,8 +167,10 @@ impl Daemon {
             self.service.beat();
             match events.recv_timeout(crate::ageing::TICK) {
                 Err(RecvTimeoutError::Timeout) => {}
-                // Whoever could ask is gone: nobody else can end it.
-                Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => break !self.config.leave,
+                // Nobody is left to send a stop.
+                Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => {
+                    break !self.config.persist;
+                }
                 Ok(Event::Detach) => break true,
                 Ok(Event::Report) => self.report()?,
                 Ok(Event::Reload) => self.reload(configure())?,
@@ -180,42 +181,42 @@ impl Daemon {
         self.end(detach)
     }
 
-    /// Leaves everything, or takes everything away.
+    /// Leaves everything in place, or detaches.
     fn end(self, detach: bool) -> Result<()> {
-        let Self { config, owned, control, ports, watch, .. } = self;
+        let Self { config, handle, control, ports, watch, .. } = self;
         if !detach {
             tracing::info!(
-                bound = write_duration(config.hand_back),
-                "left; without another run the kernel forwards everything after the bound"
+                fail_open_after = write_duration(config.fail_open_after),
+                "programs persist; they fail open to the kernel unless another run adopts them"
             );
             return Ok(());
         }
-        // The fast path ends at once on all ports, and not on one after the other.
-        control.hand_back();
+        // The fast path stops on all ports at once, and not one after the other.
+        control.fail_open();
         drop((watch, ports));
-        owned.detach()?;
+        handle.detach()?;
         tracing::info!("detached");
         Ok(())
     }
 
     fn view(&self) -> View<'_> {
-        let Self { owned, control, store, clock, .. } = self;
-        let (name, maps) = (owned.pins.instance(), &owned.programs.maps);
-        View { name, maps, control, store, clock: *clock }
+        let Self { handle, control, table, clock, .. } = self;
+        let (name, maps) = (handle.pins.instance(), &handle.programs.maps);
+        View { name, maps, control, table, clock: *clock }
     }
 
     fn snapshot(&self) -> Result<Snapshot> {
-        self.view().snapshot(self.ageing.aged().held, self.control.denied().into())
+        self.view().snapshot(self.ageing.statistics().active, self.control.denied().into())
     }
 
     /// Once a second.
     fn look(&mut self) -> Result<()> {
-        for entry in self.owned.deny_list(&self.control, self.clock)?.sweep()? {
-            tracing::info!(target = %entry.target, dropped = entry.dropped, "no longer blocked");
+        for entry in self.handle.deny_list(&self.control, self.clock)?.sweep()? {
+            tracing::info!(target = %entry.target, dropped = entry.dropped, "block expired");
         }
         let snapshot = self.snapshot()?;
         self.service.status(&self.status());
-        let aged = self.ageing.aged();
+        let aged = self.ageing.statistics();
         let counts = self.watch.counts();
         let causes = Cause::ALL.iter().zip(counts.causes);
         let counts = Counts {
@@ -232,54 +233,56 @@ impl Daemon {
 
     /// The line of `systemctl status`.
     fn status(&self) -> String {
-        format!("{} sessions between {}", self.ageing.aged().held, self.ports.names())
+        format!("{} sessions between {}", self.ageing.statistics().active, self.ports.names())
     }
 
-    /// Logs what was counted.
+    /// Logs the counters.
     fn report(&self) -> Result<()> {
         let snapshot = self.snapshot()?;
         tracing::info!(
-            sessions = snapshot.sessions.held,
+            sessions = snapshot.sessions.active,
             generation = snapshot.generation,
-            "counts"
+            "counters"
         );
-        for (what, list) in [("slow path", &snapshot.reasons), ("refusal", &snapshot.refusals)] {
+        for (what, list) in
+            [("slow path", &snapshot.reasons), ("learn refusal", &snapshot.refusals)]
+        {
             for one in list.iter().filter(|one| one.packets > 0) {
-                tracing::info!(what, reason = one.name, packets = one.packets, "counts");
+                tracing::info!(what, reason = one.name, packets = one.packets, "counters");
             }
         }
         Ok(())
     }
 
-    /// The kernel has told of changes. Sessions know already.
+    /// The kernel has reported changes. The sessions are already invalid.
     fn changed(&mut self, causes: Causes) -> Result<()> {
         let names: Vec<_> = causes.iter().map(Cause::name).collect();
-        tracing::debug!(causes = names.join(", "), "all sessions ask again");
+        tracing::debug!(causes = names.join(", "), "sessions invalidated");
         if causes.contains(Cause::Link) || causes.contains(Cause::Overrun) {
             self.follow()?;
         }
         Ok(())
     }
 
-    /// Looks for interfaces that have come or gone.
+    /// Follows interfaces that have appeared or disappeared.
     fn follow(&mut self) -> Result<()> {
-        let Self { config, owned, control, ports, heart, .. } = self;
+        let Self { config, handle, control, ports, heart, .. } = self;
         let mut alive = |programs: &Programs| heart.beat(programs, control).map(drop);
-        let (changed, failures) = ports.follow(&links()?, config, owned, &mut alive)?;
+        let (changed, failures) = ports.follow(&links()?, config, handle, &mut alive)?;
         for error in failures {
-            tracing::warn!(%error, "an interface is not accelerated");
+            tracing::warn!(%error, "interface not accelerated");
         }
         if changed {
             self.watch = start_watch(self.ports.indices(), &self.control, &self.events)?;
         }
-        note_uppers(&self.owned, &self.ports, &self.control)
+        note_uppers(&self.handle, &self.ports, &self.control)
     }
 
-    /// Takes over what of a configuration can be changed while sessions are forwarded.
+    /// Applies what can be changed at run time.
     fn reload(&mut self, read: std::result::Result<Config, Invalid>) -> Result<()> {
         self.service.reloading();
         match read {
-            Err(error) => tracing::error!(%error, "the configuration stays as it was"),
+            Err(error) => tracing::error!(%error, "configuration not reloaded"),
             Ok(config) => self.reconfigure(config)?,
         }
         self.service.ready(&self.status());
@@ -290,40 +293,38 @@ impl Daemon {
         let old = &self.config;
         for (name, differs) in [
             ("instance", new.instance != old.instance),
-            ("mode", new.mode != old.mode),
             ("statistics", new.statistics != old.statistics),
             ("max-sessions", new.max_sessions != old.max_sessions),
             ("metrics", new.metrics != old.metrics),
         ] {
             if differs {
-                tracing::warn!(key = name, "changed, but only a restart takes it over");
+                tracing::warn!(key = name, "change needs a restart");
             }
         }
-        self.control.set_refresh(new.relearn, &self.clock);
-        if new.hand_back != old.hand_back {
-            self.heart = Heartbeat::new(&self.control, new.hand_back, &self.clock);
+        self.control.set_revalidate_after(new.revalidate, &self.clock);
+        if new.fail_open_after != old.fail_open_after {
+            self.heart = Heartbeat::new(&self.control, new.fail_open_after, &self.clock);
         }
         self.ageing.set_limits(Limits::from(&new));
-        self.ports.configure(&new.interfaces, &mut self.owned);
+        self.ports.configure(&new.interfaces, &mut self.handle);
         self.config = Config {
             instance: old.instance.clone(),
-            mode: old.mode,
             statistics: old.statistics,
             max_sessions: old.max_sessions,
             metrics: old.metrics,
             ..new
         };
         self.follow()?;
-        block(self.owned.deny_list(&self.control, self.clock)?, &self.config)?;
-        tracing::info!(ports = self.ports.names(), "configured anew");
+        block(self.handle.deny_list(&self.control, self.clock)?, &self.config)?;
+        tracing::info!(ports = self.ports.names(), "configuration reloaded");
         Ok(())
     }
 }
 
-/// Notes what lies on the ports. The watch has bumped at the change; what was learned since then may have gone by
-/// the former entries.
-fn note_uppers(owned: &Owned, ports: &Ports, control: &Control) -> Result<()> {
-    if uppers::refresh(&owned.programs.maps, &ports.indices())? {
+/// Updates the upper devices of the ports. The watch bumped at the change; sessions learned since then may
+/// rely on the former entries.
+fn note_uppers(handle: &InstanceHandle, ports: &Ports, control: &Control) -> Result<()> {
+    if uppers::refresh(&handle.programs.maps, &ports.indices())? {
         control.bump();
     }
     Ok(())
@@ -334,27 +335,28 @@ fn links() -> Result<Vec<Link>> {
     linerate_net::link::all().map_err(|error| Error::system("ask for the interfaces", error.into()))
 }
 
-/// Blocks what is configured. What was taken out of the configuration stays blocked: others may want it.
+/// Blocks the configured entries. An entry that was removed from the configuration stays blocked: commands may
+/// have added it too.
 fn block(mut list: LockedDenyList, config: &Config) -> Result<()> {
     let mut block = |prefix| list.block(Target::Prefix(prefix), None).map(|_| ());
     config.block.iter().try_for_each(|prefix| block(*prefix))
 }
 
-/// Takes an instance away, whoever ran it: programs, tables and pins, and undoes what was put right for it.
+/// Detaches an instance, whoever ran it: removes programs, tables and pins, and undoes its fixes.
 ///
 /// # Errors
-/// The first of what failed; the rest is done all the same.
+/// The first failure; the rest is done nevertheless.
 pub fn detach(pins: &Pins, lock: Lock) -> Result<()> {
-    ground::detach(pins, lock)
+    setup::detach(pins, lock)
 }
 
-/// Bumps the generation at every change, and tells the daemon why.
+/// Starts a watch that bumps the generation at every change and tells the daemon why.
 fn start_watch(ports: Vec<u32>, control: &Arc<Control>, events: &Sender<Event>) -> Result<Watch> {
     let (control, events) = (Arc::clone(control), events.clone());
     let options = watch::Options { ports, ..watch::Options::default() };
     let watch = Watch::start(&options, move |causes| {
         control.bump();
-        // A daemon that has ended needs not know.
+        // The daemon may have ended.
         let _ = events.send(Event::Changed(causes));
     })?;
     for blind in watch.blind() {
@@ -363,7 +365,7 @@ fn start_watch(ports: Vec<u32>, control: &Arc<Control>, events: &Sender<Event>) 
     Ok(watch)
 }
 
-/// Serves metrics. Where nobody has asked for that, forwarding does not fail for want of them.
+/// Serves metrics. At the default address, a failure does not stop forwarding.
 fn serve(metrics: &Metrics, at: MetricsAt) -> Result<Option<Endpoint>> {
     let MetricsAt::At(address) = at else { return Ok(None) };
     match metrics.serve(address) {
@@ -373,7 +375,7 @@ fn serve(metrics: &Metrics, at: MetricsAt) -> Result<Option<Endpoint>> {
             Ok(Some(endpoint))
         }
         Err(error) if at == MetricsAt::default() => {
-            tracing::warn!(%address, %error, "no metrics are served");
+            tracing::warn!(%address, %error, "metrics unavailable");
             Ok(None)
         }
         Err(source) => Err(Error::system(format!("serve metrics at {address}"), source)),

@@ -1,4 +1,4 @@
-//! [`Ports`]: the interfaces by name, whatever becomes of them: one that goes and comes back is taken up again.
+//! [`Ports`]: the configured interfaces by name. One that disappears and comes back becomes a port again.
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
@@ -7,23 +7,23 @@ use libbpf_rs::MapCore;
 use linerate_bpf::rcu::RcuBarrier;
 use linerate_net::link::Link;
 
-use super::ground;
-use super::owned::Owned;
+use super::handle::InstanceHandle;
+use super::setup;
 use crate::config::Config;
 use crate::control::Control;
 use crate::link::station;
 use crate::pins::PortState;
 use crate::preflight::Report;
-use crate::program::{Maps, Port, PortOptions, Programs, introduce, is_open, open_exit};
+use crate::program::{Maps, Port, PortOptions, Programs, egress_enabled, enable_egress, register};
 use crate::{Error, Result};
 
 /// The interfaces that a configuration names.
 #[derive(Debug, Default)]
-pub(super) struct Ports(BTreeMap<String, Slot>);
+pub(super) struct Ports(BTreeMap<String, PortSlot>);
 
-/// The place of an interface. It has its number for as long as it is configured.
+/// A configured interface. It keeps its number for as long as it is configured.
 #[derive(Debug)]
-struct Slot {
+struct PortSlot {
     number: u32,
     attached: Option<Attached>,
 }
@@ -33,14 +33,14 @@ struct Slot {
 struct Attached {
     index: u32,
     mac: [u8; 6],
-    /// The programs send frames out of it: it was proven that it can.
-    is_open: bool,
+    /// The programs send frames out of it, since it was verified that it transmits.
+    egress_enabled: bool,
     /// Its programs.
     _port: Port,
 }
 
 impl Attached {
-    /// Whether the programs are still on this interface: one of the same name and index may be another.
+    /// Whether the programs are still on this interface: another may have the same name and index.
     fn is_on(&self, link: &Link) -> bool {
         self.index == link.index && link.xdp.is_some()
     }
@@ -53,9 +53,10 @@ impl Ports {
     /// When the kernel does not answer.
     pub(super) fn adopted(ports: Vec<(PortState, Port)>, maps: &Maps) -> Result<Self> {
         let slot = |(state, port): (PortState, Port)| {
-            let is_open = is_open(maps, state.port, state.ifindex)?;
-            let attached = Attached { index: state.ifindex, mac: state.mac, is_open, _port: port };
-            Ok((state.name, Slot { number: state.port, attached: Some(attached) }))
+            let egress_enabled = egress_enabled(maps, state.port, state.ifindex)?;
+            let attached =
+                Attached { index: state.ifindex, mac: state.mac, egress_enabled, _port: port };
+            Ok((state.name, PortSlot { number: state.port, attached: Some(attached) }))
         };
         ports.into_iter().map(slot).collect::<Result<_>>().map(Self)
     }
@@ -74,25 +75,25 @@ impl Ports {
         self.0.iter().filter_map(|(name, slot)| Some((name.as_str(), slot.attached.as_ref()?)))
     }
 
-    /// Makes these names the ones that are configured, and takes the programs off others.
-    pub(super) fn configure(&mut self, names: &[String], owned: &mut Owned) {
+    /// Configures these names, and detaches the programs from all others.
+    pub(super) fn configure(&mut self, names: &[String], handle: &mut InstanceHandle) {
         let gone: Vec<_> = self.0.keys().filter(|name| !names.contains(name)).cloned().collect();
         for name in gone {
             if let Some(mut slot) = self.0.remove(&name) {
-                slot.let_go(owned);
-                tracing::info!(interface = name, "no longer a port");
+                slot.detach(handle);
+                tracing::info!(interface = name, "port removed");
             }
         }
         for name in names {
             let taken: Vec<_> = self.0.values().map(|slot| slot.number).collect();
             let free = (0..).find(|number| !taken.contains(number)).unwrap_or(u32::MAX);
-            self.0.entry(name.clone()).or_insert(Slot { number: free, attached: None });
+            self.0.entry(name.clone()).or_insert(PortSlot { number: free, attached: None });
         }
     }
 
-    /// Takes up interfaces that have come, lets go of those that have gone, and learns new MAC addresses. Says
-    /// what could not be taken up, and why. Whether anything is otherwise than before. `alive` is called
-    /// between steps, none of which takes long: it beats for the programs.
+    /// Attaches interfaces that have appeared, drops those that are gone, and updates MAC addresses. Returns whether
+    /// anything changed, and why interfaces could not be attached. Calls `alive`, which sends heartbeats,
+    /// between steps, none of which takes long.
     ///
     /// # Errors
     /// When the preflight cannot look at the interfaces.
@@ -100,34 +101,34 @@ impl Ports {
         &mut self,
         links: &[Link],
         config: &Config,
-        owned: &mut Owned,
+        handle: &mut InstanceHandle,
         alive: &mut dyn FnMut(&Programs) -> Result<()>,
     ) -> Result<(bool, Vec<Error>)> {
         let mut changed = false;
-        // First of all: what one was may be another's now.
+        // First: an index may belong to another interface now.
         for (name, slot) in &mut self.0 {
-            alive(&owned.programs)?;
-            changed |= slot.leave(name, found(links, name), owned);
+            alive(&handle.programs)?;
+            changed |= slot.drop_if_gone(name, found(links, name), handle);
         }
         let names: Vec<_> = self.0.keys().cloned().collect();
         let is_new = |name: &&String| self.0[*name].attached.is_none();
         let is_there = names.iter().filter(is_new).any(|name| found(links, name).is_some());
         let report = if is_there {
-            ground::prepare(&names, self.indices(), config.mend, owned)?
+            setup::prepare(&names, self.indices(), config.fix, handle)?
         } else {
             Report::default()
         };
         let mut failures = Vec::new();
         for (name, slot) in &mut self.0 {
-            alive(&owned.programs)?;
-            match slot.follow(name, links, &report, owned) {
+            alive(&handle.programs)?;
+            match slot.follow(name, links, &report, handle) {
                 Ok(now) => changed |= now,
                 Err(error) => failures.push(error),
             }
         }
         for (name, slot) in &mut self.0 {
             let is_up = found(links, name).is_some_and(Link::is_up);
-            if is_up && let Err(error) = slot.open(name, config.probe, owned, alive) {
+            if is_up && let Err(error) = slot.open(name, config.probe, handle, alive) {
                 failures.push(error);
             }
         }
@@ -140,26 +141,33 @@ fn found<'l>(links: &'l [Link], name: &str) -> Option<&'l Link> {
     links.iter().find(|link| link.name == name)
 }
 
-impl Slot {
-    /// Lets go of an interface that is not the one of this name any more. Whether there was one.
-    fn leave(&mut self, name: &str, link: Option<&Link>, owned: &mut Owned) -> bool {
+impl PortSlot {
+    /// Drops an interface that no longer is the one of this name. Returns whether there was one.
+    fn drop_if_gone(
+        &mut self,
+        name: &str,
+        link: Option<&Link>,
+        handle: &mut InstanceHandle,
+    ) -> bool {
         let Some(attached) = &self.attached else { return false };
         if link.is_some_and(|link| attached.is_on(link)) {
             return false;
         }
-        self.let_go(owned);
-        tracing::warn!(interface = name, "gone: it is taken up again when it comes back");
+        self.detach(handle);
+        tracing::warn!(
+            interface = name,
+            "interface gone; it becomes a port again when it comes back"
+        );
         true
     }
 
-    /// Takes up an interface that has come, or learns that its MAC address is another. Whether anything is
-    /// otherwise than before.
+    /// Attaches an interface that has appeared, or updates its MAC address. Returns whether anything changed.
     fn follow(
         &mut self,
         name: &str,
         links: &[Link],
         report: &Report,
-        owned: &mut Owned,
+        handle: &mut InstanceHandle,
     ) -> Result<bool> {
         let Some(link) = found(links, name) else {
             return Err(Error::Invalid(format!("there is no interface {name}")));
@@ -173,52 +181,52 @@ impl Slot {
         if let Some(attached) = &mut self.attached {
             let differs = attached.mac != mac;
             if differs {
-                introduce(&owned.programs, &options)?;
+                register(&handle.programs, &options)?;
                 attached.mac = mac;
-                tracing::info!(interface = name, "has another MAC address");
+                tracing::info!(interface = name, "MAC address changed");
             }
             return Ok(differs);
         }
-        ground::refuse(report, Some(name))?;
-        // Its number may have been another's, and sessions that left by that must not leave by this: they
-        // are out of date before the number means anything again, and no program goes by them any more.
-        let maps = &owned.programs.maps;
+        setup::refuse(report, Some(name))?;
+        // Another interface may have had its number. Sessions that left by that one must not leave by this one: the
+        // bump makes them stale, and after a grace period no program uses them.
+        let maps = &handle.programs.maps;
         Control::open(maps)?.bump();
         RcuBarrier::new(maps.get("table")?.as_fd())?.wait()?;
-        let mut port = Port::attach(&owned.programs, &options)?;
+        let mut port = Port::attach(&handle.programs, &options)?;
         match &port.why_generic {
-            None => tracing::info!(interface = name, attached = %port.attach, "a port"),
+            None => tracing::info!(interface = name, xdp_mode = %port.attach, "port added"),
             Some(why) => tracing::warn!(
                 interface = name,
-                attached = %port.attach,
+                xdp_mode = %port.attach,
                 why,
-                "a port, but XDP is not in its driver: the fast path saves less"
+                "port added, but without native XDP in its driver: the fast path saves less"
             ),
         }
-        let Owned { pins, lock, state, .. } = owned;
+        let InstanceHandle { pins, lock, state, .. } = handle;
         pins.add_port(lock, state, &options, &mut port)?;
         let index = link.index;
-        self.attached = Some(Attached { index, mac, is_open: false, _port: port });
+        self.attached = Some(Attached { index, mac, egress_enabled: false, _port: port });
         Ok(true)
     }
 
-    /// Has the programs send frames out of it, once it is proven that it can. Until then what leaves by it is
-    /// the kernel's.
+    /// Lets the programs send frames out of it, once it is verified that it transmits. Until then the kernel
+    /// forwards what leaves by it.
     fn open(
         &mut self,
         name: &str,
         probe: bool,
-        owned: &Owned,
+        handle: &InstanceHandle,
         alive: &mut dyn FnMut(&Programs) -> Result<()>,
     ) -> Result<()> {
-        let Some(Attached { index, mac, is_open: false, .. }) = self.attached else {
+        let Some(Attached { index, mac, egress_enabled: false, .. }) = self.attached else {
             return Ok(());
         };
-        ground::prove(name, probe, &mut || alive(&owned.programs))?;
-        open_exit(&owned.programs, &self.options(name, index, mac))?;
-        tracing::info!(interface = name, "frames leave by it");
+        setup::prove(name, probe, &mut || alive(&handle.programs))?;
+        enable_egress(&handle.programs, &self.options(name, index, mac))?;
+        tracing::info!(interface = name, "egress enabled");
         if let Some(attached) = &mut self.attached {
-            attached.is_open = true;
+            attached.egress_enabled = true;
         }
         Ok(())
     }
@@ -227,17 +235,17 @@ impl Slot {
         PortOptions { name: name.to_owned(), ifindex, mac, port: self.number, attach: None }
     }
 
-    /// Takes the programs off and the interface out of the maps.
-    fn let_go(&mut self, owned: &mut Owned) {
+    /// Detaches the programs and removes the interface from the maps.
+    fn detach(&mut self, handle: &mut InstanceHandle) {
         let Some(attached) = self.attached.take() else { return };
         let (number, index) = (self.number, attached.index);
-        let Owned { pins, lock, state, programs, .. } = owned;
+        let InstanceHandle { pins, lock, state, programs, .. } = handle;
         if let Err(error) = pins.remove_port(lock, state, index) {
-            tracing::warn!(%error, "a port is not quite gone");
+            tracing::warn!(%error, "cannot remove a port completely");
         }
-        for (map, key) in [("interfaces", index), ("ports", number), ("exits", index)] {
+        for (map, key) in [("interfaces", index), ("ports", number)] {
             if let Ok(map) = programs.maps.get(map) {
-                // The kernel takes interfaces that have gone out of devmaps itself.
+                // The kernel itself removes interfaces that are gone from devmaps.
                 let _ = map.delete(&key.to_ne_bytes());
             }
         }

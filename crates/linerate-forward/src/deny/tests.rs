@@ -7,7 +7,7 @@ use crate::program::{Options, Programs};
 fn deny_list() -> (Programs, Arc<Control>, DenyList) {
     let programs = Programs::load(&Options { max_sessions: 1024, ..Options::default() }).unwrap();
     let control = Arc::new(Control::open(&programs.maps).unwrap());
-    let clock = Clock::read(programs.beat().unwrap());
+    let clock = Clock::read(programs.heartbeat().unwrap());
     let list = DenyList::open(&programs.maps, Arc::clone(&control), clock).unwrap();
     (programs, control, list)
 }

@@ -53,10 +53,10 @@ macro_rules! same {
 
 #[test]
 fn structures_are_those_of_the_programs() {
-    let object = concat!(env!("OUT_DIR"), "/forward.bpf.o");
+    let object = concat!(env!("OUT_DIR"), "/accelerator.bpf.o");
     let btf = Btf::from_path(object).unwrap();
     same!(btf, SessionKey, "session_key", source, destination, source_port, destination_port, ifindex,
-        station, kind, dscp, tag, generation; signature);
+        dst_mac, kind, dscp, tag, generation; signature);
     same!(
         btf,
         Session,
@@ -65,7 +65,7 @@ fn structures_are_those_of_the_programs() {
         version,
         deadline,
         owner,
-        seen,
+        referenced,
         unused,
         packets,
         bytes,
@@ -87,17 +87,15 @@ fn structures_are_those_of_the_programs() {
         created,
         learned,
         out_ifindex,
-        relearned,
+        revalidations,
         reserved
     );
     same!(btf, Bucket, "bucket", way);
     same!(btf, Addresses, "addresses", source, destination, out_source, out_destination);
     same!(btf, Bucket6, "bucket6", way);
-    same!(btf, Stray, "stray", packets, bytes);
-    same!(btf, Strays, "strays", way);
-    same!(btf, End, "end", key, cpu, retire, ended, busy);
-    same!(btf, HashedSession, "hashed_session", session, addresses);
-    same!(btf, Pending, "pending", word, bytes, unused);
+    same!(btf, Counters, "counters", packets, bytes);
+    same!(btf, RemoteCounters, "remote_counters", way);
+    same!(btf, Candidate, "candidate", word, bytes, unused);
     same!(btf, Interface, "interface", port, mac, unused);
     same!(
         btf,
@@ -106,18 +104,17 @@ fn structures_are_those_of_the_programs() {
         generation,
         denied,
         heartbeat,
-        patience,
-        refresh,
+        heartbeat_timeout,
+        revalidate_after,
         admission,
         reserved,
         seeds,
         abi,
         statistics,
-        fib,
         multi_buffer,
         reserved2
     );
-    same!(btf, Beat, "beat", jiffies);
+    same!(btf, Heartbeat, "heartbeat", jiffies);
     same!(btf, Denied4Key, "denied4_key", prefix_len, address);
     same!(btf, Denied6Key, "denied6_key", prefix_len, address);
     same!(
@@ -181,13 +178,13 @@ impl Description<'_> {
 
 #[test]
 fn each_layout_has_a_number_of_its_own() {
-    let object = concat!(env!("OUT_DIR"), "/forward.bpf.o");
+    let object = concat!(env!("OUT_DIR"), "/accelerator.bpf.o");
     let btf = Btf::from_path(object).unwrap();
     let mut description = Description { btf: &btf, text: String::new() };
     description.add_section(".maps");
     description.add_section(".data.control");
     let text = description.text;
-    for word in ["table:", "generation", "uppers:", "control:"] {
+    for word in ["table:", "generation", "upper_devices:", "control:"] {
         assert!(text.contains(word), "no {word} in {text}");
     }
     let hash = fnv(text.as_bytes());

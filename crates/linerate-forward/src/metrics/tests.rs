@@ -2,29 +2,28 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use super::*;
-use crate::snapshot::{Counted, Port, Sessions, Traffic};
+use crate::snapshot::{Counter, Port, Sessions, Traffic};
 
 fn snapshot() -> Snapshot {
     Snapshot {
         instance: "default".to_owned(),
-        mode: "session",
         statistics: "slot",
         state: State::Running,
         heartbeat_age: 0.25,
-        bound: 10.0,
+        heartbeat_timeout: 10.0,
         generation: 7,
-        sessions: Sessions { held: 3, room: 1_000_000, memory: 192 << 20 },
+        sessions: Sessions { active: 3, capacity: 1_000_000, memory_bytes: 192 << 20 },
         reasons: vec![
-            Counted { name: "no-session", about: "", packets: 5 },
-            Counted { name: "fragment", about: "", packets: 0 },
+            Counter { name: "no-session", about: "", packets: 5 },
+            Counter { name: "fragment", about: "", packets: 0 },
         ],
-        refusals: vec![Counted { name: "ttl", about: "", packets: 1 }],
+        refusals: vec![Counter { name: "ttl", about: "", packets: 1 }],
         blocked: 2,
         ports: vec![Port {
             interface: "eth\"1".to_owned(),
             index: 4,
-            attached: "native",
-            uppers: vec!["br0".to_owned()],
+            xdp_mode: "native",
+            upper_devices: vec!["br0".to_owned()],
             traffic: Traffic { rx_packets: 10, rx_bytes: 640, tx_packets: 9, tx_bytes: 576 },
         }],
     }
@@ -48,15 +47,15 @@ fn a_scrape_has_what_was_shown_last() {
     let text = scrape(&metrics);
     for line in [
         "linerate_forward_sessions 3.0",
-        "linerate_forward_sessions_room 1000000.0",
-        "linerate_forward_table_memory_bytes 201326592.0",
+        "linerate_forward_session_capacity 1000000.0",
+        "linerate_forward_table_size_bytes 201326592.0",
         "linerate_forward_heartbeat_age_seconds 0.25",
-        "linerate_forward_fast_path 1.0",
-        "linerate_forward_blocked_entries 2.0",
+        "linerate_forward_fast_path_enabled 1.0",
+        "linerate_forward_deny_list_entries 2.0",
         "linerate_forward_invalidations_total{cause=\"route\"} 2",
         "linerate_forward_sessions_ended_total{reason=\"idle\"} 3",
-        "linerate_forward_packets_total{reason=\"no-session\"} 5",
-        "linerate_forward_packets_total{reason=\"fragment\"} 0",
+        "linerate_forward_slow_path_packets_total{reason=\"no-session\"} 5",
+        "linerate_forward_slow_path_packets_total{reason=\"fragment\"} 0",
         "linerate_forward_learn_refusals_total{reason=\"ttl\"} 1",
         "linerate_forward_port_packets_total{interface=\"eth\\\"1\",direction=\"rx\"} 10",
         "linerate_forward_port_bytes_total{interface=\"eth\\\"1\",direction=\"tx\"} 576",

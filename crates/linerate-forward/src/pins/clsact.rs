@@ -64,12 +64,12 @@ mod tests {
     use linerate_testkit::{Namespace, Veth, VethOptions, probe_or_skip, root_or_skip};
 
     use super::*;
-    use crate::program::{Options, Programs, attach_clsact, obstacle};
+    use crate::program::{Options, Programs, attach_clsact, unavailable};
 
     #[test]
     fn what_we_made_goes_and_what_others_need_stays() {
         root_or_skip!();
-        probe_or_skip!(obstacle());
+        probe_or_skip!(unavailable());
         let space = Namespace::create("clsact").unwrap();
         let cable = Veth::create(&space, "a", &space, "b", VethOptions::default()).unwrap();
         let (a, b) = (cable.a.index(), cable.b.index());

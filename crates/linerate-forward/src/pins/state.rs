@@ -6,7 +6,7 @@ use linerate_bpf::xdp::AttachMode;
 use serde::{Deserialize, Serialize};
 
 use super::Namespace;
-use crate::config::{Mode, Statistics};
+use crate::config::Statistics;
 use crate::conntrack::Former;
 use crate::hash::fnv;
 use crate::layout;
@@ -27,8 +27,6 @@ pub struct State {
     pub process: u32,
     /// Where its interfaces are.
     pub namespace: Namespace,
-    /// How the way of a packet is found.
-    pub mode: Mode,
     /// Where packets are counted.
     pub statistics: Statistics,
     /// Sessions that there is room for.
@@ -40,7 +38,7 @@ pub struct State {
     pub windows: Former,
     /// The ports.
     pub ports: Vec<PortState>,
-    /// What others have to remember, by their name: how to undo what was mended, for instance.
+    /// What others have to remember, by their name: how to undo what was fixed, for instance.
     #[serde(default)]
     pub others: BTreeMap<String, serde_json::Value>,
 }
@@ -121,7 +119,6 @@ impl State {
             build: build(),
             process: std::process::id(),
             namespace,
-            mode: options.mode,
             statistics: options.statistics,
             max_sessions: options.max_sessions,
             multi_buffer: options.multi_buffer,
@@ -150,7 +147,6 @@ impl State {
             }
             Err(format!("{what} is {here} now and was {there}"))
         };
-        same("mode", options.mode.to_string(), self.mode.to_string())?;
         same("statistics", options.statistics.to_string(), self.statistics.to_string())?;
         let (here, there) = (options.max_sessions, self.max_sessions);
         same("max-sessions", here.to_string(), there.to_string())
@@ -193,7 +189,7 @@ impl State {
 
 /// A number for the programs that are in this executable.
 fn build() -> String {
-    let object = include_bytes!(concat!(env!("OUT_DIR"), "/forward.bpf.o"));
+    let object = include_bytes!(concat!(env!("OUT_DIR"), "/accelerator.bpf.o"));
     format!("{}-{:016x}", env!("CARGO_PKG_VERSION"), fnv(object))
 }
 
@@ -225,8 +221,8 @@ mod tests {
         let mut state = State::new(&Options::default(), Namespace::of_thread().unwrap());
         let options = Options { max_sessions: 5000, ..Options::default() };
         assert_eq!(state.fits(&options), Err("max-sessions is 5000 now and was 1000000".into()));
-        let options = Options { statistics: Statistics::Split, ..Options::default() };
-        assert_eq!(state.fits(&options), Err("statistics is split now and was slot".into()));
+        let options = Options { statistics: Statistics::None, ..Options::default() };
+        assert_eq!(state.fits(&options), Err("statistics is none now and was slot".into()));
         state.abi += 1;
         assert!(state.fits(&Options::default()).unwrap_err().contains("of layout"));
         let newer =

@@ -7,7 +7,9 @@ use libbpf_rs::{TC_EGRESS, TC_INGRESS};
 use super::{Lock, Pinned, Pins, remove_directory};
 use crate::layout;
 use crate::memory::Memory;
-use crate::program::{Options, Programs, Stack, attach_clsact, introduce, is_open, open_exit};
+use crate::program::{
+    Options, Programs, Stack, attach_clsact, egress_enabled, enable_egress, register,
+};
 use crate::{Error, Result};
 
 /// What an upgrade did.
@@ -38,9 +40,9 @@ impl Pins {
             }
         };
         for (one, _) in &pinned.ports {
-            introduce(&programs, &one.options())?;
-            if is_open(&pinned.programs.maps, one.port, one.ifindex)? {
-                open_exit(&programs, &one.options())?;
+            register(&programs, &one.options())?;
+            if egress_enabled(&pinned.programs.maps, one.port, one.ifindex)? {
+                enable_egress(&programs, &one.options())?;
             }
         }
         let mut first = Ok(());
@@ -73,7 +75,7 @@ impl Pins {
             keep(programs.xdp().and_then(|program| Ok(port.xdp.replace(program)?)));
         }
         first?;
-        // Programs of another mode have other names.
+        // Programs of another version may have other names.
         let known: Vec<_> = programs.iter().map(|(name, _)| name.to_owned()).collect();
         self.pin_programs(lock, &programs)?;
         for old in super::names(&self.directory.join("programs"))? {
@@ -96,7 +98,7 @@ impl Pins {
         let state = &mut pinned.state;
         let new = super::State::new(options, state.namespace);
         (state.abi, state.build, state.process) = (layout::ABI, new.build, new.process);
-        (state.mode, state.statistics) = (new.mode, new.statistics);
+        state.statistics = new.statistics;
         (state.max_sessions, state.multi_buffer) = (new.max_sessions, new.multi_buffer);
         self.save(lock, state)?;
         pinned.programs = programs;

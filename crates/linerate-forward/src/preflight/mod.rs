@@ -17,7 +17,7 @@ mod veth;
 
 use std::io;
 
-pub use report::{Check, Finding, Mend, Outcome, Report, Stub};
+pub use report::{Check, Finding, Fix, Outcome, Report, Stub};
 
 use linerate_net::namespace::Namespace;
 use linerate_net::{ethtool, link};
@@ -31,7 +31,7 @@ include!(concat!(env!("OUT_DIR"), "/preflight.rs"));
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Puts right what can be undone; otherwise that is refused like the rest. True.
-    pub mend: bool,
+    pub fix: bool,
     /// The programs take frames in several buffers, so that the MTU is not bounded by one. False.
     pub multi_buffer: bool,
     /// Indices of the interfaces that have our program on them already, from a daemon before this one.
@@ -40,7 +40,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { mend: true, multi_buffer: false, adopted: Vec::new() }
+        Self { fix: true, multi_buffer: false, adopted: Vec::new() }
     }
 }
 
@@ -93,8 +93,8 @@ pub fn prove(name: &str, probe: bool, meanwhile: &mut dyn FnMut() -> Result<()>)
 
 /// Undoes what was put right. Programs on far ends go with their links. Interfaces and namespaces that are
 /// gone need nothing; what else fails is returned.
-pub fn restore(mends: &[Mend]) -> Vec<Error> {
-    let undo = |Mend::Offload { interface, index, namespace, offload }: &Mend| {
+pub fn restore(fixes: &[Fix]) -> Vec<Error> {
+    let undo = |Fix::Offload { interface, index, namespace, offload }: &Fix| {
         let Some(namespace) = Namespace::by_inode(*namespace) else { return Ok(()) };
         let set = namespace.run(|| match link::by_index(*index)? {
             // The index may be another's by now.
@@ -103,7 +103,7 @@ pub fn restore(mends: &[Mend]) -> Vec<Error> {
         });
         set.and_then(|set| set).map_err(failed(&format!("turn {offload} of {interface} on again")))
     };
-    mends.iter().filter_map(|mend| undo(mend).err()).collect()
+    fixes.iter().filter_map(|fix| undo(fix).err()).collect()
 }
 
 fn failed<E: Into<io::Error>>(action: &str) -> impl FnOnce(E) -> Error {

@@ -7,7 +7,7 @@ use linerate_net::ethtool::{self, Channels};
 use linerate_net::link::Link;
 use linerate_net::namespace::Namespace;
 
-use super::report::{Check, Mend, Outcome, Report, refused, warning};
+use super::report::{Check, Fix, Outcome, Report, refused, warning};
 use super::{Options, veth};
 
 /// What XDP leaves of a page to a frame: less the headroom (`XDP_PACKET_HEADROOM`), the
@@ -47,8 +47,8 @@ pub(super) fn examine(
     let own = Namespace::of_thread()?;
     let mut off = |what: &str, check, offload: &str, short: &str| -> io::Result<()> {
         let outcome = if features.is_active(offload) {
-            let (outcome, mend) = turn_off(&own, "", link, what, offload, short, options)?;
-            report.mends.extend(mend);
+            let (outcome, fix) = turn_off(&own, "", link, what, offload, short, options)?;
+            report.fixes.extend(fix);
             outcome
         } else {
             Outcome::Fine
@@ -179,9 +179,9 @@ pub(super) fn turn_off(
     offload: &str,
     short: &str,
     options: &Options,
-) -> io::Result<(Outcome, Option<Mend>)> {
+) -> io::Result<(Outcome, Option<Fix>)> {
     let command = format!("`{prefix}ethtool -K {} {short} off`", link.name);
-    if !options.mend {
+    if !options.fix {
         return Ok((refused(what, command), None));
     }
     let (error, now) = space.run(|| {
@@ -196,13 +196,13 @@ pub(super) fn turn_off(
         };
         return Ok((refused(format!("{what}, and {why}"), format!("try {command}")), None));
     }
-    let mend = Mend::Offload {
+    let fix = Fix::Offload {
         interface: link.name.clone(),
         index: link.index,
         namespace: space.inode(),
         offload: offload.to_owned(),
     };
-    Ok((Outcome::Mended(format!("{what}: {short} of {} was turned off", link.name)), Some(mend)))
+    Ok((Outcome::Fixed(format!("{what}: {short} of {} was turned off", link.name)), Some(fix)))
 }
 
 #[cfg(test)]
@@ -234,9 +234,9 @@ mod tests {
             .unwrap();
         let card = Link { kind: String::new(), ..link(&space, "a") };
         let links = [card.clone()];
-        let examine = |mend| {
+        let examine = |fix| {
             let mut report = Report::default();
-            let options = Options { mend, ..Options::default() };
+            let options = Options { fix, ..Options::default() };
             let examine = || examine(&card, &links, &["a".to_owned()], &options, &mut report);
             space.run(examine).unwrap().unwrap();
             report
@@ -254,18 +254,18 @@ mod tests {
             panic!("{report:?}")
         };
         assert!(remedy.contains("`ethtool -K a rxvlan off`"), "{remedy}");
-        assert_eq!((is_on(), report.mends.len()), ([true; 2], 0));
+        assert_eq!((is_on(), report.fixes.len()), ([true; 2], 0));
 
         let report = examine(true);
-        let mended = of(&report, Check::Tags);
-        assert!(mended.iter().all(|one| matches!(one, Outcome::Mended(_))), "{report:?}");
-        assert_eq!((is_on(), report.mends.len()), ([false; 2], 2));
+        let fixed = of(&report, Check::Tags);
+        assert!(fixed.iter().all(|one| matches!(one, Outcome::Fixed(_))), "{report:?}");
+        assert_eq!((is_on(), report.fixes.len()), ([false; 2], 2));
         // The same way as frames that a card joins.
         let joined = of(&report, Check::Coalescing);
         assert!(joined.iter().all(|one| **one == Outcome::Fine), "{report:?}");
         assert!(of(&examine(true), Check::Tags).iter().all(|one| **one == Outcome::Fine));
 
-        let errors = space.run(|| crate::preflight::restore(&report.mends)).unwrap();
+        let errors = space.run(|| crate::preflight::restore(&report.fixes)).unwrap();
         assert!(errors.is_empty(), "{errors:?}");
         assert_eq!(is_on(), [true; 2]);
     }

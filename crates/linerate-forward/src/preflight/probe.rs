@@ -25,7 +25,7 @@ const NEAREST: [u8; 6] = [0x01, 0x80, 0xc2, 0x00, 0x00, 0x0e];
 /// For local experiments (IEEE 802, 9.2.3).
 const EXPERIMENT: [u8; 2] = [0x88, 0xb5];
 /// How long a card may take to count what it sent. Many do so once in a while only.
-const PATIENCE: Duration = Duration::from_millis(2500);
+const PROBE_TIMEOUT: Duration = Duration::from_millis(2500);
 
 /// A program that passes everything.
 pub(super) fn stub() -> Result<OwnedFd> {
@@ -64,7 +64,7 @@ pub(super) fn send(port: &Link, meanwhile: &mut dyn FnMut() -> Result<()>) -> Re
         }
         let dropped = after.tx_dropped.wrapping_sub(before.tx_dropped);
         // Some drivers count one drop for a batch of frames.
-        let is_over = waited >= PATIENCE;
+        let is_over = waited >= PROBE_TIMEOUT;
         if dropped >= sent || is_over && gone == 0 && dropped > 0 {
             return Ok(refused(
                 format!("of {sent} test frames that were redirected to it, none was sent"),

@@ -40,7 +40,7 @@ pub enum Outcome {
     /// Nothing stands in the way.
     Fine,
     /// Something did, and was put right: what was done.
-    Mended(String),
+    Fixed(String),
     /// It works, but not as well as it could.
     Warning {
         /// What is the matter.
@@ -75,7 +75,7 @@ impl fmt::Display for Finding {
         }
         match &self.outcome {
             Outcome::Fine => write!(f, "{:?}: fine", self.check),
-            Outcome::Mended(what) => f.write_str(what),
+            Outcome::Fixed(what) => f.write_str(what),
             Outcome::Warning { what, remedy } => write!(f, "{what}; {remedy}"),
             Outcome::Refused { reason, remedy } => {
                 write!(f, "cannot be a port: {reason}; {remedy}")
@@ -87,7 +87,7 @@ impl fmt::Display for Finding {
 /// Something that was changed, and can be changed back (`restore`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "what")]
-pub enum Mend {
+pub enum Fix {
     /// An offload was turned off.
     Offload {
         /// The interface, by its name at that time.
@@ -119,7 +119,7 @@ pub struct Report {
     /// All checks, port by port.
     pub findings: Vec<Finding>,
     /// What was changed; to be kept as long as programs are attached, and then given to `restore`.
-    pub mends: Vec<Mend>,
+    pub fixes: Vec<Fix>,
     /// Programs on far ends; to be kept as long, and pinned where the programs are.
     pub stubs: Vec<Stub>,
 }

@@ -67,8 +67,8 @@ pub(super) fn examine(
             let what = format!("the far end {} leaves VLAN tags beside its frames", peer.link.name);
             let Peer { space, prefix, link, .. } = &peer;
             match turn_off(space, prefix, link, &what, offload, short, options)? {
-                (outcome, Some(mend)) => {
-                    report.mends.push(mend);
+                (outcome, Some(fix)) => {
+                    report.fixes.push(fix);
                     outcome
                 }
                 // Who tags no frames there may go without.
@@ -111,7 +111,7 @@ fn give_program(
         link.name
     );
     let command = format!("`{prefix}ethtool -K {} gro on`", link.name);
-    if !options.mend {
+    if !options.fix {
         return Ok(refused(reason, command));
     }
     // Its receive queues must be as many as this end's transmit queues, and this end's MTU fit.
@@ -137,7 +137,7 @@ fn give_program(
     let (interface, peer) = (port.name.clone(), link.name.clone());
     let done = format!("the far end {peer} was given an XDP program that passes everything");
     report.stubs.push(Stub { interface, peer, link: held });
-    Ok(Outcome::Mended(done))
+    Ok(Outcome::Fixed(done))
 }
 
 impl Peer {

@@ -76,13 +76,13 @@ pub struct Port {
     pub attach: AttachMode,
     /// Why not in the driver, where it does not.
     pub why_generic: Option<String>,
-    /// `mark` and `learn`; none in the mode without sessions.
+    /// `mark` and `learn`; none where the programs have neither, as some of the lab's.
     pub stack: Vec<Stack>,
 }
 
 impl Port {
     /// Makes an interface a port that frames come in by: it is known to the programs, then learned from, then
-    /// its frames are taken. What leaves by it is the kernel's until [`open`].
+    /// its frames are taken. What leaves by it is the kernel's until [`enable_egress`].
     ///
     /// # Errors
     /// [`Error::Ring`] where another XDP program is there (it stays) or the kernel refuses;
@@ -94,7 +94,7 @@ impl Port {
                 options.name, options.port
             )));
         }
-        introduce(programs, options)?;
+        register(programs, options)?;
         let mut stack = Vec::new();
         for (program, hook) in [("learn", Hook::TcxEgress), ("mark", Hook::TcxIngress)] {
             if let Ok(program) = programs.get(program) {
@@ -120,7 +120,7 @@ impl Port {
 ///
 /// # Errors
 /// [`Error::System`], [`Error::Privilege`].
-pub fn introduce(programs: &Programs, options: &PortOptions) -> Result<()> {
+pub fn register(programs: &Programs, options: &PortOptions) -> Result<()> {
     let interface = Interface { port: options.port, mac: options.mac, unused: [0; 2] };
     let index = options.ifindex.to_ne_bytes();
     let map = programs.maps.get("interfaces")?;
@@ -131,19 +131,18 @@ pub fn introduce(programs: &Programs, options: &PortOptions) -> Result<()> {
 /// word, so it is to be proven before that it can ([`crate::preflight::prove`]).
 ///
 /// # Errors
-/// As [`introduce`].
-pub fn open(programs: &Programs, options: &PortOptions) -> Result<()> {
+/// As [`register`].
+pub fn enable_egress(programs: &Programs, options: &PortOptions) -> Result<()> {
     let (index, port) = (options.ifindex.to_ne_bytes(), options.port.to_ne_bytes());
     let refused = refused(&options.name);
-    programs.maps.get("ports")?.update(&port, &index, MapFlags::ANY).map_err(&refused)?;
-    programs.maps.get("exits")?.update(&index, &index, MapFlags::ANY).map_err(refused)
+    programs.maps.get("ports")?.update(&port, &index, MapFlags::ANY).map_err(refused)
 }
 
 /// Whether programs with these maps send frames out of the interface of index `ifindex` as port `port`.
 ///
 /// # Errors
-/// As [`introduce`].
-pub fn is_open(maps: &Maps, port: u32, ifindex: u32) -> Result<bool> {
+/// As [`register`].
+pub fn egress_enabled(maps: &Maps, port: u32, ifindex: u32) -> Result<bool> {
     let found = maps.get("ports")?.lookup(&port.to_ne_bytes(), MapFlags::ANY);
     let found = found.map_err(|error| Error::bpf(format!("look up port {port}"), &error))?;
     Ok(found.is_some_and(|index| index == ifindex.to_ne_bytes()))

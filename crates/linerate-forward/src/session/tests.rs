@@ -4,7 +4,7 @@ use super::*;
 
 /// A record of an IPv4 session from 10.0.0.1 to 10.0.1.`host`.
 fn record(host: u8) -> Record {
-    let mut record = Record { place: u64::from(host), ..Record::default() };
+    let mut record = Record { slot: u64::from(host), ..Record::default() };
     let session = &mut record.session;
     session.key = layout::SessionKey {
         source: [10, 0, 0, 1],
@@ -12,7 +12,7 @@ fn record(host: u8) -> Record {
         source_port: 5000u16.to_be_bytes(),
         destination_port: 53u16.to_be_bytes(),
         ifindex: 3,
-        station: [2, 0, 0, 0, 0, 1],
+        dst_mac: [2, 0, 0, 0, 0, 1],
         kind: kind::IPV4,
         dscp: 46 << 2,
         tag: [[0; 2]; 2],
@@ -39,7 +39,7 @@ fn reader() -> Reader {
 fn a_plain_session_is_told_as_it_is() {
     let mut plain = record(7);
     (plain.session.packets, plain.session.bytes) = (10, 1000);
-    plain.stray = layout::Stray { packets: 1, bytes: 100 };
+    plain.remote = layout::Counters { packets: 1, bytes: 100 };
     let session = reader().session(&plain);
     assert_eq!(session.tuple.to_string(), "udp,10.0.0.1,5000,10.0.1.7,53");
     assert_eq!((&*session.ingress.name, &*session.egress.name), ("lan", "wan"));
@@ -116,15 +116,15 @@ fn the_state_says_who_gets_the_next_packet() {
 
 #[test]
 fn idleness_is_counted_from_when_the_bit_was_last_found() {
-    let seen = Seen::found(0x1ff_fffe);
-    assert_eq!(Seen::from_word(seen.word()), seen);
+    let seen = LastUse::found(0x1ff_fffe);
+    assert_eq!(LastUse::from_word(seen.word()), seen);
     assert_eq!(seen.idle(0x200_0003), Duration::from_secs(5));
-    assert_eq!(Seen { since: true, ..seen }.idle(0x200_0003), Duration::ZERO);
+    assert_eq!(LastUse { is_recent: true, ..seen }.idle(0x200_0003), Duration::ZERO);
     // The programs touch the first byte alone.
     let mut bytes = seen.word().to_ne_bytes();
     assert_eq!(bytes[0], 0);
     bytes[0] = 1;
-    assert_eq!(Seen::from_word(u32::from_ne_bytes(bytes)), Seen { since: true, ..seen });
+    assert_eq!(LastUse::from_word(u32::from_ne_bytes(bytes)), LastUse { is_recent: true, ..seen });
 }
 
 /// Sessions with 0, 10, 20, ... packets.

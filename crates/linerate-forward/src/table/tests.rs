@@ -33,8 +33,8 @@ pub(crate) fn record(number: u32) -> Record {
     session.destination = session.key.destination;
     session.out_ifindex = number;
     session.learned = number;
-    session.seen = 1;
-    record.stray.packets = u64::from(number);
+    session.referenced = 1;
+    record.remote.packets = u64::from(number);
     record
 }
 
@@ -52,20 +52,20 @@ fn is_whole(record: &Record) -> bool {
 fn what_is_inserted_is_read_whole() {
     root_or_skip!();
     let (_programs, table) = table();
-    assert_eq!(table.places(), 2048);
+    assert_eq!(table.slots(), 2048);
     assert_eq!(table.records().count(), 0);
     let mut six = record(3);
     six.session.key.kind = kind::IPV6 | kind::TCP;
     six.session.unused = [1, 2, 3];
     (six.session.deadline, six.session.owner) = (0x0102_0304, 2);
     (six.session.packets, six.session.bytes) = (10, 1000);
-    six.stray = Stray { packets: 5, bytes: 500 };
+    six.remote = Counters { packets: 5, bytes: 500 };
     six.addresses.source = *b"0123456789abcdef";
     six.addresses.out_destination = *b"fedcba9876543210";
     let hash = 9 << 32 | 2;
     let index = table.insert(hash, &six).unwrap();
     assert_eq!(index, 9 * WAYS + 2, "the home way first");
-    six.place = index as u64;
+    six.slot = index as u64;
     six.session.version = 2;
     assert_eq!(table.read(index), Some(six));
     let others = [(); 8].map(|()| table.insert(hash, &record(1)));
@@ -74,7 +74,7 @@ fn what_is_inserted_is_read_whole() {
     assert_eq!(
         others[2..5],
         second,
-        "the second while it is emptier and the first has one place left"
+        "the second while it is emptier and the first has one slot left"
     );
     assert_eq!(others[5..], [Some(37), Some(1), None]);
     assert_eq!(table.records().count(), 8);
@@ -95,7 +95,7 @@ fn a_table_takes_what_it_has_room_for() {
         table.insert(hash::session(&seeds, &record.session.key), &record).is_none()
     };
     let refused = (0..sessions).filter(refused).count();
-    println!("{refused} of {sessions} sessions had no place");
+    println!("{refused} of {sessions} sessions had no slot");
     assert!(refused < sessions as usize / 1000, "{refused}");
 }
 
@@ -105,38 +105,38 @@ fn a_session_is_ended_once_and_freed_as_it_was_condemned() {
     let (_programs, table) = table();
     let mut counted = record(5);
     (counted.session.packets, counted.session.bytes) = (10, 640);
-    counted.stray = Stray { packets: 2, bytes: 128 };
+    counted.remote = Counters { packets: 2, bytes: 128 };
     let index = table.insert(0, &counted).unwrap();
-    let place = table.place(index);
-    let (protocol, mark) = place.look().unwrap();
-    assert_eq!((protocol, mark.generation(), mark.is_ended()), (Protocol::Udp, 1, false));
-    let condemned = place.end(mark).unwrap();
-    assert!(condemned.is_ended() && table.read(index).unwrap().is_ended());
-    assert_eq!(place.end(mark), None, "it is not what it was");
+    let slot = table.slot(index);
+    let (protocol, stamp) = slot.look().unwrap();
+    assert_eq!((protocol, stamp.generation(), stamp.is_ended()), (Protocol::Udp, 1, false));
+    let to_free = slot.end(stamp).unwrap();
+    assert!(to_free.is_ended() && table.read(index).unwrap().is_ended());
+    assert_eq!(slot.end(stamp), None, "it is not what it was");
 
     // Learned again: under the lock, and then ended with the same number as before.
-    let tags = place.word(at::TAGS).load(SeqCst);
-    drop(WriteGuard::try_lock(place.version(), condemned.version).unwrap());
-    assert_eq!(place.word(at::TAGS).load(SeqCst), tags);
-    assert_eq!(place.free(condemned), None, "another version");
+    let tags = slot.word(at::TAGS).load(SeqCst);
+    drop(WriteGuard::try_lock(slot.version(), to_free.version).unwrap());
+    assert_eq!(slot.word(at::TAGS).load(SeqCst), tags);
+    assert_eq!(slot.free(to_free), None, "another version");
     assert!(table.read(index).is_some());
 
-    let (_, condemned) = place.look().unwrap();
-    assert_eq!(place.free(condemned), Some(Stray { packets: 12, bytes: 768 }));
-    assert_eq!((table.read(index), place.look(), place.free(condemned)), (None, None, None));
+    let (_, to_free) = slot.look().unwrap();
+    assert_eq!(slot.free(to_free), Some(Counters { packets: 12, bytes: 768 }));
+    assert_eq!((table.read(index), slot.look(), slot.free(to_free)), (None, None, None));
     // Nothing is left for the next one.
     assert_eq!(table.insert(0, &record(6)), Some(index));
     assert_eq!(table.read(index).unwrap().packets(), 6);
 }
 
-/// Learners take free places, write sessions in several steps, learn again and end them; the ager frees.
-/// Every record that is read is of one session, and no place is freed under a session that lives.
+/// Learners take free slots, write sessions in several steps, learn again and end them; the ager frees.
+/// Every record that is read is of one session, and no slot is freed under a session that lives.
 #[test]
 fn readers_writers_and_the_ager_meet_without_halves() {
     root_or_skip!();
     let (_programs, table) = table();
     let (table, stop) = (&table, &AtomicBool::new(false));
-    let places = 0..4 * WAYS;
+    let slots = 0..4 * WAYS;
     let (freed, kept) = (&AtomicUsize::new(0), &AtomicUsize::new(0));
     std::thread::scope(|scope| {
         for learner in 1..=2u32 {
@@ -154,20 +154,20 @@ fn readers_writers_and_the_ager_meet_without_halves() {
                     // It is ours, whoever looks: nobody else frees or rewrites what is alive.
                     let found = table.read(index).expect("it lives");
                     assert_eq!(found.session.out_ifindex, session.session.out_ifindex);
-                    let place = table.place(index);
-                    let (_, mark) = place.look().expect("it lives");
-                    assert!(!mark.is_ended());
-                    place.end(mark).expect("nobody else ends it");
+                    let slot = table.slot(index);
+                    let (_, stamp) = slot.look().expect("it lives");
+                    assert!(!stamp.is_ended());
+                    slot.end(stamp).expect("nobody else ends it");
                 }
             });
         }
         scope.spawn(move || {
             while !stop.load(SeqCst) {
                 for index in 0..4 * WAYS {
-                    let place = table.place(index);
-                    if let Some((_, mark)) = place.look()
-                        && mark.is_ended()
-                        && place.free(mark).is_some()
+                    let slot = table.slot(index);
+                    if let Some((_, stamp)) = slot.look()
+                        && stamp.is_ended()
+                        && slot.free(stamp).is_some()
                     {
                         freed.fetch_add(1, SeqCst);
                     }
@@ -177,7 +177,7 @@ fn readers_writers_and_the_ager_meet_without_halves() {
         scope.spawn(move || {
             let mut seen = HashSet::new();
             while !stop.load(SeqCst) {
-                for record in places.clone().filter_map(|index| table.read(index)) {
+                for record in slots.clone().filter_map(|index| table.read(index)) {
                     assert!(is_whole(&record), "{record:?}");
                     seen.insert(record.session.out_ifindex);
                 }

@@ -35,7 +35,7 @@ fn daemon(instance: String) {
         instance: Some(instance),
         interfaces: PORTS.map(str::to_owned).to_vec(),
         max_sessions: 4096,
-        hand_back: seconds.map_or(BOUND, Duration::from_secs),
+        fail_open_after: seconds.map_or(BOUND, Duration::from_secs),
         metrics: Metrics::Off,
         // Its frames would be counted.
         probe: seconds.is_some(),
@@ -152,7 +152,7 @@ fn a_daemon_that_is_killed_loses_nothing() {
 
     let generator = load(&router, options());
     wait_for("the fast path", || slow(&router, &instance) < 5);
-    let held = instance.snapshot().expect("a snapshot").sessions.held;
+    let held = instance.snapshot().expect("a snapshot").sessions.active;
     assert!(held >= FLOWS, "{held} sessions");
 
     let mut child = running.child.take().expect("running");
@@ -173,7 +173,7 @@ fn a_daemon_that_is_killed_loses_nothing() {
     assert!(went_on < BOUND + Duration::from_millis(100), "it went on for {went_on:?}");
     let took = killed.elapsed();
     let snapshot = instance.snapshot().expect("a snapshot");
-    assert_eq!(snapshot.state, State::HandedBack);
+    assert_eq!(snapshot.state, State::FailOpen);
     let handed = snapshot.reasons.iter().find(|reason| reason.name == "no-daemon");
     assert!(handed.is_some_and(|reason| reason.packets > 0), "{snapshot:?}");
     println!("after {took:?} everything was the kernel's");
@@ -184,7 +184,7 @@ fn a_daemon_that_is_killed_loses_nothing() {
     let after = instance.snapshot().expect("a snapshot");
     let handed_then = after.reasons.iter().find(|reason| reason.name == "no-daemon");
     assert!(handed_then.map(|reason| reason.packets) >= handed.map(|reason| reason.packets));
-    assert_eq!(after.sessions.held, held);
+    assert_eq!(after.sessions.active, held);
     assert!(after.generation > snapshot.generation, "whatever changed meanwhile was not asked for");
 
     generator.stop();

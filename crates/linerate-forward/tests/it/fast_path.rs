@@ -8,7 +8,7 @@ use libbpf_rs::{MapCore, MapFlags};
 use linerate_bpf::test_run::{self, XdpOutput};
 use linerate_forward::hash;
 use linerate_forward::layout::{self, Control, SessionKey, flags, kind};
-use linerate_forward::program::{Options, PortOptions, Programs, introduce, open_exit};
+use linerate_forward::program::{Options, PortOptions, Programs, enable_egress, register};
 use linerate_forward::reason::Reason;
 use linerate_forward::session::Record;
 use linerate_forward::table::Table;
@@ -165,13 +165,13 @@ impl Bench {
                 attach: None,
             };
             let enter =
-                || introduce(&programs, &options).and_then(|()| open_exit(&programs, &options));
+                || register(&programs, &options).and_then(|()| enable_egress(&programs, &options));
             namespace.run(enter).unwrap().unwrap();
         }
         let table = Table::open(&programs.maps).unwrap();
         let bench = Self { namespace, cable, programs, table };
-        bench.change(|control| control.patience = 1 << 40);
-        bench.programs.beat().unwrap();
+        bench.change(|control| control.heartbeat_timeout = 1 << 40);
+        bench.programs.heartbeat().unwrap();
         bench
     }
 
@@ -210,7 +210,7 @@ impl Bench {
             source_port: before.ports.0.to_be_bytes(),
             destination_port: before.ports.1.to_be_bytes(),
             ifindex: self.cable.a.index(),
-            station: OWN,
+            dst_mac: OWN,
             kind: kinds,
             dscp: before.tos & 0xfc,
             generation: self.control().generation,
@@ -265,7 +265,7 @@ impl Bench {
         session.mtu = 1500;
         session.port = 1;
         session.dscp = after.tos & 0xfc;
-        session.deadline = (self.programs.beat().unwrap() as u32).wrapping_add(1 << 20);
+        session.deadline = (self.programs.heartbeat().unwrap() as u32).wrapping_add(1 << 20);
         touch(&mut record);
         self.table.insert(hash::session(&seeds, &record.session.key), &record).unwrap()
     }
@@ -334,7 +334,7 @@ fn a_session_is_forwarded_as_it_says() {
                 let record = bench.table.read(place).unwrap();
                 let ip = before.bytes().len() - 14 - 4 * before.tags.len();
                 assert_eq!((record.packets(), record.bytes()), (1, ip as u64));
-                assert_eq!(record.session.seen, 1);
+                assert_eq!(record.session.referenced, 1);
             }
         }
     }
@@ -412,9 +412,9 @@ fn what_is_no_plain_packet_is_left() {
         let ttl = Packet { ttl: 1, ..base.clone() };
         bench.leaves(&ttl.bytes(), Reason::Ttl);
         let foreign = Packet { to: [2, 0, 0, 0, 0, 5], ..base.clone() };
-        bench.leaves(&foreign.bytes(), Reason::Foreign);
+        bench.leaves(&foreign.bytes(), Reason::Otherhost);
         let group = Packet { to: [0xff; 6], ..base.clone() };
-        bench.leaves(&group.bytes(), Reason::Group);
+        bench.leaves(&group.bytes(), Reason::Multicast);
         let three = [(0x8100, 1), (0x8100, 2), (0x8100, 3)];
         bench.leaves(&Packet { tags: three.to_vec(), ..base.clone() }.bytes(), Reason::Tags);
         let others = Packet { ports: (5, 5), ..base.clone() };
@@ -489,7 +489,7 @@ fn a_session_that_is_not_in_force_is_not_used() {
         bench.learn(&late, &late.forwarded(), |record| {
             record.session.deadline = record.session.deadline.wrapping_sub((1 << 20) + 1000);
         });
-        bench.leaves(&late.bytes(), Reason::Refresh);
+        bench.leaves(&late.bytes(), Reason::Revalidate);
 
         let nowhere = Packet { source: 12, ..base.clone() };
         bench.learn(&nowhere, &nowhere.forwarded(), |record| record.session.port = 200);
@@ -505,10 +505,12 @@ fn a_session_that_is_not_in_force_is_not_used() {
 
         let written = Packet { source: 14, ..base.clone() };
         bench.learn(&written, &written.forwarded(), |_| ());
-        let Control { heartbeat, patience, .. } = bench.control();
-        bench.change(|control| (control.heartbeat, control.patience) = (0, 10));
+        let Control { heartbeat, heartbeat_timeout, .. } = bench.control();
+        bench.change(|control| (control.heartbeat, control.heartbeat_timeout) = (0, 10));
         bench.leaves(&written.bytes(), Reason::NoDaemon);
-        bench.change(|control| (control.heartbeat, control.patience) = (heartbeat, patience));
+        bench.change(|control| {
+            (control.heartbeat, control.heartbeat_timeout) = (heartbeat, heartbeat_timeout)
+        });
         bench.forwards(&written.bytes(), &written.forwarded().bytes());
     }
 }

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use linerate_forward::program::{Options, obstacle};
+use linerate_forward::program::{Options, unavailable};
 use linerate_forward::session::Record;
 use linerate_ring::packet::{DirectionFilter, Ring};
 use linerate_testkit::{Mac, Namespace, Veth, VethOptions, probe_or_skip, root_or_skip, skip};
@@ -212,7 +212,7 @@ fn converse(hosts: &Hosts) -> (Seen, Duration) {
 #[test]
 fn what_leaves_is_the_same_with_a_flowtable_and_with_the_accelerator() {
     root_or_skip!();
-    probe_or_skip!(obstacle());
+    probe_or_skip!(unavailable());
     let mut plain = None;
     for kind in [Kind::Plain, Kind::Accelerated, Kind::Flowtable] {
         let hosts = Hosts::new();

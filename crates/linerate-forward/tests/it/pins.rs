@@ -15,7 +15,7 @@ use linerate_forward::clock::Clock;
 use linerate_forward::control::Control;
 use linerate_forward::heartbeat::{self, Heartbeat};
 use linerate_forward::pins::{Namespace, Pins, State};
-use linerate_forward::program::{Options, Port, PortOptions, Programs, open_exit};
+use linerate_forward::program::{Options, Port, PortOptions, Programs, enable_egress};
 use linerate_forward::reason::Reason;
 use linerate_forward::session::Record;
 use linerate_forward::snapshot::State as Who;
@@ -73,7 +73,7 @@ fn start(pins: &Pins, ports: &[PortOptions]) -> (linerate_forward::pins::Lock, P
     pins.create_liberal(&lock, &programs, &mut state).unwrap_or_else(|error| panic!("{error}"));
     for options in ports {
         let mut port = Port::attach(&programs, options).expect("attached");
-        open_exit(&programs, options).expect("opened");
+        enable_egress(&programs, options).expect("opened");
         pins.add_port(&lock, &mut state, options, &mut port)
             .unwrap_or_else(|error| panic!("{error}"));
     }
@@ -112,7 +112,7 @@ fn play_daemon(bpffs: &str) {
     let (_lock, programs, _) = start(&pins, &ports);
     let control = Control::open(&programs.maps).unwrap();
     let clock = Clock::estimated();
-    control.set_refresh(LONG, &clock);
+    control.set_revalidate_after(LONG, &clock);
     let mut heart = Heartbeat::new(&control, BOUND, &clock);
     heart.beat(&programs, &control).unwrap();
     println!("ready");
@@ -184,7 +184,7 @@ fn left_to_kernel(maps: &linerate_forward::program::Maps) -> u64 {
         Reason::Unknown,
         Reason::Stale,
         Reason::Ended,
-        Reason::Refresh,
+        Reason::Revalidate,
         Reason::Busy,
         Reason::NoPort,
         Reason::NoDaemon,
@@ -265,7 +265,7 @@ fn an_instance_outlives_its_daemon_and_is_adopted_upgraded_and_detached() {
         sent += 1;
     }
     assert!(sent > 0, "the machine is too slow for this test");
-    while heartbeat::state(&control, &clock) != Who::HandedBack {
+    while heartbeat::state(&control, &clock) != Who::FailOpen {
         stream.send(1);
         std::thread::sleep(Duration::from_millis(5));
         assert!(killed.elapsed() < 5 * BOUND, "it does not hand back");
@@ -297,7 +297,7 @@ fn an_instance_outlives_its_daemon_and_is_adopted_upgraded_and_detached() {
     stream.send(20);
     assert_eq!(left_to_kernel(&maps), left, "fast again");
     assert_eq!(adopted.session.created, before.session.created, "the same session");
-    assert_eq!((adopted.session.relearned, adopted.packets()), (1, stream.sent - 20));
+    assert_eq!((adopted.session.revalidations, adopted.packets()), (1, stream.sent - 20));
 
     // Other programs, the same sessions.
     let old = programs_on(&lab);
@@ -307,7 +307,7 @@ fn an_instance_outlives_its_daemon_and_is_adopted_upgraded_and_detached() {
     stream.send(20);
     let upgraded = stream.record(&table);
     assert_eq!(left_to_kernel(&maps), left, "not one went elsewhere");
-    assert_eq!((upgraded.session.relearned, upgraded.packets()), (1, stream.sent));
+    assert_eq!((upgraded.session.revalidations, upgraded.packets()), (1, stream.sent));
 
     // With another size the sessions are lost, which is logged, but no packet is.
     let larger = Options { max_sessions: 8192, ..options() };
@@ -315,8 +315,8 @@ fn an_instance_outlives_its_daemon_and_is_adopted_upgraded_and_detached() {
     assert_eq!(upgrade.lost.as_deref(), Some("max-sessions is 8192 now and was 4096"));
     let maps = pins.maps().unwrap();
     let (table, control) = (Table::open(&maps).unwrap(), Control::open(&maps).unwrap());
-    assert_eq!((table.places(), table.records().count()), (16_384, 0));
-    control.set_refresh(LONG, &clock);
+    assert_eq!((table.slots(), table.records().count()), (16_384, 0));
+    control.set_revalidate_after(LONG, &clock);
     let mut heart = Heartbeat::new(&control, Duration::from_secs(60), &clock);
     heart.beat(&pinned.programs, &control).unwrap();
     stream.send(20);

@@ -4,7 +4,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use linerate_forward::preflight::{Check, Mend, Options, Outcome, Report, prepare, prove, restore};
+use linerate_forward::preflight::{Check, Fix, Options, Outcome, Report, prepare, prove, restore};
 use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip, say_skipped, skip, test_name};
 
 /// A host with a cable to another.
@@ -82,7 +82,7 @@ fn command(remedy: &str) -> &str {
     remedy.split('`').nth(1).unwrap_or_else(|| panic!("no command in {remedy:?}"))
 }
 
-const AS_IT_IS: Options = Options { mend: false, multi_buffer: false, adopted: Vec::new() };
+const AS_IT_IS: Options = Options { fix: false, multi_buffer: false, adopted: Vec::new() };
 
 #[test]
 fn a_veth_whose_far_end_drops_is_refused_with_a_command_that_helps() {
@@ -112,7 +112,7 @@ fn a_far_end_is_given_a_program_that_goes_with_its_link() {
     root_or_skip!();
     let pair = Pair::new("pfstub");
     let report = pair.prepare(&["a"], &Options::default());
-    assert!(matches!(outcome(&report, "a", Check::Transmit), Outcome::Mended(_)), "{report:?}");
+    assert!(matches!(outcome(&report, "a", Check::Transmit), Outcome::Fixed(_)), "{report:?}");
     let [stub] = &report.stubs[..] else { panic!("{report:?}") };
     assert_eq!((stub.interface.as_str(), stub.peer.as_str()), ("a", "x"));
     assert!(pair.cable.b.has_xdp().unwrap());
@@ -189,22 +189,20 @@ fn offloads_of_the_far_end_are_turned_off_and_on_again() {
 
     let report = pair.prepare(&["a"], &Options::default());
     assert!(!is_on(), "{report:?}");
-    assert!(
-        outcomes(&report, "a", Check::Tags).iter().any(|one| matches!(one, Outcome::Mended(_)))
-    );
+    assert!(outcomes(&report, "a", Check::Tags).iter().any(|one| matches!(one, Outcome::Fixed(_))));
     // The record survives the daemon.
-    let text = serde_json::to_string(&report.mends).unwrap();
-    let mends: Vec<Mend> = serde_json::from_str(&text).unwrap();
-    assert_eq!(mends, report.mends);
-    assert!(!mends.is_empty());
-    let errors = restore(&mends);
+    let text = serde_json::to_string(&report.fixes).unwrap();
+    let fixes: Vec<Fix> = serde_json::from_str(&text).unwrap();
+    assert_eq!(fixes, report.fixes);
+    assert!(!fixes.is_empty());
+    let errors = restore(&fixes);
     assert!(errors.is_empty(), "{errors:?}");
     assert!(is_on());
     // What is gone needs no undoing.
     pair.cable.delete().unwrap();
-    assert!(restore(&mends).is_empty());
+    assert!(restore(&fixes).is_empty());
     drop(pair.far);
-    assert!(restore(&mends).is_empty());
+    assert!(restore(&fixes).is_empty());
 }
 
 #[test]
@@ -234,7 +232,7 @@ fn devices_that_stand_on_others_are_refused_and_those_are_named() {
         let report = pair.prepare(&[name], &Options::default());
         let (reason, remedy) = refusal(outcome(&report, name, Check::Kind));
         assert!(remedy.contains(expected), "{name}: {reason}; {remedy}");
-        assert!(report.mends.is_empty() && report.stubs.is_empty());
+        assert!(report.fixes.is_empty() && report.stubs.is_empty());
     }
     drop(other);
     let report = pair.prepare(&["eth77"], &Options::default());

@@ -20,6 +20,7 @@ use linerate_testkit::Mac;
 use serde::Serialize;
 use serde_json::json;
 
+use crate::baseline::forward::{self, Baseline};
 use crate::baseline::xdp_loop;
 use crate::interrupt;
 
@@ -93,6 +94,18 @@ pub enum Helper {
         #[arg(long)]
         ready: PathBuf,
     },
+    /// Forward with a baseline of the accelerator.
+    Forward {
+        /// Which one.
+        #[arg(long)]
+        baseline: Baseline,
+        /// The interfaces to forward between.
+        #[arg(short, long)]
+        interface: Vec<String>,
+        /// Sessions that its maps have room for.
+        #[arg(long, default_value_t = 1 << 16)]
+        max_sessions: u64,
+    },
     /// Redirect every frame with constant addresses, the limit of forwarding.
     Redirect {
         /// The interface that frames come in by.
@@ -152,6 +165,11 @@ impl Helper {
             Self::Echo { address } => connections::echo(*address),
             Self::Hold { address, connections, rounds, ready } => {
                 report(&connections::hold(*address, *connections, *rounds, ready)?)
+            }
+            Self::Forward { baseline, interface, max_sessions } => {
+                let options =
+                    forward::Options { max_sessions: *max_sessions, ..forward::Options::default() };
+                forward::run(*baseline, interface, &options)
             }
             Self::Redirect { interface, to, dst_mac, src_mac } => {
                 redirect::run(interface, to, *dst_mac, *src_mac)

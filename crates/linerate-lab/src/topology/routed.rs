@@ -14,6 +14,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use linerate_testkit::{Mac, Namespace, Veth, VethOptions};
 
+use crate::baseline::forward::{self, Baseline};
 use crate::interrupt;
 use crate::measure::cores::Cores;
 use crate::measure::napi;
@@ -48,10 +49,10 @@ pub enum Datapath {
     Linux,
     /// The kernel with netfilter's flow table.
     FlowTable,
-    /// `linerate forward --mode fib`.
-    Fib,
-    /// `linerate forward` with this design of statistics.
+    /// `linerate forward` with these statistics.
     Linerate(&'static str),
+    /// A baseline of the accelerator, which only the lab has.
+    Baseline(Baseline),
     /// A program with constants and a redirect: the limit.
     Redirect,
 }
@@ -163,10 +164,9 @@ impl RoutedPair {
                 self.flow_table()?;
                 Ok(None)
             }
-            Datapath::Fib => self.accelerate(&["--mode", "fib"]).map(Some),
+            Datapath::Baseline(baseline) => self.baseline(baseline, sessions).map(Some),
             Datapath::Linerate(statistics) => {
-                // A table of sets has a session too many in one of them before it is full.
-                let room = (sessions * 5 / 4).max(1 << 16).to_string();
+                let room = room(sessions);
                 self.accelerate(&["--statistics", statistics, "--max-sessions", &room]).map(Some)
             }
             Datapath::Redirect => self.redirect().map(Some),
@@ -176,14 +176,35 @@ impl RoutedPair {
     fn accelerate(&self, more: &[&str]) -> Result<Running> {
         let mut words = vec!["forward", "run", "-i", LEFT, "-i", RIGHT, "--metrics", "off"];
         // One packet a minute of each session would be the kernel's, in the middle of a run or not.
-        words.extend(["--no-probe", "--relearn", "1h", "--udp-idle", "10m", "--tcp-idle", "10m"]);
+        words.extend([
+            "--no-probe",
+            "--revalidate",
+            "1h",
+            "--udp-idle",
+            "10m",
+            "--tcp-idle",
+            "10m",
+        ]);
         words.extend(more);
         let mut running = self.linerate("linerate forward", &self.router, &words)?;
         let ready = || {
             running.check()?;
             Ok(self.left.b.has_xdp()? && self.right.a.has_xdp()? && self.status().is_ok())
         };
-        interrupt::wait_until("linerate forward to begin", Duration::from_secs(60), ready)?;
+        interrupt::wait_until("linerate forward to start", Duration::from_secs(60), ready)?;
+        Ok(running)
+    }
+
+    fn baseline(&self, baseline: Baseline, sessions: u64) -> Result<Running> {
+        let room = room(sessions);
+        let mut words = vec!["forward", "--baseline", baseline.name(), "--max-sessions", &room];
+        words.extend(["-i", LEFT, "-i", RIGHT]);
+        let mut running = self.helper("the forwarding baseline", &self.router, &words)?;
+        let ready = || {
+            running.check()?;
+            Ok(self.router.run(forward::status)?.is_ok())
+        };
+        interrupt::wait_until("a baseline to start", Duration::from_secs(60), ready)?;
         Ok(running)
     }
 
@@ -234,11 +255,14 @@ impl RoutedPair {
         Running::start(name, &mut programs::helper(host, self.cores.consumer, words)?)
     }
 
-    /// What `linerate forward status` says.
+    /// The status of the baseline or the accelerator that forwards, as `linerate forward status` prints it.
     ///
     /// # Errors
-    /// When there is no accelerator, or it cannot be read.
+    /// When there is neither, or it cannot be read.
     pub fn status(&self) -> Result<serde_json::Value> {
+        if let Ok(status) = self.router.run(forward::status)? {
+            return Ok(status);
+        }
         let words = ["forward", "status", "--json"];
         let running = self.linerate("linerate forward status", &self.router, &words)?;
         running.wait(Duration::from_secs(20))?.success()?.json()
@@ -470,6 +494,11 @@ pub fn without_router(pair: &Pair, traffic: &SessionTraffic) -> Result<ForwardOu
         kernel_share: None,
         void: measured.void,
     })
+}
+
+/// Room for so many sessions: in buckets, one has a session too many before the whole table is full.
+fn room(sessions: u64) -> String {
+    (sessions * 5 / 4).max(1 << 16).to_string()
 }
 
 fn finish(sender: Running) -> Result<SendReport> {

@@ -3,6 +3,7 @@
 #[path = "../browser/mod.rs"]
 mod browser;
 mod forward;
+mod forward_baselines;
 mod receive;
 mod runs;
 mod segment_rate;

@@ -49,10 +49,13 @@ fn a_link_is_what_ip_shows() {
         let (_, value) = rx.rsplit_once(&format!("\"{name}\":")).unwrap();
         value.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse::<u64>().unwrap()
     };
+    let (packets, bytes) = (counter("packets"), counter("bytes"));
     let by_index = near.run(|| link::by_index(link.index).unwrap().unwrap()).unwrap();
-    assert!(by_index.statistics.rx_packets > 0);
-    assert_eq!(by_index.statistics.rx_packets, counter("packets"));
-    assert_eq!(by_index.statistics.rx_bytes, counter("bytes"));
+    let statistics = by_index.statistics;
+    assert!(packets > 0);
+    // The far end may ask again meanwhile.
+    assert!((packets..=counter("packets")).contains(&statistics.rx_packets), "{statistics:?}");
+    assert!((bytes..=counter("bytes")).contains(&statistics.rx_bytes), "{statistics:?}");
     assert!(near.run(|| link::by_name("b").is_err()).unwrap());
 }
 

@@ -305,8 +305,8 @@ extern "C" {
 const char *linerate_segment_version(void);
 
 // Makes a coalescer for so many flows at a time, of 2.5 KiB each; where all are taken, the oldest makes
-// room. It finds them by a hash with a random key of its own. The only allocation. NULL where there is no memory, or a number of the options is none of its
-// enumeration.
+// room. It finds them by a hash with its own random key. The only allocation. NULL where there is no memory,
+// or a number of the options is none of its enumeration.
 //
 // The caller sees to it that:
 // `options` is NULL, for the default ones, or points to options.
@@ -459,7 +459,7 @@ linerate_status linerate_segments_write_next(struct linerate_segments *segments,
 // LINERATE_STATUS_END after the last.
 //
 // The caller sees to it that:
-// `segments` is of linerate_segments_create(), the bytes of its packet are as they were, and `parts`
+// `segments` is of linerate_segments_create(), the bytes of its packet are as they were, and `view`
 // points to a view.
 linerate_status linerate_segments_next_view(struct linerate_segments *segments,
                                             struct linerate_segment_view *view);

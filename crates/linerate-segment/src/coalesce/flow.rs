@@ -5,8 +5,8 @@ use linerate_wire::ip::Protocol;
 use linerate_wire::{gre, ipv4, ipv6, tcp, udp};
 
 use super::headers::{self, Segment, word};
+use super::links::Links;
 use super::output::{FlushReason, Output, SuperPacket};
-use super::table::Links;
 use super::{MAX_SEGMENTS, Options};
 use crate::segment::layout::{Ip, Layout, Tunnel, Version};
 use crate::segment::{Checksums, IpId, MAX_HEADER_LEN};

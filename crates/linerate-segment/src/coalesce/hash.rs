@@ -1,7 +1,7 @@
 //! The hashes of the flow table, at which nobody can aim who does not know the key.
 //!
 //! Multilinear hashing (Lemire, Kaser, "Strongly universal string hashing is fast", 2014, §3.1): each
-//! 32-bit word times a random 64-bit number of its own, of the sum the upper half. Two packets that were
+//! 32-bit word times its own random 64-bit number; the hash is the upper half of the sum. Two packets that were
 //! chosen without knowledge of the numbers collide as often as two random numbers do.
 
 use super::headers;

@@ -4,13 +4,11 @@
 //! is bounded by what the caller gave, and neither a lookup nor a removal allocates.
 
 use super::flow::Flow;
+use super::links::{Chain, Links, NONE};
 
 /// Most flows of one bucket, as in the kernel's GRO (`MAX_GRO_SKBS`): what a lookup costs at most, whatever
 /// a sender does. Of flows that are spread evenly hardly ever so many meet.
 pub(super) const MAX_PER_BUCKET: usize = 8;
-
-/// No flow: the end of a list.
-const NONE: u16 = u16::MAX;
 
 /// Which of the hash tables.
 #[derive(Clone, Copy, Debug)]
@@ -19,33 +17,6 @@ pub(super) enum HashTable {
     Flow,
     /// By the outermost IP addresses.
     AddressPair,
-}
-
-/// Where a flow stands in the lists of the table.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Links {
-    chains: [Chain; 2],
-    /// The flow that began before this one.
-    older: u16,
-    /// The flow that began after this one, or the next free one.
-    newer: u16,
-}
-
-/// A flow's place in one of the hash tables.
-#[derive(Clone, Copy, Debug)]
-struct Chain {
-    hash: u32,
-    /// First flow of the bucket with this flow's index, which has nothing else to do with this flow.
-    bucket: u16,
-    /// The flow of the same bucket that began before this one.
-    next: u16,
-    /// The one that began after it.
-    previous: u16,
-}
-
-impl Links {
-    const NOWHERE: Chain = Chain { hash: 0, bucket: NONE, next: NONE, previous: NONE };
-    pub(super) const UNUSED: Self = Self { chains: [Self::NOWHERE; 2], older: NONE, newer: NONE };
 }
 
 /// The lists over the flows, which are passed to each call.
@@ -217,7 +188,7 @@ mod tests {
             assert_eq!(chain(&table, &flows, HashTable::AddressPair, 99), newest_first);
         }
         assert_eq!(held.len(), MAX_PER_BUCKET);
-        // A flow of a bucket of its own has nothing in its way, and nobody walks past the others for it.
+        // A flow in another bucket evicts nothing, and its lookup passes no other flow.
         assert_eq!(table.eviction_candidate(&flows, u32::MAX), None);
         assert_eq!(chain(&table, &flows, HashTable::AddressPair, u32::MAX), []);
     }

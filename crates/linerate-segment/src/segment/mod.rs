@@ -29,7 +29,7 @@ pub(crate) mod layout;
 mod options;
 mod transport;
 
-pub use options::{Checksums, IpId, LinkType, Options, Split};
+pub use options::{Checksums, IpId, LinkType, MAX_HEADER_LEN, Options, Split};
 
 use linerate_wire::checksum::{Engine, Sum};
 use linerate_wire::ip::Protocol;
@@ -39,10 +39,6 @@ use crate::{Error, Result};
 use fragment::Fragmenter;
 use layout::{Ip, Layout};
 use transport::Transport;
-
-/// Most bytes of headers, link header included, in front of the payload of a segment: two VLAN tags,
-/// IPv6, Geneve with all options, another Ethernet and IPv6 header and TCP with all options fit.
-pub const MAX_HEADER_LEN: usize = 512;
 
 /// The segments of one super-packet that are still to come.
 #[derive(Clone, Debug)]
@@ -196,7 +192,7 @@ impl<'p> Segments<'p> {
         self.write(out, None)
     }
 
-    /// Writes one segment after another, each to the start of a buffer of its own, until there are no more
+    /// Writes one segment after another, each to the start of its own buffer, until there are no more
     /// segments or no more buffers, and hands each buffer to `written` with the length of its segment.
     /// Takes no more buffers than there are segments.
     ///

@@ -3,6 +3,10 @@
 use linerate_wire::virtio::{self, GsoType};
 use linerate_wire::{geneve, udp, vxlan};
 
+/// Most bytes of headers, link header included, in front of the payload of a segment: two VLAN tags,
+/// IPv6, Geneve with all options, another Ethernet and IPv6 header and TCP with all options fit.
+pub const MAX_HEADER_LEN: usize = 512;
+
 /// What the packet starts with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum LinkType {

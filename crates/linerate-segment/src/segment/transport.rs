@@ -68,7 +68,7 @@ struct IpHeader {
 #[derive(Clone, Copy, Debug)]
 struct TunnelHeader {
     at: usize,
-    /// Where its checksum stands; `None` where there is none, and there shall be none.
+    /// Where its checksum stands; `None` where the tunnel has no checksum.
     checksum_at: Option<usize>,
     /// The pseudo header without the length; `None` for GRE.
     pseudo: Option<Sum>,

@@ -10,7 +10,7 @@ use libbpf_rs::{MapCore, MapFlags};
 use linerate_forward::clock::Clock;
 use linerate_forward::conntrack;
 use linerate_forward::control::Control;
-use linerate_forward::program::{Options, Port, PortOptions, Programs, open_exit};
+use linerate_forward::program::{Options, Port, PortOptions, Programs, enable_egress};
 use linerate_forward::reason::Reason;
 use linerate_forward::refusal::Refusal;
 use linerate_forward::session::Record;
@@ -42,8 +42,8 @@ impl Accelerator {
         let programs = Arc::new(Programs::load(options).unwrap_or_else(|error| panic!("{error}")));
         let control = Arc::new(Control::open(&programs.maps).expect("the control page"));
         let clock = Clock::estimated();
-        control.set_patience(LONG, &clock);
-        control.set_refresh(LONG, &clock);
+        control.set_heartbeat_timeout(LONG, &clock);
+        control.set_revalidate_after(LONG, &clock);
         let options = ports.iter().enumerate().map(|(number, port)| PortOptions {
             name: port.name().to_owned(),
             ifindex: port.index(),
@@ -59,16 +59,16 @@ impl Accelerator {
             move || {
                 conntrack::be_liberal().unwrap_or_else(|error| panic!("{error}"));
                 // As the daemon does: without a heartbeat the kernel forwards the first packets, uncounted.
-                programs.beat().expect("a beat");
+                programs.heartbeat().expect("a beat");
                 let attach = |options| {
                     let port = Port::attach(&programs, options)?;
-                    open_exit(&programs, options).map(|()| port)
+                    enable_egress(&programs, options).map(|()| port)
                 };
                 let ports: Result<Vec<_>, _> = options.iter().map(attach).collect();
                 let ports = ports.unwrap_or_else(|error| panic!("{error}"));
                 ready.send(()).expect("awaited");
                 while !stop.load(SeqCst) {
-                    programs.beat().expect("a beat");
+                    programs.heartbeat().expect("a beat");
                     thread::sleep(Duration::from_millis(50));
                 }
                 drop(ports);

@@ -9,7 +9,7 @@ use libbpf_rs::{MapCore, MapFlags};
 use linerate_bpf::link::Link;
 use linerate_bpf::map::MappedArray;
 use linerate_forward::layout::Control;
-use linerate_forward::program::{Options, Port, PortOptions, Programs, Stack, open_exit};
+use linerate_forward::program::{Options, Port, PortOptions, Programs, Stack, enable_egress};
 use linerate_forward::reason::Reason;
 use linerate_forward::refusal::Refusal;
 use linerate_forward::session::Record;
@@ -164,7 +164,7 @@ impl Accelerator {
                     attach: None,
                 };
                 let port = Port::attach(&programs, &options).expect("attached");
-                open_exit(&programs, &options).expect("opened");
+                enable_egress(&programs, &options).expect("opened");
                 links.push(port.xdp);
                 links.extend(port.stack.into_iter().map(|program| match program {
                     Stack::Tcx(link) => link,
@@ -179,11 +179,14 @@ impl Accelerator {
         let control = programs.maps.get("control").expect("a map");
         let control = MappedArray::new(control.as_fd()).expect("mapped");
         let accelerator = Self { programs, table, control, _links: links };
-        accelerator.word32(std::mem::offset_of!(Control, refresh)).store(jiffies(refresh), Relaxed);
-        let timeout =
-            accelerator.control.cell::<AtomicU64>(0, std::mem::offset_of!(Control, patience));
+        accelerator
+            .word32(std::mem::offset_of!(Control, revalidate_after))
+            .store(jiffies(refresh), Relaxed);
+        let timeout = accelerator
+            .control
+            .cell::<AtomicU64>(0, std::mem::offset_of!(Control, heartbeat_timeout));
         timeout.store(u64::from(jiffies(Duration::from_secs(600))), Relaxed);
-        accelerator.programs.beat().expect("beaten");
+        accelerator.programs.heartbeat().expect("beaten");
         accelerator
     }
 

@@ -5,11 +5,10 @@
 macro_rules! learner_or_skip {
     () => {
         linerate_testkit::root_or_skip!();
-        linerate_testkit::probe_or_skip!(linerate_forward::program::obstacle());
+        linerate_testkit::probe_or_skip!(linerate_forward::program::unavailable());
     };
 }
 
-mod designs;
 mod generation;
 pub(crate) mod lab;
 mod nat;

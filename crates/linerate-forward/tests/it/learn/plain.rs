@@ -34,7 +34,7 @@ fn both_directions_are_learned_at_the_second_packet() {
         let session = &out.session;
         assert_eq!(session.destination_mac, lab.wan.b.mac().0);
         assert_eq!(session.source_mac, lab.wan.a.mac().0);
-        assert_eq!(session.key.station, lab.lan.a.mac().0);
+        assert_eq!(session.key.dst_mac, lab.lan.a.mac().0);
         assert_eq!(
             (session.key.ifindex, session.out_ifindex),
             (lab.lan.a.index(), lab.wan.a.index())
@@ -91,8 +91,8 @@ fn a_change_makes_the_next_packet_ask_the_kernel_once() {
     let after = fast.learned(here, there);
     assert_eq!(fast.left(Reason::Stale), 1, "{}", fast.describe());
     assert_eq!(after.session.key.generation, before.session.key.generation + 1);
-    assert_eq!((before.session.relearned, after.session.relearned), (0, 1));
-    assert_eq!((after.place, after.packets()), (before.place, 10), "{}", fast.describe());
+    assert_eq!((before.session.revalidations, after.session.revalidations), (0, 1));
+    assert_eq!((after.slot, after.packets()), (before.slot, 10), "{}", fast.describe());
 }
 
 #[test]
@@ -107,13 +107,13 @@ fn a_session_is_learned_again_after_its_time() {
     wait_for("learned again", || {
         deliver(&client, there, &server, "on");
         sent += 1;
-        fast.session(here, there).is_some_and(|record| record.session.relearned >= 3)
+        fast.session(here, there).is_some_and(|record| record.session.revalidations >= 3)
     });
     let record = fast.learned(here, there);
     assert_eq!(record.packets(), sent, "{}", fast.describe());
     assert_eq!(
-        fast.left(Reason::Refresh),
-        u64::from(record.session.relearned),
+        fast.left(Reason::Revalidate),
+        u64::from(record.session.revalidations),
         "{}",
         fast.describe()
     );

@@ -56,7 +56,7 @@ fn a_sender_that_leaves_checksums_to_the_hardware() {
     lab.lan.b.set_features(&features.map(|name| (name, true))).expect("offloads");
     let fast = Accelerator::attach(&lab);
     for family in BOTH {
-        refused(&lab, &fast, family, Refusal::Checksum);
+        refused(&lab, &fast, family, Refusal::PartialChecksum);
     }
 }
 
@@ -250,5 +250,5 @@ fn a_bridge_lies_on_its_ports_and_is_trusted_when_known() {
     run(&lab.router, "ip", &["link", "set", "lan", "nomaster"], "");
     assert!(lab.router.run(refresh).expect("entered").expect("noted"));
     use libbpf_rs::MapCore;
-    assert_eq!(fast.programs.maps.get("uppers").expect("a map").keys().count(), 0);
+    assert_eq!(fast.programs.maps.get("upper_devices").expect("a map").keys().count(), 0);
 }

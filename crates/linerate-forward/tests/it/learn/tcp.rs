@@ -15,7 +15,7 @@ use super::lab::{Accelerator, BOTH, LEFT, Lab, RIGHT, TIMEOUT, at, run};
 /// How long each direction is filled.
 const LONG: Duration = Duration::from_millis(800);
 /// The time from one learning to the next.
-const REFRESH: Duration = Duration::from_millis(40);
+const REVALIDATE_AFTER: Duration = Duration::from_millis(40);
 
 /// Frames that an interface takes in one turn (`NAPI_POLL_WEIGHT`).
 const AT_ONCE: u64 = 64;
@@ -82,7 +82,7 @@ fn connect(lab: &Lab, from: SocketAddr, to: SocketAddr) -> (TcpStream, TcpStream
 /// Bytes that are written at once. The first says whether the block is the last one.
 const BLOCK: usize = 1 << 16;
 
-/// Sends for a while and until it is enough; what arrives is what was sent, and never stalls for [`PATIENCE`].
+/// Sends for a while and until it is enough; what arrives is what was sent, and never stalls for [`TIMEOUT`].
 fn fill(mut from: &TcpStream, mut to: &TcpStream, is_enough: impl Fn() -> bool + Send) {
     thread::scope(|scope| {
         scope.spawn(move || {
@@ -126,7 +126,7 @@ fn transfer(lab: &Lab, family: usize, fast: &Accelerator) {
     let is_learned_again = |source: SocketAddr| {
         let mut records = fast.records().into_iter();
         let record = records.find(|record| record.tuple().source == source);
-        record.is_some_and(|record| record.session.relearned >= 5)
+        record.is_some_and(|record| record.session.revalidations >= 5)
     };
     fill(&client, &server, || is_learned_again(here));
     fill(&server, &client, || is_learned_again(there));
@@ -137,12 +137,12 @@ fn transfer(lab: &Lab, family: usize, fast: &Accelerator) {
         .find(|record| record.tuple().source == there)
         .unwrap_or_else(|| panic!("no way back: {}", fast.describe()));
     for record in [&out, &back] {
-        assert!(record.session.relearned >= 5, "{record:?}: {}", fast.describe());
+        assert!(record.session.revalidations >= 5, "{record:?}: {}", fast.describe());
     }
     // Past the deadline packets go to the kernel until one of them has made it, which are no more than
     // what the port takes in at once; the rest was fast.
     let slow: u64 = Reason::ALL.iter().map(|reason| fast.left(*reason)).sum();
-    let times = out.session.relearned + back.session.relearned + 4;
+    let times = out.session.revalidations + back.session.revalidations + 4;
     assert!(slow <= AT_ONCE * u64::from(times), "{}", fast.describe());
     assert!(slow < out.packets() + back.packets(), "{}", fast.describe());
     drop((client, server));
@@ -193,7 +193,7 @@ fn untracked_tcp() {
     learner_or_skip!();
     let lab = Lab::new("tun");
     for family in BOTH {
-        let fast = Accelerator::attach_with(&lab, 2, REFRESH);
+        let fast = Accelerator::attach_with(&lab, 2, REVALIDATE_AFTER);
         transfer(&lab, family, &fast);
     }
 }
@@ -204,7 +204,7 @@ fn tracked_tcp_is_never_invalid() {
     let lab = liberal("ttr");
     lab.track();
     for family in BOTH {
-        let fast = Accelerator::attach_with(&lab, 2, REFRESH);
+        let fast = Accelerator::attach_with(&lab, 2, REVALIDATE_AFTER);
         transfer(&lab, family, &fast);
         assert_eq!(lab.invalid(), 0, "{}", fast.describe());
     }
@@ -216,7 +216,7 @@ fn translated_tcp_is_never_invalid() {
     let lab = liberal("tma");
     lab.masquerade();
     for family in BOTH {
-        let fast = Accelerator::attach_with(&lab, 2, REFRESH);
+        let fast = Accelerator::attach_with(&lab, 2, REVALIDATE_AFTER);
         transfer(&lab, family, &fast);
         assert_eq!(lab.invalid(), 0, "{}", fast.describe());
     }
@@ -227,7 +227,7 @@ fn strict_window_tracking_would_call_it_invalid() {
     learner_or_skip!();
     let lab = Lab::new("tst");
     lab.track();
-    let fast = Accelerator::attach_with(&lab, 2, REFRESH);
+    let fast = Accelerator::attach_with(&lab, 2, REVALIDATE_AFTER);
     let (client, server) = connect(&lab, at(LEFT[0], 4000), at(RIGHT[0], 5000));
     fill(&client, &server, || lab.invalid() > 0);
     assert_ne!(lab.invalid(), 0, "{}", fast.describe());

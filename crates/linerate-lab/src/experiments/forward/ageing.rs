@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
+use crate::baseline::forward::Baseline;
 use crate::experiments::context::{Context, Experiment};
 use crate::experiments::samples::Samples;
 use crate::interrupt;
@@ -19,24 +20,28 @@ pub(in crate::experiments) const EXPERIMENT: Experiment = Experiment {
     title: "What ageing the sessions costs",
     about: "CPU time of the daemon by the number of sessions that it holds and ages, over ten seconds in \
             which none of them ends. With one session there is nothing to age: that is the daemon without \
-            ageing (heartbeat, watching the kernel). shared, per-cpu and split keep sessions in the \
-            kernel's hashes, which take system calls to walk.",
+            ageing (heartbeat, watching the kernel). shared, per-cpu and split are baselines that keep sessions \
+            in the kernel's hash maps, which take system calls to walk, and watch nothing.",
     run,
 };
 
 const MILLION: f64 = 1e6;
-const LINES: [(&str, Role); 4] =
-    [("slot", Role::Ours), ("shared", Role::Peer), ("per-cpu", Role::Peer), ("split", Role::Peer)];
+const LINES: [(&str, Role, Datapath); 4] = [
+    ("slot", Role::Ours, Datapath::Linerate("slot")),
+    ("shared", Role::Peer, Datapath::Baseline(Baseline::Shared)),
+    ("per-cpu", Role::Peer, Datapath::Baseline(Baseline::PerCpu)),
+    ("split", Role::Peer, Datapath::Baseline(Baseline::Split)),
+];
 
 fn run(context: &mut Context) -> Result<()> {
     let all: &[u64] = context.pick(&[1, 1_000_000], &[1, 21_000, 100_000, 300_000, 1_000_000]);
     let time = Duration::from_secs(context.pick(5, 10));
     let xs: Vec<f64> = all.iter().map(|&sessions| sessions as f64).collect();
-    let lines = LINES.map(|(name, role)| (name.to_owned(), role)).into();
+    let lines = LINES.map(|(name, role, _)| (name.to_owned(), role)).into();
     let shares = Samples::collect(context, lines, &xs, |context, line, place, repeat| {
-        let ((name, _), x) = (LINES[line], xs[place]);
+        let ((name, _, datapath), x) = (LINES[line], xs[place]);
         let about = time.as_secs_f64() + 4.0 + 4.0 * x / 1e6;
-        let work = |pair: &Pair| age(pair.cores, name, x as u64, time);
+        let work = |pair: &Pair| age(pair.cores, datapath, x as u64, time);
         let Some(share) = context.attempt(name, x, repeat, about, work)? else { return Ok(None) };
         let cells = [name.into(), x.to_string(), repeat.to_string(), format!("{share:.4}")];
         context.row("raw", &["line", "sessions", "repeat", "percent_of_a_core"], cells)?;
@@ -69,9 +74,8 @@ fn run(context: &mut Context) -> Result<()> {
 }
 
 /// Percent of a core that the daemon takes with so many sessions.
-fn age(cores: Cores, statistics: &'static str, sessions: u64, time: Duration) -> Result<f64> {
+fn age(cores: Cores, datapath: Datapath, sessions: u64, time: Duration) -> Result<f64> {
     let routed = RoutedPair::build(cores)?;
-    let datapath = Datapath::Linerate(statistics);
     let Some(daemon) = routed.start_datapath(datapath, sessions)? else {
         anyhow::bail!("no daemon to measure")
     };
@@ -84,7 +88,7 @@ fn age(cores: Cores, statistics: &'static str, sessions: u64, time: Duration) ->
     interrupt::sleep(time)?;
     let used = clock.read()?.saturating_sub(before);
     let share = used.as_secs_f64() / began.elapsed().as_secs_f64() * 100.0;
-    let held = count(&routed.status()?["sessions"], "held")?;
+    let held = count(&routed.status()?["sessions"], "active")?;
     sink.stop(Duration::from_secs(20))?;
     daemon.stop(Duration::from_secs(30))?.success()?;
     anyhow::ensure!(held >= sessions - sessions / 100, "only {held} of {sessions} were held");

@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 
+use crate::baseline::forward::Baseline;
 use crate::experiments::context::Context;
 use crate::experiments::samples::{At, Samples};
 use crate::report::summary::{Axis, Chart, Claim, Line, Role};
@@ -41,7 +42,7 @@ pub(super) const LINUX: Forwarder =
 pub(super) const FLOW_TABLE: Forwarder =
     Forwarder { name: "nft flowtable", role: Role::Peer, datapath: Datapath::FlowTable };
 pub(super) const FIB: Forwarder =
-    Forwarder { name: "fib mode", role: Role::Peer, datapath: Datapath::Fib };
+    Forwarder { name: "fib mode", role: Role::Peer, datapath: Datapath::Baseline(Baseline::Fib) };
 pub(super) const LINERATE: Forwarder =
     Forwarder { name: "Linerate", role: Role::Ours, datapath: Datapath::Linerate("slot") };
 pub(super) const REDIRECT: Forwarder =
@@ -176,7 +177,7 @@ fn measure(
         let without = without_router(pair, &traffic)?;
         let routed = RoutedPair::build(pair.cores)?;
         let running = routed.start_datapath(one.datapath, traffic.sessions)?;
-        let reports = matches!(one.datapath, Datapath::Linerate(_) | Datapath::Fib);
+        let reports = matches!(one.datapath, Datapath::Linerate(_) | Datapath::Baseline(_));
         let with = routed.pass(&traffic, both, reports)?;
         if let Some(running) = running {
             running.stop(std::time::Duration::from_secs(30))?.success()?;

@@ -116,7 +116,7 @@ fn learn(cores: Cores, sessions: u64) -> Result<Learned> {
     let sender = routed.send(&traffic)?;
     let enough = sessions - sessions / 100;
     let mut status = routed.status()?;
-    let held = |status: &serde_json::Value| count(&status["sessions"], "held");
+    let held = |status: &serde_json::Value| count(&status["sessions"], "active");
     while held(&status)? < enough && began.elapsed() < Duration::from_secs(120) {
         interrupt::sleep(Duration::from_millis(20))?;
         status = routed.status()?;
@@ -124,7 +124,7 @@ fn learn(cores: Cores, sessions: u64) -> Result<Learned> {
     let learned = Learned {
         held: held(&status)?,
         seconds: began.elapsed().as_secs_f64(),
-        memory: count(&status["sessions"], "memory")?,
+        memory: count(&status["sessions"], "memory_bytes")?,
     };
     drop(sender);
     sink.stop(Duration::from_secs(20))?;
@@ -214,7 +214,7 @@ fn hold(cores: Cores, datapath: Datapath) -> Result<Connections> {
     };
     interrupt::wait_until("the messages", Duration::from_secs(240), done)?;
     let sessions = match datapath {
-        Datapath::Linerate(_) => count(&routed.status()?["sessions"], "held")?,
+        Datapath::Linerate(_) => count(&routed.status()?["sessions"], "active")?,
         _ => 0,
     };
     let (mut held, mut exchanges_per_second) = (0, 0.0);

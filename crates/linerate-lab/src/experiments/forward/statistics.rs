@@ -3,6 +3,7 @@
 use anyhow::Result;
 
 use super::cost::{Costs, Forwarder, by_size, charts};
+use crate::baseline::forward::Baseline;
 use crate::experiments::context::{Context, Experiment};
 use crate::report::summary::{Axis, Role};
 use crate::topology::routed::Datapath;
@@ -11,19 +12,27 @@ pub(in crate::experiments) const EXPERIMENT: Experiment = Experiment {
     name: "forward-statistics",
     title: "What counting packets and bytes of a session costs",
     about: "The same accelerator with five designs of statistics. none: nothing is counted. slot: in the \
-            session, by the CPU that owns it. shared, per-cpu and split are those of Giraudo 2022: one hash with \
-            atomic counters; one hash for each CPU; a hash for sessions and another one for counters.",
+            session, by the CPU that owns it. shared, per-cpu and split are those of Giraudo 2022, and only the lab has \
+            them: one hash map with atomic counters; one per-CPU hash map; a hash map for sessions and \
+            another for counters.",
     run,
 };
 
-const fn design(name: &'static str, role: Role) -> Forwarder {
+const fn linerate(name: &'static str, role: Role) -> Forwarder {
     Forwarder { name, role, datapath: Datapath::Linerate(name) }
 }
 
-const NONE: Forwarder = design("none", Role::Limit);
-const SLOT: Forwarder = design("slot", Role::Ours);
-const HASHED: [Forwarder; 3] =
-    [design("shared", Role::Peer), design("per-cpu", Role::Peer), design("split", Role::Peer)];
+const fn hashed(name: &'static str, baseline: Baseline) -> Forwarder {
+    Forwarder { name, role: Role::Peer, datapath: Datapath::Baseline(baseline) }
+}
+
+const NONE: Forwarder = linerate("none", Role::Limit);
+const SLOT: Forwarder = linerate("slot", Role::Ours);
+const HASHED: [Forwarder; 3] = [
+    hashed("shared", Baseline::Shared),
+    hashed("per-cpu", Baseline::PerCpu),
+    hashed("split", Baseline::Split),
+];
 
 fn run(context: &mut Context) -> Result<()> {
     let [shared, per_cpu, split] = HASHED;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
-use linerate_forward::config::{self, Lifetime, Metrics, Mode, Statistics};
+use linerate_forward::config::{self, Lifetime, Metrics, Statistics};
 use linerate_forward::deny::Target;
 use linerate_forward::prefix::Prefix;
 use linerate_forward::session::{self, Sort, State};
@@ -21,9 +21,9 @@ pub(crate) struct Arguments {
 }
 
 const AFTER_HELP: &str = "\
-The kernel routes, filters and translates the first packets of a session; the programs learn what it did and \
-do the same to the rest at the driver. No routes are configured. Everything but `run` and `check-config` works \
-on the pinned tables, also when no daemon runs.
+The kernel routes, filters and translates the first packets of a session. XDP programs learn what it did and \
+do the same to the rest at the driver. There are no routes to configure. All commands except `run` and \
+`check-config` work on the pinned tables, with or without a daemon.
 
 Examples:
   linerate forward run -i eth1 -i eth2
@@ -33,32 +33,32 @@ Examples:
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
-    /// Forward between interfaces, until a signal ends it.
+    /// Forward between interfaces until a signal stops it.
     Run(Box<Run>),
-    /// Read a configuration file and say what is wrong with it, or what it comes to.
+    /// Check a configuration file and print the complete configuration.
     CheckConfig(CheckConfig),
-    /// Print what an instance is, what it forwarded, and why packets went to the kernel.
+    /// Print the state of an instance, and why packets took the slow path.
     Status(Status),
     /// List sessions.
     Sessions(Sessions),
-    /// Watch rates, CPUs and the reasons of the slow path live.
+    /// Show rates, CPUs and the reasons of the slow path, live.
     Top(Top),
-    /// End sessions: their next packets ask the kernel again.
+    /// End sessions: their next packets go to the kernel.
     Flush(Flush),
-    /// Drop what comes from or goes to an address or a prefix, at the driver.
+    /// Drop packets from or to an address or prefix, at the driver.
     Block(Block),
-    /// Let an address or a prefix through again.
+    /// Stop blocking an address or prefix.
     Unblock(Unblock),
     /// List what is blocked.
     Blocked(Blocked),
-    /// Take away programs and tables; the kernel forwards everything again.
+    /// Detach programs and remove tables; the kernel forwards everything again.
     Detach(Detach),
 }
 
-/// Which accelerator is meant.
+/// Selects an instance.
 #[derive(Debug, Args)]
 pub(super) struct Instance {
-    /// Name of the instance; by default that of the network namespace, `default` for the one of the host.
+    /// Name of the instance [default: that of the network namespace, `default` on the host]
     #[arg(long, value_name = "NAME")]
     pub(super) instance: Option<String>,
 }
@@ -74,84 +74,75 @@ impl Instance {
 #[derive(Debug, Args)]
 #[command(after_help = RUN_HELP)]
 pub(super) struct Run {
-    /// Accelerate this interface; given for each that packets come in or leave by.
+    /// Accelerate this interface; repeat for each input and output interface.
     #[arg(short, long, value_name = "IFACE", required_unless_present = "config")]
     pub(super) interface: Vec<String>,
 
-    /// Read the configuration from this file (TOML); options given here come before it.
+    /// Read the configuration from this file (TOML); options on the command line override it.
     #[arg(short, long, value_name = "FILE")]
     pub(super) config: Option<PathBuf>,
 
     #[command(flatten)]
     pub(super) instance: Instance,
 
-    /// `session`: learn from what the kernel does. `fib`: ask the kernel's routing table for each packet,
-    /// for comparison. [default: session]
-    #[arg(long, value_name = "MODE", value_parser = values::modes())]
-    pub(super) mode: Option<Mode>,
-
-    /// How sessions are counted: `slot` (in the session, by the CPU that owns it: exact, and the fastest of
-    /// those that count), `none`, or for comparison `shared`, `per-cpu` or `split`, which keep sessions in
-    /// the kernel's hashes. [default: slot]
-    #[arg(long, value_name = "DESIGN", value_parser = values::designs())]
+    /// `slot` counts packets and bytes of each session, `none` does not. [default: slot]
+    #[arg(long, value_name = "WHERE", value_parser = values::statistics())]
     pub(super) statistics: Option<Statistics>,
 
-    /// Room for this many sessions, with k or M for thousands or millions; the memory it takes is said
-    /// first. [default: 1M]
+    /// Size the table for this many sessions; suffixes k and M. The log states the memory first. [default: 1M]
     #[arg(long, value_name = "N", value_parser = config::count)]
     pub(super) max_sessions: Option<u64>,
 
-    /// Forget a UDP session without packets for this long. [default: 30s]
+    /// Idle timeout of UDP sessions. [default: 30s]
     #[arg(long, value_name = "TIME", value_parser = config::duration)]
     pub(super) udp_idle: Option<Duration>,
 
-    /// Forget a TCP session without packets for this long. [default: 5m]
+    /// Idle timeout of TCP sessions. [default: 5m]
     #[arg(long, value_name = "TIME", value_parser = config::duration)]
     pub(super) tcp_idle: Option<Duration>,
 
-    /// End a session of this age, packets or not; `off` for never. [default: off]
+    /// Maximum age of a session, idle or not; `off` for none. [default: off]
     #[arg(long, value_name = "TIME")]
     pub(super) lifetime: Option<Lifetime>,
 
-    /// Have one packet of each session ask the kernel again after this long. [default: 1m]
+    /// Send one packet of each session through the kernel after this time. [default: 1m]
     #[arg(long, value_name = "TIME", value_parser = config::duration)]
-    pub(super) relearn: Option<Duration>,
+    pub(super) revalidate: Option<Duration>,
 
-    /// How long the programs forward by themselves once the daemon is dead. [default: 10s]
+    /// When the daemon dies, keep forwarding this long, then leave every packet to the kernel. [default: 10s]
     #[arg(long, value_name = "TIME", value_parser = config::duration)]
-    pub(super) hand_back: Option<Duration>,
+    pub(super) fail_open_after: Option<Duration>,
 
-    /// Serve metrics for Prometheus here, as http://ADDRESS/metrics; `off` for nowhere.
-    /// [default: 127.0.0.1:9818]
+    /// Serve Prometheus metrics at http://ADDRESS/metrics; `off` for none. [default: 127.0.0.1:9818]
     #[arg(long, value_name = "ADDRESS")]
     pub(super) metrics: Option<Metrics>,
 
-    /// At the end leave programs and tables where they are, for the next `run` to adopt.
+    /// On exit, keep programs and tables in place for the next `run` to adopt.
     #[arg(long)]
-    pub(super) leave: bool,
+    pub(super) persist: bool,
 
-    /// Change nothing that stands in the way of an interface, only say it.
+    /// Do not fix settings of interfaces that prevent acceleration; only report them.
     #[arg(long)]
-    pub(super) no_mend: bool,
+    pub(super) no_fix: bool,
 
-    /// Send no frames out of the interfaces to prove that they can.
+    /// Do not send probe frames to verify that the interfaces transmit.
     #[arg(long)]
     pub(super) no_probe: bool,
 
-    /// Form of the log on standard error.
-    #[arg(long, value_name = "FORM", default_value = "text")]
-    pub(super) log: Form,
+    /// Format of the log on standard error.
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    pub(super) log: LogFormat,
 }
 
 const RUN_HELP: &str = "\
-SIGINT and SIGTERM end it: programs and tables are taken away and the kernel forwards everything, or, with \
---leave, the programs go on until --hand-back is over and the next `run` adopts them with their sessions. \
-SIGHUP reads the configuration file again. SIGUSR1 logs the counts. When the daemon dies otherwise the \
-programs go on for --hand-back, and then hand everything to the kernel by themselves.
+SIGINT and SIGTERM stop it: it detaches the programs, and the kernel forwards everything. With --persist the \
+programs keep forwarding for --fail-open-after, and the next `run` adopts them with their sessions. \
+SIGHUP reloads the configuration file. SIGUSR1 logs the counters. If the daemon dies, the programs \
+keep forwarding for --fail-open-after, and then leave every packet to the kernel.
 
 Examples:
   linerate forward run -i eth1 -i eth2
-  linerate forward run -c /etc/linerate/forward.toml --leave --log json";
+  linerate forward run -c /etc/linerate/forward.toml --persist --log json";
 
 /// `linerate forward check-config`.
 #[derive(Debug, Args)]
@@ -160,7 +151,7 @@ pub(super) struct CheckConfig {
     #[arg(value_name = "FILE")]
     pub(super) file: PathBuf,
 
-    /// One JSON object on standard output: the whole configuration, defaults filled in.
+    /// Print the complete configuration as one JSON object.
     #[arg(long)]
     pub(super) json: bool,
 }
@@ -171,56 +162,55 @@ pub(super) struct Status {
     #[command(flatten)]
     pub(super) instance: Instance,
 
-    /// One JSON object on standard output.
+    /// Print one JSON object.
     #[arg(long)]
     pub(super) json: bool,
 }
 
-/// Which sessions are meant: those that all holds for that is given. What may be given several times holds
-/// for any of its values.
+/// Selects sessions that match all given options. A repeated option matches any of its values.
 #[derive(Debug, Args)]
 pub(super) struct Filter {
-    /// Only this one: protocol, source, port, destination and port, as udp,192.0.2.1,5000,198.51.100.7,53.
+    /// Exactly this one: protocol, source, port, destination and port, as udp,192.0.2.1,5000,198.51.100.7,53.
     #[arg(long, value_name = "SESSION")]
     pub(super) session: Option<FiveTuple>,
 
-    /// Of this protocol.
+    /// Transport protocol.
     #[arg(long, value_name = "PROTOCOL", value_parser = values::protocols())]
     pub(super) protocol: Option<Protocol>,
 
-    /// From or to this address or prefix, before or after translation; repeatable.
+    /// Source or destination address or prefix, before or after NAT; repeatable.
     #[arg(long, value_name = "ADDRESS[/BITS]")]
     pub(super) address: Vec<Prefix>,
 
-    /// From or to this port, before or after translation; repeatable.
+    /// Source or destination port, before or after NAT; repeatable.
     #[arg(long, value_name = "PORT")]
     pub(super) port: Vec<u16>,
 
-    /// Coming in or leaving by this interface; repeatable.
+    /// Input or output interface; repeatable.
     #[arg(short, long, value_name = "IFACE")]
     pub(super) interface: Vec<String>,
 
-    /// Tagged with this VLAN where it comes in or leaves; repeatable.
+    /// VLAN at input or output; repeatable.
     #[arg(long, value_name = "VLAN", value_parser = clap::value_parser!(u16).range(..4096))]
     pub(super) vlan: Vec<u16>,
 
-    /// Coming in with this DSCP; repeatable.
+    /// DSCP at input; repeatable.
     #[arg(long, value_name = "DSCP", value_parser = clap::value_parser!(u8).range(..64))]
     pub(super) dscp: Vec<u8>,
 
-    /// Translated, or (`--nat=no`) not.
+    /// With NAT, or (`--nat=no`) without.
     #[arg(long, value_name = "yes|no", num_args = 0..=1, require_equals = true,
         default_missing_value = "yes", value_parser = values::yes_or_no())]
     pub(super) nat: Option<bool>,
 
-    /// In this state: `fast`; `due` or `stale`, whose next packet asks the kernel; `ended`, which is shown
-    /// only if asked for. Repeatable.
+    /// State: `fast`; `due` or `stale`, whose next packet goes to the kernel; `ended`, hidden by default.
+    /// Repeatable.
     #[arg(long, value_name = "STATE", value_parser = values::states())]
     pub(super) state: Vec<State>,
 }
 
 impl Filter {
-    /// The same for the table.
+    /// The same for the library.
     pub(super) fn filter(&self) -> session::Filter {
         session::Filter {
             tuple: self.session,
@@ -249,12 +239,11 @@ pub(super) struct Sessions {
     #[command(flatten)]
     pub(super) filter: Filter,
 
-    /// The order: the largest first, but the smallest first of addresses. The rates are measured over
-    /// --interval.
+    /// Sort by this, largest first, addresses smallest first. Rates are measured over --interval.
     #[arg(long, value_name = "BY", default_value = "packets", value_parser = values::sorts())]
     pub(super) sort: Sort,
 
-    /// At most this many; 0 for all.
+    /// Print at most this many; 0 for all.
     #[arg(long, value_name = "N", default_value = "50")]
     pub(super) limit: usize,
 
@@ -262,7 +251,7 @@ pub(super) struct Sessions {
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = values::interval)]
     pub(super) interval: Duration,
 
-    /// One JSON object for each session on standard output, a line each.
+    /// Print one JSON object per session and line.
     #[arg(long)]
     pub(super) json: bool,
 }
@@ -270,9 +259,9 @@ pub(super) struct Sessions {
 /// `linerate forward top`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Keys: q or Esc ends it, p holds it, s sorts sessions by packets or by bytes.
+Keys: q or Esc quits, p pauses, s sorts sessions by packets or by bytes.
 
-It needs a terminal; --once prints one view, measured over one interval, and needs none.")]
+It needs a terminal; --once prints one view, measured over one interval, without a terminal.")]
 pub(super) struct Top {
     #[command(flatten)]
     pub(super) instance: Instance,
@@ -281,7 +270,7 @@ pub(super) struct Top {
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = values::interval)]
     pub(super) interval: Duration,
 
-    /// Print one view and end.
+    /// Print one view and exit.
     #[arg(long)]
     pub(super) once: bool,
 
@@ -289,7 +278,7 @@ pub(super) struct Top {
     #[arg(long, value_name = "N", default_value = "10")]
     pub(super) limit: usize,
 
-    /// With --once: one JSON object on standard output.
+    /// With --once: print one JSON object.
     #[arg(long, requires = "once")]
     pub(super) json: bool,
 }
@@ -297,8 +286,8 @@ pub(super) struct Top {
 /// `linerate forward flush`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Without a filter all sessions end. A session that goes on is learned again at its next packets, and counts \
-from 0.")]
+Without a filter it ends all sessions. A session that continues is learned again from its next packets, and \
+counts from 0.")]
 pub(super) struct Flush {
     #[command(flatten)]
     pub(super) instance: Instance,
@@ -306,7 +295,7 @@ pub(super) struct Flush {
     #[command(flatten)]
     pub(super) filter: Filter,
 
-    /// One JSON object on standard output.
+    /// Print one JSON object.
     #[arg(long)]
     pub(super) json: bool,
 }
@@ -314,9 +303,9 @@ pub(super) struct Flush {
 /// `linerate forward block`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-What is blocked is dropped before the kernel sees it, whether it would have been forwarded or was for this \
-host: do not block the address that you are logged in from. Of all prefixes that hold an address, the \
-longest counts. Blocks end with `detach`.
+Blocked packets are dropped before the kernel sees them, whether to be forwarded or for this \
+host: do not block the address that you are logged in from. The longest matching prefix of an address \
+counts its packets. `detach` removes all blocks.
 
 Examples:
   linerate forward block 203.0.113.7
@@ -327,14 +316,14 @@ pub(super) struct Block {
     #[arg(value_name = "ADDRESS[/BITS]|SESSION")]
     pub(super) target: Target,
 
-    /// End by itself after this time.
+    /// Expire after this time.
     #[arg(long = "for", value_name = "TIME", value_parser = values::time)]
     pub(super) duration: Option<Duration>,
 
     #[command(flatten)]
     pub(super) instance: Instance,
 
-    /// One JSON object on standard output.
+    /// Print one JSON object.
     #[arg(long)]
     pub(super) json: bool,
 }
@@ -342,18 +331,18 @@ pub(super) struct Block {
 /// `linerate forward unblock`.
 #[derive(Debug, Args)]
 pub(super) struct Unblock {
-    /// What was blocked, as `blocked` prints it.
+    /// What to unblock, as `blocked` prints it.
     #[arg(value_name = "ADDRESS[/BITS]|SESSION", required_unless_present = "all")]
     pub(super) target: Option<Target>,
 
-    /// Everything that is blocked.
+    /// Unblock everything.
     #[arg(long, conflicts_with = "target")]
     pub(super) all: bool,
 
     #[command(flatten)]
     pub(super) instance: Instance,
 
-    /// One JSON object on standard output.
+    /// Print one JSON object.
     #[arg(long)]
     pub(super) json: bool,
 }
@@ -364,7 +353,7 @@ pub(super) struct Blocked {
     #[command(flatten)]
     pub(super) instance: Instance,
 
-    /// One JSON object for each on standard output, a line each.
+    /// Print one JSON object per entry and line.
     #[arg(long)]
     pub(super) json: bool,
 }
@@ -372,7 +361,7 @@ pub(super) struct Blocked {
 /// `linerate forward detach`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-It does nothing, successfully, where nothing is attached. A daemon that still runs notices and ends.")]
+If nothing is attached, it succeeds and does nothing. A running daemon notices and exits.")]
 pub(super) struct Detach {
     #[command(flatten)]
     pub(super) instance: Instance,
@@ -381,16 +370,16 @@ pub(super) struct Detach {
     #[arg(long, conflicts_with = "instance")]
     pub(super) all: bool,
 
-    /// One JSON object on standard output.
+    /// Print one JSON object.
     #[arg(long)]
     pub(super) json: bool,
 }
 
-/// Form of the log.
+/// Format of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Form {
-    /// Lines for people.
+pub(super) enum LogFormat {
+    /// Text lines.
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }

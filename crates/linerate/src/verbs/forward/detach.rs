@@ -14,11 +14,11 @@ use serde_json::json;
 use super::arguments::Detach;
 use crate::cli::stdio;
 
-/// How long a daemon has for detaching by itself: it waits for nothing but the kernel.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Time that a running daemon gets to detach by itself: it waits for nothing but the kernel.
+const DETACH_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How often it is looked for meanwhile.
-const GLANCE: Duration = Duration::from_millis(50);
+/// How often to try the lock meanwhile.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Takes those away that are meant, and says which were there.
 pub(super) fn run(arguments: &Detach) -> Result<ExitCode> {
@@ -32,9 +32,9 @@ pub(super) fn run(arguments: &Detach) -> Result<ExitCode> {
         let pins = Pins::of(&name);
         // Somebody who was killed while pinning has left a directory without a record.
         let directory = pins.directory();
-        let there = directory.try_exists().with_context(|| {
-            format!("cannot look whether {} is there; run as root", directory.display())
-        })?;
+        let there = directory
+            .try_exists()
+            .with_context(|| format!("cannot check for {}; run as root", directory.display()))?;
         if there {
             daemon::detach(&pins, lock(&pins)?).with_context(|| format!("cannot detach {name}"))?;
             detached.push(name);
@@ -59,7 +59,7 @@ fn of_this_namespace() -> Result<Vec<String>> {
 /// The right to take an instance away, of a daemon that runs too: it is told to, and then to end.
 fn lock(pins: &Pins) -> Result<Lock> {
     let mut told = false;
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + DETACH_TIMEOUT;
     loop {
         match pins.lock() {
             Err(Error::Running { process, .. }) if Instant::now() < end => {
@@ -70,7 +70,7 @@ fn lock(pins: &Pins) -> Result<Lock> {
                         .with_context(|| format!("cannot tell process {process} to detach"))?;
                     told = true;
                 }
-                std::thread::sleep(GLANCE);
+                std::thread::sleep(POLL_INTERVAL);
             }
             Err(error @ Error::Running { .. }) if told => {
                 bail!("{error}; it was told to detach and does not")

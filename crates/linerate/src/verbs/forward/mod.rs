@@ -18,7 +18,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 
 pub(crate) use arguments::Arguments;
-use arguments::{Command, Form};
+use arguments::{Command, LogFormat};
 
 use crate::cli::logging;
 
@@ -42,7 +42,9 @@ impl Arguments {
     /// How it logs.
     pub(crate) fn log(&self) -> logging::Options {
         match &self.command {
-            Command::Run(run) => logging::Options { daemon: true, json: run.log == Form::Json },
+            Command::Run(run) => {
+                logging::Options { daemon: true, json: run.log == LogFormat::Json }
+            }
             _ => logging::Options::default(),
         }
     }

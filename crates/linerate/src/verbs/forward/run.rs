@@ -34,17 +34,16 @@ fn configure(arguments: &Run) -> Result<Config, Invalid> {
     fn set<T: Copy>(value: &mut T, given: Option<T>) {
         *value = given.unwrap_or(*value);
     }
-    set(&mut config.mode, arguments.mode);
     set(&mut config.statistics, arguments.statistics);
     set(&mut config.max_sessions, arguments.max_sessions);
     set(&mut config.udp_idle, arguments.udp_idle);
     set(&mut config.tcp_idle, arguments.tcp_idle);
     set(&mut config.lifetime, arguments.lifetime);
-    set(&mut config.relearn, arguments.relearn);
-    set(&mut config.hand_back, arguments.hand_back);
+    set(&mut config.revalidate, arguments.revalidate);
+    set(&mut config.fail_open_after, arguments.fail_open_after);
     set(&mut config.metrics, arguments.metrics);
-    config.leave |= arguments.leave;
-    config.mend &= !arguments.no_mend;
+    config.persist |= arguments.persist;
+    config.fix &= !arguments.no_fix;
     config.probe &= !arguments.no_probe;
     config.check()?;
     Ok(config)

@@ -12,8 +12,8 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::flag::register_conditional_shutdown;
 use signal_hook::iterator::Signals;
 
-/// How long a daemon that was told to end has for it, before the next signal ends it at once.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// Time that a stopping daemon gets before the next signal ends it at once.
+const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Takes them from now on and sends what they ask for. SIGHUP reads the file again where there is one
 /// (`has_file`), and else ends: the terminal is gone.
@@ -42,7 +42,7 @@ pub(super) fn register(events: Sender<Event>, has_file: bool) -> Result<()> {
             if is_end {
                 let insist = Arc::clone(&insist);
                 thread::spawn(move || {
-                    thread::sleep(PATIENCE);
+                    thread::sleep(STOP_TIMEOUT);
                     insist.store(true, std::sync::atomic::Ordering::Relaxed);
                 });
             }

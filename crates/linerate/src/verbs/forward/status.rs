@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use linerate_forward::snapshot::{Counted, Port, Snapshot, State};
+use linerate_forward::snapshot::{Counter, Port, Snapshot, State};
 
 use super::arguments::Status;
 use super::columns::columns;
@@ -20,28 +20,28 @@ pub(super) fn run(arguments: &Status) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The whole in words.
+/// The snapshot as text.
 fn text(snapshot: &Snapshot) -> String {
-    let Snapshot { instance, mode, statistics, heartbeat_age, bound, generation, .. } = snapshot;
+    let Snapshot { instance, statistics, heartbeat_age, generation, .. } = snapshot;
+    let timeout = snapshot.heartbeat_timeout;
     let state = match snapshot.state {
         State::Running => format!("running, heartbeat {heartbeat_age:.1} s ago"),
-        State::Alone => format!(
-            "without a daemon for {heartbeat_age:.1} s, handed back to the kernel after {bound:.0} s"
+        State::Unattended => format!(
+            "no daemon for {heartbeat_age:.1} s, fails open to the kernel after {timeout:.0} s"
         ),
-        State::HandedBack => "handed back to the kernel, no daemon".to_owned(),
+        State::FailOpen => "failed open to the kernel, no daemon".to_owned(),
     };
     let sessions = &snapshot.sessions;
-    let full = 100.0 * sessions.held as f64 / sessions.room.max(1) as f64;
-    let mib = sessions.memory as f64 / f64::from(1 << 20);
+    let full = 100.0 * sessions.active as f64 / sessions.capacity.max(1) as f64;
+    let mib = sessions.memory_bytes as f64 / f64::from(1 << 20);
     let mut parts = vec![format!(
         "{instance}: {state}\n\
-         mode {mode}, statistics {statistics}, generation {generation}, {} blocked\n\
+         statistics {statistics}, generation {generation}, {} blocked\n\
          {} sessions of {}, table {full:.1}% full, {mib:.1} MiB",
-        snapshot.blocked, sessions.held, sessions.room
+        snapshot.blocked, sessions.active, sessions.capacity
     )];
     parts.push(ports(&snapshot.ports));
-    for (title, list) in
-        [("not on the fast path", &snapshot.reasons), ("not learned from", &snapshot.refusals)]
+    for (title, list) in [("slow path", &snapshot.reasons), ("learn refusals", &snapshot.refusals)]
     {
         parts.push(counts(title, list));
     }
@@ -50,25 +50,26 @@ fn text(snapshot: &Snapshot) -> String {
 }
 
 fn ports(ports: &[Port]) -> String {
-    let names = ["port", "attached", "rx packets", "rx bytes", "tx packets", "tx bytes", "below"];
+    let names =
+        ["port", "xdp", "rx packets", "rx bytes", "tx packets", "tx bytes", "upper devices"];
     let numbers = [false, false, true, true, true, true, false];
     let rows = ports.iter().map(|port| {
-        let Port { interface, attached, uppers, traffic, .. } = port;
+        let Port { interface, xdp_mode, upper_devices, traffic, .. } = port;
         [
             interface.clone(),
-            (*attached).to_owned(),
+            (*xdp_mode).to_owned(),
             traffic.rx_packets.to_string(),
             traffic.rx_bytes.to_string(),
             traffic.tx_packets.to_string(),
             traffic.tx_bytes.to_string(),
-            uppers.join(" "),
+            upper_devices.join(" "),
         ]
     });
     columns(names, numbers, rows)
 }
 
-/// Those that ever counted.
-fn counts(title: &str, list: &[Counted]) -> String {
+/// Counters that are not zero.
+fn counts(title: &str, list: &[Counter]) -> String {
     let mut rows = list.iter().filter(|one| one.packets > 0).peekable();
     if rows.peek().is_none() {
         return String::new();

@@ -3,18 +3,14 @@
 use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use linerate_forward::config::{self, Mode, Statistics};
+use linerate_forward::config::{self, Statistics};
 use linerate_forward::session::{Sort, State};
 use linerate_forward::tuple::Protocol;
 
 use crate::cli::values::known;
 
-pub(super) fn modes() -> impl TypedValueParser<Value = Mode> {
-    known(Mode::ALL.iter().map(|mode| mode.name()))
-}
-
-pub(super) fn designs() -> impl TypedValueParser<Value = Statistics> {
-    known(Statistics::ALL.iter().map(|design| design.name()))
+pub(super) fn statistics() -> impl TypedValueParser<Value = Statistics> {
+    known(Statistics::ALL.iter().map(|one| one.name()))
 }
 
 pub(super) fn protocols() -> impl TypedValueParser<Value = Protocol> {
@@ -44,13 +40,13 @@ pub(super) fn time(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Longest time between two views: somebody looks at them.
-const LONGEST: Duration = Duration::from_secs(3600);
+/// Longest time between two views.
+const MAX_INTERVAL: Duration = Duration::from_secs(3600);
 
 /// Time between two views. Below a tenth of a second the counters of CPUs do not move.
 pub(super) fn interval(text: &str) -> Result<Duration, String> {
     match config::duration(text)? {
-        time if time < Duration::from_millis(100) || time > LONGEST => {
+        time if time < Duration::from_millis(100) || time > MAX_INTERVAL => {
             Err("a time from 100ms to 1h".into())
         }
         time => Ok(time),

@@ -33,7 +33,7 @@ fn renew(net: &Net) {
 fn uppers(net: &Net) -> serde_json::Value {
     let status = net.json("status").remove(0);
     let ports = status["ports"].as_array().unwrap();
-    ports.iter().find(|port| port["interface"] == "left").unwrap()["uppers"].clone()
+    ports.iter().find(|port| port["interface"] == "left").unwrap()["upper_devices"].clone()
 }
 
 #[test]

@@ -71,7 +71,7 @@ fn a_wrong_command_line_is_refused_with_2() {
     for (arguments, word) in [
         (&["run"][..], "--interface"),
         (&["run", "-i", "eth1", "--udp-idle", "30"], "lacks its unit"),
-        (&["run", "-i", "eth1", "--statistics", "both"], "per-cpu"),
+        (&["run", "-i", "eth1", "--statistics", "both"], "none"),
         (&["run", "-i", "eth1", "--metrics", "9818"], "127.0.0.1:9818"),
         (&["block", "192.0.2.1/24"], "192.0.2.0/24"),
         (&["block", "tcp,192.0.2.1,1,2001:db8::1,2"], "two families"),

@@ -45,9 +45,9 @@ fn what_is_sent_is_learned_forwarded_and_counted() {
     }
     let status = &net.json("status")[0];
     assert_eq!(status["state"], "running", "{status}");
-    assert_eq!(status["sessions"]["held"], sessions.len(), "{status}");
+    assert_eq!(status["sessions"]["active"], sessions.len(), "{status}");
     assert_eq!(status["ports"][0]["interface"], "left", "{status}");
-    assert_eq!(status["ports"][1]["attached"], "native", "{status}");
+    assert_eq!(status["ports"][1]["xdp_mode"], "native", "{status}");
     assert!(status["ports"][0]["rx_packets"].as_u64().unwrap() >= 600, "{status}");
     let text = net.stdout_of("status");
     for word in ["running", "left", "right", "unknown"] {
@@ -183,7 +183,7 @@ fn top_draws_one_view_or_on_a_terminal() {
         assert!(view.contains(word), "no {word} in\n{view}");
     }
     let view = &net.json("top --once --interval 200ms")[0];
-    assert_eq!(view["sessions"]["held"], 2, "{view}");
+    assert_eq!(view["sessions"]["active"], 2, "{view}");
     assert!(!view["cpus"].as_array().unwrap().is_empty(), "{view}");
     let printed = net.refused("top", 1);
     assert!(printed.contains("--once"), "{printed}");

@@ -117,14 +117,14 @@ fn nobody_else_can_have_the_instance() {
 fn after_a_death_it_goes_on_for_a_while_and_is_adopted() {
     root_or_skip!();
     let net = Net::new();
-    let daemon = net.run("--hand-back 2s");
+    let daemon = net.run("--fail-open-after 2s");
     assert_eq!(net.ask(0, 4000, 50), 50);
     let before = net.json("sessions --port 4000");
     daemon.end(Signal::SIGKILL);
     assert!(net.is_attached());
     assert_eq!(net.ask(0, 4000, 50), 50, "in the time that it goes on");
     // Two seconds from the last beat on, everything is the kernel's.
-    wait_for("it to be handed back", || net.json("status")[0]["state"] == "handed-back");
+    wait_for("it to be handed back", || net.json("status")[0]["state"] == "fail-open");
     // Commands may tell the kernel's time up to a second early (`Clock::estimated`).
     std::thread::sleep(Duration::from_secs(1));
     assert_eq!(net.ask(0, 4000, 5), 5);
@@ -150,7 +150,7 @@ fn after_a_death_it_goes_on_for_a_while_and_is_adopted() {
 fn what_is_left_is_adopted() {
     root_or_skip!();
     let net = Net::new();
-    let daemon = net.run("--leave --hand-back 4s");
+    let daemon = net.run("--persist --fail-open-after 4s");
     assert_eq!(net.ask(1, 4000, 20), 20);
     let (status, _, printed) = daemon.end(Signal::SIGTERM);
     assert!(status.success(), "{printed}");
@@ -175,7 +175,7 @@ fn a_table_that_does_not_fit_is_not_begun() {
         skip!("this machine has room for the largest table");
     }
     let net = Net::new();
-    net.run("--leave").end(Signal::SIGTERM);
+    net.run("--persist").end(Signal::SIGTERM);
     assert!(net.is_attached());
     let printed = net.refused("run -i left -i right --max-sessions 50M", 1);
     assert!(printed.contains("would fit"), "{printed}");
@@ -191,7 +191,7 @@ fn detach_takes_away_what_is_there() {
     let daemon = net.run("");
     daemon.end(Signal::SIGKILL);
     // At once, though the last beat was a moment ago.
-    assert_eq!(net.json("status")[0]["state"], "alone");
+    assert_eq!(net.json("status")[0]["state"], "unattended");
     assert!(net.is_attached());
     net.stdout_of("detach");
     assert!(!net.is_attached() && pins(&net).is_empty());

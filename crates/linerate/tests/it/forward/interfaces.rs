@@ -38,7 +38,7 @@ fn a_port_that_is_renamed_is_let_go_and_taken_up_again() {
     if !at_once(&net, "link set left name elsewhere\n") {
         skip!("this kernel renames no interface that is up");
     }
-    daemon.until("gone: it is taken up again");
+    daemon.until("interface gone; it becomes a port again");
     wait_for("the programs to be off", || !net.left.a.has_xdp().unwrap());
     assert_eq!(net.ask(0, 4000, 5), 5, "the kernel forwards between them");
     assert!(at_once(&net, "link set elsewhere name left\n"));
@@ -57,7 +57,7 @@ fn two_ports_that_swap_their_names_stay_ports() {
     if !at_once(&net, names) {
         skip!("this kernel renames no interface that is up");
     }
-    daemon.until("gone: it is taken up again");
+    daemon.until("interface gone; it becomes a port again");
     wait_for("both to be ports again", || {
         net.left.a.has_xdp().unwrap() && net.right.a.has_xdp().unwrap()
     });
@@ -111,7 +111,7 @@ impl File {
     fn change(&self, interfaces: &[&str], daemon: &mut Process) {
         self.write(interfaces);
         daemon.signal(Signal::SIGHUP);
-        daemon.until("configured anew");
+        daemon.until("configuration reloaded");
     }
 }
 

@@ -3,8 +3,8 @@
 mod bridges;
 mod configuration;
 mod control;
-mod designs;
 mod ends;
 mod interfaces;
 mod service;
+mod statistics;
 mod support;

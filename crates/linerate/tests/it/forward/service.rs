@@ -37,9 +37,9 @@ fn the_service_manager_hears_of_everything() {
     socket.set_read_timeout(Some(TIMEOUT)).unwrap();
     let mut manager = Manager { socket, heard: String::new() };
     let file = folder.path().join("forward.toml");
-    let config = |relearn: &str| {
+    let config = |revalidate: &str| {
         format!(
-            "interfaces = [\"left\", \"right\"]\nmax-sessions = 4096\nrelearn = \"{relearn}\"\n"
+            "interfaces = [\"left\", \"right\"]\nmax-sessions = 4096\nrevalidate = \"{revalidate}\"\n"
         )
     };
     std::fs::write(&file, config("60s")).unwrap();
@@ -108,12 +108,12 @@ fn prometheus_gets_what_status_says() {
     let status = &net.json("status")[0];
     let reasons = status["reasons"].as_array().unwrap();
     let unknown = reasons.iter().find(|one| one["name"] == "unknown").unwrap();
-    let name = "linerate_forward_packets_total{reason=\"unknown\"}";
+    let name = "linerate_forward_slow_path_packets_total{reason=\"unknown\"}";
     assert_eq!(metric(&text, name), unknown["packets"].as_f64().unwrap());
-    assert_eq!(metric(&text, "linerate_forward_fast_path"), 1.0);
+    assert_eq!(metric(&text, "linerate_forward_fast_path_enabled"), 1.0);
     assert_eq!(
-        metric(&text, "linerate_forward_sessions_room"),
-        status["sessions"]["room"].as_f64().unwrap()
+        metric(&text, "linerate_forward_session_capacity"),
+        status["sessions"]["capacity"].as_f64().unwrap()
     );
     assert!(
         metric(&text, "linerate_forward_port_packets_total{interface=\"left\",direction=\"rx\"}")

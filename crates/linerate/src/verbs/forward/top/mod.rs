@@ -38,8 +38,8 @@ pub(super) fn run(arguments: &Top) -> Result<ExitCode> {
     }
     if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
         bail!(
-            "top draws on a terminal, and standard input or output is none; `linerate forward top --once` \
-             prints one view, and --once --json one for programs"
+            "top needs a terminal on standard input and output; `linerate forward top --once` prints one view, \
+             and --once --json one as JSON"
         );
     }
     let terminal = ratatui::try_init().context("cannot draw on this terminal")?;
@@ -73,8 +73,8 @@ impl Source {
         Ok(Sample::of((snapshot, selection.into_sessions())))
     }
 
-    /// By packets or by bytes.
-    fn sort_otherwise(&mut self) {
+    /// Switches between packets and bytes.
+    fn toggle_sort(&mut self) {
         self.sort = match self.sort {
             Sort::PacketRate => Sort::ByteRate,
             _ => Sort::PacketRate,
@@ -82,37 +82,37 @@ impl Source {
     }
 }
 
-/// Draws until a key ends it.
+/// Draws until a key quits.
 fn watch(
     mut terminal: DefaultTerminal,
     interval: Duration,
     first: Sample,
     mut source: Source,
 ) -> Result<()> {
-    let mut held = false;
+    let mut paused = false;
     let mut rates = first.since(&first);
     let mut last = first;
-    let mut draw = |rates: &Rates, held| {
-        terminal.draw(|frame| view::draw(frame, rates, held)).context("cannot draw").map(|_| ())
+    let mut draw = |rates: &Rates, paused| {
+        terminal.draw(|frame| view::draw(frame, rates, paused)).context("cannot draw").map(|_| ())
     };
     loop {
-        draw(&rates, held)?;
+        draw(&rates, paused)?;
         let due = last.at + interval;
-        // Held, it waits for a key for ever; else no longer than until the next view.
-        let patience = due.saturating_duration_since(Instant::now());
-        if (held || !patience.is_zero()) && wait(held, patience)? {
+        // Paused, it waits for a key; otherwise until the next view is due at most.
+        let timeout = due.saturating_duration_since(Instant::now());
+        if (paused || !timeout.is_zero()) && wait(paused, timeout)? {
             match event::read().context("cannot read the keyboard")? {
-                Event::Key(key) if is_end(key) => return Ok(()),
+                Event::Key(key) if is_quit(key) => return Ok(()),
                 Event::Key(KeyEvent {
                     code: KeyCode::Char('p'),
                     kind: KeyEventKind::Press,
                     ..
-                }) => held = !held,
+                }) => paused = !paused,
                 Event::Key(KeyEvent {
                     code: KeyCode::Char('s'),
                     kind: KeyEventKind::Press,
                     ..
-                }) => source.sort_otherwise(),
+                }) => source.toggle_sort(),
                 _ => {}
             }
             continue;
@@ -124,12 +124,12 @@ fn watch(
 }
 
 /// Whether a key came.
-fn wait(held: bool, patience: Duration) -> Result<bool> {
-    let patience = if held { Duration::from_secs(3600) } else { patience };
-    event::poll(patience).context("cannot read the keyboard")
+fn wait(paused: bool, timeout: Duration) -> Result<bool> {
+    let timeout = if paused { Duration::from_secs(3600) } else { timeout };
+    event::poll(timeout).context("cannot read the keyboard")
 }
 
-fn is_end(key: KeyEvent) -> bool {
+fn is_quit(key: KeyEvent) -> bool {
     let interrupted =
         key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
     interrupted || matches!(key.code, KeyCode::Char('q') | KeyCode::Esc)

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use linerate_forward::session::Session;
-use linerate_forward::snapshot::{Counted, Port, Snapshot, State, Traffic};
+use linerate_forward::snapshot::{Counter, Port, Snapshot, State, Traffic};
 use serde::Serialize;
 
 use super::cpu::{self, Share, Ticks};
@@ -103,9 +103,9 @@ impl Sample {
 }
 
 /// The reasons that ever counted, those that count most now first.
-fn reasons(now: &[Counted], then: &[Counted], rate: impl Fn(u64, u64) -> f64) -> Vec<Reason> {
+fn reasons(now: &[Counter], then: &[Counter], rate: impl Fn(u64, u64) -> f64) -> Vec<Reason> {
     let before = |name| then.iter().find(|one| one.name == name).map_or(0, |one| one.packets);
-    let reason = |one: &Counted| Reason {
+    let reason = |one: &Counter| Reason {
         name: one.name,
         rate: rate(one.packets, before(one.name)),
         packets: one.packets,
@@ -122,14 +122,14 @@ mod tests {
     #[test]
     fn reasons_that_count_now_come_first() {
         let then = [
-            Counted { name: "a", about: "", packets: 1000 },
-            Counted { name: "b", about: "", packets: 10 },
+            Counter { name: "a", about: "", packets: 1000 },
+            Counter { name: "b", about: "", packets: 10 },
         ];
         let now = [
-            Counted { name: "a", about: "", packets: 1000 },
-            Counted { name: "b", about: "", packets: 30 },
-            Counted { name: "c", about: "", packets: 0 },
-            Counted { name: "d", about: "", packets: 2000 },
+            Counter { name: "a", about: "", packets: 1000 },
+            Counter { name: "b", about: "", packets: 30 },
+            Counter { name: "c", about: "", packets: 0 },
+            Counter { name: "d", about: "", packets: 2000 },
         ];
         let rate = |now: u64, then: u64| (now - then) as f64 / 2.0;
         let wanted = [("d", 1000.0, 2000), ("b", 10.0, 30), ("a", 0.0, 1000)];

@@ -13,11 +13,11 @@ use super::rates::{Cpu, PortRates, Rates, Reason};
 use crate::cli::progress::scaled;
 
 /// CPUs that are drawn at most; the busiest.
-const CPUS: usize = 8;
+const MAX_CPUS: usize = 8;
 
-/// Draws it. `held` when the reader has stopped it.
-pub(super) fn draw(frame: &mut Frame<'_>, rates: &Rates, held: bool) {
-    let cpus = rates.cpus.len().min(CPUS) as u16;
+/// Draws it.
+pub(super) fn draw(frame: &mut Frame<'_>, rates: &Rates, paused: bool) {
+    let cpus = rates.cpus.len().min(MAX_CPUS) as u16;
     let [head, ports, processors, sessions, lists] = Layout::vertical([
         Constraint::Length(2),
         Constraint::Length(rates.ports.len() as u16 + 3),
@@ -26,36 +26,36 @@ pub(super) fn draw(frame: &mut Frame<'_>, rates: &Rates, held: bool) {
         Constraint::Min(3),
     ])
     .areas(frame.area());
-    frame.render_widget(Paragraph::new(header(rates, held)), head);
+    frame.render_widget(Paragraph::new(header(rates, paused)), head);
     draw_ports(frame, ports, &rates.ports);
     draw_cpus(frame, processors, &rates.cpus);
     let [left, right] =
         Layout::horizontal([Constraint::Percentage(50), Constraint::Percentage(50)]).areas(lists);
     draw_sessions(frame, sessions, &rates.fastest);
-    draw_reasons(frame, left, "not on the fast path", &rates.reasons);
-    draw_reasons(frame, right, "not learned from", &rates.refusals);
+    draw_reasons(frame, left, "slow path", &rates.reasons);
+    draw_reasons(frame, right, "learn refusals", &rates.refusals);
 }
 
-fn header(rates: &Rates, held: bool) -> Vec<Line<'_>> {
+fn header(rates: &Rates, paused: bool) -> Vec<Line<'_>> {
     let (word, colour) = match rates.state {
         State::Running => ("running", Color::Green),
-        State::Alone => ("no daemon", Color::Yellow),
-        State::HandedBack => ("handed back to the kernel", Color::Red),
+        State::Unattended => ("no daemon", Color::Yellow),
+        State::FailOpen => ("failed open to the kernel", Color::Red),
     };
     let sessions = &rates.sessions;
-    let full = 100.0 * sessions.held as f64 / sessions.room.max(1) as f64;
-    let held = if held { "  HELD" } else { "" };
+    let full = 100.0 * sessions.active as f64 / sessions.capacity.max(1) as f64;
+    let paused = if paused { "  PAUSED" } else { "" };
     vec![
         Line::from(vec![
             Span::from("linerate forward  ").bold(),
             Span::from(&rates.instance),
             Span::from("  "),
             Span::styled(word, Style::new().fg(colour).bold()),
-            Span::from(held).bold(),
+            Span::from(paused).bold(),
         ]),
         Line::from(format!(
-            "{} sessions, table {full:.1}% full, generation {}, {} blocked   q: end, p: hold, s: sort",
-            sessions.held, rates.generation, rates.blocked
+            "{} sessions, table {full:.1}% full, generation {}, {} blocked   q: quit, p: pause, s: sort",
+            sessions.active, rates.generation, rates.blocked
         )),
     ]
 }
@@ -78,18 +78,18 @@ fn draw_ports(frame: &mut Frame<'_>, area: Rect, ports: &[PortRates]) {
 }
 
 fn draw_cpus(frame: &mut Frame<'_>, area: Rect, cpus: &[Cpu]) {
-    let block = Block::bordered().title("CPUs, in soft interrupts and in all");
+    let block = Block::bordered().title("CPUs, softirq and total");
     let inner = block.inner(area);
     frame.render_widget(block, area);
     let mut busiest: Vec<&Cpu> = cpus.iter().collect();
     busiest
         .sort_by(|a, b| b.share.softirq.total_cmp(&a.share.softirq).then(a.number.cmp(&b.number)));
-    busiest.truncate(CPUS);
+    busiest.truncate(MAX_CPUS);
     let lines = Layout::vertical(vec![Constraint::Length(1); busiest.len()]).split(inner);
     for (cpu, line) in busiest.into_iter().zip(lines.iter()) {
         let share = cpu.share;
         let label = format!(
-            "cpu{} {:.0}% softirq, {:.0}% in all",
+            "cpu{} {:.0}% softirq, {:.0}% total",
             cpu.number,
             100.0 * share.softirq,
             100.0 * share.busy
@@ -113,7 +113,7 @@ fn draw_sessions(frame: &mut Frame<'_>, area: Rect, sessions: &[Session]) {
             number(scaled(rate.bytes * 8.0, "b/s")),
         ])
     });
-    let names = ["session", "way", "packets", "bits"].map(Cell::from);
+    let names = ["session", "path", "packets", "bits"].map(Cell::from);
     let widths = [
         Constraint::Min(40),
         Constraint::Length(20),
@@ -121,7 +121,7 @@ fn draw_sessions(frame: &mut Frame<'_>, area: Rect, sessions: &[Session]) {
         Constraint::Length(14),
     ];
     let table = Table::new(rows, widths).header(Row::new(names).bold());
-    frame.render_widget(table.block(Block::bordered().title("the fastest sessions")), area);
+    frame.render_widget(table.block(Block::bordered().title("fastest sessions")), area);
 }
 
 fn draw_reasons(frame: &mut Frame<'_>, area: Rect, title: &str, reasons: &[Reason]) {
@@ -139,10 +139,10 @@ fn number(text: String) -> Cell<'static> {
     Cell::from(Line::from(text).right_aligned())
 }
 
-/// The view as lines of text, as long as it takes.
+/// The view as lines of text.
 pub(super) fn text(rates: &Rates, width: u16) -> String {
     let lists = rates.reasons.len().max(rates.refusals.len());
-    let rows = rates.ports.len() + rates.cpus.len().min(CPUS) + lists + 10;
+    let rows = rates.ports.len() + rates.cpus.len().min(MAX_CPUS) + lists + 10;
     let rows = rows + usize::from(session_rows(rates));
     let area = Rect::new(0, 0, width, u16::try_from(rows).unwrap_or(u16::MAX));
     let mut terminal = match Terminal::new(TestBackend::new(area.width, area.height)) {
@@ -171,9 +171,9 @@ mod tests {
         let reason = |name, rate| Reason { name, rate, packets: 12 };
         let rates = Rates {
             instance: "blue".to_owned(),
-            state: State::Alone,
+            state: State::Unattended,
             seconds: 1.0,
-            sessions: Sessions { held: 250, room: 1000, memory: 1 },
+            sessions: Sessions { active: 250, capacity: 1000, memory_bytes: 1 },
             generation: 7,
             blocked: 3,
             ports: vec![PortRates {
@@ -201,7 +201,7 @@ mod tests {
             "768.000 Mb/s",
             "10.0 pps",
             "5.120 kb/s",
-            "cpu1 50% softirq, 75% in all",
+            "cpu1 50% softirq, 75% total",
             "fragment",
             "syn",
             "ttl",

@@ -1,46 +1,46 @@
-//! What the preflight finds, mends and proves, on behalf of a daemon: said in the log, kept with the instance, and
-//! undone with its end.
+//! The preflight on behalf of a daemon: logs what it finds, records its fixes with the instance, and undoes them at
+//! the end.
 
 use std::os::fd::AsFd;
 
-use super::owned::Owned;
+use super::handle::InstanceHandle;
 use crate::pins::{Lock, Pins};
-use crate::preflight::{self, Mend, Options, Outcome, Report};
+use crate::preflight::{self, Fix, Options, Outcome, Report};
 use crate::{Error, Result};
 
-/// Where mends are in the record of the instance.
-const MENDS: &str = "preflight";
+/// The key of the fixes in the record of the instance.
+const FIXES: &str = "preflight";
 
-/// Looks at all interfaces before programs are attached to those that are new; `adopted` have them.
+/// Checks all interfaces before programs are attached to the new ones; `adopted` have them.
 pub(super) fn prepare(
     names: &[String],
     adopted: Vec<u32>,
-    mend: bool,
-    owned: &mut Owned,
+    fix: bool,
+    handle: &mut InstanceHandle,
 ) -> Result<Report> {
-    let options = Options { mend, multi_buffer: owned.state.multi_buffer, adopted };
+    let options = Options { fix, multi_buffer: handle.state.multi_buffer, adopted };
     let report = preflight::prepare(names, &options)?;
-    // Before anything else can fail: what was changed must be known to whoever changes it back.
-    let mut mends = mends(&owned.pins);
-    mends.extend(
-        report.mends.iter().filter(|mend| !mends.contains(mend)).cloned().collect::<Vec<_>>(),
+    // Before anything else can fail: whoever undoes the fixes must know them.
+    let mut fixes = fixes(&handle.pins);
+    fixes.extend(
+        report.fixes.iter().filter(|fix| !fixes.contains(fix)).cloned().collect::<Vec<_>>(),
     );
-    if !mends.is_empty() {
+    if !fixes.is_empty() {
         let value =
-            serde_json::to_value(&mends).map_err(|error| Error::Invalid(error.to_string()))?;
-        owned.state.others.insert(MENDS.to_owned(), value);
-        owned.pins.save(&owned.lock, &owned.state)?;
+            serde_json::to_value(&fixes).map_err(|error| Error::Invalid(error.to_string()))?;
+        handle.state.others.insert(FIXES.to_owned(), value);
+        handle.pins.save(&handle.lock, &handle.state)?;
     }
     for stub in &report.stubs {
         // bpffs has no dots in names.
         let name = format!("stub-{}", stub.interface.replace('.', "_"));
-        owned.pins.keep(&owned.lock, &name, stub.link.as_fd())?;
+        handle.pins.keep(&handle.lock, &name, stub.link.as_fd())?;
     }
     say(&report);
     Ok(report)
 }
 
-/// Looks again at one that programs were attached to.
+/// Checks an interface again after programs were attached.
 pub(super) fn prove(
     name: &str,
     probe: bool,
@@ -61,26 +61,26 @@ pub(super) fn refuse(report: &Report, name: Option<&str>) -> Result<()> {
     refusal.map_or(Ok(()), |finding| Err(Error::Invalid(finding.to_string())))
 }
 
-/// Detaches the instance and undoes what was mended for it: mends come after, since the programs rely on them.
+/// Detaches the instance and undoes what was fixed for it: fixes come after, since the programs rely on them.
 pub(super) fn detach(pins: &Pins, lock: Lock) -> Result<()> {
-    let mends = mends(pins);
+    let fixes = fixes(pins);
     let detached = pins.detach(lock);
-    for error in preflight::restore(&mends) {
-        tracing::warn!(%error, "not as it was before");
+    for error in preflight::restore(&fixes) {
+        tracing::warn!(%error, "cannot undo a fix");
     }
     detached
 }
 
-fn mends(pins: &Pins) -> Vec<Mend> {
+fn fixes(pins: &Pins) -> Vec<Fix> {
     let state = pins.state().ok();
-    let value = state.and_then(|mut state| state.others.remove(MENDS));
+    let value = state.and_then(|mut state| state.others.remove(FIXES));
     value.and_then(|value| serde_json::from_value(value).ok()).unwrap_or_default()
 }
 
 fn say(report: &Report) {
     for finding in report.notable() {
         match finding.outcome {
-            Outcome::Mended(_) => tracing::info!("{finding}"),
+            Outcome::Fixed(_) => tracing::info!("{finding}"),
             // A refusal ends in an error that says it.
             Outcome::Refused { .. } | Outcome::Fine => {}
             Outcome::Warning { .. } => tracing::warn!("{finding}"),

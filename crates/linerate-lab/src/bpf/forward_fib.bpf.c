@@ -1,12 +1,13 @@
-/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
-/* The stateless rival (`--mode fib`): every packet asks the kernel's routing and neighbour tables. The
- * same parsing, and the same frames left to the kernel. No sessions, and so no NAT and no firewall; and
- * no VLAN tags, since a tag stands for an interface of its own. */
-#ifndef LINERATE_FIB_H
-#define LINERATE_FIB_H
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+/* The stateless rival: every packet asks the kernel's routing and neighbour tables (bpf_fib_lookup). The
+ * same parsing, and the same frames left to the kernel as in the accelerator. No sessions, and so no NAT, no
+ * firewall and no VLAN tags, since a tag stands for a device of its own. */
 
 #include "rewrite.h"
-#include "slow.h"
+#include "slow_path.h"
+#include "heartbeat.bpf.c"
+
+char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
 #define FAMILY_IPV4 2 /* AF_INET and AF_INET6, which no header of the kernel's interface has */
 #define FAMILY_IPV6 10
@@ -27,24 +28,10 @@ static __always_inline int is_addressed_to(const void *data, __u32 ifindex)
 	       *(__u16 *)(interface->mac + 4) == word16(data + 4);
 }
 
-/* Whether the frame is denied, and then counted. There is no session that was checked when it was learned. */
-__noinline int drops(struct xdp_md *context, __u32 beyond)
+SEC("xdp")
+int forward(struct xdp_md *context)
 {
-	__u32 zero = 0;
-	struct seen *seen = bpf_map_lookup_elem(&scratch, &zero);
-
-	if (!seen)
-		return 0;
-	look(frame_start(context), frame_end(context), beyond,
-	     context->ingress_ifindex, seen);
-	if (!denied(seen))
-		return 0;
-	count_reason(REASON_DENIED);
-	return 1;
-}
-
-static __always_inline int fib_frame(struct xdp_md *context, __u32 beyond)
-{
+	__u32 beyond = beyond_first(context);
 	void *data = frame_start(context), *end = frame_end(context);
 	struct bpf_fib_lookup query = {};
 	struct action action = {};
@@ -53,19 +40,17 @@ static __always_inline int fib_frame(struct xdp_md *context, __u32 beyond)
 	void *network;
 	long answer;
 
-	if (is_silent()) {
+	if (daemon_timed_out()) {
 		count_reason(REASON_NO_DAEMON);
 		return XDP_PASS;
 	}
 	reason = parse(data, end, beyond, &packet);
-	if (reason != CLEAN)
-		return leave(context, reason, beyond);
-	if (READ_ONCE(control.denied) && drops(context, beyond))
-		return XDP_DROP;
+	if (reason != PARSE_OK)
+		return slow_path(context, reason, beyond);
 	if (packet.tag_bytes)
-		return leave(context, REASON_NO_ROUTE, beyond);
+		return slow_path(context, REASON_UNKNOWN, beyond);
 	if (!is_addressed_to(data, context->ingress_ifindex))
-		return leave(context, CLEAN, beyond);
+		return slow_path(context, PARSE_OK, beyond);
 
 	network = packet.network;
 	is_ipv4 = (packet.kind & KIND_FAMILY) == KIND_IPV4;
@@ -84,18 +69,18 @@ static __always_inline int fib_frame(struct xdp_md *context, __u32 beyond)
 	}
 	answer = bpf_fib_lookup(context, &query, sizeof(query), 0);
 	if (answer != BPF_FIB_LKUP_RET_SUCCESS)
-		return leave(context, answer == BPF_FIB_LKUP_RET_FRAG_NEEDED ? REASON_TOO_BIG
-									  : REASON_NO_ROUTE, beyond);
+		return slow_path(context, answer == BPF_FIB_LKUP_RET_FRAG_NEEDED ? REASON_TOO_BIG
+									  : REASON_UNKNOWN, beyond);
 	if (bpf_redirect_map(&exits, query.ifindex, XDP_PASS) != XDP_REDIRECT)
-		return leave(context, REASON_NO_PORT, beyond);
+		return slow_path(context, REASON_NO_PORT, beyond);
 
-	if (packet.excess) {
+	if (packet.padding) {
 		network = reshape(context, &packet, &action);
 		if (!network)
-			return leave(context, REASON_NO_ROOM, beyond);
+			return slow_path(context, REASON_NO_HEADROOM, beyond);
 		data = frame_start(context);
 		if (data + ETHERNET_LEN > frame_end(context))
-			return leave(context, REASON_NO_ROOM, beyond);
+			return slow_path(context, REASON_NO_HEADROOM, beyond);
 	}
 	__builtin_memcpy(data, query.dmac, 6);
 	__builtin_memcpy(data + 6, query.smac, 6);
@@ -107,5 +92,3 @@ static __always_inline int fib_frame(struct xdp_md *context, __u32 beyond)
 		rewrite_ipv6(network, &packet, &action);
 	return XDP_REDIRECT;
 }
-
-#endif

@@ -1,47 +1,49 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
-/* What the forwarding programs and their user side share. Mirrored in src/layout.rs. Integers are in
- * host order but where the type or the word "raw" says otherwise: raw is as it stands in the frame.
+/* Memory that the programs and user space share. Mirrored in src/layout.rs. Integers are in
+ * host order unless the type or the word "raw" says otherwise: raw is as it stands in the frame.
  *
- * The table. `table` is a memory-mapped array of buckets of four sessions. The verifier's JIT turns the
- * look-up of an array element into a few instructions, so that a session costs a hash, a compare and two
+ * The table. `table` is a memory-mapped array of buckets of four sessions. The JIT turns the
+ * look-up of an array element into a few instructions, so a session costs a hash, a compare and two
  * cache lines. Each session is 128 aligned bytes: line one is what is matched and counted, line two what
- * is done; a processor that fetches lines in pairs has both after one miss, and both are on one page.
- * A session starts looking for a place at a way that its hash chooses (its home), so that at the loads we
- * allow most are found at the first compare. When its bucket is full it goes to a second one, which other
- * bits of the hash choose: with one bucket each, 3% find no place in a table that is half full. IPv6 addresses do not fit: `table6` holds them at the same
- * index, line one holds a keyed 64-bit signature of them, and a hit is confirmed by the full addresses.
+ * is done. A processor that fetches lines in pairs has both after one miss, and both are on one page.
+ * The search for a free slot starts at a way that the hash chooses (the home way), so at the allowed load
+ * most sessions are found at the first compare. When its bucket is full, a session goes to a second one, which
+ * other bits of the hash choose: with one bucket each, 3% find no slot in a table that is half full. IPv6
+ * addresses do not fit: `table6` holds them at the same index, line one holds a keyed 64-bit signature of
+ * them, and a hit is confirmed by the full addresses.
  *
- * Who may write what, and how nothing is torn or lost:
+ * Who may write what, so that nothing is torn or lost:
  * - `version` is a sequence lock. A writer takes it with compare-and-swap from even to odd, so that
- *   writers (learners on several CPUs, the ager) exclude each other and the loser goes without; it gives
- *   it back with the next even number. A reader that found its key takes what it needs, then looks at
- *   `version` again, and only then touches the frame. On x86-64 loads are not reordered with loads nor
- *   stores with stores, so the reader's barriers are the compiler's; on other machines `session_barrier`
+ *   writers (learners on several CPUs, the ager) exclude each other, and the loser gives up. The writer
+ *   releases it with the next even number. A reader that found its key reads what it needs, then reads
+ *   `version` again, and only then touches the frame. x86-64 does not reorder loads with loads nor
+ *   stores with stores, so the reader needs compiler barriers only; on other machines `session_barrier`
  *   is an atomic operation of full order.
  * - `generation` makes the session valid: equal to control.generation. Whoever ends a session (SYN, FIN,
  *   RST, ager, flush) changes it to another number of the form GENERATION_ENDED | n, with
- *   compare-and-swap and without the lock. A learner remembers the value that it saw before it began to
- *   judge and publishes with compare-and-swap from that value: a session that was ended meanwhile stays
- *   ended. Before a record exists the same is done through `pending`, which SYN, FIN and RST empty
- *   (a full barrier) before they look the session up, and which a learner checks again after publishing.
+ *   compare-and-swap and without the lock. A learner remembers the value from before its checks
+ *   and publishes with compare-and-swap from that value: a session that was ended meanwhile stays
+ *   ended. Before a session exists the same is done through `candidates`, which SYN, FIN and RST clear
+ *   (a full barrier) before they look up the session, and which a learner checks again after publishing.
  * - `owner` is the CPU that counts with plain additions, chosen once by compare-and-swap. Every other
- *   CPU adds atomically to the session's cell in `strays`. A cell has one kind of writer, so no count
- *   is lost; learning again does not touch the counters.
- * - A place is made free only by the ager, in two steps with more than a grace period between: first it
- *   ends the session (no program that starts later forwards or counts by it), then, when it still finds it
+ *   CPU adds atomically to the session's cell in `remote_counters`. A cell has one kind of writer, so no count
+ *   is lost. Learning again does not touch the counters.
+ * - Only the ager frees a slot, in two steps with more than a grace period between them. First it
+ *   ends the session: no program that starts later forwards or counts by it. Then, if the session is still
  *   ended, it takes the lock, reads the counters for the last time and clears the key. So nobody adds to
- *   a cell that has been given to another session.
- * - `seen` is the reference bit: the fast path stores 1 when it reads 0, the ager clears it. No clock.
- * - A writer that died (user space, by a signal) leaves `version` odd: the session then goes to the kernel;
- *   the next ager clears a place that it finds odd twice, a second or more apart, with the same number. */
-#ifndef LINERATE_FORWARD_H
-#define LINERATE_FORWARD_H
+ *   a cell that belongs to another session by now.
+ * - `referenced` is the reference bit of the clock algorithm: the fast path stores 1 when it reads 0, the ager
+ *   clears it.
+ * - A writer that died (user space, by a signal) leaves `version` odd: packets of the session then go to the
+ *   kernel. The ager frees a slot that it finds locked for two seconds in the same version. */
+#ifndef LINERATE_LAYOUT_H
+#define LINERATE_LAYOUT_H
 
 #include <linux/types.h>
 
 #define WAYS 4
 
-/* session_key.kind: never 0 for a session, always 0 for a free place. */
+/* session_key.kind: never 0 for a session, always 0 for a free entry. */
 #define KIND_IPV4 1
 #define KIND_IPV6 2
 #define KIND_FAMILY 3
@@ -68,7 +70,7 @@ struct session_key {
 	__be16 source_port;
 	__be16 destination_port;
 	__u32 ifindex;	     /* interface that received it */
-	__u8 station[6];     /* destination MAC: the interface's own */
+	__u8 dst_mac[6];     /* the interface's own */
 	__u8 kind;	     /* KIND_* */
 	__u8 dscp;	     /* upper six bits of TOS or traffic class; the lower two are 0 */
 	__be16 tag[2];	     /* whole TCI of the first and second VLAN tag, 0 where there is none */
@@ -83,7 +85,7 @@ struct session {
 	__u32 version;	/* odd while being written */
 	__u32 deadline; /* low 32 bits of jiffies: after it packets go to the kernel until learned again */
 	__u32 owner;	/* CPU that adds plainly to the counters, plus one; 0: none yet */
-	__u8 seen;	/* forwarded a packet since the ager last looked */
+	__u8 referenced;	/* forwarded a packet since the ager last looked */
 	__u8 unused[3];
 	__u64 packets; /* by the owner: forwarded here and, once it exists, by the kernel */
 	__u64 bytes;   /* their IP packets, header to end of payload, without link layer */
@@ -104,11 +106,11 @@ struct session {
 	__u8 dscp;	       /* upper six bits to write; the lower two are 0 */
 	__u8 out_tags;	       /* 0 to 2 */
 	__u8 flags;	       /* SESSION_* */
-	__u8 origin;	       /* ORIGIN_*: who vouches for it */
-	__u32 created;	       /* low 32 bits of jiffies: when the place was taken */
+	__u8 origin;	       /* ORIGIN_*: what the learner relied on */
+	__u32 created;	       /* low 32 bits of jiffies: when the slot was taken */
 	__u32 learned;	       /* when it was learned last */
 	__u32 out_ifindex;     /* that `port` stands for */
-	__u32 relearned;       /* times that it was learned again */
+	__u32 revalidations;       /* times that it was learned again */
 	__u8 reserved[4];
 };
 _Static_assert(sizeof(struct session) == 128, "two cache lines");
@@ -116,13 +118,13 @@ _Static_assert(__builtin_offsetof(struct session, destination_mac) == 64, "line 
 
 /* session.flags */
 #define SESSION_NAT (1 << 0)	     /* addresses or ports change */
-#define SESSION_TRACKED (1 << 1)     /* conntrack has it; its timeout is refreshed by the kernel path */
-#define SESSION_CHECKED (1 << 2)     /* conntrack judges TCP and UDP checksums here: so do we */
+#define SESSION_TRACKED (1 << 1)     /* conntrack tracks it; the kernel path refreshes its timeout */
+#define SESSION_CHECKED (1 << 2)     /* conntrack verifies TCP and UDP checksums here, and so do we */
 
 /* session.origin: what the learner relied on. */
 #define ORIGIN_STATELESS 0 /* no connection tracking of this packet */
 #define ORIGIN_CONNTRACK 1 /* an established connection */
-#define ORIGIN_INSERTED 2  /* by hand: tests and measurements */
+#define ORIGIN_INSERTED 2  /* by user space: tests and measurements */
 
 struct bucket {
 	struct session way[WAYS];
@@ -143,40 +145,33 @@ struct bucket6 {
 };
 _Static_assert(sizeof(struct bucket6) == 256, "four sessions");
 
-/* Counts of CPUs other than the owner; atomic additions only. */
-struct stray {
+/* Packets and bytes. */
+struct counters {
 	__u64 packets;
 	__u64 bytes;
 };
 
-struct strays {
-	struct stray way[WAYS];
+/* Counts of CPUs other than the owner, for each session of a bucket; atomic additions only. */
+struct remote_counters {
+	struct counters way[WAYS];
 };
-_Static_assert(sizeof(struct strays) == 64, "one cache line");
+_Static_assert(sizeof(struct remote_counters) == 64, "one cache line");
 
-/* The seed's three designs keep sessions in hash maps, keyed by session_key with generation 0. */
-struct hashed_session {
-	struct session session;
-	struct addresses addresses;
-};
-_Static_assert(sizeof(struct hashed_session) == 192, "a session with its addresses");
-
-/* What XDP saw pass to the kernel, in sets of PENDING_WAYS by the upper half of the key's hash, until it is
- * learned. One word, written
- * whole, so that it is never torn; `bytes` is right as long as one CPU receives the session's packets. */
-struct pending {
-	__u64 word; /* PENDING_* fields; 0: empty */
+/* A packet that XDP passed to the kernel and that may become a session. One word, written whole, so that it is
+ * never torn; `bytes` is right as long as one CPU receives the session's packets. */
+struct candidate {
+	__u64 word; /* CANDIDATE_* fields; 0: empty */
 	__u32 bytes; /* of the IP packets counted in word, together */
 	__u32 unused;
 };
-_Static_assert(sizeof(struct pending) == 16, "pending is 16 bytes");
+_Static_assert(sizeof(struct candidate) == 16, "candidates is 16 bytes");
 
-#define PENDING_WAYS 4
+#define CANDIDATE_WAYS 4
 
-#define PENDING_FINGERPRINT_SHIFT 32 /* lower half of the key's hash */
-#define PENDING_GENERATION_SHIFT 16  /* low 16 bits of the generation at XDP, read before the deny list */
-#define PENDING_TTL_SHIFT 8	     /* TTL or hop limit that the last packet came with */
-#define PENDING_COUNT_MASK 0xffu     /* packets passed since the fingerprint moved in; stops at 255 */
+#define CANDIDATE_FINGERPRINT_SHIFT 32 /* lower half of the key's hash */
+#define CANDIDATE_GENERATION_SHIFT 16  /* low 16 bits of the generation at XDP, read before the deny list */
+#define CANDIDATE_TTL_SHIFT 8	     /* TTL or hop limit that the last packet came with */
+#define CANDIDATE_COUNT_MASK 0xffu     /* packets since the entry was taken; stops at 255 */
 
 /* An interface under acceleration, by ifindex in `interfaces`. */
 struct interface {
@@ -193,9 +188,9 @@ struct control {
 	/* Line one: what may change at any time. */
 	__u32 generation;    /* 1 to 2^31 - 1; bumped after each change of the configuration */
 	__u32 denied;	     /* entries of the deny lists, all three; 0: not looked at */
-	__u64 heartbeat;     /* jiffies64 of the daemon's last beat (program `beat`) */
-	__u64 patience;	     /* jiffies that the fast path goes on without one */
-	__u32 refresh;	     /* jiffies from learning to the deadline, at most 2^30 */
+	__u64 heartbeat;     /* jiffies64 of the daemon's last heartbeat */
+	__u64 heartbeat_timeout; /* jiffies that the fast path goes on without one */
+	__u32 revalidate_after;	     /* jiffies from learning to the deadline, at most 2^30 */
 	__u32 admission;     /* packets of a session before it is learned: 1 or more */
 	__u8 reserved[32];
 	/* Set once, before the programs run; here and not in the read-only data, so that programs that
@@ -203,25 +198,15 @@ struct control {
 	__u64 seeds[9];	     /* random, odd: 0 to 3 of the hash, 4 to 8 of the signature */
 	__u32 abi;	     /* number of the layout, `ABI` in layout.rs: programs of another are not adopted */
 	__u32 statistics;    /* enum statistics */
-	__u32 fib;	     /* 1 in fib mode */
 	__u32 multi_buffer;  /* 1 where frames may come in several buffers */
-	__u64 reserved2[5];
+	__u32 reserved2[11];
 };
 _Static_assert(sizeof(struct control) == 192, "three cache lines");
 _Static_assert(__builtin_offsetof(struct control, seeds) == 64, "line two");
 
-/* Context of the program `beat`. */
-struct beat {
+/* Context of the program `heartbeat`. */
+struct heartbeat {
 	__u64 jiffies; /* out: jiffies64 now, also stored as heartbeat */
-};
-
-/* Context of the program `end`. */
-struct end {
-	struct session_key key; /* generation 0 */
-	__u32 cpu;		/* whose copy, in STATISTICS_PER_CPU */
-	__u32 retire;		/* 1: leave the session locked, for good */
-	__u32 ended;		/* out: 1 where it had not ended before */
-	__u32 busy;		/* out: 1 where somebody else has the lock, and it was ended only */
 };
 
 /* Deny lists. Keys of the longest-prefix maps; a packet is dropped when either address matches. */
@@ -255,13 +240,10 @@ struct denied {
 };
 _Static_assert(sizeof(struct denied) == 16, "denied is 16 bytes");
 
-/* `statistics` in the read-only data: where sessions and their counters live. */
+/* `statistics` in the read-only data. */
 enum statistics {
-	STATISTICS_NONE,    /* table; nothing counted */
-	STATISTICS_SLOT,    /* table; counters in the session */
-	STATISTICS_SHARED,  /* one hash map, atomic counters */
-	STATISTICS_PER_CPU, /* one per-CPU hash map for both */
-	STATISTICS_SPLIT,   /* hash map for sessions, per-CPU LRU hash map for counters */
+	STATISTICS_NONE, /* nothing is counted */
+	STATISTICS_SLOT, /* counters in the session */
 };
 
 #endif

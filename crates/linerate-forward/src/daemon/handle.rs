@@ -1,9 +1,9 @@
-//! [`Owned`]: the programs of an instance in the hands of the one process that may change it: adopted from who was
-//! there before, or loaded afresh.
+//! [`InstanceHandle`]: the one process that may change an instance holds it. Its programs are adopted from a former
+//! daemon or newly loaded.
 
 use std::sync::Arc;
 
-use super::ground;
+use super::setup;
 use crate::Result;
 use crate::clock::Clock;
 use crate::config::Config;
@@ -15,23 +15,22 @@ use crate::program::{Options, Port, Programs};
 
 /// An instance that this process may change.
 #[derive(Debug)]
-pub(super) struct Owned {
+pub(super) struct InstanceHandle {
     pub(super) pins: Pins,
     pub(super) lock: Lock,
     pub(super) state: State,
     pub(super) programs: Programs,
-    /// Nobody had left it.
+    /// It was newly created, and not adopted.
     pub(super) is_fresh: bool,
 }
 
-impl Owned {
-    /// Adopts what is pinned under this name, with the ports whose interfaces are there, or starts afresh.
+impl InstanceHandle {
+    /// Adopts what is pinned under this name, with the ports whose interfaces exist, or creates it.
     ///
     /// # Errors
     /// When another process has it, or the kernel refuses.
     pub(super) fn open(name: &str, config: &Config) -> Result<(Self, Vec<(PortState, Port)>)> {
         let options = Options {
-            mode: config.mode,
             statistics: config.statistics,
             max_sessions: config.max_sessions,
             ..Options::default()
@@ -43,12 +42,12 @@ impl Owned {
         }
         match Self::adopt(&pins, &lock, &options) {
             Ok((state, programs, ports)) => {
-                let owned = Self { pins, lock, state, programs, is_fresh: false };
-                Ok((owned, ports))
+                let handle = Self { pins, lock, state, programs, is_fresh: false };
+                Ok((handle, ports))
             }
             Err(error) => {
-                tracing::warn!(%error, "what was left cannot be adopted, and is taken away");
-                ground::detach(&pins, lock)?;
+                tracing::warn!(%error, "cannot adopt the pinned instance; it is replaced");
+                setup::detach(&pins, lock)?;
                 let lock = pins.lock()?;
                 Self::create(pins, lock, &options)
             }
@@ -68,7 +67,7 @@ impl Owned {
         let here = Namespace::of_thread()?;
         if pinned.state.namespace != here {
             return Err(crate::Error::Invalid(format!(
-                "it is of the network namespace {}",
+                "it belongs to the network namespace {}",
                 pinned.state.namespace
             )));
         }
@@ -77,14 +76,16 @@ impl Owned {
         } else {
             let upgrade = pins.upgrade(lock, &mut pinned, options)?;
             match upgrade.lost {
-                None => tracing::info!("adopted sessions, and replaced the programs"),
-                Some(why) => tracing::warn!(why, "replaced the programs; sessions start anew"),
+                None => tracing::info!("adopted sessions and replaced the programs"),
+                Some(why) => {
+                    tracing::warn!(why, "replaced the programs; sessions are learned again")
+                }
             }
         }
         pinned.state.process = std::process::id();
         pins.save(lock, &pinned.state)?;
         for one in std::mem::take(&mut pinned.gone) {
-            tracing::info!(interface = one.name, "is gone since it was a port");
+            tracing::info!(interface = one.name, "interface of a former port is gone");
             pins.remove_port(lock, &mut pinned.state, one.ifindex)?;
         }
         Ok((pinned.state, pinned.programs, pinned.ports))
@@ -96,7 +97,7 @@ impl Owned {
                 Ok((Self { pins, lock, state, programs, is_fresh: true }, Vec::new()))
             }
             Err(error) => {
-                // The directory that was locked is all that is there.
+                // Only the locked directory exists.
                 let _ = pins.detach(lock);
                 Err(error)
             }
@@ -113,13 +114,13 @@ impl Owned {
         Ok((programs, state))
     }
 
-    /// Its deny list, which commands change, too.
+    /// Its deny list, which commands change too.
     pub(super) fn deny_list(&self, control: &Arc<Control>, clock: Clock) -> Result<LockedDenyList> {
         LockedDenyList::open(&self.pins, &self.programs.maps, control, clock)
     }
 
-    /// Takes everything off and away.
+    /// Detaches and removes everything.
     pub(super) fn detach(self) -> Result<()> {
-        ground::detach(&self.pins, self.lock)
+        setup::detach(&self.pins, self.lock)
     }
 }

@@ -1,0 +1,487 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+/* Learning: writes down as a session what the kernel did to a packet, so that XDP does the same to the
+ * next ones. `mark` runs first at the ingress hook of every port, `learn` last at the egress hook.
+ *
+ * What makes a session. `learn` sees the packet as it leaves. How it came in follows from the packet itself:
+ * port, tags, TOS and generation from its ingress metadata (ingress_meta.h); addresses and ports before
+ * translation from its connection (conntrack.h) or, without one, from its own headers. Both
+ * together are a key. A session is learned only if `candidates` says that XDP saw this very key lately, that
+ * as many packets of it came as control.admission asks for, and that the TTL was one more. Whatever rewrote,
+ * encapsulated or made the packet elsewhere (stateless translation, tunnels, local senders, mirrors)
+ * gives a key that XDP has not seen. XDP records no packets with partial checksums (partial_checksum.h).
+ *
+ * Why nothing stale is learned. Let the configuration change at C, and let user space bump the
+ * generation at B, after C. The kernel decided on a packet before C only if it was marked before C, so its
+ * metadata has a generation from before B. If it leaves after B, `learn` sees another generation and
+ * refuses. If `learn` looked before B, it publishes the generation of the metadata and never the current one,
+ * however long it takes: after B the session is stale. So the kernel decided on every session of the current
+ * generation after the change that the generation stands for. The metadata holds the whole generation, and its
+ * number cannot come to mean another entry while the packet is under way. Deny lists: user space inserts an entry
+ * and then bumps; XDP reads the generation, then the lists, and leaves that generation in `candidates`. A packet
+ * that passed before the insertion left a generation from before the bump. That differs from the current one or
+ * from that of the metadata, or the session turns stale at the bump. End of a connection: XDP clears the candidate
+ * and then ends the session, whichever exists. `learn` reads both before it asks conntrack, publishes by
+ * compare-and-swap from what it read, and checks the candidate again after that. Each step is a full barrier,
+ * so an end is either seen or wins.
+ *
+ * Counting. Whatever of a session leaves through the kernel is counted here, once and as frames on the
+ * wire: a super-packet counts as its segments. Before there is a session its packets are counted in `prelearn`,
+ * which becomes the first value of its counters. Two new sessions that share an entry overwrite each other's
+ * count there. From then on every packet is counted. While the session is valid or stale, counts go to
+ * `remote_counters` by atomic additions. Once it has ended (its FIN and what follows) they are added under the
+ * lock, since the ager takes the lock before it frees the slot.
+ *
+ * Slots. Only free ones are taken, and the ager frees them. No live session is evicted, and no
+ * counter is lost. When both buckets are full, a session stays unlearned until the ager's next pass. */
+
+#include "candidate.h"
+#include "conntrack.h"
+#include "ingress_meta.h"
+#include "refusals.h"
+#include "rewrite.h"
+#include "store.h"
+#include "tc.h"
+
+#define PROBE_LEN (ETHERNET_LEN + 2 * TAG_LEN + IPV6_LEN + 20) /* headers that have to be at hand */
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, REFUSALS);
+	__type(key, __u32);
+	__type(value, __u64);
+} refusals SEC(".maps");
+
+/* Upper devices that hand on to the stack what came in by a port unchanged, except for its tags: VLAN devices on it
+ * and the bridge that it belongs to. What comes through any other device was something else at the port: a
+ * tunnel has decapsulated it, and a session learned from it would let in what only the tunnel may. */
+struct upper_device {
+	__u32 ifindex;
+	__u32 port; /* also an interface index */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 65536);
+	__type(key, struct upper_device);
+	__type(value, __u8);
+} upper_devices SEC(".maps");
+
+#define PRELEARN_ENTRIES 65536
+
+/* Packets that left before their session was learned: direct-mapped by the upper half of the key's hash. */
+struct prelearn {
+	__u64 word; /* lower half of the hash, packets */
+	__u64 bytes;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, PRELEARN_ENTRIES);
+	__type(key, __u32);
+	__type(value, struct prelearn);
+} prelearn SEC(".maps");
+
+static __always_inline int is_direct(const struct __sk_buff *skb, const struct ingress_meta *meta)
+{
+	struct upper_device key = { .ifindex = skb->ingress_ifindex, .port = meta->ifindex };
+
+	return key.ifindex == key.port || bpf_map_lookup_elem(&upper_devices, &key);
+}
+
+/* A packet at egress, and how it came in. */
+struct egress {
+	struct packet packet; /* as it leaves */
+	struct session_key key;
+	struct tuple in;      /* its addresses are laid out as in an IPv6 header */
+	__u64 hash;
+	__u32 packets; /* on the wire */
+	__u32 bytes;   /* of these together, without link layer */
+};
+
+/* Packets and bytes on the wire of a packet that may be a super-packet. */
+static __always_inline void measure_wire(struct egress *egress, const struct __sk_buff *skb,
+				    const void *end)
+{
+	const struct packet *packet = &egress->packet;
+	int is_ipv4 = (packet->kind & KIND_FAMILY) == KIND_IPV4;
+	const void *transport = packet->network + (is_ipv4 ? IPV4_LEN : IPV6_LEN);
+	__u32 headers = (is_ipv4 ? IPV4_LEN : IPV6_LEN) + 8, size = skb->gso_size;
+
+	egress->packets = 1;
+	egress->bytes = packet->length;
+	if (!size)
+		return;
+	if (packet->kind & KIND_TCP)
+		headers += transport + 14 > end ? 12 : ((word16(transport + 12) & 0xf0) >> 2) - 8;
+	if (packet->length <= headers + size)
+		return;
+	egress->packets = (packet->length - headers + size - 1) / size;
+	egress->bytes += (egress->packets - 1) * headers;
+}
+
+static __always_inline void prelearn_add(const struct egress *egress)
+{
+	__u32 index = (egress->hash >> 32) % PRELEARN_ENTRIES;
+	struct prelearn *entry = bpf_map_lookup_elem(&prelearn, &index);
+
+	if (!entry)
+		return;
+	if (entry->word >> 32 == (__u32)egress->hash) {
+		__sync_fetch_and_add(&entry->word, egress->packets);
+		__sync_fetch_and_add(&entry->bytes, egress->bytes);
+	} else {
+		entry->bytes = egress->bytes;
+		WRITE_ONCE(entry->word, egress->hash << 32 | egress->packets);
+	}
+}
+
+/* Moves what was counted so far into *count; only one of two learners gets it. */
+static __always_inline void prelearn_take(const struct egress *egress, struct counters *count)
+{
+	__u32 index = (egress->hash >> 32) % PRELEARN_ENTRIES;
+	struct prelearn *entry = bpf_map_lookup_elem(&prelearn, &index);
+
+	count->packets = 0;
+	count->bytes = 0;
+	if (!entry || READ_ONCE(entry->word) >> 32 != (__u32)egress->hash)
+		return;
+	count->packets = (__u32)__sync_lock_test_and_set(&entry->word, 0);
+	count->bytes = __sync_lock_test_and_set(&entry->bytes, 0);
+}
+
+/* Counts a packet of a session that went through the kernel. */
+static __always_inline void count_egress(const struct entry *entry, const struct egress *egress)
+{
+	struct counters count = { .packets = egress->packets, .bytes = egress->bytes };
+	struct session *session = entry->session;
+	__u32 version;
+
+	if (!(READ_ONCE(session->key.generation) & GENERATION_ENDED) || !STORE_REUSES_ENTRIES) {
+		session_add(entry, &egress->key, &count);
+		return;
+	}
+	/* The lock is held for some stores only; the bound is for the verifier. */
+	for (int i = 0; i < 16; i++) {
+		if (!session_lock(session, &version))
+			continue;
+		if (same_key(&session->key, &egress->key))
+			session_add(entry, &egress->key, &count);
+		session_unlock(session, version);
+		return;
+	}
+}
+
+/* The packet's key, from its own headers, its connection and its meta; 0, or REFUSAL_* plus one. */
+static __always_inline __u32 rebuild_key(struct egress *egress, const struct ingress_meta *meta,
+				     const struct sk_buff *kernel, int *is_tracked)
+{
+	const struct packet *packet = &egress->packet;
+	struct session_key *key = &egress->key;
+	struct tuple *in = &egress->in;
+	int is_ipv4 = (packet->kind & KIND_FAMILY) == KIND_IPV4;
+	__u32 ifindex = meta->ifindex;
+	struct interface *interface = bpf_map_lookup_elem(&interfaces, &ifindex);
+
+	if (!interface)
+		return REFUSAL_NO_PORT + 1;
+	*is_tracked = connection_tuple(in, kernel, is_ipv4);
+	if (*is_tracked < 0)
+		return REFUSAL_CONNTRACK_UNKNOWN + 1;
+	if (!*is_tracked) {
+		if (is_ipv4) {
+			in->source[0] = word32(packet->network + 12);
+			in->destination[0] = word32(packet->network + 16);
+		} else {
+			__builtin_memcpy(in, packet->network + 8, 32);
+		}
+		in->source_port = packet->ports;
+		in->destination_port = packet->ports >> 16;
+	}
+	if (is_ipv4) {
+		key->source = in->source[0];
+		key->destination = in->destination[0];
+	} else {
+		key->signature = session_signature(in);
+	}
+	key->source_port = in->source_port;
+	key->destination_port = in->destination_port;
+	key->ifindex = ifindex;
+	__builtin_memcpy(key->dst_mac, interface->mac, 6);
+	key->kind = (packet->kind & (KIND_FAMILY | KIND_TCP)) | meta->kind;
+	key->dscp = meta->tos & 0xfc;
+	__builtin_memcpy(key->tag, meta->tag, 4);
+	key->generation = meta->generation;
+	egress->hash = session_hash(key);
+	return 0;
+}
+
+/* Whether the kernel treats every packet like this one alike, as far as the route tells: 0, or
+ * REFUSAL_* plus one. */
+static __always_inline __u32 check_route(const struct __sk_buff *skb, const struct sk_buff *kernel,
+					 struct dst_entry *route, int is_ipv4)
+{
+	__u32 output;
+
+	if (!route || route_encapsulates(route) ||
+	    BPF_CORE_READ_BITFIELD(kernel, encapsulation))
+		return REFUSAL_TUNNEL + 1;
+	if (is_ipv4 && !BPF_CORE_READ((struct rtable *)route, rt_is_input))
+		return REFUSAL_TUNNEL + 1;
+	output = BPF_CORE_READ(route, dev, ifindex);
+	if (output != skb->ifindex && BPF_CORE_READ_BITFIELD(kernel, cloned))
+		return REFUSAL_CLONED + 1;
+	if (output == skb->ingress_ifindex)
+		return REFUSAL_HAIRPIN + 1;
+	if (!skb->gso_size && BPF_CORE_READ_BITFIELD(kernel, ip_summed) == KERNEL_CHECKSUM_PARTIAL)
+		return REFUSAL_PARTIAL_CHECKSUM + 1;
+	return 0;
+}
+
+/* Writes line two and the rest that learning may change. The lock is held. */
+static __always_inline void write_actions(const struct entry *entry, const struct egress *egress,
+				  const struct __sk_buff *skb, __u32 mtu, __u32 port, __u32 deadline,
+				  __u32 flags)
+{
+	const struct packet *packet = &egress->packet;
+	struct session *session = entry->session;
+	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	int is_ipv4 = (packet->kind & KIND_FAMILY) == KIND_IPV4;
+	__u32 before[3], after[3], tags = 0, in_frame = packet->tag_bytes / TAG_LEN;
+
+	if (data + ETHERNET_LEN + 2 * TAG_LEN > end)
+		return;
+	__builtin_memcpy(session->destination_mac, data, 12);
+	session->out_tag[0] = 0;
+	session->out_tag[1] = 0;
+	if (skb->vlan_present) {
+		session->out_tag[0] = (__u16)skb->vlan_proto | (__u32)bpf_htons(skb->vlan_tci) << 16;
+		tags = 1;
+	}
+	if (in_frame) {
+		session->out_tag[tags & 1] = word32(data + 12);
+		tags++;
+		if (in_frame == 2) {
+			session->out_tag[1] = word32(data + 16);
+			tags++;
+		}
+	}
+	session->out_tags = tags;
+	/* A redirected frame may exceed the MTU by one tag and no more (`xdp_ok_fwd_dev`). */
+	session->mtu = lesser(tags == 2 ? mtu - TAG_LEN : mtu, 0xffff);
+	session->port = port;
+	session->source_port = packet->ports;
+	session->destination_port = packet->ports >> 16;
+	session->dscp = packet->tos & 0xfc;
+	session->out_ifindex = skb->ifindex;
+
+	before[2] = egress->in.source_port | (__u32)egress->in.destination_port << 16;
+	after[2] = packet->ports;
+	if (is_ipv4) {
+		before[0] = egress->in.source[0];
+		before[1] = egress->in.destination[0];
+		after[0] = word32(packet->network + 12);
+		after[1] = word32(packet->network + 16);
+		session->source = after[0];
+		session->destination = after[1];
+		session->network_delta = network_delta(egress->key.dscp, session->dscp, before, after);
+		session->transport_delta = delta_bytes(before, after, 12);
+		if ((before[0] ^ after[0]) | (before[1] ^ after[1]) | (before[2] ^ after[2]))
+			flags |= SESSION_NAT;
+	} else {
+		__u16 ports = delta_bytes(before + 2, after + 2, 4);
+
+		session->network_delta = 0;
+		session->transport_delta =
+			delta_add(ports, delta_bytes(&egress->in, packet->network + 8, 32));
+		if (entry->addresses) {
+			__builtin_memcpy(entry->addresses->source, &egress->in, 32);
+			__builtin_memcpy(entry->addresses->out_source, packet->network + 8, 32);
+			if (before[2] != after[2] ||
+			    !same_addresses(entry->addresses, packet->network + 8))
+				flags |= SESSION_NAT;
+		}
+	}
+	session->flags = flags;
+	session->origin = flags & SESSION_TRACKED ? ORIGIN_CONNTRACK : ORIGIN_STATELESS;
+	session->deadline = deadline;
+	session->learned = bpf_jiffies64();
+	session->referenced = 1;
+}
+
+/* Fills in line one of an entry just claimed, except for the generation. 0, and the entry is free again, where
+ * a learner on another CPU is about to do the same: both write the key before they look for it elsewhere,
+ * with a full barrier in between, so that at least one of them sees the other. */
+static __always_inline int session_init(const struct entry *entry, const struct egress *egress)
+{
+	struct session *session = entry->session;
+	struct counters count;
+
+	session->key = egress->key;
+	__sync_lock_test_and_set(&session->key.generation, GENERATION_ENDED);
+	if (session_is_duplicate(entry, &egress->key, egress->hash)) {
+		session->key.kind = 0;
+		return 0;
+	}
+	session->owner = 0;
+	session->packets = 0;
+	session->bytes = 0;
+	session->created = bpf_jiffies64();
+	session->revalidations = 0;
+	session_reset(entry);
+	prelearn_take(egress, &count);
+	session_add(entry, &egress->key, &count);
+	return 1;
+}
+
+/* 0 when the packet's session is known, valid and in time, or was learned; else REFUSAL_* plus one. */
+static __always_inline __u32 learn_from(struct __sk_buff *skb)
+{
+	const struct ingress_meta *meta;
+	struct egress egress = {};
+	struct entry entry = {};
+	struct sk_buff *kernel;
+	struct dst_entry *route;
+	struct interface *interface;
+	struct candidate *candidate;
+	void *data, *end;
+	__u64 word;
+	__u32 reason, refusal, version, before = 0, left = 0, now, until, flags = 0;
+	__u32 ifindex = skb->ifindex;
+	int is_tracked, is_known;
+
+	if (!skb->ingress_ifindex)
+		return REFUSAL_LOCAL + 1;
+	meta = ingress_meta_get(skb->tc_index);
+	if (!meta)
+		return REFUSAL_UNMARKED + 1;
+	if (!is_direct(skb, meta))
+		return REFUSAL_INDIRECT + 1;
+	interface = bpf_map_lookup_elem(&interfaces, &ifindex);
+	if (!interface)
+		return REFUSAL_NO_PORT + 1;
+	kernel = kernel_skb(skb);
+	if (!kernel)
+		return REFUSAL_UNREADABLE + 1;
+	if (kernel->sk)
+		return REFUSAL_LOCAL + 1;
+
+	data = (void *)(long)skb->data;
+	end = (void *)(long)skb->data_end;
+	if (data + PROBE_LEN > end && skb->len > end - data)
+		bpf_skb_pull_data(skb, lesser(skb->len, PROBE_LEN));
+	data = (void *)(long)skb->data;
+	end = (void *)(long)skb->data_end;
+	reason = parse(data, end, skb->len - (end - data), &egress.packet);
+	if (reason != PARSE_OK && reason != REASON_SYN && reason != REASON_FIN && reason != REASON_RST &&
+	    reason != REASON_FLAGS)
+		return REFUSAL_NOT_SESSION + 1;
+	refusal = rebuild_key(&egress, meta, kernel, &is_tracked);
+	if (refusal)
+		return refusal;
+	measure_wire(&egress, skb, end);
+
+	is_known = session_find(&egress.key, egress.hash, &egress.in, &entry);
+	if (is_known) {
+		before = READ_ONCE(entry.session->key.generation);
+		count_egress(&entry, &egress);
+	} else {
+		prelearn_add(&egress);
+	}
+	if (reason != PARSE_OK)
+		return REFUSAL_FLAGS + 1;
+	now = bpf_jiffies64();
+	if (is_known && before == egress.key.generation &&
+	    (__s32)(now - READ_ONCE(entry.session->deadline)) <= 0)
+		return 0;
+
+	route = kernel_route(kernel);
+	refusal = check_route(skb, kernel, route, (egress.key.kind & KIND_FAMILY) == KIND_IPV4);
+	if (refusal)
+		return refusal;
+	if (egress.key.generation != READ_ONCE(control.generation))
+		return REFUSAL_GENERATION + 1;
+	candidate = candidate_find(egress.hash);
+	word = candidate ? READ_ONCE(candidate->word) : 0;
+	if (!candidate_matches(word, egress.hash))
+		return REFUSAL_UNSEEN + 1;
+	if (candidate_generation(word) != (egress.key.generation & 0xffff))
+		return REFUSAL_GENERATION + 1;
+	if (candidate_count(word) < READ_ONCE(control.admission) &&
+	    (!is_known || (before & GENERATION_ENDED)))
+		return REFUSAL_ADMISSION + 1;
+	if (egress.packet.ttl + 1 != candidate_ttl(word))
+		return REFUSAL_TTL + 1;
+	if ((egress.packet.tos ^ meta->tos) & 3)
+		return REFUSAL_ECN + 1;
+	until = READ_ONCE(control.revalidate_after);
+	if (is_tracked) {
+		session_barrier();
+		refusal = connection_check(kernel, egress.key.kind & KIND_TCP, &left);
+		if (refusal)
+			return refusal;
+		until = lesser(until, left / 2);
+		flags = SESSION_TRACKED;
+		if (conntrack_verifies(route))
+			flags |= SESSION_CHECKED;
+	}
+
+	if (is_known) {
+		if (!session_lock(entry.session, &version))
+			return REFUSAL_BUSY + 1;
+		if (!same_key(&entry.session->key, &egress.key)) {
+			session_unlock(entry.session, version);
+			return REFUSAL_BUSY + 1;
+		}
+		entry.session->revalidations++;
+		/* It had ended and starts again: a new age, and the counts go on. */
+		if (before & GENERATION_ENDED)
+			entry.session->created = now;
+	} else {
+		if (!session_claim(&egress.key, egress.hash, &entry, &version))
+			return REFUSAL_FULL + 1;
+		if (!session_init(&entry, &egress)) {
+			session_unlock(entry.session, version);
+			return REFUSAL_BUSY + 1;
+		}
+		before = GENERATION_ENDED;
+	}
+	write_actions(&entry, &egress, skb,
+	      kernel_mtu(kernel, route, (egress.key.kind & KIND_FAMILY) == KIND_IPV6),
+	      interface->port, now + until, flags);
+	if (!session_publish(entry.session, before, egress.key.generation)) {
+		session_unlock(entry.session, version);
+		return REFUSAL_ENDED + 1;
+	}
+	session_unlock(entry.session, version);
+	word = READ_ONCE(candidate->word);
+	if (!candidate_matches(word, egress.hash)) {
+		session_end(entry.session);
+		return REFUSAL_ENDED + 1;
+	}
+	/* Room for others: from now on XDP records only what is due for revalidation. */
+	if (!is_known)
+		__sync_val_compare_and_swap(&candidate->word, word, 0);
+	if (is_tracked)
+		connection_extend(skb, kernel, &egress.in,
+				   (egress.key.kind & KIND_FAMILY) == KIND_IPV4,
+				   egress.key.kind & KIND_TCP ? IPPROTO_TCP : IPPROTO_UDP,
+				   (__u64)left + until);
+	return 0;
+}
+
+SEC("tcx/egress")
+int learn(struct __sk_buff *skb)
+{
+	__u32 refusal = learn_from(skb);
+
+	skb->tc_index = 0;
+	if (refusal) {
+		__u32 index = refusal - 1;
+		__u64 *count = bpf_map_lookup_elem(&refusals, &index);
+
+		if (count)
+			*count += 1;
+	}
+	return NEXT;
+}

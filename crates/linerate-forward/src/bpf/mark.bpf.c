@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+/* The program at the ingress hook of every port, before all others there: writes down how the packet came in, for
+ * `learn` to read when it leaves. */
+
+#include "ingress_meta.h"
+#include "parse.h"
+#include "tc.h"
+
+/* The number of this packet's ingress metadata; 0 for what is no IP packet addressed to this machine. The
+ * kernel has already moved the outer tag from the frame into the skb. */
+static __always_inline __u32 ingress_number(const struct __sk_buff *skb)
+{
+	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	struct ingress_meta meta = {};
+	struct packet packet;
+	__u32 type, ifindex = skb->ifindex;
+	struct interface *interface;
+
+	if (parse_link(data, end, &packet, &type) != PARSE_OK || packet.network + 2 > end)
+		return 0;
+	interface = bpf_map_lookup_elem(&interfaces, &ifindex);
+	if (!interface || *(__u32 *)interface->mac != word32(data) ||
+	    *(__u16 *)(interface->mac + 4) != word16(data + 4))
+		return 0;
+	if (skb->vlan_present) {
+		__u32 outer = tag_kind((__u16)skb->vlan_proto);
+
+		if (!outer || packet.tag_bytes > TAG_LEN)
+			return 0;
+		packet.kind = outer << KIND_OUTER_SHIFT |
+			      packet.kind >> KIND_OUTER_SHIFT << KIND_INNER_SHIFT;
+		packet.tags = bpf_htons(skb->vlan_tci) | packet.tags << 16;
+	}
+	meta.generation = READ_ONCE(control.generation);
+	meta.ifindex = ifindex;
+	*(__u32 *)meta.tag = packet.tags;
+	meta.kind = packet.kind;
+	meta.tos = type == RAW_IPV4 ? word16(packet.network) >> 8
+				       : bpf_ntohs(word16(packet.network)) >> 4;
+	return ingress_meta_number(&meta);
+}
+
+SEC("tcx/ingress")
+int mark(struct __sk_buff *skb)
+{
+	skb->tc_index = ingress_number(skb);
+	return NEXT;
+}

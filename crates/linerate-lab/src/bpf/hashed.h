@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/* A store of sessions in the kernel's hash maps (forward's store.h), in the three designs of statistics of the
+ * paper that forward's idea is from: one hash map with atomic counters, one per-CPU hash map for both, and one hash
+ * map for sessions with a per-CPU LRU hash map for counters. Keys have generation 0. */
+#ifndef LINERATE_HASHED_H
+#define LINERATE_HASHED_H
+
+#include "parse.h"
+#include "session.h"
+
+/* The kernel may give the memory of a deleted entry to another session, but user space deletes only what it has
+ * retired and no program holds. */
+#define STORE_REUSES_ENTRIES 0
+
+enum design {
+	DESIGN_SHARED,	/* atomic counters in the session */
+	DESIGN_PER_CPU, /* a session for each CPU */
+	DESIGN_SPLIT,	/* counters for each CPU, beside the session */
+};
+
+const volatile __u32 design = DESIGN_SHARED;
+
+struct hashed_session {
+	struct session session;
+	struct addresses addresses;
+};
+_Static_assert(sizeof(struct hashed_session) == 192, "a session with its addresses");
+
+/* Context of the program `end_session`. */
+struct end_session {
+	struct session_key key; /* generation 0 */
+	__u32 cpu;		/* whose copy, in DESIGN_PER_CPU */
+	__u32 retire;		/* 1: leave the session locked, for good */
+	__u32 ended;		/* out: 1 where it had not ended before */
+	__u32 busy;		/* out: 1 where another writer has the lock, and it was ended only */
+};
+
+/* Sessions; a per-CPU map in DESIGN_PER_CPU. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct session_key);
+	__type(value, struct hashed_session);
+} hashed SEC(".maps");
+
+/* Counters of DESIGN_SPLIT. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_PERCPU_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct session_key);
+	__type(value, struct counters);
+} split_counters SEC(".maps");
+
+static const struct hashed_session no_session = {};
+
+/* A valid session, and its version before anything else of it was read. */
+struct hit {
+	struct session *session;
+	struct addresses *addresses;
+	struct session_key key;
+	__u32 version;
+};
+
+static __always_inline int find_valid(const struct match *match, __u64 hash, int is_ipv6,
+				      struct hit *hit)
+{
+	struct hashed_session *value;
+
+	hit->key.signature = match->addresses;
+	*(__u64 *)&hit->key.source_port = match->ports;
+	*(__u64 *)hit->key.dst_mac = match->dst_mac;
+	*(__u64 *)hit->key.tag = (__u32)match->tags;
+	value = bpf_map_lookup_elem(&hashed, &hit->key);
+	if (!value)
+		return 0;
+	hit->version = READ_ONCE(value->session.version);
+	session_barrier();
+	hit->session = &value->session;
+	hit->addresses = &value->addresses;
+	return matches(&value->session, match);
+}
+
+static __always_inline int find_plain(void **data, __u64 addresses, __u64 marks, struct match *match,
+				      struct hit *hit)
+{
+	match->addresses = addresses;
+	match->dst_mac = (word64(*data) & MAC_MASK) | marks;
+	match->tags = (__u64)READ_ONCE(control.generation) << 32;
+	return find_valid(match, 0, 0, hit);
+}
+
+static __always_inline void count_split(const struct session_key *key, const struct counters *count)
+{
+	struct counters *cell = bpf_map_lookup_elem(&split_counters, key);
+
+	if (cell) {
+		cell->packets += count->packets;
+		cell->bytes += count->bytes;
+	} else {
+		bpf_map_update_elem(&split_counters, key, count, BPF_ANY);
+	}
+}
+
+static __always_inline void session_count(const struct hit *hit, __u64 bytes)
+{
+	struct session *session = hit->session;
+
+	if (design == DESIGN_SHARED) {
+		__sync_fetch_and_add(&session->packets, 1);
+		__sync_fetch_and_add(&session->bytes, bytes);
+	} else if (design == DESIGN_PER_CPU) {
+		session->packets++;
+		session->bytes += bytes;
+	} else {
+		struct counters one = { .packets = 1, .bytes = bytes };
+
+		count_split(&hit->key, &one);
+	}
+}
+
+static __always_inline int session_find(const struct session_key *key, __u64 hash,
+					const void *addresses, struct entry *entry)
+{
+	struct session_key plain = *key;
+	struct hashed_session *found;
+
+	plain.generation = 0;
+	found = bpf_map_lookup_elem(&hashed, &plain);
+	entry->addresses = NULL;
+	if (!found || !found->session.key.kind)
+		return 0;
+	entry->session = &found->session;
+	entry->addresses = &found->addresses;
+	entry->slot = 0;
+	return (key->kind & KIND_FAMILY) != KIND_IPV6 || same_addresses(&found->addresses, addresses);
+}
+
+static __always_inline int session_claim(const struct session_key *key, __u64 hash, struct entry *entry,
+					 __u32 *version)
+{
+	struct session_key plain = *key;
+	struct hashed_session *made;
+
+	plain.generation = 0;
+	bpf_map_update_elem(&hashed, &plain, &no_session, BPF_NOEXIST);
+	made = bpf_map_lookup_elem(&hashed, &plain);
+	if (!made || !session_lock(&made->session, version))
+		return 0;
+	if (made->session.key.kind) {
+		session_unlock(&made->session, *version);
+		return 0;
+	}
+	entry->session = &made->session;
+	entry->addresses = &made->addresses;
+	entry->slot = 0;
+	return 1;
+}
+
+/* A hash map has a key once. */
+static __always_inline int session_is_duplicate(const struct entry *entry, const struct session_key *key,
+						__u64 hash)
+{
+	return 0;
+}
+
+static __always_inline void session_reset(const struct entry *entry)
+{
+}
+
+static __always_inline void session_add(const struct entry *entry, const struct session_key *key,
+					const struct counters *count)
+{
+	struct session *session = entry->session;
+
+	if (design == DESIGN_SHARED) {
+		__sync_fetch_and_add(&session->packets, count->packets);
+		__sync_fetch_and_add(&session->bytes, count->bytes);
+	} else if (design == DESIGN_PER_CPU) {
+		session->packets += count->packets;
+		session->bytes += count->bytes;
+	} else {
+		struct session_key plain = *key;
+
+		plain.generation = 0;
+		count_split(&plain, count);
+	}
+}
+
+#endif
