@@ -1,10 +1,14 @@
-//! Words that Linerate has replaced by the field's terms (CONTRIBUTING.md) stay out of documents, help texts and options.
+//! Documents stay true: words that Linerate has replaced by the field's terms (CONTRIBUTING.md) stay out of them, of help
+//! texts and of options; files that they name exist; lists are those of the code.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::{Command, CommandFactory};
 use linerate::Cli;
+use linerate_forward::config::Config;
+use linerate_forward::reason::Reason;
+use linerate_forward::refusal::Refusal;
 
 /// Replaced words, each with its replacement. They are matched as whole words, without regard to case.
 const WORDS: &[(&str, &str)] = &[
@@ -25,7 +29,7 @@ const WORDS: &[(&str, &str)] = &[
     ("keeper", "guard"),
     ("outlet", "transmit queue"),
     ("obstacle", "reason"),
-    ("timeout", "heartbeat timeout"),
+    ("patience", "heartbeat timeout"),
     ("stray", "remote-CPU counters"),
     ("road", "topology, datapath"),
     ("hand-back", "fail-open-after"),
@@ -171,7 +175,7 @@ fn replaced_options_are_gone() {
 fn sources_have_no_replaced_phrases() {
     let mut texts = Vec::new();
     files("crates", &[".rs", ".c", ".h"], &mut texts);
-    texts.retain(|text| !text.place.ends_with("tests/it/words.rs"));
+    texts.retain(|text| !text.place.ends_with("tests/it/documents.rs"));
     assert!(texts.len() > 100, "{} files", texts.len());
     let lines = lines_with(&texts, PHRASES, |line, word| line.contains(word));
     assert!(lines.is_empty(), "\n{}", lines.join("\n"));
@@ -187,4 +191,67 @@ fn a_word_is_found_alone_and_not_inside_of_another() {
     let found = |text| lines_with(&[text], &words, |line, word| line.contains(word));
     assert_eq!(found(text("docs/x.md")), ["docs/x.md:2: 'seed', write: paper"]);
     assert!(found(text("linerate generate --help")).is_empty());
+}
+
+/// What stands between backquotes, and what links lead to.
+fn names(text: &str) -> Vec<&str> {
+    let quoted = text.split('`').skip(1).step_by(2);
+    let links = text.split("](").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0));
+    quoted.chain(links).collect()
+}
+
+#[test]
+fn files_that_documents_name_exist() {
+    let mut documents = documents();
+    documents.retain(|page| page.place.ends_with(".md"));
+    let mut count = 0;
+    let mut missing = Vec::new();
+    for Text { place, text } in &documents {
+        let folder = Path::new(place).parent().unwrap();
+        for name in names(text) {
+            let name = name.split_once('#').map_or(name, |(file, _)| file);
+            let is_path = !name.is_empty()
+                && !name.contains(['*', ' ', ':', '$', '<'])
+                && !name.contains("NAME");
+            let path = if !is_path {
+                continue;
+            } else if name.starts_with("linerate") && name.contains("/src/") {
+                Path::new("crates").join(name)
+            } else if ["crates/", "docs/", "scripts/", "kernel/"]
+                .iter()
+                .any(|top| name.starts_with(top))
+            {
+                // What scripts make is not there yet.
+                if name == "kernel/proven" {
+                    continue;
+                }
+                PathBuf::from(name)
+            } else if name.ends_with(".md") || name.starts_with("../") {
+                folder.join(name)
+            } else {
+                continue;
+            };
+            count += 1;
+            if !repository().join(&path).exists() {
+                missing.push(format!("{place}: {}", path.display()));
+            }
+        }
+    }
+    assert!(count > 50, "{count} names");
+    assert!(missing.is_empty(), "\n{}", missing.join("\n"));
+}
+
+#[test]
+fn the_manual_of_forward_has_every_reason_and_key() {
+    let page = fs::read_to_string(repository().join("docs/forward.md")).unwrap();
+    let reasons = Reason::ALL.iter().map(|reason| (reason.name(), reason.about()));
+    let refusals = Refusal::ALL.iter().map(|refusal| (refusal.name(), refusal.about()));
+    for (name, about) in reasons.chain(refusals) {
+        let row = format!("| `{name}` | {about} |\n");
+        assert!(page.contains(&row), "docs/forward.md has no row {row}");
+    }
+    let keys = Config::default().to_toml();
+    for key in keys.lines().filter_map(|line| Some(line.split_once(" = ")?.0)) {
+        assert!(page.contains(&format!("\n| `{key}` |")), "docs/forward.md has no key {key}");
+    }
 }
