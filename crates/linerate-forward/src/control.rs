@@ -101,7 +101,7 @@ impl Control {
         self.word(at::HEARTBEAT_TIMEOUT).store(clock.jiffies(bound), SeqCst);
     }
 
-    /// Has sessions that are learned from now on ask the kernel again after so long, up to 2^30 jiffies.
+    /// Has sessions that are learned from now on go through the kernel again after so long, up to 2^30 jiffies.
     pub fn set_revalidate_after(&self, period: Duration, clock: &Clock) {
         let jiffies = clock.jiffies(period).clamp(1, 1 << 30) as u32;
         self.half(at::REVALIDATE_AFTER).store(jiffies, SeqCst);

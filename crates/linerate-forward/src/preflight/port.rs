@@ -68,7 +68,7 @@ pub(super) fn examine(
     Ok(())
 }
 
-/// Whether frames leave by it.
+/// Whether its egress is enabled.
 fn kind(link: &Link, links: &[Link]) -> Outcome {
     let name = |index: u32| links.iter().find(|one| one.index == index).map(|one| &*one.name);
     let members: Vec<_> = links
