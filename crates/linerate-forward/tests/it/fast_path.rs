@@ -509,7 +509,7 @@ fn a_session_that_is_not_in_force_is_not_used() {
         bench.change(|control| (control.heartbeat, control.heartbeat_timeout) = (0, 10));
         bench.leaves(&written.bytes(), Reason::NoDaemon);
         bench.change(|control| {
-            (control.heartbeat, control.heartbeat_timeout) = (heartbeat, heartbeat_timeout)
+            (control.heartbeat, control.heartbeat_timeout) = (heartbeat, heartbeat_timeout);
         });
         bench.forwards(&written.bytes(), &written.forwarded().bytes());
     }

@@ -78,7 +78,7 @@ impl InstanceHandle {
             match upgrade.lost {
                 None => tracing::info!("adopted sessions and replaced the programs"),
                 Some(why) => {
-                    tracing::warn!(why, "replaced the programs; sessions are learned again")
+                    tracing::warn!(why, "replaced the programs; sessions are learned again");
                 }
             }
         }
