@@ -16,13 +16,13 @@ use std::sync::atomic::{AtomicBool, AtomicU8};
 use std::time::{Duration, Instant};
 
 use linerate_bpf::map::MappedArray;
-use linerate_forward::ageing::{Ageing, Limits, TICK};
-use linerate_forward::clock::Clock;
-use linerate_forward::layout::{GENERATION_ENDED, Session, WAYS, kind};
-use linerate_forward::memory::Memory;
-use linerate_forward::program::{Options, Programs};
-use linerate_forward::session::Record;
+use linerate_forward::runtime::memory::Memory;
+use linerate_forward::runtime::program::{Options, Programs};
 use linerate_forward::table::Table;
+use linerate_forward::table::ageing::{Ageing, Limits, TICK};
+use linerate_forward::table::clock::Clock;
+use linerate_forward::table::layout::{GENERATION_ENDED, Session, WAYS, kind};
+use linerate_forward::table::session::Record;
 use rustix::time::{ClockId, clock_gettime};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -141,7 +141,7 @@ impl Connection {
         destination: IpAddr,
         patience: Duration,
     ) -> Result<Option<ethernet::Address>> {
-        let find = || Ok(self.neighbour(index, destination)?);
+        let find = || self.neighbour(index, destination);
         if let Some(address) = find()?.as_ref().and_then(Neighbour::valid_address) {
             return Ok(Some(address));
         }

@@ -284,7 +284,7 @@ impl Rewriter {
         match block.block_type {
             // The length of the section changes; all ones leave it open.
             BlockType::SectionHeader => {
-                [16, 20].into_iter().for_each(|at| put_word(at, &|_| u32::MAX))
+                [16, 20].into_iter().for_each(|at| put_word(at, &|_| u32::MAX));
             }
             BlockType::InterfaceDescription => put_word(12, &|old| self.snaplen(old)),
             BlockType::PcapHeader => put_word(16, &|old| self.snaplen(old)),

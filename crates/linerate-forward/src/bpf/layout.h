@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
-/* Memory that the programs and user space share. Mirrored in src/layout.rs. Integers are in
+/* Memory that the programs and user space share. Mirrored in src/table/layout.rs. Integers are in
  * host order unless the type or the word "raw" says otherwise: raw is as it stands in the frame.
  *
  * The table. `table` is a memory-mapped array of buckets of four sessions. The JIT turns the

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use linerate_forward::program::Options;
-use linerate_forward::watch::{self, Watch};
+use linerate_forward::runtime::program::Options;
+use linerate_forward::runtime::watch::{self, Watch};
 use linerate_generate::Sizes;
 use linerate_ring::packet::Sender;
 use linerate_testkit::{Mac, exclusive, root_or_skip};

@@ -8,8 +8,8 @@ use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
 use linerate_forward::config::{Config, Metrics};
-use linerate_forward::daemon::{Daemon, Event};
-use linerate_forward::instance::Instance;
+use linerate_forward::runtime::daemon::{Daemon, Event};
+use linerate_forward::runtime::instance::Instance;
 use linerate_forward::snapshot::State;
 use linerate_generate::{Options, Rate};
 use linerate_testkit::{exclusive, only_this_test, root_or_skip, wait_for};

@@ -6,12 +6,12 @@ use std::os::fd::AsFd;
 use etherparse::{IpNumber, Ipv4Header, Ipv6Header, TcpHeader, UdpHeader};
 use libbpf_rs::{MapCore, MapFlags};
 use linerate_bpf::test_run::{self, XdpOutput};
-use linerate_forward::hash;
-use linerate_forward::layout::{self, Control, SessionKey, flags, kind};
-use linerate_forward::program::{Options, PortOptions, Programs, enable_egress, register};
 use linerate_forward::reason::Reason;
-use linerate_forward::session::Record;
+use linerate_forward::runtime::program::{Options, PortOptions, Programs, enable_egress, register};
 use linerate_forward::table::Table;
+use linerate_forward::table::hash;
+use linerate_forward::table::layout::{self, Control, SessionKey, flags, kind};
+use linerate_forward::table::session::Record;
 use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -509,7 +509,7 @@ fn a_session_that_is_not_in_force_is_not_used() {
         bench.change(|control| (control.heartbeat, control.heartbeat_timeout) = (0, 10));
         bench.leaves(&written.bytes(), Reason::NoDaemon);
         bench.change(|control| {
-            (control.heartbeat, control.heartbeat_timeout) = (heartbeat, heartbeat_timeout)
+            (control.heartbeat, control.heartbeat_timeout) = (heartbeat, heartbeat_timeout);
         });
         bench.forwards(&written.bytes(), &written.forwarded().bytes());
     }

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
-use linerate_forward::program::Options;
-use linerate_forward::session::Record;
+use linerate_forward::runtime::program::Options;
+use linerate_forward::table::session::Record;
 use linerate_generate::Random;
 use linerate_ring::packet::Sender;
 use linerate_testkit::{exclusive, root_or_skip};

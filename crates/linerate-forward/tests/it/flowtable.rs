@@ -6,8 +6,8 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use linerate_forward::program::{Options, unavailable};
-use linerate_forward::session::Record;
+use linerate_forward::runtime::program::{Options, unavailable};
+use linerate_forward::table::session::Record;
 use linerate_ring::packet::{DirectionFilter, Ring};
 use linerate_testkit::{Mac, Namespace, Veth, VethOptions, probe_or_skip, root_or_skip, skip};
 

@@ -11,15 +11,15 @@ use std::time::{Duration, Instant};
 use crate::learn::lab::{LEFT, Lab, RIGHT, WAN, at, run};
 use libbpf_rs::{MapCore, MapFlags};
 use linerate_forward::Error;
-use linerate_forward::clock::Clock;
-use linerate_forward::control::Control;
-use linerate_forward::heartbeat::{self, Heartbeat};
-use linerate_forward::pins::{Namespace, Pins, State};
-use linerate_forward::program::{Options, Port, PortOptions, Programs, enable_egress};
 use linerate_forward::reason::Reason;
-use linerate_forward::session::Record;
+use linerate_forward::runtime::heartbeat::{self, Heartbeat};
+use linerate_forward::runtime::pins::{Namespace, Pins, State};
+use linerate_forward::runtime::program::{Options, Port, PortOptions, Programs, enable_egress};
 use linerate_forward::snapshot::State as Who;
 use linerate_forward::table::Table;
+use linerate_forward::table::clock::Clock;
+use linerate_forward::table::control::Control;
+use linerate_forward::table::session::Record;
 use linerate_testkit::{only_this_test, root_or_skip};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
@@ -66,7 +66,10 @@ fn options() -> Options {
 }
 
 /// Loads, attaches to `ports` and pins, in the namespace of the thread.
-fn start(pins: &Pins, ports: &[PortOptions]) -> (linerate_forward::pins::Lock, Programs, State) {
+fn start(
+    pins: &Pins,
+    ports: &[PortOptions],
+) -> (linerate_forward::runtime::pins::Lock, Programs, State) {
     let lock = pins.lock().unwrap_or_else(|error| panic!("{error}"));
     let programs = Programs::load(&options()).expect("loaded");
     let mut state = State::new(&options(), Namespace::of_thread().expect("/proc"));
@@ -171,7 +174,7 @@ impl Stream {
     }
 }
 
-fn counted(programs: &linerate_forward::program::Maps, reason: Reason) -> u64 {
+fn counted(programs: &linerate_forward::maps::Maps, reason: Reason) -> u64 {
     let map = programs.get("reasons").unwrap();
     let values = map.lookup_percpu(&(reason as u32).to_ne_bytes(), MapFlags::ANY).unwrap().unwrap();
     values.iter().map(|value| u64::from_ne_bytes(value[..8].try_into().unwrap())).sum()
@@ -179,7 +182,7 @@ fn counted(programs: &linerate_forward::program::Maps, reason: Reason) -> u64 {
 
 /// Packets of sessions, or of what could be one, that XDP left to the kernel. Whichever CPU forwards, this
 /// stands still while the fast path does.
-fn left_to_kernel(maps: &linerate_forward::program::Maps) -> u64 {
+fn left_to_kernel(maps: &linerate_forward::maps::Maps) -> u64 {
     let reasons = [
         Reason::Unknown,
         Reason::Stale,
@@ -423,7 +426,7 @@ fn interfaces_and_namespaces_that_go_leave_nothing() {
     let Lab { router, left, right, lan, wan } = lab;
     lan.delete().unwrap();
     let pinned = router.run(|| pins.open(&lock).unwrap()).unwrap();
-    let names = |ports: &[linerate_forward::pins::PortState]| {
+    let names = |ports: &[linerate_forward::runtime::pins::PortState]| {
         ports.iter().map(|one| one.name.clone()).collect::<Vec<_>>()
     };
     assert_eq!((names(&pinned.gone), pinned.ports.len()), (vec!["lan".to_owned()], 1));

@@ -4,7 +4,9 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use linerate_forward::preflight::{Check, Fix, Options, Outcome, Report, prepare, prove, restore};
+use linerate_forward::runtime::preflight::{
+    Check, Fix, Options, Outcome, Report, prepare, prove, restore,
+};
 use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip, say_skipped, skip, test_name};
 
 /// A host with a cable to another.

@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use linerate_forward::clock::Clock;
-use linerate_forward::program::Options;
-use linerate_forward::session::Record;
+use linerate_forward::runtime::program::Options;
+use linerate_forward::table::clock::Clock;
+use linerate_forward::table::session::Record;
 use linerate_testkit::{Interface, Mac, Namespace, Veth, VethOptions, exclusive, root_or_skip};
 
 use crate::common::accelerator::Accelerator;

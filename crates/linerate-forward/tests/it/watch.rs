@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use linerate_forward::watch::{BATCH, Cause, Causes, Options, Watch};
+use linerate_forward::runtime::watch::{BATCH, Cause, Causes, Options, Watch};
 use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip, say_skipped, skip, test_name};
 
 /// More than any bump takes to come, also while other tests have the CPUs.

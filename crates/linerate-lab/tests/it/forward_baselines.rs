@@ -4,11 +4,11 @@
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
-use linerate_forward::ageing::TICK;
 use linerate_forward::config::Lifetime;
-use linerate_forward::program::unavailable;
 use linerate_forward::reason::Reason;
-use linerate_forward::session::Record;
+use linerate_forward::runtime::program::unavailable;
+use linerate_forward::table::ageing::TICK;
+use linerate_forward::table::session::Record;
 use linerate_lab::baseline::forward::{Accelerator, Baseline, Options};
 use linerate_testkit::tools::run;
 use linerate_testkit::{

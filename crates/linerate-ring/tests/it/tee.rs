@@ -160,7 +160,7 @@ fn a_ninth_tee_is_refused() {
     let mut tees: Vec<_> = (0..8).map(|_| tee(&cable, |b| b.buffer(1 << 16))).collect();
     match open(&cable, |b| b) {
         Err(Error::Bpf(linerate_bpf::Error::NoSlot { interface, slots })) => {
-            assert_eq!((&*interface, slots), ("rx", 8))
+            assert_eq!((&*interface, slots), ("rx", 8));
         }
         other => panic!("{other:?}"),
     }

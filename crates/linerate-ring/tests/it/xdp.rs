@@ -233,7 +233,7 @@ fn a_program_that_the_verifier_refuses_is_a_typed_error_with_its_words() {
     ];
     match open(&cable, |b| b.filter(Some(&bad))) {
         Err(Error::Bpf(linerate_bpf::Error::Verifier { reason: why, .. })) => {
-            assert!(why.contains("R5 !read_ok"), "{why}")
+            assert!(why.contains("R5 !read_ok"), "{why}");
         }
         other => panic!("{other:?}"),
     }

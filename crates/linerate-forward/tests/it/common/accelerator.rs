@@ -7,14 +7,14 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use libbpf_rs::{MapCore, MapFlags};
-use linerate_forward::clock::Clock;
-use linerate_forward::conntrack;
-use linerate_forward::control::Control;
-use linerate_forward::program::{Options, Port, PortOptions, Programs, enable_egress};
 use linerate_forward::reason::Reason;
 use linerate_forward::refusal::Refusal;
-use linerate_forward::session::Record;
+use linerate_forward::runtime::conntrack;
+use linerate_forward::runtime::program::{Options, Port, PortOptions, Programs, enable_egress};
 use linerate_forward::table::Table;
+use linerate_forward::table::clock::Clock;
+use linerate_forward::table::control::Control;
+use linerate_forward::table::session::Record;
 use linerate_testkit::{Interface, Namespace};
 
 use super::router::Router;

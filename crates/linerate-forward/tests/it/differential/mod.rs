@@ -11,9 +11,9 @@ mod session;
 mod setup;
 mod step;
 
-use linerate_forward::conntrack;
-use linerate_forward::program::Options;
 use linerate_forward::reason::Reason;
+use linerate_forward::runtime::conntrack;
+use linerate_forward::runtime::program::Options;
 use linerate_testkit::{Veth, root_or_skip};
 
 use crate::common::accelerator::Accelerator;

@@ -8,12 +8,14 @@ use std::time::Duration;
 use libbpf_rs::{MapCore, MapFlags};
 use linerate_bpf::link::Link;
 use linerate_bpf::map::MappedArray;
-use linerate_forward::layout::Control;
-use linerate_forward::program::{Options, Port, PortOptions, Programs, Stack, enable_egress};
 use linerate_forward::reason::Reason;
 use linerate_forward::refusal::Refusal;
-use linerate_forward::session::Record;
+use linerate_forward::runtime::program::{
+    Options, Port, PortOptions, Programs, Stack, enable_egress,
+};
 use linerate_forward::table::Table;
+use linerate_forward::table::layout::Control;
+use linerate_forward::table::session::Record;
 use linerate_testkit::{Namespace, Veth, VethOptions};
 
 pub(crate) use linerate_testkit::tools::run;
@@ -264,7 +266,7 @@ impl Accelerator {
 
 /// Jiffies in a time, rounded up.
 pub(crate) fn jiffies(time: Duration) -> u32 {
-    let hz = linerate_forward::clock::Clock::estimated().hz();
+    let hz = linerate_forward::table::clock::Clock::estimated().hz();
     u32::try_from((time.as_nanos() * u128::from(hz)).div_ceil(1_000_000_000)).expect("not so long")
 }
 

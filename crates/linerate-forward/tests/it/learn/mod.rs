@@ -5,7 +5,7 @@
 macro_rules! learner_or_skip {
     () => {
         linerate_testkit::root_or_skip!();
-        linerate_testkit::probe_or_skip!(linerate_forward::program::unavailable());
+        linerate_testkit::probe_or_skip!(linerate_forward::runtime::program::unavailable());
     };
 }
 

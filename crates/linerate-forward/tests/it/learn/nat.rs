@@ -2,9 +2,9 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use linerate_forward::layout::{flags, origin};
 use linerate_forward::reason::Reason;
-use linerate_forward::session::Record;
+use linerate_forward::table::layout::{flags, origin};
+use linerate_forward::table::session::Record;
 
 use super::lab::{Accelerator, BOTH, LEFT, Lab, RIGHT, WAN, at, deliver, run};
 

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use linerate_forward::layout::{flags, origin};
 use linerate_forward::reason::Reason;
 use linerate_forward::refusal::Refusal;
+use linerate_forward::table::layout::{flags, origin};
 
 use linerate_testkit::wait_for;
 

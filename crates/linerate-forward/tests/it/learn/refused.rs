@@ -5,7 +5,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use linerate_forward::refusal::Refusal;
-use linerate_forward::uppers;
+use linerate_forward::runtime::uppers;
 
 use linerate_testkit::wait_for;
 

@@ -6,8 +6,8 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use linerate_forward::conntrack;
 use linerate_forward::reason::Reason;
+use linerate_forward::runtime::conntrack;
 use linerate_testkit::{Interface, Namespace, wait_for};
 
 use super::lab::{Accelerator, BOTH, LEFT, Lab, RIGHT, TIMEOUT, at, run};

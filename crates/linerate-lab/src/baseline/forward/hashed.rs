@@ -21,12 +21,12 @@ use linerate_bpf::test_run;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use anyhow::{Context, Result};
-use linerate_forward::ageing::{DEAD_WRITER_AFTER, Limits, Statistics};
-use linerate_forward::clock::Clock;
-use linerate_forward::layout::{Addresses, Counters, GENERATION_ENDED, Session, SessionKey};
-use linerate_forward::memory;
-use linerate_forward::program::Programs;
-use linerate_forward::session::Record;
+use linerate_forward::runtime::memory;
+use linerate_forward::runtime::program::Programs;
+use linerate_forward::table::ageing::{DEAD_WRITER_AFTER, Limits, Statistics};
+use linerate_forward::table::clock::Clock;
+use linerate_forward::table::layout::{Addresses, Counters, GENERATION_ENDED, Session, SessionKey};
+use linerate_forward::table::session::Record;
 
 use super::Design;
 

@@ -18,14 +18,16 @@ use anyhow::{Context, Result};
 use clap::ValueEnum;
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use libbpf_rs::{MapCore, MapFlags, MapType};
-use linerate_forward::ageing::{Limits, TICK};
-use linerate_forward::clock::Clock;
 use linerate_forward::config::Lifetime;
-use linerate_forward::control::Control;
-use linerate_forward::heartbeat::Heartbeat;
-use linerate_forward::layout;
-use linerate_forward::program::{Port, PortOptions, Programs, Sizes, enable_egress, fresh_seeds};
 use linerate_forward::reason::Reason;
+use linerate_forward::runtime::heartbeat::Heartbeat;
+use linerate_forward::runtime::program::{
+    Port, PortOptions, Programs, Sizes, enable_egress, fresh_seeds,
+};
+use linerate_forward::table::ageing::{Limits, TICK};
+use linerate_forward::table::clock::Clock;
+use linerate_forward::table::control::Control;
+use linerate_forward::table::layout;
 use serde_json::{Value, json};
 
 use self::hashed::{Hashed, HashedAgeing};

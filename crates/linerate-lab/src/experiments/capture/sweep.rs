@@ -44,7 +44,7 @@ impl Sweep {
             (lost > 0.0).then(|| format!("{:.3}% lost", lost * 100.0))
         };
         let value = |one: &Measurement| value(one).unwrap_or(f64::NAN);
-        self.samples.lines_with(|one| counted(one, &value), remark)
+        self.samples.lines_with(|one| counted(one, value), remark)
     }
 
     /// The measurements of one peer at one place that count.

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use linerate_forward::config::{self, Lifetime, Metrics, Statistics};
-use linerate_forward::deny::Target;
 use linerate_forward::prefix::Prefix;
-use linerate_forward::session::{self, Sort, State};
+use linerate_forward::table::deny::Target;
+use linerate_forward::table::session::{self, Sort, State};
 use linerate_forward::tuple::{FiveTuple, Protocol};
 
 use super::values;
@@ -65,8 +65,10 @@ pub(super) struct Instance {
 
 impl Instance {
     /// Opens it.
-    pub(super) fn open(&self) -> linerate_forward::Result<linerate_forward::instance::Instance> {
-        linerate_forward::instance::Instance::open(self.instance.as_deref())
+    pub(super) fn open(
+        &self,
+    ) -> linerate_forward::Result<linerate_forward::runtime::instance::Instance> {
+        linerate_forward::runtime::instance::Instance::open(self.instance.as_deref())
     }
 }
 

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use linerate_forward::config::write_duration;
-use linerate_forward::deny::{Blocked as Outcome, Entry};
+use linerate_forward::table::deny::{Blocked as Outcome, Entry};
 use serde_json::json;
 
 use super::arguments::{Block, Blocked, Unblock};

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use linerate_forward::Error;
-use linerate_forward::daemon;
-use linerate_forward::pins::{BPFFS, Lock, Namespace, Pins, instance_name};
+use linerate_forward::runtime::daemon;
+use linerate_forward::runtime::pins::{BPFFS, Lock, Namespace, Pins, instance_name};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::json;

@@ -5,7 +5,7 @@ use std::sync::mpsc;
 
 use anyhow::Result;
 use linerate_forward::config::{Config, Invalid};
-use linerate_forward::daemon::Daemon;
+use linerate_forward::runtime::daemon::Daemon;
 
 use super::arguments::Run;
 use super::signals;

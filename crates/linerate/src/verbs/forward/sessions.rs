@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use linerate_forward::config::write_duration;
-use linerate_forward::session::{Selection, Session, Sort};
+use linerate_forward::table::session::{Selection, Session, Sort};
 
 use super::arguments::Sessions;
 use super::columns::columns;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use linerate_forward::config::{self, Statistics};
-use linerate_forward::session::{Sort, State};
+use linerate_forward::table::session::{Sort, State};
 use linerate_forward::tuple::Protocol;
 
 use crate::cli::values::known;

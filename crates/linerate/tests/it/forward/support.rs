@@ -7,8 +7,8 @@ use std::process::Output;
 use std::sync::Once;
 use std::time::{Duration, Instant};
 
-use linerate_forward::daemon;
-use linerate_forward::pins::{BPFFS, Pins};
+use linerate_forward::runtime::daemon;
+use linerate_forward::runtime::pins::{BPFFS, Pins};
 use linerate_testkit::{Namespace, Process, TIMEOUT, Veth, VethOptions, send_tcp};
 use serde_json::Value;
 

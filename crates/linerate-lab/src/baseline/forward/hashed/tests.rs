@@ -1,5 +1,5 @@
 use libbpf_rs::{MapCore, MapFlags};
-use linerate_forward::layout::kind;
+use linerate_forward::table::layout::kind;
 use linerate_testkit::root_or_skip;
 
 use super::*;

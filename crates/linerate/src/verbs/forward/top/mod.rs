@@ -9,8 +9,8 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use linerate_forward::instance::Instance;
-use linerate_forward::session::{self, Selection, Sort};
+use linerate_forward::runtime::instance::Instance;
+use linerate_forward::table::session::{self, Selection, Sort};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 

@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use linerate_forward::session::Session;
 use linerate_forward::snapshot::{Counter, Port, Snapshot, State, Traffic};
+use linerate_forward::table::session::Session;
 use serde::Serialize;
 
 use super::cpu::{self, Share, Ticks};

@@ -1,7 +1,7 @@
 //! One view of the rates, on any terminal that ratatui draws on.
 
-use linerate_forward::session::Session;
 use linerate_forward::snapshot::State;
+use linerate_forward::table::session::Session;
 use ratatui::backend::TestBackend;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Style, Stylize};

@@ -1,0 +1,32 @@
+//! [`Maps`]: the maps that the programs and user space share.
+
+use std::collections::BTreeMap;
+
+use libbpf_rs::MapHandle;
+
+use crate::{Error, Result};
+
+/// The maps by name: those of `bpf/maps.h` and its kin, `control` for the section `.data.control`.
+#[derive(Debug, Default)]
+pub struct Maps(BTreeMap<String, MapHandle>);
+
+impl Maps {
+    /// The map of this name.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when the programs have none.
+    pub fn get(&self, name: &str) -> Result<&MapHandle> {
+        self.0.get(name).ok_or_else(|| Error::Invalid(format!("the programs have no map {name}")))
+    }
+
+    /// All, by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &MapHandle)> {
+        self.0.iter().map(|(name, map)| (name.as_str(), map))
+    }
+}
+
+impl FromIterator<(String, MapHandle)> for Maps {
+    fn from_iter<I: IntoIterator<Item = (String, MapHandle)>>(maps: I) -> Self {
+        Self(maps.into_iter().collect())
+    }
+}

@@ -1,0 +1,126 @@
+//! [`InstanceHandle`]: the one process that may change an instance holds it. Its programs are adopted from a former
+//! daemon or newly loaded.
+
+use std::sync::Arc;
+
+use super::setup;
+use crate::Result;
+use crate::config::Config;
+use crate::runtime::instance::LockedDenyList;
+use crate::runtime::memory::Memory;
+use crate::runtime::pins::{Lock, Namespace, Pins, PortState, State};
+use crate::runtime::program::{Options, Port, Programs};
+use crate::table::clock::Clock;
+use crate::table::control::Control;
+
+/// An instance that this process may change.
+#[derive(Debug)]
+pub(super) struct InstanceHandle {
+    pub(super) pins: Pins,
+    pub(super) lock: Lock,
+    pub(super) state: State,
+    pub(super) programs: Programs,
+    /// It was newly created, and not adopted.
+    pub(super) is_fresh: bool,
+}
+
+impl InstanceHandle {
+    /// Adopts what is pinned under this name, with the ports whose interfaces exist, or creates it.
+    ///
+    /// # Errors
+    /// When another process has it, or the kernel refuses.
+    pub(super) fn open(name: &str, config: &Config) -> Result<(Self, Vec<(PortState, Port)>)> {
+        let options = Options {
+            statistics: config.statistics,
+            max_sessions: config.max_sessions,
+            ..Options::default()
+        };
+        let pins = Pins::of(name);
+        let lock = pins.lock()?;
+        if !pins.exist() {
+            return Self::create(pins, lock, &options);
+        }
+        match Self::adopt(&pins, &lock, &options) {
+            Ok((state, programs, ports)) => {
+                let handle = Self { pins, lock, state, programs, is_fresh: false };
+                Ok((handle, ports))
+            }
+            Err(error) => {
+                tracing::warn!(%error, "cannot adopt the pinned instance; it is replaced");
+                setup::detach(&pins, lock)?;
+                let lock = pins.lock()?;
+                Self::create(pins, lock, &options)
+            }
+        }
+    }
+
+    #[allow(
+        clippy::type_complexity,
+        reason = "the three parts of an instance, taken apart at once"
+    )]
+    fn adopt(
+        pins: &Pins,
+        lock: &Lock,
+        options: &Options,
+    ) -> Result<(State, Programs, Vec<(PortState, Port)>)> {
+        let mut pinned = pins.open(lock)?;
+        let here = Namespace::of_thread()?;
+        if pinned.state.namespace != here {
+            return Err(crate::Error::Invalid(format!(
+                "it belongs to the network namespace {}",
+                pinned.state.namespace
+            )));
+        }
+        if pinned.state.is_this_build() && pinned.state.fits(options).is_ok() {
+            tracing::info!(from = pinned.state.process, "adopted programs and sessions");
+        } else {
+            let upgrade = pins.upgrade(lock, &mut pinned, options)?;
+            match upgrade.lost {
+                None => tracing::info!("adopted sessions and replaced the programs"),
+                Some(why) => {
+                    tracing::warn!(why, "replaced the programs; sessions are learned again");
+                }
+            }
+        }
+        pinned.state.process = std::process::id();
+        pins.save(lock, &pinned.state)?;
+        for one in std::mem::take(&mut pinned.gone) {
+            tracing::info!(interface = one.name, "interface of a former port is gone");
+            pins.remove_port(lock, &mut pinned.state, one.ifindex)?;
+        }
+        Ok((pinned.state, pinned.programs, pinned.ports))
+    }
+
+    fn create(pins: Pins, lock: Lock, options: &Options) -> Result<(Self, Vec<(PortState, Port)>)> {
+        match Self::load(&pins, &lock, options) {
+            Ok((programs, state)) => {
+                Ok((Self { pins, lock, state, programs, is_fresh: true }, Vec::new()))
+            }
+            Err(error) => {
+                // Only the locked directory exists.
+                let _ = pins.detach(lock);
+                Err(error)
+            }
+        }
+    }
+
+    fn load(pins: &Pins, lock: &Lock, options: &Options) -> Result<(Programs, State)> {
+        let memory = Memory::of(options)?;
+        memory.check()?;
+        tracing::info!("{memory}");
+        let programs = Programs::load(options)?;
+        let mut state = State::new(options, Namespace::of_thread()?);
+        pins.create_liberal(lock, &programs, &mut state)?;
+        Ok((programs, state))
+    }
+
+    /// Its deny list, which commands change too.
+    pub(super) fn deny_list(&self, control: &Arc<Control>, clock: Clock) -> Result<LockedDenyList> {
+        LockedDenyList::open(&self.pins, &self.programs.maps, control, clock)
+    }
+
+    /// Detaches and removes everything.
+    pub(super) fn detach(self) -> Result<()> {
+        setup::detach(&self.pins, self.lock)
+    }
+}

@@ -1,0 +1,383 @@
+//! [`Daemon`]: attaches the programs, sends heartbeats, invalidates sessions after changes, and maintains sessions,
+//! deny list and metrics. One thread sleeps until something is due or requested; the watch and the metrics each have
+//! a thread.
+
+mod handle;
+mod ports;
+mod service;
+mod setup;
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::time::{Duration, Instant};
+
+use crate::config::{Config, Invalid, Metrics as MetricsAt, write_duration};
+use crate::metrics::{Counts, Endpoint, Metrics};
+use crate::runtime::heartbeat::Heartbeat;
+use crate::runtime::instance::LockedDenyList;
+use crate::runtime::link;
+use crate::runtime::pins::{Lock, Pins, instance_name};
+use crate::runtime::program::Programs;
+use crate::runtime::uppers;
+use crate::runtime::view::View;
+use crate::runtime::watch::{self, Cause, Causes, Watch};
+use crate::snapshot::Snapshot;
+use crate::table::Table;
+use crate::table::ageing::{Ageing, Limits};
+use crate::table::clock::Clock;
+use crate::table::control::Control;
+use crate::table::deny::Target;
+use crate::{Error, Result};
+use handle::InstanceHandle;
+use linerate_net::link::Link;
+use ports::Ports;
+use service::Service;
+
+/// How often it updates the metrics, sweeps the deny list and checks its pins.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+
+/// A request to the daemon.
+#[derive(Clone, Copy, Debug)]
+pub enum Event {
+    /// Stop, and detach unless configured to persist.
+    Stop,
+    /// Stop and detach.
+    Detach,
+    /// Reload the configuration.
+    Reload,
+    /// Log the counters.
+    Report,
+    /// Follow the interfaces: the kernel has reported these changes.
+    Changed(Causes),
+}
+
+/// A running daemon.
+#[derive(Debug)]
+pub struct Daemon {
+    config: Config,
+    handle: InstanceHandle,
+    control: Arc<Control>,
+    table: Arc<Table>,
+    clock: Clock,
+    ports: Ports,
+    watch: Watch,
+    heart: Heartbeat,
+    ageing: Ageing,
+    metrics: Metrics,
+    /// Serves until it is dropped.
+    _endpoint: Option<Endpoint>,
+    service: Service,
+    /// The watch sends its events here.
+    events: Sender<Event>,
+}
+
+impl Daemon {
+    /// Attaches to the interfaces of the calling thread's network namespace and starts to forward. The watch sends
+    /// changes of the network to `events`.
+    ///
+    /// # Errors
+    /// When it cannot start; it then leaves nothing behind.
+    pub fn start(config: Config, events: Sender<Event>) -> Result<Self> {
+        let name = config.instance.clone().map_or_else(instance_name, Ok)?;
+        let (mut handle, adopted) = InstanceHandle::open(&name, &config)?;
+        let mut ports = Ports::adopted(adopted, &handle.programs.maps)?;
+        let metrics = Metrics::default();
+        let mut prepare = || -> Result<_> {
+            let maps = &handle.programs.maps;
+            let control = Arc::new(Control::open(maps)?);
+            let table = Arc::new(Table::open(maps)?);
+            let clock = Clock::estimated();
+            control.set_revalidate_after(config.revalidate, &clock);
+            let mut heart = Heartbeat::new(&control, config.fail_open_after, &clock);
+            let ageing = Ageing::new(Arc::clone(&table), maps, Limits::from(&config), clock)?;
+            let endpoint = serve(&metrics, config.metrics)?;
+            ports.configure(&config.interfaces, &mut handle);
+            block(handle.deny_list(&control, clock)?, &config)?;
+            // The programs forward as soon as they are attached. So the first heartbeat comes before that, and
+            // the watch before the heartbeat: a bump follows every change that nobody watched.
+            let links = links()?;
+            let early = start_watch(link::indices(&links, &config.interfaces), &control, &events)?;
+            let clock = heart.beat(&handle.programs, &control)?.unwrap_or(clock);
+            let mut alive = |programs: &Programs| heart.beat(programs, &control).map(drop);
+            let (_, failures) = ports.follow(&links, &config, &mut handle, &mut alive)?;
+            failures.into_iter().next().map_or(Ok(()), Err)?;
+            // Started before the early one ends, it reports nothing about the ports just attached.
+            let watch = start_watch(ports.indices(), &control, &events)?;
+            drop(early);
+            note_uppers(&handle, &ports, &control)?;
+            heart.beat(&handle.programs, &control)?;
+            Ok((control, table, clock, heart, ageing, endpoint, watch))
+        };
+        match prepare() {
+            Ok((control, table, clock, heart, ageing, endpoint, watch)) => Ok(Self {
+                config,
+                handle,
+                control,
+                table,
+                clock,
+                ports,
+                watch,
+                heart,
+                ageing,
+                metrics,
+                _endpoint: endpoint,
+                service: Service::find(),
+                events,
+            }),
+            Err(error) => {
+                // What was adopted stays: it may still forward, and fails open by itself.
+                if handle.is_fresh
+                    && let Err(error) = handle.detach()
+                {
+                    tracing::warn!(%error, "cannot clean up completely");
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Runs until it is stopped, or until another process has detached the programs. `configure` reads
+    /// the configuration again.
+    ///
+    /// # Errors
+    /// When the kernel refuses a heartbeat, or the network cannot be watched any more.
+    pub fn run(
+        mut self,
+        events: &Receiver<Event>,
+        configure: impl Fn() -> std::result::Result<Config, Invalid>,
+    ) -> Result<()> {
+        self.look()?;
+        tracing::info!(
+            instance = self.handle.pins.instance(),
+            ports = self.ports.names(),
+            "ready: forwarding"
+        );
+        self.service.ready(&self.status());
+        let mut looked = Instant::now();
+        let detach = loop {
+            if looked.elapsed() >= POLL_INTERVAL {
+                looked = Instant::now();
+                self.look()?;
+            }
+            if let Some(clock) = self.heart.beat(&self.handle.programs, &self.control)? {
+                self.clock = clock;
+            }
+            self.ageing.tick()?;
+            self.watch.check()?;
+            self.service.beat();
+            match events.recv_timeout(crate::table::ageing::TICK) {
+                Err(RecvTimeoutError::Timeout) => {}
+                // Nobody is left to send a stop.
+                Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => {
+                    break !self.config.persist;
+                }
+                Ok(Event::Detach) => break true,
+                Ok(Event::Report) => self.report()?,
+                Ok(Event::Reload) => self.reload(configure())?,
+                Ok(Event::Changed(causes)) => self.changed(causes)?,
+            }
+        };
+        self.service.stopping();
+        self.end(detach)
+    }
+
+    /// Leaves everything in place, or detaches.
+    fn end(self, detach: bool) -> Result<()> {
+        let Self { config, handle, control, ports, watch, .. } = self;
+        if !detach {
+            tracing::info!(
+                fail_open_after = write_duration(config.fail_open_after),
+                "programs persist; they fail open to the kernel unless another run adopts them"
+            );
+            return Ok(());
+        }
+        // The fast path stops on all ports at once, and not one after the other.
+        control.fail_open();
+        drop((watch, ports));
+        handle.detach()?;
+        tracing::info!("detached");
+        Ok(())
+    }
+
+    fn view(&self) -> View<'_> {
+        let Self { handle, control, table, clock, .. } = self;
+        let (name, maps) = (handle.pins.instance(), &handle.programs.maps);
+        View { name, maps, control, table, clock: *clock }
+    }
+
+    fn snapshot(&self) -> Result<Snapshot> {
+        self.view().snapshot(self.ageing.statistics().active, self.control.denied().into())
+    }
+
+    /// Once a second.
+    fn look(&mut self) -> Result<()> {
+        for entry in self.handle.deny_list(&self.control, self.clock)?.sweep()? {
+            tracing::info!(target = %entry.target, dropped = entry.dropped, "block expired");
+        }
+        let snapshot = self.snapshot()?;
+        self.service.status(&self.status());
+        let aged = self.ageing.statistics();
+        let counts = self.watch.counts();
+        let causes = Cause::ALL.iter().zip(counts.causes);
+        let counts = Counts {
+            invalidations: causes.map(|(cause, bumps)| (cause.name(), bumps)).collect(),
+            ended: vec![
+                ("idle", aged.idle),
+                ("lifetime", aged.expired),
+                ("abandoned", aged.abandoned),
+            ],
+        };
+        self.metrics.show(snapshot, counts);
+        Ok(())
+    }
+
+    /// The line of `systemctl status`.
+    fn status(&self) -> String {
+        format!("{} sessions between {}", self.ageing.statistics().active, self.ports.names())
+    }
+
+    /// Logs the counters.
+    fn report(&self) -> Result<()> {
+        let snapshot = self.snapshot()?;
+        tracing::info!(
+            sessions = snapshot.sessions.active,
+            generation = snapshot.generation,
+            "counters"
+        );
+        for (what, list) in
+            [("slow path", &snapshot.reasons), ("learn refusal", &snapshot.refusals)]
+        {
+            for one in list.iter().filter(|one| one.packets > 0) {
+                tracing::info!(what, reason = one.name, packets = one.packets, "counters");
+            }
+        }
+        Ok(())
+    }
+
+    /// The kernel has reported changes. The sessions are already invalid.
+    fn changed(&mut self, causes: Causes) -> Result<()> {
+        let names: Vec<_> = causes.iter().map(Cause::name).collect();
+        tracing::debug!(causes = names.join(", "), "sessions invalidated");
+        if causes.contains(Cause::Link) || causes.contains(Cause::Overrun) {
+            self.follow()?;
+        }
+        Ok(())
+    }
+
+    /// Follows interfaces that have appeared or disappeared.
+    fn follow(&mut self) -> Result<()> {
+        let Self { config, handle, control, ports, heart, .. } = self;
+        let mut alive = |programs: &Programs| heart.beat(programs, control).map(drop);
+        let (changed, failures) = ports.follow(&links()?, config, handle, &mut alive)?;
+        for error in failures {
+            tracing::warn!(%error, "interface not accelerated");
+        }
+        if changed {
+            self.watch = start_watch(self.ports.indices(), &self.control, &self.events)?;
+        }
+        note_uppers(&self.handle, &self.ports, &self.control)
+    }
+
+    /// Applies what can be changed at run time.
+    fn reload(&mut self, read: std::result::Result<Config, Invalid>) -> Result<()> {
+        self.service.reloading();
+        match read {
+            Err(error) => tracing::error!(%error, "configuration not reloaded"),
+            Ok(config) => self.reconfigure(config)?,
+        }
+        self.service.ready(&self.status());
+        Ok(())
+    }
+
+    fn reconfigure(&mut self, new: Config) -> Result<()> {
+        let old = &self.config;
+        for (name, differs) in [
+            ("instance", new.instance != old.instance),
+            ("statistics", new.statistics != old.statistics),
+            ("max-sessions", new.max_sessions != old.max_sessions),
+            ("metrics", new.metrics != old.metrics),
+        ] {
+            if differs {
+                tracing::warn!(key = name, "change needs a restart");
+            }
+        }
+        self.control.set_revalidate_after(new.revalidate, &self.clock);
+        if new.fail_open_after != old.fail_open_after {
+            self.heart = Heartbeat::new(&self.control, new.fail_open_after, &self.clock);
+        }
+        self.ageing.set_limits(Limits::from(&new));
+        self.ports.configure(&new.interfaces, &mut self.handle);
+        self.config = Config {
+            instance: old.instance.clone(),
+            statistics: old.statistics,
+            max_sessions: old.max_sessions,
+            metrics: old.metrics,
+            ..new
+        };
+        self.follow()?;
+        block(self.handle.deny_list(&self.control, self.clock)?, &self.config)?;
+        tracing::info!(ports = self.ports.names(), "configuration reloaded");
+        Ok(())
+    }
+}
+
+/// Updates the upper devices of the ports. The watch bumped at the change; sessions learned since then may
+/// rely on the former entries.
+fn note_uppers(handle: &InstanceHandle, ports: &Ports, control: &Control) -> Result<()> {
+    if uppers::refresh(&handle.programs.maps, &ports.indices())? {
+        control.bump();
+    }
+    Ok(())
+}
+
+/// All interfaces of the network namespace of the calling thread.
+fn links() -> Result<Vec<Link>> {
+    linerate_net::link::all().map_err(|error| Error::system("ask for the interfaces", error.into()))
+}
+
+/// Blocks the configured entries. An entry that was removed from the configuration stays blocked: commands may
+/// have added it too.
+fn block(mut list: LockedDenyList, config: &Config) -> Result<()> {
+    let mut block = |prefix| list.block(Target::Prefix(prefix), None).map(|_| ());
+    config.block.iter().try_for_each(|prefix| block(*prefix))
+}
+
+/// Detaches an instance, whoever ran it: removes programs, tables and pins, and undoes its fixes.
+///
+/// # Errors
+/// The first failure; the rest is done nevertheless.
+pub fn detach(pins: &Pins, lock: Lock) -> Result<()> {
+    setup::detach(pins, lock)
+}
+
+/// Starts a watch that bumps the generation at every change and tells the daemon why.
+fn start_watch(ports: Vec<u32>, control: &Arc<Control>, events: &Sender<Event>) -> Result<Watch> {
+    let (control, events) = (Arc::clone(control), events.clone());
+    let options = watch::Options { ports, ..watch::Options::default() };
+    let watch = Watch::start(&options, move |causes| {
+        control.bump();
+        // The daemon may have ended.
+        let _ = events.send(Event::Changed(causes));
+    })?;
+    for blind in watch.blind() {
+        tracing::warn!("{blind}");
+    }
+    Ok(watch)
+}
+
+/// Serves metrics. At the default address, a failure does not stop forwarding.
+fn serve(metrics: &Metrics, at: MetricsAt) -> Result<Option<Endpoint>> {
+    let MetricsAt::At(address) = at else { return Ok(None) };
+    match metrics.serve(address) {
+        Ok(endpoint) => {
+            let url = format!("http://{}/metrics", endpoint.address());
+            tracing::info!(url, "serving metrics");
+            Ok(Some(endpoint))
+        }
+        Err(error) if at == MetricsAt::default() => {
+            tracing::warn!(%address, %error, "metrics unavailable");
+            Ok(None)
+        }
+        Err(source) => Err(Error::system(format!("serve metrics at {address}"), source)),
+    }
+}

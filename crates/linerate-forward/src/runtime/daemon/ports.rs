@@ -1,0 +1,256 @@
+//! [`Ports`]: the configured interfaces by name. One that disappears and comes back becomes a port again.
+
+use std::collections::BTreeMap;
+use std::os::fd::AsFd;
+
+use libbpf_rs::MapCore;
+use linerate_bpf::rcu::RcuBarrier;
+use linerate_net::link::Link;
+
+use super::handle::InstanceHandle;
+use super::setup;
+use crate::config::Config;
+use crate::maps::Maps;
+use crate::runtime::link::station;
+use crate::runtime::pins::PortState;
+use crate::runtime::preflight::Report;
+use crate::runtime::program::{
+    Port, PortOptions, Programs, egress_enabled, enable_egress, register,
+};
+use crate::table::control::Control;
+use crate::{Error, Result};
+
+/// The interfaces that a configuration names.
+#[derive(Debug, Default)]
+pub(super) struct Ports(BTreeMap<String, PortSlot>);
+
+/// A configured interface. It keeps its number for as long as it is configured.
+#[derive(Debug)]
+struct PortSlot {
+    number: u32,
+    attached: Option<Attached>,
+}
+
+/// An interface that is a port.
+#[derive(Debug)]
+struct Attached {
+    index: u32,
+    mac: [u8; 6],
+    /// The programs send frames out of it, since it was verified that it transmits.
+    egress_enabled: bool,
+    /// Its programs.
+    _port: Port,
+}
+
+impl Attached {
+    /// Whether the programs are still on this interface: another may have the same name and index.
+    fn is_on(&self, link: &Link) -> bool {
+        self.index == link.index && link.xdp.is_some()
+    }
+}
+
+impl Ports {
+    /// Those that were adopted, with these maps.
+    ///
+    /// # Errors
+    /// When the kernel does not answer.
+    pub(super) fn adopted(ports: Vec<(PortState, Port)>, maps: &Maps) -> Result<Self> {
+        let slot = |(state, port): (PortState, Port)| {
+            let egress_enabled = egress_enabled(maps, state.port, state.ifindex)?;
+            let attached =
+                Attached { index: state.ifindex, mac: state.mac, egress_enabled, _port: port };
+            Ok((state.name, PortSlot { number: state.port, attached: Some(attached) }))
+        };
+        ports.into_iter().map(slot).collect::<Result<_>>().map(Self)
+    }
+
+    /// Names of those that are attached, with commas between.
+    pub(super) fn names(&self) -> String {
+        self.attached().map(|(name, _)| name).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Indices of those that are attached.
+    pub(super) fn indices(&self) -> Vec<u32> {
+        self.attached().map(|(_, attached)| attached.index).collect()
+    }
+
+    fn attached(&self) -> impl Iterator<Item = (&str, &Attached)> {
+        self.0.iter().filter_map(|(name, slot)| Some((name.as_str(), slot.attached.as_ref()?)))
+    }
+
+    /// Configures these names, and detaches the programs from all others.
+    pub(super) fn configure(&mut self, names: &[String], handle: &mut InstanceHandle) {
+        let gone: Vec<_> = self.0.keys().filter(|name| !names.contains(name)).cloned().collect();
+        for name in gone {
+            if let Some(mut slot) = self.0.remove(&name) {
+                slot.detach(handle);
+                tracing::info!(interface = name, "port removed");
+            }
+        }
+        for name in names {
+            let taken: Vec<_> = self.0.values().map(|slot| slot.number).collect();
+            let free = (0..).find(|number| !taken.contains(number)).unwrap_or(u32::MAX);
+            self.0.entry(name.clone()).or_insert(PortSlot { number: free, attached: None });
+        }
+    }
+
+    /// Attaches interfaces that have appeared, drops those that are gone, and updates MAC addresses. Returns whether
+    /// anything changed, and why interfaces could not be attached. Calls `alive`, which sends heartbeats,
+    /// between steps, none of which takes long.
+    ///
+    /// # Errors
+    /// When the preflight cannot look at the interfaces.
+    pub(super) fn follow(
+        &mut self,
+        links: &[Link],
+        config: &Config,
+        handle: &mut InstanceHandle,
+        alive: &mut dyn FnMut(&Programs) -> Result<()>,
+    ) -> Result<(bool, Vec<Error>)> {
+        let mut changed = false;
+        // First: an index may belong to another interface now.
+        for (name, slot) in &mut self.0 {
+            alive(&handle.programs)?;
+            changed |= slot.drop_if_gone(name, found(links, name), handle);
+        }
+        let names: Vec<_> = self.0.keys().cloned().collect();
+        let is_new = |name: &&String| self.0[*name].attached.is_none();
+        let is_there = names.iter().filter(is_new).any(|name| found(links, name).is_some());
+        let report = if is_there {
+            setup::prepare(&names, self.indices(), config.fix, handle)?
+        } else {
+            Report::default()
+        };
+        let mut failures = Vec::new();
+        for (name, slot) in &mut self.0 {
+            alive(&handle.programs)?;
+            match slot.follow(name, links, &report, handle) {
+                Ok(now) => changed |= now,
+                Err(error) => failures.push(error),
+            }
+        }
+        for (name, slot) in &mut self.0 {
+            let is_up = found(links, name).is_some_and(Link::is_up);
+            if is_up && let Err(error) = slot.open(name, config.probe, handle, alive) {
+                failures.push(error);
+            }
+        }
+        Ok((changed, failures))
+    }
+}
+
+/// The interface of this name.
+fn found<'l>(links: &'l [Link], name: &str) -> Option<&'l Link> {
+    links.iter().find(|link| link.name == name)
+}
+
+impl PortSlot {
+    /// Drops an interface that no longer is the one of this name. Returns whether there was one.
+    fn drop_if_gone(
+        &mut self,
+        name: &str,
+        link: Option<&Link>,
+        handle: &mut InstanceHandle,
+    ) -> bool {
+        let Some(attached) = &self.attached else { return false };
+        if link.is_some_and(|link| attached.is_on(link)) {
+            return false;
+        }
+        self.detach(handle);
+        tracing::warn!(
+            interface = name,
+            "interface gone; it becomes a port again when it comes back"
+        );
+        true
+    }
+
+    /// Attaches an interface that has appeared, or updates its MAC address. Returns whether anything changed.
+    fn follow(
+        &mut self,
+        name: &str,
+        links: &[Link],
+        report: &Report,
+        handle: &mut InstanceHandle,
+    ) -> Result<bool> {
+        let Some(link) = found(links, name) else {
+            return Err(Error::Invalid(format!("there is no interface {name}")));
+        };
+        let Some(mac) = station(link, links) else {
+            return Err(Error::Invalid(format!(
+                "interface {name} has no Ethernet address: only Ethernet interfaces can be ports"
+            )));
+        };
+        let options = self.options(name, link.index, mac);
+        if let Some(attached) = &mut self.attached {
+            let differs = attached.mac != mac;
+            if differs {
+                register(&handle.programs, &options)?;
+                attached.mac = mac;
+                tracing::info!(interface = name, "MAC address changed");
+            }
+            return Ok(differs);
+        }
+        setup::refuse(report, Some(name))?;
+        // Another interface may have had its number. Sessions that left by that one must not leave by this one: the
+        // bump makes them stale, and after a grace period no program uses them.
+        let maps = &handle.programs.maps;
+        Control::open(maps)?.bump();
+        RcuBarrier::new(maps.get("table")?.as_fd())?.wait()?;
+        let mut port = Port::attach(&handle.programs, &options)?;
+        match &port.why_generic {
+            None => tracing::info!(interface = name, xdp_mode = %port.attach, "port added"),
+            Some(why) => tracing::warn!(
+                interface = name,
+                xdp_mode = %port.attach,
+                why,
+                "port added, but without native XDP in its driver: the fast path saves less"
+            ),
+        }
+        let InstanceHandle { pins, lock, state, .. } = handle;
+        pins.add_port(lock, state, &options, &mut port)?;
+        let index = link.index;
+        self.attached = Some(Attached { index, mac, egress_enabled: false, _port: port });
+        Ok(true)
+    }
+
+    /// Lets the programs send frames out of it, once it is verified that it transmits. Until then the kernel
+    /// forwards what leaves by it.
+    fn open(
+        &mut self,
+        name: &str,
+        probe: bool,
+        handle: &InstanceHandle,
+        alive: &mut dyn FnMut(&Programs) -> Result<()>,
+    ) -> Result<()> {
+        let Some(Attached { index, mac, egress_enabled: false, .. }) = self.attached else {
+            return Ok(());
+        };
+        setup::prove(name, probe, &mut || alive(&handle.programs))?;
+        enable_egress(&handle.programs, &self.options(name, index, mac))?;
+        tracing::info!(interface = name, "egress enabled");
+        if let Some(attached) = &mut self.attached {
+            attached.egress_enabled = true;
+        }
+        Ok(())
+    }
+
+    fn options(&self, name: &str, ifindex: u32, mac: [u8; 6]) -> PortOptions {
+        PortOptions { name: name.to_owned(), ifindex, mac, port: self.number, attach: None }
+    }
+
+    /// Detaches the programs and removes the interface from the maps.
+    fn detach(&mut self, handle: &mut InstanceHandle) {
+        let Some(attached) = self.attached.take() else { return };
+        let (number, index) = (self.number, attached.index);
+        let InstanceHandle { pins, lock, state, programs, .. } = handle;
+        if let Err(error) = pins.remove_port(lock, state, index) {
+            tracing::warn!(%error, "cannot remove a port completely");
+        }
+        for (map, key) in [("interfaces", index), ("ports", number)] {
+            if let Ok(map) = programs.maps.get(map) {
+                // The kernel itself removes interfaces that are gone from devmaps.
+                let _ = map.delete(&key.to_ne_bytes());
+            }
+        }
+    }
+}

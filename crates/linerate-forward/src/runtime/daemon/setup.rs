@@ -1,0 +1,89 @@
+//! The preflight on behalf of a daemon: logs what it finds, records its fixes with the instance, and undoes them at
+//! the end.
+
+use std::os::fd::AsFd;
+
+use super::handle::InstanceHandle;
+use crate::runtime::pins::{Lock, Pins};
+use crate::runtime::preflight::{self, Fix, Options, Outcome, Report};
+use crate::{Error, Result};
+
+/// The key of the fixes in the record of the instance.
+const FIXES: &str = "preflight";
+
+/// Checks all interfaces before programs are attached to the new ones; `adopted` have them.
+pub(super) fn prepare(
+    names: &[String],
+    adopted: Vec<u32>,
+    fix: bool,
+    handle: &mut InstanceHandle,
+) -> Result<Report> {
+    let options = Options { fix, multi_buffer: handle.state.multi_buffer, adopted };
+    let report = preflight::prepare(names, &options)?;
+    // Before anything else can fail: whoever undoes the fixes must know them.
+    let mut fixes = fixes(&handle.pins);
+    fixes.extend(
+        report.fixes.iter().filter(|fix| !fixes.contains(fix)).cloned().collect::<Vec<_>>(),
+    );
+    if !fixes.is_empty() {
+        let value =
+            serde_json::to_value(&fixes).map_err(|error| Error::Invalid(error.to_string()))?;
+        handle.state.others.insert(FIXES.to_owned(), value);
+        handle.pins.save(&handle.lock, &handle.state)?;
+    }
+    for stub in &report.stubs {
+        // bpffs has no dots in names.
+        let name = format!("stub-{}", stub.interface.replace('.', "_"));
+        handle.pins.keep(&handle.lock, &name, stub.link.as_fd())?;
+    }
+    say(&report);
+    Ok(report)
+}
+
+/// Checks an interface again after programs were attached.
+pub(super) fn prove(
+    name: &str,
+    probe: bool,
+    meanwhile: &mut dyn FnMut() -> Result<()>,
+) -> Result<()> {
+    let report = preflight::prove(name, probe, meanwhile)?;
+    say(&report);
+    refuse(&report, None)
+}
+
+/// The first refusal: of this interface or of the host, of any without a name.
+pub(super) fn refuse(report: &Report, name: Option<&str>) -> Result<()> {
+    let concerns = |interface: Option<&str>| match (interface, name) {
+        (Some(interface), Some(name)) => interface == name,
+        _ => true,
+    };
+    let refusal = report.refusals().find(|finding| concerns(finding.interface.as_deref()));
+    refusal.map_or(Ok(()), |finding| Err(Error::Invalid(finding.to_string())))
+}
+
+/// Detaches the instance and undoes what was fixed for it: fixes come after, since the programs rely on them.
+pub(super) fn detach(pins: &Pins, lock: Lock) -> Result<()> {
+    let fixes = fixes(pins);
+    let detached = pins.detach(lock);
+    for error in preflight::restore(&fixes) {
+        tracing::warn!(%error, "cannot undo a fix");
+    }
+    detached
+}
+
+fn fixes(pins: &Pins) -> Vec<Fix> {
+    let state = pins.state().ok();
+    let value = state.and_then(|mut state| state.others.remove(FIXES));
+    value.and_then(|value| serde_json::from_value(value).ok()).unwrap_or_default()
+}
+
+fn say(report: &Report) {
+    for finding in report.notable() {
+        match finding.outcome {
+            Outcome::Fixed(_) => tracing::info!("{finding}"),
+            // A refusal ends in an error that says it.
+            Outcome::Refused { .. } | Outcome::Fine => {}
+            Outcome::Warning { .. } => tracing::warn!("{finding}"),
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! [`Instance`]: what is pinned under a name, in the hands of whoever looks at it or ends sessions. Works beside
+//! a daemon and without one.
+
+use std::fs::File;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
+use rustix::fs::{FlockOperation, flock};
+
+use crate::maps::Maps;
+use crate::runtime::pins::{Pins, instance_name};
+use crate::runtime::view::View;
+use crate::snapshot::{Snapshot, State};
+use crate::table::Table;
+use crate::table::clock::Clock;
+use crate::table::control::Control;
+use crate::table::deny::DenyList;
+use crate::table::session::{Filter, Rates, Session};
+use crate::{Error, Result};
+
+/// An instance, by its pinned maps.
+#[derive(Debug)]
+pub struct Instance {
+    pins: Pins,
+    maps: Maps,
+    control: Arc<Control>,
+    table: Table,
+    clock: Clock,
+}
+
+impl Instance {
+    /// Opens the one of this name, or of the network namespace of the calling thread.
+    ///
+    /// # Errors
+    /// [`Error::Pin`] where there is none, or one of another version; [`Error::Privilege`].
+    pub fn open(name: Option<&str>) -> Result<Self> {
+        let name = name.map_or_else(instance_name, |name| Ok(name.to_owned()))?;
+        let pins = Pins::of(&name);
+        let maps = pins.maps()?;
+        let control = Arc::new(Control::open(&maps)?);
+        let table = Table::open(&maps)?;
+        Ok(Self { pins, maps, control, table, clock: Clock::estimated() })
+    }
+
+    /// Its deny list, with nobody else at it. Others wait until it is dropped.
+    ///
+    /// # Errors
+    /// [`Error::System`].
+    pub fn deny_list(&self) -> Result<LockedDenyList> {
+        LockedDenyList::open(&self.pins, &self.maps, &self.control, self.clock)
+    }
+
+    /// What it is and has counted.
+    ///
+    /// # Errors
+    /// [`Error::System`] when a map cannot be read.
+    pub fn snapshot(&self) -> Result<Snapshot> {
+        let view = self.view();
+        let mut snapshot = view.snapshot(self.table.count(), self.control.denied().into())?;
+        // The lock ends with the daemon, and its last beat is believed for a while.
+        if snapshot.state == State::Running && self.pins.is_free() {
+            snapshot.state = State::Unattended;
+        }
+        Ok(snapshot)
+    }
+
+    /// Readings of its sessions, one after the other, that tell rates.
+    #[must_use]
+    pub fn rates(&self) -> Rates {
+        Rates::of_slots(self.table.slots())
+    }
+
+    /// Hands over every session once, with its rate since the last reading where there are `rates`.
+    ///
+    /// # Errors
+    /// As [`Instance::snapshot`].
+    pub fn sessions(
+        &self,
+        mut rates: Option<&mut Rates>,
+        mut take: impl FnMut(Session),
+    ) -> Result<()> {
+        let mut reader = self.view().reader()?;
+        if let Some(rates) = rates.as_deref_mut() {
+            rates.start();
+        }
+        for record in self.table.records() {
+            let rate = rates.as_deref_mut().and_then(|rates| rates.rate(&record));
+            take(Session { rate, ..reader.session(&record) });
+        }
+        Ok(())
+    }
+
+    /// Ends the sessions that `filter` accepts: the kernel has their next packets. How many there were.
+    ///
+    /// # Errors
+    /// As [`Instance::snapshot`].
+    pub fn flush(&self, filter: &Filter) -> Result<u64> {
+        let mut reader = self.view().reader()?;
+        Ok(self.table.end(|record| filter.accepts(&reader.session(record))))
+    }
+
+    fn view(&self) -> View<'_> {
+        let Self { pins, maps, control, table, clock } = self;
+        View { name: pins.instance(), maps, control, table, clock: *clock }
+    }
+}
+
+/// A deny list that nobody else changes meanwhile: a daemon and any number of commands may want to.
+#[derive(Debug)]
+pub struct LockedDenyList {
+    list: DenyList,
+    _lock: File,
+}
+
+impl LockedDenyList {
+    pub(crate) fn open(
+        pins: &Pins,
+        maps: &Maps,
+        control: &Arc<Control>,
+        clock: Clock,
+    ) -> Result<Self> {
+        let directory = pins.directory().join("maps");
+        let failed = |error| Error::system(format!("lock {}", directory.display()), error);
+        let lock = File::open(&directory).map_err(failed)?;
+        flock(&lock, FlockOperation::LockExclusive).map_err(|errno| failed(errno.into()))?;
+        Ok(Self { list: DenyList::open(maps, Arc::clone(control), clock)?, _lock: lock })
+    }
+}
+
+impl Deref for LockedDenyList {
+    type Target = DenyList;
+
+    fn deref(&self) -> &DenyList {
+        &self.list
+    }
+}
+
+impl DerefMut for LockedDenyList {
+    fn deref_mut(&mut self) -> &mut DenyList {
+        &mut self.list
+    }
+}

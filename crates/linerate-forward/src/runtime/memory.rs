@@ -1,0 +1,210 @@
+//! [`Memory`]: what the maps of an instance will take of the kernel's memory, told before it is taken.
+
+use std::fmt;
+use std::fs;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use libbpf_rs::MapType;
+
+use crate::runtime::program::{Options, Shape, shapes};
+use crate::{Error, Result};
+
+/// What the kernel says of its memory (proc(5)).
+const MEMINFO: &str = "/proc/meminfo";
+/// Bytes that a page table has for each page, and bytes of a page: each process that maps the table has them,
+/// and so has the kernel.
+const ENTRY: u64 = 8;
+const PAGE: u64 = 4096;
+
+/// Bytes of kernel memory, by what they are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Memory {
+    /// Sessions that there will be room for, as asked.
+    pub sessions: u64,
+    /// The maps, full.
+    pub maps: u64,
+    /// Page tables of the kernel and of a daemon.
+    pub page_tables: u64,
+}
+
+impl Memory {
+    /// That of programs with these options: of every map that they have.
+    ///
+    /// # Errors
+    /// As [`crate::runtime::program::Programs::load`].
+    pub fn of(options: &Options) -> Result<Self> {
+        let cpus = libbpf_rs::num_possible_cpus().unwrap_or(1) as u64;
+        let shapes = shapes(options)?;
+        let maps = shapes.iter().map(|shape| of_shape(shape, cpus)).sum();
+        let mapped: u64 = shapes.iter().filter(|shape| shape.is_mapped()).map(Shape::bytes).sum();
+        Ok(Self { sessions: options.max_sessions, maps, page_tables: 2 * mapped / PAGE * ENTRY })
+    }
+
+    /// All of it, bytes.
+    pub fn total(&self) -> u64 {
+        self.maps + self.page_tables
+    }
+
+    /// Refuses what the machine does not have now. The kernel might give it all the same, and then end
+    /// processes for the want of it.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] with how many sessions would fit; [`Error::System`] without `/proc`.
+    pub fn check(&self) -> Result<()> {
+        let text = fs::read_to_string(MEMINFO)
+            .map_err(|error| Error::system(format!("read {MEMINFO}"), error))?;
+        match available(&text) {
+            Some(available) => self.check_against(available),
+            None => Ok(()),
+        }
+    }
+
+    fn check_against(&self, available: u64) -> Result<()> {
+        if self.total() <= available {
+            return Ok(());
+        }
+        // Sizes are powers of two: half as many take half, and so on.
+        let halves = self.total().div_ceil(available.max(1)).next_power_of_two();
+        Err(Error::Invalid(format!(
+            "{self}, and the machine has {} available; --max-sessions {} would fit",
+            Binary(available),
+            self.sessions / halves
+        )))
+    }
+}
+
+impl fmt::Display for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "room for {} sessions takes {} of the kernel's memory (maps {}, page tables {})",
+            self.sessions,
+            Binary(self.total()),
+            Binary(self.maps),
+            Binary(self.page_tables)
+        )
+    }
+}
+
+/// `MemAvailable`, bytes.
+fn available(text: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kib.checked_mul(1024)
+}
+
+/// Bytes of a preallocated hash map beside its values: `struct htab_elem`, the head of a bucket, a pointer for each
+/// CPU (kernel/bpf/hashtab.c).
+const ELEMENT: u64 = 48;
+const BUCKET: u64 = 16;
+const POINTER: u64 = 8;
+
+/// What a map takes, full, as the kernel reckons (`map_mem_usage` of each kind). Those that take memory for entries
+/// only when there are some are taken for empty: deny lists and the like are as long as somebody makes them.
+fn of_shape(shape: &Shape, cpus: u64) -> u64 {
+    let entries = u64::from(shape.entries);
+    let value = u64::from(shape.value_size).next_multiple_of(8);
+    let key = u64::from(shape.key_size).next_multiple_of(8);
+    let buckets = BUCKET * entries.next_power_of_two();
+    match shape.kind {
+        MapType::Array if shape.is_mapped() => shape.bytes().next_multiple_of(PAGE) + PAGE,
+        MapType::Array => shape.bytes(),
+        MapType::PercpuArray => entries * (POINTER + value * cpus),
+        MapType::Hash if shape.is_grown() => buckets,
+        // One more for each CPU, to replace values by.
+        MapType::Hash => (ELEMENT + key + value) * (entries + cpus) + POINTER * cpus + buckets,
+        MapType::PercpuHash | MapType::LruPercpuHash => {
+            (ELEMENT + key + POINTER + value * cpus) * entries + buckets
+        }
+        MapType::Devmap => POINTER * entries,
+        _ => 0,
+    }
+}
+
+/// Bytes that the kernel says this map takes.
+///
+/// # Errors
+/// [`Error::System`] where `/proc` is not mounted.
+pub fn of_map(map: BorrowedFd<'_>) -> Result<u64> {
+    let path = format!("/proc/thread-self/fdinfo/{}", map.as_raw_fd());
+    let text =
+        fs::read_to_string(&path).map_err(|error| Error::system(format!("read {path}"), error))?;
+    let line = text.lines().find_map(|line| line.strip_prefix("memlock:"));
+    let missing = || Error::Invalid(format!("{path} does not say what the map takes"));
+    line.and_then(|line| line.trim().parse().ok()).ok_or_else(missing)
+}
+
+/// Bytes to a tenth of the largest unit.
+struct Binary(u64);
+
+impl fmt::Display for Binary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (unit, name) in [(30, "GiB"), (20, "MiB"), (10, "KiB")] {
+            if self.0 >> unit > 0 {
+                return write!(f, "{:.1} {name}", self.0 as f64 / f64::from(1u32 << unit));
+            }
+        }
+        write!(f, "{} bytes", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use linerate_testkit::root_or_skip;
+
+    use super::*;
+    use crate::config::Statistics;
+    use crate::runtime::program::Programs;
+
+    fn memory(max_sessions: u64) -> Memory {
+        Memory::of(&Options { max_sessions, ..Options::default() }).unwrap()
+    }
+
+    #[test]
+    fn what_is_told_is_what_the_kernel_accounts_for_the_maps() {
+        root_or_skip!();
+        for (statistics, max_sessions) in
+            Statistics::ALL.iter().flat_map(|one| [(*one, 1024), (*one, 50_000)])
+        {
+            let options = Options { max_sessions, statistics, ..Options::default() };
+            let told = Memory::of(&options).unwrap().maps;
+            let programs = Programs::load(&options).unwrap();
+            let mut accounted = 0;
+            for (name, map) in programs.maps.iter() {
+                let bytes = of_map(map.as_fd()).unwrap();
+                println!("{statistics}, {max_sessions}: {name} {bytes}");
+                accounted += bytes;
+            }
+            // Heads of the maps, some hundred bytes each, and the programs' constants.
+            let margin = 32 << 10;
+            assert!(
+                told.abs_diff(accounted) <= margin,
+                "{statistics}, {max_sessions} sessions: told {told}, accounted {accounted}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused_with_what_would() {
+        let most = memory(50_000_000);
+        assert!(most.total() > 25 << 30 && most.total() < 35 << 30, "{most}");
+        let said = most.check_against(20 << 30).unwrap_err().to_string();
+        assert!(said.contains("room for 50000000 sessions takes"), "{said}");
+        assert!(
+            said.contains("has 20.0 GiB available; --max-sessions 25000000 would fit"),
+            "{said}"
+        );
+        assert!(memory(25_000_000).check_against(20 << 30).is_ok());
+        assert!(memory(1_000_000).check_against(1 << 30).is_ok(), "{}", memory(1_000_000));
+    }
+
+    #[test]
+    fn the_kernels_text_is_read() {
+        let text = "MemTotal: 9 kB\nMemAvailable:   23744384 kB\nBuffers: 1 kB\n";
+        assert_eq!(available(text), Some(23_744_384 << 10));
+        assert_eq!(available("MemTotal: 9 kB\n"), None);
+        assert!(available(&fs::read_to_string(MEMINFO).unwrap()).is_some());
+    }
+}

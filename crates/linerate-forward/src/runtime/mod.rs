@@ -1,0 +1,15 @@
+//! What runs an instance: the daemon, the programs and their pins, and what the daemon asks of the kernel: settings,
+//! links and their changes.
+
+pub mod conntrack;
+pub mod daemon;
+pub mod heartbeat;
+pub mod instance;
+mod link;
+pub mod memory;
+pub mod pins;
+pub mod preflight;
+pub mod program;
+pub mod uppers;
+pub mod view;
+pub mod watch;

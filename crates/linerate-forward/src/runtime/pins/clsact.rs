@@ -1,0 +1,113 @@
+//! The clsact queueing discipline, which holds programs where the kernel has no tcx: whether there is one, and
+//! what of ours is in it. It has no links and no pins, so what we put there has to be taken out by hand.
+
+use std::io;
+use std::os::fd::AsFd;
+
+use libbpf_rs::{TC_EGRESS, TC_INGRESS, TcAttachPoint, TcHook, TcHookBuilder};
+use linerate_net::Connection;
+
+use crate::runtime::program::{HANDLE, PRIORITY};
+use crate::{Error, Result};
+
+/// Whether interface `ifindex` of this network namespace has one.
+pub(crate) fn is_there(ifindex: u32) -> io::Result<bool> {
+    Ok(Connection::open()?.has_clsact(ifindex)?)
+}
+
+/// Whether any filter is in it, ours or another's.
+fn has_filters(ifindex: u32) -> io::Result<bool> {
+    Ok(Connection::open()?.clsact_filters(ifindex)? > 0)
+}
+
+/// Takes our filters out of the clsact of interface `ifindex`, and, if `made` by us, the clsact itself when
+/// nobody else has a filter there. That interface or filters are gone already is no error.
+pub(super) fn remove(ifindex: u32, made: bool) -> Result<()> {
+    let failed = |error| {
+        Error::system(format!("remove filters from the clsact of interface {ifindex}"), error)
+    };
+    if !is_there(ifindex).map_err(failed)? {
+        return Ok(());
+    }
+    for point in [TC_INGRESS, TC_EGRESS] {
+        if let Err(error) = take_out(ifindex, point) {
+            tracing::debug!(%error, ifindex, "no filter of ours");
+        }
+    }
+    if made && !has_filters(ifindex).map_err(failed)? {
+        on(ifindex, TC_INGRESS | TC_EGRESS, |hook| hook.destroy()).map_err(|error| {
+            Error::bpf(format!("remove the clsact of interface {ifindex}"), &error)
+        })?;
+    }
+    Ok(())
+}
+
+/// Takes our filter out of one direction of the clsact of interface `ifindex`.
+pub(crate) fn take_out(ifindex: u32, point: TcAttachPoint) -> libbpf_rs::Result<()> {
+    on(ifindex, point, |hook| hook.detach())
+}
+
+fn on(
+    ifindex: u32,
+    point: TcAttachPoint,
+    act: impl FnOnce(&mut TcHook) -> libbpf_rs::Result<()>,
+) -> libbpf_rs::Result<()> {
+    // The builder wants the descriptor of a program, which taking out does not use.
+    let none = std::fs::File::open("/dev/null")?;
+    let mut builder = TcHookBuilder::new(none.as_fd());
+    builder.ifindex(ifindex.cast_signed()).handle(HANDLE).priority(PRIORITY);
+    act(&mut builder.hook(point))
+}
+
+#[cfg(test)]
+mod tests {
+    use linerate_testkit::{Namespace, Veth, VethOptions, probe_or_skip, root_or_skip};
+
+    use super::*;
+    use crate::runtime::program::{Options, Programs, attach_clsact, unavailable};
+
+    #[test]
+    fn what_we_made_goes_and_what_others_need_stays() {
+        root_or_skip!();
+        probe_or_skip!(unavailable());
+        let space = Namespace::create("clsact").unwrap();
+        let cable = Veth::create(&space, "a", &space, "b", VethOptions::default()).unwrap();
+        let (a, b) = (cable.a.index(), cable.b.index());
+        let programs =
+            Programs::load(&Options { max_sessions: 1024, ..Options::default() }).unwrap();
+        let inside = || {
+            let attach = |ifindex| {
+                let learn = programs.get("learn").unwrap();
+                let mut filter = attach_clsact(learn, ifindex, TC_EGRESS).unwrap();
+                filter.keep();
+                filter.made
+            };
+            assert!(!is_there(a).unwrap());
+            assert!(attach(a), "made by us");
+            assert!(is_there(a).unwrap() && has_filters(a).unwrap() && !is_there(b).unwrap());
+            remove(a, true).unwrap();
+            assert!(!is_there(a).unwrap());
+            remove(a, true).unwrap();
+
+            // Somebody else's filter, put in later.
+            assert!(attach(a));
+            let tc = |words: &str| {
+                let words = words.split(' ');
+                assert!(std::process::Command::new("tc").args(words).status().unwrap().success());
+            };
+            let mark = programs.get("mark").unwrap();
+            let mut theirs = TcHookBuilder::new(mark);
+            theirs.ifindex(a.cast_signed()).handle(1).priority(7);
+            theirs.hook(TC_INGRESS).attach().unwrap();
+            remove(a, true).unwrap();
+            assert!(is_there(a).unwrap() && has_filters(a).unwrap());
+
+            // Somebody else's clsact, empty.
+            tc("qdisc add dev b clsact");
+            assert!(!attach(b), "found");
+            remove(b, false).unwrap();
+            assert!(is_there(b).unwrap() && !has_filters(b).unwrap());
+        };
+        space.run(inside).unwrap();
+    }
+}

@@ -1,0 +1,233 @@
+//! [`State`]: the record of an instance, which the next daemon goes on from.
+
+use std::collections::BTreeMap;
+
+use linerate_bpf::xdp::AttachMode;
+use serde::{Deserialize, Serialize};
+
+use super::Namespace;
+use crate::config::Statistics;
+use crate::runtime::conntrack::Former;
+use crate::runtime::program::{Options, Port, PortOptions, Programs, Stack};
+use crate::table::hash::fnv;
+use crate::table::layout;
+
+/// Changes when a record of before cannot be understood.
+const FORMAT: u32 = 1;
+
+/// What an instance is, as JSON in a pinned map. Later versions may add fields, which earlier ones keep out.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct State {
+    format: u32,
+    /// The layout of the maps: sessions are kept by programs of the same.
+    pub abi: u32,
+    /// Which programs these are: those of another build are replaced.
+    pub build: String,
+    /// The process that looked after it last.
+    pub process: u32,
+    /// Where its interfaces are.
+    pub namespace: Namespace,
+    /// Where packets are counted.
+    pub statistics: Statistics,
+    /// Sessions that there is room for.
+    pub max_sessions: u64,
+    /// Frames in several buffers are taken.
+    pub multi_buffer: bool,
+    /// What window tracking was set to.
+    #[serde(flatten)]
+    pub windows: Former,
+    /// The ports.
+    pub ports: Vec<PortState>,
+    /// What others have to remember, by their name: how to undo what was fixed, for instance.
+    #[serde(default)]
+    pub others: BTreeMap<String, serde_json::Value>,
+}
+
+/// A port in the record.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortState {
+    /// Name of the interface when it became a port.
+    pub name: String,
+    /// Its index.
+    pub ifindex: u32,
+    /// Its MAC address then.
+    pub mac: [u8; 6],
+    /// Its number.
+    pub port: u32,
+    /// The fast path is in the driver, not in the stack.
+    pub native: bool,
+    /// Why it is not.
+    pub why_generic: Option<String>,
+    /// Learning hangs in a clsact queueing discipline, for want of tcx; true where that was made for it.
+    pub clsact: Option<bool>,
+}
+
+impl PortState {
+    /// What the record says of a port that was attached with `options`.
+    pub(super) fn new(options: &PortOptions, port: &Port) -> Self {
+        let made = port.stack.iter().filter_map(|stack| match stack {
+            Stack::Clsact(filter) => Some(filter.made),
+            Stack::Tcx(_) => None,
+        });
+        Self {
+            name: options.name.clone(),
+            ifindex: options.ifindex,
+            mac: options.mac,
+            port: options.port,
+            native: port.attach == AttachMode::Native,
+            why_generic: port.why_generic.clone(),
+            clsact: made.reduce(|one, other| one | other),
+        }
+    }
+
+    /// The options to attach the port with again.
+    pub fn options(&self) -> PortOptions {
+        PortOptions {
+            name: self.name.clone(),
+            ifindex: self.ifindex,
+            mac: self.mac,
+            port: self.port,
+            attach: Some(self.attach()),
+        }
+    }
+
+    /// Where the fast path runs.
+    pub fn attach(&self) -> AttachMode {
+        if self.native { AttachMode::Native } else { AttachMode::Generic }
+    }
+}
+
+/// What an instance has left, opened.
+#[derive(Debug)]
+pub struct Pinned {
+    /// Its record.
+    pub state: State,
+    /// Its programs and maps.
+    pub programs: Programs,
+    /// The ports whose interfaces are there, with their links.
+    pub ports: Vec<(PortState, Port)>,
+    /// Those whose interfaces are gone: [`super::Pins::remove_port`] forgets them.
+    pub gone: Vec<PortState>,
+}
+
+impl State {
+    /// The record of programs that were loaded with `options` by this process, in `namespace`, no port yet.
+    pub fn new(options: &Options, namespace: Namespace) -> Self {
+        Self {
+            format: FORMAT,
+            abi: layout::ABI,
+            build: build(),
+            process: std::process::id(),
+            namespace,
+            statistics: options.statistics,
+            max_sessions: options.max_sessions,
+            multi_buffer: options.multi_buffer,
+            windows: Former::default(),
+            ports: Vec::new(),
+            others: BTreeMap::new(),
+        }
+    }
+
+    /// The port at interface `ifindex`.
+    pub fn port(&self, ifindex: u32) -> Option<&PortState> {
+        self.ports.iter().find(|one| one.ifindex == ifindex)
+    }
+
+    /// Whether the programs are those that this process would load.
+    pub fn is_this_build(&self) -> bool {
+        self.build == build()
+    }
+
+    /// Whether programs of these options can go on with the sessions; what is different, if not.
+    pub fn fits(&self, options: &Options) -> Result<(), String> {
+        self.check_layout()?;
+        let same = |what: &str, here: String, there: String| {
+            if here == there {
+                return Ok(());
+            }
+            Err(format!("{what} is {here} now and was {there}"))
+        };
+        same("statistics", options.statistics.to_string(), self.statistics.to_string())?;
+        let (here, there) = (options.max_sessions, self.max_sessions);
+        same("max-sessions", here.to_string(), there.to_string())
+    }
+
+    /// Whether the maps have the layout of this version.
+    pub(super) fn check_layout(&self) -> Result<(), String> {
+        if self.abi == layout::ABI {
+            return Ok(());
+        }
+        Err(format!(
+            "the tables are of layout {}, those of this version of layout {}; `linerate forward detach` \
+             removes them, `linerate forward run` replaces them",
+            self.abi,
+            layout::ABI
+        ))
+    }
+
+    pub(super) fn read(text: &[u8]) -> Result<Self, String> {
+        /// What every format has.
+        #[derive(Deserialize)]
+        struct Head {
+            format: u32,
+        }
+        let broken = |error: serde_json::Error| format!("the record cannot be read ({error})");
+        let Head { format } = serde_json::from_slice(text).map_err(broken)?;
+        if format != FORMAT {
+            return Err(format!(
+                "the record is of format {format}, this version's of {FORMAT}; `linerate forward detach` \
+                 removes the instance"
+            ));
+        }
+        serde_json::from_slice(text).map_err(broken)
+    }
+
+    pub(super) fn write(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("a record has a form in JSON")
+    }
+}
+
+/// A number for the programs that are in this executable.
+fn build() -> String {
+    let object = include_bytes!(concat!(env!("OUT_DIR"), "/accelerator.bpf.o"));
+    format!("{}-{:016x}", env!("CARGO_PKG_VERSION"), fnv(object))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_read_as_written() {
+        let mut state = State::new(&Options::default(), Namespace::of_thread().unwrap());
+        state.windows = Former { liberal: Some(0), resets: None };
+        state.others.insert("preflight".into(), serde_json::json!({"peers": ["veth1"]}));
+        state.ports.push(PortState {
+            name: "eth0.100".into(),
+            ifindex: 7,
+            mac: [2, 0, 0, 0, 0, 1],
+            port: 0,
+            native: true,
+            why_generic: None,
+            clsact: None,
+        });
+        assert_eq!(State::read(&state.write()), Ok(state.clone()));
+        assert!(state.is_this_build() && state.port(7).is_some() && state.port(8).is_none());
+        assert_eq!(state.fits(&Options::default()), Ok(()));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_said() {
+        let mut state = State::new(&Options::default(), Namespace::of_thread().unwrap());
+        let options = Options { max_sessions: 5000, ..Options::default() };
+        assert_eq!(state.fits(&options), Err("max-sessions is 5000 now and was 1000000".into()));
+        let options = Options { statistics: Statistics::None, ..Options::default() };
+        assert_eq!(state.fits(&options), Err("statistics is none now and was slot".into()));
+        state.abi += 1;
+        assert!(state.fits(&Options::default()).unwrap_err().contains("of layout"));
+        let newer =
+            String::from_utf8(state.write()).unwrap().replace("\"format\":1", "\"format\":9");
+        assert!(State::read(newer.as_bytes()).unwrap_err().contains("of format 9"));
+        assert!(State::read(b"{").unwrap_err().contains("cannot be read"));
+    }
+}

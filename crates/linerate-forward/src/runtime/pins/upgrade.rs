@@ -1,0 +1,107 @@
+//! [`Pins::upgrade`]: other programs in the place of those that run, between two frames.
+
+use std::fs;
+
+use libbpf_rs::{TC_EGRESS, TC_INGRESS};
+
+use super::{Lock, Pinned, Pins, remove_directory};
+use crate::runtime::memory::Memory;
+use crate::runtime::program::{
+    Options, Programs, Stack, attach_clsact, egress_enabled, enable_egress, register,
+};
+use crate::table::layout;
+use crate::{Error, Result};
+
+/// What an upgrade did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Upgrade {
+    /// Why the sessions, their counters and the deny list could not be kept; `None` when they were.
+    pub lost: Option<String>,
+}
+
+impl Pins {
+    /// Puts programs of this build, with these options, in the place of those that run. No frame is lost, and
+    /// none meets a half: each link changes from one frame to the next. Programs of the same layout,
+    /// mode, statistics and size go on with the maps as they are; others start with empty ones, and
+    /// say so.
+    ///
+    /// # Errors
+    /// [`Error::Ring`], [`Error::System`], where the programs do not load, and [`Error::Invalid`] where there
+    /// is no memory for other tables beside the former; those that ran then still run. After the first link
+    /// has changed all others are tried, and the first error is returned.
+    pub fn upgrade(&self, lock: &Lock, pinned: &mut Pinned, options: &Options) -> Result<Upgrade> {
+        let lost = pinned.state.fits(options).err();
+        let programs = match lost {
+            None => Programs::load_over(options, &pinned.programs.maps)?,
+            Some(_) => {
+                // The former tables are there until the new ones are in their place.
+                Memory::of(options)?.check()?;
+                Programs::load(options)?
+            }
+        };
+        for (one, _) in &pinned.ports {
+            register(&programs, &one.options())?;
+            if egress_enabled(&pinned.programs.maps, one.port, one.ifindex)? {
+                enable_egress(&programs, &one.options())?;
+            }
+        }
+        let mut first = Ok(());
+        for (one, port) in &pinned.ports {
+            let mut keep = |result: Result<()>| {
+                if let Err(error) = result {
+                    tracing::warn!(%error, interface = %one.name, "while upgrading");
+                    if first.is_ok() {
+                        first = Err(error);
+                    }
+                }
+            };
+            // Learning first: whatever the new fast path misses finds a new learner.
+            for stack in &port.stack {
+                let Stack::Tcx(link) = stack else { continue };
+                let name = if super::file_of(link)? == "egress" { "learn" } else { "mark" };
+                keep(programs.get(name).and_then(|program| Ok(link.replace(program)?)));
+            }
+            if one.clsact.is_some() {
+                for (name, point) in [("learn", TC_EGRESS), ("mark", TC_INGRESS)] {
+                    let replaced = programs.get(name).and_then(|program| {
+                        let mut filter = attach_clsact(program, one.ifindex, point)
+                            .map_err(|error| Error::bpf("replace a clsact filter", &error))?;
+                        filter.keep();
+                        Ok(())
+                    });
+                    keep(replaced);
+                }
+            }
+            keep(programs.xdp().and_then(|program| Ok(port.xdp.replace(program)?)));
+        }
+        first?;
+        // Programs of another version may have other names.
+        let known: Vec<_> = programs.iter().map(|(name, _)| name.to_owned()).collect();
+        self.pin_programs(lock, &programs)?;
+        for old in super::names(&self.directory.join("programs"))? {
+            if !known.contains(&old) {
+                super::remove_file(&self.directory.join("programs").join(old))?;
+            }
+        }
+        if lost.is_some() {
+            let maps = self.directory.join("maps");
+            let old = self.directory.join("maps-old");
+            remove_directory(&old)?;
+            fs::rename(&maps, &old)
+                .map_err(|error| Error::system(format!("replace {}", maps.display()), error))?;
+            self.pin_maps(lock, &programs.maps)?;
+            remove_directory(&old)?;
+        } else {
+            // A map that is new in this version.
+            self.pin_maps(lock, &programs.maps)?;
+        }
+        let state = &mut pinned.state;
+        let new = super::State::new(options, state.namespace);
+        (state.abi, state.build, state.process) = (layout::ABI, new.build, new.process);
+        state.statistics = new.statistics;
+        (state.max_sessions, state.multi_buffer) = (new.max_sessions, new.multi_buffer);
+        self.save(lock, state)?;
+        pinned.programs = programs;
+        Ok(Upgrade { lost })
+    }
+}

@@ -1,0 +1,183 @@
+//! [`Port`]: the three programs on one interface.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use libbpf_rs::{MapCore, MapFlags, TC_EGRESS, TC_INGRESS, TcAttachPoint, TcHookBuilder};
+use linerate_bpf::link::{Hook, Link};
+use linerate_bpf::xdp::AttachMode;
+use zerocopy::IntoBytes;
+
+use super::Programs;
+use crate::maps::Maps;
+use crate::runtime::pins::clsact;
+use crate::table::layout::{Interface, PORTS_MAX};
+use crate::{Error, Result};
+
+/// Number of the filters in a clsact queueing discipline, by which a later process finds them.
+pub(crate) const HANDLE: u32 = 0x4c4e;
+pub(crate) const PRIORITY: u32 = 0x4c4e;
+
+/// An interface that is to become a port.
+#[derive(Clone, Debug)]
+pub struct PortOptions {
+    /// Its name, for errors.
+    pub name: String,
+    /// Its index in this network namespace.
+    pub ifindex: u32,
+    /// Its MAC address.
+    pub mac: [u8; 6],
+    /// Its number, below [`PORTS_MAX`]; each port has its own.
+    pub port: u32,
+    /// Native or generic only; `None` takes native where the driver has it.
+    pub attach: Option<AttachMode>,
+}
+
+/// A program at the entrance or the way out of the stack.
+#[derive(Debug)]
+pub enum Stack {
+    /// By a link.
+    Tcx(Link),
+    /// In the clsact queueing discipline, where the kernel has no tcx.
+    Clsact(Clsact),
+}
+
+/// A filter in a clsact queueing discipline; removed on drop.
+#[derive(Debug)]
+pub struct Clsact {
+    ifindex: u32,
+    point: TcAttachPoint,
+    kept: bool,
+    /// The interface had no clsact before.
+    pub(crate) made: bool,
+}
+
+impl Clsact {
+    /// Leaves the filter where it is: it has no pin, and stays until somebody removes it.
+    pub fn keep(&mut self) {
+        self.kept = true;
+    }
+}
+
+impl Drop for Clsact {
+    fn drop(&mut self) {
+        if !self.kept
+            && let Err(error) = clsact::take_out(self.ifindex, self.point)
+        {
+            tracing::warn!(%error, "cannot remove a filter from a clsact queueing discipline");
+        }
+    }
+}
+
+/// The programs on one interface; taken off on drop, unless their links are pinned.
+#[derive(Debug)]
+pub struct Port {
+    /// The fast path.
+    pub xdp: Link,
+    /// Where the fast path runs.
+    pub attach: AttachMode,
+    /// Why not in the driver, where it does not.
+    pub why_generic: Option<String>,
+    /// `mark` and `learn`; none where the programs have neither, as some of the lab's.
+    pub stack: Vec<Stack>,
+}
+
+impl Port {
+    /// Makes an interface a port that frames come in by: it is known to the programs, then learned from, then
+    /// its frames are taken. What leaves by it is the kernel's until [`enable_egress`].
+    ///
+    /// # Errors
+    /// [`Error::Ring`] where another XDP program is there (it stays) or the kernel refuses;
+    /// [`Error::Privilege`], [`Error::System`], [`Error::Invalid`].
+    pub fn attach(programs: &Programs, options: &PortOptions) -> Result<Self> {
+        if options.port >= PORTS_MAX {
+            return Err(Error::Invalid(format!(
+                "interface {} would be port {}, but there is room for {PORTS_MAX}",
+                options.name, options.port
+            )));
+        }
+        register(programs, options)?;
+        let mut stack = Vec::new();
+        for (program, hook) in [("learn", Hook::TcxEgress), ("mark", Hook::TcxIngress)] {
+            if let Ok(program) = programs.get(program) {
+                stack.push(attach_to_stack(program, options, hook)?);
+            }
+        }
+        let xdp = programs.xdp()?;
+        let on = |attach| Link::attach(xdp, &options.name, options.ifindex, Hook::Xdp(attach));
+        let (xdp, attach, why_generic) =
+            match (options.attach, on(options.attach.unwrap_or(AttachMode::Native))) {
+                (Some(attach), link) => (link?, attach, None),
+                (None, Ok(link)) => (link, AttachMode::Native, None),
+                (None, Err(error @ linerate_bpf::Error::System { .. })) => {
+                    (on(AttachMode::Generic)?, AttachMode::Generic, Some(error.to_string()))
+                }
+                (None, Err(error)) => return Err(error.into()),
+            };
+        Ok(Self { xdp, attach, why_generic, stack })
+    }
+}
+
+/// Tells the programs of the interface: what comes in by it is looked at, and what leaves by it is learned.
+///
+/// # Errors
+/// [`Error::System`], [`Error::Privilege`].
+pub fn register(programs: &Programs, options: &PortOptions) -> Result<()> {
+    let interface = Interface { port: options.port, mac: options.mac, unused: [0; 2] };
+    let index = options.ifindex.to_ne_bytes();
+    let map = programs.maps.get("interfaces")?;
+    map.update(&index, interface.as_bytes(), MapFlags::ANY).map_err(refused(&options.name))
+}
+
+/// Has the programs send frames out of the interface. A redirected frame that it cannot send is lost without a
+/// word, so it is to be proven before that it can ([`crate::runtime::preflight::prove`]).
+///
+/// # Errors
+/// As [`register`].
+pub fn enable_egress(programs: &Programs, options: &PortOptions) -> Result<()> {
+    let (index, port) = (options.ifindex.to_ne_bytes(), options.port.to_ne_bytes());
+    let refused = refused(&options.name);
+    programs.maps.get("ports")?.update(&port, &index, MapFlags::ANY).map_err(refused)
+}
+
+/// Whether programs with these maps send frames out of the interface of index `ifindex` as port `port`.
+///
+/// # Errors
+/// As [`register`].
+pub fn egress_enabled(maps: &Maps, port: u32, ifindex: u32) -> Result<bool> {
+    let found = maps.get("ports")?.lookup(&port.to_ne_bytes(), MapFlags::ANY);
+    let found = found.map_err(|error| Error::bpf(format!("look up port {port}"), &error))?;
+    Ok(found.is_some_and(|index| index == ifindex.to_ne_bytes()))
+}
+
+fn refused(name: &str) -> impl Fn(libbpf_rs::Error) -> Error {
+    let action = format!("make interface {name} a port");
+    move |error| Error::bpf(&action, &error)
+}
+
+fn attach_to_stack(program: BorrowedFd<'_>, options: &PortOptions, hook: Hook) -> Result<Stack> {
+    let PortOptions { name, ifindex, .. } = options;
+    let error = match Link::attach(program, name, *ifindex, hook) {
+        Ok(link) => return Ok(Stack::Tcx(link)),
+        Err(error @ linerate_bpf::Error::System { .. }) => error,
+        Err(error) => return Err(error.into()),
+    };
+    tracing::info!(interface = %name, %error, "no tcx: the clsact queueing discipline takes its place");
+    let point = if hook == Hook::TcxEgress { TC_EGRESS } else { TC_INGRESS };
+    attach_clsact(program, *ifindex, point).map(Stack::Clsact).map_err(|error| {
+        Error::bpf(format!("attach a program to interface {name} by clsact"), &error)
+    })
+}
+
+pub(crate) fn attach_clsact(
+    program: BorrowedFd<'_>,
+    ifindex: u32,
+    point: TcAttachPoint,
+) -> libbpf_rs::Result<Clsact> {
+    let made = !clsact::is_there(ifindex)?;
+    let mut builder = TcHookBuilder::new(program.as_fd());
+    builder.ifindex(ifindex.cast_signed()).replace(true).handle(HANDLE).priority(PRIORITY);
+    let mut hook = builder.hook(point);
+    hook.create()?;
+    hook.attach()?;
+    Ok(Clsact { ifindex, point, kept: false, made })
+}

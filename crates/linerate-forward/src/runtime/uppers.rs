@@ -1,0 +1,96 @@
+//! Interfaces on top of ports, through which the learner may see a port's packets come: the map `uppers` of
+//! `bpf/learn.bpf.c`, where it is told why any other is not trusted.
+
+use std::collections::BTreeSet;
+
+use libbpf_rs::{MapCore, MapFlags};
+use linerate_net::link::{self, Link};
+
+use crate::maps::Maps;
+use crate::runtime::link::vlan_of;
+use crate::{Error, Result};
+
+/// Enters what lies on these ports now, takes out what does not any more, and says whether that made a
+/// difference. To be called, in the network namespace of the ports, when a port is taken up and after each change of
+/// a link. Where it made a difference, a bump has to follow: what was learned meanwhile was learned by the former
+/// entries.
+///
+/// # Errors
+/// [`Error::System`] where the kernel does not tell its interfaces; [`Error::Invalid`] for maps that are
+/// not of a program that learns.
+pub fn refresh(maps: &Maps, ports: &[u32]) -> Result<bool> {
+    let links =
+        link::all().map_err(|error| Error::system("ask how the interfaces lie", error.into()))?;
+    let wanted: BTreeSet<Vec<u8>> = pairs(&links, ports).into_iter().map(key).collect();
+    let map = maps.get("upper_devices")?;
+    let refused = |error| Error::bpf("note which interfaces lie on ports", &error);
+    let there: BTreeSet<Vec<u8>> = map.keys().collect();
+    for key in there.difference(&wanted) {
+        map.delete(key).map_err(refused)?;
+    }
+    for key in wanted.difference(&there) {
+        map.update(key, &[1], MapFlags::ANY).map_err(refused)?;
+    }
+    Ok(there != wanted)
+}
+
+/// What is entered: each interface with the port that it lies on, in order.
+pub(crate) fn pairs_in(maps: &Maps) -> Result<BTreeSet<(u32, u32)>> {
+    let number = |bytes: &[u8]| bytes.try_into().map_or(0, u32::from_ne_bytes);
+    let pair =
+        |key: Vec<u8>| key.split_at_checked(4).map(|(upper, port)| (number(upper), number(port)));
+    Ok(maps.get("upper_devices")?.keys().filter_map(pair).collect())
+}
+
+/// `struct upper`.
+fn key((upper, port): (u32, u32)) -> Vec<u8> {
+    [upper.to_ne_bytes(), port.to_ne_bytes()].concat()
+}
+
+/// Each interface with each port that it lies on, be it with others in between.
+fn pairs(links: &[Link], ports: &[u32]) -> BTreeSet<(u32, u32)> {
+    let mut pairs = BTreeSet::new();
+    for &port in ports {
+        let mut below = vec![port];
+        while let Some(lower) = below.pop() {
+            let masters =
+                links.iter().filter(|link| link.index == lower).filter_map(|link| link.master);
+            let vlans =
+                links.iter().filter(|link| vlan_of(link) == Some(lower)).map(|link| link.index);
+            below.extend(masters.chain(vlans).filter(|upper| pairs.insert((*upper, port))));
+        }
+    }
+    pairs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_lies_on_what_lies_on_a_port_lies_on_it() {
+        let link = |index, master, vlan_of: Option<u32>| Link {
+            index,
+            master,
+            link: vlan_of,
+            kind: vlan_of.map_or("", |_| "vlan").to_owned(),
+            ..Link::default()
+        };
+        let links = [
+            link(1, None, None),
+            link(2, Some(5), None), // a port in bridge 5
+            link(3, Some(5), None), // another
+            link(4, None, None),    // a port by itself
+            link(5, Some(7), None), // the bridge, in VRF 7
+            link(6, None, Some(5)), // a VLAN of the bridge
+            link(7, None, None),    // the VRF
+            link(8, None, Some(4)), // a VLAN of 4
+            link(9, None, Some(8)), // a VLAN within it
+        ];
+        let expected = [(5, 2), (6, 2), (7, 2), (8, 4), (9, 4)];
+        assert_eq!(pairs(&links, &[2, 4]), expected.into());
+        // Two masters of each other, which the kernel does not let be, are no reason to go round for ever.
+        let circle = [link(1, Some(2), None), link(2, Some(1), None)];
+        assert_eq!(pairs(&circle, &[1]), [(1, 1), (2, 1)].into());
+    }
+}

@@ -1,0 +1,142 @@
+//! [`View`]: reads an instance from its maps, whoever runs it.
+
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use linerate_bpf::xdp::AttachMode;
+use rustix::net::{AddressFamily, SocketType};
+use zerocopy::FromBytes;
+
+use crate::maps::Maps;
+use crate::reason::Reason;
+use crate::refusal::Refusal;
+use crate::runtime::heartbeat;
+use crate::runtime::uppers;
+use crate::snapshot::{Counter, Port, Sessions, Snapshot, Traffic};
+use crate::table::Table;
+use crate::table::clock::Clock;
+use crate::table::control::Control;
+use crate::table::layout;
+use crate::table::session::{Names, Reader};
+use crate::{Error, Result};
+
+/// An instance, to be read from.
+#[derive(Clone, Copy, Debug)]
+pub struct View<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Its maps.
+    pub maps: &'a Maps,
+    /// Its control page.
+    pub control: &'a Control,
+    /// Its sessions.
+    pub table: &'a Table,
+    /// The time.
+    pub clock: Clock,
+}
+
+impl View<'_> {
+    /// The instance now. `active` is the number of its sessions, which [`Table::count`] finds.
+    ///
+    /// # Errors
+    /// [`Error::System`] when a map cannot be read.
+    pub fn snapshot(&self, active: u64, blocked: u64) -> Result<Snapshot> {
+        let (age, timeout) = heartbeat::ages(self.control, &self.clock);
+        Ok(Snapshot {
+            instance: self.name.to_owned(),
+            statistics: self.control.statistics().name(),
+            state: heartbeat::state(self.control, &self.clock),
+            heartbeat_age: age.as_secs_f64(),
+            heartbeat_timeout: timeout.as_secs_f64(),
+            generation: self.control.generation(),
+            sessions: Sessions {
+                active,
+                capacity: self.table.capacity() as u64,
+                memory_bytes: self.table.bytes() as u64,
+            },
+            reasons: self.reasons()?,
+            refusals: self.refusals()?,
+            blocked,
+            ports: self.ports()?,
+        })
+    }
+
+    /// What makes sessions of records.
+    ///
+    /// # Errors
+    /// As [`View::snapshot`].
+    pub fn reader(&self) -> Result<Reader> {
+        let ports = self.interfaces()?;
+        let names: Names = ports.into_iter().map(|(index, _)| (index, name_of(index))).collect();
+        Ok(Reader { clock: self.clock, generation: self.control.generation(), names })
+    }
+
+    fn reasons(&self) -> Result<Vec<Counter>> {
+        let map = self.maps.get("reasons")?;
+        let counted = |reason: &Reason| {
+            let packets = sum(map, *reason as u32)?;
+            Ok(Counter { name: reason.name(), about: reason.about(), packets })
+        };
+        Reason::ALL.iter().map(counted).collect()
+    }
+
+    fn refusals(&self) -> Result<Vec<Counter>> {
+        let map = self.maps.get("refusals")?;
+        let counted = |refusal: &Refusal| {
+            let packets = sum(map, *refusal as u32)?;
+            Ok(Counter { name: refusal.name(), about: refusal.about(), packets })
+        };
+        Refusal::ALL.iter().map(counted).collect()
+    }
+
+    /// Ports with their counters, in the order of their numbers.
+    fn ports(&self) -> Result<Vec<Port>> {
+        let mut interfaces = self.interfaces()?;
+        interfaces.sort_by_key(|(_, interface)| interface.port);
+        // Of the network namespace of this thread.
+        let counters = std::fs::read_to_string("/proc/thread-self/net/dev").unwrap_or_default();
+        let uppers = uppers::pairs_in(self.maps)?;
+        let port = |(index, _)| {
+            let interface = name_of(index);
+            let traffic = Traffic::find(&counters, &interface).unwrap_or_default();
+            let uppers = uppers.iter().filter(|(_, port)| *port == index);
+            let upper_devices = uppers.map(|(upper, _)| name_of(*upper)).collect();
+            Port { xdp_mode: xdp_mode(&interface), interface, index, upper_devices, traffic }
+        };
+        Ok(interfaces.into_iter().map(port).collect())
+    }
+
+    /// The interfaces that the programs know, by index.
+    fn interfaces(&self) -> Result<Vec<(u32, layout::Interface)>> {
+        let map = self.maps.get("interfaces")?;
+        let entry = |key: Vec<u8>| {
+            let index = u32::from_ne_bytes(key.as_slice().try_into().ok()?);
+            let value = map.lookup(&key, MapFlags::ANY).ok()??;
+            Some((index, layout::Interface::read_from_bytes(&value).ok()?))
+        };
+        Ok(map.keys().filter_map(entry).collect())
+    }
+}
+
+/// The sum over all CPUs of a counter.
+fn sum(map: &MapHandle, index: u32) -> Result<u64> {
+    let failed = |error| Error::bpf("read a counter of the programs", &error);
+    let values = map.lookup_percpu(&index.to_ne_bytes(), MapFlags::ANY).map_err(failed)?;
+    let number = |value: &Vec<u8>| value.as_slice().try_into().map_or(0, u64::from_ne_bytes);
+    Ok(values.iter().flatten().map(number).sum())
+}
+
+/// What an interface of this network namespace is called.
+fn name_of(index: u32) -> String {
+    let socket = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None);
+    let name = socket.and_then(|socket| rustix::net::netdevice::index_to_name(socket, index));
+    name.unwrap_or_else(|_| format!("#{index}"))
+}
+
+/// How our XDP program is attached to an interface; `none` where it is not.
+fn xdp_mode(interface: &str) -> &'static str {
+    let found = linerate_bpf::xdp::attached(interface).ok().flatten();
+    match found.filter(|found| found.name == "forward") {
+        None => "none",
+        Some(found) if found.mode == AttachMode::Generic => "generic",
+        Some(_) => "native",
+    }
+}

@@ -1,0 +1,301 @@
+//! [`Ageing`]: ends sessions without packets, and frees the slots of those that ended.
+//!
+//! The clock algorithm, with a reference bit for each session. The fast path sets the bit. A pass over the table
+//! clears it and notes the time, and ends a session whose bit has been clear for longer than the idle timeout of its
+//! protocol. A pass reads one cache line of a slot, in the order of memory, and writes only where the bit
+//! was set. With a maximum lifetime it also reads when each session was created: one more cache line.
+//! A pass is spread over its period in ticks, and a tick stops when it has used its share of a core.
+//! In a table that is too large for that, passes take longer, and idle sessions stay for as much longer.
+//!
+//! A slot is freed a grace period after its session ended, and only if nothing has happened to it
+//! since ([`crate::table`]). So no session is ended for another that had its slot, and no count is lost.
+
+use std::collections::HashMap;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use linerate_bpf::rcu::RcuBarrier;
+
+use crate::Result;
+use crate::config::{Config, Lifetime};
+use crate::maps::Maps;
+use crate::table::clock::Clock;
+use crate::table::mapped::{Stamp, Table};
+use crate::tuple::Protocol;
+
+/// How often [`Ageing::tick`] wants to be called.
+pub const TICK: Duration = Duration::from_millis(250);
+/// A pass is spread over this at most.
+const MAX_PERIOD: Duration = Duration::from_secs(10);
+/// Share of one core that a tick may take, per mille. The documented bound is 2%; the rest is room for what the
+/// time checks between stretches miss.
+const CORE_SHARE_PER_MILLE: u32 = 15;
+/// Slots between two checks of the time: some tens of microseconds.
+const STRETCH: usize = 4096;
+/// How long a slot must be locked in one version before its writer counts as dead. A program holds the
+/// lock for a microsecond, and cannot be stopped while it does.
+pub const DEAD_WRITER_AFTER: Duration = Duration::from_secs(2);
+
+/// How long sessions may be idle, and how old they may become.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Idle timeout of TCP.
+    pub tcp: Duration,
+    /// Idle timeout of UDP.
+    pub udp: Duration,
+    /// Maximum age, from when a session was first learned.
+    pub lifetime: Lifetime,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self::from(&Config::default())
+    }
+}
+
+impl From<&Config> for Limits {
+    fn from(config: &Config) -> Self {
+        Self { tcp: config.tcp_idle, udp: config.udp_idle, lifetime: config.lifetime }
+    }
+}
+
+impl Limits {
+    /// Idle timeout of this protocol.
+    #[inline]
+    pub fn of(&self, protocol: Protocol) -> Duration {
+        match protocol {
+            Protocol::Tcp => self.tcp,
+            Protocol::Udp => self.udp,
+        }
+    }
+
+    /// Whether a session of this age is too old.
+    #[inline]
+    pub fn is_over(&self, age: impl FnOnce() -> Duration) -> bool {
+        match self.lifetime {
+            Lifetime::Off => false,
+            Lifetime::For(lifetime) => age() > lifetime,
+        }
+    }
+
+    /// The time that a pass is spread over: idleness and age are noticed late by this at most.
+    pub fn period(&self) -> Duration {
+        let mut shortest = self.tcp.min(self.udp);
+        if let Lifetime::For(lifetime) = self.lifetime {
+            shortest = shortest.min(lifetime);
+        }
+        (shortest / 4).clamp(2 * TICK, MAX_PERIOD)
+    }
+}
+
+/// What ageing has done since it started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Sessions that it ended because they were idle.
+    pub idle: u64,
+    /// Sessions that it ended because of their age.
+    pub expired: u64,
+    /// Slots freed after their session ended, for whatever reason.
+    pub freed: u64,
+    /// Slots freed whose writer had died.
+    pub abandoned: u64,
+    /// Packets that the sessions of freed slots had counted.
+    pub packets: u64,
+    /// Bytes of these.
+    pub bytes: u64,
+    /// Complete passes over the table.
+    pub passes: u64,
+    /// Sessions that had not ended, in the last complete pass.
+    pub active: u64,
+    /// How long the last complete pass took, from its first tick to its last.
+    pub pass_time: Duration,
+    /// Time spent on passes, without the wait for grace periods.
+    pub busy_time: Duration,
+}
+
+/// Ages a table. A table must have exactly one ager; any number of others may read it.
+#[derive(Debug)]
+pub struct Ageing {
+    table: Arc<Table>,
+    grace: RcuBarrier,
+    limits: Limits,
+    clock: Clock,
+    /// The next slot to look at.
+    cursor: usize,
+    /// Slots of sessions that were found ended since the last tick.
+    to_free: Vec<(usize, Stamp)>,
+    /// Slots found locked, with the version and the time when first found.
+    locked: HashMap<usize, (u32, Instant)>,
+    ticked: Instant,
+    pass_started: Instant,
+    /// Sessions found so far in this pass.
+    found: u64,
+    statistics: Statistics,
+}
+
+impl Ageing {
+    /// An ager of `table`, which belongs to the programs with `maps`.
+    ///
+    /// # Errors
+    /// [`crate::Error::Ring`].
+    pub fn new(table: Arc<Table>, maps: &Maps, limits: Limits, clock: Clock) -> Result<Self> {
+        // Any array would do.
+        let grace = RcuBarrier::new(maps.get("table")?.as_fd())?;
+        let now = Instant::now();
+        Ok(Self {
+            table,
+            grace,
+            limits,
+            clock,
+            cursor: 0,
+            to_free: Vec::new(),
+            locked: HashMap::new(),
+            ticked: now,
+            pass_started: now,
+            found: 0,
+            statistics: Statistics::default(),
+        })
+    }
+
+    /// What it has done so far.
+    pub fn statistics(&self) -> Statistics {
+        self.statistics
+    }
+
+    /// Changes the limits.
+    pub fn set_limits(&mut self, limits: Limits) {
+        self.limits = limits;
+    }
+
+    /// Does what is due since the last call; call it every [`TICK`]. Sleeps for a grace period, some tens of
+    /// milliseconds, where slots can be freed.
+    ///
+    /// # Errors
+    /// [`crate::Error::Ring`] when the kernel refuses the grace period; slots to free stay so.
+    pub fn tick(&mut self) -> Result<()> {
+        let now = Instant::now();
+        let passed = now.saturating_duration_since(self.ticked).min(MAX_PERIOD);
+        self.ticked = now;
+        self.free()?;
+        let due = passed.as_secs_f64() / self.limits.period().as_secs_f64();
+        let due = (self.table.slots() as f64 * due).ceil() as usize;
+        self.visit(due.min(self.table.slots()), Some(passed * CORE_SHARE_PER_MILLE / 1000));
+        Ok(())
+    }
+
+    /// Visits every slot once and frees what has ended, however long that takes: for tests and measurements.
+    ///
+    /// # Errors
+    /// As [`Ageing::tick`].
+    pub fn pass(&mut self) -> Result<()> {
+        self.cursor = 0;
+        (self.found, self.pass_started) = (0, Instant::now());
+        self.visit(self.table.slots(), None);
+        self.free()
+    }
+
+    /// Visits the next `count` slots, or as many as the budget allows.
+    fn visit(&mut self, count: usize, budget: Option<Duration>) {
+        let started = Instant::now();
+        let seconds = self.clock.seconds();
+        let slots = self.table.slots();
+        let mut left = count;
+        while left > 0 {
+            let stretch = left.min(STRETCH).min(slots - self.cursor);
+            self.stretch(self.cursor..self.cursor + stretch, seconds);
+            self.cursor += stretch;
+            left -= stretch;
+            if self.cursor == slots {
+                self.end_pass();
+            }
+            if budget.is_some_and(|budget| started.elapsed() >= budget) {
+                break;
+            }
+        }
+        self.statistics.busy_time += started.elapsed();
+    }
+
+    #[inline]
+    fn stretch(&mut self, slots: std::ops::Range<usize>, seconds: u64) {
+        // Its own reference: `self` is changed meanwhile.
+        let table = Arc::clone(&self.table);
+        for index in slots {
+            let slot = table.slot(index);
+            let Some((protocol, stamp)) = slot.look() else {
+                // Free, or a learner is just taking it.
+                if slot.version_now() % 2 == 1 {
+                    self.note_locked(index, slot.version_now());
+                }
+                continue;
+            };
+            if stamp.version % 2 == 1 {
+                self.note_locked(index, stamp.version);
+                continue;
+            }
+            if stamp.is_ended() {
+                self.to_free.push((index, stamp));
+                continue;
+            }
+            self.found += 1;
+            let last_use = slot.last_use();
+            let is_over = self.limits.is_over(|| self.clock.since(slot.created()));
+            if is_over && let Some(stamp) = slot.end(stamp) {
+                self.statistics.expired += 1;
+                self.to_free.push((index, stamp));
+            } else if last_use.is_recent {
+                slot.clear_referenced(seconds);
+            } else if last_use.idle(seconds) > self.limits.of(protocol)
+                && let Some(stamp) = slot.end(stamp)
+            {
+                self.statistics.idle += 1;
+                self.to_free.push((index, stamp));
+            }
+        }
+    }
+
+    fn end_pass(&mut self) {
+        let now = Instant::now();
+        self.statistics.passes += 1;
+        self.statistics.active = self.found;
+        self.statistics.pass_time = now.saturating_duration_since(self.pass_started);
+        (self.cursor, self.found, self.pass_started) = (0, 0, now);
+        // Forget what is not locked any more.
+        let table = &self.table;
+        self.locked.retain(|index, (version, _)| table.slot(*index).version_now() == *version);
+    }
+
+    fn note_locked(&mut self, index: usize, version: u32) {
+        let now = Instant::now();
+        let (known, since) = self.locked.entry(index).or_insert((version, now));
+        if *known != version {
+            (*known, *since) = (version, now);
+        } else if now.saturating_duration_since(*since) >= DEAD_WRITER_AFTER {
+            self.locked.remove(&index);
+            if self.table.slot(index).free_abandoned(version) {
+                self.statistics.abandoned += 1;
+            }
+        }
+    }
+
+    /// Frees the slots of ended sessions, once no program runs that may still count for them.
+    fn free(&mut self) -> Result<()> {
+        if self.to_free.is_empty() {
+            return Ok(());
+        }
+        self.grace.wait()?;
+        let started = Instant::now();
+        for (index, stamp) in self.to_free.drain(..) {
+            if let Some(total) = self.table.slot(index).free(stamp) {
+                self.statistics.freed += 1;
+                self.statistics.packets = self.statistics.packets.wrapping_add(total.packets);
+                self.statistics.bytes = self.statistics.bytes.wrapping_add(total.bytes);
+            }
+        }
+        self.statistics.busy_time += started.elapsed();
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,207 @@
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
+use linerate_bpf::seqlock::WriteGuard;
+use linerate_testkit::root_or_skip;
+
+use super::*;
+use crate::runtime::program::{Options, Programs};
+use crate::table::layout::{GENERATION_ENDED, kind};
+use crate::table::mapped::tests::record;
+use crate::table::session::{LastUse, Record};
+
+/// Programs on no interface, their table, and who looks after it.
+fn ageing() -> (Programs, Arc<Table>, Ageing) {
+    let programs = Programs::load(&Options { max_sessions: 1024, ..Options::default() }).unwrap();
+    let table = Arc::new(Table::open(&programs.maps).unwrap());
+    let clock = Clock::read(programs.heartbeat().unwrap());
+    let limits = Limits::default();
+    let ageing = Ageing::new(Arc::clone(&table), &programs.maps, limits, clock).unwrap();
+    (programs, table, ageing)
+}
+
+/// A session whose last packet was found `idle` seconds ago.
+fn idle(number: u32, protocol: Protocol, idle: u64, clock: &Clock) -> Record {
+    let mut record = record(number);
+    if protocol == Protocol::Tcp {
+        record.session.key.kind |= kind::TCP;
+    }
+    let [seen, a, b, c] = LastUse::found(clock.seconds() - idle).word().to_ne_bytes();
+    (record.session.referenced, record.session.unused) = (seen, [a, b, c]);
+    record
+}
+
+#[test]
+fn sessions_end_when_they_are_too_old() {
+    root_or_skip!();
+    let (_programs, table, mut ageing) = ageing();
+    let hour = Duration::from_secs(3600);
+    ageing.set_limits(Limits { lifetime: Lifetime::For(hour), ..Limits::default() });
+    for (number, minutes, seen) in [(0, 59, 0), (1, 61, 0), (2, 61, 1)] {
+        let mut record = idle(number, Protocol::Tcp, 0, &ageing.clock);
+        let age = ageing.clock.jiffies(Duration::from_secs(60 * minutes)) as u32;
+        record.session.created = (ageing.clock.now() as u32).wrapping_sub(age);
+        // Packets do not help.
+        record.session.referenced |= seen;
+        assert!(table.insert(u64::from(number) << 32, &record).is_some());
+    }
+    ageing.pass().unwrap();
+    let left: Vec<_> = table.records().map(|record| record.slot).collect();
+    assert_eq!(left, [0]);
+    let aged = ageing.statistics();
+    assert_eq!((aged.expired, aged.idle, aged.freed), (2, 0, 2));
+    ageing.set_limits(Limits::default());
+    assert_eq!(ageing.limits.period(), Duration::from_secs_f64(7.5));
+    let short = Lifetime::For(Duration::from_secs(4));
+    assert_eq!(Limits { lifetime: short, ..Limits::default() }.period(), Duration::from_secs(1));
+}
+
+#[test]
+fn sessions_end_when_they_are_idle_for_longer_than_their_protocol_may() {
+    root_or_skip!();
+    let (_programs, table, mut ageing) = ageing();
+    let clock = ageing.clock;
+    let cases = [
+        (Protocol::Udp, 10, true),
+        (Protocol::Udp, 40, false),
+        (Protocol::Tcp, 40, true),
+        (Protocol::Tcp, 310, false),
+    ];
+    for (number, (protocol, seconds, _)) in (0..).zip(cases) {
+        let record = idle(number, protocol, seconds, &clock);
+        assert!(table.insert(u64::from(number) << 32, &record).is_some());
+    }
+    // Its bit is set: whatever was noted before does not count.
+    let mut used = idle(9, Protocol::Udp, 1000, &clock);
+    used.session.referenced = 1;
+    let used = table.insert(9 << 32, &used).unwrap();
+
+    ageing.pass().unwrap();
+    for (bucket, (protocol, seconds, stays)) in cases.into_iter().enumerate() {
+        let found = table.read(bucket * crate::table::layout::WAYS);
+        assert_eq!(found.is_some(), stays, "{protocol} idle for {seconds} s");
+    }
+    let aged = ageing.statistics();
+    assert_eq!((aged.idle, aged.freed, aged.passes), (2, 2, 1));
+    assert_eq!((aged.packets, aged.active), (1 + 3, 5));
+    assert_eq!(
+        table.read(used).unwrap().session.referenced,
+        0,
+        "the bit was cleared, and the time noted"
+    );
+    ageing.pass().unwrap();
+    assert!(table.read(used).is_some());
+    assert_eq!((ageing.statistics().active, ageing.statistics().freed), (3, 2));
+}
+
+#[test]
+fn places_of_ended_sessions_are_freed_with_their_counts() {
+    root_or_skip!();
+    let (_programs, table, mut ageing) = ageing();
+    let mut ended = record(100);
+    ended.session.key.generation = GENERATION_ENDED | 2;
+    (ended.session.packets, ended.session.bytes) = (7, 700);
+    let index = table.insert(0, &ended).unwrap();
+    ageing.pass().unwrap();
+    assert_eq!(table.read(index), None);
+    let aged = ageing.statistics();
+    assert_eq!((aged.freed, aged.idle, aged.packets, aged.bytes), (1, 0, 107, 700));
+}
+
+/// The race of cleaners: a session is found idle, and before it is deleted a packet has it learned again.
+#[test]
+fn a_session_that_is_used_again_is_not_freed() {
+    root_or_skip!();
+    let (_programs, table, mut ageing) = ageing();
+    let clock = ageing.clock;
+    let index = table.insert(0, &idle(1, Protocol::Udp, 100, &clock)).unwrap();
+    let slot = table.slot(index);
+    ageing.visit(table.slots(), None);
+    let (_, to_free) = slot.look().unwrap();
+    assert!(to_free.is_ended() && ageing.to_free.len() == 1);
+
+    // What the learner does: the lock, line two, and the generation by exchange.
+    drop(WriteGuard::try_lock(slot.version_for_tests(), to_free.version).unwrap());
+    slot.republish_for_tests(to_free, 1);
+    ageing.free().unwrap();
+    let found = table.read(index).expect("it stays");
+    assert!(!found.is_ended());
+    assert_eq!((ageing.statistics().idle, ageing.statistics().freed), (1, 0));
+}
+
+#[test]
+fn a_place_that_a_writer_died_over_is_freed_after_a_while() {
+    root_or_skip!();
+    let (_programs, table, mut ageing) = ageing();
+    let index = table.insert(0, &record(1)).unwrap();
+    let slot = table.slot(index);
+    std::mem::forget(WriteGuard::try_lock(slot.version_for_tests(), 2).unwrap());
+    assert_eq!(table.read(index), None, "locked");
+    ageing.pass().unwrap();
+    assert_eq!(ageing.statistics().abandoned, 0);
+    std::thread::sleep(DEAD_WRITER_AFTER);
+    ageing.pass().unwrap();
+    assert_eq!(ageing.statistics().abandoned, 1);
+    assert!(slot.look().is_none() && slot.version_now() == 6);
+    assert_eq!(table.insert(0, &record(2)), Some(index));
+}
+
+#[test]
+fn ticks_make_a_pass_in_its_period_whatever_their_number() {
+    root_or_skip!();
+    let (_programs, table, mut ageing) = ageing();
+    let two = Duration::from_secs(2);
+    ageing.set_limits(Limits { tcp: two, udp: two, ..Limits::default() });
+    let clock = ageing.clock;
+    let index = table.insert(77 << 32, &idle(1, Protocol::Udp, 60, &clock)).unwrap();
+    let began = Instant::now();
+    while table.read(index).is_some() && began.elapsed() < Duration::from_secs(10) {
+        std::thread::sleep(Duration::from_millis(50));
+        ageing.tick().unwrap();
+    }
+    assert_eq!((table.read(index), ageing.statistics().freed), (None, 1));
+    assert!(ageing.statistics().passes <= 20, "{:?}", ageing.statistics());
+}
+
+/// Sessions come, end and come again in the same slots while a thread ages as fast as it can: what
+/// was counted is accounted for to the last packet, and what lives is never freed.
+#[test]
+fn nothing_is_lost_between_learning_ending_and_freeing() {
+    root_or_skip!();
+    let (_programs, table, mut ageing) = ageing();
+    let (stop, come, shared) = (AtomicBool::new(false), AtomicU64::new(0), &table);
+    let (inserted, counted) = std::thread::scope(|scope| {
+        let learner = scope.spawn(|| {
+            let (mut inserted, mut counted) = (0u64, 0u64);
+            for number in 1u32.. {
+                if stop.load(SeqCst) {
+                    break;
+                }
+                let Some(index) = shared.insert(u64::from(number % 64) << 32, &record(number))
+                else {
+                    std::thread::sleep(Duration::from_micros(50));
+                    continue;
+                };
+                (inserted, counted) = (inserted + 1, counted + u64::from(number));
+                come.store(inserted, SeqCst);
+                let slot = shared.slot(index);
+                let found = shared.read(index).expect("it lives");
+                assert_eq!(found.session.out_ifindex, number);
+                let (_, stamp) = slot.look().unwrap();
+                assert!(slot.end(stamp).is_some());
+            }
+            (inserted, counted)
+        });
+        // Four times as many as there are slots in these buckets.
+        while come.load(SeqCst) < 1024 && !learner.is_finished() {
+            ageing.pass().unwrap();
+        }
+        stop.store(true, SeqCst);
+        learner.join().unwrap()
+    });
+    ageing.pass().unwrap();
+    ageing.pass().unwrap();
+    let aged = ageing.statistics();
+    assert_eq!((aged.freed, aged.packets, aged.active), (inserted, counted, 0));
+    assert!(inserted >= 1024, "{inserted} sessions");
+}

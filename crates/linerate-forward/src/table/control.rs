@@ -1,0 +1,191 @@
+//! [`Control`]: the page that tells every program what is in force, written without a system call.
+
+use std::os::fd::AsFd;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::time::Duration;
+
+use linerate_bpf::map::MappedArray;
+
+use crate::config::Statistics;
+use crate::maps::Maps;
+use crate::table::clock::Clock;
+use crate::table::layout::{self, GENERATION_ENDED};
+use crate::{Error, Result};
+
+mod at {
+    use std::mem::offset_of;
+
+    use crate::table::layout::Control;
+
+    pub(super) const GENERATION: usize = offset_of!(Control, generation);
+    pub(super) const DENIED: usize = offset_of!(Control, denied);
+    pub(super) const HEARTBEAT: usize = offset_of!(Control, heartbeat);
+    pub(super) const HEARTBEAT_TIMEOUT: usize = offset_of!(Control, heartbeat_timeout);
+    pub(super) const REVALIDATE_AFTER: usize = offset_of!(Control, revalidate_after);
+    pub(super) const ADMISSION: usize = offset_of!(Control, admission);
+    pub(super) const ABI: usize = offset_of!(Control, abi);
+    pub(super) const STATISTICS: usize = offset_of!(Control, statistics);
+    pub(super) const MULTI_BUFFER: usize = offset_of!(Control, multi_buffer);
+}
+
+/// The control page of the programs of an instance. Any number of processes may have it.
+#[derive(Debug)]
+pub struct Control(MappedArray);
+
+impl Control {
+    /// Maps the page of the programs with these maps.
+    ///
+    /// # Errors
+    /// [`Error::Ring`]; [`Error::Invalid`] where it is not what this version makes.
+    pub fn open(maps: &Maps) -> Result<Self> {
+        let page = Self(MappedArray::new(maps.get("control")?.as_fd())?);
+        if page.0.value_size() != size_of::<layout::Control>() || page.abi() != layout::ABI {
+            return Err(Error::Invalid(
+                "the programs that run are of another version of Linerate; detach them with that one, or \
+                 with `linerate forward detach`"
+                    .into(),
+            ));
+        }
+        Ok(page)
+    }
+
+    fn half(&self, offset: usize) -> &AtomicU32 {
+        self.0.cell(0, offset)
+    }
+
+    fn word(&self, offset: usize) -> &AtomicU64 {
+        self.0.cell(0, offset)
+    }
+
+    /// The number of the configuration that sessions must have been learned under.
+    pub fn generation(&self) -> u32 {
+        self.half(at::GENERATION).load(SeqCst)
+    }
+
+    /// Makes all sessions stale: the next packet of each asks the kernel. To be called after whatever has
+    /// changed. Returns the new generation.
+    pub fn bump(&self) -> u32 {
+        let next = |now: u32| if now + 1 == GENERATION_ENDED { 1 } else { now + 1 };
+        let before = self.half(at::GENERATION).fetch_update(SeqCst, SeqCst, |now| Some(next(now)));
+        next(before.unwrap_or_else(|now| now))
+    }
+
+    /// Entries that the programs believe the deny lists to have.
+    pub fn denied(&self) -> u32 {
+        self.half(at::DENIED).load(SeqCst)
+    }
+
+    /// Tells them; at 0 they do not look.
+    pub(crate) fn set_denied(&self, entries: u32) {
+        self.half(at::DENIED).store(entries, SeqCst);
+    }
+
+    /// The jiffies of the daemon's last beat; 0: none.
+    pub fn heartbeat(&self) -> u64 {
+        self.word(at::HEARTBEAT).load(Relaxed)
+    }
+
+    /// Leaves everything to the kernel, from now until the next beat.
+    pub fn fail_open(&self) {
+        self.word(at::HEARTBEAT).store(0, SeqCst);
+    }
+
+    /// How many jiffies the programs forward for without a beat.
+    pub fn heartbeat_timeout(&self) -> u64 {
+        self.word(at::HEARTBEAT_TIMEOUT).load(Relaxed)
+    }
+
+    /// Has the programs forward for so long without a beat.
+    pub fn set_heartbeat_timeout(&self, bound: Duration, clock: &Clock) {
+        self.word(at::HEARTBEAT_TIMEOUT).store(clock.jiffies(bound), SeqCst);
+    }
+
+    /// Has sessions that are learned from now on go through the kernel again after so long, up to 2^30 jiffies.
+    pub fn set_revalidate_after(&self, period: Duration, clock: &Clock) {
+        let jiffies = clock.jiffies(period).clamp(1, 1 << 30) as u32;
+        self.half(at::REVALIDATE_AFTER).store(jiffies, SeqCst);
+    }
+
+    /// Jiffies after which a session asks the kernel again.
+    pub fn revalidate_after(&self) -> u32 {
+        self.half(at::REVALIDATE_AFTER).load(Relaxed)
+    }
+
+    /// Has the kernel see so many packets of a session before it is learned: 1 or more.
+    pub fn set_admission(&self, packets: u32) {
+        self.half(at::ADMISSION).store(packets.max(1), SeqCst);
+    }
+
+    /// Packets that the kernel sees of a session before it is learned.
+    pub fn admission(&self) -> u32 {
+        self.half(at::ADMISSION).load(Relaxed)
+    }
+
+    /// The layout that the programs were built with.
+    pub fn abi(&self) -> u32 {
+        self.half(at::ABI).load(Relaxed)
+    }
+
+    /// The design of statistics that they were loaded with.
+    pub fn statistics(&self) -> Statistics {
+        let number = self.half(at::STATISTICS).load(Relaxed);
+        let found = Statistics::ALL.iter().find(|one| one.number() == number);
+        found.copied().unwrap_or_default()
+    }
+
+    /// Whether they take frames in several buffers.
+    pub fn is_multi_buffer(&self) -> bool {
+        self.half(at::MULTI_BUFFER).load(Relaxed) != 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use linerate_testkit::root_or_skip;
+
+    use super::*;
+    use crate::runtime::program::{Options, Programs};
+
+    #[test]
+    fn what_is_written_is_what_the_programs_were_told() {
+        root_or_skip!();
+        let options = Options { max_sessions: 1024, admission: 3, ..Options::default() };
+        let programs = Programs::load(&options).unwrap();
+        let control = Control::open(&programs.maps).unwrap();
+        assert_eq!((control.generation(), control.admission(), control.abi()), (1, 3, layout::ABI));
+        assert_eq!(control.heartbeat(), 0);
+        let jiffies = programs.heartbeat().unwrap();
+        assert_eq!(control.heartbeat(), jiffies);
+        control.fail_open();
+        assert_eq!(control.heartbeat(), 0);
+        let clock = Clock::read(jiffies);
+        control.set_heartbeat_timeout(Duration::from_secs(3), &clock);
+        control.set_revalidate_after(Duration::from_secs(60), &clock);
+        let hz = clock.hz();
+        assert_eq!(
+            (control.heartbeat_timeout(), control.revalidate_after()),
+            (3 * u64::from(hz), 60 * hz)
+        );
+    }
+
+    #[test]
+    fn a_generation_is_never_that_of_an_ended_session() {
+        root_or_skip!();
+        let programs =
+            Programs::load(&Options { max_sessions: 1024, ..Options::default() }).unwrap();
+        let control = Control::open(&programs.maps).unwrap();
+        assert_eq!((control.bump(), control.bump(), control.generation()), (2, 3, 3));
+        control.half(at::GENERATION).store(GENERATION_ENDED - 2, SeqCst);
+        assert_eq!((control.bump(), control.bump(), control.bump()), (GENERATION_ENDED - 1, 1, 2));
+        // From several threads each bump gives another.
+        let got: Vec<u32> = std::thread::scope(|scope| {
+            let bump = || (0..500).map(|_| control.bump()).collect::<Vec<_>>();
+            let threads = [(); 4].map(|()| scope.spawn(bump));
+            threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+        });
+        let mut sorted = got;
+        sorted.sort_unstable();
+        assert!(sorted.iter().copied().eq(3..2003));
+    }
+}

@@ -1,0 +1,360 @@
+//! [`DenyList`]: what is dropped at the driver: addresses and prefixes, by source or destination, and sessions.
+//!
+//! The programs look an address up by the longest prefix, and find one entry: a shorter one behind an entry
+//! that has expired would not be seen. So the list is kept such that whatever lies within another entry
+//! expires later than it: an entry within one that lasts as long is not made, and those within a new one
+//! that lasts as long are taken into it, with their counts: from then on they are part of it, whatever is
+//! done to it.
+//!
+//! An entry is in force from the moment that [`DenyList::block`] returns: it is inserted first, and then all
+//! sessions are made stale, so that the next packet of each meets the list.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use libbpf_rs::{ErrorKind, MapCore, MapFlags, MapHandle};
+use serde::Serialize;
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::maps::Maps;
+use crate::prefix::Prefix;
+use crate::table::clock::Clock;
+use crate::table::control::Control;
+use crate::table::layout::{Denied, Denied4Key, Denied6Key, DeniedSessionKey, kind};
+use crate::tuple::{FiveTuple, Protocol};
+use crate::{Error, Result};
+
+/// What can be blocked: `192.0.2.1`, `2001:db8::/32`, `udp,192.0.2.1,5000,198.51.100.7,53`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(untagged)]
+pub enum Target {
+    /// Packets from and to these addresses.
+    Prefix(Prefix),
+    /// One direction of a conversation, wherever it comes in.
+    Session(FiveTuple),
+}
+
+impl FromStr for Target {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        if text.contains(',') {
+            text.parse().map(Self::Session)
+        } else {
+            text.parse().map(Self::Prefix)
+        }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Prefix(prefix) => prefix.fmt(f),
+            Self::Session(tuple) => tuple.fmt(f),
+        }
+    }
+}
+
+/// An entry of the list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Entry {
+    /// What is dropped.
+    pub target: Target,
+    /// For how much longer; `None`: until it is taken out.
+    #[serde(serialize_with = "seconds")]
+    pub left: Option<Duration>,
+    /// Packets dropped so far.
+    pub dropped: u64,
+}
+
+/// What became of a wish to block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Blocked {
+    /// It is dropped from now on. These entries within it are part of it now.
+    Added(Vec<Target>),
+    /// It was blocked; now for as long as was asked for.
+    Changed(Vec<Target>),
+    /// It is within this entry, which lasts as long, and stays as it is.
+    Within(Prefix),
+}
+
+/// The deny list of an instance. Who changes it must be alone (`crate::runtime::pins::Lock`, or a lock of the
+/// caller's); the programs, and who lists it, need not wait.
+#[derive(Debug)]
+pub struct DenyList {
+    denied4: MapHandle,
+    denied6: MapHandle,
+    sessions: MapHandle,
+    control: Arc<Control>,
+    clock: Clock,
+}
+
+/// `Denied::expires` of an entry that stays.
+const NEVER: u64 = 0;
+
+impl DenyList {
+    /// The list of the programs with these maps.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`], [`Error::System`].
+    pub fn open(maps: &Maps, control: Arc<Control>, clock: Clock) -> Result<Self> {
+        let map = |name| {
+            MapHandle::try_from(maps.get(name)?)
+                .map_err(|error| Error::bpf(format!("use the map {name}"), &error))
+        };
+        Ok(Self {
+            denied4: map("denied4")?,
+            denied6: map("denied6")?,
+            sessions: map("denied_sessions")?,
+            control,
+            clock,
+        })
+    }
+
+    /// Drops `target` from now on, for as long as said or until [`DenyList::unblock`].
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when the list is full; [`Error::System`].
+    pub fn block(&mut self, target: Target, period: Option<Duration>) -> Result<Blocked> {
+        let expires = period.map_or(NEVER, |period| {
+            self.clock.now().saturating_add(self.clock.jiffies(period)).max(1)
+        });
+        let all = self.entries()?;
+        let mut within = Vec::new();
+        let mut dropped = 0;
+        if let Target::Prefix(prefix) = target {
+            let now = self.clock.now();
+            for (other, value) in &all {
+                let Target::Prefix(around) = *other else { continue };
+                let lasts = |one: u64, other: u64| one == NEVER || (other != NEVER && one >= other);
+                if around != prefix && holds(around, prefix) && lasts(value.expires, expires) {
+                    if is_over(value, now) {
+                        continue;
+                    }
+                    return Ok(Blocked::Within(around));
+                }
+                if around != prefix && holds(prefix, around) && lasts(expires, value.expires) {
+                    within.push(*other);
+                    dropped += value.dropped;
+                }
+            }
+        }
+        let before = all.iter().find(|(one, _)| *one == target).map(|(_, value)| *value);
+        let dropped = dropped + before.map_or(0, |value| value.dropped);
+        // First what is around, then what is within: at no moment is less dropped than before.
+        self.put(target, Denied { expires, dropped })?;
+        for one in &within {
+            self.take_out(*one)?;
+        }
+        self.tell()?;
+        // After the insertion, so that nothing judged before it is used after this.
+        self.control.bump();
+        Ok(match before {
+            Some(_) => Blocked::Changed(within),
+            None => Blocked::Added(within),
+        })
+    }
+
+    /// Takes exactly this entry out. The answer is what it was.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when there is no such entry, naming the one that it is within, if any.
+    pub fn unblock(&mut self, target: Target) -> Result<Entry> {
+        let all = self.entries()?;
+        let now = self.clock.now();
+        let Some((_, value)) = all.iter().find(|(one, _)| *one == target) else {
+            let around = all.iter().find_map(|(other, _)| match (*other, target) {
+                (Target::Prefix(around), Target::Prefix(prefix)) if holds(around, prefix) => {
+                    Some(around)
+                }
+                _ => None,
+            });
+            return Err(Error::Invalid(match around {
+                Some(around) => {
+                    format!("{target} is not blocked by itself, but within {around}: unblock that")
+                }
+                None => {
+                    format!("{target} is not blocked; `linerate forward blocked` lists what is")
+                }
+            }));
+        };
+        self.take_out(target)?;
+        self.tell()?;
+        Ok(entry(target, value, now, &self.clock))
+    }
+
+    /// What is blocked, in order. What has expired is not.
+    ///
+    /// # Errors
+    /// [`Error::System`].
+    pub fn list(&self) -> Result<Vec<Entry>> {
+        let now = self.clock.now();
+        let mut all = self.entries()?;
+        all.retain(|(_, value)| !is_over(value, now));
+        all.sort_unstable_by_key(|(target, _)| *target);
+        Ok(all.iter().map(|(target, value)| entry(*target, value, now, &self.clock)).collect())
+    }
+
+    /// Takes out what has expired and is only in the way by now; to be called every few seconds. Returns
+    /// what was taken out.
+    ///
+    /// # Errors
+    /// [`Error::System`].
+    pub fn sweep(&mut self) -> Result<Vec<Entry>> {
+        if self.control.denied() == 0 {
+            return Ok(Vec::new());
+        }
+        let now = self.clock.now();
+        let mut gone = Vec::new();
+        for (target, value) in self.entries()? {
+            if is_over(&value, now) {
+                self.take_out(target)?;
+                gone.push(entry(target, &value, now, &self.clock));
+            }
+        }
+        if !gone.is_empty() {
+            self.tell()?;
+        }
+        Ok(gone)
+    }
+
+    /// Tells the programs how many entries there are.
+    fn tell(&self) -> Result<()> {
+        let count = self.entries()?.len();
+        self.control.set_denied(u32::try_from(count).unwrap_or(u32::MAX));
+        Ok(())
+    }
+
+    fn entries(&self) -> Result<Vec<(Target, Denied)>> {
+        let mut all = Vec::new();
+        for map in [&self.denied4, &self.denied6, &self.sessions] {
+            for key in map.keys() {
+                // Without a value it went while we looked.
+                let value = map
+                    .lookup(&key, MapFlags::ANY)
+                    .map_err(|error| Error::bpf("read the deny list", &error))?;
+                let Some(value) = value.and_then(|value| Denied::read_from_bytes(&value).ok())
+                else {
+                    continue;
+                };
+                all.extend(target_of(&key).map(|target| (target, value)));
+            }
+        }
+        Ok(all)
+    }
+
+    fn put(&self, target: Target, value: Denied) -> Result<()> {
+        let (map, key) = self.place(target);
+        map.update(&key, value.as_bytes(), MapFlags::ANY).map_err(|error| match error.kind() {
+            // A trie answers ENOSPC, a hash E2BIG.
+            ErrorKind::TooBig => full(target, map),
+            _ if error.to_string().contains("os error 28") => full(target, map),
+            _ => Error::bpf(format!("block {target}"), &error),
+        })
+    }
+
+    fn take_out(&self, target: Target) -> Result<()> {
+        let (map, key) = self.place(target);
+        match map.delete(&key) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                Err(Error::bpf(format!("unblock {target}"), &error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The map of a target, and its key there.
+    fn place(&self, target: Target) -> (&MapHandle, Vec<u8>) {
+        match target {
+            Target::Prefix(prefix) => {
+                let prefix_len = u32::from(prefix.length());
+                match prefix.address() {
+                    IpAddr::V4(address) => {
+                        let key = Denied4Key { prefix_len, address: address.octets() };
+                        (&self.denied4, key.as_bytes().to_vec())
+                    }
+                    IpAddr::V6(address) => {
+                        let key = Denied6Key { prefix_len, address: address.octets() };
+                        (&self.denied6, key.as_bytes().to_vec())
+                    }
+                }
+            }
+            Target::Session(tuple) => (&self.sessions, session_key(&tuple).as_bytes().to_vec()),
+        }
+    }
+}
+
+fn full(target: Target, map: &MapHandle) -> Error {
+    Error::Invalid(format!(
+        "cannot block {target}: the list has its {} entries; unblock some, or block prefixes",
+        map.max_entries()
+    ))
+}
+
+fn session_key(tuple: &FiveTuple) -> DeniedSessionKey {
+    let mut key = DeniedSessionKey {
+        source_port: tuple.source.port().to_be_bytes(),
+        destination_port: tuple.destination.port().to_be_bytes(),
+        protocol: tuple.protocol.number(),
+        family: if tuple.source.is_ipv4() { kind::IPV4 } else { kind::IPV6 },
+        ..DeniedSessionKey::default()
+    };
+    let put = |place: &mut [u8; 16], address: IpAddr| match address {
+        IpAddr::V4(address) => place[..4].copy_from_slice(&address.octets()),
+        IpAddr::V6(address) => *place = address.octets(),
+    };
+    put(&mut key.source, tuple.source.ip());
+    put(&mut key.destination, tuple.destination.ip());
+    key
+}
+
+/// What a key of one of the three maps stands for; their sizes are three, too.
+fn target_of(key: &[u8]) -> Option<Target> {
+    let prefix = |address, length: u32| {
+        Prefix::new(address, u8::try_from(length).ok()?).ok().map(Target::Prefix)
+    };
+    if let Ok(key) = Denied4Key::read_from_bytes(key) {
+        return prefix(Ipv4Addr::from(key.address).into(), key.prefix_len);
+    }
+    if let Ok(key) = Denied6Key::read_from_bytes(key) {
+        return prefix(Ipv6Addr::from(key.address).into(), key.prefix_len);
+    }
+    let key = DeniedSessionKey::read_from_bytes(key).ok()?;
+    let address = |bytes: [u8; 16]| -> IpAddr {
+        let [a, b, c, d, ..] = bytes;
+        if key.family == kind::IPV4 { [a, b, c, d].into() } else { bytes.into() }
+    };
+    let protocol = [Protocol::Tcp, Protocol::Udp].into_iter();
+    Some(Target::Session(FiveTuple {
+        protocol: protocol.into_iter().find(|one| one.number() == key.protocol)?,
+        source: (address(key.source), u16::from_be_bytes(key.source_port)).into(),
+        destination: (address(key.destination), u16::from_be_bytes(key.destination_port)).into(),
+    }))
+}
+
+/// Whether all addresses of `inner` are in `outer`.
+fn holds(outer: Prefix, inner: Prefix) -> bool {
+    outer.length() <= inner.length() && outer.contains(inner.address())
+}
+
+fn is_over(value: &Denied, now: u64) -> bool {
+    value.expires != NEVER && value.expires <= now
+}
+
+fn entry(target: Target, value: &Denied, now: u64, clock: &Clock) -> Entry {
+    let left = (value.expires != NEVER).then(|| clock.duration(value.expires.saturating_sub(now)));
+    Entry { target, left, dropped: value.dropped }
+}
+
+fn seconds<S: serde::Serializer>(
+    left: &Option<Duration>,
+    to: S,
+) -> std::result::Result<S::Ok, S::Error> {
+    left.map(|left| left.as_secs_f64()).serialize(to)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,197 @@
+use std::collections::HashSet;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::time::{Duration, Instant};
+
+use linerate_testkit::root_or_skip;
+
+use super::*;
+use crate::runtime::program::{Options, Programs};
+use crate::table::hash;
+
+/// Programs, loaded but on no interface, and their table of 1024 sessions.
+pub(crate) fn table() -> (Programs, Table) {
+    let programs = Programs::load(&Options { max_sessions: 1024, ..Options::default() }).unwrap();
+    let table = Table::open(&programs.maps).unwrap();
+    (programs, table)
+}
+
+/// A UDP session number `number`; all that is not its number follows from it.
+pub(crate) fn record(number: u32) -> Record {
+    let mut record = Record::default();
+    let session = &mut record.session;
+    session.key = SessionKey {
+        source: number.to_be_bytes(),
+        destination: (!number).to_be_bytes(),
+        ifindex: 7,
+        kind: kind::IPV4,
+        tag: [[0, 1], [2, 3]],
+        generation: 1,
+        ..SessionKey::default()
+    };
+    session.source = session.key.source;
+    session.destination = session.key.destination;
+    session.out_ifindex = number;
+    session.learned = number;
+    session.referenced = 1;
+    record.remote.packets = u64::from(number);
+    record
+}
+
+fn is_whole(record: &Record) -> bool {
+    let session = &record.session;
+    let number = session.out_ifindex;
+    session.key.source == number.to_be_bytes()
+        && session.key.destination == (!number).to_be_bytes()
+        && session.source == session.key.source
+        && session.destination == session.key.destination
+        && session.learned == number
+}
+
+#[test]
+fn what_is_inserted_is_read_whole() {
+    root_or_skip!();
+    let (_programs, table) = table();
+    assert_eq!(table.slots(), 2048);
+    assert_eq!(table.records().count(), 0);
+    let mut six = record(3);
+    six.session.key.kind = kind::IPV6 | kind::TCP;
+    six.session.unused = [1, 2, 3];
+    (six.session.deadline, six.session.owner) = (0x0102_0304, 2);
+    (six.session.packets, six.session.bytes) = (10, 1000);
+    six.remote = Counters { packets: 5, bytes: 500 };
+    six.addresses.source = *b"0123456789abcdef";
+    six.addresses.out_destination = *b"fedcba9876543210";
+    let hash = 9 << 32 | 2;
+    let index = table.insert(hash, &six).unwrap();
+    assert_eq!(index, 9 * WAYS + 2, "the home way first");
+    six.slot = index as u64;
+    six.session.version = 2;
+    assert_eq!(table.read(index), Some(six));
+    let others = [(); 8].map(|()| table.insert(hash, &record(1)));
+    assert_eq!(others[..2], [39, 36].map(Some), "the first bucket");
+    let second = [2, 3, 0].map(Some);
+    assert_eq!(
+        others[2..5],
+        second,
+        "the second while it is emptier and the first has one slot left"
+    );
+    assert_eq!(others[5..], [Some(37), Some(1), None]);
+    assert_eq!(table.records().count(), 8);
+}
+
+#[test]
+fn a_table_takes_what_it_has_room_for() {
+    root_or_skip!();
+    let sessions = 65_536;
+    let options = Options { max_sessions: u64::from(sessions), ..Options::default() };
+    let programs = Programs::load(&options).unwrap();
+    let table = Table::open(&programs.maps).unwrap();
+    // Numbers that have nothing to do with each other, and always the same.
+    let random = |number: u32| hash::fnv(&number.to_be_bytes());
+    let seeds = [0, 1, 2, 3, 4, 5, 6, 7, 8].map(|seed| random(seed) | 1);
+    let refused = |number: &u32| {
+        let record = record(random(*number) as u32);
+        table.insert(hash::session(&seeds, &record.session.key), &record).is_none()
+    };
+    let refused = (0..sessions).filter(refused).count();
+    println!("{refused} of {sessions} sessions had no slot");
+    assert!(refused < sessions as usize / 1000, "{refused}");
+}
+
+#[test]
+fn a_session_is_ended_once_and_freed_as_it_was_condemned() {
+    root_or_skip!();
+    let (_programs, table) = table();
+    let mut counted = record(5);
+    (counted.session.packets, counted.session.bytes) = (10, 640);
+    counted.remote = Counters { packets: 2, bytes: 128 };
+    let index = table.insert(0, &counted).unwrap();
+    let slot = table.slot(index);
+    let (protocol, stamp) = slot.look().unwrap();
+    assert_eq!((protocol, stamp.generation(), stamp.is_ended()), (Protocol::Udp, 1, false));
+    let to_free = slot.end(stamp).unwrap();
+    assert!(to_free.is_ended() && table.read(index).unwrap().is_ended());
+    assert_eq!(slot.end(stamp), None, "it is not what it was");
+
+    // Learned again: under the lock, and then ended with the same number as before.
+    let tags = slot.word(at::TAGS).load(SeqCst);
+    drop(WriteGuard::try_lock(slot.version(), to_free.version).unwrap());
+    assert_eq!(slot.word(at::TAGS).load(SeqCst), tags);
+    assert_eq!(slot.free(to_free), None, "another version");
+    assert!(table.read(index).is_some());
+
+    let (_, to_free) = slot.look().unwrap();
+    assert_eq!(slot.free(to_free), Some(Counters { packets: 12, bytes: 768 }));
+    assert_eq!((table.read(index), slot.look(), slot.free(to_free)), (None, None, None));
+    // Nothing is left for the next one.
+    assert_eq!(table.insert(0, &record(6)), Some(index));
+    assert_eq!(table.read(index).unwrap().packets(), 6);
+}
+
+/// Learners take free slots, write sessions in several steps, learn again and end them; the ager frees.
+/// Every record that is read is of one session, and no slot is freed under a session that lives.
+#[test]
+fn readers_writers_and_the_ager_meet_without_halves() {
+    root_or_skip!();
+    let (_programs, table) = table();
+    let (table, stop) = (&table, &AtomicBool::new(false));
+    let slots = 0..4 * WAYS;
+    let (freed, kept) = (&AtomicUsize::new(0), &AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for learner in 1..=2u32 {
+            scope.spawn(move || {
+                for number in 0.. {
+                    if stop.load(SeqCst) {
+                        break;
+                    }
+                    let session = record(number << 2 | learner);
+                    let hash = u64::from(number % 4) << 32 | u64::from(number % 3);
+                    let Some(index) = table.insert(hash, &session) else {
+                        std::thread::yield_now();
+                        continue;
+                    };
+                    // It is ours, whoever looks: nobody else frees or rewrites what is alive.
+                    let found = table.read(index).expect("it lives");
+                    assert_eq!(found.session.out_ifindex, session.session.out_ifindex);
+                    let slot = table.slot(index);
+                    let (_, stamp) = slot.look().expect("it lives");
+                    assert!(!stamp.is_ended());
+                    slot.end(stamp).expect("nobody else ends it");
+                }
+            });
+        }
+        scope.spawn(move || {
+            while !stop.load(SeqCst) {
+                for index in 0..4 * WAYS {
+                    let slot = table.slot(index);
+                    if let Some((_, stamp)) = slot.look()
+                        && stamp.is_ended()
+                        && slot.free(stamp).is_some()
+                    {
+                        freed.fetch_add(1, SeqCst);
+                    }
+                }
+            }
+        });
+        scope.spawn(move || {
+            let mut seen = HashSet::new();
+            while !stop.load(SeqCst) {
+                for record in slots.clone().filter_map(|index| table.read(index)) {
+                    assert!(is_whole(&record), "{record:?}");
+                    seen.insert(record.session.out_ifindex);
+                }
+                kept.store(seen.len(), SeqCst);
+            }
+        });
+        // As long as it takes them to meet, on however few CPUs; a thread that has panicked is told of afterwards.
+        let (start, least) = (Instant::now(), Duration::from_millis(600));
+        let few = || freed.load(SeqCst) <= 100 || kept.load(SeqCst) <= 10;
+        while start.elapsed() < least || few() && start.elapsed() < Duration::from_secs(60) {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        stop.store(true, SeqCst);
+    });
+    let (freed, kept) = (freed.load(SeqCst), kept.load(SeqCst));
+    assert!(freed > 100 && kept > 10, "{freed} freed, {kept} kept");
+}

@@ -1,0 +1,13 @@
+//! The session table and what else user space shares with the programs: the layout, the control page and the deny
+//! list. Nothing in here knows the daemon.
+
+pub mod ageing;
+pub mod clock;
+pub mod control;
+pub mod deny;
+pub mod hash;
+pub mod layout;
+mod mapped;
+pub mod session;
+
+pub use mapped::Table;

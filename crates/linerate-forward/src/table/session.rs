@@ -1,0 +1,404 @@
+//! [`Session`]: what users see of one direction of a conversation that the fast path forwards.
+
+mod rates;
+mod select;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Serialize, Serializer};
+
+pub use rates::{Rate, Rates};
+pub use select::{Filter, Selection, Sort};
+
+use crate::table::clock::Clock;
+use crate::table::layout::{self, flags, kind, origin};
+use crate::tuple::{FiveTuple, Protocol};
+
+/// A session at the moment that it was read.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Session {
+    /// Its protocol, addresses and ports as its packets come in; `session` in JSON.
+    #[serde(rename = "session")]
+    pub tuple: FiveTuple,
+    /// Where they come in.
+    pub ingress: Port,
+    /// The DSCP that they come with, 0 to 63.
+    pub dscp: u8,
+    /// The VLAN tags that they come with, the outer first.
+    pub vlan: Vec<Tag>,
+    /// Where they leave.
+    pub egress: Port,
+    /// The DSCP that they leave with, 0 to 63.
+    pub out_dscp: u8,
+    /// The VLAN tags that they leave with, the outer first.
+    pub out_vlan: Vec<Tag>,
+    /// What NAT makes of addresses and ports.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nat: Option<Nat>,
+    /// The MAC address that they leave for.
+    pub next_hop: Mac,
+    /// The largest IP packet that takes the fast path, bytes.
+    pub mtu: u16,
+    /// Whether packets take the fast path now.
+    pub state: State,
+    /// Conntrack vouches for it.
+    pub tracked: bool,
+    /// Since it was first learned.
+    #[serde(serialize_with = "seconds")]
+    pub age: Duration,
+    /// Since it was last learned.
+    #[serde(serialize_with = "seconds")]
+    pub learned: Duration,
+    /// Without a packet for so long, as far as the ageing has seen: it looks every few seconds.
+    #[serde(serialize_with = "seconds")]
+    pub idle: Duration,
+    /// How often it was learned again.
+    pub revalidations: u32,
+    /// Packets, on the fast path and on the kernel's since it was first learned.
+    pub packets: u64,
+    /// Bytes of their IP packets, from header to end of payload.
+    pub bytes: u64,
+    /// Packets a second over the last two readings, where there were two.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate: Option<Rate>,
+}
+
+/// Whether the packets of a session take the fast path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum State {
+    /// They do.
+    Fast,
+    /// The next one asks the kernel: its time between two learnings is over.
+    Due,
+    /// The next one asks the kernel: the configuration has changed since it was learned.
+    Stale,
+    /// They do not: its connection closed, or it was flushed or aged out.
+    Ended,
+}
+
+impl State {
+    /// Its name in text.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Fast => "fast",
+            Self::Due => "due",
+            Self::Stale => "stale",
+            Self::Ended => "ended",
+        }
+    }
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Source and destination after NAT, where they are others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Nat {
+    /// Where the packets seem to come from when they leave.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source: Option<SocketAddr>,
+    /// Where they go to when they leave.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub destination: Option<SocketAddr>,
+}
+
+/// A VLAN tag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub struct Tag {
+    /// The VLAN, 0 to 4095.
+    pub vlan: u16,
+    /// Its priority, 0 to 7.
+    pub priority: u8,
+    /// Whether it is a service tag (802.1ad, 0x88a8), not one of 802.1Q (0x8100).
+    pub service: bool,
+}
+
+impl Tag {
+    fn read(tci: [u8; 2], service: bool) -> Self {
+        let tci = u16::from_be_bytes(tci);
+        Self { vlan: tci & 0xfff, priority: (tci >> 13) as u8, service }
+    }
+}
+
+impl fmt::Display for Tag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let service = if self.service { "s" } else { "" };
+        match self.priority {
+            0 => write!(f, "{service}{}", self.vlan),
+            priority => write!(f, "{service}{}p{priority}", self.vlan),
+        }
+    }
+}
+
+/// A MAC address.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Mac(pub [u8; 6]);
+
+impl fmt::Display for Mac {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, e, g] = self.0;
+        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+    }
+}
+
+impl Serialize for Mac {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
+/// An interface.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Port {
+    /// Its index.
+    pub index: u32,
+    /// Its name; `#7` for one that is not there any more.
+    pub name: Arc<str>,
+}
+
+impl fmt::Display for Port {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+impl Serialize for Port {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&self.name)
+    }
+}
+
+/// Names of interfaces by index.
+#[derive(Clone, Debug, Default)]
+pub struct Names(HashMap<u32, Arc<str>>);
+
+impl Names {
+    /// The port with this index.
+    fn port(&mut self, index: u32) -> Port {
+        let name = self.0.entry(index).or_insert_with(|| format!("#{index}").into());
+        Port { index, name: Arc::clone(name) }
+    }
+}
+
+impl<N: Into<Arc<str>>> FromIterator<(u32, N)> for Names {
+    fn from_iter<I: IntoIterator<Item = (u32, N)>>(names: I) -> Self {
+        Self(names.into_iter().map(|(index, name)| (index, name.into())).collect())
+    }
+}
+
+/// A session as it lies in a table, whole: what [`Reader::session`] makes sense of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Record {
+    /// The number of its slot, `4 * bucket + way`.
+    pub slot: u64,
+    /// What is matched, counted and done.
+    pub session: layout::Session,
+    /// The addresses, where they are IPv6.
+    pub addresses: layout::Addresses,
+    /// What CPUs other than the owner counted.
+    pub remote: layout::Counters,
+}
+
+impl Record {
+    /// Packets that all CPUs counted.
+    pub fn packets(&self) -> u64 {
+        self.session.packets.wrapping_add(self.remote.packets)
+    }
+
+    /// Bytes that all CPUs counted.
+    pub fn bytes(&self) -> u64 {
+        self.session.bytes.wrapping_add(self.remote.bytes)
+    }
+
+    /// Whether it is a session, and not a free slot.
+    pub fn is_session(&self) -> bool {
+        self.session.key.kind != 0
+    }
+
+    /// Whether it was ended.
+    pub fn is_ended(&self) -> bool {
+        self.session.key.generation & layout::GENERATION_ENDED != 0
+    }
+
+    /// Its protocol.
+    pub fn protocol(&self) -> Protocol {
+        if self.session.key.kind & kind::TCP == 0 { Protocol::Udp } else { Protocol::Tcp }
+    }
+
+    /// Protocol, addresses and ports as its packets come in.
+    pub fn tuple(&self) -> FiveTuple {
+        let key = &self.session.key;
+        let (source, destination) = if self.is_ipv6() {
+            let Self { addresses, .. } = self;
+            (v6(addresses.source), v6(addresses.destination))
+        } else {
+            (v4(key.source), v4(key.destination))
+        };
+        FiveTuple {
+            protocol: self.protocol(),
+            source: (source, u16::from_be_bytes(key.source_port)).into(),
+            destination: (destination, u16::from_be_bytes(key.destination_port)).into(),
+        }
+    }
+
+    fn is_ipv6(&self) -> bool {
+        self.session.key.kind & kind::FAMILY == kind::IPV6
+    }
+
+    /// Addresses and ports as its packets leave.
+    fn out(&self) -> (SocketAddr, SocketAddr) {
+        let session = &self.session;
+        let (source, destination) = if self.is_ipv6() {
+            (v6(self.addresses.out_source), v6(self.addresses.out_destination))
+        } else {
+            (v4(session.source), v4(session.destination))
+        };
+        (
+            (source, u16::from_be_bytes(session.source_port)).into(),
+            (destination, u16::from_be_bytes(session.destination_port)).into(),
+        )
+    }
+
+    fn nat(&self) -> Option<Nat> {
+        if self.session.flags & flags::NAT == 0 {
+            return None;
+        }
+        let (FiveTuple { source, destination, .. }, (to_source, to_destination)) =
+            (self.tuple(), self.out());
+        Some(Nat {
+            source: (to_source != source).then_some(to_source),
+            destination: (to_destination != destination).then_some(to_destination),
+        })
+    }
+
+    fn tags(&self) -> Vec<Tag> {
+        let key = &self.session.key;
+        let shifts = [kind::OUTER_SHIFT, kind::INNER_SHIFT];
+        let tags = shifts.into_iter().zip(key.tag).filter_map(|(shift, tci)| {
+            let tpid = key.kind >> shift & 3;
+            (tpid != 0).then(|| Tag::read(tci, tpid == kind::TAG_8021AD))
+        });
+        tags.collect()
+    }
+
+    fn out_tags(&self) -> Vec<Tag> {
+        let tags = self.session.out_tag.iter().take(usize::from(self.session.out_tags));
+        tags.map(|&[a, b, c, d]| Tag::read([c, d], [a, b] == [0x88, 0xa8])).collect()
+    }
+}
+
+/// Makes sessions for users of records.
+#[derive(Clone, Debug)]
+pub struct Reader {
+    /// What time it is.
+    pub clock: Clock,
+    /// The generation that is in force.
+    pub generation: u32,
+    /// What the interfaces are called.
+    pub names: Names,
+}
+
+impl Reader {
+    /// What `record` says, without a rate.
+    pub fn session(&mut self, record: &Record) -> Session {
+        let session = &record.session;
+        Session {
+            tuple: record.tuple(),
+            ingress: self.names.port(session.key.ifindex),
+            dscp: session.key.dscp >> 2,
+            vlan: record.tags(),
+            egress: self.names.port(session.out_ifindex),
+            out_dscp: session.dscp >> 2,
+            out_vlan: record.out_tags(),
+            nat: record.nat(),
+            next_hop: Mac(session.destination_mac),
+            mtu: session.mtu,
+            state: self.state(session),
+            tracked: session.origin == origin::CONNTRACK,
+            age: self.clock.since(session.created),
+            learned: self.clock.since(session.learned),
+            idle: LastUse::read(session).idle(self.clock.seconds()),
+            revalidations: session.revalidations,
+            packets: record.packets(),
+            bytes: record.bytes(),
+            rate: None,
+        }
+    }
+
+    fn state(&self, session: &layout::Session) -> State {
+        if session.key.generation & layout::GENERATION_ENDED != 0 {
+            State::Ended
+        } else if session.key.generation != self.generation {
+            State::Stale
+        } else if (self.clock.now() as u32).wrapping_sub(session.deadline) as i32 > 0 {
+            State::Due
+        } else {
+            State::Fast
+        }
+    }
+}
+
+/// The reference bit of a session and, in the bytes after it, when the ager last found it set.
+///
+/// Together they are the word at `referenced`: programs store the byte 1, only the ager writes the rest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LastUse {
+    /// A packet was forwarded since the ager's last visit.
+    pub(crate) is_recent: bool,
+    /// Low 24 bits of the seconds when the ager last found the bit set.
+    at: u32,
+}
+
+impl LastUse {
+    /// The bit clear, last found set at `seconds`.
+    pub(crate) fn found(seconds: u64) -> Self {
+        Self { is_recent: false, at: seconds as u32 & 0xff_ffff }
+    }
+
+    pub(crate) fn from_word(word: u32) -> Self {
+        let [recent, a, b, c] = word.to_ne_bytes();
+        Self { is_recent: recent != 0, at: u32::from_le_bytes([a, b, c, 0]) }
+    }
+
+    pub(crate) fn word(self) -> u32 {
+        let [a, b, c, _] = self.at.to_le_bytes();
+        u32::from_ne_bytes([u8::from(self.is_recent), a, b, c])
+    }
+
+    fn read(session: &layout::Session) -> Self {
+        let [a, b, c] = session.unused;
+        Self::from_word(u32::from_ne_bytes([session.referenced, a, b, c]))
+    }
+
+    /// How long before `seconds` the last packet was; up to 194 days.
+    pub(crate) fn idle(self, seconds: u64) -> Duration {
+        if self.is_recent {
+            return Duration::ZERO;
+        }
+        let passed = (seconds as u32).wrapping_sub(self.at) & 0xff_ffff;
+        Duration::from_secs(u64::from(passed))
+    }
+}
+
+fn v4(address: [u8; 4]) -> IpAddr {
+    Ipv4Addr::from(address).into()
+}
+
+fn v6(address: [u8; 16]) -> IpAddr {
+    Ipv6Addr::from(address).into()
+}
+
+fn seconds<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_f64((time.as_secs_f64() * 1000.0).round() / 1000.0)
+}
+
+#[cfg(test)]
+mod tests;
