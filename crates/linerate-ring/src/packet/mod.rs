@@ -8,10 +8,11 @@
 //! there is no choice of page size here, unlike in a [`Region`](crate::Region), but on a kernel with the
 //! patches of `kernel/` (Trivelloni, *Huge Pages Impact Analysis*, 2018, chapter 5): [`Allocation`].
 
-mod allocation;
+pub(crate) mod allocation;
 mod builder;
 mod fanout;
 mod layout;
+mod memory;
 mod owner;
 mod program;
 mod receive;

@@ -16,10 +16,11 @@ use zerocopy::FromBytes;
 
 use super::builder::Builder;
 use super::layout::{BLOCK_STATUS, BlockHeader};
+use super::memory::Map;
 use super::owner;
 use super::program::SocketFilter;
 use super::rules::Request;
-use super::socket::{Map, Socket};
+use super::socket::Socket;
 use super::stamps::{Clock, Restore};
 use super::statistics::{Counters, Statistics};
 use super::walk::{FrameOptions, Walk};
