@@ -180,7 +180,7 @@ impl Config {
                 ("revalidate", self.revalidate, REVALIDATE),
                 ("fail-open-after", self.fail_open_after, FAIL_OPEN_AFTER),
             ] {
-                check_time(time, &range).map_err(|why| format!("{name}: {why}"))?;
+                check_time(time, &range).map_err(|reason| format!("{name}: {reason}"))?;
             }
             Ok(())
         };

@@ -32,12 +32,12 @@ pub enum Error {
     },
 
     /// The kernel lacks what is needed.
-    #[error("cannot {action}: {why}")]
+    #[error("cannot {action}: {reason}")]
     Kernel {
         /// What was being done; follows "cannot".
         action: &'static str,
         /// What it lacks, and what to do.
-        why: String,
+        reason: String,
     },
 
     /// A map could not be mapped.
@@ -45,12 +45,12 @@ pub enum Error {
     Ring(#[from] linerate_bpf::Error),
 
     /// A file of bpffs is not what this version puts there.
-    #[error("{}: {why}", path.display())]
+    #[error("{}: {reason}", path.display())]
     Pin {
         /// The file or directory.
         path: PathBuf,
         /// What is wrong with it, and what to do.
-        why: String,
+        reason: String,
     },
 
     /// Another process looks after the instance.

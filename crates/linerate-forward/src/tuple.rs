@@ -88,9 +88,9 @@ impl FromStr for FiveTuple {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = |why: String| {
+        let wrong = |reason: String| {
             format!(
-                "{text:?} is no session ({why}): write protocol, source, port, destination and port, as \
+                "{text:?} is no session ({reason}): write protocol, source, port, destination and port, as \
                  udp,192.0.2.1,5000,198.51.100.7,53"
             )
         };

@@ -23,7 +23,7 @@ const RESETS: &str = "/proc/sys/net/netfilter/nf_conntrack_tcp_ignore_invalid_rs
 /// What the settings were before [`be_liberal`], `None` for one that the kernel has not: to be kept as long as
 /// programs are attached, and given to [`restore`] after the last was detached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Former {
+pub struct SavedSysctls {
     /// `nf_conntrack_tcp_be_liberal`.
     pub liberal: Option<u8>,
     /// `nf_conntrack_tcp_ignore_invalid_rst`.
@@ -38,30 +38,30 @@ pub struct Former {
 /// # Errors
 /// When a setting cannot be read or written: it takes CAP_NET_ADMIN, and a `/proc/sys` that is writable. Then
 /// both are as before.
-pub fn be_liberal() -> Result<Former> {
+pub fn be_liberal() -> Result<SavedSysctls> {
     let liberal = turn_on(LIBERAL)?;
     let resets = turn_on(RESETS).inspect_err(|_| {
         let _ = give_back(LIBERAL, liberal);
     })?;
-    Ok(Former { liberal, resets })
+    Ok(SavedSysctls { liberal, resets })
 }
 
 /// Gives the settings their former values, unless somebody has changed them since.
 ///
 /// # Errors
 /// As for [`be_liberal`]; the other is restored all the same. That connection tracking has gone is none.
-pub fn restore(former: Former) -> Result<()> {
-    give_back(LIBERAL, former.liberal).and(give_back(RESETS, former.resets))
+pub fn restore(saved: SavedSysctls) -> Result<()> {
+    give_back(LIBERAL, saved.liberal).and(give_back(RESETS, saved.resets))
 }
 
 /// What it was.
 fn turn_on(setting: &str) -> Result<Option<u8>> {
-    let former = match read(setting) {
-        Ok(former) => former,
+    let saved = match read(setting) {
+        Ok(value) => value,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(source) => return Err(failed("read", setting, source)),
     };
-    if former == 0 {
+    if saved == 0 {
         write(setting, 1)?;
         let name = setting.rsplit('/').next().unwrap_or_default();
         tracing::info!(
@@ -69,11 +69,11 @@ fn turn_on(setting: &str) -> Result<Option<u8>> {
              detaching restores 0"
         );
     }
-    Ok(Some(former))
+    Ok(Some(saved))
 }
 
-fn give_back(setting: &str, former: Option<u8>) -> Result<()> {
-    match (former, read(setting)) {
+fn give_back(setting: &str, saved: Option<u8>) -> Result<()> {
+    match (saved, read(setting)) {
         (None | Some(1..), _) | (_, Ok(0)) => Ok(()),
         (Some(0), Ok(_)) => write(setting, 0),
         (_, Err(error)) if error.kind() == ErrorKind::NotFound => Ok(()),
@@ -110,27 +110,27 @@ mod tests {
         root_or_skip!();
         let namespace = Namespace::create("liberal").expect("a namespace");
         let inside = || {
-            let former = be_liberal().expect("set");
-            if former.liberal.is_none() {
+            let saved = be_liberal().expect("set");
+            if saved.liberal.is_none() {
                 skip!("no connection tracking");
             }
             let both = || [LIBERAL, RESETS].map(|setting| read(setting).unwrap_or(9));
-            let has_resets = former.resets.is_some();
+            let has_resets = saved.resets.is_some();
             let resets = |value| if has_resets { value } else { 9 };
-            assert_eq!(former, Former { liberal: Some(0), resets: has_resets.then_some(0) });
+            assert_eq!(saved, SavedSysctls { liberal: Some(0), resets: has_resets.then_some(0) });
             assert_eq!(both(), [1, resets(1)]);
-            restore(former).expect("restored");
+            restore(saved).expect("restored");
             assert_eq!(both(), [0, resets(0)]);
 
             // Who had it on before keeps it.
             write(LIBERAL, 1).expect("written");
-            let former = be_liberal().expect("set");
-            restore(former).expect("restored");
+            let saved = be_liberal().expect("set");
+            restore(saved).expect("restored");
             assert_eq!(both(), [1, resets(0)]);
 
             // Who turns it off meanwhile keeps that.
             write(LIBERAL, 0).expect("written");
-            restore(Former { liberal: Some(1), resets: None }).expect("restored");
+            restore(SavedSysctls { liberal: Some(1), resets: None }).expect("restored");
             assert_eq!(both(), [0, resets(0)]);
         };
         namespace.run(inside).expect("entered");

@@ -9,17 +9,17 @@ pub(crate) fn indices(links: &[Link], names: &[String]) -> Vec<u32> {
 
 /// The MAC address that frames for this host have where they come in by `link`: its own, or that of the bridge that
 /// it is a member of.
-pub(crate) fn station(link: &Link, links: &[Link]) -> Option<[u8; 6]> {
-    let mut station = link;
+pub(crate) fn dst_mac(link: &Link, links: &[Link]) -> Option<[u8; 6]> {
+    let mut receiver = link;
     // Bridges cannot be members of each other; a circle all the same must not be followed for ever.
     for _ in links {
-        let master = links.iter().find(|link| Some(link.index) == station.master);
+        let master = links.iter().find(|link| Some(link.index) == receiver.master);
         match master.filter(|master| master.kind == "bridge") {
-            Some(bridge) => station = bridge,
+            Some(bridge) => receiver = bridge,
             None => break,
         }
     }
-    station.address.map(|address| address.0)
+    receiver.address.map(|address| address.0)
 }
 
 /// The interface in this namespace that `link` is a VLAN of.
@@ -44,9 +44,9 @@ mod tests {
         };
         let links = [link(1, "", Some(9)), link(2, "veth", Some(8)), link(3, "", None)];
         let links = [&links[..], &[link(8, "vrf", None), link(9, "bridge", Some(8))]].concat();
-        let stations = links.iter().map(|link| station(link, &links).unwrap()[5]);
-        assert_eq!(stations.collect::<Vec<_>>(), [9, 2, 3, 8, 9]);
+        let addresses = links.iter().map(|link| dst_mac(link, &links).unwrap()[5]);
+        assert_eq!(addresses.collect::<Vec<_>>(), [9, 2, 3, 8, 9]);
         let circle = [link(1, "bridge", Some(2)), link(2, "bridge", Some(1))];
-        assert!(station(&circle[0], &circle).is_some());
+        assert!(dst_mac(&circle[0], &circle).is_some());
     }
 }

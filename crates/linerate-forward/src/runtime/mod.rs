@@ -10,6 +10,6 @@ pub mod memory;
 pub mod pins;
 pub mod preflight;
 pub mod program;
-pub mod uppers;
+pub mod upper_devices;
 pub mod view;
 pub mod watch;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! /sys/fs/bpf/linerate/forward/INSTANCE/
-//!     state                 a map with the record of the instance: `State`
+//!     state                 a map with the record of the instance: `InstanceState`
 //!     maps/NAME             every map of the programs
 //!     programs/NAME         every program
 //!     ports/IFINDEX/HOOK    the links of a port: xdp, ingress, egress
@@ -35,7 +35,7 @@ use rustix::fs::{FlockOperation, flock, statfs};
 use rustix::io::Errno;
 
 pub use namespace::{Namespace, instance_name};
-pub use state::{Pinned, PortState, State};
+pub use state::{InstanceState, Pinned, PortState};
 pub use upgrade::Upgrade;
 
 use crate::maps::Maps;
@@ -154,7 +154,7 @@ impl Pins {
         }
         Err(Error::Pin {
             path: self.directory.clone(),
-            why: "it is being made and removed by others all the time; try again".into(),
+            reason: "it is being made and removed by others all the time; try again".into(),
         })
     }
 
@@ -172,7 +172,7 @@ impl Pins {
         }
         Err(Error::Pin {
             path: self.bpffs.clone(),
-            why: format!(
+            reason: format!(
                 "no BPF file system is mounted there, which has to keep the programs; mount it with \
                  `mount -t bpf bpf {}` (`ip netns exec` hides it: use `nsenter --net=FILE` instead)",
                 self.bpffs.display()
@@ -185,11 +185,11 @@ impl Pins {
     /// # Errors
     /// [`Error::Pin`] when the instance has left something: adopt or detach that first. [`Error::Ring`],
     /// [`Error::System`]; what was pinned by then is removed again.
-    pub fn create(&self, lock: &Lock, programs: &Programs, state: &State) -> Result<()> {
+    pub fn create(&self, lock: &Lock, programs: &Programs, state: &InstanceState) -> Result<()> {
         if self.exist() {
             return Err(Error::Pin {
                 path: self.directory.clone(),
-                why: "an instance of this name is there; adopt it or detach it".into(),
+                reason: "an instance of this name is there; adopt it or detach it".into(),
             });
         }
         // Remains of somebody who was killed while doing this, without a record. The directory itself stays:
@@ -208,9 +208,9 @@ impl Pins {
     ///
     /// # Errors
     /// [`Error::Pin`] where there is none, or one that cannot be read.
-    pub fn state(&self) -> Result<State> {
+    pub fn state(&self) -> Result<InstanceState> {
         let path = self.directory.join("state");
-        let failed = |why: String| Error::Pin { path: path.clone(), why };
+        let failed = |reason: String| Error::Pin { path: path.clone(), reason };
         let map = match MapHandle::from_pinned_path(&path) {
             Ok(map) => map,
             Err(error) if error.kind() == libbpf_rs::ErrorKind::NotFound => {
@@ -225,14 +225,14 @@ impl Pins {
             .lookup(&0u32.to_ne_bytes(), MapFlags::ANY)
             .map_err(|error| Error::bpf(format!("read {}", path.display()), &error))?
             .unwrap_or_default();
-        State::read(&text).map_err(failed)
+        InstanceState::read(&text).map_err(failed)
     }
 
     /// Puts `state` in the place of the record that was there.
     ///
     /// # Errors
     /// [`Error::Ring`], [`Error::System`].
-    pub fn save(&self, _lock: &Lock, state: &State) -> Result<()> {
+    pub fn save(&self, _lock: &Lock, state: &InstanceState) -> Result<()> {
         let text = state.write();
         let failed = |error| Error::bpf("keep the record of the instance", &error);
         let map = create_array("forward_state", text.len() as u32).map_err(failed)?;
@@ -247,7 +247,7 @@ impl Pins {
     pub fn add_port(
         &self,
         lock: &Lock,
-        state: &mut State,
+        state: &mut InstanceState,
         options: &PortOptions,
         port: &mut Port,
     ) -> Result<()> {
@@ -284,7 +284,7 @@ impl Pins {
     ///
     /// # Errors
     /// [`Error::Ring`], [`Error::System`].
-    pub fn remove_port(&self, lock: &Lock, state: &mut State, ifindex: u32) -> Result<()> {
+    pub fn remove_port(&self, lock: &Lock, state: &mut InstanceState, ifindex: u32) -> Result<()> {
         let Some(at) = state.ports.iter().position(|one| one.ifindex == ifindex) else {
             return Ok(());
         };
@@ -324,7 +324,9 @@ impl Pins {
     /// [`Error::System`].
     pub fn maps(&self) -> Result<Maps> {
         let state = self.state()?;
-        state.check_layout().map_err(|why| Error::Pin { path: self.directory.clone(), why })?;
+        state
+            .check_layout()
+            .map_err(|reason| Error::Pin { path: self.directory.clone(), reason })?;
         self.open_maps()
     }
 
@@ -353,7 +355,9 @@ impl Pins {
     /// As [`Pins::maps`]; [`Error::Ring`].
     pub fn open(&self, _lock: &Lock) -> Result<Pinned> {
         let state = self.state()?;
-        state.check_layout().map_err(|why| Error::Pin { path: self.directory.clone(), why })?;
+        state
+            .check_layout()
+            .map_err(|reason| Error::Pin { path: self.directory.clone(), reason })?;
         let directory = self.directory.join("programs");
         let open = |name: String| -> Result<(String, OwnedFd)> {
             let program = link::open(&directory.join(&name))?;
@@ -388,7 +392,7 @@ impl Pins {
         Ok(Some(Port {
             xdp: link::open(&xdp)?.into(),
             attach: one.attach(),
-            why_generic: one.why_generic.clone(),
+            generic_reason: one.generic_reason.clone(),
             stack,
         }))
     }
@@ -407,7 +411,9 @@ impl Pins {
             let namespace = state.map(|state| state.namespace.to_string()).unwrap_or_default();
             return Err(Error::Pin {
                 path: self.directory.clone(),
-                why: format!("the instance is of network namespace {namespace}: detach it there"),
+                reason: format!(
+                    "the instance is of network namespace {namespace}: detach it there"
+                ),
             });
         }
         let mut first = Ok(());
@@ -447,7 +453,7 @@ impl Pins {
         &self,
         lock: &Lock,
         programs: &Programs,
-        state: &mut State,
+        state: &mut InstanceState,
     ) -> Result<()> {
         let _all = self.everybody()?;
         let now = conntrack::be_liberal()?;
@@ -470,7 +476,7 @@ impl Pins {
     }
 
     /// Records of the other instances in the network namespace of this thread.
-    fn beside(&self) -> impl Iterator<Item = State> {
+    fn beside(&self) -> impl Iterator<Item = InstanceState> {
         let here = Namespace::of_thread().ok();
         let names = Self::instances(&self.bpffs).unwrap_or_default().into_iter();
         names

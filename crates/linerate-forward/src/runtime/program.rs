@@ -190,9 +190,9 @@ impl Programs {
     }
 
     fn load_with(options: &Options, former: Option<&Maps>) -> Result<Self> {
-        if let Some(why) = unavailable() {
-            let why = format!("{why}; use Linux 6.2 or newer with CONFIG_DEBUG_INFO_BTF");
-            return Err(Error::Kernel { action: "learn sessions", why });
+        if let Some(reason) = unavailable() {
+            let reason = format!("{reason}; use Linux 6.2 or newer with CONFIG_DEBUG_INFO_BTF");
+            return Err(Error::Kernel { action: "learn sessions", reason });
         }
         let mut storage = MaybeUninit::uninit();
         let mut open = open(options, &mut storage)?;

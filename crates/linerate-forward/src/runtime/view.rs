@@ -9,7 +9,7 @@ use crate::maps::Maps;
 use crate::reason::Reason;
 use crate::refusal::Refusal;
 use crate::runtime::heartbeat;
-use crate::runtime::uppers;
+use crate::runtime::upper_devices;
 use crate::snapshot::{Counter, Port, Sessions, Snapshot, Traffic};
 use crate::table::Table;
 use crate::table::clock::Clock;
@@ -93,12 +93,12 @@ impl View<'_> {
         interfaces.sort_by_key(|(_, interface)| interface.port);
         // Of the network namespace of this thread.
         let counters = std::fs::read_to_string("/proc/thread-self/net/dev").unwrap_or_default();
-        let uppers = uppers::pairs_in(self.maps)?;
+        let pairs = upper_devices::pairs_in(self.maps)?;
         let port = |(index, _)| {
             let interface = name_of(index);
             let traffic = Traffic::find(&counters, &interface).unwrap_or_default();
-            let uppers = uppers.iter().filter(|(_, port)| *port == index);
-            let upper_devices = uppers.map(|(upper, _)| name_of(*upper)).collect();
+            let on_port = pairs.iter().filter(|(_, port)| *port == index);
+            let upper_devices = on_port.map(|(upper, _)| name_of(*upper)).collect();
             Port { xdp_mode: xdp_mode(&interface), interface, index, upper_devices, traffic }
         };
         Ok(interfaces.into_iter().map(port).collect())

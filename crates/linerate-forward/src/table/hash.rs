@@ -8,12 +8,12 @@ use crate::table::layout::SessionKey;
 /// Odd random numbers, as in `control.seeds`.
 pub type Seeds = [u64; 9];
 
-/// The bytes of a word that are the station's address.
+/// The bytes of a word that are the destination MAC address.
 const MAC_MASK: u64 = 0x0000_ffff_ffff_ffff;
 
 /// The hash of a key.
 ///
-/// The upper half picks the first bucket and the set of `pending`; the lower half is the fingerprint, its
+/// The upper half picks the first bucket and the set of candidates; the lower half is the fingerprint, its
 /// lowest two bits are the home way, and those above pick the second bucket.
 pub fn session(seeds: &Seeds, key: &SessionKey) -> u64 {
     let word = |at: usize| word(key.as_bytes(), at);

@@ -13,9 +13,9 @@ use libbpf_rs::{MapCore, MapFlags};
 use linerate_forward::Error;
 use linerate_forward::reason::Reason;
 use linerate_forward::runtime::heartbeat::{self, Heartbeat};
-use linerate_forward::runtime::pins::{Namespace, Pins, State};
+use linerate_forward::runtime::pins::{InstanceState, Namespace, Pins};
 use linerate_forward::runtime::program::{Options, Port, PortOptions, Programs, enable_egress};
-use linerate_forward::snapshot::State as Who;
+use linerate_forward::snapshot::State;
 use linerate_forward::table::Table;
 use linerate_forward::table::clock::Clock;
 use linerate_forward::table::control::Control;
@@ -69,10 +69,10 @@ fn options() -> Options {
 fn start(
     pins: &Pins,
     ports: &[PortOptions],
-) -> (linerate_forward::runtime::pins::Lock, Programs, State) {
+) -> (linerate_forward::runtime::pins::Lock, Programs, InstanceState) {
     let lock = pins.lock().unwrap_or_else(|error| panic!("{error}"));
     let programs = Programs::load(&options()).expect("loaded");
-    let mut state = State::new(&options(), Namespace::of_thread().expect("/proc"));
+    let mut state = InstanceState::new(&options(), Namespace::of_thread().expect("/proc"));
     pins.create_liberal(&lock, &programs, &mut state).unwrap_or_else(|error| panic!("{error}"));
     for options in ports {
         let mut port = Port::attach(&programs, options).expect("attached");
@@ -268,7 +268,7 @@ fn an_instance_outlives_its_daemon_and_is_adopted_upgraded_and_detached() {
         sent += 1;
     }
     assert!(sent > 0, "the machine is too slow for this test");
-    while heartbeat::state(&control, &clock) != Who::FailOpen {
+    while heartbeat::state(&control, &clock) != State::FailOpen {
         stream.send(1);
         std::thread::sleep(Duration::from_millis(5));
         assert!(killed.elapsed() < 5 * BOUND, "it does not hand back");

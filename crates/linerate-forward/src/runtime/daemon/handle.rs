@@ -8,7 +8,7 @@ use crate::Result;
 use crate::config::Config;
 use crate::runtime::instance::LockedDenyList;
 use crate::runtime::memory::Memory;
-use crate::runtime::pins::{Lock, Namespace, Pins, PortState, State};
+use crate::runtime::pins::{InstanceState, Lock, Namespace, Pins, PortState};
 use crate::runtime::program::{Options, Port, Programs};
 use crate::table::clock::Clock;
 use crate::table::control::Control;
@@ -18,7 +18,7 @@ use crate::table::control::Control;
 pub(super) struct InstanceHandle {
     pub(super) pins: Pins,
     pub(super) lock: Lock,
-    pub(super) state: State,
+    pub(super) state: InstanceState,
     pub(super) programs: Programs,
     /// It was newly created, and not adopted.
     pub(super) is_fresh: bool,
@@ -62,7 +62,7 @@ impl InstanceHandle {
         pins: &Pins,
         lock: &Lock,
         options: &Options,
-    ) -> Result<(State, Programs, Vec<(PortState, Port)>)> {
+    ) -> Result<(InstanceState, Programs, Vec<(PortState, Port)>)> {
         let mut pinned = pins.open(lock)?;
         let here = Namespace::of_thread()?;
         if pinned.state.namespace != here {
@@ -77,8 +77,8 @@ impl InstanceHandle {
             let upgrade = pins.upgrade(lock, &mut pinned, options)?;
             match upgrade.lost {
                 None => tracing::info!("adopted sessions and replaced the programs"),
-                Some(why) => {
-                    tracing::warn!(why, "replaced the programs; sessions are learned again");
+                Some(reason) => {
+                    tracing::warn!(reason, "replaced the programs; sessions are learned again");
                 }
             }
         }
@@ -104,12 +104,12 @@ impl InstanceHandle {
         }
     }
 
-    fn load(pins: &Pins, lock: &Lock, options: &Options) -> Result<(Programs, State)> {
+    fn load(pins: &Pins, lock: &Lock, options: &Options) -> Result<(Programs, InstanceState)> {
         let memory = Memory::of(options)?;
         memory.check()?;
         tracing::info!("{memory}");
         let programs = Programs::load(options)?;
-        let mut state = State::new(options, Namespace::of_thread()?);
+        let mut state = InstanceState::new(options, Namespace::of_thread()?);
         pins.create_liberal(lock, &programs, &mut state)?;
         Ok((programs, state))
     }

@@ -18,7 +18,7 @@ use crate::runtime::instance::LockedDenyList;
 use crate::runtime::link;
 use crate::runtime::pins::{Lock, Pins, instance_name};
 use crate::runtime::program::Programs;
-use crate::runtime::uppers;
+use crate::runtime::upper_devices;
 use crate::runtime::view::View;
 use crate::runtime::watch::{self, Cause, Causes, Watch};
 use crate::snapshot::Snapshot;
@@ -324,7 +324,7 @@ impl Daemon {
 /// Updates the upper devices of the ports. The watch bumped at the change; sessions learned since then may
 /// rely on the former entries.
 fn note_uppers(handle: &InstanceHandle, ports: &Ports, control: &Control) -> Result<()> {
-    if uppers::refresh(&handle.programs.maps, &ports.indices())? {
+    if upper_devices::refresh(&handle.programs.maps, &ports.indices())? {
         control.bump();
     }
     Ok(())
@@ -359,8 +359,8 @@ fn start_watch(ports: Vec<u32>, control: &Arc<Control>, events: &Sender<Event>) 
         // The daemon may have ended.
         let _ = events.send(Event::Changed(causes));
     })?;
-    for blind in watch.blind() {
-        tracing::warn!("{blind}");
+    for unmonitored in watch.unmonitored() {
+        tracing::warn!("{unmonitored}");
     }
     Ok(watch)
 }

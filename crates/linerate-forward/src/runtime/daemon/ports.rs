@@ -11,7 +11,7 @@ use super::handle::InstanceHandle;
 use super::setup;
 use crate::config::Config;
 use crate::maps::Maps;
-use crate::runtime::link::station;
+use crate::runtime::link::dst_mac;
 use crate::runtime::pins::PortState;
 use crate::runtime::preflight::Report;
 use crate::runtime::program::{
@@ -175,7 +175,7 @@ impl PortSlot {
         let Some(link) = found(links, name) else {
             return Err(Error::Invalid(format!("there is no interface {name}")));
         };
-        let Some(mac) = station(link, links) else {
+        let Some(mac) = dst_mac(link, links) else {
             return Err(Error::Invalid(format!(
                 "interface {name} has no Ethernet address: only Ethernet interfaces can be ports"
             )));
@@ -197,12 +197,12 @@ impl PortSlot {
         Control::open(maps)?.bump();
         RcuBarrier::new(maps.get("table")?.as_fd())?.wait()?;
         let mut port = Port::attach(&handle.programs, &options)?;
-        match &port.why_generic {
+        match &port.generic_reason {
             None => tracing::info!(interface = name, xdp_mode = %port.attach, "port added"),
-            Some(why) => tracing::warn!(
+            Some(reason) => tracing::warn!(
                 interface = name,
                 xdp_mode = %port.attach,
-                why,
+                reason,
                 "port added, but without native XDP in its driver: the fast path saves less"
             ),
         }

@@ -1,4 +1,4 @@
-//! [`State`]: the record of an instance, which the next daemon goes on from.
+//! [`InstanceState`]: the record of an instance, which the next daemon goes on from.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Namespace;
 use crate::config::Statistics;
-use crate::runtime::conntrack::Former;
+use crate::runtime::conntrack::SavedSysctls;
 use crate::runtime::program::{Options, Port, PortOptions, Programs, Stack};
 use crate::table::hash::fnv;
 use crate::table::layout;
@@ -17,7 +17,7 @@ const FORMAT: u32 = 1;
 
 /// What an instance is, as JSON in a pinned map. Later versions may add fields, which earlier ones keep out.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct State {
+pub struct InstanceState {
     format: u32,
     /// The layout of the maps: sessions are kept by programs of the same.
     pub abi: u32,
@@ -35,7 +35,7 @@ pub struct State {
     pub multi_buffer: bool,
     /// What window tracking was set to.
     #[serde(flatten)]
-    pub windows: Former,
+    pub windows: SavedSysctls,
     /// The ports.
     pub ports: Vec<PortState>,
     /// What others have to remember, by their name: how to undo what was fixed, for instance.
@@ -57,7 +57,7 @@ pub struct PortState {
     /// The fast path is in the driver, not in the stack.
     pub native: bool,
     /// Why it is not.
-    pub why_generic: Option<String>,
+    pub generic_reason: Option<String>,
     /// Learning hangs in a clsact queueing discipline, for want of tcx; true where that was made for it.
     pub clsact: Option<bool>,
 }
@@ -75,7 +75,7 @@ impl PortState {
             mac: options.mac,
             port: options.port,
             native: port.attach == AttachMode::Native,
-            why_generic: port.why_generic.clone(),
+            generic_reason: port.generic_reason.clone(),
             clsact: made.reduce(|one, other| one | other),
         }
     }
@@ -101,7 +101,7 @@ impl PortState {
 #[derive(Debug)]
 pub struct Pinned {
     /// Its record.
-    pub state: State,
+    pub state: InstanceState,
     /// Its programs and maps.
     pub programs: Programs,
     /// The ports whose interfaces are there, with their links.
@@ -110,7 +110,7 @@ pub struct Pinned {
     pub gone: Vec<PortState>,
 }
 
-impl State {
+impl InstanceState {
     /// The record of programs that were loaded with `options` by this process, in `namespace`, no port yet.
     pub fn new(options: &Options, namespace: Namespace) -> Self {
         Self {
@@ -122,7 +122,7 @@ impl State {
             statistics: options.statistics,
             max_sessions: options.max_sessions,
             multi_buffer: options.multi_buffer,
-            windows: Former::default(),
+            windows: SavedSysctls::default(),
             ports: Vec::new(),
             others: BTreeMap::new(),
         }
@@ -199,8 +199,8 @@ mod tests {
 
     #[test]
     fn a_record_is_read_as_written() {
-        let mut state = State::new(&Options::default(), Namespace::of_thread().unwrap());
-        state.windows = Former { liberal: Some(0), resets: None };
+        let mut state = InstanceState::new(&Options::default(), Namespace::of_thread().unwrap());
+        state.windows = SavedSysctls { liberal: Some(0), resets: None };
         state.others.insert("preflight".into(), serde_json::json!({"peers": ["veth1"]}));
         state.ports.push(PortState {
             name: "eth0.100".into(),
@@ -208,17 +208,17 @@ mod tests {
             mac: [2, 0, 0, 0, 0, 1],
             port: 0,
             native: true,
-            why_generic: None,
+            generic_reason: None,
             clsact: None,
         });
-        assert_eq!(State::read(&state.write()), Ok(state.clone()));
+        assert_eq!(InstanceState::read(&state.write()), Ok(state.clone()));
         assert!(state.is_this_build() && state.port(7).is_some() && state.port(8).is_none());
         assert_eq!(state.fits(&Options::default()), Ok(()));
     }
 
     #[test]
     fn what_does_not_fit_is_said() {
-        let mut state = State::new(&Options::default(), Namespace::of_thread().unwrap());
+        let mut state = InstanceState::new(&Options::default(), Namespace::of_thread().unwrap());
         let options = Options { max_sessions: 5000, ..Options::default() };
         assert_eq!(state.fits(&options), Err("max-sessions is 5000 now and was 1000000".into()));
         let options = Options { statistics: Statistics::None, ..Options::default() };
@@ -227,7 +227,7 @@ mod tests {
         assert!(state.fits(&Options::default()).unwrap_err().contains("of layout"));
         let newer =
             String::from_utf8(state.write()).unwrap().replace("\"format\":1", "\"format\":9");
-        assert!(State::read(newer.as_bytes()).unwrap_err().contains("of format 9"));
-        assert!(State::read(b"{").unwrap_err().contains("cannot be read"));
+        assert!(InstanceState::read(newer.as_bytes()).unwrap_err().contains("of format 9"));
+        assert!(InstanceState::read(b"{").unwrap_err().contains("cannot be read"));
     }
 }

@@ -96,7 +96,7 @@ impl Pins {
             self.pin_maps(lock, &programs.maps)?;
         }
         let state = &mut pinned.state;
-        let new = super::State::new(options, state.namespace);
+        let new = super::InstanceState::new(options, state.namespace);
         (state.abi, state.build, state.process) = (layout::ABI, new.build, new.process);
         state.statistics = new.statistics;
         (state.max_sessions, state.multi_buffer) = (new.max_sessions, new.multi_buffer);

@@ -172,7 +172,7 @@ fn queues(link: &Link, channels: Option<Channels>) -> Outcome {
 /// Turns an offload off, in the namespace where the interface is, and looks whether it is. `prefix` begins
 /// a command line there, and `short` is what ethtool(8) calls it.
 pub(super) fn turn_off(
-    space: &Namespace,
+    namespace: &Namespace,
     prefix: &str,
     link: &Link,
     what: &str,
@@ -184,22 +184,22 @@ pub(super) fn turn_off(
     if !options.fix {
         return Ok((refused(what, command), None));
     }
-    let (error, now) = space.run(|| {
+    let (error, now) = namespace.run(|| {
         let error = ethtool::set_feature(link.index, offload, false).err();
         ethtool::features(link.index).map(|now| (error, now))
     })??;
     if now.is_active(offload) {
-        let why = match error {
+        let reason = match error {
             Some(error) => format!("the kernel says: {error}"),
             None if now.is_fixed(offload) => "its driver does not let it be turned off".to_owned(),
             None => "it stays on".to_owned(),
         };
-        return Ok((refused(format!("{what}, and {why}"), format!("try {command}")), None));
+        return Ok((refused(format!("{what}, and {reason}"), format!("try {command}")), None));
     }
     let fix = Fix::Offload {
         interface: link.name.clone(),
         index: link.index,
-        namespace: space.inode(),
+        namespace: namespace.inode(),
         offload: offload.to_owned(),
     };
     Ok((Outcome::Fixed(format!("{what}: {short} of {} was turned off", link.name)), Some(fix)))
@@ -211,8 +211,8 @@ mod tests {
 
     use super::*;
 
-    fn link(space: &testkit::Namespace, name: &str) -> Link {
-        let links = space.run(linerate_net::link::all).unwrap().unwrap();
+    fn link(namespace: &testkit::Namespace, name: &str) -> Link {
+        let links = namespace.run(linerate_net::link::all).unwrap().unwrap();
         links.into_iter().find(|link| link.name == name).unwrap()
     }
 
@@ -226,23 +226,23 @@ mod tests {
     #[test]
     fn tags_that_a_card_takes_out_of_frames_are_left_in_and_taken_out_again() {
         root_or_skip!();
-        let space = testkit::Namespace::create("pfcard").unwrap();
-        let cable = Veth::create(&space, "a", &space, "b", VethOptions::default()).unwrap();
+        let namespace = testkit::Namespace::create("pfcard").unwrap();
+        let cable = Veth::create(&namespace, "a", &namespace, "b", VethOptions::default()).unwrap();
         cable
             .a
             .set_features(&[("rx-vlan-hw-parse", true), ("rx-vlan-stag-hw-parse", true)])
             .unwrap();
-        let card = Link { kind: String::new(), ..link(&space, "a") };
+        let card = Link { kind: String::new(), ..link(&namespace, "a") };
         let links = [card.clone()];
         let examine = |fix| {
             let mut report = Report::default();
             let options = Options { fix, ..Options::default() };
             let examine = || examine(&card, &links, &["a".to_owned()], &options, &mut report);
-            space.run(examine).unwrap().unwrap();
+            namespace.run(examine).unwrap().unwrap();
             report
         };
         let is_on = || {
-            let features = space.run(|| ethtool::features(card.index)).unwrap().unwrap();
+            let features = namespace.run(|| ethtool::features(card.index)).unwrap().unwrap();
             ["rx-vlan-hw-parse", "rx-vlan-stag-hw-parse"].map(|name| features.is_active(name))
         };
         assert_eq!(is_on(), [true; 2]);
@@ -265,7 +265,7 @@ mod tests {
         assert!(joined.iter().all(|one| **one == Outcome::Fine), "{report:?}");
         assert!(of(&examine(true), Check::Tags).iter().all(|one| **one == Outcome::Fine));
 
-        let errors = space.run(|| crate::runtime::preflight::restore(&report.fixes)).unwrap();
+        let errors = namespace.run(|| crate::runtime::preflight::restore(&report.fixes)).unwrap();
         assert!(errors.is_empty(), "{errors:?}");
         assert_eq!(is_on(), [true; 2]);
     }
@@ -294,10 +294,11 @@ mod tests {
     #[test]
     fn the_queues_of_a_device_are_read() {
         root_or_skip!();
-        let space = testkit::Namespace::create("pfqueue").unwrap();
-        let _cable = Veth::create(&space, "a", &space, "b", VethOptions::default()).unwrap();
-        let link = link(&space, "a");
-        let found = space.run(|| ethtool::channels(link.index)).unwrap().unwrap();
+        let namespace = testkit::Namespace::create("pfqueue").unwrap();
+        let _cable =
+            Veth::create(&namespace, "a", &namespace, "b", VethOptions::default()).unwrap();
+        let link = link(&namespace, "a");
+        let found = namespace.run(|| ethtool::channels(link.index)).unwrap().unwrap();
         let found = found.expect("a veth tells its queues");
         let most = found.max_tx_queues();
         assert_eq!((most, found.combined_max), (link.num_tx_queues, 0), "{found:?}");

@@ -20,7 +20,7 @@ use super::{Options, probe};
 /// The far end, as it is.
 struct Peer {
     link: Link,
-    space: Namespace,
+    namespace: Namespace,
     /// How a command line is begun that is to run where it is.
     prefix: String,
     features: Features,
@@ -65,8 +65,8 @@ pub(super) fn examine(
     {
         let outcome = if peer.features.is_active(offload) {
             let what = format!("the far end {} leaves VLAN tags beside its frames", peer.link.name);
-            let Peer { space, prefix, link, .. } = &peer;
-            match turn_off(space, prefix, link, &what, offload, short, options)? {
+            let Peer { namespace, prefix, link, .. } = &peer;
+            match turn_off(namespace, prefix, link, &what, offload, short, options)? {
                 (outcome, Some(fix)) => {
                     report.fixes.push(fix);
                     outcome
@@ -104,7 +104,7 @@ fn give_program(
     options: &Options,
     report: &mut Report,
 ) -> io::Result<Outcome> {
-    let Peer { link, space, prefix, .. } = peer;
+    let Peer { link, namespace, prefix, .. } = peer;
     let reason = format!(
         "the far end {} of this veth has no XDP program and no GRO, without which it drops redirected \
          frames",
@@ -115,7 +115,7 @@ fn give_program(
         return Ok(refused(reason, command));
     }
     // Its receive queues must be as many as this end's transmit queues, and this end's MTU fit.
-    let attached = space.run(|| {
+    let attached = namespace.run(|| {
         let stub = probe::stub()?;
         let hook = Hook::Xdp(AttachMode::Native);
         Held::attach(std::os::fd::AsFd::as_fd(&stub), &link.name, link.index, hook)
@@ -124,8 +124,8 @@ fn give_program(
     let held = match attached {
         Ok(held) => held,
         Err(error) => {
-            let why = format!("{reason}, and it cannot be given one: {error}");
-            return Ok(refused(why, format!("try {command}")));
+            let reason = format!("{reason}, and it cannot be given one: {error}");
+            return Ok(refused(reason, format!("try {command}")));
         }
     };
     if ethtool::xdp_features(port.index)?.is_some_and(|xdp| !xdp.can_transmit()) {
@@ -145,16 +145,16 @@ impl Peer {
     fn of(port: &Link, links: &[Link]) -> io::Result<Option<Self>> {
         linerate_bpf::log_to_tracing();
         let Some(index) = port.link else { return Ok(None) };
-        let (space, prefix) = match port.link_netnsid {
+        let (namespace, prefix) = match port.link_netnsid {
             None => (Namespace::of_thread()?, String::new()),
             Some(id) => {
-                let Some(space) = Connection::open()?.namespace(id) else { return Ok(None) };
-                let prefix = prefix(&space);
-                (space, prefix)
+                let Some(namespace) = Connection::open()?.namespace(id) else { return Ok(None) };
+                let prefix = prefix(&namespace);
+                (namespace, prefix)
             }
         };
         let here = links.iter().find(|link| port.link_netnsid.is_none() && link.index == index);
-        let seen = space.run(|| {
+        let seen = namespace.run(|| {
             let link = match here {
                 Some(link) => Some(link.clone()),
                 None => link::by_index(index)?,
@@ -163,7 +163,7 @@ impl Peer {
             Ok::<_, io::Error>((link.ok_or_else(gone)?, ethtool::features(index)?))
         })?;
         let (link, features) = seen?;
-        Ok(Some(Self { link, space, prefix, features }))
+        Ok(Some(Self { link, namespace, prefix, features }))
     }
 }
 

@@ -76,7 +76,7 @@ pub struct Port {
     /// Where the fast path runs.
     pub attach: AttachMode,
     /// Why not in the driver, where it does not.
-    pub why_generic: Option<String>,
+    pub generic_reason: Option<String>,
     /// `mark` and `learn`; none where the programs have neither, as some of the lab's.
     pub stack: Vec<Stack>,
 }
@@ -104,7 +104,7 @@ impl Port {
         }
         let xdp = programs.xdp()?;
         let on = |attach| Link::attach(xdp, &options.name, options.ifindex, Hook::Xdp(attach));
-        let (xdp, attach, why_generic) =
+        let (xdp, attach, generic_reason) =
             match (options.attach, on(options.attach.unwrap_or(AttachMode::Native))) {
                 (Some(attach), link) => (link?, attach, None),
                 (None, Ok(link)) => (link, AttachMode::Native, None),
@@ -113,7 +113,7 @@ impl Port {
                 }
                 (None, Err(error)) => return Err(error.into()),
             };
-        Ok(Self { xdp, attach, why_generic, stack })
+        Ok(Self { xdp, attach, generic_reason, stack })
     }
 }
 

@@ -22,7 +22,7 @@ pub(super) struct Bridges {
 
 impl Bridges {
     /// Takes a message about an entry in: whether it is a change. `matters` says which bridges do.
-    pub(super) fn judge(
+    pub(super) fn update(
         &mut self,
         deleted: bool,
         body: &[u8],
@@ -80,17 +80,17 @@ mod tests {
     #[test]
     fn what_is_new_moves_or_goes_is_a_change() {
         let mut all = Bridges::default();
-        let mut judge = |deleted, interface, master, vlan| {
-            all.judge(deleted, &body(interface, master, vlan), |bridge| bridge == 7)
+        let mut update = |deleted, interface, master, vlan| {
+            all.update(deleted, &body(interface, master, vlan), |bridge| bridge == 7)
         };
-        assert!(judge(false, 3, Some(7), 0));
-        assert!(!judge(false, 3, Some(7), 0));
-        assert!(judge(false, 3, Some(7), 10));
-        assert!(judge(false, 4, Some(7), 0), "it moved");
-        assert!(judge(true, 4, Some(7), 0));
-        assert!(!judge(true, 4, Some(7), 0));
-        assert!(judge(true, 3, Some(7), 10));
-        assert!(!judge(false, 5, Some(8), 0), "a bridge of others");
-        assert!(!judge(false, 5, None, 0), "a filter of the interface itself");
+        assert!(update(false, 3, Some(7), 0));
+        assert!(!update(false, 3, Some(7), 0));
+        assert!(update(false, 3, Some(7), 10));
+        assert!(update(false, 4, Some(7), 0), "it moved");
+        assert!(update(true, 4, Some(7), 0));
+        assert!(!update(true, 4, Some(7), 0));
+        assert!(update(true, 3, Some(7), 10));
+        assert!(!update(false, 5, Some(8), 0), "a bridge of others");
+        assert!(!update(false, 5, None, 0), "a filter of the interface itself");
     }
 }

@@ -53,7 +53,7 @@ pub(super) struct Links {
 
 impl Links {
     /// Takes a message about a link in: whether it is a change.
-    pub(super) fn judge(&mut self, deleted: bool, body: &[u8]) -> bool {
+    pub(super) fn update(&mut self, deleted: bool, body: &[u8]) -> bool {
         let (Some(&family), Some(index)) = (body.first(), number(body, 4)) else { return true };
         let index = u32::from_ne_bytes(index);
         let own = body.get(LINK_HEADER..).unwrap_or_default();
@@ -72,7 +72,7 @@ impl Links {
 
     /// Takes a message about an address of this host in: whether it is a change. A renewed lifetime is
     /// none.
-    pub(super) fn judge_address(&mut self, deleted: bool, body: &[u8]) -> bool {
+    pub(super) fn update_address(&mut self, deleted: bool, body: &[u8]) -> bool {
         let Some(own) = body.get(ADDRESS_HEADER..) else { return true };
         let mut key = DefaultHasher::new();
         body[..2].hash(&mut key); // family, length of the prefix
@@ -186,7 +186,7 @@ mod tests {
                     nest(families, libc::AF_INET6 as u16, |v6| put(v6, 3, &in6.to_ne_bytes()));
                 });
             });
-            all.judge(false, &body)
+            all.update(false, &body)
         };
         assert!(new(1, 1500, 0, 0, 0));
         assert!(!new(1, 1500, 99, 0, 0), "statistics");
@@ -195,18 +195,18 @@ mod tests {
         assert!(!new(1 | libc::IFF_PROMISC as u32, 1500, 99, 7, 0), "somebody captures");
         assert!(new(1, 1400, 99, 7, 0), "the MTU");
         assert!(new(0, 1400, 99, 7, 0), "down");
-        assert!(all.judge(true, &link(3, 0, |_| ())));
-        assert!(!all.judge(true, &link(3, 0, |_| ())));
-        assert!(all.judge(false, &[0, 1]), "what cannot be read");
+        assert!(all.update(true, &link(3, 0, |_| ())));
+        assert!(!all.update(true, &link(3, 0, |_| ())));
+        assert!(all.update(false, &[0, 1]), "what cannot be read");
     }
 
     #[test]
     fn masters_are_known() {
         let mut all = Links::default();
         let enslaved = link(3, 1, |body| put(body, libc::IFLA_MASTER, &7u32.to_ne_bytes()));
-        assert!(all.judge(false, &enslaved));
+        assert!(all.update(false, &enslaved));
         assert_eq!(all.master(3), Some(7));
-        assert!(all.judge(false, &link(3, 1, |_| ())));
+        assert!(all.update(false, &link(3, 1, |_| ())));
         assert_eq!(all.master(3), None);
     }
 
@@ -221,12 +221,12 @@ mod tests {
             put(&mut body, libc::IFA_FLAGS, &flags.to_ne_bytes());
             body
         };
-        assert!(all.judge_address(false, &body(1, 60, 0x80)));
-        assert!(!all.judge_address(false, &body(1, 90, 0x80)));
-        assert!(!all.judge_address(false, &body(1, 90, 0x80 | DEPRECATED)));
-        assert!(all.judge_address(false, &body(2, 90, 0x80)));
-        assert!(all.judge_address(true, &body(1, 0, 0x80)));
-        assert!(!all.judge_address(true, &body(1, 0, 0x80)));
-        assert!(all.judge_address(false, &[0; 7]));
+        assert!(all.update_address(false, &body(1, 60, 0x80)));
+        assert!(!all.update_address(false, &body(1, 90, 0x80)));
+        assert!(!all.update_address(false, &body(1, 90, 0x80 | DEPRECATED)));
+        assert!(all.update_address(false, &body(2, 90, 0x80)));
+        assert!(all.update_address(true, &body(1, 0, 0x80)));
+        assert!(!all.update_address(true, &body(1, 0, 0x80)));
+        assert!(all.update_address(false, &[0; 7]));
     }
 }

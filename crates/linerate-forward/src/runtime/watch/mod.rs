@@ -28,7 +28,7 @@
 mod bridges;
 mod causes;
 mod counters;
-mod judge;
+mod detector;
 mod links;
 mod neighbours;
 mod sockets;
@@ -46,7 +46,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags};
 pub use causes::{Cause, Causes};
 
 use counters::Counters;
-use judge::Judge;
+use detector::ChangeDetector;
 use sockets::Source;
 use xtables::Lock;
 
@@ -97,7 +97,7 @@ pub struct Watch {
     thread: Option<JoinHandle<Result<()>>>,
     stop: Arc<OwnedFd>,
     counters: Arc<Counters>,
-    blind: Vec<String>,
+    unmonitored: Vec<String>,
 }
 
 impl fmt::Debug for Watch {
@@ -115,9 +115,9 @@ impl Watch {
     ///
     /// # Errors
     /// When the kernel does not let the state of routing be watched. What it merely does not have is no
-    /// error: [`Watch::blind`].
+    /// error: [`Watch::unmonitored`].
     pub fn start(options: &Options, mut bump: impl FnMut(Causes) + Send + 'static) -> Result<Self> {
-        let mut blind = Vec::new();
+        let mut unmonitored = Vec::new();
         let mut sources = vec![Source::route(options.buffer)?];
         let mut optional = vec![("the ruleset of nftables", Source::nftables(options.buffer))];
         optional.push(("policies of IPsec", Source::ipsec(options.buffer)));
@@ -127,31 +127,31 @@ impl Watch {
         for (what, source) in optional {
             match source {
                 Ok(source) => sources.push(source),
-                Err(error) => blind.push(format!("changes of {what} are not seen: {error}")),
+                Err(error) => unmonitored.push(format!("changes of {what} are not seen: {error}")),
             }
         }
         let lock = match options.xtables.then(Lock::watch) {
             Some(Err(error)) => {
-                blind.push(format!("runs of iptables in its old form are not seen: {error}"));
+                unmonitored.push(format!("runs of iptables in its old form are not seen: {error}"));
                 None
             }
             Some(Ok(lock)) => Some(lock),
             None => None,
         };
-        let mut judge = Judge::new(&options.ports);
-        judge.load().map_err(|source| Error::system("read the state of the network", source))?;
+        let mut detector = ChangeDetector::new(&options.ports);
+        detector.load().map_err(|source| Error::system("read the state of the network", source))?;
         let stop = rustix::event::eventfd(0, EventfdFlags::CLOEXEC)
             .map_err(|errno| Error::system("make an eventfd", errno.into()))?;
         let (stop, counters) = (Arc::new(stop), Arc::new(Counters::default()));
         let first = Causes::from_iter([Cause::Start]);
         counters.bumped(first);
         bump(first);
-        let body = Body { sources, lock, judge, stop: stop.clone(), counters: counters.clone() };
+        let body = Body { sources, lock, detector, stop: stop.clone(), counters: counters.clone() };
         let thread = thread::Builder::new()
             .name("forward-watch".into())
             .spawn(move || body.run(bump))
             .map_err(|source| Error::system("start the thread of the watch", source))?;
-        Ok(Self { thread: Some(thread), stop, counters, blind })
+        Ok(Self { thread: Some(thread), stop, counters, unmonitored })
     }
 
     /// What it has seen so far.
@@ -160,8 +160,8 @@ impl Watch {
     }
 
     /// What it cannot see on this kernel, a sentence each.
-    pub fn blind(&self) -> &[String] {
-        &self.blind
+    pub fn unmonitored(&self) -> &[String] {
+        &self.unmonitored
     }
 
     /// Whether it still watches. After an error nothing bumps any more: the daemon has to stop its
@@ -194,7 +194,7 @@ impl Drop for Watch {
 struct Body {
     sources: Vec<Source>,
     lock: Option<Lock>,
-    judge: Judge,
+    detector: ChangeDetector,
     stop: Arc<OwnedFd>,
     counters: Arc<Counters>,
 }
@@ -213,9 +213,9 @@ impl Body {
             let mut causes = Causes::default();
             let mut overrun = false;
             for source in &mut self.sources {
-                let judge = &mut self.judge;
+                let detector = &mut self.detector;
                 let drained = source.drain(BATCH, |protocol, message| {
-                    let cause = judge.judge(protocol, message);
+                    let cause = detector.detect(protocol, message);
                     counters.message(cause.is_some());
                     if let Some(cause) = cause {
                         causes.insert(cause);
@@ -237,7 +237,7 @@ impl Body {
                 for source in &mut self.sources {
                     source.discard()?;
                 }
-                let load = self.judge.load();
+                let load = self.detector.load();
                 load.map_err(|source| Error::system("read the state of the network anew", source))?;
                 bump(Causes::from_iter([Cause::Overrun]));
             }

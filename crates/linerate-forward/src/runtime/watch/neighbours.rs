@@ -65,7 +65,7 @@ struct Way {
 
 impl Neighbours {
     /// Takes a message about IPv4 or IPv6 neighbours in: whether it is a change.
-    pub(super) fn judge(&mut self, deleted: bool, body: &[u8]) -> bool {
+    pub(super) fn update(&mut self, deleted: bool, body: &[u8]) -> bool {
         let Some(message) = Message::read(body) else { return true };
         // Whom this host answers for.
         if message.flags & libc::NTF_PROXY != 0 {
@@ -182,7 +182,7 @@ mod tests {
     #[test]
     fn only_another_way_is_a_change() {
         let mut all = Neighbours::default();
-        let mut new = |state, address| all.judge(false, &body(state, 0, 1, address));
+        let mut new = |state, address| all.update(false, &body(state, 0, 1, address));
         assert!(!new(NUD_INCOMPLETE, None));
         assert!(!new(NUD_REACHABLE, Some(HERE)));
         for state in [NUD_STALE, NUD_DELAY, NUD_PROBE, NUD_REACHABLE, NUD_STALE] {
@@ -201,9 +201,9 @@ mod tests {
     fn what_never_answered_is_no_change() {
         let mut all = Neighbours::default();
         for host in 0..=255 {
-            assert!(!all.judge(false, &body(NUD_INCOMPLETE, 0, host, None)));
-            assert!(!all.judge(false, &body(NUD_FAILED, 0, host, None)));
-            assert!(!all.judge(true, &body(NUD_FAILED, 0, host, None)));
+            assert!(!all.update(false, &body(NUD_INCOMPLETE, 0, host, None)));
+            assert!(!all.update(false, &body(NUD_FAILED, 0, host, None)));
+            assert!(!all.update(true, &body(NUD_FAILED, 0, host, None)));
         }
         assert!(all.known.is_empty());
     }
@@ -211,26 +211,26 @@ mod tests {
     #[test]
     fn an_entry_cleared_away_is_remembered() {
         let mut all = Neighbours::default();
-        assert!(!all.judge(false, &body(NUD_REACHABLE, 0, 1, Some(HERE))));
-        assert!(!all.judge(true, &body(NUD_STALE, 0, 1, Some(HERE))));
-        assert!(!all.judge(false, &body(NUD_INCOMPLETE, 0, 1, None)));
-        assert!(!all.judge(false, &body(NUD_REACHABLE, 0, 1, Some(HERE))));
-        assert!(!all.judge(true, &body(NUD_STALE, 0, 1, Some(HERE))));
-        assert!(all.judge(false, &body(NUD_REACHABLE, 0, 1, Some(THERE))), "it moved meanwhile");
-        assert!(!all.judge(true, &body(NUD_STALE, 0, 1, Some(THERE))));
-        assert!(all.judge(false, &body(NUD_FAILED, 0, 1, None)), "it is gone");
-        assert!(!all.judge(true, &body(NUD_FAILED, 0, 1, None)));
-        assert!(all.judge(false, &body(NUD_REACHABLE, 0, 1, Some(THERE))));
+        assert!(!all.update(false, &body(NUD_REACHABLE, 0, 1, Some(HERE))));
+        assert!(!all.update(true, &body(NUD_STALE, 0, 1, Some(HERE))));
+        assert!(!all.update(false, &body(NUD_INCOMPLETE, 0, 1, None)));
+        assert!(!all.update(false, &body(NUD_REACHABLE, 0, 1, Some(HERE))));
+        assert!(!all.update(true, &body(NUD_STALE, 0, 1, Some(HERE))));
+        assert!(all.update(false, &body(NUD_REACHABLE, 0, 1, Some(THERE))), "it moved meanwhile");
+        assert!(!all.update(true, &body(NUD_STALE, 0, 1, Some(THERE))));
+        assert!(all.update(false, &body(NUD_FAILED, 0, 1, None)), "it is gone");
+        assert!(!all.update(true, &body(NUD_FAILED, 0, 1, None)));
+        assert!(all.update(false, &body(NUD_REACHABLE, 0, 1, Some(THERE))));
     }
 
     #[test]
     fn a_router_that_appears_and_whom_we_answer_for_are_changes() {
         let mut all = Neighbours::default();
-        assert!(all.judge(false, &body(NUD_REACHABLE, libc::NTF_ROUTER, 1, Some(HERE))));
-        assert!(!all.judge(false, &body(NUD_STALE, libc::NTF_ROUTER, 1, Some(HERE))));
-        assert!(all.judge(false, &body(NUD_STALE, 0, 1, Some(HERE))), "no router any more");
-        assert!(all.judge(false, &body(NUD_NONE, libc::NTF_PROXY, 2, None)));
-        assert!(all.judge(false, &[1, 2, 3]), "what cannot be read");
+        assert!(all.update(false, &body(NUD_REACHABLE, libc::NTF_ROUTER, 1, Some(HERE))));
+        assert!(!all.update(false, &body(NUD_STALE, libc::NTF_ROUTER, 1, Some(HERE))));
+        assert!(all.update(false, &body(NUD_STALE, 0, 1, Some(HERE))), "no router any more");
+        assert!(all.update(false, &body(NUD_NONE, libc::NTF_PROXY, 2, None)));
+        assert!(all.update(false, &[1, 2, 3]), "what cannot be read");
     }
 
     #[test]
@@ -241,8 +241,8 @@ mod tests {
             let [_, a, b, c] = number.to_be_bytes();
             let mut bytes = body(NUD_REACHABLE, 0, c, Some(HERE));
             bytes[HEADER + 5..HEADER + 7].copy_from_slice(&[a, b]);
-            changes += u32::from(all.judge(false, &bytes));
-            changes += u32::from(all.judge(true, &bytes));
+            changes += u32::from(all.update(false, &bytes));
+            changes += u32::from(all.update(true, &bytes));
         }
         assert_eq!(changes, 1);
         assert!(all.known.is_empty());

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use linerate_bpf::filter::{Classic, Statement, attach};
 use linerate_net::netlink::{Message, Notifications, Protocol, Received};
 
-use super::judge::NEW_GENERATION;
+use super::detector::NEW_GENERATION;
 use crate::{Error, Result};
 
 /// Groups of `linux/rtnetlink.h`.

@@ -5,7 +5,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use linerate_forward::refusal::Refusal;
-use linerate_forward::runtime::uppers;
+use linerate_forward::runtime::upper_devices;
 
 use linerate_testkit::wait_for;
 
@@ -233,7 +233,7 @@ fn a_bridge_lies_on_its_ports_and_is_trusted_when_known() {
     assert_eq!(fast.learned(there, here).session.out_ifindex, lab.lan.a.index());
 
     let ports = [lab.lan.a.index(), lab.wan.a.index()];
-    let refresh = || uppers::refresh(&fast.programs.maps, &ports);
+    let refresh = || upper_devices::refresh(&fast.programs.maps, &ports);
     assert!(lab.router.run(refresh).expect("entered").expect("noted"));
     assert!(!lab.router.run(refresh).expect("entered").expect("noted"), "nothing is new");
     talk();

@@ -8,7 +8,7 @@ use etherparse::PacketBuilder;
 use libbpf_rs::ObjectBuilder;
 use linerate_bpf::link::{Hook, Link};
 use linerate_forward::refusal::Refusal;
-use linerate_forward::runtime::uppers;
+use linerate_forward::runtime::upper_devices;
 use linerate_forward::table::session::Record;
 use linerate_ring::packet::Sender;
 use linerate_ring::tee::Tee;
@@ -153,7 +153,7 @@ fn what_vlan_devices_receive_is_learned_and_what_they_send_is_the_kernels() {
     run(&lab.router, "ip", &["-batch", "-"], &lines);
     let fast = Accelerator::attach(&lab);
     let ports = [lab.lan.a.index(), lab.wan.a.index()];
-    let refreshed = lab.router.run(|| uppers::refresh(&fast.programs.maps, &ports));
+    let refreshed = lab.router.run(|| upper_devices::refresh(&fast.programs.maps, &ports));
     assert!(refreshed.expect("entered").expect("written"), "no device was found");
     let mut ends = Ends::open(&lab);
     let mac = lab.wan.b.mac();

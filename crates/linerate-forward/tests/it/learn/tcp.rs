@@ -183,8 +183,8 @@ fn transfer(lab: &Lab, family: usize, fast: &Accelerator) {
 /// A lab whose window tracking is liberal; what to restore comes with it.
 fn liberal(name: &str) -> Lab {
     let lab = Lab::new(name);
-    let former = lab.router.run(conntrack::be_liberal).expect("entered").expect("set");
-    assert!(former.liberal.is_some(), "the kernel has connection tracking: the rules need it");
+    let saved = lab.router.run(conntrack::be_liberal).expect("entered").expect("set");
+    assert!(saved.liberal.is_some(), "the kernel has connection tracking: the rules need it");
     lab
 }
 

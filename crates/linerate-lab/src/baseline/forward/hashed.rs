@@ -280,21 +280,21 @@ impl HashedAgeing {
                 _ => seconds,
             };
             let idle = Duration::from_secs(seconds.saturating_sub(since));
-            let why = if record.is_ended() {
+            let reason = if record.is_ended() {
                 Some(Why::Ended)
             } else if limits.is_over(|| clock.since(record.session.created)) {
                 Some(Why::Age)
             } else {
                 (idle > limits.of(record.protocol())).then_some(Why::Idle)
             };
-            if let Some(why) = why {
-                doomed.push((key, packets, record.bytes(), why));
+            if let Some(reason) = reason {
+                doomed.push((key, packets, record.bytes(), reason));
             } else {
                 known.insert(key, (packets, since));
             }
         })?;
         let mut locked = HashMap::new();
-        for (key, packets, bytes, why) in doomed {
+        for (key, packets, bytes, reason) in doomed {
             let busy = self.hashed.end_one(key, true)?.busy;
             // A program has the lock for a microsecond. Whoever has it for long was retired, or is dead.
             let since = *self.locked.get(&key).unwrap_or(&began);
@@ -302,7 +302,7 @@ impl HashedAgeing {
                 locked.insert(key, since);
                 continue;
             }
-            match why {
+            match reason {
                 Why::Ended => {}
                 Why::Age => statistics.expired += 1,
                 Why::Idle => statistics.idle += 1,

@@ -30,7 +30,7 @@ fn renew(net: &Net) {
 }
 
 /// What `status` says that lies on port `left`.
-fn uppers(net: &Net) -> serde_json::Value {
+fn upper_devices(net: &Net) -> serde_json::Value {
     let status = net.json("status").remove(0);
     let ports = status["ports"].as_array().unwrap();
     ports.iter().find(|port| port["interface"] == "left").unwrap()["upper_devices"].clone()
@@ -43,7 +43,7 @@ fn a_port_forwards_also_below_a_bridge() {
     ip(&net, &["link add br0 type bridge", &format!("link set br0 address {MAC} up")]);
     join(&net);
     let _daemon = net.run("");
-    assert_eq!(uppers(&net), serde_json::json!(["br0"]));
+    assert_eq!(upper_devices(&net), serde_json::json!(["br0"]));
     assert!(net.stdout_of("status").contains("br0"), "{}", net.stdout_of("status"));
     assert_eq!(net.ask(0, 4000, 30), 30);
     let learned = |port| {
@@ -55,11 +55,11 @@ fn a_port_forwards_also_below_a_bridge() {
 
     // While it runs: out of the bridge, and into it again.
     leave(&net);
-    wait_for("the bridge to be left", || uppers(&net) == serde_json::json!([]));
+    wait_for("the bridge to be left", || upper_devices(&net) == serde_json::json!([]));
     assert_eq!(net.ask(0, 4001, 30), 30);
     assert_eq!(learned(4001), 2, "both ways: {:?}", net.sessions());
     join(&net);
-    wait_for("the bridge to be joined", || uppers(&net) == serde_json::json!(["br0"]));
+    wait_for("the bridge to be joined", || upper_devices(&net) == serde_json::json!(["br0"]));
     assert_eq!(net.ask(0, 4002, 30), 30);
     assert_eq!(learned(4002), 2, "both ways: {:?}", net.sessions());
 }

@@ -1,4 +1,4 @@
-//! [`Judge`]: which messages of the kernel are changes.
+//! [`ChangeDetector`]: which messages of the kernel are changes.
 
 use std::io;
 
@@ -35,7 +35,7 @@ const CONNECTION_GONE: u16 = (libc::NFNL_SUBSYS_CTNETLINK << 8 | 2) as u16;
 
 /// What is known of the kernel's state, as far as it takes to know what is new.
 #[derive(Debug, Default)]
-pub(super) struct Judge {
+pub(super) struct ChangeDetector {
     /// Interfaces that are ports; none given, every interface may be.
     ports: Vec<u32>,
     links: Links,
@@ -43,15 +43,15 @@ pub(super) struct Judge {
     bridges: Bridges,
 }
 
-impl Judge {
+impl ChangeDetector {
     pub(super) fn new(ports: &[u32]) -> Self {
         Self { ports: ports.to_owned(), ..Self::default() }
     }
 
     /// Takes a message of one of the protocols in. Whatever cannot be read is a change.
-    pub(super) fn judge(&mut self, protocol: Protocol, message: Message<'_>) -> Option<Cause> {
+    pub(super) fn detect(&mut self, protocol: Protocol, message: Message<'_>) -> Option<Cause> {
         match protocol {
-            Protocol::Route => self.judge_route(message),
+            Protocol::Route => self.detect_route(message),
             Protocol::Netfilter => match message.kind {
                 NEW_GENERATION => Some(Cause::Nftables),
                 CONNECTION_GONE => Some(Cause::Conntrack),
@@ -68,14 +68,14 @@ impl Judge {
         }
     }
 
-    fn judge_route(&mut self, message: Message<'_>) -> Option<Cause> {
+    fn detect_route(&mut self, message: Message<'_>) -> Option<Cause> {
         let Message { kind, body, .. } = message;
         let (changed, cause) = match kind {
             libc::RTM_NEWLINK | libc::RTM_DELLINK => {
-                (self.links.judge(kind == libc::RTM_DELLINK, body), Cause::Link)
+                (self.links.update(kind == libc::RTM_DELLINK, body), Cause::Link)
             }
             libc::RTM_NEWADDR | libc::RTM_DELADDR => {
-                (self.links.judge_address(kind == libc::RTM_DELADDR, body), Cause::Address)
+                (self.links.update_address(kind == libc::RTM_DELADDR, body), Cause::Address)
             }
             libc::RTM_NEWROUTE | libc::RTM_DELROUTE => {
                 // A copy that the kernel made of a route for one destination, which says nothing new.
@@ -90,9 +90,9 @@ impl Judge {
                         ports.is_empty()
                             || ports.iter().any(|port| links.master(*port) == Some(bridge))
                     };
-                    (self.bridges.judge(deleted, body, matters), Cause::Bridge)
+                    (self.bridges.update(deleted, body, matters), Cause::Bridge)
                 } else {
-                    (self.neighbours.judge(deleted, body), Cause::Neighbour)
+                    (self.neighbours.update(deleted, body), Cause::Neighbour)
                 }
             }
             libc::RTM_NEWRULE | libc::RTM_DELRULE => (true, Cause::Rule),
@@ -132,7 +132,7 @@ impl Judge {
                 (libc::RTM_GETNEIGH, header(libc::AF_BRIDGE, neighbours::HEADER)),
             ] {
                 let took = socket.dump(kind, &body, |message| {
-                    self.judge_route(message);
+                    self.detect_route(message);
                 });
                 whole &= match took {
                     // A kernel without bridges.
@@ -154,29 +154,29 @@ mod tests {
 
     use super::*;
 
-    fn judge(protocol: Protocol, kind: u16, body: &[u8]) -> Option<Cause> {
-        Judge::default().judge(protocol, Message { kind, flags: 0, body })
+    fn detect(protocol: Protocol, kind: u16, body: &[u8]) -> Option<Cause> {
+        ChangeDetector::default().detect(protocol, Message { kind, flags: 0, body })
     }
 
     #[test]
     fn each_kind_has_its_cause() {
         let route = [2, 24, 0, 0, 254, 3, 0, 1, 0, 0, 0, 0];
-        assert_eq!(judge(Protocol::Route, libc::RTM_NEWROUTE, &route), Some(Cause::Route));
+        assert_eq!(detect(Protocol::Route, libc::RTM_NEWROUTE, &route), Some(Cause::Route));
         let mut cloned = route;
         cloned[8..].copy_from_slice(&libc::RTM_F_CLONED.to_ne_bytes());
-        assert_eq!(judge(Protocol::Route, libc::RTM_NEWROUTE, &cloned), None);
-        assert_eq!(judge(Protocol::Route, libc::RTM_DELRULE, &route), Some(Cause::Rule));
-        assert_eq!(judge(Protocol::Route, RTM_NEWNEXTHOP, &[0; 8]), Some(Cause::Nexthop));
-        assert_eq!(judge(Protocol::Route, libc::RTM_NEWNETCONF, &[2]), Some(Cause::Forwarding));
+        assert_eq!(detect(Protocol::Route, libc::RTM_NEWROUTE, &cloned), None);
+        assert_eq!(detect(Protocol::Route, libc::RTM_DELRULE, &route), Some(Cause::Rule));
+        assert_eq!(detect(Protocol::Route, RTM_NEWNEXTHOP, &[0; 8]), Some(Cause::Nexthop));
+        assert_eq!(detect(Protocol::Route, libc::RTM_NEWNETCONF, &[2]), Some(Cause::Forwarding));
         assert_eq!(
-            judge(Protocol::Route, libc::RTM_NEWTFILTER, &[0; 20]),
+            detect(Protocol::Route, libc::RTM_NEWTFILTER, &[0; 20]),
             Some(Cause::TrafficControl)
         );
-        assert_eq!(judge(Protocol::Netfilter, NEW_GENERATION, &[0; 4]), Some(Cause::Nftables));
-        assert_eq!(judge(Protocol::Netfilter, CONNECTION_GONE, &[0; 4]), Some(Cause::Conntrack));
-        assert_eq!(judge(Protocol::Netfilter, NEW_GENERATION - 1, &[0; 4]), None);
-        assert_eq!(judge(Protocol::Xfrm, XFRM_MSG_FLUSHPOLICY, &[]), Some(Cause::Ipsec));
-        assert_eq!(judge(Protocol::Xfrm, 24, &[]), None);
+        assert_eq!(detect(Protocol::Netfilter, NEW_GENERATION, &[0; 4]), Some(Cause::Nftables));
+        assert_eq!(detect(Protocol::Netfilter, CONNECTION_GONE, &[0; 4]), Some(Cause::Conntrack));
+        assert_eq!(detect(Protocol::Netfilter, NEW_GENERATION - 1, &[0; 4]), None);
+        assert_eq!(detect(Protocol::Xfrm, XFRM_MSG_FLUSHPOLICY, &[]), Some(Cause::Ipsec));
+        assert_eq!(detect(Protocol::Xfrm, 24, &[]), None);
     }
 
     proptest! {
@@ -186,7 +186,7 @@ mod tests {
             body in proptest::collection::vec(any::<u8>(), 0..80),
         ) {
             for protocol in [Protocol::Route, Protocol::Netfilter, Protocol::Xfrm] {
-                let _ = judge(protocol, kind, &body);
+                let _ = detect(protocol, kind, &body);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Interfaces on top of ports, through which the learner may see a port's packets come: the map `uppers` of
+//! Interfaces on top of ports, through which the learner may see a port's packets come: the map `upper_devices` of
 //! `bpf/learn.bpf.c`, where it is told why any other is not trusted.
 
 use std::collections::BTreeSet;
@@ -42,7 +42,7 @@ pub(crate) fn pairs_in(maps: &Maps) -> Result<BTreeSet<(u32, u32)>> {
     Ok(maps.get("upper_devices")?.keys().filter_map(pair).collect())
 }
 
-/// `struct upper`.
+/// `struct upper_device`.
 fn key((upper, port): (u32, u32)) -> Vec<u8> {
     [upper.to_ne_bytes(), port.to_ne_bytes()].concat()
 }
