@@ -10,6 +10,7 @@
 
 pub(crate) mod allocation;
 mod builder;
+mod direction;
 mod fanout;
 mod layout;
 mod memory;
@@ -27,7 +28,8 @@ mod transmit;
 pub mod walk;
 
 pub use allocation::Allocation;
-pub use builder::{Builder, DEFAULT_BUFFER, DirectionFilter};
+pub use builder::{Builder, DEFAULT_BUFFER};
+pub use direction::DirectionFilter;
 pub use fanout::{Fanout, Mode};
 pub use receive::{Batch, Ring};
 pub use rules::Rule;
