@@ -5,8 +5,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use super::metadata::Metadata;
 use super::queue::{Consumer, Producer};
 use super::ring::Mapped;
-use super::socket::FrameMarks;
-use super::{Socket, sys};
+use super::socket::{FrameMarks, Socket};
+use super::sys;
 use crate::{Direction, Frame, Timestamp};
 
 /// Pieces after the first that one frame can have: the largest `CONFIG_MAX_SKB_FRAGS`.
@@ -30,6 +30,29 @@ pub struct Batch<'s> {
     until: u64,
     received: &'s mut u64,
     pieces: [&'s [u8]; PIECES],
+}
+
+impl Socket {
+    /// The frames that have come, up to the size of a batch; `None` when there are none. The frames
+    /// that were read go back to the kernel when the batch is dropped; those that were not are in
+    /// the next batch.
+    #[inline]
+    pub fn batch(&mut self) -> Option<Batch<'_>> {
+        if self.receive.as_mut()?.ready() == 0 {
+            return None;
+        }
+        Some(Batch::new(self, u64::MAX))
+    }
+
+    /// Gives back what a kept batch has lent.
+    #[inline]
+    pub(super) fn release(&mut self) {
+        if let Some(receive) = self.receive.as_mut()
+            && self.fill.is_ahead()
+        {
+            give_back(receive, &mut self.fill, self.fd.as_fd());
+        }
+    }
 }
 
 impl<'s> Batch<'s> {
@@ -216,7 +239,7 @@ impl Drop for Batch<'_> {
 /// Publishes what was taken from the receive ring and put into the fill ring: the slots first, so that the
 /// kernel has one for whatever it receives into the chunks.
 #[inline]
-pub(super) fn give_back(
+fn give_back(
     receive: &mut Consumer<Mapped<libc::xdp_desc>>,
     fill: &mut Producer<Mapped<u64>>,
     fd: BorrowedFd<'_>,

@@ -16,7 +16,7 @@ use super::queue::{Consumer, Producer};
 use super::ring::Mapped;
 use super::rx_options::{RxOptions, rx_setters};
 use super::transmit::KERNEL_BATCH;
-use super::{Batch, Statistics, Umem, WaitStrategy, sys};
+use super::{Statistics, Umem, WaitStrategy, sys};
 use crate::region::beyond_lock_limit;
 use crate::{Error, Result};
 
@@ -178,27 +178,6 @@ impl Socket {
             sys::kick_receive(self.fd.as_fd());
         }
         self.receive.as_mut().is_some_and(|ring| ring.ready() != 0)
-    }
-
-    /// The frames that have come, up to the size of a batch; `None` when there are none. The frames
-    /// that were read go back to the kernel when the batch is dropped; those that were not are in
-    /// the next batch.
-    #[inline]
-    pub fn batch(&mut self) -> Option<Batch<'_>> {
-        if self.receive.as_mut()?.ready() == 0 {
-            return None;
-        }
-        Some(Batch::new(self, u64::MAX))
-    }
-
-    /// Gives back what a kept batch has lent.
-    #[inline]
-    pub(super) fn release(&mut self) {
-        if let Some(receive) = self.receive.as_mut()
-            && self.fill.is_ahead()
-        {
-            super::batch::give_back(receive, &mut self.fill, self.fd.as_fd());
-        }
     }
 
     /// The stamp of the frame that comes next, in the kernel's clock; 0 for one without, `None` when there
