@@ -1,12 +1,10 @@
-//! What a driver offers and how it is set (`ethtool`): driver name, channels, features; and what it can do with
-//! XDP. By generic netlink: Documentation/networking/ethtool-netlink.rst and
+//! What a driver offers and how it is set (`ethtool`): channels, features; and what it can do with XDP. By generic netlink: Documentation/networking/ethtool-netlink.rst and
 //! Documentation/netlink/specs/netdev.yaml.
 
 use std::collections::BTreeSet;
 use std::io;
 
 use crate::error::Context;
-use crate::interface::Interface;
 use crate::netlink::{Family, attribute, attributes, nest, number, put, put_text, text, word};
 use crate::{Error, Result};
 
@@ -110,14 +108,6 @@ impl XdpFeatures {
     }
 }
 
-/// The name of the driver of `interface` (`ethtool -i`); `None` where it does not say.
-///
-/// # Errors
-/// [`Error::NoInterface`], [`Error::System`].
-pub fn driver(interface: &str) -> Result<Option<String>> {
-    Ok(Interface::open(interface)?.driver())
-}
-
 /// The channels of interface `index`; `None` where the driver does not say.
 ///
 /// # Errors
@@ -155,14 +145,10 @@ pub fn features(index: u32) -> Result<Features> {
     Ok(features)
 }
 
-/// Whether the driver of `interface` takes VLAN tags out of the frames that it receives
+/// Whether the driver of interface `index` takes VLAN tags out of the frames that it receives
 /// ([`RX_VLAN_OFFLOAD`]), so that no XDP program sees them; false where it does not say.
-///
-/// # Errors
-/// [`Error::NoInterface`], [`Error::System`].
-pub fn strips_vlan_tags(interface: &str) -> Result<bool> {
-    let index = Interface::open(interface)?.index();
-    Ok(features(index).is_ok_and(|features| features.is_active(RX_VLAN_OFFLOAD)))
+pub fn strips_vlan_tags(index: u32) -> bool {
+    features(index).is_ok_and(|features| features.is_active(RX_VLAN_OFFLOAD))
 }
 
 /// Turns a feature of interface `index` on or off. The kernel takes the request; [`features`] says whether the

@@ -82,7 +82,7 @@ impl Interface {
         (channels.rx_count + channels.combined_count).max(1)
     }
 
-    /// The name of its driver; `None` where it does not say.
+    /// The name of its driver (`ethtool -i`); `None` where it does not say.
     pub fn driver(&self) -> Option<String> {
         ioctl::driver(&self.socket, &self.name).ok().filter(|driver| !driver.is_empty())
     }

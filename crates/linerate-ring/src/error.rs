@@ -5,8 +5,9 @@ use std::io;
 
 use linerate_bpf::Missing;
 
-use crate::packet::Allocation;
-use crate::region::Pages;
+use crate::packet::allocation::Allocation;
+use crate::packet::rules::Rule;
+use crate::region::pages::Pages;
 
 /// The result of everything in this crate.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -101,7 +102,7 @@ pub enum Error {
 
     /// The kernel would refuse a packet ring with EINVAL, for breaking this rule.
     #[error("the kernel would refuse this ring: {0}")]
-    Rule(#[from] crate::packet::Rule),
+    Rule(#[from] Rule),
 
     /// A frame that an interface cannot send for its length.
     #[error(

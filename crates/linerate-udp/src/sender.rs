@@ -429,7 +429,7 @@ impl SenderBuilder {
     /// Opens a socket and prepares all memory.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for sizes that make no sense or an unknown neighbour, [`Error::NotLocal`],
+    /// [`Error::Invalid`] for sizes that make no sense or an unknown neighbour, [`Error::AddressNotAvailable`],
     /// [`Error::Ring`], [`Error::System`].
     pub fn build(self) -> Result<Sender> {
         let Self { mut batch, message_size, .. } = self;

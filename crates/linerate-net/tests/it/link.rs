@@ -1,8 +1,8 @@
 use std::time::Duration;
 
-use linerate_net::Connection;
 use linerate_net::ethtool;
 use linerate_net::link::{self, Link, Options};
+use linerate_net::{Connection, Interface};
 use linerate_testkit::{root_or_skip, say_skipped, test_name};
 
 use crate::support::{Cable, cable, stdout_of, try_stdout_of};
@@ -133,7 +133,7 @@ fn features_and_channels_are_what_ethtool_has() {
     let Cable { near, veth, far: _far } = cable();
     let index = veth.a.index();
     near.run(|| {
-        assert_eq!(ethtool::driver("a").unwrap().as_deref(), Some("veth"));
+        assert_eq!(Interface::open("a").unwrap().driver().as_deref(), Some("veth"));
         let channels = ethtool::channels(index).unwrap().unwrap();
         assert_eq!((channels.rx_count, channels.tx_count, channels.combined_count), (1, 1, 0));
         assert_eq!(ethtool::channels(1).unwrap(), None, "the loopback interface has none");
@@ -142,7 +142,7 @@ fn features_and_channels_are_what_ethtool_has() {
             assert_eq!(ethtool::features(index).unwrap().is_active("rx-gro"), on);
         }
         // A veth strips tags where its own side is told to, and always on the other.
-        let stripped = || ethtool::strips_vlan_tags("a").unwrap();
+        let stripped = || ethtool::strips_vlan_tags(index);
         ethtool::set_features(index, &[(ethtool::RX_VLAN_OFFLOAD, false)]).unwrap();
         assert!(!stripped());
         ethtool::set_features(index, &[(ethtool::RX_VLAN_OFFLOAD, true)]).unwrap();

@@ -6,10 +6,11 @@ use std::time::Duration;
 use linerate_net::Interface;
 
 use super::allocation::Allocation;
+use super::direction::DirectionFilter;
 use super::fanout::Fanout;
 use super::layout::{PACKET_VNET_HDR, VLAN_TAG};
 use super::program::SocketFilter;
-use super::receive::Ring;
+use super::receive::{Config, Ring};
 use super::rules::{Kind, Request};
 use super::socket::Socket;
 use super::stamps::TimestampSource;
@@ -30,18 +31,6 @@ const RETIRE: Duration = Duration::from_millis(20);
 
 /// Default limit of the bytes of a frame: more than any frame has.
 const SNAPLEN: u32 = 262_144;
-
-/// Which frames to capture, seen from the host.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum DirectionFilter {
-    /// Those that the interface received.
-    In,
-    /// Those that the host sends.
-    Out,
-    /// Both; on the loopback interface, where each frame is sent and received, once each.
-    #[default]
-    InOut,
-}
 
 /// What to ask for; made by [`Ring::builder`].
 #[derive(Clone, Debug)]
@@ -65,8 +54,21 @@ pub struct Builder {
     allocation: Allocation,
 }
 
+impl Ring {
+    /// Asks for a ring on one interface.
+    pub fn builder(interface: impl Into<String>) -> Builder {
+        Builder::new(Some(interface.into()))
+    }
+
+    /// Asks for a ring on all interfaces of the network namespace, those to come included. Their
+    /// frames begin with whatever link-layer header each interface has.
+    pub fn builder_for_all() -> Builder {
+        Builder::new(None)
+    }
+}
+
 impl Builder {
-    pub(super) fn new(interface: Option<String>) -> Self {
+    fn new(interface: Option<String>) -> Self {
         Self {
             interface,
             block_size: BLOCK_SIZE,
@@ -294,7 +296,7 @@ impl Builder {
             filter: self.filter,
             snaplen: self.snaplen,
         };
-        let settings = super::receive::Settings {
+        let config = Config {
             name: name.to_owned(),
             link: link.unwrap_or(libc::ARPHRD_VOID),
             retire: Duration::from_millis(u64::from(request.retire_ms)),
@@ -305,7 +307,7 @@ impl Builder {
             group,
             restore,
         };
-        Ok(Ring::new(Arc::new(socket), map, request, settings))
+        Ok(Ring::new(Arc::new(socket), map, request, config))
     }
 
     /// The ring in the kernel's terms, checked.

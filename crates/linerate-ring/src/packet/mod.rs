@@ -8,10 +8,12 @@
 //! there is no choice of page size here, unlike in a [`Region`](crate::Region), but on a kernel with the
 //! patches of `kernel/` (Trivelloni, *Huge Pages Impact Analysis*, 2018, chapter 5): [`Allocation`].
 
-mod allocation;
+pub(crate) mod allocation;
 mod builder;
+mod direction;
 mod fanout;
 mod layout;
+mod memory;
 mod owner;
 mod program;
 mod receive;
@@ -26,7 +28,8 @@ mod transmit;
 pub mod walk;
 
 pub use allocation::Allocation;
-pub use builder::{Builder, DEFAULT_BUFFER, DirectionFilter};
+pub use builder::{Builder, DEFAULT_BUFFER};
+pub use direction::DirectionFilter;
 pub use fanout::{Fanout, Mode};
 pub use receive::{Batch, Ring};
 pub use rules::Rule;

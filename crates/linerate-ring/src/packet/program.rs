@@ -1,7 +1,7 @@
 //! The classic BPF program that the kernel runs on a ring's socket: direction first, then the
 //! user's filter, then the snap length.
 
-use super::DirectionFilter;
+use super::direction::DirectionFilter;
 use super::socket::Socket;
 use crate::{Error, Result};
 use linerate_bpf::filter::{Classic, MAX_STATEMENTS, Statement};

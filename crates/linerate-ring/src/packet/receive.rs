@@ -14,12 +14,12 @@ use std::time::{Duration, Instant};
 
 use zerocopy::FromBytes;
 
-use super::builder::Builder;
 use super::layout::{BLOCK_STATUS, BlockHeader};
+use super::memory::Map;
 use super::owner;
 use super::program::SocketFilter;
 use super::rules::Request;
-use super::socket::{Map, Socket};
+use super::socket::Socket;
 use super::stamps::{Clock, Restore};
 use super::statistics::{Counters, Statistics};
 use super::walk::{FrameOptions, Walk};
@@ -54,7 +54,7 @@ pub struct Ring {
     map: Map,
     socket: Arc<Socket>,
     request: Request,
-    settings: Settings,
+    config: Config,
     /// The block that the kernel hands over next.
     current: u32,
     given_back: u64,
@@ -69,7 +69,7 @@ pub struct Ring {
 
 /// What a ring remembers of how it was built.
 #[derive(Debug)]
-pub(super) struct Settings {
+pub(super) struct Config {
     pub(super) name: String,
     pub(super) link: u16,
     pub(super) retire: Duration,
@@ -99,24 +99,13 @@ enum Cause {
 }
 
 impl Ring {
-    /// Asks for a ring on one interface.
-    pub fn builder(interface: impl Into<String>) -> Builder {
-        Builder::new(Some(interface.into()))
-    }
-
-    /// Asks for a ring on all interfaces of the network namespace, those to come included. Their
-    /// frames begin with whatever link-layer header each interface has.
-    pub fn builder_for_all() -> Builder {
-        Builder::new(None)
-    }
-
-    pub(super) fn new(socket: Arc<Socket>, map: Map, request: Request, settings: Settings) -> Self {
+    pub(super) fn new(socket: Arc<Socket>, map: Map, request: Request, config: Config) -> Self {
         let counters = Counters::new(&socket);
         Self {
             map,
             socket,
             request,
-            settings,
+            config,
             current: 0,
             given_back: 0,
             counters,
@@ -215,8 +204,8 @@ impl Ring {
         // SAFETY: the block is `len` bytes inside the mapping, and ours until its status word says
         // otherwise, which only dropping the batch does.
         let bytes = unsafe { slice::from_raw_parts(block.as_ptr(), len) };
-        let Settings { hash, virtio, .. } = self.settings;
-        let lend = FrameOptions { snaplen: self.settings.gate.snaplen, hash, virtio };
+        let Config { hash, virtio, .. } = self.config;
+        let lend = FrameOptions { snaplen: self.config.gate.snaplen, hash, virtio };
         let walk = Walk::new(bytes, lend);
         let seconds = BlockHeader::read_from_prefix(bytes).map_or(0, |(head, _)| head.last_seconds);
         if seconds.wrapping_sub(self.counters_read) >= READ_COUNTERS_EVERY {
@@ -258,11 +247,11 @@ impl Ring {
     /// [`Error::Invalid`] for a filter that is too long, [`Error::System`] for one that the kernel
     /// refuses. The old one then stays.
     pub fn set_filter(&mut self, filter: Option<Classic>) -> Result<()> {
-        let gate = SocketFilter { filter, ..self.settings.gate.clone() };
+        let gate = SocketFilter { filter, ..self.config.gate.clone() };
         if self.ending.is_none_or(|ending| ending.cause != Cause::Stopped) {
             gate.open(&self.socket)?;
         }
-        self.settings.gate = gate;
+        self.config.gate = gate;
         Ok(())
     }
 
@@ -296,18 +285,18 @@ impl Ring {
 
     /// The number of the fanout group, for other rings to join.
     pub fn fanout_group(&self) -> Option<u16> {
-        self.settings.group
+        self.config.group
     }
 
     /// The interface's name when the ring was built; `any` for all interfaces.
     pub fn interface(&self) -> &str {
-        &self.settings.name
+        &self.config.name
     }
 
     /// Type of the link layer: one of the kernel's `ARPHRD_` numbers (1 is Ethernet), and
     /// `ARPHRD_VOID` (65535) for all interfaces.
     pub fn link(&self) -> u16 {
-        self.settings.link
+        self.config.link
     }
 
     /// Blocks of the ring.
@@ -331,7 +320,7 @@ impl Ring {
     }
 
     pub(super) fn open_gate(&self) -> Result<()> {
-        self.settings.gate.open(&self.socket)
+        self.config.gate.open(&self.socket)
     }
 
     #[inline]
@@ -375,11 +364,11 @@ impl Ring {
 
     /// Watches the current block for as long as was asked for, and no longer than `timeout`.
     fn spin(&self, timeout: Duration) -> bool {
-        if self.settings.busy_poll.is_zero() {
+        if self.config.busy_poll.is_zero() {
             return false;
         }
         let start = Instant::now();
-        let time = self.settings.busy_poll.min(timeout);
+        let time = self.config.busy_poll.min(timeout);
         while start.elapsed() < time {
             for _ in 0..64 {
                 if self.is_ready() {
@@ -408,7 +397,7 @@ impl Ring {
             _ => match std::io::Error::last_os_error() {
                 error if error.kind() == std::io::ErrorKind::Interrupted => Ok(Polled::Interrupted),
                 error => Err(Error::system(
-                    format!("wait for frames of interface {}", self.settings.name),
+                    format!("wait for frames of interface {}", self.config.name),
                     error,
                 )),
             },
@@ -419,7 +408,7 @@ impl Ring {
     fn note_error(&mut self) -> Result<()> {
         let Some(error) = self.socket.take_error() else { return Ok(()) };
         if error.raw_os_error() != Some(libc::ENETDOWN) {
-            let action = format!("receive from interface {}", self.settings.name);
+            let action = format!("receive from interface {}", self.config.name);
             return Err(Error::system(action, error));
         }
         let cause = if self.socket.lost_interface() { Cause::Gone } else { Cause::Down };
@@ -432,7 +421,7 @@ impl Ring {
 
     /// Says that no more frames come.
     fn end(&mut self, cause: Cause) -> Result<bool> {
-        let name = self.settings.name.clone();
+        let name = self.config.name.clone();
         match cause {
             Cause::Stopped => Ok(false),
             Cause::Gone => Err(Error::InterfaceGone(name)),
@@ -451,8 +440,8 @@ impl Ring {
     /// An ending whose last block comes when the retire timer has fired on it. The timer looks
     /// twice before it closes a block, and may be late.
     fn ending_now(&self, cause: Cause) -> Ending {
-        let late = Duration::from_millis(20) + self.settings.retire / 4;
-        Ending { cause, drained_at: Instant::now() + 2 * self.settings.retire + late }
+        let late = Duration::from_millis(20) + self.config.retire / 4;
+        Ending { cause, drained_at: Instant::now() + 2 * self.config.retire + late }
     }
 }
 

@@ -6,6 +6,7 @@
 use super::layout::{
     BLOCK_HEADER, FRAME_ALIGNMENT, PRIVATE_ALIGNMENT, TPACKET_V2, TPACKET_V3, V2_HEADER, V3_HEADER,
 };
+use crate::region::pages::base_page_size;
 
 /// Which of the rings of a packet socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -163,7 +164,7 @@ impl Request {
     /// The first rule that is broken. A request that keeps all of them can still fail for want of
     /// memory.
     pub fn check(&self) -> Result<(), Rule> {
-        self.check_on(u32::try_from(crate::region::base_page_size()).unwrap_or(u32::MAX))
+        self.check_on(u32::try_from(base_page_size()).unwrap_or(u32::MAX))
     }
 
     fn check_on(&self, page_size: u32) -> Result<(), Rule> {

@@ -1,14 +1,10 @@
-//! [`Socket`]: the system calls of a packet socket, and [`Map`], its rings in memory.
+//! [`Socket`]: the system calls of a packet socket.
 
-use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::ptr::{self, NonNull};
+use std::ptr;
 
-use super::allocation::Allocation;
-use super::rules::Request;
-use crate::error::Size;
-use crate::{Error, Region, Result};
+use crate::{Error, Result};
 
 /// A raw packet socket, bound to nothing until [`Socket::bind`].
 #[derive(Debug)]
@@ -118,119 +114,12 @@ impl Socket {
             Err(error) => Some(error),
         }
     }
-
-    /// Has the kernel allocate a ring and maps it. The request has been checked.
-    pub(super) fn map(&self, request: Request, interface: &str) -> Result<Map> {
-        self.map_of(request, Allocation::Any, interface)
-    }
-
-    /// The same of chosen memory.
-    pub(super) fn map_of(
-        &self,
-        request: Request,
-        allocation: Allocation,
-        interface: &str,
-    ) -> Result<Map> {
-        let bytes = (request.block_size as usize).saturating_mul(request.blocks as usize);
-        let action = || {
-            format!(
-                "allocate a ring of {} blocks of {} for interface {interface}",
-                request.blocks,
-                Size(u64::from(request.block_size))
-            )
-        };
-        if let Some(available) = available_memory().filter(|available| bytes > *available) {
-            return Err(Error::Invalid(format!(
-                "cannot {}: that is more than the {} MiB of memory available",
-                action(),
-                available >> 20
-            )));
-        }
-        self.set(libc::SOL_PACKET, libc::PACKET_VERSION, &request.kind.version())
-            .map_err(|error| Error::system("choose the version of the ring", error))?;
-        let made = allocation.set(self, request, bytes)?;
-        let lent = made.map_err(|error| match error.raw_os_error() {
-            Some(libc::ENOMEM) => Error::Invalid(format!(
-                "cannot {}: the kernel finds no memory for it, or for the list of its \
-                 blocks; ask for fewer blocks",
-                action()
-            )),
-            Some(libc::ENOBUFS) if allocation == Allocation::HugeTlb => Error::Invalid(format!(
-                "cannot {}: huge pages of the program that the kernel uses are locked memory, and \
-                 RLIMIT_MEMLOCK allows no more of that",
-                action()
-            )),
-            _ => Error::system(action(), error),
-        })?;
-        if let Some(region) = lent {
-            let start = NonNull::new(region.as_ptr()).expect("a region is nowhere at address zero");
-            return Ok(Map { start, len: bytes, lent: Some(Box::new(region)) });
-        }
-        // SAFETY: a fresh shared mapping at an address of the kernel's choice.
-        let address = unsafe {
-            libc::mmap(
-                ptr::null_mut(),
-                bytes,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED,
-                self.0.as_raw_fd(),
-                0,
-            )
-        };
-        if address == libc::MAP_FAILED {
-            return Err(Error::last_os(format!("map the ring of interface {interface}")));
-        }
-        let start = NonNull::new(address.cast()).expect("mmap does not map address zero");
-        Ok(Map { start, len: bytes, lent: None })
-    }
 }
 
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
-}
-
-/// The memory of a ring, shared with the kernel; unmapped on drop.
-#[derive(Debug)]
-pub(super) struct Map {
-    start: NonNull<u8>,
-    len: usize,
-    /// The memory, where it is the program's: it unmaps itself, and the kernel keeps the pages for as long
-    /// as the ring is there.
-    lent: Option<Box<Region>>,
-}
-
-// SAFETY: a mapping belongs to the process, not to the thread that made it.
-unsafe impl Send for Map {}
-// SAFETY: `&Map` gives away the address only; who reads or writes there states why he may.
-unsafe impl Sync for Map {}
-
-impl Map {
-    /// The byte at `offset`.
-    pub(super) fn at(&self, offset: usize) -> NonNull<u8> {
-        assert!(offset < self.len);
-        // SAFETY: the offset is inside the mapping.
-        unsafe { self.start.add(offset) }
-    }
-}
-
-impl Drop for Map {
-    fn drop(&mut self) {
-        if self.lent.is_none() {
-            // SAFETY: the mapping is ours, and borrows of its bytes borrow its owner.
-            unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
-        }
-    }
-}
-
-/// Bytes that the machine can give without swapping, as far as it says. The kernel itself would
-/// take all it has for a ring, and then kill processes.
-fn available_memory() -> Option<usize> {
-    let meminfo = fs::read_to_string("/proc/meminfo").ok()?;
-    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    let kib: usize = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    kib.checked_mul(1024)
 }
 
 fn no_address() -> libc::sockaddr_ll {

@@ -17,9 +17,11 @@ use std::time::{Duration, Instant};
 use linerate_net::Interface;
 
 use super::layout::{FRAME_ALIGNMENT, V2_PAYLOAD, VLAN_TAG};
+use super::memory::Map;
 use super::owner;
 use super::rules::{Kind, Request};
-use super::socket::{Map, Socket};
+use super::socket::Socket;
+use crate::region::base_page_size;
 use crate::{Error, Result};
 
 /// Bytes of an Ethernet header.
@@ -330,7 +332,7 @@ impl TransmitBuilder {
             .checked_add(most)
             .and_then(|size| size.checked_next_multiple_of(FRAME_ALIGNMENT))
             .unwrap_or(u32::MAX);
-        let page = u32::try_from(crate::region::base_page_size()).unwrap_or(u32::MAX);
+        let page = u32::try_from(base_page_size()).unwrap_or(u32::MAX);
         let block_size =
             frame_size.max(BLOCK_SIZE).checked_next_multiple_of(page).unwrap_or(u32::MAX);
         let per_block = block_size / frame_size;

@@ -3,8 +3,9 @@
 use std::fmt;
 use std::fs;
 
-use super::map::{Mapping, base_page_size};
-use super::{Pages, hugetlb, numa};
+use super::map::Mapping;
+use super::pages::{Pages, base_page_size};
+use super::{hugetlb, numa};
 use crate::error::Size;
 use crate::{Error, Result};
 

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::Pages;
+use super::pages::Pages;
 use crate::{Error, Result};
 
 /// Bytes of one page of this kind. Transparent huge pages have the size of [`Pages::Hugetlb`].

@@ -3,7 +3,9 @@
 use std::io;
 use std::ptr::{self, NonNull};
 
-use super::{Pages, Place, hugetlb};
+use super::hugetlb;
+use super::numa::Place;
+use super::pages::{Pages, base_page_size};
 use crate::error::Size;
 use crate::{Error, Result};
 
@@ -234,11 +236,4 @@ pub(crate) fn beyond_lock_limit(len: usize, source: io::Error) -> Error {
     unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &mut limit) };
     let limit = (limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur);
     Error::MemoryLock { len, limit, source }
-}
-
-/// Bytes in a base page of this machine.
-pub(crate) fn base_page_size() -> usize {
-    // SAFETY: sysconf has no precondition.
-    let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-    usize::try_from(size).expect("every Linux knows its page size")
 }

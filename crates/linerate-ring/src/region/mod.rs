@@ -12,14 +12,15 @@ mod actual;
 mod hugetlb;
 mod map;
 mod numa;
-mod pages;
+pub(crate) mod pages;
 #[cfg(test)]
 mod tests;
 
 pub use actual::{ActualPages, Refusal};
 pub use pages::Pages;
 
-pub(crate) use map::{base_page_size, beyond_lock_limit};
+pub(crate) use map::beyond_lock_limit;
+pub(crate) use pages::base_page_size;
 
 /// Bytes of a huge page that one page-middle-directory entry maps.
 pub fn huge_page_size() -> usize {
@@ -27,9 +28,11 @@ pub fn huge_page_size() -> usize {
 }
 
 use std::slice;
+use std::str::FromStr;
 
 use crate::{Error, Result};
 use map::Mapping;
+use numa::Place;
 
 /// Anonymous memory of one process: prefaulted, page-aligned, not inherited by `fork`, with its
 /// page size known.
@@ -83,15 +86,6 @@ pub struct Builder {
     pages: Pages,
     place: Option<Place>,
     lock: bool,
-}
-
-/// The NUMA node that the memory is to come from.
-#[derive(Clone, Copy, Debug)]
-enum Place {
-    /// From no other.
-    On(u32),
-    /// From others where that is not possible.
-    Near(u32),
 }
 
 impl Builder {
@@ -165,5 +159,16 @@ impl Builder {
             return Err(Error::Pages { pages, len: self.len, why: actual::why_no_transparent() });
         }
         Ok(Region { mapping, actual })
+    }
+}
+
+impl FromStr for Pages {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        Self::ALL.into_iter().find(|pages| pages.word() == text).ok_or_else(|| {
+            let words = Self::ALL.map(Self::word).join(", ");
+            Error::Invalid(format!("unknown kind of pages \"{text}\": choose one of {words}"))
+        })
     }
 }

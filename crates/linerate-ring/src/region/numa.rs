@@ -1,9 +1,18 @@
-//! Which NUMA nodes the machine has, and where a mapping really lies.
+//! Which NUMA nodes the machine has, from which of them memory shall come, and where a mapping really lies.
 
 use std::fs;
 use std::path::Path;
 
 use crate::{Error, Result};
+
+/// The NUMA node that the memory is to come from.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Place {
+    /// From no other.
+    On(u32),
+    /// From others where that is not possible.
+    Near(u32),
+}
 
 /// Checks that the machine has this node.
 pub(super) fn check(node: u32) -> Result<()> {

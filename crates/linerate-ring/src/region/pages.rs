@@ -1,9 +1,6 @@
-//! [`Pages`]: the kinds of memory pages that can be asked for.
+//! [`Pages`]: the kinds of memory pages that can be asked for, and the size of a base page.
 
 use std::fmt;
-use std::str::FromStr;
-
-use crate::Error;
 
 /// Which pages a region shall be made of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -26,7 +23,7 @@ impl Pages {
     pub const ALL: [Self; 5] =
         [Self::Auto, Self::HugetlbGigantic, Self::Hugetlb, Self::Transparent, Self::Small];
 
-    /// The word that [`FromStr`] reads and [`Display`](fmt::Display) writes.
+    /// The word that [`FromStr`](std::str::FromStr) reads and [`Display`](fmt::Display) writes.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Auto => "auto",
@@ -44,13 +41,9 @@ impl fmt::Display for Pages {
     }
 }
 
-impl FromStr for Pages {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self, Error> {
-        Self::ALL.into_iter().find(|pages| pages.word() == text).ok_or_else(|| {
-            let words = Self::ALL.map(Self::word).join(", ");
-            Error::Invalid(format!("unknown kind of pages \"{text}\": choose one of {words}"))
-        })
-    }
+/// Bytes in a base page of this machine.
+pub(crate) fn base_page_size() -> usize {
+    // SAFETY: sysconf has no precondition.
+    let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    usize::try_from(size).expect("every Linux knows its page size")
 }

@@ -14,7 +14,7 @@ fn pages_read_back_what_they_print() {
 #[test]
 fn small_pages_are_small_also_where_the_kernel_prefers_huge_ones() {
     let region = Region::builder(8 * MIB + 1).pages(Pages::Small).build().unwrap();
-    let base = map::base_page_size();
+    let base = base_page_size();
     assert_eq!(region.len(), 8 * MIB + base);
     assert_eq!(
         (region.actual_pages().pages, region.actual_pages().page_size),
@@ -27,7 +27,7 @@ fn small_pages_are_small_also_where_the_kernel_prefers_huge_ones() {
 fn a_region_is_zeroed_prefaulted_and_writable_to_its_last_byte() {
     let mut region = Region::builder(3 * MIB).build().unwrap();
     assert!(region.as_mut_slice().iter().all(|byte| *byte == 0));
-    let pages = region.len() / map::base_page_size();
+    let pages = region.len() / base_page_size();
     let mut resident = vec![0u8; pages];
     // SAFETY: `resident` has a byte for each page of the region.
     let answer =

@@ -239,7 +239,7 @@ impl Tee {
     /// buffer, and nothing that it accepts comes any more; that takes some tens of milliseconds.
     ///
     /// # Errors
-    /// [`Error::Verifier`] and the like; the old filter then stays in force.
+    /// [`Error::Bpf`] when the kernel refuses the filter; the old filter then stays in force.
     pub fn set_filter(&mut self, filter: Option<&[Instruction]>) -> Result<()> {
         Ok(self.program.set_filter(&self.interface, filter)?)
     }
@@ -375,9 +375,8 @@ impl<'a> Builder<'a> {
     /// [`Builder::take`] attaches to the interface itself.
     ///
     /// # Errors
-    /// [`Error::NoInterface`], [`Error::Privilege`], [`Error::ForeignProgram`] when another XDP
-    /// program is on the interface, [`Error::NoSlot`] when eight captures are, [`Error::Verifier`]
-    /// for a filter that the kernel refuses, [`Error::System`].
+    /// [`Error::NoInterface`], [`Error::Privilege`], [`Error::System`]; [`Error::Bpf`] when another XDP
+    /// program or eight captures are on the interface, or the kernel refuses the filter.
     pub fn build(self) -> Result<Tee> {
         let interface = Interface::open(&self.interface)?;
         let was_up = interface.is_up()?;

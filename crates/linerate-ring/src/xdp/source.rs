@@ -344,9 +344,9 @@ impl<'a> Builder<'a> {
     /// Allocates, opens a socket a queue, and attaches the steering program.
     ///
     /// # Errors
-    /// [`Error::NoInterface`], [`Error::Privilege`], [`Error::ForeignProgram`], [`Error::Verifier`]
-    /// for a filter that the kernel refuses, [`Error::Invalid`] for sizes that make no sense, those
-    /// of [`crate::region::Builder::build`], [`Error::System`].
+    /// [`Error::NoInterface`], [`Error::Privilege`], [`Error::System`]; [`Error::Bpf`] when another XDP
+    /// program is on the interface or the kernel refuses the filter; [`Error::Invalid`] for sizes that
+    /// make no sense; those of [`crate::region::Builder::build`].
     pub fn build(self) -> Result<Source> {
         let interface = Interface::open(&self.interface)?;
         require_free(interface.name())?;

@@ -14,6 +14,7 @@ use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 
 use linerate_bpf::xdp::Owner;
+use linerate_net::Interface;
 use linerate_ring::xdp;
 
 pub use parse::{Datagram, ParseError, Parser};
@@ -52,9 +53,8 @@ pub(crate) fn probe(interface: &str) -> std::result::Result<(), String> {
     if let Some(error) = xdp::probe(interface).unavailable {
         return Err(occupied(&error).unwrap_or_else(|| error.to_string()));
     }
-    let tap =
-        matches!(linerate_net::ethtool::driver(interface), Ok(Some(driver)) if driver == "tun");
-    match tap {
+    let driver = Interface::open(interface).ok().and_then(|interface| interface.driver());
+    match driver.as_deref() == Some("tun") {
         true => Err(format!("{interface} is a TAP or TUN device: {ONLY_NATIVE}")),
         false => Ok(()),
     }
@@ -144,7 +144,7 @@ impl XdpReceiver {
                 open(&plan, &spec)?
             }
         };
-        let driver = linerate_net::ethtool::driver(interface)?;
+        let driver = Interface::open(interface)?.driver();
         let partial_checksums = driver.is_some_and(|driver| driver == "veth");
         Ok(Self {
             way,

@@ -48,7 +48,7 @@ pub(super) fn warn(interface: &Interface, config: &Config) -> Result<()> {
         Some("veth") => ("the other end of", "ethtool -K OTHER-END txvlan off".to_owned()),
         _ => ("the driver of", format!("ethtool -K {name} rxvlan off")),
     };
-    if linerate_net::ethtool::strips_vlan_tags(name)? {
+    if linerate_net::ethtool::strips_vlan_tags(linerate_net::Interface::open(name)?.index()) {
         stdio::eprintln(format_args!(
             "linerate: warning: {who} {name} takes VLAN tags out of frames (rx-vlan-offload) before XDP \
              sees them, and they will be missing; `{remedy}` keeps them in"

@@ -41,7 +41,7 @@ fn a_signal_during_the_start_leaves_nothing() {
     root_or_skip!();
     let net = Net::new();
     // What it says first, once there is something to take away, and between the two ports.
-    for word in ["of the kernel's memory", "a port"] {
+    for word in ["of the kernel's memory", "port added"] {
         let mut daemon = net.begin("-i left -i right --max-sessions 4096", |_| {});
         daemon.until(word);
         let (status, _, printed) = daemon.end(Signal::SIGTERM);
@@ -59,7 +59,7 @@ fn a_signal_during_the_start_leaves_nothing() {
 fn what_was_killed_at_the_start_is_taken_away() {
     root_or_skip!();
     let net = Net::new();
-    for word in ["of the kernel's memory", "a port"] {
+    for word in ["of the kernel's memory", "port added"] {
         let mut daemon = net.begin("-i left -i right --max-sessions 4096", |_| {});
         daemon.until(word);
         daemon.end(Signal::SIGKILL);
