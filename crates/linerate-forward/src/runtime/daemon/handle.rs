@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::setup;
+use super::fixes;
 use crate::Result;
 use crate::config::Config;
 use crate::runtime::instance::LockedDenyList;
@@ -47,7 +47,7 @@ impl InstanceHandle {
             }
             Err(error) => {
                 tracing::warn!(%error, "cannot adopt the pinned instance; it is replaced");
-                setup::detach(&pins, lock)?;
+                fixes::detach(&pins, lock)?;
                 let lock = pins.lock()?;
                 Self::create(pins, lock, &options)
             }
@@ -121,6 +121,6 @@ impl InstanceHandle {
 
     /// Detaches and removes everything.
     pub(super) fn detach(self) -> Result<()> {
-        setup::detach(&self.pins, self.lock)
+        fixes::detach(&self.pins, self.lock)
     }
 }

@@ -2,6 +2,7 @@
 //! deny list and metrics. One thread sleeps until something is due or requested; the watch and the metrics each have
 //! a thread.
 
+mod fixes;
 mod handle;
 mod ports;
 mod service;
@@ -347,7 +348,7 @@ fn block(mut list: LockedDenyList, config: &Config) -> Result<()> {
 /// # Errors
 /// The first failure; the rest is done nevertheless.
 pub fn detach(pins: &Pins, lock: Lock) -> Result<()> {
-    setup::detach(pins, lock)
+    fixes::detach(pins, lock)
 }
 
 /// Starts a watch that bumps the generation at every change and tells the daemon why.

@@ -1,15 +1,11 @@
-//! The preflight on behalf of a daemon: logs what it finds, records its fixes with the instance, and undoes them at
-//! the end.
+//! The preflight on behalf of a daemon: logs what it finds, and records its fixes with the instance.
 
 use std::os::fd::AsFd;
 
+use super::fixes::{FIXES, fixes};
 use super::handle::InstanceHandle;
-use crate::runtime::pins::{Lock, Pins};
-use crate::runtime::preflight::{self, Fix, Options, Outcome, Report};
+use crate::runtime::preflight::{self, Options, Outcome, Report};
 use crate::{Error, Result};
-
-/// The key of the fixes in the record of the instance.
-const FIXES: &str = "preflight";
 
 /// Checks all interfaces before programs are attached to the new ones; `adopted` have them.
 pub(super) fn prepare(
@@ -59,22 +55,6 @@ pub(super) fn refuse(report: &Report, name: Option<&str>) -> Result<()> {
     };
     let refusal = report.refusals().find(|finding| concerns(finding.interface.as_deref()));
     refusal.map_or(Ok(()), |finding| Err(Error::Invalid(finding.to_string())))
-}
-
-/// Detaches the instance and undoes what was fixed for it: fixes come after, since the programs rely on them.
-pub(super) fn detach(pins: &Pins, lock: Lock) -> Result<()> {
-    let fixes = fixes(pins);
-    let detached = pins.detach(lock);
-    for error in preflight::restore(&fixes) {
-        tracing::warn!(%error, "cannot undo a fix");
-    }
-    detached
-}
-
-fn fixes(pins: &Pins) -> Vec<Fix> {
-    let state = pins.state().ok();
-    let value = state.and_then(|mut state| state.others.remove(FIXES));
-    value.and_then(|value| serde_json::from_value(value).ok()).unwrap_or_default()
 }
 
 fn say(report: &Report) {

@@ -58,7 +58,7 @@ impl Pins {
             // Learning first: whatever the new fast path misses finds a new learner.
             for stack in &port.stack {
                 let Stack::Tcx(link) = stack else { continue };
-                let name = if super::file_of(link)? == "egress" { "learn" } else { "mark" };
+                let name = if super::ports::file_of(link)? == "egress" { "learn" } else { "mark" };
                 keep(programs.get(name).and_then(|program| Ok(link.replace(program)?)));
             }
             if one.clsact.is_some() {
@@ -78,9 +78,9 @@ impl Pins {
         // Programs of another version may have other names.
         let known: Vec<_> = programs.iter().map(|(name, _)| name.to_owned()).collect();
         self.pin_programs(lock, &programs)?;
-        for old in super::names(&self.directory.join("programs"))? {
+        for old in super::bpffs::names(&self.directory.join("programs"))? {
             if !known.contains(&old) {
-                super::remove_file(&self.directory.join("programs").join(old))?;
+                super::bpffs::remove_file(&self.directory.join("programs").join(old))?;
             }
         }
         if lost.is_some() {

@@ -10,6 +10,7 @@
 //! changed, wherever it is, if a name or a process leads there.
 
 mod host;
+mod offload;
 mod port;
 mod probe;
 mod report;

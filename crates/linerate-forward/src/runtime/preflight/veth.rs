@@ -13,7 +13,7 @@ use linerate_net::ethtool::{self, Features, XdpFeatures};
 use linerate_net::link::{self, Link};
 use linerate_net::namespace::Namespace;
 
-use super::port::turn_off;
+use super::offload::turn_off;
 use super::report::{Check, Outcome, Report, Stub, refused, warning};
 use super::{Options, probe};
 

@@ -1,0 +1,72 @@
+//! Opens what an instance left, for who looks and for the daemon that goes on from there.
+
+use std::os::fd::OwnedFd;
+
+use libbpf_rs::MapHandle;
+use linerate_bpf::link;
+
+use super::bpffs::names;
+use super::{Lock, Pinned, Pins};
+use crate::maps::Maps;
+use crate::runtime::program::Programs;
+use crate::{Error, Result};
+
+impl Pins {
+    /// The maps of the instance: enough for who only looks.
+    ///
+    /// # Errors
+    /// [`Error::Pin`] where the instance is not there or of another layout; [`Error::Privilege`],
+    /// [`Error::System`].
+    pub fn maps(&self) -> Result<Maps> {
+        let state = self.state()?;
+        state
+            .check_layout()
+            .map_err(|reason| Error::Pin { path: self.directory.clone(), reason })?;
+        self.open_maps()
+    }
+
+    /// The program of the instance that has this name.
+    ///
+    /// # Errors
+    /// [`Error::Ring`], also where the instance has none of this name.
+    pub fn program(&self, name: &str) -> Result<OwnedFd> {
+        Ok(link::open(&self.directory.join("programs").join(name))?)
+    }
+
+    /// All that the instance left, whoever keeps it running: what a daemon that starts adopts.
+    ///
+    /// # Errors
+    /// As [`Pins::maps`]; [`Error::Ring`].
+    pub fn open(&self, _lock: &Lock) -> Result<Pinned> {
+        let state = self.state()?;
+        state
+            .check_layout()
+            .map_err(|reason| Error::Pin { path: self.directory.clone(), reason })?;
+        let directory = self.directory.join("programs");
+        let open = |name: String| -> Result<(String, OwnedFd)> {
+            let program = link::open(&directory.join(&name))?;
+            Ok((name, program))
+        };
+        let programs = names(&directory)?.into_iter().map(open).collect::<Result<Vec<_>>>()?;
+        let programs = Programs::adopted(programs, self.open_maps()?);
+        let mut pinned = Pinned { state, programs, ports: Vec::new(), gone: Vec::new() };
+        for one in &pinned.state.ports {
+            match self.open_port(one)? {
+                Some(port) => pinned.ports.push((one.clone(), port)),
+                None => pinned.gone.push(one.clone()),
+            }
+        }
+        Ok(pinned)
+    }
+
+    fn open_maps(&self) -> Result<Maps> {
+        let directory = self.directory.join("maps");
+        let open = |name: String| -> Result<(String, MapHandle)> {
+            let path = directory.join(&name);
+            let map = MapHandle::from_pinned_path(&path)
+                .map_err(|error| Error::bpf(format!("open {}", path.display()), &error))?;
+            Ok((name, map))
+        };
+        names(&directory)?.into_iter().map(open).collect()
+    }
+}

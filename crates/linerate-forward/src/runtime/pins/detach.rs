@@ -1,0 +1,79 @@
+//! Ends an instance.
+
+use std::fs;
+
+use super::bpffs::{names, remove_directory};
+use super::ports::interface_of;
+use super::{DIRECTORIES, Lock, Namespace, Pins};
+use crate::runtime::conntrack;
+use crate::{Error, Result};
+
+impl Pins {
+    /// Ends the instance: programs off their interfaces, the fast path first, former settings restored, and
+    /// nothing left in bpffs. Takes it all off also where a part is of another version, or is gone.
+    ///
+    /// # Errors
+    /// [`Error::Pin`] when the instance is of another network namespace that is still there: call it there.
+    /// Otherwise the first of what failed; the rest is done all the same.
+    pub fn detach(&self, lock: Lock) -> Result<()> {
+        let state = self.state().ok();
+        let here = Namespace::of_thread()?;
+        let is_here = state.as_ref().is_none_or(|state| state.namespace == here);
+        if !is_here && !self.are_all_gone()? {
+            let namespace = state.map(|state| state.namespace.to_string()).unwrap_or_default();
+            return Err(Error::Pin {
+                path: self.directory.clone(),
+                reason: format!(
+                    "the instance is of network namespace {namespace}: detach it there"
+                ),
+            });
+        }
+        let mut first = Ok(());
+        let mut keep = |result: Result<()>| {
+            if let Err(error) = result {
+                tracing::warn!(%error, "while detaching");
+                if first.is_ok() {
+                    first = Err(error);
+                }
+            }
+        };
+        for ifindex in names(&self.directory.join("ports"))? {
+            let Ok(ifindex) = ifindex.parse() else { continue };
+            let known = state.as_ref().and_then(|state| state.port(ifindex));
+            let clsact = known.filter(|_| is_here).and_then(|one| one.clsact);
+            keep(self.detach_port(ifindex, clsact));
+        }
+        let all = self.everybody();
+        // Another instance of this namespace needs the settings still, and has their former values.
+        if let Some(state) = state.filter(|_| is_here)
+            && self.beside().next().is_none()
+        {
+            keep(conntrack::restore(state.windows));
+        }
+        keep(self.clear().and_then(|()| remove_directory(&self.directory)));
+        drop(all);
+        drop(lock);
+        self.remove_parents();
+        first
+    }
+
+    /// Whether no link of the instance has an interface any more.
+    fn are_all_gone(&self) -> Result<bool> {
+        for ifindex in names(&self.directory.join("ports"))? {
+            let xdp = self.directory.join("ports").join(ifindex).join("xdp");
+            if xdp.exists() && interface_of(&xdp)?.is_none_or(|index| index != 0) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The directories above, where no other instance is in them.
+    fn remove_parents(&self) {
+        for directory in self.directory.ancestors().skip(1).take(DIRECTORIES.len()) {
+            if fs::remove_dir(directory).is_err() {
+                break;
+            }
+        }
+    }
+}

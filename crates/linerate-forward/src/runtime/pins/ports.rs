@@ -1,0 +1,141 @@
+//! The links of ports: `ports/IFINDEX/` of an instance.
+
+use std::fs;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+
+use libbpf_rs::ProgramAttachType;
+use libbpf_rs::query::{LinkInfo, LinkTypeInfo, TcxLinkInfo};
+use linerate_bpf::link::{self, Link};
+
+use super::bpffs::{remove_directory, remove_file};
+use super::{InstanceState, Lock, Pins, PortState, clsact};
+use crate::runtime::program::{Port, PortOptions, Stack};
+use crate::{Error, Result};
+
+/// Files of the links at the way out of the stack and at its entrance, of `learn` and `mark`.
+const STACK: [&str; 2] = ["egress", "ingress"];
+
+impl Pins {
+    /// Pins the links of a port, and enters the port in the record.
+    ///
+    /// # Errors
+    /// [`Error::Ring`], [`Error::System`]; nothing of the port stays pinned.
+    pub fn add_port(
+        &self,
+        lock: &Lock,
+        state: &mut InstanceState,
+        options: &PortOptions,
+        port: &mut Port,
+    ) -> Result<()> {
+        let one = PortState::new(options, port);
+        let directory = self.port(one.ifindex);
+        fs::create_dir_all(&directory)
+            .map_err(|error| Error::system(format!("make {}", directory.display()), error))?;
+        let mut new = state.clone();
+        new.ports.retain(|other| other.ifindex != one.ifindex);
+        new.ports.push(one);
+        let pin = || -> Result<()> {
+            for stack in &port.stack {
+                if let Stack::Tcx(link) = stack {
+                    self.put(link.as_fd(), &directory.join(file_of(link)?))?;
+                }
+            }
+            self.put(port.xdp.as_fd(), &directory.join("xdp"))?;
+            self.save(lock, &new)
+        };
+        if let Err(error) = pin() {
+            drop(remove_directory(&directory));
+            return Err(error);
+        }
+        for stack in &mut port.stack {
+            if let Stack::Clsact(filter) = stack {
+                filter.keep();
+            }
+        }
+        *state = new;
+        Ok(())
+    }
+
+    /// Takes a port out of the record and its programs off the interface, which may be gone.
+    ///
+    /// # Errors
+    /// [`Error::Ring`], [`Error::System`].
+    pub fn remove_port(&self, lock: &Lock, state: &mut InstanceState, ifindex: u32) -> Result<()> {
+        let Some(at) = state.ports.iter().position(|one| one.ifindex == ifindex) else {
+            return Ok(());
+        };
+        self.detach_port(ifindex, state.ports[at].clsact)?;
+        state.ports.remove(at);
+        self.save(lock, state)
+    }
+
+    /// The links of a port; `None` when its interface is gone.
+    pub(super) fn open_port(&self, one: &PortState) -> Result<Option<Port>> {
+        let directory = self.port(one.ifindex);
+        let xdp = directory.join("xdp");
+        if !xdp.exists() || interface_of(&xdp)? == Some(0) {
+            return Ok(None);
+        }
+        let mut stack = Vec::new();
+        for file in STACK {
+            let path = directory.join(file);
+            if path.exists() {
+                stack.push(Stack::Tcx(link::open(&path)?.into()));
+            }
+        }
+        Ok(Some(Port {
+            xdp: link::open(&xdp)?.into(),
+            attach: one.attach(),
+            generic_reason: one.generic_reason.clone(),
+            stack,
+        }))
+    }
+
+    pub(super) fn detach_port(&self, ifindex: u32, clsact: Option<bool>) -> Result<()> {
+        let directory = self.port(ifindex);
+        // The fast path first: what it forwarded last was learned by programs that are still there.
+        for file in ["xdp", "ingress", "egress"] {
+            let path = directory.join(file);
+            if !path.exists() {
+                continue;
+            }
+            // Others may hold the link; of an interface that is gone it is detached already.
+            if let Err(error) = Link::from(link::open(&path)?).detach() {
+                tracing::debug!(%error, path = %path.display(), "detach");
+            }
+            remove_file(&path)?;
+        }
+        if let Some(made) = clsact {
+            clsact::remove(ifindex, made)?;
+        }
+        remove_directory(&directory)
+    }
+
+    fn port(&self, ifindex: u32) -> PathBuf {
+        self.directory.join("ports").join(ifindex.to_string())
+    }
+}
+
+/// The file that a link of the stack is pinned as.
+pub(super) fn file_of(link: &Link) -> Result<&'static str> {
+    let info = LinkInfo::from_fd(link.as_fd())
+        .map_err(|error| Error::bpf("ask for the hook of a link", &error))?;
+    Ok(match info.info {
+        LinkTypeInfo::Tcx(TcxLinkInfo { attach_type: ProgramAttachType::TcxIngress, .. }) => {
+            STACK[1]
+        }
+        _ => STACK[0],
+    })
+}
+
+/// The interface that the link pinned at `path` is on, 0 when it is gone; `None` for a link of another kind.
+pub(super) fn interface_of(path: &Path) -> Result<Option<u32>> {
+    let failed = |error| Error::bpf(format!("open {}", path.display()), &error);
+    let info = libbpf_rs::Link::open(path).and_then(|link| link.info()).map_err(failed)?;
+    Ok(match info.info {
+        LinkTypeInfo::Xdp(info) => Some(info.ifindex),
+        LinkTypeInfo::Tcx(info) => Some(info.ifindex),
+        _ => None,
+    })
+}

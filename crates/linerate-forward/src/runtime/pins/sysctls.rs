@@ -1,0 +1,47 @@
+//! Window tracking is a setting of the network namespace, which its instances share: the first makes it liberal, the
+//! last restores it.
+
+use std::fs::File;
+
+use super::{InstanceState, Lock, Namespace, Pins, lock};
+use crate::Result;
+use crate::runtime::conntrack;
+use crate::runtime::program::Programs;
+
+impl Pins {
+    /// Pins as [`Pins::create`] does, with window tracking made liberal; `state` has the former settings then.
+    ///
+    /// # Errors
+    /// As [`Pins::create`] and [`conntrack::be_liberal`].
+    pub fn create_liberal(
+        &self,
+        lock: &Lock,
+        programs: &Programs,
+        state: &mut InstanceState,
+    ) -> Result<()> {
+        let _all = self.everybody()?;
+        let now = conntrack::be_liberal()?;
+        // Of instances in one namespace the last restores what the first has found.
+        state.windows = self.beside().next().map_or(now, |other| other.windows);
+        let created = self.create(lock, programs, state);
+        if created.is_err() && self.beside().next().is_none() {
+            conntrack::restore(now)?;
+        }
+        created
+    }
+
+    /// Has nobody else change the settings of a namespace meanwhile; waits for who does.
+    pub(super) fn everybody(&self) -> Result<File> {
+        lock::wait(self.directory.parent().unwrap_or(&self.bpffs))
+    }
+
+    /// Records of the other instances in the network namespace of this thread.
+    pub(super) fn beside(&self) -> impl Iterator<Item = InstanceState> {
+        let here = Namespace::of_thread().ok();
+        let names = Self::instances(&self.bpffs).unwrap_or_default().into_iter();
+        names
+            .filter(|name| *name != self.instance)
+            .filter_map(|name| Self::within(&self.bpffs, &name).state().ok())
+            .filter(move |state| Some(state.namespace) == here)
+    }
+}
