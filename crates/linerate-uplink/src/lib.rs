@@ -24,7 +24,7 @@ mod tx;
 mod worker;
 
 pub use error::{Error, Result};
-pub use open::Uplink;
+pub use open::{Config, Uplink};
 pub use options::{Backend, Device, Options};
-pub use run::{Config, Event, Outcome, Report, Running};
+pub use run::{Event, Outcome, Report, Running};
 pub use statistics::{Drops, RxStatistics, Statistics, TxStatistics, Unsplit};

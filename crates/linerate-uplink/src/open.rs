@@ -19,7 +19,6 @@ use nix::sched::{CloneFlags, setns};
 use crate::neighbour::{DestinationCache, DeviceAddresses, Resolver};
 use crate::options::{Backend, Options};
 use crate::port::{PacketPort, XdpPort, chunk};
-use crate::run::Config;
 use crate::{Error, Result};
 
 /// Where iproute2 keeps the names of namespaces (`ip-netns(8)`).
@@ -27,6 +26,37 @@ const NAMESPACES: &str = "/run/netns";
 
 /// The longest super-packet that a device has by default (`GSO_LEGACY_MAX_SIZE`).
 const LONGEST: u32 = 65_536;
+
+/// What was opened, and why so.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Config {
+    /// The interface.
+    pub interface: String,
+    /// The device.
+    pub device: String,
+    /// `tap` or `tun`.
+    pub kind: &'static str,
+    /// The namespace that it was made in, where one was named.
+    pub namespace: Option<String>,
+    /// `xdp` or `packet`.
+    pub backend: String,
+    /// Why that one.
+    pub reason: String,
+    /// Where the XDP program runs: `native` or `generic`.
+    pub attached: Option<String>,
+    /// Driver and process share the frames' memory.
+    pub zero_copy: bool,
+    /// What else there is to know, a clause each.
+    pub notes: Vec<String>,
+    /// What the device leaves to the uplink.
+    pub offloads: String,
+    /// Queues of the device, and threads.
+    pub queues: u32,
+    /// The device's hardware address.
+    pub mac: String,
+    /// The device's MTU in bytes.
+    pub mtu: u32,
+}
 
 /// A device and the rings of an interface, joined as soon as it is started. The device is up.
 ///

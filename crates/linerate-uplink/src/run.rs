@@ -13,7 +13,7 @@ use linerate_ring::packet::Ring;
 use linerate_wire::ethernet::Address;
 
 use crate::neighbour::{Encapsulator, ReceiveFilter};
-use crate::open::{Neighbours, Ports, Programs, Uplink};
+use crate::open::{Config, Neighbours, Ports, Programs, Uplink};
 use crate::port::Port;
 use crate::rx::Receiver;
 use crate::statistics::Statistics;
@@ -23,37 +23,6 @@ use crate::{Error, Result};
 
 /// How often the interface is polled at.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
-
-/// What was opened, and why so.
-#[derive(Clone, Debug, serde::Serialize)]
-pub struct Config {
-    /// The interface.
-    pub interface: String,
-    /// The device.
-    pub device: String,
-    /// `tap` or `tun`.
-    pub kind: &'static str,
-    /// The namespace that it was made in, where one was named.
-    pub namespace: Option<String>,
-    /// `xdp` or `packet`.
-    pub backend: String,
-    /// Why that one.
-    pub reason: String,
-    /// Where the XDP program runs: `native` or `generic`.
-    pub attached: Option<String>,
-    /// Driver and process share the frames' memory.
-    pub zero_copy: bool,
-    /// What else there is to know, a clause each.
-    pub notes: Vec<String>,
-    /// What the device leaves to the uplink.
-    pub offloads: String,
-    /// Queues of the device, and threads.
-    pub queues: u32,
-    /// The device's hardware address.
-    pub mac: String,
-    /// The device's MTU in bytes.
-    pub mtu: u32,
-}
 
 /// What was opened and what became of it.
 #[derive(Clone, Debug, serde::Serialize)]

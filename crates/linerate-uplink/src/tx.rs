@@ -13,7 +13,6 @@ use crate::Result;
 use crate::neighbour::{ETHERNET_HEADER, Encapsulated, Encapsulator};
 use crate::port::{Port, Sent};
 use crate::statistics::Statistics;
-use crate::worker::Transmitted;
 
 /// Frames between two kicks. A kick in copy mode sends 32 anyway; with more of them the copies of the
 /// segments no longer lie in the core's own cache when the kernel reads them.
@@ -22,6 +21,26 @@ const BATCH: usize = 64;
 /// The device is not read while the port has fewer free frames: a super-packet of 64 KiB with an MSS of
 /// 536 needs 123.
 pub(crate) const MIN_ROOM: usize = 128;
+
+/// How long a thread sleeps while the interface does not take what was written.
+const RETRY_INTERVAL: Duration = Duration::from_millis(1);
+
+/// How long a thread sleeps at most: how soon it sees that it is to end.
+const MAX_SLEEP: Duration = Duration::from_millis(100);
+
+/// Outcome of one pass of the transmitter.
+pub(crate) struct Transmitted {
+    /// It has sent something.
+    pub(crate) any: bool,
+    /// How long to sleep when nothing was received either.
+    pub(crate) sleep: Duration,
+}
+
+impl Transmitted {
+    fn new(any: bool, unsent: bool, up: bool) -> Self {
+        Self { any, sleep: if unsent && up { RETRY_INTERVAL } else { MAX_SLEEP } }
+    }
+}
 
 /// How long the rest of a super-packet waits for room in the port before it is given up.
 const MAX_WAIT: Duration = Duration::from_millis(50);

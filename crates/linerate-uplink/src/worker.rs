@@ -15,12 +15,6 @@ use crate::statistics::{Drops, Statistics};
 use crate::tx::{MIN_ROOM, Transmitter};
 use crate::{Error, Result};
 
-/// How long a thread sleeps at most: how soon it sees that it is to end.
-const MAX_SLEEP: Duration = Duration::from_millis(100);
-
-/// How long it sleeps while the interface does not take what was written.
-const RETRY_INTERVAL: Duration = Duration::from_millis(1);
-
 /// How often the kernel's own counters are read.
 const COUNTERS_INTERVAL: Duration = Duration::from_millis(200);
 
@@ -102,19 +96,5 @@ impl<P: Port> Worker<P> {
         let mut all = *statistics;
         all.dropped += kernel;
         *self.shared.lock().unwrap_or_else(PoisonError::into_inner) = all;
-    }
-}
-
-/// Outcome of one pass of the transmitter.
-pub(crate) struct Transmitted {
-    /// It has sent something.
-    pub(crate) any: bool,
-    /// How long to sleep when nothing was received either.
-    pub(crate) sleep: Duration,
-}
-
-impl Transmitted {
-    pub(crate) fn new(any: bool, unsent: bool, up: bool) -> Self {
-        Self { any, sleep: if unsent && up { RETRY_INTERVAL } else { MAX_SLEEP } }
     }
 }

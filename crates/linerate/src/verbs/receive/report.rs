@@ -9,7 +9,7 @@ use linerate_udp::{Backend, Receiver, Trial};
 use serde::Serialize;
 
 use super::Arguments;
-use super::worker::Outcome;
+use super::worker::{Outcome, ring_of};
 use crate::cli::progress::scaled;
 use crate::cli::stdio;
 
@@ -148,11 +148,6 @@ impl Report {
             feed: statistics.feed,
         }
     }
-}
-
-/// The interface that xdp takes messages from, and how.
-pub(super) fn ring_of(receiver: &Receiver) -> Option<String> {
-    receiver.xdp_mode().map(|(interface, mode)| format!("{interface} ({mode})"))
 }
 
 /// Messages that one `recvmmsg` gives at most (`UIO_MAXIOV`).

@@ -160,11 +160,16 @@ pub(super) struct Outcome {
     pub(super) trials: Vec<Trial>,
 }
 
+/// The interface that xdp takes messages from, and how.
+pub(super) fn ring_of(receiver: &Receiver) -> Option<String> {
+    receiver.xdp_mode().map(|(interface, mode)| format!("{interface} ({mode})"))
+}
+
 /// Starts a thread for each receiver; one for both lines of a feed.
 pub(super) fn start(receivers: Vec<Receiver>, arguments: &Arguments) -> Result<Running> {
     let shared = Arc::new(Shared::default());
     let backend = receivers[0].backend().to_string();
-    let ring = super::report::ring_of(&receivers[0]);
+    let ring = ring_of(&receivers[0]);
     let why = receivers[0].reasons().to_vec();
     let trials = receivers[0].trials().to_vec();
     let cpus = arguments.cpus();
