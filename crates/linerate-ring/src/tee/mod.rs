@@ -29,7 +29,7 @@
 mod batch;
 mod records;
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 pub use batch::Batch;
@@ -39,6 +39,7 @@ use linerate_bpf::filter::Instruction;
 use linerate_bpf::tee::{self, Options, Program};
 use linerate_bpf::xdp::AttachMode;
 use linerate_net::Interface;
+use rustix::event::{PollFd, PollFlags};
 
 use crate::xdp::{WaitStrategy, sys};
 use crate::{Error, Result};
@@ -131,11 +132,7 @@ impl Tee {
         };
         self.reader.announce_sleep();
         if !self.records.ready() {
-            let mut fds = [libc::pollfd {
-                fd: self.program.ring_buffer().as_raw_fd(),
-                events: libc::POLLIN,
-                revents: 0,
-            }];
+            let mut fds = [PollFd::from_borrowed_fd(self.program.ring_buffer(), PollFlags::IN)];
             let woken = sys::poll(&mut fds, left);
             self.reader.awake();
             woken.map_err(|error| {

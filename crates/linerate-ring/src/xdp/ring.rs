@@ -6,6 +6,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 use linerate_bpf::map::{ProtFlags, SharedMapping};
+use rustix::net::xdp::XdpRingOffset;
 
 use super::queue::{Memory, Word};
 
@@ -31,9 +32,13 @@ impl<T: Copy> Mapped<T> {
     pub(crate) fn new(
         socket: BorrowedFd<'_>,
         page_offset: u64,
-        offsets: &libc::xdp_ring_offset,
+        offsets: &XdpRingOffset,
         slots: u32,
     ) -> io::Result<Self> {
+        let Some(flags) = offsets.flags else {
+            let missing = "AF_XDP rings without flags (Linux before 5.4)";
+            return Err(io::Error::new(io::ErrorKind::Unsupported, missing));
+        };
         let len = offsets.desc as usize + slots as usize * size_of::<T>();
         let mapping =
             SharedMapping::new(socket, len, page_offset, ProtFlags::READ | ProtFlags::WRITE)?;
@@ -44,7 +49,7 @@ impl<T: Copy> Mapped<T> {
             _mapping: mapping,
             producer: at(offsets.producer).cast(),
             consumer: at(offsets.consumer).cast(),
-            flags: at(offsets.flags).cast(),
+            flags: at(flags).cast(),
             entries: at(offsets.desc).cast(),
             slots,
         })

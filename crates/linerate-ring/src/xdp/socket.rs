@@ -10,6 +10,15 @@ use std::time::{Duration, Instant};
 use linerate_bpf::XDP_CAPABILITIES;
 use linerate_bpf::xdp::open_socket;
 use linerate_net::Interface;
+use rustix::event::{PollFd, PollFlags};
+use rustix::net::sockopt::{
+    set_xdp_rx_ring_size, set_xdp_tx_ring_size, set_xdp_umem_completion_ring_size,
+    set_xdp_umem_fill_ring_size, set_xdp_umem_reg, xdp_mmap_offsets, xdp_statistics,
+};
+use rustix::net::xdp::{
+    XDP_PGOFF_RX_RING, XDP_PGOFF_TX_RING, XDP_UMEM_PGOFF_COMPLETION_RING, XDP_UMEM_PGOFF_FILL_RING,
+    XdpUmemReg, XdpUmemRegFlags,
+};
 
 use super::metadata::Metadata;
 use super::queue::{Consumer, Producer};
@@ -159,10 +168,11 @@ impl Socket {
     pub fn wait(&mut self, timeout: Duration) -> Result<bool> {
         let strategy = self.rx_options.wait_strategy;
         let Some(left) = strategy.wait_until(timeout, || self.ready()) else { return Ok(true) };
-        let mut fds = [self.poll_entry()];
+        let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
         let woken = sys::poll(&mut fds, left).map_err(|error| self.failed("poll", error))?;
         if woken {
-            self.check(fds[0].revents)?;
+            let [fd] = fds;
+            self.check(fd.revents())?;
         }
         // The kernel unbinds the socket of an interface that goes, and says nothing to `poll`.
         if !self.ready() && !self.interface.exists() && !self.ready() {
@@ -197,19 +207,14 @@ impl Socket {
     /// # Errors
     /// [`Error::System`].
     pub fn statistics(&self) -> Result<Statistics> {
-        let kernel = sys::statistics(self.fd.as_fd())
-            .map_err(|error| self.failed("read statistics of", error))?;
+        let kernel = xdp_statistics(&self.fd)
+            .map_err(|errno| self.failed("read statistics of", errno.into()))?;
         Ok(Statistics::of_socket(&kernel, self.received, self.sent))
     }
 
-    pub(super) fn poll_entry(&self) -> libc::pollfd {
-        use std::os::fd::AsRawFd;
-        libc::pollfd { fd: self.fd.as_raw_fd(), events: libc::POLLIN, revents: 0 }
-    }
-
     /// Turns the error events of a poll into an error.
-    pub(super) fn check(&self, events: i16) -> Result<()> {
-        if events & (libc::POLLERR | libc::POLLHUP | libc::POLLNVAL) == 0 {
+    pub(super) fn check(&self, events: PollFlags) -> Result<()> {
+        if !events.intersects(PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL) {
             return Ok(());
         }
         let pending = sys::take_error(self.fd.as_fd()).ok().flatten();
@@ -366,15 +371,15 @@ impl Builder {
     }
 
     fn register(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
-        let umem = libc::xdp_umem_reg {
+        let umem = XdpUmemReg {
             addr: self.umem.region().as_ptr() as u64,
             len: u64::from(self.umem.chunks()) * u64::from(self.umem.chunk()),
             chunk_size: self.umem.chunk(),
             headroom: 0,
-            flags: 0,
+            flags: XdpUmemRegFlags::empty(),
             tx_metadata_len: 0,
         };
-        sys::set(fd, libc::SOL_XDP, libc::XDP_UMEM_REG, &umem)
+        Ok(set_xdp_umem_reg(fd, umem)?)
     }
 
     fn rings(&self, fd: BorrowedFd<'_>) -> io::Result<Rings> {
@@ -385,43 +390,31 @@ impl Builder {
         // a chunk back while its former slot is still taken. No chunk can have a third: the kernel
         // takes nothing more before the release.
         let fill = 2 * slots(self.receive);
-        let size = |option, slots: u32| sys::set(fd, libc::SOL_XDP, option, &slots);
-        size(libc::XDP_UMEM_FILL_RING, fill)?;
-        size(libc::XDP_UMEM_COMPLETION_RING, transmit)?;
+        set_xdp_umem_fill_ring_size(fd, fill)?;
+        set_xdp_umem_completion_ring_size(fd, transmit)?;
         if self.receive > 0 {
-            size(libc::XDP_RX_RING, receive)?;
+            set_xdp_rx_ring_size(fd, receive)?;
         }
         if self.transmit > 0 {
-            size(libc::XDP_TX_RING, transmit)?;
+            set_xdp_tx_ring_size(fd, transmit)?;
         }
-        let offsets = sys::offsets(fd)?;
+        let offsets = xdp_mmap_offsets(fd)?;
         let map = |at, offsets, slots| Mapped::new(fd, at, offsets, slots);
         Ok(Rings {
-            fill: Producer::new(Mapped::new(
-                fd,
-                libc::XDP_UMEM_PGOFF_FILL_RING,
-                &offsets.fr,
-                fill,
-            )?),
+            fill: Producer::new(Mapped::new(fd, XDP_UMEM_PGOFF_FILL_RING, &offsets.fr, fill)?),
             completion: Consumer::new(Mapped::new(
                 fd,
-                libc::XDP_UMEM_PGOFF_COMPLETION_RING,
+                XDP_UMEM_PGOFF_COMPLETION_RING,
                 &offsets.cr,
                 transmit,
             )?),
             receive: match self.receive {
                 0 => None,
-                _ => {
-                    let at = libc::XDP_PGOFF_RX_RING as u64;
-                    Some(Consumer::new(map(at, &offsets.rx, receive)?))
-                }
+                _ => Some(Consumer::new(map(XDP_PGOFF_RX_RING, &offsets.rx, receive)?)),
             },
             transmit: match self.transmit {
                 0 => None,
-                _ => {
-                    let at = libc::XDP_PGOFF_TX_RING as u64;
-                    Some(Producer::new(map(at, &offsets.tx, transmit)?))
-                }
+                _ => Some(Producer::new(map(XDP_PGOFF_TX_RING, &offsets.tx, transmit)?)),
             },
         })
     }

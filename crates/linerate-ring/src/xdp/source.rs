@@ -1,6 +1,6 @@
 //! [`Source`]: the receive queues of one interface behind one reader.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,6 +8,7 @@ use linerate_bpf::filter::Instruction;
 use linerate_bpf::steer::{self, TimestampSource, Unmatched};
 use linerate_bpf::xdp::{AttachMode, require_free};
 use linerate_net::{Interface, link};
+use rustix::event::{PollFd, PollFlags};
 
 use super::rx_options::{RxOptions, rx_setters};
 use super::socket::FrameMarks;
@@ -43,7 +44,7 @@ pub struct Source {
     wait_strategy: WaitStrategy,
     was_up: bool,
     stopped: bool,
-    polls: Vec<libc::pollfd>,
+    polls: Vec<PollFd<'static>>,
 }
 
 impl Source {
@@ -82,7 +83,7 @@ impl Source {
         })?;
         if woken {
             for (socket, poll) in self.sockets.iter().zip(&self.polls) {
-                socket.check(poll.revents)?;
+                socket.check(poll.revents())?;
             }
         } else if let Err(error) = self.check_up() {
             if !self.sockets.iter_mut().any(Socket::ready) {
@@ -388,7 +389,7 @@ impl<'a> Builder<'a> {
             steer.insert(queue, socket.as_fd())?;
             sockets.push(socket);
         }
-        let polls = sockets.iter().map(Socket::poll_entry).collect();
+        let polls = sockets.iter().map(poll_entry).collect();
         let was_up = interface.is_up()?;
         steer.attach()?;
         let (depth, wait_strategy) = (depth * queues.len() as u32, self.rx_options.wait_strategy);
@@ -405,4 +406,11 @@ impl<'a> Builder<'a> {
             polls,
         })
     }
+}
+
+/// What to poll of a socket; made once, so that waiting allocates nothing.
+fn poll_entry(socket: &Socket) -> PollFd<'static> {
+    // SAFETY: the source keeps the entry beside the socket, whose descriptor stays open meanwhile.
+    let fd = unsafe { BorrowedFd::borrow_raw(socket.as_fd().as_raw_fd()) };
+    PollFd::from_borrowed_fd(fd, PollFlags::IN)
 }

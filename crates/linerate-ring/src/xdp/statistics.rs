@@ -1,11 +1,12 @@
 //! [`Statistics`]: frames received and lost, by cause.
 
 use std::ops::AddAssign;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use linerate_bpf::steer;
+use rustix::net::sockopt::xdp_statistics;
+use rustix::net::xdp::XdpStatistics;
 
-use super::sys;
 use crate::{Error, Result};
 
 /// 64-bit counts since the socket was made (the kernel's own are 64 bits wide and are not cleared
@@ -39,15 +40,15 @@ pub struct Statistics {
 }
 
 impl Statistics {
-    pub(super) fn of_socket(kernel: &libc::xdp_statistics, received: u64, sent: u64) -> Self {
+    pub(super) fn of_socket(kernel: &XdpStatistics, received: u64, sent: u64) -> Self {
         // `rx_dropped` counts every frame that found no room in the UMEM; where the reason was an
         // empty fill ring, `rx_fill_ring_empty_descs` counts it once more.
-        let fill_empty = kernel.rx_fill_ring_empty_descs.min(kernel.rx_dropped);
+        let fill_empty = kernel.rx_fill_ring_empty_descs.unwrap_or(0).min(kernel.rx_dropped);
         Self {
             received,
             sent,
             fill_empty,
-            ring_full: kernel.rx_ring_full,
+            ring_full: kernel.rx_ring_full.unwrap_or(0),
             too_long: kernel.rx_dropped - fill_empty,
             invalid_receive: kernel.rx_invalid_descs,
             invalid_transmit: kernel.tx_invalid_descs,
@@ -77,8 +78,9 @@ impl Counters {
     pub fn read(&self) -> Result<Statistics> {
         let mut sum = Statistics::default();
         for socket in &self.sockets {
-            let kernel = sys::statistics(socket.as_fd())
-                .map_err(|error| Error::system("read statistics of an AF_XDP socket", error))?;
+            let kernel = xdp_statistics(socket).map_err(|errno| {
+                Error::system("read statistics of an AF_XDP socket", errno.into())
+            })?;
             sum += Statistics::of_socket(&kernel, 0, 0);
         }
         let program = self.program.read()?;
