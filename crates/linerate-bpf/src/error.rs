@@ -13,7 +13,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A system call failed for a reason that has no variant of its own.
+    /// A system call failed for a reason without a separate variant.
     #[error("cannot {action}: {source}")]
     System {
         /// What was being done, on which interface or file; follows "cannot".

@@ -130,7 +130,7 @@ impl Connection {
             .context(|| format!("resolve the neighbour {destination}"))
     }
 
-    /// The Ethernet address of a neighbour: from the table, or else by asking the link and waiting up to `patience`
+    /// The Ethernet address of a neighbour: from the table, or else by asking the link and waiting up to `timeout`
     /// for the answer. `None` where nobody answers.
     ///
     /// # Errors
@@ -139,14 +139,14 @@ impl Connection {
         &self,
         index: u32,
         destination: IpAddr,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Option<ethernet::Address>> {
         let find = || self.neighbour(index, destination);
         if let Some(address) = find()?.as_ref().and_then(Neighbour::valid_address) {
             return Ok(Some(address));
         }
         self.probe_neighbour(index, destination)?;
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + timeout;
         loop {
             let found = find()?;
             if let Some(address) = found.as_ref().and_then(Neighbour::valid_address) {

@@ -78,7 +78,7 @@ fn open_backend(device: &str, options: HandleOptions) -> Backend {
             Err(error) => {
                 why.get_or_insert_with(|| error.to_string());
                 // Options of this source do not apply to the next.
-                (config.take_over, config.through, config.pages) = Default::default();
+                (config.take_over, config.delivery, config.pages) = Default::default();
             }
         }
     }
@@ -118,7 +118,7 @@ fn capture_request(kind: SourceKind, config: &Config, options: HandleOptions) ->
     SourceOptions {
         source: Some(kind),
         take_over: config.take_over,
-        through: config.through,
+        delivery: config.delivery,
         snaplen: snaplen(options),
         buffer: config.buffer.or(asked),
         pages: config.pages,

@@ -19,7 +19,7 @@ const DEFAULT_FILE: &str = "/etc/linerate/pcap.toml";
 pub(crate) struct Config {
     pub(crate) source: SourceChoice,
     pub(crate) take_over: bool,
-    pub(crate) through: Delivery,
+    pub(crate) delivery: Delivery,
     pub(crate) pages: Pages,
     pub(crate) allocation: Allocation,
     /// Bytes of buffer.
@@ -145,7 +145,7 @@ impl Config {
 
     fn apply(&mut self, section: Section, place: &str, errors: &mut Vec<String>) {
         set(&mut self.source, section.source, place, errors);
-        set(&mut self.through, section.xdp_delivery, place, errors);
+        set(&mut self.delivery, section.xdp_delivery, place, errors);
         set(&mut self.pages, section.pages, place, errors);
         set(&mut self.allocation, section.ring_allocation, place, errors);
         self.take_over = section.take_over.unwrap_or(self.take_over);

@@ -143,8 +143,8 @@ impl ReceiverBuilder {
 
     /// How `xdp` delivers frames; default: AF_XDP sockets where the driver has zero-copy or
     /// [`ReceiverBuilder::busy_poll`] was asked for, else a BPF ring buffer, to which the program copies.
-    pub fn through(mut self, way: Delivery) -> Self {
-        self.options.through = way;
+    pub fn delivery(mut self, delivery: Delivery) -> Self {
+        self.options.delivery = delivery;
         self
     }
 

@@ -53,7 +53,7 @@ pub(crate) struct Options {
     pub(crate) spin: bool,
     pub(crate) coalesce: Option<Duration>,
     pub(crate) ring_size: usize,
-    pub(crate) through: Delivery,
+    pub(crate) delivery: Delivery,
 }
 
 impl Options {
@@ -75,7 +75,7 @@ impl Options {
             spin: false,
             coalesce: None,
             ring_size: 32 << 20,
-            through: Delivery::Auto,
+            delivery: Delivery::Auto,
         }
     }
 }

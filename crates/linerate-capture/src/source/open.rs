@@ -180,7 +180,7 @@ fn without_effect(options: &SourceOptions, kind: SourceKind, sockets: bool) -> V
             "--take-over has no effect on --source {kind}, which takes no frames from the host"
         ));
     }
-    if options.through != Delivery::Auto && kind != SourceKind::Xdp {
+    if options.delivery != Delivery::Auto && kind != SourceKind::Xdp {
         ignored.push(format!("--xdp-delivery has no effect on --source {kind}"));
     }
     ignored
@@ -204,13 +204,13 @@ impl Opener<'_> {
         match kind {
             SourceKind::Packet => self.packet(),
             SourceKind::Xdp => {
-                let (through, why) = self.through();
-                if through != Delivery::RingBuffer {
+                let (delivery, why) = self.delivery();
+                if delivery != Delivery::RingBuffer {
                     return self.in_xdp(|filter| self.sockets(filter, why));
                 }
                 match self.in_xdp(|filter| self.buffer(filter, true, why)) {
                     // The program needs a newer kernel than AF_XDP does.
-                    Err(Error::Ring(error)) if self.options.through == Delivery::Auto => {
+                    Err(Error::Ring(error)) if self.options.delivery == Delivery::Auto => {
                         let why = format!("a ring buffer does not open here: {error}");
                         self.in_xdp(|filter| self.sockets(filter, &why))
                     }
@@ -277,7 +277,7 @@ impl Opener<'_> {
     }
 
     /// The way that frames take out of the XDP program, and why not the other.
-    fn through(&self) -> (Delivery, &'static str) {
+    fn delivery(&self) -> (Delivery, &'static str) {
         let options = self.options;
         let only = if options.pages != Pages::Auto {
             Some("only a UMEM has a choice of pages")
@@ -288,7 +288,7 @@ impl Opener<'_> {
         } else {
             None
         };
-        options.through.decided(self.name, only)
+        options.delivery.decided(self.name, only)
     }
 
     fn sockets(&self, filter: Option<&[Instruction]>, why: &str) -> Result<Taken> {

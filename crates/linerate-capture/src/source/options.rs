@@ -35,7 +35,7 @@ pub struct SourceOptions {
     /// Super-packets are to be split, which takes the kernel's metadata of each.
     pub split: bool,
     /// How frames that an XDP program takes reach the reader.
-    pub through: Delivery,
+    pub delivery: Delivery,
     /// Longest piece of a frame to keep, in bytes.
     pub snaplen: u32,
     /// Bytes of buffer between the kernel and all readers; `None` takes each source's own default.
@@ -73,7 +73,7 @@ impl Default for SourceOptions {
             traffic: None,
             take_over: false,
             split: false,
-            through: Delivery::Auto,
+            delivery: Delivery::Auto,
             snaplen: 262_144,
             buffer: None,
             pages: Pages::Auto,

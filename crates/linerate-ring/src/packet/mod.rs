@@ -2,7 +2,7 @@
 //!
 //! [`Ring`] receives without a system call or an allocation per frame: the kernel copies frames
 //! into blocks of a ring and hands over a block at a time, a [`Batch`]. [`Transmit`] sends frames
-//! that were written into a ring of its own. Neither takes traffic away from the host.
+//! that were written into a separate ring. Neither takes traffic away from the host.
 //!
 //! The memory of these rings is the kernel's: it maps it page by page, whatever the pages behind it. So
 //! there is no choice of page size here, unlike in a [`Region`](crate::Region), but on a kernel with the

@@ -156,7 +156,7 @@ impl Ring {
         }
     }
 
-    /// Whether [`Ring::batch`] has a frame to give. Gives back first what a kept batch is through with.
+    /// Whether [`Ring::batch`] has a frame to give. First gives back what a kept batch has finished.
     #[inline]
     pub fn ready(&mut self) -> bool {
         self.release();

@@ -34,7 +34,7 @@ const BLOCK_SIZE: u32 = 128 << 10;
 const SEND_BUFFER: libc::c_int = 32 << 20;
 
 /// How long the kernel may refuse to take a frame for want of room before that is an error.
-const PATIENCE: Duration = Duration::from_secs(1);
+const SEND_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A transmit ring on one interface.
 ///
@@ -138,8 +138,8 @@ impl Transmit {
             match error.raw_os_error() {
                 // The frame at fault has been taken out, or a signal came.
                 Some(libc::EMSGSIZE | libc::EINVAL | libc::EINTR)
-                    if progress.elapsed() < PATIENCE => {}
-                Some(libc::EAGAIN | libc::ENOBUFS) if progress.elapsed() < PATIENCE => {
+                    if progress.elapsed() < SEND_TIMEOUT => {}
+                Some(libc::EAGAIN | libc::ENOBUFS) if progress.elapsed() < SEND_TIMEOUT => {
                     self.statistics.retries += 1;
                     self.wait_for_room(error.raw_os_error() == Some(libc::EAGAIN));
                 }

@@ -28,7 +28,7 @@ pub struct FrameOptions {
     pub virtio: bool,
 }
 
-/// The way through one block.
+/// The position within one block.
 #[derive(Clone, Debug)]
 pub struct Walk {
     lend: FrameOptions,

@@ -34,7 +34,7 @@ pub struct ActualPages {
     pub refusals: Vec<Refusal>,
 }
 
-/// A kind of pages that could not be had.
+/// A kind of pages that the kernel refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// The kind.

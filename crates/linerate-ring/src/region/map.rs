@@ -31,7 +31,7 @@ pub(super) struct Mapping {
 
 // SAFETY: a mapping belongs to the process, not to the thread that made it.
 unsafe impl Send for Mapping {}
-// SAFETY: through `&Mapping` only the address can be read; what lies there is the region's affair.
+// SAFETY: through `&Mapping` only the address can be read; the region guards what lies there.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {

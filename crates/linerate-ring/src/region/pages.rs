@@ -5,7 +5,7 @@ use std::fmt;
 /// Which pages a region shall be made of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Pages {
-    /// The largest that can be had: reserved huge pages, then transparent ones, then small ones.
+    /// The largest available: reserved huge pages, then transparent ones, then small ones.
     #[default]
     Auto,
     /// Reserved huge pages of the size that one page-middle-directory entry maps (2 MiB on x86-64).

@@ -33,7 +33,7 @@ use crate::{Error, Result};
 const SO_PREFER_BUSY_POLL: i32 = 69;
 const SO_BUSY_POLL_BUDGET: i32 = 70;
 /// How long the queue of a socket that was closed may stay taken.
-const QUEUE_PATIENCE: Duration = Duration::from_millis(500);
+const QUEUE_RELEASE_TIMEOUT: Duration = Duration::from_millis(500);
 /// Slots of a ring that the kernel asks for but nobody uses.
 const UNUSED_RING: u32 = 64;
 /// `XDP_MAX_TX_SKB_BUDGET` of `linux/if_xdp.h`.
@@ -438,7 +438,7 @@ impl Builder {
         flags: u16,
         shared: Option<BorrowedFd<'_>>,
     ) -> io::Result<()> {
-        let end = Instant::now() + QUEUE_PATIENCE;
+        let end = Instant::now() + QUEUE_RELEASE_TIMEOUT;
         loop {
             match sys::bind(fd, ifindex, self.queue, flags, shared) {
                 Err(error) if error.raw_os_error() == Some(libc::EBUSY) && Instant::now() < end => {

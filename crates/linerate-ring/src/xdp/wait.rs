@@ -35,7 +35,7 @@ impl WaitStrategy {
     /// Never sleeps.
     pub const SPINNING: Self = Self { sleep: Duration::ZERO, poll_after: Duration::MAX };
 
-    /// Naps until `ready`, for at most `timeout` or the patience, whichever is shorter. Gives what
+    /// Polls until `ready`, for at most `timeout` or `poll_after`, whichever is shorter. Gives what
     /// is left of `timeout`, or `None` when ready. A signal ends the wait: nothing is left then.
     pub(crate) fn wait_until(
         &self,

@@ -28,7 +28,7 @@ pub(super) enum Way {
 /// Which of them, before it is opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Plan {
-    through: Delivery,
+    delivery: Delivery,
     /// Why this way.
     pub(super) why: String,
     chunk: u32,
@@ -40,22 +40,22 @@ impl Plan {
     /// What `options` come to on `interface`.
     pub(super) fn of(options: &Options, interface: &str) -> Result<Self> {
         let only = options.busy_poll.map(|_| "only sockets poll the driver");
-        let (through, why) = options.through.decided(interface, only);
+        let (delivery, why) = options.delivery.decided(interface, only);
         // With its Ethernet header and a tag.
         let longest = linerate_net::link::by_name(interface)?.mtu + 18;
-        Ok(Self { through, why: why.to_owned(), chunk: SMALL_CHUNK, longest }.fitting())
+        Ok(Self { delivery, why: why.to_owned(), chunk: SMALL_CHUNK, longest }.fitting())
     }
 
     /// The other way, where a ring buffer was not asked for by name and does not open: its program needs a
     /// newer kernel than AF_XDP does.
     pub(super) fn instead(&self, options: &Options, error: &crate::Error) -> Option<Self> {
-        let free = options.through == Delivery::Auto && self.through == Delivery::RingBuffer;
+        let free = options.delivery == Delivery::Auto && self.delivery == Delivery::RingBuffer;
         let why = format!("a ring buffer does not open here: {error}");
-        free.then(|| Self { through: Delivery::AfXdp, why, ..*self }.fitting())
+        free.then(|| Self { delivery: Delivery::AfXdp, why, ..*self }.fitting())
     }
 
     fn fitting(self) -> Self {
-        if self.through == Delivery::RingBuffer {
+        if self.delivery == Delivery::RingBuffer {
             return Self { longest: self.longest.min(tee::MAX_SNAPLEN), ..self };
         }
         let small = self.longest <= SMALL_CHUNK - xdp::HEADROOM;
@@ -73,7 +73,7 @@ impl Plan {
     ) -> Result<Way> {
         let batch = u32::try_from(options.batch).unwrap_or(u32::MAX);
         let stamps = options.metadata.timestamp;
-        if self.through == Delivery::RingBuffer {
+        if self.delivery == Delivery::RingBuffer {
             let tee = Tee::builder(interface)
                 .buffer(options.ring_size)
                 .batch(batch)

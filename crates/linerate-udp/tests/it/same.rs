@@ -128,13 +128,13 @@ fn all_the_same(name: &str, ip: &str, sizes: Sizes) {
 }
 
 /// One back end, so that a machine without it skips the test of that name.
-fn delivers(name: &str, backend: Backend, through: Delivery) {
+fn delivers(name: &str, backend: Backend, delivery: Delivery) {
     let cable = Cable::new();
     let probed = cable.here.run(|| linerate_udp::probe(backend, Some("rx")));
     probe_or_skip!(name, probed.expect("the namespace").err());
     let to = address(HERE, 7000);
     let builder = Receiver::builder(to).metadata(Metadata::ALL);
-    let mut receiver = cable.receive_by(builder, Kind { backend, through }).expect("a receiver");
+    let mut receiver = cable.receive_by(builder, Kind { backend, delivery }).expect("a receiver");
     let mut sender = cable.send(Sender::builder(to));
     let (sent, came) = exchange(&mut sender, &mut receiver, to, Sizes::Mixed, messages() / 3);
     assert_eq!(sent, came);

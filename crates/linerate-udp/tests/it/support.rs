@@ -78,7 +78,7 @@ impl Cable {
         builder: ReceiverBuilder,
         backend: Option<Backend>,
     ) -> linerate_udp::Result<Receiver> {
-        let backend = backend.map(|backend| Kind { backend, through: Delivery::Auto });
+        let backend = backend.map(|backend| Kind { backend, delivery: Delivery::Auto });
         // Few messages are under way at a time, and many of these tests run at a time.
         self.open(builder.ring_size(16 << 20), backend)
     }
@@ -98,8 +98,8 @@ impl Cable {
         builder: ReceiverBuilder,
         kind: Option<Kind>,
     ) -> linerate_udp::Result<Receiver> {
-        let through = kind.map_or(Delivery::Auto, |kind| kind.through);
-        let builder = builder.backend(kind.map(|kind| kind.backend)).through(through);
+        let delivery = kind.map_or(Delivery::Auto, |kind| kind.delivery);
+        let builder = builder.backend(kind.map(|kind| kind.backend)).delivery(delivery);
         self.here.run(|| builder.build()).expect("the namespace")
     }
 
@@ -158,13 +158,13 @@ pub(crate) fn gather(
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Kind {
     pub(crate) backend: Backend,
-    pub(crate) through: Delivery,
+    pub(crate) delivery: Delivery,
 }
 
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.backend {
-            Backend::Xdp => write!(f, "xdp through {}", self.through),
+            Backend::Xdp => write!(f, "xdp through {}", self.delivery),
             other => other.fmt(f),
         }
     }
@@ -177,7 +177,7 @@ pub(crate) fn kinds(cable: &Cable, test: &str) -> Vec<Kind> {
         _ => &[Delivery::Auto],
     };
     let all = back_ends(cable, test).into_iter();
-    all.flat_map(|backend| ways(backend).iter().map(move |&through| Kind { backend, through }))
+    all.flat_map(|backend| ways(backend).iter().map(move |&delivery| Kind { backend, delivery }))
         .collect()
 }
 

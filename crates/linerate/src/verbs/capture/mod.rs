@@ -191,7 +191,7 @@ fn source_options(arguments: &Arguments, filter: Option<String>) -> SourceOption
         traffic: arguments.direction,
         take_over: arguments.take_over,
         split: arguments.split,
-        through: arguments.xdp_delivery,
+        delivery: arguments.xdp_delivery,
         // A super-packet must be whole to be split; its segments are cut on their way into the file.
         snaplen: if arguments.split { DEFAULT_SNAPLEN } else { snaplen(arguments) },
         buffer: arguments.buffer_size.map(|kib| kib.saturating_mul(1024)),

@@ -258,7 +258,7 @@ impl Arguments {
             .calibrate(self.calibrate)
             .metadata(Metadata { timestamp: self.timestamps, ..Metadata::default() })
             .recv_buffer_size(Some(self.buffer))
-            .through(self.xdp_delivery.unwrap_or_default())
+            .delivery(self.xdp_delivery.unwrap_or_default())
             .busy_poll(self.busy_poll)
             .spin(self.spin);
         if let Some(bytes) = self.ring {
