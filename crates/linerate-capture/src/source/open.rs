@@ -103,7 +103,7 @@ impl OpenInterface {
         if selection.kind == SourceKind::Packet {
             warnings.extend(bypassed(name));
         } else if !sources.iter().any(Source::has_stripped_tags)
-            && linerate_net::ethtool::strips_vlan_tags(linerate_net::Interface::open(name)?.index())
+            && linerate_net::ethtool::strips_vlan_tags(interface.index)
         {
             warnings.push(stripped(name, interface.kind.as_deref()));
         }

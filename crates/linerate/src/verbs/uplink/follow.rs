@@ -39,22 +39,21 @@ pub(super) fn announce(config: &Config) {
 }
 
 /// Says what will not arrive.
-pub(super) fn warn(interface: &Interface, config: &Config) -> Result<()> {
+pub(super) fn warn(interface: &Interface, config: &Config) {
     if config.backend != "xdp" {
-        return Ok(());
+        return;
     }
     let name = &interface.name;
     let (who, remedy) = match interface.kind.as_deref() {
         Some("veth") => ("the other end of", "ethtool -K OTHER-END txvlan off".to_owned()),
         _ => ("the driver of", format!("ethtool -K {name} rxvlan off")),
     };
-    if linerate_net::ethtool::strips_vlan_tags(linerate_net::Interface::open(name)?.index()) {
+    if linerate_net::ethtool::strips_vlan_tags(interface.index) {
         stdio::eprintln(format_args!(
             "linerate: warning: {who} {name} takes VLAN tags out of frames (rx-vlan-offload) before XDP \
              sees them, and they will be missing; `{remedy}` keeps them in"
         ));
     }
-    Ok(())
 }
 
 /// Waits for the end, and meanwhile does what signals ask for.

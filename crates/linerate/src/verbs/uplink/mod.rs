@@ -110,7 +110,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     if !arguments.quiet {
         follow::announce(uplink.config());
     }
-    follow::warn(&interface, uplink.config())?;
+    follow::warn(&interface, uplink.config());
     privilege::drop_all();
     signals.drop_privileges();
     // The threads have what this one has left: nothing.
