@@ -5,8 +5,8 @@
 
 use std::net::IpAddr;
 
-use linerate_wire::checksum::Sum;
-use linerate_wire::{ethernet, ipv4, ipv6, tcp, udp};
+use linerate_wire::checksum::{self, Sum};
+use linerate_wire::{ethernet, ipv4, tcp, udp};
 
 use crate::clock;
 use crate::config::Config;
@@ -146,20 +146,18 @@ impl<'c> Frames<'c> {
 fn write_network(bytes: &mut [u8], source: IpAddr, destination: IpAddr, len: u16) {
     match (source, destination) {
         (IpAddr::V4(source), IpAddr::V4(destination)) => {
-            // The version byte is the template's; the length comes before the check that wants it.
+            // Everything else is the template's, which has no options.
             bytes[2..4].copy_from_slice(&(len + ipv4::HEADER_LEN as u16).to_be_bytes());
-            if let Ok(mut packet) = ipv4::Packet::new_checked(bytes) {
-                packet.set_source(source);
-                packet.set_destination(destination);
-                packet.fill_checksum();
-            }
+            bytes[10..12].fill(0);
+            bytes[12..16].copy_from_slice(&source.octets());
+            bytes[16..20].copy_from_slice(&destination.octets());
+            let checksum = checksum::of(&bytes[..ipv4::HEADER_LEN]);
+            bytes[10..12].copy_from_slice(&checksum.to_be_bytes());
         }
         (IpAddr::V6(source), IpAddr::V6(destination)) => {
-            if let Ok(mut packet) = ipv6::Packet::new_checked(bytes) {
-                packet.set_payload_len(len);
-                packet.set_source(source);
-                packet.set_destination(destination);
-            }
+            bytes[4..6].copy_from_slice(&len.to_be_bytes());
+            bytes[8..24].copy_from_slice(&source.octets());
+            bytes[24..40].copy_from_slice(&destination.octets());
         }
         _ => {}
     }
@@ -173,11 +171,12 @@ fn write_transport(bytes: &mut [u8], transport: Transport, ports: (u16, u16), ps
             let _ = repr.emit(bytes, pseudo);
         }
         Transport::Tcp => {
-            if let Ok(mut segment) = tcp::Segment::new_checked(bytes) {
-                segment.set_source_port(ports.0);
-                segment.set_destination_port(ports.1);
-                segment.fill_checksum(pseudo);
-            }
+            bytes[..2].copy_from_slice(&ports.0.to_be_bytes());
+            bytes[2..4].copy_from_slice(&ports.1.to_be_bytes());
+            let field = tcp::CHECKSUM_OFFSET..tcp::CHECKSUM_OFFSET + 2;
+            bytes[field.clone()].fill(0);
+            let checksum = pseudo.bytes(bytes).checksum();
+            bytes[field].copy_from_slice(&checksum.to_be_bytes());
         }
     }
 }

@@ -111,7 +111,7 @@ fn emit(
     };
     ethernet.emit(frame).expect(fits);
     if let Some(id) = config.vlan {
-        let tag = vlan::Repr { id, priority: 0, drop_eligible: false, ether_type: ip.ether_type() };
+        let tag = vlan::Repr { id, ether_type: ip.ether_type() };
         tag.emit(&mut frame[ethernet::HEADER_LEN..]).expect(fits);
     }
     ip.emit(&mut frame[network_at..]).expect(fits);

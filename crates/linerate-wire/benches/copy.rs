@@ -145,7 +145,7 @@ fn rivals() -> Vec<Rival> {
         .extend(Engine::available().map(|engine| Rival::new(engine.to_string(), one_pass(engine))));
     rivals.push(Rival::new("best, detected for each segment", |packet| {
         packet.split(|from, to| {
-            black_box(Sum::ZERO.copy(from, to));
+            black_box(Engine::detect().copy(from, to));
         });
     }));
     rivals.push(Rival::new("best, behind a function pointer", |packet| {

@@ -1,6 +1,5 @@
 //! ARP for IPv4 over Ethernet (RFC 826).
 
-use core::fmt;
 use core::net::Ipv4Addr;
 
 use crate::error::require;
@@ -12,12 +11,11 @@ pub const PACKET_LEN: usize = 28;
 
 const WHAT: &str = "ARP packet";
 
+/// Types and lengths of hardware and protocol addresses, with which a packet starts.
+const ETHERNET_IPV4: [u8; 6] = [0, 1, 8, 0, 6, 4];
+
 mod field {
     use core::ops::Range;
-    pub(super) const HARDWARE_TYPE: Range<usize> = 0..2;
-    pub(super) const PROTOCOL_TYPE: Range<usize> = 2..4;
-    pub(super) const HARDWARE_LEN: usize = 4;
-    pub(super) const PROTOCOL_LEN: usize = 5;
     pub(super) const OPERATION: Range<usize> = 6..8;
     pub(super) const SENDER_MAC: usize = 8;
     pub(super) const SENDER_IP: usize = 14;
@@ -56,71 +54,7 @@ impl From<u16> for Operation {
     }
 }
 
-/// A view of an ARP packet for Ethernet and IPv4.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Packet<T> {
-    buffer: T,
-}
-
-impl<T: AsRef<[u8]>> Packet<T> {
-    /// A view of a complete packet; refuses other hardware and protocols than Ethernet and IPv4.
-    pub fn new_checked(buffer: T) -> Result<Self> {
-        let bytes = buffer.as_ref();
-        require(WHAT, bytes, PACKET_LEN)?;
-        let ours = read::u16(bytes, field::HARDWARE_TYPE) == 1
-            && read::u16(bytes, field::PROTOCOL_TYPE) == 0x0800
-            && read::u8(bytes, field::HARDWARE_LEN) == 6
-            && read::u8(bytes, field::PROTOCOL_LEN) == 4;
-        if !ours {
-            return Err(Error::Malformed { what: WHAT, why: "not for Ethernet and IPv4" });
-        }
-        Ok(Self { buffer })
-    }
-
-    /// The bytes again.
-    pub fn into_inner(self) -> T {
-        self.buffer
-    }
-
-    /// Request or reply.
-    pub fn operation(&self) -> Operation {
-        read::u16(self.buffer.as_ref(), field::OPERATION).into()
-    }
-
-    /// Hardware address of the sender.
-    pub fn sender_mac(&self) -> Address {
-        Address(read::array(self.buffer.as_ref(), field::SENDER_MAC))
-    }
-
-    /// IPv4 address of the sender.
-    pub fn sender_ip(&self) -> Ipv4Addr {
-        read::array::<4>(self.buffer.as_ref(), field::SENDER_IP).into()
-    }
-
-    /// Hardware address of the target; zero in a request.
-    pub fn target_mac(&self) -> Address {
-        Address(read::array(self.buffer.as_ref(), field::TARGET_MAC))
-    }
-
-    /// IPv4 address of the target.
-    pub fn target_ip(&self) -> Ipv4Addr {
-        read::array::<4>(self.buffer.as_ref(), field::TARGET_IP).into()
-    }
-}
-
-impl<T: AsRef<[u8]>> fmt::Display for Packet<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.operation() {
-            Operation::Request => {
-                write!(f, "ARP who-has {} tell {}", self.target_ip(), self.sender_ip())
-            }
-            Operation::Reply => write!(f, "ARP {} is-at {}", self.sender_ip(), self.sender_mac()),
-            Operation::Other(number) => write!(f, "ARP operation {number}"),
-        }
-    }
-}
-
-/// The packet as a value.
+/// An ARP packet for Ethernet and IPv4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Repr {
     /// Request or reply.
@@ -136,26 +70,25 @@ pub struct Repr {
 }
 
 impl Repr {
-    /// Reads a packet.
-    pub fn parse<T: AsRef<[u8]>>(packet: &Packet<T>) -> Self {
-        Self {
-            operation: packet.operation(),
-            sender_mac: packet.sender_mac(),
-            sender_ip: packet.sender_ip(),
-            target_mac: packet.target_mac(),
-            target_ip: packet.target_ip(),
+    /// Reads a complete packet; refuses other hardware and protocols than Ethernet and IPv4.
+    pub fn parse(bytes: &[u8]) -> Result<Self> {
+        require(WHAT, bytes, PACKET_LEN)?;
+        if bytes[..field::OPERATION.start] != ETHERNET_IPV4 {
+            return Err(Error::Malformed { what: WHAT, why: "not for Ethernet and IPv4" });
         }
-    }
-
-    /// Bytes that [`Repr::emit`] writes.
-    pub const fn header_len(&self) -> usize {
-        PACKET_LEN
+        Ok(Self {
+            operation: read::u16(bytes, field::OPERATION).into(),
+            sender_mac: Address(read::array(bytes, field::SENDER_MAC)),
+            sender_ip: read::array::<4>(bytes, field::SENDER_IP).into(),
+            target_mac: Address(read::array(bytes, field::TARGET_MAC)),
+            target_ip: read::array::<4>(bytes, field::TARGET_IP).into(),
+        })
     }
 
     /// Writes the packet at the start of `bytes`.
     pub fn emit(&self, bytes: &mut [u8]) -> Result<()> {
         require(WHAT, bytes, PACKET_LEN)?;
-        read::put(bytes, field::HARDWARE_TYPE.start, &[0, 1, 8, 0, 6, 4]);
+        read::put(bytes, 0, &ETHERNET_IPV4);
         read::put(bytes, field::OPERATION.start, &self.operation.number().to_be_bytes());
         read::put(bytes, field::SENDER_MAC, &self.sender_mac.0);
         read::put(bytes, field::SENDER_IP, &self.sender_ip.octets());

@@ -136,71 +136,34 @@ impl fmt::Debug for EtherType {
 }
 
 /// A view of a frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Frame<T> {
-    buffer: T,
-}
+#[derive(Clone, Copy, Debug)]
+pub struct Frame<'a>(&'a [u8]);
 
-impl<T: AsRef<[u8]>> Frame<T> {
+impl<'a> Frame<'a> {
     /// A view of bytes that hold at least the header.
-    pub fn new_checked(buffer: T) -> Result<Self> {
-        require(WHAT, buffer.as_ref(), HEADER_LEN)?;
-        Ok(Self { buffer })
-    }
-
-    /// The bytes again.
-    pub fn into_inner(self) -> T {
-        self.buffer
+    pub fn new_checked(bytes: &'a [u8]) -> Result<Self> {
+        require(WHAT, bytes, HEADER_LEN)?;
+        Ok(Self(bytes))
     }
 
     /// Whom the frame is for.
     pub fn destination(&self) -> Address {
-        Address(read::array(self.buffer.as_ref(), field::DESTINATION.start))
+        Address(read::array(self.0, field::DESTINATION.start))
     }
 
     /// Who sent it.
     pub fn source(&self) -> Address {
-        Address(read::array(self.buffer.as_ref(), field::SOURCE.start))
+        Address(read::array(self.0, field::SOURCE.start))
     }
 
     /// What follows the header: a tag where the frame has one.
     pub fn ether_type(&self) -> EtherType {
-        EtherType(read::u16(self.buffer.as_ref(), field::ETHER_TYPE))
+        EtherType(read::u16(self.0, field::ETHER_TYPE))
     }
-}
 
-impl<'a, T: AsRef<[u8]> + ?Sized> Frame<&'a T> {
     /// The bytes after the header.
     pub fn payload(&self) -> &'a [u8] {
-        read::clamp(self.buffer.as_ref(), HEADER_LEN, usize::MAX)
-    }
-}
-
-impl<T: AsRef<[u8]> + AsMut<[u8]>> Frame<T> {
-    /// Writes the destination.
-    pub fn set_destination(&mut self, address: Address) {
-        read::put(self.buffer.as_mut(), field::DESTINATION.start, &address.0);
-    }
-
-    /// Writes the source.
-    pub fn set_source(&mut self, address: Address) {
-        read::put(self.buffer.as_mut(), field::SOURCE.start, &address.0);
-    }
-
-    /// Writes the EtherType.
-    pub fn set_ether_type(&mut self, ether_type: EtherType) {
-        read::put(self.buffer.as_mut(), field::ETHER_TYPE.start, &ether_type.0.to_be_bytes());
-    }
-
-    /// The bytes after the header.
-    pub fn payload_mut(&mut self) -> &mut [u8] {
-        self.buffer.as_mut().get_mut(HEADER_LEN..).unwrap_or(&mut [])
-    }
-}
-
-impl<T: AsRef<[u8]>> fmt::Display for Frame<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Ethernet {} > {} {}", self.source(), self.destination(), self.ether_type())
+        read::clamp(self.0, HEADER_LEN, usize::MAX)
     }
 }
 
@@ -216,26 +179,12 @@ pub struct Repr {
 }
 
 impl Repr {
-    /// Reads a header.
-    pub fn parse<T: AsRef<[u8]>>(frame: &Frame<T>) -> Self {
-        Self {
-            destination: frame.destination(),
-            source: frame.source(),
-            ether_type: frame.ether_type(),
-        }
-    }
-
-    /// Bytes that [`Repr::emit`] writes.
-    pub const fn header_len(&self) -> usize {
-        HEADER_LEN
-    }
-
     /// Writes the header at the start of `bytes`.
     pub fn emit(&self, bytes: &mut [u8]) -> Result<()> {
-        let mut frame = Frame::new_checked(bytes)?;
-        frame.set_destination(self.destination);
-        frame.set_source(self.source);
-        frame.set_ether_type(self.ether_type);
+        require(WHAT, bytes, HEADER_LEN)?;
+        read::put(bytes, field::DESTINATION.start, &self.destination.0);
+        read::put(bytes, field::SOURCE.start, &self.source.0);
+        read::put(bytes, field::ETHER_TYPE.start, &self.ether_type.0.to_be_bytes());
         Ok(())
     }
 }

@@ -1,10 +1,9 @@
 //! Flow keys: which conversation a frame belongs to.
 
-use core::fmt;
 use core::net::IpAddr;
 
 use crate::ip::Protocol;
-use crate::layers::{self, Layers, Network, Transport};
+use crate::layers::{self, Network, Transport};
 
 /// One direction of a conversation.
 ///
@@ -27,11 +26,7 @@ pub struct Key {
 impl Key {
     /// The key of an Ethernet frame; `None` where it carries no IP packet.
     pub fn of(frame: &[u8]) -> Option<Self> {
-        Self::from_layers(&layers::parse(frame).ok()?, frame)
-    }
-
-    /// The key of a frame that was parsed already.
-    pub fn from_layers(layers: &Layers, frame: &[u8]) -> Option<Self> {
+        let layers = layers::parse(frame).ok()?;
         let (source, destination) = layers.addresses(frame)?;
         let fragment = matches!(
             layers.network,
@@ -51,27 +46,5 @@ impl Key {
         };
         let protocol = layers.protocol?;
         Some(Self { source, destination, source_port, destination_port, protocol })
-    }
-
-    /// The key of the other direction.
-    #[must_use]
-    pub fn reversed(self) -> Self {
-        Self {
-            source: self.destination,
-            destination: self.source,
-            source_port: self.destination_port,
-            destination_port: self.source_port,
-            protocol: self.protocol,
-        }
-    }
-}
-
-impl fmt::Display for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { source, destination, source_port, destination_port, protocol } = self;
-        match (source_port, destination_port) {
-            (0, 0) => write!(f, "{protocol} {source} > {destination}"),
-            _ => write!(f, "{protocol} {source}:{source_port} > {destination}:{destination_port}"),
-        }
     }
 }

@@ -1,7 +1,5 @@
 //! GRE headers (RFC 2784) with key and sequence number (RFC 2890).
 
-use core::fmt;
-
 use crate::error::require;
 use crate::ethernet::EtherType;
 use crate::{Error, Result, read};
@@ -24,31 +22,24 @@ mod field {
     pub(super) const PROTOCOL: Range<usize> = 2..4;
 }
 
-/// A view of a GRE header and what it carries.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Packet<T> {
-    buffer: T,
-}
+/// A view of a GRE header.
+#[derive(Clone, Copy, Debug)]
+pub struct Packet<'a>(&'a [u8]);
 
-impl<T: AsRef<[u8]>> Packet<T> {
+impl<'a> Packet<'a> {
     /// A view of bytes that hold a complete header of version 0. Refuses the routing field of
     /// RFC 1701 and every bit that RFC 2784 reserves.
-    pub fn new_checked(buffer: T) -> Result<Self> {
-        require(WHAT, buffer.as_ref(), HEADER_LEN)?;
-        let packet = Self { buffer };
+    pub fn new_checked(bytes: &'a [u8]) -> Result<Self> {
+        require(WHAT, bytes, HEADER_LEN)?;
+        let packet = Self(bytes);
         if packet.flags() & 7 != 0 {
             return Err(Error::Malformed { what: WHAT, why: "version is not 0" });
         }
         if packet.flags() & !(CHECKSUM | KEY | SEQUENCE) != 0 {
             return Err(Error::Malformed { what: WHAT, why: "routing field or reserved bits" });
         }
-        require(WHAT, packet.buffer.as_ref(), packet.header_len())?;
+        require(WHAT, packet.0, packet.header_len())?;
         Ok(packet)
-    }
-
-    /// The bytes again.
-    pub fn into_inner(self) -> T {
-        self.buffer
     }
 
     /// Length of the header with its optional fields, `4..=16`.
@@ -68,69 +59,10 @@ impl<T: AsRef<[u8]>> Packet<T> {
 
     /// What the header carries: [`EtherType::TEB`] for an Ethernet frame.
     pub fn protocol(&self) -> EtherType {
-        EtherType(read::u16(self.buffer.as_ref(), field::PROTOCOL))
-    }
-
-    /// The key, which tells tunnels between the same addresses apart.
-    pub fn key(&self) -> Option<u32> {
-        let at = HEADER_LEN + if self.has_checksum() { 4 } else { 0 };
-        (self.flags() & KEY != 0).then(|| read::u32(self.buffer.as_ref(), at..at + 4))
+        EtherType(read::u16(self.0, field::PROTOCOL))
     }
 
     fn flags(&self) -> u16 {
-        read::u16(self.buffer.as_ref(), field::FLAGS)
-    }
-}
-
-impl<'a, T: AsRef<[u8]> + ?Sized> Packet<&'a T> {
-    /// What is inside.
-    pub fn payload(&self) -> &'a [u8] {
-        read::clamp(self.buffer.as_ref(), self.header_len(), usize::MAX)
-    }
-}
-
-impl<T: AsRef<[u8]>> fmt::Display for Packet<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "GRE {}", self.protocol())?;
-        match self.key() {
-            Some(key) => write!(f, " key {key}"),
-            None => Ok(()),
-        }
-    }
-}
-
-/// A header without checksum and sequence number as a value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Repr {
-    /// What the header carries.
-    pub protocol: EtherType,
-    /// The key.
-    pub key: Option<u32>,
-}
-
-impl Repr {
-    /// Reads a header; checksum and sequence number are not kept.
-    pub fn parse<T: AsRef<[u8]>>(packet: &Packet<T>) -> Self {
-        Self { protocol: packet.protocol(), key: packet.key() }
-    }
-
-    /// Bytes that [`Repr::emit`] writes.
-    pub const fn header_len(&self) -> usize {
-        match self.key {
-            Some(_) => HEADER_LEN + 4,
-            None => HEADER_LEN,
-        }
-    }
-
-    /// Writes the header at the start of `bytes`.
-    pub fn emit(&self, bytes: &mut [u8]) -> Result<()> {
-        require(WHAT, bytes, self.header_len())?;
-        let flags = if self.key.is_some() { KEY } else { 0 };
-        read::put(bytes, field::FLAGS.start, &flags.to_be_bytes());
-        read::put(bytes, field::PROTOCOL.start, &self.protocol.0.to_be_bytes());
-        if let Some(key) = self.key {
-            read::put(bytes, HEADER_LEN, &key.to_be_bytes());
-        }
-        Ok(())
+        read::u16(self.0, field::FLAGS)
     }
 }

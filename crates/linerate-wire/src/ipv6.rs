@@ -1,6 +1,5 @@
 //! IPv6 headers and the walk over extension headers (RFC 8200).
 
-use core::fmt;
 use core::net::Ipv6Addr;
 
 use crate::error::require;
@@ -35,69 +34,56 @@ mod field {
 }
 
 /// A view of an IPv6 packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Packet<T> {
-    buffer: T,
-}
+#[derive(Clone, Copy, Debug)]
+pub struct Packet<'a>(&'a [u8]);
 
-impl<T: AsRef<[u8]>> Packet<T> {
+impl<'a> Packet<'a> {
     /// A view of bytes that hold a complete fixed header of version 6.
-    pub fn new_checked(buffer: T) -> Result<Self> {
-        let bytes = buffer.as_ref();
+    pub fn new_checked(bytes: &'a [u8]) -> Result<Self> {
         require(WHAT, bytes, HEADER_LEN)?;
         if bytes[0] >> 4 != 6 {
             return Err(Error::Malformed { what: WHAT, why: "version is not 6" });
         }
-        Ok(Self { buffer })
-    }
-
-    /// The bytes again.
-    pub fn into_inner(self) -> T {
-        self.buffer
+        Ok(Self(bytes))
     }
 
     /// Differentiated services and explicit congestion notification.
     pub fn traffic_class(&self) -> u8 {
-        (self.first_word() >> 20) as u8
-    }
-
-    /// The flow label, 20 bits.
-    pub fn flow_label(&self) -> u32 {
-        self.first_word() & 0xf_ffff
+        (read::u32(self.0, field::VERSION_CLASS_LABEL) >> 20) as u8
     }
 
     /// Length of everything after the fixed header, as the header claims it.
     pub fn payload_len(&self) -> u16 {
-        read::u16(self.buffer.as_ref(), field::PAYLOAD_LEN)
+        read::u16(self.0, field::PAYLOAD_LEN)
     }
 
     /// Length of header and payload that the header claims; all that is there where it claims nothing
     /// because the packet is a jumbogram (RFC 2675), as Linux' super-packets over 64 KiB are.
     pub fn total_len(&self) -> usize {
         match (self.payload_len(), self.next_header()) {
-            (0, Protocol::HOP_BY_HOP) => self.buffer.as_ref().len(),
+            (0, Protocol::HOP_BY_HOP) => self.0.len(),
             (len, _) => HEADER_LEN + usize::from(len),
         }
     }
 
     /// What follows the fixed header: an extension header, or the upper layer.
     pub fn next_header(&self) -> Protocol {
-        Protocol(read::u8(self.buffer.as_ref(), field::NEXT_HEADER))
+        Protocol(read::u8(self.0, field::NEXT_HEADER))
     }
 
     /// Hops left.
     pub fn hop_limit(&self) -> u8 {
-        read::u8(self.buffer.as_ref(), field::HOP_LIMIT)
+        read::u8(self.0, field::HOP_LIMIT)
     }
 
     /// Who sent it.
     pub fn source(&self) -> Ipv6Addr {
-        read::array::<16>(self.buffer.as_ref(), field::SOURCE).into()
+        read::array::<16>(self.0, field::SOURCE).into()
     }
 
     /// Whom it is for.
     pub fn destination(&self) -> Ipv6Addr {
-        read::array::<16>(self.buffer.as_ref(), field::DESTINATION).into()
+        read::array::<16>(self.0, field::DESTINATION).into()
     }
 
     /// Walks the extension headers to what the packet carries.
@@ -106,7 +92,7 @@ impl<T: AsRef<[u8]>> Packet<T> {
     /// [`Error::Truncated`] where an extension header is not complete, [`Error::Malformed`] where there
     /// are more than [`MAX_EXTENSIONS`].
     pub fn upper(&self) -> Result<Upper> {
-        let bytes = read::clamp(self.buffer.as_ref(), 0, self.total_len());
+        let bytes = read::clamp(self.0, 0, self.total_len());
         let mut upper = Upper { protocol: self.next_header(), offset: HEADER_LEN, fragment: None };
         for _ in 0..MAX_EXTENSIONS {
             if !upper.protocol.is_extension() || upper.is_later_fragment() {
@@ -137,68 +123,10 @@ impl<T: AsRef<[u8]>> Packet<T> {
         Ok(upper)
     }
 
-    fn first_word(&self) -> u32 {
-        read::u32(self.buffer.as_ref(), field::VERSION_CLASS_LABEL)
-    }
-}
-
-impl<'a, T: AsRef<[u8]> + ?Sized> Packet<&'a T> {
     /// Everything after the fixed header without link-layer padding; shorter than claimed where the
     /// capture was cut.
     pub fn payload(&self) -> &'a [u8] {
-        read::clamp(self.buffer.as_ref(), HEADER_LEN, self.total_len())
-    }
-}
-
-impl<T: AsRef<[u8]> + AsMut<[u8]>> Packet<T> {
-    /// Writes the length of everything after the fixed header.
-    pub fn set_payload_len(&mut self, len: u16) {
-        read::put(self.buffer.as_mut(), field::PAYLOAD_LEN.start, &len.to_be_bytes());
-    }
-
-    /// Writes differentiated services and congestion notification.
-    pub fn set_traffic_class(&mut self, class: u8) {
-        let word = self.first_word() & 0xf00f_ffff | u32::from(class) << 20;
-        read::put(self.buffer.as_mut(), 0, &word.to_be_bytes());
-    }
-
-    /// Writes the flow label; only the low 20 bits count.
-    pub fn set_flow_label(&mut self, label: u32) {
-        let word = self.first_word() & 0xfff0_0000 | label & 0xf_ffff;
-        read::put(self.buffer.as_mut(), 0, &word.to_be_bytes());
-    }
-
-    /// Writes what follows the fixed header.
-    pub fn set_next_header(&mut self, protocol: Protocol) {
-        read::put(self.buffer.as_mut(), field::NEXT_HEADER, &[protocol.0]);
-    }
-
-    /// Writes the hops left.
-    pub fn set_hop_limit(&mut self, limit: u8) {
-        read::put(self.buffer.as_mut(), field::HOP_LIMIT, &[limit]);
-    }
-
-    /// Writes the source.
-    pub fn set_source(&mut self, address: Ipv6Addr) {
-        read::put(self.buffer.as_mut(), field::SOURCE, &address.octets());
-    }
-
-    /// Writes the destination.
-    pub fn set_destination(&mut self, address: Ipv6Addr) {
-        read::put(self.buffer.as_mut(), field::DESTINATION, &address.octets());
-    }
-
-    /// The bytes after the fixed header, to the end of the buffer.
-    pub fn payload_mut(&mut self) -> &mut [u8] {
-        self.buffer.as_mut().get_mut(HEADER_LEN..).unwrap_or(&mut [])
-    }
-}
-
-impl<T: AsRef<[u8]>> fmt::Display for Packet<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let protocol = self.upper().map_or(self.next_header(), |upper| upper.protocol);
-        write!(f, "IPv6 {} > {} {protocol}", self.source(), self.destination())?;
-        write!(f, " hlim {} length {}", self.hop_limit(), self.total_len())
+        read::clamp(self.0, HEADER_LEN, self.total_len())
     }
 }
 
@@ -252,38 +180,17 @@ pub struct Repr {
 }
 
 impl Repr {
-    /// Reads a fixed header.
-    pub fn parse<T: AsRef<[u8]>>(packet: &Packet<T>) -> Self {
-        Self {
-            source: packet.source(),
-            destination: packet.destination(),
-            next_header: packet.next_header(),
-            payload_len: packet.payload_len().into(),
-            traffic_class: packet.traffic_class(),
-            flow_label: packet.flow_label(),
-            hop_limit: packet.hop_limit(),
-        }
-    }
-
-    /// Bytes that [`Repr::emit`] writes.
-    pub const fn header_len(&self) -> usize {
-        HEADER_LEN
-    }
-
     /// Writes the header at the start of `bytes`.
     pub fn emit(&self, bytes: &mut [u8]) -> Result<()> {
         require(WHAT, bytes, HEADER_LEN)?;
         let len = u16::try_from(self.payload_len)
             .map_err(|_| Error::Malformed { what: WHAT, why: "payload over 65535 bytes" })?;
-        bytes[..4].copy_from_slice(&[0x60, 0, 0, 0]);
-        let mut packet = Packet { buffer: bytes };
-        packet.set_traffic_class(self.traffic_class);
-        packet.set_flow_label(self.flow_label);
-        packet.set_payload_len(len);
-        packet.set_next_header(self.next_header);
-        packet.set_hop_limit(self.hop_limit);
-        packet.set_source(self.source);
-        packet.set_destination(self.destination);
+        let first = 6 << 28 | u32::from(self.traffic_class) << 20 | self.flow_label & 0xf_ffff;
+        read::put(bytes, field::VERSION_CLASS_LABEL.start, &first.to_be_bytes());
+        read::put(bytes, field::PAYLOAD_LEN.start, &len.to_be_bytes());
+        read::put(bytes, field::NEXT_HEADER, &[self.next_header.0, self.hop_limit]);
+        read::put(bytes, field::SOURCE, &self.source.octets());
+        read::put(bytes, field::DESTINATION, &self.destination.octets());
         Ok(())
     }
 }

@@ -4,7 +4,7 @@ use core::net::IpAddr;
 
 use crate::ethernet::{self, EtherType};
 use crate::ip::Protocol;
-use crate::{Error, Result, arp, icmpv4, icmpv6, ipv4, ipv6, read, tcp, udp, vlan};
+use crate::{Error, Result, arp, ipv4, ipv6, read, tcp, udp, vlan};
 
 /// VLAN tags that [`parse`] looks behind; a frame with more is given as it is from there on.
 pub const MAX_TAGS: u8 = 4;
@@ -26,8 +26,6 @@ pub struct Layers {
     pub transport_offset: usize,
     /// The transport layer, where it is known, its header complete, and no fragment cuts it off.
     pub transport: Transport,
-    /// Where the innermost payload starts.
-    pub payload_offset: usize,
     /// Where the packet ends: link-layer padding follows. Not past the end of the frame.
     pub end: usize,
     /// Why a deeper layer is missing, where a header was cut short or malformed.
@@ -62,10 +60,6 @@ pub enum Transport {
     Tcp,
     /// UDP.
     Udp,
-    /// ICMP for IPv4.
-    Icmpv4,
-    /// ICMP for IPv6.
-    Icmpv6,
 }
 
 /// Finds the layers of an Ethernet frame.
@@ -83,7 +77,6 @@ pub fn parse(frame: &[u8]) -> Result<Layers> {
         protocol: None,
         transport_offset: frame.len(),
         transport: Transport::Other,
-        payload_offset: ethernet::HEADER_LEN,
         end: frame.len(),
         error: None,
     };
@@ -94,33 +87,15 @@ pub fn parse(frame: &[u8]) -> Result<Layers> {
 }
 
 impl Layers {
-    /// The Ethernet header; `frame` is the one that was parsed, here and below.
-    pub fn ethernet<'f>(&self, frame: &'f [u8]) -> Option<ethernet::Frame<&'f [u8]>> {
-        ethernet::Frame::new_checked(frame).ok()
-    }
-
-    /// VLAN tag number `index`, counted from the outside.
-    pub fn vlan<'f>(&self, frame: &'f [u8], index: u8) -> Option<vlan::Tag<&'f [u8]>> {
-        let offset = ethernet::HEADER_LEN + usize::from(index) * vlan::TAG_LEN;
-        (index < self.tags).then(|| vlan::Tag::new_checked(from(frame, offset)).ok()).flatten()
-    }
-
-    /// The ARP packet.
-    pub fn arp<'f>(&self, frame: &'f [u8]) -> Option<arp::Packet<&'f [u8]>> {
-        (self.network == Network::Arp)
-            .then(|| arp::Packet::new_checked(from(frame, self.network_offset)).ok())
-            .flatten()
-    }
-
-    /// The IPv4 packet.
-    pub fn ipv4<'f>(&self, frame: &'f [u8]) -> Option<ipv4::Packet<&'f [u8]>> {
+    /// The IPv4 packet; `frame` is the one that was parsed, here and below.
+    pub fn ipv4<'f>(&self, frame: &'f [u8]) -> Option<ipv4::Packet<'f>> {
         matches!(self.network, Network::Ipv4 { .. })
             .then(|| ipv4::Packet::new_checked(from(frame, self.network_offset)).ok())
             .flatten()
     }
 
     /// The IPv6 packet.
-    pub fn ipv6<'f>(&self, frame: &'f [u8]) -> Option<ipv6::Packet<&'f [u8]>> {
+    pub fn ipv6<'f>(&self, frame: &'f [u8]) -> Option<ipv6::Packet<'f>> {
         matches!(self.network, Network::Ipv6 { .. })
             .then(|| ipv6::Packet::new_checked(from(frame, self.network_offset)).ok())
             .flatten()
@@ -135,36 +110,17 @@ impl Layers {
     }
 
     /// The TCP segment, without link-layer padding.
-    pub fn tcp<'f>(&self, frame: &'f [u8]) -> Option<tcp::Segment<&'f [u8]>> {
+    pub fn tcp<'f>(&self, frame: &'f [u8]) -> Option<tcp::Segment<'f>> {
         (self.transport == Transport::Tcp)
             .then(|| tcp::Segment::new_checked(self.transport_bytes(frame)).ok())
             .flatten()
     }
 
     /// The UDP datagram, without link-layer padding.
-    pub fn udp<'f>(&self, frame: &'f [u8]) -> Option<udp::Datagram<&'f [u8]>> {
+    pub fn udp<'f>(&self, frame: &'f [u8]) -> Option<udp::Datagram<'f>> {
         (self.transport == Transport::Udp)
             .then(|| udp::Datagram::new_checked(self.transport_bytes(frame)).ok())
             .flatten()
-    }
-
-    /// The ICMP message, without link-layer padding.
-    pub fn icmpv4<'f>(&self, frame: &'f [u8]) -> Option<icmpv4::Message<&'f [u8]>> {
-        (self.transport == Transport::Icmpv4)
-            .then(|| icmpv4::Message::new_checked(self.transport_bytes(frame)).ok())
-            .flatten()
-    }
-
-    /// The ICMPv6 message, without link-layer padding.
-    pub fn icmpv6<'f>(&self, frame: &'f [u8]) -> Option<icmpv6::Message<&'f [u8]>> {
-        (self.transport == Transport::Icmpv6)
-            .then(|| icmpv6::Message::new_checked(self.transport_bytes(frame)).ok())
-            .flatten()
-    }
-
-    /// The innermost payload, without link-layer padding.
-    pub fn payload<'f>(&self, frame: &'f [u8]) -> &'f [u8] {
-        read::clamp(frame, self.payload_offset, self.end)
     }
 
     fn transport_bytes<'f>(&self, frame: &'f [u8]) -> &'f [u8] {
@@ -177,14 +133,12 @@ impl Layers {
             self.ether_type = tag.ether_type();
             self.tags += 1;
             self.network_offset += vlan::TAG_LEN;
-            self.payload_offset = self.network_offset;
         }
         let bytes = from(frame, self.network_offset);
         match self.ether_type {
             EtherType::ARP => {
-                arp::Packet::new_checked(bytes)?;
+                arp::Repr::parse(bytes)?;
                 self.network = Network::Arp;
-                self.payload_offset += arp::PACKET_LEN;
                 Ok(())
             }
             EtherType::IPV4 => self.descend_ipv4(frame, bytes),
@@ -199,7 +153,6 @@ impl Layers {
         self.end = frame.len().min(self.network_offset + packet.end());
         self.protocol = Some(packet.protocol());
         self.transport_offset = self.network_offset + packet.header_len();
-        self.payload_offset = self.transport_offset;
         if packet.fragment_offset() != 0 {
             return Ok(());
         }
@@ -212,12 +165,10 @@ impl Layers {
         self.end = frame.len().min(self.network_offset + packet.total_len());
         self.protocol = Some(packet.next_header());
         self.transport_offset = self.network_offset + ipv6::HEADER_LEN;
-        self.payload_offset = self.transport_offset;
         let upper = packet.upper()?;
         self.network = Network::Ipv6 { fragment: upper.fragment.is_some() };
         self.protocol = Some(upper.protocol);
         self.transport_offset = self.network_offset + upper.offset;
-        self.payload_offset = self.transport_offset;
         if upper.is_later_fragment() {
             return Ok(());
         }
@@ -226,25 +177,11 @@ impl Layers {
 
     fn descend_transport(&mut self, frame: &[u8], protocol: Protocol) -> Result<()> {
         let bytes = self.transport_bytes(frame);
-        let v6 = matches!(self.network, Network::Ipv6 { .. });
-        let (transport, header) = match protocol {
-            Protocol::TCP => (Transport::Tcp, tcp::Segment::new_checked(bytes)?.header_len()),
-            Protocol::UDP => {
-                udp::Datagram::new_checked(bytes)?;
-                (Transport::Udp, udp::HEADER_LEN)
-            }
-            Protocol::ICMP if !v6 => {
-                icmpv4::Message::new_checked(bytes)?;
-                (Transport::Icmpv4, icmpv4::HEADER_LEN)
-            }
-            Protocol::ICMPV6 if v6 => {
-                icmpv6::Message::new_checked(bytes)?;
-                (Transport::Icmpv6, icmpv6::HEADER_LEN)
-            }
-            _ => return Ok(()),
+        self.transport = match protocol {
+            Protocol::TCP => tcp::Segment::new_checked(bytes).map(|_| Transport::Tcp)?,
+            Protocol::UDP => udp::Datagram::new_checked(bytes).map(|_| Transport::Udp)?,
+            _ => Transport::Other,
         };
-        self.transport = transport;
-        self.payload_offset = self.transport_offset + header;
         Ok(())
     }
 }

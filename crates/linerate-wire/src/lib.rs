@@ -1,9 +1,9 @@
-//! Header views, parsing and emitting, checksums and flow keys.
+//! Header views, emitters, checksums and flow keys.
 //!
-//! One file a protocol, always of one shape: a private `field` module with the byte ranges of the
-//! header, a view `Packet<T>` over any bytes (`new_checked`, then accessors that cannot panic; setters
-//! where the bytes are mutable), a plain `Repr` with `parse` and `emit`, and `Display` in one line.
-//! Nothing here allocates, except [`frame::Frame::contiguous`], and nothing needs the standard library.
+//! One file a protocol, of one shape: a private `field` module with the byte ranges of the header, a view
+//! over bytes (`new_checked`, then accessors that cannot panic), and a plain `Repr` that `emit` writes. A
+//! protocol has only the parts that some crate uses. Nothing here allocates, except
+//! [`frame::Frame::contiguous`], and nothing needs the standard library.
 //!
 //! A view asks for a complete *header*. What follows may be cut short, as it is in a capture with a
 //! snapshot length: `payload` then gives what is there.
@@ -31,8 +31,6 @@ pub mod flow;
 pub mod frame;
 pub mod geneve;
 pub mod gre;
-pub mod icmpv4;
-pub mod icmpv6;
 pub mod ip;
 pub mod ipv4;
 pub mod ipv6;

@@ -5,10 +5,14 @@ use core::net::Ipv6Addr;
 use crate::checksum::Sum;
 use crate::ethernet::Address;
 use crate::ip::Protocol;
-use crate::{Error, Result, icmpv6, ipv6, read};
+use crate::{Error, Result, ipv6, read};
 
-/// Length in bytes of both messages without options, ICMPv6 header included.
-const MESSAGE_LEN: usize = icmpv6::HEADER_LEN + 16;
+/// Length in bytes of both messages without options: the ICMPv6 header (RFC 4443 §2.1), flags and target.
+const MESSAGE_LEN: usize = 24;
+
+/// ICMPv6 types of the messages.
+const NEIGHBOUR_SOLICITATION: u8 = 135;
+const NEIGHBOUR_ADVERTISEMENT: u8 = 136;
 
 /// Length in bytes of a link-layer address option for Ethernet (RFC 4861 §4.6.1).
 const LINK_LAYER_OPTION_LEN: usize = 8;
@@ -17,6 +21,9 @@ const LINK_LAYER_OPTION_LEN: usize = 8;
 const HOP_LIMIT: u8 = 255;
 
 mod field {
+    pub(super) const TYPE: usize = 0;
+    pub(super) const CODE: usize = 1;
+    pub(super) const CHECKSUM: usize = 2;
     pub(super) const FLAGS: usize = 4;
     pub(super) const TARGET: usize = 8;
     pub(super) const OPTION: usize = 24;
@@ -41,22 +48,21 @@ impl Solicitation {
     #[inline]
     pub fn is(packet: &[u8]) -> bool {
         packet.get(6) == Some(&Protocol::ICMPV6.0)
-            && packet.get(ipv6::HEADER_LEN) == Some(&icmpv6::Type::NEIGHBOUR_SOLICITATION.0)
+            && packet.get(ipv6::HEADER_LEN) == Some(&NEIGHBOUR_SOLICITATION)
     }
 
     /// Reads an IPv6 packet; `None` where it is no valid solicitation (RFC 4861 §7.1.1).
     pub fn parse(packet: &[u8]) -> Option<Self> {
         let ip = ipv6::Packet::new_checked(packet).ok()?;
         let (source, destination, payload) = (ip.source(), ip.destination(), ip.payload());
-        let message = icmpv6::Message::new_checked(payload).ok()?;
         let target = Ipv6Addr::from(*payload.get(field::TARGET..)?.first_chunk::<16>()?);
         let len = u32::try_from(payload.len()).ok()?;
         let valid = Self::is(packet)
             && ip.hop_limit() == HOP_LIMIT
-            && message.code() == 0
+            && payload[field::CODE] == 0
             && !target.is_multicast()
             && !source.is_multicast()
-            && message.verify_checksum(Sum::pseudo_v6(source, destination, Protocol::ICMPV6, len));
+            && Sum::pseudo_v6(source, destination, Protocol::ICMPV6, len).bytes(payload).is_valid();
         valid.then_some(Self { source, destination, target })
     }
 
@@ -66,8 +72,7 @@ impl Solicitation {
     /// Fewer than [`Solicitation::PACKET_LEN`] bytes.
     pub fn emit(&self, bytes: &mut [u8]) -> Result<()> {
         let Self { source, destination, target } = *self;
-        let kind = icmpv6::Type::NEIGHBOUR_SOLICITATION;
-        emit(bytes, (source, destination), kind, 0, target, None)
+        emit(bytes, (source, destination), NEIGHBOUR_SOLICITATION, 0, target, None)
     }
 
     /// The advertisement that answers: to who asked, or to all nodes where that has no address yet (RFC 4861
@@ -109,7 +114,7 @@ impl Advertisement {
     /// Fewer than [`Advertisement::PACKET_LEN`] bytes.
     pub fn emit(&self, bytes: &mut [u8]) -> Result<()> {
         let flags = u8::from(self.solicited) << 6 | u8::from(self.override_) << 5;
-        let kind = icmpv6::Type::NEIGHBOUR_ADVERTISEMENT;
+        let kind = NEIGHBOUR_ADVERTISEMENT;
         let option = Some(self.target_link_layer_address);
         emit(bytes, (self.target, self.destination), kind, flags, self.target, option)
     }
@@ -118,7 +123,7 @@ impl Advertisement {
 fn emit(
     bytes: &mut [u8],
     (source, destination): (Ipv6Addr, Ipv6Addr),
-    kind: icmpv6::Type,
+    kind: u8,
     flags: u8,
     target: Ipv6Addr,
     target_link_layer_address: Option<Address>,
@@ -146,6 +151,7 @@ fn emit(
     .emit(bytes)?;
     let message = &mut bytes[ipv6::HEADER_LEN..];
     message.fill(0);
+    read::put(message, field::TYPE, &[kind]);
     read::put(message, field::FLAGS, &[flags]);
     read::put(message, field::TARGET, &target.octets());
     if let Some(address) = target_link_layer_address {
@@ -153,9 +159,9 @@ fn emit(
         read::put(message, field::OPTION, &[2, 1]);
         read::put(message, field::OPTION + 2, &address.0);
     }
-    let mut message = icmpv6::Message::new_checked(message)?;
-    message.set_type(kind, 0);
-    message.fill_checksum(Sum::pseudo_v6(source, destination, next_header, payload_len as u32));
+    let pseudo = Sum::pseudo_v6(source, destination, next_header, payload_len as u32);
+    let checksum = pseudo.bytes(message).checksum();
+    read::put(message, field::CHECKSUM, &checksum.to_be_bytes());
     Ok(())
 }
 
@@ -198,10 +204,9 @@ mod tests {
             solicitation(source).answer(mac).emit(&mut packet).unwrap();
             let ip = ipv6::Packet::new_checked(&packet[..]).unwrap();
             assert_eq!((ip.source(), ip.destination()), (TARGET, destination));
-            let message = icmpv6::Message::new_checked(ip.payload()).unwrap();
-            assert_eq!(message.message_type(), icmpv6::Type::NEIGHBOUR_ADVERTISEMENT);
+            assert_eq!(ip.payload()[0], NEIGHBOUR_ADVERTISEMENT);
             let pseudo = Sum::pseudo_v6(TARGET, destination, Protocol::ICMPV6, 32);
-            assert!(message.verify_checksum(pseudo));
+            assert!(pseudo.bytes(ip.payload()).is_valid());
             assert_eq!(ip.payload()[4..8], [flags, 0, 0, 0]);
             assert_eq!(ip.payload()[8..24], TARGET.octets());
             assert_eq!(ip.payload()[24..], [2, 1, 2, 0, 0, 0, 0, 1]);

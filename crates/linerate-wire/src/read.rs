@@ -1,5 +1,5 @@
 //! Big-endian fields. Total functions: bytes that are not there read as zero and are not written, so
-//! that no accessor can panic, whatever a buffer's `AsRef` does between two calls.
+//! that no accessor can panic.
 
 use core::ops::Range;
 

@@ -1,16 +1,11 @@
 //! TCP headers with their options (RFC 9293).
 
-use core::fmt;
-
 use crate::checksum::Sum;
 use crate::error::require;
 use crate::{Error, Result, read};
 
 /// Length of a header without options, in bytes.
 pub const HEADER_LEN: usize = 20;
-
-/// Length of a header with as many options as fit, in bytes.
-pub const MAX_HEADER_LEN: usize = 60;
 
 /// Where the checksum stands, in bytes from the start of the header.
 pub const CHECKSUM_OFFSET: usize = 16;
@@ -25,7 +20,6 @@ mod field {
     pub(super) const ACKNOWLEDGEMENT: Range<usize> = 8..12;
     pub(super) const LEN_FLAGS: Range<usize> = 12..14;
     pub(super) const WINDOW: Range<usize> = 14..16;
-    pub(super) const CHECKSUM: Range<usize> = 16..18;
     pub(super) const URGENT: Range<usize> = 18..20;
 }
 
@@ -62,247 +56,58 @@ impl Flags {
     pub const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
-
-    /// These flags without those of `other`.
-    pub const fn without(self, other: Self) -> Self {
-        Self(self.0 & !other.0)
-    }
-}
-
-impl fmt::Display for Flags {
-    /// tcpdump's letters: `S`, `F`, `P`, `R`, `U`, `E`, `W`, `e`, `.` for ACK; `none` for no flag.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const LETTERS: [(Flags, &str); 9] = [
-            (Flags::FIN, "F"),
-            (Flags::SYN, "S"),
-            (Flags::RST, "R"),
-            (Flags::PSH, "P"),
-            (Flags::ACK, "."),
-            (Flags::URG, "U"),
-            (Flags::ECE, "E"),
-            (Flags::CWR, "W"),
-            (Flags::AE, "e"),
-        ];
-        if self.0 & 0x1ff == 0 {
-            return f.write_str("none");
-        }
-        LETTERS
-            .iter()
-            .filter(|(flag, _)| self.contains(*flag))
-            .try_for_each(|(_, letter)| f.write_str(letter))
-    }
 }
 
 /// A view of a TCP segment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Segment<T> {
-    buffer: T,
-}
+#[derive(Clone, Copy, Debug)]
+pub struct Segment<'a>(&'a [u8]);
 
-impl<T: AsRef<[u8]>> Segment<T> {
+impl<'a> Segment<'a> {
     /// A view of bytes that hold a complete header with its options.
-    pub fn new_checked(buffer: T) -> Result<Self> {
-        let bytes = buffer.as_ref();
+    pub fn new_checked(bytes: &'a [u8]) -> Result<Self> {
         require(WHAT, bytes, HEADER_LEN)?;
         let header = usize::from(bytes[field::LEN_FLAGS.start] >> 4) * 4;
         if header < HEADER_LEN {
             return Err(Error::Malformed { what: WHAT, why: "header length under 20" });
         }
         require(WHAT, bytes, header)?;
-        Ok(Self { buffer })
-    }
-
-    /// The bytes again.
-    pub fn into_inner(self) -> T {
-        self.buffer
+        Ok(Self(bytes))
     }
 
     /// Port of the sender.
     pub fn source_port(&self) -> u16 {
-        read::u16(self.buffer.as_ref(), field::SOURCE)
+        read::u16(self.0, field::SOURCE)
     }
 
     /// Port of the receiver.
     pub fn destination_port(&self) -> u16 {
-        read::u16(self.buffer.as_ref(), field::DESTINATION)
+        read::u16(self.0, field::DESTINATION)
     }
 
     /// Number of the first byte of the payload.
     pub fn sequence(&self) -> u32 {
-        read::u32(self.buffer.as_ref(), field::SEQUENCE)
-    }
-
-    /// Number of the byte that the sender expects next.
-    pub fn acknowledgement(&self) -> u32 {
-        read::u32(self.buffer.as_ref(), field::ACKNOWLEDGEMENT)
+        read::u32(self.0, field::SEQUENCE)
     }
 
     /// Length of the header with its options, `20..=60`.
     pub fn header_len(&self) -> usize {
-        (usize::from(read::u8(self.buffer.as_ref(), field::LEN_FLAGS.start) >> 4) * 4)
-            .max(HEADER_LEN)
+        (usize::from(read::u8(self.0, field::LEN_FLAGS.start) >> 4) * 4).max(HEADER_LEN)
     }
 
     /// The flags.
     pub fn flags(&self) -> Flags {
-        Flags(read::u16(self.buffer.as_ref(), field::LEN_FLAGS) & 0x1ff)
-    }
-
-    /// Receive window, not scaled.
-    pub fn window(&self) -> u16 {
-        read::u16(self.buffer.as_ref(), field::WINDOW)
-    }
-
-    /// The checksum as it stands.
-    pub fn checksum(&self) -> u16 {
-        read::u16(self.buffer.as_ref(), field::CHECKSUM)
-    }
-
-    /// The urgent pointer.
-    pub fn urgent(&self) -> u16 {
-        read::u16(self.buffer.as_ref(), field::URGENT)
+        Flags(read::u16(self.0, field::LEN_FLAGS) & 0x1ff)
     }
 
     /// Whether the checksum over `pseudo` header and the whole buffer is right; the buffer must end
     /// where the segment does.
     pub fn verify_checksum(&self, pseudo: Sum) -> bool {
-        pseudo.bytes(self.buffer.as_ref()).is_valid()
-    }
-}
-
-impl<'a, T: AsRef<[u8]> + ?Sized> Segment<&'a T> {
-    /// The options with their padding, as bytes.
-    pub fn option_bytes(&self) -> &'a [u8] {
-        read::clamp(self.buffer.as_ref(), HEADER_LEN, self.header_len())
-    }
-
-    /// The options one by one; ends at the end-of-list option and at the first malformed one.
-    pub fn options(&self) -> Options<'a> {
-        Options { rest: self.option_bytes() }
+        pseudo.bytes(self.0).is_valid()
     }
 
     /// The bytes after the header.
     pub fn payload(&self) -> &'a [u8] {
-        read::clamp(self.buffer.as_ref(), self.header_len(), usize::MAX)
-    }
-}
-
-impl<T: AsRef<[u8]> + AsMut<[u8]>> Segment<T> {
-    /// Writes the port of the sender.
-    pub fn set_source_port(&mut self, port: u16) {
-        read::put(self.buffer.as_mut(), field::SOURCE.start, &port.to_be_bytes());
-    }
-
-    /// Writes the port of the receiver.
-    pub fn set_destination_port(&mut self, port: u16) {
-        read::put(self.buffer.as_mut(), field::DESTINATION.start, &port.to_be_bytes());
-    }
-
-    /// Writes the number of the first byte.
-    pub fn set_sequence(&mut self, number: u32) {
-        read::put(self.buffer.as_mut(), field::SEQUENCE.start, &number.to_be_bytes());
-    }
-
-    /// Writes the number of the byte expected next.
-    pub fn set_acknowledgement(&mut self, number: u32) {
-        read::put(self.buffer.as_mut(), field::ACKNOWLEDGEMENT.start, &number.to_be_bytes());
-    }
-
-    /// Writes the flags, and leaves the header length as it is.
-    pub fn set_flags(&mut self, flags: Flags) {
-        let word = read::u16(self.buffer.as_ref(), field::LEN_FLAGS) & 0xfe00 | flags.0 & 0x1ff;
-        read::put(self.buffer.as_mut(), field::LEN_FLAGS.start, &word.to_be_bytes());
-    }
-
-    /// Writes the receive window.
-    pub fn set_window(&mut self, window: u16) {
-        read::put(self.buffer.as_mut(), field::WINDOW.start, &window.to_be_bytes());
-    }
-
-    /// Writes the urgent pointer.
-    pub fn set_urgent(&mut self, urgent: u16) {
-        read::put(self.buffer.as_mut(), field::URGENT.start, &urgent.to_be_bytes());
-    }
-
-    /// Writes a checksum.
-    pub fn set_checksum(&mut self, checksum: u16) {
-        read::put(self.buffer.as_mut(), field::CHECKSUM.start, &checksum.to_be_bytes());
-    }
-
-    /// Computes and writes the checksum over `pseudo` header and the whole buffer, which must end
-    /// where the segment does.
-    pub fn fill_checksum(&mut self, pseudo: Sum) {
-        self.set_checksum(0);
-        self.set_checksum(pseudo.bytes(self.buffer.as_ref()).checksum());
-    }
-
-    /// The bytes after the header.
-    pub fn payload_mut(&mut self) -> &mut [u8] {
-        let header = self.header_len();
-        self.buffer.as_mut().get_mut(header..).unwrap_or(&mut [])
-    }
-}
-
-impl<T: AsRef<[u8]>> fmt::Display for Segment<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (source, destination) = (self.source_port(), self.destination_port());
-        write!(f, "TCP {source} > {destination} [{}] seq {}", self.flags(), self.sequence())?;
-        if self.flags().contains(Flags::ACK) {
-            write!(f, " ack {}", self.acknowledgement())?;
-        }
-        write!(f, " win {}", self.window())
-    }
-}
-
-/// One option of a TCP header.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TcpOption<'a> {
-    /// Padding.
-    NoOperation,
-    /// Largest segment that the sender takes, in bytes.
-    MaximumSegmentSize(u16),
-    /// Shift of the window (RFC 7323).
-    WindowScale(u8),
-    /// Selective acknowledgement is understood (RFC 2018).
-    SackPermitted,
-    /// Value and echo of the timestamp (RFC 7323).
-    Timestamps(u32, u32),
-    /// Another kind, with its data.
-    Other(u8, &'a [u8]),
-}
-
-/// Iterator over the options of a header.
-#[derive(Clone, Debug)]
-pub struct Options<'a> {
-    rest: &'a [u8],
-}
-
-impl<'a> Iterator for Options<'a> {
-    type Item = TcpOption<'a>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let (&kind, after) = self.rest.split_first()?;
-        if kind == 0 {
-            self.rest = &[];
-            return None;
-        }
-        if kind == 1 {
-            self.rest = after;
-            return Some(TcpOption::NoOperation);
-        }
-        let len = usize::from(*after.first()?);
-        let Some(data) = self.rest.get(2..len) else {
-            self.rest = &[];
-            return None;
-        };
-        self.rest = &self.rest[len..];
-        Some(match (kind, data.len()) {
-            (2, 2) => TcpOption::MaximumSegmentSize(read::u16(data, 0..2)),
-            (3, 1) => TcpOption::WindowScale(data[0]),
-            (4, 0) => TcpOption::SackPermitted,
-            (8, 8) => TcpOption::Timestamps(read::u32(data, 0..4), read::u32(data, 4..8)),
-            _ => TcpOption::Other(kind, data),
-        })
+        read::clamp(self.0, self.header_len(), usize::MAX)
     }
 }
 
@@ -326,38 +131,22 @@ pub struct Repr {
 }
 
 impl Repr {
-    /// Reads a header; options are not kept.
-    pub fn parse<T: AsRef<[u8]>>(segment: &Segment<T>) -> Self {
-        Self {
-            source_port: segment.source_port(),
-            destination_port: segment.destination_port(),
-            sequence: segment.sequence(),
-            acknowledgement: segment.acknowledgement(),
-            flags: segment.flags(),
-            window: segment.window(),
-            urgent: segment.urgent(),
-        }
-    }
-
-    /// Bytes that [`Repr::emit`] writes.
-    pub const fn header_len(&self) -> usize {
-        HEADER_LEN
-    }
-
     /// Writes the header at the start of `bytes`, with the checksum over `pseudo` header, header and
     /// everything behind it in `bytes`.
     pub fn emit(&self, bytes: &mut [u8], pseudo: Sum) -> Result<()> {
         require(WHAT, bytes, HEADER_LEN)?;
-        bytes[field::LEN_FLAGS].copy_from_slice(&[0x50, 0]);
-        let mut segment = Segment { buffer: bytes };
-        segment.set_source_port(self.source_port);
-        segment.set_destination_port(self.destination_port);
-        segment.set_sequence(self.sequence);
-        segment.set_acknowledgement(self.acknowledgement);
-        segment.set_flags(self.flags);
-        segment.set_window(self.window);
-        segment.set_urgent(self.urgent);
-        segment.fill_checksum(pseudo);
+        bytes[..HEADER_LEN].fill(0);
+        // The header length in words, and the flags.
+        let len_flags = (HEADER_LEN as u16 / 4) << 12 | self.flags.0 & 0x1ff;
+        read::put(bytes, field::SOURCE.start, &self.source_port.to_be_bytes());
+        read::put(bytes, field::DESTINATION.start, &self.destination_port.to_be_bytes());
+        read::put(bytes, field::SEQUENCE.start, &self.sequence.to_be_bytes());
+        read::put(bytes, field::ACKNOWLEDGEMENT.start, &self.acknowledgement.to_be_bytes());
+        read::put(bytes, field::LEN_FLAGS.start, &len_flags.to_be_bytes());
+        read::put(bytes, field::WINDOW.start, &self.window.to_be_bytes());
+        read::put(bytes, field::URGENT.start, &self.urgent.to_be_bytes());
+        let checksum = pseudo.bytes(bytes).checksum();
+        read::put(bytes, CHECKSUM_OFFSET, &checksum.to_be_bytes());
         Ok(())
     }
 }

@@ -346,7 +346,7 @@ fn tunnel_name(packet: &[u8], ip: &Ip, options: &Options) -> Result<Option<&'sta
 }
 
 /// The UDP datagram in `ip`, whose length is that of the IP payload.
-fn datagram<'p>(packet: &'p [u8], ip: &Ip) -> Result<udp::Datagram<&'p [u8]>> {
+fn datagram<'p>(packet: &'p [u8], ip: &Ip) -> Result<udp::Datagram<'p>> {
     let bytes = packet.get(ip.upper..ip.end).unwrap_or(&[]);
     let datagram = udp::Datagram::new_checked(bytes)?;
     let claimed = usize::from(datagram.length());

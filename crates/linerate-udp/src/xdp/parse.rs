@@ -173,10 +173,9 @@ mod tests {
         bytes[12] = 8;
         bytes[ETHERNET + IPV4 + UDP..].copy_from_slice(payload);
         let ip = ip::Repr::new(addresses[0], addresses[1], Protocol::UDP, len).unwrap();
+        let ip::Repr::V4(ip) = ip else { unreachable!("two IPv4 addresses") };
+        let ip = ip::Repr::V4(ipv4::Repr { traffic_class: 0xb8, ..ip });
         ip.emit(&mut bytes[ETHERNET..]).unwrap();
-        let mut packet = ipv4::Packet::new_checked(&mut bytes[ETHERNET..]).unwrap();
-        packet.set_traffic_class(0xb8);
-        packet.fill_checksum();
         udp::Repr { source_port: 5, destination_port: 7000 }
             .emit(&mut bytes[ETHERNET + IPV4..], ip.pseudo())
             .unwrap();

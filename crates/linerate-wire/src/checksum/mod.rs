@@ -88,19 +88,6 @@ impl Sum {
         self.plus(Engine::detect().sum(bytes))
     }
 
-    /// Copies `from` to `to` and adds the bytes in the same pass; a last odd byte counts as the high
-    /// half of a word.
-    ///
-    /// # Panics
-    ///
-    /// If `from` and `to` differ in length, as [`slice::copy_from_slice`] does.
-    #[inline]
-    #[must_use]
-    #[track_caller]
-    pub fn copy(self, from: &[u8], to: &mut [u8]) -> Self {
-        self.plus(Engine::detect().copy(from, to))
-    }
-
     /// Adds one 16-bit word.
     #[inline]
     #[must_use]
@@ -168,17 +155,6 @@ pub fn of(bytes: &[u8]) -> u16 {
 /// Whether `bytes` contain their own right checksum.
 pub fn verify(bytes: &[u8]) -> bool {
     Sum::ZERO.bytes(bytes).is_valid()
-}
-
-/// The checksum after one 16-bit word changed from `old` to `new` (RFC 1624, equation 3).
-pub const fn update(checksum: u16, old: u16, new: u16) -> u16 {
-    !fold(!checksum as u64 + !old as u64 + new as u64)
-}
-
-/// The checksum after a 32-bit word changed from `old` to `new`.
-pub const fn update_u32(checksum: u16, old: u32, new: u32) -> u16 {
-    let checksum = update(checksum, (old >> 16) as u16, (new >> 16) as u16);
-    update(checksum, old as u16, new as u16)
 }
 
 /// The halves of a number, each added to the other with the carry: their sum is in the upper one.

@@ -219,10 +219,8 @@ proptest! {
         cut in 0_usize..1500,
     ) {
         let (head, tail) = bytes.split_at((2 * cut).min(bytes.len() & !1));
-        let mut copied = vec![0; tail.len()];
         let whole = checksum::of(&bytes);
-        prop_assert_eq!(Sum::ZERO.bytes(head).copy(tail, &mut copied).checksum(), whole);
-        prop_assert_eq!(&copied, tail);
+        prop_assert_eq!(Sum::ZERO.bytes(head).bytes(tail).checksum(), whole);
         for engine in Engine::available() {
             prop_assert_eq!(engine.sum(head).plus(engine.sum(tail)).checksum(), whole);
         }

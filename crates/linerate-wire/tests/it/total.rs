@@ -1,9 +1,7 @@
 //! No bytes make a view panic.
 
 use linerate_wire::checksum::Sum;
-use linerate_wire::{
-    Layers, arp, checksum, ethernet, flow, icmpv4, icmpv6, ipv4, ipv6, layers, tcp, udp, vlan,
-};
+use linerate_wire::{Layers, arp, checksum, ethernet, flow, ipv4, ipv6, layers, tcp, udp, vlan};
 use proptest::prelude::*;
 
 /// Bytes that are often nearly a frame: a plausible start, then anything.
@@ -34,31 +32,12 @@ fn frames() -> impl Strategy<Value = Vec<u8>> {
 /// Calls everything that can be called on a frame.
 fn exercise(frame: &[u8]) -> Option<Layers> {
     let layers = layers::parse(frame).ok()?;
-    let mut text = String::new();
-    let mut say = |line: Option<String>| text.extend(line);
-    say(layers.ethernet(frame).map(|view| view.to_string()));
-    for index in 0..layers::MAX_TAGS + 1 {
-        say(layers.vlan(frame, index).map(|view| view.to_string()));
-    }
-    say(layers.arp(frame).map(|view| format!("{view} {:?}", arp::Repr::parse(&view))));
-    say(layers.ipv4(frame).map(|view| {
-        format!("{view} {:?} {:?} {:?}", view.options(), view.payload(), ipv4::Repr::parse(&view))
-    }));
-    say(layers.ipv6(frame).map(|view| {
-        format!("{view} {:?} {:?} {:?}", view.upper(), view.payload(), ipv6::Repr::parse(&view))
-    }));
-    say(layers.tcp(frame).map(|view| {
-        let options: Vec<_> = view.options().collect();
-        format!("{view} {options:?} {:?} {}", view.payload(), view.verify_checksum(Sum::ZERO))
-    }));
-    say(layers
-        .udp(frame)
-        .map(|view| format!("{view} {:?} {}", view.payload(), view.verify_checksum(Sum::ZERO))));
-    say(layers.icmpv4(frame).map(|view| format!("{view} {}", view.verify_checksum())));
-    say(layers.icmpv6(frame).map(|view| format!("{view} {}", view.verify_checksum(Sum::ZERO))));
-    say(flow::Key::from_layers(&layers, frame).map(|key| key.to_string()));
+    let _ = layers.ipv4(frame).map(|view| (view.options(), view.payload(), view.verify_checksum()));
+    let _ = layers.ipv6(frame).map(|view| (view.upper(), view.payload()));
+    let _ = layers.tcp(frame).map(|view| (view.payload(), view.verify_checksum(Sum::ZERO)));
+    let _ = layers.udp(frame).map(|view| (view.payload(), view.verify_checksum(Sum::ZERO)));
+    let _ = (layers.addresses(frame), flow::Key::of(frame));
     assert!(layers.end <= frame.len());
-    assert!(layers.payload(frame).len() <= frame.len());
     Some(layers)
 }
 
@@ -78,33 +57,20 @@ proptest! {
             prop_assert!(part.tags <= whole.tags);
             if part.transport != layers::Transport::Other {
                 prop_assert_eq!(part.transport, whole.transport);
-                prop_assert_eq!(part.payload_offset, whole.payload_offset);
+                prop_assert_eq!(part.transport_offset, whole.transport_offset);
             }
         }
     }
 
     #[test]
-    fn any_bytes_under_any_view(mut bytes in prop::collection::vec(any::<u8>(), 0..80)) {
-        let _ = ethernet::Frame::new_checked(&bytes[..]).map(|view| view.payload().len());
-        let _ = vlan::Tag::new_checked(&bytes[..]).map(|view| view.payload().len());
-        let _ = ipv4::Packet::new_checked(&bytes[..]).map(|view| view.payload().len());
-        let _ = ipv6::Packet::new_checked(&bytes[..]).map(|view| (view.upper(), view.payload().len()));
-        let _ = tcp::Segment::new_checked(&bytes[..]).map(|view| view.options().count());
-        let _ = udp::Datagram::new_checked(&bytes[..]).map(|view| view.payload().len());
-        let _ = icmpv4::Message::new_checked(&bytes[..]).map(|view| view.to_string());
-        let _ = icmpv6::Message::new_checked(&bytes[..]).map(|view| view.to_string());
-        if let Ok(mut view) = ipv4::Packet::new_checked(&mut bytes[..]) {
-            view.fill_checksum();
-            prop_assert!(view.verify_checksum());
-        }
-        if let Ok(mut view) = tcp::Segment::new_checked(&mut bytes[..]) {
-            view.fill_checksum(Sum::ZERO);
-            prop_assert!(view.verify_checksum(Sum::ZERO));
-        }
-        if let Ok(mut view) = udp::Datagram::new_checked(&mut bytes[..]) {
-            view.fill_checksum(Sum::ZERO);
-            prop_assert!(view.checksum() != 0 && view.verify_checksum(Sum::ZERO));
-        }
+    fn any_bytes_under_any_view(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
+        let _ = ethernet::Frame::new_checked(&bytes).map(|view| view.payload().len());
+        let _ = vlan::Tag::new_checked(&bytes).map(|view| view.ether_type());
+        let _ = arp::Repr::parse(&bytes);
+        let _ = ipv4::Packet::new_checked(&bytes).map(|view| view.payload().len());
+        let _ = ipv6::Packet::new_checked(&bytes).map(|view| (view.upper(), view.payload().len()));
+        let _ = tcp::Segment::new_checked(&bytes).map(|view| view.payload().len());
+        let _ = udp::Datagram::new_checked(&bytes).map(|view| view.payload().len());
     }
 
     #[test]
@@ -121,24 +87,6 @@ proptest! {
         let (front, back) = bytes.split_at((at & !1).min(bytes.len()));
         prop_assert_eq!(Sum::ZERO.bytes(front).bytes(back).checksum(), right);
         prop_assert_eq!(Sum::ZERO.bytes(front).plus(Sum::ZERO.bytes(back)).checksum(), right);
-    }
-
-    #[test]
-    fn updates_agree_with_a_fresh_sum(
-        mut bytes in prop::collection::vec(any::<u8>(), 40..60),
-        at in 1_usize..9,
-        new: u32,
-    ) {
-        // A first word that is not zero, so that the sum is never of nothing: there the two zeros of
-        // ones' complement would differ.
-        bytes[0] = 0x45;
-        let before = checksum::of(&bytes);
-        let at = at * 4;
-        let old = u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap());
-        bytes[at..at + 4].copy_from_slice(&new.to_be_bytes());
-        prop_assert_eq!(checksum::update_u32(before, old, new), checksum::of(&bytes));
-        let by_halves = checksum::update(before, (old >> 16) as u16, (new >> 16) as u16);
-        prop_assert_eq!(checksum::update(by_halves, old as u16, new as u16), checksum::of(&bytes));
     }
 }
 
