@@ -9,7 +9,7 @@ fuzz_target!(|data: &[u8]| {
     let snaplen = [u32::MAX, 0, 1, 60, 65_535][usize::from(choice) % 5];
     let mut block = block.to_vec();
     let range = block.as_ptr_range();
-    let mut walk = Walk::new(&block, FrameOptions { snaplen, hash: choice & 0x80 != 0, virtio: choice & 0x40 != 0 });
+    let mut walk = Walk::new(&block, FrameOptions { snaplen, virtio: choice & 0x40 != 0 });
     let promised = walk.remaining();
     let mut lent = 0;
     while let Some(frame) = walk.next(&mut block) {

@@ -45,7 +45,7 @@ pub use builder::ReceiverBuilder;
 pub use error::{Error, Result};
 pub use group::Group;
 pub use linerate_ring::xdp::Delivery;
-pub use message::{Drops, EcnCodepoint, Message, Metadata};
+pub use message::{Drops, Message, Metadata};
 pub use options::{MAX_BATCH_SIZE, MAX_MESSAGE_SIZE, Reuseport};
 pub use probe::probe;
 pub use receiver::{Batch, Receiver, Trial};

@@ -25,44 +25,6 @@ pub struct Message<'a> {
     pub truncated: bool,
 }
 
-impl Message<'_> {
-    /// The differentiated services code point, `0..64`, if known.
-    pub fn dscp(&self) -> Option<u8> {
-        self.traffic_class.map(|class| class >> 2)
-    }
-
-    /// The ECN codepoint, if the traffic class is known.
-    pub fn ecn(&self) -> Option<EcnCodepoint> {
-        self.traffic_class.map(EcnCodepoint::from_traffic_class)
-    }
-}
-
-/// The ECN field of an IP header (RFC 3168 §5).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum EcnCodepoint {
-    /// The transport does not take part in ECN.
-    NotEct = 0b00,
-    /// ECN-capable transport, ECT(1).
-    Ect1 = 0b01,
-    /// ECN-capable transport, ECT(0).
-    Ect0 = 0b10,
-    /// Congestion experienced.
-    Ce = 0b11,
-}
-
-impl EcnCodepoint {
-    /// The codepoint in the lower two bits of a traffic class.
-    pub const fn from_traffic_class(class: u8) -> Self {
-        match class & 3 {
-            0b00 => Self::NotEct,
-            0b01 => Self::Ect1,
-            0b10 => Self::Ect0,
-            _ => Self::Ce,
-        }
-    }
-}
-
 /// What a receiver reports of each message besides its source. Each costs the kernel and the reader some tens
 /// of nanoseconds a datagram; with XDP all but the time stamp are free.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -36,8 +36,7 @@ const SNAPLEN: u32 = 262_144;
 #[derive(Clone, Debug)]
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct Builder {
-    /// `None` stands for all interfaces.
-    interface: Option<String>,
+    interface: String,
     block_size: u32,
     buffer: u64,
     blocks: Option<u32>,
@@ -48,7 +47,6 @@ pub struct Builder {
     filter: Option<Classic>,
     fanout: Option<Fanout>,
     stamps: TimestampSource,
-    hash: bool,
     virtio: bool,
     busy_poll: Duration,
     allocation: Allocation,
@@ -57,18 +55,12 @@ pub struct Builder {
 impl Ring {
     /// Asks for a ring on one interface.
     pub fn builder(interface: impl Into<String>) -> Builder {
-        Builder::new(Some(interface.into()))
-    }
-
-    /// Asks for a ring on all interfaces of the network namespace, those to come included. Their
-    /// frames begin with whatever link-layer header each interface has.
-    pub fn builder_for_all() -> Builder {
-        Builder::new(None)
+        Builder::new(interface.into())
     }
 }
 
 impl Builder {
-    fn new(interface: Option<String>) -> Self {
+    fn new(interface: String) -> Self {
         Self {
             interface,
             block_size: BLOCK_SIZE,
@@ -81,7 +73,6 @@ impl Builder {
             filter: None,
             fanout: None,
             stamps: TimestampSource::Software,
-            hash: false,
             virtio: false,
             busy_poll: Duration::ZERO,
             allocation: Allocation::Any,
@@ -122,7 +113,7 @@ impl Builder {
     }
 
     /// Whether the interface shall also receive frames that are addressed to others, for as long
-    /// as the ring lives. Without meaning for all interfaces at once.
+    /// as the ring lives.
     pub fn promiscuous(mut self, on: bool) -> Self {
         self.promiscuous = on;
         self
@@ -151,13 +142,6 @@ impl Builder {
     /// Whose time stamps to ask for.
     pub fn timestamps(mut self, stamps: TimestampSource) -> Self {
         self.stamps = stamps;
-        self
-    }
-
-    /// Whether to have the receive hash of each frame. The kernel computes it where the card did
-    /// not, which costs time.
-    pub fn hash(mut self, on: bool) -> Self {
-        self.hash = on;
         self
     }
 
@@ -228,12 +212,9 @@ impl Builder {
     fn prepare(self) -> Result<Ring> {
         let request = self.request()?;
         let socket = Socket::open()?;
-        let interface = self.interface.as_deref().map(Interface::open).transpose()?;
-        let name = self.interface.as_deref().unwrap_or("any");
-        let link = match &interface {
-            Some(interface) => Some(interface.link()?.hardware_type),
-            None => None,
-        };
+        let name = self.interface.as_str();
+        let interface = Interface::open(name)?;
+        let link = interface.link()?.hardware_type;
         let system = |action: &str| {
             let action = format!("{action} (interface {name})");
             move |error| Error::system(action, error)
@@ -245,7 +226,7 @@ impl Builder {
         socket
             .set(libc::SOL_PACKET, libc::PACKET_RESERVE, &request.reserve)
             .map_err(system("reserve room for VLAN tags"))?;
-        let restore = self.stamps.apply(&socket, interface.as_ref())?;
+        let restore = self.stamps.apply(&socket, &interface)?;
         if self.direction == DirectionFilter::In {
             socket
                 .set(libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, &1i32)
@@ -258,8 +239,8 @@ impl Builder {
                 .map_err(system("ask for virtio headers"))?;
         }
         let map = socket.map_of(request, self.allocation, name)?;
-        let index = interface.as_ref().map_or(0, Interface::index);
-        if self.promiscuous && index != 0 {
+        let index = interface.index();
+        if self.promiscuous {
             let member = libc::packet_mreq {
                 mr_ifindex: index as libc::c_int,
                 mr_type: libc::PACKET_MR_PROMISC as u16,
@@ -285,11 +266,7 @@ impl Builder {
             Some(fanout) => Some(fanout.join(&socket, incoming_only, name)?),
             None => None,
         };
-        let loopback = match link {
-            Some(libc::ARPHRD_LOOPBACK) => Some(index),
-            Some(_) => None,
-            None => Interface::open("lo").ok().map(|lo| lo.index()),
-        };
+        let loopback = (link == libc::ARPHRD_LOOPBACK).then_some(index);
         let gate = SocketFilter {
             direction: self.direction,
             loopback,
@@ -298,10 +275,8 @@ impl Builder {
         };
         let config = Config {
             name: name.to_owned(),
-            link: link.unwrap_or(libc::ARPHRD_VOID),
             retire: Duration::from_millis(u64::from(request.retire_ms)),
             busy_poll: self.busy_poll,
-            hash: self.hash,
             virtio: self.virtio,
             gate,
             group,
@@ -334,7 +309,7 @@ impl Builder {
             frames: 0,
             retire_ms: u32::try_from(self.retire.as_millis().max(1)).unwrap_or(u32::MAX),
             private_size: 0,
-            features: if self.hash { libc::TP_FT_REQ_FILL_RXHASH } else { 0 },
+            features: 0,
             reserve,
         }
         .with_all_frames();

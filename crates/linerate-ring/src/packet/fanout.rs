@@ -89,15 +89,12 @@ impl FromStr for Mode {
 pub struct Fanout {
     mode: Mode,
     group: Option<u16>,
-    defragment: bool,
-    rollover: bool,
-    members: Option<u32>,
 }
 
 impl Fanout {
     /// A new group, its number chosen by the kernel so that no other group has it.
     pub fn new(mode: Mode) -> Self {
-        Self { mode, group: None, defragment: false, rollover: false, members: None }
+        Self { mode, group: None }
     }
 
     /// Joins the group of this number in this network namespace, or begins it. All members ask for
@@ -107,32 +104,8 @@ impl Fanout {
         self
     }
 
-    /// Has the kernel put IP fragments together first, so that all of a packet goes to one ring.
-    pub fn defragment(mut self, on: bool) -> Self {
-        self.defragment = on;
-        self
-    }
-
-    /// Gives a frame to the next ring with room when its own is full. [`Mode::Rollover`] does so
-    /// anyway and takes no flag.
-    pub fn rollover(mut self, on: bool) -> Self {
-        self.rollover = on;
-        self
-    }
-
-    /// The most members that the group can have (Linux 5.11) (default: 256).
-    pub fn members(mut self, most: u32) -> Self {
-        self.members = Some(most);
-        self
-    }
-
     /// Makes the socket, which is bound and up, a member. Returns the number of the group.
     pub(super) fn join(&self, socket: &Socket, incoming_only: bool, name: &str) -> Result<u16> {
-        if self.rollover && matches!(self.mode, Mode::Rollover) {
-            return Err(Error::Invalid(
-                "fanout mode rollover takes no rollover flag: it rolls over anyway".to_owned(),
-            ));
-        }
         let action = || match self.group {
             Some(group) => format!("join fanout group {group} ({}) on {name}", self.mode),
             None => format!("begin a fanout group ({}) on {name}", self.mode),
@@ -141,23 +114,13 @@ impl Fanout {
         if self.group.is_none() {
             flags |= libc::PACKET_FANOUT_FLAG_UNIQUEID;
         }
-        if self.defragment {
-            flags |= libc::PACKET_FANOUT_FLAG_DEFRAG;
-        }
-        if self.rollover {
-            flags |= libc::PACKET_FANOUT_FLAG_ROLLOVER;
-        }
         if incoming_only {
             // Spares the work of steering frames that the filter rejects. Kernels before 6.2
             // do not know it and do not mind.
             flags |= libc::PACKET_FANOUT_FLAG_IGNORE_OUTGOING;
         }
         let group = u32::from(self.group.unwrap_or(0)) | (self.mode.kernel() | flags) << 16;
-        match self.members {
-            Some(most) => socket.set(libc::SOL_PACKET, libc::PACKET_FANOUT, &[group, most]),
-            None => socket.set(libc::SOL_PACKET, libc::PACKET_FANOUT, &group),
-        }
-        .map_err(|error| match error.raw_os_error() {
+        socket.set(libc::SOL_PACKET, libc::PACKET_FANOUT, &group).map_err(|error| match error.raw_os_error() {
             Some(libc::EINVAL) => Error::Invalid(format!(
                 "cannot {}: the group has another mode, other flags or another interface, or the \
                  kernel does not know the mode",

@@ -71,10 +71,8 @@ pub struct Ring {
 #[derive(Debug)]
 pub(super) struct Config {
     pub(super) name: String,
-    pub(super) link: u16,
     pub(super) retire: Duration,
     pub(super) busy_poll: Duration,
-    pub(super) hash: bool,
     pub(super) virtio: bool,
     pub(super) gate: SocketFilter,
     pub(super) group: Option<u16>,
@@ -204,8 +202,8 @@ impl Ring {
         // SAFETY: the block is `len` bytes inside the mapping, and ours until its status word says
         // otherwise, which only dropping the batch does.
         let bytes = unsafe { slice::from_raw_parts(block.as_ptr(), len) };
-        let Config { hash, virtio, .. } = self.config;
-        let lend = FrameOptions { snaplen: self.config.gate.snaplen, hash, virtio };
+        let Config { virtio, .. } = self.config;
+        let lend = FrameOptions { snaplen: self.config.gate.snaplen, virtio };
         let walk = Walk::new(bytes, lend);
         let seconds = BlockHeader::read_from_prefix(bytes).map_or(0, |(head, _)| head.last_seconds);
         if seconds.wrapping_sub(self.counters_read) >= READ_COUNTERS_EVERY {
@@ -255,48 +253,14 @@ impl Ring {
         Ok(())
     }
 
-    /// Gives back everything that came until now, unread, and returns how many frames that were.
-    /// Takes up to twice the retire timeout. Frames that come meanwhile stay out.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::System`] when the kernel refuses an exchange of filters.
-    pub fn discard(&mut self) -> Result<u64> {
-        let before = self.counters.read().unread;
-        SocketFilter::shut(&self.socket)?;
-        let drained_at = self.ending_now(Cause::Stopped).drained_at;
-        loop {
-            while let Some(batch) = self.batch() {
-                drop(batch);
-            }
-            let left = drained_at.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                break;
-            }
-            if let Polled::Error = self.poll(Some(left))? {
-                self.note_error()?;
-            }
-        }
-        if self.ending.is_none_or(|ending| ending.cause != Cause::Stopped) {
-            self.open_gate()?;
-        }
-        Ok(self.counters.read().unread - before)
-    }
-
     /// The number of the fanout group, for other rings to join.
     pub fn fanout_group(&self) -> Option<u16> {
         self.config.group
     }
 
-    /// The interface's name when the ring was built; `any` for all interfaces.
+    /// The interface's name when the ring was built.
     pub fn interface(&self) -> &str {
         &self.config.name
-    }
-
-    /// Type of the link layer: one of the kernel's `ARPHRD_` numbers (1 is Ethernet), and
-    /// `ARPHRD_VOID` (65535) for all interfaces.
-    pub fn link(&self) -> u16 {
-        self.config.link
     }
 
     /// Blocks of the ring.
@@ -307,11 +271,6 @@ impl Ring {
     /// Blocks given back to the kernel since the ring was built.
     pub fn blocks_given_back(&self) -> u64 {
         self.given_back
-    }
-
-    /// Bytes of the ring.
-    pub fn buffer(&self) -> u64 {
-        u64::from(self.request.block_size) * u64::from(self.request.blocks)
     }
 
     /// The clock that stamped the last frame lent; `None` before the first.
@@ -485,11 +444,6 @@ impl Batch<'_> {
         // it be borrowed at a time.
         let block = unsafe { slice::from_raw_parts_mut(self.block.as_ptr(), self.len) };
         self.walk.next(block)
-    }
-
-    /// Frames that have not been lent yet.
-    pub fn remaining(&self) -> u32 {
-        self.walk.remaining()
     }
 
     /// Leaves off here: the next [`Ring::batch`] goes on with the frame after the last one lent, and the

@@ -32,22 +32,12 @@ pub enum Clock {
 
 impl TimestampSource {
     /// Tells the socket, and the card where that was asked for.
-    pub(super) fn apply(
-        self,
-        socket: &Socket,
-        interface: Option<&Interface>,
-    ) -> Result<Option<Restore>> {
+    pub(super) fn apply(self, socket: &Socket, interface: &Interface) -> Result<Option<Restore>> {
         if self == Self::Software {
             return Ok(None);
         }
-        let restore = match (self, interface) {
-            (Self::HardwareSwitchedOn, Some(interface)) => Some(switch_on(interface)?),
-            (Self::HardwareSwitchedOn, None) => {
-                return Err(Error::Invalid(
-                    "hardware time stamps are switched on for one interface, not for all of them"
-                        .to_owned(),
-                ));
-            }
+        let restore = match self {
+            Self::HardwareSwitchedOn => Some(switch_on(interface)?),
             _ => None,
         };
         let source = libc::SOF_TIMESTAMPING_RAW_HARDWARE;

@@ -92,13 +92,12 @@ pub struct TransmitStatistics {
 pub struct TransmitBuilder {
     interface: String,
     frames: u32,
-    bypass: bool,
 }
 
 impl Transmit {
     /// Asks for a transmit ring on an interface.
     pub fn builder(interface: impl Into<String>) -> TransmitBuilder {
-        TransmitBuilder { interface: interface.into(), frames: 2048, bypass: false }
+        TransmitBuilder { interface: interface.into(), frames: 2048 }
     }
 
     /// A frame of `len` bytes to fill, `None` while every slot is waiting or being sent
@@ -184,11 +183,6 @@ impl Transmit {
     /// MTU was when the ring was built with header and a VLAN tag.
     pub fn frame_len(&self) -> (usize, usize) {
         (self.least, self.most)
-    }
-
-    /// Frames that fit the ring.
-    pub fn capacity(&self) -> u32 {
-        self.request.frames
     }
 
     /// Tells the kernel to look at the ring.
@@ -305,13 +299,6 @@ impl TransmitBuilder {
         self
     }
 
-    /// Hands frames to the driver directly, past queueing disciplines (`PACKET_QDISC_BYPASS`). A
-    /// driver that is busy then drops sooner.
-    pub fn bypass_queueing(mut self, on: bool) -> Self {
-        self.bypass = on;
-        self
-    }
-
     /// The ring.
     ///
     /// # Errors
@@ -349,11 +336,6 @@ impl TransmitBuilder {
         }
         .with_all_frames();
         request.check()?;
-        if self.bypass {
-            socket
-                .set(libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, &1i32)
-                .map_err(|error| Error::system("bypass queueing disciplines", error))?;
-        }
         // The larger buffer takes CAP_NET_ADMIN; without it there are more system calls.
         let forced = socket.set(libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &SEND_BUFFER);
         forced

@@ -22,8 +22,6 @@ const AHEAD: usize = 2048;
 pub struct FrameOptions {
     /// Longest piece of a frame to lend, in bytes.
     pub snaplen: u32,
-    /// Whether the kernel was asked for the receive hash.
-    pub hash: bool,
     /// Whether the kernel was asked to put a virtio header before each frame.
     pub virtio: bool,
 }
@@ -92,7 +90,6 @@ impl Walk {
         frame.wire_len = wire_len;
         frame.timestamp =
             Some(Timestamp(u64::from(header.seconds) * 1_000_000_000 + u64::from(header.nanos)));
-        frame.hash = self.lend.hash.then_some(header.hash);
         frame.direction = match header.packet_type {
             libc::PACKET_OUTGOING => Direction::Outbound,
             _ => Direction::Inbound,

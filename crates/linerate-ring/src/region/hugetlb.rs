@@ -18,15 +18,15 @@ pub(super) fn size(pages: Pages) -> usize {
 /// The kinds that [`Pages::Auto`] tries before small pages, best first: pages of 1 GiB only where
 /// the region is a whole number of them and somebody reserved some.
 pub(super) fn worth_trying(len: usize) -> impl Iterator<Item = Pages> {
-    let gigantic = Pool::new(Pages::HugetlbGigantic, None);
+    let gigantic = Pool::new(Pages::HugetlbGigantic);
     let whole = len.is_multiple_of(size(Pages::HugetlbGigantic));
     let gigantic = (whole && gigantic.total() > 0).then_some(Pages::HugetlbGigantic);
     gigantic.into_iter().chain([Pages::Hugetlb, Pages::Transparent])
 }
 
-/// Checks that the pool can serve `len` bytes, on `node` where one is given.
-pub(super) fn check(len: usize, pages: Pages, node: Option<u32>) -> Result<()> {
-    let pool = Pool::new(pages, node);
+/// Checks that the pool can serve `len` bytes.
+pub(super) fn check(len: usize, pages: Pages) -> Result<()> {
+    let pool = Pool::new(pages);
     if !pool.dir.exists() {
         let why = "this machine has no huge pages of that size".to_owned();
         return Err(Error::Pages { pages, len, why });
@@ -40,22 +40,17 @@ pub(super) fn check(len: usize, pages: Pages, node: Option<u32>) -> Result<()> {
     Err(Error::HugePages { page_size: pool.page_size, needed, available, command })
 }
 
-/// One pool: of one page size, of the machine or of one node.
+/// One pool: of one page size.
 struct Pool {
     dir: PathBuf,
     page_size: usize,
-    on_node: bool,
 }
 
 impl Pool {
-    fn new(pages: Pages, node: Option<u32>) -> Self {
+    fn new(pages: Pages) -> Self {
         let page_size = size(pages);
-        let base = match node {
-            Some(node) => format!("/sys/devices/system/node/node{node}/hugepages"),
-            None => "/sys/kernel/mm/hugepages".to_owned(),
-        };
-        let dir = PathBuf::from(base).join(format!("hugepages-{}kB", page_size / 1024));
-        Self { dir, page_size, on_node: node.is_some() }
+        let dir = format!("/sys/kernel/mm/hugepages/hugepages-{}kB", page_size / 1024);
+        Self { dir: dir.into(), page_size }
     }
 
     /// Pages reserved for the pool, used or not.
@@ -65,18 +60,17 @@ impl Pool {
 
     /// Pages that a new mapping can have: free, promised to nobody, or still to be added on demand.
     fn available(&self) -> u64 {
-        // The promises and the overcommit are counted for the machine only.
         let free = self.count("free_hugepages");
         let promised = self.count("resv_hugepages");
         let surplus =
             self.count("nr_overcommit_hugepages").saturating_sub(self.count("surplus_hugepages"));
-        free.saturating_sub(promised) + if self.on_node { 0 } else { surplus }
+        free.saturating_sub(promised) + surplus
     }
 
     /// What root types to add `shortage` pages.
     fn command(&self, shortage: u64) -> String {
         let total = self.total() + shortage;
-        if !self.on_node && default_size() == Some(self.page_size) {
+        if default_size() == Some(self.page_size) {
             return format!("sysctl vm.nr_hugepages={total}");
         }
         format!("echo {total} > {}", self.dir.join("nr_hugepages").display())

@@ -4,7 +4,6 @@ use std::io;
 use std::ptr::{self, NonNull};
 
 use super::hugetlb;
-use super::numa::Place;
 use super::pages::{Pages, base_page_size};
 use crate::error::Size;
 use crate::{Error, Result};
@@ -35,8 +34,8 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps at least `len` bytes of this kind of pages in this place, nothing touched yet.
-    pub(super) fn new(len: usize, pages: Pages, place: Option<Place>) -> Result<Self> {
+    /// Maps at least `len` bytes of this kind of pages, of node `near` if possible, nothing touched yet.
+    pub(super) fn new(len: usize, pages: Pages, near: Option<u32>) -> Result<Self> {
         let page_size = match pages {
             Pages::Hugetlb | Pages::HugetlbGigantic => hugetlb::size(pages),
             Pages::Transparent => hugetlb::size(Pages::Hugetlb),
@@ -45,26 +44,11 @@ impl Mapping {
         let huge = matches!(pages, Pages::Hugetlb | Pages::HugetlbGigantic);
         let len = len.next_multiple_of(page_size);
         if huge {
-            let only = match place {
-                Some(Place::On(node)) => Some(node),
-                _ => None,
-            };
-            hugetlb::check(len, pages, only)?;
+            hugetlb::check(len, pages)?;
         }
         let mut mapping = Self::reserve(len, page_size)?;
         mapping.place(pages, page_size)?;
-        match place {
-            Some(Place::On(node)) => {
-                mapping.set_policy(libc::MPOL_BIND, node).map_err(|error| {
-                    let size = Size(len as u64);
-                    Error::system(format!("bind {size} of memory to NUMA node {node}"), error)
-                })?;
-            }
-            Some(Place::Near(node)) => {
-                mapping.near = Some((node, mapping.set_policy(libc::MPOL_PREFERRED, node).err()));
-            }
-            None => {}
-        }
+        mapping.near = near.map(|node| (node, mapping.prefer(node).err()));
         match pages {
             Pages::Transparent => mapping.advise(libc::MADV_HUGEPAGE).map_err(|error| {
                 Error::Pages { pages, len, why: format!("this kernel has none ({error})") }
@@ -174,8 +158,8 @@ impl Mapping {
         Ok(())
     }
 
-    /// Sets where pages come from that are touched from now on.
-    fn set_policy(&self, mode: libc::c_int, node: u32) -> io::Result<()> {
+    /// Has pages that are touched from now on come from `node`, if it has some left.
+    fn prefer(&self, node: u32) -> io::Result<()> {
         const BITS: u32 = u64::BITS;
         let mut mask = vec![0u64; (node / BITS + 1) as usize];
         mask[(node / BITS) as usize] = 1 << (node % BITS);
@@ -187,7 +171,7 @@ impl Mapping {
                 libc::SYS_mbind,
                 self.as_ptr(),
                 self.len,
-                libc::c_long::from(mode),
+                libc::c_long::from(libc::MPOL_PREFERRED),
                 mask.as_ptr(),
                 bits as libc::c_ulong,
                 MPOL_MF_STRICT,

@@ -32,7 +32,6 @@ use std::str::FromStr;
 
 use crate::{Error, Result};
 use map::Mapping;
-use numa::Place;
 
 /// Anonymous memory of one process: prefaulted, page-aligned, not inherited by `fork`, with its
 /// page size known.
@@ -45,7 +44,7 @@ pub struct Region {
 impl Region {
     /// Asks for a region of at least `len` bytes; more where `len` is no multiple of the page size.
     pub fn builder(len: usize) -> Builder {
-        Builder { len, pages: Pages::Auto, place: None, lock: false }
+        Builder { len, pages: Pages::Auto, near: None, lock: false }
     }
 
     /// Bytes in the region: whole pages, at least what was asked for.
@@ -84,7 +83,7 @@ impl Region {
 pub struct Builder {
     len: usize,
     pages: Pages,
-    place: Option<Place>,
+    near: Option<u32>,
     lock: bool,
 }
 
@@ -95,18 +94,11 @@ impl Builder {
         self
     }
 
-    /// Binds the memory to a NUMA node; `None` leaves the choice to the kernel. Undoes
-    /// [`Builder::near`].
-    pub fn node(mut self, node: Option<u32>) -> Self {
-        self.place = node.map(Place::On);
-        self
-    }
-
     /// Prefers a NUMA node (see [`linerate_net::link::numa_node`]), and takes what others have where it has none
     /// left or is closed to this process, as in a cpuset without it: [`ActualPages::elsewhere`] then says
-    /// why. `None` leaves the choice to the kernel. Undoes [`Builder::node`].
+    /// why. `None` leaves the choice to the kernel.
     pub fn near(mut self, node: Option<u32>) -> Self {
-        self.place = node.map(Place::Near);
+        self.near = node;
         self
     }
 
@@ -121,15 +113,12 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] for no bytes or a node that does not exist, [`Error::HugePages`] when too
+    /// [`Error::Invalid`] for no bytes, [`Error::HugePages`] when too
     /// few are reserved, [`Error::Pages`] when the kernel cannot give the kind asked for,
     /// [`Error::MemoryLock`] beyond `RLIMIT_MEMLOCK`, [`Error::System`] for the rest.
     pub fn build(self) -> Result<Region> {
         if self.len == 0 || self.len > isize::MAX as usize / 2 {
             return Err(Error::Invalid(format!("a region of {} bytes makes no sense", self.len)));
-        }
-        if let Some(Place::On(node)) = self.place {
-            numa::check(node)?;
         }
         if self.pages != Pages::Auto {
             return self.attempt(self.pages, Vec::new());
@@ -149,7 +138,7 @@ impl Builder {
 
     /// One kind of pages, tried.
     fn attempt(&self, pages: Pages, refusals: Vec<Refusal>) -> Result<Region> {
-        let mapping = Mapping::new(self.len, pages, self.place)?;
+        let mapping = Mapping::new(self.len, pages, self.near)?;
         mapping.prefault(pages)?;
         if self.lock {
             mapping.lock()?;

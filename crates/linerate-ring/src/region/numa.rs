@@ -1,30 +1,6 @@
-//! Which NUMA nodes the machine has, from which of them memory shall come, and where a mapping really lies.
+//! On which NUMA node a mapping really lies.
 
 use std::fs;
-use std::path::Path;
-
-use crate::{Error, Result};
-
-/// The NUMA node that the memory is to come from.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Place {
-    /// From no other.
-    On(u32),
-    /// From others where that is not possible.
-    Near(u32),
-}
-
-/// Checks that the machine has this node.
-pub(super) fn check(node: u32) -> Result<()> {
-    if Path::new(&format!("/sys/devices/system/node/node{node}")).exists() {
-        return Ok(());
-    }
-    let online = fs::read_to_string("/sys/devices/system/node/online").unwrap_or_default();
-    Err(Error::Invalid(format!(
-        "this machine has no NUMA node {node}; it has: {}",
-        if online.is_empty() { "0" } else { online.trim() }
-    )))
-}
 
 /// The node on which all pages of the mapping at `start` lie, from `/proc/self/numa_maps`; `None`
 /// when they are spread, or the kernel does not count them.
@@ -57,11 +33,5 @@ mod tests {
         assert_eq!(node_in(MAPS, 0x7f00_0000_0000), Some(1));
         assert_eq!(node_in(MAPS, 0x7f00_0020_0000), None);
         assert_eq!(node_in(MAPS, 0x1000), None);
-    }
-
-    #[test]
-    fn a_missing_node_is_named_with_those_that_exist() {
-        let error = check(4000).unwrap_err().to_string();
-        assert!(error.contains("no NUMA node 4000") && error.contains("it has: 0"), "{error}");
     }
 }

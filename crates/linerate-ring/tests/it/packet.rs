@@ -26,7 +26,7 @@ fn everything_sent_is_captured() {
         let sent = &frames[number(&kept.bytes) as usize];
         assert_eq!(&kept.bytes, sent);
         assert_eq!(kept.wire_len as usize, sent.len());
-        assert_eq!((kept.direction, kept.hash), (Direction::Inbound, None));
+        assert_eq!(kept.direction, Direction::Inbound);
     }
     assert!(kept.is_sorted_by_key(|kept| number(&kept.bytes)));
     let (statistics, count) = (ring.statistics(), kept.len() as u64);
@@ -160,13 +160,7 @@ fn directions_are_told_apart() {
 fn frames_on_loopback_come_once() {
     root_or_skip!();
     let cable = Cable::new();
-    let mut rings = cable
-        .receiver
-        .run(|| {
-            let all = Ring::builder_for_all().retire(Duration::from_millis(5)).buffer(1 << 20);
-            [quick("lo").build().unwrap(), all.build().unwrap()]
-        })
-        .unwrap();
+    let mut ring = cable.receiver.run(|| quick("lo").build().unwrap()).unwrap();
     cable
         .receiver
         .run(|| {
@@ -175,25 +169,10 @@ fn frames_on_loopback_come_once() {
             (0..10).for_each(|_| assert_eq!(socket.send_to(b"once", to).unwrap(), 4));
         })
         .unwrap();
-    for ring in &mut rings {
-        let mut kept = collect(ring, 10);
-        kept.extend(finish(ring));
-        assert_eq!(kept.len(), 10, "{}", ring.interface());
-        assert!(kept.iter().all(|kept| kept.direction == Direction::Inbound));
-    }
-    assert_eq!((rings[0].link(), rings[1].link()), (772, 65535));
-}
-
-#[test]
-fn all_interfaces_are_one_source() {
-    root_or_skip!();
-    let cable = Cable::new();
-    let builder = Ring::builder_for_all().retire(Duration::from_millis(5)).buffer(1 << 20);
-    let mut ring = cable.receive(builder).unwrap();
-    cable.send(&[numbered(7, 60)]);
-    let kept = finish(&mut ring);
-    assert_eq!(kept.iter().map(|kept| number(&kept.bytes)).collect::<Vec<_>>(), [7]);
-    assert_eq!(ring.interface(), "any");
+    let mut kept = collect(&mut ring, 10);
+    kept.extend(finish(&mut ring));
+    assert_eq!((kept.len(), ring.interface()), (10, "lo"));
+    assert!(kept.iter().all(|kept| kept.direction == Direction::Inbound));
 }
 
 /// Accepts frames whose number is below `limit`.
@@ -229,12 +208,8 @@ fn a_filter_holds_from_the_first_frame_and_can_be_exchanged() {
     ring.set_filter(None).unwrap();
     cable.send(&frames);
     assert_eq!(collect(&mut ring, 200).len(), 200);
-    cable.send(&frames);
-    assert_eq!(ring.discard().unwrap(), 200);
-    cable.send(&frames[..3]);
-    assert_eq!(finish(&mut ring).len(), 3);
     let statistics = ring.statistics();
-    assert_eq!((statistics.packets, statistics.lent, statistics.unread), (463, 263, 200));
+    assert_eq!((statistics.packets, statistics.lent, statistics.unread), (260, 260, 0));
 }
 
 #[test]
@@ -253,7 +228,7 @@ fn the_interface_goes_down_and_comes_up_again() {
         assert!(!ring.wait(SHORT).unwrap());
         cable.veth.b.up().unwrap();
         wait_for_carrier(&cable);
-        ring.discard().unwrap();
+        drain(&mut ring);
     }
     cable.send(&[numbered(9, 60)]);
     assert_eq!(number(&collect(&mut ring, 1)[0].bytes), 9);
@@ -344,7 +319,7 @@ fn time_stamps_say_when_and_whose_clock() {
 }
 
 #[test]
-fn the_hash_tells_flows_apart_and_unfinished_checksums_are_marked() {
+fn unfinished_checksums_are_marked() {
     root_or_skip!();
     let cable = Cable::new();
     let (a, b) = ("10.77.0.1".parse().unwrap(), "10.77.0.2".parse().unwrap());
@@ -352,27 +327,11 @@ fn the_hash_tells_flows_apart_and_unfinished_checksums_are_marked() {
     cable.veth.b.add_address(b, 24).unwrap();
     cable.veth.a.add_neighbour(b, cable.veth.b.mac()).unwrap();
     cable.veth.b.add_neighbour(a, cable.veth.a.mac()).unwrap();
-    let mut ring = cable.receive(quick("rx").hash(true).direction(DirectionFilter::In)).unwrap();
-    let send = || {
-        let sockets = [(); 4].map(|()| UdpSocket::bind((a, 0)).unwrap());
-        for _ in 0..3 {
-            for socket in &sockets {
-                socket.send_to(b"hello", (b, 9)).unwrap();
-            }
-        }
-    };
+    let mut ring = cable.receive(quick("rx").direction(DirectionFilter::In)).unwrap();
+    let send = || UdpSocket::bind((a, 0)).unwrap().send_to(b"hello", (b, 9)).unwrap();
     cable.sender.run(send).unwrap();
-    let kept = collect(&mut ring, 12);
-    assert_eq!(kept.len(), 12);
-    assert!(kept.iter().all(|kept| kept.checksum_partial));
-    let flows: std::collections::HashMap<_, _> =
-        kept.iter().map(|kept| (kept.bytes[34..36].to_vec(), kept.hash.unwrap())).collect();
-    assert_eq!(flows.len(), 4);
-    for kept in &kept {
-        assert_eq!(kept.hash, flows.get(&kept.bytes[34..36]).copied());
-    }
-    let hashes: std::collections::HashSet<_> = flows.values().collect();
-    assert!(hashes.len() > 1, "{hashes:?}");
+    let kept = collect(&mut ring, 1);
+    assert!(kept[0].checksum_partial);
 }
 
 #[test]

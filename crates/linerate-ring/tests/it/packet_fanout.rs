@@ -48,7 +48,7 @@ fn every_mode_shares_all_frames() {
 #[test]
 fn taking_turns_is_fair() {
     root_or_skip!();
-    let shares = share(Fanout::new(Mode::LoadBalance).rollover(true).defragment(true).members(8));
+    let shares = share(Fanout::new(Mode::LoadBalance));
     assert!(shares.iter().all(|share| share.len() == FRAMES as usize / RINGS));
 }
 
@@ -87,22 +87,6 @@ fn assert_shares_by_number(shares: &[Vec<u32>; RINGS]) {
 }
 
 #[test]
-fn a_full_ring_rolls_over_to_the_next() {
-    root_or_skip!();
-    let cable = Cable::new();
-    let fanout = Fanout::new(Mode::Hash).rollover(true);
-    let slow = Duration::from_millis(500);
-    let builder = quick("rx").block_size(65_536).blocks(4).retire(slow).fanout(fanout);
-    let mut rings = cable.receiver.run(|| builder.build_group(2)).unwrap().unwrap();
-    // One flow, 192 bytes a frame: more than one ring takes before it is three quarters full, which
-    // is when it rolls over, and less than both.
-    cable.send(&(0..1500).map(|n| numbered(n, 100)).collect::<Vec<_>>());
-    let shares = [0, 1].map(|ring: usize| finish(&mut rings[ring]).len());
-    assert_eq!(shares[0] + shares[1], 1500, "{shares:?}");
-    assert!(shares.iter().all(|share| *share > 0), "{shares:?}");
-}
-
-#[test]
 fn groups_are_joined_by_number_and_mismatches_are_refused() {
     root_or_skip!();
     let cable = Cable::new();
@@ -112,18 +96,8 @@ fn groups_are_joined_by_number_and_mismatches_are_refused() {
     assert_eq!(first.fanout_group(), Some(77));
     let unique = join(Fanout::new(Mode::LoadBalance)).unwrap();
     assert_ne!(unique.fanout_group(), Some(77));
-    for other in [
-        Fanout::new(Mode::Cpu).group(77),
-        Fanout::new(Mode::LoadBalance).group(77).defragment(true),
-    ] {
-        let error = join(other).unwrap_err().to_string();
-        assert!(
-            error.contains("join fanout group 77") && error.contains("another mode"),
-            "{error}"
-        );
-    }
-    let error = join(Fanout::new(Mode::Rollover).rollover(true)).unwrap_err().to_string();
-    assert!(error.contains("rolls over anyway"), "{error}");
+    let error = join(Fanout::new(Mode::Cpu).group(77)).unwrap_err().to_string();
+    assert!(error.contains("join fanout group 77") && error.contains("another mode"), "{error}");
     let error = cable.receiver.run(|| quick("rx").build_group(2)).unwrap().unwrap_err();
     assert!(error.to_string().contains("needs a fanout mode"), "{error}");
 }

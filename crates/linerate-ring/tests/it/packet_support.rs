@@ -127,7 +127,6 @@ pub(crate) struct Kept {
     pub(crate) bytes: Vec<u8>,
     pub(crate) wire_len: u32,
     pub(crate) direction: Direction,
-    pub(crate) hash: Option<u32>,
     pub(crate) timestamp: Option<Timestamp>,
     pub(crate) checksum_partial: bool,
 }
@@ -141,7 +140,6 @@ pub(crate) fn drain(ring: &mut Ring) -> Vec<Kept> {
                 bytes: frame.head().to_vec(),
                 wire_len: frame.wire_len,
                 direction: frame.direction,
-                hash: frame.hash,
                 timestamp: frame.timestamp,
                 checksum_partial: frame.checksum_partial,
             });

@@ -57,7 +57,7 @@ fn reserved_huge_pages_are_what_the_region_gets() {
     };
     for pages in [Pages::Hugetlb, Pages::Auto] {
         let mut region =
-            Region::builder(3 << 20).pages(pages).lock(true).node(Some(0)).build().unwrap();
+            Region::builder(3 << 20).pages(pages).lock(true).near(Some(0)).build().unwrap();
         let got = region.actual_pages().clone();
         assert_eq!((got.pages, got.page_size), (Pages::Hugetlb, 2 << 20));
         assert_eq!((region.len(), got.huge_bytes, got.locked), (4 << 20, 4 << 20, true));

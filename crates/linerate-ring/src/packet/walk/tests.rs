@@ -2,7 +2,7 @@ use super::super::layout::BLOCK_HEADER;
 use super::*;
 use proptest::prelude::*;
 
-const LEND: FrameOptions = FrameOptions { snaplen: 262_144, hash: true, virtio: false };
+const LEND: FrameOptions = FrameOptions { snaplen: 262_144, virtio: false };
 
 /// A frame as the kernel would lay it into a block.
 #[derive(Clone, Debug)]
@@ -11,7 +11,6 @@ struct Laid {
     wire_len: u32,
     tag: Option<(Option<u16>, u16)>,
     outgoing: bool,
-    hash: u32,
     nanos: u32,
     partial: bool,
     virtio: virtio::Header,
@@ -24,7 +23,6 @@ impl Laid {
             wire_len: bytes.len() as u32,
             tag: None,
             outgoing: false,
-            hash: 0,
             nanos: 7,
             partial: false,
             virtio: virtio::Header::default(),
@@ -72,7 +70,6 @@ fn block(frames: &[Laid], size: usize) -> Vec<u8> {
         put(&mut block, at + 16, &frame.wire_len.to_ne_bytes());
         put(&mut block, at + 20, &status.to_ne_bytes());
         put(&mut block, at + 24, &(MAC as u16).to_ne_bytes());
-        put(&mut block, at + 28, &frame.hash.to_ne_bytes());
         block[at + 58] = if frame.outgoing { libc::PACKET_OUTGOING } else { 0 };
         frame.virtio.emit(&mut block[at + MAC - virtio::HEADER_LEN..at + MAC]).unwrap();
         put(&mut block, at + MAC, &frame.bytes);
@@ -87,7 +84,6 @@ prop_compose! {
         longer in 0u32..2000,
         tag in prop::option::of((prop::option::of(any::<u16>()), any::<u16>())),
         outgoing in any::<bool>(),
-        hash in any::<u32>(),
         nanos in 0u32..1_000_000_000,
         partial in any::<bool>(),
         segment in prop::option::of(1u16..2000),
@@ -101,7 +97,7 @@ prop_compose! {
             ..virtio::Header::default()
         };
         let wire_len = bytes.len() as u32 + longer;
-        Laid { bytes, wire_len, tag, outgoing, hash, nanos, partial, virtio }
+        Laid { bytes, wire_len, tag, outgoing, nanos, partial, virtio }
     }
 }
 
@@ -112,7 +108,7 @@ proptest! {
         snaplen in 1u32..300,
     ) {
         let mut block = block(&frames, 16 << 10);
-        let mut walk = Walk::new(&block, FrameOptions { snaplen, hash: true, virtio: true });
+        let mut walk = Walk::new(&block, FrameOptions { snaplen, virtio: true });
         for laid in &frames {
             let frame = walk.next(&mut block).unwrap();
             let bytes = laid.on_the_wire();
@@ -120,7 +116,6 @@ proptest! {
             prop_assert_eq!(frame.head(), &bytes[..cut]);
             let added = (bytes.len() - laid.bytes.len()) as u32;
             prop_assert_eq!(frame.wire_len, laid.wire_len + added);
-            prop_assert_eq!(frame.hash, Some(laid.hash));
             let stamp = Timestamp(1_000_000_000 + u64::from(laid.nanos));
             prop_assert_eq!(frame.timestamp, Some(stamp));
             prop_assert_eq!(frame.direction == Direction::Outbound, laid.outgoing);
