@@ -4,6 +4,6 @@
 mod compile;
 
 fn main() {
-    // Atomics that return the former value: Linux 5.12.
+    // Atomic operations that return the former value: Linux 5.12.
     compile::compile(&["accelerator", "preflight"], &["-mcpu=v3", "-Wall"]);
 }

@@ -1,4 +1,4 @@
-//! [`Config`]: what an instance is told, by a file (TOML) and by the command line.
+//! [`Config`]: the configuration of an instance, from a file (TOML) and the command line.
 //!
 //! ```toml
 //! interfaces = ["eth1", "eth2"]
@@ -28,13 +28,13 @@ pub use units::{count, duration, write_duration};
 
 use crate::prefix::Prefix;
 
-/// Sessions that a table may have room for.
+/// Range of the table's capacity in sessions.
 pub const MAX_SESSIONS: RangeInclusive<u64> = 1024..=50_000_000;
-/// How long a session may be idle, and how old it may become.
+/// Range of idle timeouts and of the maximum age.
 pub const IDLE: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(7 * 86_400);
-/// How long a session may go without asking the kernel again.
+/// Range of the revalidation interval.
 pub const REVALIDATE: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3600);
-/// How long the programs may go on without a daemon.
+/// Range of the heartbeat timeout.
 pub const FAIL_OPEN_AFTER: RangeInclusive<Duration> =
     Duration::from_secs(1)..=Duration::from_secs(600);
 /// Interfaces that an instance may have: the width of a port number in a session (`PORTS_MAX`).
@@ -52,60 +52,61 @@ pub enum Invalid {
         /// The reason.
         source: std::io::Error,
     },
-    /// The text is not TOML, or has a key or a value that is none. Says the line, shows it, and says what
-    /// would do.
+    /// The text is not TOML, or has an invalid key or value. Shows the line, and says what is valid.
     #[error("{}: {message}", name.display())]
     Text {
         /// The file.
         name: PathBuf,
-        /// Line, column, what stands there, and what is wrong with it.
+        /// Line, column, the text there, and the problem.
         message: String,
     },
-    /// Everything by itself is right, but there is nothing to do, or it does not go together.
+    /// Each value is valid, but the combination is empty or contradictory.
     #[error("{0}")]
     Whole(String),
 }
 
-/// What an instance is told. What is not said has the value that the field names.
+/// Configuration of an instance. Each field names its default.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, DeserializeTrait)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct Config {
-    /// Name of the instance; unset, that of the network namespace, `default` for the one of the host.
+    /// Name of the instance; default: that of the network namespace, `default` for the host's.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "instance")]
     pub instance: Option<String>,
     /// Interfaces to accelerate: packets between any two of them.
     #[serde(deserialize_with = "interfaces")]
     pub interfaces: Vec<String>,
-    /// [`Statistics::Slot`].
+    /// How sessions are counted; default: [`Statistics::Slot`].
     pub statistics: Statistics,
-    /// Sessions that the table has room for, in [`MAX_SESSIONS`]; 1 million.
+    /// Capacity of the table in sessions, in the range [`MAX_SESSIONS`]; default: 1 million.
     #[serde(deserialize_with = "max_sessions")]
     pub max_sessions: u64,
-    /// A UDP session without packets for so long is forgotten, in [`IDLE`]; 30 s.
+    /// Idle timeout of UDP sessions, in the range [`IDLE`]; default: 30 s.
     #[serde(serialize_with = "time", deserialize_with = "idle")]
     pub udp_idle: Duration,
-    /// A TCP session without packets for so long is forgotten, in [`IDLE`]; 5 min.
+    /// Idle timeout of TCP sessions, in the range [`IDLE`]; default: 5 min.
     #[serde(serialize_with = "time", deserialize_with = "idle")]
     pub tcp_idle: Duration,
-    /// A session of this age ends, packets or not, in [`IDLE`]; off. If it goes on it is learned anew.
+    /// Maximum session age, in the range [`IDLE`]; default: off. A session that is still active is learned
+    /// again.
     pub lifetime: Lifetime,
-    /// A packet of each session asks the kernel again after so long, in [`REVALIDATE`]; 1 min. It bounds for
-    /// how long a change that the kernel tells nobody of goes unnoticed (`watch`).
+    /// Interval in which a packet of each session goes through the kernel, in the range [`REVALIDATE`];
+    /// default: 1 min. This bounds how long an unreported kernel change goes undetected (`watch`).
     #[serde(serialize_with = "time", deserialize_with = "revalidate")]
     pub revalidate: Duration,
-    /// The programs forward for so long without a sign of the daemon, in [`FAIL_OPEN_AFTER`]; 10 s.
+    /// How long the programs forward without a heartbeat, in the range [`FAIL_OPEN_AFTER`]; default: 10 s.
     #[serde(serialize_with = "time", deserialize_with = "fail_open_after")]
     pub fail_open_after: Duration,
-    /// Where metrics are served; 127.0.0.1:9818.
+    /// Listen address of the metrics; default: 127.0.0.1:9818.
     pub metrics: Metrics,
-    /// At the end programs and tables stay for the next run to adopt; false.
+    /// Programs and tables stay when the daemon ends, for the next run to adopt; default: false.
     pub persist: bool,
-    /// What stands in the way of an interface is put right where that can be undone (`preflight`), and
-    /// otherwise only said; true.
+    /// Fix interface settings that prevent acceleration, if the fix is reversible (`preflight`); otherwise
+    /// only report them. Default: true.
     pub fix: bool,
-    /// A few frames are sent out of each interface at the start to prove that it can (`preflight`); true.
+    /// Send a few frames out of each interface at the start to verify that it transmits (`preflight`);
+    /// default: true.
     pub probe: bool,
-    /// Addresses and prefixes that are dropped from the start.
+    /// Addresses and prefixes to drop from the start.
     pub block: Vec<Prefix>,
 }
 
@@ -134,8 +135,8 @@ impl Config {
     /// Reads a file.
     ///
     /// # Errors
-    /// [`Invalid::File`], [`Invalid::Text`]. That no interface is named is no error here: the command
-    /// line may name some. [`Config::check`] sees to it.
+    /// [`Invalid::File`], [`Invalid::Text`]. Missing interfaces are not an error here, because the command
+    /// line may name some; [`Config::check`] verifies that.
     pub fn read(path: &Path) -> Result<Self, Invalid> {
         let text = fs::read_to_string(path)
             .map_err(|source| Invalid::File { path: path.to_owned(), source })?;
@@ -153,7 +154,7 @@ impl Config {
         })
     }
 
-    /// Holds every value against its range and against the others, wherever it came from.
+    /// Checks every value against its range and against the others, from whatever source.
     ///
     /// # Errors
     /// [`Invalid::Whole`] for the first that does not fit.
@@ -187,7 +188,7 @@ impl Config {
         sound().map_err(Invalid::Whole)
     }
 
-    /// The whole as a file, with every value.
+    /// The configuration as a file, with every value.
     pub fn to_toml(&self) -> String {
         toml::to_string(self).expect("every value has a form in TOML")
     }
@@ -232,7 +233,7 @@ impl FromStr for Statistics {
     }
 }
 
-/// A number that may be written with a factor, or a time: TOML has neither.
+/// A number with a factor, or a time, as a string: TOML has neither.
 #[derive(DeserializeTrait)]
 #[serde(untagged)]
 enum Scalar {
@@ -298,7 +299,7 @@ fn time<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_str(&write_duration(*time))
 }
 
-/// The name becomes a directory of bpffs, which takes no dots.
+/// The name becomes a directory of bpffs, which allows no dots.
 fn check_instance(name: &str) -> Result<(), String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     if (1..=64).contains(&name.len()) && name.chars().all(plain) {

@@ -1,4 +1,4 @@
-//! [`Error`]: what can go wrong in this crate, each with the remedy.
+//! [`Error`]: the errors of this crate, with remedies.
 
 use std::io;
 use std::path::PathBuf;
@@ -15,11 +15,11 @@ pub enum Error {
     System {
         /// What was being done, on which interface or file; follows "cannot".
         action: String,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
 
-    /// The process may not do this.
+    /// The process lacks a privilege.
     #[error(
         "cannot {action}: needs the capability {capability}; run as root, or as the service does \
          that packaging/ has"
@@ -44,7 +44,7 @@ pub enum Error {
     #[error(transparent)]
     Ring(#[from] linerate_bpf::Error),
 
-    /// A file of bpffs is not what this version puts there.
+    /// A file of bpffs does not belong to this version.
     #[error("{}: {reason}", path.display())]
     Pin {
         /// The file or directory.
@@ -53,7 +53,7 @@ pub enum Error {
         reason: String,
     },
 
-    /// Another process looks after the instance.
+    /// Another process has the instance's lock.
     #[error(
         "{} runs the instance {instance}; end it first, or give this one another name with --instance",
         match process {
@@ -64,23 +64,23 @@ pub enum Error {
     Running {
         /// The instance.
         instance: String,
-        /// The process; 0 where it has not said so yet, or cannot be seen.
+        /// The process; 0 if it is unknown.
         process: u32,
     },
 
-    /// A request that makes no sense, found before the kernel was asked.
+    /// An invalid request, rejected before a system call.
     #[error("{0}")]
     Invalid(String),
 }
 
 impl Error {
-    /// What libbpf or the kernel answered while doing `action`.
+    /// The error of libbpf or the kernel while doing `action`.
     pub(crate) fn bpf(action: impl Into<String>, source: &libbpf_rs::Error) -> Self {
-        // libbpf-rs tells the cause in its text and the kind in its own enum; of both this keeps what
-        // a user can act on.
+        // libbpf-rs has the cause in its text and the kind in its own enum; this keeps what a user can act
+        // on.
         let text = format!("{source:#}");
         let kind = match source.kind() {
-            // EPERM; EACCES has the same kind, and is also what the verifier says of a bad program.
+            // EPERM; EACCES has the same kind, and the verifier returns it too for a bad program.
             libbpf_rs::ErrorKind::PermissionDenied if text.contains("os error 1)") => {
                 return Self::Privilege {
                     action: action.into(),
@@ -96,7 +96,7 @@ impl Error {
         Self::System { action: action.into(), source: io::Error::new(kind, text) }
     }
 
-    /// `source`, said to have happened while doing `action`.
+    /// Wraps `source`, which happened while doing `action`.
     pub(crate) fn system(action: impl Into<String>, source: io::Error) -> Self {
         let action = action.into();
         match source.raw_os_error() {

@@ -6,7 +6,7 @@ use libbpf_rs::MapHandle;
 
 use crate::{Error, Result};
 
-/// The maps by name: those of `bpf/maps.h` and its kin, `control` for the section `.data.control`.
+/// The maps by name: those of the headers in `bpf/`, and `control` for the section `.data.control`.
 #[derive(Debug, Default)]
 pub struct Maps(BTreeMap<String, MapHandle>);
 
@@ -14,7 +14,7 @@ impl Maps {
     /// The map of this name.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when the programs have none.
+    /// [`Error::Invalid`] if the programs have no such map.
     pub fn get(&self, name: &str) -> Result<&MapHandle> {
         self.0.get(name).ok_or_else(|| Error::Invalid(format!("the programs have no map {name}")))
     }

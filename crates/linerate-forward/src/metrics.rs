@@ -1,5 +1,5 @@
-//! Metrics for Prometheus. They are a view of the last [`Snapshot`] and of what only the daemon knows; never
-//! one series for a session.
+//! Metrics for Prometheus. They show the last [`Snapshot`] and the daemon's own counts; there is never a
+//! series per session.
 
 mod http;
 
@@ -15,7 +15,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use crate::snapshot::{Snapshot, State};
 
-/// What the metrics are made from. Clones share it.
+/// The data of the metrics. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct Metrics {
     shared: Arc<Mutex<Known>>,
@@ -25,12 +25,12 @@ pub struct Metrics {
 #[derive(Debug)]
 pub struct Endpoint(http::Server);
 
-/// What only the daemon knows, counted since it began.
+/// Counts that only the daemon has, since its start.
 #[derive(Clone, Debug, Default)]
 pub struct Counts {
-    /// Changes after which all sessions asked again, by cause.
+    /// Changes that made all sessions stale, by cause.
     pub invalidations: Vec<(&'static str, u64)>,
-    /// Sessions that it took out of the table, by reason.
+    /// Sessions that it removed from the table, by reason.
     pub ended: Vec<(&'static str, u64)>,
 }
 
@@ -50,7 +50,7 @@ impl Metrics {
     ///
     /// # Errors
     ///
-    /// The kernel's, as when the address is not one of this host or something listens there.
+    /// The kernel's error, for instance if the address does not belong to this host or is in use.
     pub fn serve(&self, address: SocketAddr) -> io::Result<Endpoint> {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(self.clone()));
@@ -61,7 +61,7 @@ impl Metrics {
         http::Server::start(address, Arc::new(page)).map(Endpoint)
     }
 
-    /// Nothing that is done under the lock leaves half of anything.
+    /// Nothing under the lock can leave partial state.
     fn lock(&self) -> MutexGuard<'_, Known> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -164,7 +164,7 @@ impl Page<'_, '_> {
         self.ports(snapshot)
     }
 
-    /// Rates are for the one who asks to make: these are counters of each port.
+    /// Prometheus computes rates: these are counters of each port.
     fn ports(&mut self, snapshot: &Snapshot) -> fmt::Result {
         let name = "linerate_forward_port_packets";
         let help = "Packets of each port, whoever forwarded them";

@@ -1,8 +1,8 @@
-//! Names in texts. `counters!`: a list of causes that the programs count, as an enum with names and explanations.
-//! `as_text!`: a value that files and JSON have as the text that the command line has.
+//! Names in texts. `counters!` defines an enum of causes that the programs count, with names and
+//! explanations. `as_text!`: serialises a value as the text that the command line accepts.
 
-/// An enum whose numbers are indices of counters. Each cause has a word (of the manual, of the metrics and
-/// of JSON) and a line that says what it means.
+/// An enum whose numbers are indices of counters. Each cause has a name (in the manual, metrics and JSON) and
+/// a one-line explanation.
 macro_rules! counters {
     ($(#[$outer:meta])* $kind:ident: $($name:ident $text:literal $about:literal,)*) => {
         $(#[$outer])*
@@ -16,12 +16,12 @@ macro_rules! counters {
             /// All of them, in the order of the counters.
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
 
-            /// The word of the manual, of the metrics and of JSON.
+            /// The name in the manual, metrics and JSON.
             pub fn name(self) -> &'static str {
                 match self { $(Self::$name => $text,)* }
             }
 
-            /// What it means, in a line.
+            /// A one-line explanation.
             pub fn about(self) -> &'static str {
                 match self { $(Self::$name => $about,)* }
             }
@@ -37,7 +37,7 @@ macro_rules! counters {
 
 pub(crate) use counters;
 
-/// Serializes a type by `Display`, and reads it by `FromStr`, whose error is in words.
+/// Serializes a type by `Display`, and parses it by `FromStr`, whose error is a sentence.
 macro_rules! as_text {
     ($type:ty) => {
         impl serde::Serialize for $type {

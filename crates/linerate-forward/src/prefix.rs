@@ -1,4 +1,4 @@
-//! [`Prefix`]: the addresses that begin alike.
+//! [`Prefix`]: an IP prefix.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use crate::named::as_text;
 
-/// An address, or the addresses that share its first bits (RFC 4632, RFC 4291). The bits behind are 0.
+/// An address, or the addresses that share its first bits (RFC 4632, RFC 4291). The other bits are 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Prefix {
     address: IpAddr,
@@ -17,7 +17,7 @@ impl Prefix {
     /// The addresses that share the first `length` bits of `address`.
     ///
     /// # Errors
-    /// In words, when the family has fewer bits, or bits behind the prefix are set.
+    /// A sentence, if the family has fewer bits, or bits after the prefix are set.
     pub fn new(address: IpAddr, length: u8) -> Result<Self, String> {
         let bits = width(address);
         if length > bits {

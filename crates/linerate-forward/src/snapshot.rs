@@ -1,4 +1,4 @@
-//! What an instance is and has counted, at one moment: what `status` prints, `top` watches and the metrics
+//! State and counters of an instance at one moment: what `status` prints, `top` watches and the metrics
 //! export. Read from pinned maps, so that it needs no daemon.
 
 use serde::Serialize;
@@ -127,7 +127,7 @@ Inter-|   Receive                                                |  Transmit
         let wanted = Traffic { rx_packets: 20, rx_bytes: 10, tx_packets: 40, tx_bytes: 30 };
         assert_eq!(found, wanted);
         assert!(Traffic::find(text, "eth0").is_none() && Traffic::find(text, "veth").is_none());
-        // What this kernel writes.
+        // The output of this kernel.
         let text = std::fs::read_to_string("/proc/thread-self/net/dev").unwrap();
         assert!(Traffic::find(&text, "lo").is_some(), "{text}");
     }

@@ -56,15 +56,15 @@ impl FromStr for Protocol {
 
 /// One direction of a conversation.
 ///
-/// As text its five parts with commas between: `udp,192.0.2.1,5000,198.51.100.7,53`. That needs no quoting
-/// in a shell and reads IPv6 addresses without brackets.
+/// As text its five parts with commas between: `udp,192.0.2.1,5000,198.51.100.7,53`. That needs no quoting in
+/// a shell, and no brackets around IPv6 addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FiveTuple {
-    /// What the packets carry.
+    /// The transport protocol.
     pub protocol: Protocol,
-    /// Who sends.
+    /// The sender.
     pub source: SocketAddr,
-    /// Who receives; of the same family as the source.
+    /// The receiver, of the same family as the source.
     pub destination: SocketAddr,
 }
 

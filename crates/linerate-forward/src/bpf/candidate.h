@@ -27,7 +27,7 @@ static __always_inline int candidate_matches(__u64 word, __u64 hash)
 	return word && word >> CANDIDATE_FINGERPRINT_SHIFT == (__u32)hash;
 }
 
-/* One of the entries that this hash may have: they share a cache line. */
+/* One of the entries for this hash: they share a cache line. */
 static __always_inline struct candidate *candidate_way(__u64 hash, __u32 way)
 {
 	__u32 index = ((__u32)(hash >> 32) & candidate_mask & ~(__u32)(CANDIDATE_WAYS - 1)) + way;
@@ -35,7 +35,7 @@ static __always_inline struct candidate *candidate_way(__u64 hash, __u32 way)
 	return bpf_map_lookup_elem(&candidates, &index);
 }
 
-/* The entry of this hash; NULL where there is none. */
+/* The entry of this hash; NULL if there is none. */
 static __always_inline struct candidate *candidate_find(__u64 hash)
 {
 	for (__u32 way = 0; way < CANDIDATE_WAYS; way++) {
@@ -47,8 +47,8 @@ static __always_inline struct candidate *candidate_find(__u64 hash)
 	return 0;
 }
 
-/* The entry of this hash, or one for it: an empty one, else a random one. A fixed choice would be wrong: when
- * more sessions take turns than there are entries, they would evict each other for ever. */
+/* The entry of this hash, or one for it: an empty one, otherwise a random one. A fixed choice would be wrong:
+ * when more sessions take turns than there are entries, they would evict each other for ever. */
 static __always_inline struct candidate *candidate_slot(__u64 hash)
 {
 	struct candidate *slot = 0;
@@ -93,7 +93,7 @@ static __always_inline void candidate_note(__u64 hash, __u32 generation, __u32 t
 					(ttl & 0xff) << CANDIDATE_TTL_SHIFT | count);
 }
 
-/* No packet of this hash that is on its way through the stack makes a session. A full barrier. */
+/* No packet of this hash that is now in the stack can create a session. A full barrier. */
 static __always_inline void candidate_clear(__u64 hash)
 {
 	for (__u32 way = 0; way < CANDIDATE_WAYS; way++) {

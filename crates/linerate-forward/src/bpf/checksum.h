@@ -51,8 +51,8 @@ __noinline int transport_sum_is_zero(struct xdp_md *context, __u32 offset, __u32
 	return (__u32)sum && !((__u32)sum % 0xffff);
 }
 
-/* Whether `udp_error` and `tcp_error` would accept the packet's checksum: a sum over all of the IP
- * packet's payload, whatever the UDP length says. A UDP checksum of 0 means none, and is accepted. */
+/* Whether `udp_error` and `tcp_error` would accept the packet's checksum: a sum over the whole payload of the
+ * IP packet, regardless of the UDP length. A UDP checksum of 0 means none, and is accepted. */
 static __always_inline int has_right_checksum(struct xdp_md *context, const struct packet *packet,
 					      void *data, void *end)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
-/* The connection that conntrack has attached to a packet. There is no look-up by addresses, so zones, clashes and
- * directions are those of this very packet. The packet's reference keeps the connection alive while it is read.
- * Its members may change meanwhile; each is checked as it was at one moment. */
+/* The connection that conntrack has attached to a packet. There is no look-up by addresses, so zones, clashes
+ * and directions are those of this very packet. The packet's reference keeps the connection alive while it is
+ * read. Its members may change concurrently; each is read once and then checked. */
 #ifndef LINERATE_CONNTRACK_H
 #define LINERATE_CONNTRACK_H
 
@@ -88,20 +88,20 @@ static __always_inline const struct nf_conn *connection_of(const struct sk_buff 
 	return (const struct nf_conn *)(kernel_connection(packet) & ~CONNTRACK_INFO_MASK);
 }
 
-/* Families, IPv4 and IPv6, that conntrack was ever seen to track here; used where its hooks cannot be
- * searched. Never reset: if conntrack is switched off, this costs the fast path until the next attachment, but
- * the opposite guess would cost a connection its translation. */
+/* Families, IPv4 and IPv6, that conntrack was ever seen to track here; used if its hooks cannot be searched.
+ * Never reset: if conntrack is switched off, this costs the fast path until the next attachment, but the
+ * opposite guess would cost a connection its translation. */
 __u8 conntrack_active[2];
 
-/* Conntrack's hook for incoming packets. It has no address where conntrack is a module that was loaded after
- * these programs, or where the kernel hides its addresses (kernel.kptr_restrict = 2). */
+/* Conntrack's hook for incoming packets. It has no address if conntrack is a module that was loaded after
+ * these programs, or if the kernel hides its addresses (kernel.kptr_restrict = 2). */
 extern const void ipv4_conntrack_in __weak __ksym;
 extern const void ipv6_conntrack_in __weak __ksym;
 
 #define MAX_HOOKS 32 /* at prerouting: chains, defragmentation, tracking */
 
-/* Whether conntrack tracks this family in the packet's network namespace. Where it does, a packet
- * without a connection is INVALID (`nf_conntrack_in`), and what happens to it says nothing about the session. */
+/* Whether conntrack tracks this family in the packet's network namespace. If it does, a packet without a
+ * connection is INVALID (`nf_conntrack_in`), and what happens to it says nothing about the session. */
 static __always_inline int is_tracking(const struct sk_buff *packet, int is_ipv4)
 {
 	const void *wanted = is_ipv4 ? &ipv4_conntrack_in : &ipv6_conntrack_in;
@@ -132,10 +132,9 @@ static __always_inline int is_tracking(const struct sk_buff *packet, int is_ipv4
 	return 0;
 }
 
-/* Reads the addresses and ports that the packet came in with, before translation, into *in. 1 where it has a
- * connection; 0 where conntrack does not work or was told not to track the packet; -1 where the
- * connection cannot be read, because conntrack's module was loaded after these programs, or the packet is
- * INVALID. */
+/* Reads the addresses and ports that the packet came in with, before translation, into *in. 1 if it has a
+ * connection; 0 if conntrack does not work or was told not to track the packet; -1 if the connection cannot
+ * be read, because conntrack's module was loaded after these programs, or the packet is INVALID. */
 static __always_inline int connection_tuple(struct tuple *in, const struct sk_buff *packet, int is_ipv4)
 {
 	const struct nf_conn *found = connection_of(packet);
@@ -161,9 +160,9 @@ static __always_inline int connection_tuple(struct tuple *in, const struct sk_bu
 	return 1;
 }
 
-/* 0 where conntrack need not see further packets of the connection, else REFUSAL_* plus one: it has a reply
- * and, if TCP, is established; no helper reads its payload, and nothing adjusts its sequence numbers. *left is
- * then the time to its timeout, in jiffies, at least 1. */
+/* 0 if conntrack need not see further packets of the connection, otherwise REFUSAL_* plus one: it has a reply
+ * and, if TCP, is established; no helper reads its payload, and nothing adjusts its sequence numbers. *left
+ * is then the time to its timeout, in jiffies, at least 1. */
 static __always_inline __u32 connection_check(const struct sk_buff *packet, int is_tcp, __u32 *left)
 {
 	const struct nf_conn *found = connection_of(packet);
@@ -212,10 +211,10 @@ extern struct nf_conn *bpf_skb_ct_lookup(struct __sk_buff *, struct bpf_sock_tup
 extern int bpf_ct_change_timeout(struct nf_conn *, __u32) __weak __ksym;
 extern void bpf_ct_release(struct nf_conn *) __weak __ksym;
 
-/* Extends the timeout of the connection by the time for which the fast path may hide its packets: it then ends
- * no earlier than if it had seen them all. The kernel wants a connection from a look-up, which knows the default
- * zone only. Where the look-up finds another connection or none, the timeout stays; the session's deadline keeps to
- * half of it in any case. */
+/* Extends the timeout of the connection by the time for which the fast path may hide its packets: it then
+ * ends no earlier than if it had seen them all. The kernel wants a connection from a look-up, which knows the
+ * default zone only. If the look-up finds another connection or none, the timeout stays; the session's
+ * deadline keeps to half of it in any case. */
 static __always_inline void connection_extend(struct __sk_buff *skb, const struct sk_buff *packet,
 					       const struct tuple *in, int is_ipv4, __u8 protocol,
 					       __u64 jiffies)

@@ -108,7 +108,7 @@ __noinline int forward_any(struct xdp_md *context)
 	return XDP_REDIRECT;
 }
 
-/* The ones' complement sum of a right IPv4 header is a multiple of 0xffff. A number is one when it is at
+/* The ones' complement sum of a correct IPv4 header is a multiple of 0xffff. A number is one when it is at
  * most 2^64 / 0xffff after multiplication with the inverse of 0xffff modulo 2^64. */
 #define INVERSE_FFFF 0xfffefffefffeffffULL
 #define LARGEST_QUOTIENT 0x0001000100010001ULL
@@ -122,10 +122,10 @@ __noinline int forward_any(struct xdp_md *context)
 #define PLAIN_TCP (IPPROTO_TCP << 24)
 #define PLAIN_TTL 0xfe0000 /* none of these bits: a TTL of 1 or 0 */
 
-/* Most frames are untagged IPv4 of a session without NAT. This handles them in a fraction of the instructions: all
- * offsets are constants, and any other frame goes to forward_any() from the start. It decides
- * nothing that forward_any() would decide otherwise. What it reads of the session is valid only when the
- * version is the same afterwards; it checks that after the last read, before it touches the frame. */
+/* Most frames are untagged IPv4 of a session without NAT. This handles them in a fraction of the
+ * instructions: all offsets are constants, and any other frame goes to forward_any() from the start. It
+ * decides nothing differently from forward_any(). What it reads of the session is valid only when the version
+ * is the same afterwards; it checks that after the last read, before it touches the frame. */
 SEC("xdp")
 int forward(struct xdp_md *context)
 {
@@ -150,7 +150,7 @@ int forward(struct xdp_md *context)
 		goto any;
 	middle = word32(data + 20);
 	addresses = word64(data + 26);
-	/* A word is congruent to the sum of its 16-bit parts; the ethertype is none of the header. */
+	/* A word is congruent to the sum of its 16-bit parts; the ethertype is not part of the header. */
 	sum = (__u32)first - RAW_IPV4 + (first >> 32) + middle + word16(data + 24) + (__u32)addresses +
 	      (addresses >> 32);
 	if (sum * INVERSE_FFFF > LARGEST_QUOTIENT || !(middle & PLAIN_TTL))

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
-/* Ingress metadata: what a packet came in with, bound to the packet until it leaves.
+/* Ingress metadata: how a packet arrived, bound to the packet until it leaves.
  *
- * At egress nothing tells with which TOS, VLAN tags and by which port a packet came in: the stack has
- * rewritten and stripped them. Remembering the last packet would be wrong, since GRO, receive lists and RPS
- * interleave packets. So `mark`, at the ingress hook of every port, writes what it sees into the array
- * `ingress_meta`, one entry for all packets that come in alike. It gives the packet the entry's number in
- * tc_index, which the stack carries through GRO, forwarding and queues untouched, and which only the
- * dsmark and GRED schedulers read. The generation of the configuration is part of the entry, so the number
- * also says when the kernel began to decide on the packet.
+ * At egress the packet's TOS, VLAN tags and port at arrival are unknown: the stack has rewritten and stripped
+ * them. Remembering the last packet would be wrong, because GRO, receive lists and RPS interleave packets. So
+ * `mark`, at the ingress hook of every port, writes what it sees into the array `ingress_meta`, one entry for
+ * all packets that arrive alike. It gives the packet the entry's number in tc_index, which the stack carries
+ * through GRO, forwarding and queues unchanged, and which only the dsmark and GRED schedulers read. The
+ * generation of the configuration is part of the entry, so the number also says when the kernel began to
+ * decide on the packet.
  *
  * A number never means two things to one packet. An entry is reused only when no packet has taken its
  * number for INGRESS_META_HOLD, far longer than the stack holds a packet back (three seconds for neighbour
@@ -43,8 +43,8 @@ _Static_assert(sizeof(struct ingress_meta) == 24, "three words");
 #define INGRESS_META_ENTRIES 32768 /* power of two; numbers are 1 to this */
 #define INGRESS_META_PROBES 4 /* entries that one value may be in */
 #define INGRESS_META_CLAIMED 1
-#define INGRESS_META_HOLD 10000   /* jiffies: 10 s where they are shortest, 100 s where longest */
-#define INGRESS_META_TOUCH 1000 /* after so many, `used` is set anew */
+#define INGRESS_META_HOLD 10000   /* jiffies: 10 s if they are shortest, 100 s if longest */
+#define INGRESS_META_TOUCH 1000 /* after so many, `used` is set again */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -61,7 +61,7 @@ static __always_inline __u32 ingress_meta_now(void)
 	return now > INGRESS_META_CLAIMED ? now : INGRESS_META_CLAIMED + 1;
 }
 
-/* The entry of this number; NULL where it stands for none. */
+/* The entry of this number; NULL if there is none. */
 static __always_inline const struct ingress_meta *ingress_meta_get(__u32 number)
 {
 	__u32 index = number - 1;
@@ -70,7 +70,7 @@ static __always_inline const struct ingress_meta *ingress_meta_get(__u32 number)
 	return entry && entry->generation ? entry : NULL;
 }
 
-/* The number of the entry that holds `wanted` from now on; 0 where there is none. */
+/* The number of the entry that holds `wanted` from now on; 0 if none is free. */
 static __always_inline __u32 ingress_meta_number(const struct ingress_meta *wanted)
 {
 	__u64 hash = (wanted->word[0] * control.seeds[0] + wanted->word[1] * control.seeds[1]) ^ control.seeds[2];

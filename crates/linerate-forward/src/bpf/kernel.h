@@ -116,7 +116,7 @@ static __always_inline int route_encapsulates(struct dst_entry *route)
 	return bpf_core_field_exists(route->lwtstate) && BPF_CORE_READ(route, lwtstate);
 }
 
-/* The route that the packet took; NULL where it took none. */
+/* The packet's route; NULL if it has none. */
 static __always_inline struct dst_entry *kernel_route(const struct sk_buff *packet)
 {
 	return (struct dst_entry *)(packet->_skb_refdst & ~KERNEL_REFERENCE_MASK);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
-/* Memory that the programs and user space share. Mirrored in src/table/layout.rs. Integers are in
- * host order unless the type or the word "raw" says otherwise: raw is as it stands in the frame.
+/* Memory that the programs and user space share. Mirrored in src/table/layout.rs. Integers are in host order
+ * unless the type or the word "raw" says otherwise: raw is as in the frame.
  *
  * The table. `table` is a memory-mapped array of buckets of four sessions. The JIT turns the
  * look-up of an array element into a few instructions, so a session costs a hash, a compare and two
@@ -13,18 +13,17 @@
  * them, and a hit is confirmed by the full addresses.
  *
  * Who may write what, so that nothing is torn or lost:
- * - `version` is a sequence lock. A writer takes it with compare-and-swap from even to odd, so that
- *   writers (learners on several CPUs, the ager) exclude each other, and the loser gives up. The writer
- *   releases it with the next even number. A reader that found its key reads what it needs, then reads
- *   `version` again, and only then touches the frame. x86-64 does not reorder loads with loads nor
- *   stores with stores, so the reader needs compiler barriers only; on other machines `session_barrier`
- *   is an atomic operation of full order.
- * - `generation` makes the session valid: equal to control.generation. Whoever ends a session (SYN, FIN,
- *   RST, ager, flush) changes it to another number of the form GENERATION_ENDED | n, with
- *   compare-and-swap and without the lock. A learner remembers the value from before its checks
- *   and publishes with compare-and-swap from that value: a session that was ended meanwhile stays
- *   ended. Before a session exists the same is done through `candidates`, which SYN, FIN and RST clear
- *   (a full barrier) before they look up the session, and which a learner checks again after publishing.
+ * - `version` is a sequence lock. A writer takes it with compare-and-swap from even to odd, so that writers
+ *   (learners on several CPUs, the ager) exclude each other, and the loser gives up. The writer releases it
+ *   with the next even number. A reader that found its key reads what it needs, then reads `version` again,
+ *   and only then touches the frame. x86-64 does not reorder loads with loads nor stores with stores, so the
+ *   reader needs compiler barriers only; on other machines `session_barrier` is a full memory barrier.
+ * - `generation` makes the session valid: equal to control.generation. Ending a session (SYN, FIN, RST, ager,
+ *   flush) changes it to another number of the form GENERATION_ENDED | n, with compare-and-swap and without
+ *   the lock. A learner remembers the value from before its checks and publishes with compare-and-swap from
+ *   that value: a session that was ended in between stays ended. Before a session exists the same is done
+ *   through `candidates`, which SYN, FIN and RST clear (a full barrier) before they look up the session, and
+ *   which a learner checks again after publishing.
  * - `owner` is the CPU that counts with plain additions, chosen once by compare-and-swap. Every other
  *   CPU adds atomically to the session's cell in `remote_counters`. A cell has one kind of writer, so no count
  *   is lost. Learning again does not touch the counters.
@@ -65,11 +64,11 @@ struct session_key {
 			__be32 source;
 			__be32 destination;
 		};
-		__u64 signature; /* of the IPv6 addresses, keyed afresh at every load */
+		__u64 signature; /* of the IPv6 addresses, with a new key at every load */
 	};
 	__be16 source_port;
 	__be16 destination_port;
-	__u32 ifindex;	     /* interface that received it */
+	__u32 ifindex;	     /* input interface */
 	__u8 dst_mac[6];     /* the interface's own */
 	__u8 kind;	     /* KIND_* */
 	__u8 dscp;	     /* upper six bits of TOS or traffic class; the lower two are 0 */
@@ -187,7 +186,7 @@ _Static_assert(sizeof(struct interface) == 12, "interface is 12 bytes");
 struct control {
 	/* Line one: what may change at any time. */
 	__u32 generation;    /* 1 to 2^31 - 1; bumped after each change of the configuration */
-	__u32 denied;	     /* entries of the deny lists, all three; 0: not looked at */
+	__u32 denied;	     /* entries of the deny lists, all three; 0: not checked */
 	__u64 heartbeat;     /* jiffies64 of the daemon's last heartbeat */
 	__u64 heartbeat_timeout; /* jiffies that the fast path goes on without one */
 	__u32 revalidate_after;	     /* jiffies from learning to the deadline, at most 2^30 */

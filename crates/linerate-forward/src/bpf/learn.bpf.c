@@ -1,35 +1,35 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
-/* Learning: writes down as a session what the kernel did to a packet, so that XDP does the same to the
- * next ones. `mark` runs first at the ingress hook of every port, `learn` last at the egress hook.
+/* Learning: stores what the kernel did to a packet as a session, so that XDP does the same to the next ones.
+ * `mark` runs first at the ingress hook of every port, `learn` last at the egress hook.
  *
- * What makes a session. `learn` sees the packet as it leaves. How it came in follows from the packet itself:
+ * What makes a session. `learn` sees the packet as it leaves. How it arrived follows from the packet itself:
  * port, tags, TOS and generation from its ingress metadata (ingress_meta.h); addresses and ports before
- * translation from its connection (conntrack.h) or, without one, from its own headers. Both
- * together are a key. A session is learned only if `candidates` says that XDP saw this very key lately, that
- * as many packets of it came as control.admission asks for, and that the TTL was one more. Whatever rewrote,
- * encapsulated or made the packet elsewhere (stateless translation, tunnels, local senders, mirrors)
- * gives a key that XDP has not seen. XDP records no packets with partial checksums (partial_checksum.h).
+ * translation from its connection (conntrack.h) or, without one, from its own headers. Both together are a
+ * key. A session is learned only if `candidates` says that XDP saw this very key recently, that it saw at
+ * least control.admission packets of it, and that the TTL was one more. Anything else that rewrote,
+ * encapsulated or created the packet (stateless translation, tunnels, local senders, mirrors) gives a key
+ * that XDP has not seen. XDP records no packets with partial checksums (partial_checksum.h).
  *
- * Why nothing stale is learned. Let the configuration change at C, and let user space bump the
- * generation at B, after C. The kernel decided on a packet before C only if it was marked before C, so its
- * metadata has a generation from before B. If it leaves after B, `learn` sees another generation and
- * refuses. If `learn` looked before B, it publishes the generation of the metadata and never the current one,
- * however long it takes: after B the session is stale. So the kernel decided on every session of the current
- * generation after the change that the generation stands for. The metadata holds the whole generation, and its
- * number cannot come to mean another entry while the packet is under way. Deny lists: user space inserts an entry
- * and then bumps; XDP reads the generation, then the lists, and leaves that generation in `candidates`. A packet
- * that passed before the insertion left a generation from before the bump. That differs from the current one or
- * from that of the metadata, or the session turns stale at the bump. End of a connection: XDP clears the candidate
- * and then ends the session, whichever exists. `learn` reads both before it asks conntrack, publishes by
- * compare-and-swap from what it read, and checks the candidate again after that. Each step is a full barrier,
- * so an end is either seen or wins.
+ * Why nothing stale is learned. Let the configuration change at C, and let user space bump the generation at
+ * B, after C. The kernel decided on a packet before C only if it was marked before C, so its metadata has a
+ * generation from before B. If it leaves after B, `learn` sees another generation and refuses. If `learn`
+ * looked before B, it publishes the generation of the metadata and never the current one, however long it
+ * takes: after B the session is stale. So the kernel decided on every session of the current generation after
+ * the change that the generation stands for. The metadata holds the whole generation, so the number cannot be
+ * reused while the packet is in flight. Deny lists: user space inserts an entry and then bumps; XDP reads the
+ * generation, then the lists, and leaves that generation in `candidates`. A packet that passed before the
+ * insertion left a generation from before the bump. That differs from the current one or from that of the
+ * metadata, or the session turns stale at the bump. End of a connection: XDP clears the candidate and then
+ * ends the session, if they exist. `learn` reads both before it asks conntrack, publishes by compare-and-swap
+ * from what it read, and checks the candidate again after that. Each step is a full barrier, so an end is
+ * either seen or wins.
  *
- * Counting. Whatever of a session leaves through the kernel is counted here, once and as frames on the
- * wire: a super-packet counts as its segments. Before there is a session its packets are counted in `prelearn`,
- * which becomes the first value of its counters. Two new sessions that share an entry overwrite each other's
- * count there. From then on every packet is counted. While the session is valid or stale, counts go to
- * `remote_counters` by atomic additions. Once it has ended (its FIN and what follows) they are added under the
- * lock, since the ager takes the lock before it frees the slot.
+ * Counting. Packets of a session that leave through the kernel are counted here, once and as frames on the
+ * wire: a super-packet counts as its segments. Before there is a session its packets are counted in
+ * `prelearn`, which becomes the first value of its counters. Two new sessions that share an entry overwrite
+ * each other's count there. From then on every packet is counted. While the session is valid or stale, counts
+ * go to `remote_counters` by atomic additions. Once it has ended (its FIN and what follows) they are added
+ * under the lock, since the ager takes the lock before it frees the slot.
  *
  * Slots. Only free ones are taken, and the ager frees them. No live session is evicted, and no
  * counter is lost. When both buckets are full, a session stays unlearned until the ager's next pass. */
@@ -42,7 +42,7 @@
 #include "store.h"
 #include "tc.h"
 
-#define PROBE_LEN (ETHERNET_LEN + 2 * TAG_LEN + IPV6_LEN + 20) /* headers that have to be at hand */
+#define PROBE_LEN (ETHERNET_LEN + 2 * TAG_LEN + IPV6_LEN + 20) /* headers that must be readable */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -51,9 +51,9 @@ struct {
 	__type(value, __u64);
 } refusals SEC(".maps");
 
-/* Upper devices that hand on to the stack what came in by a port unchanged, except for its tags: VLAN devices on it
- * and the bridge that it belongs to. What comes through any other device was something else at the port: a
- * tunnel has decapsulated it, and a session learned from it would let in what only the tunnel may. */
+/* Upper devices that pass a port's packets to the stack unchanged, except for their tags: VLAN devices on it
+ * and the bridge that it belongs to. A packet that comes through any other device was different at the port:
+ * a tunnel has decapsulated it, and a session learned from it would bypass the tunnel. */
 struct upper_device {
 	__u32 ifindex;
 	__u32 port; /* also an interface index */
@@ -89,7 +89,7 @@ static __always_inline int is_direct(const struct __sk_buff *skb, const struct i
 	return key.ifindex == key.port || bpf_map_lookup_elem(&upper_devices, &key);
 }
 
-/* A packet at egress, and how it came in. */
+/* A packet at egress, and how it arrived. */
 struct egress {
 	struct packet packet; /* as it leaves */
 	struct session_key key;
@@ -172,7 +172,8 @@ static __always_inline void count_egress(const struct entry *entry, const struct
 	}
 }
 
-/* The packet's key, from its own headers, its connection and its meta; 0, or REFUSAL_* plus one. */
+/* The packet's key, from its own headers, its connection and its ingress metadata; 0, or REFUSAL_* plus one.
+ * */
 static __always_inline __u32 rebuild_key(struct egress *egress, const struct ingress_meta *meta,
 				     const struct sk_buff *kernel, int *is_tracked)
 {
@@ -216,8 +217,8 @@ static __always_inline __u32 rebuild_key(struct egress *egress, const struct ing
 	return 0;
 }
 
-/* Whether the kernel treats every packet like this one alike, as far as the route tells: 0, or
- * REFUSAL_* plus one. */
+/* Whether the kernel treats every packet like this one alike, as far as the route shows: 0, or REFUSAL_* plus
+ * one. */
 static __always_inline __u32 check_route(const struct __sk_buff *skb, const struct sk_buff *kernel,
 					 struct dst_entry *route, int is_ipv4)
 {
@@ -309,9 +310,9 @@ static __always_inline void write_actions(const struct entry *entry, const struc
 	session->referenced = 1;
 }
 
-/* Fills in line one of an entry just claimed, except for the generation. 0, and the entry is free again, where
- * a learner on another CPU is about to do the same: both write the key before they look for it elsewhere,
- * with a full barrier in between, so that at least one of them sees the other. */
+/* Fills in line one of an entry just claimed, except for the generation. Returns 0, and the entry is free
+ * again, if a learner on another CPU is about to do the same: both write the key before they look for it
+ * elsewhere, with a full barrier in between, so that at least one of them sees the other. */
 static __always_inline int session_init(const struct entry *entry, const struct egress *egress)
 {
 	struct session *session = entry->session;
@@ -334,7 +335,7 @@ static __always_inline int session_init(const struct entry *entry, const struct 
 	return 1;
 }
 
-/* 0 when the packet's session is known, valid and in time, or was learned; else REFUSAL_* plus one. */
+/* 0 when the packet's session is known, valid and in time, or was learned; otherwise REFUSAL_* plus one. */
 static __always_inline __u32 learn_from(struct __sk_buff *skb)
 {
 	const struct ingress_meta *meta;
@@ -434,7 +435,7 @@ static __always_inline __u32 learn_from(struct __sk_buff *skb)
 			return REFUSAL_BUSY + 1;
 		}
 		entry.session->revalidations++;
-		/* It had ended and starts again: a new age, and the counts go on. */
+		/* It had ended and starts again: a new age, and the counts continue. */
 		if (before & GENERATION_ENDED)
 			entry.session->created = now;
 	} else {

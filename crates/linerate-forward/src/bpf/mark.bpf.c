@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
-/* The program at the ingress hook of every port, before all others there: writes down how the packet came in, for
+/* The program at the ingress hook of every port, before all others there: records how the packet arrived, for
  * `learn` to read when it leaves. */
 
 #include "ingress_meta.h"
 #include "parse.h"
 #include "tc.h"
 
-/* The number of this packet's ingress metadata; 0 for what is no IP packet addressed to this machine. The
+/* The number of this packet's ingress metadata; 0 if it is not an IP packet addressed to this machine. The
  * kernel has already moved the outer tag from the frame into the skb. */
 static __always_inline __u32 ingress_number(const struct __sk_buff *skb)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /* From the first byte of a frame to a session key.
  *
- * A frame passes that Linux would look up a route for without complaint: complete,
- * with a right IPv4 header checksum, no options, no fragment, TTL to spare, TCP or UDP with lengths
- * that connection tracking accepts (`tcp_error` and `udp_error` in nf_conntrack_proto_*.c). Loads are
- * as wide as possible: for a frame in the cache that is cheapest. */
+ * A frame is accepted if Linux would look up a route for it: complete, with a correct IPv4 header checksum,
+ * no options, no fragment, a TTL above 1, TCP or UDP with lengths that connection tracking accepts
+ * (`tcp_error` and `udp_error` in nf_conntrack_proto_*.c). Loads are as wide as possible: for a frame in the
+ * cache that is cheapest. */
 #ifndef LINERATE_PARSE_H
 #define LINERATE_PARSE_H
 
@@ -37,7 +37,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "words are taken apart
 #define IPV4_PLAIN_MASK 0xff3f0000000000ffULL
 #define IPV4_PLAIN 0x45
 
-/* Parsed without complaint. */
+/* Parsed without an error. */
 #define PARSE_OK REASONS
 
 static __always_inline __u64 word64(const void *at)
@@ -97,7 +97,7 @@ static __always_inline __u32 tag_kind(__u32 type)
 	return type == RAW_8021Q ? TAG_8021Q : type == RAW_8021AD ? TAG_8021AD : TAG_NONE;
 }
 
-/* Ethernet and up to two tags; leaves the ethertype behind them in *type. */
+/* Ethernet and up to two tags; leaves the ethertype after them in *type. */
 static __always_inline __u32 parse_link(void *data, void *end, struct packet *packet, __u32 *type)
 {
 	void *at = data + ETHERNET_LEN;
@@ -197,7 +197,7 @@ static __always_inline __u32 parse_ipv4(void *end, __u32 available, struct packe
 	}
 	if (packet->length > available || packet->length < IPV4_LEN)
 		return REASON_MALFORMED;
-	/* The ones' complement sum of a right header is a multiple of 0xffff, and never 0. */
+	/* The ones' complement sum of a correct header is a multiple of 0xffff, and never 0. */
 	sum = (first & 0xffffffff) + (first >> 32) + packet->mutable4 +
 	      (packet->addresses & 0xffffffff) + (packet->addresses >> 32);
 	sum = (sum & 0xffff) + (sum >> 16);
@@ -213,7 +213,7 @@ static __always_inline __u32 parse_ipv4(void *end, __u32 available, struct packe
 	return parse_transport(header + IPV4_LEN, end, protocol, packet->length - IPV4_LEN, packet);
 }
 
-/* Headers of IPv6 that may stand before the transport's (RFC 8200 and its successors). */
+/* IPv6 headers that may precede the transport header (RFC 8200 and its successors). */
 static __always_inline int is_extension(__u32 next)
 {
 	return next == 0 || next == 43 || next == 50 || next == 51 || next == 60 || next == 135 ||

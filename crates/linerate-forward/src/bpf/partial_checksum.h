@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /* Partial checksums: the sender has left them to the hardware.
  *
- * A sender on this machine, behind a veth, hands over packets whose checksum field holds the sum of the
- * pseudo-header only (CHECKSUM_PARTIAL). The kernel completes it where the packet leaves the machine; the fast
- * path would send it unchanged. XDP does not see the kernel's mark, and at egress the mark tells nothing about a
- * super-packet, since GRO sets it on all that it makes. But the field itself tells: in such a packet it is
- * the sum of the pseudo-header, without complement. A complete checksum equals that by chance once in
- * 65,536 packets; the session is then learned from another packet. */
+ * A sender on this machine, at the other end of a veth, sends packets whose checksum field holds the sum of
+ * the pseudo-header only (CHECKSUM_PARTIAL). The kernel completes it where the packet leaves the machine; the
+ * fast path would send it unchanged. XDP does not see the kernel's mark, and at egress the mark says nothing
+ * about a super-packet, because GRO sets it on all that it builds. But the field itself shows it: in such a
+ * packet it is the sum of the pseudo-header, without complement. A complete checksum equals that by chance
+ * once in 65,536 packets; the session is then learned from another packet. */
 #ifndef LINERATE_PARTIAL_CHECKSUM_H
 #define LINERATE_PARTIAL_CHECKSUM_H
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
-/* What the preflight loads: a program that makes the far end of a veth able to receive redirected frames,
- * and one that sends a frame out of an interface, to see it go. */
+/* The programs of the preflight: one enables the peer of a veth to receive redirected frames, the other sends
+ * a frame out of an interface, to verify that it transmits. */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 

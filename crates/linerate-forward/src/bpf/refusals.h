@@ -7,7 +7,7 @@
 
 enum refusal {
 	REFUSAL_LOCAL,		   /* made by this machine: its own traffic, or a tunnel's */
-	REFUSAL_UNMARKED,	   /* came in by an interface that is not a port, or no entry of ingress_meta was free */
+	REFUSAL_UNMARKED,	   /* arrived by an interface that is not a port, or no entry of ingress_meta was free */
 	REFUSAL_INDIRECT,	   /* came through an upper device that is not in `upper_devices` */
 	REFUSAL_NOT_SESSION,	   /* no TCP or UDP packet that the fast path would forward */
 	REFUSAL_FLAGS,		   /* TCP: SYN, FIN or RST, or no ACK */
@@ -15,7 +15,7 @@ enum refusal {
 	REFUSAL_PARTIAL_CHECKSUM,	   /* partial checksum: the sender is on this machine */
 	REFUSAL_TUNNEL,		   /* encapsulated, encrypted, or it has no route of forwarding (any more) */
 	REFUSAL_CLONED,		   /* a clone: a bridge may flood copies */
-	REFUSAL_HAIRPIN,	   /* leaves where it came in: the kernel may have to send a redirect */
+	REFUSAL_HAIRPIN,	   /* leaves by its input interface: the kernel may have to send a redirect */
 	REFUSAL_NO_PORT,		   /* one of its interfaces is not a port (any more) */
 	REFUSAL_GENERATION,	   /* the configuration changed while the packet was under way */
 	REFUSAL_UNSEEN,		   /* XDP saw no such packet: rewritten by other than connection tracking */

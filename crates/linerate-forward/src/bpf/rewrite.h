@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
-/* What forwarding changes in a packet. Checksums are csum_add and never made anew (RFC 1624): a delta in
- * ones' complement, constant for a session, is added to the field. Results of 0xffff are stored as 0,
- * which is how Linux's own sums come out; a UDP checksum of 0 means none and stays, and one that becomes
- * 0 is sent as 0xffff (RFC 768, `__udp_manip_pkt` in nf_nat_proto.c). */
+/* What forwarding changes in a packet. Checksums are updated incrementally (RFC 1624), never recomputed: a
+ * delta in ones' complement, constant for a session, is added to the field. Results of 0xffff are stored as
+ * 0, as Linux does; a UDP checksum of 0 means none and stays, and one that becomes 0 is sent as 0xffff (RFC
+ * 768, `__udp_manip_pkt` in nf_nat_proto.c). */
 #ifndef LINERATE_REWRITE_H
 #define LINERATE_REWRITE_H
 
@@ -85,7 +85,7 @@ struct action {
 	__u32 network_delta;
 	__u32 flags;
 	__u32 tag_bytes;    /* 0, 4 or 8 */
-	__u64 tags;	    /* as they stand in the frame */
+	__u64 tags;	    /* as in the frame */
 	__u64 addresses;    /* NAT: IPv4 */
 	__u64 addresses6[4]; /* NAT: IPv6 */
 	__u32 ports;	    /* NAT */

@@ -7,7 +7,7 @@
 #include "maps.h"
 
 /* Orders earlier accesses before later ones. x86 keeps loads in order with loads, and stores with stores, so
- * only the compiler must be kept from moving them. Elsewhere an atomic operation of full order does it. */
+ * only the compiler must be kept from moving them. On other machines this is a full memory barrier. */
 #ifdef __TARGET_ARCH_x86
 #define session_barrier() asm volatile("" ::: "memory")
 #else
@@ -71,11 +71,11 @@ static __always_inline int matches(const struct session *session, const struct m
 
 #define MAC_MASK 0x0000ffffffffffffULL
 
-/* A sum of products with odd random factors, whose upper half is close to universal (Dietzfelbinger et
- * al., "A reliable randomized algorithm for the closest-pair problem"). It is mixed once more, so that nobody
- * who guesses collisions of a few sessions can compute those of others. The products do not depend on
- * each other. The upper half of the result picks the first bucket and the set of candidates. The lower half
- * is the fingerprint: its low two bits are the home way, and the bits above pick the second bucket. */
+/* A sum of products with odd random factors, whose upper half is close to universal (Dietzfelbinger et al.,
+ * "A reliable randomized algorithm for the closest-pair problem"). It is mixed once more, so that somebody
+ * who guesses collisions of a few sessions cannot compute those of others. The products do not depend on each
+ * other. The upper half of the result picks the first bucket and the set of candidates. The lower half is the
+ * fingerprint: its low two bits are the home way, and the bits above pick the second bucket. */
 static __always_inline __u64 hash_sum(__u64 addresses, __u64 ports, __u64 dst_mac, __u32 tags)
 {
 	__u64 hash = addresses * control.seeds[0] +
@@ -102,7 +102,7 @@ static __always_inline __u64 session_hash(const struct session_key *key)
 	return hash_words(key_addresses(key), key_ports(key), key_dst_mac(key), key_tags(key));
 }
 
-/* Of the two IPv6 addresses: 32 bytes from the source address on, as they stand in the header. */
+/* Of the two IPv6 addresses: 32 bytes from the source address on, as in the header. */
 static __always_inline __u64 session_signature(const void *addresses)
 {
 	const __u64 *word = addresses;

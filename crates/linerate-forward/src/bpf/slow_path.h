@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
-/* What XDP does with a frame that it does not forward: check the deny lists, end the session that the
- * frame ends, record a candidate, count the reason, and pass the frame on unchanged. It parses the frame again,
- * with a key in memory: next to the kernel's own path that costs little, and the fast path stays small. */
+/* What XDP does with a frame that it does not forward: check the deny lists, end the session that the frame
+ * ends, record a candidate, count the reason, and pass the frame on unchanged. It parses the frame again,
+ * with a key in memory: compared with the kernel's own path that costs little, and the fast path stays small.
+ * */
 #ifndef LINERATE_SLOW_PATH_H
 #define LINERATE_SLOW_PATH_H
 
@@ -126,8 +127,8 @@ static __always_inline void count_reason(__u32 reason)
 		*count += 1;
 }
 
-/* Why the session of this frame, which parses, was not used. The fast path found no valid one; one that was
- * learned since then was unknown. */
+/* Why the session of this frame, which is parsed, was not used. The fast path found no valid one; one that
+ * was learned since then counts as unknown. */
 static __always_inline __u32 classify(const struct frame *frame, __u64 hash)
 {
 	struct interface *interface;
@@ -154,7 +155,7 @@ static __always_inline int is_end(__u32 reason)
 }
 
 /* The verdict for a frame that is not forwarded for `reason`, PARSE_OK when the fast path found no session.
- * Global, so that the verifier looks at it once and not at each call. */
+ * Global, so that the verifier checks it once and not at each call. */
 __noinline int slow_path(struct xdp_md *context, __u32 reason, __u32 beyond)
 {
 	/* Read before the deny lists: user space inserts an entry first and bumps the generation after. So a

@@ -114,7 +114,7 @@ static __always_inline void match_plain(const void *data, __u64 marks, struct ma
 	match->tags = (__u64)READ_ONCE(control.generation) << 32;
 }
 
-/* The session of a plain frame, looked for at its home way first, where most sessions are. The ports are in
+/* The session of a plain frame, searched at its home way first, where most sessions are. The ports are in
  * `match`. */
 static __always_inline int find_plain(void **data, __u64 addresses, __u64 marks, struct match *match,
 				      struct hit *hit)
@@ -148,7 +148,7 @@ static __always_inline void session_count(const struct hit *hit, __u64 bytes)
 	if (statistics == STATISTICS_NONE)
 		return;
 	cpu = bpf_get_smp_processor_id() + 1;
-	/* This CPU's softirqs are off: nothing else adds plainly to this counter meanwhile. */
+	/* This CPU's softirqs are off: no other plain addition to this counter can run. */
 	if (READ_ONCE(session->owner) == cpu ||
 	    (!READ_ONCE(session->owner) &&
 	     __sync_val_compare_and_swap(&session->owner, 0, cpu) == 0)) {
@@ -163,9 +163,9 @@ static __always_inline void session_count(const struct hit *hit, __u64 bytes)
 	}
 }
 
-/* The session of this key, whatever its generation. Others may change what it points to: take the
- * lock, or look at `version` before and after. `addresses` points to the IPv6 source and destination,
- * 32 bytes that are not read for IPv4. A session of the same signature with other addresses is not found. */
+/* The session of this key, of any generation. Other CPUs may modify it: take the lock, or check `version`
+ * before and after reading. `addresses` points to the IPv6 source and destination, 32 bytes that are not read
+ * for IPv4. A session of the same signature with other addresses is not found. */
 static __always_inline int session_find(const struct session_key *key, __u64 hash,
 					const void *addresses, struct entry *entry)
 {
@@ -206,10 +206,11 @@ static __always_inline __u32 bucket_load(const struct bucket *bucket)
 	return load;
 }
 
-/* Which bucket a new session goes to: the first, where the fast path looks first, unless at most one of its slots
- * is free and the second has more. In a table that holds all that it has room for, always taking the emptier
- * one leaves a session in 50,000 without a slot but puts a quarter where the fast path looks last; taking the
- * second only when the first is full gives one in 300 and 3%. This is between the two: one in 4,000 and 9%. */
+/* Which bucket a new session goes to: the first, where the fast path looks first, unless at most one of its
+ * slots is free and the second has more. In a table filled to its capacity, always taking the emptier one
+ * leaves a session in 50,000 without a slot but puts a quarter where the fast path looks last; taking the
+ * second only when the first is full gives one in 300 and 3%. This is between the two: one in 4,000 and 9%.
+ * */
 static __always_inline __u32 choice_of(__u64 hash)
 {
 	__u32 first = bucket_of(hash, 0), second = bucket_of(hash, 1), load;
@@ -253,7 +254,7 @@ static __always_inline int session_claim(const struct session_key *key, __u64 ha
 	return 0;
 }
 
-/* Whether another slot where the key may be has it too. */
+/* Whether another possible slot of the key has it too. */
 static __always_inline int session_is_duplicate(const struct entry *entry, const struct session_key *key,
 						__u64 hash)
 {

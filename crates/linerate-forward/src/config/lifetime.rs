@@ -1,4 +1,4 @@
-//! [`Lifetime`]: how old a session may become.
+//! [`Lifetime`]: the maximum age of a session.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,13 +7,13 @@ use std::time::Duration;
 use super::units::{duration, write_duration};
 use crate::named::as_text;
 
-/// How old a session may become, whether it has packets or not.
+/// The maximum age of a session, with or without packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Lifetime {
-    /// As old as it likes: `off`.
+    /// Unlimited: `off`.
     #[default]
     Off,
-    /// This old, since it was first learned.
+    /// This long after it was first learned.
     For(Duration),
 }
 

@@ -11,7 +11,7 @@ use crate::named::as_text;
 pub enum Metrics {
     /// Nowhere: `off`.
     Off,
-    /// At this address. One that is not of this host's loopback lets everybody read them who reaches it.
+    /// At this address. Everybody who can reach it can read them, unless it is a loopback address.
     At(SocketAddr),
 }
 

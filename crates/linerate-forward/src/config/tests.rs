@@ -6,7 +6,7 @@ fn parse(text: &str) -> Result<Config, String> {
     Config::parse(text, Path::new("forward.toml")).map_err(|error| error.to_string())
 }
 
-/// What is said of a wrong text, which must name the file and the line of `bad`.
+/// The error of an invalid text, which must name the file and the line of `bad`.
 fn refused(text: &str, bad: &str) -> String {
     let said = parse(text).expect_err(text);
     let line = 1 + text.lines().position(|line| line.contains(bad)).expect("a line to blame");

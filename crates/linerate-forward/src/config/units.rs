@@ -6,7 +6,7 @@ use std::time::Duration;
 const TIMES: [(&str, u64); 5] =
     [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];
 
-/// Reads a time: whole numbers with `d`, `h`, `m`, `s` or `ms`, one behind the other.
+/// Parses a time: whole numbers with `d`, `h`, `m`, `s` or `ms`, one after the other.
 ///
 /// # Errors
 /// What is wrong and how to write it.
@@ -58,8 +58,8 @@ pub fn write_duration(time: Duration) -> String {
     if text.is_empty() { "0s".to_owned() } else { text }
 }
 
-/// Reads a number of things, with `k`, `M` or `G` for thousands, millions and thousands of millions, and
-/// `_` between digits as one likes.
+/// Parses a number with `k`, `M` or `G` for thousands, millions and thousands of millions; `_` may separate
+/// digits.
 ///
 /// # Errors
 /// What is wrong and how to write it.

@@ -1,4 +1,4 @@
-//! The endpoint that a Prometheus server asks: `GET /metrics`, and nothing else.
+//! HTTP server for Prometheus; it serves only `GET /metrics`.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -10,10 +10,10 @@ use axum::http::{StatusCode, header};
 use axum::routing::get;
 use tokio::sync::oneshot;
 
-/// What the text format of OpenMetrics 1.0 calls itself.
+/// The content type of OpenMetrics 1.0 text.
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// What a scrape gets: the whole answer, made anew for each.
+/// Builds the response of a scrape, each time.
 pub(super) type Page = dyn Fn() -> Result<String, std::fmt::Error> + Send + Sync;
 
 /// A server with one thread of its own, which ends with it.
@@ -25,7 +25,7 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Listens on `address` in the network namespace of the calling thread, and answers from then on.
+    /// Listens on `address` in the network namespace of the calling thread, and serves from then on.
     pub(super) fn start(address: SocketAddr, page: Arc<Page>) -> io::Result<Self> {
         let listener = TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
@@ -35,8 +35,7 @@ impl Server {
         let runtime = builder.enable_io().enable_time().build()?;
         let serve = async move {
             let listener = tokio::net::TcpListener::from_std(listener)?;
-            // A scrape that is under way when the daemon ends is not waited for: dropping the
-            // runtime closes it.
+            // A scrape in progress does not delay the daemon's end: dropping the runtime closes it.
             tokio::select! {
                 result = axum::serve(listener, routes(page)) => result,
                 _ = stopped => Ok(()),
@@ -50,7 +49,7 @@ impl Server {
         Ok(Self { address, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Where it listens; the port that the kernel chose where 0 was asked for.
+    /// The listen address, with the port that the kernel chose if 0 was requested.
     pub(super) fn address(&self) -> SocketAddr {
         self.address
     }
@@ -100,7 +99,7 @@ mod tests {
         assert!(answer.contains(CONTENT_TYPE), "{answer}");
         assert!(answer.ends_with("linerate_sessions 3\n# EOF\n"), "{answer}");
         assert!(ask(address, "/").starts_with("HTTP/1.1 404"));
-        // Somebody who connects and says nothing does not hold up the end.
+        // A client that connects and sends nothing does not delay the end.
         let silent = TcpStream::connect(address).unwrap();
         drop(server);
         assert!(TcpStream::connect(address).is_err(), "nobody listens any more");

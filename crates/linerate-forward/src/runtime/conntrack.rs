@@ -1,12 +1,12 @@
-//! Window tracking: connection tracking must not call a connection INVALID because packets passed it by.
+//! Window tracking: conntrack must not call packets INVALID because it did not see earlier ones.
 //!
-//! It follows the sequence numbers of each TCP connection, and takes what lies beyond the window that it
-//! has seen for forged. Packets that the programs forward are not seen, so the window stays behind, and
-//! the first packet that goes through the stack again (past the deadline, FIN, an ICMP error) would lie
-//! outside. `nf_conntrack_tcp_be_liberal` makes it complain of RST segments only, and
-//! `nf_conntrack_tcp_ignore_invalid_rst` of those neither: half of all sequence numbers are behind the last one
-//! that it has seen, and a connection has passed by two gigabytes within seconds. Both belong to a network
-//! namespace; nf_flowtable does the same to each connection that it takes over.
+//! It follows the sequence numbers of each TCP connection, and treats segments outside the window as invalid.
+//! It does not see packets that the programs forward, so the window falls behind, and the first packet that
+//! goes through the stack again (past the deadline, FIN, an ICMP error) would be outside.
+//! `nf_conntrack_tcp_be_liberal` limits the check to RST segments; `nf_conntrack_tcp_ignore_invalid_rst`
+//! disables that too: half of all sequence numbers are before the last one that it has seen, and a connection
+//! transfers two gigabytes within seconds. Both are settings of a network namespace; nf_flowtable does the
+//! same for each connection that it takes over.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -20,8 +20,8 @@ const LIBERAL: &str = "/proc/sys/net/netfilter/nf_conntrack_tcp_be_liberal";
 /// The same; since Linux 5.14.
 const RESETS: &str = "/proc/sys/net/netfilter/nf_conntrack_tcp_ignore_invalid_rst";
 
-/// What the settings were before [`be_liberal`], `None` for one that the kernel has not: to be kept as long as
-/// programs are attached, and given to [`restore`] after the last was detached.
+/// The settings before [`be_liberal`]; `None` for one that the kernel lacks. Keep them while programs are
+/// attached, and pass them to [`restore`] after the last was detached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SavedSysctls {
     /// `nf_conntrack_tcp_be_liberal`.
@@ -31,13 +31,13 @@ pub struct SavedSysctls {
     pub resets: Option<u8>,
 }
 
-/// Turns liberal window tracking on in the network namespace of this thread. The answer is what
-/// to restore; nothing where the namespace has no connection tracking, and so no windows. Call it once for each
-/// attaching and not for an adoption: a second call would find the first one's values.
+/// Turns on liberal window tracking in the network namespace of this thread. Returns what to restore; nothing
+/// if the namespace has no connection tracking. Call it once when programs are attached, not when they are
+/// adopted: a second call would find the first one's values.
 ///
 /// # Errors
-/// When a setting cannot be read or written: it takes CAP_NET_ADMIN, and a `/proc/sys` that is writable. Then
-/// both are as before.
+/// When a setting cannot be read or written: this needs CAP_NET_ADMIN and a writable `/proc/sys`. Then both
+/// are unchanged.
 pub fn be_liberal() -> Result<SavedSysctls> {
     let liberal = turn_on(LIBERAL)?;
     let resets = turn_on(RESETS).inspect_err(|_| {
@@ -46,10 +46,11 @@ pub fn be_liberal() -> Result<SavedSysctls> {
     Ok(SavedSysctls { liberal, resets })
 }
 
-/// Gives the settings their former values, unless somebody has changed them since.
+/// Restores the settings, unless somebody has changed them since.
 ///
 /// # Errors
-/// As for [`be_liberal`]; the other is restored all the same. That connection tracking has gone is none.
+/// As for [`be_liberal`]; the other setting is restored nevertheless. A missing conntrack module is not an
+/// error.
 pub fn restore(saved: SavedSysctls) -> Result<()> {
     give_back(LIBERAL, saved.liberal).and(give_back(RESETS, saved.resets))
 }
@@ -65,7 +66,7 @@ fn turn_on(setting: &str) -> Result<Option<u8>> {
         write(setting, 1)?;
         let name = setting.rsplit('/').next().unwrap_or_default();
         tracing::info!(
-            "net.netfilter.{name} set to 1: window tracking cannot follow what is forwarded past it; \
+            "net.netfilter.{name} set to 1: window tracking does not see packets of the fast path; \
              detaching restores 0"
         );
     }
@@ -122,13 +123,13 @@ mod tests {
             restore(saved).expect("restored");
             assert_eq!(both(), [0, resets(0)]);
 
-            // Who had it on before keeps it.
+            // If it was on before, it stays on.
             write(LIBERAL, 1).expect("written");
             let saved = be_liberal().expect("set");
             restore(saved).expect("restored");
             assert_eq!(both(), [1, resets(0)]);
 
-            // Who turns it off meanwhile keeps that.
+            // If someone disabled it in the meantime, it stays off.
             write(LIBERAL, 0).expect("written");
             restore(SavedSysctls { liberal: Some(1), resets: None }).expect("restored");
             assert_eq!(both(), [0, resets(0)]);

@@ -1,9 +1,9 @@
-//! [`Heartbeat`]: how the programs know that somebody looks after them.
+//! [`Heartbeat`]: how the programs know that the daemon is alive.
 //!
-//! The daemon beats; the programs compare the time of the last beat with now at every packet. When it is
-//! older than the bound they leave every packet to the kernel, by themselves: after `kill -9`, after a hang,
-//! after an end that left everything attached. The first beat of a daemon, and the first after a silence,
-//! makes all sessions stale, since nobody watched for changes.
+//! The daemon sends heartbeats. At every packet the programs compare the time of the last heartbeat with now.
+//! When it is older than the timeout, they leave every packet to the kernel: after `kill -9`, after a hang,
+//! after an end that left everything attached. The first heartbeat of a daemon, and the first after a gap
+//! longer than the timeout, makes all sessions stale, because nobody watched for changes.
 
 use std::time::{Duration, Instant};
 
@@ -13,12 +13,12 @@ use crate::snapshot::State;
 use crate::table::clock::Clock;
 use crate::table::control::Control;
 
-/// Beats in the time of the bound: three may be late before anything happens.
+/// Heartbeats per timeout: three may be late before anything happens.
 const BEATS: u32 = 4;
-/// The longest time between two.
+/// The longest interval between two heartbeats.
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// Says in time that the daemon lives.
+/// Sends heartbeats in time.
 #[derive(Debug)]
 pub struct Heartbeat {
     period: Duration,
@@ -26,10 +26,10 @@ pub struct Heartbeat {
 }
 
 impl Heartbeat {
-    /// Sets how long the programs go on without a beat. Those that have handed back stay so until the first
-    /// one, which is due at once.
+    /// Sets how long the programs forward without a heartbeat. Programs that have failed open stay so until
+    /// the next heartbeat, which is due immediately.
     pub fn new(control: &Control, bound: Duration, clock: &Clock) -> Self {
-        // By the former bound: a longer one must not wake sessions that nobody watched over.
+        // By the former timeout: a longer one must not revive sessions that nobody watched over.
         if state(control, clock) == State::FailOpen {
             control.fail_open();
         }
@@ -37,15 +37,15 @@ impl Heartbeat {
         Self { period: period(bound), last: None }
     }
 
-    /// How often to call [`Heartbeat::beat`] at least.
+    /// The longest interval between two calls of [`Heartbeat::beat`].
     pub fn period(&self) -> Duration {
         self.period
     }
 
-    /// Beats if it is time to; the clock of the beat then.
+    /// Sends a heartbeat if one is due, and then returns its clock.
     ///
-    /// Whoever has been silent for longer than the bound must have looked at everything that could have
-    /// changed before this is called; sessions learned before are made stale here.
+    /// After a gap longer than the timeout, the caller must re-read all network state before it calls this.
+    /// Older sessions are made stale here.
     ///
     /// # Errors
     /// [`crate::Error::Ring`] when the kernel does not run the program.
@@ -54,7 +54,7 @@ impl Heartbeat {
         if self.last.is_some_and(|last| now.saturating_duration_since(last) < self.period) {
             return Ok(None);
         }
-        // Asked before the beat, which makes the answer another. Before the first one nobody watched.
+        // Read before the beat, because the beat changes the result. Before the first one nobody watched.
         let before = control.heartbeat();
         let was_silent = self.last.is_none()
             || state_at(control, Clock::estimated().now(), before) == State::FailOpen;
@@ -63,7 +63,7 @@ impl Heartbeat {
         }
         let jiffies = programs.heartbeat()?;
         if !was_silent && jiffies.saturating_sub(before) > control.heartbeat_timeout() {
-            // The bound passed between the two looks.
+            // The timeout passed between the two reads.
             control.bump();
         }
         self.last = Some(now);
@@ -75,12 +75,12 @@ fn period(bound: Duration) -> Duration {
     (bound / BEATS).min(LONGEST)
 }
 
-/// Who forwards, by the last beat.
+/// Who forwards, by the last heartbeat.
 pub fn state(control: &Control, clock: &Clock) -> State {
     state_at(control, clock.now(), control.heartbeat())
 }
 
-/// How long ago the last beat was, and for how long the programs go on without one.
+/// The age of the last heartbeat, and the timeout.
 pub fn ages(control: &Control, clock: &Clock) -> (Duration, Duration) {
     let age = clock.now().saturating_sub(control.heartbeat());
     (clock.duration(age), clock.duration(control.heartbeat_timeout()))
@@ -122,7 +122,7 @@ mod tests {
         let control = Control::open(&programs.maps).unwrap();
         let clock = Clock::estimated();
         assert_eq!(state(&control, &clock), State::FailOpen, "before the first beat");
-        // Long enough that nobody misses a beat here, however busy the machine is.
+        // Long enough that no heartbeat is late here, even on a busy machine.
         let bound = TIMEOUT;
         let mut heart = Heartbeat::new(&control, bound, &clock);
         assert_eq!(heart.period(), Duration::from_secs(1));
@@ -150,7 +150,7 @@ mod tests {
         wait("the bound", || state(&control, &clock) == State::FailOpen);
         let (age, told) = ages(&control, &clock);
         assert!(age >= short && told == short, "{age:?} of {told:?}");
-        // Whatever changed meanwhile, no session of before is used.
+        // No older session is used, because anything may have changed.
         wait("a beat after", || heart.beat(&programs, &control).unwrap().is_some());
         assert!(control.generation() > generation);
     }

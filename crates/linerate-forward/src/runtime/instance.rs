@@ -1,5 +1,5 @@
-//! [`Instance`]: what is pinned under a name, in the hands of whoever looks at it or ends sessions. Works beside
-//! a daemon and without one.
+//! [`Instance`]: a pinned instance, opened for reading or for ending sessions. Works with and without a
+//! daemon.
 
 use std::fs::File;
 use std::ops::{Deref, DerefMut};
@@ -29,10 +29,10 @@ pub struct Instance {
 }
 
 impl Instance {
-    /// Opens the one of this name, or of the network namespace of the calling thread.
+    /// Opens the instance of this name, or that of the network namespace of the calling thread.
     ///
     /// # Errors
-    /// [`Error::Pin`] where there is none, or one of another version; [`Error::Privilege`].
+    /// [`Error::Pin`] if there is none, or one of another version; [`Error::Privilege`].
     pub fn open(name: Option<&str>) -> Result<Self> {
         let name = name.map_or_else(instance_name, |name| Ok(name.to_owned()))?;
         let pins = Pins::of(&name);
@@ -42,7 +42,7 @@ impl Instance {
         Ok(Self { pins, maps, control, table, clock: Clock::estimated() })
     }
 
-    /// Its deny list, with nobody else at it. Others wait until it is dropped.
+    /// Its deny list, locked. Others wait until it is dropped.
     ///
     /// # Errors
     /// [`Error::System`].
@@ -50,27 +50,27 @@ impl Instance {
         LockedDenyList::open(&self.pins, &self.maps, &self.control, self.clock)
     }
 
-    /// What it is and has counted.
+    /// Its state and counters.
     ///
     /// # Errors
     /// [`Error::System`] when a map cannot be read.
     pub fn snapshot(&self) -> Result<Snapshot> {
         let view = self.view();
         let mut snapshot = view.snapshot(self.table.count(), self.control.denied().into())?;
-        // The lock ends with the daemon, and its last beat is believed for a while.
+        // The lock ends with the daemon, but its last heartbeat is valid for a while longer.
         if snapshot.state == State::Running && self.pins.is_free() {
             snapshot.state = State::Unattended;
         }
         Ok(snapshot)
     }
 
-    /// Readings of its sessions, one after the other, that tell rates.
+    /// Computes rates from consecutive readings of its sessions.
     #[must_use]
     pub fn rates(&self) -> Rates {
         Rates::of_slots(self.table.slots())
     }
 
-    /// Hands over every session once, with its rate since the last reading where there are `rates`.
+    /// Passes on every session once, with its rate since the last reading if `rates` is given.
     ///
     /// # Errors
     /// As [`Instance::snapshot`].
@@ -90,7 +90,7 @@ impl Instance {
         Ok(())
     }
 
-    /// Ends the sessions that `filter` accepts: the kernel has their next packets. How many there were.
+    /// Ends the sessions that `filter` selects; their next packets go to the kernel. Returns how many ended.
     ///
     /// # Errors
     /// As [`Instance::snapshot`].
@@ -105,7 +105,7 @@ impl Instance {
     }
 }
 
-/// A deny list that nobody else changes meanwhile: a daemon and any number of commands may want to.
+/// A locked deny list: a daemon and any number of commands may want to change it.
 #[derive(Debug)]
 pub struct LockedDenyList {
     list: DenyList,

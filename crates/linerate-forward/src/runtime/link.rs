@@ -1,17 +1,16 @@
-//! What the accelerator makes of the kernel's description of interfaces.
+//! Queries about interfaces that only the accelerator needs.
 
 use linerate_net::link::Link;
 
-/// Indices of those that have one of these names.
+/// Indices of the interfaces with one of these names.
 pub(crate) fn indices(links: &[Link], names: &[String]) -> Vec<u32> {
     links.iter().filter(|link| names.contains(&link.name)).map(|link| link.index).collect()
 }
 
-/// The MAC address that frames for this host have where they come in by `link`: its own, or that of the bridge that
-/// it is a member of.
+/// The destination MAC address of frames for this host that arrive on `link`: its own, or that of its bridge.
 pub(crate) fn dst_mac(link: &Link, links: &[Link]) -> Option<[u8; 6]> {
     let mut receiver = link;
-    // Bridges cannot be members of each other; a circle all the same must not be followed for ever.
+    // Bridges cannot be members of each other. This guards against a cycle nevertheless.
     for _ in links {
         let master = links.iter().find(|link| Some(link.index) == receiver.master);
         match master.filter(|master| master.kind == "bridge") {
@@ -22,7 +21,7 @@ pub(crate) fn dst_mac(link: &Link, links: &[Link]) -> Option<[u8; 6]> {
     receiver.address.map(|address| address.0)
 }
 
-/// The interface in this namespace that `link` is a VLAN of.
+/// The lower interface of VLAN device `link`, if it is in this namespace.
 pub(crate) fn vlan_of(link: &Link) -> Option<u32> {
     link.lower().filter(|_| link.kind == "vlan")
 }

@@ -1,4 +1,4 @@
-//! [`Memory`]: what the maps of an instance will take of the kernel's memory, told before it is taken.
+//! [`Memory`]: kernel memory that an instance's maps need, computed before allocation.
 
 use std::fmt;
 use std::fs;
@@ -9,17 +9,17 @@ use libbpf_rs::MapType;
 use crate::runtime::program::{Options, Shape, shapes};
 use crate::{Error, Result};
 
-/// What the kernel says of its memory (proc(5)).
+/// The kernel's memory statistics (proc(5)).
 const MEMINFO: &str = "/proc/meminfo";
-/// Bytes that a page table has for each page, and bytes of a page: each process that maps the table has them,
-/// and so has the kernel.
+/// Bytes of page table for each page, and bytes of a page. Each process that maps the table needs them, and
+/// so does the kernel.
 const ENTRY: u64 = 8;
 const PAGE: u64 = 4096;
 
-/// Bytes of kernel memory, by what they are for.
+/// Bytes of kernel memory, by purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Memory {
-    /// Sessions that there will be room for, as asked.
+    /// The requested capacity in sessions.
     pub sessions: u64,
     /// The maps, full.
     pub maps: u64,
@@ -28,7 +28,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// That of programs with these options: of every map that they have.
+    /// The memory of all maps of programs with these options.
     ///
     /// # Errors
     /// As [`crate::runtime::program::Programs::load`].
@@ -40,13 +40,13 @@ impl Memory {
         Ok(Self { sessions: options.max_sessions, maps, page_tables: 2 * mapped / PAGE * ENTRY })
     }
 
-    /// All of it, bytes.
+    /// The total in bytes.
     pub fn total(&self) -> u64 {
         self.maps + self.page_tables
     }
 
-    /// Refuses what the machine does not have now. The kernel might give it all the same, and then end
-    /// processes for the want of it.
+    /// Refuses more memory than is available now. The kernel might overcommit, and the OOM killer would then
+    /// kill processes.
     ///
     /// # Errors
     /// [`Error::Invalid`] with how many sessions would fit; [`Error::System`] without `/proc`.
@@ -63,7 +63,7 @@ impl Memory {
         if self.total() <= available {
             return Ok(());
         }
-        // Sizes are powers of two: half as many take half, and so on.
+        // Sizes are powers of two: half as many sessions need half the memory.
         let halves = self.total().div_ceil(available.max(1)).next_power_of_two();
         Err(Error::Invalid(format!(
             "{self}, and the machine has {} available; --max-sessions {} would fit",
@@ -99,8 +99,8 @@ const ELEMENT: u64 = 48;
 const BUCKET: u64 = 16;
 const POINTER: u64 = 8;
 
-/// What a map takes, full, as the kernel reckons (`map_mem_usage` of each kind). Those that take memory for entries
-/// only when there are some are taken for empty: deny lists and the like are as long as somebody makes them.
+/// The memory of a full map, as the kernel computes it (`map_mem_usage` of each kind). Maps that allocate
+/// their entries on demand count as empty, for instance deny lists.
 fn of_shape(shape: &Shape, cpus: u64) -> u64 {
     let entries = u64::from(shape.entries);
     let value = u64::from(shape.value_size).next_multiple_of(8);
@@ -111,7 +111,7 @@ fn of_shape(shape: &Shape, cpus: u64) -> u64 {
         MapType::Array => shape.bytes(),
         MapType::PercpuArray => entries * (POINTER + value * cpus),
         MapType::Hash if shape.is_grown() => buckets,
-        // One more for each CPU, to replace values by.
+        // One more for each CPU, for replaced values.
         MapType::Hash => (ELEMENT + key + value) * (entries + cpus) + POINTER * cpus + buckets,
         MapType::PercpuHash | MapType::LruPercpuHash => {
             (ELEMENT + key + POINTER + value * cpus) * entries + buckets
@@ -121,7 +121,7 @@ fn of_shape(shape: &Shape, cpus: u64) -> u64 {
     }
 }
 
-/// Bytes that the kernel says this map takes.
+/// Bytes of this map, as the kernel reports them.
 ///
 /// # Errors
 /// [`Error::System`] where `/proc` is not mounted.
@@ -134,7 +134,7 @@ pub fn of_map(map: BorrowedFd<'_>) -> Result<u64> {
     line.and_then(|line| line.trim().parse().ok()).ok_or_else(missing)
 }
 
-/// Bytes to a tenth of the largest unit.
+/// Formats bytes in the largest unit, with one decimal.
 struct Binary(u64);
 
 impl fmt::Display for Binary {
@@ -177,7 +177,7 @@ mod tests {
                 println!("{statistics}, {max_sessions}: {name} {bytes}");
                 accounted += bytes;
             }
-            // Heads of the maps, some hundred bytes each, and the programs' constants.
+            // The map headers, some hundred bytes each, and the programs' constants.
             let margin = 32 << 10;
             assert!(
                 told.abs_diff(accounted) <= margin,

@@ -1,5 +1,5 @@
-//! What runs an instance: the daemon, the programs and their pins, and what the daemon asks of the kernel: settings,
-//! links and their changes.
+//! What runs an instance: the daemon, the programs and their pins, and the daemon's kernel interface:
+//! sysctls, links and change notifications.
 
 pub mod conntrack;
 pub mod daemon;

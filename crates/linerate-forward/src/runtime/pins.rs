@@ -6,13 +6,13 @@
 //!     maps/NAME             every map of the programs
 //!     programs/NAME         every program
 //!     ports/IFINDEX/HOOK    the links of a port: xdp, ingress, egress
-//!     others/NAME           what else was pinned on the instance's behalf
+//!     others/NAME           additional objects of the instance
 //! ```
 //!
-//! The links keep the programs on their interfaces; a daemon that starts finds them, their maps and the
-//! record, and goes on from there ([`Pins::open`]). Every change of the record or of a program is one rename,
-//! so that whoever looks finds the old or the new. Whoever changes an instance holds its [`Lock`], which
-//! ends with the process that took it.
+//! The links keep the programs on their interfaces. A new daemon finds them, their maps and the record, and
+//! adopts them ([`Pins::open`]). Every change of the record or of a program is one rename, so that readers
+//! find the old or the new one. A process that changes an instance holds its [`Lock`], which ends with the
+//! process.
 
 mod adopt;
 mod bpffs;
@@ -48,7 +48,7 @@ use crate::{Error, Result};
 /// Directories of all instances, within the BPF file system.
 const DIRECTORIES: [&str; 2] = ["linerate", "forward"];
 
-/// The directory of an instance in bpffs, there or not.
+/// The directory of an instance in bpffs, whether it exists or not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pins {
     bpffs: PathBuf,
@@ -57,12 +57,12 @@ pub struct Pins {
 }
 
 impl Pins {
-    /// Those of `instance` in the BPF file system mounted at [`BPFFS`].
+    /// The pins of `instance` in the BPF file system mounted at [`BPFFS`].
     pub fn of(instance: &str) -> Self {
         Self::within(Path::new(BPFFS), instance)
     }
 
-    /// Those of `instance` in the BPF file system mounted at `bpffs`.
+    /// The pins of `instance` in the BPF file system mounted at `bpffs`.
     pub fn within(bpffs: &Path, instance: &str) -> Self {
         let mut directory = bpffs.to_owned();
         directory.extend(DIRECTORIES);
@@ -73,7 +73,7 @@ impl Pins {
     /// The names of all instances in the BPF file system mounted at `bpffs`, in order.
     ///
     /// # Errors
-    /// [`Error::System`] when the directory cannot be read; that there is none is no error.
+    /// [`Error::System`] when the directory cannot be read. A missing one is not an error.
     pub fn instances(bpffs: &Path) -> Result<Vec<String>> {
         let directory = bpffs.join(DIRECTORIES.iter().collect::<PathBuf>());
         let mut names = names(&directory)?;
@@ -91,20 +91,20 @@ impl Pins {
         &self.directory
     }
 
-    /// Whether the instance has left something.
+    /// Whether the instance has pinned objects.
     pub fn exist(&self) -> bool {
         self.directory.join("state").exists()
     }
 
-    /// Takes the right to change the instance, making its directory where there is none.
+    /// Locks the instance for changes; creates its directory if there is none.
     ///
     /// # Errors
-    /// [`Error::Running`] when another process has it; [`Error::Pin`] where no BPF file system is mounted;
+    /// [`Error::Running`] when another process has the lock; [`Error::Pin`] if no BPF file system is mounted;
     /// [`Error::Privilege`], [`Error::System`].
     pub fn lock(&self) -> Result<Lock> {
         bpffs::check(&self.bpffs)?;
         lock::acquire(&self.directory)?.map_err(|holder| {
-            // The record may still name the one before, whose number may be anybody's by now.
+            // The record may still name the former process, whose PID may have been reused.
             let named = self.state().map_or(0, |state| state.process);
             Error::Running {
                 instance: self.instance.clone(),
@@ -113,8 +113,8 @@ impl Pins {
         })
     }
 
-    /// Whether nobody has the right to change the instance, as its daemon has for as long as it lives. False
-    /// where that cannot be told.
+    /// Whether the instance is not locked. Its daemon holds the lock while it lives. False if that is
+    /// unknown.
     pub fn is_free(&self) -> bool {
         lock::is_free(&self.directory)
     }
@@ -122,8 +122,8 @@ impl Pins {
     /// Pins new programs and their maps, and the record of their instance.
     ///
     /// # Errors
-    /// [`Error::Pin`] when the instance has left something: adopt or detach that first. [`Error::Ring`],
-    /// [`Error::System`]; what was pinned by then is removed again.
+    /// [`Error::Pin`] when the instance has pinned objects: adopt or detach them first. [`Error::Ring`],
+    /// [`Error::System`]; what was pinned until then is removed again.
     pub fn create(&self, lock: &Lock, programs: &Programs, state: &InstanceState) -> Result<()> {
         if self.exist() {
             return Err(Error::Pin {
@@ -131,13 +131,13 @@ impl Pins {
                 reason: "an instance of this name is there; adopt it or detach it".into(),
             });
         }
-        // Remains of somebody who was killed while doing this, without a record. The directory itself stays:
-        // it is what is locked.
+        // Remains of a process that was killed here, without a record. The directory itself stays: it is what
+        // is locked.
         self.clear()?;
         let pin = || -> Result<()> {
             self.pin_programs(lock, programs)?;
             self.pin_maps(lock, &programs.maps)?;
-            // Last: with it the instance exists.
+            // Last: the instance exists when its record does.
             self.save(lock, state)
         };
         pin().inspect_err(|_| drop(self.clear()))
@@ -146,7 +146,7 @@ impl Pins {
     /// The record of the instance.
     ///
     /// # Errors
-    /// [`Error::Pin`] where there is none, or one that cannot be read.
+    /// [`Error::Pin`] if there is none, or it cannot be read.
     pub fn state(&self) -> Result<InstanceState> {
         let path = self.directory.join("state");
         let failed = |reason: String| Error::Pin { path: path.clone(), reason };
@@ -167,7 +167,7 @@ impl Pins {
         InstanceState::read(&text).map_err(failed)
     }
 
-    /// Puts `state` in the place of the record that was there.
+    /// Replaces the record by `state`.
     ///
     /// # Errors
     /// [`Error::Ring`], [`Error::System`].
@@ -179,8 +179,8 @@ impl Pins {
         self.put(map.as_fd(), &self.directory.join("state"))
     }
 
-    /// Keeps `object` (a link of a program on a peer, for instance) with the instance: it goes when the
-    /// instance is detached. `name` has no dots.
+    /// Pins `object` (for instance a link of a program on a peer) with the instance, until the instance is
+    /// detached. `name` has no dots.
     ///
     /// # Errors
     /// [`Error::Ring`], [`Error::System`].
@@ -191,7 +191,7 @@ impl Pins {
         self.put(object, &directory.join(name))
     }
 
-    /// What was kept under `name`; `None` when nothing was.
+    /// The object pinned under `name`, if any.
     ///
     /// # Errors
     /// [`Error::Ring`].
@@ -217,7 +217,7 @@ impl Pins {
         maps.iter().try_for_each(|(name, map)| self.put(map.as_fd(), &directory.join(name)))
     }
 
-    /// Pins `object` as `path`, in place of what is there.
+    /// Pins `object` at `path`, and replaces what is there.
     fn put(&self, object: BorrowedFd<'_>, path: &Path) -> Result<()> {
         let new = self.directory.join("new");
         match remove_file(&new) {
@@ -230,9 +230,9 @@ impl Pins {
             .map_err(|error| Error::system(format!("pin {}", path.display()), error))
     }
 
-    /// Removes all that is in the directory.
+    /// Removes the content of the directory.
     fn clear(&self) -> Result<()> {
-        // The record first: with it the instance ends.
+        // The record first: without it the instance does not exist.
         let state = self.directory.join("state");
         if state.exists() {
             remove_file(&state)?;

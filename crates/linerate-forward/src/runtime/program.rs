@@ -1,7 +1,7 @@
-//! The programs: opened with [`Options`], loaded with their maps, and put on interfaces.
+//! The programs: opened with [`Options`], loaded with their maps, and attached to interfaces.
 //!
-//! Nothing here outlives the process by itself: links are guards, and maps and programs live as long as
-//! somebody holds them. What shall stay is pinned ([`linerate_bpf::link::pin`]).
+//! Nothing here outlives the process by itself: links are guards, and maps and programs live as long as a
+//! descriptor refers to them. Objects that must persist are pinned ([`linerate_bpf::link::pin`]).
 
 use std::collections::BTreeMap;
 use std::mem::MaybeUninit;
@@ -27,10 +27,10 @@ pub(crate) use port::{HANDLE, PRIORITY, attach_clsact};
 
 include!(concat!(env!("OUT_DIR"), "/accelerator.rs"));
 
-/// `BPF_F_XDP_HAS_FRAGS`: the program takes frames in several buffers.
+/// `BPF_F_XDP_HAS_FRAGS`: the program accepts frames in several buffers.
 const HAS_FRAGS: u32 = flags::BPF_F_XDP_HAS_FRAGS;
 
-/// The way from a program's view of a packet to the kernel's (`bpf/kernel.h`).
+/// The kfunc from a program's context to the kernel's (`bpf/kernel.h`).
 const CAST: &str = "bpf_cast_to_kern_ctx";
 
 /// What is decided before the programs are loaded.
@@ -38,10 +38,10 @@ const CAST: &str = "bpf_cast_to_kern_ctx";
 pub struct Options {
     /// Where packets are counted.
     pub statistics: Statistics,
-    /// Sessions that there is room for, in [`crate::config::MAX_SESSIONS`].
+    /// Capacity in sessions, in the range [`crate::config::MAX_SESSIONS`].
     pub max_sessions: u64,
-    /// Take frames in several buffers, which some drivers ask for where the MTU is large. All ports are
-    /// then asked the length of each frame.
+    /// Accept frames in several buffers, which some drivers require for a large MTU. The programs then query
+    /// the length of each frame, on all ports.
     pub multi_buffer: bool,
     /// Packets of a session that the kernel sees before it is learned: 1 or more.
     pub admission: u32,
@@ -79,7 +79,7 @@ impl Sizes {
     }
 }
 
-/// A map before it is made.
+/// A map before it is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub(crate) kind: MapType,
@@ -100,7 +100,7 @@ impl Shape {
         self.flags & flags::BPF_F_MMAPABLE != 0
     }
 
-    /// Its entries are made when they are needed.
+    /// Its entries are allocated on demand.
     pub(crate) fn is_grown(&self) -> bool {
         self.flags & flags::BPF_F_NO_PREALLOC != 0
     }
@@ -166,17 +166,17 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Loads the programs and makes their maps, with fresh seeds. Nothing is attached, the generation is 1,
-    /// and there was no heartbeat yet, so that everything is left to the kernel.
+    /// Loads the programs and creates their maps, with new random hash keys. Nothing is attached, the
+    /// generation is 1, and there is no heartbeat yet, so everything goes to the kernel.
     ///
     /// # Errors
-    /// [`Error::Kernel`] where sessions are to be learned and cannot be ([`unavailable`]); [`Error::Privilege`];
-    /// [`Error::System`] where memory is short or the verifier refuses a program.
+    /// [`Error::Kernel`] if sessions cannot be learned ([`unavailable`]); [`Error::Privilege`];
+    /// [`Error::System`] if memory is short or the verifier refuses a program.
     pub fn load(options: &Options) -> Result<Self> {
         Self::load_with(options, None)
     }
 
-    /// Loads programs that go on with the maps of others: the same layout, mode, statistics and size.
+    /// Loads programs that reuse the maps of others with the same layout, mode, statistics and size.
     ///
     /// # Errors
     /// As [`Programs::load`]; [`Error::Invalid`] when the maps do not fit.
@@ -184,7 +184,7 @@ impl Programs {
         Self::load_with(options, Some(maps))
     }
 
-    /// What was loaded before and pinned since.
+    /// Programs and maps that were loaded and pinned before.
     pub fn adopted(programs: impl IntoIterator<Item = (String, OwnedFd)>, maps: Maps) -> Self {
         Self { programs: programs.into_iter().collect(), maps }
     }
@@ -256,7 +256,7 @@ impl Programs {
     /// The program of this name: `forward`, `mark`, `learn` or `heartbeat`.
     ///
     /// # Errors
-    /// [`Error::Invalid`] where there is none of this name.
+    /// [`Error::Invalid`] if there is none of this name.
     pub fn get(&self, name: &str) -> Result<BorrowedFd<'_>> {
         match self.programs.get(name) {
             Some(program) => Ok(program.as_fd()),
@@ -272,12 +272,12 @@ impl Programs {
     /// The XDP program.
     ///
     /// # Errors
-    /// [`Error::Invalid`] where it was not among those adopted.
+    /// [`Error::Invalid`] if it was not adopted.
     pub fn xdp(&self) -> Result<BorrowedFd<'_>> {
         self.get("forward")
     }
 
-    /// Says that the daemon lives. Returns the kernel's jiffies.
+    /// Sends a heartbeat. Returns the kernel's jiffies.
     ///
     /// # Errors
     /// [`Error::Ring`].
@@ -288,7 +288,7 @@ impl Programs {
     }
 }
 
-/// The name that a map has here; `None` for what is only the programs'.
+/// The name of a map here; `None` if only the programs use it.
 fn name_of(name: &str) -> Option<String> {
     match name {
         _ if name.ends_with(".rodata") || name.ends_with(".bss") || name.ends_with(".kconfig") => {

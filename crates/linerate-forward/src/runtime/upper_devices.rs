@@ -1,5 +1,5 @@
-//! Interfaces on top of ports, through which the learner may see a port's packets come: the map `upper_devices` of
-//! `bpf/learn.bpf.c`, where it is told why any other is not trusted.
+//! Upper devices of ports that the learner accepts packets from: the map `upper_devices`. `bpf/learn.bpf.c`
+//! explains why it rejects others.
 
 use std::collections::BTreeSet;
 
@@ -10,14 +10,13 @@ use crate::maps::Maps;
 use crate::runtime::link::vlan_of;
 use crate::{Error, Result};
 
-/// Enters what lies on these ports now, takes out what does not any more, and says whether that made a
-/// difference. To be called, in the network namespace of the ports, when a port is taken up and after each change of
-/// a link. Where it made a difference, a bump has to follow: what was learned meanwhile was learned by the former
-/// entries.
+/// Updates the map with the current upper devices of these ports. Returns whether it changed. Call it in the
+/// network namespace of the ports, when a port is added and after each change of a link. After a change a
+/// bump must follow: sessions that were learned since then rely on the former entries.
 ///
 /// # Errors
-/// [`Error::System`] where the kernel does not tell its interfaces; [`Error::Invalid`] for maps that are
-/// not of a program that learns.
+/// [`Error::System`] if the kernel does not list its interfaces; [`Error::Invalid`] for maps of programs that
+/// do not learn.
 pub fn refresh(maps: &Maps, ports: &[u32]) -> Result<bool> {
     let links =
         link::all().map_err(|error| Error::system("ask how the interfaces lie", error.into()))?;
@@ -34,7 +33,7 @@ pub fn refresh(maps: &Maps, ports: &[u32]) -> Result<bool> {
     Ok(there != wanted)
 }
 
-/// What is entered: each interface with the port that it lies on, in order.
+/// The entries of the map: each upper device with its port, in order.
 pub(crate) fn pairs_in(maps: &Maps) -> Result<BTreeSet<(u32, u32)>> {
     let number = |bytes: &[u8]| bytes.try_into().map_or(0, u32::from_ne_bytes);
     let pair =
@@ -47,7 +46,7 @@ fn key((upper, port): (u32, u32)) -> Vec<u8> {
     [upper.to_ne_bytes(), port.to_ne_bytes()].concat()
 }
 
-/// Each interface with each port that it lies on, be it with others in between.
+/// Each upper device with each port below it, at any depth.
 fn pairs(links: &[Link], ports: &[u32]) -> BTreeSet<(u32, u32)> {
     let mut pairs = BTreeSet::new();
     for &port in ports {
@@ -89,7 +88,7 @@ mod tests {
         ];
         let expected = [(5, 2), (6, 2), (7, 2), (8, 4), (9, 4)];
         assert_eq!(pairs(&links, &[2, 4]), expected.into());
-        // Two masters of each other, which the kernel does not let be, are no reason to go round for ever.
+        // Guards against a cycle of masters, although the kernel forbids one.
         let circle = [link(1, Some(2), None), link(2, Some(1), None)];
         assert_eq!(pairs(&circle, &[1]), [(1, 1), (2, 1)].into());
     }

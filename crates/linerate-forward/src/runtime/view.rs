@@ -1,4 +1,4 @@
-//! [`View`]: reads an instance from its maps, whoever runs it.
+//! [`View`]: reads an instance from its maps, with or without a daemon.
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use linerate_bpf::xdp::AttachMode;
@@ -18,7 +18,7 @@ use crate::table::layout;
 use crate::table::session::{Names, Reader};
 use crate::{Error, Result};
 
-/// An instance, to be read from.
+/// An instance opened for reading.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
     /// Its name.
@@ -59,7 +59,7 @@ impl View<'_> {
         })
     }
 
-    /// What makes sessions of records.
+    /// Converts records to sessions.
     ///
     /// # Errors
     /// As [`View::snapshot`].
@@ -91,7 +91,7 @@ impl View<'_> {
     fn ports(&self) -> Result<Vec<Port>> {
         let mut interfaces = self.interfaces()?;
         interfaces.sort_by_key(|(_, interface)| interface.port);
-        // Of the network namespace of this thread.
+        // In the network namespace of this thread.
         let counters = std::fs::read_to_string("/proc/thread-self/net/dev").unwrap_or_default();
         let pairs = upper_devices::pairs_in(self.maps)?;
         let port = |(index, _)| {
@@ -124,14 +124,14 @@ fn sum(map: &MapHandle, index: u32) -> Result<u64> {
     Ok(values.iter().flatten().map(number).sum())
 }
 
-/// What an interface of this network namespace is called.
+/// The name of an interface of this network namespace.
 fn name_of(index: u32) -> String {
     let socket = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None);
     let name = socket.and_then(|socket| rustix::net::netdevice::index_to_name(socket, index));
     name.unwrap_or_else(|_| format!("#{index}"))
 }
 
-/// How our XDP program is attached to an interface; `none` where it is not.
+/// How our XDP program is attached to an interface; `none` if it is not.
 fn xdp_mode(interface: &str) -> &'static str {
     let found = linerate_bpf::xdp::attached(interface).ok().flatten();
     match found.filter(|found| found.name == "forward") {

@@ -24,11 +24,11 @@ use crate::table::clock::Clock;
 use crate::table::mapped::{Stamp, Table};
 use crate::tuple::Protocol;
 
-/// How often [`Ageing::tick`] wants to be called.
+/// The interval in which [`Ageing::tick`] must be called.
 pub const TICK: Duration = Duration::from_millis(250);
-/// A pass is spread over this at most.
+/// The longest time that a pass is spread over.
 const MAX_PERIOD: Duration = Duration::from_secs(10);
-/// Share of one core that a tick may take, per mille. The documented bound is 2%; the rest is room for what the
+/// Share of one core that a tick may take, per mille. The documented bound is 2%; the rest is for what the
 /// time checks between stretches miss.
 const CORE_SHARE_PER_MILLE: u32 = 15;
 /// Slots between two checks of the time: some tens of microseconds.
@@ -79,7 +79,7 @@ impl Limits {
         }
     }
 
-    /// The time that a pass is spread over: idleness and age are noticed late by this at most.
+    /// The time that a pass is spread over: idleness and age are detected at most this much too late.
     pub fn period(&self) -> Duration {
         let mut shortest = self.tcp.min(self.udp);
         if let Lifetime::For(lifetime) = self.lifetime {
@@ -89,20 +89,20 @@ impl Limits {
     }
 }
 
-/// What ageing has done since it started.
+/// Counts of ageing since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// Sessions that it ended because they were idle.
+    /// Sessions ended because they were idle.
     pub idle: u64,
-    /// Sessions that it ended because of their age.
+    /// Sessions ended because of their age.
     pub expired: u64,
-    /// Slots freed after their session ended, for whatever reason.
+    /// Slots freed after their session ended, for any reason.
     pub freed: u64,
     /// Slots freed whose writer had died.
     pub abandoned: u64,
     /// Packets that the sessions of freed slots had counted.
     pub packets: u64,
-    /// Bytes of these.
+    /// Bytes of those packets.
     pub bytes: u64,
     /// Complete passes over the table.
     pub passes: u64,
@@ -140,7 +140,7 @@ impl Ageing {
     /// # Errors
     /// [`crate::Error::Ring`].
     pub fn new(table: Arc<Table>, maps: &Maps, limits: Limits, clock: Clock) -> Result<Self> {
-        // Any array would do.
+        // Any array works.
         let grace = RcuBarrier::new(maps.get("table")?.as_fd())?;
         let now = Instant::now();
         Ok(Self {
@@ -158,7 +158,7 @@ impl Ageing {
         })
     }
 
-    /// What it has done so far.
+    /// The counts so far.
     pub fn statistics(&self) -> Statistics {
         self.statistics
     }
@@ -168,8 +168,8 @@ impl Ageing {
         self.limits = limits;
     }
 
-    /// Does what is due since the last call; call it every [`TICK`]. Sleeps for a grace period, some tens of
-    /// milliseconds, where slots can be freed.
+    /// Does the work that is due since the last call; call it every [`TICK`]. Sleeps for a grace period, some
+    /// tens of milliseconds, if slots can be freed.
     ///
     /// # Errors
     /// [`crate::Error::Ring`] when the kernel refuses the grace period; slots to free stay so.
@@ -184,7 +184,7 @@ impl Ageing {
         Ok(())
     }
 
-    /// Visits every slot once and frees what has ended, however long that takes: for tests and measurements.
+    /// Visits every slot once and frees ended sessions, without a time limit: for tests and measurements.
     ///
     /// # Errors
     /// As [`Ageing::tick`].
@@ -218,12 +218,12 @@ impl Ageing {
 
     #[inline]
     fn stretch(&mut self, slots: std::ops::Range<usize>, seconds: u64) {
-        // Its own reference: `self` is changed meanwhile.
+        // A separate reference, because `self` changes in the loop.
         let table = Arc::clone(&self.table);
         for index in slots {
             let slot = table.slot(index);
             let Some((protocol, stamp)) = slot.look() else {
-                // Free, or a learner is just taking it.
+                // Free, or a learner is claiming it.
                 if slot.version_now() % 2 == 1 {
                     self.note_locked(index, slot.version_now());
                 }
@@ -260,7 +260,7 @@ impl Ageing {
         self.statistics.active = self.found;
         self.statistics.pass_time = now.saturating_duration_since(self.pass_started);
         (self.cursor, self.found, self.pass_started) = (0, 0, now);
-        // Forget what is not locked any more.
+        // Forget slots that are no longer locked.
         let table = &self.table;
         self.locked.retain(|index, (version, _)| table.slot(*index).version_now() == *version);
     }

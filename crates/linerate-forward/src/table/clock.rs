@@ -1,13 +1,13 @@
-//! [`Clock`]: the kernel's jiffies, in which the programs tell time, without asking the kernel.
+//! [`Clock`]: the kernel's jiffies, the time of the programs, without a system call into BPF.
 //!
 //! A jiffy is counted for every 1/HZ seconds of CLOCK_MONOTONIC (`tick_do_update_jiffies64` in
-//! `kernel/time/tick-sched.c`), so one reading of both says what the other is at any later moment.
+//! `kernel/time/tick-sched.c`), so one reading of both gives the jiffies at any later moment.
 
 use std::time::Duration;
 
 use rustix::time::{ClockId, Timespec, clock_getres, clock_gettime};
 
-/// What time it is, and was, in jiffies.
+/// Converts between CLOCK_MONOTONIC and jiffies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clock {
     hz: u32,
@@ -17,14 +17,14 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Counts on from `jiffies`, which a program has just read (`beat`). Right to a jiffy.
+    /// Counts on from `jiffies`, which a program has just read (`beat`). Exact to one jiffy.
     pub fn read(jiffies: u64) -> Self {
         Self { hz: hz(), monotonic: monotonic(), jiffies }
     }
 
-    /// Counts from the start of the system, for whoever may not run a program: `INITIAL_JIFFIES` in
-    /// `include/linux/jiffies.h`. Ahead by the time that passed at boot before the first tick, less than
-    /// a second.
+    /// Counts from boot, for processes that may not run a program: `INITIAL_JIFFIES` in
+    /// `include/linux/jiffies.h`. Ahead by the time that passed at boot before the first tick, less than a
+    /// second.
     pub fn estimated() -> Self {
         let hz = hz();
         Self { hz, monotonic: 0, jiffies: (1 << 32) - 300 * u64::from(hz) }
@@ -45,21 +45,21 @@ impl Clock {
         self.now() / u64::from(self.hz)
     }
 
-    /// Jiffies in `time`, rounded up: a wait of so many is never shorter.
+    /// Jiffies in `time`, rounded up, so that a wait is never shorter.
     pub fn jiffies(&self, time: Duration) -> u64 {
         let whole = u128::from(self.hz) * time.as_nanos();
         u64::try_from(whole.div_ceil(1_000_000_000)).unwrap_or(u64::MAX)
     }
 
-    /// How long so many jiffies are.
+    /// The duration of `jiffies`.
     pub fn duration(&self, jiffies: u64) -> Duration {
         let hz = u64::from(self.hz);
         let rest = jiffies % hz * 1_000_000_000 / hz;
         Duration::new(jiffies / hz, rest as u32)
     }
 
-    /// How long ago the low half of the jiffies was `then`; right for half of its range, which at 1000
-    /// jiffies a second is 24 days. Zero for what is yet to come.
+    /// The time since the low half of the jiffies was `then`; valid for half of its range, which at 1000
+    /// jiffies a second is 24 days. Zero for a time in the future.
     pub fn since(&self, then: u32) -> Duration {
         let passed = (self.now() as u32).wrapping_sub(then);
         if passed > u32::MAX / 2 { Duration::ZERO } else { self.duration(u64::from(passed)) }

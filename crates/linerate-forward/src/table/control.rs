@@ -1,4 +1,4 @@
-//! [`Control`]: the page that tells every program what is in force, written without a system call.
+//! [`Control`]: the memory-mapped control page that all programs read.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -29,7 +29,7 @@ mod at {
     pub(super) const MULTI_BUFFER: usize = offset_of!(Control, multi_buffer);
 }
 
-/// The control page of the programs of an instance. Any number of processes may have it.
+/// The control page of the programs of an instance. Any number of processes may map it.
 #[derive(Debug)]
 pub struct Control(MappedArray);
 
@@ -37,7 +37,7 @@ impl Control {
     /// Maps the page of the programs with these maps.
     ///
     /// # Errors
-    /// [`Error::Ring`]; [`Error::Invalid`] where it is not what this version makes.
+    /// [`Error::Ring`]; [`Error::Invalid`] if it has the layout of another version.
     pub fn open(maps: &Maps) -> Result<Self> {
         let page = Self(MappedArray::new(maps.get("control")?.as_fd())?);
         if page.0.value_size() != size_of::<layout::Control>() || page.abi() != layout::ABI {
@@ -58,66 +58,66 @@ impl Control {
         self.0.cell(0, offset)
     }
 
-    /// The number of the configuration that sessions must have been learned under.
+    /// The generation: only sessions that were learned in it are valid.
     pub fn generation(&self) -> u32 {
         self.half(at::GENERATION).load(SeqCst)
     }
 
-    /// Makes all sessions stale: the next packet of each asks the kernel. To be called after whatever has
-    /// changed. Returns the new generation.
+    /// Makes all sessions stale: the next packet of each goes through the kernel. Call it after each change.
+    /// Returns the new generation.
     pub fn bump(&self) -> u32 {
         let next = |now: u32| if now + 1 == GENERATION_ENDED { 1 } else { now + 1 };
         let before = self.half(at::GENERATION).fetch_update(SeqCst, SeqCst, |now| Some(next(now)));
         next(before.unwrap_or_else(|now| now))
     }
 
-    /// Entries that the programs believe the deny lists to have.
+    /// The number of deny list entries that the programs see.
     pub fn denied(&self) -> u32 {
         self.half(at::DENIED).load(SeqCst)
     }
 
-    /// Tells them; at 0 they do not look.
+    /// Sets it; at 0 the programs skip the deny lists.
     pub(crate) fn set_denied(&self, entries: u32) {
         self.half(at::DENIED).store(entries, SeqCst);
     }
 
-    /// The jiffies of the daemon's last beat; 0: none.
+    /// The jiffies of the daemon's last heartbeat; 0: none.
     pub fn heartbeat(&self) -> u64 {
         self.word(at::HEARTBEAT).load(Relaxed)
     }
 
-    /// Leaves everything to the kernel, from now until the next beat.
+    /// Passes everything to the kernel, from now until the next heartbeat.
     pub fn fail_open(&self) {
         self.word(at::HEARTBEAT).store(0, SeqCst);
     }
 
-    /// How many jiffies the programs forward for without a beat.
+    /// The heartbeat timeout in jiffies.
     pub fn heartbeat_timeout(&self) -> u64 {
         self.word(at::HEARTBEAT_TIMEOUT).load(Relaxed)
     }
 
-    /// Has the programs forward for so long without a beat.
+    /// Sets the heartbeat timeout in jiffies.
     pub fn set_heartbeat_timeout(&self, bound: Duration, clock: &Clock) {
         self.word(at::HEARTBEAT_TIMEOUT).store(clock.jiffies(bound), SeqCst);
     }
 
-    /// Has sessions that are learned from now on go through the kernel again after so long, up to 2^30 jiffies.
+    /// Sets after how many jiffies, up to 2^30, new sessions go through the kernel again.
     pub fn set_revalidate_after(&self, period: Duration, clock: &Clock) {
         let jiffies = clock.jiffies(period).clamp(1, 1 << 30) as u32;
         self.half(at::REVALIDATE_AFTER).store(jiffies, SeqCst);
     }
 
-    /// Jiffies after which a session asks the kernel again.
+    /// Jiffies after which a session goes through the kernel again.
     pub fn revalidate_after(&self) -> u32 {
         self.half(at::REVALIDATE_AFTER).load(Relaxed)
     }
 
-    /// Has the kernel see so many packets of a session before it is learned: 1 or more.
+    /// Sets how many packets of a session go through the kernel before it is learned: 1 or more.
     pub fn set_admission(&self, packets: u32) {
         self.half(at::ADMISSION).store(packets.max(1), SeqCst);
     }
 
-    /// Packets that the kernel sees of a session before it is learned.
+    /// Packets of a session that go through the kernel before it is learned.
     pub fn admission(&self) -> u32 {
         self.half(at::ADMISSION).load(Relaxed)
     }
@@ -134,7 +134,7 @@ impl Control {
         found.copied().unwrap_or_default()
     }
 
-    /// Whether they take frames in several buffers.
+    /// Whether they accept frames in several buffers.
     pub fn is_multi_buffer(&self) -> bool {
         self.half(at::MULTI_BUFFER).load(Relaxed) != 0
     }

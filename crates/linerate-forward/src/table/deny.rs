@@ -1,13 +1,12 @@
 //! [`DenyList`]: what is dropped at the driver: addresses and prefixes, by source or destination, and sessions.
 //!
-//! The programs look an address up by the longest prefix, and find one entry: a shorter one behind an entry
-//! that has expired would not be seen. So the list is kept such that whatever lies within another entry
-//! expires later than it: an entry within one that lasts as long is not made, and those within a new one
-//! that lasts as long are taken into it, with their counts: from then on they are part of it, whatever is
-//! done to it.
+//! The programs look an address up by the longest prefix, and find one entry: a shorter prefix is not seen if
+//! a longer one has expired. So an entry inside another one must expire later than it. An entry is not
+//! created inside one that lasts at least as long. A new entry absorbs shorter-lived entries inside it, with
+//! their counts; from then on they are part of it.
 //!
-//! An entry is in force from the moment that [`DenyList::block`] returns: it is inserted first, and then all
-//! sessions are made stale, so that the next packet of each meets the list.
+//! An entry takes effect before [`DenyList::block`] returns: it is inserted first, and then all sessions are
+//! made stale, so that the next packet of each is checked against the list.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -33,7 +32,7 @@ use crate::{Error, Result};
 pub enum Target {
     /// Packets from and to these addresses.
     Prefix(Prefix),
-    /// One direction of a conversation, wherever it comes in.
+    /// One direction of a conversation, on any input interface.
     Session(FiveTuple),
 }
 
@@ -63,26 +62,26 @@ impl fmt::Display for Target {
 pub struct Entry {
     /// What is dropped.
     pub target: Target,
-    /// For how much longer; `None`: until it is taken out.
+    /// The remaining time; `None`: until it is removed.
     #[serde(serialize_with = "seconds")]
     pub left: Option<Duration>,
     /// Packets dropped so far.
     pub dropped: u64,
 }
 
-/// What became of a wish to block.
+/// The outcome of a block request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Blocked {
-    /// It is dropped from now on. These entries within it are part of it now.
+    /// It is dropped from now on. It has absorbed these entries.
     Added(Vec<Target>),
-    /// It was blocked; now for as long as was asked for.
+    /// It was already blocked; now for the requested time.
     Changed(Vec<Target>),
-    /// It is within this entry, which lasts as long, and stays as it is.
+    /// It is within this entry, which lasts at least as long and is unchanged.
     Within(Prefix),
 }
 
-/// The deny list of an instance. Who changes it must be alone (`crate::runtime::pins::Lock`, or a lock of the
-/// caller's); the programs, and who lists it, need not wait.
+/// The deny list of an instance. Changes need exclusive access (`crate::runtime::pins::Lock`, or a lock of
+/// the caller); the programs and readers need not wait.
 #[derive(Debug)]
 pub struct DenyList {
     denied4: MapHandle,
@@ -114,7 +113,7 @@ impl DenyList {
         })
     }
 
-    /// Drops `target` from now on, for as long as said or until [`DenyList::unblock`].
+    /// Drops `target` from now on, for the given time or until [`DenyList::unblock`].
     ///
     /// # Errors
     /// [`Error::Invalid`] when the list is full; [`Error::System`].
@@ -144,13 +143,13 @@ impl DenyList {
         }
         let before = all.iter().find(|(one, _)| *one == target).map(|(_, value)| *value);
         let dropped = dropped + before.map_or(0, |value| value.dropped);
-        // First what is around, then what is within: at no moment is less dropped than before.
+        // First the outer entry, then those inside: at no moment is less dropped than before.
         self.put(target, Denied { expires, dropped })?;
         for one in &within {
             self.take_out(*one)?;
         }
         self.tell()?;
-        // After the insertion, so that nothing judged before it is used after this.
+        // After the insertion, so that no decision from before it is used later.
         self.control.bump();
         Ok(match before {
             Some(_) => Blocked::Changed(within),
@@ -158,7 +157,7 @@ impl DenyList {
         })
     }
 
-    /// Takes exactly this entry out. The answer is what it was.
+    /// Removes exactly this entry, and returns it.
     ///
     /// # Errors
     /// [`Error::Invalid`] when there is no such entry, naming the one that it is within, if any.
@@ -186,7 +185,7 @@ impl DenyList {
         Ok(entry(target, value, now, &self.clock))
     }
 
-    /// What is blocked, in order. What has expired is not.
+    /// The entries in order, without expired ones.
     ///
     /// # Errors
     /// [`Error::System`].
@@ -198,8 +197,7 @@ impl DenyList {
         Ok(all.iter().map(|(target, value)| entry(*target, value, now, &self.clock)).collect())
     }
 
-    /// Takes out what has expired and is only in the way by now; to be called every few seconds. Returns
-    /// what was taken out.
+    /// Removes and returns expired entries; call it every few seconds.
     ///
     /// # Errors
     /// [`Error::System`].
@@ -221,7 +219,7 @@ impl DenyList {
         Ok(gone)
     }
 
-    /// Tells the programs how many entries there are.
+    /// Sets the number of entries on the control page.
     fn tell(&self) -> Result<()> {
         let count = self.entries()?.len();
         self.control.set_denied(u32::try_from(count).unwrap_or(u32::MAX));
@@ -232,7 +230,7 @@ impl DenyList {
         let mut all = Vec::new();
         for map in [&self.denied4, &self.denied6, &self.sessions] {
             for key in map.keys() {
-                // Without a value it went while we looked.
+                // Without a value it was removed during the listing.
                 let value = map
                     .lookup(&key, MapFlags::ANY)
                     .map_err(|error| Error::bpf("read the deny list", &error))?;
@@ -249,7 +247,7 @@ impl DenyList {
     fn put(&self, target: Target, value: Denied) -> Result<()> {
         let (map, key) = self.place(target);
         map.update(&key, value.as_bytes(), MapFlags::ANY).map_err(|error| match error.kind() {
-            // A trie answers ENOSPC, a hash E2BIG.
+            // A trie returns ENOSPC, a hash E2BIG.
             ErrorKind::TooBig => full(target, map),
             _ if error.to_string().contains("os error 28") => full(target, map),
             _ => Error::bpf(format!("block {target}"), &error),
@@ -311,7 +309,7 @@ fn session_key(tuple: &FiveTuple) -> DeniedSessionKey {
     key
 }
 
-/// What a key of one of the three maps stands for; their sizes are three, too.
+/// The target of a key in one of the three maps, which have keys of different sizes.
 fn target_of(key: &[u8]) -> Option<Target> {
     let prefix = |address, length: u32| {
         Prefix::new(address, u8::try_from(length).ok()?).ok().map(Target::Prefix)

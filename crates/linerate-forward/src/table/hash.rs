@@ -1,5 +1,5 @@
-//! Where a session stands in the table: the hash of `bpf/session.h` in Rust, for who inserts or looks for
-//! a session without walking the table.
+//! The place of a session in the table: the hash of `bpf/session.h` in Rust, used to insert or find a session
+//! without scanning the table.
 
 use zerocopy::IntoBytes;
 
@@ -26,7 +26,7 @@ pub fn session(seeds: &Seeds, key: &SessionKey) -> u64 {
     mixed ^ mixed >> 32
 }
 
-/// What stands in a key for an IPv6 source and destination.
+/// The signature in a key for an IPv6 source and destination.
 pub fn signature(seeds: &Seeds, source: [u8; 16], destination: [u8; 16]) -> [u8; 8] {
     let word = |at: usize| {
         if at < 2 { word(&source, at) } else { word(&destination, at - 2) }
@@ -42,7 +42,7 @@ fn word(bytes: &[u8], at: usize) -> u64 {
     u64::from_ne_bytes(word)
 }
 
-/// FNV-1a: it tells builds and layouts apart, and resists nobody.
+/// FNV-1a: it distinguishes builds and layouts, and is not cryptographic.
 pub(crate) fn fnv(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)

@@ -1,5 +1,5 @@
 //! Memory that the programs and user space share: `bpf/layout.h` in Rust, which describes the protocol. Raw
-//! fields are as they stand in the frame.
+//! fields are as in the frame.
 #![allow(missing_docs, reason = "layout.h describes each field")]
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -19,7 +19,7 @@ pub mod kind {
     pub const IPV4: u8 = 1;
     pub const IPV6: u8 = 2;
     pub const FAMILY: u8 = 3;
-    /// Else UDP.
+    /// Otherwise UDP.
     pub const TCP: u8 = 4;
     pub const OUTER_SHIFT: u32 = 3;
     pub const INNER_SHIFT: u32 = 5;
@@ -45,7 +45,7 @@ pub mod origin {
 /// Set in the generation of a session that has ended.
 pub const GENERATION_ENDED: u32 = 0x8000_0000;
 
-/// Room of the devmap.
+/// Size of the devmap.
 pub const PORTS_MAX: u32 = 256;
 
 /// `struct session_key`. Addresses are the raw IPv4 source and destination, or the two halves of the

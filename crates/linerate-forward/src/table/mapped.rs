@@ -1,11 +1,11 @@
-//! [`Table`]: the sessions that the programs forward by, referenced from user space through mapped memory. No
-//! system call for a session that is listed, ended or freed.
+//! [`Table`]: the session table, mapped into user space. Listing, ending or freeing a session needs no system
+//! call.
 //!
-//! The protocol is told in `bpf/layout.h`; this is its other side. A slot is read under its sequence
-//! lock. A session is ended by one exchange of the word that holds its generation, which succeeds only
-//! while the session is the one that was looked at. A slot is freed under the lock, by the ageing alone,
-//! and only if it is in the very version that it was to_free in, a grace period before. User space
-//! touches each field of a session in one size, and never a counter that a program may be adding to.
+//! `bpf/layout.h` describes the protocol; this file is the user-space side. A slot is read under its sequence
+//! lock. A session is ended by one compare-and-swap of the word that holds its generation, which succeeds
+//! only while the session is the one that was read. Only the ager frees a slot, under the lock, and only if
+//! its version has not changed since the session was ended, at least one grace period ago. User space
+//! accesses each field of a session in one size, and never writes a counter that a program may be adding to.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -23,16 +23,16 @@ use crate::table::session::{LastUse, Record};
 use crate::tuple::Protocol;
 use crate::{Error, Result};
 
-/// How often a slot that is being written is tried again: a learner is done within a microsecond, but
-/// may have to wait for its core.
+/// Retries for a slot that is being written: a learner finishes within a microsecond, but may have to wait
+/// for its core.
 const TRIES: u32 = 100;
 /// Bytes of a session.
 const SESSION: usize = size_of::<layout::Session>();
 /// Bytes of line one.
 const LINE: usize = 64;
 
-/// Where the fields of a session are that user space touches by themselves, and the word of its key that
-/// ends with the generation.
+/// Offsets of the fields that user space accesses individually, and of the key's word that ends with the
+/// generation.
 mod at {
     use std::mem::offset_of;
 
@@ -49,7 +49,7 @@ mod at {
     pub(super) const BYTES: usize = offset_of!(Session, bytes);
 }
 
-/// The mapped arrays of sessions, of IPv6 addresses and of stray counts.
+/// The mapped arrays of sessions, IPv6 addresses and remote-CPU counters.
 #[derive(Debug)]
 pub struct Table {
     sessions: MappedArray,
@@ -61,8 +61,8 @@ impl Table {
     /// Maps the table of the programs that have these maps.
     ///
     /// # Errors
-    /// [`Error::Ring`] where they cannot be mapped, [`Error::Invalid`] where they are not what this version
-    /// makes.
+    /// [`Error::Ring`] if they cannot be mapped, [`Error::Invalid`] if they have the layout of another
+    /// version.
     pub fn open(maps: &Maps) -> Result<Self> {
         let map = |name| -> Result<_> { Ok(MappedArray::new(maps.get(name)?.as_fd())?) };
         let table = Self {
@@ -85,23 +85,23 @@ impl Table {
         Ok(table)
     }
 
-    /// Places for sessions, free ones included.
+    /// Slots, including free ones.
     pub fn slots(&self) -> usize {
         self.sessions.entries() * WAYS
     }
 
-    /// Sessions that there is room for: a table is at most half full.
+    /// Capacity in sessions: a table is at most half full.
     pub fn capacity(&self) -> usize {
         self.slots() / 2
     }
 
-    /// Bytes of kernel memory that the mapped arrays take.
+    /// Bytes of kernel memory of the mapped arrays.
     pub fn bytes(&self) -> usize {
         self.sessions.bytes() + self.addresses.bytes() + self.remote_counters.bytes()
     }
 
-    /// What is in slot `index`, ended or not; `None` when it is free, or was being written for so long
-    /// that there is no telling.
+    /// The session in slot `index`, ended or not; `None` if the slot is free, or if it stayed locked for too
+    /// long to read.
     ///
     /// # Panics
     /// When there is no such slot.
@@ -109,23 +109,23 @@ impl Table {
         self.slot(index).read()
     }
 
-    /// All sessions, in the order of their slots. One that is learned meanwhile may be missed, and one
-    /// that ends may be there; none is there twice.
+    /// All sessions, in the order of their slots. Sessions learned or ended during the scan may or may not
+    /// appear. None appears twice.
     pub fn records(&self) -> impl Iterator<Item = Record> {
         (0..self.slots()).filter_map(|index| self.read(index))
     }
 
-    /// Sessions that have not ended, by looking at every slot.
+    /// The number of sessions that have not ended; scans every slot.
     pub fn count(&self) -> u64 {
         let looks = (0..self.slots()).filter_map(|index| self.slot(index).look());
         looks.filter(|(_, stamp)| !stamp.is_ended()).count() as u64
     }
 
-    /// Ends the sessions that `accepts` says: the kernel has their next packets. How many there were.
+    /// Ends the sessions that `accepts` selects; their next packets go to the kernel. Returns how many ended.
     pub fn end(&self, mut accepts: impl FnMut(&Record) -> bool) -> u64 {
         let end = |index: &usize| {
             let slot = self.slot(*index);
-            // The stamp before the rest: what is ended is what was looked at, or nothing.
+            // The stamp before the rest, so that only the session that was read can be ended.
             let Some((_, stamp)) = slot.look().filter(|(_, stamp)| !stamp.is_ended()) else {
                 return false;
             };
@@ -134,9 +134,9 @@ impl Table {
         (0..self.slots()).filter(end).count() as u64
     }
 
-    /// Writes `record`, whose key has this hash ([`crate::table::hash::session`]), into a free slot as the learner
-    /// would, for tests and measurements, and returns the slot; `None` when both its buckets are full. It is
-    /// valid while its generation is in force.
+    /// Writes `record`, whose key has this hash ([`crate::table::hash::session`]), into a free slot like the
+    /// learner, for tests and measurements. Returns the slot; `None` if both buckets are full. The session is
+    /// valid while its generation is current.
     pub fn insert(&self, hash: u64, record: &Record) -> Option<usize> {
         let mask = self.sessions.entries() - 1;
         let mut buckets = [(hash >> 32) as usize & mask, (hash as u32 as usize / WAYS) & mask];
@@ -167,11 +167,11 @@ pub(crate) struct Slot<'t> {
     index: usize,
 }
 
-/// Which session is in a slot, in which version: what [`Slot::end`] and [`Slot::free`] go by.
+/// Identifies the session in a slot and its version, for [`Slot::end`] and [`Slot::free`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp {
     pub(crate) version: u32,
-    /// VLAN tags and generation, as they lie there.
+    /// VLAN tags and generation, as in memory.
     tags: u64,
 }
 
@@ -279,8 +279,8 @@ impl<'t> Slot<'t> {
         copied(self.remote_counters())
     }
 
-    /// The session of this slot as the ageing looks at it, three words of one cache line; `None` when the
-    /// slot is free.
+    /// The part of the session that the ager reads, three words of one cache line; `None` if the slot is
+    /// free.
     #[inline]
     pub(crate) fn look(self) -> Option<(Protocol, Stamp)> {
         // Acquire: the stamp is of this version, or of a later one, and then `end` fails.
@@ -289,7 +289,7 @@ impl<'t> Slot<'t> {
         Some((protocol, Stamp { version, tags: self.word(at::TAGS).load(Relaxed) }))
     }
 
-    /// The reference bit, and when it was last found.
+    /// The reference bit, and when it was last found set.
     #[inline]
     pub(crate) fn last_use(self) -> LastUse {
         LastUse::from_word(self.half(at::REFERENCED).load(Relaxed))
@@ -307,11 +307,11 @@ impl<'t> Slot<'t> {
         self.half(at::REFERENCED).store(LastUse::found(seconds).word(), Relaxed);
     }
 
-    /// Ends the session, if it is still the one of `stamp`: no packet that comes from now on is forwarded by
-    /// it. Returns the stamp to free the slot by.
+    /// Ends the session, if it is still the one of `stamp`: it forwards no packet that arrives from now on.
+    /// Returns the stamp for freeing the slot.
     ///
-    /// Places change hands only through the ageing, so the same word here is the same session. One that was
-    /// learned again meanwhile is the same one too; it is then learned once more.
+    /// Only the ager reuses slots, so an equal generation word means the same session. One that was learned
+    /// again in the meantime is also the same; it is then learned once more.
     pub(crate) fn end(self, stamp: Stamp) -> Option<Stamp> {
         let ended = (stamp.generation().wrapping_add(1)) | GENERATION_ENDED;
         let tags = with_generation(stamp.tags, ended);
@@ -320,8 +320,8 @@ impl<'t> Slot<'t> {
         Some(Stamp { tags, ..stamp })
     }
 
-    /// Frees the slot, if nothing has happened to it since it was to_free with `stamp`, and returns what
-    /// the session has counted in all. A grace period must have passed since then.
+    /// Frees the slot, if it has not changed since `end` returned `stamp`, and returns the session's total
+    /// counts. A grace period must have passed since then.
     pub(crate) fn free(self, stamp: Stamp) -> Option<Counters> {
         let _guard = WriteGuard::try_lock(self.version(), stamp.version)?;
         if self.word(at::TAGS).load(Relaxed) != stamp.tags {
@@ -336,7 +336,7 @@ impl<'t> Slot<'t> {
         Some(total)
     }
 
-    /// Frees a slot whose writer died and left the odd number `version`. What was in it is forgotten.
+    /// Frees a slot whose writer died and left the odd number `version`. Its content is discarded.
     pub(crate) fn free_abandoned(self, version: u32) -> bool {
         let guard = WriteGuard::take_over(self.version(), version);
         if guard.is_some() {
@@ -345,7 +345,7 @@ impl<'t> Slot<'t> {
         guard.is_some()
     }
 
-    /// The number in the lock.
+    /// The version number of the lock.
     pub(crate) fn version_now(self) -> u32 {
         self.version().load(Relaxed)
     }
@@ -386,7 +386,7 @@ impl<'t> Slot<'t> {
         self.half(at::REFERENCED).store(referenced, Relaxed);
         fill(self.addresses(), &record.addresses);
         fill(self.remote_counters(), &record.remote);
-        // The generation last: with it the session is valid.
+        // The generation last: it makes the session valid.
         let tags = self.word(at::TAGS);
         let valid = with_generation(tags.load(Relaxed), session.key.generation);
         tags.store(valid, Release);
@@ -400,14 +400,14 @@ impl<'t> Slot<'t> {
         self.version()
     }
 
-    /// Publishes as the learner does, from what it saw before.
+    /// Publishes like the learner, from the value that it read before.
     pub(crate) fn republish_for_tests(self, before: Stamp, generation: u32) {
         let tags = with_generation(before.tags, generation);
         self.word(at::TAGS).compare_exchange(before.tags, tags, AcqRel, Relaxed).unwrap();
     }
 }
 
-/// What lies in `words`, each read once.
+/// The value in `words`; each word is read once.
 fn copied<T: FromBytes + IntoBytes>(words: &[AtomicU64]) -> T {
     let mut value = T::new_zeroed();
     for (bytes, word) in value.as_mut_bytes().chunks_exact_mut(8).zip(words) {
@@ -416,7 +416,7 @@ fn copied<T: FromBytes + IntoBytes>(words: &[AtomicU64]) -> T {
     value
 }
 
-/// Puts `value` into `words`.
+/// Stores `value` into `words`.
 fn fill(words: &[AtomicU64], value: &(impl IntoBytes + Immutable)) {
     for (bytes, word) in value.as_bytes().chunks_exact(8).zip(words) {
         word.store(u64::from_ne_bytes(bytes.try_into().expect("eight bytes")), Relaxed);

@@ -1,5 +1,5 @@
-//! The session table and what else user space shares with the programs: the layout, the control page and the deny
-//! list. Nothing in here knows the daemon.
+//! The session table and what else user space shares with the programs: the layout, the control page and the
+//! deny list. Nothing here depends on the daemon.
 
 pub mod ageing;
 pub mod clock;

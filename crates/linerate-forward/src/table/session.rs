@@ -1,4 +1,4 @@
-//! [`Session`]: what users see of one direction of a conversation that the fast path forwards.
+//! [`Session`]: one direction of a conversation that the fast path forwards, as users see it.
 
 mod rates;
 mod select;
@@ -18,51 +18,51 @@ use crate::table::clock::Clock;
 use crate::table::layout::{self, flags, kind, origin};
 use crate::tuple::{FiveTuple, Protocol};
 
-/// A session at the moment that it was read.
+/// A session at the time of reading.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Session {
-    /// Its protocol, addresses and ports as its packets come in; `session` in JSON.
+    /// Protocol, addresses and ports of arriving packets; `session` in JSON.
     #[serde(rename = "session")]
     pub tuple: FiveTuple,
-    /// Where they come in.
+    /// The input interface.
     pub ingress: Port,
-    /// The DSCP that they come with, 0 to 63.
+    /// The DSCP of arriving packets, 0 to 63.
     pub dscp: u8,
-    /// The VLAN tags that they come with, the outer first.
+    /// The VLAN tags of arriving packets, the outer first.
     pub vlan: Vec<Tag>,
-    /// Where they leave.
+    /// The output interface.
     pub egress: Port,
-    /// The DSCP that they leave with, 0 to 63.
+    /// The DSCP of leaving packets, 0 to 63.
     pub out_dscp: u8,
-    /// The VLAN tags that they leave with, the outer first.
+    /// The VLAN tags of leaving packets, the outer first.
     pub out_vlan: Vec<Tag>,
-    /// What NAT makes of addresses and ports.
+    /// Addresses and ports after NAT.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nat: Option<Nat>,
-    /// The MAC address that they leave for.
+    /// The destination MAC address of leaving packets.
     pub next_hop: Mac,
     /// The largest IP packet that takes the fast path, bytes.
     pub mtu: u16,
     /// Whether packets take the fast path now.
     pub state: State,
-    /// Conntrack vouches for it.
+    /// Conntrack tracks its connection.
     pub tracked: bool,
-    /// Since it was first learned.
+    /// Time since it was first learned.
     #[serde(serialize_with = "seconds")]
     pub age: Duration,
-    /// Since it was last learned.
+    /// Time since it was last learned.
     #[serde(serialize_with = "seconds")]
     pub learned: Duration,
-    /// Without a packet for so long, as far as the ageing has seen: it looks every few seconds.
+    /// Time without a packet, as the ager has seen it: it visits every few seconds.
     #[serde(serialize_with = "seconds")]
     pub idle: Duration,
     /// How often it was learned again.
     pub revalidations: u32,
-    /// Packets, on the fast path and on the kernel's since it was first learned.
+    /// Packets since it was first learned, on the fast path and through the kernel.
     pub packets: u64,
     /// Bytes of their IP packets, from header to end of payload.
     pub bytes: u64,
-    /// Packets a second over the last two readings, where there were two.
+    /// Packets a second between the last two readings, if there were two.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
 }
@@ -73,9 +73,9 @@ pub struct Session {
 pub enum State {
     /// They do.
     Fast,
-    /// The next one asks the kernel: its time between two learnings is over.
+    /// The next packet goes through the kernel: the session is due for revalidation.
     Due,
-    /// The next one asks the kernel: the configuration has changed since it was learned.
+    /// The next packet goes through the kernel: the configuration has changed since the session was learned.
     Stale,
     /// They do not: its connection closed, or it was flushed or aged out.
     Ended,
@@ -99,13 +99,13 @@ impl fmt::Display for State {
     }
 }
 
-/// Source and destination after NAT, where they are others.
+/// Source and destination after NAT, if they differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Nat {
-    /// Where the packets seem to come from when they leave.
+    /// The source of leaving packets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<SocketAddr>,
-    /// Where they go to when they leave.
+    /// The destination of leaving packets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub destination: Option<SocketAddr>,
 }
@@ -160,7 +160,7 @@ impl Serialize for Mac {
 pub struct Port {
     /// Its index.
     pub index: u32,
-    /// Its name; `#7` for one that is not there any more.
+    /// Its name; `#7` if it no longer exists.
     pub name: Arc<str>,
 }
 
@@ -194,16 +194,16 @@ impl<N: Into<Arc<str>>> FromIterator<(u32, N)> for Names {
     }
 }
 
-/// A session as it lies in a table, whole: what [`Reader::session`] makes sense of.
+/// A session as stored in a table; [`Reader::session`] converts it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Record {
     /// The number of its slot, `4 * bucket + way`.
     pub slot: u64,
     /// What is matched, counted and done.
     pub session: layout::Session,
-    /// The addresses, where they are IPv6.
+    /// The addresses, if they are IPv6.
     pub addresses: layout::Addresses,
-    /// What CPUs other than the owner counted.
+    /// The counts of CPUs other than the owner.
     pub remote: layout::Counters,
 }
 
@@ -233,7 +233,7 @@ impl Record {
         if self.session.key.kind & kind::TCP == 0 { Protocol::Udp } else { Protocol::Tcp }
     }
 
-    /// Protocol, addresses and ports as its packets come in.
+    /// Protocol, addresses and ports of arriving packets.
     pub fn tuple(&self) -> FiveTuple {
         let key = &self.session.key;
         let (source, destination) = if self.is_ipv6() {
@@ -253,7 +253,7 @@ impl Record {
         self.session.key.kind & kind::FAMILY == kind::IPV6
     }
 
-    /// Addresses and ports as its packets leave.
+    /// Addresses and ports of leaving packets.
     fn out(&self) -> (SocketAddr, SocketAddr) {
         let session = &self.session;
         let (source, destination) = if self.is_ipv6() {
@@ -295,19 +295,19 @@ impl Record {
     }
 }
 
-/// Makes sessions for users of records.
+/// Converts records to sessions.
 #[derive(Clone, Debug)]
 pub struct Reader {
-    /// What time it is.
+    /// The clock.
     pub clock: Clock,
-    /// The generation that is in force.
+    /// The current generation.
     pub generation: u32,
-    /// What the interfaces are called.
+    /// The names of the interfaces.
     pub names: Names,
 }
 
 impl Reader {
-    /// What `record` says, without a rate.
+    /// The session of `record`, without a rate.
     pub fn session(&mut self, record: &Record) -> Session {
         let session = &record.session;
         Session {
@@ -378,7 +378,7 @@ impl LastUse {
         Self::from_word(u32::from_ne_bytes([session.referenced, a, b, c]))
     }
 
-    /// How long before `seconds` the last packet was; up to 194 days.
+    /// The time from the last packet to `seconds`; up to 194 days.
     pub(crate) fn idle(self, seconds: u64) -> Duration {
         if self.is_recent {
             return Duration::ZERO;

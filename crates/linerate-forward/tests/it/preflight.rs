@@ -92,7 +92,7 @@ fn a_veth_whose_far_end_drops_is_refused_with_a_command_that_helps() {
     let pair = Pair::new("pfgro");
     let report = pair.prepare(&["a"], &AS_IT_IS);
     let (reason, remedy) = refusal(outcome(&report, "a", Check::Transmit));
-    assert!(reason.contains("far end x"), "{reason}");
+    assert!(reason.contains("peer x"), "{reason}");
     assert_eq!(report.refusals().count(), 1, "{report:?}");
     // It is true.
     let (reason, _) = {

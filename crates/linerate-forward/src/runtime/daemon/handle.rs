@@ -28,7 +28,7 @@ impl InstanceHandle {
     /// Adopts what is pinned under this name, with the ports whose interfaces exist, or creates it.
     ///
     /// # Errors
-    /// When another process has it, or the kernel refuses.
+    /// When another process has its lock, or the kernel refuses.
     pub(super) fn open(name: &str, config: &Config) -> Result<(Self, Vec<(PortState, Port)>)> {
         let options = Options {
             statistics: config.statistics,

@@ -99,7 +99,7 @@ impl Ports {
     /// between steps, none of which takes long.
     ///
     /// # Errors
-    /// When the preflight cannot look at the interfaces.
+    /// When the preflight cannot check the interfaces.
     pub(super) fn follow(
         &mut self,
         links: &[Link],

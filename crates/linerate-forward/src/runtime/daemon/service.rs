@@ -1,5 +1,4 @@
-//! What the service manager is told, where there is one (sd_notify(3)). Without `NOTIFY_SOCKET` all of it
-//! does nothing.
+//! Notifications to the service manager (sd_notify(3)). Without `NOTIFY_SOCKET` they do nothing.
 
 use std::time::{Duration, Instant};
 
@@ -8,13 +7,13 @@ use sd_notify::NotifyState;
 /// The connection to the service manager.
 #[derive(Debug)]
 pub(super) struct Service {
-    /// How often it wants to hear from us: half of `WatchdogSec=`, as sd_watchdog_enabled(3) advises.
+    /// The interval of watchdog messages: half of `WatchdogSec=`, as sd_watchdog_enabled(3) advises.
     period: Option<Duration>,
     heard: Option<Instant>,
 }
 
 impl Service {
-    /// Looks for a watchdog that was set on this process.
+    /// Reads whether this process has a watchdog.
     pub(super) fn find() -> Self {
         Self { period: sd_notify::watchdog_enabled().map(|bound| bound / 2), heard: None }
     }
@@ -24,9 +23,9 @@ impl Service {
         tell(&[NotifyState::Ready, NotifyState::Status(status)]);
     }
 
-    /// The configuration is read again; [`Service::ready`] says when that is over.
+    /// The configuration is being reloaded; [`Service::ready`] ends that.
     pub(super) fn reloading(&self) {
-        // `Type=notify-reload` tells by the time whether READY=1 is the answer to its own request.
+        // `Type=notify-reload` uses the time to match READY=1 with its request.
         match NotifyState::monotonic_usec_now() {
             Ok(now) => tell(&[NotifyState::Reloading, now]),
             Err(_) => tell(&[NotifyState::Reloading]),
@@ -38,12 +37,12 @@ impl Service {
         tell(&[NotifyState::Status(status)]);
     }
 
-    /// The end has begun.
+    /// The service stops.
     pub(super) fn stopping(&self) {
         tell(&[NotifyState::Stopping]);
     }
 
-    /// Says that the run loop goes round, if it is time to.
+    /// Sends a watchdog message if one is due: the run loop works.
     pub(super) fn beat(&mut self) {
         let Some(period) = self.period else { return };
         if self.heard.is_none_or(|heard| heard.elapsed() >= period) {
@@ -53,7 +52,7 @@ impl Service {
     }
 }
 
-/// A service manager that does not listen is no reason to stop forwarding.
+/// A failed notification must not stop forwarding.
 fn tell(state: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(state) {
         tracing::debug!(%error, "the service manager was not told");

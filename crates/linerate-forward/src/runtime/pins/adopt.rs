@@ -1,4 +1,4 @@
-//! Opens what an instance left, for who looks and for the daemon that goes on from there.
+//! Opens the pinned objects of an instance, for read-only commands and for the next daemon.
 
 use std::os::fd::OwnedFd;
 
@@ -12,10 +12,10 @@ use crate::runtime::program::Programs;
 use crate::{Error, Result};
 
 impl Pins {
-    /// The maps of the instance: enough for who only looks.
+    /// The maps of the instance: enough for read-only commands.
     ///
     /// # Errors
-    /// [`Error::Pin`] where the instance is not there or of another layout; [`Error::Privilege`],
+    /// [`Error::Pin`] if the instance does not exist or has another layout; [`Error::Privilege`],
     /// [`Error::System`].
     pub fn maps(&self) -> Result<Maps> {
         let state = self.state()?;
@@ -25,15 +25,15 @@ impl Pins {
         self.open_maps()
     }
 
-    /// The program of the instance that has this name.
+    /// The program of this name.
     ///
     /// # Errors
-    /// [`Error::Ring`], also where the instance has none of this name.
+    /// [`Error::Ring`], also if there is none of this name.
     pub fn program(&self, name: &str) -> Result<OwnedFd> {
         Ok(link::open(&self.directory.join("programs").join(name))?)
     }
 
-    /// All that the instance left, whoever keeps it running: what a daemon that starts adopts.
+    /// All pinned objects of the instance, with or without a daemon: what a new daemon adopts.
     ///
     /// # Errors
     /// As [`Pins::maps`]; [`Error::Ring`].

@@ -1,4 +1,4 @@
-//! The BPF file system: whether one is mounted, what is in a directory of it, and removing that.
+//! The BPF file system: checks the mount, lists and removes directories.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -32,7 +32,7 @@ pub(super) fn check(bpffs: &Path) -> Result<()> {
     })
 }
 
-/// Names of what is in `directory`; none where it is not there.
+/// Names in `directory`; none if it does not exist.
 pub(super) fn names(directory: &Path) -> Result<Vec<String>> {
     let failed = |error| Error::system(format!("list {}", directory.display()), error);
     let entries = match fs::read_dir(directory) {
@@ -51,7 +51,7 @@ pub(super) fn remove_file(path: &Path) -> Result<()> {
         .map_err(|error| Error::system(format!("remove {}", path.display()), error))
 }
 
-/// Removes `directory` with all that is in it; that it is not there is no error.
+/// Removes `directory` recursively. A missing one is not an error.
 pub(super) fn remove_directory(directory: &Path) -> Result<()> {
     match fs::remove_dir_all(directory) {
         Err(error) if error.kind() != ErrorKind::NotFound => {

@@ -1,5 +1,5 @@
-//! The clsact queueing discipline, which holds programs where the kernel has no tcx: whether there is one, and
-//! what of ours is in it. It has no links and no pins, so what we put there has to be taken out by hand.
+//! The clsact queueing discipline, which holds programs if the kernel has no tcx: whether it exists and which
+//! of our filters it holds. It supports neither links nor pins, so we remove filters explicitly.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -10,18 +10,18 @@ use linerate_net::Connection;
 use crate::runtime::program::{HANDLE, PRIORITY};
 use crate::{Error, Result};
 
-/// Whether interface `ifindex` of this network namespace has one.
+/// Whether interface `ifindex` of this network namespace has a clsact.
 pub(crate) fn is_there(ifindex: u32) -> io::Result<bool> {
     Ok(Connection::open()?.has_clsact(ifindex)?)
 }
 
-/// Whether any filter is in it, ours or another's.
+/// Whether it has any filter.
 fn has_filters(ifindex: u32) -> io::Result<bool> {
     Ok(Connection::open()?.clsact_filters(ifindex)? > 0)
 }
 
-/// Takes our filters out of the clsact of interface `ifindex`, and, if `made` by us, the clsact itself when
-/// nobody else has a filter there. That interface or filters are gone already is no error.
+/// Removes our filters from the clsact of interface `ifindex`, and the clsact itself if it was `made` by us
+/// and has no other filter. Succeeds if the interface or the filters no longer exist.
 pub(super) fn remove(ifindex: u32, made: bool) -> Result<()> {
     let failed = |error| {
         Error::system(format!("remove filters from the clsact of interface {ifindex}"), error)
@@ -42,7 +42,7 @@ pub(super) fn remove(ifindex: u32, made: bool) -> Result<()> {
     Ok(())
 }
 
-/// Takes our filter out of one direction of the clsact of interface `ifindex`.
+/// Removes our filter from one direction of the clsact of interface `ifindex`.
 pub(crate) fn take_out(ifindex: u32, point: TcAttachPoint) -> libbpf_rs::Result<()> {
     on(ifindex, point, |hook| hook.detach())
 }
@@ -52,7 +52,7 @@ fn on(
     point: TcAttachPoint,
     act: impl FnOnce(&mut TcHook) -> libbpf_rs::Result<()>,
 ) -> libbpf_rs::Result<()> {
-    // The builder wants the descriptor of a program, which taking out does not use.
+    // The builder requires a program's descriptor, which the removal does not use.
     let none = std::fs::File::open("/dev/null")?;
     let mut builder = TcHookBuilder::new(none.as_fd());
     builder.ifindex(ifindex.cast_signed()).handle(HANDLE).priority(PRIORITY);
@@ -89,7 +89,7 @@ mod tests {
             assert!(!is_there(a).unwrap());
             remove(a, true).unwrap();
 
-            // Somebody else's filter, put in later.
+            // Somebody else's filter, added later.
             assert!(attach(a));
             let tc = |words: &str| {
                 let words = words.split(' ');

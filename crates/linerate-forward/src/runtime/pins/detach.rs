@@ -9,12 +9,12 @@ use crate::runtime::conntrack;
 use crate::{Error, Result};
 
 impl Pins {
-    /// Ends the instance: programs off their interfaces, the fast path first, former settings restored, and
-    /// nothing left in bpffs. Takes it all off also where a part is of another version, or is gone.
+    /// Ends the instance: detaches the programs, the fast path first, restores the settings, and leaves
+    /// nothing in bpffs. It does so even if a part has another version or is missing.
     ///
     /// # Errors
-    /// [`Error::Pin`] when the instance is of another network namespace that is still there: call it there.
-    /// Otherwise the first of what failed; the rest is done all the same.
+    /// [`Error::Pin`] when the instance belongs to another network namespace that still exists: call it
+    /// there. Otherwise the first failure; the rest is done nevertheless.
     pub fn detach(&self, lock: Lock) -> Result<()> {
         let state = self.state().ok();
         let here = Namespace::of_thread()?;
@@ -44,7 +44,7 @@ impl Pins {
             keep(self.detach_port(ifindex, clsact));
         }
         let all = self.everybody();
-        // Another instance of this namespace needs the settings still, and has their former values.
+        // Another instance of this namespace still needs the settings, and has their former values.
         if let Some(state) = state.filter(|_| is_here)
             && self.beside().next().is_none()
         {
@@ -57,7 +57,7 @@ impl Pins {
         first
     }
 
-    /// Whether no link of the instance has an interface any more.
+    /// Whether all links of the instance have lost their interfaces.
     fn are_all_gone(&self) -> Result<bool> {
         for ifindex in names(&self.directory.join("ports"))? {
             let xdp = self.directory.join("ports").join(ifindex).join("xdp");
@@ -68,7 +68,7 @@ impl Pins {
         Ok(true)
     }
 
-    /// The directories above, where no other instance is in them.
+    /// The parent directories, if no other instance uses them.
     fn remove_parents(&self) {
         for directory in self.directory.ancestors().skip(1).take(DIRECTORIES.len()) {
             if fs::remove_dir(directory).is_err() {

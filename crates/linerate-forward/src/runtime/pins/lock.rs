@@ -11,25 +11,25 @@ use rustix::io::Errno;
 
 use crate::{Error, Result};
 
-/// How often the lock is asked for before somebody has it for good, and how long after each time: a quarter of a
-/// second, in which a busy machine comes back to who only looks.
+/// Number of lock attempts and the delay between them: 250 ms in total, so that a reader that holds the lock
+/// briefly can release it.
 const LOCK_RETRIES: usize = 50;
 const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(5);
 
-/// The right to change an instance; nobody else has it, and it ends with the process.
+/// The exclusive right to change an instance; it ends with the process.
 #[derive(Debug)]
 pub struct Lock {
     _directory: File,
 }
 
-/// Makes `directory` where there is none, and locks it. Returns the process that has the lock instead, where that can
-/// be told.
+/// Creates `directory` if there is none, and locks it. If another process holds the lock, returns that
+/// process, if known.
 ///
 /// # Errors
 /// [`Error::Pin`], [`Error::Privilege`], [`Error::System`].
 pub(super) fn acquire(directory: &Path) -> Result<std::result::Result<Lock, Option<u32>>> {
     let action = || format!("make {}", directory.display());
-    // Whoever removed the directory between our making and our locking it was the last to hold it.
+    // The last holder may have removed the directory between our creating and our locking it.
     for attempt in 0..100 {
         fs::create_dir_all(directory).map_err(|error| Error::system(action(), error))?;
         let locked = match File::open(directory) {
@@ -39,7 +39,7 @@ pub(super) fn acquire(directory: &Path) -> Result<std::result::Result<Lock, Opti
         };
         match flock(&locked, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
-            // Who only looks (`is_free`) has it for an instant.
+            // `is_free` holds the lock for a moment.
             Err(Errno::WOULDBLOCK) if attempt < LOCK_RETRIES => {
                 std::thread::sleep(LOCK_RETRY_INTERVAL);
                 continue;
@@ -61,13 +61,13 @@ pub(super) fn acquire(directory: &Path) -> Result<std::result::Result<Lock, Opti
     })
 }
 
-/// Whether nobody has the lock of `directory`. False where that cannot be told.
+/// Whether the lock of `directory` is free. False if that is unknown.
 pub(super) fn is_free(directory: &Path) -> bool {
     let Ok(directory) = File::open(directory) else { return false };
     flock(&directory, FlockOperation::NonBlockingLockShared).is_ok()
 }
 
-/// Locks `directory` until the file is dropped; waits for who has it.
+/// Locks `directory` until the file is dropped; waits for the current holder.
 ///
 /// # Errors
 /// [`Error::System`].
@@ -78,14 +78,14 @@ pub(super) fn wait(directory: &Path) -> Result<File> {
     Ok(file)
 }
 
-/// The process that has the flock(2) of `file`, where `/proc/locks` tells it.
+/// The process that holds the flock(2) of `file`, from `/proc/locks`.
 fn holder(file: &File) -> Option<u32> {
     let inode = file.metadata().ok()?.ino().to_string();
     let locks = fs::read_to_string("/proc/locks").ok()?;
     locks.lines().find_map(|line| holder_in(line, &inode))
 }
 
-/// Of a line of `/proc/locks` (proc_locks(5)) about this inode.
+/// The process in a line of `/proc/locks` (proc_locks(5)) about this inode.
 fn holder_in(line: &str, inode: &str) -> Option<u32> {
     let mut words = line.split_whitespace();
     let kind = words.nth(1)?;
@@ -105,7 +105,7 @@ mod tests {
         assert_eq!(holder(&file), None);
         flock(&file, FlockOperation::LockExclusive).unwrap();
         assert_eq!(holder(&file), Some(std::process::id()));
-        // Somebody who waits is none, nor is who has a lock of another kind or of another file.
+        // Skip waiters, other lock types and other files.
         for line in [
             "7: -> FLOCK  ADVISORY  WRITE 22719 fe:00:9980357 0 EOF",
             "8: POSIX  ADVISORY  WRITE 22719 fe:00:9980357 0 EOF",

@@ -1,4 +1,4 @@
-//! [`Namespace`]: which network namespace an instance is of, and what the instance is called for it.
+//! [`Namespace`]: the network namespace of an instance, and the default instance name derived from it.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Error, Result};
 
-/// A network namespace, by the number of its file: the kernel gives none to two that exist.
+/// A network namespace, by its inode number, which is unique among those that exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Namespace(u64);
@@ -39,8 +39,8 @@ impl fmt::Display for Namespace {
     }
 }
 
-/// What an instance in the network namespace of this thread is called unless it was given a name:
-/// `default` in that of process 1, the name that `ip netns` has for it, else its number.
+/// Default name of an instance in this thread's network namespace: `default` in that of process 1, otherwise
+/// the name that `ip netns` has for it, or its number.
 ///
 /// # Errors
 /// [`Error::System`] where `/proc` is not mounted.

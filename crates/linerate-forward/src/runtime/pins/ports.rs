@@ -13,11 +13,11 @@ use super::{InstanceState, Lock, Pins, PortState, clsact};
 use crate::runtime::program::{Port, PortOptions, Stack};
 use crate::{Error, Result};
 
-/// Files of the links at the way out of the stack and at its entrance, of `learn` and `mark`.
+/// Files of the links at egress and ingress of the stack: `learn` and `mark`.
 const STACK: [&str; 2] = ["egress", "ingress"];
 
 impl Pins {
-    /// Pins the links of a port, and enters the port in the record.
+    /// Pins the links of a port, and adds the port to the record.
     ///
     /// # Errors
     /// [`Error::Ring`], [`Error::System`]; nothing of the port stays pinned.
@@ -57,7 +57,7 @@ impl Pins {
         Ok(())
     }
 
-    /// Takes a port out of the record and its programs off the interface, which may be gone.
+    /// Removes a port from the record and its programs from the interface, which may be gone.
     ///
     /// # Errors
     /// [`Error::Ring`], [`Error::System`].
@@ -100,7 +100,7 @@ impl Pins {
             if !path.exists() {
                 continue;
             }
-            // Others may hold the link; of an interface that is gone it is detached already.
+            // Others may hold the link; if the interface is gone, it is already detached.
             if let Err(error) = Link::from(link::open(&path)?).detach() {
                 tracing::debug!(%error, path = %path.display(), "detach");
             }
@@ -117,7 +117,7 @@ impl Pins {
     }
 }
 
-/// The file that a link of the stack is pinned as.
+/// The pin file of a link at the stack.
 pub(super) fn file_of(link: &Link) -> Result<&'static str> {
     let info = LinkInfo::from_fd(link.as_fd())
         .map_err(|error| Error::bpf("ask for the hook of a link", &error))?;
@@ -129,7 +129,7 @@ pub(super) fn file_of(link: &Link) -> Result<&'static str> {
     })
 }
 
-/// The interface that the link pinned at `path` is on, 0 when it is gone; `None` for a link of another kind.
+/// The interface of the link pinned at `path`, 0 if it is gone; `None` for a link of another kind.
 pub(super) fn interface_of(path: &Path) -> Result<Option<u32>> {
     let failed = |error| Error::bpf(format!("open {}", path.display()), &error);
     let info = libbpf_rs::Link::open(path).and_then(|link| link.info()).map_err(failed)?;

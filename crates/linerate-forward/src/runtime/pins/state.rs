@@ -1,4 +1,4 @@
-//! [`InstanceState`]: the record of an instance, which the next daemon goes on from.
+//! [`InstanceState`]: the record of an instance, which the next daemon adopts.
 
 use std::collections::BTreeMap;
 
@@ -12,33 +12,34 @@ use crate::runtime::program::{Options, Port, PortOptions, Programs, Stack};
 use crate::table::hash::fnv;
 use crate::table::layout;
 
-/// Changes when a record of before cannot be understood.
+/// Changes when older records cannot be read.
 const FORMAT: u32 = 1;
 
-/// What an instance is, as JSON in a pinned map. Later versions may add fields, which earlier ones keep out.
+/// The record of an instance, as JSON in a pinned map. Later versions may add fields, which earlier ones
+/// ignore.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct InstanceState {
     format: u32,
-    /// The layout of the maps: sessions are kept by programs of the same.
+    /// The layout of the maps: programs of the same layout keep the sessions.
     pub abi: u32,
-    /// Which programs these are: those of another build are replaced.
+    /// The build of the programs: those of another build are replaced.
     pub build: String,
-    /// The process that looked after it last.
+    /// The last daemon's process.
     pub process: u32,
-    /// Where its interfaces are.
+    /// The network namespace of its interfaces.
     pub namespace: Namespace,
     /// Where packets are counted.
     pub statistics: Statistics,
-    /// Sessions that there is room for.
+    /// The capacity in sessions.
     pub max_sessions: u64,
-    /// Frames in several buffers are taken.
+    /// The programs accept frames in several buffers.
     pub multi_buffer: bool,
-    /// What window tracking was set to.
+    /// The former settings of window tracking.
     #[serde(flatten)]
     pub windows: SavedSysctls,
     /// The ports.
     pub ports: Vec<PortState>,
-    /// What others have to remember, by their name: how to undo what was fixed, for instance.
+    /// Additional data by name, for instance how to undo fixes.
     #[serde(default)]
     pub others: BTreeMap<String, serde_json::Value>,
 }
@@ -46,7 +47,7 @@ pub struct InstanceState {
 /// A port in the record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortState {
-    /// Name of the interface when it became a port.
+    /// The interface's name when it became a port.
     pub name: String,
     /// Its index.
     pub ifindex: u32,
@@ -58,12 +59,12 @@ pub struct PortState {
     pub native: bool,
     /// Why it is not.
     pub generic_reason: Option<String>,
-    /// Learning hangs in a clsact queueing discipline, for want of tcx; true where that was made for it.
+    /// `learn` is attached by clsact because the kernel has no tcx; true if we created the clsact.
     pub clsact: Option<bool>,
 }
 
 impl PortState {
-    /// What the record says of a port that was attached with `options`.
+    /// The record of a port that was attached with `options`.
     pub(super) fn new(options: &PortOptions, port: &Port) -> Self {
         let made = port.stack.iter().filter_map(|stack| match stack {
             Stack::Clsact(filter) => Some(filter.made),
@@ -97,14 +98,14 @@ impl PortState {
     }
 }
 
-/// What an instance has left, opened.
+/// The pinned objects of an instance, opened.
 #[derive(Debug)]
 pub struct Pinned {
     /// Its record.
     pub state: InstanceState,
     /// Its programs and maps.
     pub programs: Programs,
-    /// The ports whose interfaces are there, with their links.
+    /// The ports whose interfaces exist, with their links.
     pub ports: Vec<(PortState, Port)>,
     /// Those whose interfaces are gone: [`super::Pins::remove_port`] forgets them.
     pub gone: Vec<PortState>,
@@ -138,7 +139,7 @@ impl InstanceState {
         self.build == build()
     }
 
-    /// Whether programs of these options can go on with the sessions; what is different, if not.
+    /// Whether programs with these options can keep the sessions; if not, what differs.
     pub fn fits(&self, options: &Options) -> Result<(), String> {
         self.check_layout()?;
         let same = |what: &str, here: String, there: String| {
@@ -166,7 +167,7 @@ impl InstanceState {
     }
 
     pub(super) fn read(text: &[u8]) -> Result<Self, String> {
-        /// What every format has.
+        /// The part that every format has.
         #[derive(Deserialize)]
         struct Head {
             format: u32,
@@ -187,7 +188,7 @@ impl InstanceState {
     }
 }
 
-/// A number for the programs that are in this executable.
+/// A hash of the programs in this executable.
 fn build() -> String {
     let object = include_bytes!(concat!(env!("OUT_DIR"), "/accelerator.bpf.o"));
     format!("{}-{:016x}", env!("CARGO_PKG_VERSION"), fnv(object))

@@ -1,5 +1,5 @@
-//! Window tracking is a setting of the network namespace, which its instances share: the first makes it liberal, the
-//! last restores it.
+//! Window tracking is a setting of the network namespace. Its instances share it: the first makes it liberal,
+//! the last restores it.
 
 use std::fs::File;
 
@@ -21,7 +21,7 @@ impl Pins {
     ) -> Result<()> {
         let _all = self.everybody()?;
         let now = conntrack::be_liberal()?;
-        // Of instances in one namespace the last restores what the first has found.
+        // The last instance of a namespace restores what the first one found.
         state.windows = self.beside().next().map_or(now, |other| other.windows);
         let created = self.create(lock, programs, state);
         if created.is_err() && self.beside().next().is_none() {
@@ -30,7 +30,7 @@ impl Pins {
         created
     }
 
-    /// Has nobody else change the settings of a namespace meanwhile; waits for who does.
+    /// Locks the namespace's settings; waits for the current holder.
     pub(super) fn everybody(&self) -> Result<File> {
         lock::wait(self.directory.parent().unwrap_or(&self.bpffs))
     }

@@ -1,4 +1,4 @@
-//! [`Pins::upgrade`]: other programs in the place of those that run, between two frames.
+//! [`Pins::upgrade`]: replaces the running programs atomically, between two frames.
 
 use std::fs;
 
@@ -12,7 +12,7 @@ use crate::runtime::program::{
 use crate::table::layout;
 use crate::{Error, Result};
 
-/// What an upgrade did.
+/// The result of an upgrade.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Upgrade {
     /// Why the sessions, their counters and the deny list could not be kept; `None` when they were.
@@ -20,21 +20,20 @@ pub struct Upgrade {
 }
 
 impl Pins {
-    /// Puts programs of this build, with these options, in the place of those that run. No frame is lost, and
-    /// none meets a half: each link changes from one frame to the next. Programs of the same layout,
-    /// mode, statistics and size go on with the maps as they are; others start with empty ones, and
-    /// say so.
+    /// Replaces the running programs by programs of this build with these options. No frame is lost: each
+    /// link changes atomically, between two frames. Programs of the same layout, mode, statistics and size
+    /// keep the maps; others start with empty ones, and the result says so.
     ///
     /// # Errors
-    /// [`Error::Ring`], [`Error::System`], where the programs do not load, and [`Error::Invalid`] where there
-    /// is no memory for other tables beside the former; those that ran then still run. After the first link
-    /// has changed all others are tried, and the first error is returned.
+    /// [`Error::Ring`], [`Error::System`] if the programs do not load, and [`Error::Invalid`] if there is no
+    /// memory for new tables beside the former; the former programs then still run. After the first link has
+    /// changed all others are tried, and the first error is returned.
     pub fn upgrade(&self, lock: &Lock, pinned: &mut Pinned, options: &Options) -> Result<Upgrade> {
         let lost = pinned.state.fits(options).err();
         let programs = match lost {
             None => Programs::load_over(options, &pinned.programs.maps)?,
             Some(_) => {
-                // The former tables are there until the new ones are in their place.
+                // The former tables exist until the new ones replace them.
                 Memory::of(options)?.check()?;
                 Programs::load(options)?
             }
@@ -55,7 +54,7 @@ impl Pins {
                     }
                 }
             };
-            // Learning first: whatever the new fast path misses finds a new learner.
+            // `learn` first: packets that the new fast path misses then reach the new learner.
             for stack in &port.stack {
                 let Stack::Tcx(link) = stack else { continue };
                 let name = if super::ports::file_of(link)? == "egress" { "learn" } else { "mark" };

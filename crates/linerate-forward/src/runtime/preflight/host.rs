@@ -1,4 +1,4 @@
-//! What the host as a whole must be able to.
+//! Checks of the host.
 
 use std::fs;
 use std::path::Path;
@@ -7,9 +7,9 @@ use libbpf_rs::btf::{Btf, types::Func};
 
 use super::report::{Check, Outcome, Report, warning};
 
-/// The question about a tracked connection that a program asks.
+/// The kfunc by which a program looks up a tracked connection.
 const LOOKUP: &str = "bpf_skb_ct_lookup";
-/// Where the kernel keeps the types of itself and of its modules.
+/// BTF of the kernel and of its modules.
 const TYPES: &str = "/sys/kernel/btf";
 
 pub(super) fn examine(names: &[String], report: &mut Report) {
@@ -19,7 +19,7 @@ pub(super) fn examine(names: &[String], report: &mut Report) {
     {
         report.add(None, Check::Forwarding, forwarding(all, what));
         for name in names {
-            // A dot in a name is a slash in a key with dots, so paths it is.
+            // A path, because in a dotted key a dot in an interface name would be a slash.
             let path = format!("/proc/sys/net/{family}/conf/{name}/forwarding");
             if is_on(all) == Some(true) && read(&path) == Some(false) {
                 let what = format!("the kernel does not forward {what} that comes in by it");
@@ -36,7 +36,7 @@ fn forwarding(key: &str, what: &str) -> Outcome {
             format!("the kernel does not forward {what}, so there is nothing to learn"),
             format!("`sysctl -w {key}=1`"),
         ),
-        // On, or a kernel without it.
+        // On, or the kernel does not have it.
         _ => Outcome::Fine,
     }
 }
@@ -49,7 +49,7 @@ fn read(path: &str) -> Option<bool> {
     fs::read_to_string(path).ok().map(|value| value.trim() != "0")
 }
 
-/// Connections can be asked for, or none are tracked.
+/// Connections can be looked up, or none are tracked.
 fn tracking() -> Outcome {
     let tracked = fs::read_to_string("/proc/sys/net/netfilter/nf_conntrack_count")
         .ok()
@@ -70,7 +70,7 @@ fn tracking() -> Outcome {
 fn has_lookup() -> bool {
     let has = |types: &Btf<'_>| types.type_by_name::<Func<'_>>(LOOKUP).is_some();
     let Ok(kernel) = Btf::from_vmlinux() else { return false };
-    // Where connection tracking is a module, its functions are among the module's.
+    // If conntrack is a module, its functions are in the module's BTF.
     has(&kernel)
         || Btf::from_path(Path::new(TYPES).join("nf_conntrack")).is_ok_and(|module| has(&module))
 }

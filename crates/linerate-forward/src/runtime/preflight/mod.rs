@@ -1,13 +1,13 @@
-//! The preflight: whether each interface can be a port, and what has to be put right first.
+//! The preflight: whether each interface can be a port, and what must be fixed first.
 //!
-//! A redirected frame that an interface cannot send is dropped without a word, so that is found out before
-//! any is. [`prepare`] looks at the interfaces before programs are attached, puts right what can be undone,
-//! and refuses the rest with the reason and the command to type. [`prove`] comes after the attaching, for
-//! drivers that can send redirected frames only with a program of their own on the interface: it asks the
-//! driver again, and sends a few frames to see them go. [`restore`] undoes what was put right.
+//! A redirected frame that an interface cannot send is dropped silently, so the preflight checks this first.
+//! [`prepare`] checks the interfaces before programs are attached, fixes what can be undone, and refuses the
+//! rest with the reason and a command. [`prove`] runs after that, for drivers that can send redirected frames
+//! only with an XDP program on the interface: it queries the driver again, and sends a few frames to verify
+//! that they leave. [`restore`] undoes the fixes.
 //!
-//! Everything is of the network namespace of the calling thread. The far end of a veth is looked at, and
-//! changed, wherever it is, if a name or a process leads there.
+//! All checks run in the calling thread's network namespace. A veth's peer is checked and changed in any
+//! namespace that a name or a process gives access to.
 
 mod host;
 mod offload;
@@ -28,14 +28,15 @@ use crate::{Error, Result};
 
 include!(concat!(env!("OUT_DIR"), "/preflight.rs"));
 
-/// How the preflight is done.
+/// Options of the preflight.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Puts right what can be undone; otherwise that is refused like the rest. True.
+    /// Fix what can be undone; otherwise refuse it like the rest. Default: true.
     pub fix: bool,
-    /// The programs take frames in several buffers, so that the MTU is not bounded by one. False.
+    /// The programs accept frames in several buffers, so that one buffer does not limit the MTU. Default:
+    /// false.
     pub multi_buffer: bool,
-    /// Indices of the interfaces that have our program on them already, from a daemon before this one.
+    /// Indices of the interfaces that already have our program, from a former daemon.
     pub adopted: Vec<u32>,
 }
 
@@ -45,10 +46,10 @@ impl Default for Options {
     }
 }
 
-/// Looks at these interfaces, which programs are to be attached to.
+/// Checks these interfaces before programs are attached to them.
 ///
 /// # Errors
-/// When the kernel does not answer. What is wrong with an interface is in the report.
+/// When the kernel does not answer. Problems of an interface are in the report.
 pub fn prepare(names: &[String], options: &Options) -> Result<Report> {
     let mut report = Report::default();
     let links = link::all().map_err(failed("list the interfaces"))?;
@@ -66,10 +67,10 @@ pub fn prepare(names: &[String], options: &Options) -> Result<Report> {
     Ok(report)
 }
 
-/// Looks at an interface again, once programs are attached; `probe` sends eight frames a CPU out of
-/// it. They have an EtherType for local experiments (0x88B5, IEEE 802) and go to an address that no bridge
-/// forwards to (01-80-C2-00-00-0E), so that the next device drops them. A card may take seconds to count them:
-/// `meanwhile` is called five times a second or more.
+/// Checks an interface again after programs were attached; `probe` sends eight frames per CPU out of it. They
+/// have an EtherType for local experiments (0x88B5, IEEE 802) and an address that no bridge forwards to
+/// (01-80-C2-00-00-0E), so that the next device drops them. A card may take seconds to count them:
+/// `meanwhile` is called at least five times a second.
 ///
 /// # Errors
 /// As [`prepare`], and what `meanwhile` returns.
@@ -92,13 +93,13 @@ pub fn prove(name: &str, probe: bool, meanwhile: &mut dyn FnMut() -> Result<()>)
     Ok(report)
 }
 
-/// Undoes what was put right. Programs on far ends go with their links. Interfaces and namespaces that are
-/// gone need nothing; what else fails is returned.
+/// Undoes the fixes. Programs on peers end with their links. Interfaces and namespaces that are gone are
+/// skipped; other failures are returned.
 pub fn restore(fixes: &[Fix]) -> Vec<Error> {
     let undo = |Fix::Offload { interface, index, namespace, offload }: &Fix| {
         let Some(namespace) = Namespace::by_inode(*namespace) else { return Ok(()) };
         let set = namespace.run(|| match link::by_index(*index)? {
-            // The index may be another's by now.
+            // The index may have been reused.
             Some(link) if link.name == *interface => ethtool::set_feature(*index, offload, true),
             _ => Ok(()),
         });

@@ -9,8 +9,8 @@ use linerate_net::namespace::Namespace;
 use super::Options;
 use super::report::{Fix, Outcome, refused};
 
-/// Turns an offload off, in the namespace where the interface is, and looks whether it is. `prefix` begins
-/// a command line there, and `short` is what ethtool(8) calls it.
+/// Turns an offload off in the interface's namespace, and verifies that. `prefix` is the command prefix for
+/// that namespace, `short` the offload's name in ethtool(8).
 pub(super) fn turn_off(
     namespace: &Namespace,
     prefix: &str,

@@ -1,4 +1,4 @@
-//! What one interface must be and must be set to.
+//! Checks of one interface.
 
 use std::io;
 use std::thread;
@@ -11,9 +11,9 @@ use super::offload::turn_off;
 use super::report::{Check, Outcome, Report, refused, warning};
 use super::{Options, veth};
 
-/// What XDP leaves of a page to a frame: less the headroom (`XDP_PACKET_HEADROOM`), the
-/// `skb_shared_info` at its end, and the Ethernet header. Drivers have less, and say so when programs are
-/// attached.
+/// Bytes of a page that XDP leaves for a frame: without the headroom (`XDP_PACKET_HEADROOM`), the
+/// `skb_shared_info` at its end, and the Ethernet header. Some drivers have less, and report it when programs
+/// are attached.
 const HEADROOM: usize = 256;
 const SHARED: usize = 320;
 const ETHERNET: usize = 14;
@@ -91,7 +91,7 @@ fn kind(link: &Link, links: &[Link]) -> Outcome {
             refused(format!("a {} sends by its members", link.kind), remedy)
         }
         "vlan" | "macvlan" | "macvtap" | "ipvlan" | "ipvtap" | "macsec" => refused(
-            format!("a {} device sends by the one that it stands on", link.kind),
+            format!("a {} device sends through its lower device", link.kind),
             match below {
                 Some(below) => format!("name {below} instead: VLAN tags are part of a session"),
                 None => "name that one instead, in its network namespace".to_owned(),
@@ -147,8 +147,8 @@ fn mtu(link: &Link, options: &Options) -> Outcome {
     )
 }
 
-/// A driver that gives each CPU a queue of its own for redirected frames drops those of a CPU that has none,
-/// or has CPUs wait for each other.
+/// If a driver has fewer queues for redirected frames than CPUs, it drops the frames of the other CPUs or
+/// makes CPUs wait for each other.
 fn queues(link: &Link, channels: Option<Channels>) -> Outcome {
     let cpus = thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32);
     match channels {
@@ -181,13 +181,13 @@ mod tests {
         links.into_iter().find(|link| link.name == name).unwrap()
     }
 
-    /// The outcomes of a check.
+    /// The results of a check.
     fn of(report: &Report, check: Check) -> Vec<&Outcome> {
         let found = report.findings.iter().filter(|finding| finding.check == check);
         found.map(|finding| &finding.outcome).collect()
     }
 
-    /// A veth has the offload as a card has it, and switches it; it is taken for one here.
+    /// A veth has the offload and can switch it, so it serves as a card here.
     #[test]
     fn tags_that_a_card_takes_out_of_frames_are_left_in_and_taken_out_again() {
         root_or_skip!();
@@ -225,7 +225,7 @@ mod tests {
         let fixed = of(&report, Check::Tags);
         assert!(fixed.iter().all(|one| matches!(one, Outcome::Fixed(_))), "{report:?}");
         assert_eq!((is_on(), report.fixes.len()), ([false; 2], 2));
-        // The same way as frames that a card joins.
+        // Handled like frames that a card joins.
         let joined = of(&report, Check::Coalescing);
         assert!(joined.iter().all(|one| **one == Outcome::Fine), "{report:?}");
         assert!(of(&examine(true), Check::Tags).iter().all(|one| **one == Outcome::Fine));

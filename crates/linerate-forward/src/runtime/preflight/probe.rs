@@ -1,4 +1,4 @@
-//! Sending a few frames out of an interface by redirection, to see whether they go.
+//! Sends a few frames out of an interface by redirection, to verify that they leave.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -20,19 +20,19 @@ use crate::{Error, Result};
 const FRAMES: u32 = 8;
 /// Shortest Ethernet frame without its checksum.
 const LENGTH: usize = 60;
-/// Nearest bridge, which passes it to nobody (IEEE 802.1Q, table 8-1).
+/// Nearest bridge, which does not forward it (IEEE 802.1Q, table 8-1).
 const NEAREST: [u8; 6] = [0x01, 0x80, 0xc2, 0x00, 0x00, 0x0e];
 /// For local experiments (IEEE 802, 9.2.3).
 const EXPERIMENT: [u8; 2] = [0x88, 0xb5];
-/// How long a card may take to count what it sent. Many do so once in a while only.
+/// How long a card may take to update its counters. Many do so only periodically.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(2500);
 
-/// A program that passes everything.
+/// A program that returns XDP_PASS.
 pub(super) fn stub() -> Result<OwnedFd> {
     load(0, |skeleton| skeleton.linerate_stub.as_fd().try_clone_to_owned())
 }
 
-/// Sends [`FRAMES`] frames from each CPU that this thread may use, and looks whether they were sent.
+/// Sends [`FRAMES`] frames from each CPU that this thread may use, and checks whether they were sent.
 pub(super) fn send(port: &Link, meanwhile: &mut dyn FnMut() -> Result<()>) -> Result<Outcome> {
     meanwhile()?;
     let program =

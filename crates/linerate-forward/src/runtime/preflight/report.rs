@@ -1,21 +1,21 @@
-//! [`Report`]: what the preflight found, and what it put right.
+//! [`Report`]: what the preflight found and fixed.
 
 use std::fmt;
 
 use linerate_bpf::link::Link;
 use serde::{Deserialize, Serialize};
 
-/// What was looked at.
+/// What was checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Check {
-    /// The interface is one that frames leave by, and not one that stands on another.
+    /// The interface transmits frames itself, and is not an upper device.
     Kind,
-    /// No XDP program of somebody else is on it.
+    /// No XDP program of somebody else is attached.
     Program,
     /// The driver runs XDP programs.
     Native,
-    /// Redirected frames can be sent out of it.
+    /// It can send redirected frames.
     Transmit,
     /// Each CPU has a queue to send them on.
     Queues,
@@ -25,25 +25,25 @@ pub enum Check {
     Coalescing,
     /// VLAN tags are in the frames.
     Tags,
-    /// Checksums of what a neighbour on this machine sends are finished.
+    /// Checksums from a sender on this machine are complete.
     Checksums,
-    /// Tracked connections can be asked for.
+    /// Tracked connections can be looked up.
     Tracking,
     /// The host forwards.
     Forwarding,
 }
 
-/// How a check ended.
+/// The result of a check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
-    /// Nothing stands in the way.
+    /// No problem.
     Fine,
-    /// Something did, and was put right: what was done.
+    /// A problem was fixed; describes the fix.
     Fixed(String),
     /// It works, but not as well as it could.
     Warning {
-        /// What is the matter.
+        /// The problem.
         what: String,
         /// What to do about it, with a command where there is one.
         remedy: String,
@@ -57,14 +57,14 @@ pub enum Outcome {
     },
 }
 
-/// The end of one check.
+/// One check and its result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// The interface; `None` for the host as a whole.
     pub interface: Option<String>,
-    /// What was looked at.
+    /// What was checked.
     pub check: Check,
-    /// How it ended.
+    /// The result.
     pub outcome: Outcome,
 }
 
@@ -84,7 +84,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Something that was changed, and can be changed back (`restore`).
+/// A change that `restore` can undo.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "what")]
 pub enum Fix {
@@ -94,33 +94,33 @@ pub enum Fix {
         interface: String,
         /// Its index.
         index: u32,
-        /// Number of the file of the network namespace that it is in.
+        /// Inode number of its network namespace.
         namespace: u64,
         /// The offload, by the kernel's name.
         offload: String,
     },
 }
 
-/// A program that passes everything, put on the far end of a veth. It goes when the link is dropped and not
-/// pinned.
+/// A program that returns XDP_PASS, attached to the peer of a veth. It is detached when the link is dropped,
+/// unless it is pinned.
 #[derive(Debug)]
 pub struct Stub {
     /// The port.
     pub interface: String,
-    /// The far end.
+    /// The peer.
     pub peer: String,
-    /// What holds it there.
+    /// The link that keeps it attached.
     pub link: Link,
 }
 
 /// What the preflight found.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// All checks, port by port.
+    /// All checks, in the order of the ports.
     pub findings: Vec<Finding>,
-    /// What was changed; to be kept as long as programs are attached, and then given to `restore`.
+    /// The changes. Keep them while programs are attached, then pass them to `restore`.
     pub fixes: Vec<Fix>,
-    /// Programs on far ends; to be kept as long, and pinned where the programs are.
+    /// Programs on peers. Keep them as long, and pin them where the programs are pinned.
     pub stubs: Vec<Stub>,
 }
 
@@ -130,7 +130,7 @@ impl Report {
         self.findings.iter().filter(|one| matches!(one.outcome, Outcome::Refused { .. }))
     }
 
-    /// What to tell whoever runs it: all that is not fine.
+    /// Findings to show to the user: everything except `Fine`.
     pub fn notable(&self) -> impl Iterator<Item = &Finding> {
         self.findings.iter().filter(|one| one.outcome != Outcome::Fine)
     }

@@ -1,8 +1,8 @@
-//! What the far end of a veth must be able to (`drivers/net/veth.c`).
+//! Requirements for a veth's peer (`drivers/net/veth.c`).
 //!
-//! Redirected frames go into the receive ring of the far end, which exists only while that has an XDP program
-//! or generic receive offload; without either they are dropped. A far end that leaves a VLAN tag beside a
-//! frame, as a card would put it in, hides it from XDP.
+//! Redirected frames go into the receive ring of the peer, which exists only while the peer has an XDP
+//! program or generic receive offload; without either they are dropped. A peer with VLAN transmit offload
+//! leaves a VLAN tag outside of the frame, and so hides it from XDP.
 
 use std::io;
 
@@ -17,11 +17,11 @@ use super::offload::turn_off;
 use super::report::{Check, Outcome, Report, Stub, refused, warning};
 use super::{Options, probe};
 
-/// The far end, as it is.
+/// The state of the peer.
 struct Peer {
     link: Link,
     namespace: Namespace,
-    /// How a command line is begun that is to run where it is.
+    /// Command prefix to run a command in its namespace.
     prefix: String,
     features: Features,
 }
@@ -36,7 +36,7 @@ pub(super) fn examine(
 ) -> io::Result<()> {
     let name = Some(port.name.as_str());
     let peer = Peer::of(port, links)?;
-    // Where both ends are to be ports, each has a program soon.
+    // If both ends are going to be ports, each will have a program.
     let both = port.link_netnsid.is_none()
         && peer.as_ref().is_some_and(|peer| names.contains(&peer.link.name));
     let ready = both
@@ -50,7 +50,7 @@ pub(super) fn examine(
             Outcome::Fine
         } else {
             refused(
-                "the far end of this veth has no XDP program and no GRO, without which it drops \
+                "the peer of this veth has no XDP program and no GRO, without which it drops \
                  redirected frames, and no name and no process leads to its network namespace",
                 "there: `ethtool -K INTERFACE gro on`",
             )
@@ -64,14 +64,15 @@ pub(super) fn examine(
         [("tx-vlan-hw-insert", "txvlan"), ("tx-vlan-stag-hw-insert", "tx-vlan-stag-hw-insert")]
     {
         let outcome = if peer.features.is_active(offload) {
-            let what = format!("the far end {} leaves VLAN tags beside its frames", peer.link.name);
+            let what =
+                format!("the peer {} leaves VLAN tags outside of its frames", peer.link.name);
             let Peer { namespace, prefix, link, .. } = &peer;
             match turn_off(namespace, prefix, link, &what, offload, short, options)? {
                 (outcome, Some(fix)) => {
                     report.fixes.push(fix);
                     outcome
                 }
-                // Who tags no frames there may go without.
+                // Not needed if the peer sends no VLAN tags.
                 (Outcome::Refused { reason, remedy }, None) => warning(reason, remedy),
                 (other, None) => other,
             }
@@ -84,7 +85,7 @@ pub(super) fn examine(
     let outcome = if unfinished.iter().any(|offload| peer.features.is_active(offload)) {
         warning(
             format!(
-                "the far end {} leaves checksums of what it sends itself unfinished; such sessions stay \
+                "the peer {} leaves checksums of packets that it sends itself partial; such sessions stay \
                  with the kernel",
                 peer.link.name
             ),
@@ -97,7 +98,7 @@ pub(super) fn examine(
     Ok(())
 }
 
-/// Puts a program on the far end that passes everything.
+/// Attaches a program to the peer that returns XDP_PASS.
 fn give_program(
     port: &Link,
     peer: &Peer,
@@ -106,7 +107,7 @@ fn give_program(
 ) -> io::Result<Outcome> {
     let Peer { link, namespace, prefix, .. } = peer;
     let reason = format!(
-        "the far end {} of this veth has no XDP program and no GRO, without which it drops redirected \
+        "the peer {} of this veth has no XDP program and no GRO, without which it drops redirected \
          frames",
         link.name
     );
@@ -114,7 +115,7 @@ fn give_program(
     if !options.fix {
         return Ok(refused(reason, command));
     }
-    // Its receive queues must be as many as this end's transmit queues, and this end's MTU fit.
+    // It needs as many receive queues as this end has transmit queues, and this end's MTU must fit.
     let attached = namespace.run(|| {
         let stub = probe::stub()?;
         let hook = Hook::Xdp(AttachMode::Native);
@@ -135,13 +136,13 @@ fn give_program(
         ));
     }
     let (interface, peer) = (port.name.clone(), link.name.clone());
-    let done = format!("the far end {peer} was given an XDP program that passes everything");
+    let done = format!("an XDP program that passes everything was attached to the peer {peer}");
     report.stubs.push(Stub { interface, peer, link: held });
     Ok(Outcome::Fixed(done))
 }
 
 impl Peer {
-    /// `None` where nothing leads to it.
+    /// `None` if no name or process gives access to it.
     fn of(port: &Link, links: &[Link]) -> io::Result<Option<Self>> {
         linerate_bpf::log_to_tracing();
         let Some(index) = port.link else { return Ok(None) };
@@ -167,7 +168,7 @@ impl Peer {
     }
 }
 
-/// How a command line begins that is to run in this namespace.
+/// Command prefix to run a command in this namespace.
 fn prefix(namespace: &Namespace) -> String {
     let path = namespace.path();
     match (path.starts_with("/run/netns"), path.file_name()) {

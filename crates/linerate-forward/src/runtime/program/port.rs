@@ -28,16 +28,16 @@ pub struct PortOptions {
     pub mac: [u8; 6],
     /// Its number, below [`PORTS_MAX`]; each port has its own.
     pub port: u32,
-    /// Native or generic only; `None` takes native where the driver has it.
+    /// Native or generic only; `None`: native if the driver supports it.
     pub attach: Option<AttachMode>,
 }
 
-/// A program at the entrance or the way out of the stack.
+/// A program at the ingress or egress of the stack.
 #[derive(Debug)]
 pub enum Stack {
     /// By a link.
     Tcx(Link),
-    /// In the clsact queueing discipline, where the kernel has no tcx.
+    /// In the clsact queueing discipline, if the kernel has no tcx.
     Clsact(Clsact),
 }
 
@@ -52,7 +52,7 @@ pub struct Clsact {
 }
 
 impl Clsact {
-    /// Leaves the filter where it is: it has no pin, and stays until somebody removes it.
+    /// Leaves the filter attached: it has no pin, and stays until somebody removes it.
     pub fn keep(&mut self) {
         self.kept = true;
     }
@@ -68,25 +68,25 @@ impl Drop for Clsact {
     }
 }
 
-/// The programs on one interface; taken off on drop, unless their links are pinned.
+/// The programs on one interface; detached on drop, unless their links are pinned.
 #[derive(Debug)]
 pub struct Port {
     /// The fast path.
     pub xdp: Link,
     /// Where the fast path runs.
     pub attach: AttachMode,
-    /// Why not in the driver, where it does not.
+    /// Why it does not run in the driver, if so.
     pub generic_reason: Option<String>,
-    /// `mark` and `learn`; none where the programs have neither, as some of the lab's.
+    /// `mark` and `learn`; none if the programs have neither, as some of the lab's.
     pub stack: Vec<Stack>,
 }
 
 impl Port {
-    /// Makes an interface a port that frames come in by: it is known to the programs, then learned from, then
-    /// its frames are taken. What leaves by it is the kernel's until [`enable_egress`].
+    /// Makes an interface an ingress port: registers it with the programs, then attaches the learning
+    /// programs, then the fast path. The kernel sends what leaves by it until [`enable_egress`].
     ///
     /// # Errors
-    /// [`Error::Ring`] where another XDP program is there (it stays) or the kernel refuses;
+    /// [`Error::Ring`] if another XDP program is attached (it stays) or the kernel refuses;
     /// [`Error::Privilege`], [`Error::System`], [`Error::Invalid`].
     pub fn attach(programs: &Programs, options: &PortOptions) -> Result<Self> {
         if options.port >= PORTS_MAX {
@@ -117,7 +117,8 @@ impl Port {
     }
 }
 
-/// Tells the programs of the interface: what comes in by it is looked at, and what leaves by it is learned.
+/// Registers the interface with the programs: packets received on it are parsed, and packets sent on it are
+/// learned.
 ///
 /// # Errors
 /// [`Error::System`], [`Error::Privilege`].
@@ -128,8 +129,8 @@ pub fn register(programs: &Programs, options: &PortOptions) -> Result<()> {
     map.update(&index, interface.as_bytes(), MapFlags::ANY).map_err(refused(&options.name))
 }
 
-/// Has the programs send frames out of the interface. A redirected frame that it cannot send is lost without a
-/// word, so it is to be proven before that it can ([`crate::runtime::preflight::prove`]).
+/// Lets the programs send frames out of the interface. A redirected frame that it cannot send is dropped
+/// silently, so transmit must be verified first ([`crate::runtime::preflight::prove`]).
 ///
 /// # Errors
 /// As [`register`].
@@ -161,7 +162,7 @@ fn attach_to_stack(program: BorrowedFd<'_>, options: &PortOptions, hook: Hook) -
         Err(error @ linerate_bpf::Error::System { .. }) => error,
         Err(error) => return Err(error.into()),
     };
-    tracing::info!(interface = %name, %error, "no tcx: the clsact queueing discipline takes its place");
+    tracing::info!(interface = %name, %error, "no tcx: using the clsact queueing discipline");
     let point = if hook == Hook::TcxEgress { TC_EGRESS } else { TC_INGRESS };
     attach_clsact(program, *ifindex, point).map(Stack::Clsact).map_err(|error| {
         Error::bpf(format!("attach a program to interface {name} by clsact"), &error)

@@ -1,8 +1,8 @@
 //! [`Bridges`]: where bridges send frames, by their forwarding databases (`net/bridge/br_fdb.c`).
 //!
-//! A bridge floods what it has no entry for, and a session may have been learned from one of the copies.
-//! So a new entry is a change as well as one that moves or goes. Only bridges matter that have one of the
-//! ports in them.
+//! A bridge floods frames without an entry, and a session may have been learned from one of the copies. So a
+//! new entry is a change, like one that moves or is removed. Only bridges with at least one of the ports
+//! matter.
 
 use std::collections::HashMap;
 
@@ -13,15 +13,16 @@ use super::neighbours::HEADER;
 /// Bridge, hardware address and VLAN.
 type Key = (u32, [u8; 6], u16);
 
-/// The entries that are known.
+/// The known entries.
 #[derive(Debug, Default)]
 pub(super) struct Bridges {
-    /// The interface behind which it is.
+    /// The bridge port of the entry.
     known: HashMap<Key, u32>,
 }
 
 impl Bridges {
-    /// Takes a message about an entry in: whether it is a change. `matters` says which bridges do.
+    /// Processes a message about an entry. Returns whether it is a change. `matters` says which bridges
+    /// matter.
     pub(super) fn update(
         &mut self,
         deleted: bool,
@@ -29,8 +30,8 @@ impl Bridges {
         matters: impl Fn(u32) -> bool,
     ) -> bool {
         let Some((key, interface)) = read(body) else { return true };
-        // Without a bridge it is a filter of the interface's own, or the database of a tunnel, whose
-        // packets leave with other addresses and are never learned.
+        // Without a bridge it is a filter of the interface itself, or the database of a tunnel, whose packets
+        // leave with other addresses and are never learned.
         if key.0 == 0 || !matters(key.0) {
             return false;
         }
@@ -40,7 +41,7 @@ impl Bridges {
         self.known.insert(key, interface) != Some(interface)
     }
 
-    /// Forgets everything, before all is read anew.
+    /// Forgets everything before a full re-read.
     pub(super) fn clear(&mut self) {
         self.known.clear();
     }

@@ -1,4 +1,4 @@
-//! [`Causes`]: what kinds of change a bump answers.
+//! [`Causes`]: the kinds of change that cause a bump.
 
 use std::fmt;
 
@@ -6,40 +6,40 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Cause {
-    /// The watch has begun: what was before is unknown.
+    /// The watch started: earlier changes are unknown.
     Start,
-    /// Messages were lost because too many came at once; everything has been read anew.
+    /// Messages were lost because too many came at once; everything was read again.
     Overrun,
     /// A route.
     Route,
-    /// A rule of routing.
+    /// A routing rule.
     Rule,
-    /// A nexthop object, or a bucket of a group of them.
+    /// A nexthop object, or a bucket of a nexthop group.
     Nexthop,
-    /// Where a neighbour is, or that it is there.
+    /// The address or the presence of a neighbour.
     Neighbour,
-    /// A link: up or down, carrier, MTU, hardware address, master, name, there or gone.
+    /// A link: up or down, carrier, MTU, hardware address, master, name, added or removed.
     Link,
     /// An address of this host.
     Address,
-    /// Whether an interface forwards, or checks where packets come from.
+    /// Forwarding or reverse-path filtering of an interface.
     Forwarding,
     /// The forwarding database or the VLANs of a bridge.
     Bridge,
     /// Queueing disciplines, filters and actions.
     TrafficControl,
-    /// The ruleset of nftables; iptables-nft makes such.
+    /// The nftables ruleset, which iptables-nft changes too.
     Nftables,
-    /// iptables in its old form has run.
+    /// Legacy iptables has run.
     Xtables,
-    /// A policy of IPsec.
+    /// An IPsec policy.
     Ipsec,
     /// Somebody deleted tracked connections.
     Conntrack,
 }
 
 impl Cause {
-    /// All of them, in the order of their numbers.
+    /// All causes, in the order of their numbers.
     pub const ALL: [Self; 15] = [
         Self::Start,
         Self::Overrun,
@@ -58,7 +58,7 @@ impl Cause {
         Self::Conntrack,
     ];
 
-    /// Its name in logs and metrics.
+    /// The name in logs and metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::Start => "start",
@@ -85,22 +85,22 @@ impl Cause {
 pub struct Causes(u16);
 
 impl Causes {
-    /// Whether there is none.
+    /// Whether the set is empty.
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// Whether `cause` is one of them.
+    /// Whether `cause` is in the set.
     pub fn contains(self, cause: Cause) -> bool {
         self.0 & 1 << cause as u8 != 0
     }
 
-    /// Adds one.
+    /// Adds a cause.
     pub fn insert(&mut self, cause: Cause) {
         self.0 |= 1 << cause as u8;
     }
 
-    /// Each of them.
+    /// The causes in the set.
     pub fn iter(self) -> impl Iterator<Item = Cause> {
         Cause::ALL.into_iter().filter(move |cause| self.contains(*cause))
     }

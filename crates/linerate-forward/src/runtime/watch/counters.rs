@@ -1,10 +1,10 @@
-//! [`Counters`]: what the thread of the watch counts for whoever asks.
+//! [`Counters`]: what the thread of the watch counts; other threads read it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{Cause, Causes, Counts};
 
-/// Written by the thread alone.
+/// Only the thread writes them.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     messages: AtomicU64,

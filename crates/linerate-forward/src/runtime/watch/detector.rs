@@ -1,4 +1,4 @@
-//! [`ChangeDetector`]: which messages of the kernel are changes.
+//! [`ChangeDetector`]: which kernel notifications are changes.
 
 use std::io;
 
@@ -9,14 +9,14 @@ use super::causes::Cause;
 use super::links::{LINK_HEADER, Links};
 use super::neighbours::{self, Neighbours};
 
-// What `linux/rtnetlink.h` has and libc lacks.
+// Constants of `linux/rtnetlink.h` that libc lacks.
 const RTM_NEWNEXTHOP: u16 = 104;
 const RTM_DELNEXTHOP: u16 = 105;
 const RTM_NEWVLAN: u16 = 112;
 const RTM_DELVLAN: u16 = 113;
 const RTM_NEWNEXTHOPBUCKET: u16 = 116;
 const RTM_DELNEXTHOPBUCKET: u16 = 117;
-/// Has a bridge tell its VLANs in short, as it does in its notifications.
+/// Requests a bridge's VLANs in the compressed form that its notifications have.
 const RTEXT_FILTER_BRVLAN_COMPRESSED: u32 = 1 << 2;
 
 // Messages of `linux/xfrm.h` about policies.
@@ -30,13 +30,13 @@ const XFRM_MSG_MIGRATE: u16 = 33;
 /// A change of the ruleset has been committed.
 pub(super) const NEW_GENERATION: u16 =
     (libc::NFNL_SUBSYS_NFTABLES << 8 | libc::NFT_MSG_NEWGEN) as u16;
-/// A tracked connection is gone (`IPCTNL_MSG_CT_DELETE`).
+/// A tracked connection was removed (`IPCTNL_MSG_CT_DELETE`).
 const CONNECTION_GONE: u16 = (libc::NFNL_SUBSYS_CTNETLINK << 8 | 2) as u16;
 
-/// What is known of the kernel's state, as far as it takes to know what is new.
+/// The part of the kernel's state that is needed to recognise changes.
 #[derive(Debug, Default)]
 pub(super) struct ChangeDetector {
-    /// Interfaces that are ports; none given, every interface may be.
+    /// Interfaces that are ports; if empty, every interface may be.
     ports: Vec<u32>,
     links: Links,
     neighbours: Neighbours,
@@ -48,7 +48,7 @@ impl ChangeDetector {
         Self { ports: ports.to_owned(), ..Self::default() }
     }
 
-    /// Takes a message of one of the protocols in. Whatever cannot be read is a change.
+    /// Processes a message of one of the protocols. One that cannot be parsed is a change.
     pub(super) fn detect(&mut self, protocol: Protocol, message: Message<'_>) -> Option<Cause> {
         match protocol {
             Protocol::Route => self.detect_route(message),
@@ -78,7 +78,7 @@ impl ChangeDetector {
                 (self.links.update_address(kind == libc::RTM_DELADDR, body), Cause::Address)
             }
             libc::RTM_NEWROUTE | libc::RTM_DELROUTE => {
-                // A copy that the kernel made of a route for one destination, which says nothing new.
+                // A cached clone of a route for one destination: nothing new.
                 let flags = number(body, 8).map_or(0, u32::from_ne_bytes);
                 (flags & libc::RTM_F_CLONED == 0, Cause::Route)
             }
@@ -101,17 +101,17 @@ impl ChangeDetector {
             }
             libc::RTM_NEWNETCONF | libc::RTM_DELNETCONF => (true, Cause::Forwarding),
             RTM_NEWVLAN | RTM_DELVLAN => (true, Cause::Bridge),
-            // The one group that has no others in it: disciplines, classes, filters, chains, actions.
+            // This group has only traffic control: qdiscs, classes, filters, chains, actions.
             _ => (true, Cause::TrafficControl),
         };
         changed.then_some(cause)
     }
 
-    /// Reads all that it must know anew, after which no change from before will be seen as one.
+    /// Reads the whole state again. Earlier changes are then no longer reported.
     pub(super) fn load(&mut self) -> io::Result<()> {
         let socket = Socket::open(Protocol::Route)?;
-        // What changes meanwhile may be missing, until nothing does. On a machine that never rests the
-        // messages that follow bring what is missing, at worst as a change that was none.
+        // The dump is repeated until nothing changes during it. On a busy machine later notifications supply
+        // what is missing, at worst as a change that was none.
         for _ in 0..5 {
             self.links.clear();
             self.neighbours.clear();
@@ -135,7 +135,7 @@ impl ChangeDetector {
                     self.detect_route(message);
                 });
                 whole &= match took {
-                    // A kernel without bridges.
+                    // The kernel has no bridges.
                     Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => true,
                     other => other? == Dump::Consistent,
                 };

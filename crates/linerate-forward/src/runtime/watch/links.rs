@@ -1,8 +1,8 @@
-//! [`Links`]: which messages about interfaces and their addresses say something new.
+//! [`Links`]: which notifications about interfaces and their addresses are changes.
 //!
-//! The kernel sends the whole of a link whenever it thinks that somebody may care: when a capture makes it
-//! promiscuous, or an address is renewed for another hour. So a link is remembered as a digest of all that
-//! does not count or tick by itself, and an attribute that this knows nothing of counts as something new.
+//! The kernel sends a full RTM_NEWLINK for many reasons: a capture makes the link promiscuous, or an address
+//! is renewed for another hour. So a link is remembered as a digest of all attributes except counters and
+//! timers. An unknown attribute is part of the digest.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -13,12 +13,12 @@ use linerate_net::netlink::{attribute, attributes, number, word};
 pub(super) const LINK_HEADER: usize = 16;
 /// Bytes of `struct ifaddrmsg`.
 const ADDRESS_HEADER: usize = 8;
-/// Who looks on, which is no matter of where packets go.
+/// Flags for promiscuous mode and captures; they do not affect forwarding.
 const ONLOOKERS: u32 = (libc::IFF_PROMISC | libc::IFF_ALLMULTI) as u32;
-/// An address that is not to be used as a source any more.
+/// A deprecated address: not used as a source any more.
 const DEPRECATED: u32 = 0x20;
 
-/// Attributes that tick: of a link.
+/// Attributes of a link that count or tick.
 const OF_LINK: &[u16] = &[
     libc::IFLA_STATS,
     libc::IFLA_STATS64,
@@ -42,17 +42,17 @@ const OF_BRIDGE: &[u16] = &[16, 17, 18, 19, 48];
 /// Of its member: `IFLA_BRPORT_MESSAGE_AGE_TIMER`, `FORWARD_DELAY_TIMER`, `HOLD_TIMER`, `MCAST_N_GROUPS`.
 const OF_MEMBER: &[u16] = &[21, 22, 23, 42];
 
-/// What the kernel last said of each link and address.
+/// The kernel's last message about each link and address.
 #[derive(Debug, Default)]
 pub(super) struct Links {
-    /// By family and index: a bridge's member shows another side of itself as `AF_BRIDGE`.
+    /// By family and index: a bridge's member has a second set of attributes as `AF_BRIDGE`.
     links: HashMap<(u8, u32), u64>,
     masters: HashMap<u32, u32>,
     addresses: HashMap<u64, u64>,
 }
 
 impl Links {
-    /// Takes a message about a link in: whether it is a change.
+    /// Processes a message about a link. Returns whether it is a change.
     pub(super) fn update(&mut self, deleted: bool, body: &[u8]) -> bool {
         let (Some(&family), Some(index)) = (body.first(), number(body, 4)) else { return true };
         let index = u32::from_ne_bytes(index);
@@ -70,8 +70,8 @@ impl Links {
         self.links.insert((family, index), digest) != Some(digest)
     }
 
-    /// Takes a message about an address of this host in: whether it is a change. A renewed lifetime is
-    /// none.
+    /// Processes a message about an address of this host. Returns whether it is a change. A renewed lifetime
+    /// is not a change.
     pub(super) fn update_address(&mut self, deleted: bool, body: &[u8]) -> bool {
         let Some(own) = body.get(ADDRESS_HEADER..) else { return true };
         let mut key = DefaultHasher::new();
@@ -86,7 +86,7 @@ impl Links {
             return self.addresses.remove(&key.finish()).is_some();
         }
         let mut digest = DefaultHasher::new();
-        body[3].hash(&mut digest); // scope; the flags stand in an attribute, whole
+        body[3].hash(&mut digest); // scope; the full flags are in an attribute
         for (kind, value) in attributes(own) {
             match (kind, word(value)) {
                 (libc::IFA_CACHEINFO, _) => {}
@@ -103,7 +103,7 @@ impl Links {
         self.masters.get(&index).copied()
     }
 
-    /// Forgets everything, before all is read anew.
+    /// Forgets everything before a full re-read.
     pub(super) fn clear(&mut self) {
         *self = Self::default();
     }
@@ -149,7 +149,7 @@ fn digest_link(family: u8, body: &[u8], own: &[u8]) -> u64 {
     digest.finish()
 }
 
-/// Adds the attributes in `value` that are not to be skipped.
+/// Hashes the attributes in `value`, without the skipped ones.
 fn add(digest: &mut DefaultHasher, kind: u16, value: &[u8], skipped: &[u16]) {
     kind.hash(digest);
     for (kind, value) in attributes(value).filter(|(kind, _)| !skipped.contains(kind)) {

@@ -1,29 +1,25 @@
-//! [`Watch`]: says that the kernel may decide otherwise than it did.
+//! [`Watch`]: detects changes after which the kernel may forward packets differently.
 //!
-//! A session repeats what the kernel did with its first packets. Whatever the kernel would now do
-//! differently has to be learned again, so every change that it tells of, or that can be found out, is
-//! answered by a *bump*: the caller raises the number of the generation, and every session of an older one
-//! asks the kernel again. The watch is a thread that sleeps in `poll` and does nothing in a network that is
-//! at rest.
+//! A session repeats what the kernel did with its first packets. Every detected change causes a *bump*: the
+//! caller increments the generation, and all older sessions are relearned. The watch is a thread that sleeps
+//! in `poll` and does nothing while the network does not change.
 //!
-//! A bump follows every change: messages that wait are read up to [`BATCH`] at a time, and then the caller
-//! is told once. The first of them is not kept waiting for others, and a storm of routes causes one bump a
-//! batch. What comes while it is lost for want of room (`ENOBUFS`) causes a bump at once, and another when
-//! everything has been read anew.
+//! A bump follows every change: queued messages are read up to [`BATCH`] at a time, then the caller is
+//! notified once. The first message does not wait for others, and a storm of routes causes one bump a batch.
+//! If the socket overflows (`ENOBUFS`), the watch bumps at once, and again after a full re-read.
 //!
-//! # What is seen
+//! # What is detected
 //! Routes, rules and nexthop objects; neighbours; links with MTU, carrier and hardware address; addresses;
 //! forwarding and reverse-path settings of interfaces; databases and VLANs of bridges that a port is in;
-//! traffic control; commits to nftables, which iptables-nft makes too; policies of IPsec; tracked
-//! connections that somebody deletes; runs of iptables in its old form, by its lock. What is no change is
-//! passed over: neighbours that are only confirmed, addresses that are only renewed, interfaces that are
-//! only captured on.
+//! traffic control; nftables commits, which iptables-nft makes too; IPsec policies; tracked connections that
+//! somebody deletes; runs of legacy iptables, by its lock. Notifications that change nothing are ignored:
+//! neighbours that are only confirmed, addresses that are only renewed, interfaces that are only captured on.
 //!
-//! # What is not
-//! These are bounded only by the time after which every session is re-learned: x_tables changed without
-//! iptables' lock; elements of sets that time out or that packets add, and rules that limit, count or go by
-//! the time of day; ipset; other sysctls (`fib_multipath_hash_policy`); BPF programs that others attach;
-//! tracked connections that end by themselves are left to the learner, which looks at their timeouts.
+//! # What is not detected
+//! These take effect only when a session is revalidated: x_tables changed without iptables' lock; set
+//! elements that time out or that packets add, and rules that limit, count or depend on the time of day;
+//! ipset; other sysctls (`fib_multipath_hash_policy`); BPF programs that others attach; tracked connections
+//! that end by themselves (the learner checks their timeouts).
 
 mod bridges;
 mod causes;
@@ -52,22 +48,22 @@ use xtables::Lock;
 
 use crate::{Error, Result};
 
-/// Messages that are read at most before the caller is told, about 0.1 ms worth.
+/// Maximum messages that are read before the caller is notified: about 0.1 ms.
 pub const BATCH: usize = 128;
 
 /// What is watched, and how.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Indices of the interfaces that are ports. They say which bridges matter; none, and all do.
+    /// Indices of the interfaces that are ports. They decide which bridges matter; if empty, all do.
     pub ports: Vec<u32>,
-    /// Bytes of room for messages that wait, for each of the up to four sockets; 8 MiB. Without
-    /// CAP_NET_ADMIN in the namespace it is cut to `net.core.rmem_max`.
+    /// Receive buffer in bytes of each of the up to four sockets; default: 8 MiB. Without CAP_NET_ADMIN in
+    /// the namespace `net.core.rmem_max` limits it.
     pub buffer: usize,
-    /// Whether tracked connections that somebody deletes (`conntrack -D`, `-F`) are a change; true. While
-    /// it is watched the kernel writes a message at the end of every tracked connection, about a
-    /// microsecond each, and drops it before it is queued if nobody asked for the end.
+    /// Whether tracked connections that somebody deletes (`conntrack -D`, `-F`) are a change; default: true.
+    /// The kernel then writes a message at the end of every tracked connection, about a microsecond each. It
+    /// drops the message before it is queued if nobody requested the deletion.
     pub conntrack: bool,
-    /// Whether runs of iptables in its old form are; true.
+    /// Whether runs of legacy iptables are a change; default: true.
     pub xtables: bool,
 }
 
@@ -77,18 +73,18 @@ impl Default for Options {
     }
 }
 
-/// What the watch has seen, since it began.
+/// What the watch has counted since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Messages of the kernel.
+    /// Messages received from the kernel.
     pub messages: u64,
-    /// Those among them that were no change.
+    /// Messages that were no change.
     pub ignored: u64,
-    /// Times that the caller was told.
+    /// Bumps.
     pub bumps: u64,
-    /// Times that messages were lost and everything was read anew.
+    /// Times that messages were lost and everything was read again.
     pub overruns: u64,
-    /// Bumps that each cause had a part in, in the order of [`Cause::ALL`].
+    /// Bumps by cause, in the order of [`Cause::ALL`]; a bump may have several.
     pub causes: [u64; Cause::ALL.len()],
 }
 
@@ -108,31 +104,32 @@ impl fmt::Debug for Watch {
 
 impl Watch {
     /// Watches the network namespace of the calling thread. `bump` is called once before this returns
-    /// ([`Cause::Start`]), and from then on by a thread of its own. Every change after the return is
-    /// followed by a call.
+    /// ([`Cause::Start`]), and then by the watch's thread. A call follows every later change.
     ///
-    /// `bump` raises the generation, by one atomic addition; what it does longer, other changes wait for.
+    /// `bump` increments the generation by one atomic addition. Other changes wait until it returns.
     ///
     /// # Errors
-    /// When the kernel does not let the state of routing be watched. What it merely does not have is no
-    /// error: [`Watch::unmonitored`].
+    /// When the routing state cannot be monitored. A feature that the kernel lacks is not an error:
+    /// [`Watch::unmonitored`].
     pub fn start(options: &Options, mut bump: impl FnMut(Causes) + Send + 'static) -> Result<Self> {
         let mut unmonitored = Vec::new();
         let mut sources = vec![Source::route(options.buffer)?];
-        let mut optional = vec![("the ruleset of nftables", Source::nftables(options.buffer))];
-        optional.push(("policies of IPsec", Source::ipsec(options.buffer)));
+        let mut optional = vec![("the nftables ruleset", Source::nftables(options.buffer))];
+        optional.push(("IPsec policies", Source::ipsec(options.buffer)));
         if options.conntrack {
             optional.push(("deleted connections", Source::conntrack(options.buffer)));
         }
         for (what, source) in optional {
             match source {
                 Ok(source) => sources.push(source),
-                Err(error) => unmonitored.push(format!("changes of {what} are not seen: {error}")),
+                Err(error) => {
+                    unmonitored.push(format!("changes of {what} are not detected: {error}"))
+                }
             }
         }
         let lock = match options.xtables.then(Lock::watch) {
             Some(Err(error)) => {
-                unmonitored.push(format!("runs of iptables in its old form are not seen: {error}"));
+                unmonitored.push(format!("runs of legacy iptables are not detected: {error}"));
                 None
             }
             Some(Ok(lock)) => Some(lock),
@@ -154,21 +151,21 @@ impl Watch {
         Ok(Self { thread: Some(thread), stop, counters, unmonitored })
     }
 
-    /// What it has seen so far.
+    /// The counts so far.
     pub fn counts(&self) -> Counts {
         self.counters.read()
     }
 
-    /// What it cannot see on this kernel, a sentence each.
+    /// What it cannot detect on this kernel, a sentence each.
     pub fn unmonitored(&self) -> &[String] {
         &self.unmonitored
     }
 
-    /// Whether it still watches. After an error nothing bumps any more: the daemon has to stop its
+    /// Whether the watch still runs. After an error there are no more bumps: the daemon must stop its
     /// heartbeat, so that the kernel takes over.
     ///
     /// # Errors
-    /// Why it has ended, once; then, that it has.
+    /// The first call returns why it ended, later ones only that it did.
     pub fn check(&mut self) -> Result<()> {
         if self.thread.as_ref().is_some_and(|thread| !thread.is_finished()) {
             return Ok(());
@@ -190,7 +187,7 @@ impl Drop for Watch {
     }
 }
 
-/// What the thread owns.
+/// The state of the thread.
 struct Body {
     sources: Vec<Source>,
     lock: Option<Lock>,
@@ -201,8 +198,8 @@ struct Body {
 
 impl Body {
     fn run(mut self, mut bump: impl FnMut(Causes)) -> Result<()> {
-        // Full softirqs leave ordinary threads little time, and that is when it matters. Lowering needs
-        // CAP_SYS_NICE, and does without.
+        // Under softirq load ordinary threads get little time, and then the watch matters most. A lower nice
+        // value needs CAP_SYS_NICE; a failure is ignored.
         let _ = rustix::process::setpriority_process(None, -20);
         let counters = self.counters.clone();
         let mut bump = |causes: Causes| {
@@ -238,14 +235,16 @@ impl Body {
                     source.discard()?;
                 }
                 let load = self.detector.load();
-                load.map_err(|source| Error::system("read the state of the network anew", source))?;
+                load.map_err(|source| {
+                    Error::system("read the state of the network again", source)
+                })?;
                 bump(Causes::from_iter([Cause::Overrun]));
             }
         }
         Ok(())
     }
 
-    /// Sleeps until something waits: whether it is the end.
+    /// Sleeps until there is something to read. Returns whether to stop.
     fn sleep(&self) -> Result<bool> {
         let mut waiting = vec![PollFd::new(&*self.stop, PollFlags::IN)];
         waiting.extend(self.sources.iter().map(|source| PollFd::new(source, PollFlags::IN)));

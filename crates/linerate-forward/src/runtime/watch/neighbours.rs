@@ -1,25 +1,24 @@
-//! [`Neighbours`]: which messages about neighbours say that packets have to go elsewhere.
+//! [`Neighbours`]: which notifications about neighbours change where packets go.
 //!
-//! The kernel tells every step of a neighbour's state (`net/core/neighbour.c`). Most change nothing: from
-//! stale to reachable and back with the same address. What does:
+//! The kernel reports every state transition of a neighbour (`net/core/neighbour.c`). Most change nothing:
+//! from stale to reachable and back with the same address. These are changes:
 //!
-//! - another hardware address, or one that answers no more, or is taken away by hand (which the kernel
-//!   shows as failed first);
-//! - one that comes back after it had failed, for the kernel may have chosen another next hop meanwhile;
-//! - a new one only where its mere presence decides a route: an IPv6 router, or
-//!   `net.ipv4.fib_multipath_use_neigh`. No session can have been learned through any other.
+//! - another hardware address, or one that stops answering, or is deleted by hand (which the kernel reports
+//!   as failed first);
+//! - one that returns after it had failed, because the kernel may have chosen another next hop since then;
+//! - a new one only if its presence decides a route: an IPv6 router, or `net.ipv4.fib_multipath_use_neigh`.
+//!   No session can have been learned through any other.
 //!
-//! An entry that the kernel deletes while it is valid was cleared away because nobody asked for it, which
-//! is what a fast path past the stack brings about. That is remembered and no change: a stack whose packets
-//! all went through it would have kept the entry.
+//! An entry that the kernel deletes while it is valid was garbage-collected because it was unused. The fast
+//! path causes that. It is recorded, but is not a change: if all packets went through the stack, the kernel
+//! would have kept the entry.
 
 use std::collections::HashMap;
 use std::fs;
 
 use linerate_net::netlink::{attributes, number};
 
-/// What is remembered of neighbours that are no more. Above it all of that is forgotten, and counts as a
-/// change.
+/// Limit of remembered deleted neighbours. Above it, all are forgotten, which counts as a change.
 const REMEMBERED: usize = 65_536;
 
 /// `NUD_PERMANENT`, `NOARP`, `REACHABLE`, `PROBE`, `STALE` and `DELAY`: states with a usable address
@@ -38,7 +37,7 @@ pub(super) const HEADER: usize = 12;
 #[derive(Debug, Default)]
 pub(super) struct Neighbours {
     known: HashMap<Key, Known>,
-    /// How many of the known are no more.
+    /// Deleted neighbours in `known`.
     remembered: usize,
 }
 
@@ -48,63 +47,69 @@ type Key = (u32, u8, [u8; 16]);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Known {
     /// The kernel sends to it.
-    Usable(Way),
-    /// It was usable, and does not answer.
-    Lost,
-    /// The kernel cleared it away while it was usable.
-    Cleared(Way),
+    Usable(LinkLayerAddress),
+    /// It was usable, and does not answer (`NUD_FAILED`).
+    Failed,
+    /// The kernel deleted it while it was usable.
+    GarbageCollected(LinkLayerAddress),
 }
 
-/// How a neighbour is reached: a hardware address of up to 32 bytes (`MAX_ADDR_LEN`), padded, and whether
-/// it says that it is a router.
+/// A hardware address of up to 32 bytes (`MAX_ADDR_LEN`), padded, and whether the neighbour is a router.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Way {
+struct LinkLayerAddress {
     address: [u8; 32],
     router: bool,
 }
 
 impl Neighbours {
-    /// Takes a message about IPv4 or IPv6 neighbours in: whether it is a change.
+    /// Processes a message about an IPv4 or IPv6 neighbour. Returns whether it is a change.
     pub(super) fn update(&mut self, deleted: bool, body: &[u8]) -> bool {
         let Some(message) = Message::read(body) else { return true };
-        // Whom this host answers for.
+        // Proxy entries: addresses that this host answers for.
         if message.flags & libc::NTF_PROXY != 0 {
             return true;
         }
         let before = self.known.get(&message.key).copied();
         let usable = message.state & VALID != 0;
         let (after, changed) = match (before, deleted, usable) {
-            (Some(Known::Usable(way) | Known::Cleared(way)), true, true) if way == message.way => {
-                (Some(Known::Cleared(way)), false)
+            (Some(Known::Usable(lladdr) | Known::GarbageCollected(lladdr)), true, true)
+                if lladdr == message.lladdr =>
+            {
+                (Some(Known::GarbageCollected(lladdr)), false)
             }
-            (Some(Known::Lost), true, true) => (before, false),
-            (_, true, true) => (Some(Known::Cleared(message.way)), before.is_some()),
-            (Some(Known::Usable(old) | Known::Cleared(old)), false, true) => {
-                (Some(Known::Usable(message.way)), old != message.way)
+            (Some(Known::Failed), true, true) => (before, false),
+            (_, true, true) => (Some(Known::GarbageCollected(message.lladdr)), before.is_some()),
+            (Some(Known::Usable(old) | Known::GarbageCollected(old)), false, true) => {
+                (Some(Known::Usable(message.lladdr)), old != message.lladdr)
             }
-            (Some(Known::Lost), false, true) => (Some(Known::Usable(message.way)), true),
+            (Some(Known::Failed), false, true) => (Some(Known::Usable(message.lladdr)), true),
             (None, false, true) => {
-                let decides = message.way.router || (message.is_v4() && routes_heed_neighbours());
-                (Some(Known::Usable(message.way)), decides)
+                let decides =
+                    message.lladdr.router || (message.is_v4() && routes_heed_neighbours());
+                (Some(Known::Usable(message.lladdr)), decides)
             }
-            (Some(Known::Usable(_)), _, false) => (Some(Known::Lost), true),
-            // Being looked for again is not yet an answer, or the lack of one.
-            (Some(Known::Cleared(_)), _, false) if message.state & libc::NUD_FAILED != 0 => {
-                (Some(Known::Lost), true)
+            (Some(Known::Usable(_)), _, false) => (Some(Known::Failed), true),
+            // NUD_PROBE is neither a confirmation nor a failure.
+            (Some(Known::GarbageCollected(_)), _, false)
+                if message.state & libc::NUD_FAILED != 0 =>
+            {
+                (Some(Known::Failed), true)
             }
             (_, _, false) => (before, false),
         };
         self.remember(message.key, before, after) || changed
     }
 
-    /// Forgets everything, before all is read anew.
+    /// Forgets everything before a full re-read.
     pub(super) fn clear(&mut self) {
         *self = Self::default();
     }
 
-    /// Whether the memory of those that are no more was given up for it.
+    /// Returns whether the deleted neighbours were forgotten to make room.
     fn remember(&mut self, key: Key, before: Option<Known>, after: Option<Known>) -> bool {
-        let is_past = |known: Option<Known>| matches!(known, Some(Known::Lost | Known::Cleared(_)));
+        let is_past = |known: Option<Known>| {
+            matches!(known, Some(Known::Failed | Known::GarbageCollected(_)))
+        };
         let Some(now) = after else { return false };
         self.known.insert(key, now);
         self.remembered += usize::from(is_past(after));
@@ -122,7 +127,7 @@ struct Message {
     key: Key,
     state: u16,
     flags: u8,
-    way: Way,
+    lladdr: LinkLayerAddress,
 }
 
 impl Message {
@@ -133,15 +138,15 @@ impl Message {
         let flags = *body.get(10)?;
         let router = flags & libc::NTF_ROUTER != 0;
         let mut key = (interface, family, [0; 16]);
-        let mut way = Way { address: [0; 32], router };
+        let mut lladdr = LinkLayerAddress { address: [0; 32], router };
         for (kind, value) in attributes(body.get(HEADER..)?) {
             match kind {
                 libc::NDA_DST => key.2.get_mut(..value.len())?.copy_from_slice(value),
-                libc::NDA_LLADDR => way.address.get_mut(..value.len())?.copy_from_slice(value),
+                libc::NDA_LLADDR => lladdr.address.get_mut(..value.len())?.copy_from_slice(value),
                 _ => {}
             }
         }
-        Some(Self { key, state, flags, way })
+        Some(Self { key, state, flags, lladdr })
     }
 
     fn is_v4(&self) -> bool {
@@ -149,7 +154,7 @@ impl Message {
     }
 }
 
-/// Whether the choice among the next hops of an IPv4 route depends on which neighbours are there.
+/// Whether the choice among the next hops of an IPv4 route depends on the neighbours' states.
 fn routes_heed_neighbours() -> bool {
     let setting = fs::read_to_string("/proc/sys/net/ipv4/fib_multipath_use_neigh");
     setting.is_ok_and(|value| value.trim() != "0")

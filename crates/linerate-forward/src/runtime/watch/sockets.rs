@@ -1,4 +1,4 @@
-//! [`Source`]: a netlink socket on which the kernel tells of changes.
+//! [`Source`]: a netlink socket that receives change notifications.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -36,7 +36,7 @@ impl Source {
         let source = Self::open(Protocol::Route, "routing", room)?;
         for group in ROUTE_GROUPS {
             match source.0.join(group) {
-                // A kernel that has no such group yet.
+                // An older kernel does not have this group.
                 Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
                 other => other.map_err(|error| Error::system("watch changes of routing", error))?,
             }
@@ -44,7 +44,7 @@ impl Source {
         Ok(source)
     }
 
-    /// Commits to nftables. Of those only the last message is of use, and a ruleset may come to 100,000.
+    /// nftables commits. Only the last message of a commit matters; a ruleset can send 100,000.
     pub(super) fn nftables(room: usize) -> Result<Self> {
         let kind = u32::from(NEW_GENERATION.to_be());
         // ldh [4], the kind of the message; jeq
@@ -52,15 +52,15 @@ impl Source {
         Self::netfilter(libc::NFNLGRP_NFTABLES, "nftables", room, &program)
     }
 
-    /// Ends of tracked connections that somebody asked for: such a message names who did, by the port of
-    /// the asking socket, and one that came of itself has 0 there (`nf_ct_delete`).
+    /// Requested deletions of tracked connections. The message has the netlink port ID of the requester; it
+    /// is 0 if the entry expired (`nf_ct_delete`).
     pub(super) fn conntrack(room: usize) -> Result<Self> {
         // ld [12], the port; jeq
         let program = [statement(0x20, 0, 0, 12), statement(0x15, 1, 0, 0), TAKE, LEAVE];
         Self::netfilter(libc::NFNLGRP_CONNTRACK_DESTROY, "connection tracking", room, &program)
     }
 
-    /// Policies of IPsec.
+    /// IPsec policies.
     pub(super) fn ipsec(room: usize) -> Result<Self> {
         let source = Self::open(Protocol::Xfrm, "IPsec", room)?;
         for group in XFRM_GROUPS {
@@ -78,7 +78,7 @@ impl Source {
     ) -> Result<Self> {
         let source = Self::open(Protocol::Netfilter, what, room)?;
         let program = Classic::new(program).expect("a program by the rules");
-        // Before there is anything to filter.
+        // Before the socket joins a group, so that nothing passes unfiltered.
         attach(source.as_fd(), &program)
             .and_then(|()| source.0.join(group as u32))
             .map_err(|error| Error::system(format!("watch changes of {what}"), error))?;
@@ -94,7 +94,7 @@ impl Source {
         open().map_err(|error| Error::system(format!("open a netlink socket for {what}"), error))
     }
 
-    /// Reads up to `most` notifications of those that wait, and hands over the messages in them.
+    /// Reads up to `most` queued notifications, and passes on their messages.
     pub(super) fn drain(
         &mut self,
         most: usize,
@@ -104,7 +104,7 @@ impl Source {
         self.0.receive(most, |message| take(protocol, message)).map_err(unread)
     }
 
-    /// Throws away all that waits.
+    /// Discards everything that is queued.
     pub(super) fn discard(&mut self) -> Result<()> {
         self.0.discard().map_err(unread)
     }

@@ -1,8 +1,8 @@
-//! [`Lock`]: iptables in its old form (x_tables), of whose changes the kernel tells nobody.
+//! [`Lock`]: legacy iptables (x_tables). The kernel sends no notification when its tables change.
 //!
-//! Its programs hold a lock on a file while they change a table. So its being closed says that one has
-//! run, whether it changed anything or not. What changes tables without the lock, or with a lock in another
-//! mount namespace, goes unnoticed until sessions are re-learned.
+//! Its programs lock a file while they change a table. When the lock file is closed, iptables has run. It may
+//! have changed nothing. Changes without the lock, or with a lock in another mount namespace, are not
+//! detected; they take effect when sessions are revalidated.
 
 use std::ffi::CStr;
 use std::io;
@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 
-/// Where iptables keeps its lock, unless it was built or told otherwise (`XTABLES_LOCKFILE`).
+/// The default path of iptables' lock; a build option or `XTABLES_LOCKFILE` changes it.
 const LOCK: &str = "/run/xtables.lock";
 
-/// The lock, looked at.
+/// A watch on the lock file.
 #[derive(Debug)]
 pub(super) struct Lock {
     events: OwnedFd,
@@ -32,14 +32,14 @@ impl Lock {
     fn watch_file(file: &Path) -> io::Result<Self> {
         let events = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
         let mut lock = Self { events, file: file.to_owned(), seen: false };
-        // Made at the first run of iptables since the machine started.
+        // The first run of iptables after boot creates it.
         let folder = file.parent().unwrap_or(Path::new("/"));
         inotify::add_watch(&lock.events, folder, WatchFlags::CREATE | WatchFlags::MOVED_TO)?;
         lock.look();
         Ok(lock)
     }
 
-    /// Looks at the file, if it is there now.
+    /// Watches the file, if it exists now.
     fn look(&mut self) {
         let closed = WatchFlags::CLOSE_WRITE | WatchFlags::CLOSE_NOWRITE;
         self.seen = inotify::add_watch(&self.events, &self.file, closed).is_ok();
@@ -53,7 +53,7 @@ impl Lock {
         let (mut held, mut made) = (false, false);
         let mut buffer = [MaybeUninit::uninit(); 4096];
         let mut reader = inotify::Reader::new(self.events.as_fd(), &mut buffer);
-        // Ends with EAGAIN when all has been read.
+        // EAGAIN: everything has been read.
         while let Ok(event) = reader.next() {
             let closing = ReadFlags::CLOSE_WRITE | ReadFlags::CLOSE_NOWRITE;
             let lost = event.events().contains(ReadFlags::QUEUE_OVERFLOW);
@@ -63,7 +63,7 @@ impl Lock {
         if made {
             self.look();
         }
-        // One that was made and closed before it could be looked at counts, too.
+        // A file that was created and closed before it was watched counts too.
         held || made
     }
 }

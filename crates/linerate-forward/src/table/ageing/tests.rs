@@ -10,7 +10,7 @@ use crate::table::layout::{GENERATION_ENDED, kind};
 use crate::table::mapped::tests::record;
 use crate::table::session::{LastUse, Record};
 
-/// Programs on no interface, their table, and who looks after it.
+/// Programs on no interface, their table, and its ager.
 fn ageing() -> (Programs, Arc<Table>, Ageing) {
     let programs = Programs::load(&Options { max_sessions: 1024, ..Options::default() }).unwrap();
     let table = Arc::new(Table::open(&programs.maps).unwrap());
@@ -108,7 +108,8 @@ fn places_of_ended_sessions_are_freed_with_their_counts() {
     assert_eq!((aged.freed, aged.idle, aged.packets, aged.bytes), (1, 0, 107, 700));
 }
 
-/// The race of cleaners: a session is found idle, and before it is deleted a packet has it learned again.
+/// The race of cleaners: a session is found idle, and a packet causes it to be learned again before it is
+/// deleted.
 #[test]
 fn a_session_that_is_used_again_is_not_freed() {
     root_or_skip!();

@@ -64,7 +64,7 @@ fn an_entry_within_another_lasts_longer_or_is_part_of_it() {
     assert_eq!(listed(&list), ["10.0.0.0/8", "10.2.0.0/16", "10.3.0.0/16"]);
     let error = list.unblock(target("10.9.0.1")).unwrap_err().to_string();
     assert!(error.contains("within 10.0.0.0/8: unblock that"), "{error}");
-    // The counts of what becomes a part go on.
+    // The counts of absorbed entries are kept.
     let (map, key) = list.place(target("10.3.0.0/16"));
     let counted = Denied { expires: 1 << 60, dropped: 7 };
     map.update(&key, counted.as_bytes(), MapFlags::ANY).unwrap();
@@ -115,7 +115,7 @@ fn what_is_blocked_is_found_by_the_longest_prefix_alone() {
     root_or_skip!();
     let (_programs, _control, list) = deny_list();
     let list = std::cell::RefCell::new(list);
-    // Few bits, so that prefixes lie within each other. Hours 0: for ever.
+    // Few bits, so that prefixes contain each other. Hours 0: for ever.
     let wish = (0u8..16, 24u8..=32, 0u32..4);
     let config = ProptestConfig { cases: 40, failure_persistence: None, ..Default::default() };
     proptest!(config, |(wishes in proptest::collection::vec(wish, 1..8))| {
@@ -128,7 +128,7 @@ fn what_is_blocked_is_found_by_the_longest_prefix_alone() {
             let bits = u32::from_be_bytes([10, 0, 0, last]) & (u32::MAX << (32 - u32::from(length)));
             let prefix = Prefix::new(IpAddr::V4(bits.into()), length).unwrap();
             let period = (hours > 0).then(|| HOUR * hours);
-            // What is part of another entry by now lasts as long as that.
+            // An absorbed entry lasts as long as the one that absorbed it.
             if let Blocked::Added(parts) | Blocked::Changed(parts) =
                 list.block(Target::Prefix(prefix), period).unwrap()
             {
@@ -138,7 +138,7 @@ fn what_is_blocked_is_found_by_the_longest_prefix_alone() {
             }
         }
         for hours in [0, 1, 2, 3] {
-            // Half an hour before: what lasts for `hours` or longer is in force.
+            // Half an hour before: entries that last for `hours` or longer are in force.
             let now = list.clock.now() + list.clock.jiffies((HOUR * (hours + 1)).saturating_sub(HOUR / 2));
             for last in 0..16u8 {
                 let address: IpAddr = [10, 0, 0, last].into();

@@ -16,7 +16,7 @@ pub(crate) fn table() -> (Programs, Table) {
     (programs, table)
 }
 
-/// A UDP session number `number`; all that is not its number follows from it.
+/// The UDP session of this number; all its fields follow from the number.
 pub(crate) fn record(number: u32) -> Record {
     let mut record = Record::default();
     let session = &mut record.session;
@@ -87,7 +87,7 @@ fn a_table_takes_what_it_has_room_for() {
     let options = Options { max_sessions: u64::from(sessions), ..Options::default() };
     let programs = Programs::load(&options).unwrap();
     let table = Table::open(&programs.maps).unwrap();
-    // Numbers that have nothing to do with each other, and always the same.
+    // Unrelated numbers, the same in each run.
     let random = |number: u32| hash::fnv(&number.to_be_bytes());
     let seeds = [0, 1, 2, 3, 4, 5, 6, 7, 8].map(|seed| random(seed) | 1);
     let refused = |number: &u32| {
@@ -124,7 +124,7 @@ fn a_session_is_ended_once_and_freed_as_it_was_condemned() {
     let (_, to_free) = slot.look().unwrap();
     assert_eq!(slot.free(to_free), Some(Counters { packets: 12, bytes: 768 }));
     assert_eq!((table.read(index), slot.look(), slot.free(to_free)), (None, None, None));
-    // Nothing is left for the next one.
+    // Nothing remains for the next session.
     assert_eq!(table.insert(0, &record(6)), Some(index));
     assert_eq!(table.read(index).unwrap().packets(), 6);
 }
@@ -151,7 +151,7 @@ fn readers_writers_and_the_ager_meet_without_halves() {
                         std::thread::yield_now();
                         continue;
                     };
-                    // It is ours, whoever looks: nobody else frees or rewrites what is alive.
+                    // It is ours: nobody else frees or rewrites a live session.
                     let found = table.read(index).expect("it lives");
                     assert_eq!(found.session.out_ifindex, session.session.out_ifindex);
                     let slot = table.slot(index);
@@ -184,7 +184,7 @@ fn readers_writers_and_the_ager_meet_without_halves() {
                 kept.store(seen.len(), SeqCst);
             }
         });
-        // As long as it takes them to meet, on however few CPUs; a thread that has panicked is told of afterwards.
+        // Until they have met, even on few CPUs; a thread's panic is reported afterwards.
         let (start, least) = (Instant::now(), Duration::from_millis(600));
         let few = || freed.load(SeqCst) <= 100 || kept.load(SeqCst) <= 10;
         while start.elapsed() < least || few() && start.elapsed() < Duration::from_secs(60) {

@@ -1,4 +1,4 @@
-//! [`Rates`]: how fast sessions are, from two readings of their counters.
+//! [`Rates`]: the packet rates of sessions, from two readings of their counters.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::Record;
 
-/// How much a session forwards.
+/// The rate of a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Rate {
     /// Packets a second.
@@ -15,21 +15,21 @@ pub struct Rate {
     pub bytes: f64,
 }
 
-/// What the counters of all sessions were at the reading before.
+/// The counters of all sessions at the previous reading.
 #[derive(Clone, Debug)]
 pub struct Rates {
-    /// 24 bytes for each slot of the table, of which only those are touched that hold a session.
+    /// 24 bytes for each slot of the table; only slots with a session are touched.
     before: Vec<Cell>,
     reading: u32,
     started: Instant,
     elapsed: Duration,
 }
 
-/// Which session it was and at which reading, its packets and bytes.
+/// The session's identity, the number of the reading, packets and bytes.
 type Cell = [u64; 3];
 
 impl Rates {
-    /// For a table of so many slots, before the first reading.
+    /// For a table with this many slots, before the first reading.
     pub fn of_slots(slots: usize) -> Self {
         Self {
             before: vec![[0; 3]; slots],
@@ -51,12 +51,12 @@ impl Rates {
         self.reading += 1;
     }
 
-    /// The rate of this session since the reading before. A session that was not there then gives none:
-    /// what it counted may be older.
+    /// The rate of this session since the previous reading; none for a session that was missing there,
+    /// because its counts may be older.
     pub fn rate(&mut self, record: &Record) -> Option<Rate> {
         let cell = self.before.get_mut(usize::try_from(record.slot).ok()?)?;
         let created = record.session.created;
-        // Which session it was, and at which reading: the slot may belong to another since then.
+        // Compares session and reading, because another session may have the slot now.
         let mark = u64::from(created) << 32 | u64::from(self.reading);
         let now = [mark, record.packets(), record.bytes()];
         let [before, packets, bytes] = std::mem::replace(cell, now);

@@ -1,4 +1,4 @@
-//! [`Selection`]: which sessions somebody wants to see, how many, and in which order.
+//! [`Selection`]: which sessions to show, how many, and in which order.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -9,7 +9,7 @@ use super::{Session, State};
 use crate::prefix::Prefix;
 use crate::tuple::{FiveTuple, Protocol};
 
-/// Sessions that have all that is asked for; by default every session that has not ended.
+/// Selects sessions that match all fields; by default every session that has not ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
     /// Exactly this one.
@@ -20,11 +20,11 @@ pub struct Filter {
     pub addresses: Vec<Prefix>,
     /// Source or destination port, before or after NAT, is one of these; empty for any.
     pub ports: Vec<u16>,
-    /// Comes in or leaves by one of these interfaces; empty for any.
+    /// Arrives or leaves by one of these interfaces; empty for any.
     pub interfaces: Vec<String>,
-    /// Has one of these VLANs, where it comes in or leaves; empty for any.
+    /// Arrives or leaves with one of these VLANs; empty for any.
     pub vlans: Vec<u16>,
-    /// Comes with one of these DSCPs; empty for any.
+    /// Arrives with one of these DSCPs; empty for any.
     pub dscps: Vec<u8>,
     /// Is changed by NAT, or is not.
     pub nat: Option<bool>,
@@ -33,7 +33,7 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Whether `session` is wanted.
+    /// Whether `session` matches.
     pub fn accepts(&self, session: &Session) -> bool {
         let Session { tuple, nat, .. } = session;
         let out = nat.iter().flat_map(|nat| [nat.source, nat.destination]).flatten();
@@ -61,10 +61,10 @@ fn any<T>(wanted: &[T], there: impl FnMut(&T) -> bool) -> bool {
     wanted.is_empty() || wanted.iter().any(there)
 }
 
-/// What sessions are put in order by; the largest first, but for addresses.
+/// The sort key of sessions; the largest first, except for addresses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Sort {
-    /// The order of the table: none.
+    /// The order of the table: unsorted.
     #[default]
     Table,
     /// Packets counted.
@@ -114,7 +114,7 @@ impl Sort {
         }
     }
 
-    /// Which of two comes first. Rates that are not known come last.
+    /// Which of two comes first. Unknown rates come last.
     pub fn compare(self, a: &Session, b: &Session) -> Ordering {
         let rate = |one: &Session, of: fn(&super::Rate) -> f64| one.rate.as_ref().map_or(-1.0, of);
         match self {
@@ -153,9 +153,9 @@ impl FromStr for Sort {
     }
 }
 
-/// Takes sessions one by one and keeps those that are wanted: the first so many of the order.
+/// Takes sessions one by one and keeps the first `limit` of the order.
 ///
-/// Holds no more than it is to give back, so that the top ten of a million cost ten.
+/// Stores at most as many sessions as it returns.
 #[derive(Debug)]
 pub struct Selection {
     filter: Filter,
@@ -179,7 +179,7 @@ impl Selection {
         Self { filter, sort, limit, kept: BinaryHeap::new(), accepted: 0 }
     }
 
-    /// Looks at a session.
+    /// Offers a session to the selection.
     pub fn offer(&mut self, session: Session) {
         if !self.filter.accepts(&session) {
             return;
@@ -195,12 +195,12 @@ impl Selection {
         }
     }
 
-    /// How many the filter accepted, kept or not.
+    /// The number of sessions that the filter accepted, kept or not.
     pub fn accepted(&self) -> u64 {
         self.accepted
     }
 
-    /// What was kept, in order; equals in the order that they came in.
+    /// The kept sessions in order; equal ones in the order in which they were offered.
     pub fn into_sessions(self) -> Vec<Session> {
         self.kept.into_sorted_vec().into_iter().map(|kept| kept.session).collect()
     }
