@@ -1,9 +1,10 @@
 //! The XDP program alone (`BPF_PROG_TEST_RUN`), on frames made by hand, with sessions put into the table:
 //! every reason to leave a frame to the kernel, and every way to rewrite one.
 
+use std::net::IpAddr;
 use std::os::fd::AsFd;
 
-use etherparse::{IpNumber, Ipv4Header, Ipv6Header, TcpHeader, UdpHeader};
+use etherparse::{IpNumber, Ipv4Header};
 use libbpf_rs::{MapCore, MapFlags};
 use linerate_bpf::test_run::{self, XdpOutput};
 use linerate_forward::reason::Reason;
@@ -12,8 +13,10 @@ use linerate_forward::table::Table;
 use linerate_forward::table::hash;
 use linerate_forward::table::layout::{self, Control, SessionKey, flags, kind};
 use linerate_forward::table::session::Record;
-use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip};
+use linerate_testkit::{Mac, Namespace, Veth, VethOptions, root_or_skip};
 use zerocopy::{FromBytes, IntoBytes};
+
+use crate::differential::packet::{Network, Segment, frame, packet};
 
 const DROP: u32 = 1;
 const PASS: u32 = 2;
@@ -35,7 +38,6 @@ struct Packet {
     tos: u8,
     ttl: u8,
     payload: usize,
-    no_checksum: bool,
     tcp_flags: u8,
 }
 
@@ -55,7 +57,6 @@ impl Packet {
             tos: 0x2a,
             ttl: 64,
             payload: 33,
-            no_checksum: false,
             tcp_flags: ACK,
         }
     }
@@ -71,69 +72,17 @@ impl Packet {
     }
 
     fn bytes(&self) -> Vec<u8> {
-        let mut frame = [self.to, self.from].concat();
-        for (kind, tag) in &self.tags {
-            frame.extend(kind.to_be_bytes());
-            frame.extend(tag.to_be_bytes());
-        }
+        let ((from4, to4), (from6, to6)) = (self.addresses4(), self.addresses6());
+        let (from, to): (IpAddr, IpAddr) =
+            if self.ipv6 { (from6.into(), to6.into()) } else { (from4.into(), to4.into()) };
+        let Self { tos, ttl, ports, .. } = *self;
+        let network = Network { tos, ttl, id: 0xbeef, dont_fragment: true, label: 0x000a_bcde };
+        let flags = self.tcp_flags.into();
+        let segment = self.tcp.then(|| Segment { seq: 0x0102_0304, flags, ..Segment::default() });
         let payload: Vec<u8> = (0..self.payload).map(|at| (at * 7) as u8).collect();
-        let header = if self.tcp { 20 } else { 8 };
-        let number = if self.tcp { IpNumber::TCP } else { IpNumber::UDP };
-        let (ip4, ip6) = self.ip(header + payload.len(), number);
-        let mut ip = Vec::new();
-        if self.ipv6 {
-            frame.extend(0x86dd_u16.to_be_bytes());
-            ip6.write(&mut ip).unwrap();
-        } else {
-            frame.extend(0x0800_u16.to_be_bytes());
-            ip4.write(&mut ip).unwrap();
-        }
-        frame.extend(ip);
-        let (source, destination) = self.ports;
-        if self.tcp {
-            let mut tcp = TcpHeader::new(source, destination, 0x0102_0304, 1000);
-            tcp.ack = self.tcp_flags & ACK != 0;
-            (tcp.syn, tcp.fin) = (self.tcp_flags & 2 != 0, self.tcp_flags & 1 != 0);
-            tcp.rst = self.tcp_flags & 4 != 0;
-            tcp.checksum = if self.ipv6 {
-                tcp.calc_checksum_ipv6(&ip6, &payload).unwrap()
-            } else {
-                tcp.calc_checksum_ipv4(&ip4, &payload).unwrap()
-            };
-            tcp.write(&mut frame).unwrap();
-        } else {
-            let mut udp = if self.ipv6 {
-                UdpHeader::with_ipv6_checksum(source, destination, &ip6, &payload).unwrap()
-            } else {
-                UdpHeader::with_ipv4_checksum(source, destination, &ip4, &payload).unwrap()
-            };
-            if self.no_checksum {
-                udp.checksum = 0;
-            }
-            udp.write(&mut frame).unwrap();
-        }
-        frame.extend(payload);
-        frame
-    }
-
-    fn ip(&self, len: usize, number: IpNumber) -> (Ipv4Header, Ipv6Header) {
-        let (source, destination) = self.addresses4();
-        let mut ip4 = Ipv4Header::new(len as u16, self.ttl, number, source, destination).unwrap();
-        ip4.dscp = (self.tos >> 2).try_into().unwrap();
-        ip4.ecn = (self.tos & 3).try_into().unwrap();
-        ip4.identification = 0xbeef;
-        ip4.header_checksum = ip4.calc_header_checksum();
-        let (source, destination) = self.addresses6();
-        let ip6 = Ipv6Header {
-            traffic_class: self.tos,
-            flow_label: 0x000a_bcde.try_into().unwrap(),
-            payload_length: len as u16,
-            next_header: number,
-            hop_limit: self.ttl,
-            source,
-            destination,
-        };
-        (ip4, ip6)
+        let packet = packet(network, (from, ports.0), (to, ports.1), segment.as_ref(), &payload);
+        let kind = if self.ipv6 { 0x86dd } else { 0x0800 };
+        frame(Mac(self.to), Mac(self.from), &self.tags, kind, &packet)
     }
 
     /// What forwarding without further changes makes of it.

@@ -2,29 +2,22 @@
 //! that masquerade, the same conversations through each, and the frames that leave them compared byte for byte.
 
 use std::io::Write;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use linerate_forward::runtime::program::{Options, unavailable};
+use linerate_forward::runtime::program::unavailable;
 use linerate_forward::table::session::Record;
 use linerate_ring::packet::{DirectionFilter, Ring};
-use linerate_testkit::{Mac, Namespace, Veth, VethOptions, probe_or_skip, root_or_skip, skip};
+use linerate_testkit::tools::run;
+use linerate_testkit::{Namespace, probe_or_skip, root_or_skip, skip};
 
 use crate::common::accelerator::Accelerator;
-use linerate_testkit::tools::{ip_batch, nft, run};
+use crate::common::lab::{BOTH, LEFT, Lab, RIGHT, TIMEOUT, WAN, address};
 
-const TIMEOUT: Duration = Duration::from_secs(10);
 const FLOWS: u16 = 4;
 /// Packets each way of a flow: the first few are the kernel's on every router.
 const PACKETS: usize = 50;
-
-const MASQUERADE: &str = "\
-table inet nat {
-    chain after { type nat hook postrouting priority srcnat; oifname wan masquerade
-    }
-}
-";
 
 const FLOWTABLE: &str = "\
 table inet flows {
@@ -42,68 +35,32 @@ enum Kind {
     Accelerated,
 }
 
-/// A client, a router that masquerades, and a server; the router's end of each cable is `a`.
-struct Hosts {
-    client: Namespace,
-    router: Namespace,
-    server: Namespace,
-    lan: Veth,
-    wan: Veth,
+/// A router that masquerades, between a client and a server.
+fn lab() -> Lab {
+    let lab = Lab::new("flow");
+    for host in [&lab.left, &lab.right] {
+        // A label is chance.
+        host.sysctl("net.ipv6.auto_flowlabels", "0").expect("a sysctl");
+    }
+    lab.masquerade();
+    lab
 }
 
-fn addresses(network: u8, last: u8) -> [IpAddr; 2] {
-    let v6 = [0xfd09, network.into(), 0, 0, 0, 0, 0, last.into()];
-    [[10, 9, network, last].into(), v6.into()]
-}
-
-impl Hosts {
-    fn new() -> Self {
-        let [client, router, server] =
-            ["flowc", "flowr", "flows"].map(|name| Namespace::create(name).expect("a namespace"));
-        let connect = |host: &Namespace, name: &str, number: u8| {
-            let macs = Some([Mac([2, 0, 0, 0, 1, number]), Mac([2, 0, 0, 0, 2, number])]);
-            let options = VethOptions { macs, ..VethOptions::default() };
-            let cable = Veth::create(&router, name, host, "eth", options).expect("a cable");
-            for (end, last, there) in [(&cable.a, 1, &cable.b), (&cable.b, 2, &cable.a)] {
-                // As on a wire: finished checksums; and redirected frames need NAPI at the far end.
-                end.set_offloads(false).expect("offloads");
-                end.set_gro(true).expect("GRO");
-                for (address, prefix) in addresses(number, last).into_iter().zip([24, 64]) {
-                    end.add_address(address, prefix).expect("an address");
-                }
-                for address in addresses(number, 3 - last) {
-                    end.add_neighbour(address, there.mac()).expect("a neighbour");
-                }
-            }
-            cable
-        };
-        let (lan, wan) = (connect(&client, "lan", 1), connect(&server, "wan", 2));
-        ip_batch(&client, "route add default via 10.9.1.1\n-6 route add default via fd09:1::1");
-        for host in [&client, &server] {
-            // A label is chance.
-            host.sysctl("net.ipv6.auto_flowlabels", "0").expect("a sysctl");
-        }
-        router.set_forwarding(true).expect("forwarding");
-        nft(&router, MASQUERADE);
-        Self { client, router, server, lan, wan }
-    }
-
-    /// Whether the kernel has flow tables; if so, there is one.
-    fn offload(&self) -> bool {
-        let mut command = self.router.command("nft");
-        command.args(["-f", "-"]).stdin(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().expect("nftables is installed");
-        let rules = child.stdin.take().expect("piped").write_all(FLOWTABLE.as_bytes());
-        rules.expect("written");
-        let output = child.wait_with_output().expect("waited");
-        let trouble = String::from_utf8_lossy(&output.stderr);
-        let lacks = ["Operation not supported", "No such file or directory"];
-        assert!(
-            output.status.success() || lacks.iter().any(|answer| trouble.contains(answer)),
-            "{trouble}"
-        );
-        output.status.success()
-    }
+/// Whether the kernel has flow tables; if so, there is one.
+fn offload(router: &Namespace) -> bool {
+    let mut command = router.command("nft");
+    command.args(["-f", "-"]).stdin(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("nftables is installed");
+    let rules = child.stdin.take().expect("piped").write_all(FLOWTABLE.as_bytes());
+    rules.expect("written");
+    let output = child.wait_with_output().expect("waited");
+    let trouble = String::from_utf8_lossy(&output.stderr);
+    let lacks = ["Operation not supported", "No such file or directory"];
+    assert!(
+        output.status.success() || lacks.iter().any(|answer| trouble.contains(answer)),
+        "{trouble}"
+    );
+    output.status.success()
 }
 
 /// What left a router, in order.
@@ -165,26 +122,19 @@ fn frames(ring: &mut Ring) -> Vec<Vec<u8>> {
 
 /// Questions and answers of all flows in turn, and what both hosts got of them. Returns the time that the
 /// last of them took, each way a packet at a time.
-fn converse(hosts: &Hosts) -> (Seen, Duration) {
+fn converse(lab: &Lab) -> (Seen, Duration) {
     // Nobody reads until the end, however long that takes: no block is to be handed over half empty.
     let listen = || {
         let builder = Ring::builder("eth").direction(DirectionFilter::In).buffer(4 << 20);
         builder.retire(Duration::from_secs(1)).build().expect("a ring")
     };
-    let mut at_server = hosts.server.run(listen).expect("entered");
-    let mut at_client = hosts.client.run(listen).expect("entered");
-    let bind = |host: &Namespace, address: IpAddr, port: u16| {
-        let socket = host.run(|| UdpSocket::bind((address, port))).expect("entered");
-        let socket = socket.expect("a socket");
-        socket.set_read_timeout(Some(TIMEOUT)).expect("a time-out");
-        socket
-    };
+    let mut at_server = lab.right.run(listen).expect("entered");
+    let mut at_client = lab.left.run(listen).expect("entered");
     let mut pairs = Vec::new();
-    for family in 0..2 {
-        let (here, there) = (addresses(1, 2)[family], addresses(2, 2)[family]);
+    for family in BOTH {
         for flow in 0..FLOWS {
-            let server = bind(&hosts.server, there, 5000 + flow);
-            pairs.push((bind(&hosts.client, here, 4000 + flow), server));
+            let server = Lab::udp(&lab.right, RIGHT[family], 5000 + flow);
+            pairs.push((Lab::udp(&lab.left, LEFT[family], 4000 + flow), server));
         }
     }
     let mut buffer = [0; 2048];
@@ -199,7 +149,7 @@ fn converse(hosts: &Hosts) -> (Seen, Duration) {
             client.send_to(&question, to).expect("sent");
             let (length, from) = server.recv_from(&mut buffer).expect("a question");
             assert_eq!(buffer[..length], question);
-            assert_eq!(from.ip(), addresses(2, 1)[usize::from(from.is_ipv6())], "not translated");
+            assert_eq!(from.ip(), address(WAN[usize::from(from.is_ipv6())]), "not translated");
             server.send_to(&question, from).expect("sent");
             let (length, from) = client.recv_from(&mut buffer).expect("an answer");
             assert_eq!((&buffer[..length], from), (&question[..], to));
@@ -215,21 +165,18 @@ fn what_leaves_is_the_same_with_a_flowtable_and_with_the_accelerator() {
     probe_or_skip!(unavailable());
     let mut plain = None;
     for kind in [Kind::Plain, Kind::Accelerated, Kind::Flowtable] {
-        let hosts = Hosts::new();
-        if kind == Kind::Flowtable && !hosts.offload() {
+        let lab = lab();
+        if kind == Kind::Flowtable && !offload(&lab.router) {
             skip!("the kernel has no flow tables of nftables");
         }
-        let accelerator = (kind == Kind::Accelerated).then(|| {
-            let options = Options { max_sessions: 4096, ..Options::default() };
-            Accelerator::on(&hosts.router, &[&hosts.lan.a, &hosts.wan.a], &options)
-        });
-        let (seen, took) = converse(&hosts);
+        let accelerator = (kind == Kind::Accelerated).then(|| Accelerator::attach(&lab));
+        let (seen, took) = converse(&lab);
         let packets = 2 * usize::from(FLOWS) * PACKETS;
         assert_eq!((seen.to_server.len(), seen.to_client.len()), (packets, packets), "{kind:?}");
         let each = took / (packets / 2) as u32;
         println!("{kind:?}: {each:?} for a question and its answer");
         if kind == Kind::Flowtable {
-            let listed = |family| run(&hosts.router, "conntrack", &["-L", "-f", family], "");
+            let listed = |family| run(&lab.router, "conntrack", &["-L", "-f", family], "");
             let tracked = listed("ipv4") + &listed("ipv6");
             let offloaded = tracked.matches("[OFFLOAD]").count();
             assert_eq!(offloaded, 2 * usize::from(FLOWS), "flows in the table: {tracked}");

@@ -2,13 +2,12 @@
 //! is adopted, upgraded under traffic, and detached without a trace.
 
 use std::fs;
-use std::io::{BufRead, BufReader, ErrorKind};
+use std::io::ErrorKind;
 use std::net::UdpSocket;
 use std::path::Path;
-use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use crate::learn::lab::{LEFT, Lab, RIGHT, WAN, at, run};
+use crate::common::lab::{LEFT, Lab, RIGHT, WAN, at};
 use libbpf_rs::{MapCore, MapFlags};
 use linerate_forward::Error;
 use linerate_forward::reason::Reason;
@@ -20,8 +19,10 @@ use linerate_forward::table::Table;
 use linerate_forward::table::clock::Clock;
 use linerate_forward::table::control::Control;
 use linerate_forward::table::session::Record;
-use linerate_testkit::{only_this_test, root_or_skip};
+use linerate_testkit::tools::run;
+use linerate_testkit::{Process, only_this_test, root_or_skip};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sys::signal::Signal;
 
 /// The directory of the BPF file system, for the child that plays the daemon.
 const CHILD: &str = "LINERATE_PINS_CHILD";
@@ -84,7 +85,7 @@ fn start(
 }
 
 fn ports(lab: &Lab) -> Vec<PortOptions> {
-    let ends = [&lab.lan.a, &lab.wan.a].into_iter().zip(0..);
+    let ends = lab.ports().into_iter().zip(0..);
     let port = |(end, port): (&linerate_testkit::Interface, u32)| PortOptions {
         name: end.name().to_owned(),
         ifindex: end.index(),
@@ -122,23 +123,6 @@ fn play_daemon(bpffs: &str) {
     loop {
         std::thread::sleep(heart.period());
         heart.beat(&programs, &control).unwrap();
-    }
-}
-
-/// A process that is killed at the latest when this is dropped, also by a panic.
-struct Daemon(std::process::Child);
-
-impl Daemon {
-    fn kill(&mut self) {
-        self.0.kill().expect("ours to kill");
-        self.0.wait().expect("ours to wait for");
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        drop(self.0.kill());
-        drop(self.0.wait());
     }
 }
 
@@ -219,18 +203,10 @@ fn an_instance_outlives_its_daemon_and_is_adopted_upgraded_and_detached() {
             format!("{}/{}/{}/{}", port.name, port.ifindex, mac.join(":"), port.port)
         })
         .collect();
-    let child = lab
-        .router
-        .command_killed_with_parent(std::env::current_exe().unwrap())
-        .args(only_this_test!())
-        .env(CHILD, bpffs.0.path())
-        .env("LINERATE_PINS_PORTS", words.join(" "))
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("a child");
-    let mut daemon = Daemon(child);
-    let lines = BufReader::new(daemon.0.stdout.take().unwrap()).lines();
-    assert!(lines.map_while(Result::ok).any(|line| line.contains("ready")), "it pinned");
+    let mut command = lab.router.command_killed_with_parent(std::env::current_exe().unwrap());
+    command.args(only_this_test!()).env(CHILD, bpffs.0.path());
+    let mut daemon = Process::start(command.env("LINERATE_PINS_PORTS", words.join(" ")));
+    daemon.until("ready");
 
     let pins = bpffs.pins();
     let maps = pins.maps().unwrap_or_else(|error| panic!("{error}"));
@@ -248,13 +224,13 @@ fn an_instance_outlives_its_daemon_and_is_adopted_upgraded_and_detached() {
     assert_eq!(left_to_kernel(&maps), left, "the fast path took over");
     match pins.lock() {
         Err(Error::Running { instance, process }) => {
-            assert_eq!((&*instance, process), ("test", daemon.0.id()));
+            assert_eq!((&*instance, process), ("test", daemon.id()));
         }
         other => panic!("{other:?}"),
     }
 
     // Nobody beats any more: within the bound it forwards, beyond it the kernel does, and no packet is lost.
-    daemon.kill();
+    daemon.end(Signal::SIGKILL);
     let killed = Instant::now();
     // As many as there is time for. The estimate of the clock may be off by less than a second.
     let mut sent = 0;

@@ -1,12 +1,12 @@
 //! The preflight against real interfaces: what it refuses does not work, and what it says to do, or does
 //! itself, makes it work.
 
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use linerate_forward::runtime::preflight::{
     Check, Fix, Options, Outcome, Report, prepare, prove, restore,
 };
+use linerate_testkit::wait_for;
 use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip, say_skipped, skip, test_name};
 
 /// A host with a cable to another.
@@ -95,12 +95,8 @@ fn a_veth_whose_far_end_drops_is_refused_with_a_command_that_helps() {
     assert!(reason.contains("peer x"), "{reason}");
     assert_eq!(report.refusals().count(), 1, "{report:?}");
     // It is true.
-    let (reason, _) = {
-        let proved = pair.prove();
-        let (reason, remedy) = refusal(&proved);
-        (reason.to_owned(), remedy.to_owned())
-    };
-    assert!(reason.contains("redirected"), "{reason}");
+    let proved = pair.prove();
+    assert!(refusal(&proved).0.contains("redirected"), "{proved:?}");
     // And the remedy is one.
     assert!(tried(&pair.host, command(remedy)), "{remedy}");
     let report = pair.prepare(&["a"], &AS_IT_IS);
@@ -133,11 +129,7 @@ fn a_far_end_is_given_a_program_that_goes_with_its_link() {
     assert_eq!(there.recv(&mut [0; 16]).unwrap(), 7);
     drop(report);
     // The kernel takes it off a moment after the last descriptor closed.
-    let since = Instant::now();
-    while pair.cable.b.has_xdp().unwrap() {
-        assert!(since.elapsed() < Duration::from_secs(10), "the stub is still there");
-        thread::sleep(Duration::from_millis(5));
-    }
+    wait_for("the stub to be gone", || !pair.cable.b.has_xdp().unwrap());
 }
 
 #[test]

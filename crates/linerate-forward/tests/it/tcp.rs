@@ -9,14 +9,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use linerate_forward::runtime::program::Options;
-use linerate_forward::table::clock::Clock;
 use linerate_forward::table::session::Record;
-use linerate_testkit::{Interface, Mac, Namespace, Veth, VethOptions, exclusive, root_or_skip};
+use linerate_testkit::tools::{nft, run};
+use linerate_testkit::{Interface, Namespace, exclusive, root_or_skip};
 
 use crate::common::accelerator::Accelerator;
+use crate::common::lab::{Lab, RIGHT, at};
 use crate::common::sink::Sink;
-use linerate_testkit::tools::{ip_batch, nft, run};
 
 /// Longest time without a byte on a connection: above that it has stalled. A busy machine may do
 /// without one for a second.
@@ -25,50 +24,17 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const AT_ONCE: u64 = 128;
 const PORT: u16 = 5001;
 
-const RULES: &str = "\
-table inet nat {
-    chain after { type nat hook postrouting priority srcnat; oifname wan masquerade
-    }
-    chain between { type filter hook forward priority filter; ct state invalid counter drop
-    }
-}
-";
-
-/// Two hosts with a router between them.
+/// A router that masquerades, and hosts that count what they receive of a connection.
 struct Hosts {
-    client: Namespace,
-    router: Namespace,
-    server: Namespace,
-    lan: Veth,
-    wan: Veth,
+    lab: Lab,
     _ends: [Sink; 2],
 }
 
 impl Hosts {
     fn new() -> Self {
-        let [client, router, server] = ["client", "router", "server"]
-            .map(|name| Namespace::create(name).expect("a namespace"));
-        let cable = |host: &Namespace, name: &str, number: u8| {
-            let macs = Some([Mac([2, 0, 0, 0, 1, number]), Mac([2, 0, 0, 0, 2, number])]);
-            let options = VethOptions { macs, ..VethOptions::default() };
-            let cable = Veth::create(&router, name, host, "eth", options).expect("a cable");
-            for (end, last, there) in [(&cable.a, 1, &cable.b), (&cable.b, 2, &cable.a)] {
-                end.set_offloads(false).expect("offloads");
-                for (address, prefix) in addresses(number, last) {
-                    end.add_address(address, prefix).expect("an address");
-                }
-                for (address, _) in addresses(number, 3 - last) {
-                    end.add_neighbour(address, there.mac()).expect("a neighbour");
-                }
-            }
-            cable
-        };
-        let (lan, wan) = (cable(&client, "lan", 1), cable(&server, "wan", 2));
-        let default = "route add default via 10.9.1.1\n-6 route add default via fd09:1::1";
-        ip_batch(&client, default);
-        router.set_forwarding(true).expect("forwarding");
-        nft(&router, RULES);
-        for host in [&client, &server] {
+        let lab = Lab::new("bulk");
+        lab.masquerade();
+        for host in [&lab.left, &lab.right] {
             // So that connections are tracked.
             nft(
                 host,
@@ -80,21 +46,16 @@ impl Hosts {
                 host.sysctl(&format!("net.ipv4.{key}"), "4096 65536 131072").expect("set");
             }
         }
-        // A veth takes redirected frames when its peer has a program; that turns GRO on.
+        // A veth takes redirected frames when its peer has a program, too. What is joined is not counted right.
         let pass = |host: &Namespace, end: &Interface| {
             let sink = Sink::on(host, &[end], "pass");
             end.set_gro(false).expect("GRO");
             sink
         };
-        let ends = [pass(&client, &lan.b), pass(&server, &wan.b)];
-        Self { client, router, server, lan, wan, _ends: ends }
+        let ends = [pass(&lab.left, &lab.lan.b), pass(&lab.right, &lab.wan.b)];
+        lab.ports().into_iter().for_each(|port| port.set_gro(false).expect("GRO"));
+        Self { lab, _ends: ends }
     }
-}
-
-fn addresses(number: u8, last: u8) -> [(IpAddr, u8); 2] {
-    let v4 = [10, 9, number, last].into();
-    let v6 = [0xfd09, number.into(), 0, 0, 0, 0, 0, last.into()].into();
-    [(v4, 24), (v6, 64)]
 }
 
 /// Packets and bytes, by source and destination port of a direction as a host sees it.
@@ -179,18 +140,16 @@ fn bulk_tcp_neither_stalls_nor_turns_invalid_and_is_counted_right() {
     let _exclusive = exclusive();
     let seconds = std::env::var("LINERATE_SECONDS").ok().and_then(|text| text.parse().ok());
     let duration = Duration::from_secs(seconds.unwrap_or(5));
-    let hosts = Hosts::new();
-    let options = Options { max_sessions: 4096, ..Options::default() };
-    let accelerator = Accelerator::on(&hosts.router, &[&hosts.lan.a, &hosts.wan.a], &options);
+    let Hosts { lab, _ends } = &Hosts::new();
     // Every session passes through the stack again and again, by its time and by the generation.
-    accelerator.control.set_revalidate_after(Duration::from_millis(700), &Clock::estimated());
+    let accelerator = Accelerator::attach_with(lab, 2, Duration::from_millis(700));
     let bump = accelerator.bumper();
 
     let mut pairs = Vec::new();
-    for (address, _) in addresses(2, 2) {
-        let listener = hosts.server.run(|| TcpListener::bind((address, PORT))).expect("entered");
+    for there in RIGHT.map(|host| at(host, PORT)) {
+        let listener = lab.right.run(|| TcpListener::bind(there)).expect("entered");
         let listener = listener.expect("a listener");
-        let stream = hosts.client.run(|| TcpStream::connect((address, PORT))).expect("entered");
+        let stream = lab.left.run(|| TcpStream::connect(there)).expect("entered");
         pairs.push((stream.expect("connected"), listener.accept().expect("accepted").0));
     }
     let counters: Vec<_> = (0..4).map(|_| AtomicU64::new(0)).collect();
@@ -231,14 +190,13 @@ fn bulk_tcp_neither_stalls_nor_turns_invalid_and_is_counted_right() {
         }
         stop.store(true, SeqCst);
         println!("longest time without a byte: {longest:?}");
-        rest(&hosts, &accelerator);
+        rest(lab, &accelerator);
         if trouble.is_none() {
-            compare(&hosts, &accelerator, &pairs);
+            compare(lab, &accelerator, &pairs);
         }
         assert!(trouble.is_none(), "{trouble:?}: {:?}", accelerator.reasons());
     });
-    let rules = run(&hosts.router, "nft", &["list", "ruleset"], "");
-    assert!(rules.contains("counter packets 0 bytes 0"), "{rules}");
+    assert_eq!(lab.invalid(), 0);
     let bytes = counters.iter().map(|counter| counter.load(SeqCst)).sum::<u64>();
     println!("{bytes} bytes in {duration:?}, both ways of an IPv4 and an IPv6 connection");
     println!(
@@ -249,11 +207,11 @@ fn bulk_tcp_neither_stalls_nor_turns_invalid_and_is_counted_right() {
 }
 
 /// Waits until nothing is under way any more: neither host nor the sessions have counted for a while.
-fn rest(hosts: &Hosts, accelerator: &Accelerator) {
+fn rest(lab: &Lab, accelerator: &Accelerator) {
     let deadline = Instant::now() + 3 * TIMEOUT;
     let counted = || {
         let sessions: u64 = accelerator.sessions().iter().map(Record::packets).sum();
-        (accounted(&hosts.client), accounted(&hosts.server), sessions)
+        (accounted(&lab.left), accounted(&lab.right), sessions)
     };
     let mut before = counted();
     loop {
@@ -268,8 +226,8 @@ fn rest(hosts: &Hosts, accelerator: &Accelerator) {
 }
 
 /// Holds what the sessions have counted against what both hosts have: within a packet each way.
-fn compare(hosts: &Hosts, accelerator: &Accelerator, pairs: &[(TcpStream, TcpStream)]) {
-    let (client, server) = (accounted(&hosts.client), accounted(&hosts.server));
+fn compare(lab: &Lab, accelerator: &Accelerator, pairs: &[(TcpStream, TcpStream)]) {
+    let (client, server) = (accounted(&lab.left), accounted(&lab.right));
     let mut sessions = Counts::new();
     for record in accelerator.sessions() {
         let tuple = record.tuple();

@@ -7,10 +7,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use linerate_forward::runtime::watch::{BATCH, Cause, Causes, Options, Watch};
-use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip, say_skipped, skip, test_name};
+use linerate_testkit::{Namespace, TIMEOUT, Veth, VethOptions, root_or_skip, say_skipped, skip};
+use linerate_testkit::{test_name, tools, wait_for};
 
-/// More than any bump takes to come, also while other tests have the CPUs.
-const TIMEOUT: Duration = Duration::from_secs(10);
+/// Without iptables' lock, which other tests take.
+fn options() -> Options {
+    Options { xtables: false, ..Options::default() }
+}
+
 /// Less would not show a bump that should not come.
 const QUIET: Duration = Duration::from_millis(300);
 
@@ -37,6 +41,21 @@ impl Bumps {
         self.0.lock().unwrap().len()
     }
 
+    /// Starts a watch of `host` that adds to these; `then` follows each.
+    fn watch(
+        &self,
+        host: &Namespace,
+        options: Options,
+        then: impl Fn(Causes) + Send + 'static,
+    ) -> Watch {
+        let told = self.clone();
+        let bump = move |causes| {
+            told.0.lock().unwrap().push((Instant::now(), causes));
+            then(causes);
+        };
+        host.run(|| Watch::start(&options, bump)).unwrap().unwrap()
+    }
+
     /// Waits until no more come, and returns their number.
     fn rest(&self) -> usize {
         loop {
@@ -55,9 +74,8 @@ impl Bumps {
 }
 
 impl Router {
-    /// Without iptables' lock, which other tests take.
     fn new(name: &str) -> Self {
-        Self::with(name, Options { xtables: false, ..Options::default() })
+        Self::with(name, options())
     }
 
     fn with(name: &str, options: Options) -> Self {
@@ -72,15 +90,7 @@ impl Router {
         host.set_forwarding(true).unwrap();
         settle(&host, &["a", "b"]);
         let bumps = Bumps::default();
-        let told = bumps.clone();
-        let watch = host
-            .run(|| {
-                Watch::start(&options, move |causes| {
-                    told.0.lock().unwrap().push((Instant::now(), causes));
-                })
-            })
-            .unwrap()
-            .unwrap();
+        let watch = bumps.watch(&host, options, |_| {});
         assert_eq!(bumps.since(0).to_string(), "start");
         let router = Self { host, left, right, a, _b: b, bumps, watch };
         router.rest();
@@ -105,11 +115,7 @@ impl Router {
     fn bumps_for(&mut self, cause: Cause, what: &str, step: impl FnOnce(&Self)) {
         let from = self.rest();
         step(self);
-        let since = Instant::now();
-        while !self.bumps.since(from).contains(cause) {
-            assert!(since.elapsed() < TIMEOUT, "{what}: {} bumped", self.bumps.since(from));
-            thread::sleep(Duration::from_millis(2));
-        }
+        wait_for(what, || self.bumps.since(from).contains(cause));
         self.watch.check().unwrap();
     }
 
@@ -123,39 +129,20 @@ impl Router {
         let from = self.rest();
         let ignored = self.watch.counts().ignored;
         step(self);
-        let since = Instant::now();
-        while self.watch.counts().ignored == ignored {
-            assert!(since.elapsed() < TIMEOUT, "{what}: the kernel said nothing");
-            thread::sleep(Duration::from_millis(2));
-        }
+        wait_for(what, || self.watch.counts().ignored != ignored);
         thread::sleep(QUIET);
         assert_eq!(self.bumps.count(), from, "{what}: {}", self.bumps.since(from));
         self.watch.check().unwrap();
     }
 }
 
-/// Waits for what will be so.
-#[track_caller]
-fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
-    let since = Instant::now();
-    while !is_so() {
-        assert!(since.elapsed() < TIMEOUT, "waited in vain: {what}");
-        thread::sleep(Duration::from_millis(2));
-    }
-}
-
 /// Waits until these have a carrier, and until the kernel has reported it: it does so once a second, whatever
 /// it answers to those who ask (`net/core/link_watch.c`).
 fn settle(host: &Namespace, names: &[&str]) {
-    let since = Instant::now();
     let up = |name: &&str| {
-        let shown = host.command("ip").args(["-o", "link", "show", "dev", name]).output().unwrap();
-        String::from_utf8_lossy(&shown.stdout).contains("state UP")
+        tools::run(host, "ip", &["-o", "link", "show", "dev", name], "").contains("state UP")
     };
-    while !names.iter().all(up) {
-        assert!(since.elapsed() < TIMEOUT, "{names:?} are not up");
-        thread::sleep(Duration::from_millis(20));
-    }
+    wait_for("interfaces that are up", || names.iter().all(up));
     thread::sleep(Duration::from_millis(2100));
 }
 
@@ -164,6 +151,21 @@ fn look_for(host: &Namespace, address: &str) {
     let target = (address.parse::<IpAddr>().unwrap(), 9);
     let send = || UdpSocket::bind("0.0.0.0:0").unwrap().send_to(b"?", target);
     let _ = host.run(send).unwrap();
+}
+
+/// A host with a cable to another.
+fn host(name: &str) -> (Namespace, Namespace, Veth) {
+    let host = Namespace::create(name).unwrap();
+    let far = Namespace::create(&format!("{name}far")).unwrap();
+    let cable = Veth::create(&host, "a", &far, "x", VethOptions::default()).unwrap();
+    cable.a.add_address("10.0.1.1".parse().unwrap(), 24).unwrap();
+    (host, far, cable)
+}
+
+/// So many routes below this network, and what else there is to do, by one command.
+fn add_routes(host: &Namespace, network: usize, count: usize, line: &str) {
+    let route = |n: usize| format!("route add {network}.64.{}.{}/32 dev a\n", n >> 8, n & 255);
+    tools::ip_batch(host, &((0..count).map(route).collect::<String>() + line));
 }
 
 fn tried(host: &Namespace, line: &str) -> bool {
@@ -321,10 +323,7 @@ fn what_renews_or_looks_on_does_not_bump() {
 #[test]
 fn what_was_before_the_start_is_known() {
     root_or_skip!();
-    let host = Namespace::create("wbefore").unwrap();
-    let far = Namespace::create("wbeforefar").unwrap();
-    let cable = Veth::create(&host, "a", &far, "x", VethOptions::default()).unwrap();
-    cable.a.add_address("10.0.1.1".parse().unwrap(), 24).unwrap();
+    let (host, _far, _cable) = host("wbefore");
     for line in [
         "ip neigh add 10.0.1.2 dev a lladdr 02:00:00:00:00:02 nud reachable",
         "ip addr add 10.0.3.1/24 dev a valid_lft 600 preferred_lft 600",
@@ -338,13 +337,7 @@ fn what_was_before_the_start_is_known() {
     }
     settle(&host, &["a"]);
     let bumps = Bumps::default();
-    let told = bumps.clone();
-    let start = || {
-        Watch::start(&Options { xtables: false, ..Options::default() }, move |causes| {
-            told.0.lock().unwrap().push((Instant::now(), causes));
-        })
-    };
-    let watch = host.run(start).unwrap().unwrap();
+    let watch = bumps.watch(&host, options(), |_| {});
     bumps.rest();
     for line in [
         "ip neigh change 10.0.1.2 dev a lladdr 02:00:00:00:00:02 nud stale",
@@ -384,13 +377,7 @@ fn bridges_bump_when_a_port_is_in_them() {
     }
     let ports = vec![router.a.a.index()];
     settle(&router.host, &["br0"]);
-    let told = router.bumps.clone();
-    let start = || {
-        Watch::start(&Options { ports, xtables: false, ..Options::default() }, move |causes| {
-            told.0.lock().unwrap().push((Instant::now(), causes));
-        })
-    };
-    router.watch = router.host.run(start).unwrap().unwrap();
+    router.watch = router.bumps.watch(&router.host, Options { ports, ..options() }, |_| {});
     let entry = "02:00:00:00:00:33";
     router.line_bumps(Cause::Bridge, &format!("bridge fdb add {entry} dev a master static"));
     router.line_bumps(Cause::Bridge, &format!("bridge fdb replace {entry} dev b master static"));
@@ -472,11 +459,7 @@ fn changes_of_ipsec_and_traffic_control_bump() {
             router.run(&short);
             // The bump for its being added is not the one for its end.
             let from = router.rest();
-            let since = Instant::now();
-            while router.bumps.count() == from {
-                assert!(since.elapsed() < TIMEOUT, "it expired without a bump");
-                thread::sleep(Duration::from_millis(10));
-            }
+            wait_for("it expires", || router.bumps.count() > from);
         });
     } else {
         say_skipped(test_name!(), "the kernel has no IPsec");
@@ -533,50 +516,23 @@ fn only_connections_that_somebody_deletes_bump() {
 #[test]
 fn what_waits_is_answered_by_one_bump_a_batch() {
     root_or_skip!();
-    let host = Namespace::create("wstorm").unwrap();
-    let far = Namespace::create("wstormfar").unwrap();
-    let cable = Veth::create(&host, "a", &far, "x", VethOptions::default()).unwrap();
-    cable.a.add_address("10.0.1.1".parse().unwrap(), 24).unwrap();
+    let (host, _far, _cable) = host("wstorm");
     settle(&host, &["a"]);
     let bumps = Bumps::default();
     // While the gate is shut the caller is held up, and messages gather.
     let gate = Arc::new(Mutex::new(()));
-    let (told, passes) = (bumps.clone(), gate.clone());
-    let start = || {
-        Watch::start(&Options { xtables: false, ..Options::default() }, move |causes| {
-            told.0.lock().unwrap().push((Instant::now(), causes));
-            drop(passes.lock().unwrap());
-        })
-    };
-    let watch = host.run(start).unwrap().unwrap();
+    let passes = gate.clone();
+    let watch = bumps.watch(&host, options(), move |_| drop(passes.lock().unwrap()));
     for (round, routes) in [2, BATCH, BATCH + 1, 5 * BATCH - 1].into_iter().enumerate() {
         let shut = gate.lock().unwrap();
         let from = bumps.count();
         assert!(tried(&host, &format!("ip route add 192.0.2.{round}/32 dev a")));
-        let since = Instant::now();
-        while bumps.count() == from {
-            assert!(since.elapsed() < TIMEOUT);
-            thread::sleep(Duration::from_millis(1));
-        }
+        wait_for("the first bump", || bumps.count() > from);
         // The first did not wait for these.
-        let mut lines = String::new();
-        for number in 0..routes {
-            lines.push_str(&format!(
-                "route add 100.{round}.{}.{}/32 dev a\n",
-                number >> 8,
-                number & 255
-            ));
-        }
-        let batch = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(batch.path(), lines).unwrap();
-        assert!(tried(&host, &format!("ip -batch {}", batch.path().display())));
+        add_routes(&host, 100 + round, routes, "");
         let messages = watch.counts().messages;
         drop(shut);
-        let since = Instant::now();
-        while watch.counts().messages < messages + routes as u64 {
-            assert!(since.elapsed() < TIMEOUT);
-            thread::sleep(Duration::from_millis(1));
-        }
+        wait_for("all messages", || watch.counts().messages >= messages + routes as u64);
         bumps.rest();
         assert_eq!(bumps.count() - from - 1, routes.div_ceil(BATCH), "{routes} routes");
     }
@@ -586,35 +542,18 @@ fn what_waits_is_answered_by_one_bump_a_batch() {
 fn what_is_lost_bumps_and_is_read_anew() {
     root_or_skip!();
     // Room for a handful of messages, and a caller that is slow.
-    let options = Options { buffer: 4096, xtables: false, ..Options::default() };
-    let host = Namespace::create("wlost").unwrap();
-    let far = Namespace::create("wlostfar").unwrap();
-    let cable = Veth::create(&host, "a", &far, "x", VethOptions::default()).unwrap();
-    cable.a.add_address("10.0.1.1".parse().unwrap(), 24).unwrap();
+    let options = Options { buffer: 4096, ..options() };
+    let (host, _far, _cable) = host("wlost");
     settle(&host, &["a"]);
     let bumps = Bumps::default();
-    let told = bumps.clone();
-    let start = || {
-        Watch::start(&options, move |causes| {
-            thread::sleep(Duration::from_millis(100));
-            told.0.lock().unwrap().push((Instant::now(), causes));
-        })
-    };
-    let mut watch = host.run(start).unwrap().unwrap();
-    let mut lines = String::new();
-    for number in 0..2000 {
-        lines.push_str(&format!("route add 100.64.{}.{}/32 dev a\n", number >> 8, number & 255));
-    }
+    let slow = |_| thread::sleep(Duration::from_millis(100));
+    let mut watch = bumps.watch(&host, options, slow);
     // Among what is lost is that this neighbour is there.
-    lines.push_str("neigh add 10.0.1.2 dev a lladdr 02:00:00:00:00:02 nud reachable\n");
-    let batch = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(batch.path(), lines).unwrap();
-    assert!(tried(&host, &format!("ip -batch {}", batch.path().display())));
-    let since = Instant::now();
-    while watch.counts().overruns == 0 || !bumps.since(0).contains(Cause::Overrun) {
-        assert!(since.elapsed() < TIMEOUT, "{:?}", watch.counts());
-        thread::sleep(Duration::from_millis(10));
-    }
+    let neighbour = "neigh add 10.0.1.2 dev a lladdr 02:00:00:00:00:02 nud reachable";
+    add_routes(&host, 100, 2000, neighbour);
+    wait_for("an overrun", || {
+        watch.counts().overruns > 0 && bumps.since(0).contains(Cause::Overrun)
+    });
     let before = bumps.rest();
     watch.check().unwrap();
     let ignored = watch.counts().ignored;
@@ -644,16 +583,9 @@ fn the_watch_ends_when_it_is_dropped_and_says_when_it_failed() {
     };
     let mut watch = host.run(start).unwrap().unwrap();
     assert!(tried(&host, "ip rule add from 192.0.2.1 table 7"));
-    let since = Instant::now();
-    let error = loop {
-        if let Err(error) = watch.check() {
-            break error;
-        }
-        assert!(since.elapsed() < TIMEOUT);
-        thread::sleep(Duration::from_millis(5));
-    };
-    assert!(error.to_string().contains("its thread has ended"), "{error}");
-    assert!(watch.check().is_err());
+    wait_for("the thread to end", || watch.check().is_err());
+    let error = watch.check().unwrap_err().to_string();
+    assert!(error.contains("its thread has ended"), "{error}");
 }
 
 /// From before the request to the kernel until the bump, so the time of the request itself is in it.

@@ -55,41 +55,16 @@ macro_rules! same {
 fn structures_are_those_of_the_programs() {
     let object = concat!(env!("OUT_DIR"), "/accelerator.bpf.o");
     let btf = Btf::from_path(object).unwrap();
-    same!(btf, SessionKey, "session_key", source, destination, source_port, destination_port, ifindex,
-        dst_mac, kind, dscp, tag, generation; signature);
-    same!(
-        btf,
-        Session,
-        "session",
-        key,
-        version,
-        deadline,
-        owner,
-        referenced,
-        unused,
-        packets,
-        bytes,
-        destination_mac,
-        source_mac,
-        out_tag,
-        mtu,
-        port,
-        source,
-        destination,
-        source_port,
-        destination_port,
-        network_delta,
-        transport_delta,
-        dscp,
-        out_tags,
-        flags,
-        origin,
-        created,
-        learned,
-        out_ifindex,
-        revalidations,
-        reserved
-    );
+    same! { btf, SessionKey, "session_key",
+        source, destination, source_port, destination_port, ifindex, dst_mac, kind, dscp, tag,
+        generation; signature
+    }
+    same! { btf, Session, "session",
+        key, version, deadline, owner, referenced, unused, packets, bytes, destination_mac,
+        source_mac, out_tag, mtu, port, source, destination, source_port, destination_port,
+        network_delta, transport_delta, dscp, out_tags, flags, origin, created, learned,
+        out_ifindex, revalidations, reserved
+    }
     same!(btf, Bucket, "bucket", way);
     same!(btf, Addresses, "addresses", source, destination, out_source, out_destination);
     same!(btf, Bucket6, "bucket6", way);
@@ -97,38 +72,16 @@ fn structures_are_those_of_the_programs() {
     same!(btf, RemoteCounters, "remote_counters", way);
     same!(btf, Candidate, "candidate", word, bytes, unused);
     same!(btf, Interface, "interface", port, mac, unused);
-    same!(
-        btf,
-        Control,
-        "control",
-        generation,
-        denied,
-        heartbeat,
-        heartbeat_timeout,
-        revalidate_after,
-        admission,
-        reserved,
-        seeds,
-        abi,
-        statistics,
-        multi_buffer,
-        reserved2
-    );
+    same! { btf, Control, "control",
+        generation, denied, heartbeat, heartbeat_timeout, revalidate_after, admission, reserved,
+        seeds, abi, statistics, multi_buffer, reserved2
+    }
     same!(btf, Heartbeat, "heartbeat", jiffies);
     same!(btf, Denied4Key, "denied4_key", prefix_len, address);
     same!(btf, Denied6Key, "denied6_key", prefix_len, address);
-    same!(
-        btf,
-        DeniedSessionKey,
-        "denied_session_key",
-        source,
-        destination,
-        source_port,
-        destination_port,
-        protocol,
-        family,
-        unused
-    );
+    same! { btf, DeniedSessionKey, "denied_session_key",
+        source, destination, source_port, destination_port, protocol, family, unused
+    }
     same!(btf, Denied, "denied", expires, dropped);
 }
 

@@ -1,6 +1,7 @@
 //! [`Accelerator`]: the programs on every port of a router, and what a daemon does beside them.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
@@ -17,6 +18,7 @@ use linerate_forward::table::control::Control;
 use linerate_forward::table::session::Record;
 use linerate_testkit::{Interface, Namespace};
 
+use super::lab::Lab;
 use super::router::Router;
 
 /// Nothing is to be learned again in a test by time alone, unless it asks for that.
@@ -35,6 +37,19 @@ impl Accelerator {
     pub(crate) fn start(router: &Router, options: &Options) -> Self {
         let ports: Vec<_> = router.cables.iter().map(|cable| &cable.a).collect();
         Self::on(&router.inside, &ports, options)
+    }
+
+    /// Accelerates a lab: sessions are learned at the second packet, and again after a minute.
+    pub(crate) fn attach(lab: &Lab) -> Self {
+        Self::attach_with(lab, 2, Duration::from_secs(60))
+    }
+
+    /// The same with this admission and this time until a session is learned again.
+    pub(crate) fn attach_with(lab: &Lab, admission: u32, revalidate_after: Duration) -> Self {
+        let options = Options { admission, max_sessions: 4096, ..Options::default() };
+        let accelerator = Self::on(&lab.router, &lab.ports(), &options);
+        accelerator.control.set_revalidate_after(revalidate_after, &Clock::estimated());
+        accelerator
     }
 
     /// Makes these interfaces of a namespace ports.
@@ -94,15 +109,47 @@ impl Accelerator {
         table.records().filter(Record::is_session).collect()
     }
 
+    /// The session of UDP or TCP packets from `source` to `destination`, as they come in.
+    pub(crate) fn session(&self, source: SocketAddr, destination: SocketAddr) -> Option<Record> {
+        let is_it = |record: &Record| {
+            let tuple = record.tuple();
+            (tuple.source, tuple.destination) == (source, destination)
+        };
+        self.sessions().into_iter().find(is_it)
+    }
+
+    /// The same, which has to be there.
+    #[track_caller]
+    pub(crate) fn learned(&self, source: SocketAddr, destination: SocketAddr) -> Record {
+        self.session(source, destination)
+            .unwrap_or_else(|| panic!("no session {source} to {destination}; {}", self.describe()))
+    }
+
+    /// Packets that XDP left to the kernel for this reason.
+    pub(crate) fn left(&self, reason: Reason) -> u64 {
+        self.sum("reasons", reason as u32)
+    }
+
+    /// Packets that no session was learned from for this reason.
+    pub(crate) fn refused(&self, refusal: Refusal) -> u64 {
+        self.sum("refusals", refusal as u32)
+    }
+
+    /// Everything that was counted, for the messages of failures.
+    pub(crate) fn describe(&self) -> String {
+        let (left, refused) = (self.reasons(), self.refusals());
+        format!("left: {left:?}; refused: {refused:?}; sessions: {:#?}", self.sessions())
+    }
+
     /// Frames that went to the kernel, by reason; those that never did are left out.
     pub(crate) fn reasons(&self) -> BTreeMap<&'static str, u64> {
-        let count = |reason: &Reason| (reason.name(), self.sum("reasons", *reason as u32));
+        let count = |reason: &Reason| (reason.name(), self.left(*reason));
         Reason::ALL.iter().map(count).filter(|(_, count)| *count > 0).collect()
     }
 
     /// Packets from which nothing was learned, by cause.
     pub(crate) fn refusals(&self) -> BTreeMap<&'static str, u64> {
-        let count = |refusal: &Refusal| (refusal.name(), self.sum("refusals", *refusal as u32));
+        let count = |refusal: &Refusal| (refusal.name(), self.refused(*refusal));
         Refusal::ALL.iter().map(count).filter(|(_, count)| *count > 0).collect()
     }
 

@@ -1,8 +1,9 @@
 //! What the tests of the accelerator share: two routers of the same configuration, the hosts around
-//! them, and what leaves on every port.
+//! them, and what leaves on every port; and a smaller router between two hosts.
 pub(crate) mod accelerator;
 pub(crate) mod capture;
 pub(crate) mod host;
+pub(crate) mod lab;
 pub(crate) mod load;
 pub(crate) mod router;
 pub(crate) mod sink;

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use libbpf_rs::ObjectBuilder;
 use linerate_bpf::link::{Hook, Link};
-use linerate_testkit::{Namespace, Veth, VethOptions};
+use linerate_testkit::{Interface, Namespace, Veth, VethOptions};
 
 use linerate_testkit::tools::ip_batch;
 
@@ -86,25 +86,27 @@ impl Router {
     /// Makes the router know VLANs, as if each were an interface (`vlan.bpf.c`): what comes in loses its
     /// tags behind everything else at the entrance of the stack, and what goes out gets them first of all.
     pub(crate) fn with_vlans(mut self) -> Self {
-        let object = ObjectBuilder::default().open_file(compiled("vlan")).expect("an object");
-        let object = object.load().expect("loaded");
-        let attach = || {
-            let program = |name: &str| {
-                let program = object.progs().find(|program| program.name() == name);
-                program.expect("a program").as_fd().try_clone_to_owned().expect("cloned")
-            };
-            let (pop, push) = (program("pop"), program("push"));
-            let on = |port: &Veth, program: &OwnedFd, hook| {
-                let (name, index) = (port.a.name(), port.a.index());
-                Link::attach(program.as_fd(), name, index, hook).expect("attached")
-            };
-            let both = |port| [on(port, &pop, Hook::TcxIngress), on(port, &push, Hook::TcxEgress)];
-            self.cables.iter().flat_map(both).collect()
-        };
-        let links = self.inside.run(attach).expect("entered");
-        self.vlans = links;
+        let ports: Vec<_> = self.cables.iter().map(|cable| &cable.a).collect();
+        self.vlans = vlans(&self.inside, &ports);
         self
     }
+}
+
+/// The programs of `vlan.bpf.c` on these ports of a router.
+pub(crate) fn vlans(router: &Namespace, ports: &[&Interface]) -> Vec<Link> {
+    let object = ObjectBuilder::default().open_file(compiled("vlan")).expect("an object");
+    let object = object.load().expect("loaded");
+    let program = |name: &str| {
+        let program = object.progs().find(|program| program.name() == name);
+        program.expect("a program").as_fd().try_clone_to_owned().expect("cloned")
+    };
+    let (pop, push) = (program("pop"), program("push"));
+    let on = |port: &Interface, program: &OwnedFd, hook| {
+        Link::attach(program.as_fd(), port.name(), port.index(), hook).expect("attached")
+    };
+    let both =
+        |port: &&Interface| [on(port, &pop, Hook::TcxIngress), on(port, &push, Hook::TcxEgress)];
+    router.run(|| ports.iter().flat_map(both).collect()).expect("entered")
 }
 
 fn connect(inside: &Namespace, outside: &Namespace, port: usize) -> Veth {

@@ -6,7 +6,7 @@
 mod corpus;
 mod kinds;
 mod oracle;
-mod packet;
+pub(crate) mod packet;
 mod session;
 mod setup;
 mod step;

@@ -5,7 +5,9 @@ use linerate_forward::refusal::Refusal;
 
 use linerate_testkit::wait_for;
 
-use super::lab::{Accelerator, BOTH, LEFT, Lab, at, run};
+use crate::common::accelerator::Accelerator;
+use crate::common::lab::{BOTH, LEFT, Lab, at};
+use linerate_testkit::tools::{ip, run};
 use std::time::Duration;
 
 /// Hosts that are not there, and so do not say their addresses.
@@ -21,37 +23,32 @@ fn what_was_decided_before_a_change_is_not_learned_after_it() {
         for (held, absent) in ABSENT[family].into_iter().enumerate() {
             let changes = held == 1;
             let there = at(absent, 5000);
+            let session = || fast.session(at(LEFT[family], 4000), there);
             client.send_to(b"held", there).expect("sent");
             // It has come in, and waits.
             wait_for("a neighbour is looked for", || {
                 run(&lab.router, "ip", &["neigh", "show", absent], "").contains("INCOMPLETE")
             });
-            assert!(fast.session(at(LEFT[family], 4000), there).is_none(), "{}", fast.describe());
+            assert!(session().is_none(), "{}", fast.describe());
             let refused = fast.refused(Refusal::Generation);
             if changes {
-                fast.bump();
+                fast.control.bump();
             }
-            let mac = lab.wan.b.mac().to_string();
-            let words =
-                ["neigh", "replace", absent, "dev", "wan", "lladdr", &mac, "nud", "permanent"];
-            run(&lab.router, "ip", &words, "");
+            let mac = lab.wan.b.mac();
+            ip(&lab.router, &format!("neigh replace {absent} dev wan lladdr {mac} nud permanent"));
             if changes {
                 wait_for("refused", || fast.refused(Refusal::Generation) == refused + 1);
-                assert!(
-                    fast.session(at(LEFT[family], 4000), there).is_none(),
-                    "{}",
-                    fast.describe()
-                );
+                assert!(session().is_none(), "{}", fast.describe());
             } else {
-                wait_for("learned", || fast.session(at(LEFT[family], 4000), there).is_some());
+                wait_for("learned", || session().is_some());
                 assert_eq!(fast.refused(Refusal::Generation), refused, "{}", fast.describe());
             }
             // The next packet is judged by the state of now.
             client.send_to(b"next", there).expect("sent");
             wait_for("learned", || {
-                let record = fast.session(at(LEFT[family], 4000), there);
-                record.is_some_and(|record| {
-                    record.session.key.generation == fast.generation() && record.packets() == 2
+                session().is_some_and(|record| {
+                    record.session.key.generation == fast.control.generation()
+                        && record.packets() == 2
                 })
             });
         }

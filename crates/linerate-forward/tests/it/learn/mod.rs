@@ -10,7 +10,6 @@ macro_rules! learner_or_skip {
 }
 
 mod generation;
-pub(crate) mod lab;
 mod nat;
 mod plain;
 mod refused;

@@ -6,7 +6,9 @@ use linerate_forward::reason::Reason;
 use linerate_forward::table::layout::{flags, origin};
 use linerate_forward::table::session::Record;
 
-use super::lab::{Accelerator, BOTH, LEFT, Lab, RIGHT, WAN, at, deliver, run};
+use crate::common::accelerator::Accelerator;
+use crate::common::lab::{BOTH, LEFT, Lab, RIGHT, WAN, at, deliver};
+use linerate_testkit::tools::ip;
 
 /// Packets of each direction.
 const PACKETS: u64 = 12;
@@ -38,6 +40,12 @@ struct Talk {
 }
 
 impl Talk {
+    /// From this port of the host on the left to port 5000 of the one on the right.
+    fn outwards(family: usize, port: u16, answered: SocketAddr) -> Self {
+        let (client, server) = (at(LEFT[family], port), at(RIGHT[family], 5000));
+        Self { client, asked: server, server, answered, inwards: false }
+    }
+
     /// Has it, twelve packets a side, and holds what was learned against what arrived.
     fn check(&self, lab: &Lab, fast: &Accelerator) {
         let Self { client: here, asked, server: there, answered, inwards } = *self;
@@ -82,14 +90,7 @@ fn masquerade() {
     lab.masquerade();
     let fast = Accelerator::attach(&lab);
     for family in BOTH {
-        Talk {
-            client: at(LEFT[family], 4000),
-            asked: at(RIGHT[family], 5000),
-            server: at(RIGHT[family], 5000),
-            answered: at(WAN[family], 0),
-            inwards: false,
-        }
-        .check(&lab, &fast);
+        Talk::outwards(family, 4000, at(WAN[family], 0)).check(&lab, &fast);
     }
     assert_eq!(lab.invalid(), 0);
 }
@@ -100,8 +101,8 @@ fn source_nat_to_an_address_and_ports() {
     let lab = Lab::new("nsn");
     let pool = ["10.2.0.7", "fd02::7"];
     for address in pool {
-        let mac = lab.wan.a.mac().to_string();
-        run(&lab.right, "ip", &["neigh", "add", address, "dev", "eth", "lladdr", &mac], "");
+        let mac = lab.wan.a.mac();
+        ip(&lab.right, &format!("neigh add {address} dev eth lladdr {mac}"));
     }
     lab.nft(
         "table inet t {
@@ -113,14 +114,7 @@ fn source_nat_to_an_address_and_ports() {
     );
     let fast = Accelerator::attach(&lab);
     for family in BOTH {
-        Talk {
-            client: at(LEFT[family], 4001),
-            asked: at(RIGHT[family], 5000),
-            server: at(RIGHT[family], 5000),
-            answered: at(pool[family], 0),
-            inwards: false,
-        }
-        .check(&lab, &fast);
+        Talk::outwards(family, 4001, at(pool[family], 0)).check(&lab, &fast);
     }
 }
 
@@ -143,14 +137,8 @@ fn destination_nat_and_both_at_once() {
     let asked = ["10.8.0.1", "fd08::1"];
     for family in BOTH {
         for (port, answered) in [(4000, at(LEFT[family], 4000)), (4001, at(WAN[family], 0))] {
-            Talk {
-                client: at(LEFT[family], port),
-                asked: at(asked[family], 5000),
-                server: at(RIGHT[family], 5000),
-                answered,
-                inwards: false,
-            }
-            .check(&lab, &fast);
+            let asked = at(asked[family], 5000);
+            Talk { asked, ..Talk::outwards(family, port, answered) }.check(&lab, &fast);
         }
     }
 }

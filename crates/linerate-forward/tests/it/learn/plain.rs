@@ -8,7 +8,9 @@ use linerate_forward::table::layout::{flags, origin};
 
 use linerate_testkit::wait_for;
 
-use super::lab::{Accelerator, BOTH, LEFT, Lab, RIGHT, at, deliver, run};
+use crate::common::accelerator::Accelerator;
+use crate::common::lab::{BOTH, LEFT, Lab, RIGHT, at, deliver};
+use linerate_testkit::tools::run;
 
 #[test]
 fn both_directions_are_learned_at_the_second_packet() {
@@ -16,17 +18,15 @@ fn both_directions_are_learned_at_the_second_packet() {
     let lab = Lab::new("lpl");
     let fast = Accelerator::attach(&lab);
     for family in BOTH {
-        let (here, there) = (at(LEFT[family], 4000), at(RIGHT[family], 5000));
-        let client = Lab::udp(&lab.left, LEFT[family], 4000);
-        let server = Lab::udp(&lab.right, RIGHT[family], 5000);
-        deliver(&client, there, &server, "one");
-        deliver(&server, here, &client, "one");
+        let flow = lab.flow(family);
+        let (here, there) = (flow.here, flow.there);
+        flow.ask("one");
+        flow.answer("one");
         assert!(fast.session(here, there).is_none(), "{}", fast.describe());
         assert!(fast.session(there, here).is_none(), "{}", fast.describe());
         let before = fast.left(Reason::Unknown);
         for _ in 1..10 {
-            assert_eq!(deliver(&client, there, &server, "more"), here);
-            assert_eq!(deliver(&server, here, &client, "more"), there);
+            assert_eq!((flow.ask("more"), flow.answer("more")), (here, there));
         }
         assert_eq!(fast.left(Reason::Unknown) - before, 2, "{}", fast.describe());
 
@@ -42,7 +42,7 @@ fn both_directions_are_learned_at_the_second_packet() {
         assert_eq!((session.mtu, session.port, session.out_tags), (1500, 1, 0));
         assert_eq!((session.flags, session.origin), (0, origin::STATELESS));
         assert_eq!(session.transport_delta, [0, 0]);
-        assert_eq!(session.key.generation, fast.generation());
+        assert_eq!(session.key.generation, fast.control.generation());
         // Those before, at and after learning: the header, and "one" once, and "more".
         let headers = if family == 0 { 28 } else { 48 };
         assert_eq!((out.packets(), out.bytes()), (10, 10 * headers + 3 + 9 * 4), "{out:?}");
@@ -57,18 +57,17 @@ fn one_packet_makes_no_session() {
     learner_or_skip!();
     let lab = Lab::new("lon");
     let fast = Accelerator::attach(&lab);
-    let client = Lab::udp(&lab.left, LEFT[0], 4000);
-    let server = Lab::udp(&lab.right, RIGHT[0], 5000);
+    let flow = lab.flow(0);
     for port in 10_000..10_500 {
-        client.send_to(b"scan", at(RIGHT[0], port)).expect("sent");
+        flow.client.send_to(b"scan", at(RIGHT[0], port)).expect("sent");
         // No more at once than a veth's ring holds, even if the CPU that drains it is busy.
         if port % 50 == 49 {
             let so_far = u64::from(port) - 9_999;
             wait_for("refused", || fast.refused(Refusal::Admission) >= so_far);
         }
     }
-    deliver(&client, at(RIGHT[0], 5000), &server, "one");
-    assert_eq!(fast.records(), [], "{}", fast.describe());
+    flow.ask("one");
+    assert_eq!(fast.sessions(), [], "{}", fast.describe());
     assert_eq!(fast.refused(Refusal::Admission), 501, "{}", fast.describe());
 }
 
@@ -77,18 +76,12 @@ fn a_change_makes_the_next_packet_ask_the_kernel_once() {
     learner_or_skip!();
     let lab = Lab::new("lst");
     let fast = Accelerator::attach(&lab);
-    let (here, there) = (at(LEFT[0], 4000), at(RIGHT[0], 5000));
-    let client = Lab::udp(&lab.left, LEFT[0], 4000);
-    let server = Lab::udp(&lab.right, RIGHT[0], 5000);
-    for _ in 0..5 {
-        deliver(&client, there, &server, "before");
-    }
-    let before = fast.learned(here, there);
-    fast.bump();
-    for _ in 0..5 {
-        deliver(&client, there, &server, "after");
-    }
-    let after = fast.learned(here, there);
+    let flow = lab.flow(0);
+    (0..5).for_each(|_| _ = flow.ask("before"));
+    let before = fast.learned(flow.here, flow.there);
+    fast.control.bump();
+    (0..5).for_each(|_| _ = flow.ask("after"));
+    let after = fast.learned(flow.here, flow.there);
     assert_eq!(fast.left(Reason::Stale), 1, "{}", fast.describe());
     assert_eq!(after.session.key.generation, before.session.key.generation + 1);
     assert_eq!((before.session.revalidations, after.session.revalidations), (0, 1));
@@ -100,12 +93,11 @@ fn a_session_is_learned_again_after_its_time() {
     learner_or_skip!();
     let lab = Lab::new("lre");
     let fast = Accelerator::attach_with(&lab, 2, Duration::from_millis(50));
-    let (here, there) = (at(LEFT[1], 4000), at(RIGHT[1], 5000));
-    let client = Lab::udp(&lab.left, LEFT[1], 4000);
-    let server = Lab::udp(&lab.right, RIGHT[1], 5000);
+    let flow = lab.flow(1);
+    let (here, there) = (flow.here, flow.there);
     let mut sent = 0;
     wait_for("learned again", || {
-        deliver(&client, there, &server, "on");
+        flow.ask("on");
         sent += 1;
         fast.session(here, there).is_some_and(|record| record.session.revalidations >= 3)
     });
@@ -175,18 +167,16 @@ fn what_a_packet_comes_with_is_learned_apart() {
     );
     let fast = Accelerator::attach(&lab);
     for family in BOTH {
-        let there = at(RIGHT[family], 5000);
-        let client = Lab::udp(&lab.left, LEFT[family], 4000);
-        let server = Lab::udp(&lab.right, RIGHT[family], 5000);
+        let flow = lab.flow(family);
         // CS1 and CS0, the second with ECT(0), which stays each packet's own.
         for tos in [0x20, 0, 2, 0, 0x22, 0x20, 2] {
-            set_tos(&client, family, tos);
-            deliver(&client, there, &server, "marked");
+            set_tos(&flow.client, family, tos);
+            flow.ask("marked");
         }
         let records: Vec<_> = fast
-            .records()
+            .sessions()
             .into_iter()
-            .filter(|record| record.tuple().destination == there)
+            .filter(|record| record.tuple().destination == flow.there)
             .collect();
         let mut seen: Vec<_> = records
             .iter()

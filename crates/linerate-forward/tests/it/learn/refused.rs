@@ -1,7 +1,5 @@
 //! Packets from which nothing is learned, each for its reason.
 
-use std::net::UdpSocket;
-use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use linerate_forward::refusal::Refusal;
@@ -9,22 +7,20 @@ use linerate_forward::runtime::upper_devices;
 
 use linerate_testkit::wait_for;
 
-use super::lab::{Accelerator, BOTH, LAN, LEFT, Lab, RIGHT, at, deliver, run};
+use crate::common::accelerator::Accelerator;
+use crate::common::lab::{BOTH, LAN, LEFT, Lab, at, deliver};
+use linerate_testkit::tools::{ip, run};
 
 /// Sends packets one way; every one is refused for `refusal`, and none makes a session.
 #[track_caller]
 fn refused(lab: &Lab, fast: &Accelerator, family: usize, refusal: Refusal) {
-    let client = Lab::udp(&lab.left, LEFT[family], 4000);
-    let server = Lab::udp(&lab.right, RIGHT[family], 5000);
-    let there = at(RIGHT[family], 5000);
+    let flow = lab.flow(family);
     // The first is refused for being the first, where that is asked earlier.
-    deliver(&client, there, &server, "first");
+    flow.ask("first");
     let before = fast.refused(refusal);
-    for _ in 0..20 {
-        deliver(&client, there, &server, "again");
-    }
+    (0..20).for_each(|_| _ = flow.ask("again"));
     assert_eq!(fast.refused(refusal) - before, 20, "{}", fast.describe());
-    assert_eq!(fast.records(), [], "{}", fast.describe());
+    assert_eq!(fast.sessions(), [], "{}", fast.describe());
 }
 
 #[test]
@@ -37,15 +33,13 @@ fn udp_without_an_answer_stays_with_conntrack() {
         refused(&lab, &fast, family, Refusal::NotEstablished);
     }
     // An answer, and both directions are learned.
-    let (here, there) = (at(LEFT[0], 4000), at(RIGHT[0], 5000));
-    let client = Lab::udp(&lab.left, LEFT[0], 4000);
-    let server = Lab::udp(&lab.right, RIGHT[0], 5000);
+    let flow = lab.flow(0);
     for _ in 0..3 {
-        deliver(&server, here, &client, "answer");
-        deliver(&client, there, &server, "question");
+        flow.answer("answer");
+        flow.ask("question");
     }
-    assert_eq!(fast.learned(here, there).packets(), 24, "{}", fast.describe());
-    assert_eq!(fast.learned(there, here).packets(), 3, "{}", fast.describe());
+    assert_eq!(fast.learned(flow.here, flow.there).packets(), 24, "{}", fast.describe());
+    assert_eq!(fast.learned(flow.there, flow.here).packets(), 3, "{}", fast.describe());
 }
 
 #[test]
@@ -114,7 +108,7 @@ fn what_the_router_says_itself() {
         }
         assert!(fast.refused(Refusal::Local) - before >= 5, "{}", fast.describe());
     }
-    assert_eq!(fast.records(), [], "{}", fast.describe());
+    assert_eq!(fast.sessions(), [], "{}", fast.describe());
 }
 
 #[test]
@@ -130,7 +124,7 @@ fn what_leaves_where_it_came_in() {
             client.send_to(b"there and back", at(beyond, 5000)).expect("sent");
         }
         wait_for("refused", || fast.refused(Refusal::Hairpin) >= 4);
-        assert_eq!(fast.records(), [], "{}", fast.describe());
+        assert_eq!(fast.sessions(), [], "{}", fast.describe());
     }
 }
 
@@ -147,27 +141,14 @@ fn a_helper_keeps_its_connection() {
         }",
     );
     let fast = Accelerator::attach(&lab);
-    let (here, there) = (at(LEFT[0], 4000), at(RIGHT[0], 5000));
-    let client = Lab::udp(&lab.left, LEFT[0], 4000);
-    let server = Lab::udp(&lab.right, RIGHT[0], 5000);
-    for _ in 0..5 {
-        deliver(&client, there, &server, "question");
-        deliver(&server, here, &client, "answer");
-    }
+    lab.flow(0).talk(5);
     assert!(fast.refused(Refusal::Helper) >= 6, "{}", fast.describe());
-    assert_eq!(fast.records(), [], "{}", fast.describe());
+    assert_eq!(fast.sessions(), [], "{}", fast.describe());
 }
 
 /// Seconds that the router's only UDP connection has left.
 fn seconds_left(lab: &Lab, family: &str) -> u64 {
-    let output = lab
-        .router
-        .command("conntrack")
-        .args(["-L", "-p", "udp", "-f", family])
-        .stderr(Stdio::null())
-        .output()
-        .expect("conntrack is installed");
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let text = run(&lab.router, "conntrack", &["-L", "-p", "udp", "-f", family], "");
     text.split_whitespace().nth(2).expect("an entry").parse().expect("seconds")
 }
 
@@ -179,19 +160,13 @@ fn a_connection_lives_as_long_as_if_it_had_seen_every_packet() {
         lab.masquerade();
         lab.router.sysctl("net.netfilter.nf_conntrack_udp_timeout", "30").expect("a setting");
         let fast = Accelerator::attach_with(&lab, 2, Duration::from_secs(10));
-        let client = Lab::udp(&lab.left, LEFT[family], 4000);
-        let server = Lab::udp(&lab.right, RIGHT[family], 5000);
-        let talk = |client: &UdpSocket, server: &UdpSocket| {
-            let from = deliver(client, at(RIGHT[family], 5000), server, "question");
-            deliver(server, from, client, "answer");
-        };
-        talk(&client, &server);
+        let flow = lab.flow(family);
+        let talk = || deliver(&flow.server, flow.ask("question"), &flow.client, "answer");
+        talk();
         let name = ["ipv4", "ipv6"][family];
         assert!(seconds_left(&lab, name) <= 30);
         let learned = Instant::now();
-        for _ in 0..4 {
-            talk(&client, &server);
-        }
+        (0..4).for_each(|_| _ = talk());
         // What the fast path may keep from it is on top: ten seconds. It runs out meanwhile.
         let left = seconds_left(&lab, name);
         let least = 38_u64.saturating_sub(learned.elapsed().as_secs());
@@ -214,19 +189,12 @@ fn a_bridge_lies_on_its_ports_and_is_trusted_when_known() {
         &format!("neigh add {} dev br0 lladdr {} nud permanent", LEFT[0], lab.lan.b.mac()),
         "neigh flush dev lan",
     ] {
-        run(&lab.router, "ip", &words.split(' ').collect::<Vec<_>>(), "");
+        ip(&lab.router, words);
     }
     let fast = Accelerator::attach(&lab);
-    let (here, there) = (at(LEFT[0], 4000), at(RIGHT[0], 5000));
-    let client = Lab::udp(&lab.left, LEFT[0], 4000);
-    let server = Lab::udp(&lab.right, RIGHT[0], 5000);
-    let talk = || {
-        for _ in 0..5 {
-            deliver(&client, there, &server, "question");
-            deliver(&server, here, &client, "answer");
-        }
-    };
-    talk();
+    let flow = lab.flow(0);
+    let (here, there) = (flow.here, flow.there);
+    flow.talk(5);
     assert_eq!(fast.refused(Refusal::Indirect), 5, "{}", fast.describe());
     assert!(fast.session(here, there).is_none(), "{}", fast.describe());
     // The way out through the bridge is one port, since it has learned where the host is.
@@ -236,7 +204,7 @@ fn a_bridge_lies_on_its_ports_and_is_trusted_when_known() {
     let refresh = || upper_devices::refresh(&fast.programs.maps, &ports);
     assert!(lab.router.run(refresh).expect("entered").expect("noted"));
     assert!(!lab.router.run(refresh).expect("entered").expect("noted"), "nothing is new");
-    talk();
+    flow.talk(5);
     let record = fast.learned(here, there);
     assert_eq!(
         (record.session.key.ifindex, record.packets()),
@@ -247,7 +215,7 @@ fn a_bridge_lies_on_its_ports_and_is_trusted_when_known() {
     assert_eq!(fast.refused(Refusal::Indirect), 5, "{}", fast.describe());
 
     // The bridge gives the port up: what was noted goes.
-    run(&lab.router, "ip", &["link", "set", "lan", "nomaster"], "");
+    ip(&lab.router, "link set lan nomaster");
     assert!(lab.router.run(refresh).expect("entered").expect("noted"));
     use libbpf_rs::MapCore;
     assert_eq!(fast.programs.maps.get("upper_devices").expect("a map").keys().count(), 0);

@@ -2,21 +2,19 @@
 //! every kernel can do it, and with VLAN devices where there are any. The programs take tags off behind `mark` and
 //! put them on before `learn`, which is where a VLAN device does it.
 
-use std::os::fd::{AsFd, OwnedFd};
-
-use etherparse::PacketBuilder;
-use libbpf_rs::ObjectBuilder;
-use linerate_bpf::link::{Hook, Link};
 use linerate_forward::refusal::Refusal;
 use linerate_forward::runtime::upper_devices;
 use linerate_forward::table::session::Record;
 use linerate_ring::packet::Sender;
 use linerate_ring::tee::Tee;
-use linerate_testkit::{Mac, Veth, skip};
+use linerate_testkit::{Mac, skip};
 use linerate_wire::virtio::Header;
 
-use super::lab::{Accelerator, Lab, TIMEOUT, run};
-use crate::common::compiled;
+use crate::common::accelerator::Accelerator;
+use crate::common::lab::{Lab, RIGHT, TIMEOUT, address};
+use crate::common::router::vlans;
+use crate::differential::packet::{self, Network};
+use linerate_testkit::tools::{ip, ip_batch};
 
 /// EtherTypes of a tag.
 const CUSTOMER: u16 = 0x8100;
@@ -27,19 +25,10 @@ type Tags = &'static [(u16, u16)];
 
 /// A frame of 60 bytes of payload between the hosts 2 of these networks, with these tags, the outer one first.
 fn frame(lab: &Lab, networks: [u8; 2], source_port: u16, tags: &[(u16, u16)]) -> Vec<u8> {
-    let mut plain = Vec::new();
-    PacketBuilder::ethernet2(lab.lan.b.mac().0, lab.lan.a.mac().0)
-        .ipv4([10, networks[0], 0, 2], [10, networks[1], 0, 2], 64)
-        .udp(source_port, 5000)
-        .write(&mut plain, &[7; 60])
-        .expect("a frame");
-    let mut frame = plain[..12].to_vec();
-    for (kind, control) in tags {
-        frame.extend(kind.to_be_bytes());
-        frame.extend(control.to_be_bytes());
-    }
-    frame.extend(&plain[12..]);
-    frame
+    let network = Network { tos: 0, ttl: 64, id: 0, dont_fragment: true, label: 0 };
+    let [from, to] = networks.map(|network| [10, network, 0, 2].into());
+    let packet = packet::packet(network, (from, source_port), (to, 5000), None, &[7; 60]);
+    packet::frame(lab.lan.a.mac(), lab.lan.b.mac(), tags, 0x0800, &packet)
 }
 
 /// Tags of a frame, and the rest of it.
@@ -77,18 +66,7 @@ fn tags_of(record: &Record) -> [Vec<(u16, u16)>; 2] {
 fn tags_are_part_of_a_session() {
     learner_or_skip!();
     let lab = Lab::new("vla");
-    let object = ObjectBuilder::default().open_file(compiled("vlan")).expect("an object");
-    let object = object.load().expect("loaded");
-    let program = |name: &str| {
-        let program = object.progs().find(|program| program.name() == name).expect("a program");
-        program.as_fd().try_clone_to_owned().expect("cloned")
-    };
-    let (pop, push) = (program("pop"), program("push"));
-    let on = |cable: &Veth, program: &OwnedFd, hook| {
-        Link::attach(program.as_fd(), cable.a.name(), cable.a.index(), hook).expect("attached")
-    };
-    let attach = || [on(&lab.lan, &pop, Hook::TcxIngress), on(&lab.wan, &push, Hook::TcxEgress)];
-    let _links = lab.router.run(attach).expect("entered");
+    let _vlans = vlans(&lab.router, &lab.ports());
     let fast = Accelerator::attach(&lab);
     let mut ends = Ends::open(&lab);
 
@@ -107,8 +85,8 @@ fn tags_are_part_of_a_session() {
     ];
     let mut port = 4000;
     for (mac, expected) in leaves {
-        lab.wan.a.add_neighbour(super::lab::address(super::lab::RIGHT[0]), mac).expect("set");
-        fast.bump();
+        lab.wan.a.add_neighbour(address(RIGHT[0]), mac).expect("set");
+        fast.control.bump();
         for tags in comes {
             port += 1;
             ends.forwards(
@@ -140,7 +118,7 @@ fn what_vlan_devices_receive_is_learned_and_what_they_send_is_the_kernels() {
     if !tried.status.success() {
         skip!("the kernel has no VLAN devices");
     }
-    run(&lab.router, "ip", &["link", "del", "lan7"], "");
+    ip(&lab.router, "link del lan7");
     let mut lines = String::new();
     for (below, name, kind, network) in DEVICES {
         let far = if below == "lan" { lab.lan.b.mac() } else { lab.wan.b.mac() };
@@ -150,7 +128,7 @@ fn what_vlan_devices_receive_is_learned_and_what_they_send_is_the_kernels() {
              neigh add 10.{network}.0.2 dev {name} lladdr {far} nud permanent\n"
         );
     }
-    run(&lab.router, "ip", &["-batch", "-"], &lines);
+    ip_batch(&lab.router, &lines);
     let fast = Accelerator::attach(&lab);
     let ports = [lab.lan.a.index(), lab.wan.a.index()];
     let refreshed = lab.router.run(|| upper_devices::refresh(&fast.programs.maps, &ports));
@@ -176,7 +154,7 @@ fn what_vlan_devices_receive_is_learned_and_what_they_send_is_the_kernels() {
         let (found, rest) = untagged(&seen[0]);
         assert_eq!((found.as_slice(), &rest[..6]), (tags[1], &mac.0[..]));
         assert_eq!(fast.refused(Refusal::Tunnel) - before, 4, "{}", fast.describe());
-        assert!(fast.records().iter().all(|record| record.tuple().source.port() != port));
+        assert!(fast.sessions().iter().all(|record| record.tuple().source.port() != port));
     }
 }
 
@@ -206,7 +184,8 @@ impl Ends {
         mac: Mac,
     ) {
         let seen = self.pass(fast, sent);
-        let record = fast.records().into_iter().find(|record| record.tuple().source.port() == port);
+        let record =
+            fast.sessions().into_iter().find(|record| record.tuple().source.port() == port);
         let record = record.unwrap_or_else(|| panic!("{tags:x?}: {}", fast.describe()));
         assert_eq!(tags_of(&record), tags.map(<[_]>::to_vec));
         assert_eq!(record.session.source_mac, lab.wan.a.mac().0);

@@ -6,11 +6,12 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use linerate_forward::reason::Reason;
-use linerate_forward::runtime::conntrack;
+use linerate_forward::table::session::Record;
 use linerate_testkit::{Interface, Namespace, wait_for};
 
-use super::lab::{Accelerator, BOTH, LEFT, Lab, RIGHT, TIMEOUT, at, run};
+use crate::common::accelerator::Accelerator;
+use crate::common::lab::{BOTH, LEFT, Lab, RIGHT, TIMEOUT, at};
+use linerate_testkit::tools::run;
 
 /// How long each direction is filled.
 const LONG: Duration = Duration::from_millis(800);
@@ -123,40 +124,33 @@ fn transfer(lab: &Lab, family: usize, fast: &Accelerator) {
     }
     let before = hosts.map(|(host, interface)| Sent::by(host, interface));
     let (client, server) = connect(lab, here, there);
-    let is_learned_again = |source: SocketAddr| {
-        let mut records = fast.records().into_iter();
-        let record = records.find(|record| record.tuple().source == source);
-        record.is_some_and(|record| record.session.revalidations >= 5)
+    let record = |source: SocketAddr| -> Option<Record> {
+        fast.sessions().into_iter().find(|record| record.tuple().source == source)
     };
+    let is_learned_again =
+        |source: SocketAddr| record(source).is_some_and(|record| record.session.revalidations >= 5);
     fill(&client, &server, || is_learned_again(here));
     fill(&server, &client, || is_learned_again(there));
     let out = fast.learned(here, there);
-    let back = fast
-        .records()
-        .into_iter()
-        .find(|record| record.tuple().source == there)
-        .unwrap_or_else(|| panic!("no way back: {}", fast.describe()));
+    let back = record(there).unwrap_or_else(|| panic!("no way back: {}", fast.describe()));
     for record in [&out, &back] {
         assert!(record.session.revalidations >= 5, "{record:?}: {}", fast.describe());
     }
     // Past the deadline packets go to the kernel until one of them has made it, which are no more than
     // what the port takes in at once; the rest was fast.
-    let slow: u64 = Reason::ALL.iter().map(|reason| fast.left(*reason)).sum();
+    let slow: u64 = fast.reasons().values().sum();
     let times = out.session.revalidations + back.session.revalidations + 4;
     assert!(slow <= AT_ONCE * u64::from(times), "{}", fast.describe());
     assert!(slow < out.packets() + back.packets(), "{}", fast.describe());
     drop((client, server));
     wait_for("the last segments", || {
-        let ended = |source| {
-            fast.records().iter().any(|record| record.tuple().source == source && record.is_ended())
-        };
+        let ended = |source| record(source).is_some_and(|record| record.is_ended());
         ended(here) && ended(there)
     });
     // What the hosts sent, the sessions have: from the SYN to the last acknowledgement.
     for (((host, interface), before), source) in hosts.into_iter().zip(before).zip([here, there]) {
         let of = || {
-            let mut records = fast.records().into_iter();
-            let record = records.find(|record| record.tuple().source == source).expect("a session");
+            let record = record(source).expect("a session");
             (record.packets(), record.bytes())
         };
         let is_all = || {
@@ -180,46 +174,35 @@ fn transfer(lab: &Lab, family: usize, fast: &Accelerator) {
     }
 }
 
-/// A lab whose window tracking is liberal; what to restore comes with it.
-fn liberal(name: &str) -> Lab {
-    let lab = Lab::new(name);
-    let saved = lab.router.run(conntrack::be_liberal).expect("entered").expect("set");
-    assert!(saved.liberal.is_some(), "the kernel has connection tracking: the rules need it");
-    lab
+/// Both families, one after the other.
+fn transfers(lab: &Lab, is_tracked: bool) {
+    for family in BOTH {
+        let fast = Accelerator::attach_with(lab, 2, REVALIDATE_AFTER);
+        transfer(lab, family, &fast);
+        assert!(!is_tracked || lab.invalid() == 0, "{}", fast.describe());
+    }
 }
 
 #[test]
 fn untracked_tcp() {
     learner_or_skip!();
-    let lab = Lab::new("tun");
-    for family in BOTH {
-        let fast = Accelerator::attach_with(&lab, 2, REVALIDATE_AFTER);
-        transfer(&lab, family, &fast);
-    }
+    transfers(&Lab::new("tun"), false);
 }
 
 #[test]
 fn tracked_tcp_is_never_invalid() {
     learner_or_skip!();
-    let lab = liberal("ttr");
+    let lab = Lab::new("ttr");
     lab.track();
-    for family in BOTH {
-        let fast = Accelerator::attach_with(&lab, 2, REVALIDATE_AFTER);
-        transfer(&lab, family, &fast);
-        assert_eq!(lab.invalid(), 0, "{}", fast.describe());
-    }
+    transfers(&lab, true);
 }
 
 #[test]
 fn translated_tcp_is_never_invalid() {
     learner_or_skip!();
-    let lab = liberal("tma");
+    let lab = Lab::new("tma");
     lab.masquerade();
-    for family in BOTH {
-        let fast = Accelerator::attach_with(&lab, 2, REVALIDATE_AFTER);
-        transfer(&lab, family, &fast);
-        assert_eq!(lab.invalid(), 0, "{}", fast.describe());
-    }
+    transfers(&lab, true);
 }
 
 #[test]
@@ -228,6 +211,8 @@ fn strict_window_tracking_would_call_it_invalid() {
     let lab = Lab::new("tst");
     lab.track();
     let fast = Accelerator::attach_with(&lab, 2, REVALIDATE_AFTER);
+    // The accelerator turned it off.
+    lab.router.sysctl("net.netfilter.nf_conntrack_tcp_be_liberal", "0").expect("a sysctl");
     let (client, server) = connect(&lab, at(LEFT[0], 4000), at(RIGHT[0], 5000));
     fill(&client, &server, || lab.invalid() > 0);
     assert_ne!(lab.invalid(), 0, "{}", fast.describe());
