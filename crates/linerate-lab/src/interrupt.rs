@@ -11,10 +11,7 @@ static FLAG: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 
 /// Turns SIGINT, SIGTERM and SIGHUP of this process into the error of [`check`]. A second one of
 /// them ends the process at once.
-///
-/// # Errors
-/// When the kernel refuses a handler.
-pub fn install() -> Result<()> {
+pub(crate) fn install() -> Result<()> {
     let flag = FLAG.get_or_init(Arc::default);
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register_conditional_shutdown(signal, 130, flag.clone())
@@ -25,13 +22,12 @@ pub fn install() -> Result<()> {
 }
 
 /// What the signals set.
-pub fn flag() -> &'static AtomicBool {
+pub(crate) fn flag() -> &'static AtomicBool {
     FLAG.get_or_init(Arc::default)
 }
 
-/// # Errors
-/// When a signal asked for the end.
-pub fn check() -> Result<()> {
+/// Fails when a signal asked for the end.
+pub(crate) fn check() -> Result<()> {
     if happened() {
         bail!("interrupted; everything that was set up has been removed");
     }
@@ -39,15 +35,12 @@ pub fn check() -> Result<()> {
 }
 
 /// Whether a signal asked for the end.
-pub fn happened() -> bool {
+pub(crate) fn happened() -> bool {
     FLAG.get().is_some_and(|flag| flag.load(Ordering::Relaxed))
 }
 
 /// Sleeps, unless a signal asks for the end.
-///
-/// # Errors
-/// As [`check`].
-pub fn sleep(time: Duration) -> Result<()> {
+pub(crate) fn sleep(time: Duration) -> Result<()> {
     let end = Instant::now() + time;
     loop {
         check()?;
@@ -59,11 +52,8 @@ pub fn sleep(time: Duration) -> Result<()> {
     }
 }
 
-/// Waits until `condition` holds.
-///
-/// # Errors
-/// When it does not within `limit` (the error says what was waited for), or as [`check`].
-pub fn wait_until(
+/// Waits until `condition` holds; fails when it does not within `limit`.
+pub(crate) fn wait_until(
     what: &str,
     limit: Duration,
     mut condition: impl FnMut() -> Result<bool>,

@@ -1,9 +1,9 @@
 //! `linerate lab`: experiments, charts and the report.
 //!
-//! An experiment builds hosts in network namespaces ([`topology`]), drives traffic from one to the other
-//! with the `linerate` command ([`traffic`]), receives it with Linerate and with its rivals as their users
-//! do ([`peers`]), and checks of every run that each frame sent was received or counted as dropped. The
-//! results go into a folder of raw CSV and one JSON summary; the page of [`report`] is drawn from the
+//! An experiment builds hosts in network namespaces (`topology`), drives traffic from one to the other
+//! with the `linerate` command (`traffic`), receives it with Linerate and with its rivals as their users
+//! do (`peers`), and checks of every run that each frame sent was received or counted as dropped. The
+//! results go into a folder of raw CSV and one JSON summary; the page of `report` is drawn from the
 //! summaries alone.
 //!
 //! `linerate lab` starts this as a program of its own, so that the command that users install carries none
@@ -12,16 +12,16 @@
 
 pub mod baseline;
 mod command;
-pub mod demo;
-pub mod experiments;
-pub mod helpers;
-pub mod interrupt;
+mod demo;
+mod experiments;
+mod helpers;
+mod interrupt;
 pub mod measure;
-pub mod peers;
-pub mod programs;
-pub mod progress;
-pub mod report;
-pub mod topology;
-pub mod traffic;
+mod peers;
+mod programs;
+mod progress;
+mod report;
+mod topology;
+mod traffic;
 
 pub use command::run;

@@ -8,10 +8,7 @@ use anyhow::{Context, Result, bail};
 use linerate_testkit::{Command, Namespace};
 
 /// `linerate ARGUMENTS` in `host`, on CPU `core`.
-///
-/// # Errors
-/// When there is no `linerate` command.
-pub fn linerate(
+pub(crate) fn linerate(
     host: &Namespace,
     core: usize,
     arguments: impl IntoIterator<Item: Into<OsString>>,
@@ -20,10 +17,7 @@ pub fn linerate(
 }
 
 /// `linerate-lab helper ARGUMENTS` in `host`, on CPU `core`.
-///
-/// # Errors
-/// When this program's own file is gone.
-pub fn helper(
+pub(crate) fn helper(
     host: &Namespace,
     core: usize,
     arguments: impl IntoIterator<Item: Into<OsString>>,
@@ -44,19 +38,13 @@ fn on_core(
 }
 
 /// This program.
-///
-/// # Errors
-/// When its file is gone.
-pub fn own_path() -> Result<PathBuf> {
+pub(crate) fn own_path() -> Result<PathBuf> {
     env::current_exe().context("cannot tell where linerate-lab is")
 }
 
 /// The `linerate` command: beside this program as it was built, in `bin` of the prefix that it was
 /// installed under (PREFIX/libexec/linerate/linerate-lab), or in PATH.
-///
-/// # Errors
-/// When it is nowhere there.
-pub fn linerate_path() -> Result<PathBuf> {
+pub(crate) fn linerate_path() -> Result<PathBuf> {
     let own = own_path()?;
     let folder = own.parent().unwrap_or(Path::new("/"));
     let installed = folder.join("../../bin/linerate");
@@ -74,7 +62,7 @@ pub fn linerate_path() -> Result<PathBuf> {
 }
 
 /// Whether `program` is in PATH.
-pub fn installed(program: &str) -> bool {
+pub(crate) fn installed(program: &str) -> bool {
     let path = env::var_os("PATH").unwrap_or_default();
     env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// A bar of `steps` steps on standard error, which hides itself where that is no terminal.
-pub fn bar(steps: u64) -> ProgressBar {
+pub(crate) fn bar(steps: u64) -> ProgressBar {
     let style = ProgressStyle::with_template(
         "{bar:24} {pos}/{len}  {elapsed} gone, about {eta} left  {wide_msg}",
     );

@@ -30,21 +30,18 @@ const HUGE_PAGE: usize = 2 << 20;
 
 /// What the loop counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Statistics {
+pub(crate) struct Statistics {
     /// Frames taken from the receive ring.
-    pub received: u64,
+    pub(crate) received: u64,
     /// Frames for which the fill ring had no chunk, or that the kernel dropped for another reason.
-    pub dropped: u64,
+    pub(crate) dropped: u64,
     /// Frames that found the receive ring full.
-    pub ring_full: u64,
+    pub(crate) ring_full: u64,
 }
 
 /// Receives what comes to queue 0 of `interface` until `stop` is set and the ring is empty. Frames that
 /// `accept` refuses are not counted as received.
-///
-/// # Errors
-/// When a call fails; the error names it.
-pub fn run(
+pub(crate) fn run(
     interface: &str,
     huge: bool,
     stop: &AtomicBool,
@@ -97,7 +94,6 @@ pub fn run(
     Ok(Statistics { received, dropped: counts.rx_dropped, ring_full })
 }
 
-/// The loop.
 fn receive_until(
     stop: &AtomicBool,
     fill: &Ring,

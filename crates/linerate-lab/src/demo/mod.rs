@@ -12,7 +12,7 @@ use indicatif::ProgressBar;
 use jiff::Zoned;
 use linerate::cli::stdio;
 
-use crate::experiments::capture::measurement::{COLUMNS, Measurement, measure, settle};
+use crate::experiments::capture::measurement::{Measurement, measure, settle};
 use crate::measure::huge_pages::ReservedPages;
 use crate::measure::process::Running;
 use crate::peers::capture::Peer;
@@ -34,10 +34,7 @@ const FLOOD: u64 = 1_000_000;
 
 /// Runs it, writes `index.html` and the run's folder to `out`, prints the comparison, and says
 /// whether every claim held.
-///
-/// # Errors
-/// Without root, when a program fails, or when a signal asks for the end.
-pub fn run(out: &Path) -> Result<bool> {
+pub(crate) fn run(out: &Path) -> Result<bool> {
     let (began, now) = (Instant::now(), Zoned::now());
     let mut demo = Demo::begin(out, &now)?;
     demo.exchanges()?;
@@ -83,7 +80,7 @@ impl Demo {
         let environment = Environment { driver, ..Environment::gather() };
         let date = now.strftime("%Y-%m-%d").to_string();
         let store = RunFolder::create(out, &date, &environment.host, "demo")?;
-        let raw = store.sheet("raw", &COLUMNS)?;
+        let raw = store.sheet("raw")?;
         let tcpdump = installed("tcpdump");
         let mut notes = Vec::new();
         if !tcpdump {
@@ -166,7 +163,7 @@ impl Demo {
         for peer in self.captures("replay") {
             self.bar.set_message(format!("replayed file: {}", peer.name));
             let measured = measure(&pair, &peer, &traffic)?;
-            self.raw.row(measured.cells(&format!("replay: {}", peer.name), 0.0, 1))?;
+            self.raw.row(&measured.cells(&format!("replay: {}", peer.name), 0.0, 1))?;
             ledgers.push(Ledger::of(Round::new(&measured, count_file(&peer)?)));
             self.bar.inc(1);
         }
@@ -194,7 +191,7 @@ impl Demo {
             for ((peer, runs), ledger) in peers.iter().zip(&mut runs).zip(&mut ledgers) {
                 self.bar.set_message(format!("flood of 64-byte frames, {round}: {}", peer.name));
                 let measured = measure(&pair, peer, &traffic)?;
-                self.raw.row(measured.cells(&format!("flood: {}", peer.name), 64.0, round))?;
+                self.raw.row(&measured.cells(&format!("flood: {}", peer.name), 64.0, round))?;
                 if let Some(why) = &measured.void {
                     let void = format!("flood: {}, round {round}: {why}", peer.name);
                     self.summary.void.push(void);
@@ -246,37 +243,26 @@ impl Demo {
             };
             peers.iter().zip(runs).map(bar).collect()
         };
-        let chart = |id: &str, title: &str, caption: &str, label: &str, unit: &str, lines| Chart {
-            id: id.into(),
-            title: title.into(),
-            caption: caption.into(),
-            x: None,
-            y: Axis::linear(label, unit),
-            lines,
-        };
         self.summary.charts = vec![
-            chart(
+            Chart::bars(
                 "flood",
                 "A flood of 64-byte frames, captured to a file",
                 "Longer is better.",
-                "captured",
-                "million frames a second",
+                Axis::linear("captured", "million frames a second"),
                 bars(Measurement::rate, 1e-6),
             ),
-            chart(
+            Chart::bars(
                 "loss",
                 "Frames of the flood that were lost",
                 "Shorter is better; each of them is in a count of drops.",
-                "lost",
-                "%",
+                Axis::linear("lost", "%"),
                 bars(Measurement::loss, 100.0),
             ),
-            chart(
+            Chart::bars(
                 "cpu",
                 "CPU time of the capturing program for a frame",
                 "Shorter is better.",
-                "CPU time",
-                "ns a frame",
+                Axis::linear("CPU time", "ns a frame"),
                 bars(Measurement::cpu_per_frame, 1.0),
             ),
         ];

@@ -9,7 +9,7 @@ use indicatif::ProgressBar;
 use jiff::Zoned;
 
 use super::selection::Selection;
-use crate::experiments::capture::measurement::{COLUMNS, Measurement, measure};
+use crate::experiments::capture::measurement::{Measurement, measure};
 use crate::interrupt;
 use crate::measure::cores::Cores;
 use crate::measure::huge_pages::ReservedPages;
@@ -26,26 +26,23 @@ const HUGE_PAGES: u64 = 160;
 
 /// One experiment.
 #[derive(Clone, Copy)]
-pub struct Experiment {
-    /// Its name on the command line.
-    pub name: &'static str,
-    /// Its title for people.
-    pub title: &'static str,
-    /// What is measured and how.
-    pub about: &'static str,
+pub(crate) struct Experiment {
+    pub(crate) name: &'static str,
+    pub(crate) title: &'static str,
+    pub(crate) about: &'static str,
     /// Measures, draws and judges.
     pub(super) run: fn(&mut Context) -> Result<()>,
 }
 
 /// How experiments are run.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub(crate) struct Options {
     /// Fewer points and frames.
-    pub quick: bool,
+    pub(crate) quick: bool,
     /// Repeats of each point, at least 1; five or more for a result to be believed.
-    pub repeats: usize,
+    pub(crate) repeats: usize,
     /// Which measurements are made.
-    pub only: Selection,
+    pub(crate) only: Selection,
 }
 
 impl Default for Options {
@@ -56,26 +53,22 @@ impl Default for Options {
 
 /// What a run will be, as far as one can tell beforehand.
 #[derive(Clone, Debug, Default)]
-pub struct Plan {
+pub(crate) struct Plan {
     /// Measurements, without the search below a rate at which frames were lost.
-    pub measurements: usize,
+    pub(crate) measurements: usize,
     /// About how long they take, on a machine like that of docs/figures.md.
-    pub seconds: f64,
+    pub(crate) seconds: f64,
     /// The names of all measurements, those that `--only` leaves out among them.
-    pub names: Vec<String>,
+    pub(crate) names: Vec<String>,
 }
 
 /// The two hosts, the folder, and what has been found so far. In a dry run there are no hosts and
 /// no folder: nothing is measured, and the plan is what comes of it.
-pub struct Context {
-    /// How to run.
-    pub options: Options,
-    /// KernelResults so far.
-    pub charts: Vec<Chart>,
-    /// KernelResults so far.
-    pub claims: Vec<Claim>,
-    /// KernelResults so far.
-    pub notes: Vec<String>,
+pub(crate) struct Context {
+    pub(crate) options: Options,
+    pub(crate) charts: Vec<Chart>,
+    pub(crate) claims: Vec<Claim>,
+    pub(crate) notes: Vec<String>,
     plan: Plan,
     void: Vec<String>,
     /// How XDP was attached, by line, as the captures said.
@@ -96,7 +89,6 @@ struct Run {
 }
 
 impl Context {
-    /// For a dry run.
     pub(super) fn dry_run(options: Options) -> Self {
         Self {
             options,
@@ -151,22 +143,22 @@ impl Context {
     }
 
     /// One or the other, as the run is quick or not.
-    pub fn pick<T>(&self, quick: T, full: T) -> T {
+    pub(crate) fn pick<T>(&self, quick: T, full: T) -> T {
         if self.options.quick { quick } else { full }
     }
 
     /// The run's folder; `None` in a dry run.
-    pub fn folder(&self) -> Option<&Path> {
+    pub(crate) fn folder(&self) -> Option<&Path> {
         self.run.as_ref().map(|run| run.store.folder())
     }
 
     /// Who works where; `None` in a dry run.
-    pub fn cores(&self) -> Option<Cores> {
+    pub(crate) fn cores(&self) -> Option<Cores> {
         self.run.as_ref().map(|run| run.pair.cores)
     }
 
     /// Whether a line is measured at `x`.
-    pub fn wants(&mut self, line: &str, x: f64) -> bool {
+    pub(crate) fn wants(&mut self, line: &str, x: f64) -> bool {
         let name = format!("{line} at {x}");
         let admitted = self.options.only.admits(&name);
         if !self.plan.names.contains(&name) {
@@ -176,19 +168,13 @@ impl Context {
     }
 
     /// Those of `peers` that are measured at `x` and that this machine can run.
-    ///
-    /// # Errors
-    /// As [`Context::can_run`].
-    pub fn wanted(&mut self, mut peers: Vec<Peer>, x: f64) -> Result<Vec<Peer>> {
+    pub(crate) fn wanted(&mut self, mut peers: Vec<Peer>, x: f64) -> Result<Vec<Peer>> {
         peers.retain(|peer| self.wants(&peer.name, x));
         self.able(peers)
     }
 
     /// Those of `peers` that this machine can run.
-    ///
-    /// # Errors
-    /// As [`Context::can_run`].
-    pub fn able(&mut self, peers: Vec<Peer>) -> Result<Vec<Peer>> {
+    pub(crate) fn able(&mut self, peers: Vec<Peer>) -> Result<Vec<Peer>> {
         let mut able = Vec::with_capacity(peers.len());
         for peer in peers {
             if self.can_run(&peer)? {
@@ -200,10 +186,7 @@ impl Context {
 
     /// Whether this machine can run `peer`, by a probe; where it cannot, a note says why. In a dry run
     /// all of them can.
-    ///
-    /// # Errors
-    /// When the hosts are gone.
-    pub fn can_run(&mut self, peer: &Peer) -> Result<bool> {
+    pub(crate) fn can_run(&mut self, peer: &Peer) -> Result<bool> {
         let Some(run) = &self.run else { return Ok(true) };
         let Some(why) = peer.unavailable(&run.pair)? else { return Ok(true) };
         let note = format!("skipped: {}: {why}", peer.name);
@@ -215,10 +198,7 @@ impl Context {
 
     /// Does `work`, which takes about `seconds`. `None` in a dry run, and when it failed, which is
     /// kept as a void run.
-    ///
-    /// # Errors
-    /// When a signal asks for the end.
-    pub fn attempt<T>(
+    pub(crate) fn attempt<T>(
         &mut self,
         line: &str,
         x: f64,
@@ -246,15 +226,12 @@ impl Context {
     }
 
     /// Keeps why a measurement that was made does not count.
-    pub fn void(&mut self, line: &str, x: f64, repeat: usize, why: &str) {
+    pub(crate) fn void(&mut self, line: &str, x: f64, repeat: usize, why: &str) {
         self.void.push(format!("{line} at {x}, repeat {repeat}: {why}"));
     }
 
     /// The same for a measurement, whose row is kept.
-    ///
-    /// # Errors
-    /// When the row cannot be kept, or a signal asks for the end.
-    pub fn keep(
+    pub(crate) fn keep(
         &mut self,
         line: &str,
         x: f64,
@@ -267,22 +244,19 @@ impl Context {
             self.void.push(format!("{line} at {x}, repeat {repeat}: {why}"));
         }
         self.attached(line, &measured.peer_report.mode);
-        self.row("raw", &COLUMNS, measured.cells(line, x, repeat))?;
+        self.row("raw", &measured.cells(line, x, repeat))?;
         Ok(Some(measured))
     }
 
     /// Remembers how a line's XDP program was attached, in its own words; nothing where it has none.
-    pub fn attached(&mut self, line: &str, mode: &str) {
+    pub(crate) fn attached(&mut self, line: &str, mode: &str) {
         if !mode.is_empty() {
             self.modes.insert(line.to_owned(), mode.to_owned());
         }
     }
 
     /// Measures `peer` under `traffic`.
-    ///
-    /// # Errors
-    /// As [`Context::keep`].
-    pub fn point(
+    pub(crate) fn point(
         &mut self,
         peer: &Peer,
         traffic: &Traffic,
@@ -293,27 +267,21 @@ impl Context {
         self.keep(&peer.name, x, repeat, seconds, |pair| measure(pair, peer, traffic))
     }
 
-    /// Appends a row to the sheet `name`, which begins with `columns`.
-    ///
-    /// # Errors
-    /// When it cannot be written.
-    pub fn row(
+    pub(crate) fn row(
         &mut self,
         name: &'static str,
-        columns: &[&str],
-        cells: impl IntoIterator<Item = String>,
+        cells: &[(&'static str, String)],
     ) -> Result<()> {
         let Some(run) = &mut self.run else { return Ok(()) };
         let sheet = match run.sheets.entry(name) {
             std::collections::btree_map::Entry::Occupied(kept) => kept.into_mut(),
             std::collections::btree_map::Entry::Vacant(place) => {
-                place.insert(run.store.sheet(name, columns)?)
+                place.insert(run.store.sheet(name)?)
             }
         };
         sheet.row(cells)
     }
 
-    /// What a dry run has found.
     pub(super) fn plan(self) -> Plan {
         self.plan
     }

@@ -1,12 +1,12 @@
 //! The experiments: one registry, one file each.
 
-pub mod capture;
-pub mod context;
+pub(crate) mod capture;
+pub(crate) mod context;
 mod forward;
 mod receive;
 pub(crate) mod samples;
 mod segment;
-pub mod selection;
+pub(crate) mod selection;
 
 use std::path::{Path, PathBuf};
 
@@ -18,7 +18,7 @@ use crate::report::summary::{Summary, claim_table};
 use context::{Context, Experiment, Options, Plan};
 
 /// All of them, in the order of the report.
-pub const ALL: [Experiment; 19] = [
+pub(crate) const ALL: [Experiment; 19] = [
     capture::rate::EXPERIMENT,
     capture::stage::EXPERIMENT,
     capture::write::EXPERIMENT,
@@ -41,10 +41,7 @@ pub const ALL: [Experiment; 19] = [
 ];
 
 /// Finds experiments by name; `all` stands for each of them.
-///
-/// # Errors
-/// When there is none of a name.
-pub fn find(names: &[String]) -> Result<Vec<Experiment>> {
+pub(crate) fn find(names: &[String]) -> Result<Vec<Experiment>> {
     if names.iter().any(|name| name == "all") {
         return Ok(ALL.to_vec());
     }
@@ -59,17 +56,18 @@ pub fn find(names: &[String]) -> Result<Vec<Experiment>> {
 }
 
 /// What a run will be: the experiment is gone through without measuring.
-///
-/// # Errors
-/// When it cannot be run here.
-pub fn plan(experiment: &Experiment, options: &Options) -> Result<Plan> {
+pub(crate) fn plan(experiment: &Experiment, options: &Options) -> Result<Plan> {
     let mut context = Context::dry_run(options.clone());
     (experiment.run)(&mut context)?;
     Ok(context.plan())
 }
 
 /// Where `--only` leaves nothing of an experiment: what there is.
-pub fn nothing_selected(experiment: &Experiment, options: &Options, plan: &Plan) -> Option<String> {
+pub(crate) fn nothing_selected(
+    experiment: &Experiment,
+    options: &Options,
+    plan: &Plan,
+) -> Option<String> {
     (plan.measurements == 0).then(|| {
         format!(
             "no measurement of {} is called {}; there are: {}",
@@ -81,10 +79,7 @@ pub fn nothing_selected(experiment: &Experiment, options: &Options, plan: &Plan)
 }
 
 /// Runs one, stores it, prints its claims, and returns its summary and folder.
-///
-/// # Errors
-/// When it cannot be run or stored, or a signal asks for the end.
-pub fn run(
+pub(crate) fn run(
     experiment: &Experiment,
     out: &Path,
     options: &Options,

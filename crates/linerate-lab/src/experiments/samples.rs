@@ -91,7 +91,6 @@ impl<T> Samples<T> {
         paired_ratio(&self.values(ours, &value), &self.values(theirs, &value))
     }
 
-    /// The lines of a chart of a value.
     pub(crate) fn lines(&self, value: impl Fn(&T) -> f64) -> Vec<Line> {
         self.lines_with(value, |_| None)
     }

@@ -3,27 +3,23 @@
 /// Patterns for the names of measurements, `LINE at X` (`xdp at 64`), with `*` for any text and `?`
 /// for any character. None admits everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Selection(Vec<String>);
+pub(crate) struct Selection(Vec<String>);
 
 impl Selection {
-    /// These patterns.
-    pub fn new(patterns: Vec<String>) -> Self {
+    pub(crate) fn new(patterns: Vec<String>) -> Self {
         Self(patterns)
     }
 
-    /// Whether a measurement of this name is made.
-    pub fn admits(&self, name: &str) -> bool {
+    pub(crate) fn admits(&self, name: &str) -> bool {
         self.0.is_empty()
             || self.0.iter().any(|pattern| matches(pattern.as_bytes(), name.as_bytes()))
     }
 
-    /// Whether everything is measured.
-    pub fn is_all(&self) -> bool {
+    pub(crate) fn is_all(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The patterns as they were given.
-    pub fn words(&self) -> String {
+    pub(crate) fn words(&self) -> String {
         self.0.join(", ")
     }
 }

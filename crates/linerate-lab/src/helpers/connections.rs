@@ -42,9 +42,6 @@ fn raise_limit(wanted: u64) -> Result<()> {
 }
 
 /// Sends back what comes, until a signal asks for the end.
-///
-/// # Errors
-/// When the address cannot be listened on.
 pub(super) fn echo(address: SocketAddr) -> Result<()> {
     raise_limit(100_000)?;
     let listener =
@@ -91,9 +88,6 @@ pub(super) fn echo(address: SocketAddr) -> Result<()> {
 
 /// Opens `connections`, has `rounds` messages echoed on each, writes `ready` and holds all of them until
 /// a signal asks for the end.
-///
-/// # Errors
-/// When one cannot be opened, or a message does not come back as it was.
 pub(super) fn hold(
     address: SocketAddr,
     connections: u64,

@@ -24,7 +24,7 @@ use crate::measure::tlb::{TlbCounters, TlbCounts};
 
 /// Options of the consumer.
 #[derive(Clone, Debug, Args)]
-pub struct Options {
+pub(crate) struct Options {
     /// The interface.
     #[arg(short, long)]
     interface: String,
@@ -69,9 +69,6 @@ pub(super) struct Report {
 }
 
 /// Reads frames until a signal asks for the end and nothing is left.
-///
-/// # Errors
-/// When the source is unavailable or fails.
 pub(super) fn run(options: &Options) -> Result<Report> {
     let begin = Arc::new(AtomicBool::new(!options.hold));
     if options.hold {

@@ -48,9 +48,6 @@ pub(super) struct Datagrams {
 }
 
 /// Takes datagrams on `address` until one ends the stream.
-///
-/// # Errors
-/// When one is not what was sent, or nothing comes for a long time.
 pub(super) fn receive(address: SocketAddr) -> Result<Datagrams> {
     let socket = UdpSocket::bind(address).with_context(|| format!("cannot bind {address}"))?;
     // The window, as the kernel counts it: each frame with the room around it.
@@ -114,9 +111,6 @@ pub(super) fn receive(address: SocketAddr) -> Result<Datagrams> {
 
 /// Sends datagrams of `payload` bytes to `address` for `time`; `split` has the kernel make them of one
 /// large buffer (`UDP_SEGMENT`, udp(7)).
-///
-/// # Errors
-/// When the kernel refuses to send, or the other end does not answer at the end.
 pub(super) fn send(
     address: SocketAddr,
     payload: usize,

@@ -6,7 +6,7 @@ mod datagrams;
 mod pcap_loop;
 mod redirect;
 mod sink;
-pub mod splitter;
+pub(crate) mod splitter;
 mod stream;
 
 use std::net::SocketAddr;
@@ -26,7 +26,7 @@ use crate::interrupt;
 
 /// The arguments of a helper.
 #[derive(Debug, Subcommand)]
-pub enum Helper {
+pub(crate) enum Helper {
     /// Hash every byte of captured frames, and work on every n-th frame for longer.
     Consumer(consumer::Options),
     /// Receive with a plain AF_XDP loop, the limit that rates are compared with.
@@ -131,10 +131,7 @@ pub enum Helper {
 
 impl Helper {
     /// Runs it, and prints its report as JSON.
-    ///
-    /// # Errors
-    /// When it fails.
-    pub fn run(&self) -> Result<()> {
+    pub(crate) fn run(&self) -> Result<()> {
         match self {
             Self::Consumer(options) => report(&consumer::run(options)?),
             Self::XdpLoop { interface, huge, udp } => {

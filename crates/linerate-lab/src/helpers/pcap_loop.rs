@@ -10,9 +10,6 @@ use serde_json::{Value, json};
 use crate::interrupt;
 
 /// Counts the packets of `interface` until a signal asks for the end; a report in JSON.
-///
-/// # Errors
-/// When libpcap cannot open the interface, or fails.
 pub(super) fn run(interface: &str) -> Result<Value> {
     let mut capture = Capture::from_device(interface)
         .and_then(|capture| capture.promisc(true).timeout(100).open())

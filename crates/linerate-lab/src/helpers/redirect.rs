@@ -11,9 +11,6 @@ use crate::interrupt;
 include!(concat!(env!("OUT_DIR"), "/redirect.rs"));
 
 /// Redirects everything until a signal asks for the end.
-///
-/// # Errors
-/// When there is no such interface, or it already has an XDP program.
 pub(super) fn run(interface: &str, to: &str, destination: Mac, source: Mac) -> Result<()> {
     let index = |name| linerate_net::link::by_name(name).map(|link| link.index);
     let (from, to) = (index(interface)?, index(to)?);

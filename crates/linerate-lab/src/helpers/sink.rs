@@ -12,9 +12,6 @@ include!(concat!(env!("OUT_DIR"), "/sink.rs"));
 
 /// Counts and drops everything that `interface` receives until a signal asks for the end; the frames and
 /// their bytes.
-///
-/// # Errors
-/// When there is no such interface, or it already has an XDP program.
 pub(super) fn run(interface: &str) -> Result<(u64, u64)> {
     let index = linerate_net::link::by_name(interface)?.index;
     let mut object = MaybeUninit::uninit();

@@ -18,7 +18,7 @@ const BATCH: usize = 50;
 
 /// What is done with the payload, and what is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Method {
+pub(crate) enum Method {
     /// Segments with checksums into a ring of buffers, all of a packet in one call.
     Segments,
     /// The same by the engine of this name, which is not the best.
@@ -39,7 +39,7 @@ pub enum Method {
 
 impl Method {
     /// All that this machine can do.
-    pub fn all() -> Vec<Self> {
+    pub(crate) fn all() -> Vec<Self> {
         let mut methods = vec![
             Self::Segments,
             Self::OneByOne,
@@ -54,7 +54,7 @@ impl Method {
     }
 
     /// The name of its line.
-    pub fn name(self) -> String {
+    pub(crate) fn name(self) -> String {
         match self {
             Self::Segments => "linerate".into(),
             Self::SegmentsBy(engine) => format!("linerate, {engine}"),
@@ -68,14 +68,14 @@ impl Method {
     }
 
     /// Whether it makes segments; the others are limits.
-    pub fn splits(self) -> bool {
+    pub(crate) fn splits(self) -> bool {
         matches!(self, Self::Segments | Self::SegmentsBy(_) | Self::OneByOne | Self::Parts)
     }
 }
 
 /// Options of the splitter.
 #[derive(Clone, Debug, Args)]
-pub struct Options {
+pub(crate) struct Options {
     /// [`Method::name`].
     method: String,
     /// A file with one Ethernet frame, TCP over IPv4.
@@ -110,10 +110,7 @@ impl Ring {
 }
 
 /// Does it, and prints `{"segments": N, "nanoseconds": N}` of each batch.
-///
-/// # Errors
-/// When a file cannot be read or written, or the frame not be split.
-pub fn run(options: &Options) -> Result<()> {
+pub(crate) fn run(options: &Options) -> Result<()> {
     let method = Method::all().into_iter().find(|method| method.name() == options.method);
     let method =
         method.with_context(|| format!("this machine has no method {:?}", options.method))?;
@@ -152,10 +149,7 @@ pub fn run(options: &Options) -> Result<()> {
 }
 
 /// The segments of `frame`, as a method makes them that [splits](Method::splits).
-///
-/// # Errors
-/// When it cannot be split.
-pub fn segments(method: Method, frame: &[u8], mss: u16) -> Result<Vec<Vec<u8>>> {
+pub(crate) fn segments(method: Method, frame: &[u8], mss: u16) -> Result<Vec<Vec<u8>>> {
     let mut segments = prepared(method, frame, mss)?;
     let mut made = Vec::with_capacity(segments.len());
     match method {

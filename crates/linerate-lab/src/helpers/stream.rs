@@ -40,9 +40,6 @@ pub(crate) fn pattern(length: usize) -> Vec<u8> {
 }
 
 /// Takes one connection on `address` and compares what comes.
-///
-/// # Errors
-/// When a byte is not the one that was sent, or the connection breaks.
 pub(super) fn receive(address: SocketAddr) -> Result<Stream> {
     let listener =
         TcpListener::bind(address).with_context(|| format!("cannot listen on {address}"))?;
@@ -66,9 +63,6 @@ pub(super) fn receive(address: SocketAddr) -> Result<Stream> {
 }
 
 /// Connects to `address`, sends for `time`, and waits until the other end has read everything.
-///
-/// # Errors
-/// When there is no listener, or the connection breaks.
 pub(super) fn send(address: SocketAddr, time: Duration) -> Result<Stream> {
     let mut peer = connect(address)?;
     let source = pattern(PERIOD + CALL_LEN);

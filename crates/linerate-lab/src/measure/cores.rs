@@ -5,16 +5,16 @@ use linerate_net::cpu;
 /// The CPU of the generator (and with it of the receiving interface's NAPI, which runs where the frames
 /// are handed over) and the CPU of the consumer.
 #[derive(Clone, Copy, Debug)]
-pub struct Cores {
+pub(crate) struct Cores {
     /// The generator's CPU.
-    pub generator: usize,
+    pub(crate) generator: usize,
     /// The consumer's CPU; the same one on a machine with a single CPU.
-    pub consumer: usize,
+    pub(crate) consumer: usize,
 }
 
 impl Cores {
     /// The first two CPUs that this process may use.
-    pub fn choose() -> Self {
+    pub(crate) fn choose() -> Self {
         let allowed = cpu::allowed().unwrap_or_default();
         let generator = allowed.first().copied().unwrap_or(0);
         Self { generator, consumer: allowed.get(1).copied().unwrap_or(generator) }

@@ -21,7 +21,7 @@ const MIN_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Ticks of one core since boot, by what it did (`proc(5)`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Core {
+pub(crate) struct Core {
     user: u64,
     nice: u64,
     system: u64,
@@ -34,29 +34,26 @@ pub struct Core {
 
 /// Shares of a stretch of time, 0 to 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Share {
+pub(crate) struct Share {
     /// In programs.
-    pub user: f64,
+    pub(crate) user: f64,
     /// In the kernel on behalf of programs: the "system load" of Fiveg 2010, which leaves interrupts
     /// out.
-    pub system: f64,
+    pub(crate) system: f64,
     /// In hardware and software interrupts.
-    pub interrupt: f64,
+    pub(crate) interrupt: f64,
 }
 
 impl Share {
     /// All that the core did, interrupts too.
-    pub fn busy(self) -> f64 {
+    pub(crate) fn busy(self) -> f64 {
         self.user + self.system + self.interrupt
     }
 }
 
 impl Core {
     /// Reads the line of core `number`.
-    ///
-    /// # Errors
-    /// When there is no such core.
-    pub fn read(number: usize) -> Result<Self> {
+    pub(crate) fn read(number: usize) -> Result<Self> {
         let text = fs::read_to_string("/proc/stat").context("cannot read /proc/stat")?;
         Self::parse(&text, number).with_context(|| format!("/proc/stat has no core {number}"))
     }
@@ -79,7 +76,7 @@ impl Core {
     }
 
     /// What happened since `before`.
-    pub fn since(self, before: Self) -> Share {
+    pub(crate) fn since(self, before: Self) -> Share {
         let ticks = |part: fn(&Self) -> u64| part(&self).saturating_sub(part(&before)) as f64;
         let user = ticks(|core| core.user + core.nice);
         let interrupt = ticks(|core| core.interrupt + core.softirq);
@@ -92,11 +89,11 @@ impl Core {
 
 /// What a [`CoreMonitor`] saw.
 #[derive(Clone, Copy, Debug)]
-pub struct CoreUsage {
+pub(crate) struct CoreUsage {
     /// What the core did from the first frame to the last; `None` where that was too short to tell.
-    pub share: Option<Share>,
+    pub(crate) share: Option<Share>,
     /// CPU time that the receiver had used when the last frame arrived.
-    pub used: Duration,
+    pub(crate) used: Duration,
 }
 
 /// One reading of the interface and the receiver.
@@ -110,7 +107,7 @@ struct Poll {
 /// Watches a core and a receiver from the first frame that arrives at an interface to the last, so that
 /// neither the start of the sender nor its end dilutes the shares.
 #[derive(Debug)]
-pub struct CoreMonitor {
+pub(crate) struct CoreMonitor {
     flowing: Arc<AtomicBool>,
     ending: Arc<AtomicBool>,
     thread: JoinHandle<Result<CoreUsage>>,
@@ -118,10 +115,7 @@ pub struct CoreMonitor {
 
 impl CoreMonitor {
     /// Starts to watch the consumer's core, from the generator's, where its own CPU time does not count.
-    ///
-    /// # Errors
-    /// When no thread can be started.
-    pub fn start(cores: Cores, interface: &Interface, receiver: &Running) -> Result<Self> {
+    pub(crate) fn start(cores: Cores, interface: &Interface, receiver: &Running) -> Result<Self> {
         let clock = receiver.clock()?;
         let (flowing, ending) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
         let (interface, flows, ends) = (interface.clone(), flowing.clone(), ending.clone());
@@ -133,10 +127,7 @@ impl CoreMonitor {
     }
 
     /// Waits until frames arrive, or for `limit`.
-    ///
-    /// # Errors
-    /// When a signal asks for the end.
-    pub fn wait_for_frames(&self, limit: Duration) -> Result<()> {
+    pub(crate) fn wait_for_frames(&self, limit: Duration) -> Result<()> {
         let end = Instant::now() + limit;
         while !self.flowing.load(Ordering::Relaxed) && Instant::now() < end {
             interrupt::sleep(Duration::from_millis(5))?;
@@ -144,11 +135,7 @@ impl CoreMonitor {
         Ok(())
     }
 
-    /// Ends.
-    ///
-    /// # Errors
-    /// When counters could not be read.
-    pub fn finish(self) -> Result<CoreUsage> {
+    pub(crate) fn finish(self) -> Result<CoreUsage> {
         self.ending.store(true, Ordering::Relaxed);
         self.thread.join().map_err(|_| anyhow!("the thread that watches a core died"))?
     }

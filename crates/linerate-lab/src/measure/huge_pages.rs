@@ -20,21 +20,18 @@ const NEW_NOTE_PREFIX: &str = "new-hugepages-";
 /// removes. The next to reserve pages gives back those of every note that is not locked: its owner was
 /// killed.
 #[derive(Debug)]
-pub struct ReservedPages {
+pub(crate) struct ReservedPages {
     pool: PathBuf,
     note: Option<NamedTempFile>,
     added: u64,
     /// Pages in the pool now.
-    pub got: u64,
+    pub(crate) got: u64,
 }
 
 impl ReservedPages {
     /// Makes the pool at least `wanted` pages large, as far as memory and the system (a container
     /// may not write its size) allow. `None` on a kernel without huge pages.
-    ///
-    /// # Errors
-    /// When the pool cannot be read.
-    pub fn at_least(wanted: u64) -> Result<Option<Self>> {
+    pub(crate) fn at_least(wanted: u64) -> Result<Option<Self>> {
         Self::of(Path::new(POOL), Path::new(NOTE_FOLDER), wanted)
     }
 

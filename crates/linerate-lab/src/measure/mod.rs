@@ -1,9 +1,9 @@
 //! What the machine can tell: CPU time, counters, processes.
 
 pub mod cgroup;
-pub mod cores;
-pub mod cpu;
-pub mod huge_pages;
-pub mod napi;
-pub mod process;
-pub mod tlb;
+pub(crate) mod cores;
+pub(crate) mod cpu;
+pub(crate) mod huge_pages;
+pub(crate) mod napi;
+pub(crate) mod process;
+pub(crate) mod tlb;

@@ -23,20 +23,14 @@ const INTERRUPT_MODERATION: [(&str, &str); 2] =
 
 /// Lets `interface` poll for frames every 20 µs while there are any, without an interrupt for each, as a
 /// card's interrupt moderation does (Documentation/networking/napi.rst, "Software IRQ coalescing").
-/// To wake an idle core, of a virtual machine above all, costs the sender more than sending.
-///
-/// # Errors
-/// When the kernel is older than 5.9.
-pub fn moderate_interrupts(host: &Namespace, interface: &str) -> Result<()> {
+/// To wake an idle core, of a virtual machine above all, costs the sender more than sending. It takes Linux 5.9.
+pub(crate) fn moderate_interrupts(host: &Namespace, interface: &str) -> Result<()> {
     host.run(|| set(interface, &INTERRUPT_MODERATION))?
 }
 
 /// Gives the NAPI of `interface`, which must be on (through GRO), a thread, binds it to `core`, and
-/// returns its process number.
-///
-/// # Errors
-/// When the kernel is older than 5.17 (which tells a thread's whole name), or the interface has no NAPI.
-pub fn enable_threaded(host: &Namespace, interface: &str, core: usize) -> Result<u32> {
+/// returns its process number. It takes Linux 5.17, which tells a thread's whole name.
+pub(crate) fn enable_threaded(host: &Namespace, interface: &str, core: usize) -> Result<u32> {
     host.run(|| set(interface, &[("threaded", "1")]))??;
     let mut pid = None;
     let found = || {

@@ -17,7 +17,7 @@ use crate::interrupt;
 
 /// A started program. Dropping it kills it.
 #[derive(Debug)]
-pub struct Running {
+pub(crate) struct Running {
     name: String,
     child: Child,
     stdout: File,
@@ -27,23 +27,20 @@ pub struct Running {
 
 /// CPU seconds that a program and the children it waited for have used.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Cpu {
+pub(crate) struct Cpu {
     /// In user space.
-    pub user: f64,
+    pub(crate) user: f64,
     /// In the kernel on its behalf.
-    pub system: f64,
+    pub(crate) system: f64,
 }
 
 /// The CPU time of a program that runs, to the nanosecond.
 #[derive(Clone, Copy, Debug)]
-pub struct CpuClock(ClockId);
+pub(crate) struct CpuClock(ClockId);
 
 impl CpuClock {
     /// What all its threads have used so far, in user space and in the kernel.
-    ///
-    /// # Errors
-    /// When it has ended and was waited for.
-    pub fn read(self) -> Result<Duration> {
+    pub(crate) fn read(self) -> Result<Duration> {
         let time = clock_gettime(self.0).context("cannot read a program's CPU time")?;
         Ok(Duration::from(time))
     }
@@ -51,25 +48,18 @@ impl CpuClock {
 
 /// A program that has ended.
 #[derive(Debug)]
-pub struct Finished {
+pub(crate) struct Finished {
     /// What it is called in messages.
-    pub name: String,
-    /// How it ended.
-    pub status: ExitStatus,
-    /// What it printed.
-    pub stdout: String,
-    /// What it complained.
-    pub stderr: String,
-    /// What it used.
-    pub cpu: Cpu,
+    pub(crate) name: String,
+    pub(crate) status: ExitStatus,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+    pub(crate) cpu: Cpu,
 }
 
 impl Running {
     /// Starts `command` in a process group of its own, its output kept in unnamed files.
-    ///
-    /// # Errors
-    /// When it cannot be started.
-    pub fn start(name: &str, command: &mut Command) -> Result<Self> {
+    pub(crate) fn start(name: &str, command: &mut Command) -> Result<Self> {
         let stdout = tempfile::tempfile().context("cannot make a file for a program's output")?;
         let stderr = tempfile::tempfile().context("cannot make a file for a program's output")?;
         let child = command
@@ -81,35 +71,23 @@ impl Running {
         Ok(Self { name: name.to_owned(), child, stdout, stderr, reaped: false })
     }
 
-    /// Its process number.
-    pub fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Its CPU time.
-    ///
-    /// # Errors
-    /// When it is gone.
-    pub fn clock(&self) -> Result<CpuClock> {
+    pub(crate) fn clock(&self) -> Result<CpuClock> {
         clock_getcpuclockid(Pid::from_raw(self.child.id().cast_signed()))
             .map(CpuClock)
             .with_context(|| format!("{} has no CPU clock", self.name))
     }
 
-    /// Sends it a signal.
-    ///
-    /// # Errors
-    /// When it is gone.
-    pub fn signal(&self, signal: Signal) -> Result<()> {
+    pub(crate) fn signal(&self, signal: Signal) -> Result<()> {
         kill(Pid::from_raw(self.child.id().cast_signed()), signal)
             .with_context(|| format!("cannot signal {}", self.name))
     }
 
-    /// Whether it still runs.
-    ///
-    /// # Errors
-    /// When it has ended by itself: the error holds what it said.
-    pub fn check(&mut self) -> Result<()> {
+    /// Fails when it has ended by itself, with what it said.
+    pub(crate) fn check(&mut self) -> Result<()> {
         if self.child.try_wait()?.is_none() {
             return Ok(());
         }
@@ -118,11 +96,21 @@ impl Running {
         bail!("{} ended early: {}", self.name, last_lines(&said));
     }
 
+    /// Waits until `condition` holds; fails when the program ends before that, or after `limit`.
+    pub(crate) fn wait_until(
+        &mut self,
+        what: &str,
+        limit: Duration,
+        mut condition: impl FnMut() -> Result<bool>,
+    ) -> Result<()> {
+        interrupt::wait_until(what, limit, || {
+            self.check()?;
+            condition()
+        })
+    }
+
     /// Waits for its end.
-    ///
-    /// # Errors
-    /// When it takes longer than `limit`, or a signal asks for the end of everything.
-    pub fn wait(mut self, limit: Duration) -> Result<Finished> {
+    pub(crate) fn wait(mut self, limit: Duration) -> Result<Finished> {
         let before = children();
         let deadline = Instant::now() + limit;
         let status = loop {
@@ -147,10 +135,7 @@ impl Running {
     }
 
     /// Asks it to end as Ctrl-C does, and waits.
-    ///
-    /// # Errors
-    /// As [`Running::wait`].
-    pub fn stop(self, limit: Duration) -> Result<Finished> {
+    pub(crate) fn stop(self, limit: Duration) -> Result<Finished> {
         self.signal(Signal::SIGINT)?;
         self.wait(limit)
     }
@@ -166,11 +151,8 @@ impl Drop for Running {
 }
 
 impl Finished {
-    /// Itself, if it ended well.
-    ///
-    /// # Errors
-    /// When it did not: the error holds what it said.
-    pub fn success(self) -> Result<Self> {
+    /// Itself, if it ended well; else an error with what it said.
+    pub(crate) fn success(self) -> Result<Self> {
         if !self.status.success() {
             bail!("{} failed ({}): {}", self.name, self.status, last_lines(&self.stderr));
         }
@@ -178,10 +160,7 @@ impl Finished {
     }
 
     /// The JSON object that it printed last.
-    ///
-    /// # Errors
-    /// When there is none.
-    pub fn json(&self) -> Result<serde_json::Value> {
+    pub(crate) fn json(&self) -> Result<serde_json::Value> {
         let start = self.stdout.find('{').with_context(|| {
             format!("{} printed no JSON object: {}", self.name, last_lines(&self.stderr))
         })?;
@@ -191,10 +170,7 @@ impl Finished {
 }
 
 /// A count out of a JSON object.
-///
-/// # Errors
-/// When it is not there or no whole number.
-pub fn count(value: &serde_json::Value, key: &str) -> Result<u64> {
+pub(crate) fn count(value: &serde_json::Value, key: &str) -> Result<u64> {
     value[key].as_u64().with_context(|| format!("no count {key:?} in {value}"))
 }
 

@@ -6,20 +6,19 @@ use serde::{Deserialize, Serialize};
 
 /// Data-TLB events of user space.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TlbCounts {
+pub(crate) struct TlbCounts {
     /// Loads that asked the TLB.
-    pub loads: u64,
+    pub(crate) loads: u64,
     /// Loads that it could not answer.
-    pub load_misses: u64,
+    pub(crate) load_misses: u64,
     /// Stores that asked the TLB; 0 where the processor does not count them.
-    pub stores: u64,
+    pub(crate) stores: u64,
     /// Stores that it could not answer; 0 where the processor does not count them.
-    pub store_misses: u64,
+    pub(crate) store_misses: u64,
 }
 
-/// The counters, off at first.
 #[derive(Debug)]
-pub struct TlbCounters {
+pub(crate) struct TlbCounters {
     loads: Option<Counter>,
     load_misses: Option<Counter>,
     stores: Option<Counter>,
@@ -28,7 +27,7 @@ pub struct TlbCounters {
 
 impl TlbCounters {
     /// Opens those that the machine has, for the calling thread in user space.
-    pub fn open() -> Self {
+    pub(crate) fn open() -> Self {
         let open = |operation, result| {
             Builder::new(Cache { which: CacheId::DTLB, operation, result }).build().ok()
         };
@@ -40,18 +39,16 @@ impl TlbCounters {
         }
     }
 
-    /// Starts or continues counting.
-    pub fn enable(&mut self) {
+    pub(crate) fn enable(&mut self) {
         self.each(Counter::enable);
     }
 
-    /// Stops counting.
-    pub fn disable(&mut self) {
+    pub(crate) fn disable(&mut self) {
         self.each(Counter::disable);
     }
 
     /// The counts so far; `None` where the machine counts not even load misses.
-    pub fn read(&mut self) -> Option<TlbCounts> {
+    pub(crate) fn read(&mut self) -> Option<TlbCounts> {
         let read = |counter: &mut Option<Counter>| counter.as_mut()?.read().ok();
         Some(TlbCounts {
             load_misses: read(&mut self.load_misses)?,

@@ -10,9 +10,6 @@ use anyhow::{Context, Result, bail};
 pub(super) type Sources = [(&'static str, &'static str); 3];
 
 /// Builds the package `name`, whose program is `peer-NAME`, in `folder/NAME`.
-///
-/// # Errors
-/// Why it cannot be built, in a line.
 pub(super) fn cargo(folder: &Path, name: &str, sources: &Sources) -> Result<PathBuf> {
     // Cargo runs in there, and the program elsewhere.
     let source = std::path::absolute(folder)?.join(name);
@@ -31,9 +28,6 @@ pub(super) fn cargo(folder: &Path, name: &str, sources: &Sources) -> Result<Path
 }
 
 /// Runs `command` to its end.
-///
-/// # Errors
-/// When it cannot be run or fails; with the first line of its complaint that is an error.
 pub(super) fn output(command: &mut Command) -> Result<Output> {
     let program = command.get_program().to_string_lossy().into_owned();
     let output = command.output().with_context(|| program.clone())?;

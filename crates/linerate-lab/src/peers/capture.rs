@@ -16,19 +16,19 @@ use crate::topology::pair::{Pair, RECEIVER};
 use crate::traffic::generated::Traffic;
 
 /// The name of [`Peer::tcpdump_buffered`].
-pub const BUFFERED: &str = "tcpdump, 128 MiB";
+pub(crate) const BUFFERED: &str = "tcpdump, 128 MiB";
 /// The name of [`Peer::xdp_loop`].
-pub const XDP_LOOP: &str = "plain AF_XDP loop";
+pub(crate) const XDP_LOOP: &str = "plain AF_XDP loop";
 /// The name of [`Peer::like_xdp_loop`].
-pub const LIKE_XDP_LOOP: &str = "xdp sockets, as the plain loop";
+pub(crate) const LIKE_XDP_LOOP: &str = "xdp sockets, as the plain loop";
 
 /// A program at the receiving end.
 #[derive(Clone, Debug)]
-pub struct Peer {
+pub(crate) struct Peer {
     /// Its name in charts; up to a comma the family, which shares a colour.
-    pub name: String,
+    pub(crate) name: String,
     /// Ours, a peer, or the limit.
-    pub role: Role,
+    pub(crate) role: Role,
     program: Program,
     /// Where it writes; `None` to throw frames away.
     file: Option<PathBuf>,
@@ -62,33 +62,33 @@ enum Program {
 
 /// What a program reports at its end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PeerReport {
+pub(crate) struct PeerReport {
     /// Frames that it delivered: wrote, analysed or counted.
-    pub captured: u64,
+    pub(crate) captured: u64,
     /// Frames that it knows it lost, by cause.
-    pub dropped: BTreeMap<String, u64>,
+    pub(crate) dropped: BTreeMap<String, u64>,
     /// The source that Linerate chose; empty for other programs.
-    pub source: String,
+    pub(crate) source: String,
     /// How it attached its XDP program, in its own words; empty where it has none.
-    pub mode: String,
+    pub(crate) mode: String,
 }
 
 impl PeerReport {
     /// All drops together.
-    pub fn lost(&self) -> u64 {
+    pub(crate) fn lost(&self) -> u64 {
         self.dropped.values().sum()
     }
 }
 
 impl Peer {
     /// `linerate capture` from a source, with everything else at its default.
-    pub fn capture(source: &'static str) -> Self {
+    pub(crate) fn capture(source: &'static str) -> Self {
         let program = Program::Capture { source, options: Vec::new(), discard: false };
         Self { name: source.to_owned(), role: Role::Ours, program, file: None, under: None }
     }
 
     /// `linerate capture --source xdp` through AF_XDP sockets over these pages.
-    pub fn sockets(pages: &'static str) -> Self {
+    pub(crate) fn sockets(pages: &'static str) -> Self {
         let name = match pages {
             "hugetlb" => "xdp sockets, huge pages".to_owned(),
             "thp" => "xdp sockets, transparent".to_owned(),
@@ -99,56 +99,61 @@ impl Peer {
 
     /// What the plain loop does, by `linerate capture`: AF_XDP sockets as deep as its own, on huge
     /// pages, and nothing done with the frames.
-    pub fn like_xdp_loop() -> Self {
+    pub(crate) fn like_xdp_loop() -> Self {
         Self::sockets("hugetlb").with(&["-B", "16384"]).discarding().named(LIKE_XDP_LOOP)
     }
 
     /// Linerate's rings under a program that hashes every byte and works on every `every`-th frame
     /// for `delay` × 1000 multiplications (Trivelloni 2018, section 6.3.3).
-    pub fn consumer(source: &'static str, pages: &'static str, delay: u64, every: u64) -> Self {
+    pub(crate) fn consumer(
+        source: &'static str,
+        pages: &'static str,
+        delay: u64,
+        every: u64,
+    ) -> Self {
         let program = Program::Consumer { source, pages, delay, every };
         let name = if source == "xdp" { Self::sockets(pages).name } else { source.to_owned() };
         Self { program, ..Self::capture(source).named(&name) }
     }
 
     /// A plain AF_XDP loop without Linerate's library.
-    pub fn xdp_loop() -> Self {
+    pub(crate) fn xdp_loop() -> Self {
         Self::limit(XDP_LOOP, Program::XdpLoop)
     }
 
     /// Counts and drops in the driver.
-    pub fn sink() -> Self {
+    pub(crate) fn sink() -> Self {
         Self::limit("nothing (XDP drop)", Program::Sink)
     }
 
     /// tcpdump, with everything at its default.
-    pub fn tcpdump() -> Self {
+    pub(crate) fn tcpdump() -> Self {
         Self::other("tcpdump", Program::Tcpdump { buffered: false })
     }
 
     /// tcpdump with a buffer as large as Linerate's default, for a fair comparison.
-    pub fn tcpdump_buffered() -> Self {
+    pub(crate) fn tcpdump_buffered() -> Self {
         Self::other(BUFFERED, Program::Tcpdump { buffered: true })
     }
 
     /// dumpcap, with everything at its default.
-    pub fn dumpcap() -> Self {
+    pub(crate) fn dumpcap() -> Self {
         Self::other("dumpcap", Program::Dumpcap)
     }
 
     /// netsniff-ng, with everything at its default.
-    pub fn netsniff() -> Self {
+    pub(crate) fn netsniff() -> Self {
         Self::other("netsniff-ng", Program::Netsniff)
     }
 
     /// The least that a program can do with libpcap: it counts packets.
-    pub fn pcap_loop() -> Self {
+    pub(crate) fn pcap_loop() -> Self {
         Self::other("pcap_loop", Program::Loop)
     }
 
     /// The same program under `linerate run --source SOURCE`, as it is.
     #[must_use]
-    pub fn under(mut self, source: &'static str) -> Self {
+    pub(crate) fn under(mut self, source: &'static str) -> Self {
         self.name = format!("{}, {source}", self.name);
         self.role = Role::Ours;
         self.under = Some(source);
@@ -157,7 +162,7 @@ impl Peer {
 
     /// tcpdump, with its own buffer and with a large one, dumpcap and netsniff-ng as far as they are installed, and a note for each that is
     /// not.
-    pub fn others() -> (Vec<Self>, Vec<String>) {
+    pub(crate) fn others() -> (Vec<Self>, Vec<String>) {
         let (here, missing): (Vec<_>, Vec<_>) =
             [Self::tcpdump(), Self::tcpdump_buffered(), Self::dumpcap(), Self::netsniff()]
                 .into_iter()
@@ -185,7 +190,7 @@ impl Peer {
 
     /// The same, counting the frames and writing them nowhere, where it is `linerate capture`.
     #[must_use]
-    pub fn discarding(mut self) -> Self {
+    pub(crate) fn discarding(mut self) -> Self {
         if let Program::Capture { discard, .. } = &mut self.program {
             *discard = true;
             self.name += ", discarding";
@@ -195,30 +200,30 @@ impl Peer {
 
     /// The same, writing to a file.
     #[must_use]
-    pub fn writing(mut self, file: PathBuf) -> Self {
+    pub(crate) fn writing(mut self, file: PathBuf) -> Self {
         self.file = Some(file);
         self
     }
 
     /// The same under another name.
     #[must_use]
-    pub fn named(mut self, name: &str) -> Self {
+    pub(crate) fn named(mut self, name: &str) -> Self {
         self.name = name.into();
         self
     }
 
     /// The name and role of its line in a chart.
-    pub fn line(&self) -> (String, Role) {
+    pub(crate) fn line(&self) -> (String, Role) {
         (self.name.clone(), self.role)
     }
 
     /// Where it writes; `None` when frames are thrown away.
-    pub fn file(&self) -> Option<&Path> {
+    pub(crate) fn file(&self) -> Option<&Path> {
         self.file.as_deref()
     }
 
     /// Whether it can be started here.
-    pub fn is_installed(&self) -> bool {
+    pub(crate) fn is_installed(&self) -> bool {
         match self.program {
             Program::Tcpdump { .. } => installed("tcpdump"),
             Program::Dumpcap => installed("dumpcap"),
@@ -229,7 +234,7 @@ impl Peer {
 
     /// About how many seconds a measurement takes: start, sending, and what is left to settle. The
     /// speeds are those at which the machine of docs/figures.md sends 64-byte frames to each.
-    pub fn expected_seconds(&self, traffic: &Traffic) -> f64 {
+    pub(crate) fn expected_seconds(&self, traffic: &Traffic) -> f64 {
         let full_speed = match &self.program {
             Program::Sink => 5e6,
             Program::Capture { source: "xdp", .. } | Program::XdpLoop => 2.8e6,
@@ -243,7 +248,7 @@ impl Peer {
     /// How long frames may wait in its ring before it reads them. tcpdump asks libpcap for a time
     /// limit of a second, after which the kernel hands over a block that is not full; dumpcap for a
     /// quarter of that.
-    pub fn flush_delay(&self) -> Duration {
+    pub(crate) fn flush_delay(&self) -> Duration {
         match self.program {
             Program::Tcpdump { .. } | Program::Loop => Duration::from_millis(1300),
             _ => Duration::from_millis(600),
@@ -252,12 +257,12 @@ impl Peer {
 
     /// Whether it never sleeps, so that its CPU time does not tell when it has read everything. What
     /// spins here has room for 8,192 frames: a few milliseconds.
-    pub fn spins(&self) -> bool {
+    pub(crate) fn spins(&self) -> bool {
         matches!(self.program, Program::XdpLoop)
     }
 
     /// Whether it takes frames with an XDP program.
-    pub fn is_xdp(&self) -> bool {
+    pub(crate) fn is_xdp(&self) -> bool {
         match self.program {
             Program::Capture { source, .. } | Program::Consumer { source, .. } => {
                 source != "packet"
@@ -268,10 +273,7 @@ impl Peer {
     }
 
     /// Why this machine cannot run it, by the probe of what it needs; `None` where it can.
-    ///
-    /// # Errors
-    /// When the receiving host is gone.
-    pub fn unavailable(&self, pair: &Pair) -> Result<Option<String>> {
+    pub(crate) fn unavailable(&self, pair: &Pair) -> Result<Option<String>> {
         let source = match self.program {
             Program::Capture { source, .. } | Program::Consumer { source, .. } => source,
             Program::XdpLoop => "xdp",
@@ -288,10 +290,7 @@ impl Peer {
     }
 
     /// The command line, to run at the receiving host on the consumer's core.
-    ///
-    /// # Errors
-    /// When this program's own file is gone.
-    pub fn command(&self, pair: &Pair) -> Result<Command> {
+    pub(crate) fn command(&self, pair: &Pair) -> Result<Command> {
         let file = self.file.as_ref().map_or("/dev/null", |file| file.to_str().unwrap_or("-"));
         let (host, core) = (&pair.receiver, pair.cores.consumer);
         let ours = |words: &[&str]| programs::linerate(host, core, words);
@@ -342,10 +341,7 @@ impl Peer {
     }
 
     /// Reads its final report.
-    ///
-    /// # Errors
-    /// When it failed, or they are not what its versions known here print.
-    pub fn peer_report(&self, finished: Finished) -> Result<PeerReport> {
+    pub(crate) fn peer_report(&self, finished: Finished) -> Result<PeerReport> {
         match self.program {
             Program::Capture { .. }
             | Program::Consumer { .. }

@@ -1,6 +1,6 @@
 //! The programs that Linerate is compared with: how each is built, started and read.
 
 mod build;
-pub mod capture;
-pub mod quinn;
-pub mod splitters;
+pub(crate) mod capture;
+pub(crate) mod quinn;
+pub(crate) mod splitters;

@@ -13,9 +13,6 @@ const SOURCES: build::Sources = [
 ];
 
 /// Builds it in `folder`.
-///
-/// # Errors
-/// Why it cannot be built, in a line.
-pub fn build(folder: &Path) -> Result<PathBuf> {
+pub(crate) fn build(folder: &Path) -> Result<PathBuf> {
     build::cargo(folder, "quinn-udp", &SOURCES)
 }

@@ -9,15 +9,14 @@ use anyhow::{Result, anyhow};
 use super::build::{self, output};
 
 /// A peer that was built, or why not.
-pub struct BuiltPeer {
-    /// The name of its line.
-    pub name: &'static str,
+pub(crate) struct BuiltPeer {
+    pub(crate) name: &'static str,
     /// The program.
-    pub program: Result<PathBuf>,
+    pub(crate) program: Result<PathBuf>,
     /// What comes behind the common arguments.
-    pub last: Option<&'static str>,
+    pub(crate) last: Option<&'static str>,
     /// Bytes of link header that it does not take, nor give.
-    pub without: usize,
+    pub(crate) without: usize,
 }
 
 const RTE_GSO: &str = include_str!("../../peers/rte_gso/main.c");
@@ -28,7 +27,7 @@ const TUN_RS: build::Sources = [
 ];
 
 /// The names of all lines, in order, and how each is built and called.
-pub const NAMES: [&str; 4] = [
+pub(crate) const NAMES: [&str; 4] = [
     "tun-rs",
     "rte_gso, packaged flags",
     "rte_gso, -O3 -march=native",
@@ -36,7 +35,7 @@ pub const NAMES: [&str; 4] = [
 ];
 
 /// Builds those of [`NAMES`] that are `wanted`, in `folder`.
-pub fn build(folder: &Path, wanted: &[&'static str]) -> Vec<BuiltPeer> {
+pub(crate) fn build(folder: &Path, wanted: &[&'static str]) -> Vec<BuiltPeer> {
     let native = ["-O3", "-march=native"].as_slice();
     let mut built = Vec::new();
     for &name in wanted {
@@ -52,7 +51,7 @@ pub fn build(folder: &Path, wanted: &[&'static str]) -> Vec<BuiltPeer> {
 }
 
 /// Which versions of the splitters are measured, for people.
-pub fn versions() -> String {
+pub(crate) fn versions() -> String {
     let locked = TUN_RS[1].1.split_once("name = \"tun-rs\"\nversion = \"");
     let tun_rs = locked.and_then(|(_, rest)| rest.split_once('"')).map_or("unknown", |(v, _)| v);
     let dpdk = output(Command::new("pkg-config").args(["--modversion", "libdpdk"]));

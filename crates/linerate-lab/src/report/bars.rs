@@ -4,7 +4,6 @@ use super::axis::Scale;
 use super::svg::{Canvas, Drawing, Escaped, classes, number};
 use crate::report::summary::Chart;
 
-/// Draws it for one canvas.
 pub(crate) fn draw(chart: &Chart, canvas: Canvas) -> String {
     let bar = canvas.font * 1.7;
     // On a phone the name stands above its bar, so that the bar keeps its width.

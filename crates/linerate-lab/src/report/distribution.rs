@@ -7,24 +7,22 @@ use serde::{Deserialize, Serialize};
 /// With five or so repeats on a shared machine, the mean follows the one run that a neighbour
 /// disturbed; the median does not, and the quartiles show how far to trust it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Distribution {
+pub(crate) struct Distribution {
     /// How many measurements.
-    pub count: usize,
-    /// The smallest.
-    pub min: f64,
+    pub(crate) count: usize,
+    pub(crate) min: f64,
     /// A quarter of them are below.
-    pub low: f64,
+    pub(crate) low: f64,
     /// Half of them are below.
-    pub median: f64,
+    pub(crate) median: f64,
     /// A quarter of them are above.
-    pub high: f64,
-    /// The largest.
-    pub max: f64,
+    pub(crate) high: f64,
+    pub(crate) max: f64,
 }
 
 impl Distribution {
     /// Sums up `values`; `None` when there is none. Values that are not finite are left out.
-    pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
+    pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut sorted: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
         sorted.sort_by(f64::total_cmp);
         let (&min, &max) = (sorted.first()?, sorted.last()?);
@@ -40,12 +38,12 @@ impl Distribution {
 
     /// Whether these are enough of `repeats` to stand for all of them: more than half. What was void
     /// is not known to be like the rest.
-    pub fn speaks_for(&self, repeats: usize) -> bool {
+    pub(crate) fn speaks_for(&self, repeats: usize) -> bool {
         self.count * 2 > repeats
     }
 
     /// The same in another unit.
-    pub fn scaled(self, factor: f64) -> Self {
+    pub(crate) fn scaled(self, factor: f64) -> Self {
         let Self { count, min, low, median, high, max } = self;
         let [min, low, median, high, max] = [min, low, median, high, max].map(|v| v * factor);
         Self { count, min, low, median, high, max }
@@ -54,7 +52,7 @@ impl Distribution {
 
 /// Ratios of alternated pairs (A B A B …): each A over the B that ran next to it, so that what
 /// changes slowly on the machine cancels out.
-pub fn paired_ratio(a: &[f64], b: &[f64]) -> Option<Distribution> {
+pub(crate) fn paired_ratio(a: &[f64], b: &[f64]) -> Option<Distribution> {
     Distribution::of(a.iter().zip(b).map(|(a, b)| a / b))
 }
 

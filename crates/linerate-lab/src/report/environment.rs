@@ -11,35 +11,31 @@ use crate::programs::installed;
 
 /// The machine and the programs, as they were when the run began.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Environment {
-    /// Host name.
-    pub host: String,
-    /// Kernel release.
-    pub kernel: String,
-    /// Processor model.
-    pub cpu: String,
+pub(crate) struct Environment {
+    pub(crate) host: String,
+    pub(crate) kernel: String,
+    pub(crate) cpu: String,
     /// Processors that may be used.
-    pub cores: usize,
+    pub(crate) cores: usize,
     /// The hypervisor of a virtual machine; empty on bare metal.
-    pub hypervisor: String,
+    pub(crate) hypervisor: String,
     /// Memory in GiB.
-    pub memory_gib: f64,
-    /// NUMA nodes.
-    pub nodes: usize,
+    pub(crate) memory_gib: f64,
+    pub(crate) nodes: usize,
     /// Bytes of a small page.
-    pub page_size: usize,
+    pub(crate) page_size: usize,
     /// Huge pages: size in KiB to pages in the pool.
-    pub huge_pages: BTreeMap<u64, u64>,
+    pub(crate) huge_pages: BTreeMap<u64, u64>,
     /// The chosen setting of transparent huge pages.
-    pub transparent_huge_pages: String,
+    pub(crate) transparent_huge_pages: String,
     /// Whether the processor's own event counters can be read.
-    pub pmu: bool,
+    pub(crate) pmu: bool,
     /// The interfaces' driver; empty where there were none.
-    pub driver: String,
+    pub(crate) driver: String,
     /// How XDP ran on them, by line, as the captures reported it; empty where none did.
-    pub xdp_mode: String,
+    pub(crate) xdp_mode: String,
     /// Versions of Linerate and of the peers that are installed.
-    pub versions: BTreeMap<String, String>,
+    pub(crate) versions: BTreeMap<String, String>,
 }
 
 /// Peers whose version is worth keeping: the program and the option that prints it.
@@ -58,7 +54,7 @@ const PEERS: [(&str, &str); 10] = [
 
 impl Environment {
     /// Reads the machine's properties. What cannot be read stays empty.
-    pub fn gather() -> Self {
+    pub(crate) fn gather() -> Self {
         let cpuinfo = read("/proc/cpuinfo");
         let meminfo = read("/proc/meminfo");
         let total_kib = field(&meminfo, "MemTotal").and_then(|text| number(&text)).unwrap_or(0);
@@ -86,7 +82,7 @@ impl Environment {
     }
 
     /// Takes over what each line of the run reported of its XDP program.
-    pub fn set_modes(&mut self, modes: &BTreeMap<String, String>) {
+    pub(crate) fn set_modes(&mut self, modes: &BTreeMap<String, String>) {
         let mut lines: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for (line, mode) in modes {
             lines.entry(mode).or_default().push(line);
@@ -97,7 +93,7 @@ impl Environment {
     }
 
     /// The environment as name and value, for people.
-    pub fn lines(&self) -> Vec<(&'static str, String)> {
+    pub(crate) fn lines(&self) -> Vec<(&'static str, String)> {
         let machine = if self.hypervisor.is_empty() {
             String::new()
         } else {

@@ -47,10 +47,7 @@ struct Messages {
 }
 
 /// Stores what is in `folder` (`test.json`, and `count.json` if there is one) as a run under `out`.
-///
-/// # Errors
-/// When `folder` has no such file or another one, or the run cannot be stored.
-pub fn run(folder: &Path, out: &Path) -> Result<(Summary, PathBuf)> {
+pub(crate) fn run(folder: &Path, out: &Path) -> Result<(Summary, PathBuf)> {
     let (began, now) = (Instant::now(), Zoned::now());
     let Some(tests) = read(&folder.join("test.json"))? else {
         bail!(
@@ -172,20 +169,19 @@ fn instructions(messages: &[Messages]) -> Chart {
     let points = |value: &dyn Fn(&Messages) -> f64| -> Vec<Point> {
         messages.iter().map(|one| point(f64::from(one.headers), value(one))).collect()
     };
-    Chart {
-        id: "instructions".into(),
-        title: "Instructions of recvmmsg() for a message of 64 bytes".into(),
-        caption: "Lower is better. To send one, and have it put into the queue, is what it costs \
-                  the receiver."
-            .into(),
-        x: Some(Axis::logarithmic("headers", "")),
-        y: Axis::linear("instructions", "a message"),
-        lines: vec![
+    Chart::lines(
+        "instructions",
+        "Instructions of recvmmsg() for a message of 64 bytes",
+        "Lower is better. To send one, and have it put into the queue, is what it costs \
+                  the receiver.",
+        Axis::logarithmic("headers", ""),
+        Axis::linear("instructions", "a message"),
+        vec![
             line("stock", Role::Peer, points(&|one| one.stock)),
             line("remembered", Role::Ours, points(&|one| one.remembered)),
             line("sending", Role::Limit, points(&|one| one.send)),
         ],
-    }
+    )
 }
 
 fn line(name: &str, role: Role, points: Vec<Point>) -> Line {

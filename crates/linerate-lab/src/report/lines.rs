@@ -5,7 +5,6 @@ use super::svg::{Canvas, Drawing, Escaped, classes, number};
 use crate::report::distribution::Distribution;
 use crate::report::summary::{Axis, Chart, Line};
 
-/// Draws it for one canvas.
 pub(crate) fn draw(chart: &Chart, x_axis: &Axis, canvas: Canvas) -> String {
     let mut drawing = Drawing::new(canvas, canvas.height, &chart.title);
     let points = || chart.lines.iter().flat_map(|line| &line.points);

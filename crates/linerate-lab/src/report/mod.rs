@@ -2,14 +2,14 @@
 
 mod axis;
 mod bars;
-pub mod distribution;
-pub mod environment;
-pub mod kernel;
+pub(crate) mod distribution;
+pub(crate) mod environment;
+pub(crate) mod kernel;
 mod lines;
-pub mod ownership;
+pub(crate) mod ownership;
 mod page;
-pub mod store;
-pub mod summary;
+pub(crate) mod store;
+pub(crate) mod summary;
 mod svg;
 mod table;
 
@@ -18,15 +18,11 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-pub use page::page;
+pub(crate) use page::page;
 
 use summary::Summary;
 
-/// Writes the page.
-///
-/// # Errors
-/// When the file cannot be written.
-pub fn write(path: &Path, summaries: &[Summary]) -> Result<()> {
+pub(crate) fn write(path: &Path, summaries: &[Summary]) -> Result<()> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     }

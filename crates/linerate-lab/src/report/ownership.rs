@@ -8,7 +8,7 @@ use nix::unistd::geteuid;
 
 /// Gives `path`, which this process made, to the caller of sudo, where the folder that it lies in is the
 /// caller's too. Without sudo, nothing. What cannot be given stays root's: it can still be read.
-pub fn give(path: &Path) {
+pub(crate) fn give(path: &Path) {
     let number = |name| std::env::var(name).ok()?.parse().ok();
     if let (true, Some(user), Some(group)) =
         (geteuid().is_root(), number("SUDO_UID"), number("SUDO_GID"))
@@ -18,7 +18,7 @@ pub fn give(path: &Path) {
 }
 
 /// The same for a folder and all that is in it.
-pub fn give_all(folder: &Path) {
+pub(crate) fn give_all(folder: &Path) {
     give(folder);
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {

@@ -9,7 +9,7 @@ use crate::report::summary::{Chart, Claim, Summary};
 const STYLE: &str = include_str!("style.css");
 
 /// The whole page; it needs nothing but itself.
-pub fn page(summaries: &[Summary]) -> String {
+pub(crate) fn page(summaries: &[Summary]) -> String {
     let mut html = String::from(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\

@@ -10,20 +10,17 @@ use crate::report::ownership;
 use crate::report::summary::Summary;
 
 /// The name of the summary in a run's folder.
-pub const SUMMARY: &str = "summary.json";
+pub(crate) const SUMMARY: &str = "summary.json";
 
 /// A folder `DATE-HOST-EXPERIMENT` that a run fills.
 #[derive(Debug)]
-pub struct RunFolder {
+pub(crate) struct RunFolder {
     folder: PathBuf,
 }
 
 impl RunFolder {
     /// Makes the folder under `out`; a number is added where today's run has one already.
-    ///
-    /// # Errors
-    /// When the folder cannot be made.
-    pub fn create(out: &Path, date: &str, host: &str, experiment: &str) -> Result<Self> {
+    pub(crate) fn create(out: &Path, date: &str, host: &str, experiment: &str) -> Result<Self> {
         if !out.is_dir() {
             fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
             ownership::give(out);
@@ -49,30 +46,20 @@ impl RunFolder {
         unreachable!("the numbers do not end")
     }
 
-    /// The folder.
-    pub fn folder(&self) -> &Path {
+    pub(crate) fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Starts a CSV file `NAME.csv` with these columns.
-    ///
-    /// # Errors
-    /// When the file cannot be written.
-    pub fn sheet(&self, name: &str, columns: &[&str]) -> Result<CsvFile> {
+    /// Starts a CSV file `NAME.csv`.
+    pub(crate) fn sheet(&self, name: &str) -> Result<CsvFile> {
         let path = self.folder.join(format!("{name}.csv"));
         let file =
             File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
         ownership::give(&path);
-        let mut sheet = CsvFile { out: BufWriter::new(file), columns: columns.len(), path };
-        sheet.row(columns.iter().map(|column| (*column).to_owned()))?;
-        Ok(sheet)
+        Ok(CsvFile { out: BufWriter::new(file), columns: Vec::new(), path })
     }
 
-    /// Writes the summary.
-    ///
-    /// # Errors
-    /// When the file cannot be written.
-    pub fn finish(&self, summary: &Summary) -> Result<()> {
+    pub(crate) fn finish(&self, summary: &Summary) -> Result<()> {
         let path = self.folder.join(SUMMARY);
         let text = serde_json::to_string_pretty(summary)?;
         fs::write(&path, text + "\n")
@@ -85,23 +72,25 @@ impl RunFolder {
 /// A CSV file (RFC 4180 quoting) whose rows reach the disk one by one, so that an interrupted run
 /// keeps what it had measured.
 #[derive(Debug)]
-pub struct CsvFile {
+pub(crate) struct CsvFile {
     out: BufWriter<File>,
-    columns: usize,
+    columns: Vec<&'static str>,
     path: PathBuf,
 }
 
 impl CsvFile {
-    /// Appends a row.
-    ///
-    /// # Errors
-    /// When the file cannot be written, or the row is not as wide as the header.
-    pub fn row(&mut self, cells: impl IntoIterator<Item = String>) -> Result<()> {
-        let cells: Vec<String> = cells.into_iter().map(|cell| quoted(&cell)).collect();
-        if cells.len() != self.columns {
-            bail!("{}: {} cells for {} columns", self.path.display(), cells.len(), self.columns);
+    /// Appends a row, each cell with the name of its column; the first row says the columns.
+    pub(crate) fn row(&mut self, cells: &[(&'static str, String)]) -> Result<()> {
+        let (columns, cells): (Vec<_>, Vec<_>) =
+            cells.iter().map(|(column, cell)| (*column, quoted(cell))).unzip();
+        let mut lines = cells.join(",");
+        if self.columns.is_empty() {
+            lines = format!("{}\n{lines}", columns.join(","));
+            self.columns = columns;
+        } else if columns != self.columns {
+            bail!("{}: {columns:?} where the columns are {:?}", self.path.display(), self.columns);
         }
-        writeln!(self.out, "{}", cells.join(","))
+        writeln!(self.out, "{lines}")
             .and_then(|()| self.out.flush())
             .with_context(|| format!("cannot write {}", self.path.display()))
     }
@@ -109,10 +98,7 @@ impl CsvFile {
 
 /// The summaries of all runs in `folder` (or of the one run that it is), the latest of each
 /// experiment first come first.
-///
-/// # Errors
-/// When there is none, or one cannot be read.
-pub fn summaries(folder: &Path) -> Result<Vec<Summary>> {
+pub(crate) fn summaries(folder: &Path) -> Result<Vec<Summary>> {
     let mut paths = Vec::new();
     if folder.join(SUMMARY).is_file() {
         paths.push(folder.join(SUMMARY));
@@ -184,9 +170,9 @@ mod tests {
     fn rows_are_quoted_and_counted() {
         let out = tempfile::tempdir().unwrap();
         let store = RunFolder::create(out.path(), "d", "h", "x").unwrap();
-        let mut sheet = store.sheet("raw", &["a", "b"]).unwrap();
-        sheet.row(["1".into(), "say \"hi\", twice".into()]).unwrap();
-        assert!(sheet.row(["1".into()]).is_err());
+        let mut sheet = store.sheet("raw").unwrap();
+        sheet.row(&[("a", "1".into()), ("b", "say \"hi\", twice".into())]).unwrap();
+        assert!(sheet.row(&[("a", "1".into())]).is_err());
         let text = fs::read_to_string(store.folder().join("raw.csv")).unwrap();
         assert_eq!(text, "a,b\n1,\"say \"\"hi\"\", twice\"\n");
     }

@@ -7,75 +7,91 @@ use crate::report::environment::Environment;
 
 /// The JSON summary of one run; the report needs nothing else.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Summary {
+pub(crate) struct Summary {
     /// The experiment's name on the command line.
-    pub experiment: String,
-    /// Its title for people.
-    pub title: String,
+    pub(crate) experiment: String,
+    pub(crate) title: String,
     /// What is measured and how, in a paragraph.
-    pub about: String,
+    pub(crate) about: String,
     /// When it began, local time.
-    pub started: String,
-    /// How long it took.
-    pub seconds: f64,
+    pub(crate) started: String,
+    pub(crate) seconds: f64,
     /// A shortened run: fewer points and frames, as many repeats.
-    pub quick: bool,
-    /// The machine.
-    pub environment: Environment,
-    /// The charts, in order.
-    pub charts: Vec<Chart>,
-    /// Claims and whether they held.
-    pub claims: Vec<Claim>,
+    pub(crate) quick: bool,
+    pub(crate) environment: Environment,
+    pub(crate) charts: Vec<Chart>,
+    pub(crate) claims: Vec<Claim>,
     /// What a reader must know: peers left out, stand-ins, surprises.
-    pub notes: Vec<String>,
+    pub(crate) notes: Vec<String>,
     /// Runs that did not count, each with its reason.
-    pub void: Vec<String>,
+    pub(crate) void: Vec<String>,
 }
 
 impl Summary {
     /// Whether no claim failed.
-    pub fn holds(&self) -> bool {
+    pub(crate) fn holds(&self) -> bool {
         self.claims.iter().all(|claim| claim.holds != Some(false))
     }
 }
 
 /// One chart: lines (or bars, where x is a name) of medians with their spread.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Chart {
+pub(crate) struct Chart {
     /// Unique within the run; part of the element's id on the page.
-    pub id: String,
-    /// What one sees.
-    pub title: String,
-    /// How to read it.
-    pub caption: String,
+    pub(crate) id: String,
+    pub(crate) title: String,
+    pub(crate) caption: String,
     /// The horizontal axis; `None` for bars, which are named.
-    pub x: Option<Axis>,
+    pub(crate) x: Option<Axis>,
     /// The vertical axis (the bars' axis).
-    pub y: Axis,
-    /// Who is compared.
-    pub lines: Vec<Line>,
+    pub(crate) y: Axis,
+    pub(crate) lines: Vec<Line>,
+}
+
+impl Chart {
+    /// Lines, along a horizontal axis.
+    pub(crate) fn lines(
+        id: impl Into<String>,
+        title: impl Into<String>,
+        caption: impl Into<String>,
+        x: Axis,
+        y: Axis,
+        lines: Vec<Line>,
+    ) -> Self {
+        Self { x: Some(x), ..Self::bars(id, title, caption, y, lines) }
+    }
+
+    /// A bar for each line.
+    pub(crate) fn bars(
+        id: impl Into<String>,
+        title: impl Into<String>,
+        caption: impl Into<String>,
+        y: Axis,
+        lines: Vec<Line>,
+    ) -> Self {
+        let (id, title, caption) = (id.into(), title.into(), caption.into());
+        Self { id, title, caption, x: None, y, lines }
+    }
 }
 
 /// An axis.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Axis {
-    /// What it shows.
-    pub label: String,
+pub(crate) struct Axis {
+    pub(crate) label: String,
     /// Its unit, as it is printed behind a number.
-    pub unit: String,
+    pub(crate) unit: String,
     /// Powers of two or ten are evenly spaced.
     #[serde(default)]
-    pub logarithmic: bool,
+    pub(crate) logarithmic: bool,
 }
 
 impl Axis {
-    /// An even axis.
-    pub fn linear(label: &str, unit: &str) -> Self {
+    pub(crate) fn linear(label: &str, unit: &str) -> Self {
         Self { label: label.to_owned(), unit: unit.to_owned(), logarithmic: false }
     }
 
     /// An axis on which doubling is a step.
-    pub fn logarithmic(label: &str, unit: &str) -> Self {
+    pub(crate) fn logarithmic(label: &str, unit: &str) -> Self {
         Self { logarithmic: true, ..Self::linear(label, unit) }
     }
 }
@@ -83,8 +99,7 @@ impl Axis {
 /// The kind of a line, which decides how it is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Role {
-    /// Linerate.
+pub(crate) enum Role {
     Ours,
     /// A program that people use today.
     Peer,
@@ -94,66 +109,72 @@ pub enum Role {
 
 /// One line or bar.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Line {
-    /// The name that stands beside it.
-    pub name: String,
-    /// Its kind.
-    pub role: Role,
+pub(crate) struct Line {
+    pub(crate) name: String,
+    pub(crate) role: Role,
     /// Its points by rising x; one point for a bar.
-    pub points: Vec<Point>,
+    pub(crate) points: Vec<Point>,
 }
 
 /// One point with its repeats.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Point {
+pub(crate) struct Point {
     /// Where it is on the horizontal axis; 0 for a bar.
-    pub x: f64,
+    pub(crate) x: f64,
     /// Median and spread of the repeats that count; `None` when all were void.
-    pub spread: Option<Distribution>,
+    pub(crate) spread: Option<Distribution>,
     /// Repeats that did not count.
     #[serde(default)]
-    pub void: usize,
+    pub(crate) void: usize,
     /// What to say beside the number in the table ("0.3% lost").
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub remark: Option<String>,
+    pub(crate) remark: Option<String>,
 }
 
 /// A claim, the figure that was measured and the bound it must keep.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Claim {
-    /// What is claimed.
-    pub claim: String,
+pub(crate) struct Claim {
+    pub(crate) claim: String,
     /// What was measured, with its spread.
-    pub figure: String,
-    /// What it must be.
-    pub bound: String,
+    pub(crate) figure: String,
+    pub(crate) bound: String,
     /// Whether it held; `None` where it could not be judged (a peer is missing, too many runs void).
-    pub holds: Option<bool>,
+    pub(crate) holds: Option<bool>,
     /// The median decided, but single runs lie on the other side of the bound.
     #[serde(default)]
-    pub straddles: bool,
+    pub(crate) straddles: bool,
 }
 
 impl Claim {
     /// A figure against its bound.
-    pub fn new(claim: &str, figure: String, bound: &str, holds: bool) -> Self {
+    pub(crate) fn new(claim: &str, figure: String, bound: &str, holds: bool) -> Self {
         let (claim, bound) = (claim.to_owned(), bound.to_owned());
         Self { claim, figure, bound, holds: Some(holds), straddles: false }
     }
 
     /// A claim that this run cannot judge, and why.
-    pub fn open(claim: &str, why: &str, bound: &str) -> Self {
+    pub(crate) fn open(claim: &str, why: &str, bound: &str) -> Self {
         let (claim, bound) = (claim.to_owned(), bound.to_owned());
         Self { claim, figure: why.to_owned(), bound, holds: None, straddles: false }
     }
 
     /// A ratio of `repeats` that must be at least `bound`.
-    pub fn at_least(claim: &str, ratio: Option<Distribution>, bound: f64, repeats: usize) -> Self {
+    pub(crate) fn at_least(
+        claim: &str,
+        ratio: Option<Distribution>,
+        bound: f64,
+        repeats: usize,
+    ) -> Self {
         Self::ratio(claim, ratio, &format!("at least {bound}"), repeats, |value| value >= bound)
     }
 
     /// A ratio of `repeats` that must be at most `bound`.
-    pub fn at_most(claim: &str, ratio: Option<Distribution>, bound: f64, repeats: usize) -> Self {
+    pub(crate) fn at_most(
+        claim: &str,
+        ratio: Option<Distribution>,
+        bound: f64,
+        repeats: usize,
+    ) -> Self {
         Self::ratio(claim, ratio, &format!("at most {bound:.3}"), repeats, |value| value <= bound)
     }
 
@@ -177,19 +198,18 @@ impl Claim {
 
     /// The same, with the spread on both sides of the bound or not.
     #[must_use]
-    pub fn straddling(self, straddles: bool) -> Self {
+    pub(crate) fn straddling(self, straddles: bool) -> Self {
         Self { straddles, ..self }
     }
 
     /// The same with more words behind its figure.
     #[must_use]
-    pub fn adding(mut self, words: &str) -> Self {
+    pub(crate) fn adding(mut self, words: &str) -> Self {
         self.figure += words;
         self
     }
 
-    /// The verdict for people.
-    pub fn words(&self) -> &'static str {
+    pub(crate) fn words(&self) -> &'static str {
         match (self.holds, self.straddles) {
             (Some(true), true) => "median holds; spread on both sides",
             (Some(false), true) => "median does not; spread on both sides",
@@ -198,7 +218,7 @@ impl Claim {
     }
 
     /// "yes", "no" or "open".
-    pub fn verdict(&self) -> &'static str {
+    pub(crate) fn verdict(&self) -> &'static str {
         match self.holds {
             Some(true) => "yes",
             Some(false) => "no",
@@ -208,7 +228,7 @@ impl Claim {
 }
 
 /// The closing table of a run, as text.
-pub fn claim_table(claims: &[Claim]) -> String {
+pub(crate) fn claim_table(claims: &[Claim]) -> String {
     let mut rows = vec![["claim", "figure", "bound", "holds"].map(str::to_owned)];
     rows.extend(claims.iter().map(|claim| {
         [claim.claim.clone(), claim.figure.clone(), claim.bound.clone(), claim.words().to_owned()]
@@ -217,7 +237,7 @@ pub fn claim_table(claims: &[Claim]) -> String {
 }
 
 /// Rows under each other, columns as wide as they need.
-pub fn text_table<const N: usize>(rows: &[[String; N]]) -> String {
+pub(crate) fn text_table<const N: usize>(rows: &[[String; N]]) -> String {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
     let widths: Vec<usize> = (0..N).map(|column| width(column).unwrap_or(0)).collect();
     let mut text = String::new();

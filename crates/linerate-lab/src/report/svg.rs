@@ -21,7 +21,6 @@ pub(crate) const NARROW: Canvas =
     Canvas { class: "narrow", width: 358.0, height: 360.0, font: 10.5 };
 
 impl Canvas {
-    /// Whether it is for a phone.
     pub(crate) fn is_narrow(&self) -> bool {
         self.width < 600.0
     }
@@ -31,13 +30,11 @@ impl Canvas {
         text.chars().count() as f64 * self.font * 0.61
     }
 
-    /// How wide the widest name will be.
     pub(crate) fn name_width(&self, lines: &[Line]) -> f64 {
         lines.iter().map(|line| self.text_width(&line.name)).fold(0.0, f64::max)
     }
 }
 
-/// A drawing that grows.
 pub(crate) struct Drawing {
     text: String,
 }
@@ -58,7 +55,6 @@ impl Drawing {
         self.text.push('\n');
     }
 
-    /// A straight line.
     pub(crate) fn stroke(&mut self, class: &str, from: (f64, f64), to: (f64, f64)) {
         let ((x1, y1), (x2, y2)) = (from, to);
         self.add(format_args!("<path class=\"{class}\" d=\"M{x1:.1} {y1:.1}L{x2:.1} {y2:.1}\"/>"));

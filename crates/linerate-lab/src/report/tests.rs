@@ -38,22 +38,21 @@ pub(crate) fn sample() -> Summary {
     lines[7].points[0] = Point { x: 64.0, spread: None, void: 5, remark: Some("5 of 5".into()) };
     let bars =
         lines.iter().map(|line| Line { points: vec![line.points[1].clone()], ..line.clone() });
-    let bars = Chart {
-        id: "cost".into(),
-        title: "What a frame costs".into(),
-        caption: "Shorter is better.".into(),
-        x: None,
-        y: Axis::linear("cost of the stage", "ns a frame"),
-        lines: bars.collect(),
-    };
-    let chart = Chart {
-        id: "rate".into(),
-        title: "Frames captured a second".into(),
-        caption: "Higher is better <script>alert(1)</script> & so on.".into(),
-        x: Some(Axis::logarithmic("frame size", "bytes")),
-        y: Axis::linear("captured", "million frames a second"),
+    let bars = Chart::bars(
+        "cost",
+        "What a frame costs",
+        "Shorter is better.",
+        Axis::linear("cost of the stage", "ns a frame"),
+        bars.collect(),
+    );
+    let chart = Chart::lines(
+        "rate",
+        "Frames captured a second",
+        "Higher is better <script>alert(1)</script> & so on.",
+        Axis::logarithmic("frame size", "bytes"),
+        Axis::linear("captured", "million frames a second"),
         lines,
-    };
+    );
     Summary {
         experiment: "capture-rate".into(),
         title: "How many frames a second".into(),

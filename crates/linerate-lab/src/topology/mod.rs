@@ -1,5 +1,5 @@
 //! The networks that experiments run on: network namespaces and veth pairs.
 
-pub mod pair;
-pub mod routed;
-pub mod uplink;
+pub(crate) mod pair;
+pub(crate) mod routed;
+pub(crate) mod uplink;

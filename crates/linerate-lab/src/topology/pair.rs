@@ -11,36 +11,27 @@ use crate::interrupt;
 use crate::measure::cores::Cores;
 use crate::measure::process::Running;
 
-/// The name of the sending interface.
-pub const SENDER: &str = "out0";
-/// The name of the receiving interface.
-pub const RECEIVER: &str = "in0";
-/// The sending host's address.
-pub const SENDER_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
+pub(crate) const SENDER: &str = "out0";
+pub(crate) const RECEIVER: &str = "in0";
+pub(crate) const SENDER_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 /// The receiving host's address, where it has one.
-pub const RECEIVER_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
+pub(crate) const RECEIVER_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
 
 /// A sending and a receiving host, joined by a veth pair, with fixed neighbours and addresses of
 /// the benchmark range 198.18.0.0/15 (RFC 2544).
 #[derive(Debug)]
-pub struct Pair {
-    /// The sending host.
-    pub sender: Namespace,
-    /// The receiving host.
-    pub receiver: Namespace,
+pub(crate) struct Pair {
+    pub(crate) sender: Namespace,
+    pub(crate) receiver: Namespace,
     /// The cable: `a` sends, `b` receives.
-    pub cable: Veth,
-    /// Which CPU does what.
-    pub cores: Cores,
+    pub(crate) cable: Veth,
+    pub(crate) cores: Cores,
 }
 
 impl Pair {
     /// Builds the hosts. The receiving interface has its NAPI on (through GRO), which XDP's live
     /// frames need when no XDP program is attached there.
-    ///
-    /// # Errors
-    /// Without root.
-    pub fn build() -> Result<Self> {
+    pub(crate) fn build() -> Result<Self> {
         if !linerate_testkit::is_root() {
             bail!(
                 "an experiment creates network namespaces, which takes CAP_SYS_ADMIN and \
@@ -58,10 +49,7 @@ impl Pair {
     }
 
     /// Gives the receiving host its address, for traffic that goes through its network stack.
-    ///
-    /// # Errors
-    /// When the kernel refuses.
-    pub fn add_receiver_address(&self) -> Result<()> {
+    pub(crate) fn add_receiver_address(&self) -> Result<()> {
         self.cable.b.add_address(RECEIVER_ADDRESS.into(), 24)?;
         self.cable.b.add_neighbour(SENDER_ADDRESS.into(), self.cable.a.mac())?;
         Ok(())
@@ -69,7 +57,7 @@ impl Pair {
 
     /// The driver of the receiving interface, by `ethtool -i`, or its kind by `ip -d link`, which a
     /// virtual interface has instead of a driver; what it is called when neither can tell.
-    pub fn driver(&self) -> String {
+    pub(crate) fn driver(&self) -> String {
         let said = |program: &str, words: &[&str]| {
             let output = self.receiver.command(program).args(words).output().ok()?;
             output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
@@ -88,24 +76,16 @@ impl Pair {
 
     /// Waits until `program` listens on the receiving interface: it has an XDP program there, or a
     /// packet socket is bound to it. This is the same for every capture program, whatever it says.
-    ///
-    /// # Errors
-    /// When it ends first, or does not get there.
-    pub fn wait_until_listening(&self, program: &mut Running) -> Result<()> {
-        let listening = || {
-            program.check()?;
-            Ok(self.cable.b.has_xdp()? || has_packet_socket(&self.receiver, &self.cable.b)?)
-        };
-        interrupt::wait_until("a capture to begin", Duration::from_secs(20), listening)?;
+    pub(crate) fn wait_until_listening(&self, program: &mut Running) -> Result<()> {
+        let listening =
+            || Ok(self.cable.b.has_xdp()? || has_packet_socket(&self.receiver, &self.cable.b)?);
+        program.wait_until("a capture to begin", Duration::from_secs(20), listening)?;
         // Rings are set up right after; a frame that is sent before is lost.
         interrupt::sleep(Duration::from_millis(300))
     }
 
     /// Waits until the receiving interface is free again: no XDP program, no packet socket.
-    ///
-    /// # Errors
-    /// When a capture left something attached, which is a defect.
-    pub fn wait_until_free(&self) -> Result<()> {
+    pub(crate) fn wait_until_free(&self) -> Result<()> {
         let free =
             || Ok(!self.cable.b.has_xdp()? && !has_packet_socket(&self.receiver, &self.cable.b)?);
         interrupt::wait_until("a capture to leave the interface", Duration::from_secs(10), free)

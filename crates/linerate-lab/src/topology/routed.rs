@@ -24,11 +24,11 @@ use crate::topology::pair::{Pair, SENDER};
 use crate::traffic::generated::{EAST_ADDRESS, SendReport, WEST_ADDRESS, session_words};
 
 /// The router's interface towards the west.
-pub const LEFT: &str = "left";
+pub(crate) const LEFT: &str = "left";
 /// The router's interface towards the east.
-pub const RIGHT: &str = "right";
+pub(crate) const RIGHT: &str = "right";
 /// The interface of the eastern host.
-pub const EAST: &str = "in0";
+pub(crate) const EAST: &str = "in0";
 
 /// Where the router is on the hosts' networks.
 const LEFT_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 255, 254);
@@ -44,8 +44,7 @@ const FLOW_TABLE: &str = "linerate_lab";
 
 /// Who forwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Datapath {
-    /// The kernel.
+pub(crate) enum Datapath {
     Linux,
     /// The kernel with netfilter's flow table.
     FlowTable,
@@ -59,68 +58,60 @@ pub enum Datapath {
 
 /// What goes along.
 #[derive(Clone, Copy, Debug)]
-pub struct SessionTraffic {
+pub(crate) struct SessionTraffic {
     /// Bytes of a frame.
-    pub size: u32,
+    pub(crate) size: u32,
     /// Frames measured, in each direction.
-    pub frames: u64,
+    pub(crate) frames: u64,
     /// Sessions that they are of, one after the other.
-    pub sessions: u64,
+    pub(crate) sessions: u64,
     /// Frames a second; as many as go if `None`.
-    pub rate: Option<u64>,
+    pub(crate) rate: Option<u64>,
 }
 
 /// Two hosts and the router.
 #[derive(Debug)]
-pub struct RoutedPair {
-    /// The western host.
-    pub west: Namespace,
-    /// The router.
-    pub router: Namespace,
-    /// The eastern host.
-    pub east: Namespace,
+pub(crate) struct RoutedPair {
+    pub(crate) west: Namespace,
+    pub(crate) router: Namespace,
+    pub(crate) east: Namespace,
     /// `a` is west's, `b` the router's.
-    pub left: Veth,
+    pub(crate) left: Veth,
     /// `a` is the router's, `b` east's.
-    pub right: Veth,
+    pub(crate) right: Veth,
     cores: Cores,
 }
 
 /// What came of it.
 #[derive(Clone, Debug, Default)]
-pub struct ForwardOutcome {
+pub(crate) struct ForwardOutcome {
     /// Frames sent, in all directions.
-    pub sent: u64,
-    /// Frames that arrived.
-    pub arrived: u64,
+    pub(crate) sent: u64,
+    pub(crate) arrived: u64,
     /// From the first frame to the last.
-    pub seconds: f64,
+    pub(crate) seconds: f64,
     /// Frames that interfaces counted as dropped.
-    pub dropped: u64,
+    pub(crate) dropped: u64,
     /// Part of the measured frames that the kernel forwarded, 0 to 1; `None` where that is unknown.
-    pub kernel_share: Option<f64>,
-    /// Why it does not count.
-    pub void: Option<String>,
+    pub(crate) kernel_share: Option<f64>,
+    pub(crate) void: Option<String>,
 }
 
 impl ForwardOutcome {
     /// Frames a second that arrived.
-    pub fn rate(&self) -> f64 {
+    pub(crate) fn rate(&self) -> f64 {
         self.arrived as f64 / self.seconds.max(1e-9)
     }
 
     /// The part that did not arrive, 0 to 1.
-    pub fn loss(&self) -> f64 {
+    pub(crate) fn loss(&self) -> f64 {
         1.0 - self.arrived as f64 / self.sent.max(1) as f64
     }
 }
 
 impl RoutedPair {
     /// Builds it: forwarding on, neighbours fixed, no reverse-path filter.
-    ///
-    /// # Errors
-    /// Without root.
-    pub fn build(cores: Cores) -> Result<Self> {
+    pub(crate) fn build(cores: Cores) -> Result<Self> {
         let west = Namespace::create("west")?;
         let router = Namespace::create("router")?;
         let east = Namespace::create("east")?;
@@ -154,10 +145,11 @@ impl RoutedPair {
     }
 
     /// Starts the datapath, and waits until it forwards. The kernel's own needs no program.
-    ///
-    /// # Errors
-    /// When it is unavailable here.
-    pub fn start_datapath(&self, datapath: Datapath, sessions: u64) -> Result<Option<Running>> {
+    pub(crate) fn start_datapath(
+        &self,
+        datapath: Datapath,
+        sessions: u64,
+    ) -> Result<Option<Running>> {
         match datapath {
             Datapath::Linux => Ok(None),
             Datapath::FlowTable => {
@@ -187,11 +179,9 @@ impl RoutedPair {
         ]);
         words.extend(more);
         let mut running = self.linerate("linerate forward", &self.router, &words)?;
-        let ready = || {
-            running.check()?;
-            Ok(self.left.b.has_xdp()? && self.right.a.has_xdp()? && self.status().is_ok())
-        };
-        interrupt::wait_until("linerate forward to start", Duration::from_secs(60), ready)?;
+        let ready =
+            || Ok(self.left.b.has_xdp()? && self.right.a.has_xdp()? && self.status().is_ok());
+        running.wait_until("linerate forward to start", Duration::from_secs(60), ready)?;
         Ok(running)
     }
 
@@ -200,11 +190,8 @@ impl RoutedPair {
         let mut words = vec!["forward", "--baseline", baseline.name(), "--max-sessions", &room];
         words.extend(["-i", LEFT, "-i", RIGHT]);
         let mut running = self.helper("the forwarding baseline", &self.router, &words)?;
-        let ready = || {
-            running.check()?;
-            Ok(self.router.run(forward::status)?.is_ok())
-        };
-        interrupt::wait_until("a baseline to start", Duration::from_secs(60), ready)?;
+        let ready = || Ok(self.router.run(forward::status)?.is_ok());
+        running.wait_until("a baseline to start", Duration::from_secs(60), ready)?;
         Ok(running)
     }
 
@@ -213,11 +200,8 @@ impl RoutedPair {
         let (to, from) = (mac(self.right.b.mac()), mac(self.right.a.mac()));
         let words = ["redirect", "-i", LEFT, "--to", RIGHT, "--dst-mac", &to, "--src-mac", &from];
         let mut running = self.helper("the plain redirect", &self.router, &words)?;
-        let ready = || {
-            running.check()?;
-            self.left.b.has_xdp().map_err(Into::into)
-        };
-        interrupt::wait_until("a redirect to begin", Duration::from_secs(20), ready)?;
+        let ready = || self.left.b.has_xdp().map_err(Into::into);
+        running.wait_until("a redirect to begin", Duration::from_secs(20), ready)?;
         Ok(running)
     }
 
@@ -237,10 +221,7 @@ impl RoutedPair {
     }
 
     /// Why there is no flow table on this machine; `None` where there is.
-    ///
-    /// # Errors
-    /// Without root.
-    pub fn flow_table_obstacle(cores: Cores) -> Result<Option<String>> {
+    pub(crate) fn flow_table_obstacle(cores: Cores) -> Result<Option<String>> {
         let routed = Self::build(cores)?;
         Ok(routed.flow_table().err().map(|error| format!("{error:#}")))
     }
@@ -256,10 +237,7 @@ impl RoutedPair {
     }
 
     /// The status of the baseline or the accelerator that forwards, as `linerate forward status` prints it.
-    ///
-    /// # Errors
-    /// When there is neither, or it cannot be read.
-    pub fn status(&self) -> Result<serde_json::Value> {
+    pub(crate) fn status(&self) -> Result<serde_json::Value> {
         if let Ok(status) = self.router.run(forward::status)? {
             return Ok(status);
         }
@@ -277,10 +255,7 @@ impl RoutedPair {
 
     /// Sends enough for every session to be learned, and returns how much that was. Who receives is there
     /// already: an XDP program that comes or goes is a change of the link, after which sessions are learned anew.
-    ///
-    /// # Errors
-    /// When a program fails.
-    pub fn warm_up(&self, traffic: &SessionTraffic) -> Result<u64> {
+    pub(crate) fn warm_up(&self, traffic: &SessionTraffic) -> Result<u64> {
         // A session is admitted at its second packet; with a third nothing is left to chance.
         let frames = (3 * traffic.sessions).max(10_000);
         let sender = self.generate(&SessionTraffic { frames, rate: None, ..*traffic }, false)?;
@@ -289,10 +264,7 @@ impl RoutedPair {
 
     /// Warms up, sends, in one direction or both, and counts what arrives. `programs` says whether somebody can
     /// tell how much went to the kernel.
-    ///
-    /// # Errors
-    /// When a program fails.
-    pub fn pass(
+    pub(crate) fn pass(
         &self,
         traffic: &SessionTraffic,
         both: bool,
@@ -335,11 +307,8 @@ impl RoutedPair {
         let words = ["sink", "-i", interface];
         let mut sink = self.helper("the sink", host, &words)?;
         let end = if interface == EAST { &self.right.b } else { &self.left.a };
-        let ready = || {
-            sink.check()?;
-            end.has_xdp().map_err(Into::into)
-        };
-        interrupt::wait_until("the sink to begin", Duration::from_secs(20), ready)?;
+        let ready = || end.has_xdp().map_err(Into::into);
+        sink.wait_until("the sink to begin", Duration::from_secs(20), ready)?;
         Ok(sink)
     }
 
@@ -377,18 +346,11 @@ impl RoutedPair {
     }
 
     /// Counts and drops what comes to the east.
-    ///
-    /// # Errors
-    /// When it cannot be started.
-    pub fn sink_east(&self) -> Result<Running> {
+    pub(crate) fn sink_east(&self) -> Result<Running> {
         self.sink(&self.east, EAST)
     }
 
-    /// Starts sending eastwards.
-    ///
-    /// # Errors
-    /// When it cannot be started.
-    pub fn send(&self, traffic: &SessionTraffic) -> Result<Running> {
+    pub(crate) fn send(&self, traffic: &SessionTraffic) -> Result<Running> {
         self.generate(traffic, false)
     }
 
@@ -396,10 +358,7 @@ impl RoutedPair {
     /// A veth without one drops it (and one with a queue too, before Linux 6.16), and a TCP whose segments its
     /// own host drops fifteen times, half a second apart, gives the connection up (`tcp_send_probe0`): with
     /// thousands of connections whose timers fire together that happens.
-    ///
-    /// # Errors
-    /// Without `tc`.
-    pub fn queue(&self) -> Result<()> {
+    pub(crate) fn queue(&self) -> Result<()> {
         for (host, interface) in [(&self.west, SENDER), (&self.east, EAST)] {
             let words = ["qdisc", "replace", "dev", interface, "root", "pfifo", "limit", "100000"];
             let output = host.command("tc").args(words).output().context("cannot run tc")?;
@@ -410,29 +369,22 @@ impl RoutedPair {
     }
 
     /// Starts a server of this number in the east that sends back what comes, and waits until it listens.
-    ///
-    /// # Errors
-    /// When it cannot be started.
-    pub fn echo(&self, number: u16) -> Result<Running> {
+    pub(crate) fn echo(&self, number: u16) -> Result<Running> {
         let address = server(number).to_string();
         let mut server = self.helper("the server", &self.east, &["echo", "--address", &address])?;
         let listens = || {
-            server.check()?;
             let sockets =
                 self.east.run(|| std::fs::read_to_string("/proc/thread-self/net/tcp"))??;
             let state = |line: &str| line.split_whitespace().nth(3) == Some("0A");
             let listening = sockets.lines().skip(1).filter(|line| state(line)).count();
             Ok(listening > usize::from(number))
         };
-        interrupt::wait_until("a server to listen", Duration::from_secs(10), listens)?;
+        server.wait_until("a server to listen", Duration::from_secs(10), listens)?;
         Ok(server)
     }
 
     /// Starts a client in the west that opens `connections` to the server of this number and holds them.
-    ///
-    /// # Errors
-    /// When it cannot be started.
-    pub fn connect(
+    pub(crate) fn connect(
         &self,
         number: u16,
         connections: u64,
@@ -451,10 +403,7 @@ impl RoutedPair {
 
     /// Has the router's receiving worked off on the other core, as if the generator were on another
     /// machine.
-    ///
-    /// # Errors
-    /// When the kernel is older than 5.17.
-    pub fn receive_on_other_core(&self) -> Result<()> {
+    pub(crate) fn receive_on_other_core(&self) -> Result<()> {
         // What the far end does with a frame follows on the same core: it counts and drops, for every datapath. A thread of its own beside a generator that never sleeps would lose frames.
         napi::enable_threaded(&self.router, LEFT, self.cores.consumer)?;
         Ok(())
@@ -477,10 +426,7 @@ impl ForwardOutcome {
 }
 
 /// The same frames along the bare cable of `pair`, into the sink: the routed without the router.
-///
-/// # Errors
-/// When a program fails.
-pub fn without_router(pair: &Pair, traffic: &SessionTraffic) -> Result<ForwardOutcome> {
+pub(crate) fn without_router(pair: &Pair, traffic: &SessionTraffic) -> Result<ForwardOutcome> {
     let ours = crate::peers::capture::Peer::sink();
     let frames =
         crate::traffic::generated::Traffic::sized(traffic.size, traffic.frames, traffic.rate)

@@ -38,7 +38,7 @@ static NUMBER: AtomicU32 = AtomicU32::new(0);
 
 /// How the guest's packets get to the interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EgressPath {
+pub(crate) enum EgressPath {
     /// `linerate uplink`, which splits.
     Uplink,
     /// `linerate uplink` that offers nothing, and a stack that makes packets of the MTU.
@@ -66,8 +66,7 @@ impl EgressPath {
 
 /// What the programs send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Workload {
-    /// One TCP stream.
+pub(crate) enum Workload {
     Stream,
     /// Datagrams of so many bytes of payload.
     Datagrams {
@@ -80,58 +79,51 @@ pub enum Workload {
 
 /// What is measured.
 #[derive(Clone, Copy, Debug)]
-pub struct Scenario {
+pub(crate) struct Scenario {
     /// How packets get to the interface.
-    pub egress: EgressPath,
+    pub(crate) egress: EgressPath,
     /// The wire's ends leave checksums to each other, as two cards with checksum offload do.
-    pub checksum_offload: bool,
+    pub(crate) checksum_offload: bool,
     /// Part of a core that the sending side has, 0 to 1.
-    pub share: f64,
-    /// What is sent.
-    pub workload: Workload,
-    /// How long.
-    pub time: Duration,
+    pub(crate) share: f64,
+    pub(crate) workload: Workload,
+    pub(crate) time: Duration,
 }
 
 /// What arrived, and what it took.
 #[derive(Clone, Debug, Default)]
-pub struct UplinkOutcome {
+pub(crate) struct UplinkOutcome {
     /// Bytes of payload, compared.
-    pub bytes: u64,
+    pub(crate) bytes: u64,
     /// Datagrams sent and received; 0 for a stream.
-    pub datagrams: [u64; 2],
+    pub(crate) datagrams: [u64; 2],
     /// From the first byte to the last, where they arrived.
-    pub seconds: f64,
+    pub(crate) seconds: f64,
     /// CPU seconds of the sending side's control group, its program's start and end too.
-    pub cpu: f64,
+    pub(crate) cpu: f64,
     /// Wall-clock seconds that these are of.
-    pub wall: f64,
+    pub(crate) wall: f64,
     /// Busy part of the sending core in that time, 0 to 1.
-    pub core: f64,
+    pub(crate) core: f64,
     /// Busy part of the receiving core in that time, 0 to 1.
-    pub receiving_core: f64,
+    pub(crate) receiving_core: f64,
     /// TCP segments sent again.
-    pub again: u64,
-    /// Lost by cause.
-    pub lost: BTreeMap<String, u64>,
+    pub(crate) again: u64,
+    pub(crate) lost: BTreeMap<String, u64>,
     /// What the uplink said, for packets and segments; empty without one.
-    pub uplink: serde_json::Value,
-    /// Why it does not count.
-    pub void: Option<String>,
+    pub(crate) uplink: serde_json::Value,
+    pub(crate) void: Option<String>,
 }
 
 impl UplinkOutcome {
     /// Bits of payload a second.
-    pub fn rate(&self) -> f64 {
+    pub(crate) fn rate(&self) -> f64 {
         self.bytes as f64 * 8.0 / self.seconds.max(1e-9)
     }
 }
 
 /// Builds the testbed, sends, and removes everything.
-///
-/// # Errors
-/// When something cannot be built, or a program fails.
-pub fn deliver(cores: Cores, what: &Scenario) -> Result<UplinkOutcome> {
+pub(crate) fn deliver(cores: Cores, what: &Scenario) -> Result<UplinkOutcome> {
     // Dropped last to first: the group after what runs in it.
     let group = CpuGroup::create(what.share)?;
     let hosts = UplinkTestbed::build(cores, what)?;
@@ -239,12 +231,11 @@ fn undisturbed(core: f64, group: f64) -> Option<String> {
 }
 
 /// The largest payload that an IPv4 packet of 1500 bytes takes.
-pub const MTU_PAYLOAD: usize = 1500 - 20 - 8;
+pub(crate) const MTU_PAYLOAD: usize = 1500 - 20 - 8;
 
 /// The largest payload of a UDP datagram over IPv4.
-pub const LARGEST_PAYLOAD: usize = 65_535 - 20 - 8;
+pub(crate) const LARGEST_PAYLOAD: usize = 65_535 - 20 - 8;
 
-/// The three hosts.
 struct UplinkTestbed {
     guest: Namespace,
     host: Namespace,
@@ -338,12 +329,11 @@ impl UplinkTestbed {
         group.add(uplink.pid())?;
         let mut tap = None;
         let there = || {
-            uplink.check()?;
             // It has a program on the interface when everything is open.
             tap = self.guest.interface(TAP).ok();
             Ok(tap.is_some() && self.cable.a.has_xdp()?)
         };
-        crate::interrupt::wait_until("the uplink", Duration::from_secs(20), there)?;
+        uplink.wait_until("the uplink", Duration::from_secs(20), there)?;
         let tap = tap.context("the uplink has no device")?;
         tap.add_address(ON_CABLE.parse()?, 24)?;
         tap.add_neighbour(RECEIVER.parse()?, self.cable.b.mac())?;
@@ -376,11 +366,8 @@ impl UplinkTestbed {
             Workload::Datagrams { .. } => "/proc/thread-self/net/udp",
         };
         let port = format!(":{PORT:04X} ");
-        let bound = || {
-            receiver.check()?;
-            Ok(self.receiver.run(|| fs::read_to_string(table))??.contains(&port))
-        };
-        crate::interrupt::wait_until("the receiver to listen", Duration::from_secs(10), bound)
+        let bound = || Ok(self.receiver.run(|| fs::read_to_string(table))??.contains(&port));
+        receiver.wait_until("the receiver to listen", Duration::from_secs(10), bound)
     }
 
     /// The kernel's own counts of what gets lost on the way.

@@ -19,7 +19,7 @@ const NEEDED: [&str; 6] = ["python3", "curl", "dnsmasq", "dig", "iperf3", "tcpdu
 
 /// A kind of exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Exchange {
+pub(crate) enum Exchange {
     /// Files over HTTP/1.1, by `python3 -m http.server` and curl.
     Http,
     /// Lookups, by dnsmasq and dig.
@@ -29,11 +29,9 @@ pub enum Exchange {
 }
 
 impl Exchange {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Http, Self::Dns, Self::Bulk];
+    pub(crate) const ALL: [Self; 3] = [Self::Http, Self::Dns, Self::Bulk];
 
-    /// For people.
-    pub fn title(self) -> &'static str {
+    pub(crate) fn title(self) -> &'static str {
         match self {
             Self::Http => "HTTP exchanges (python3, curl)",
             Self::Dns => "DNS exchanges (dnsmasq, dig)",
@@ -41,8 +39,7 @@ impl Exchange {
         }
     }
 
-    /// The programs that it takes.
-    pub fn programs(self) -> &'static [&'static str] {
+    pub(crate) fn programs(self) -> &'static [&'static str] {
         match self {
             Self::Http => &["python3", "curl"],
             Self::Dns => &["dnsmasq", "dig"],
@@ -50,16 +47,12 @@ impl Exchange {
         }
     }
 
-    /// The programs that are missing here.
-    pub fn missing(self) -> Vec<&'static str> {
+    pub(crate) fn missing(self) -> Vec<&'static str> {
         self.programs().iter().copied().filter(|program| !installed(program)).collect()
     }
 
     /// Lets the two hosts of `pair` talk; `folder` is for files that are served.
-    ///
-    /// # Errors
-    /// When a program fails, or an answer is not what was asked for.
-    pub fn run(self, pair: &Pair, folder: &Path) -> Result<()> {
+    pub(crate) fn run(self, pair: &Pair, folder: &Path) -> Result<()> {
         match self {
             Self::Http => http(pair, folder),
             Self::Dns => dns(pair),
@@ -69,16 +62,13 @@ impl Exchange {
 }
 
 /// Whether all programs are here that [`record`] needs.
-pub fn can_record() -> bool {
+pub(crate) fn can_record() -> bool {
     NEEDED.iter().all(|program| installed(program))
 }
 
 /// Records a trace of all exchanges to `file`, and returns how many frames are in it. `None` where
 /// a program is missing.
-///
-/// # Errors
-/// When a program fails.
-pub fn record(file: &Path) -> Result<Option<u64>> {
+pub(crate) fn record(file: &Path) -> Result<Option<u64>> {
     if !can_record() {
         return Ok(None);
     }
@@ -152,11 +142,10 @@ fn bulk(pair: &Pair) -> Result<()> {
     let mut server = Running::start("iperf3 --server", &mut command)?;
     // A connection made only to see whether the port is open would use up its one client.
     let listening = || {
-        server.check()?;
         let table = pair.receiver.run(|| fs::read_to_string("/proc/thread-self/net/tcp"))??;
         Ok(table.lines().any(|line| line.contains(":1451 ") && line.contains(" 0A ")))
     };
-    interrupt::wait_until("iperf3 to listen", Duration::from_secs(10), listening)?;
+    server.wait_until("iperf3 to listen", Duration::from_secs(10), listening)?;
     let mut client = pair.sender.command_killed_with_parent("iperf3");
     client.args(["--client", &SERVER.to_string(), "--bytes", "40M", "--json"]);
     Running::start("iperf3", &mut client)?.wait(Duration::from_secs(60))?.success()?;
@@ -167,9 +156,8 @@ fn bulk(pair: &Pair) -> Result<()> {
 fn wait_for_port(pair: &Pair, server: &mut Running, port: u16) -> Result<()> {
     let address = SocketAddr::from((SERVER, port));
     let open = || {
-        server.check()?;
         let limit = Duration::from_millis(500);
         Ok(pair.sender.run(|| TcpStream::connect_timeout(&address, limit).is_ok())?)
     };
-    interrupt::wait_until(&format!("port {port} to open"), Duration::from_secs(15), open)
+    server.wait_until(&format!("port {port} to open"), Duration::from_secs(15), open)
 }

@@ -12,12 +12,11 @@ use crate::topology::pair::{Pair, SENDER};
 
 /// Traffic of one measurement.
 #[derive(Clone, Debug)]
-pub enum Traffic {
+pub(crate) enum Traffic {
     /// `linerate generate`.
     Generated {
         /// `--size`: bytes, a range or a list.
         size: String,
-        /// Frames.
         frames: u64,
         /// Frames a second; `None` for as fast as it goes.
         rate: Option<u64>,
@@ -28,9 +27,7 @@ pub enum Traffic {
     },
     /// `linerate replay`.
     Replayed {
-        /// The trace.
         file: PathBuf,
-        /// How often it is sent.
         loops: u64,
         /// Frames a second; `None` for as fast as it goes.
         rate: Option<u64>,
@@ -38,15 +35,15 @@ pub enum Traffic {
 }
 
 /// The source of sessions, in the range of RFC 2544. The network is wide enough for the senders of a million.
-pub const WEST_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
+pub(crate) const WEST_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 /// Their destination.
-pub const EAST_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 19, 0, 1);
+pub(crate) const EAST_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 19, 0, 1);
 
 /// Source ports of one sender: sessions beyond that come from further addresses.
 const PORTS: u64 = 50_000;
 
 /// The words of `linerate generate` for so many UDP sessions, one after the other.
-pub fn session_words(sessions: u64, source: Ipv4Addr, destination: Ipv4Addr) -> Vec<String> {
+pub(crate) fn session_words(sessions: u64, source: Ipv4Addr, destination: Ipv4Addr) -> Vec<String> {
     let senders = sessions.div_ceil(PORTS).max(1);
     let ports = PORTS.min(sessions.max(1));
     let last = Ipv4Addr::from(u32::from(source) + u32::try_from(senders - 1).unwrap_or(0));
@@ -66,38 +63,36 @@ pub fn session_words(sessions: u64, source: Ipv4Addr, destination: Ipv4Addr) -> 
     .into()
 }
 
-/// What was sent.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct SendReport {
+pub(crate) struct SendReport {
     /// Frames that the sender tried.
-    pub frames: u64,
+    pub(crate) frames: u64,
     /// Frames of these that the far interface had no room for, as the sender counted.
-    pub refused: u64,
+    pub(crate) refused: u64,
     /// From the first frame to the last.
-    pub seconds: f64,
+    pub(crate) seconds: f64,
 }
 
 impl SendReport {
-    /// Frames a second.
-    pub fn rate(&self) -> f64 {
+    pub(crate) fn rate(&self) -> f64 {
         self.frames as f64 / self.seconds.max(1e-9)
     }
 }
 
 impl Traffic {
     /// 64-byte frames (without the frame check sequence), all of one flow.
-    pub fn smallest(frames: u64, rate: Option<u64>) -> Self {
+    pub(crate) fn smallest(frames: u64, rate: Option<u64>) -> Self {
         Self::sized(64, frames, rate)
     }
 
     /// Frames of one size, all of one flow.
-    pub fn sized(size: u32, frames: u64, rate: Option<u64>) -> Self {
+    pub(crate) fn sized(size: u32, frames: u64, rate: Option<u64>) -> Self {
         Self::Generated { size: size.to_string(), frames, rate, random: false, sessions: None }
     }
 
     /// The same frames, of so many UDP sessions, each of another one than the frame before.
     #[must_use]
-    pub fn of_sessions(mut self, count: u64) -> Self {
+    pub(crate) fn of_sessions(mut self, count: u64) -> Self {
         if let Self::Generated { sessions, .. } = &mut self {
             *sessions = Some(count);
         }
@@ -105,24 +100,24 @@ impl Traffic {
     }
 
     /// The synthetic traffic of Trivelloni 2018, figure 6.5: 700 to 1500 bytes, everything else random.
-    pub fn synthetic(frames: u64, rate: Option<u64>) -> Self {
+    pub(crate) fn synthetic(frames: u64, rate: Option<u64>) -> Self {
         Self::Generated { size: "700-1500".into(), frames, rate, random: true, sessions: None }
     }
 
     /// Whether the receiving interface must have its NAPI on without an XDP program, which GRO does
     /// on a veth: live frames need it. Replayed TCP must not be coalesced, so there it is off.
-    pub fn needs_napi(&self) -> bool {
+    pub(crate) fn needs_napi(&self) -> bool {
         matches!(self, Self::Generated { .. })
     }
 
     /// Frames a second that were asked for; `None` for as fast as it goes.
-    pub fn rate(&self) -> Option<u64> {
+    pub(crate) fn rate(&self) -> Option<u64> {
         let (Self::Generated { rate, .. } | Self::Replayed { rate, .. }) = self;
         *rate
     }
 
     /// Frames that are asked for, of a replayed trace one of each pass.
-    pub fn frames(&self) -> u64 {
+    pub(crate) fn frames(&self) -> u64 {
         match self {
             Self::Generated { frames, .. } => *frames,
             Self::Replayed { loops, .. } => *loops,
@@ -130,10 +125,7 @@ impl Traffic {
     }
 
     /// Starts sending from the pair's sender, on the generator's core.
-    ///
-    /// # Errors
-    /// When the command cannot be started.
-    pub fn start(&self, pair: &Pair) -> Result<Running> {
+    pub(crate) fn start(&self, pair: &Pair) -> Result<Running> {
         let mut arguments: Vec<String> = Vec::new();
         let mut add = |words: &[&str]| arguments.extend(words.iter().map(|w| (*w).to_owned()));
         match self {
@@ -170,10 +162,7 @@ impl Traffic {
     }
 
     /// Waits for the end of a sender, and reads what it says.
-    ///
-    /// # Errors
-    /// When it fails or does not end.
-    pub fn finish(&self, sender: Running) -> Result<SendReport> {
+    pub(crate) fn finish(&self, sender: Running) -> Result<SendReport> {
         let report = sender.wait(Duration::from_secs(1200))?.success()?.json()?;
         Ok(SendReport {
             frames: count(&report, "sent")?,
@@ -182,11 +171,7 @@ impl Traffic {
         })
     }
 
-    /// Sends everything.
-    ///
-    /// # Errors
-    /// As [`Traffic::start`] and [`Traffic::finish`].
-    pub fn send(&self, pair: &Pair) -> Result<SendReport> {
+    pub(crate) fn send(&self, pair: &Pair) -> Result<SendReport> {
         self.finish(self.start(pair)?)
     }
 

@@ -1,4 +1,4 @@
 //! What is sent: generated frames, replayed files, and exchanges of real programs.
 
-pub mod exchange;
-pub mod generated;
+pub(crate) mod exchange;
+pub(crate) mod generated;

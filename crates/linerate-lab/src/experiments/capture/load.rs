@@ -59,34 +59,34 @@ fn run(context: &mut Context) -> Result<()> {
         lines.iter_mut().flat_map(|line| &mut line.points).for_each(|point| point.x /= 1000.0);
         lines
     };
-    let x = || Some(Axis::linear("packet rate", "thousand frames a second"));
+    let x = || Axis::linear("packet rate", "thousand frames a second");
     let charts = [
-        Chart {
-            id: "system".into(),
-            title: "System load of the consumer's core".into(),
-            caption: "Lower is better.".into(),
-            x: x(),
-            y: Axis::linear("system time", "% of a core"),
-            lines: in_thousands(sweep.lines(|measured| Some(measured.share?.system * 100.0))),
-        },
-        Chart {
-            id: "busy".into(),
-            title: "System and user load of the consumer's core".into(),
-            caption: "Lower is better. What a program does for itself is in it too.".into(),
-            x: x(),
-            y: Axis::linear("system and user time", "% of a core"),
-            lines: in_thousands(
+        Chart::lines(
+            "system",
+            "System load of the consumer's core",
+            "Lower is better.",
+            x(),
+            Axis::linear("system time", "% of a core"),
+            in_thousands(sweep.lines(|measured| Some(measured.share?.system * 100.0))),
+        ),
+        Chart::lines(
+            "busy",
+            "System and user load of the consumer's core",
+            "Lower is better. What a program does for itself is in it too.",
+            x(),
+            Axis::linear("system and user time", "% of a core"),
+            in_thousands(
                 sweep.lines(|measured| measured.share.map(|s| (s.system + s.user) * 100.0)),
             ),
-        },
-        Chart {
-            id: "loss".into(),
-            title: "Frames lost".into(),
-            caption: "Lower is better.".into(),
-            x: x(),
-            y: Axis::linear("lost", "%"),
-            lines: in_thousands(sweep.lines(|measured| Some(measured.loss() * 100.0))),
-        },
+        ),
+        Chart::lines(
+            "loss",
+            "Frames lost",
+            "Lower is better.",
+            x(),
+            Axis::linear("lost", "%"),
+            in_thousands(sweep.lines(|measured| Some(measured.loss() * 100.0))),
+        ),
     ];
     context.charts.extend(charts);
 

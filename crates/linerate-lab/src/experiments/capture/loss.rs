@@ -85,17 +85,15 @@ fn one(context: &mut Context, kind: &str, traffic: &Traffic, factors: &[u64]) ->
     let samples = Samples::collect_named(context, names, &xs, selected, measure)?;
     let loss = |one: &Measurement| if one.counts() { one.loss() * 100.0 } else { f64::NAN };
     let lines = samples.lines(loss);
-    context.charts.push(Chart {
-        id: kind.into(),
-        title: format!("Frames lost by delay factor, {kind} traffic"),
-        caption:
-            "Lower is better. Where whiskers of two kinds of pages overlap, the pages made no \
-                  difference that these runs can show."
-                .into(),
-        x: Some(Axis::linear("delay factor", "thousand multiplications each hundredth frame")),
-        y: Axis::linear("lost", "%"),
-        lines: lines.clone(),
-    });
+    context.charts.push(Chart::lines(
+        kind,
+        format!("Frames lost by delay factor, {kind} traffic"),
+        "Lower is better. Where whiskers of two kinds of pages overlap, the pages made no \
+                  difference that these runs can show.",
+        Axis::linear("delay factor", "thousand multiplications each hundredth frame"),
+        Axis::linear("lost", "%"),
+        lines.clone(),
+    ));
     Ok(lines)
 }
 

@@ -11,27 +11,6 @@ use crate::peers::capture::{Peer, PeerReport};
 use crate::topology::pair::Pair;
 use crate::traffic::generated::{SendReport, Traffic};
 
-/// The columns of [`Measurement::cells`].
-pub const COLUMNS: [&str; 17] = [
-    "line",
-    "x",
-    "repeat",
-    "sent",
-    "refused",
-    "interface_dropped",
-    "captured",
-    "dropped",
-    "causes",
-    "seconds",
-    "behind_s",
-    "sent_per_second",
-    "captured_per_second",
-    "cpu_user_s",
-    "cpu_system_s",
-    "core_system_share",
-    "void",
-];
-
 /// An interface or a receiver that does nothing for so long has done everything.
 const QUIET_INTERVAL: Duration = Duration::from_millis(150);
 /// A receiver that is still busy so long after the last frame is not waited for.
@@ -39,55 +18,52 @@ const MAX_BACKLOG_TIME: Duration = Duration::from_secs(60);
 
 /// What happened to the frames of one measurement.
 #[derive(Clone, Debug)]
-pub struct Measurement {
-    /// What was sent.
-    pub sent: SendReport,
+pub(crate) struct Measurement {
+    pub(crate) sent: SendReport,
     /// Frames that the two interfaces counted as dropped, the refused ones among them.
-    pub interface_dropped: u64,
-    /// What the receiver says.
-    pub peer_report: PeerReport,
+    pub(crate) interface_dropped: u64,
+    pub(crate) peer_report: PeerReport,
     /// How long the receiver went on working on what its buffer held when the last frame arrived: the
     /// CPU time that it used from then on, which on a core of its own is the time itself.
-    pub behind: Duration,
+    pub(crate) behind: Duration,
     /// CPU time of the receiver.
-    pub cpu: Cpu,
+    pub(crate) cpu: Cpu,
     /// What its core did from the first frame to the last; `None` where that was too short to tell.
-    pub share: Option<Share>,
-    /// Why this measurement does not count.
-    pub void: Option<String>,
+    pub(crate) share: Option<Share>,
+    pub(crate) void: Option<String>,
 }
 
 impl Measurement {
     /// Frames captured a second, from the first frame sent until the last one was read: what a large
     /// buffer holds at the end of sending is not captured yet.
-    pub fn rate(&self) -> f64 {
+    pub(crate) fn rate(&self) -> f64 {
         self.peer_report.captured as f64 / (self.sent.seconds + self.behind.as_secs_f64()).max(1e-9)
     }
 
     /// Frames that were sent and not captured.
-    pub fn lost(&self) -> u64 {
+    pub(crate) fn lost(&self) -> u64 {
         self.sent.frames.saturating_sub(self.peer_report.captured)
     }
 
     /// The part of the frames sent that was not captured, 0 to 1.
-    pub fn loss(&self) -> f64 {
+    pub(crate) fn loss(&self) -> f64 {
         self.lost() as f64 / (self.sent.frames.max(1)) as f64
     }
 
     /// CPU nanoseconds of the receiver for each captured frame.
-    pub fn cpu_per_frame(&self) -> f64 {
+    pub(crate) fn cpu_per_frame(&self) -> f64 {
         (self.cpu.user + self.cpu.system) * 1e9 / (self.peer_report.captured.max(1)) as f64
     }
 
     /// CPU time of the receiver, its start and end too, as a part of the time of sending.
-    pub fn cpu_share(&self) -> f64 {
+    pub(crate) fn cpu_share(&self) -> f64 {
         (self.cpu.user + self.cpu.system) / self.sent.seconds.max(1e-9)
     }
 
     /// The same, void if frames went out at less than 0.95 of `rate`: what is easy at a lower rate says
     /// nothing of this one.
     #[must_use]
-    pub fn held_to(mut self, rate: Option<u64>) -> Self {
+    pub(crate) fn held_to(mut self, rate: Option<u64>) -> Self {
         if let Some(rate) = rate.filter(|rate| self.sent.rate() < *rate as f64 * 0.95) {
             let sent = self.sent.rate();
             let why = format!("{sent:.0} frames a second were sent where {rate} were asked for");
@@ -96,13 +72,12 @@ impl Measurement {
         self
     }
 
-    /// Whether it counts.
-    pub fn counts(&self) -> bool {
+    pub(crate) fn counts(&self) -> bool {
         self.void.is_none()
     }
 
-    /// A row of raw data.
-    pub fn cells(&self, line: &str, x: f64, repeat: usize) -> [String; 17] {
+    /// A row of raw data, each cell with its column.
+    pub(crate) fn cells(&self, line: &str, x: f64, repeat: usize) -> [(&'static str, String); 17] {
         let causes: Vec<String> = self
             .peer_report
             .dropped
@@ -110,40 +85,36 @@ impl Measurement {
             .map(|(cause, count)| format!("{cause}: {count}"))
             .collect();
         [
-            line.to_owned(),
-            x.to_string(),
-            repeat.to_string(),
-            self.sent.frames.to_string(),
-            self.sent.refused.to_string(),
-            self.interface_dropped.to_string(),
-            self.peer_report.captured.to_string(),
-            self.peer_report.lost().to_string(),
-            causes.join("; "),
-            format!("{:.6}", self.sent.seconds),
-            format!("{:.6}", self.behind.as_secs_f64()),
-            format!("{:.0}", self.sent.rate()),
-            format!("{:.0}", self.rate()),
-            format!("{:.6}", self.cpu.user),
-            format!("{:.6}", self.cpu.system),
-            self.share.map(|share| format!("{:.4}", share.system)).unwrap_or_default(),
-            self.void.clone().unwrap_or_default(),
+            ("line", line.to_owned()),
+            ("x", x.to_string()),
+            ("repeat", repeat.to_string()),
+            ("sent", self.sent.frames.to_string()),
+            ("refused", self.sent.refused.to_string()),
+            ("interface_dropped", self.interface_dropped.to_string()),
+            ("captured", self.peer_report.captured.to_string()),
+            ("dropped", self.peer_report.lost().to_string()),
+            ("causes", causes.join("; ")),
+            ("seconds", format!("{:.6}", self.sent.seconds)),
+            ("behind_s", format!("{:.6}", self.behind.as_secs_f64())),
+            ("sent_per_second", format!("{:.0}", self.sent.rate())),
+            ("captured_per_second", format!("{:.0}", self.rate())),
+            ("cpu_user_s", format!("{:.6}", self.cpu.user)),
+            ("cpu_system_s", format!("{:.6}", self.cpu.system)),
+            (
+                "core_system_share",
+                self.share.map(|share| format!("{:.4}", share.system)).unwrap_or_default(),
+            ),
+            ("void", self.void.clone().unwrap_or_default()),
         ]
     }
 }
 
-/// Runs `peer` under `traffic`.
-///
-/// # Errors
-/// When a program fails, or a signal asks for the end.
-pub fn measure(pair: &Pair, peer: &Peer, traffic: &Traffic) -> Result<Measurement> {
+pub(crate) fn measure(pair: &Pair, peer: &Peer, traffic: &Traffic) -> Result<Measurement> {
     measure_with(pair, peer, traffic, |_, _| Ok(()))
 }
 
 /// The same; `meddle` is called when the first frames have arrived, with the receiver and the sender.
-///
-/// # Errors
-/// As [`measure`], and what `meddle` fails with.
-pub fn measure_with(
+pub(crate) fn measure_with(
     pair: &Pair,
     peer: &Peer,
     traffic: &Traffic,
@@ -200,10 +171,7 @@ fn interface_drops(pair: &Pair) -> Result<[u64; 2]> {
 /// Waits until the receiving interface has been quiet and `receiver` idle for a while, and then for as
 /// long as `peer` may leave frames in its ring: what it has not read when it is told to end is
 /// lost, and that would be our fault. Returns the CPU time that it had used when it was idle.
-///
-/// # Errors
-/// When a signal asks for the end.
-pub fn settle(pair: &Pair, peer: &Peer, receiver: &Running) -> Result<Duration> {
+pub(crate) fn settle(pair: &Pair, peer: &Peer, receiver: &Running) -> Result<Duration> {
     let clock = receiver.clock()?;
     let look = || Ok::<_, anyhow::Error>((pair.cable.b.statistics()?.rx_packets, clock.read()?));
     let end = Instant::now() + MAX_BACKLOG_TIME;

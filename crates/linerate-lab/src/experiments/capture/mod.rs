@@ -2,7 +2,7 @@
 
 pub(in crate::experiments) mod load;
 pub(in crate::experiments) mod loss;
-pub mod measurement;
+pub(crate) mod measurement;
 pub(in crate::experiments) mod pcap;
 pub(in crate::experiments) mod rate;
 mod search;

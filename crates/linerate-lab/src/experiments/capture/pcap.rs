@@ -46,19 +46,17 @@ fn full_speed(context: &mut Context) -> Result<()> {
     peers.retain(Peer::is_installed);
     let frames = context.pick(3 * MILLION, 10 * MILLION);
     let free = LossFreeRates::search(context, peers, frames, || Ok(()))?;
-    context.charts.push(Chart {
-        id: "loss-free".into(),
-        title: format!(
+    context.charts.push(Chart::bars(
+        "loss-free",
+        format!(
             "tcpdump -w /dev/null: frames a second without loss, over {} million",
             frames / MILLION
         ),
-        caption: "Longer is better. The same program; behind the comma the source that linerate \
-                  run gave it."
-            .into(),
-        x: None,
-        y: Axis::linear("captured without loss", "million frames a second"),
-        lines: free.bars(),
-    });
+        "Longer is better. The same program; behind the comma the source that linerate \
+                  run gave it.",
+        Axis::linear("captured without loss", "million frames a second"),
+        free.bars(),
+    ));
     context.claims.push(Claim::at_least(
         "64-byte frames a second without loss: tcpdump under linerate run --source xdp --take-over over tcpdump alone",
         free.ratio("tcpdump, xdp", "tcpdump"),
@@ -82,17 +80,16 @@ fn writing(context: &mut Context) -> Result<()> {
     let place = (x, Traffic::smallest(frames, Some(MILLION)));
     let sweep = Sweep::run(context, peers, &[place])?;
     empty(folder.path())?;
-    context.charts.push(Chart {
-        id: "dumpcap".into(),
-        title: format!(
+    context.charts.push(Chart::bars(
+        "dumpcap",
+        format!(
             "dumpcap to a tmpfs at a million frames a second, {} million frames",
             frames / MILLION
         ),
-        caption: "Lower is better.".into(),
-        x: None,
-        y: Axis::linear("lost", "%"),
-        lines: sweep.lines(|measured| Some(measured.loss() * 100.0)),
-    });
+        "Lower is better.",
+        Axis::linear("lost", "%"),
+        sweep.lines(|measured| Some(measured.loss() * 100.0)),
+    ));
     let claim = format!(
         "dumpcap under linerate run: {} million frames at a million a second",
         frames / MILLION
@@ -121,14 +118,13 @@ fn cost(context: &mut Context) -> Result<()> {
     let frames = context.pick(3 * MILLION, 10 * MILLION);
     let x = MILLION as f64;
     let sweep = Sweep::run(context, peers, &[(x, Traffic::smallest(frames, Some(MILLION)))])?;
-    context.charts.push(Chart {
-        id: "cost".into(),
-        title: "CPU time of the program for each frame, at a million a second".into(),
-        caption: "Shorter is better. Its start and end are in it.".into(),
-        x: None,
-        y: Axis::linear("CPU time", "nanoseconds a frame"),
-        lines: sweep.lines(|measured| Some(measured.cpu_per_frame())),
-    });
+    context.charts.push(Chart::bars(
+        "cost",
+        "CPU time of the program for each frame, at a million a second",
+        "Shorter is better. Its start and end are in it.",
+        Axis::linear("CPU time", "nanoseconds a frame"),
+        sweep.lines(|measured| Some(measured.cpu_per_frame())),
+    ));
     let claim = "cost of libpcap's interface over linerate capture's own loop, xdp";
     let bound = format!("at most {MAX_COST_NS} ns a packet");
     let more = sweep.difference(x, LOOP, OWN_LOOP, Measurement::cpu_per_frame);

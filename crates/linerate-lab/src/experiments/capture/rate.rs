@@ -54,39 +54,37 @@ fn run(context: &mut Context) -> Result<()> {
     let places: Vec<_> =
         sizes.iter().map(|&size| (f64::from(size), Traffic::sized(size, frames, None))).collect();
     let sweep = Sweep::run(context, peers, &places)?;
-    let x = || Some(Axis::logarithmic("frame size", "bytes"));
-    context.charts.push(Chart {
-        id: "rate".into(),
-        title: "Frames captured a second at full speed".into(),
-        caption: "Higher is better. The generator alone reaches several million frames a second; \
-                  what a capture costs on the receive side slows the sending core down."
-            .into(),
-        x: x(),
-        y: Axis::linear("captured", "million frames a second"),
-        lines: sweep.lines(|measured| Some(measured.rate() / 1e6)),
-    });
-    context.charts.push(Chart {
-        id: "loss".into(),
-        title: "Frames lost at full speed".into(),
-        caption: "Lower is better; every lost frame is in somebody's count.".into(),
-        x: x(),
-        y: Axis::linear("lost", "%"),
-        lines: sweep.lines(|measured| Some(measured.loss() * 100.0)),
-    });
+    let x = || Axis::logarithmic("frame size", "bytes");
+    context.charts.push(Chart::lines(
+        "rate",
+        "Frames captured a second at full speed",
+        "Higher is better. The generator alone reaches several million frames a second; \
+                  what a capture costs on the receive side slows the sending core down.",
+        x(),
+        Axis::linear("captured", "million frames a second"),
+        sweep.lines(|measured| Some(measured.rate() / 1e6)),
+    ));
+    context.charts.push(Chart::lines(
+        "loss",
+        "Frames lost at full speed",
+        "Lower is better; every lost frame is in somebody's count.",
+        x(),
+        Axis::linear("lost", "%"),
+        sweep.lines(|measured| Some(measured.loss() * 100.0)),
+    ));
 
     let chosen = [XDP, "packet", "tcpdump", BUFFERED, XDP_LOOP];
     let main: Vec<Peer> =
         sweep.peers.iter().filter(|peer| chosen.contains(&peer.name.as_str())).cloned().collect();
     let frames = context.pick(3_000_000, 10_000_000);
     let free = LossFreeRates::search(context, main, frames, || Ok(()))?;
-    context.charts.push(Chart {
-        id: "loss-free".into(),
-        title: format!("64-byte frames a second without loss, over {} million", frames / 1_000_000),
-        caption: "Longer is better.".into(),
-        x: None,
-        y: Axis::linear("captured without loss", "million frames a second"),
-        lines: free.bars(),
-    });
+    context.charts.push(Chart::bars(
+        "loss-free",
+        format!("64-byte frames a second without loss, over {} million", frames / 1_000_000),
+        "Longer is better.",
+        Axis::linear("captured without loss", "million frames a second"),
+        free.bars(),
+    ));
     let repeats = context.options.repeats;
     let faster = |theirs, which: &str| {
         let claim = format!("64-byte frames without loss a second: xdp over tcpdump {which}");

@@ -43,8 +43,9 @@ fn run(context: &mut Context) -> Result<()> {
             })
         })?;
         for (seconds, mib) in &samples {
-            let cells = [peer.name.clone(), format!("{seconds:.1}"), format!("{mib:.3}")];
-            context.row("memory", &["line", "seconds", "resident_mib"], cells)?;
+            let (seconds, mib) = (format!("{seconds:.1}"), format!("{mib:.3}"));
+            let cells = [("line", peer.name.clone()), ("seconds", seconds), ("resident_mib", mib)];
+            context.row("memory", &cells)?;
         }
         // Memory that is flat while nothing is captured says nothing.
         let captured = kept.map_or(0, |kept| kept.peer_report.captured);
@@ -60,16 +61,15 @@ fn run(context: &mut Context) -> Result<()> {
         let points = samples.iter().step_by(every).map(point).collect();
         lines.push(Line { name: peer.name.clone(), role: peer.role, points });
     }
-    context.charts.push(Chart {
-        id: "memory".into(),
-        title: "Resident memory of the capture".into(),
-        caption: "Level is good. Huge pages of the buffer are not in it: the kernel counts them \
-                  apart."
-            .into(),
-        x: Some(Axis::linear("time", "s")),
-        y: Axis::linear("resident memory", "MiB"),
+    context.charts.push(Chart::lines(
+        "memory",
+        "Resident memory of the capture",
+        "Level is good. Huge pages of the buffer are not in it: the kernel counts them \
+                  apart.",
+        Axis::linear("time", "s"),
+        Axis::linear("resident memory", "MiB"),
         lines,
-    });
+    ));
     Ok(())
 }
 

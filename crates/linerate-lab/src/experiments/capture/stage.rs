@@ -53,17 +53,9 @@ fn run(context: &mut Context) -> Result<()> {
         let may_lose = if peer.role == Role::Peer { TOLERATED_LOSS } else { 0.0 };
         Ok(Some(cost(with.as_ref(), without.as_ref(), may_lose)))
     })?;
-    context.charts.push(Chart {
-        id: "stage".into(),
-        title: "Cost of the capture stage for a 64-byte frame".into(),
-        caption: "Shorter is better. The consumer's own core is not in it. A pair in which frames \
+    context.charts.push(Chart::bars("stage", "Cost of the capture stage for a 64-byte frame", "Shorter is better. The consumer's own core is not in it. A pair in which frames \
                   were lost is void: what was thrown away did not cost what capturing costs. Of the \
-                  other programs a loss of up to 1% is passed over, to their favour."
-            .into(),
-        x: None,
-        y: Axis::linear("added to each frame", "ns"),
-        lines: costs.bars(X, |cost| *cost),
-    });
+                  other programs a loss of up to 1% is passed over, to their favour.", Axis::linear("added to each frame", "ns"), costs.bars(X, |cost| *cost)));
     for (rival, claim) in [
         ("tcpdump", "cost of the capture stage a frame: xdp over tcpdump"),
         (BUFFERED, "cost of the capture stage a frame: xdp over tcpdump with a buffer of 128 MiB"),

@@ -60,14 +60,13 @@ fn run(context: &mut Context) -> Result<()> {
         })
     })?;
     let lost = |one: &Measurement| if one.counts() { one.lost() as f64 } else { f64::NAN };
-    context.charts.push(Chart {
-        id: "stall".into(),
-        title: format!("Frames lost of {frames} while the consumer stalls {stalls} times"),
-        caption: "Shorter is better; nothing is best.".into(),
-        x: None,
-        y: Axis::linear("lost", "frames"),
-        lines: samples.bars(X, lost),
-    });
+    context.charts.push(Chart::bars(
+        "stall",
+        format!("Frames lost of {frames} while the consumer stalls {stalls} times"),
+        "Shorter is better; nothing is best.",
+        Axis::linear("lost", "frames"),
+        samples.bars(X, lost),
+    ));
     let of = |name| samples.distribution((name, X), lost);
     context.claims.push(claim(of(XDP), of(XDP_LOOP), stalls, repeats));
     Ok(())

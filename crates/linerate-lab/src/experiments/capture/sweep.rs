@@ -10,7 +10,6 @@ use crate::report::distribution::Distribution;
 use crate::report::summary::Line;
 use crate::traffic::generated::Traffic;
 
-/// All measurements of a sweep.
 pub(crate) struct Sweep {
     pub(crate) peers: Vec<Peer>,
     samples: Samples<Measurement>,

@@ -32,7 +32,6 @@ const FRAMES: u64 = 60_000;
 /// Their mean size, by which the measurements are named.
 const SIZES: f64 = 1100.0;
 
-/// What one walk says.
 struct Walk {
     frames: u64,
     nanoseconds: u64,
@@ -49,25 +48,13 @@ fn run(context: &mut Context) -> Result<()> {
         return Ok(());
     }
     let repeats = context.options.repeats * context.pick(1, 2);
-    let columns = [
-        "pages",
-        "got",
-        "repeat",
-        "frames",
-        "nanoseconds",
-        "page_faults",
-        "dtlb_loads",
-        "dtlb_load_misses",
-        "dtlb_stores",
-        "dtlb_store_misses",
-    ];
     context.options.repeats = repeats;
     let lines = kinds.map(|(_, name)| (name.to_owned(), Role::Ours)).into();
     let samples = Samples::collect(context, lines, &[SIZES], |context, kind, _, repeat| {
         let (pages, name) = kinds[kind];
         let walk = context.attempt(name, SIZES, repeat, 2.0, |pair| walk(pair, pages))?;
         if let Some(walk) = &walk {
-            context.row("walks", &columns, cells(pages, repeat, walk))?;
+            context.row("walks", &cells(pages, repeat, walk))?;
             context.attached(name, &walk.mode);
         }
         Ok(walk)
@@ -78,36 +65,28 @@ fn run(context: &mut Context) -> Result<()> {
     let walks =
         kinds.map(|(_, name)| samples.at((name, SIZES)).iter().flatten().collect::<Vec<&Walk>>());
     let each = |count: u64, walk: &Walk| count as f64 / walk.frames.max(1) as f64;
-    let chart = |id: &str, title: &str, label: &str, unit: &str, lines| Chart {
-        id: id.into(),
-        title: title.into(),
-        caption: "Shorter is better.".into(),
-        x: None,
-        y: Axis::linear(label, unit),
-        lines,
-    };
     let counted = walks.iter().flatten().any(|walk| walk.translation.is_some());
     if counted {
         let rate = |misses: u64, all: u64| (all > 0).then(|| misses as f64 / all as f64 * 100.0);
-        context.charts.push(chart(
+        context.charts.push(Chart::bars(
             "loads",
             "Data-TLB load miss rate",
-            "misses",
-            "% of loads",
+            "Shorter is better.",
+            Axis::linear("misses", "% of loads"),
             bars(&|walk| walk.translation.and_then(|t| rate(t.load_misses, t.loads))),
         ));
-        context.charts.push(chart(
+        context.charts.push(Chart::bars(
             "stores",
             "Data-TLB store miss rate",
-            "misses",
-            "% of stores",
+            "Shorter is better.",
+            Axis::linear("misses", "% of stores"),
             bars(&|walk| walk.translation.and_then(|t| rate(t.store_misses, t.stores))),
         ));
-        context.charts.push(chart(
+        context.charts.push(Chart::bars(
             "misses",
             "Data-TLB load misses for a frame",
-            "misses",
-            "a frame",
+            "Shorter is better.",
+            Axis::linear("misses", "a frame"),
             bars(&|walk| walk.translation.map(|t| each(t.load_misses, walk))),
         ));
     } else {
@@ -123,12 +102,18 @@ fn run(context: &mut Context) -> Result<()> {
     let time = bars(&|walk| Some(each(walk.nanoseconds, walk)));
     let spread = |name: &str| time.iter().find(|line| line.name == name)?.points[0].spread;
     let (huge, small) = (spread(kinds[0].1), spread(kinds[2].1));
-    context.charts.push(chart("time", &title, "time", "ns a frame", time));
-    context.charts.push(chart(
+    context.charts.push(Chart::bars(
+        "time",
+        title,
+        "Shorter is better.",
+        Axis::linear("time", "ns a frame"),
+        time,
+    ));
+    context.charts.push(Chart::bars(
         "faults",
         "Page faults during the walk",
-        "page faults",
-        "a walk",
+        "Shorter is better.",
+        Axis::linear("page faults", "a walk"),
         bars(&|walk| Some(walk.page_faults as f64)),
     ));
     for ((_, name), walks) in kinds.iter().zip(&walks) {
@@ -174,20 +159,20 @@ fn walk(pair: &Pair, pages: &str) -> Result<Walk> {
     })
 }
 
-fn cells(pages: &str, repeat: usize, walk: &Walk) -> [String; 10] {
+fn cells(pages: &str, repeat: usize, walk: &Walk) -> [(&'static str, String); 10] {
     let cell = |value: fn(&TlbCounts) -> u64| {
         walk.translation.as_ref().map(value).map(|count| count.to_string()).unwrap_or_default()
     };
     [
-        pages.to_owned(),
-        walk.got.clone(),
-        repeat.to_string(),
-        walk.frames.to_string(),
-        walk.nanoseconds.to_string(),
-        walk.page_faults.to_string(),
-        cell(|t| t.loads),
-        cell(|t| t.load_misses),
-        cell(|t| t.stores),
-        cell(|t| t.store_misses),
+        ("pages", pages.to_owned()),
+        ("got", walk.got.clone()),
+        ("repeat", repeat.to_string()),
+        ("frames", walk.frames.to_string()),
+        ("nanoseconds", walk.nanoseconds.to_string()),
+        ("page_faults", walk.page_faults.to_string()),
+        ("dtlb_loads", cell(|t| t.loads)),
+        ("dtlb_load_misses", cell(|t| t.load_misses)),
+        ("dtlb_stores", cell(|t| t.stores)),
+        ("dtlb_store_misses", cell(|t| t.store_misses)),
     ]
 }

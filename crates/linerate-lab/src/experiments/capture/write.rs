@@ -40,14 +40,13 @@ fn run(context: &mut Context) -> Result<()> {
     ];
     peers.retain(Peer::is_installed);
     let free = LossFreeRates::search(context, peers, frames, || empty(folder.path()))?;
-    context.charts.push(Chart {
-        id: "write".into(),
-        title: format!("Frames a second written without loss, over {} million", frames / 1_000_000),
-        caption: "Longer is better. All write to the same tmpfs.".into(),
-        x: None,
-        y: Axis::linear("written without loss", "million frames a second"),
-        lines: free.bars(),
-    });
+    context.charts.push(Chart::bars(
+        "write",
+        format!("Frames a second written without loss, over {} million", frames / 1_000_000),
+        "Longer is better. All write to the same tmpfs.",
+        Axis::linear("written without loss", "million frames a second"),
+        free.bars(),
+    ));
     let rivals = [("tcpdump", ""), (BUFFERED, " with a buffer as large as xdp's")];
     context.claims.extend(rivals.map(|(theirs, how)| {
         Claim::at_least(

@@ -43,18 +43,23 @@ fn run(context: &mut Context) -> Result<()> {
         let about = time.as_secs_f64() + 4.0 + 4.0 * x / 1e6;
         let work = |pair: &Pair| age(pair.cores, datapath, x as u64, time);
         let Some(share) = context.attempt(name, x, repeat, about, work)? else { return Ok(None) };
-        let cells = [name.into(), x.to_string(), repeat.to_string(), format!("{share:.4}")];
-        context.row("raw", &["line", "sessions", "repeat", "percent_of_a_core"], cells)?;
+        let cells = [
+            ("line", name.into()),
+            ("sessions", x.to_string()),
+            ("repeat", repeat.to_string()),
+            ("percent_of_a_core", format!("{share:.4}")),
+        ];
+        context.row("raw", &cells)?;
         Ok(Some(share))
     })?;
-    context.charts.push(Chart {
-        id: "cpu".into(),
-        title: "CPU time of the daemon".into(),
-        caption: "Lower is better. The cleaner of Giraudo 2022 took 2% for 21,000 sessions.".into(),
-        x: Some(Axis::logarithmic("sessions", "")),
-        y: Axis::linear("CPU", "% of a core"),
-        lines: shares.lines(|share| *share),
-    });
+    context.charts.push(Chart::lines(
+        "cpu",
+        "CPU time of the daemon",
+        "Lower is better. The cleaner of Giraudo 2022 took 2% for 21,000 sessions.",
+        Axis::logarithmic("sessions", ""),
+        Axis::linear("CPU", "% of a core"),
+        shares.lines(|share| *share),
+    ));
     let (claim, bound) = ("ageing of 1,000,000 sessions", "under 2% of a core");
     let repeats = context.options.repeats;
     context.claims.push(match shares.distribution(("slot", MILLION), |share| *share) {

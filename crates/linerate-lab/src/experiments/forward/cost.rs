@@ -13,23 +13,6 @@ use crate::topology::routed::{
 /// Seconds that building the topology, starting and ending take beside the sending.
 const OVERHEAD: f64 = 4.0;
 
-const COLUMNS: [&str; 13] = [
-    "line",
-    "x",
-    "repeat",
-    "size",
-    "sessions",
-    "sent",
-    "arrived",
-    "dropped",
-    "seconds",
-    "arrived_per_second",
-    "cost_ns",
-    "kernel_share",
-    "void",
-];
-
-/// Who is compared.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Forwarder {
     pub(super) name: &'static str,
@@ -68,11 +51,9 @@ impl PairedRun {
     }
 }
 
-/// Every forwarder at every place.
 pub(super) struct Costs(Samples<PairedRun>);
 
 impl Costs {
-    /// Measures them, in one direction or in both.
     pub(super) fn measure(
         context: &mut Context,
         forwarders: &[Forwarder],
@@ -123,22 +104,22 @@ impl Costs {
 /// The charts of costs and rates, both by `x`.
 pub(super) fn charts(costs: &Costs, x: &Axis, of: &str, rate_caption: &str) -> [Chart; 2] {
     [
-        Chart {
-            id: "cost".into(),
-            title: format!("Cost of forwarding {of}"),
-            caption: "Lower is better.".into(),
-            x: Some(x.clone()),
-            y: Axis::linear("added to each frame", "ns"),
-            lines: costs.costs(),
-        },
-        Chart {
-            id: "rate".into(),
-            title: "Frames forwarded a second".into(),
-            caption: rate_caption.into(),
-            x: Some(x.clone()),
-            y: Axis::linear("rate", "million frames a second"),
-            lines: costs.rates(),
-        },
+        Chart::lines(
+            "cost",
+            format!("Cost of forwarding {of}"),
+            "Lower is better.",
+            x.clone(),
+            Axis::linear("added to each frame", "ns"),
+            costs.costs(),
+        ),
+        Chart::lines(
+            "rate",
+            "Frames forwarded a second",
+            rate_caption,
+            x.clone(),
+            Axis::linear("rate", "million frames a second"),
+            costs.rates(),
+        ),
     ]
 }
 
@@ -190,20 +171,23 @@ fn measure(
     }
     let ForwardOutcome { sent, arrived, dropped, seconds, kernel_share, ref void, .. } = done.with;
     let cells = [
-        one.name.to_owned(),
-        x.to_string(),
-        repeat.to_string(),
-        traffic.size.to_string(),
-        traffic.sessions.to_string(),
-        sent.to_string(),
-        arrived.to_string(),
-        dropped.to_string(),
-        format!("{seconds:.6}"),
-        format!("{:.0}", done.with.rate()),
-        format!("{:.2}", done.cost()),
-        kernel_share.map(|kernel_share| format!("{kernel_share:.6}")).unwrap_or_default(),
-        void.clone().unwrap_or_default(),
+        ("line", one.name.to_owned()),
+        ("x", x.to_string()),
+        ("repeat", repeat.to_string()),
+        ("size", traffic.size.to_string()),
+        ("sessions", traffic.sessions.to_string()),
+        ("sent", sent.to_string()),
+        ("arrived", arrived.to_string()),
+        ("dropped", dropped.to_string()),
+        ("seconds", format!("{seconds:.6}")),
+        ("arrived_per_second", format!("{:.0}", done.with.rate())),
+        ("cost_ns", format!("{:.2}", done.cost())),
+        (
+            "kernel_share",
+            kernel_share.map(|kernel_share| format!("{kernel_share:.6}")).unwrap_or_default(),
+        ),
+        ("void", void.clone().unwrap_or_default()),
     ];
-    context.row("raw", &COLUMNS, cells)?;
+    context.row("raw", &cells)?;
     Ok(Some(done))
 }

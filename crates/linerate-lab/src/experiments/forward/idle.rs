@@ -33,26 +33,25 @@ pub(super) fn run(context: &mut Context, forwarders: &[Forwarder]) -> Result<()>
             let work = |pair: &Pair| idle_percent(pair.cores, one, &traffic);
             let idle = context.attempt(&selected(one.name), x, repeat, about, work)?;
             if let Some(idle) = idle {
-                let cells =
-                    [one.name.into(), x.to_string(), repeat.to_string(), format!("{idle:.4}")];
-                context.row("idle", &["line", "size", "repeat", "idle_percent"], cells)?;
+                let cells = [
+                    ("line", one.name.into()),
+                    ("size", x.to_string()),
+                    ("repeat", repeat.to_string()),
+                    ("idle_percent", format!("{idle:.4}")),
+                ];
+                context.row("idle", &cells)?;
             }
             Ok(idle)
         })?;
-    context.charts.push(Chart {
-        id: "idle".into(),
-        title: format!(
-            "Idle time of the router's core at {} thousand frames a second",
-            RATE / 1000
-        ),
-        caption:
-            "Higher is better. The generator has the other core; the router's receiving runs in a \
-                  thread of its own (threaded NAPI), as if the sender were another machine."
-                .into(),
-        x: Some(Axis::logarithmic("frame size", "bytes")),
-        y: Axis::linear("idle", "% of a core"),
-        lines: idle.lines(|idle| *idle),
-    });
+    context.charts.push(Chart::lines(
+        "idle",
+        format!("Idle time of the router's core at {} thousand frames a second", RATE / 1000),
+        "Higher is better. The generator has the other core; the router's receiving runs in a \
+                  thread of its own (threaded NAPI), as if the sender were another machine.",
+        Axis::logarithmic("frame size", "bytes"),
+        Axis::linear("idle", "% of a core"),
+        idle.lines(|idle| *idle),
+    ));
     Ok(())
 }
 

@@ -62,14 +62,13 @@ fn learning(context: &mut Context, all: &[u64]) -> Result<()> {
         let work = |pair: &Pair| learn(pair.cores, x as u64);
         let Some(done) = context.attempt(NAME, x, repeat, about, work)? else { return Ok(None) };
         let cells = [
-            x.to_string(),
-            repeat.to_string(),
-            done.held.to_string(),
-            format!("{:.3}", done.seconds),
-            done.memory.to_string(),
+            ("sessions", x.to_string()),
+            ("repeat", repeat.to_string()),
+            ("held", done.held.to_string()),
+            ("seconds", format!("{:.3}", done.seconds)),
+            ("memory_bytes", done.memory.to_string()),
         ];
-        let columns = ["sessions", "repeat", "held", "seconds", "memory_bytes"];
-        context.row("learning", &columns, cells)?;
+        context.row("learning", &cells)?;
         Ok(Some(done))
     })?;
     let lines = |value: fn(&Learned) -> f64| {
@@ -77,26 +76,24 @@ fn learning(context: &mut Context, all: &[u64]) -> Result<()> {
         lines.iter_mut().for_each(|line| line.name = LINERATE.name.into());
         lines
     };
-    let x = || Some(Axis::logarithmic("sessions", ""));
+    let x = || Axis::logarithmic("sessions", "");
     context.charts.extend([
-        Chart {
-            id: "learning".into(),
-            title: "Sessions learned a second".into(),
-            caption:
-                "Higher is better. The two packets of each that the kernel forwards are in it."
-                    .into(),
-            x: x(),
-            y: Axis::linear("learned", "thousand sessions a second"),
-            lines: lines(|one| one.held as f64 / one.seconds / 1e3),
-        },
-        Chart {
-            id: "memory".into(),
-            title: "Kernel memory of the tables".into(),
-            caption: "With room for a quarter more sessions, and for 65,536 at least.".into(),
-            x: x(),
-            y: Axis::linear("memory", "MiB"),
-            lines: lines(|one| one.memory as f64 / f64::from(1 << 20)),
-        },
+        Chart::lines(
+            "learning",
+            "Sessions learned a second",
+            "Higher is better. The two packets of each that the kernel forwards are in it.",
+            x(),
+            Axis::linear("learned", "thousand sessions a second"),
+            lines(|one| one.held as f64 / one.seconds / 1e3),
+        ),
+        Chart::lines(
+            "memory",
+            "Kernel memory of the tables",
+            "With room for a quarter more sessions, and for 65,536 at least.",
+            x(),
+            Axis::linear("memory", "MiB"),
+            lines(|one| one.memory as f64 / f64::from(1 << 20)),
+        ),
     ]);
     Ok(())
 }
@@ -152,28 +149,24 @@ fn connections(context: &mut Context) -> Result<()> {
         let work = |pair: &Pair| hold(pair.cores, datapaths[line]);
         let Some(done) = context.attempt(name, x, repeat, 12.0, work)? else { return Ok(None) };
         let cells = [
-            name.clone(),
-            repeat.to_string(),
-            done.held.to_string(),
-            done.sessions.to_string(),
-            format!("{:.0}", done.exchanges_per_second),
+            ("line", name.clone()),
+            ("repeat", repeat.to_string()),
+            ("connections", done.held.to_string()),
+            ("sessions_held", done.sessions.to_string()),
+            ("exchanges_per_second", format!("{:.0}", done.exchanges_per_second)),
         ];
-        let columns = ["line", "repeat", "connections", "sessions_held", "exchanges_per_second"];
-        context.row("connections", &columns, cells)?;
+        context.row("connections", &cells)?;
         Ok(Some(done))
     })?;
     let ours = || samples.at((OURS, x)).iter().flatten();
     let least = ours().map(|one| one.held).min().zip(ours().map(|one| one.sessions).min());
-    context.charts.push(Chart {
-        id: "connections".into(),
-        title: format!(
-            "Messages there and back on {CONNECTIONS} TCP connections held open together"
-        ),
-        caption: "Higher is better. The hosts' own TCP is most of it.".into(),
-        x: None,
-        y: Axis::linear("exchanged", "thousand messages a second"),
-        lines: samples.bars(x, |one| one.exchanges_per_second / 1e3),
-    });
+    context.charts.push(Chart::bars(
+        "connections",
+        format!("Messages there and back on {CONNECTIONS} TCP connections held open together"),
+        "Higher is better. The hosts' own TCP is most of it.",
+        Axis::linear("exchanged", "thousand messages a second"),
+        samples.bars(x, |one| one.exchanges_per_second / 1e3),
+    ));
     let claim = "real TCP connections held open at once, each both directions on the fast path";
     let bound = format!("{CONNECTIONS} connections, {} sessions", 2 * CONNECTIONS);
     context.claims.push(match least {

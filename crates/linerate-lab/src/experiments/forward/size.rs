@@ -53,14 +53,14 @@ fn two_ways(context: &mut Context, all: &[Forwarder], frames: u64) -> Result<()>
         .collect();
     let places = by_size(context.pick(&[64], &[64, 512, 1500]), frames);
     let costs = Costs::measure(context, &named, &places, true)?;
-    context.charts.push(Chart {
-        id: "both".into(),
-        title: "Frames forwarded a second, in both directions at once".into(),
-        caption: "Higher is better. A generator on each core; the sum.".into(),
-        x: Some(Axis::logarithmic("frame size", "bytes")),
-        y: Axis::linear("rate", "million frames a second"),
-        lines: costs.rates(),
-    });
+    context.charts.push(Chart::lines(
+        "both",
+        "Frames forwarded a second, in both directions at once",
+        "Higher is better. A generator on each core; the sum.",
+        Axis::logarithmic("frame size", "bytes"),
+        Axis::linear("rate", "million frames a second"),
+        costs.rates(),
+    ));
     Ok(())
 }
 

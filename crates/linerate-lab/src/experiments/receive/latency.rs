@@ -38,14 +38,14 @@ fn run(context: &mut Context) -> Result<()> {
             let latency = |one: &ReceiveOutcome| {
                 one.report["latency_ns"][kind].as_f64().map_or(f64::NAN, |ns| ns / 1e3)
             };
-            context.charts.push(Chart {
-                id: format!("{id}-{kind}"),
-                title: format!("Latency, {kind}: {title}"),
-                caption: "Lower is better.".into(),
-                x: Some(Axis::logarithmic("rate", "messages a second")),
-                y: Axis::logarithmic("latency", "µs"),
-                lines: samples.lines(|one| counted(one, latency)),
-            });
+            context.charts.push(Chart::lines(
+                format!("{id}-{kind}"),
+                format!("Latency, {kind}: {title}"),
+                "Lower is better.",
+                Axis::logarithmic("rate", "messages a second"),
+                Axis::logarithmic("latency", "µs"),
+                samples.lines(|one| counted(one, latency)),
+            ));
         }
     }
     Ok(())

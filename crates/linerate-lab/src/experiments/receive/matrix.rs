@@ -55,14 +55,14 @@ fn run(context: &mut Context) -> Result<()> {
             }
             Ok(seen)
         })?;
-        context.charts.push(Chart {
-            id: format!("size-{size}"),
-            title: format!("CPU time for {messages} messages of {size} bytes"),
-            caption: "Lower is better.".into(),
-            x: Some(Axis::logarithmic("messages a call, at most", "")),
-            y: Axis::linear("CPU time", "s"),
-            lines: samples.lines(|one| if is_complete(one) { one.cpu } else { f64::NAN }),
-        });
+        context.charts.push(Chart::lines(
+            format!("size-{size}"),
+            format!("CPU time for {messages} messages of {size} bytes"),
+            "Lower is better.",
+            Axis::logarithmic("messages a call, at most", ""),
+            Axis::linear("CPU time", "s"),
+            samples.lines(|one| if is_complete(one) { one.cpu } else { f64::NAN }),
+        ));
     }
     let claim = "messages that differ between backends, of those that all received";
     context.claims.push(if runs == 0 {

@@ -34,12 +34,10 @@ pub(super) enum Reader {
     Quinn(PathBuf),
 }
 
-/// What is sent.
 #[derive(Clone, Debug)]
 pub(super) struct Load {
     /// Bytes of messages: a size or a list.
     pub(super) sizes: &'static [u32],
-    /// Messages.
     pub(super) messages: u64,
     /// Messages a second; as many as go if `None`.
     pub(super) rate: Option<u64>,
@@ -52,7 +50,6 @@ pub(super) struct Load {
 /// What came of it.
 #[derive(Clone, Debug)]
 pub(super) struct ReceiveOutcome {
-    /// What the generator sent.
     pub(super) sent: SendReport,
     /// Messages that the reader got.
     pub(super) messages: u64,
@@ -62,19 +59,15 @@ pub(super) struct ReceiveOutcome {
     pub(super) cpu: f64,
     /// System calls, where the reader counts them.
     pub(super) calls: Option<u64>,
-    /// All that it said.
     pub(super) report: Value,
-    /// Why it does not count.
     pub(super) void: Option<String>,
 }
 
 impl ReceiveOutcome {
-    /// Messages received a second.
     pub(super) fn rate(&self) -> f64 {
         self.messages as f64 / self.sent.seconds.max(1e-9)
     }
 
-    /// Whether every message that was sent came.
     pub(super) fn is_whole(&self) -> bool {
         self.messages == self.sent.frames
     }
@@ -95,10 +88,6 @@ impl ReceiveOutcome {
 pub(super) struct Testbed(Pair);
 
 impl Testbed {
-    /// Builds it.
-    ///
-    /// # Errors
-    /// Without root.
     pub(super) fn build() -> Result<Self> {
         let pair = Pair::build()?;
         pair.add_receiver_address()?;
@@ -106,9 +95,6 @@ impl Testbed {
     }
 
     /// Sends `load` to `reader`; `more` are further arguments of `linerate receive`.
-    ///
-    /// # Errors
-    /// When a program fails, or a signal asks for the end.
     pub(super) fn measure(
         &self,
         reader: &Reader,
@@ -168,9 +154,6 @@ impl Testbed {
     }
 
     /// The most messages a second of which none is lost, to some percent, by halving.
-    ///
-    /// # Errors
-    /// As [`Testbed::measure`].
     pub(super) fn without_loss(&self, reader: &Reader, load: &Load, steps: u32) -> Result<f64> {
         let full = self.measure(reader, load, &[])?;
         if full.is_whole() {
@@ -215,14 +198,13 @@ impl Testbed {
 
     fn wait_until_receiving(&self, reader: &Reader, running: &mut Running) -> Result<()> {
         let receiving = || {
-            running.check()?;
             let xdp = matches!(reader, Reader::XdpLoop | Reader::Linerate("xdp"));
             let table =
                 self.0.receiver.run(|| std::fs::read_to_string("/proc/thread-self/net/udp"))?;
             let bound = *reader == Reader::XdpLoop || table?.contains(PORT_IN_TABLE);
             Ok(bound && (!xdp || self.0.cable.b.has_xdp()?))
         };
-        interrupt::wait_until("a receiver to begin", Duration::from_secs(20), receiving)?;
+        running.wait_until("a receiver to begin", Duration::from_secs(20), receiving)?;
         interrupt::sleep(Duration::from_millis(300))
     }
 

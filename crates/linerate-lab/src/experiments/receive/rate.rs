@@ -64,28 +64,25 @@ fn run(context: &mut Context) -> Result<()> {
             _ => ("mixed", "messages of mixed sizes"),
         };
         context.charts.extend([
-            bars(
+            Chart::bars(
                 format!("free-{id}"),
                 format!("Messages a second without loss: {title}"),
                 "Longer is better.",
-                "received without loss",
-                "million a second",
+                Axis::linear("received without loss", "million a second"),
                 measured(&samples, x, |one| one.loss_free / 1e6),
             ),
-            bars(
+            Chart::bars(
                 format!("rate-{id}"),
                 format!("Messages received a second at full speed: {title}"),
                 "Longer is better. What was lost is not in it.",
-                "received",
-                "million a second",
+                Axis::linear("received", "million a second"),
                 measured(&samples, x, |one| one.flood / 1e6),
             ),
-            bars(
+            Chart::bars(
                 format!("cpu-{id}"),
                 format!("CPU of the reader for each message: {title}"),
                 "Shorter is better. The plain loop spins, and has none.",
-                "CPU",
-                "ns",
+                Axis::linear("CPU", "ns"),
                 measured(&samples, x, |one| one.cpu),
             ),
         ]);
@@ -101,17 +98,6 @@ fn measured(samples: &Samples<Rates>, x: f64, value: fn(&Rates) -> f64) -> Vec<L
     lines
 }
 
-fn bars(
-    id: String,
-    title: String,
-    caption: &str,
-    label: &str,
-    unit: &str,
-    lines: Vec<Line>,
-) -> Chart {
-    Chart { id, title, caption: caption.into(), x: None, y: Axis::linear(label, unit), lines }
-}
-
 fn without_loss(
     context: &mut Context,
     candidate: &Candidate,
@@ -125,8 +111,13 @@ fn without_loss(
     let name = candidate.name;
     let found = context.attempt(name, x, repeat, seconds, find)?;
     if let Some(found) = found {
-        let cells = [name.into(), x.to_string(), repeat.to_string(), format!("{found:.0}")];
-        context.row("without_loss", &["line", "x", "repeat", "messages_per_second"], cells)?;
+        let cells = [
+            ("line", name.into()),
+            ("x", x.to_string()),
+            ("repeat", repeat.to_string()),
+            ("messages_per_second", format!("{found:.0}")),
+        ];
+        context.row("without_loss", &cells)?;
     }
     Ok(found)
 }

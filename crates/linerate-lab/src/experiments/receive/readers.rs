@@ -48,7 +48,6 @@ pub(super) fn candidates(context: &mut Context, rivals: bool) -> Vec<Candidate> 
     all
 }
 
-/// The lines of candidates in charts.
 pub(super) fn lines(candidates: &[Candidate]) -> Vec<(String, Role)> {
     candidates.iter().map(|one| (one.name.to_owned(), one.role)).collect()
 }
@@ -78,29 +77,17 @@ pub(super) fn once(
     }
     let void = seen.void.clone().unwrap_or_default();
     let cells = [
-        name.to_owned(),
-        x.to_string(),
-        repeat.to_string(),
-        seen.sent.frames.to_string(),
-        seen.messages.to_string(),
-        seen.lost.to_string(),
-        format!("{:.6}", seen.sent.seconds),
-        format!("{:.6}", seen.cpu),
-        seen.calls.map(|calls| calls.to_string()).unwrap_or_default(),
-        void,
+        ("line", name.to_owned()),
+        ("x", x.to_string()),
+        ("repeat", repeat.to_string()),
+        ("sent", seen.sent.frames.to_string()),
+        ("received", seen.messages.to_string()),
+        ("lost", seen.lost.to_string()),
+        ("seconds", format!("{:.6}", seen.sent.seconds)),
+        ("cpu_seconds", format!("{:.6}", seen.cpu)),
+        ("calls", seen.calls.map(|calls| calls.to_string()).unwrap_or_default()),
+        ("void", void),
     ];
-    let columns = [
-        "line",
-        "x",
-        "repeat",
-        "sent",
-        "received",
-        "lost",
-        "seconds",
-        "cpu_seconds",
-        "calls",
-        "void",
-    ];
-    context.row("raw", &columns, cells)?;
+    context.row("raw", &cells)?;
     Ok(Some(seen))
 }

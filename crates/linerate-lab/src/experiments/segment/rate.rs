@@ -9,12 +9,13 @@ use anyhow::{Context as _, Result, ensure};
 use linerate_wire::{ip, ipv4, tcp};
 
 use crate::experiments::context::{Context, Experiment};
+use crate::experiments::samples::Samples;
 use crate::helpers::splitter::{self, Method};
 use crate::measure::process::Running;
 use crate::peers::splitters::{self as peers, BuiltPeer};
 use crate::programs;
-use crate::report::distribution::{Distribution, paired_ratio};
-use crate::report::summary::{Axis, Chart, Claim, Line, Point, Role};
+use crate::report::distribution::Distribution;
+use crate::report::summary::{Axis, Chart, Claim, Role};
 use crate::topology::pair::Pair;
 
 pub(in crate::experiments) const EXPERIMENT: Experiment = Experiment {
@@ -33,10 +34,7 @@ pub(in crate::experiments) const EXPERIMENT: Experiment = Experiment {
 const HEADERS: usize = 14 + 20 + 32;
 /// The segment size that claims are about.
 const MSS: u16 = 1448;
-const COLUMNS: [&str; 7] =
-    ["line", "mss", "repeat", "batches", "segments", "ns_a_segment", "gigabytes_a_second"];
 
-/// Who is measured.
 enum Splitter {
     Own(Method),
     Peer(BuiltPeer),
@@ -59,10 +57,15 @@ impl Splitter {
     }
 }
 
-/// What one process says.
 struct Measurement {
     batches: usize,
     segments: u64,
+    nanoseconds: f64,
+}
+
+/// The time of a segment of this size.
+struct Time {
+    mss: f64,
     nanoseconds: f64,
 }
 
@@ -71,45 +74,56 @@ fn run(context: &mut Context) -> Result<()> {
     let milliseconds = context.pick(50, 150);
     let folder = tempfile::tempdir().context("cannot make a folder for the peers")?;
     let splitters = splitters(context, folder.path(), sizes);
-    let repeats = context.options.repeats;
-    let mut times = vec![vec![vec![f64::NAN; repeats]; sizes.len()]; splitters.len()];
-    for (at, &mss) in sizes.iter().enumerate() {
+    let mut frames = Vec::new();
+    for &mss in sizes {
         let frame = super_packet(mss)?;
         let path = folder.path().join(format!("frame-{mss}"));
         fs::write(&path, &frame)?;
-        let right = splitter::segments(Method::OneByOne, &frame, mss)?;
-        for repeat in 1..=repeats {
-            for (splitter, times) in splitters.iter().zip(&mut times) {
-                let (name, x) = (splitter.name(), f64::from(mss));
-                if !context.wants(&name, x) {
-                    continue;
-                }
-                let seconds = 0.3 + f64::from(milliseconds) / 1000.0;
-                let measured = context.attempt(&name, x, repeat, seconds, |pair| {
-                    measure(pair, splitter, &path, mss, milliseconds, &right)
-                })?;
-                let Some(measured) = measured else { continue };
-                times[at][repeat - 1] = measured.nanoseconds;
-                let cells = [
-                    name,
-                    mss.to_string(),
-                    repeat.to_string(),
-                    measured.batches.to_string(),
-                    measured.segments.to_string(),
-                    format!("{:.2}", measured.nanoseconds),
-                    format!("{:.3}", x / measured.nanoseconds),
-                ];
-                context.row("raw", &COLUMNS, cells)?;
-            }
-        }
+        frames.push((path, splitter::segments(Method::OneByOne, &frame, mss)?));
     }
-    draw(context, &splitters, sizes, &times);
-    let at = sizes.iter().position(|&size| size == MSS).context("the size of the claims")?;
-    let of = |wanted: &dyn Fn(&Splitter) -> bool| -> Vec<(String, &[f64])> {
-        let both = splitters.iter().zip(&times).filter(|(splitter, _)| wanted(splitter));
-        both.map(|(splitter, times)| (splitter.name(), &times[at][..])).collect()
-    };
-    claims(context, &of);
+    let seconds = 0.3 + f64::from(milliseconds) / 1000.0;
+    let lines = splitters.iter().map(|one| (one.name(), one.role())).collect();
+    let xs: Vec<f64> = sizes.iter().map(|&mss| f64::from(mss)).collect();
+    let times = Samples::collect(context, lines, &xs, |context, splitter, place, repeat| {
+        let (splitter, mss, x) = (&splitters[splitter], sizes[place], xs[place]);
+        let (path, right) = &frames[place];
+        let name = splitter.name();
+        let measured = context.attempt(&name, x, repeat, seconds, |pair| {
+            measure(pair, splitter, path, mss, milliseconds, right)
+        })?;
+        let Some(measured) = measured else { return Ok(None) };
+        let cells = [
+            ("line", name),
+            ("mss", mss.to_string()),
+            ("repeat", repeat.to_string()),
+            ("batches", measured.batches.to_string()),
+            ("segments", measured.segments.to_string()),
+            ("ns_a_segment", format!("{:.2}", measured.nanoseconds)),
+            ("gigabytes_a_second", format!("{:.3}", x / measured.nanoseconds)),
+        ];
+        context.row("raw", &cells)?;
+        Ok(Some(Time { mss: x, nanoseconds: measured.nanoseconds }))
+    })?;
+    let x = || Axis::logarithmic("payload of a segment", "bytes");
+    context.charts.extend([
+        Chart::lines(
+            "time",
+            "Time of a segment",
+            "Lower is better.",
+            x(),
+            Axis::linear("time", "ns a segment"),
+            times.lines(|one| one.nanoseconds),
+        ),
+        Chart::lines(
+            "rate",
+            "Payload split a second",
+            "Higher is better.",
+            x(),
+            Axis::linear("payload", "GB/s"),
+            times.lines(|one| one.mss / one.nanoseconds),
+        ),
+    ]);
+    claims(context, &splitters, &times);
     Ok(())
 }
 
@@ -246,82 +260,35 @@ fn read(printed: &str) -> Result<Measurement> {
     Ok(Measurement { batches, segments: all, nanoseconds: spread.median })
 }
 
-fn draw(context: &mut Context, splitters: &[Splitter], sizes: &[u16], times: &[Vec<Vec<f64>>]) {
-    let only = context.options.only.clone();
-    let lines = |value: &dyn Fn(f64, f64) -> f64| -> Vec<Line> {
-        let of = |(splitter, times): (&Splitter, &Vec<Vec<f64>>)| {
-            let name = splitter.name();
-            let admitted =
-                sizes.iter().zip(times).filter(|(mss, _)| only.admits(&format!("{name} at {mss}")));
-            let points = admitted.map(|(&mss, times)| {
-                let x = f64::from(mss);
-                let spread = Distribution::of(times.iter().map(|&time| value(x, time)));
-                let void = times.iter().filter(|time| time.is_nan()).count();
-                Point { x, spread, void, remark: None }
-            });
-            let points: Vec<Point> = points.collect();
-            Line { name, role: splitter.role(), points }
-        };
-        let drawn = splitters.iter().zip(times).map(of);
-        drawn.filter(|line| !line.points.is_empty()).collect()
+fn claims(context: &mut Context, splitters: &[Splitter], times: &Samples<Time>) {
+    let (x, time) = (f64::from(MSS), |one: &Time| one.nanoseconds);
+    // The line of the lowest median.
+    let fastest = |wanted: &dyn Fn(&Splitter) -> bool| {
+        let names = splitters.iter().filter(|one| wanted(one)).map(Splitter::name);
+        let known = names.map(|name| (times.median((&name, x), time), name));
+        let known = known.filter(|(median, _)| median.is_finite());
+        known.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, name)| name)
     };
-    let chart = |id: &str, title: &str, caption: &str, y, lines| Chart {
-        id: id.into(),
-        title: title.into(),
-        caption: caption.into(),
-        x: Some(Axis::logarithmic("payload of a segment", "bytes")),
-        y,
-        lines,
+    let method = |wanted: &[Method]| {
+        fastest(&|one| matches!(one, Splitter::Own(method) if wanted.contains(method)))
     };
-    context.charts.push(chart(
-        "time",
-        "Time of a segment",
-        "Lower is better.",
-        Axis::linear("time", "ns a segment"),
-        lines(&|_, time| time),
-    ));
-    context.charts.push(chart(
-        "rate",
-        "Payload split a second",
-        "Higher is better.",
-        Axis::linear("payload", "GB/s"),
-        lines(&|mss, time| mss / time),
-    ));
-}
-
-/// The line of the lowest median.
-fn fastest(lines: Vec<(String, &[f64])>) -> Option<(String, &[f64])> {
-    let median =
-        |times: &[f64]| Distribution::of(times.iter().copied()).map(|spread| spread.median);
-    let known = lines.into_iter().filter_map(|line| Some((median(line.1)?, line)));
-    known.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, line)| line)
-}
-
-type Chosen<'t, 'a> = dyn Fn(&dyn Fn(&Splitter) -> bool) -> Vec<(String, &'t [f64])> + 'a;
-
-fn claims(context: &mut Context, of: &Chosen<'_, '_>) {
-    let repeats = context.options.repeats;
-    let method = |wanted: Method| {
-        of(&|splitter: &Splitter| matches!(splitter, Splitter::Own(method) if *method == wanted))
-    };
-    let ours = fastest(method(Method::Segments)).map_or(&[][..], |(_, times)| times);
-    let two_passes: Vec<_> =
-        [Method::CopyThenSegment, Method::CopyThenSource].into_iter().flat_map(method).collect();
-    let peers = of(&|splitter| matches!(splitter, Splitter::Peer(_)));
+    let ours = method(&[Method::Segments]);
     let subject = format!("64 KiB to segments of {MSS} bytes with checksums: linerate");
-    for (against, rivals, bound) in [
-        ("the fastest peer", peers, 0.6),
-        ("memcpy and a second pass, the faster of the two", two_passes, 0.75),
-        ("memcpy", method(Method::Copy), 1.5),
+    for (against, rival, bound) in [
+        ("the fastest peer", fastest(&|one| matches!(one, Splitter::Peer(_))), 0.6),
+        (
+            "memcpy and a second pass, the faster of the two",
+            method(&[Method::CopyThenSegment, Method::CopyThenSource]),
+            0.75,
+        ),
+        ("memcpy", method(&[Method::Copy]), 1.5),
     ] {
+        let both = ours.as_ref().zip(rival.as_ref());
+        let ratio = both.and_then(|(ours, rival)| times.ratio((ours, x), (rival, x), time));
         let claim = format!("{subject} over {against}");
-        context.claims.push(match fastest(rivals) {
-            Some((name, theirs)) => {
-                Claim::at_most(&claim, paired_ratio(ours, theirs), bound, repeats)
-                    .adding(&format!("; against {name}"))
-            }
-            None => Claim::at_most(&claim, None, bound, repeats),
-        });
+        let claim = Claim::at_most(&claim, ratio, bound, context.options.repeats);
+        let against = rival.map(|name| format!("; against {name}")).unwrap_or_default();
+        context.claims.push(claim.adding(&against));
     }
 }
 

@@ -13,29 +13,6 @@ use crate::topology::uplink::{EgressPath, Scenario, UplinkOutcome, Workload, del
 /// Seconds that building the hosts, starting and ending take beside the sending.
 const OVERHEAD: f64 = 1.0;
 
-const COLUMNS: [&str; 20] = [
-    "line",
-    "cpu_percent",
-    "repeat",
-    "bytes",
-    "datagrams_sent",
-    "datagrams_received",
-    "seconds",
-    "gbit_per_second",
-    "cpu_s",
-    "wall_s",
-    "cpu_used_percent",
-    "core_busy_percent",
-    "receiving_core_busy_percent",
-    "resent",
-    "lost",
-    "super_packets",
-    "segments",
-    "other_packets",
-    "frames_up",
-    "void",
-];
-
 /// One line of the charts.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Path {
@@ -81,36 +58,15 @@ pub(super) struct Description<'a> {
 pub(super) fn run(context: &mut Context, plan: &Description<'_>) -> Result<()> {
     let paths = Paths::run(context, plan.paths)?;
     let gains: Vec<_> = plan.gains.iter().map(|(ours, over)| (ours.name, over.name)).collect();
-    let x = || Some(Axis::linear("CPU of the sending side", "% of a core"));
+    let x = || Axis::linear("CPU of the sending side", "% of a core");
     context.charts.extend([
-        Chart {
-            id: "throughput".into(),
-            title: format!("Throughput of {}", plan.of),
-            caption: format!(
+        Chart::lines("throughput", format!("Throughput of {}", plan.of), format!(
                 "Higher is better. none: packets of the MTU through the stack. no offload: the kernel \
                  splits before the uplink's device. {}",
                 plan.lines
-            ),
-            x: x(),
-            y: Axis::linear("throughput", "Gbit/s"),
-            lines: paths.lines(|done| done.rate() / 1e9),
-        },
-        Chart {
-            id: "gain".into(),
-            title: "Gain of segmentation at equal CPU".into(),
-            caption: format!("Higher is better; pair by pair. The largest of Garzarella 2013 is {}.", plan.published),
-            x: x(),
-            y: Axis::linear("gain", "%"),
-            lines: paths.gains(&gains),
-        },
-        Chart {
-            id: "receiver".into(),
-            title: "Load of the receiving core".into(),
-            caption: "Where it is full, the receiver is the limit, and not the path to it.".into(),
-            x: x(),
-            y: Axis::linear("busy", "%"),
-            lines: paths.lines(|done| done.receiving_core * 100.0),
-        },
+            ), x(), Axis::linear("throughput", "Gbit/s"), paths.lines(|done| done.rate() / 1e9)),
+        Chart::lines("gain", "Gain of segmentation at equal CPU", format!("Higher is better; pair by pair. The largest of Garzarella 2013 is {}.", plan.published), x(), Axis::linear("gain", "%"), paths.gains(&gains)),
+        Chart::lines("receiver", "Load of the receiving core", "Where it is full, the receiver is the limit, and not the path to it.", x(), Axis::linear("busy", "%"), paths.lines(|done| done.receiving_core * 100.0)),
     ]);
     let repeats = context.options.repeats;
     let (ours, over) = gains[0];
@@ -226,27 +182,27 @@ fn measure(
     };
     let percent = |part: f64| format!("{:.1}", part * 100.0);
     let cells = [
-        name.to_owned(),
-        share.to_string(),
-        repeat.to_string(),
-        done.bytes.to_string(),
-        done.datagrams[0].to_string(),
-        done.datagrams[1].to_string(),
-        format!("{:.6}", done.seconds),
-        format!("{:.4}", done.rate() / 1e9),
-        format!("{:.6}", done.cpu),
-        format!("{:.6}", done.wall),
-        percent(done.cpu / done.wall),
-        percent(done.core),
-        percent(done.receiving_core),
-        done.again.to_string(),
-        lost.join("; "),
-        said("tx", "super_packets"),
-        said("tx", "segments"),
-        said("tx", "packets"),
-        said("rx", "frames"),
-        done.void.clone().unwrap_or_default(),
+        ("line", name.to_owned()),
+        ("cpu_percent", share.to_string()),
+        ("repeat", repeat.to_string()),
+        ("bytes", done.bytes.to_string()),
+        ("datagrams_sent", done.datagrams[0].to_string()),
+        ("datagrams_received", done.datagrams[1].to_string()),
+        ("seconds", format!("{:.6}", done.seconds)),
+        ("gbit_per_second", format!("{:.4}", done.rate() / 1e9)),
+        ("cpu_s", format!("{:.6}", done.cpu)),
+        ("wall_s", format!("{:.6}", done.wall)),
+        ("cpu_used_percent", percent(done.cpu / done.wall)),
+        ("core_busy_percent", percent(done.core)),
+        ("receiving_core_busy_percent", percent(done.receiving_core)),
+        ("resent", done.again.to_string()),
+        ("lost", lost.join("; ")),
+        ("super_packets", said("tx", "super_packets")),
+        ("segments", said("tx", "segments")),
+        ("other_packets", said("tx", "packets")),
+        ("frames_up", said("rx", "frames")),
+        ("void", done.void.clone().unwrap_or_default()),
     ];
-    context.row("raw", &COLUMNS, cells)?;
+    context.row("raw", &cells)?;
     Ok(Some(done))
 }
