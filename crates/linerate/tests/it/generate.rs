@@ -1,53 +1,23 @@
 //! `linerate generate` as a user runs it.
 
 use std::process::Output;
-use std::time::{Duration, Instant};
 
-use linerate_testkit::{Namespace, Process, Veth, VethOptions, root_or_skip};
+use linerate_testkit::{Process, root_or_skip, wait_for};
 use serde_json::Value;
 
 use crate::LINERATE;
+use crate::capture::support::Cable;
 
-struct Cable {
-    near: Namespace,
-    _far: Namespace,
-    veth: Veth,
+/// A cable whose far end takes live frames.
+fn cable() -> Cable {
+    let cable = Cable::new();
+    cable.veth().b.set_gro(true).unwrap();
+    cable
 }
 
-impl Cable {
-    fn new() -> Self {
-        let near = Namespace::create("vgen-near").unwrap();
-        let far = Namespace::create("vgen-far").unwrap();
-        for namespace in [&near, &far] {
-            namespace.sysctl("net.ipv6.conf.default.disable_ipv6", "1").unwrap();
-        }
-        let veth = Veth::create(&near, "near", &far, "far", VethOptions::default()).unwrap();
-        veth.b.set_gro(true).unwrap();
-        Self { near, _far: far, veth }
-    }
-
-    fn generate(&self, arguments: &str) -> Output {
-        let arguments = arguments.split_whitespace();
-        self.near
-            .command(LINERATE)
-            .args(["generate", "-i", "near"])
-            .args(arguments)
-            .output()
-            .unwrap()
-    }
-
-    fn received(&self) -> u64 {
-        self.veth.b.statistics().unwrap().rx_packets
-    }
-
-    /// Waits until the far end has `count` frames; softirqs may still be at it.
-    fn expect(&self, count: u64) {
-        let deadline = Instant::now() + Duration::from_secs(5);
-        while self.received() != count && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        assert_eq!(self.received(), count);
-    }
+fn generate(cable: &Cable, arguments: &str) -> Output {
+    let mut command = cable.near.command(LINERATE);
+    command.args(["generate", "-i", "near"]).args(arguments.split_whitespace()).output().unwrap()
 }
 
 fn json(output: &Output) -> Value {
@@ -63,8 +33,9 @@ fn complaint(output: &Output) -> String {
 #[test]
 fn json_counts_what_arrived() {
     root_or_skip!();
-    let cable = Cable::new();
-    let output = cable.generate(
+    let cable = cable();
+    let output = generate(
+        &cable,
         "--count 5000 --rate 100kpps --size 64-1500 --flows 100 --vlan 7 --tcp --json \
          --src 10.0.0.0/24 --random dst,dport,mac,size --seed 3 --cpu 0",
     );
@@ -75,42 +46,41 @@ fn json_counts_what_arrived() {
     assert_eq!(accepted.zip(refused).map(|(accepted, refused)| accepted + refused), Some(5000));
     assert_eq!(report["backend"], "live");
     assert!(report["packets_per_second"].as_f64().is_some_and(|rate| rate > 0.0));
-    cable.expect(accepted.unwrap());
+    // Softirqs may still be at it.
+    wait_for("all frames", || cable.received() == accepted.unwrap());
 }
 
 #[test]
 fn summary_is_for_people_and_quiet_is_silent() {
     root_or_skip!();
-    let cable = Cable::new();
-    let output = cable.generate("--count 100 --rate 50kpps");
+    let cable = cable();
+    let output = generate(&cable, "--count 100 --rate 50kpps");
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(text.contains("100 frames sent to near") && text.contains("refused"), "{text}");
-    let output = cable.generate("--count 100 --rate 50kpps --quiet");
+    let output = generate(&cable, "--count 100 --rate 50kpps --quiet");
     assert_eq!((output.status.success(), output.stdout.len(), output.stderr.len()), (true, 0, 0));
 }
 
 #[test]
 fn interrupt_ends_with_the_summary() {
     root_or_skip!();
-    let cable = Cable::new();
+    let cable = cable();
     for backend in ["live", "packet"] {
         let mut command = cable.near.command(LINERATE);
         command.args(["generate", "-i", "near", "--json", "--backend", backend]);
         let generator = Process::start(&mut command);
         let before = cable.received();
-        while cable.received() == before {
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        wait_for("a frame", || cable.received() > before);
         let report = generator.stop();
         assert!(report["sent"].as_u64().is_some_and(|sent| sent > 0), "{report}");
     }
-    assert!(!cable.veth.a.has_xdp().unwrap(), "nothing stays attached");
+    assert!(!cable.veth().a.has_xdp().unwrap(), "nothing stays attached");
 }
 
 #[test]
 fn refusals_say_what_to_do() {
     root_or_skip!();
-    let cable = Cable::new();
+    let cable = cable();
     for (arguments, words) in [
         ("--size 20", "at least 42"),
         ("--size 2000", "at most 1514"),
@@ -122,7 +92,7 @@ fn refusals_say_what_to_do() {
         ("--vlan 5000", "4094"),
         ("--backend live --rate 10pps", "5000"),
     ] {
-        let text = complaint(&cable.generate(&format!("--count 10 {arguments}")));
+        let text = complaint(&generate(&cable, &format!("--count 10 {arguments}")));
         assert!(text.contains(words), "{arguments}: {text}");
     }
     let output = cable.near.command(LINERATE).args(["generate", "-i", "nowhere"]).output().unwrap();
@@ -133,7 +103,7 @@ fn refusals_say_what_to_do() {
 #[test]
 fn without_capabilities_it_names_them() {
     root_or_skip!();
-    let cable = Cable::new();
+    let cable = cable();
     for (backend, capability) in [("live", "CAP_BPF"), ("packet", "CAP_NET_RAW")] {
         let output = cable
             .near

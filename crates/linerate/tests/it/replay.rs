@@ -3,43 +3,18 @@
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use linerate_testkit::{Namespace, Process, Veth, VethOptions, root_or_skip, skip};
+use linerate_testkit::{Process, root_or_skip, skip, wait_for};
 use serde_json::Value;
 
 use crate::LINERATE;
+use crate::capture::support::Cable;
 
-struct Cable {
-    near: Namespace,
-    far: Namespace,
-    veth: Veth,
-}
-
-impl Cable {
-    fn new() -> Self {
-        let near = Namespace::create("vrep-near").unwrap();
-        let far = Namespace::create("vrep-far").unwrap();
-        for namespace in [&near, &far] {
-            namespace.sysctl("net.ipv6.conf.default.disable_ipv6", "1").unwrap();
-        }
-        let veth = Veth::create(&near, "near", &far, "far", VethOptions::default()).unwrap();
-        Self { near, far, veth }
-    }
-
-    fn replay(&self, file: &Path, arguments: &str) -> Output {
-        self.near
-            .command(LINERATE)
-            .args(["replay", "-i", "near"])
-            .arg(file)
-            .args(arguments.split_whitespace())
-            .output()
-            .unwrap()
-    }
-
-    fn received(&self) -> u64 {
-        self.veth.b.statistics().unwrap().rx_packets
-    }
+fn replay(cable: &Cable, file: &Path, arguments: &str) -> Output {
+    let mut command = cable.near.command(LINERATE);
+    command.args(["replay", "-i", "near"]).arg(file);
+    command.args(arguments.split_whitespace()).output().unwrap()
 }
 
 /// A classic pcap file (the format has no simpler author than these few lines) of `count` frames of
@@ -98,7 +73,7 @@ fn a_file_arrives_as_it_is() {
     };
     let mut tcpdump = Process::from(tcpdump);
     tcpdump.until("listening on");
-    let report = json(&cable.replay(&file, "--json"));
+    let report = json(&replay(&cable, &file, "--json"));
     assert_eq!((&report["sent"], &report["accepted"]), (&100.into(), &100.into()));
     assert!(report["seconds"].as_f64().is_some_and(|seconds| seconds >= 0.099), "{report}");
     assert!(tcpdump.wait().0.success());
@@ -118,14 +93,11 @@ fn loops_and_limits_at_top_speed() {
     let cable = Cable::new();
     let (_folder, file) = in_folder("in.pcap");
     let frames = write_pcap(&file, 20, 1_000_000, 1);
-    let report = json(&cable.replay(&file, "--topspeed --loop 10 --limit 150 --json"));
+    let report = json(&replay(&cable, &file, "--topspeed --loop 10 --limit 150 --json"));
     assert_eq!((&report["sent"], &report["rounds"]), (&150.into(), &8.into()), "{report}");
     let bytes: usize = frames.iter().cycle().take(150).map(Vec::len).sum();
     assert_eq!(report["bytes"], bytes);
-    let deadline = Instant::now() + Duration::from_secs(5);
-    while cable.received() != 150 && Instant::now() < deadline {
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    wait_for("all frames", || cable.received() >= 150);
     assert_eq!(cable.received(), 150);
 }
 
@@ -136,7 +108,7 @@ fn speeds_are_those_asked_for() {
     let (_folder, file) = in_folder("in.pcap");
     write_pcap(&file, 50, 10_000, 1);
     for (arguments, least) in [("--pps 500", 0.098), ("--mbps 0.4", 0.08), ("-x 5", 0.098)] {
-        let report = json(&cable.replay(&file, &format!("{arguments} --json")));
+        let report = json(&replay(&cable, &file, &format!("{arguments} --json")));
         let seconds = report["seconds"].as_f64().unwrap();
         assert!(seconds >= least, "{arguments}: {seconds}");
         assert_eq!(report["sent"], 50);
@@ -163,7 +135,7 @@ fn refusals_say_what_is_wrong() {
         (&file, "--pps 1 --topspeed", "cannot be used with"),
         (&file, "--loop 0", "at least 1"),
     ] {
-        let output = cable.replay(file, arguments);
+        let output = replay(&cable, file, arguments);
         let complaint = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success(), "{arguments}");
         assert!(complaint.contains(words), "{arguments}: {complaint}");
@@ -177,8 +149,8 @@ fn frames_over_the_mtu_are_reported() {
     let cable = Cable::new();
     let (_folder, file) = in_folder("in.pcap");
     write_pcap(&file, 120, 0, 1);
-    cable.veth.a.set_mtu(100).unwrap();
-    let output = cable.replay(&file, "--topspeed --json");
+    cable.veth().a.set_mtu(100).unwrap();
+    let output = replay(&cable, &file, "--topspeed --json");
     let report = json(&output);
     // 100 bytes of packet, the Ethernet header, and room for a tag: frames of 60 to 118 bytes go.
     assert_eq!((&report["sent"], &report["too_long"]), (&59.into(), &61.into()), "{report}");

@@ -5,10 +5,10 @@ use std::net::UdpSocket;
 use std::os::unix::fs::chown;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use linerate_pcapfile::Reader;
-use linerate_testkit::{Process, root_or_skip};
+use linerate_testkit::{Process, root_or_skip, wait_for};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -91,8 +91,7 @@ fn a_ctrl_c_under_load_leaves_no_frame_without_an_account() {
             assert_eq!(numbers.len() as u64, captured, "{what}: {printed}");
             assert_eq!(count(&json["received"]), captured + dropped, "{what}: {json}");
             assert!(captured > 0 && numbers.is_sorted_by(|a, b| a < b), "{what}: {printed}");
-            let (arrived, stack) =
-                (cable.veth().b.statistics().unwrap().rx_packets, packets(&cable));
+            let (arrived, stack) = (cable.received(), packets(&cable));
             assert!(stack > 0, "{what}: all had come before the interrupt");
             let taken = if source == "tee" { 0 } else { captured + dropped };
             assert_eq!(arrived, taken + stack, "{what}: {json}");
@@ -124,11 +123,7 @@ fn signals_print_the_counts_and_flush_the_file() {
     capture.until("50 packets captured");
     capture.until("0 packets dropped by kernel");
     capture.signal(Signal::SIGUSR2);
-    let deadline = Instant::now() + Duration::from_secs(5);
-    while numbers(&path).len() < 50 {
-        assert!(Instant::now() < deadline, "{} of 50 packets", numbers(&path).len());
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    wait_for("50 packets in the file", || numbers(&path).len() >= 50);
     assert!(capture.interrupt().0.success());
 }
 
@@ -141,11 +136,7 @@ fn nothing_stays_attached_after_a_kill() {
         assert!(cable.veth().b.has_xdp().unwrap(), "{source}");
         capture.signal(Signal::SIGKILL);
         capture.wait();
-        let deadline = Instant::now() + Duration::from_secs(5);
-        while cable.veth().b.has_xdp().unwrap() {
-            assert!(Instant::now() < deadline, "{source} is still attached");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        wait_for(&format!("{source} to be gone"), || !cable.veth().b.has_xdp().unwrap());
         let again = cable.capture(&format!("--source {source} --discard -B 8192"));
         assert!(again.interrupt().0.success());
     }
@@ -219,11 +210,8 @@ fn waiting_for_a_reader(mut command: Command, pipe: &Path) -> Child {
         let mask = u64::from_str_radix(line.unwrap_or("0").trim(), 16).unwrap();
         mask >> (Signal::SIGUSR2 as i32 - 1) & 1 == 1
     };
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while !caught(&std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap()) {
-        assert!(Instant::now() < deadline);
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    let status = format!("/proc/{}/status", child.id());
+    wait_for("its signals", || caught(&std::fs::read_to_string(&status).unwrap()));
     std::thread::sleep(Duration::from_millis(300));
     child
 }
@@ -249,8 +237,7 @@ fn a_pipe_that_nobody_reads_is_left_at_the_first_signal() {
 #[test]
 fn a_pipe_whose_reader_comes_late_gets_everything() {
     let folder = folder();
-    let input = folder.path().join("in.pcap");
-    let pipe = folder.path().join("pipe");
+    let (input, pipe) = (folder.path().join("in.pcap"), folder.path().join("pipe"));
     write_mixed(&input);
     let mut command = Command::new(LINERATE);
     command.args(["capture", "--format", "pcap", "-r"]).arg(&input);

@@ -2,6 +2,7 @@
 
 use std::process::Stdio;
 
+use linerate_testkit::tools::ip;
 use linerate_testkit::{Process, root_or_skip, skip, wait_for};
 
 use super::support::{Cable, folder, numbers};
@@ -9,8 +10,7 @@ use super::support::{Cable, folder, numbers};
 /// A cable whose far end nothing uses.
 fn idle() -> Cable {
     let cable = Cable::new();
-    let flushed = cable.far.command("ip").args(["addr", "flush", "dev", "far"]).status().unwrap();
-    assert!(flushed.success());
+    ip(&cable.far, "addr flush dev far");
     cable
 }
 

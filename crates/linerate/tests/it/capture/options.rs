@@ -2,15 +2,15 @@
 
 use std::io::Write;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use linerate_pcapfile::Reader;
-use linerate_testkit::{root_or_skip, skip};
+use linerate_testkit::{root_or_skip, skip, wait_for};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use super::support::{Cable, accepts, folder, numbers, write_mixed};
+use super::support::{Cable, accepts, folder, numbers, read, write_mixed};
 use crate::LINERATE;
 
 /// Names in a folder, sorted.
@@ -19,11 +19,6 @@ fn names(folder: &Path) -> Vec<String> {
     let mut names: Vec<_> = entries.map(|name| name.into_string().unwrap()).collect();
     names.sort();
     names
-}
-
-fn read(input: &Path, arguments: &str) -> Output {
-    let mut command = Command::new(LINERATE);
-    command.args(["capture", "-r"]).arg(input).args(arguments.split_whitespace()).output().unwrap()
 }
 
 /// Packets of a file, and the longest piece of one.
@@ -90,15 +85,12 @@ fn a_program_runs_on_each_finished_file() {
     std::fs::set_permissions(&program, mode).unwrap();
     let arguments = format!("-w {} -C 2k -z {}", out.display(), program.display());
     assert!(read(&input, &arguments).status.success());
-    let mut seen = Vec::new();
-    for _ in 0..250 {
+    let seen = || {
         let lines = std::fs::read_to_string(&log).unwrap_or_default();
-        seen = lines.lines().map(str::to_owned).collect::<Vec<_>>();
-        if seen.len() == 4 {
-            break;
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
+        lines.lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    wait_for("four files", || seen().len() >= 4);
+    let mut seen = seen();
     seen.sort();
     let stem = out.display().to_string();
     assert_eq!(seen, [stem.clone(), format!("{stem}1"), format!("{stem}2"), format!("{stem}3")]);

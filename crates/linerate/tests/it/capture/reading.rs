@@ -2,13 +2,13 @@
 
 use std::io::Write;
 use std::path::Path;
-use std::process::{Output, Stdio};
+use std::process::Stdio;
 
 use linerate_pcapfile::Reader;
 use linerate_testkit::wait_for;
 use serde_json::Value;
 
-use super::support::{folder, write_mixed};
+use super::support::{folder, read, write_mixed};
 use crate::LINERATE;
 
 #[test]
@@ -42,9 +42,7 @@ fn a_damaged_file_gives_what_it_has_and_status_1() {
     write_mixed(&input);
     let length = std::fs::metadata(&input).unwrap().len();
     std::fs::File::options().write(true).open(&input).unwrap().set_len(length - 3).unwrap();
-    let mut command = std::process::Command::new(LINERATE);
-    let run = command.args(["capture", "--json", "-r"]).arg(&input).arg("-w").arg(&output);
-    let ended = run.output().unwrap();
+    let ended = read(&input, &format!("--json -w {}", output.display()));
     let printed = String::from_utf8_lossy(&ended.stderr);
     assert_eq!(ended.status.code(), Some(1), "{printed}");
     assert!(printed.contains("cut off") && printed.contains("at byte"), "{printed}");
@@ -56,12 +54,6 @@ fn a_damaged_file_gives_what_it_has_and_status_1() {
         packets += 1;
     }
     assert_eq!(packets, 99);
-}
-
-/// Runs `linerate capture -r input` with these arguments.
-fn read(input: &Path, arguments: &str) -> Output {
-    let mut command = std::process::Command::new(LINERATE);
-    command.args(["capture", "-r"]).arg(input).args(arguments.split_whitespace()).output().unwrap()
 }
 
 #[test]
@@ -166,10 +158,7 @@ fn a_pcap_file_takes_one_link_type_only() {
     let folder = folder();
     let (input, output) = (folder.path().join("in.pcapng"), folder.path().join("out.pcap"));
     std::fs::write(&input, two_link_types()).unwrap();
-    let read_into = |output: &Path| {
-        let mut command = std::process::Command::new(LINERATE);
-        command.args(["capture", "-r"]).arg(&input).arg("-w").arg(output).output().unwrap()
-    };
+    let read_into = |output: &Path| read(&input, &format!("-w {}", output.display()));
     let refused = read_into(&output);
     let printed = String::from_utf8_lossy(&refused.stderr);
     assert_eq!(refused.status.code(), Some(1), "{printed}");
@@ -211,8 +200,7 @@ fn a_file_is_not_emptied_before_it_is_read() {
     let path = folder.path().join("in.pcap");
     write_mixed(&path);
     let before = std::fs::read(&path).unwrap();
-    let mut command = std::process::Command::new(LINERATE);
-    let output = command.args(["capture", "-r"]).arg(&path).arg("-w").arg(&path).output().unwrap();
+    let output = read(&path, &format!("-w {}", path.display()));
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert_eq!(std::fs::read(&path).unwrap(), before);
 }

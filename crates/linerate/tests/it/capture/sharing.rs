@@ -50,6 +50,14 @@ fn captures_at_the_same_time_do_not_disturb_each_other() {
     }
 }
 
+/// Twenty datagrams of a host to itself.
+fn to_self() {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    for _ in 0..20 {
+        socket.send_to(&[0; 64], "127.0.0.1:5000").unwrap();
+    }
+}
+
 #[test]
 fn several_interfaces_share_a_file() {
     root_or_skip!();
@@ -59,12 +67,6 @@ fn several_interfaces_share_a_file() {
     cable.far.interface("lo").unwrap().up().unwrap();
     let capture = cable.capture(&format!("-i lo -w {} --json udp", path.display()));
     cable.send(30, 64);
-    let to_self = || {
-        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        for _ in 0..20 {
-            socket.send_to(&[0; 64], "127.0.0.1:5000").unwrap();
-        }
-    };
     cable.far.run(to_self).unwrap();
     let (status, json, printed) = capture.interrupt();
     assert!(status.success(), "{printed}");
@@ -92,12 +94,6 @@ fn all_interfaces_are_captured_and_one_may_go() {
     let mut capture = listening(&mut command);
     // A line for each interface.
     capture.until("listening on far");
-    let to_self = || {
-        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        for _ in 0..20 {
-            socket.send_to(&[0; 64], "127.0.0.1:5000").unwrap();
-        }
-    };
     cable.send(30, 64);
     cable.far.run(to_self).unwrap();
     cable.veth.take().unwrap().delete().unwrap();

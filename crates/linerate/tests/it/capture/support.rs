@@ -36,18 +36,22 @@ impl Cable {
         self.veth.as_ref().unwrap()
     }
 
+    /// Frames that have come to the far end.
+    pub(crate) fn received(&self) -> u64 {
+        self.veth().b.statistics().unwrap().rx_packets
+    }
+
     /// Waits until frames come through again after the far end was down: the kernel starts the queue of a
     /// veth from a work item, and silently drops what is sent before. Asks for the addresses of
     /// hosts that are not there, so that ARP comes through and no UDP.
     pub(crate) fn wait_until_it_carries(&self) {
-        let arrived = || self.veth().b.statistics().unwrap().rx_packets;
-        let before = arrived();
+        let before = self.received();
         for host in 50..250 {
             let ask = || UdpSocket::bind("10.9.0.1:0")?.send_to(&[0], format!("10.9.0.{host}:9"));
             // No route yet is a reason to ask again, too.
             let _ = self.near.run(ask).unwrap();
             std::thread::sleep(Duration::from_millis(10));
-            if arrived() > before {
+            if self.received() > before {
                 return;
             }
         }
@@ -82,6 +86,12 @@ impl Cable {
         let mut command = self.far.command(LINERATE);
         command.arg("capture").args(arguments.split_whitespace()).output().unwrap()
     }
+}
+
+/// Runs `linerate capture -r INPUT` with these arguments.
+pub(crate) fn read(input: &Path, arguments: &str) -> Output {
+    let mut command = std::process::Command::new(LINERATE);
+    command.args(["capture", "-r"]).arg(input).args(arguments.split_whitespace()).output().unwrap()
 }
 
 /// Starts a capture and waits until it listens.

@@ -25,8 +25,7 @@ fn leave(net: &Net) {
 
 /// The client asks anew who has the router's address.
 fn renew(net: &Net) {
-    let flush = net.client.command("ip").args(["neigh", "flush", "dev", "host"]).output();
-    assert!(flush.unwrap().status.success());
+    linerate_testkit::tools::ip(&net.client, "neigh flush dev host");
 }
 
 /// What `status` says that lies on port `left`.

@@ -3,7 +3,6 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixDatagram;
-use std::process::Stdio;
 
 use linerate_testkit::{TIMEOUT, root_or_skip, wait_for};
 use nix::sys::signal::Signal;
@@ -123,19 +122,11 @@ fn prometheus_gets_what_status_says() {
 
     // A change of the network, by its cause.
     let routes = "linerate_forward_invalidations_total{cause=\"route\"}";
-    let added =
-        net.router.command("ip").args(["route", "add", "192.0.2.0/24", "via", "10.9.2.2"]).status();
-    assert!(added.unwrap().success());
+    net.router_does("ip route add 192.0.2.0/24 via 10.9.2.2");
     wait_for("a bump", || scrape(&net).contains(routes));
 
     // A program that asks as Prometheus does.
-    let curl = net
-        .router
-        .command("curl")
-        .args(["-sSf", "http://127.0.0.1:9818/metrics"])
-        .stdout(Stdio::piped())
-        .output();
-    match curl {
+    match net.router.command("curl").args(["-sSf", "http://127.0.0.1:9818/metrics"]).output() {
         Ok(curl) => assert!(String::from_utf8_lossy(&curl.stdout).ends_with("# EOF\n"), "{curl:?}"),
         Err(_) => linerate_testkit::say_skipped(
             "prometheus_gets_what_status_says, curl",

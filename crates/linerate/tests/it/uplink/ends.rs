@@ -1,10 +1,11 @@
 //! How an uplink starts, answers and ends: what it refuses, and that it leaves nothing behind.
 
 use std::process::Output;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use linerate_bpf::link::has_tcx_ingress_program;
-use linerate_testkit::{Namespace, root_or_skip, skip};
+use linerate_testkit::tools::ip;
+use linerate_testkit::{Namespace, Process, root_or_skip, skip, wait_for};
 use nix::sys::signal::Signal;
 
 use super::support::{FAR, Hosts, NEAR, count, give_addresses, tcp, udp};
@@ -32,11 +33,7 @@ fn nothing_is_left_behind() {
         let (status, ..) = uplink.wait();
         assert_eq!(status.success(), signal != Signal::SIGKILL);
         // The kernel takes a killed process apart in its own time.
-        let timeout = Instant::now() + Duration::from_secs(5);
-        while hosts.veth.a.has_xdp().unwrap() && Instant::now() < timeout {
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        assert!(!hosts.veth.a.has_xdp().unwrap(), "an XDP program after {signal}");
+        wait_for("the XDP program to be gone", || !hosts.veth.a.has_xdp().unwrap());
         assert!(hosts.near.interface("up0").is_err(), "a device after {signal}");
     }
     // The cable is the host's again.
@@ -71,11 +68,7 @@ fn the_host_does_not_answer_for_the_packet_back_end() {
         uplink.signal(signal);
         uplink.wait();
         // The kernel takes a killed process apart in its own time.
-        let timeout = Instant::now() + Duration::from_secs(5);
-        while is_guarded(&hosts) && Instant::now() < timeout {
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        assert!(!is_guarded(&hosts), "a tcx program after {signal}");
+        wait_for("the tcx program to be gone", || !is_guarded(&hosts));
         // The host is itself again.
         tcp(&hosts.far, &hosts.near, address, 100_000);
     }
@@ -134,6 +127,13 @@ fn the_counts_are_told_when_asked_for() {
     assert_eq!(count(&report, "dropped.umem_full"), 0, "{report}");
 }
 
+/// Holds that it ends by itself, and says this.
+#[track_caller]
+fn fails(uplink: Process, words: &str) {
+    let (status, _, printed) = uplink.wait();
+    assert!(!status.success() && printed.contains(words), "{printed}");
+}
+
 #[test]
 fn the_interface_going_away_ends_it() {
     root_or_skip!();
@@ -141,11 +141,7 @@ fn the_interface_going_away_ends_it() {
         let hosts = Hosts::new();
         let uplink = hosts.uplink(&format!("--backend {backend}"));
         hosts.veth.delete().unwrap();
-        let (status, _, printed) = uplink.wait();
-        assert!(
-            !status.success() && printed.contains("interface wire is gone"),
-            "{backend}: {printed}"
-        );
+        fails(uplink, "interface wire is gone");
     }
 }
 
@@ -155,8 +151,7 @@ fn the_device_going_away_ends_it() {
     let hosts = Hosts::new();
     let uplink = hosts.uplink("");
     hosts.near.interface("up0").unwrap().delete().unwrap();
-    let (status, _, printed) = uplink.wait();
-    assert!(!status.success() && printed.contains("up0 is gone"), "{printed}");
+    fails(uplink, "up0 is gone");
 }
 
 #[test]
@@ -169,8 +164,7 @@ fn both_going_away_ends_it() {
         hosts.veth.delete().unwrap();
         // It may have ended by now, and taken the device along.
         let _ = device.delete();
-        let (status, _, printed) = uplink.wait();
-        assert!(!status.success() && printed.contains("is gone"), "{backend}: {printed}");
+        fails(uplink, "is gone");
     }
 }
 
@@ -181,13 +175,8 @@ fn the_interface_moving_to_another_namespace_ends_it() {
         let hosts = Hosts::new();
         let other = Namespace::create("upl-other").unwrap();
         let uplink = hosts.uplink(&format!("--backend {backend}"));
-        let moved = ["link", "set", "wire", "netns", other.name()];
-        assert!(hosts.near.command("ip").args(moved).status().unwrap().success());
-        let (status, _, printed) = uplink.wait();
-        assert!(
-            !status.success() && printed.contains("interface wire is gone"),
-            "{backend}: {printed}"
-        );
+        ip(&hosts.near, &format!("link set wire netns {}", other.name()));
+        fails(uplink, "interface wire is gone");
         assert!(!other.interface("wire").unwrap().has_xdp().unwrap(), "an XDP program moved along");
     }
 }
@@ -221,11 +210,7 @@ fn no_thread_keeps_a_capability_or_spins() {
             unprivileged(&std::fs::read_to_string(task.path().join("status")).unwrap_or_default())
         })
     };
-    let timeout = Instant::now() + Duration::from_secs(5);
-    while !all() && Instant::now() < timeout {
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    assert!(all(), "a thread has capabilities");
+    wait_for("threads without capabilities", all);
     // Clock ticks of user and system time, fields 14 and 15 of the line.
     let ticks = || {
         let stat = std::fs::read_to_string(format!("{process}/stat")).unwrap();

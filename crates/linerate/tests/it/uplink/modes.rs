@@ -114,9 +114,7 @@ fn the_device_can_be_in_another_namespace() {
     assert!(guest.interface("up0").is_err(), "it goes with the uplink");
 
     let uplink = hosts.bare("");
-    let moved =
-        hosts.near.command("ip").args(["link", "set", "up0", "netns", guest.name()]).status();
-    assert!(moved.unwrap().success());
+    assert!(ip(&hosts.near, &format!("link set up0 netns {}", guest.name())));
     guest.interface("up0").unwrap().up().unwrap();
     give_addresses(&guest);
     tcp(&guest, &hosts.far, FAR[1].0, 1 << 20);

@@ -6,6 +6,7 @@ use std::net::UdpSocket;
 use std::time::Duration;
 
 use linerate_bpf::link::has_tcx_ingress_program;
+use linerate_testkit::tools::{ip, run};
 use linerate_testkit::{Mac, Namespace, Process, Veth, VethOptions, root_or_skip, wait_for};
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -111,8 +112,7 @@ fn the_interface_may_get_another_hardware_address() {
     let other = Mac([2, 0, 0, 0, 0x0c, 1]);
     let forget = |hosts: &Hosts| {
         for family in ["-4", "-6"] {
-            let flush = [family, "neigh", "flush", "dev", "plain"];
-            assert!(hosts.far.command("ip").args(flush).status().unwrap().success());
+            ip(&hosts.far, &format!("{family} neigh flush dev plain"));
         }
     };
     for arguments in ["--backend xdp", "--backend packet"] {
@@ -123,8 +123,7 @@ fn the_interface_may_get_another_hardware_address() {
         uplink.until(&format!("has the hardware address {other} now"));
         forget(&shared.hosts);
         shared.talk(100_000);
-        let neighbour = shared.hosts.far.command("ip").args(["neigh", "show", NEAR[0].0]).output();
-        let neighbour = String::from_utf8(neighbour.unwrap().stdout).unwrap();
+        let neighbour = run(&shared.hosts.far, "ip", &["neigh", "show", NEAR[0].0], "");
         assert!(neighbour.contains(&other.to_string()), "{arguments}: {neighbour}");
         let report = uplink.stop();
         assert_eq!(report["mac"], other.to_string(), "{report}");
@@ -148,8 +147,7 @@ fn a_device_in_the_host_itself_works_too() {
     hosts.veth.a.add_address(LINK_LOCAL.0.parse().unwrap(), LINK_LOCAL.1).unwrap();
     // Without a route through the interface there are no IPv6 neighbours; for IPv4 the kernel then takes
     // everybody for one.
-    let route = ["route", "add", "fd08::/64", "dev", "wire", "metric", "2048"];
-    assert!(hosts.near.command("ip").args(route).status().unwrap().success());
+    ip(&hosts.near, "route add fd08::/64 dev wire metric 2048");
     let uplink = hosts.tun("");
     give_addresses(&hosts.near);
     hosts.talk(1 << 20);
@@ -167,14 +165,11 @@ fn addresses_may_come_and_go() {
     device.add_address(second.parse().unwrap(), 24).unwrap();
     tcp(&shared.hosts.far, &shared.guest, second, 100_000);
     // Nobody has it any more: neither the guest nor the host answers.
-    let arguments = ["addr", "del", "10.8.0.33/24", "dev", "up0"];
-    assert!(shared.guest.command("ip").args(arguments).status().unwrap().success());
-    let flush = ["neigh", "flush", "all"];
-    assert!(shared.hosts.far.command("ip").args(flush).status().unwrap().success());
+    ip(&shared.guest, "addr del 10.8.0.33/24 dev up0");
+    ip(&shared.hosts.far, "neigh flush all");
     wait_for("somebody answers", || {
         assert!(!answers(&shared.hosts.far, second));
-        let show = shared.hosts.far.command("ip").args(["neigh", "show", second]).output();
-        String::from_utf8_lossy(&show.unwrap().stdout).contains("FAILED")
+        run(&shared.hosts.far, "ip", &["neigh", "show", second], "").contains("FAILED")
     });
     uplink.stop();
 }
@@ -203,8 +198,7 @@ fn packets_for_elsewhere_go_through_the_gateway_of_the_host() {
     far.set_forwarding(true).unwrap();
     let uplink = shared.uplink("");
     for net in ["10.9.0.0/24", "fd09::/64"] {
-        let route = ["route", "add", net, "dev", "up0"];
-        assert!(shared.guest.command("ip").args(route).status().unwrap().success());
+        ip(&shared.guest, &format!("route add {net} dev up0"));
     }
     for end in ["10.9.0.2", "fd09::2"] {
         tcp(&shared.guest, &beyond, end, 1 << 20);
@@ -240,8 +234,7 @@ fn a_gateway_that_is_not_there_is_named_and_its_packets_are_counted() {
     uplink.until(&format!("nobody answers for {nowhere} on wire"));
     // No route at all: IPv6 has none that would be assumed.
     let six = shared.guest.run(|| UdpSocket::bind("[::]:0")).unwrap().unwrap();
-    let route = ["route", "add", "2001:db8::/32", "dev", "up0"];
-    assert!(shared.guest.command("ip").args(route).status().unwrap().success());
+    ip(&shared.guest, "route add 2001:db8::/32 dev up0");
     six.send_to(b"anybody?", ("2001:db8::1", 9)).unwrap();
     // Others are not held up by it.
     tcp(&shared.guest, &shared.hosts.far, FAR[0].0, 100_000);
@@ -305,12 +298,8 @@ fn a_tun_device_leaves_nothing_behind_and_one_thread_one_capability() {
 fn a_port_of_a_bridge_is_refused_and_told_why() {
     root_or_skip!();
     let hosts = Hosts::new();
-    let ip = |arguments: &str| {
-        let mut command = hosts.near.command("ip");
-        command.args(arguments.split_whitespace()).status().unwrap().success()
-    };
-    assert!(ip("link add br0 type bridge"), "a bridge");
-    assert!(ip("link set wire master br0"));
+    ip(&hosts.near, "link add br0 type bridge");
+    ip(&hosts.near, "link set wire master br0");
     let mut command = hosts.near.command(LINERATE);
     let output = command.args(["uplink", "--tun", "up0", "-i", "wire"]).output().unwrap();
     let printed = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -323,11 +312,6 @@ fn the_host_refuses_what_the_guest_does_not_have() {
     let shared = Shared::new();
     let uplink = shared.uplink("");
     // The host's own address and a closed port: the host's stack answers.
-    let socket = shared.hosts.far.run(|| UdpSocket::bind("0.0.0.0:0")).unwrap().unwrap();
-    socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-    socket.connect((HOST[0].0, 9)).unwrap();
-    socket.send(b"anybody?").unwrap();
-    let error = socket.recv(&mut [0; 8]).expect_err("a refusal");
-    assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
+    knock(&shared.hosts.far, HOST[0].0);
     uplink.stop();
 }
