@@ -25,6 +25,7 @@ mod command;
 mod error;
 mod exclusive;
 mod interface;
+pub mod lab;
 mod namespace;
 mod process;
 mod random;

@@ -13,7 +13,7 @@ use linerate_testkit::tools::run;
 use linerate_testkit::{Namespace, probe_or_skip, root_or_skip, skip};
 
 use crate::common::accelerator::Accelerator;
-use crate::common::lab::{BOTH, LEFT, Lab, RIGHT, TIMEOUT, WAN, address};
+use linerate_testkit::lab::{BOTH, LEFT, Lab, RIGHT, TIMEOUT, WAN, address};
 
 const FLOWS: u16 = 4;
 /// Packets each way of a flow: the first few are the kernel's on every router.

@@ -7,7 +7,6 @@ use std::net::UdpSocket;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::common::lab::{LEFT, Lab, RIGHT, WAN, at};
 use libbpf_rs::{MapCore, MapFlags};
 use linerate_forward::Error;
 use linerate_forward::reason::Reason;
@@ -19,6 +18,7 @@ use linerate_forward::table::Table;
 use linerate_forward::table::clock::Clock;
 use linerate_forward::table::control::Control;
 use linerate_forward::table::session::Record;
+use linerate_testkit::lab::{LEFT, Lab, RIGHT, WAN, at};
 use linerate_testkit::tools::run;
 use linerate_testkit::{Process, only_this_test, root_or_skip};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};

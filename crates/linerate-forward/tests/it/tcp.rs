@@ -14,8 +14,8 @@ use linerate_testkit::tools::{nft, run};
 use linerate_testkit::{Interface, Namespace, exclusive, root_or_skip};
 
 use crate::common::accelerator::Accelerator;
-use crate::common::lab::{Lab, RIGHT, at};
 use crate::common::sink::Sink;
+use linerate_testkit::lab::{Lab, RIGHT, at};
 
 /// Longest time without a byte on a connection: above that it has stalled. A busy machine may do
 /// without one for a second.

@@ -9,7 +9,7 @@ mod runs;
 mod segment_rate;
 mod segment_uplink;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// `linerate-lab`, and beside it the `linerate` command that experiments run: cargo builds that one with the
@@ -22,4 +22,35 @@ fn lab() -> Command {
         assert!(build.success(), "linerate does not build");
     }
     Command::new(program)
+}
+
+/// A run of an experiment, narrowed down to these measurements.
+struct Run {
+    /// What it said.
+    printed: String,
+    /// Its folder.
+    folder: PathBuf,
+    _out: tempfile::TempDir,
+}
+
+impl Run {
+    fn new(experiment: &str, only: &[&str]) -> Self {
+        let out = tempfile::tempdir().unwrap();
+        let mut command = lab();
+        command.args(["run", experiment, "--quick", "--repeats", "1", "--out"]).arg(out.path());
+        only.iter().for_each(|only| _ = command.args(["--only", only]));
+        let output = command.output().unwrap();
+        let printed = [output.stdout, output.stderr].concat();
+        let printed = String::from_utf8_lossy(&printed).into_owned();
+        assert!(printed.contains("raw data and summary"), "{printed}");
+        let folder = std::fs::read_dir(out.path()).unwrap().next().unwrap().unwrap().path();
+        assert!(folder.join("summary.json").is_file());
+        Self { printed, folder, _out: out }
+    }
+
+    /// One of its files.
+    fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.folder.join(name))
+            .unwrap_or_else(|error| panic!("{error}: {}", self.printed))
+    }
 }

@@ -3,10 +3,10 @@
 use std::fs;
 use std::path::Path;
 use std::process::{Output, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use linerate_ring::xdp;
-use linerate_testkit::{exclusive, probe_or_skip, root_or_skip, say_skipped, skip};
+use linerate_testkit::{exclusive, probe_or_skip, root_or_skip, say_skipped, skip, wait_for};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -125,22 +125,11 @@ fn an_interrupted_run_leaves_nothing_behind() {
         .spawn()
         .unwrap();
     let pid = child.id();
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while namespaces_of(pid).len() < 2 && Instant::now() < deadline {
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    assert_eq!(namespaces_of(pid).len(), 2, "the two hosts");
+    wait_for("the two hosts", || namespaces_of(pid).len() == 2);
     std::thread::sleep(Duration::from_millis(1500));
     kill(Pid::from_raw(pid.cast_signed()), Signal::SIGINT).unwrap();
-    let deadline = Instant::now() + Duration::from_secs(30);
-    let status = loop {
-        if let Some(status) = child.try_wait().unwrap() {
-            break status;
-        }
-        assert!(Instant::now() < deadline, "it goes on after SIGINT");
-        std::thread::sleep(Duration::from_millis(20));
-    };
-    assert!(!status.success());
+    wait_for("its end after SIGINT", || child.try_wait().unwrap().is_some());
+    assert!(!child.wait().unwrap().success());
     assert_eq!(namespaces_of(pid), Vec::<String>::new());
 }
 
@@ -168,14 +157,6 @@ fn notes() -> Vec<std::path::PathBuf> {
     entries.filter_map(|entry| Some(entry.ok()?.path())).collect()
 }
 
-fn wait_until(what: &str, seconds: u64, mut condition: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(seconds);
-    while !condition() {
-        assert!(Instant::now() < end, "waited {seconds} s in vain for {what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
 #[test]
 fn a_killed_lab_takes_its_programs_along_and_the_next_gives_its_pages_back() {
     root_or_skip!();
@@ -199,12 +180,12 @@ fn a_killed_lab_takes_its_programs_along_and_the_next_gives_its_pages_back() {
     let mut lab = start("5");
     let pid = lab.id();
     let consumer = || children_of(pid).into_iter().find(|(_, name)| name == "linerate-lab");
-    wait_until("a consumer", 30, || consumer().is_some());
+    wait_for("a consumer", || consumer().is_some());
     let (raised, left) = (pool(), notes());
     let programs = children_of(pid);
     lab.kill().unwrap();
     lab.wait().unwrap();
-    wait_until("its programs to end", 5, || !programs.iter().any(|(pid, _)| lives(*pid)));
+    wait_for("its programs to end", || !programs.iter().any(|(pid, _)| lives(*pid)));
 
     // No room for huge pages, or enough of them before: nothing was added, and nothing is to be noted.
     let added = left.into_iter().find(|note| !known.contains(note));

@@ -2,33 +2,24 @@
 //! nothing stays.
 
 use std::collections::HashMap;
-use std::fs;
 
 use linerate_lab::measure::cgroup::CpuGroup;
 use linerate_ring::xdp;
 use linerate_testkit::{exclusive, probe_or_skip, root_or_skip};
 
-use crate::lab;
+use crate::Run;
 
 type Row = HashMap<String, String>;
 
 /// Measures these lines once at 30% of a core.
 fn run(experiment: &str, lines: &[&str]) -> Vec<Row> {
-    let out = tempfile::tempdir().unwrap();
-    let mut command = lab();
-    command.args(["run", experiment, "--quick", "--repeats", "1", "--out"]).arg(out.path());
-    for line in lines {
-        command.args(["--only", &format!("{line} at 30")]);
-    }
-    let done = command.output().unwrap();
-    let printed = String::from_utf8_lossy(&done.stdout).into_owned()
-        + &*String::from_utf8_lossy(&done.stderr);
+    let only: Vec<_> = lines.iter().map(|line| format!("{line} at 30")).collect();
+    let run = Run::new(experiment, &only.iter().map(String::as_str).collect::<Vec<_>>());
+    let printed = &run.printed;
     // That other tests run on these cores is no defect; what was measured is held all the same.
     let defect = |line: &str| line.starts_with("void: ") && !line.contains("other programs had");
     assert!(!printed.lines().any(defect), "{printed}");
-    let folder = fs::read_dir(out.path()).unwrap().next().unwrap_or_else(|| panic!("{printed}"));
-    let folder = folder.unwrap().path();
-    let text = fs::read_to_string(folder.join("raw.csv")).unwrap_or_else(|_| panic!("{printed}"));
+    let text = run.read("raw.csv");
     let mut lines_of_file = text.lines().map(cells);
     let names = lines_of_file.next().unwrap();
     let rows: Vec<Row> =

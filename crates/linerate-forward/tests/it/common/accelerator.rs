@@ -18,8 +18,8 @@ use linerate_forward::table::control::Control;
 use linerate_forward::table::session::Record;
 use linerate_testkit::{Interface, Namespace};
 
-use super::lab::Lab;
 use super::router::Router;
+use linerate_testkit::lab::Lab;
 
 /// Nothing is to be learned again in a test by time alone, unless it asks for that.
 const LONG: Duration = Duration::from_secs(3600);

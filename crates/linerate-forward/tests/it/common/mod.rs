@@ -1,9 +1,8 @@
 //! What the tests of the accelerator share: two routers of the same configuration, the hosts around
-//! them, and what leaves on every port; and a smaller router between two hosts.
+//! them, and what leaves on every port.
 pub(crate) mod accelerator;
 pub(crate) mod capture;
 pub(crate) mod host;
-pub(crate) mod lab;
 pub(crate) mod load;
 pub(crate) mod router;
 pub(crate) mod sink;

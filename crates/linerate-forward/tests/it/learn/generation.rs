@@ -6,7 +6,7 @@ use linerate_forward::refusal::Refusal;
 use linerate_testkit::wait_for;
 
 use crate::common::accelerator::Accelerator;
-use crate::common::lab::{BOTH, LEFT, Lab, at};
+use linerate_testkit::lab::{BOTH, LEFT, Lab, at};
 use linerate_testkit::tools::{ip, run};
 use std::time::Duration;
 

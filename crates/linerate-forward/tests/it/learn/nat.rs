@@ -7,7 +7,7 @@ use linerate_forward::table::layout::{flags, origin};
 use linerate_forward::table::session::Record;
 
 use crate::common::accelerator::Accelerator;
-use crate::common::lab::{BOTH, LEFT, Lab, RIGHT, WAN, at, deliver};
+use linerate_testkit::lab::{BOTH, LEFT, Lab, RIGHT, WAN, at, deliver};
 use linerate_testkit::tools::ip;
 
 /// Packets of each direction.

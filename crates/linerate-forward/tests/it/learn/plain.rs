@@ -9,7 +9,7 @@ use linerate_forward::table::layout::{flags, origin};
 use linerate_testkit::wait_for;
 
 use crate::common::accelerator::Accelerator;
-use crate::common::lab::{BOTH, LEFT, Lab, RIGHT, at, deliver};
+use linerate_testkit::lab::{BOTH, LEFT, Lab, RIGHT, at, deliver};
 use linerate_testkit::tools::run;
 
 #[test]

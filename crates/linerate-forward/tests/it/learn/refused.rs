@@ -8,7 +8,7 @@ use linerate_forward::runtime::upper_devices;
 use linerate_testkit::wait_for;
 
 use crate::common::accelerator::Accelerator;
-use crate::common::lab::{BOTH, LAN, LEFT, Lab, at, deliver};
+use linerate_testkit::lab::{BOTH, LAN, LEFT, Lab, at, deliver};
 use linerate_testkit::tools::{ip, run};
 
 /// Sends packets one way; every one is refused for `refusal`, and none makes a session.

@@ -11,9 +11,9 @@ use linerate_testkit::{Mac, skip};
 use linerate_wire::virtio::Header;
 
 use crate::common::accelerator::Accelerator;
-use crate::common::lab::{Lab, RIGHT, TIMEOUT, address};
 use crate::common::router::vlans;
 use crate::differential::packet::{self, Network};
+use linerate_testkit::lab::{Lab, RIGHT, TIMEOUT, address};
 use linerate_testkit::tools::{ip, ip_batch};
 
 /// EtherTypes of a tag.

@@ -10,7 +10,7 @@ use linerate_forward::table::session::Record;
 use linerate_testkit::{Interface, Namespace, wait_for};
 
 use crate::common::accelerator::Accelerator;
-use crate::common::lab::{BOTH, LEFT, Lab, RIGHT, TIMEOUT, at};
+use linerate_testkit::lab::{BOTH, LEFT, Lab, RIGHT, TIMEOUT, at};
 use linerate_testkit::tools::run;
 
 /// How long each direction is filled.

@@ -1,44 +1,58 @@
-//! [`Lab`]: a router between two hosts, and [`Flow`]: two sockets that talk through it.
+//! [`Lab`]: a router between two hosts, and [`Flow`]: two sockets that talk through it. What cannot be made panics.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
-use linerate_testkit::tools::{nft, run};
-use linerate_testkit::{Interface, Mac, Namespace, Veth, VethOptions};
+use crate::tools::{nft, run};
+use crate::{Interface, Mac, Namespace, Veth, VethOptions};
 
 /// More than anything here takes, also while other tests have the CPUs.
-pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
+pub const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The addresses of the hosts, and of the router on their sides.
-pub(crate) const LEFT: [&str; 2] = ["10.1.0.2", "fd01::2"];
-pub(crate) const RIGHT: [&str; 2] = ["10.2.0.2", "fd02::2"];
-pub(crate) const LAN: [&str; 2] = ["10.1.0.1", "fd01::1"];
-pub(crate) const WAN: [&str; 2] = ["10.2.0.1", "fd02::1"];
+/// The addresses of the host on the left, IPv4 and IPv6.
+pub const LEFT: [&str; 2] = ["10.1.0.2", "fd01::2"];
+/// The same of the host on the right.
+pub const RIGHT: [&str; 2] = ["10.2.0.2", "fd02::2"];
+/// The router's address on the left.
+pub const LAN: [&str; 2] = ["10.1.0.1", "fd01::1"];
+/// The router's address on the right.
+pub const WAN: [&str; 2] = ["10.2.0.1", "fd02::1"];
 
 /// IPv4 and IPv6: indices of the above.
-pub(crate) const BOTH: [usize; 2] = [0, 1];
+pub const BOTH: [usize; 2] = [0, 1];
 
-pub(crate) fn address(text: &str) -> IpAddr {
+/// # Panics
+/// Where it is none.
+pub fn address(text: &str) -> IpAddr {
     text.parse().expect("an address")
 }
 
-pub(crate) fn at(text: &str, port: u16) -> SocketAddr {
+/// A port of a host.
+///
+/// # Panics
+/// Where the address is none.
+pub fn at(text: &str, port: u16) -> SocketAddr {
     (address(text), port).into()
 }
 
 /// `left` - lan `router` wan - `right`. The router's end of each cable is `a`.
-pub(crate) struct Lab {
-    pub(crate) router: Namespace,
-    pub(crate) left: Namespace,
-    pub(crate) right: Namespace,
-    pub(crate) lan: Veth,
-    pub(crate) wan: Veth,
+pub struct Lab {
+    /// The router.
+    pub router: Namespace,
+    /// The host at its port `lan`.
+    pub left: Namespace,
+    /// The host at its port `wan`.
+    pub right: Namespace,
+    /// The cable to the left.
+    pub lan: Veth,
+    /// The cable to the right.
+    pub wan: Veth,
 }
 
 impl Lab {
     /// Hosts that finish their checksums, as what comes from a wire does, and know their neighbours. All labs
     /// have the same addresses.
-    pub(crate) fn new(name: &str) -> Self {
+    pub fn new(name: &str) -> Self {
         let make = |end: &str| Namespace::create(&format!("{name}{end}")).expect("a namespace");
         let (router, left, right) = (make("r"), make("l"), make("w"));
         let connect = |port: &str, host: &Namespace, number: u8| {
@@ -76,17 +90,17 @@ impl Lab {
     }
 
     /// The router's ends of the cables.
-    pub(crate) fn ports(&self) -> [&Interface; 2] {
+    pub fn ports(&self) -> [&Interface; 2] {
         [&self.lan.a, &self.wan.a]
     }
 
     /// Tells the router these rules of nftables.
-    pub(crate) fn nft(&self, rules: &str) {
+    pub fn nft(&self, rules: &str) {
         nft(&self.router, rules);
     }
 
     /// A router that translates what leaves by the wan port, and counts what is invalid.
-    pub(crate) fn masquerade(&self) {
+    pub fn masquerade(&self) {
         self.nft(
             "table inet t {
                 chain post { type nat hook postrouting priority srcnat
@@ -98,7 +112,7 @@ impl Lab {
     }
 
     /// A router that tracks connections and counts what is invalid.
-    pub(crate) fn track(&self) {
+    pub fn track(&self) {
         self.nft(
             "table inet track {
                 counter invalid { }
@@ -110,21 +124,21 @@ impl Lab {
     }
 
     /// Packets that connection tracking called invalid.
-    pub(crate) fn invalid(&self) -> u64 {
+    pub fn invalid(&self) -> u64 {
         let text = run(&self.router, "nft", &["list", "counter", "inet", "track", "invalid"], "");
         let (_, rest) = text.split_once("packets ").expect("a counter");
         rest.split_whitespace().next().expect("a number").parse().expect("a number")
     }
 
     /// From port 4000 of the host on the left to port 5000 of the one on the right.
-    pub(crate) fn flow(&self, family: usize) -> Flow {
+    pub fn flow(&self, family: usize) -> Flow {
         let (here, there) = (at(LEFT[family], 4000), at(RIGHT[family], 5000));
         let client = Self::udp(&self.left, LEFT[family], 4000);
         Flow { here, there, client, server: Self::udp(&self.right, RIGHT[family], 5000) }
     }
 
     /// A UDP socket of a host.
-    pub(crate) fn udp(host: &Namespace, text: &str, port: u16) -> UdpSocket {
+    pub fn udp(host: &Namespace, text: &str, port: u16) -> UdpSocket {
         let socket = host.run(|| UdpSocket::bind(at(text, port))).expect("entered");
         let socket = socket.unwrap_or_else(|error| panic!("{text}, port {port}: {error}"));
         socket.set_read_timeout(Some(TIMEOUT)).expect("a time-out");
@@ -133,29 +147,33 @@ impl Lab {
 }
 
 /// A UDP socket of each host.
-pub(crate) struct Flow {
-    pub(crate) here: SocketAddr,
-    pub(crate) there: SocketAddr,
-    pub(crate) client: UdpSocket,
-    pub(crate) server: UdpSocket,
+pub struct Flow {
+    /// The client's address.
+    pub here: SocketAddr,
+    /// The server's address.
+    pub there: SocketAddr,
+    /// Bound to `here`.
+    pub client: UdpSocket,
+    /// Bound to `there`.
+    pub server: UdpSocket,
 }
 
 impl Flow {
     /// A packet to the server; whom it seems to come from.
     #[track_caller]
-    pub(crate) fn ask(&self, text: &str) -> SocketAddr {
+    pub fn ask(&self, text: &str) -> SocketAddr {
         deliver(&self.client, self.there, &self.server, text)
     }
 
     /// A packet to the client, where nothing is translated; whom it seems to come from.
     #[track_caller]
-    pub(crate) fn answer(&self, text: &str) -> SocketAddr {
+    pub fn answer(&self, text: &str) -> SocketAddr {
         deliver(&self.server, self.here, &self.client, text)
     }
 
     /// A packet each way, so many times.
     #[track_caller]
-    pub(crate) fn talk(&self, times: usize) {
+    pub fn talk(&self, times: usize) {
         for _ in 0..times {
             self.ask("question");
             self.answer("answer");
@@ -165,7 +183,7 @@ impl Flow {
 
 /// Sends a packet to `to` through `from`, and takes it at `at`: whom it seems to come from.
 #[track_caller]
-pub(crate) fn deliver(from: &UdpSocket, to: SocketAddr, at: &UdpSocket, text: &str) -> SocketAddr {
+pub fn deliver(from: &UdpSocket, to: SocketAddr, at: &UdpSocket, text: &str) -> SocketAddr {
     let mut buffer = [0; 2048];
     from.send_to(text.as_bytes(), to).expect("sent");
     let (length, source) = at
