@@ -39,6 +39,13 @@ pub(crate) fn happened() -> bool {
     FLAG.get().is_some_and(|flag| flag.load(Ordering::Relaxed))
 }
 
+/// Sleeps until a signal asks for the end.
+pub(crate) fn wait() {
+    while !happened() {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
 /// Sleeps, unless a signal asks for the end.
 pub(crate) fn sleep(time: Duration) -> Result<()> {
     let end = Instant::now() + time;

@@ -61,6 +61,11 @@ pub(crate) fn linerate_path() -> Result<PathBuf> {
     }
 }
 
+/// The arguments of a command line.
+pub(crate) fn words(line: &str) -> Vec<String> {
+    line.split_whitespace().map(str::to_owned).collect()
+}
+
 /// Whether `program` is in PATH.
 pub(crate) fn installed(program: &str) -> bool {
     let path = env::var_os("PATH").unwrap_or_default();

@@ -126,9 +126,7 @@ pub(super) fn hold(
     }
     let seconds = began.elapsed().as_secs_f64();
     std::fs::write(ready, "").with_context(|| format!("cannot write {}", ready.display()))?;
-    while !interrupt::happened() {
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    interrupt::wait();
     Ok(Report {
         held: streams.len() as u64,
         exchanged,

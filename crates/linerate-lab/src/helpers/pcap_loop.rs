@@ -1,8 +1,6 @@
 //! The least that a program can do with libpcap: it counts what `pcap_loop` hands it. Linked to libpcap
 //! like any other, so that `linerate run` gives it another one.
 
-use std::time::Duration;
-
 use anyhow::{Context, Result};
 use pcap::{Capture, Error};
 use serde_json::{Value, json};
@@ -16,9 +14,7 @@ pub(super) fn run(interface: &str) -> Result<Value> {
         .with_context(|| format!("libpcap cannot open {interface}"))?;
     let handle = capture.breakloop_handle();
     std::thread::spawn(move || {
-        while !interrupt::happened() {
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        interrupt::wait();
         handle.breakloop();
     });
     let mut captured = 0_u64;

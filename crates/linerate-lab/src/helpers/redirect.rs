@@ -27,9 +27,7 @@ pub(super) fn run(interface: &str, to: &str, destination: Mac, source: Mac) -> R
         skeleton.progs.redirect.attach_xdp(from.cast_signed()).with_context(|| {
             format!("cannot attach to {interface} (has it another XDP program?)")
         })?;
-    while !interrupt::happened() {
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
+    interrupt::wait();
     drop(link);
     Ok(())
 }

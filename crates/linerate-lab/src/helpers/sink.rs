@@ -23,9 +23,7 @@ pub(super) fn run(interface: &str) -> Result<(u64, u64)> {
     let link = skeleton.progs.sink.attach_xdp(index.cast_signed()).with_context(|| {
         format!("cannot attach the sink to {interface} (has it another XDP program?)")
     })?;
-    while !interrupt::happened() {
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
+    interrupt::wait();
     drop(link);
     let map = &skeleton.maps.counts;
     let values = map

@@ -171,6 +171,19 @@ impl Peer {
         (here, missing.iter().map(note).collect())
     }
 
+    /// Each source of Linerate at its default, tcpdump with both buffers, and the plain loop.
+    pub(crate) fn sources_and_rivals() -> Vec<Self> {
+        vec![
+            Self::capture("xdp"),
+            Self::sockets("hugetlb"),
+            Self::capture("packet"),
+            Self::capture("tee"),
+            Self::tcpdump(),
+            Self::tcpdump_buffered(),
+            Self::xdp_loop(),
+        ]
+    }
+
     fn other(name: &str, program: Program) -> Self {
         Self { name: name.into(), role: Role::Peer, program, file: None, under: None }
     }

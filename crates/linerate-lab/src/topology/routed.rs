@@ -168,15 +168,7 @@ impl RoutedPair {
     fn accelerate(&self, more: &[&str]) -> Result<Running> {
         let mut words = vec!["forward", "run", "-i", LEFT, "-i", RIGHT, "--metrics", "off"];
         // One packet a minute of each session would be the kernel's, in the middle of a run or not.
-        words.extend([
-            "--no-probe",
-            "--revalidate",
-            "1h",
-            "--udp-idle",
-            "10m",
-            "--tcp-idle",
-            "10m",
-        ]);
+        words.extend("--no-probe --revalidate 1h --udp-idle 10m --tcp-idle 10m".split(' '));
         words.extend(more);
         let mut running = self.linerate("linerate forward", &self.router, &words)?;
         let ready =
@@ -442,16 +434,19 @@ pub(crate) fn without_router(pair: &Pair, traffic: &SessionTraffic) -> Result<Fo
     })
 }
 
+/// Ends what [`RoutedPair::start_datapath`] started.
+pub(crate) fn end_datapath(running: Option<Running>) -> Result<()> {
+    if let Some(running) = running {
+        running.stop(Duration::from_secs(30))?.success()?;
+    }
+    Ok(())
+}
+
 /// Room for so many sessions: in buckets, one has a session too many before the whole table is full.
 fn room(sessions: u64) -> String {
     (sessions * 5 / 4).max(1 << 16).to_string()
 }
 
 fn finish(sender: Running) -> Result<SendReport> {
-    let report = sender.wait(Duration::from_secs(600))?.success()?.json()?;
-    Ok(SendReport {
-        frames: count(&report, "sent")?,
-        refused: count(&report, "refused")?,
-        seconds: report["seconds"].as_f64().context("the sender's report has no seconds")?,
-    })
+    SendReport::read(&sender.wait(Duration::from_secs(600))?.success()?.json()?, "sent")
 }

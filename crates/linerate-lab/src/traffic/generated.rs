@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use crate::measure::process::{Running, count};
-use crate::programs;
+use crate::programs::{self, words};
 use crate::topology::pair::{Pair, SENDER};
 
 /// Traffic of one measurement.
@@ -47,20 +47,10 @@ pub(crate) fn session_words(sessions: u64, source: Ipv4Addr, destination: Ipv4Ad
     let senders = sessions.div_ceil(PORTS).max(1);
     let ports = PORTS.min(sessions.max(1));
     let last = Ipv4Addr::from(u32::from(source) + u32::try_from(senders - 1).unwrap_or(0));
-    [
-        "--udp".into(),
-        "--src".into(),
-        format!("{source}-{last}"),
-        "--dst".into(),
-        destination.to_string(),
-        "--sport".into(),
-        format!("1024-{}", 1023 + ports),
-        "--dport".into(),
-        "9".into(),
-        "--flows".into(),
-        sessions.to_string(),
-    ]
-    .into()
+    let port = 1023 + ports;
+    words(&format!(
+        "--udp --src {source}-{last} --dst {destination} --sport 1024-{port} --dport 9 --flows {sessions}"
+    ))
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -74,6 +64,15 @@ pub(crate) struct SendReport {
 }
 
 impl SendReport {
+    /// Out of what `linerate generate`, `replay` or `send` printed; `frames` is its name for them.
+    pub(crate) fn read(report: &serde_json::Value, frames: &str) -> Result<Self> {
+        Ok(Self {
+            frames: count(report, frames)?,
+            refused: count(report, "refused")?,
+            seconds: report["seconds"].as_f64().context("the sender's report has no seconds")?,
+        })
+    }
+
     pub(crate) fn rate(&self) -> f64 {
         self.frames as f64 / self.seconds.max(1e-9)
     }
@@ -126,49 +125,43 @@ impl Traffic {
 
     /// Starts sending from the pair's sender, on the generator's core.
     pub(crate) fn start(&self, pair: &Pair) -> Result<Running> {
-        let mut arguments: Vec<String> = Vec::new();
-        let mut add = |words: &[&str]| arguments.extend(words.iter().map(|w| (*w).to_owned()));
-        match self {
+        let core = pair.cores.generator;
+        let arguments = match self {
             Self::Generated { size, frames, rate, random, sessions } => {
-                add(&["generate", "-i", SENDER, "--json", "--quiet", "--size", size]);
-                add(&["--count", &frames.to_string()]);
-                add(&["--cpu", &pair.cores.generator.to_string()]);
-                add(&["--dst-mac", &pair.cable.b.mac().to_string()]);
+                let mac = pair.cable.b.mac();
+                let mut all = words(&format!(
+                    "generate -i {SENDER} --json --quiet --size {size} --count {frames} --cpu {core} \
+                     --dst-mac {mac}"
+                ));
                 if let Some(rate) = rate {
-                    add(&["--rate", &format!("{rate}pps")]);
+                    all.extend(words(&format!("--rate {rate}pps")));
                 }
                 if let Some(sessions) = sessions {
-                    for word in session_words(*sessions, WEST_ADDRESS, EAST_ADDRESS) {
-                        add(&[&word]);
-                    }
+                    all.extend(session_words(*sessions, WEST_ADDRESS, EAST_ADDRESS));
                 }
                 if *random {
-                    add(&["--random", "src,dst,sport,dport,mac,size"]);
-                    add(&["--src", "222.222.222.1-222.222.222.255", "--dst", "198.18.0.0/15"]);
+                    all.extend(words(
+                        "--random src,dst,sport,dport,mac,size \
+                         --src 222.222.222.1-222.222.222.255 --dst 198.18.0.0/15",
+                    ));
                 }
+                all
             }
             Self::Replayed { file, loops, rate } => {
-                let file = file.to_str().context("the trace's path is not UTF-8")?;
-                add(&["replay", "-i", SENDER, "--json", "--quiet", file]);
-                add(&["--loop", &loops.to_string()]);
-                match rate {
-                    Some(rate) => add(&["--pps", &rate.to_string()]),
-                    None => add(&["--topspeed"]),
-                }
+                let speed = rate.map_or("--topspeed".to_owned(), |rate| format!("--pps {rate}"));
+                let mut all =
+                    words(&format!("replay -i {SENDER} --json --quiet --loop {loops} {speed}"));
+                all.push(file.to_str().context("the trace's path is not UTF-8")?.to_owned());
+                all
             }
-        }
-        let mut command = programs::linerate(&pair.sender, pair.cores.generator, arguments)?;
+        };
+        let mut command = programs::linerate(&pair.sender, core, arguments)?;
         Running::start(self.sender(), &mut command)
     }
 
     /// Waits for the end of a sender, and reads what it says.
     pub(crate) fn finish(&self, sender: Running) -> Result<SendReport> {
-        let report = sender.wait(Duration::from_secs(1200))?.success()?.json()?;
-        Ok(SendReport {
-            frames: count(&report, "sent")?,
-            refused: count(&report, "refused")?,
-            seconds: report["seconds"].as_f64().context("the sender's report has no seconds")?,
-        })
+        SendReport::read(&sender.wait(Duration::from_secs(1200))?.success()?.json()?, "sent")
     }
 
     pub(crate) fn send(&self, pair: &Pair) -> Result<SendReport> {

@@ -25,15 +25,7 @@ pub(in crate::experiments) const EXPERIMENT: Experiment = Experiment {
 const X: f64 = 64.0;
 
 fn run(context: &mut Context) -> Result<()> {
-    let mut peers = vec![
-        Peer::capture("xdp"),
-        Peer::sockets("hugetlb"),
-        Peer::capture("packet"),
-        Peer::capture("tee"),
-        Peer::tcpdump(),
-        Peer::tcpdump_buffered(),
-        Peer::xdp_loop(),
-    ];
+    let mut peers = Peer::sources_and_rivals();
     peers.retain(|peer| {
         let here = peer.is_installed();
         if !here {

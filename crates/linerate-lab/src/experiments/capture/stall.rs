@@ -33,15 +33,7 @@ const PAUSE: Duration = Duration::from_millis(450);
 const X: f64 = 64.0;
 
 fn run(context: &mut Context) -> Result<()> {
-    let mut peers = vec![
-        Peer::capture(XDP),
-        Peer::sockets("hugetlb"),
-        Peer::capture("packet"),
-        Peer::capture("tee"),
-        Peer::tcpdump(),
-        Peer::tcpdump_buffered(),
-        Peer::xdp_loop(),
-    ];
+    let mut peers = Peer::sources_and_rivals();
     peers.retain(Peer::is_installed);
     let peers = context.wanted(peers, X)?;
     let stalls = context.pick(3, 8);

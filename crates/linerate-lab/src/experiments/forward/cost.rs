@@ -7,7 +7,7 @@ use crate::experiments::context::Context;
 use crate::experiments::samples::{At, Samples};
 use crate::report::summary::{Axis, Chart, Claim, Line, Role};
 use crate::topology::routed::{
-    Datapath, ForwardOutcome, RoutedPair, SessionTraffic, without_router,
+    Datapath, ForwardOutcome, RoutedPair, SessionTraffic, end_datapath, without_router,
 };
 
 /// Seconds that building the topology, starting and ending take beside the sending.
@@ -160,9 +160,7 @@ fn measure(
         let running = routed.start_datapath(one.datapath, traffic.sessions)?;
         let reports = matches!(one.datapath, Datapath::Linerate(_) | Datapath::Baseline(_));
         let with = routed.pass(&traffic, both, reports)?;
-        if let Some(running) = running {
-            running.stop(std::time::Duration::from_secs(30))?.success()?;
-        }
+        end_datapath(running)?;
         Ok(PairedRun { with, without })
     })?;
     let Some(done) = done else { return Ok(None) };

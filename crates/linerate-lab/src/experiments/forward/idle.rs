@@ -12,7 +12,7 @@ use crate::interrupt;
 use crate::measure::cpu::Core;
 use crate::report::summary::{Axis, Chart};
 use crate::topology::pair::Pair;
-use crate::topology::routed::{RoutedPair, SessionTraffic};
+use crate::topology::routed::{RoutedPair, SessionTraffic, end_datapath};
 
 /// Frames a second: less than plain Linux forwards on one core.
 const RATE: u64 = 300_000;
@@ -77,9 +77,7 @@ fn idle_percent(
     });
     let passed = routed.pass(traffic, false, false)?;
     let idle = watch.join().ok().context("the thread that watches a core died")??;
-    if let Some(running) = running {
-        running.stop(Duration::from_secs(30))?.success()?;
-    }
+    end_datapath(running)?;
     if let Some(why) = passed.void {
         bail!("{why}");
     }

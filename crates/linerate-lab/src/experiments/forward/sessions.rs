@@ -13,7 +13,7 @@ use crate::measure::cores::Cores;
 use crate::measure::process::count;
 use crate::report::summary::{Axis, Chart, Claim, Role};
 use crate::topology::pair::Pair;
-use crate::topology::routed::{Datapath, RoutedPair, SessionTraffic};
+use crate::topology::routed::{Datapath, RoutedPair, SessionTraffic, end_datapath};
 
 pub(in crate::experiments) const EXPERIMENT: Experiment = Experiment {
     name: "forward-sessions",
@@ -125,9 +125,7 @@ fn learn(cores: Cores, sessions: u64) -> Result<Learned> {
     };
     drop(sender);
     sink.stop(Duration::from_secs(20))?;
-    if let Some(running) = running {
-        running.stop(Duration::from_secs(30))?.success()?;
-    }
+    end_datapath(running)?;
     anyhow::ensure!(
         learned.held >= enough,
         "only {} of {sessions} sessions were learned",
@@ -220,8 +218,6 @@ fn hold(cores: Cores, datapath: Datapath) -> Result<Connections> {
     for server in servers {
         server.stop(Duration::from_secs(60))?.success()?;
     }
-    if let Some(running) = running {
-        running.stop(Duration::from_secs(30))?.success()?;
-    }
+    end_datapath(running)?;
     Ok(Connections { held, sessions, exchanges_per_second })
 }

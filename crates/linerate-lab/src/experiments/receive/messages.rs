@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::interrupt;
 use crate::measure::process::{Running, count};
-use crate::programs;
+use crate::programs::{self, words};
 use crate::topology::pair::{Pair, RECEIVER, RECEIVER_ADDRESS, SENDER, SENDER_ADDRESS};
 use crate::traffic::generated::SendReport;
 
@@ -218,11 +218,7 @@ impl Testbed {
         command.args(["--json", "--quiet", "--count", &load.messages.to_string()]);
         let sender = Running::start(verb, &mut command)?;
         let report = sender.wait(Duration::from_secs(600))?.success()?.json()?;
-        Ok(SendReport {
-            frames: count(&report, count_of)?,
-            refused: count(&report, "refused")?,
-            seconds: report["seconds"].as_f64().context("the sender's report has no seconds")?,
-        })
+        SendReport::read(&report, count_of)
     }
 
     fn by_live_frames(&self, load: &Load) -> Vec<String> {
@@ -256,10 +252,6 @@ impl Testbed {
         }
         arguments
     }
-}
-
-fn words(line: &str) -> Vec<String> {
-    line.split_whitespace().map(str::to_owned).collect()
 }
 
 impl Load {
