@@ -436,34 +436,19 @@ fn local(step: &mut Step<'_>) -> Vec<Vec<u8>> {
 fn strange(step: &mut Step<'_>) -> Vec<Vec<u8>> {
     let mut packet = step.short();
     let from = step.random.once_in(3);
-    let text: &[&str] = match (step.is_v6(), from) {
-        (false, true) => &["0.0.0.0", "127.0.0.1", "224.0.0.5", "255.255.255.255", "10.2.0.1"],
-        (false, false) => &[
-            "127.0.0.1",
-            "224.0.0.5",
-            "239.1.2.3",
-            "255.255.255.255",
-            "0.0.0.0",
-            "10.9.1.1",
-            "10.9.2.1",
-            "10.200.0.1",
-            "169.254.1.1",
-            "240.0.0.1",
-        ],
-        (true, true) => &["::", "::1", "ff02::1", "fe80::7"],
-        (true, false) => &[
-            "::1",
-            "ff02::1",
-            "ff05::5",
-            "fe80::7",
-            "::",
-            "fd00:91::1",
-            "fd00:92::1",
-            "fd00:200::1",
-            "::ffff:10.2.0.11",
-        ],
+    let all = match (step.is_v6(), from) {
+        (false, true) => "0.0.0.0 127.0.0.1 224.0.0.5 255.255.255.255 10.2.0.1",
+        (false, false) => {
+            "127.0.0.1 224.0.0.5 239.1.2.3 255.255.255.255 0.0.0.0 10.9.1.1 10.9.2.1 10.200.0.1 \
+             169.254.1.1 240.0.0.1"
+        }
+        (true, true) => ":: ::1 ff02::1 fe80::7",
+        (true, false) => {
+            "::1 ff02::1 ff05::5 fe80::7 :: fd00:91::1 fd00:92::1 fd00:200::1 ::ffff:10.2.0.11"
+        }
     };
-    let address: IpAddr = step.random.pick(text).parse().expect("an address");
+    let all: Vec<_> = all.split(' ').collect();
+    let address: IpAddr = step.random.pick(&all).parse().expect("an address");
     step.readdress(&mut packet, from, &octets(address));
     vec![step.frame(&packet)]
 }
