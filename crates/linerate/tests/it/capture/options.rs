@@ -1,7 +1,7 @@
 //! Each option does what it says, or says that it does not.
 
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -145,18 +145,23 @@ fn compressed_input_is_read() {
     assert_eq!((&json["received"], &json["captured"]), (&100.into(), &50.into()), "{output:?}");
 }
 
-#[test]
-fn a_file_that_is_read_slowly_answers_signals() {
+/// A named pipe to read from, and a file to write into it.
+fn pipe_and_sample() -> (tempfile::TempDir, PathBuf, Vec<u8>) {
     let folder = folder();
     let (input, sample) = (folder.path().join("in.pipe"), folder.path().join("sample.pcap"));
-    let out = folder.path().join("out.pcapng");
     write_mixed(&sample);
     nix::unistd::mkfifo(&input, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    (folder, input, std::fs::read(&sample).unwrap())
+}
+
+#[test]
+fn a_file_that_is_read_slowly_answers_signals() {
+    let (folder, input, bytes) = pipe_and_sample();
+    let out = folder.path().join("out.pcapng");
     let mut command = Command::new(LINERATE);
     command.args(["capture", "-r"]).arg(&input).arg("-w").arg(&out).arg("udp");
     let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
     let mut pipe = std::fs::File::options().write(true).open(&input).unwrap();
-    let bytes = std::fs::read(&sample).unwrap();
     pipe.write_all(&bytes[..4000]).unwrap();
     std::thread::sleep(Duration::from_millis(400));
     let id = nix::unistd::Pid::from_raw(child.id() as i32);
@@ -175,12 +180,8 @@ fn a_file_that_is_read_slowly_answers_signals() {
 
 #[test]
 fn a_pipe_with_nothing_to_read_is_left_at_the_first_signal() {
-    let folder = folder();
-    let (input, sample) = (folder.path().join("in.pipe"), folder.path().join("sample.pcap"));
+    let (folder, input, bytes) = pipe_and_sample();
     let out = folder.path().join("out.pcapng");
-    write_mixed(&sample);
-    nix::unistd::mkfifo(&input, nix::sys::stat::Mode::S_IRWXU).unwrap();
-    let bytes = std::fs::read(&sample).unwrap();
     // No writer; a silent writer; a writer that stops within a record.
     for sent in [None, Some(0), Some(4000)] {
         let mut command = Command::new(LINERATE);
@@ -205,17 +206,13 @@ fn a_pipe_with_nothing_to_read_is_left_at_the_first_signal() {
 
 #[test]
 fn reading_a_file_is_shown_on_a_terminal() {
-    let folder = folder();
-    let (input, sample) = (folder.path().join("in.pipe"), folder.path().join("sample.pcap"));
-    write_mixed(&sample);
-    nix::unistd::mkfifo(&input, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let (_folder, input, bytes) = pipe_and_sample();
     let command = format!("exec {LINERATE} capture -r {} --discard udp", input.display());
     let mut script = Command::new("script");
     script.args(["-qefc", &command, "/dev/null"]).stdout(Stdio::piped()).stdin(Stdio::null());
     let Ok(child) = script.spawn() else {
         skip!("needs script");
     };
-    let bytes = std::fs::read(&sample).unwrap();
     let mut pipe = std::fs::File::options().write(true).open(&input).unwrap();
     pipe.write_all(&bytes).unwrap();
     std::thread::sleep(Duration::from_millis(1500));

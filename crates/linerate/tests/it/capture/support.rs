@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use linerate_pcapfile::{InterfaceStatistics, Reader};
 use linerate_testkit::{Namespace, Process, Veth, VethOptions};
+use serde_json::Value;
 
 use crate::LINERATE;
 
@@ -123,6 +124,19 @@ pub(crate) fn accepts(program: &str, arguments: &[&str], path: &Path) {
         }
         Err(_) => println!("skipped: {program} on {}: not installed", path.display()),
     }
+}
+
+/// Holds that a file whose disk was full has the first packets and is valid, and that the rest was counted;
+/// the report, and how many packets there are.
+pub(crate) fn holds_the_first(path: &Path, report: &str) -> (Value, usize) {
+    let json: Value = serde_json::from_str(report).unwrap();
+    let kept = numbers(path);
+    assert_eq!(kept, (0..kept.len() as u32).collect::<Vec<_>>());
+    assert!(!kept.is_empty());
+    assert_eq!(json["written"], kept.len(), "{json}");
+    assert!(json["dropped"]["disk"].as_u64().unwrap() > 0, "{json}");
+    everybody_accepts(path);
+    (json, kept.len())
 }
 
 pub(crate) fn everybody_accepts(path: &Path) {
