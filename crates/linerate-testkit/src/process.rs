@@ -68,11 +68,6 @@ impl Process {
             .unwrap_or_else(|error| panic!("{signal}: {error}: {}", self.printed()));
     }
 
-    /// Whether it still runs.
-    pub fn is_running(&mut self) -> bool {
-        self.child.try_wait().expect("it is ours to wait for").is_none()
-    }
-
     /// Waits until it ends by itself: its status, standard output and standard error.
     #[track_caller]
     pub fn wait(mut self) -> (ExitStatus, String, String) {

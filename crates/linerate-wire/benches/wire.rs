@@ -1,10 +1,12 @@
-//! What parsing and summing cost, beside etherparse on the same frames.
+//! What parsing and summing cost, beside etherparse on the same frames; and what copying with the sum of it
+//! costs in one pass, beside the bare copy and the copy with a separate pass.
 
 use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use etherparse::PacketBuilder;
-use linerate_wire::{checksum, flow, layers};
+use linerate_wire::checksum::{self, Engine};
+use linerate_wire::{flow, layers};
 
 fn frame(payload: usize) -> Vec<u8> {
     let mut frame = Vec::new();
@@ -45,5 +47,32 @@ fn sum(criterion: &mut Criterion) {
     }
 }
 
-criterion_group!(benches, parse, sum);
+fn copy(criterion: &mut Criterion) {
+    for size in [20, 64, 128, 536, 1448, 9000] {
+        let from = vec![0x5a; size];
+        let mut to = vec![0; size];
+        let mut group = criterion.benchmark_group(format!("copy and sum {size} bytes"));
+        group.throughput(Throughput::Bytes(size as u64));
+        group.bench_function("memcpy", |bench| {
+            bench.iter(|| black_box(&mut to).copy_from_slice(black_box(&from)));
+        });
+        group.bench_function("memcpy, then a pass", |bench| {
+            bench.iter(|| {
+                black_box(&mut to).copy_from_slice(black_box(&from));
+                Engine::detect().sum(black_box(&to))
+            });
+        });
+        for engine in Engine::available() {
+            group.bench_function(engine.to_string(), |bench| {
+                bench.iter(|| engine.copy(black_box(&from), black_box(&mut to)));
+            });
+            group.bench_function(format!("{engine}, sum only"), |bench| {
+                bench.iter(|| engine.sum(black_box(&from)));
+            });
+        }
+        group.finish();
+    }
+}
+
+criterion_group!(benches, parse, sum, copy);
 criterion_main!(benches);

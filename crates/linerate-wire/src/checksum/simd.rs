@@ -129,11 +129,11 @@ macro_rules! pass {
             /// Vectors of one turn of the loop.
             const TURN: usize = 4;
 
-            // SAFETY: the caller's; every `at` is at most `len - LEN`.
+            // SAFETY: the caller's; every `at` is at most `len - LEN`, and no alignment is asked for.
             let take = |at: usize| unsafe {
-                let vector = load(from.add(at));
+                let vector = load(from.add(at).cast());
                 if COPY {
-                    store(to.add(at), vector);
+                    store(to.add(at).cast(), vector);
                 }
                 vector
             };
@@ -154,7 +154,7 @@ macro_rules! pass {
             let head = swap_if(odd, keep_first(first, take(0)));
             // Two pairs, so that no addition waits for the one before it.
             let mut whole = [head, zero()];
-            let mut high = [high_halves(head), zero()];
+            let mut high = [shift_right::<32>(head), zero()];
             let mut at = first;
             while len - at >= TURN * LEN {
                 for line in (0..TURN * LEN).step_by(super::LINE) {
@@ -163,7 +163,7 @@ macro_rules! pass {
                 let vectors: [Vector; TURN] = core::array::from_fn(|i| take(at + i * LEN));
                 for (i, vector) in vectors.into_iter().enumerate() {
                     whole[i % 2] = add(whole[i % 2], vector);
-                    high[i % 2] = add(high[i % 2], high_halves(vector));
+                    high[i % 2] = add(high[i % 2], shift_right::<32>(vector));
                 }
                 at += TURN * LEN;
             }
@@ -171,7 +171,7 @@ macro_rules! pass {
                 fetch(at);
                 let vector = take(at);
                 whole[0] = add(whole[0], vector);
-                high[0] = add(high[0], high_halves(vector));
+                high[0] = add(high[0], shift_right::<32>(vector));
                 at += LEN;
             }
             let left = len - at;
@@ -179,7 +179,7 @@ macro_rules! pass {
                 // Goes back over bytes that have been met; they are stored again, as they are.
                 let tail = swap_if(left % 2, keep_last(left, take(len - LEN)));
                 whole[1] = add(whole[1], tail);
-                high[1] = add(high[1], high_halves(tail));
+                high[1] = add(high[1], shift_right::<32>(tail));
             }
             let total = total(add(whole[0], whole[1]), add(high[0], high[1]));
             total.rotate_left(8 * odd as u32)
@@ -189,49 +189,15 @@ macro_rules! pass {
 
 mod avx2 {
     use core::arch::x86_64::*;
+    use core::arch::x86_64::{
+        _mm256_add_epi64 as add, _mm256_loadu_si256 as load, _mm256_setzero_si256 as zero,
+        _mm256_srli_epi64 as shift_right, _mm256_storeu_si256 as store,
+    };
 
     pub(super) const LEN: usize = size_of::<Vector>();
     type Vector = __m256i;
 
     pass!("avx2");
-
-    /// # Safety
-    ///
-    /// `from` is valid for reads of `LEN` bytes.
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    unsafe fn load(from: *const u8) -> Vector {
-        // SAFETY: the caller's; no alignment is asked for.
-        unsafe { _mm256_loadu_si256(from.cast()) }
-    }
-
-    /// # Safety
-    ///
-    /// `to` is valid for writes of `LEN` bytes.
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    unsafe fn store(to: *mut u8, vector: Vector) {
-        // SAFETY: the caller's; no alignment is asked for.
-        unsafe { _mm256_storeu_si256(to.cast(), vector) }
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn zero() -> Vector {
-        _mm256_setzero_si256()
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn add(left: Vector, right: Vector) -> Vector {
-        _mm256_add_epi64(left, right)
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn high_halves(vector: Vector) -> Vector {
-        _mm256_srli_epi64::<32>(vector)
-    }
 
     /// `vector` with each 64 bits rotated by a byte, if `odd` is 1 and not 0.
     #[inline]
@@ -273,7 +239,7 @@ mod avx2 {
     fn mask(at: usize, vector: Vector) -> Vector {
         debug_assert!(at <= 2 * LEN);
         // SAFETY: the remainder keeps the place within `MASKS`, so that a vector is left after it.
-        let mask = unsafe { load(MASKS.as_ptr().add(at % (2 * LEN + 1))) };
+        let mask = unsafe { load(MASKS.as_ptr().add(at % (2 * LEN + 1)).cast()) };
         _mm256_and_si256(vector, mask)
     }
 
@@ -290,49 +256,15 @@ mod avx2 {
 
 mod avx512 {
     use core::arch::x86_64::*;
+    use core::arch::x86_64::{
+        _mm512_add_epi64 as add, _mm512_loadu_si512 as load, _mm512_setzero_si512 as zero,
+        _mm512_srli_epi64 as shift_right, _mm512_storeu_si512 as store,
+    };
 
     pub(super) const LEN: usize = size_of::<Vector>();
     type Vector = __m512i;
 
     pass!("avx512f,avx512bw");
-
-    /// # Safety
-    ///
-    /// `from` is valid for reads of `LEN` bytes.
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512bw")]
-    unsafe fn load(from: *const u8) -> Vector {
-        // SAFETY: the caller's; no alignment is asked for.
-        unsafe { _mm512_loadu_si512(from.cast()) }
-    }
-
-    /// # Safety
-    ///
-    /// `to` is valid for writes of `LEN` bytes.
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512bw")]
-    unsafe fn store(to: *mut u8, vector: Vector) {
-        // SAFETY: the caller's; no alignment is asked for.
-        unsafe { _mm512_storeu_si512(to.cast(), vector) }
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512bw")]
-    fn zero() -> Vector {
-        _mm512_setzero_si512()
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512bw")]
-    fn add(left: Vector, right: Vector) -> Vector {
-        _mm512_add_epi64(left, right)
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512bw")]
-    fn high_halves(vector: Vector) -> Vector {
-        _mm512_srli_epi64::<32>(vector)
-    }
 
     /// `vector` with each 64 bits rotated by a byte, if `odd` is 1 and not 0.
     #[inline]
