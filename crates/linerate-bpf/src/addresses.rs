@@ -1,4 +1,4 @@
-//! [`Addresses`]: the IP addresses of a TUN device, by which programs tell its frames from the host's.
+//! [`Addresses`]: the IP addresses of a TUN device, by which programs distinguish its frames from the host's.
 
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
@@ -19,7 +19,7 @@ impl Addresses {
             .map_err(|error| Error::system("share the map of addresses", error))
     }
 
-    /// Adds one; nothing happens where it is there already. Needs no privilege since Linux 5.19.
+    /// Adds one; nothing happens if it is there already. Needs no privilege since Linux 5.19.
     ///
     /// # Errors
     /// [`Error::System`] for one more than [`MAX_ADDRESSES`]; [`Error::Privilege`].
@@ -40,7 +40,7 @@ impl Addresses {
         }
     }
 
-    /// Removes one; nothing happens where it is not there.
+    /// Removes one; nothing happens if it is not there.
     ///
     /// # Errors
     /// [`Error::System`], [`Error::Privilege`].

@@ -1,4 +1,4 @@
-//! [`Error`]: what can go wrong in this crate, each with the remedy.
+//! [`Error`]: the errors of this crate, with remedies.
 
 use std::fmt;
 use std::io;
@@ -22,7 +22,7 @@ pub enum Error {
         source: io::Error,
     },
 
-    /// The process may not do this.
+    /// The process lacks a privilege.
     #[error("cannot {action}: needs {}", Missing(capability))]
     Privilege {
         /// What was being done; follows "cannot".
@@ -76,7 +76,7 @@ pub enum Error {
         slots: usize,
     },
 
-    /// A request that makes no sense, found before the kernel was asked.
+    /// An invalid request, rejected before a system call.
     #[error("{0}")]
     Invalid(String),
 }

@@ -1,7 +1,7 @@
 //! [`IngressDrop`]: keeps frames that packet sockets receive from the host's stack.
 //!
-//! A frame reaches packet sockets first, then tcx at the entrance of the stack
-//! (`__netif_receive_skb_core`): packet sockets receive what is dropped there, and the host does not answer it.
+//! A frame reaches packet sockets first, then tcx at the ingress of the stack (`__netif_receive_skb_core`):
+//! packet sockets receive what is dropped there, and the host does not answer it.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,7 +16,7 @@ use crate::{Error, Result};
 
 include!(concat!(env!("OUT_DIR"), "/ingress_drop.rs"));
 
-/// A tcx program that drops frames of an interface at the entrance of the stack. It is detached when this is
+/// A tcx program that drops frames of an interface at the ingress of the stack. It is detached when this is
 /// dropped, and when the process ends.
 #[derive(Debug)]
 pub struct IngressDrop {
@@ -47,7 +47,7 @@ impl IngressDrop {
             let action = "load the BPF program linerate_drop";
             match error.kind() {
                 libbpf_rs::ErrorKind::PermissionDenied => Error::bpf(action, libc::EPERM),
-                // libbpf-rs tells the cause in its text only.
+                // libbpf-rs has the cause only in its text.
                 _ => Error::system(action, std::io::Error::other(format!("{error:#}"))),
             }
         };

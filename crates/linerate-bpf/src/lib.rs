@@ -1,5 +1,5 @@
-//! Loads BPF programs, attaches them to interfaces, and shares maps with them. The one crate that calls libbpf's
-//! low-level functions; what libbpf-rs has is used from there.
+//! Loads BPF programs, attaches them to interfaces, and shares maps with them. Only this crate calls libbpf's
+//! low-level functions; it uses libbpf-rs where that has a wrapper.
 
 pub mod addresses;
 mod error;

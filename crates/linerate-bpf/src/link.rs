@@ -17,9 +17,9 @@ use crate::{Error, Result};
 pub enum Hook {
     /// XDP, in the driver or in the stack. One program for an interface.
     Xdp(AttachMode),
-    /// tcx at the entrance of the stack (Linux 6.6), before the programs that are there.
+    /// tcx at the ingress of the stack (Linux 6.6), before the programs that are there.
     TcxIngress,
-    /// tcx where frames leave the stack (Linux 6.6), after the programs that are there.
+    /// tcx at the egress of the stack (Linux 6.6), after the programs that are there.
     TcxEgress,
 }
 
@@ -105,7 +105,7 @@ impl Link {
         }
     }
 
-    /// Detaches the program now, whoever else holds the link.
+    /// Detaches the program now, even if others hold the link.
     ///
     /// # Errors
     /// [`Error::System`].
@@ -148,7 +148,7 @@ pub fn has_tcx_ingress_program(ifindex: u32) -> Result<bool> {
     let count = unsafe { query.__bindgen_anon_1.count };
     match -answer {
         0 => Ok(count > 0),
-        // Nothing there, or a kernel without tcx (before Linux 6.6).
+        // No program, or a kernel without tcx (before Linux 6.6).
         libc::ENOENT | libc::EINVAL => Ok(false),
         errno => Err(Error::bpf(format!("ask interface {ifindex} for its tcx programs"), errno)),
     }

@@ -1,4 +1,4 @@
-//! Live frames: an XDP program runs on frames that the caller makes, and the kernel carries the verdict out
+//! Live frames: an XDP program runs on the caller's frames, and the kernel executes the verdict
 //! (`BPF_PROG_TEST_RUN` with `BPF_F_TEST_XDP_LIVE_FRAMES`, Linux 5.18).
 //!
 //! The kernel fills a page with the frame once, and gives the same pages to the program again and

@@ -2,8 +2,8 @@
 //!
 //! An array made with `BPF_F_MMAPABLE` is contiguous memory that programs index and user space maps
 //! (`array_map_mmap` in `kernel/bpf/arraymap.c`): reading or changing an entry takes no system call. Programs
-//! write it at any moment, on any CPU, so user space sees atomics only; which of them belong together is for
-//! both sides to agree on. Hash maps cannot be mapped: [`batch`] is for those.
+//! write it at any moment, on any CPU, so user space sees atomics only; both sides must agree on which of
+//! them belong together. Hash maps cannot be mapped: [`batch`] is for those.
 
 pub mod batch;
 
@@ -20,7 +20,7 @@ use rustix::mm::MapFlags;
 use crate::{Error, Result};
 
 mod sealed {
-    /// Limits [`super::Cell`] to types that any bytes are a value of and that may change behind a `&`.
+    /// Limits [`super::Cell`] to types for which any bytes are valid and that may change behind a `&`.
     pub trait Sealed {}
 }
 
@@ -124,7 +124,7 @@ impl MappedArray {
         unsafe { self.mapping.base.add(entry * self.stride + offset).cast().as_ref() }
     }
 
-    /// `count` atomics one behind the other, `offset` bytes into the value of `entry`.
+    /// `count` consecutive atomics, `offset` bytes into the value of `entry`.
     ///
     /// # Panics
     /// When there is no such entry, they are not within a value, or the offset is not a multiple of
@@ -142,7 +142,7 @@ impl MappedArray {
     }
 }
 
-/// What the kernel knows of a map.
+/// The kernel's information about a map.
 fn info(map: BorrowedFd<'_>) -> Result<libbpf_sys::bpf_map_info> {
     let info = libbpf_rs::MapInfo::new(map)
         .map_err(|error| Error::system("read the sizes of a BPF map", io::Error::other(error)))?;
@@ -157,7 +157,7 @@ fn name(info: &libbpf_sys::bpf_map_info) -> String {
 /// A new array with one entry of `value_size` bytes.
 ///
 /// # Errors
-/// What libbpf says.
+/// The error of libbpf.
 pub fn create_array(name: &str, value_size: u32) -> libbpf_rs::Result<MapHandle> {
     let options = libbpf_sys::bpf_map_create_opts {
         sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,

@@ -1,5 +1,5 @@
-//! [`LoadableProgram`]: a program that libbpf has relocated and made the maps of, but not loaded. It is loaded
-//! here, any number of times, each time with another filter in place of its last subprogram.
+//! [`LoadableProgram`]: a program that libbpf has relocated, with its maps created, but not loaded. It is
+//! loaded here, any number of times, each time with another filter in place of its last subprogram.
 //!
 //! This gives two things that `bpf_object__load` does not: the filter can change while the maps stay, and the
 //! verifier's log becomes a part of the error. Line information is left out, since it describes the stub and not
@@ -46,7 +46,7 @@ pub(crate) struct LoadableProgram {
     maps: Vec<(String, OwnedFd)>,
 }
 
-/// How a [`LoadableProgram`] is to be loaded.
+/// Options for loading a [`LoadableProgram`].
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LoadOptions<'a> {
     /// Takes the place of the stub; with `None` there is no call, and everything is accepted.

@@ -5,8 +5,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use crate::map::update_fd;
 use crate::{Error, Result};
 
-/// An array of maps that no program uses. An update of such an array waits for an RCU grace period, so that no
-/// program uses the old entry any more; the kernel promises that of maps of maps alone
+/// An array of maps that no program uses. An update of such an array waits for an RCU grace period, so that
+/// no program uses the old entry any more; the kernel guarantees this only for maps of maps
 /// (`maybe_wait_bpf_programs` in `kernel/bpf/syscall.c`). `membarrier` would wait too, but not where CPUs run
 /// without ticks.
 #[derive(Debug)]

@@ -1,12 +1,12 @@
 //! A sequence lock in memory that BPF programs share: one counter, odd while somebody writes.
 //!
-//! A writer takes the lock by compare-and-swap from an even number to the next odd one, and releases it with the
-//! even number after that. A writer that does not get the lock does not wait. Readers never write: they copy, and
-//! check that the counter has not changed. A writer that dies leaves the counter odd;
-//! [`WriteGuard::take_over`] is for who is sure that it died.
+//! A writer takes the lock by compare-and-swap from an even number to the next odd one, and releases it with
+//! the even number after that. A writer that does not get the lock does not wait. Readers never write: they
+//! copy, and check that the counter has not changed. A writer that dies leaves the counter odd; call
+//! [`WriteGuard::take_over`] only if the writer is known to be dead.
 //!
-//! The protected data is read and written as atomics; [`Relaxed`] is enough: a reader may see half of a change,
-//! but never keeps it. Generic over the counter, so that loom runs the code that the kernel meets.
+//! The protected data is read and written as atomics; [`Relaxed`] is enough: a reader may see half of a
+//! change, but never keeps it. Generic over the counter, so loom tests the same code.
 
 use std::sync::atomic::Ordering::{self, AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, fence};
@@ -17,7 +17,7 @@ pub trait SeqCount {
     fn load(&self, ordering: Ordering) -> u32;
     /// An atomic store.
     fn store(&self, value: u32, ordering: Ordering);
-    /// Whether it was `current`, and is `new` now.
+    /// Compare-and-swap: whether it was `current` and is now `new`.
     fn exchange(&self, current: u32, new: u32) -> bool;
     /// Orders accesses to the data of all locks.
     fn fence(ordering: Ordering);
@@ -45,8 +45,8 @@ impl SeqCount for AtomicU32 {
     }
 }
 
-/// What `copy` reads while nobody writes, with the number of that version; `None` when somebody wrote at
-/// each of `tries` attempts.
+/// A consistent result of `copy`, with its version number; `None` if a writer interfered in each of `tries`
+/// attempts.
 #[inline]
 pub fn read<W: SeqCount, T>(
     count: &W,

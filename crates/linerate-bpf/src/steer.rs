@@ -43,9 +43,9 @@ pub enum TimestampSource {
     /// The kernel's clock, read by the XDP program for each frame. Cost 70 to 90 ns a frame on a
     /// virtual machine over veth, including the metadata that carries the timestamp.
     Kernel,
-    /// The network card's clock where its driver provides it, else as [`TimestampSource::Kernel`]. The card's
-    /// clock is not converted. Also provides the card's hash and stripped VLAN tag. Cost up to 30 ns more than
-    /// [`TimestampSource::Kernel`] where the driver provided none.
+    /// The network card's clock if its driver provides it, otherwise as [`TimestampSource::Kernel`]. The
+    /// card's clock is not converted. Also provides the card's hash and stripped VLAN tag. Cost up to 30 ns
+    /// more than [`TimestampSource::Kernel`] where the driver provided none.
     Hardware,
 }
 
@@ -89,7 +89,7 @@ impl Statistics {
 pub struct Counters(OwnedFd);
 
 impl Counters {
-    /// What it says now.
+    /// The current counts.
     ///
     /// # Errors
     /// [`Error::System`].
@@ -267,7 +267,7 @@ impl Program {
         (self.timestamps, self.why_timestamps.as_deref())
     }
 
-    /// Why it runs in the stack and not in the driver, where it does.
+    /// Why it runs in the stack and not in the driver, if so.
     pub fn why_generic(&self) -> Option<&str> {
         self.link.as_ref().and_then(|link| link.why_generic.as_deref())
     }

@@ -8,7 +8,7 @@ use crate::{Error, Result};
 /// Bytes by which a program may make a frame longer.
 const TAILROOM: usize = 256;
 
-/// What an XDP program did with a frame.
+/// The result of an XDP program for a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct XdpOutput {
     /// `XDP_PASS` and the like.
@@ -20,8 +20,8 @@ pub struct XdpOutput {
 }
 
 /// Runs an XDP program `repeat` times on copies of `frame`, as if interface `ifindex` of this network
-/// namespace had received it; 0 stands for no interface. The verdict is not carried out. Every run after the
-/// first sees the frame as the run before left it.
+/// namespace had received it; 0 stands for no interface. The verdict is not executed. Every run after the
+/// first sees the frame as the previous run left it.
 ///
 /// # Errors
 /// [`Error::Privilege`]; [`Error::System`], for instance `EINVAL` where the frame is shorter than 14 bytes

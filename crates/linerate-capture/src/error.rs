@@ -1,4 +1,4 @@
-//! What can go wrong in a capture, said so that the reader knows what to do about it.
+//! The errors of a capture, each with a remedy.
 
 use std::any::Any;
 use std::io;
@@ -23,7 +23,7 @@ pub enum Error {
         expression: String,
         /// What libpcap (or the kernel) said.
         message: String,
-        /// Byte offset of the fault in the expression, where it can be told.
+        /// Byte offset of the fault in the expression, if known.
         position: Option<usize>,
     },
     /// The interface for which a filter is to be compiled cannot be opened.
@@ -80,7 +80,7 @@ pub enum Error {
         /// The source.
         kind: crate::source::SourceKind,
     },
-    /// Only packet sockets hand on how the kernel would segment a super-packet.
+    /// Only packet sockets report how the kernel would segment a super-packet.
     #[error(
         "--split needs --source packet: the frames of --source {kind} come without the kernel's \
          metadata of segmentation, and an XDP program hardly ever sees a super-packet"

@@ -54,8 +54,8 @@ impl Filter {
     ///
     /// # Errors
     ///
-    /// [`Error::Filter`] with libpcap's own message, and with the position in the text where that
-    /// can be told; also for what only sockets know (`inbound`).
+    /// [`Error::Filter`] with libpcap's own message, and with the position in the text if known; also for
+    /// what only sockets know (`inbound`).
     pub fn compile(text: &str, link_type: u16, snaplen: u32, optimize: bool) -> Result<Self> {
         let handle = pcap::Capture::dead(pcap::Linktype(dlt(link_type)))
             .map_err(|error| Error::filter(text, message(&error), None))?;
@@ -197,7 +197,7 @@ fn statements(program: &pcap::BpfProgram) -> Vec<Statement> {
         .collect()
 }
 
-/// libpcap's words, without what the crate around it adds.
+/// libpcap's message, without the prefix of the pcap crate.
 fn message(error: &pcap::Error) -> String {
     match error {
         pcap::Error::PcapError(message) => message.clone(),

@@ -44,7 +44,7 @@ pub struct Interface {
     pub counters: Counters,
 }
 
-/// A user of an interface's traffic, which would be cut off without it.
+/// A user of an interface that would lose its traffic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Use {
     /// The loopback interface carries the traffic between local programs.
@@ -64,7 +64,7 @@ pub enum Use {
     Promiscuous,
     /// It was told to receive for this hardware address, as by a macvlan, also of another namespace.
     OtherAddress([u8; 6]),
-    /// A queue discipline or program at the entrance of the stack (clsact, tcx) filters what it receives.
+    /// A queueing discipline or program at the ingress of the stack (clsact, tcx) filters what it receives.
     Ingress,
     /// A packet socket of another process receives from it; the process, where known.
     PacketSocket(String),
@@ -91,7 +91,7 @@ impl fmt::Display for Use {
     }
 }
 
-/// What an interface counted since it exists.
+/// Counters of an interface since its creation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Packets received.
@@ -216,7 +216,7 @@ fn describe(link: &Link) -> Interface {
     if interface.loopback {
         interface.uses.push(Use::Loopback);
     }
-    // What an administrator asked for counts once, and is no use.
+    // `ip link set promisc on` counts once and is not a user.
     if link.promiscuity > u32::from(link.is_promisc()) {
         interface.uses.push(Use::Promiscuous);
     }
@@ -233,7 +233,7 @@ fn summed(statistics: &Statistics) -> Counters {
     }
 }
 
-/// Bridges and bonds above `link`, and devices that it stands on.
+/// Bridges and bonds above `link`, and its other upper devices.
 fn note_relations(link: &Link, interfaces: &mut [Interface]) {
     if let Some(master) = link.master {
         let found = interfaces.iter().find(|interface| interface.index == master);
@@ -247,7 +247,7 @@ fn note_relations(link: &Link, interfaces: &mut [Interface]) {
 
 /// Packet sockets of other processes: captures, DHCP clients, LLDP daemons.
 fn add_packet_sockets(interfaces: &mut [Interface]) {
-    // Without /proc nothing can be said about others.
+    // Without /proc other processes are unknown.
     let sockets = packet_socket::all().unwrap_or_default();
     for (socket, holders) in sockets.iter().zip(packet_socket::holders(&sockets)) {
         if holders.iter().any(|holder| holder.id == std::process::id()) {
@@ -270,8 +270,8 @@ fn note_address(found: linerate_net::Address, interfaces: &mut [Interface]) {
     let linerate_net::Address { index, address, .. } = found;
     if let Some(interface) = interfaces.iter_mut().find(|interface| interface.index == index) {
         interface.addresses.push(address);
-        // Every interface that is up has a link-local IPv6 address of its own making: it says
-        // nothing about use.
+        // Every interface that is up has an autoconfigured link-local IPv6 address. It does not mean that the
+        // interface is in use.
         if !matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local()) {
             interface.uses.push(Use::Address(address));
         }

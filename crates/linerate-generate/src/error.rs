@@ -43,12 +43,12 @@ pub enum Error {
         /// The same as `setcap` takes them.
         setcap: &'static str,
     },
-    /// The kernel or driver does not offer what a back end needs.
+    /// The kernel or driver does not offer what a backend needs.
     #[error("interface {name}: {backend} cannot be used: {reason}")]
     Unavailable {
         /// The interface.
         name: String,
-        /// The back end.
+        /// The backend.
         backend: &'static str,
         /// What is missing.
         reason: String,
@@ -89,7 +89,7 @@ pub enum Error {
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// Another back end may work.
+    /// Another backend may work.
     pub(crate) fn permits_fallback(&self) -> bool {
         matches!(self, Self::Unavailable { .. } | Self::Privilege { .. })
     }

@@ -36,7 +36,7 @@ impl Generator {
     /// handler for SIGURG that does nothing.
     ///
     /// # Errors
-    /// [`Error::Privilege`], [`Error::Unavailable`] where no back end works, [`Error::Argument`] for a
+    /// [`Error::Privilege`], [`Error::Unavailable`] where no backend works, [`Error::Argument`] for a
     /// CPU that is not there.
     pub fn start(config: Config) -> Result<Running> {
         let mut fallback = String::new();
@@ -109,12 +109,12 @@ pub struct Running {
     watch: JoinHandle<Result<()>>,
 }
 
-/// How far a run is.
+/// The progress of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Progress {
     /// Frames given to the interface: those that were accepted and those that were refused.
     pub sent: u64,
-    /// Frames that the far end could not take.
+    /// Frames that the peer could not take.
     pub refused: u64,
     /// Bytes of the frames sent.
     pub bytes: u64,
@@ -122,20 +122,20 @@ pub struct Progress {
     pub seconds: f64,
 }
 
-/// What a run did.
+/// The result of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
     /// The interface.
     pub interface: String,
     /// What carried the frames: `live`, `packet` or `xdp`.
     pub backend: String,
-    /// Why this back end.
+    /// Why this backend.
     pub reason: String,
     /// Frames given to the interface: `accepted` and `refused` together.
     pub sent: u64,
     /// Frames that the driver took.
     pub accepted: u64,
-    /// Frames that it returned: the ring of the far end was full, or there was no receiver.
+    /// Frames that it returned: the ring of the peer was full, or there was no receiver.
     pub refused: u64,
     /// Bytes of the frames sent.
     pub bytes: u64,
@@ -143,7 +143,7 @@ pub struct Report {
     pub seconds: f64,
     /// Frames sent per second.
     pub packets_per_second: f64,
-    /// Bits sent per second, frames as they stand in memory.
+    /// Bits sent per second, frames as in memory.
     pub bits_per_second: f64,
     /// What to do about frames that were refused, where that is known.
     pub hint: Option<String>,
@@ -152,7 +152,7 @@ pub struct Report {
 }
 
 impl Running {
-    /// The back end in use, and why.
+    /// The backend in use, and why.
     pub fn backend(&self) -> (&'static str, &str) {
         (self.backend.name(), &self.reason)
     }
@@ -173,7 +173,7 @@ impl Running {
         self.watch.is_finished()
     }
 
-    /// Asks the run to end after the current batch; [`Running::wait`] then returns at once.
+    /// Requests the end of the run after the current batch; [`Running::wait`] then returns at once.
     pub fn stop(&self) {
         let _ = self.stopper.try_send(());
     }
@@ -214,7 +214,7 @@ impl Running {
     }
 }
 
-/// The back ends to try, best first, each with the reason that is told if it works.
+/// The backends to try, best first, each with the reason that is told if it works.
 fn candidates(config: &Config) -> Result<Vec<(Backend, String)>> {
     let rate = config.rate.packets(config.sizes.mean());
     let too_slow = rate.is_some_and(|rate| rate < live_frames::MIN_RATE);

@@ -1,4 +1,4 @@
-//! [`Interface`]: what a source of traffic has to know of the interface that it sends to.
+//! [`Interface`]: properties of the interface that traffic is sent to.
 
 use linerate_net::link;
 use linerate_net::route::{Through, through};

@@ -1,4 +1,4 @@
-//! The live-frame back end: loads the generating program for a run and runs it.
+//! The live-frame backend: loads the generating program for a run and runs it.
 
 use std::io;
 use std::mem::{MaybeUninit, offset_of};
@@ -35,7 +35,7 @@ const BACKEND_NAME: &str = "XDP live frames";
 /// Frames of one batch at full speed; more gain nothing and delay everything else on the CPU.
 const BATCH: u32 = 64;
 
-/// The longest time that one paced batch may take, in seconds: softirqs are off meanwhile.
+/// The longest time that one paced batch may take, in seconds: softirqs are off during a batch.
 const MAX_BATCH_TIME: f64 = 50e-6;
 
 /// How far a paced run may fall behind and still catch up, in nanoseconds.
@@ -84,7 +84,7 @@ impl Counters for MapCounters {
 /// Loads the program, says so through `ready`, and runs it on this thread until all frames are sent or
 /// `stop` is set *and* a signal arrives.
 ///
-/// With `probe`, the first frame is sent alone: if the driver does not accept it, the back end is reported
+/// With `probe`, the first frame is sent alone: if the driver does not accept it, the backend is reported
 /// as unavailable before anything is counted.
 pub(crate) fn run(
     config: &Config,

@@ -5,8 +5,7 @@ use std::str::FromStr;
 
 use crate::{Error, Result};
 
-/// How fast frames go. Bits count the frame as it stands in memory, without preamble, frame check
-/// sequence and gap.
+/// How fast frames go. Bits count the frame as in memory, without preamble, frame check sequence and gap.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Rate {
     /// As fast as the machine can.

@@ -1,4 +1,4 @@
-//! The AF_PACKET and AF_XDP back ends: frames built in user space and sent through a transmit ring.
+//! The AF_PACKET and AF_XDP backends: frames built in user space and sent through a transmit ring.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -13,8 +13,8 @@ const INTERNET_MIX: [u16; 12] = [64, 590, 64, 64, 590, 64, 1514, 64, 590, 64, 64
 /// The most lengths in a list.
 const MAX_MIX_LEN: usize = 16;
 
-/// Frame lengths in bytes as frames stand in memory: Ethernet header and tag included, without the
-/// four bytes of frame check sequence that a wire adds.
+/// Frame lengths in bytes as in memory: Ethernet header and tag included, without the four bytes of frame
+/// check sequence that a wire adds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Sizes {
     /// All alike.

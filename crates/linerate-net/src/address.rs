@@ -34,7 +34,7 @@ impl Address {
         }
         Some(Self {
             index: u32::from_ne_bytes(number(body, 4)?),
-            // `IFA_ADDRESS` is the far end's where `IFA_LOCAL` is there, too.
+            // `IFA_ADDRESS` is the peer's if `IFA_LOCAL` is present too.
             address: local.or(remote)?,
             prefix_len: body[1],
         })
@@ -62,7 +62,7 @@ impl Connection {
     /// Adds an address. An IPv6 address is usable at once: duplicate address detection is skipped.
     ///
     /// # Errors
-    /// [`crate::Error::System`] where the interface has it already, [`crate::Error::Privilege`].
+    /// [`crate::Error::System`] if the interface has it already, [`crate::Error::Privilege`].
     pub fn add_address(&self, new: &Address) -> Result<()> {
         let mut body = vec![family(new.address), new.prefix_len, 0, 0];
         body.extend(new.index.to_ne_bytes());

@@ -1,4 +1,4 @@
-//! [`Changes`]: what the kernel tells of changes of links, addresses, routes and neighbours (`ip monitor`).
+//! [`Changes`]: kernel notifications about links, addresses, routes and neighbours (`ip monitor`).
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -8,7 +8,7 @@ use crate::error::Context;
 use crate::neighbour::Neighbour;
 use crate::netlink::{Message, Notifications, Protocol, Received, number};
 
-/// What to hear of: groups of `linux/rtnetlink.h`.
+/// What to subscribe to: groups of `linux/rtnetlink.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum Group {
@@ -39,7 +39,7 @@ pub enum Change {
     Link(u32),
     /// A neighbour is new, or its state or address has changed.
     Neighbour(Neighbour),
-    /// The kernel has forgotten a neighbour.
+    /// The kernel has deleted a neighbour.
     NeighbourDeleted(Neighbour),
     /// Anything else that was subscribed to.
     Other,
@@ -79,7 +79,7 @@ impl Changes {
         subscribe().context(|| "subscribe to changes of the network".to_owned())
     }
 
-    /// Hands over the changes that wait, in their order.
+    /// Passes on the queued changes, in their order.
     ///
     /// # Errors
     /// [`crate::Error::System`].

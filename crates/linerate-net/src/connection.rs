@@ -1,4 +1,4 @@
-//! [`Connection`]: an rtnetlink socket for questions and changes.
+//! [`Connection`]: an rtnetlink socket for queries and changes.
 
 use std::io;
 use std::net::IpAddr;
@@ -26,7 +26,7 @@ impl Connection {
             .map_err(|source| Error::new("open a netlink socket", source))
     }
 
-    /// Asks for one thing; `read` says what an answer holds.
+    /// Queries one object; `read` parses an answer.
     pub(crate) fn get<T>(
         &self,
         kind: u16,
@@ -38,12 +38,12 @@ impl Connection {
         found.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "an answer without content"))
     }
 
-    /// Asks for a change.
+    /// Requests a change.
     pub(crate) fn change(&self, kind: u16, flags: u16, body: &[u8]) -> io::Result<()> {
         self.0.request(kind, flags, body, |_| ())
     }
 
-    /// Asks for all of a kind, again when something changed meanwhile; `read` says what an answer holds.
+    /// Dumps all objects of a kind, again if something changed during the dump; `read` parses an answer.
     pub(crate) fn list<T>(
         &self,
         kind: u16,

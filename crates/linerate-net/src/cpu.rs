@@ -9,7 +9,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 /// The CPUs that the calling thread may run on, counted from 0, in ascending order.
 ///
 /// # Errors
-/// When the kernel does not tell them: with 1024 CPUs and more `EINVAL`.
+/// When the query fails: with 1024 CPUs and more `EINVAL`.
 pub fn allowed() -> io::Result<Vec<usize>> {
     let set = sched_getaffinity(None)?;
     Ok((0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect())
@@ -23,10 +23,10 @@ pub fn pin(cpu: usize) -> io::Result<()> {
     bind(None, cpu)
 }
 
-/// Keeps the thread with the number `thread` on `cpu`, counted from 0.
+/// Keeps the thread with the ID `thread` on `cpu`, counted from 0.
 ///
 /// # Errors
-/// As of [`pin`]; `ESRCH` for a thread that there is not, `EPERM` for another user's.
+/// As of [`pin`]; `ESRCH` if there is no such thread, `EPERM` for another user's.
 pub fn pin_thread(thread: u32, cpu: usize) -> io::Result<()> {
     let pid = i32::try_from(thread).ok().and_then(Pid::from_raw);
     bind(Some(pid.ok_or(Errno::SRCH)?), cpu)

@@ -1,4 +1,4 @@
-//! [`Error`]: why the kernel did not answer, or did not do what it was asked for.
+//! [`Error`]: why a query or a change failed.
 
 use std::io;
 
@@ -31,7 +31,7 @@ pub enum Error {
     System {
         /// What was being done, on which interface; follows "cannot".
         action: String,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
 }
@@ -62,7 +62,7 @@ impl From<Error> for io::Error {
     }
 }
 
-/// Says what was being done where an error number has no other meaning.
+/// Adds what was being done to an error number that has no other meaning.
 pub(crate) trait Context<T> {
     fn context(self, action: impl FnOnce() -> String) -> Result<T>;
 }

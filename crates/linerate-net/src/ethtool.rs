@@ -1,5 +1,5 @@
-//! What a driver offers and how it is set (`ethtool`): channels, features; and what it can do with XDP. By generic netlink: Documentation/networking/ethtool-netlink.rst and
-//! Documentation/netlink/specs/netdev.yaml.
+//! A driver's channels and features (`ethtool`), and its XDP features, by generic netlink:
+//! Documentation/networking/ethtool-netlink.rst and Documentation/netlink/specs/netdev.yaml.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -31,23 +31,23 @@ const NETDEV_CMD_DEV_GET: u8 = 1;
 const NETDEV_A_DEV_IFINDEX: u16 = 1;
 const NETDEV_A_DEV_XDP_FEATURES: u16 = 3;
 
-/// The feature that takes VLAN tags out of received frames: `rx-vlan-offload` in `ethtool -k`.
+/// The feature that strips VLAN tags from received frames: `rx-vlan-offload` in `ethtool -k`.
 pub const RX_VLAN_OFFLOAD: &str = "rx-vlan-hw-parse";
 
 /// Queues of an interface (`ethtool -l`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Channels {
-    /// Most channels that only receive.
+    /// Maximum of channels that only receive.
     pub rx_max: u32,
-    /// Most channels that only transmit.
+    /// Maximum of channels that only transmit.
     pub tx_max: u32,
-    /// Most channels that do both.
+    /// Maximum of combined channels.
     pub combined_max: u32,
     /// Channels in use that only receive.
     pub rx_count: u32,
     /// Channels in use that only transmit.
     pub tx_count: u32,
-    /// Channels in use that do both.
+    /// Combined channels in use.
     pub combined_count: u32,
 }
 
@@ -57,7 +57,7 @@ impl Channels {
         self.tx_count + self.combined_count
     }
 
-    /// Most transmit queues; a driver has either channels that do both or separate ones.
+    /// Maximum of transmit queues; a driver has either combined or separate channels.
     pub fn max_tx_queues(&self) -> u32 {
         self.tx_max.max(self.combined_max)
     }
@@ -76,13 +76,13 @@ impl Features {
         self.active.contains(name)
     }
 
-    /// Whether nobody can change it.
+    /// Whether the driver fixes it.
     pub fn is_fixed(&self, name: &str) -> bool {
         self.fixed.contains(name)
     }
 }
 
-/// What a driver can do with XDP (`enum netdev_xdp_act`).
+/// XDP features of a driver (`enum netdev_xdp_act`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct XdpFeatures(u64);
 
@@ -102,13 +102,13 @@ impl XdpFeatures {
         self.0 & 1 << 3 != 0
     }
 
-    /// It receives frames that lie in several buffers (`NETDEV_XDP_ACT_RX_SG`).
+    /// It receives frames in several buffers (`NETDEV_XDP_ACT_RX_SG`).
     pub fn has_multi_buffer(self) -> bool {
         self.0 & 1 << 5 != 0
     }
 }
 
-/// The channels of interface `index`; `None` where the driver does not say.
+/// The channels of interface `index`; `None` if the driver does not report them.
 ///
 /// # Errors
 /// [`Error::System`].
@@ -145,14 +145,14 @@ pub fn features(index: u32) -> Result<Features> {
     Ok(features)
 }
 
-/// Whether the driver of interface `index` takes VLAN tags out of the frames that it receives
-/// ([`RX_VLAN_OFFLOAD`]), so that no XDP program sees them; false where it does not say.
+/// Whether the driver of interface `index` strips VLAN tags from received frames ([`RX_VLAN_OFFLOAD`]), so
+/// that no XDP program sees them; false if it does not report this.
 pub fn strips_vlan_tags(index: u32) -> bool {
     features(index).is_ok_and(|features| features.is_active(RX_VLAN_OFFLOAD))
 }
 
-/// Turns a feature of interface `index` on or off. The kernel takes the request; [`features`] says whether the
-/// driver has followed it.
+/// Turns a feature of interface `index` on or off. The kernel accepts the request; [`features`] shows whether
+/// the driver has followed it.
 ///
 /// # Errors
 /// [`Error::Privilege`]; [`Error::System`] for a feature that the kernel does not know, and on a kernel without
@@ -194,7 +194,8 @@ pub fn set_features(index: u32, features: &[(&str, bool)]) -> Result<()> {
     Ok(())
 }
 
-/// What the driver of interface `index` can do with XDP; `None` on a kernel that does not say (before Linux 6.3).
+/// XDP features of the driver of interface `index`; `None` on a kernel that does not report them (before
+/// Linux 6.3).
 ///
 /// # Errors
 /// [`Error::System`].

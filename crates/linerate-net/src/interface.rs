@@ -1,4 +1,4 @@
-//! [`Interface`]: an interface that is asked as long as it is in use, without the kernel's RTNL lock.
+//! [`Interface`]: an open interface that can be queried repeatedly, without the kernel's RTNL lock.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -12,8 +12,8 @@ use crate::error::Context;
 use crate::ioctl::{self, HardwareTimestamps};
 use crate::{Error, Result, ethtool, link};
 
-/// A network interface, by its index. Questions go to the network namespace that the thread was in when it was
-/// opened, wherever the thread is by then. A [`link::Link`] is what such an interface was at one moment.
+/// A network interface, by its index. Queries go to the network namespace that the thread was in when it was
+/// opened, even if the thread has moved. A [`link::Link`] is a snapshot of an interface.
 #[derive(Clone, Debug)]
 pub struct Interface {
     name: String,
@@ -22,7 +22,7 @@ pub struct Interface {
 }
 
 impl Interface {
-    /// Looks it up in the network namespace of the calling thread.
+    /// Opens it in the network namespace of the calling thread.
     ///
     /// # Errors
     /// [`Error::NoInterface`], [`Error::System`].
@@ -68,7 +68,7 @@ impl Interface {
         Ok(flags.map_err(|source| self.failed(source))? & libc::IFF_UP as u32 != 0)
     }
 
-    /// Everything that the kernel says about it now.
+    /// Everything that the kernel reports about it now.
     ///
     /// # Errors
     /// [`Error::InterfaceGone`], [`Error::System`]. The calling thread has to be in its namespace.
@@ -76,13 +76,14 @@ impl Interface {
         link::by_index(self.index)?.ok_or_else(|| Error::InterfaceGone(self.name.clone()))
     }
 
-    /// Receive queues in use; 1 where the driver does not say. The calling thread has to be in its namespace.
+    /// Receive queues in use; 1 if the driver does not report them. The calling thread has to be in its
+    /// namespace.
     pub fn rx_queues(&self) -> u32 {
         let channels = ethtool::channels(self.index).ok().flatten().unwrap_or_default();
         (channels.rx_count + channels.combined_count).max(1)
     }
 
-    /// The name of its driver (`ethtool -i`); `None` where it does not say.
+    /// The name of its driver (`ethtool -i`), if reported.
     pub fn driver(&self) -> Option<String> {
         ioctl::driver(&self.socket, &self.name).ok().filter(|driver| !driver.is_empty())
     }
@@ -98,7 +99,7 @@ impl Interface {
     /// Sets how its hardware timestamps frames.
     ///
     /// # Errors
-    /// `EPERM` without CAP_NET_ADMIN, `ERANGE` for what the driver cannot.
+    /// `EPERM` without CAP_NET_ADMIN, `ERANGE` for a mode that the driver lacks.
     pub fn set_hardware_timestamps(&self, settings: HardwareTimestamps) -> io::Result<()> {
         ioctl::set_hardware_timestamps(&self.socket, &self.name, settings)
     }

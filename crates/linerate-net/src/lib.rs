@@ -1,9 +1,9 @@
-//! What the kernel knows of the network, asked in one place: links, addresses, routes, neighbours, queueing
-//! disciplines, ethtool's settings, change notifications, network namespaces; and the processes, CPUs and
-//! capabilities that go with them.
+//! Queries of the kernel's network state, in one place: links, addresses, routes, neighbours, queueing
+//! disciplines, ethtool settings, change notifications, network namespaces; and of processes, CPUs and
+//! capabilities.
 //!
-//! A question goes to the network namespace of the calling thread. A [`Connection`] and an [`Interface`] stay
-//! in the namespace that they were opened in, whichever thread uses them later.
+//! A query goes to the network namespace of the calling thread. A [`Connection`] and an [`Interface`] stay in
+//! the namespace that they were opened in, for all threads that use them.
 //!
 //! ```
 //! let loopback = linerate_net::link::by_name("lo")?;
@@ -11,9 +11,9 @@
 //! # Ok::<(), linerate_net::Error>(())
 //! ```
 //!
-//! Netlink messages are read where they lie ([`netlink`]), attribute by attribute. A library that parses whole
-//! messages would refuse a link for one attribute that it misunderstands, and the change detector of the
-//! accelerator has to compare attributes that no library knows.
+//! Netlink messages are read in place ([`netlink`]), attribute by attribute. A library that parses whole
+//! messages would refuse a link for one attribute that it misunderstands, and the accelerator's change
+//! detector must compare attributes that no library knows.
 //!
 //! # `ioctl`
 //! One file, `ioctl.rs`, calls `ioctl(2)`, which needs `unsafe`. Netlink has no driver name, and before

@@ -14,7 +14,7 @@ use crate::{Error, Result};
 
 /// Bytes of `struct ifinfomsg`.
 const HEADER: usize = 16;
-// What `linux/if_link.h` and `linux/veth.h` have and libc lacks.
+// Constants of `linux/if_link.h` and `linux/veth.h` that libc lacks.
 const IFLA_XDP_ATTACHED: u16 = 2;
 const IFLA_XDP_PROG_ID: u16 = 4;
 const VETH_INFO_PEER: u16 = 1;
@@ -42,13 +42,13 @@ pub struct Link {
     pub link: Option<u32>,
     /// The network namespace of `link`, by the id that it has in this one; `None` where both are in this one.
     pub link_netnsid: Option<i32>,
-    /// How many asked for promiscuous mode, the administrator included.
+    /// The count of requests for promiscuous mode, including the administrator's.
     pub promiscuity: u32,
     /// Id of the XDP program on it; 0 where there are several.
     pub xdp: Option<u32>,
-    /// Transmit queues that the driver has made.
+    /// Transmit queues that the driver has created.
     pub num_tx_queues: u32,
-    /// Receive queues that the driver has made.
+    /// Receive queues that the driver has created.
     pub num_rx_queues: u32,
     /// Its state is `UP` by RFC 2863: it can pass packets.
     pub operational: bool,
@@ -56,7 +56,7 @@ pub struct Link {
     pub statistics: Statistics,
 }
 
-/// Counters of an interface since it was made (`struct rtnl_link_stats64`), in packets and bytes.
+/// Counters of an interface since its creation (`struct rtnl_link_stats64`), in packets and bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
     /// Packets received.
@@ -67,10 +67,10 @@ pub struct Statistics {
     pub rx_bytes: u64,
     /// Bytes sent.
     pub tx_bytes: u64,
-    /// Packets that were received and then dropped. A veth counts here what it found no room for, and what an
-    /// XDP program dropped.
+    /// Packets that were received and then dropped. A veth counts here packets that found no room, and those
+    /// that an XDP program dropped.
     pub rx_dropped: u64,
-    /// Packets that could not be sent. A veth counts here what the other end had no room for.
+    /// Packets that could not be sent. A veth counts here packets that the peer had no room for.
     pub tx_dropped: u64,
     /// Packets that overran a receive ring.
     pub rx_over_errors: u64,
@@ -96,7 +96,7 @@ impl Link {
         self.flags & libc::IFF_LOOPBACK as u32 != 0
     }
 
-    /// An administrator has made it promiscuous, and is counted in `promiscuity`.
+    /// An administrator has made it promiscuous, which `promiscuity` includes.
     pub fn is_promisc(&self) -> bool {
         self.flags & libc::IFF_PROMISC as u32 != 0
     }
@@ -111,13 +111,13 @@ impl Link {
         self.kind == "veth"
     }
 
-    /// Index of the interface in this namespace that it lies on, as a VLAN or a macvlan does.
+    /// Index of its lower device in this namespace, as of a VLAN or a macvlan.
     pub fn lower(&self) -> Option<u32> {
         let here = !self.is_veth() && self.link_netnsid.is_none();
         self.link.filter(|lower| here && *lower != self.index)
     }
 
-    /// The other end of a veth pair, where that is among `links`, which are of the same namespace.
+    /// The peer of a veth, if it is among `links`, which are of the same namespace.
     pub fn veth_peer<'a>(&self, links: &'a [Self]) -> Option<&'a Self> {
         let peer = self.link.filter(|_| self.is_veth() && self.link_netnsid.is_none())?;
         links.iter().find(|link| link.index == peer && link.link == Some(self.index))
@@ -192,18 +192,18 @@ pub struct Options {
     pub address: Option<ethernet::Address>,
     /// The largest network-layer packet in bytes.
     pub mtu: Option<u32>,
-    /// The longest super-packet that the stack makes for it, in bytes.
+    /// The longest super-packet that the stack builds for it, in bytes.
     pub gso_max_size: Option<u32>,
-    /// Most segments of a super-packet.
+    /// Maximum segments of a super-packet.
     pub gso_max_segs: Option<u32>,
 }
 
-/// One end of a veth pair that is to be made.
+/// One end of a veth pair to create.
 #[derive(Clone, Copy, Debug)]
 pub struct VethEnd<'a> {
     /// Its name.
     pub name: &'a str,
-    /// Its Ethernet address; the kernel takes a random one for `None`.
+    /// Its Ethernet address; with `None` the kernel chooses a random one.
     pub address: Option<ethernet::Address>,
     /// The largest network-layer packet in bytes.
     pub mtu: u32,
@@ -249,8 +249,8 @@ pub fn by_index(index: u32) -> Result<Option<Link>> {
 }
 
 /// The NUMA node that the device behind an interface is attached to; `None` for a virtual interface, for a
-/// machine with one node, and where the firmware does not say. Sysfs answers, which shows the interfaces of
-/// the network namespace that it was mounted in.
+/// machine with one node, and if the firmware does not report it. The source is sysfs, which shows the
+/// interfaces of the network namespace that it was mounted in.
 pub fn numa_node(name: &str) -> Option<u32> {
     let path = std::path::Path::new("/sys/class/net").join(name).join("device/numa_node");
     // The kernel writes -1 for "unknown", which does not parse.
@@ -298,7 +298,7 @@ impl Connection {
     /// Changes settings of an interface.
     ///
     /// # Errors
-    /// What the driver does not take, as [`Error::System`]; [`Error::Privilege`].
+    /// [`Error::System`] if the driver refuses it; [`Error::Privilege`].
     pub fn set_link(&self, index: u32, options: &Options) -> Result<()> {
         let mut body = by_index_body(index);
         let mut flags = [0u32; 2];
@@ -325,7 +325,7 @@ impl Connection {
             .context(|| format!("change settings of interface {index}"))
     }
 
-    /// Makes a veth pair: one end here, the other in the namespace of `peer_netns`. Both are down.
+    /// Creates a veth pair: one end here, the other in the namespace of `peer_netns`. Both are down.
     ///
     /// # Errors
     /// [`Error::System`] where a name is taken, [`Error::Privilege`].

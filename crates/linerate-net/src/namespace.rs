@@ -1,5 +1,5 @@
-//! [`Namespace`]: network namespaces (`ip netns`): which one a thread is in, which one a link leads into, and
-//! working in it.
+//! [`Namespace`]: network namespaces (`ip netns`): that of a thread, that of a link's peer, and running code
+//! inside.
 
 use std::fs::{self, File};
 use std::io;
@@ -17,7 +17,7 @@ use crate::error::Context;
 use crate::netlink::{attribute, put, word};
 use crate::{Error, Result};
 
-/// Where `ip netns` mounts those that have names.
+/// Where `ip netns` mounts named namespaces.
 const NAMED: &str = "/run/netns";
 /// That of the calling thread.
 const OWN: &str = "/proc/thread-self/ns/net";

@@ -15,7 +15,7 @@ use crate::netlink::{NLM_F_CREATE, NLM_F_REPLACE, attributes, number, put};
 /// Bytes of `struct ndmsg`.
 const HEADER: usize = 12;
 
-/// How often [`Connection::resolve`] asks for the answer.
+/// How often [`Connection::resolve`] polls for the answer.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// An entry of the neighbour table, or of a forwarding database.
@@ -27,7 +27,7 @@ pub struct Neighbour {
     pub destination: Option<IpAddr>,
     /// The Ethernet address, where one is known.
     pub address: Option<ethernet::Address>,
-    /// What the kernel knows of it.
+    /// Its state.
     pub state: State,
     /// The kernel answers for it (`NTF_PROXY`).
     pub proxy: bool,
@@ -40,13 +40,13 @@ pub struct Neighbour {
 pub enum State {
     /// The kernel has asked for the address.
     Incomplete,
-    /// The address was confirmed lately.
+    /// The address was confirmed recently.
     Reachable,
     /// The address is known; the kernel confirms it when it is used next.
     Stale,
     /// In use, and about to be confirmed.
     Delay,
-    /// The kernel asks again whether the address holds.
+    /// The kernel verifies the address again.
     Probe,
     /// Nobody answered.
     Failed,
@@ -108,7 +108,7 @@ impl Neighbour {
 }
 
 impl Connection {
-    /// What the neighbour table of interface `index` has about `destination`.
+    /// The entry of `destination` in the neighbour table of interface `index`.
     ///
     /// # Errors
     /// [`crate::Error::System`].
@@ -120,8 +120,8 @@ impl Connection {
         }
     }
 
-    /// Has the kernel resolve a neighbour, or confirm one that is stale, as a packet to it would (`NTF_USE`,
-    /// `neigh_add` of net/core/neighbour.c). The answer is a change of the neighbour table.
+    /// Makes the kernel resolve a neighbour, or confirm a stale one, as a packet to it would (`NTF_USE`,
+    /// `neigh_add` of net/core/neighbour.c). The result is a change of the neighbour table.
     ///
     /// # Errors
     /// [`crate::Error::Privilege`], [`crate::Error::System`].
@@ -130,8 +130,8 @@ impl Connection {
             .context(|| format!("resolve the neighbour {destination}"))
     }
 
-    /// The Ethernet address of a neighbour: from the table, or else by asking the link and waiting up to `timeout`
-    /// for the answer. `None` where nobody answers.
+    /// The Ethernet address of a neighbour: from the table, or by resolution, for which this waits up to
+    /// `timeout`. `None` if nobody answers.
     ///
     /// # Errors
     /// As [`Connection::probe_neighbour`].
@@ -160,7 +160,7 @@ impl Connection {
         }
     }
 
-    /// Sets the Ethernet address of a neighbour for good.
+    /// Sets a permanent Ethernet address of a neighbour.
     ///
     /// # Errors
     /// [`crate::Error::System`] where the interface is down, [`crate::Error::Privilege`].
@@ -176,8 +176,8 @@ impl Connection {
             .context(|| format!("set the neighbour {destination}"))
     }
 
-    /// The entries of the forwarding databases that interface `index` has (`bridge fdb show dev`): the addresses
-    /// that it receives for, and those behind it where it is the port of a bridge.
+    /// The entries of the forwarding databases that interface `index` has (`bridge fdb show dev`): the
+    /// addresses that it receives for, and those reached through it if it is the port of a bridge.
     ///
     /// # Errors
     /// [`crate::Error::System`].

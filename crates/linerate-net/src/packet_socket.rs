@@ -26,7 +26,7 @@ pub fn all() -> Result<Vec<PacketSocket>> {
     Ok(table.lines().skip(1).filter_map(PacketSocket::parse).collect())
 }
 
-/// The processes that hold each of `sockets`, as far as this one may know. Looks through `/proc` once.
+/// The processes that hold each of `sockets`, as far as this process may see. Scans `/proc` once.
 pub fn holders(sockets: &[PacketSocket]) -> Vec<Vec<Process>> {
     process::holders(sockets.len(), |descriptor| {
         let inode = descriptor.socket_inode()?;
@@ -35,7 +35,7 @@ pub fn holders(sockets: &[PacketSocket]) -> Vec<Vec<Process>> {
 }
 
 impl PacketSocket {
-    /// Whether it receives what this interface receives.
+    /// Whether it receives from this interface.
     pub fn receives_from(&self, interface: u32) -> bool {
         self.interface.is_none_or(|bound| bound == interface)
     }

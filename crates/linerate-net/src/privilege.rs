@@ -15,11 +15,11 @@ pub fn has_any(needed: CapabilitySet) -> bool {
     capabilities(None).is_ok_and(|sets| sets.effective.intersects(needed))
 }
 
-/// Takes all capabilities but these from the calling thread, for good. Sockets and files that are open go on
+/// Drops all capabilities of the calling thread except these, permanently. Open sockets and files keep
 /// working.
 ///
 /// # Errors
-/// `EPERM` where the thread does not have what it is to keep.
+/// `EPERM` if the thread lacks one of these.
 pub fn keep_only(kept: CapabilitySet) -> io::Result<()> {
     let inheritable = CapabilitySet::empty();
     let sets = CapabilitySets { effective: kept, permitted: kept, inheritable };

@@ -1,4 +1,4 @@
-//! [`Process`]: who holds a socket or a BPF link, as far as `/proc` lets this process see.
+//! [`Process`]: the holders of a socket or a BPF link, as far as `/proc` shows them to this process.
 
 use std::fmt;
 use std::fs;
@@ -38,14 +38,14 @@ pub struct Descriptor<'a> {
 }
 
 impl Descriptor<'_> {
-    /// The inode of the socket that it refers to; `None` where it is no socket.
+    /// The inode of the socket that it refers to; `None` if it is not a socket.
     pub fn socket_inode(&self) -> Option<u64> {
         self.target.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
     }
 }
 
-/// For each of `count` things, the processes that hold it, this one included. `which` says which of the things
-/// a descriptor refers to. Looks through `/proc` once.
+/// For each of `count` things, the processes that hold it, this one included. `which` says which of the
+/// things a descriptor refers to. Scans `/proc` once.
 pub fn holders(
     count: usize,
     which: impl Fn(&Descriptor<'_>) -> Option<usize>,

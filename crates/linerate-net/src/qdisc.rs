@@ -24,7 +24,7 @@ pub struct Qdisc {
 }
 
 impl Qdisc {
-    /// It stands where packets enter the stack: `ingress` or `clsact`, which nobody makes but for filters in it.
+    /// It is at the ingress of the stack: `ingress` or `clsact`, which exist only to hold filters.
     pub fn is_ingress(&self) -> bool {
         self.parent == TC_H_INGRESS
     }

@@ -14,24 +14,24 @@ const HEADER: usize = 12;
 /// Bytes of `struct rtnexthop`.
 const NEXT_HOP: usize = 8;
 
-/// Answers after which [`through`] believes that the default route is not among them: it has the shortest
+/// Maximum of answers that [`through`] reads; the default route is then not among them: it has the shortest
 /// prefix, and both families dump the table in the order of prefixes.
 const ENOUGH: u32 = 64;
 
-/// A route, or what a look-up found.
+/// A route, or the result of a look-up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
     /// What it does with packets.
     pub kind: Kind,
     /// Bits of its prefix; all of them after a look-up.
     pub prefix_len: u8,
-    /// Who made it, an `RTPROT_` number of `linux/rtnetlink.h`.
+    /// Who created it, an `RTPROT_` number of `linux/rtnetlink.h`.
     pub protocol: u8,
     /// The routing table that it is in.
     pub table: u32,
     /// Indices of the interfaces that it leads through; several for a multipath route.
     pub interfaces: Vec<u32>,
-    /// The next hop, where it is not the destination itself. Of a multipath route, `None`.
+    /// The next hop, if it is not the destination itself. `None` for a multipath route.
     pub gateway: Option<IpAddr>,
 }
 
@@ -96,7 +96,7 @@ fn next_hops(mut bytes: &[u8]) -> impl Iterator<Item = u32> {
     })
 }
 
-/// The routes through an interface that somebody set. Those that an address brings along do not count.
+/// The configured routes through an interface. Routes created by an address are not included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Through {
     /// There is none.
@@ -107,8 +107,8 @@ pub enum Through {
     Default,
 }
 
-/// Which routes lead through the interface `index` of the namespace of the calling thread. A router may have a
-/// million routes: the kernel is asked for those of the interface alone, and until the answer is known.
+/// Which routes lead through the interface `index` of the namespace of the calling thread. A router may have
+/// a million routes: the query asks for those of the interface only, and stops when the answer is known.
 ///
 /// # Errors
 /// [`crate::Error::System`].
@@ -139,7 +139,7 @@ impl Default for Found {
     }
 }
 
-/// Asks for the routes through an interface that are in one table, or with `RT_TABLE_UNSPEC` in any.
+/// Dumps the routes through an interface that are in one table, or with `RT_TABLE_UNSPEC` in any.
 fn ask(family: u8, table: u8, index: u32, found: &mut Found) -> io::Result<()> {
     let mut body = vec![0; HEADER];
     (body[0], body[4]) = (family, table);
@@ -187,11 +187,11 @@ impl Found {
 }
 
 impl Connection {
-    /// Where the kernel would send a packet of its own to `destination`, through the interface `oif` where one is
+    /// Where the kernel would send its own packet to `destination`, through the interface `oif` if one is
     /// given.
     ///
     /// # Errors
-    /// [`crate::Error::System`] with `ENETUNREACH` and the like where there is no route.
+    /// [`crate::Error::System`] with `ENETUNREACH` and the like if there is no route.
     pub fn route_to(&self, destination: IpAddr, oif: Option<u32>) -> Result<Route> {
         let mut body = vec![0; HEADER];
         body[0] = family(destination);
@@ -279,7 +279,7 @@ mod tests {
         let (routes, answers) = near.run(|| asked(busy.a.index())).unwrap();
         assert_eq!(routes, Through::Some);
         assert!(answers <= ENOUGH, "{answers} answers");
-        // Only the route that its address brought along.
+        // Only the route that its address created.
         assert_eq!(near.run(|| asked(idle.a.index())).unwrap(), (Through::None, 1));
         near.add_route(address("0.0.0.0"), 0, address("10.9.0.2")).unwrap();
         let through = |index| near.run(|| through(index).unwrap()).unwrap();

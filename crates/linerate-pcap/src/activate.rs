@@ -138,7 +138,7 @@ fn capture_request(kind: SourceKind, config: &Config, options: HandleOptions) ->
     }
 }
 
-/// As libpcap reads it: an invalid value stands for the maximum.
+/// As libpcap reads it: an invalid value means the maximum.
 fn snaplen(options: HandleOptions) -> u32 {
     u32::try_from(options.snaplen)
         .ok()

@@ -15,7 +15,7 @@ use crate::select;
 pub(crate) struct Handle {
     /// The interface; `None` for all of them.
     pub(crate) device: Option<String>,
-    /// RingRequest for until it is activated. No call for a packet comes here.
+    /// The options that the program set before activation. No per-packet call uses them.
     pub(crate) options: Mutex<HandleOptions>,
     /// The source, once it is activated.
     pub(crate) live: OnceLock<Box<Live>>,

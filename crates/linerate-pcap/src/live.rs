@@ -25,9 +25,9 @@ const MAX_FILTER_WAIT: Duration = Duration::from_secs(1);
 
 /// What the functions of an activated handle work on.
 ///
-/// libpcap lets one thread at a time read a handle, while others, and signal handlers, may break its loop.
-/// So the reader is behind a word that refuses a callback that reads its own handle and makes other threads
-/// wait. All else is in [`Shared`].
+/// libpcap lets one thread at a time read a handle, while others, and signal handlers, may break its loop. So
+/// a word guards the reader: it refuses a callback that reads its own handle, and makes other threads wait.
+/// Everything else is in [`Shared`].
 pub(crate) struct Live {
     // Dropped first: no handle joins a group that this one is about to leave.
     _group: Option<Arc<FanoutGroup>>,

@@ -17,7 +17,7 @@ use crate::system_socket;
 use crate::wait;
 
 /// How long one timed sleep takes while frames come, and how long to sleep so in vain before sleeping in
-/// `poll`: as the rings do. Not for packet rings, which hand over whole blocks.
+/// `poll`: as the rings do. Not for packet rings, which deliver whole blocks.
 const SLEEP_TIME: Duration = Duration::from_micros(200);
 const MAX_SLEEP_TIME: Duration = Duration::from_millis(20);
 
@@ -273,7 +273,7 @@ impl Reader {
     }
 
     /// Waits until there is something to read. libpcap's time-out does not end it: it says how long the
-    /// kernel may gather frames, and an empty block is never handed over.
+    /// kernel may gather frames, and an empty block is never retired.
     #[inline]
     fn wait(&mut self, shared: &Shared) -> Wait {
         if self.source.ready() { Wait::Ready } else { self.sleep(shared) }
@@ -375,7 +375,7 @@ impl Reader {
         }
         match shared.interface.is_up() {
             Ok(up) => self.down &= !up,
-            // The ring reports that after it has handed over the frames from before.
+            // The ring reports that after it has delivered the earlier frames.
             Err(_) if self.is_packet() => {}
             Err(_) => return Err("The interface disappeared".to_owned()),
         }

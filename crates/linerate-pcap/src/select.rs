@@ -1,7 +1,7 @@
 //! `select(2)`, for programs that ask before each packet whether there is one (dumpcap does: `select`, then
-//! `pcap_dispatch` of one). Where the last read left packets behind, and the program asks of this handle
-//! alone, the answer is known here, and a system call that costs more than all else is saved. Everything
-//! else goes to the C library.
+//! `pcap_dispatch` of one). If the last read left packets, and the program asks for this handle alone, the
+//! answer is known, and no system call is needed; it would cost more than everything else. All other calls go
+//! to the C library.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -76,7 +76,7 @@ unsafe extern "C-unwind" fn select(
         // SAFETY: the caller's set, which holds `count` descriptors.
         && unsafe { has_only(read, fd) }
     {
-        // As it stands, the set is the answer; no time has passed.
+        // The set already is the answer; no time has passed.
         return 1;
     }
     match system() {

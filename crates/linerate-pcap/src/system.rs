@@ -82,7 +82,7 @@ fn open() -> Option<Library> {
     let candidates = named.into_iter().chain(loaded()).chain(linerate_capture::libpcap::places());
     for path in candidates {
         let Ok(path) = path.canonicalize() else { continue };
-        // This library may stand under the very name that is looked for.
+        // This library may have the very name that is searched.
         if identity(&path).is_none_or(|found| Some(found) == ours) {
             continue;
         }
@@ -99,7 +99,7 @@ fn open() -> Option<Library> {
     None
 }
 
-/// Device and inode, by which a file is known whatever it is called.
+/// Device and inode, which identify a file under any name.
 fn identity(path: &Path) -> Option<(u64, u64)> {
     let metadata = path.metadata().ok()?;
     Some((metadata.dev(), metadata.ino()))

@@ -1,4 +1,4 @@
-//! The socket of the system's libpcap, behind a handle whose frames come from one of Linerate's sources.
+//! The socket of the system's libpcap, for a handle whose frames come from one of Linerate's sources.
 //!
 //! It stays open: libpcap's answers about the handle depend on it, it keeps the interface promiscuous, it
 //! sends, and the kernel reports on it when the interface goes down. But it is bound to an EtherType that

@@ -1,5 +1,5 @@
-//! The calls in which a thread may sleep, and may be cancelled there (`pthread_cancel`): they unwind then, with
-//! everything that called them, which Rust allows functions to do that are declared so.
+//! The calls in which a thread may sleep and be cancelled (`pthread_cancel`). Cancellation unwinds the
+//! callers; Rust allows that for `extern "C-unwind"` functions.
 
 use std::ffi::{c_int, c_void};
 use std::time::Duration;

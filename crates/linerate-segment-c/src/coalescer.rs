@@ -27,7 +27,7 @@ pub enum linerate_flush_reason {
     NoPayload = 1,
     /// A checksum is wrong, missing, or written in a way that nobody computes.
     Checksum = 2,
-    /// SYN, RST or URG, or CWR behind another segment.
+    /// SYN, RST or URG, or CWR after another segment.
     Flags = 3,
     /// PSH, FIN or a segment shorter than the first: nothing can follow it.
     LastSegment = 4,
@@ -47,11 +47,11 @@ pub enum linerate_flush_reason {
     Flushed = 11,
 }
 
-/// What a coalescer hands over: each frame that went in comes out exactly once, alone or as a part of a
-/// super-packet. All pointers are valid during the call only.
+/// The output of a coalescer: each input frame comes out exactly once, alone or as a part of a super-packet.
+/// All pointers are valid during the call only.
 ///
-/// A super-packet is its header, and behind it, of each frame named in `tokens`, the bytes from `header_len`
-/// on: `segment_size` of them, of the last frame `last_size`.
+/// A super-packet is its header, followed by bytes of each frame in `tokens`, from `header_len` on:
+/// `segment_size` bytes, of the last frame `last_size`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct linerate_output {
@@ -88,9 +88,9 @@ pub struct linerate_output {
 pub type linerate_sink =
     Option<unsafe extern "C" fn(context: *mut c_void, output: *const linerate_output)>;
 
-/// Makes a coalescer for so many flows at a time, of 2.5 KiB each; where all are taken, the oldest makes
-/// room. It finds them by a hash with its own random key. The only allocation. NULL where there is no memory,
-/// or a number of the options is none of its enumeration.
+/// Creates a coalescer for this number of flows, of 2.5 KiB each; when all are in use, a new flow replaces
+/// the oldest. It finds them by a hash with its own random key. This is the only allocation. Returns NULL if
+/// there is no memory, or a number in the options is not in its enumeration.
 ///
 /// # Safety
 /// `options` is NULL, for the default ones, or points to options.

@@ -1,15 +1,14 @@
 //! The C library of [`linerate_segment`]: `liblinerate-segment.so` and `linerate/segment.h`.
 //!
-//! Three handles of C's kind over the Rust library, which does the work: nothing is decided here.
-//! The names are those of the header, which cbindgen makes of these files, text included; so the text
-//! speaks to C programmers.
+//! C handles around the Rust library. This crate contains no logic. cbindgen generates the header, comments
+//! included, from these files; so the comments address C programmers.
 //!
-//! What is the same everywhere:
+//! Rules for all functions:
 //!
 //! - A function that can fail returns a `linerate_status`, 0 being success, and says why in words through
 //!   the `_error` function of the handle.
 //! - Enumerations are read from C as plain numbers and checked, because C may put any number there.
-//! - NULL where something is needed is `LINERATE_STATUS_ARGUMENT`, and freeing NULL does nothing.
+//! - NULL for a required pointer is `LINERATE_STATUS_ARGUMENT`, and freeing NULL does nothing.
 //! - No panic crosses: an `extern "C"` function ends the process instead, and the Rust library does
 //!   not panic on any input.
 //! - Nothing is allocated after a handle was created.

@@ -1,4 +1,4 @@
-//! Options as C writes them, and their turn into those of the library.
+//! The options in C, and their conversion to the library's.
 
 use linerate_segment::coalesce;
 use linerate_segment::segment::{Checksums, IpId, LinkType, Options, Split};
@@ -23,8 +23,8 @@ pub enum linerate_split {
     Udp = 1,
     /// Into fragments of the outermost IP packet, none longer than this, without the link header.
     Fragments = 2,
-    /// Into IP packets no longer than this, without the link header: TCP becomes segments, also behind a
-    /// tunnel, and everything else fragments.
+    /// Into IP packets no longer than this, without the link header: TCP becomes segments, also in a tunnel,
+    /// and everything else fragments.
     Mtu = 3,
 }
 
@@ -76,7 +76,7 @@ pub struct linerate_segment_options {
     pub outer_id: u8,
     /// The identification of the IPv4 header inside of a tunnel: a linerate_ip_id.
     pub inner_id: u8,
-    /// CWR belongs to Accurate ECN and is repeated in all segments; otherwise it stands in the first only.
+    /// CWR belongs to Accurate ECN and is repeated in all segments; otherwise it is set in the first only.
     pub accurate_ecn: bool,
 }
 
@@ -172,7 +172,7 @@ impl From<Options> for linerate_segment_options {
 }
 
 impl linerate_segment_options {
-    /// The library's; `None` where a number is none of its enumeration.
+    /// The library's; `None` if a number is not in its enumeration.
     pub(crate) fn read(&self) -> Option<Options> {
         const TCP: u8 = linerate_split::Tcp as u8;
         const UDP: u8 = linerate_split::Udp as u8;
@@ -202,7 +202,7 @@ impl linerate_segment_options {
 }
 
 impl linerate_coalesce_options {
-    /// The library's; `None` where a number is none of its enumeration.
+    /// The library's; `None` if a number is not in its enumeration.
     pub(crate) fn read(&self) -> Option<coalesce::Options> {
         Some(coalesce::Options {
             link: link(self.link)?,

@@ -153,9 +153,9 @@ pub unsafe extern "C" fn linerate_segments_partial(
 }
 
 /// Writes the next segment to `out`, a buffer of `size` bytes, and its length to `len`; bytes of the buffer
-/// behind it may be written as well. LINERATE_STATUS_END after the last, LINERATE_STATUS_BUFFER where the
-/// buffer is too short (linerate_segments_max_len() bytes are enough for all), LINERATE_STATUS_ARGUMENT where
-/// it lies over the packet.
+/// after it may be written as well. LINERATE_STATUS_END after the last, LINERATE_STATUS_BUFFER if the buffer
+/// is too short (linerate_segments_max_len() bytes are enough for all), LINERATE_STATUS_ARGUMENT if it
+/// overlaps the packet.
 ///
 /// # Safety
 /// `segments` is of linerate_segments_create(), the bytes of its packet are as they were, `out` points to

@@ -1,8 +1,8 @@
-//! What a function says of its success.
+//! Status codes.
 
 use linerate_segment::Error;
 
-/// How a call ended. The numbers stay; new ones may follow.
+/// The status of a call. The numbers are stable; new ones may be added.
 #[repr(i32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum linerate_status {
@@ -10,7 +10,7 @@ pub enum linerate_status {
     Ok = 0,
     /// There is no further segment.
     End = 1,
-    /// A pointer is NULL where something is needed, or a number is none of its enumeration.
+    /// A required pointer is NULL, or a number is not in its enumeration.
     Argument = 2,
     /// The output of a coalescer called the coalescer that called it.
     Busy = 3,

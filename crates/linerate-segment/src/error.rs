@@ -37,7 +37,7 @@ pub enum Error {
         "cannot split: a packet over 65535 bytes; keep gso_max_size of the sender at 65536 or less"
     )]
     Jumbo,
-    /// A protocol or an IPv6 extension header that cannot be split, or not behind.
+    /// A protocol that cannot be split, or an IPv6 extension header after which nothing can be split.
     #[error("cannot split {0}: only TCP and UDP are segmented; ask for fragments instead")]
     Protocol(Protocol),
     /// The packet carries the other transport protocol.
@@ -48,7 +48,7 @@ pub enum Error {
         /// What the packet carries.
         found: Protocol,
     },
-    /// A tunnel in a tunnel: the kernel segments behind one.
+    /// A tunnel in a tunnel: the kernel segments inside one.
     #[error("cannot split: a {0} inside of another tunnel; split before the second encapsulation")]
     NestedTunnel(&'static str),
     /// A tunnel header with something that a segment cannot repeat.

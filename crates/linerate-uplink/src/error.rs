@@ -1,18 +1,18 @@
-//! What can go wrong, said so that the reader knows what to do about it.
+//! The errors of an uplink, each with a remedy.
 
 use std::io;
 
 /// The result of this crate's operations.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why an uplink could not be opened or go on.
+/// Why an uplink could not be opened or continue.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A ring, a device or an XDP program.
     #[error(transparent)]
     Ring(#[from] linerate_ring::Error),
-    /// The kernel refused a question about a link, or a change of it.
+    /// The kernel refused a query or a change of a link.
     #[error("cannot {action}: {source}")]
     Link {
         /// What was being done; follows "cannot".
@@ -38,7 +38,7 @@ pub enum Error {
         /// What the kernel said.
         source: io::Error,
     },
-    /// A request that makes no sense.
+    /// An invalid request.
     #[error("{0}")]
     Invalid(String),
     /// A thread could not be started, or panicked.

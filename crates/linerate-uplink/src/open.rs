@@ -1,4 +1,4 @@
-//! [`Uplink`]: everything that takes privileges, opened and not yet running.
+//! [`Uplink`]: everything that needs privileges, opened and not yet running.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ const NAMESPACES: &str = "/run/netns";
 /// The longest super-packet that a device has by default (`GSO_LEGACY_MAX_SIZE`).
 const LONGEST: u32 = 65_536;
 
-/// What was opened, and why so.
+/// What was opened, and why.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Config {
     /// The interface.
@@ -60,8 +60,7 @@ pub struct Config {
 
 /// A device and the rings of an interface, joined as soon as it is started. The device is up.
 ///
-/// Dropped, it takes everything away again: the device goes with its last descriptor, the XDP program
-/// with its link.
+/// Its drop removes everything: the device ends with its last descriptor, the XDP program with its link.
 pub struct Uplink {
     // Dropped first: detached before the sockets close.
     pub(crate) programs: Programs,
@@ -218,7 +217,7 @@ fn offloads(policy: Policy, tunnels: bool) -> Offloads {
     offloads
 }
 
-/// Opens the back end that was asked for, or the better one that opens.
+/// Opens the requested backend, or the best one that opens.
 fn choose(
     options: &Options,
     probe: &xdp::Probe,
@@ -229,7 +228,7 @@ fn choose(
     let tun = options.device.is_tun();
     let asked = || "asked for".to_owned();
     if options.backend != Some(Backend::Packet) {
-        // What another program takes would not come through packet sockets either.
+        // Packet sockets would not receive what another program takes either.
         require_free(name)?;
     }
     match options.backend {
@@ -285,8 +284,8 @@ fn in_xdp(name: &str, threads: u32, queues: u32, mtu: u32, tun: bool) -> Result<
         ports.push(XdpPort::open(name, &own, chunk, &steer)?);
     }
     let notes = ports[0].mode().why.clone();
-    // A NIC delivers what is for its own address; the stack behind the device expects multicast and,
-    // with another address, everything else. A packet socket can ask for that, an AF_XDP socket not.
+    // A NIC delivers what is for its own address; the stack behind the device expects multicast and, with
+    // another address, everything else. A packet socket can request that, an AF_XDP socket cannot.
     let mut promiscuous = Ring::builder(name)
         .promiscuous(true)
         .direction(DirectionFilter::In)
@@ -334,7 +333,7 @@ fn in_packets(name: &str, threads: u32, tun: bool) -> Result<Opened> {
 /// A device, its link and, for a TUN device, addresses of its addresses.
 type Made = (Device, (Connection, Link), Option<DeviceAddresses>);
 
-/// Makes the device, in its namespace, and brings it up.
+/// Creates the device, in its namespace, and brings it up.
 fn make(options: &Options, queues: u32, link_options: &link::Options) -> Result<Made> {
     let is_tun = options.device.is_tun();
     let make = || {

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use linerate_segment::Policy;
 use linerate_wire::ethernet::Address;
 
-/// The way to the interface's frames.
+/// How frames of the interface are received and sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Backend {
     /// AF_XDP sockets: frames are written into the UMEM, and do not reach the host's stack.
@@ -32,7 +32,7 @@ impl FromStr for Backend {
         match text {
             "xdp" => Ok(Self::Xdp),
             "packet" => Ok(Self::Packet),
-            _ => Err(format!("unknown back end `{text}`: choose one of auto, xdp, packet")),
+            _ => Err(format!("unknown backend `{text}`: choose one of auto, xdp, packet")),
         }
     }
 }
@@ -67,17 +67,15 @@ pub struct Options {
     pub device: Device,
     /// The interface that it is joined to.
     pub interface: String,
-    /// The way to the interface; the better one that opens where it is `None`.
+    /// The backend; `None`: the best one that opens.
     pub backend: Option<Backend>,
-    /// Queues of the device, each with a thread; as many as the interface has receive queues where it
-    /// is `None`.
+    /// Queues of the device, each with a thread; `None`: as many as the interface has receive queues.
     pub queues: Option<u32>,
-    /// Hardware address of the device; the interface's where it is `None`, and always for a TUN device.
+    /// Hardware address of the device; `None`, and always for a TUN device: the interface's.
     pub mac: Option<Address>,
-    /// MTU of the device in bytes; the interface's where it is `None`.
+    /// MTU of the device in bytes; `None`: the interface's.
     pub mtu: Option<u32>,
-    /// Network namespace for the device, a name that `ip netns` knows or a file; the caller's where
-    /// it is `None`.
+    /// Network namespace for the device, a name that `ip netns` knows or a file; `None`: the caller's.
     pub namespace: Option<PathBuf>,
     /// What is split and joined, and up to which size.
     pub policy: Policy,

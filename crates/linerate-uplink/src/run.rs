@@ -1,4 +1,4 @@
-//! [`Running`]: the threads, and what they tell.
+//! [`Running`]: the threads, and their reports.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -24,7 +24,7 @@ use crate::{Error, Result};
 /// How often the interface is polled at.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// What was opened and what became of it.
+/// What was opened, and the statistics.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Report {
     /// What was opened.
@@ -42,11 +42,11 @@ pub struct Report {
 pub struct Outcome {
     /// The last statistics.
     pub report: Report,
-    /// Why it ended without being told to.
+    /// Why it ended without a request.
     pub failure: Option<Error>,
 }
 
-/// What happens to the interface, or behind it.
+/// Events of the interface, or of neighbours.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// It went down.
@@ -199,7 +199,7 @@ impl Running {
         self.stop.store(true, Relaxed);
     }
 
-    /// Whether it has ended, told to or not.
+    /// Whether it has ended, on request or not.
     pub fn is_finished(&self) -> bool {
         self.threads.iter().all(JoinHandle::is_finished)
     }
@@ -245,7 +245,7 @@ impl Running {
             }
         };
         if let Some(mac) = now.address.filter(|_| now.address != before.address) {
-            // What else is new is told of at the next look.
+            // Other changes are reported at the next call.
             before.address = now.address;
             if let Some(neighbours) = &self.neighbours {
                 neighbours.cache.set_mac(mac);
@@ -270,8 +270,8 @@ impl Running {
         }
     }
 
-    /// Ends it and takes everything away: first the BPF program, so that frames go to the host again,
-    /// then the rings and the device.
+    /// Ends it and removes everything: first the BPF program, so that frames go to the host again, then the
+    /// rings and the device.
     pub fn finish(mut self) -> Outcome {
         self.stop();
         self.programs = Programs::default();

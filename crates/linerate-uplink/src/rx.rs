@@ -25,7 +25,7 @@ pub(crate) const MAX_BATCH: usize = 256;
 /// From the port to one queue of the device.
 pub(crate) struct Receiver {
     coalescer: Option<Coalescer<Vec<Flow>>>,
-    /// Frames come from this machine, where nobody finishes the checksums of what never meets a wire.
+    /// Frames come from this machine, where checksums stay partial because no frame reaches a wire.
     local: bool,
     /// Which frames are for a TUN device, which takes them without Ethernet header.
     filter: Option<ReceiveFilter>,
@@ -42,7 +42,7 @@ impl Receiver {
     ) -> Self {
         let options = Options {
             tcp: policy.tcp,
-            // Who takes part in USO can split datagrams again, wherever they go.
+            // A receiver that supports USO can split datagrams again.
             udp: policy.udp && offloads.contains(Offloads::USO),
             // The virtio header of the device has no words for them.
             tunnels: false,
@@ -53,7 +53,7 @@ impl Receiver {
             ..Options::default()
         };
         let joins = policy.enabled && (options.tcp || options.udp);
-        // Nobody who sends can choose flows that meet in one place of the table.
+        // Senders cannot choose flows that collide in the table.
         let key = RandomState::new().hash_one(0);
         let coalescer =
             joins.then(|| Coalescer::with_key(vec![Flow::default(); FLOWS], &options, key));
@@ -130,7 +130,7 @@ impl Receiver {
     }
 }
 
-/// Writes what the coalescer gives back: a frame as it was, or several as one.
+/// Writes the coalescer's output: an unchanged frame, or several as one.
 fn write_output(
     tap: &Queue,
     output: &Output<'_>,
@@ -148,7 +148,7 @@ fn write_output(
     }
 }
 
-/// Says that the checksum of a frame is right where the coalescer has looked at it.
+/// Marks the checksum of a frame as valid if the coalescer has verified it.
 fn header(reason: FlushReason, frame: &[u8], local: bool) -> Header {
     match reason {
         FlushReason::Protocol
@@ -159,7 +159,7 @@ fn header(reason: FlushReason, frame: &[u8], local: bool) -> Header {
     }
 }
 
-/// The header of a frame that nobody has looked at: the stack checks it. The stack finishes a checksum that a
+/// The virtio header of an unverified frame: the stack checks it. The stack completes a checksum that a
 /// sender on this machine left partial, as it would without XDP.
 fn unchecked(frame: &[u8], local: bool) -> Header {
     let partial = if local { PartialChecksum::detect(frame) } else { None };
@@ -194,7 +194,7 @@ fn write_joined(
     statistics: &mut Statistics,
 ) -> Result<()> {
     let Some(header) = packet.virtio() else {
-        // Behind a tunnel, which is not asked for.
+        // In a tunnel, which was not requested.
         return packet.tokens().iter().try_for_each(|token| {
             write_frame(tap, &Header::default(), frames[*token as usize], start, statistics)
         });
@@ -214,7 +214,7 @@ fn write_joined(
     Ok(())
 }
 
-/// Statistics what the device did not take. Only a device that is gone is an error.
+/// Counts what the device did not accept. Only a device that is gone is an error.
 fn written(answer: linerate_ring::Result<bool>, statistics: &mut Statistics) -> Result<bool> {
     match answer {
         Ok(true) => return Ok(true),

@@ -1,4 +1,4 @@
-//! [`Statistics`]: what went which way, and what did not and why.
+//! [`Statistics`]: packets per direction, and losses by cause.
 
 use std::ops::AddAssign;
 
@@ -25,7 +25,7 @@ pub struct TxStatistics {
     pub segments: u64,
     /// Packets that went as they came, but for a checksum.
     pub packets: u64,
-    /// Checksums finished in those.
+    /// Checksums completed in those.
     pub checksums: u64,
     /// Bytes of frames given to the interface.
     pub bytes: u64,
@@ -58,7 +58,7 @@ pub struct Drops {
     pub too_long: u64,
     /// To the interface: it was down, and its ring full.
     pub interface_down: u64,
-    /// From a TUN device: no route through the interface, or no neighbour that neighbour_replies.
+    /// From a TUN device: no route through the interface, or the neighbour does not answer.
     pub unreachable: u64,
     /// From a TUN device: too many waited for a neighbour.
     pub unresolved: u64,
@@ -180,7 +180,7 @@ impl Serialize for Unsplit {
     }
 }
 
-/// What became of everything.
+/// All counts of an uplink.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Statistics {
     /// From the device to the interface.

@@ -1,5 +1,5 @@
 //! [`Transmitter`]: from the device to the interface. Super-packets are split into the port's frames, and
-//! checksums that the stack left open are finished, in the pass that copies.
+//! partial checksums are completed, in the pass that copies.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use crate::port::{Port, Sent};
 use crate::statistics::Statistics;
 
 /// Frames between two kicks. A kick in copy mode sends 32 anyway; with more of them the copies of the
-/// segments no longer lie in the core's own cache when the kernel reads them.
+/// segments are no longer in the core's own cache when the kernel reads them.
 const BATCH: usize = 64;
 
 /// The device is not read while the port has fewer free frames: a super-packet of 64 KiB with an MSS of
@@ -25,7 +25,7 @@ pub(crate) const MIN_ROOM: usize = 128;
 /// How long a thread sleeps while the interface does not take what was written.
 const RETRY_INTERVAL: Duration = Duration::from_millis(1);
 
-/// How long a thread sleeps at most: how soon it sees that it is to end.
+/// The longest sleep of a thread: bounds how late it sees a request to end.
 const MAX_SLEEP: Duration = Duration::from_millis(100);
 
 /// Outcome of one pass of the transmitter.
@@ -42,7 +42,7 @@ impl Transmitted {
     }
 }
 
-/// How long the rest of a super-packet waits for room in the port before it is given up.
+/// How long the rest of a super-packet waits for room in the port before it is dropped.
 const MAX_WAIT: Duration = Duration::from_millis(50);
 
 /// From one queue of the device to the port.
@@ -76,7 +76,7 @@ impl Transmitter {
         }
     }
 
-    /// Takes what waits in the device, as far as the port has room, and has it sent.
+    /// Reads what is queued in the device, as far as the port has room, and sends it.
     pub(crate) fn transmit<P: Port>(
         &mut self,
         tap: &Queue,
@@ -266,7 +266,7 @@ fn count_lost(unsent: &Sent, frames: usize, statistics: &mut Statistics) {
     }
 }
 
-/// Has `write` fill one frame of the port, and waits a little for one.
+/// Calls `write` to fill one frame of the port, and waits briefly for a free one.
 fn write_frame<P: Port>(
     port: &mut P,
     longest: usize,

@@ -30,7 +30,7 @@ pub(crate) struct Worker<P> {
 }
 
 impl<P: Port> Worker<P> {
-    /// Moves packets until it is told to end, or something is gone.
+    /// Moves packets until the end is requested, or the device or interface is gone.
     pub(crate) fn run(mut self) -> Result<()> {
         if let Some(cpu) = self.cpu {
             cpu::pin(cpu).map_err(|source| Error::Cpu { cpu, source })?;
@@ -63,8 +63,8 @@ impl<P: Port> Worker<P> {
         self.port.flush().map(drop)
     }
 
-    /// Sleeps until the device or the interface has something. The device is not listened to while the
-    /// port has no room: the stack then queues, which is where waiting belongs.
+    /// Sleeps until the device or the interface has something. It does not poll the device while the port has
+    /// no room: the stack then queues.
     fn sleep(&mut self, time: Duration) -> Result<()> {
         let listen = self.port.room() >= MIN_ROOM;
         let events = if listen { PollFlags::POLLIN } else { PollFlags::empty() };

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /* The IP addresses of an uplink's TUN device, and which frames are for it. Shared with src/addresses.rs.
  *
- * A frame is for the device if it is an IP packet to one of the addresses, or asks for the hardware
- * address of one (ARP, RFC 826; neighbour solicitation, RFC 4861). Answers to such questions are not:
- * the host's own neighbour table waits for them. */
+ * A frame is for the device if it is an IP packet to one of the addresses, or requests the hardware address
+ * of one (ARP, RFC 826; neighbour solicitation, RFC 4861). Answers to such requests are not: the host's own
+ * neighbour table needs them. */
 #ifndef LINERATE_ADDRESSES_H
 #define LINERATE_ADDRESSES_H
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
-/* Drops frames at the entrance of the host's stack. Packet sockets receive them before tcx does. */
+/* Drops frames at the ingress of the host's stack. Packet sockets receive them before tcx does. */
 
 #include <linux/bpf.h>
 #include <linux/pkt_cls.h>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /* Copies frames that a filter accepts to a ring buffer.
  *
- * `capture` passes every frame on to the stack, and shares the interface. The root program is attached
- * once, whatever the number of captures. A capture has one of eight slots; root and captures form a
- * chain of tail calls through the slots that are taken, and the last one passes the frame on. `take`
- * has the interface for itself, and drops the frames that the filter accepts after the copy.
+ * `capture` passes every frame on to the stack, and shares the interface. The root program is attached once,
+ * for any number of captures. A capture has one of eight slots; root and captures form a chain of tail calls
+ * through the slots that are taken, and the last one passes the frame on. `take` has the interface for
+ * itself, and drops the frames that the filter accepts after the copy.
  *
  * A slot is taken by putting a socket in `owners`: the kernel accepts only one, and removes it when the
  * socket closes, however its process ended. A program whose socket has gone is not called. */
@@ -88,9 +88,9 @@ static __attribute__((always_inline)) __u64 bounded(__u32 len)
 	return bytes;
 }
 
-/* One size class: reserve room for `room` bytes, copy `len` of them, submit without a wake-up. The
- * kernel wants the size reserved as a constant. The length is bounded behind the calls: a value that is
- * kept on the stack loses, to the verifier of Linux 6.1, what was compared since. */
+/* One size class: reserve room for `room` bytes, copy `len` of them, submit without a wake-up. The kernel
+ * wants the size reserved as a constant. The length is bounded after the calls: a value that is kept on the
+ * stack loses, to the verifier of Linux 6.1, what was compared since. */
 #define COPY(room)                                                                                 \
 	do {                                                                                       \
 		struct tee_record *record =                                                        \
@@ -113,10 +113,10 @@ static __attribute__((always_inline)) __u64 bounded(__u32 len)
 		bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);                                      \
 	} while (0)
 
-/* The reader says that it sleeps. The submit before was a full barrier, and so is the reader's
- * fence between setting the flag and looking at the ring: one of the two sees the other. An empty
- * record carries the wake-up, since only a record can. Where there is no room for it the flag stays,
- * for whoever fills the ring on another CPU meanwhile to see it and wake. */
+/* The reader says that it sleeps. The submit before was a full barrier, and so is the reader's fence between
+ * setting the flag and looking at the ring: one of the two sees the other. An empty record carries the
+ * wake-up, since only a record can. If there is no room for it, the flag stays set, so that the program on
+ * the CPU that fills the ring sees it and wakes. */
 static __attribute__((always_inline)) void wake_reader(struct tee_reader *state)
 {
 	void *carrier = bpf_ringbuf_reserve(&records, 8, 0);

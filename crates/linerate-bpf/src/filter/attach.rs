@@ -5,8 +5,8 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use super::Classic;
 
-/// Has the kernel queue on `socket` only what `program` returns more than 0 for (`SO_ATTACH_FILTER`,
-/// socket(7)). What waits already stays. The program sees what the socket would receive from its first
+/// Makes the kernel queue on `socket` only what `program` returns more than 0 for (`SO_ATTACH_FILTER`,
+/// socket(7)). What is queued already stays. The program sees what the socket would receive from its first
 /// byte on: frames, or on a netlink socket the messages of one notification. Loads of the classic machine
 /// turn integers from network into host order, also those that netlink has in host order.
 ///

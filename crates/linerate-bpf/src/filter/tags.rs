@@ -1,9 +1,8 @@
-//! [`Classic::with_tags_in_place`]: a program for a packet socket, made fit for frames as they lie on
-//! the wire.
+//! [`Classic::with_tags_in_place`]: adapts a packet socket's program to frames as they are on the wire.
 //!
-//! The kernel takes the outer VLAN tag out of a received frame before a packet socket's filter sees it,
-//! and the filter asks for it as metadata (`SKF_AD_VLAN_TAG` and the like). XDP and user space have the
-//! frame with its tag. So the program is laid out twice, behind a test of the EtherType:
+//! The kernel takes the outer VLAN tag out of a received frame before a packet socket's filter sees it, and
+//! the filter asks for it as metadata (`SKF_AD_VLAN_TAG` and the like). XDP and user space have the frame
+//! with its tag. So the program is emitted twice, after a test of the EtherType:
 //!
 //! ```text
 //!   ldh [12]; 0x8100 or 0x88a8 ?  no  -> the program, "no tag" for the metadata
@@ -13,7 +12,7 @@
 
 use super::classic::{Ancillary, Classic, Operation, Statement};
 
-/// Where the tag begins: behind the two addresses.
+/// Where the tag begins: after the two addresses.
 const TAG: u32 = 12;
 /// Bytes of a tag.
 const LENGTH: u32 = 4;

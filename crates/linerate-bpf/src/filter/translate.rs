@@ -1,8 +1,8 @@
 //! [`translate`]: from a checked classic program to the body of an eBPF subprogram.
 //!
-//! Registers: R0 is the accumulator A (and the verdict), R1 to R3 stay as they came in, R4 is the
-//! index X, R5 holds `data + X` while the facts say that it does. Nothing is called, so nothing
-//! else needs saving. Scratch words lie at the top of the stack frame, 4 bytes each.
+//! Registers: R0 is the accumulator A (and the verdict), R1 to R3 stay as they came in, R4 is the index X, R5
+//! holds `data + X` while the facts say that it does. Nothing is called, so nothing else needs saving.
+//! Scratch words are at the top of the stack frame, 4 bytes each.
 //!
 //! The verifier wants every packet access to be preceded by a comparison with `data_end`. Three
 //! sets of facts keep those comparisons few: what every accepting path will check anyway
@@ -19,9 +19,9 @@ use super::instruction::Instruction;
 
 /// End of the reachable part of a frame: a load that ends past this byte rejects the frame.
 ///
-/// The verifier follows packet pointers up to 65,535 bytes (`MAX_PACKET_OFF`); 64 of them are left
-/// to callers whose `data` lies a little inside the packet. No driver hands a longer linear frame
-/// to a native XDP program: even a 64 KiB page loses more than that to headroom and frame info.
+/// The verifier follows packet pointers up to 65,535 bytes (`MAX_PACKET_OFF`); 64 of them are left to callers
+/// whose `data` is a little inside the packet. No driver hands a longer linear frame to a native XDP program:
+/// even a 64 KiB page loses more than that to headroom and frame info.
 pub const REACH: u32 = 0xffff - 64;
 
 /// Translates `program` into the body of an eBPF subprogram with the verdict of libpcap's matcher.
@@ -41,8 +41,8 @@ pub const REACH: u32 = 0xffff - 64;
 ///
 /// # Errors
 ///
-/// Programs that read Linux packet metadata, which an XDP program has not, and programs whose
-/// translation needs jumps that one eBPF instruction cannot make.
+/// Programs that read Linux packet metadata, which an XDP program lacks, and programs whose translation needs
+/// jumps that are too far for one eBPF instruction.
 pub fn translate(program: &Classic) -> Result<Vec<Instruction>, Untranslatable> {
     let operations = program.operations();
     for (at, operation) in operations.iter().enumerate() {
@@ -233,7 +233,7 @@ impl<'a> Translation<'a> {
         known
     }
 
-    /// Makes sure that the frame has `end` bytes; may spoil `scratch`.
+    /// Makes sure that the frame has `end` bytes; may clobber `scratch`.
     fn reach_frame(&mut self, at: usize, scratch: u8, end: u32, known: Known) -> Known {
         if known.frame >= end {
             return known;
@@ -244,7 +244,7 @@ impl<'a> Translation<'a> {
         Known { frame, ..known }
     }
 
-    /// Makes sure that R5 is `data + X` with `end` bytes behind it; may spoil the accumulator.
+    /// Makes sure that R5 is `data + X` with `end` bytes after it; may clobber the accumulator.
     fn reach_indexed(&mut self, at: usize, end: u32, known: Known) -> Known {
         if known.indexed >= end {
             return known;
@@ -264,14 +264,14 @@ impl<'a> Translation<'a> {
         Known { indexed, index_max: known.index_max.min(limit), ..known }
     }
 
-    /// Rejects the frame unless `bytes` bytes lie between `pointer` and `data_end`.
+    /// Rejects the frame unless there are `bytes` bytes between `pointer` and `data_end`.
     fn bound(&mut self, at: usize, pointer: u8, bytes: u32) {
         self.emit(Instruction::new(ALU64 | ADD, pointer, 0, 0, bytes as i32));
         let past = Instruction::new(JMP | GREATER | REGISTER, pointer, DATA_END, 0, 0);
         self.jump(at, past, Target::Reject);
     }
 
-    /// Loads big-endian bytes at `offset` behind `base` into `destination`.
+    /// Loads big-endian bytes at `offset` from `base` into `destination`.
     fn load(&mut self, destination: u8, mut base: u8, offset: u32, width: Width) {
         let near = i16::try_from(offset).unwrap_or_else(|_| {
             self.emit(alu64(MOVE, destination, base));
@@ -379,7 +379,7 @@ impl<'a> Translation<'a> {
         self.code.push(instruction);
     }
 
-    /// Appends the common way out for rejected frames, and gives all jumps their distance.
+    /// Appends the common exit for rejected frames, and patches all jump distances.
     fn finish(mut self) -> Result<Vec<Instruction>, Untranslatable> {
         let reject = self.code.len();
         if reject == 0 || self.jumps.iter().any(|jump| matches!(jump.to, Target::Reject)) {

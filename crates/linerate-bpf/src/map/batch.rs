@@ -5,12 +5,12 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use crate::{Error, Result};
 
-/// Entries that one call asks for. A bucket of the kernel's hash must fit, which is a handful of entries.
+/// Entries requested by one call. A bucket of the kernel's hash must fit, which is a few entries.
 const BATCH: u32 = 4096;
 
-/// Calls `each` with the key and the value of every entry of the hash map `map`. Of a per-CPU map the value is
-/// those of all possible CPUs, one behind the other, each rounded up to eight bytes. Entries that are made or
-/// deleted meanwhile are met or not; none is met twice.
+/// Calls `each` with the key and the value of every entry of the hash map `map`. Of a per-CPU map the value
+/// is those of all possible CPUs, one after the other, each rounded up to eight bytes. Entries that are
+/// created or deleted concurrently may or may not be visited; none is visited twice.
 ///
 /// # Errors
 /// [`Error::Privilege`], [`Error::System`], `EINVAL` for maps without batch operations.
@@ -62,7 +62,7 @@ pub fn for_each(map: BorrowedFd<'_>, mut each: impl FnMut(&[u8], &[u8])) -> Resu
             // The end of the map; what was found before it is there.
             libc::ENOENT => true,
             libc::EINTR => continue,
-            // A bucket with more entries than there is room for.
+            // A bucket has more entries than there is room for.
             libc::ENOSPC if room < u32::MAX / 2 && count == 0 => {
                 room *= 2;
                 continue;
@@ -79,7 +79,7 @@ pub fn for_each(map: BorrowedFd<'_>, mut each: impl FnMut(&[u8], &[u8])) -> Resu
     }
 }
 
-/// Deletes the entries with these keys, one behind the other, from the hash map `map`. Returns how many were
+/// Deletes the entries with these keys, one after the other, from the hash map `map`. Returns how many were
 /// there.
 ///
 /// # Errors
@@ -109,7 +109,7 @@ pub fn delete(map: BorrowedFd<'_>, keys: &[u8]) -> Result<u64> {
         deleted += u64::from(count);
         match -answer {
             ..=0 => return Ok(deleted),
-            // The key after those that were deleted is not there: on with the one behind it.
+            // The key after those that were deleted is not there: continue with the next one.
             libc::ENOENT => left = &left[(count as usize + 1) * key_size..],
             errno => return Err(Error::bpf("delete entries of a BPF map in batches", errno)),
         }

@@ -71,7 +71,7 @@ impl Statistics {
 pub struct Counters(OwnedFd);
 
 impl Counters {
-    /// What it says now.
+    /// The current counts.
     ///
     /// # Errors
     /// [`Error::System`].
@@ -156,7 +156,7 @@ impl Program {
         self.wait_for_runs()
     }
 
-    /// Returns when every run of the program has ended that was under way at the call.
+    /// Waits until every run of the program that was in progress at the call has ended.
     ///
     /// # Errors
     /// [`Error::System`]: they may go on.
@@ -181,12 +181,12 @@ impl Program {
         map.map(Counters).map_err(|error| Error::system("duplicate a BPF descriptor", error))
     }
 
-    /// Where the program runs that is attached to the interface.
+    /// Where the attached program runs.
     pub fn mode(&self) -> AttachMode {
         self.link().mode
     }
 
-    /// Why it runs in the stack and not in the driver, where it does and this process attached it.
+    /// Why it runs in the stack and not in the driver, if so and this process attached it.
     pub fn why_generic(&self) -> Option<&str> {
         self.link().why_generic.as_deref()
     }
@@ -207,8 +207,8 @@ impl Program {
     }
 }
 
-/// Tries what can be tried without attaching: makes the maps and loads the root program. True where another
-/// capture has a tee already, which a new one would join.
+/// Probes without attaching: creates the maps and loads the root program. True where another capture has a
+/// tee already, which a new one would join.
 ///
 /// # Errors
 /// Why a tee does not work: a missing privilege (with how to grant it), a foreign XDP program, no such interface,

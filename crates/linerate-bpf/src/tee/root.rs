@@ -4,12 +4,13 @@
 //! link: the first made the link, the others looked it up by the program on the interface. The kernel detaches
 //! the program when the last descriptor closes, however the process ended that held it.
 //!
-//! The kernel also decides who has which slot. A slot is an entry of a socket map (`owners`) and one of a program
-//! array (`captures`). A capture puts a socket into the first with `BPF_NOEXIST`, which one of several contenders
-//! achieves, and then owns the second. When it dies, its socket closes and leaves the map; the root does not call
-//! a program whose socket has gone, and the next owner of the slot replaces it.
+//! The kernel also decides who has which slot. A slot is an entry of a socket map (`owners`) and one of a
+//! program array (`captures`). A capture puts a socket into the first with `BPF_NOEXIST`, which succeeds for
+//! exactly one process. That process then owns the slot in `captures`. When it dies, its socket closes and
+//! leaves the map; the root does not call a program whose socket has gone, and the next owner of the slot
+//! replaces it.
 //!
-//! Extension programs (`BPF_PROG_TYPE_EXT`) would do the same with less, but kernels under lockdown or a hardening
+//! Extension programs (`BPF_PROG_TYPE_EXT`) would need less code, but kernels under lockdown or a hardening
 //! policy refuse to load them; tail calls work everywhere.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -32,7 +33,7 @@ pub(super) const SLOTS: u32 = 8;
 /// How often to try again when other tees come and go at the same moment.
 const ATTEMPTS: usize = 200;
 
-/// This process's share of the root program of an interface.
+/// This process's reference to the root program of an interface.
 #[derive(Debug)]
 pub(super) struct Root {
     link: XdpLink,
@@ -51,7 +52,7 @@ impl Root {
         for _ in 0..ATTEMPTS {
             match attached_to(interface.index())? {
                 Some(found) if found.name == TEE => {
-                    // It may be gone by now: its last participant left. Then look again.
+                    // It may be gone: its last participant left. Then try again.
                     if let Some(root) = Self::share(interface, &found)? {
                         return Ok(root);
                     }
@@ -82,7 +83,7 @@ impl Root {
                                 captures: own("captures")?,
                             });
                         }
-                        // Another tee was quicker: look again and join it.
+                        // Another tee was faster: try again and join it.
                         Err(Error::ForeignProgram { name, .. }) if name == TEE => {
                             loaded = Some(program);
                         }

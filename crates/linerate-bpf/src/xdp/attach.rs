@@ -18,7 +18,7 @@ pub(crate) struct XdpLink {
 }
 
 impl XdpLink {
-    /// Attaches `program` to the interface in the driver, or where that is refused in the stack.
+    /// Attaches `program` to the interface in the driver, or in the stack if that is refused.
     ///
     /// # Errors
     /// [`Error::ForeignProgram`] when there is a program already.
@@ -54,7 +54,7 @@ impl XdpLink {
     }
 }
 
-/// Whether the driver, and not the caller, is why it failed.
+/// Whether it failed because of the driver, and not of the caller.
 fn is_unsupported(error: &std::io::Error) -> bool {
     !matches!(error.raw_os_error(), Some(libc::EBUSY | libc::EEXIST | libc::ENODEV | libc::EBADF))
 }

@@ -13,7 +13,7 @@ pub enum Owner {
     PinnedLink(u32),
     /// The interface: the program was attached without a link, and stays until it is detached.
     Interface,
-    /// This process may not know.
+    /// Unknown: this process may not query it.
     Unknown,
 }
 

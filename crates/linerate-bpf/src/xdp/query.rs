@@ -45,7 +45,7 @@ impl AttachedProgram {
         program(self.id).is_err_and(|error| error.kind() == libbpf_rs::ErrorKind::PermissionDenied)
     }
 
-    /// What keeps it attached. Looks through `/proc`: for messages, not for loops.
+    /// What keeps it attached. Scans `/proc`: for messages, not for loops.
     pub fn owner(&self) -> Owner {
         let wanted = format!("prog_id:\t{}", self.id);
         let mut found = process::holders(1, |descriptor| {
@@ -68,7 +68,7 @@ impl AttachedProgram {
         }
     }
 
-    /// The error of whoever wants the interface for another program.
+    /// The error for attaching another program to this interface.
     pub(crate) fn in_the_way(&self, interface: &str) -> Error {
         Error::ForeignProgram {
             interface: interface.to_owned(),
@@ -181,7 +181,7 @@ pub(crate) fn maps_of<const N: usize>(
     found
 }
 
-/// What the kernel knows of a loaded program; `info` says where the arrays go that are asked for.
+/// The kernel's information about a loaded program; `info` says where the requested arrays go.
 pub(crate) fn program_info(
     program: BorrowedFd<'_>,
     mut info: libbpf_sys::bpf_prog_info,

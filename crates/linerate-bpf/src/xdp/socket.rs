@@ -1,4 +1,4 @@
-//! [`open_socket`]: an AF_XDP socket, bound to nothing.
+//! [`open_socket`]: an unbound AF_XDP socket.
 
 use std::os::fd::OwnedFd;
 

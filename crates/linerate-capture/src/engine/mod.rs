@@ -236,7 +236,7 @@ pub fn open_all(
     open_each(names, options, stop, None)
 }
 
-/// As [`open_all`], but skips interfaces that are removed meanwhile and returns their names.
+/// As [`open_all`], but skips interfaces that are removed during the call, and returns their names.
 ///
 /// # Errors
 ///

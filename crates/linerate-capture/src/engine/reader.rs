@@ -25,14 +25,14 @@ pub(super) const MAX_BUFFER_AGE: Duration = Duration::from_millis(100);
 /// The same where there are several readers: the writer waits for the slowest to put packets in order.
 pub(super) const MAX_BUFFER_AGE_OF_SEVERAL: Duration = Duration::from_millis(20);
 
-/// The longest wait for packets: so soon a reader notices that the capture is to end.
+/// The longest wait for packets. This bounds how fast a reader notices the end of the capture.
 const MAX_WAIT: Duration = Duration::from_millis(50);
 
-/// The same after [`WAITS_UNTIL_IDLE`] waits in vain. Rings poll for a while before they sleep in the
-/// kernel, in each wait: an idle capture that costs nothing must wait rarely.
+/// The same after [`WAITS_UNTIL_IDLE`] waits without a packet. Rings poll for a while before they sleep in
+/// the kernel, in each wait: an idle capture that costs nothing must wait rarely.
 const MAX_IDLE_WAIT: Duration = Duration::from_millis(400);
 
-/// Waits in vain after which a reader is idle: all its packets are in the file by then.
+/// Waits without a packet after which a reader is idle: all its packets are in the file by then.
 const WAITS_UNTIL_IDLE: u32 = 6;
 
 /// The same after the end was requested: the last packets come soon.
@@ -48,7 +48,7 @@ const BATCHES_PER_ROUND: usize = 8;
 /// empty any buffer.
 const MAX_DRAIN_TIME: Duration = Duration::from_millis(500);
 
-/// How long a packet ring may take to hand over its last block: two block timeouts.
+/// How long a packet ring may take to retire its last block: two block timeouts.
 const LAST_BLOCK_TIME: Duration = Duration::from_millis(60);
 
 /// What happens to each frame: the filter in user space, the limit, and the sink.
@@ -234,7 +234,7 @@ impl Reader {
         }
     }
 
-    /// Handles some batches; true if no more packets are wanted.
+    /// Handles some batches; true if the capture is complete.
     fn round(&mut self, round: &mut Round<'_>, scratch: &mut Vec<u8>) -> bool {
         for _ in 0..BATCHES_PER_ROUND {
             let path = &mut self.path;
@@ -291,7 +291,7 @@ impl Reader {
         {
             tracing::warn!("cannot run a reader on CPU {cpu}: {error}");
         }
-        // Stopping an XDP source takes a new program at the end, and so the privilege; stopping a packet
+        // Stopping an XDP source needs a new program at the end, and so the privilege; stopping a packet
         // socket does not.
         if self.drop_privileges && matches!(self.source, Source::Packet(_)) {
             crate::privilege::drop_all();
@@ -310,8 +310,7 @@ impl Ending {
         let since = now.duration_since(self.since);
         match self.stopped {
             Stopped::Whole => !ready,
-            // A packet ring hands its last block over up to two timeouts later; `wait` then returns at
-            // once.
+            // A packet ring retires its last block up to two timeouts later; `wait` then returns at once.
             Stopped::Late => !ready && since > LAST_BLOCK_TIME,
             Stopped::Open => !ready || since > MAX_DRAIN_TIME,
         }

@@ -133,7 +133,7 @@ pub struct InterfaceReport {
     pub pages: String,
     /// Readers.
     pub readers: usize,
-    /// How the source runs, and reason not better.
+    /// How the source runs, and why not in a better mode.
     pub notes: Vec<String>,
     /// Packets that reached the sink.
     pub captured: u64,
@@ -143,7 +143,7 @@ pub struct InterfaceReport {
     pub bytes: u64,
     /// Packets lost, by cause.
     pub dropped: Dropped,
-    /// How full the buffer between kernel and reader was lately, 0 to 1.
+    /// How full the buffer between kernel and reader was recently, 0 to 1.
     #[serde(skip)]
     pub fill: f32,
 }

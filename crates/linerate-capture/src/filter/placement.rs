@@ -1,4 +1,4 @@
-//! [`Placement`]: on which side of the system call a filter runs, and reason there.
+//! [`Placement`]: whether a filter runs in the kernel or in user space, and why.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,7 +11,7 @@ use crate::{Error, Result};
 /// One of the two sides of the system call; what `--filter-in` takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Side {
-    /// Before the frame is copied: a rejected frame costs next to nothing.
+    /// In the kernel, before the frame is copied: a rejected frame costs almost nothing.
     Kernel,
     /// After it was delivered.
     User,
@@ -41,7 +41,7 @@ impl FromStr for Side {
 /// Where a filter runs, with the program for the kernel if that is there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placement<P> {
-    /// What to give to the kernel.
+    /// The program for the kernel.
     pub kernel: Option<P>,
     /// Whether every frame must pass [`Filter::matches`].
     pub user: bool,
@@ -70,7 +70,7 @@ impl Filter {
     ///
     /// # Errors
     ///
-    /// [`Error::Filter`] when the only side that is left (or wanted) cannot run the expression.
+    /// [`Error::Filter`] when the only remaining (or requested) side cannot run the expression.
     pub fn on_socket(&self, wanted: Option<Side>) -> Result<Placement<Classic>> {
         if wanted == Some(Side::User) {
             return self.to_user("requested");
@@ -130,7 +130,7 @@ impl Filter {
     }
 }
 
-/// The message alone: the expression is named around it already.
+/// The message without the expression, which the caller names already.
 fn reason(error: Error) -> String {
     match error {
         Error::Filter { message, .. } => message,

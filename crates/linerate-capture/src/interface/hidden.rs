@@ -1,11 +1,11 @@
-//! Users of an interface that have no link, address or route of their own to show: devices in other
-//! namespaces that receive through it, and programs at the stack's entrance.
+//! Users of an interface that no link, address or route reveals: devices in other namespaces that receive
+//! through it, and programs at the ingress of the stack.
 
 use linerate_net::{Connection, Result};
 
 use super::Use;
 
-/// Those of the interface `index`. What the kernel does not answer is taken for not there.
+/// The hidden users of interface `index`. Treats a failed query as absence.
 pub(super) fn uses(index: u32) -> Vec<Use> {
     let other_address = other_address(index).unwrap_or_default().map(Use::OtherAddress);
     let ingress = has_ingress_qdisc(index).unwrap_or_default()
@@ -13,8 +13,8 @@ pub(super) fn uses(index: u32) -> Vec<Use> {
     other_address.into_iter().chain(ingress.then_some(Use::Ingress)).collect()
 }
 
-/// A hardware address, not its own, that the interface was told to receive for: as a macvlan does, in
-/// whatever namespace it is.
+/// A hardware address, not its own, that the interface was told to receive for: as a macvlan does, in any
+/// namespace.
 fn other_address(index: u32) -> Result<Option<[u8; 6]>> {
     let entries = Connection::open()?.fdb(index)?;
     let mut addresses = entries.iter().filter(|entry| entry.own).filter_map(|entry| entry.address);
@@ -69,7 +69,7 @@ mod tests {
                 "the kernel has no macvlan",
             );
         }
-        // What an administrator set for a capture is no use.
+        // What an administrator set for a capture is not a user.
         assert!(done(&host, "ip", "link set port promisc on"));
         assert_eq!(seen(&host), []);
         if done(&host, "tc", "qdisc add dev port clsact") {

@@ -1,4 +1,4 @@
-//! What the lines of upper protocols say of the IP packet.
+//! IP header fields that the lines of upper protocols print.
 
 use std::net::IpAddr;
 
@@ -7,7 +7,7 @@ use std::net::IpAddr;
 pub(super) struct PacketContext {
     pub(super) source: IpAddr,
     pub(super) destination: IpAddr,
-    /// The addresses are on the line already, as behind IPv6 extension headers.
+    /// The addresses are on the line already, as after IPv6 extension headers.
     pub(super) named: bool,
     /// More fragments follow: lengths go beyond this packet.
     pub(super) fragment: bool,

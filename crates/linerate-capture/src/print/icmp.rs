@@ -51,7 +51,7 @@ pub(super) fn v4(line: &mut String, message: &[u8], length: usize) -> fmt::Resul
 struct Quoted<'a> {
     destination: Ipv4Addr,
     protocol: u8,
-    /// Behind the IP header.
+    /// After the IP header.
     rest: &'a [u8],
 }
 

@@ -1,7 +1,7 @@
 //! One line a packet, as `tcpdump -nq` prints them.
 //!
-//! The lines are tcpdump 4.99's for Ethernet (VLAN tags are looked through, as there), ARP, IPv4,
-//! IPv6 and its extension headers, fragments, TCP, UDP, ICMP and ICMPv6. They differ, on purpose:
+//! The lines are tcpdump 4.99's for Ethernet (VLAN tags are skipped, as there), ARP, IPv4, IPv6 and its
+//! extension headers, fragments, TCP, UDP, ICMP and ICMPv6. They differ, on purpose:
 //!
 //! - Other protocols are named by number and length and not taken apart: ` ip-proto-47 28`,
 //!   `ethertype 0x88cc, length 60`, `LLC, length 52`. Deeper dissection is tshark's.

@@ -42,7 +42,7 @@ pub struct SourceStatistics {
     pub drops: Drops,
 }
 
-/// SourceStatistics a source; made by [`Source::statistics_handle`].
+/// Reads the statistics of a source from any thread. Created by [`Source::statistics_handle`].
 #[derive(Debug)]
 pub enum StatisticsHandle {
     /// Of a packet ring.
@@ -97,14 +97,14 @@ impl From<tee::Statistics> for SourceStatistics {
     }
 }
 
-/// What one batch gave.
+/// Outcome of draining one batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Drained {
     /// There was none.
     Nothing,
     /// This many frames, every one of the batch.
     All(u64),
-    /// The handler wanted no more.
+    /// The handler stopped.
     Enough,
 }
 
@@ -113,7 +113,7 @@ pub enum Drained {
 pub enum Stopped {
     /// All are in the ring: the source is empty when nothing is ready.
     Whole,
-    /// The kernel hands the last block over when its timeout ends.
+    /// The kernel retires the last block when its timeout ends.
     Late,
     /// The source could not be stopped: frames still come.
     Open,
@@ -131,7 +131,7 @@ impl<B: Keep> Drop for Kept<B> {
     }
 }
 
-/// What batches of all rings can.
+/// Operations common to the batches of all rings.
 trait Keep {
     fn keep(self);
 }
@@ -162,7 +162,7 @@ impl Source {
         }
     }
 
-    /// Whether VLAN tags that the driver took out of frames are in them again.
+    /// Whether VLAN tags that the driver stripped are inserted again.
     pub fn has_stripped_tags(&self) -> bool {
         match self {
             Self::Packet(_) => true,
@@ -232,8 +232,8 @@ impl Source {
         }
     }
 
-    /// Gives back what was taken before `take` answered false; of a packet ring only when the whole
-    /// block has been taken.
+    /// Releases what was taken before `take` returned false; of a packet ring only when the whole block has
+    /// been taken.
     #[inline]
     pub fn release(&mut self) {
         match self {
@@ -260,7 +260,7 @@ impl Source {
         }
     }
 
-    /// Takes [`Source::announce_sleep`] back.
+    /// Cancels [`Source::announce_sleep`].
     pub fn awake(&self) {
         if let Self::Tee(tee, _) = self {
             tee.awake();
@@ -273,7 +273,7 @@ impl Source {
     ///
     /// # Errors
     ///
-    /// What the kernel refuses, and programs that XDP cannot run; the old filter then stays.
+    /// If the kernel refuses it, or XDP cannot run the program; the old filter then stays.
     pub fn set_filter(&mut self, filter: Option<&Classic>) -> linerate_ring::Result<()> {
         if let Self::Packet(ring) = self {
             return ring.set_filter(filter.cloned());
@@ -334,7 +334,7 @@ impl Source {
         }
     }
 
-    /// How full the buffer is, 0 to 1, where the source can tell.
+    /// How full the buffer is, 0 to 1, if the source reports it.
     pub fn fill(&mut self) -> Option<f32> {
         match self {
             Self::Packet(_) => None,

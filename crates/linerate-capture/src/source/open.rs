@@ -139,10 +139,10 @@ fn bypassed(name: &str) -> Option<String> {
     })
 }
 
-/// The warning that VLAN tags are missing, with the remedy. For a veth, the other end strips them.
+/// The warning that VLAN tags are missing, with the remedy. For a veth, the peer strips them.
 fn stripped(name: &str, kind: Option<&str>) -> String {
     let (who, remedy) = match kind {
-        Some("veth") => ("the other end of", "ethtool -K OTHER-END txvlan off".to_owned()),
+        Some("veth") => ("the peer of", "ethtool -K PEER txvlan off".to_owned()),
         _ => ("the driver of", format!("ethtool -K {name} rxvlan off")),
     };
     format!(
@@ -248,8 +248,8 @@ impl Opener<'_> {
                 Some(bytes) => bytes.div_ceil(readers),
                 None => (packet::DEFAULT_BUFFER / readers).max(MIN_READER_BUFFER),
             };
-            // The kernel hands over whole blocks: a small buffer needs small ones to have several.
-            // A super-packet has to fit into one.
+            // The kernel retires whole blocks: a small buffer needs small ones to have several. A
+            // super-packet has to fit into one.
             let least = if options.split { 128 << 10 } else { 64 << 10 };
             let block = (each / 8).next_power_of_two().clamp(least, 512 << 10) as u32;
             builder = builder.block_size(block).buffer(each);
@@ -276,7 +276,7 @@ impl Opener<'_> {
         Ok((sources, user, why, pages.to_string(), Vec::new()))
     }
 
-    /// The way that frames take out of the XDP program, and why not the other.
+    /// How frames leave the XDP program, and why not the other way.
     fn delivery(&self) -> (Delivery, &'static str) {
         let options = self.options;
         let only = if options.pages != Pages::Auto {

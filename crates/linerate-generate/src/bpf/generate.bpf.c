@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /* The live-frame generator: writes one frame of the run each time it runs, and redirects it.
  *
- * Pages are recycled with whatever the receiver wrote into them, so every header byte is written every
- * time. The payload behind the stamp is not: it is zero, adds nothing to a checksum, and nobody on the
- * way of a frame changes it.
+ * Pages are recycled with the receiver's changes, so every header byte is written every time. The payload
+ * after the stamp is not: it is zero, adds nothing to a checksum, and nothing on a frame's path changes it.
  */
 #include <linux/bpf.h>
 #include <linux/errno.h>

@@ -61,7 +61,7 @@ struct generate_config {
 	__u8 random_destination_mac;
 	__u8 stamp_sequence;
 	__u8 stamp_time;
-	__u8 network_varies; /* the IPv4 checksum has to be made anew for each frame */
+	__u8 network_varies; /* the IPv4 checksum must be recomputed for each frame */
 };
 _Static_assert(sizeof(struct generate_config) == 280, "shared with Rust");
 

@@ -1,7 +1,7 @@
 //! Replay: frames that were captured once, sent again.
 //!
-//! Frames come from anything that implements [`Frames`]: a [`Trace`] in memory, or [`Files`] that are
-//! read meanwhile. [`run`] sends them through a transmit ring on the calling thread.
+//! Frames come from anything that implements [`Frames`]: a [`Trace`] in memory, or [`Files`] that are read
+//! during the run. [`run`] sends them through a transmit ring on the calling thread.
 
 use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -90,7 +90,7 @@ impl Default for Options {
     }
 }
 
-/// How far a replay is, for another thread to look at.
+/// The progress of a replay, for another thread.
 #[derive(Debug, Default)]
 pub struct Progress {
     sent: AtomicU64,
@@ -109,7 +109,7 @@ impl Progress {
     }
 }
 
-/// What a replay did.
+/// The result of a replay.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Report {
     /// The interface.
@@ -134,7 +134,7 @@ pub struct Report {
     pub seconds: f64,
     /// Frames sent per second.
     pub packets_per_second: f64,
-    /// Bits sent per second, frames as they stand in memory.
+    /// Bits sent per second, frames as in memory.
     pub bits_per_second: f64,
     /// How late frames went on average, in microseconds; 0 at full speed.
     pub late_mean_us: f64,

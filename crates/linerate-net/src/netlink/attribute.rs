@@ -1,4 +1,4 @@
-//! Attributes of messages (`struct nlattr`), read where they lie and appended to a buffer.
+//! Attributes of messages (`struct nlattr`), read in place and appended to a buffer.
 
 use netlink_packet_core::{NLA_F_NESTED, NLA_TYPE_MASK, NlasIterator};
 
@@ -18,7 +18,7 @@ pub fn attribute(bytes: &[u8], kind: u16) -> Option<&[u8]> {
     attributes(bytes).find_map(|(is, value)| (is == kind).then_some(value))
 }
 
-/// The bytes of a number that stands at `at`.
+/// The bytes of a number at offset `at`.
 pub fn number<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..at + N)?.try_into().ok()
 }
@@ -28,7 +28,7 @@ pub fn word(value: &[u8]) -> Option<u32> {
     number(value, 0).map(u32::from_ne_bytes)
 }
 
-/// Text that a zero ends.
+/// Zero-terminated text.
 pub fn text(value: &[u8]) -> String {
     let end = value.iter().position(|byte| *byte == 0).unwrap_or(value.len());
     String::from_utf8_lossy(&value[..end]).into_owned()
@@ -42,13 +42,13 @@ pub fn put(buffer: &mut Vec<u8>, kind: u16, value: &[u8]) {
     buffer.resize(buffer.len().next_multiple_of(4), 0);
 }
 
-/// Appends an attribute with text, which a zero ends.
+/// Appends an attribute with zero-terminated text.
 pub(crate) fn put_text(buffer: &mut Vec<u8>, kind: u16, value: &str) {
     let value: Vec<u8> = value.bytes().chain([0]).collect();
     put(buffer, kind, &value);
 }
 
-/// Appends an attribute of attributes.
+/// Appends a nested attribute.
 pub fn nest(buffer: &mut Vec<u8>, kind: u16, fill: impl FnOnce(&mut Vec<u8>)) {
     let mut inner = Vec::new();
     fill(&mut inner);

@@ -60,7 +60,7 @@ pub struct Message<'a> {
     pub kind: u16,
     /// `NLM_F_` flags.
     pub flags: u16,
-    /// What stands behind the header.
+    /// The bytes after the header.
     pub body: &'a [u8],
 }
 
@@ -70,7 +70,7 @@ pub struct Message<'a> {
 pub enum Dump {
     /// It is.
     Consistent,
-    /// Something changed meanwhile (`NLM_F_DUMP_INTR`): entries may be missing or doubled.
+    /// Something changed during the dump (`NLM_F_DUMP_INTR`): entries may be missing or duplicated.
     Interrupted,
 }
 
@@ -92,7 +92,7 @@ impl Socket {
         let mut socket = netlink_sys::Socket::new(protocol.number())?;
         socket.bind_auto()?;
         if protocol == Protocol::Route {
-            // The kernel filters a dump by what the request says only when it is told to (Linux 4.20).
+            // The kernel filters a dump by the request's fields only with this option (Linux 4.20).
             let _ = socket.set_netlink_get_strict_chk(true);
         }
         Ok(Self { socket, sequence: Mutex::new(0) })
@@ -101,12 +101,12 @@ impl Socket {
     /// Joins a multicast group, such as `RTNLGRP_LINK`.
     ///
     /// # Errors
-    /// `EINVAL` where the kernel has no such group, `EPERM` without the privilege that it takes.
+    /// `EINVAL` if the kernel has no such group, `EPERM` without the required privilege.
     pub fn join(&self, group: u32) -> io::Result<()> {
         self.socket.add_membership(group)
     }
 
-    /// Asks for one thing or for a change, and hands over what is answered before the acknowledgement. `flags`
+    /// Queries one object or requests a change, and passes on the answers before the acknowledgement. `flags`
     /// are added to `NLM_F_REQUEST` and `NLM_F_ACK`.
     ///
     /// # Errors
@@ -141,7 +141,8 @@ impl Socket {
         })
     }
 
-    /// Asks for all of a kind until `take` wants no more. The socket is spent: the rest of the dump waits in it.
+    /// Dumps all objects of a kind until `take` returns false. The socket cannot be used again: the rest of
+    /// the dump is queued in it.
     ///
     /// # Errors
     /// What the kernel answers.

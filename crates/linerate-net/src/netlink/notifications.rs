@@ -1,4 +1,4 @@
-//! [`Notifications`]: a netlink socket on which the kernel tells of changes.
+//! [`Notifications`]: a netlink socket that receives kernel notifications about changes.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -13,7 +13,7 @@ use super::{Message, Protocol, Socket, messages};
 /// functions take more.
 const LONGEST: usize = 128 << 10;
 
-/// A socket that hears the groups that it has joined. It does not block: poll it.
+/// A socket that receives from the groups that it has joined. It does not block: poll it.
 #[derive(Debug)]
 pub struct Notifications {
     socket: Socket,
@@ -25,7 +25,7 @@ pub struct Notifications {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Received {
-    /// As far as was allowed, or to the end.
+    /// Up to the limit, or to the end.
     All,
     /// Some notifications were lost (`ENOBUFS`).
     Overrun,
@@ -64,7 +64,7 @@ impl Notifications {
         self.protocol
     }
 
-    /// Reads up to `most` of the notifications that wait, and hands over the messages in them.
+    /// Reads up to `most` queued notifications, and passes on their messages.
     ///
     /// # Errors
     /// What the kernel answers.
@@ -88,8 +88,8 @@ impl Notifications {
         Ok(Received::All)
     }
 
-    /// Throws away all that waits. That ends after an overrun: the kernel queues nothing more until all is
-    /// read (`netlink_rcv_wake`).
+    /// Discards everything that is queued. This terminates after an overrun: the kernel queues nothing more
+    /// until everything is read (`netlink_rcv_wake`).
     ///
     /// # Errors
     /// What the kernel answers.

@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// How a call ended. The numbers stay; new ones may follow.
+// The status of a call. The numbers are stable; new ones may be added.
 enum linerate_status
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
   : int32_t
@@ -17,7 +17,7 @@ enum linerate_status
     LINERATE_STATUS_OK = 0,
     // There is no further segment.
     LINERATE_STATUS_END = 1,
-    // A pointer is NULL where something is needed, or a number is none of its enumeration.
+    // A required pointer is NULL, or a number is not in its enumeration.
     LINERATE_STATUS_ARGUMENT = 2,
     // The output of a coalescer called the coalescer that called it.
     LINERATE_STATUS_BUSY = 3,
@@ -61,8 +61,8 @@ enum linerate_split
     LINERATE_SPLIT_UDP = 1,
     // Into fragments of the outermost IP packet, none longer than this, without the link header.
     LINERATE_SPLIT_FRAGMENTS = 2,
-    // Into IP packets no longer than this, without the link header: TCP becomes segments, also behind a
-    // tunnel, and everything else fragments.
+    // Into IP packets no longer than this, without the link header: TCP becomes segments, also in a tunnel,
+    // and everything else fragments.
     LINERATE_SPLIT_MTU = 3,
 };
 #ifndef __cplusplus
@@ -144,7 +144,7 @@ enum linerate_flush_reason
     LINERATE_FLUSH_REASON_NO_PAYLOAD = 1,
     // A checksum is wrong, missing, or written in a way that nobody computes.
     LINERATE_FLUSH_REASON_CHECKSUM = 2,
-    // SYN, RST or URG, or CWR behind another segment.
+    // SYN, RST or URG, or CWR after another segment.
     LINERATE_FLUSH_REASON_FLAGS = 3,
     // PSH, FIN or a segment shorter than the first: nothing can follow it.
     LINERATE_FLUSH_REASON_LAST_SEGMENT = 4,
@@ -223,15 +223,15 @@ typedef struct linerate_segment_options {
     uint8_t outer_id;
     // The identification of the IPv4 header inside of a tunnel: a linerate_ip_id.
     uint8_t inner_id;
-    // CWR belongs to Accurate ECN and is repeated in all segments; otherwise it stands in the first only.
+    // CWR belongs to Accurate ECN and is repeated in all segments; otherwise it is set in the first only.
     bool accurate_ecn;
 } linerate_segment_options;
 
-// What a coalescer hands over: each frame that went in comes out exactly once, alone or as a part of a
-// super-packet. All pointers are valid during the call only.
+// The output of a coalescer: each input frame comes out exactly once, alone or as a part of a super-packet.
+// All pointers are valid during the call only.
 //
-// A super-packet is its header, and behind it, of each frame named in `tokens`, the bytes from `header_len`
-// on: `segment_size` of them, of the last frame `last_size`.
+// A super-packet is its header, followed by bytes of each frame in `tokens`, from `header_len` on:
+// `segment_size` bytes, of the last frame `last_size`.
 typedef struct linerate_output {
     // The caller's names of the frames, in order.
     const uint64_t *tokens;
@@ -304,9 +304,9 @@ extern "C" {
 // The version of the library that the program runs with, as "1.2.3". The string is never freed.
 const char *linerate_segment_version(void);
 
-// Makes a coalescer for so many flows at a time, of 2.5 KiB each; where all are taken, the oldest makes
-// room. It finds them by a hash with its own random key. The only allocation. NULL where there is no memory,
-// or a number of the options is none of its enumeration.
+// Creates a coalescer for this number of flows, of 2.5 KiB each; when all are in use, a new flow replaces
+// the oldest. It finds them by a hash with its own random key. This is the only allocation. Returns NULL if
+// there is no memory, or a number in the options is not in its enumeration.
 //
 // The caller sees to it that:
 // `options` is NULL, for the default ones, or points to options.
@@ -443,9 +443,9 @@ bool linerate_segments_partial(const struct linerate_segments *segments,
                                uint16_t *offset);
 
 // Writes the next segment to `out`, a buffer of `size` bytes, and its length to `len`; bytes of the buffer
-// behind it may be written as well. LINERATE_STATUS_END after the last, LINERATE_STATUS_BUFFER where the
-// buffer is too short (linerate_segments_max_len() bytes are enough for all), LINERATE_STATUS_ARGUMENT where
-// it lies over the packet.
+// after it may be written as well. LINERATE_STATUS_END after the last, LINERATE_STATUS_BUFFER if the buffer
+// is too short (linerate_segments_max_len() bytes are enough for all), LINERATE_STATUS_ARGUMENT if it
+// overlaps the packet.
 //
 // The caller sees to it that:
 // `segments` is of linerate_segments_create(), the bytes of its packet are as they were, `out` points to

@@ -1,4 +1,4 @@
-//! The hashes of the flow table, at which nobody can aim who does not know the key.
+//! The hashes of the flow table, keyed, so that an attacker cannot construct collisions.
 //!
 //! Multilinear hashing (Lemire, Kaser, "Strongly universal string hashing is fast", 2014, §3.1): each
 //! 32-bit word times its own random 64-bit number; the hash is the upper half of the sum. Two packets that were

@@ -15,7 +15,7 @@ use crate::segment::{LinkType, MAX_HEADER_LEN, Options};
 /// Flags that some segments of a flow have and others not.
 const VARYING: u16 = tcp::Flags::FIN.0 | tcp::Flags::PSH.0 | tcp::Flags::CWR.0;
 
-/// Where the low byte of the TCP flags stands in the header.
+/// Offset of the low byte of the TCP flags in the header.
 const FLAGS_AT: usize = 13;
 
 /// A frame that can be joined, as far as it can be said without knowing its neighbours.
@@ -30,7 +30,7 @@ pub(super) struct Segment {
 }
 
 impl Segment {
-    /// Whether nothing can follow, whatever comes before.
+    /// Whether nothing can follow, regardless of what precedes.
     pub(super) fn is_last(&self) -> bool {
         self.flags.0 & (tcp::Flags::FIN.0 | tcp::Flags::PSH.0) != 0
     }
@@ -61,7 +61,7 @@ fn outermost_addresses(frame: &[u8], link: LinkType) -> Option<&[u8]> {
     frame.get(addresses(version, at))
 }
 
-/// Where source and destination stand.
+/// Range of source and destination.
 pub(super) fn addresses(version: Version, at: usize) -> Range<usize> {
     match version {
         Version::V4 => at + 12..at + 20,
@@ -69,7 +69,7 @@ pub(super) fn addresses(version: Version, at: usize) -> Range<usize> {
     }
 }
 
-/// Where the ports of TCP or UDP stand.
+/// Range of the ports of TCP or UDP.
 pub(super) fn ports(layout: &Layout) -> Range<usize> {
     let at = layout.innermost().upper;
     at..at + 4
@@ -96,8 +96,8 @@ fn same_addresses(a: &[u8], a_ip: &Ip, b: &[u8], b_ip: &Ip) -> bool {
     a[addresses(a_ip.version, a_ip.at)] == b[addresses(b_ip.version, b_ip.at)]
 }
 
-/// The bytes of a tunnel header that tell one tunnel from another: all behind the UDP header, or
-/// behind what GRE has of its checksum, with the inner link header.
+/// The bytes of a tunnel header that distinguish tunnels: all after the UDP header, or after GRE's checksum,
+/// with the inner link header.
 fn identity(layout: &Layout) -> Range<usize> {
     let Some((tunnel, inner)) = &layout.tunnel else { return 0..0 };
     let from = match tunnel {
@@ -117,7 +117,7 @@ pub(super) fn examine(
     engine: Engine,
 ) -> core::result::Result<Segment, FlushReason> {
     let inner = layout.innermost();
-    // Bytes behind the packet would be lost, and a long header does not fit.
+    // Bytes after the packet would be lost, and a long header does not fit.
     if inner.end != frame.len() || layout.payload > MAX_HEADER_LEN {
         return Err(FlushReason::Protocol);
     }
@@ -229,7 +229,7 @@ pub(super) fn differ(a: &[u8], b: &[u8], mask: &[u8]) -> bool {
     let word = |bytes: &[u8; 8]| u64::from_ne_bytes(*bytes);
     let last = |bytes: &[u8]| bytes.last_chunk::<8>().map_or(0, word);
     let words = a.as_chunks().0.iter().zip(b.as_chunks().0).zip(mask.as_chunks().0);
-    // What is left behind the last whole word is compared with the bytes before it, once more.
+    // The rest after the last whole word is compared together with the bytes before it.
     let mut difference = (last(a) ^ last(b)) & last(mask);
     for ((a, b), mask) in words {
         difference |= (word(a) ^ word(b)) & word(mask);

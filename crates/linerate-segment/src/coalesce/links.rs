@@ -1,4 +1,4 @@
-//! [`Links`]: where a flow stands in the lists of the table.
+//! [`Links`]: the position of a flow in the lists of the table.
 
 /// No flow: the end of a list.
 pub(super) const NONE: u16 = u16::MAX;

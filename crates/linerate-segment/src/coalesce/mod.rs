@@ -1,9 +1,9 @@
 //! Joining: the segments of a flow in, the super-packet that they could have come from out.
 //!
-//! A [`Coalescer`] holds the headers of each flow's super-packet and the *names* of its frames (tokens
-//! of the caller's choice: an index into a batch, a UMEM address, a slot of a pool). Payload is read
-//! once, for its checksum, and never copied: what comes out is one finished header and the places of
-//! the payload, which go into one gathering write. A frame that came out is the caller's again.
+//! A [`Coalescer`] holds the headers of each flow's super-packet and the *names* of its frames (tokens of the
+//! caller's choice: an index into a batch, a UMEM address, a slot of a pool). Payload is read once, for its
+//! checksum, and never copied: the output is one complete header and the ranges of the payload, for one
+//! gathering write. After its output a frame is the caller's again.
 //!
 //! ```
 //! use linerate_segment::coalesce::{Coalescer, Flow, Options, Output};
@@ -33,17 +33,16 @@
 //!   checksums, IPv4 identifications and sequence numbers, which follow each other, and PSH, FIN and
 //!   CWR.
 //! - Identifications of an IPv4 header count up by one a segment, or, with DF, all are the same.
-//! - A segment that is shorter than the first, or has PSH or FIN, is the last. One that is longer, or
-//!   CWR behind the first segment, starts anew. SYN, RST, URG, no payload, IPv4 options, fragments and
-//!   bytes behind the IP packet go by alone.
-//! - Every checksum is checked first. A frame whose checksum is wrong goes by as it is, and so does UDP
-//!   without a checksum, and a checksum that is right but written as nobody computes it (0xffff, which
-//!   only UDP sends).
+//! - A segment that is shorter than the first, or has PSH or FIN, is the last. One that is longer, or CWR
+//!   after the first segment, starts a new super-packet. SYN, RST, URG, no payload, IPv4 options, fragments
+//!   and bytes after the IP packet are passed through unchanged.
+//! - Every checksum is checked first. A frame whose checksum is wrong is passed through unchanged, and so is
+//!   UDP without a checksum, and a checksum of 0xffff in TCP, which no sender computes.
 //! - A super-packet's outermost IP packet has at most 65,535 bytes, and it has at most
 //!   [`MAX_SEGMENTS`] segments.
 //!
-//! Whatever cannot be joined comes out behind what is held of its flow: the order of a flow never
-//! changes. Flows may overtake each other.
+//! A frame that cannot be joined comes out after what is held of its flow: the order of a flow never changes.
+//! Flows may overtake each other.
 
 mod flow;
 mod hash;
@@ -68,9 +67,9 @@ use table::{HashTable, Table};
 /// vector, an array, a borrowed slice. At most 65,535 are used; where all are taken, the oldest makes
 /// room.
 ///
-/// What a frame costs does not grow with the number of flows, whatever is sent: a lookup looks at eight
-/// flows at most, and a ninth of one bucket takes the place of the oldest of the eight. Senders who are not
-/// to choose whose flow that is must not know the [key](Self::with_key).
+/// The cost of a frame does not grow with the number of flows, for any traffic: a lookup compares eight flows
+/// at most, and a ninth of one bucket replaces the oldest of the eight. Keep the [key](Self::with_key) secret
+/// from senders that must not choose whose flow that is.
 #[derive(Clone, Debug)]
 pub struct Coalescer<S> {
     flows: S,
@@ -105,7 +104,7 @@ impl<S: AsRef<[Flow]> + AsMut<[Flow]>> Coalescer<S> {
         let layout = match headers::parse(frame, &self.parse) {
             Ok(layout) => layout,
             Err(addresses) => {
-                // Which flow it is of cannot be told: any between these addresses may be it.
+                // Its flow is unknown: it may be any between these addresses.
                 if let Some(addresses) = addresses {
                     self.flush_between(addresses, sink);
                 }

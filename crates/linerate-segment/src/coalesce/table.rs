@@ -6,8 +6,8 @@
 use super::flow::Flow;
 use super::links::{Chain, Links, NONE};
 
-/// Most flows of one bucket, as in the kernel's GRO (`MAX_GRO_SKBS`): what a lookup costs at most, whatever
-/// a sender does. Of flows that are spread evenly hardly ever so many meet.
+/// Most flows of one bucket, as in the kernel's GRO (`MAX_GRO_SKBS`): the bound of a lookup's cost for any
+/// sender. Evenly distributed flows hardly ever reach it.
 pub(super) const MAX_PER_BUCKET: usize = 8;
 
 /// Which of the hash tables.

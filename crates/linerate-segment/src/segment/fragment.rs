@@ -24,8 +24,7 @@ pub(super) struct Fragmenter {
     at: usize,
     /// Where the fragment's data starts in the template.
     data: usize,
-    /// Bytes of data that stand in the template of the first fragment, because a checksum in them was
-    /// completed.
+    /// Bytes of data in the template of the first fragment, because a checksum in them was completed.
     lead: usize,
     /// The IPv4 header without length, flags and offset.
     sum: Sum,
@@ -70,7 +69,7 @@ impl Fragmenter {
         if !fits && flags & DONT_FRAGMENT != 0 {
             return Err(Error::DontFragment { len, mtu });
         }
-        // The part that every fragment repeats, and the room behind it.
+        // The part that every fragment repeats, and the room after it.
         let (repeated, next_header) = match ip.version {
             Version::V4 => (ip.upper, 0),
             Version::V6 => unfragmentable(packet, ip),
@@ -198,9 +197,9 @@ impl Fragmenter {
     }
 }
 
-/// Where the unfragmentable part of an IPv6 packet ends, and where its last "next header" stands. As
-/// Linux has it, hop-by-hop options, routing headers and destination options in front of those belong
-/// to it, and destination options also where no routing header follows.
+/// Where the unfragmentable part of an IPv6 packet ends, and where its last "next header" is. As Linux has
+/// it, hop-by-hop options, routing headers and destination options in front of those belong to it, and
+/// destination options also where no routing header follows.
 fn unfragmentable(packet: &[u8], ip: &Ip) -> (usize, usize) {
     let mut routed = false;
     let mut next_header = ip.at + 6;
@@ -249,7 +248,7 @@ impl TransportChecksum {
         if !matches!(protocol, Protocol::TCP | Protocol::UDP) {
             return Ok(None);
         }
-        // Also for its errors: a header that lies is not passed on in pieces.
+        // Also for its errors: an inconsistent header is not passed on in pieces.
         let payload = layout::payload(packet, ip)?;
         let offset = match protocol {
             Protocol::TCP => tcp::CHECKSUM_OFFSET,

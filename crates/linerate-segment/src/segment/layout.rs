@@ -16,7 +16,7 @@ pub(crate) struct Ip {
     pub(crate) version: Version,
     /// Where the header starts.
     pub(crate) at: usize,
-    /// Where what it carries starts, behind options or extension headers.
+    /// Where its payload starts, after options or extension headers.
     pub(crate) upper: usize,
     /// Where the packet ends.
     pub(crate) end: usize,
@@ -62,8 +62,8 @@ impl Layout {
 }
 
 impl Ip {
-    /// Reads the header at `at` of bytes that end at `end`. Bytes behind the IP packet are padding
-    /// where it is in a frame, and a lie where it is in another packet.
+    /// Reads the header at `at` of bytes that end at `end`. Bytes after the IP packet are padding if it is in
+    /// a frame, and an error if it is in another packet.
     fn read(packet: &[u8], at: usize, end: usize, version: Version, padded: bool) -> Result<Self> {
         let bytes = packet.get(at..end).unwrap_or(&[]);
         let mut ip = match version {
@@ -124,8 +124,8 @@ impl Ip {
         self.pseudo
     }
 
-    /// Refuses extension headers that the kernel does not segment behind, because they say something
-    /// about the one packet: authentication, mobility.
+    /// Refuses extension headers after which the kernel does not segment, because they say something about
+    /// the one packet: authentication, mobility.
     fn extensions_repeat(&self, packet: &[u8]) -> Result<()> {
         if self.version == Version::V4 {
             return Ok(());
@@ -276,7 +276,7 @@ fn behind_tunnel(packet: &[u8], at: usize, end: usize, carries: EtherType) -> Re
     }
 }
 
-/// Finds the innermost TCP or UDP header behind `outer`.
+/// Finds the innermost TCP or UDP header after `outer`.
 pub(crate) fn transport(packet: &[u8], outer: Ip, options: &Options) -> Result<Layout> {
     outer.extensions_repeat(packet)?;
     let Some((tunnel, inner)) = tunnel(packet, &outer, options)? else {

@@ -10,19 +10,19 @@
 //! The rules are those of Linux (`tcp_gso_segment`, `__udp_gso_segment`, `inet_gso_segment`,
 //! `ipv6_gso_segment`, `skb_udp_tunnel_segment`, `gre_gso_segment`, `ip_fragment`):
 //!
-//! - TCP: sequence numbers go on modulo 2³²; PSH and FIN stand on the last segment, CWR on the first
-//!   (on all with Accurate ECN); everything else, URG and options included, is repeated. A SYN is
-//!   refused where there would be two.
+//! - TCP: sequence numbers continue modulo 2³²; PSH and FIN are set on the last segment, CWR on the first (on
+//!   all with Accurate ECN); everything else, URG and options included, is repeated. A SYN is refused where
+//!   there would be two.
 //! - UDP into datagrams: each has its own length and checksum. A checksum of 0, which means none, stays.
-//! - IPv4 identifications go on or stay, per header; lengths and header checksums follow. IPv6
+//! - IPv4 identifications count up or stay, per header; lengths and header checksums are computed. IPv6
 //!   extension headers are repeated.
-//! - One tunnel may be around: VXLAN, Geneve, GRE without sequence numbers, IP in IP. An outer UDP
-//!   checksum of 0 stays 0; every other, and that of GRE, is made anew.
+//! - One level of tunnel is supported: VXLAN, Geneve, GRE without sequence numbers, IP in IP. An outer UDP
+//!   checksum of 0 stays 0; every other, and that of GRE, is recomputed.
 //! - Fragments share one identification. The checksum of the whole UDP datagram or TCP segment is
 //!   completed first. IPv4 options without the copied flag become no-operations after the first
 //!   fragment. Every fragment but the last carries a multiple of 8 bytes.
-//! - Bytes behind the IP packet in an Ethernet frame (padding) are dropped.
-//! - A packet that fits comes out as one piece, its checksums done.
+//! - Bytes after the IP packet in an Ethernet frame (padding) are dropped.
+//! - A packet that fits comes out as one piece, with complete checksums.
 
 mod fragment;
 pub(crate) mod layout;
@@ -182,8 +182,8 @@ impl<'p> Segments<'p> {
         }
     }
 
-    /// Writes the next segment to the start of `out` and returns its length in bytes; `None` after the
-    /// last. Bytes of `out` behind the segment may be written as well.
+    /// Writes the next segment to the start of `out` and returns its length in bytes; `None` after the last.
+    /// Bytes of `out` after the segment may be written as well.
     ///
     /// # Errors
     /// [`Error::BufferTooSmall`], after which the same segment can be asked for again.
@@ -201,8 +201,8 @@ impl<'p> Segments<'p> {
     /// on the size of the segments.
     ///
     /// # Errors
-    /// [`Error::BufferTooSmall`]. The segments before were written, and the one that did not fit can be
-    /// asked for again; its buffer and the one behind it have been taken.
+    /// [`Error::BufferTooSmall`]. The segments before were written, and the one that did not fit can be asked
+    /// for again; its buffer and the next one have been taken.
     #[inline]
     pub fn write_all<'b>(
         &mut self,

@@ -36,8 +36,8 @@ pub enum Split {
         /// Length of an IP packet with its header.
         mtu: u16,
     },
-    /// Into IP packets no longer than this (without the link header): TCP, also behind a tunnel,
-    /// becomes segments, and everything else fragments.
+    /// Into IP packets no longer than this (without the link header): TCP, also in a tunnel, becomes
+    /// segments, and everything else fragments.
     Mtu(u16),
 }
 
@@ -88,13 +88,13 @@ pub struct Options {
     pub split: Split,
     /// What is done about checksums.
     pub checksums: Checksums,
-    /// The identification of the outermost IPv4 header, the only one where there is no tunnel.
-    /// Fragments share one, whatever is said here.
+    /// The identification of the outermost IPv4 header, the only one where there is no tunnel. Fragments
+    /// always share one.
     pub outer_id: IpId,
     /// The identification of the IPv4 header inside of a tunnel.
     pub inner_id: IpId,
-    /// CWR belongs to Accurate ECN (RFC 9768) and is repeated in all segments; otherwise it stands in
-    /// the first only (the kernel's `SKB_GSO_TCP_ACCECN`).
+    /// CWR belongs to Accurate ECN (RFC 9768) and is repeated in all segments; otherwise it is set in the
+    /// first only (the kernel's `SKB_GSO_TCP_ACCECN`).
     pub accurate_ecn: bool,
     /// UDP destination port that means VXLAN; 0 for none.
     pub vxlan_port: u16,

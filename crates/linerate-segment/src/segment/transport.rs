@@ -68,7 +68,7 @@ struct IpHeader {
 #[derive(Clone, Copy, Debug)]
 struct TunnelHeader {
     at: usize,
-    /// Where its checksum stands; `None` where the tunnel has no checksum.
+    /// Offset of its checksum; `None` if the tunnel has no checksum.
     checksum_at: Option<usize>,
     /// The pseudo header without the length; `None` for GRE.
     pseudo: Option<Sum>,
@@ -290,7 +290,7 @@ impl TunnelHeader {
                 sum: None,
             }),
             Tunnel::Gre { checksum: true } => {
-                // Two bytes behind the checksum are reserved and zero (RFC 2784 §2.5).
+                // Two bytes after the checksum are reserved and zero (RFC 2784 §2.5).
                 put16(header, at + gre::CHECKSUM_OFFSET + 2, 0);
                 let checksum_at = Some(at + gre::CHECKSUM_OFFSET);
                 Some(Self { at, checksum_at, pseudo: None, sum: None })

@@ -79,7 +79,7 @@ impl Encapsulator {
         }
     }
 
-    /// Forgets what may have changed; to be called once a batch.
+    /// Drops what may have changed; call it once a batch.
     pub(crate) fn refresh(&mut self) {
         let changes = self.cache.changes();
         if changes != self.changes {
@@ -98,8 +98,7 @@ impl Encapsulator {
         self.pending.len()
     }
 
-    /// The next packet that waited and need not any more, written as a frame to `buffer`, with its length in
-    /// bytes.
+    /// The next packet whose wait has ended, written as a frame to `buffer`, with its length in bytes.
     pub(crate) fn next_pending(&mut self, buffer: &mut [u8]) -> Option<(Encapsulated, usize)> {
         while self.due > 0 {
             self.due -= 1;
@@ -120,8 +119,8 @@ impl Encapsulator {
         None
     }
 
-    /// Writes the Ethernet header before the packet of `len` bytes that stands in `buffer` behind room for
-    /// it, or keeps a copy of the packet until that can be done.
+    /// Writes the Ethernet header before the packet of `len` bytes in `buffer`, which has room for it, or
+    /// keeps a copy of the packet until that is possible.
     #[inline]
     pub(crate) fn encapsulate(
         &mut self,

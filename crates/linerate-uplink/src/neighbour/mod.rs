@@ -1,9 +1,9 @@
 //! The link layer of a TUN device. Its packets have no Ethernet header, and the interface's frames do.
 //!
-//! The host keeps the interface. The kernel's routes through it give the next hop, and its neighbour table gives
-//! the hardware address, as for a packet of the host itself. The thread [`Resolver`] asks for both and follows
-//! changes; it writes to [`DestinationCache`]. The thread of each queue has an [`Encapsulator`] for tx and a
-//! [`ReceiveFilter`] for rx. Both remember what they have read from the cache.
+//! The host keeps the interface. The kernel's routes through it give the next hop, and its neighbour table
+//! gives the hardware address, as for a packet of the host itself. The thread [`Resolver`] queries both and
+//! follows changes; it writes to [`DestinationCache`]. The thread of each queue has an [`Encapsulator`] for
+//! tx and a [`ReceiveFilter`] for rx. Both remember what they have read from the cache.
 
 mod encapsulation;
 mod receive_filter;
@@ -92,7 +92,7 @@ impl DestinationCache {
         self.changed();
     }
 
-    /// The link-layer address of `destination`; has the resolver ask the kernel where it is not known.
+    /// The link-layer address of `destination`; if it is unknown, the resolver asks the kernel.
     fn find(&self, destination: IpAddr) -> Resolution {
         let mut state = self.lock();
         let known = state.destinations.len();

@@ -1,9 +1,9 @@
 //! [`ReceiveFilter`]: which received frames are for a TUN device; and the ARP and neighbour discovery responder for
 //! its hardware address, which is the interface's.
 //!
-//! The kernel would answer only for addresses that it knows: with `proxy_arp` for IPv4, where it forwards
-//! and has a route, and for IPv6 one entry (`ip neigh add proxy`) for each. That is setting up the host as
-//! a router, and would outlive the uplink.
+//! The kernel would answer only for addresses that it knows: with `proxy_arp` for IPv4, where it forwards and
+//! has a route, and for IPv6 one entry (`ip neigh add proxy`) for each. That configures the host as a router,
+//! and would outlive the uplink.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ impl ReceiveFilter {
         Self { cache, mac, changes: None, addresses: Vec::new(), replies: Vec::new() }
     }
 
-    /// Takes note of the device's addresses and the interface's; to be called once a batch.
+    /// Reads the addresses of the device and the interface; call it once a batch.
     pub(crate) fn refresh(&mut self) {
         let changes = Some(self.cache.changes());
         if self.changes != changes {
@@ -48,7 +48,7 @@ impl ReceiveFilter {
         }
     }
 
-    /// Whether what follows the Ethernet header of `frame` is a packet for the device. A question for its
+    /// Whether what follows the Ethernet header of `frame` is a packet for the device. A request for its
     /// hardware address is not, and is answered.
     #[inline]
     pub(crate) fn accepts(&mut self, frame: &[u8]) -> bool {
@@ -71,7 +71,7 @@ impl ReceiveFilter {
         }
     }
 
-    /// Frames that answer what was asked since the last call.
+    /// Frames that answer the requests since the last call.
     pub(crate) fn replies(&mut self) -> impl Iterator<Item = Vec<u8>> + '_ {
         self.replies.drain(..)
     }
@@ -103,7 +103,7 @@ impl ReceiveFilter {
             return;
         }
         let answer = asked.answer(self.mac);
-        // A node that asks whether the address is free has no address yet: all nodes hear the answer.
+        // A node that performs duplicate address detection has no address yet: the answer goes to all nodes.
         let mac = Address::of_group(answer.destination.into()).unwrap_or(from);
         self.push(mac, EtherType::IPV6, Advertisement::PACKET_LEN, |bytes| answer.emit(bytes));
     }
@@ -115,7 +115,7 @@ impl ReceiveFilter {
         len: usize,
         fill: impl FnOnce(&mut [u8]) -> linerate_wire::Result<()>,
     ) {
-        // Nobody is to be made to send to a group by a question in its name.
+        // A request with a group as its source must not cause an answer to the group.
         if self.replies.len() == MAX_REPLIES || (to.is_multicast() && to != ALL_NODES) {
             return;
         }

@@ -1,5 +1,5 @@
-//! [`Resolver`]: the thread that asks the kernel for routes and neighbours, and follows changes of both and of
-//! the device's addresses.
+//! [`Resolver`]: the thread that queries the kernel for routes and neighbours, and follows changes of both
+//! and of the device's addresses.
 //!
 //! The kernel resolves: an unknown neighbour is requested with `NTF_USE` (`neigh_add` of
 //! `net/core/neighbour.c`), which starts the same ARP or neighbour discovery as a packet would. One that is
@@ -110,7 +110,7 @@ impl Drop for Resolver {
     }
 }
 
-/// What the kernel says of a neighbour.
+/// The kernel's state of a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NeighbourState {
     Reachable(Address),
@@ -163,7 +163,7 @@ struct Worker {
 impl Worker {
     fn run(&mut self) {
         if let Err(error) = privilege::keep_only(CapabilitySet::NET_ADMIN) {
-            tracing::debug!(%error, "a thread keeps the capabilities that it has");
+            tracing::debug!(%error, "cannot drop the capabilities of a thread");
         }
         while !self.stop.load(Relaxed) {
             self.wait();
@@ -191,7 +191,7 @@ impl Worker {
         let _ = rustix::io::read(&self.cache.wake, &mut [0; 8]);
     }
 
-    /// Takes in what changed about neighbours and routes.
+    /// Processes changes of neighbours and routes.
     fn receive_changes(&mut self) {
         let (mut anew, mut neighbours) = (false, Vec::new());
         let own = self.index;
@@ -199,7 +199,7 @@ impl Worker {
             Change::Neighbour(entry) => neighbours.push((entry, false)),
             Change::NeighbourDeleted(entry) => neighbours.push((entry, true)),
             Change::Link(index) => anew |= index == own,
-            // What was lost may have been anything.
+            // Any change may have been lost.
             Change::Other | Change::Lost => anew = true,
         });
         if let Err(error) = received {
@@ -225,7 +225,7 @@ impl Worker {
             return;
         }
         if deleted {
-            // Forgotten, not gone: the next packet has it resolved again.
+            // Garbage-collected, not failed: the next packet causes a new resolution.
             self.neighbours.remove(&address);
             let mut state = self.cache.lock();
             state.destinations.retain(|_, entry| entry.next_hop != Some(address));
@@ -235,7 +235,7 @@ impl Worker {
         self.set_state(address, NeighbourState::of(entry));
     }
 
-    /// Notes what a neighbour is now, for all destinations behind it.
+    /// Stores the state of a neighbour, for all destinations that are reached through it.
     fn set_state(&mut self, address: IpAddr, neighbour: NeighbourState) {
         let before = self.neighbours.insert(address, neighbour);
         let resolution = neighbour.resolution();
@@ -261,10 +261,10 @@ impl Worker {
         }
     }
 
-    /// Finds the next hop of a destination and its address, or has the kernel resolve it.
+    /// Finds the next hop of a destination and its address, or makes the kernel resolve it.
     fn resolve(&mut self, destination: IpAddr) {
         let settle = |state: &mut State, resolution, next_hop| {
-            // It may have been forgotten meanwhile.
+            // It may have been removed in the meantime.
             if let Some(entry) = state.destinations.get_mut(&destination) {
                 (entry.resolution, entry.next_hop, entry.since) =
                     (resolution, next_hop, Instant::now());
@@ -303,7 +303,7 @@ impl Worker {
         self.cache.changed();
     }
 
-    /// Where the kernel would send a packet of its own that has to leave through the interface.
+    /// Where the kernel would send its own packet through the interface.
     fn route(&self, destination: IpAddr) -> linerate_net::Result<Route> {
         let route = self.connection.route_to(destination, Some(self.index))?;
         if route.interfaces.iter().any(|index| *index != self.index) {
@@ -316,7 +316,7 @@ impl Worker {
         })
     }
 
-    /// What the kernel knows of a neighbour.
+    /// The kernel's entry of a neighbour.
     fn neighbour(&self, address: IpAddr) -> NeighbourState {
         match self.connection.neighbour(self.index, address) {
             Ok(Some(entry)) => NeighbourState::of(&entry),
@@ -324,15 +324,15 @@ impl Worker {
         }
     }
 
-    /// Has the kernel look for a neighbour, or look after one.
+    /// Requests resolution or confirmation of a neighbour.
     fn probe(&mut self, address: IpAddr) {
         if let Err(error) = self.connection.probe_neighbour(self.index, address) {
-            tracing::debug!(%error, %address, "the kernel does not look for a neighbour");
+            tracing::debug!(%error, %address, "neighbour resolution request failed");
             self.set_state(address, NeighbourState::Failed);
         }
     }
 
-    /// Has the kernel look after the neighbours in use, and forgets destinations that are not.
+    /// Requests confirmation of the neighbours in use, and drops unused destinations.
     fn age(&mut self) {
         let mut state = self.cache.lock();
         let mut used = HashSet::new();
@@ -354,7 +354,7 @@ impl Worker {
         }
     }
 
-    /// Takes in changes of the device's addresses.
+    /// Processes changes of the device's addresses.
     fn receive_address_changes(&mut self) {
         let mut changed = false;
         let received = self.device.changes.receive(|_| changed = true);
@@ -376,7 +376,7 @@ impl Worker {
         own.dedup();
         if own.len() > MAX_ADDRESSES {
             tracing::warn!(
-                "the device has more than {MAX_ADDRESSES} addresses; the rest are not heard"
+                "the device has more than {MAX_ADDRESSES} addresses; the rest are ignored"
             );
             own.truncate(MAX_ADDRESSES);
         }

@@ -1,4 +1,4 @@
-//! [`Port`]: a queue's share of the interface, whichever way its frames come and go.
+//! [`Port`]: a queue's share of the interface, for any backend.
 
 mod packet;
 mod xdp;
@@ -15,7 +15,7 @@ use crate::Result;
 use crate::rx::Receiver;
 use crate::statistics::{Drops, Statistics};
 
-/// What became of a frame to be written.
+/// The outcome of writing a frame.
 pub(crate) enum Sent {
     /// It is in the ring, with so many bytes.
     Bytes(usize),
@@ -28,7 +28,7 @@ pub(crate) enum Sent {
 /// Rings to receive from and to send through. Nothing here waits but [`Port::wait_to_send`]; each
 /// implementation is compiled with the threads of its own.
 pub(crate) trait Port: Send {
-    /// Hands a batch of received frames to `receiver`. Whether there was one.
+    /// Passes a batch of received frames to `receiver`. Returns whether there was one.
     fn receive(
         &mut self,
         tap: &Queue,
@@ -43,7 +43,7 @@ pub(crate) trait Port: Send {
     /// The longest frame that can be written.
     fn longest(&self) -> usize;
 
-    /// Has `fill` write a frame of at most `longest` bytes. It returns how many it wrote.
+    /// Calls `fill` to write a frame of at most `longest` bytes. It returns how many it wrote.
     fn write(&mut self, longest: usize, fill: &mut impl FnMut(&mut [u8]) -> usize) -> Result<Sent>;
 
     /// Makes the kernel send what was written. False while the interface is down: it keeps the frames.
@@ -58,14 +58,14 @@ pub(crate) trait Port: Send {
     /// What becomes readable when a frame comes.
     fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>>;
 
-    /// Takes note of an error that a poll of the descriptors reported.
+    /// Handles an error that a poll of the descriptors reported.
     fn note_error(&mut self);
 
-    /// What the kernel dropped on the way in.
+    /// Received frames that the kernel dropped.
     fn drops(&self) -> Drops;
 }
 
-/// What a flush said: whether the interface is up.
+/// The result of a flush: whether the interface is up.
 fn is_up(answer: linerate_ring::Result<bool>, unsent: &mut bool) -> Result<bool> {
     match answer {
         Ok(all) => {

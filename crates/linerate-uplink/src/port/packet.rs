@@ -21,7 +21,8 @@ const BLOCK: u32 = 64 << 10;
 /// Bytes of the receive ring.
 const BUFFER: u64 = 16 << 20;
 
-/// Until a block that is not full is handed over: the shortest that there is, and what a round trip pays.
+/// The timeout after which the kernel retires a partial block: the shortest possible, which a round trip
+/// pays.
 const RETIRE: Duration = Duration::from_millis(1);
 
 /// Frames of the transmit ring.
@@ -69,7 +70,7 @@ impl Port for PacketPort {
     ) -> Result<bool> {
         let Some(mut batch) = self.ring.batch() else { return Ok(false) };
         while let Some(frame) = batch.next() {
-            // What is joined or unfinished already, the device takes as it is.
+            // The device accepts super-packets and partial checksums as they are.
             let special = frame
                 .virtio
                 .filter(|header| header.is_gso() || header.flags.contains(Flags::NEEDS_CSUM));
@@ -93,7 +94,7 @@ impl Port for PacketPort {
     }
 
     fn room(&mut self) -> usize {
-        // Slots come back in the order in which they went, so that the next one tells of all.
+        // Slots are returned in order, so the next one shows the state of all.
         let (least, _) = self.transmit.frame_len();
         match self.transmit.frame(least) {
             Ok(Some(_)) => MIN_ROOM,
@@ -128,7 +129,7 @@ impl Port for PacketPort {
 
     fn wait_to_send(&mut self, timeout: Duration) {
         let mut fds = [PollFd::new(self.transmit.as_fd(), PollFlags::POLLOUT)];
-        // Whatever it says, the caller tries again.
+        // The caller retries in any case.
         let _ = poll(&mut fds, PollTimeout::try_from(timeout).unwrap_or(PollTimeout::ZERO));
     }
 
@@ -137,7 +138,7 @@ impl Port for PacketPort {
     }
 
     fn note_error(&mut self) {
-        // Clears it; that the interface is down or gone is found out elsewhere, for both back ends.
+        // Clears it; another place detects that the interface is down or gone, for both backends.
         let _ = self.ring.wait(Duration::ZERO);
     }
 
@@ -146,8 +147,8 @@ impl Port for PacketPort {
     }
 }
 
-/// Frames of a block one behind the other: a block lends its frames one at a time, and joining wants
-/// several. That is the copy which the AF_XDP back end does without.
+/// Frames of a block one after the other: a block lends its frames one at a time, and joining needs several.
+/// The AF_XDP backend does not need this copy.
 #[derive(Default)]
 struct Arena {
     bytes: Vec<u8>,

@@ -1,5 +1,5 @@
-//! [`XdpPort`]: AF_XDP sockets. Segments are written into UMEM frames, and received frames are read
-//! where they lie in the UMEM.
+//! [`XdpPort`]: AF_XDP sockets. Segments are written into UMEM frames, and received frames are read in place
+//! in the UMEM.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -43,7 +43,7 @@ pub(crate) fn chunk(mtu: u32) -> Option<u32> {
 }
 
 impl XdpPort {
-    /// Opens a socket on each of `queues` and has `steer` send their frames there.
+    /// Opens a socket on each of `queues`; `steer` redirects their frames there.
     pub(crate) fn open(
         interface: &str,
         queues: &[u32],
@@ -141,7 +141,7 @@ impl Port for XdpPort {
 
     fn wait_to_send(&mut self, timeout: Duration) {
         let mut fds = [PollFd::new(self.sockets[0].as_fd(), PollFlags::POLLOUT)];
-        // Whatever it says, the caller tries again.
+        // The caller retries in any case.
         let _ = poll(&mut fds, PollTimeout::try_from(timeout).unwrap_or(PollTimeout::ZERO));
     }
 

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
-/// The exit status of what a verb came to; an error goes to standard error.
+/// The exit status of a verb's result; an error goes to standard error.
 pub fn exit_status(outcome: Result<ExitCode>) -> ExitCode {
     outcome.unwrap_or_else(|error| {
         stdio::eprintln(format_args!("linerate: {}", described(&error)));

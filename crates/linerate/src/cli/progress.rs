@@ -1,4 +1,4 @@
-//! How far a verb is, on a terminal: a line that changes, or a bar. Elsewhere nothing.
+//! The progress of a verb, on a terminal only: a line that changes, or a bar.
 
 use std::fmt::Display;
 use std::io::IsTerminal;
@@ -18,7 +18,7 @@ pub(crate) struct StatusLine {
 }
 
 impl StatusLine {
-    /// A line, unless `quiet` or where standard error is no terminal.
+    /// A line, unless `quiet` or if standard error is not a terminal.
     pub(crate) fn new(quiet: bool) -> Option<Self> {
         let shown = !quiet && std::io::stderr().is_terminal();
         let bar = || ProgressBar::new_spinner().with_style(style("{wide_msg}"));
@@ -53,8 +53,8 @@ impl StatusLine {
     }
 }
 
-/// A bar for `total` steps, or a spinner where nobody knows how many; hidden if `quiet` or where standard
-/// error is no terminal.
+/// A bar for `total` steps, or a spinner if the number is unknown; hidden if `quiet` or if standard error is
+/// not a terminal.
 pub(crate) fn bar(total: Option<u64>, quiet: bool) -> ProgressBar {
     if quiet || !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();

@@ -1,4 +1,4 @@
-//! The signals that a verb answers to.
+//! The signals that a verb handles.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -13,8 +13,8 @@ use signal_hook::flag::{register, register_conditional_shutdown};
 /// How often the thread that counts from the first signal to end looks for it.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// How long a verb that was told to end has for it. `timeout(1)`, a terminal and a shell script may each
-/// deliver the signal that the user sent once.
+/// How long a verb may take to end on request. `timeout(1)`, a terminal and a shell script may each deliver
+/// the signal that the user sent once.
 const GRACE_PERIOD: Duration = Duration::from_secs(1);
 
 /// Set by SIGINT and SIGTERM from now on, for a verb that has nothing else to be told.
@@ -26,7 +26,7 @@ pub(crate) fn stop_flag() -> Result<Arc<AtomicBool>> {
     Ok(stop)
 }
 
-/// What signals have asked for.
+/// The requests of signals.
 pub(crate) struct Signals {
     stop: Arc<AtomicBool>,
     counts: Arc<AtomicBool>,
@@ -102,7 +102,7 @@ impl Signals {
     }
 }
 
-/// Whether whoever started this process has told it to ignore `signal`.
+/// Whether the parent process has set `signal` to be ignored.
 fn is_ignored(signal: i32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

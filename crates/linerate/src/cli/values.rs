@@ -32,7 +32,7 @@ where
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cpus(pub(crate) Vec<usize>);
 
-/// What the kernel's set of CPUs has room for (`CPU_SETSIZE`).
+/// The size of the kernel's CPU set (`CPU_SETSIZE`).
 const MOST_CPUS: usize = 1024;
 
 pub(crate) fn cpus(text: &str) -> Result<Cpus, String> {
@@ -117,7 +117,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// An address and a port. Names are not looked up: which of its addresses would be a matter of chance.
+/// An address and a port. Names are not looked up, because a name can have several addresses.
 pub(crate) fn endpoint(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| {
         let port = text.rsplit_once(':').and_then(|(_, port)| port.parse::<u64>().ok());

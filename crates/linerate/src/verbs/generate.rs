@@ -24,7 +24,7 @@ Sizes are those of the frame in memory: Ethernet header and VLAN tag included, w
 of frame check sequence that a wire adds. A field with a range counts up, source port first, \
 then destination port, source and destination address; --random makes it random instead.
 
-The fastest back end, XDP live frames, works on a veth pair only if the peer has an XDP program or GRO \
+The fastest backend, XDP live frames, works on a veth pair only if the peer has an XDP program or GRO \
 on. `sent` counts every frame given to the interface, `refused` those that the far end could not \
 accept.
 

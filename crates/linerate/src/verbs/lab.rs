@@ -1,5 +1,5 @@
-//! `linerate lab`: experiments against peers, and the report. A program of its own, `linerate-lab`, runs
-//! them; its command line is defined here.
+//! `linerate lab`: experiments against peers, and the report. A separate program, `linerate-lab`, runs them;
+//! its command line is defined here.
 
 use std::env;
 use std::os::unix::process::CommandExt;
@@ -102,7 +102,7 @@ pub(crate) fn run() -> Result<ExitCode> {
     Err(error).with_context(|| format!("cannot run {}", program.display()))
 }
 
-/// Beside this command as it was built, below the prefix that it was installed under, or in PATH.
+/// Searches beside the built command, below the installation prefix, and in PATH.
 fn find(own: &Path) -> Result<PathBuf> {
     let beside = own.parent().unwrap_or(Path::new("/"));
     let prefix = beside.parent().unwrap_or(Path::new("/"));

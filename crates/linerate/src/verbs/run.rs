@@ -1,8 +1,8 @@
 //! `linerate run`: a program that uses libpcap, on Linerate's sources.
 //!
 //! The library is preloaded, and found under libpcap's name by programs that use dlopen(3); the options reach
-//! it through the environment. The system's libpcap is preloaded behind it, for functions
-//! that it does not have.
+//! it through the environment. The system's libpcap is preloaded after it, for functions that it does not
+//! have.
 
 use std::env;
 use std::ffi::OsString;

@@ -1,4 +1,4 @@
-//! What can be said of a classic program without running it, statement by statement.
+//! Static analysis of a classic program, statement by statement.
 
 use super::super::classic::{Operand, Operation, Width};
 use super::REACH;

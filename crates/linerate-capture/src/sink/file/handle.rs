@@ -40,7 +40,7 @@ impl FileSinkHandle {
         self.encoder.format
     }
 
-    /// Encodes one packet. When the buffer is full this waits for an empty one: meanwhile the caller's ring
+    /// Encodes one packet. When the buffer is full this waits for an empty one: until then the caller's ring
     /// holds what arrives, and the kernel counts what does not fit.
     #[inline(always)]
     pub fn push(&mut self, record: &Record<'_>) {
@@ -85,14 +85,14 @@ impl FileSinkHandle {
         }
     }
 
-    /// Removes the partial record that a panic left behind the whole ones.
+    /// Removes the partial record that a panic left after the whole ones.
     pub(crate) fn discard_partial_record(&mut self) {
         let whole = records(self.encoder.format, &self.chunk.bytes);
         let end = whole.take(self.chunk.frames as usize).last().map_or(0, |record| record.end);
         self.chunk.bytes.truncate(end);
     }
 
-    /// Describes one more interface, behind everything pushed so far.
+    /// Describes one more interface, after everything pushed so far.
     pub fn describe(&mut self, interface: InterfaceDescription) {
         self.flush();
         self.pool.send(Message::Interface(Box::new(interface)));

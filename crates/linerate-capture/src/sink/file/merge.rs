@@ -24,9 +24,9 @@ const IDLE_WAIT: Duration = Duration::from_millis(60);
 /// How long a reader may keep packets before it sends them.
 const BUSY_WAIT: Duration = Duration::from_millis(250);
 
-/// Whole buffers of at least this many bytes are written in place; other runs are gathered in one buffer.
-/// For records of 100 bytes that alternate between two buffers, `writev` takes as long as a copy and one
-/// `write` (43 ns a record to tmpfs), and everything behind it would have to handle pieces.
+/// Whole buffers of at least this many bytes are written in place; other runs are gathered in one buffer. For
+/// records of 100 bytes that alternate between two buffers, `writev` takes as long as a copy and one `write`
+/// (43 ns a record to tmpfs), and everything after it would have to handle pieces.
 const WRITE_IN_PLACE_LEN: usize = 64 << 10;
 
 /// One reader's buffers.

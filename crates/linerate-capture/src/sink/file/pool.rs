@@ -29,7 +29,7 @@ struct Queues {
     empty: Vec<Chunk>,
     /// The writer accepts no more: a limit is reached or the file failed.
     closed: bool,
-    /// How many may still send messages: the handles, and the [`SenderGuard`].
+    /// The number of possible senders: the handles, and the [`SenderGuard`].
     senders: usize,
     /// Handles that wait for an empty buffer.
     starving: usize,

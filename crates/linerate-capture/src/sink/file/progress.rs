@@ -43,7 +43,7 @@ impl FileSinkProgress {
     }
 }
 
-/// What the writer did.
+/// The result of the writer.
 #[derive(Debug, Default)]
 pub struct FileSinkReport {
     /// Files started.

@@ -1,4 +1,4 @@
-//! FileNames of rotated files, by tcpdump's rules.
+//! Names of rotated files, by tcpdump's rules.
 
 use std::path::{Path, PathBuf};
 
@@ -29,7 +29,7 @@ impl Rotation {
     }
 }
 
-/// Hands out one file name after the other.
+/// Returns one file name after the other.
 #[derive(Debug)]
 pub(super) struct FileNames {
     base: PathBuf,
@@ -41,7 +41,7 @@ pub(super) struct FileNames {
 }
 
 impl FileNames {
-    /// FileNames from `base`; `start` begins the first period.
+    /// Names derived from `base`; `start` begins the first period.
     pub(super) fn new(base: &Path, rotation: Rotation, start: Timestamp) -> Self {
         Self { base: base.to_owned(), rotation, number: 0, periods: 1, period: start }
     }
@@ -81,7 +81,7 @@ impl FileNames {
         if let Some(length) = self.period_length() {
             self.period.0 += now.0.saturating_sub(self.period.0) / length * length;
         }
-        // A name that does not say the time, or not in such detail, would be written over.
+        // Without the time in the name, or with less detail, a file would be overwritten.
         let same = formatted(&self.base, self.period) == before;
         self.number = if same { self.number + 1 } else { 0 };
         true
@@ -105,8 +105,8 @@ fn digits(count: u32) -> usize {
     }
 }
 
-/// Whether a name can be filled in. One that cannot would be the same for every period, and each
-/// file would be written over by the next.
+/// Whether a name can be filled in. One that cannot would be the same for every period, and each file would
+/// overwrite the previous one.
 pub(super) fn is_format(base: &Path) -> bool {
     filled(base, Timestamp(0)).is_some()
 }

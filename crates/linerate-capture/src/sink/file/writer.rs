@@ -229,7 +229,7 @@ impl Writer {
         }
     }
 
-    /// Counts `count` packets behind the first `before` as written.
+    /// Counts `count` packets after the first `before` as written.
     fn count_written(&mut self, runs: &[InterfaceRun], mut before: u64, mut count: u64) {
         for run in runs {
             let written = run.frames.saturating_sub(before).min(count);
@@ -239,7 +239,7 @@ impl Writer {
         }
     }
 
-    /// Counts the packets of `chunk` behind the first `written` ones as not in the files.
+    /// Counts the packets of `chunk` after the first `written` ones as not in the files.
     #[cold]
     fn count_missing(&mut self, chunk: &Chunk, written: u64) {
         let failed = self.report.failure.is_some() || self.report.pipe_closed;

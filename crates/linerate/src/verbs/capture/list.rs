@@ -12,7 +12,7 @@ use crate::cli::stdio;
 /// The name that stands for all interfaces that are up, as in tcpdump.
 pub(super) const ANY: &str = "any";
 
-/// Lists the interfaces, numbered from 1, with what `auto` would take on each.
+/// Lists the interfaces, numbered from 1, with the source that `auto` would select on each.
 pub(super) fn run(as_json: bool) -> Result<ExitCode> {
     let interfaces = Interface::all()?.into_iter().map(Interface::with_all_uses);
     let interfaces = interfaces.collect::<linerate_capture::Result<Vec<_>>>()?;

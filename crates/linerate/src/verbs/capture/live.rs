@@ -23,7 +23,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(25);
 /// The source in the report of a file.
 const FILE_SOURCE: &str = "file";
 
-/// Says what is captured, how, and why.
+/// Prints what is captured, how, and why.
 pub(super) fn announce(opened: &[OpenInterface], snaplen: u32) {
     for one in opened {
         let name = &one.interface.name;
@@ -49,7 +49,7 @@ pub(super) fn warn(opened: &[OpenInterface]) {
     }
 }
 
-/// Waits for the end of a capture and serves signals and limits meanwhile.
+/// Waits for the end of a capture, and handles signals and limits until then.
 pub(super) fn follow(engine: Engine, signals: &Signals, arguments: &Arguments) -> Outcome {
     let start = Instant::now();
     let duration = arguments.limit(|limit| match limit {
@@ -86,7 +86,7 @@ fn beside(line: Option<&Line>, text: &str) {
     StatusLine::eprintln(line.map(|line| &line.status), text);
 }
 
-/// Reads a file with `read` and serves signals meanwhile.
+/// Reads a file with `read`, and handles signals until the end.
 pub(super) fn accompany(
     progress: &FileProgress,
     signals: &Signals,

@@ -20,7 +20,7 @@ const DETACH_TIMEOUT: Duration = Duration::from_secs(30);
 /// How often to try the lock meanwhile.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Takes those away that are meant, and says which were there.
+/// Detaches the selected instances and prints their names.
 pub(super) fn run(arguments: &Detach) -> Result<ExitCode> {
     let names = match &arguments.instance.instance {
         Some(name) => vec![name.clone()],

@@ -58,7 +58,8 @@ pub(crate) struct Arguments {
     backend: Choice,
 
     /// Choose the backend by measuring: each receives for this time, and the one that costs the least CPU a
-    /// message and loses none is taken. Messages that arrive meanwhile are counted, and not received.
+    /// message and loses none is taken. Messages that arrive during the measurement are counted, and not
+    /// received.
     #[arg(long, value_name = "TIME", value_parser = duration, conflicts_with_all = ["threads", "bind_b"])]
     calibrate: Option<Duration>,
 
@@ -70,7 +71,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "LIST", value_parser = cpus)]
     cpu: Option<Cpus>,
 
-    /// End after so many messages; with --feed after so many datagrams.
+    /// End after this many messages; with --feed after this many datagrams.
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
 
@@ -173,7 +174,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
 }
 
 impl Arguments {
-    /// Refuses options that would have no effect.
+    /// Refuses options without effect.
     fn check(&self) -> Result<()> {
         cpu::check(self.cpus()).map_err(refused_cpu)?;
         if let (Some(_), Some(backend)) = (self.calibrate, self.backend.0) {

@@ -27,7 +27,7 @@ struct Report {
     messages_per_second: f64,
     nanoseconds_per_message: f64,
     backend: String,
-    /// Of xdp: the interface, and how frames get here from it.
+    /// With xdp: the interface, and how its frames are delivered.
     ring: Option<String>,
     why: Vec<String>,
     /// The backends that were measured for the choice.
@@ -39,7 +39,7 @@ struct Report {
     feed: Option<Statistics>,
 }
 
-/// What a backend did while it was measured.
+/// The result of a backend's measurement.
 #[derive(Debug, Serialize)]
 struct Measured {
     backend: &'static str,
@@ -153,7 +153,7 @@ impl Report {
 /// Messages that one `recvmmsg` gives at most (`UIO_MAXIOV`).
 const IN_A_CALL: usize = 1024;
 
-/// Says how messages are received, and why so.
+/// Prints how messages are received, and why.
 pub(super) fn announce(receivers: &[Receiver], arguments: &Arguments) {
     let batch = arguments.batch;
     let mut last = String::new();
@@ -188,7 +188,7 @@ pub(super) fn announce(receivers: &[Receiver], arguments: &Arguments) {
     }
 }
 
-/// The last words, the JSON and the exit status.
+/// The summary, the JSON and the exit status.
 pub(super) fn conclude(outcome: Outcome, arguments: &Arguments) -> Result<ExitCode> {
     if let Some(error) = &outcome.statistics.failure {
         super::tell(error);

@@ -18,7 +18,7 @@ pub(super) fn buffer(text: &str) -> Result<usize, String> {
     bytes(text, 1, (1 << 30) - 1)
 }
 
-/// Bytes of the rings of xdp: what either way takes.
+/// Bytes of the rings of xdp: what either delivery accepts.
 pub(super) fn ring(text: &str) -> Result<usize, String> {
     bytes(text, 256 << 10, 1 << 30)
 }

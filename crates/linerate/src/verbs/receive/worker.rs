@@ -29,7 +29,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Latencies above a minute count as a minute.
 const MAX_LATENCY: u64 = 60_000_000_000;
 
-/// What one thread is to do.
+/// The options of one thread.
 #[derive(Clone, Copy, Debug)]
 struct Task {
     check: Option<PayloadPattern>,
@@ -151,7 +151,7 @@ pub(super) struct Running {
     pub(super) trials: Vec<Trial>,
 }
 
-/// What came of it.
+/// The result.
 pub(super) struct Outcome {
     pub(super) statistics: Statistics,
     pub(super) backend: String,
@@ -201,7 +201,7 @@ pub(super) fn start(receivers: Vec<Receiver>, arguments: &Arguments) -> Result<R
 }
 
 impl Running {
-    /// Waits for the end, and meanwhile does what signals ask for.
+    /// Waits for the end, and handles signals until then.
     pub(super) fn follow(self, signals: &Signals, quiet: bool) -> Outcome {
         let start = Instant::now();
         let mut line = StatusLine::new(quiet);
@@ -302,7 +302,7 @@ impl<'s> Worker<'s> {
         Ok(())
     }
 
-    /// One batch; how many messages it had.
+    /// One batch. Returns how many messages it had.
     fn read(
         &mut self,
         receiver: &mut Receiver,
@@ -326,7 +326,7 @@ impl<'s> Worker<'s> {
         self.task.count.is_some_and(|count| self.shared.messages.load(Relaxed) >= count)
     }
 
-    /// Takes the messages of a batch; how many there were.
+    /// Takes the messages of a batch. Returns how many there were.
     fn take(&mut self, batch: &mut Batch<'_>, line: Line, statistics: &mut Statistics) -> u64 {
         if batch.is_empty() {
             return 0;
@@ -370,7 +370,7 @@ impl<'s> Worker<'s> {
         came
     }
 
-    /// Says what was lost, where somebody wants to see it.
+    /// Reports losses, if the user wants to see them.
     fn tell_losses(&mut self, receivers: &mut [Receiver]) {
         let wanted = self.shared.counts_wanted.load(Relaxed);
         if wanted != self.counts_told {
@@ -400,7 +400,7 @@ fn wait_for_any(receivers: &[Receiver]) -> Result<()> {
     }
 }
 
-/// Time of this thread on a CPU, its own and the kernel's on its behalf.
+/// CPU time of this thread, in user space and in the kernel.
 fn cpu_seconds() -> f64 {
     let Ok(usage) = getrusage(UsageWho::RUSAGE_THREAD) else { return 0.0 };
     let seconds =

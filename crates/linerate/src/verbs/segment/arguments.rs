@@ -25,14 +25,14 @@ pub(crate) struct Arguments {
         value_parser = clap::value_parser!(u16).range(68..), conflicts_with = "coalesce")]
     pub(super) mtu: u16,
 
-    /// Payload of a TCP segment in bytes; without it, what the MTU leaves room for behind the headers of
-    /// each packet. All TCP with more is split, also if it fits the MTU.
+    /// Payload of a TCP segment in bytes; without it, what the MTU leaves room for after the headers of each
+    /// packet. All TCP with more is split, also if it fits the MTU.
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(1..),
         conflicts_with = "coalesce")]
     pub(super) mss: Option<u16>,
 
     /// Payload of a UDP datagram in bytes, where UDP super-packets (USO, UDP GRO) are to be split. All UDP
-    /// with more is; a filter expression says which flow is meant.
+    /// with more is; a filter expression selects the flow.
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(1..),
         conflicts_with = "coalesce")]
     pub(super) uso: Option<u16>,
@@ -71,11 +71,12 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "BYTES", conflicts_with = "coalesce")]
     pub(super) max_burst: Option<u32>,
 
-    /// Format of the output; by default as its name ends (.pcap, .pcapng), else that of the input.
+    /// Format of the output; default: from the file name extension (.pcap, .pcapng), otherwise that of the
+    /// input.
     #[arg(long, value_name = "FORMAT")]
     pub(super) format: Option<FileFormat>,
 
-    /// Compress the output; by default as its name ends (.zst, .lz4).
+    /// Compress the output; default: from the file name extension (.zst, .lz4).
     #[arg(long, value_name = "METHOD")]
     pub(super) compress: Option<Compress>,
 
@@ -87,8 +88,7 @@ pub(crate) struct Arguments {
     #[arg(short, long)]
     pub(super) quiet: bool,
 
-    /// Which packets are split or joined: an expression as pcap-filter(7) has it. All others are passed on
-    /// as they are.
+    /// Which packets are split or joined: a pcap-filter(7) expression. All others are passed on unchanged.
     #[arg(value_name = "EXPRESSION")]
     pub(super) expression: Vec<String>,
 }

@@ -15,7 +15,7 @@ use crate::cli::stdio;
 /// How soon a signal is noticed.
 const TICK: Duration = Duration::from_millis(25);
 
-/// Says what was joined, how, and why so.
+/// Prints what was joined, how, and why.
 pub(super) fn announce(config: &Config) {
     let Config { device, kind, interface, backend, reason, mac, mtu, queues, offloads, .. } =
         config;
@@ -26,7 +26,7 @@ pub(super) fn announce(config: &Config) {
     let namespace = config.namespace.iter().map(|name| format!(" in {name}")).collect::<String>();
     let s = if *queues == 1 { "" } else { "s" };
     stdio::eprintln(format_args!(
-        "linerate: {device}{namespace} joined to {interface}, back end {backend}{attached}{copy} \
+        "linerate: {device}{namespace} joined to {interface}, backend {backend}{attached}{copy} \
          ({reason}{notes})"
     ));
     let has = match *kind {
@@ -38,14 +38,14 @@ pub(super) fn announce(config: &Config) {
     ));
 }
 
-/// Says what will not arrive.
+/// Warns about what will not arrive.
 pub(super) fn warn(interface: &Interface, config: &Config) {
     if config.backend != "xdp" {
         return;
     }
     let name = &interface.name;
     let (who, remedy) = match interface.kind.as_deref() {
-        Some("veth") => ("the other end of", "ethtool -K OTHER-END txvlan off".to_owned()),
+        Some("veth") => ("the peer of", "ethtool -K PEER txvlan off".to_owned()),
         _ => ("the driver of", format!("ethtool -K {name} rxvlan off")),
     };
     if linerate_net::ethtool::strips_vlan_tags(interface.index) {
@@ -56,7 +56,7 @@ pub(super) fn warn(interface: &Interface, config: &Config) {
     }
 }
 
-/// Waits for the end, and meanwhile does what signals ask for.
+/// Waits for the end, and handles signals until then.
 pub(super) fn follow(mut running: Running, signals: &Signals, quiet: bool) -> Outcome {
     let mut line = StatusLine::new(quiet).map(|status| Line { status, before: (0, 0) });
     while !running.is_finished() {

@@ -20,11 +20,11 @@ use crate::cli::values::{Cpus, cpus};
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
-    /// Name of the TAP device to make; %d stands for the first free number.
+    /// Name of the TAP device to create; %d is the first free number.
     #[arg(long, value_name = "NAME", default_value = "tap%d")]
     tap: String,
 
-    /// Make a TUN device of this name instead, which shares the interface with the host.
+    /// Create a TUN device of this name instead, which shares the interface with the host.
     #[arg(long, value_name = "NAME", conflicts_with_all = ["tap", "mac", "take_over"])]
     tun: Option<String>,
 
@@ -32,16 +32,16 @@ pub(crate) struct Arguments {
     #[arg(short, long, value_name = "IFACE")]
     interface: String,
 
-    /// Way to the interface: auto, xdp (AF_XDP sockets) or packet (AF_PACKET rings).
+    /// Backend: auto, xdp (AF_XDP sockets) or packet (AF_PACKET rings).
     #[arg(long, value_name = "BACKEND", default_value = "auto",
         value_parser = ["auto", "xdp", "packet"])]
     backend: String,
 
-    /// Take an interface that something uses, which is cut off then.
+    /// Take an interface that is in use; its users are cut off.
     #[arg(long)]
     take_over: bool,
 
-    /// Queues of the device, each with a thread; by default as many as the interface has.
+    /// Queues of the device, each with a thread; default: as many as the interface has.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     queues: Option<u32>,
 
@@ -119,7 +119,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     follow::conclude(&outcome, arguments.json)
 }
 
-/// Leaves an interface to those who use it, unless somebody insists.
+/// Refuses an interface in use, unless `--take-over` is given.
 fn refuse_use(interface: &Interface, take_over: bool) -> Result<()> {
     if interface.uses.is_empty() || take_over {
         return Ok(());
