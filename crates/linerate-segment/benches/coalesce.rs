@@ -13,6 +13,13 @@ use linerate_wire::checksum::{Engine, Sum};
 #[path = "../tests/it/coalesce/build.rs"]
 #[allow(dead_code, reason = "shared with the tests, which use more of it")]
 mod build;
+#[path = "../tests/it/segment/build.rs"]
+#[allow(dead_code, reason = "shared with the tests, which use more of it")]
+mod packets;
+
+mod segment {
+    pub(crate) use crate::packets as build;
+}
 
 use build::Spec;
 

@@ -42,17 +42,6 @@ impl Instruction {
         let [i0, i1, i2, i3] = self.immediate.to_ne_bytes();
         [self.code, self.registers, o0, o1, i0, i1, i2, i3]
     }
-
-    /// The instruction in eight bytes of this machine's byte order.
-    pub const fn from_bytes(bytes: [u8; 8]) -> Self {
-        let [code, registers, o0, o1, i0, i1, i2, i3] = bytes;
-        Self {
-            code,
-            registers,
-            offset: i16::from_ne_bytes([o0, o1]),
-            immediate: i32::from_ne_bytes([i0, i1, i2, i3]),
-        }
-    }
 }
 
 /// All of `instructions` as the bytes that `BPF_PROG_LOAD` takes.
@@ -126,9 +115,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_go_there_and_back() {
+    fn bytes_are_those_of_the_kernel() {
         let instruction = Instruction::new(0x69, 3, 9, -12, 0x1234_5678);
-        assert_eq!(Instruction::from_bytes(instruction.to_bytes()), instruction);
+        let [code, _, operands @ ..] = instruction.to_bytes();
+        let (offset, immediate) = ((-12i16).to_ne_bytes(), 0x1234_5678i32.to_ne_bytes());
+        assert_eq!((code, &operands[..2], &operands[2..]), (0x69, &offset[..], &immediate[..]));
         assert_eq!((instruction.destination(), instruction.source()), (3, 9));
         assert_eq!(size_of::<Instruction>(), size_of::<libbpf_sys::bpf_insn>());
         assert_eq!(to_bytes(&[instruction; 2]).len(), 16);

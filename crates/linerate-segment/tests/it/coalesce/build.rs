@@ -1,8 +1,10 @@
-//! Frames written byte by byte, independently of the library, and what a coalescer makes of them.
+//! Frames built independently of the library, and what a coalescer makes of them.
 
 use linerate_segment::coalesce::{Coalescer, Flow, FlushReason, Options, Output};
 use linerate_segment::segment;
 use linerate_wire::virtio;
+
+use crate::segment::build::{self, Network, Packet, Transport};
 
 pub(crate) const FIN: u8 = 1;
 pub(crate) const SYN: u8 = 2;
@@ -19,6 +21,22 @@ pub(crate) enum Tunnel {
     Geneve,
     Gre { checksum: bool, ethernet: bool },
     Ip,
+}
+
+impl Tunnel {
+    fn with_what_it_carries(self) -> build::Tunnel {
+        match self {
+            Self::Vxlan { checksum } => build::Tunnel::Vxlan { checksum, group: false },
+            Self::Geneve => {
+                let options = vec![1, 2, 3, 1, 9, 9, 9, 9];
+                build::Tunnel::Geneve { checksum: false, options, bridged: true }
+            }
+            Self::Gre { checksum, ethernet } => {
+                build::Tunnel::Gre { checksum, key: Some(5), bridged: ethernet }
+            }
+            Self::Ip => build::Tunnel::Ip,
+        }
+    }
 }
 
 /// A packet without its payload.
@@ -69,16 +87,6 @@ impl Default for Spec {
     }
 }
 
-/// The ones' complement sum of 16-bit words, the plain way.
-pub(crate) fn sum(bytes: &[u8]) -> u16 {
-    let mut sum = 0_u32;
-    for pair in bytes.chunks(2) {
-        sum += u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0));
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    sum as u16
-}
-
 pub(crate) fn put(bytes: &mut [u8], at: usize, value: u16) {
     bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
 }
@@ -93,141 +101,44 @@ impl Spec {
     }
 
     pub(crate) fn build(&self, payload: &[u8]) -> Vec<u8> {
-        let transport = self.transport(payload);
-        let protocol = if self.udp { 17 } else { 6 };
-        let mut packet = self.ip(self.v6, self.host, self.id, protocol, transport, self.df);
-        let mut v6 = self.v6;
-        if let Some(tunnel) = self.tunnel {
-            let (protocol, bytes) = self.wrap(tunnel, packet);
-            v6 = self.outer_v6;
-            packet = self.ip(v6, 99, self.outer_id, protocol, bytes, self.df);
+        let network = |v6, host, id| Network {
+            v6,
+            host,
+            id,
+            dont_fragment: self.df,
+            class: self.tos,
+            ttl: self.ttl,
+            ..Network::default()
+        };
+        let (sequence, flags) = (self.sequence, self.flags.into());
+        let mut frame = Packet {
+            ethernet: self.ethernet.then_some(self.tags.len()),
+            outer: self.tunnel.map(|tunnel| {
+                (network(self.outer_v6, 99, self.outer_id), tunnel.with_what_it_carries())
+            }),
+            inner_tags: 0,
+            network: network(self.v6, self.host, self.id),
+            transport: match self.udp {
+                true => Transport::Udp { checksum: true },
+                false => {
+                    Transport::Tcp { sequence, flags, urgent: 0, options: self.options.clone() }
+                }
+            },
+            ports: self.ports.into(),
+            acknowledgement: self.acknowledgement,
+            window: self.window,
+            payload: payload.to_vec(),
         }
-        if !self.ethernet {
-            return packet;
-        }
-        let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
+        .build();
         for (index, tag) in self.tags.iter().enumerate() {
-            let outer = index + 1 < self.tags.len();
-            frame.extend(if outer { [0x88, 0xa8] } else { [0x81, 0x00] });
-            frame.extend(tag.to_be_bytes());
+            put(&mut frame, 14 + 4 * index, *tag);
         }
-        frame.extend(if v6 { [0x86, 0xdd] } else { [0x08, 0x00] });
-        frame.extend(packet);
         frame
     }
 
     /// Length of all headers.
     pub(crate) fn header_len(&self) -> usize {
         self.build(&[]).len()
-    }
-
-    fn transport(&self, payload: &[u8]) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        bytes.extend(self.ports[0].to_be_bytes());
-        bytes.extend(self.ports[1].to_be_bytes());
-        let at = if self.udp {
-            bytes.extend((8 + payload.len() as u16).to_be_bytes());
-            bytes.extend([0, 0]);
-            6
-        } else {
-            bytes.extend(self.sequence.to_be_bytes());
-            bytes.extend(self.acknowledgement.to_be_bytes());
-            bytes.extend([((20 + self.options.len()) << 2) as u8, self.flags]);
-            bytes.extend(self.window.to_be_bytes());
-            bytes.extend([0; 4]);
-            bytes.extend(&self.options);
-            16
-        };
-        bytes.extend(payload);
-        let protocol = if self.udp { 17 } else { 6 };
-        let checksum = self.checksum(self.v6, self.host, protocol, &bytes);
-        put(&mut bytes, at, if self.udp && checksum == 0 { 0xffff } else { checksum });
-        bytes
-    }
-
-    fn addresses(v6: bool, host: u8) -> Vec<u8> {
-        if v6 {
-            let address = |last| [0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last];
-            [address(host), address(200)].concat()
-        } else {
-            vec![10, 0, 0, host, 10, 0, 0, 200]
-        }
-    }
-
-    fn checksum(&self, v6: bool, host: u8, protocol: u8, bytes: &[u8]) -> u16 {
-        let mut pseudo = Self::addresses(v6, host);
-        pseudo.extend([0, protocol]);
-        pseudo.extend((bytes.len() as u16).to_be_bytes());
-        pseudo.extend(bytes);
-        !sum(&pseudo)
-    }
-
-    fn ip(&self, v6: bool, host: u8, id: u16, protocol: u8, inside: Vec<u8>, df: bool) -> Vec<u8> {
-        let mut packet = Vec::new();
-        if v6 {
-            packet.extend([0x60 | self.tos >> 4, self.tos << 4, 0, 0]);
-            packet.extend((inside.len() as u16).to_be_bytes());
-            packet.extend([protocol, self.ttl]);
-            packet.extend(Self::addresses(true, host));
-        } else {
-            packet.extend([0x45, self.tos]);
-            packet.extend((20 + inside.len() as u16).to_be_bytes());
-            packet.extend(id.to_be_bytes());
-            packet.extend([if df { 0x40 } else { 0 }, 0, self.ttl, protocol, 0, 0]);
-            packet.extend(Self::addresses(false, host));
-            let checksum = !sum(&packet);
-            put(&mut packet, 10, checksum);
-        }
-        packet.extend(inside);
-        packet
-    }
-
-    /// The tunnel header and what is inside, and its IP protocol.
-    fn wrap(&self, tunnel: Tunnel, packet: Vec<u8>) -> (u8, Vec<u8>) {
-        let ether_type = if self.v6 { [0x86, 0xdd] } else { [0x08, 0x00] };
-        let inner_link = [&[6; 6][..], &[7; 6], &ether_type].concat();
-        let datagram = |port: u16, header: &[u8], inside: Vec<u8>, checksum: bool| {
-            let mut bytes = vec![0xc0, 1];
-            bytes.extend(port.to_be_bytes());
-            bytes.extend((8 + (header.len() + inside.len()) as u16).to_be_bytes());
-            bytes.extend([0, 0]);
-            bytes.extend(header);
-            bytes.extend(inside);
-            if checksum {
-                let value = self.checksum(self.outer_v6, 99, 17, &bytes);
-                put(&mut bytes, 6, if value == 0 { 0xffff } else { value });
-            }
-            (17, bytes)
-        };
-        match tunnel {
-            Tunnel::Vxlan { checksum } => {
-                let header = [8, 0, 0, 0, 0, 0, 42, 0];
-                datagram(4789, &header, [inner_link, packet].concat(), checksum)
-            }
-            Tunnel::Geneve => {
-                let header = [0x02, 0, 0x65, 0x58, 0, 0, 42, 0, 1, 2, 3, 1, 9, 9, 9, 9];
-                datagram(6081, &header, [inner_link, packet].concat(), false)
-            }
-            Tunnel::Gre { checksum, ethernet } => {
-                let carries = if ethernet { [0x65, 0x58] } else { ether_type };
-                let mut bytes = vec![if checksum { 0xa0 } else { 0x20 }, 0];
-                bytes.extend(carries);
-                if checksum {
-                    bytes.extend([0; 4]);
-                }
-                bytes.extend([0, 0, 0, 5]);
-                if ethernet {
-                    bytes.extend(inner_link);
-                }
-                bytes.extend(packet);
-                if checksum {
-                    let value = !sum(&bytes);
-                    put(&mut bytes, 4, value);
-                }
-                (47, bytes)
-            }
-            Tunnel::Ip => (if self.v6 { 41 } else { 4 }, packet),
-        }
     }
 
     /// Cuts `payload` into pieces of `size` and builds a frame of each, as a sender does. PSH and FIN

@@ -1,10 +1,15 @@
 //! Each rule that ends a flow or keeps a frame out of it.
 
-use linerate_segment::coalesce::{Coalescer, Flow, FlushReason, MAX_SEGMENTS, Options, Output};
+use linerate_segment::coalesce::FlushReason::{
+    self, Checksum, Evicted, Flags, Flushed, Full, Header, LargerSegment, LastSegment, NoPayload,
+    Protocol, Sequence, Unmergeable,
+};
+use linerate_segment::coalesce::{Coalescer, Flow, MAX_SEGMENTS, Options, Output};
 use linerate_segment::segment::{Checksums, IpId, LinkType, Split};
 use linerate_wire::virtio;
 
 use super::build::*;
+use crate::segment::build::checksum;
 
 fn assert_outline(frames: &[Vec<u8>], expected: &[(&[u64], FlushReason)]) {
     let out = outline(frames);
@@ -21,7 +26,7 @@ fn pair(spec: &Spec, change: impl Fn(&mut Spec)) -> [Vec<u8>; 2] {
 
 /// The two frames of [`pair`] do not become one, and the second starts anew.
 fn assert_apart(spec: &Spec, reason: FlushReason, change: impl Fn(&mut Spec)) {
-    assert_outline(&pair(spec, change), &[(&[0], reason), (&[1], FlushReason::Flushed)]);
+    assert_outline(&pair(spec, change), &[(&[0], reason), (&[1], Flushed)]);
 }
 
 /// The two frames of [`pair`] become one.
@@ -39,7 +44,7 @@ fn a_super_packet_is_what_the_sender_could_have_sent() {
         assert_eq!(out[0].bytes, spec.build(&payload));
         assert_eq!(out[0].tokens, [0, 1, 2, 3, 4, 5, 6]);
         // The last is shorter.
-        assert_eq!(out[0].reason, FlushReason::LastSegment);
+        assert_eq!(out[0].reason, LastSegment);
         let (split, header) = out[0].split.unwrap();
         assert_eq!(split.split, Split::Tcp { mss: 1448 });
         let kind = if spec.v6 { virtio::GsoType::TCPV6 } else { virtio::GsoType::TCPV4 };
@@ -94,17 +99,17 @@ fn another_tunnel_is_another_flow() {
     // The network identifier, behind Ethernet, IPv4 and UDP headers.
     other[14 + 20 + 8 + 6] ^= 1;
     frames.insert(1, other);
-    assert_outline(&frames, &[(&[0, 2, 3], FlushReason::Flushed), (&[1], FlushReason::Flushed)]);
+    assert_outline(&frames, &[(&[0, 2, 3], Flushed), (&[1], Flushed)]);
 }
 
 #[test]
 fn a_tunnel_checksum_is_there_in_all_or_in_none() {
     let plain = Spec { tunnel: Some(Tunnel::Vxlan { checksum: false }), ..Spec::default() };
     let summed = Some(Tunnel::Vxlan { checksum: true });
-    assert_apart(&plain, FlushReason::Header, |next| next.tunnel = summed);
+    assert_apart(&plain, Header, |next| next.tunnel = summed);
     let plain_tunnel = plain.tunnel;
     let summed = Spec { tunnel: summed, ..plain };
-    assert_apart(&summed, FlushReason::Header, |next| next.tunnel = plain_tunnel);
+    assert_apart(&summed, Header, |next| next.tunnel = plain_tunnel);
 }
 
 #[test]
@@ -113,7 +118,7 @@ fn tunnels_pass_where_they_are_not_asked_for() {
     let frames = spec.stream(&bytes(3000), 1000, 1);
     let options = Options { tunnels: false, ..Options::default() };
     let out = coalesce(&frames, &options, 4);
-    assert!(out.iter().all(|out| out.reason == FlushReason::Protocol));
+    assert!(out.iter().all(|out| out.reason == Protocol));
     assert_eq!(out.len(), 3);
 }
 
@@ -124,7 +129,7 @@ fn a_protocol_can_be_left_out() {
         (Spec::default(), Options { tcp: false, ..Options::default() }),
     ] {
         let out = coalesce(&spec.stream(&bytes(3000), 1000, 1), &options, 4);
-        assert!(out.iter().all(|out| out.reason == FlushReason::Protocol));
+        assert!(out.iter().all(|out| out.reason == Protocol));
         assert_eq!(out.len(), 3);
     }
 }
@@ -142,27 +147,27 @@ fn packets_without_a_link_header() {
 fn shared_header_fields_end_a_flow() {
     for spec in [Spec::default(), Spec::v6()] {
         assert_joined(&spec, |_| ());
-        assert_apart(&spec, FlushReason::Header, |next| next.tos = 4);
-        assert_apart(&spec, FlushReason::Header, |next| next.tos = 3);
-        assert_apart(&spec, FlushReason::Header, |next| next.ttl -= 1);
-        assert_apart(&spec, FlushReason::Header, |next| next.acknowledgement += 1);
-        assert_apart(&spec, FlushReason::Header, |next| next.window += 1);
-        assert_apart(&spec, FlushReason::Header, |next| next.flags |= ECE);
-        assert_apart(&spec, FlushReason::Header, |next| next.options[7] += 1);
-        assert_apart(&spec, FlushReason::Header, |next| next.options.clear());
-        assert_apart(&spec, FlushReason::Header, |next| next.options.extend([1; 4]));
+        assert_apart(&spec, Header, |next| next.tos = 4);
+        assert_apart(&spec, Header, |next| next.tos = 3);
+        assert_apart(&spec, Header, |next| next.ttl -= 1);
+        assert_apart(&spec, Header, |next| next.acknowledgement += 1);
+        assert_apart(&spec, Header, |next| next.window += 1);
+        assert_apart(&spec, Header, |next| next.flags |= ECE);
+        assert_apart(&spec, Header, |next| next.options[7] += 1);
+        assert_apart(&spec, Header, |next| next.options.clear());
+        assert_apart(&spec, Header, |next| next.options.extend([1; 4]));
     }
-    assert_apart(&Spec::default(), FlushReason::Header, |next| next.df = false);
+    assert_apart(&Spec::default(), Header, |next| next.df = false);
 }
 
 #[test]
 fn link_addresses_and_tags_tell_flows_apart() {
     let spec = Spec { tags: vec![5], ..Spec::default() };
     let frames = pair(&spec, |next| next.tags = vec![6]);
-    assert_outline(&frames, &[(&[0], FlushReason::Flushed), (&[1], FlushReason::Flushed)]);
+    assert_outline(&frames, &[(&[0], Flushed), (&[1], Flushed)]);
     let mut frames = pair(&spec, |_| ());
     frames[1][5] ^= 1;
-    assert_outline(&frames, &[(&[0], FlushReason::Flushed), (&[1], FlushReason::Flushed)]);
+    assert_outline(&frames, &[(&[0], Flushed), (&[1], Flushed)]);
 }
 
 #[test]
@@ -175,21 +180,21 @@ fn ports_addresses_and_protocols_tell_flows_apart() {
     ];
     for change in apart {
         let frames = pair(&Spec::default(), change);
-        assert_outline(&frames, &[(&[0], FlushReason::Flushed), (&[1], FlushReason::Flushed)]);
+        assert_outline(&frames, &[(&[0], Flushed), (&[1], Flushed)]);
     }
 }
 
 #[test]
 fn sequence_numbers_follow_each_other() {
     // They wrap around in all of these.
-    assert_apart(&Spec::default(), FlushReason::Sequence, |next| next.sequence += 1);
-    assert_apart(&Spec::default(), FlushReason::Sequence, |next| next.sequence -= 1000);
+    assert_apart(&Spec::default(), Sequence, |next| next.sequence += 1);
+    assert_apart(&Spec::default(), Sequence, |next| next.sequence -= 1000);
 }
 
 #[test]
 fn identifications_count_up_or_stay() {
     let spec = Spec::default();
-    assert_apart(&spec, FlushReason::Sequence, |next| next.id += 1);
+    assert_apart(&spec, Sequence, |next| next.id += 1);
     for (df, step, count, id) in [
         (true, 1, 1, IpId::Increment),
         (false, 1, 1, IpId::Increment),
@@ -207,7 +212,7 @@ fn identifications_count_up_or_stay() {
     // The second decides, and the third differs.
     let mut frames = spec.stream(&bytes(3000), 1000, 0);
     frames[2] = spec.after(2000, 2).build(&bytes(1000));
-    assert_outline(&frames, &[(&[0, 1], FlushReason::Sequence), (&[2], FlushReason::Flushed)]);
+    assert_outline(&frames, &[(&[0, 1], Sequence), (&[2], Flushed)]);
 }
 
 #[test]
@@ -226,10 +231,7 @@ fn a_shorter_segment_is_the_last() {
     for spec in [Spec::default(), Spec::udp()] {
         let mut frames = spec.stream(&bytes(2500), 1000, 1);
         frames.push(spec.after(2500, 3).build(&bytes(500)));
-        assert_outline(
-            &frames,
-            &[(&[0, 1, 2], FlushReason::LastSegment), (&[3], FlushReason::Flushed)],
-        );
+        assert_outline(&frames, &[(&[0, 1, 2], LastSegment), (&[3], Flushed)]);
     }
 }
 
@@ -238,10 +240,7 @@ fn a_longer_segment_starts_anew() {
     for spec in [Spec::default(), Spec::udp()] {
         let mut frames = spec.stream(&bytes(2000), 1000, 1);
         frames.push(spec.after(2000, 2).build(&bytes(1001)));
-        assert_outline(
-            &frames,
-            &[(&[0, 1], FlushReason::LargerSegment), (&[2], FlushReason::Flushed)],
-        );
+        assert_outline(&frames, &[(&[0, 1], LargerSegment), (&[2], Flushed)]);
     }
 }
 
@@ -252,14 +251,11 @@ fn push_and_fin_end_a_flow() {
         let payload = bytes(3000);
         let out = coalesce(&spec.stream(&payload, 1000, 1), &Options::default(), 4);
         assert_eq!(out.len(), 1);
-        assert_eq!(
-            (out[0].reason, &out[0].bytes),
-            (FlushReason::LastSegment, &spec.build(&payload))
-        );
+        assert_eq!((out[0].reason, &out[0].bytes), (LastSegment, &spec.build(&payload)));
         // Nothing can follow the first.
         assert_outline(
             &[spec.build(&bytes(1000)), spec.after(1000, 1).build(&bytes(1000))],
-            &[(&[0], FlushReason::LastSegment), (&[1], FlushReason::LastSegment)],
+            &[(&[0], LastSegment), (&[1], LastSegment)],
         );
     }
 }
@@ -270,14 +266,7 @@ fn syn_rst_and_urg_go_by_alone() {
         let mut frames = Spec::default().stream(&bytes(4000), 1000, 1);
         let spec = Spec { flags: ACK | flag, ..Spec::default() };
         frames[2] = spec.after(2000, 2).build(&bytes(1000));
-        assert_outline(
-            &frames,
-            &[
-                (&[0, 1], FlushReason::Unmergeable),
-                (&[2], FlushReason::Flags),
-                (&[3], FlushReason::Flushed),
-            ],
-        );
+        assert_outline(&frames, &[(&[0, 1], Unmergeable), (&[2], Flags), (&[3], Flushed)]);
     }
 }
 
@@ -290,8 +279,8 @@ fn cwr_is_on_the_first_only() {
     assert_eq!(out[0].bytes, spec.build(&payload));
     let gso = out[0].split.unwrap().1.unwrap().gso_type;
     assert_eq!(gso, virtio::GsoType::TCPV4.union(virtio::GsoType::ECN));
-    assert_apart(&Spec::default(), FlushReason::Flags, |next| next.flags |= CWR);
-    assert_apart(&spec, FlushReason::Flags, |_| ());
+    assert_apart(&Spec::default(), Flags, |next| next.flags |= CWR);
+    assert_apart(&spec, Flags, |_| ());
 }
 
 #[test]
@@ -299,14 +288,7 @@ fn acknowledgements_keep_their_place() {
     let spec = Spec::default();
     let mut frames = spec.stream(&bytes(3000), 1000, 1);
     frames.insert(2, spec.after(2000, 2).build(&[]));
-    assert_outline(
-        &frames,
-        &[
-            (&[0, 1], FlushReason::Unmergeable),
-            (&[2], FlushReason::NoPayload),
-            (&[3], FlushReason::Flushed),
-        ],
-    );
+    assert_outline(&frames, &[(&[0, 1], Unmergeable), (&[2], NoPayload), (&[3], Flushed)]);
 }
 
 #[test]
@@ -323,14 +305,7 @@ fn a_wrong_checksum_goes_by_untouched() {
     ] {
         let mut frames = spec.stream(&bytes(4000), 1000, 1);
         frames[2][at] ^= 0x10;
-        assert_outline(
-            &frames,
-            &[
-                (&[0, 1], FlushReason::Unmergeable),
-                (&[2], FlushReason::Checksum),
-                (&[3], FlushReason::Flushed),
-            ],
-        );
+        assert_outline(&frames, &[(&[0, 1], Unmergeable), (&[2], Checksum), (&[3], Flushed)]);
     }
 }
 
@@ -351,9 +326,9 @@ fn a_checksum_that_nobody_computes_goes_by() {
         let (taken, carried) = word(field).overflowing_add(word(at));
         put(frame, field, taken + u16::from(carried));
         put(frame, at, 0);
-        assert_ne!(outline(&frames)[0].1, FlushReason::Checksum, "{at}");
+        assert_ne!(outline(&frames)[0].1, Checksum, "{at}");
         put(&mut frames[0], at, 0xffff);
-        assert_eq!(outline(&frames)[0].1, FlushReason::Checksum, "{at}");
+        assert_eq!(outline(&frames)[0].1, Checksum, "{at}");
     }
 }
 
@@ -361,14 +336,7 @@ fn a_checksum_that_nobody_computes_goes_by() {
 fn udp_without_a_checksum_goes_by() {
     let mut frames = Spec::udp().stream(&bytes(3000), 1000, 1);
     put(&mut frames[1], 14 + 20 + 6, 0);
-    assert_outline(
-        &frames,
-        &[
-            (&[0], FlushReason::Unmergeable),
-            (&[1], FlushReason::Checksum),
-            (&[2], FlushReason::Flushed),
-        ],
-    );
+    assert_outline(&frames, &[(&[0], Unmergeable), (&[1], Checksum), (&[2], Flushed)]);
 }
 
 #[test]
@@ -382,13 +350,10 @@ fn ip_options_padding_and_fragments_go_by() {
     let len = frame.len() as u16 - 14;
     put(frame, 16, len);
     put(frame, 24, 0);
-    let checksum = !sum(&frame[14..38]);
-    put(frame, 24, checksum);
-    let expected: &[(&[u64], FlushReason)] = &[
-        (&[0], FlushReason::Unmergeable),
-        (&[1], FlushReason::Protocol),
-        (&[2], FlushReason::Flushed),
-    ];
+    let value = checksum(&frame[14..38]);
+    put(frame, 24, value);
+    let expected: &[(&[u64], FlushReason)] =
+        &[(&[0], Unmergeable), (&[1], Protocol), (&[2], Flushed)];
     assert_outline(&frames, expected);
 
     let mut frames = spec.stream(&bytes(3000), 1000, 1);
@@ -400,8 +365,8 @@ fn ip_options_padding_and_fragments_go_by() {
         let mut frames = spec.stream(&bytes(3000), 1000, 1);
         put(&mut frames[1], 20, flags);
         put(&mut frames[1], 24, 0);
-        let checksum = !sum(&frames[1][14..34]);
-        put(&mut frames[1], 24, checksum);
+        let value = checksum(&frames[1][14..34]);
+        put(&mut frames[1], 24, value);
         assert_outline(&frames, expected);
     }
 }
@@ -414,10 +379,10 @@ fn what_is_cut_short_does_not_overtake() {
         let out = outline(&frames);
         if cut == 20 {
             // It has no address.
-            assert_eq!(out[0], (vec![1], FlushReason::Protocol));
+            assert_eq!(out[0], (vec![1], Protocol));
             continue;
         }
-        let expected = [(vec![0], FlushReason::Unmergeable), (vec![1], FlushReason::Protocol)];
+        let expected = [(vec![0], Unmergeable), (vec![1], Protocol)];
         assert_eq!(out[..2], expected, "{cut}");
     }
 }
@@ -432,17 +397,10 @@ fn other_protocols_hold_nothing_up() {
     let mut tags = Spec { tags: vec![1, 2], ..Spec::default() }.build(&[]);
     put(&mut tags, 20, 0x8100);
     frames.splice(1..1, [arp, icmp, tags, vec![1, 2, 3], vec![]]);
-    let alone = |token: &'static [u64]| (token, FlushReason::Protocol);
+    let alone = |token: &'static [u64]| (token, Protocol);
     assert_outline(
         &frames,
-        &[
-            alone(&[1]),
-            alone(&[2]),
-            alone(&[3]),
-            alone(&[4]),
-            alone(&[5]),
-            (&[0, 6, 7], FlushReason::Flushed),
-        ],
+        &[alone(&[1]), alone(&[2]), alone(&[3]), alone(&[4]), alone(&[5]), (&[0, 6, 7], Flushed)],
     );
 }
 
@@ -452,8 +410,8 @@ fn a_super_packet_ends_at_its_limits() {
     // 20 + 32 bytes of IP and TCP headers: 65,535 = 52 + 45 * 1448 + 323.
     let mut frames = spec.stream(&bytes(46 * 1448), 1448, 1);
     let out = outline(&frames);
-    assert_eq!(out[0], ((0..45).collect(), FlushReason::Full));
-    assert_eq!(out[1], (vec![45], FlushReason::Flushed));
+    assert_eq!(out[0], ((0..45).collect(), Full));
+    assert_eq!(out[1], (vec![45], Flushed));
     // One that fits to the byte.
     frames = spec.stream(&bytes(65_483), 1448, 1);
     let out = coalesce(&frames, &Options::default(), 4);
@@ -463,7 +421,7 @@ fn a_super_packet_ends_at_its_limits() {
 
     let frames = Spec::udp().stream(&bytes(MAX_SEGMENTS * 100 + 100), 100, 1);
     let out = outline(&frames);
-    assert_eq!(out[0], ((0..MAX_SEGMENTS as u64).collect(), FlushReason::Full));
+    assert_eq!(out[0], ((0..MAX_SEGMENTS as u64).collect(), Full));
 
     let frames = spec.stream(&bytes(5000), 1000, 1);
     for options in [
@@ -494,7 +452,7 @@ fn long_headers_go_by() {
         }
         let out = outline(&frames);
         assert_eq!(out.len(), count);
-        assert_eq!(out[0].1, if count == 1 { FlushReason::Flushed } else { FlushReason::Protocol });
+        assert_eq!(out[0].1, if count == 1 { Flushed } else { Protocol });
     }
 }
 
@@ -505,16 +463,10 @@ fn the_oldest_flow_makes_room() {
         .collect();
     let out = coalesce(&frames, &Options::default(), 2);
     let out: Vec<_> = out.iter().map(|out| (out.tokens[0], out.reason)).collect();
-    let expected = [
-        (0, FlushReason::Evicted),
-        (1, FlushReason::Evicted),
-        (2, FlushReason::Evicted),
-        (3, FlushReason::Flushed),
-        (4, FlushReason::Flushed),
-    ];
+    let expected = [(0, Evicted), (1, Evicted), (2, Evicted), (3, Flushed), (4, Flushed)];
     assert_eq!(out, expected);
     let out = coalesce(&frames[..1], &Options::default(), 0);
-    assert_eq!((out[0].tokens[0], out[0].reason), (0, FlushReason::Evicted));
+    assert_eq!((out[0].tokens[0], out[0].reason), (0, Evicted));
 }
 
 #[test]
@@ -534,8 +486,8 @@ fn flows_of_one_hash_do_not_pile_up() {
     coalescer.flush_all(&mut sink);
     let out: Vec<_> = out.into_iter().map(|out| (out.tokens, out.reason)).collect();
     // The oldest made room, one by one, and the last eight were held and grew.
-    let alone = (0..92).map(|token| (vec![token], FlushReason::Evicted));
-    let joined = (92..100).map(|token| (vec![token, token + 100], FlushReason::Flushed));
+    let alone = (0..92).map(|token| (vec![token], Evicted));
+    let joined = (92..100).map(|token| (vec![token, token + 100], Flushed));
     assert_eq!(out, alone.chain(joined).collect::<Vec<_>>());
 }
 
@@ -559,14 +511,9 @@ fn a_fragment_ends_the_flows_between_its_addresses_and_no_others() {
             coalescer.flush_all(&mut sink);
             let mut out: Vec<_> = out.into_iter().map(|out| (out.tokens[0], out.reason)).collect();
             out[..2].sort_by_key(|(token, _)| *token);
-            let followed = FlushReason::Unmergeable;
-            let expected = [
-                (0, followed),
-                (2, followed),
-                (4, FlushReason::Protocol),
-                (1, FlushReason::Flushed),
-                (3, FlushReason::Flushed),
-            ];
+            let followed = Unmergeable;
+            let expected =
+                [(0, followed), (2, followed), (4, Protocol), (1, Flushed), (3, Flushed)];
             assert_eq!(out, expected, "key {key}, {flows} flows");
         }
     }
@@ -592,7 +539,7 @@ fn time_ends_a_flow() {
     coalescer.flush_before(40, &mut sink);
     assert_eq!(coalescer.oldest(), None);
     let out: Vec<_> = out.into_iter().map(|out| (out.tokens, out.reason)).collect();
-    assert_eq!(out, [(vec![0, 1], FlushReason::Flushed), (vec![2, 3], FlushReason::Flushed)]);
+    assert_eq!(out, [(vec![0, 1], Flushed), (vec![2, 3], Flushed)]);
 }
 
 #[test]
@@ -612,8 +559,8 @@ fn checksums_as_asked() {
                 let place = (header.csum_start, header.csum_offset);
                 assert_eq!(place, (start as u16, offset as u16));
                 // What hardware does.
-                let checksum = !sum(&bytes[start..]);
-                put(&mut bytes, start + offset, checksum);
+                let value = checksum(&bytes[start..]);
+                put(&mut bytes, start + offset, value);
             } else {
                 assert_eq!(bytes[start + offset..][..2], [0, 0]);
                 bytes[start + offset..][..2].copy_from_slice(&whole[start + offset..][..2]);

@@ -14,6 +14,9 @@ pub(crate) struct Network {
     pub(crate) id: u16,
     pub(crate) dont_fragment: bool,
     pub(crate) class: u8,
+    pub(crate) ttl: u8,
+    /// The last byte of the source address.
+    pub(crate) host: u8,
     /// IPv4 options, a multiple of 4 bytes.
     pub(crate) options: Vec<u8>,
     /// IPv6 extension headers: number and bytes, the first of which is written over.
@@ -45,6 +48,10 @@ pub(crate) struct Packet {
     pub(crate) network: Network,
     pub(crate) transport: Transport,
     pub(crate) ports: (u16, u16),
+    /// Of TCP.
+    pub(crate) acknowledgement: u32,
+    /// Of TCP.
+    pub(crate) window: u16,
     pub(crate) payload: Vec<u8>,
 }
 
@@ -61,6 +68,8 @@ impl Default for Network {
             id: 0x1234,
             dont_fragment: false,
             class: 0,
+            ttl: 64,
+            host: 1,
             options: vec![],
             extensions: vec![],
         }
@@ -80,8 +89,10 @@ impl Network {
     }
 
     pub(crate) fn v4_header(&self, protocol: u8, payload: usize) -> Ipv4Header {
+        let [a, b, c, _] = SOURCE;
+        let (protocol, source) = (IpNumber(protocol), [a, b, c, self.host]);
         let mut header =
-            Ipv4Header::new(payload as u16, 64, IpNumber(protocol), SOURCE, DESTINATION).unwrap();
+            Ipv4Header::new(payload as u16, self.ttl, protocol, source, DESTINATION).unwrap();
         header.options = Ipv4Options::try_from(&self.options[..]).unwrap();
         header.set_payload_len(payload).unwrap();
         header.identification = self.id;
@@ -94,13 +105,15 @@ impl Network {
 
     pub(crate) fn v6_header(&self, protocol: u8, payload: usize) -> Ipv6Header {
         let extensions = self.header_len() - 40;
+        let mut source = SOURCE6;
+        source[15] = self.host;
         Ipv6Header {
             traffic_class: self.class,
             flow_label: Ipv6FlowLabel::try_new(0x9_8765).unwrap(),
             payload_length: (extensions + payload) as u16,
             next_header: IpNumber(self.extensions.first().map_or(protocol, |(number, _)| *number)),
-            hop_limit: 61,
-            source: SOURCE6,
+            hop_limit: self.ttl,
+            source,
             destination: DESTINATION6,
         }
     }
@@ -171,6 +184,8 @@ impl Packet {
             network: Network::default(),
             transport: Transport::Tcp { sequence: 1000, flags: 0x10, urgent: 0, options: vec![] },
             ports: (40_000, 443),
+            acknowledgement: 0x0102_0304,
+            window: 0x7fff,
             payload: pattern(payload),
         }
     }
@@ -212,8 +227,8 @@ impl Packet {
                 (17, self.network.udp(self.ports, *checksum, &self.payload))
             }
             Transport::Tcp { sequence, flags, urgent, options } => {
-                let mut header = TcpHeader::new(self.ports.0, self.ports.1, *sequence, 0x7fff);
-                header.acknowledgment_number = 0x0102_0304;
+                let mut header = TcpHeader::new(self.ports.0, self.ports.1, *sequence, self.window);
+                header.acknowledgment_number = self.acknowledgement;
                 header.urgent_pointer = *urgent;
                 let bit = |bit: u16| flags & bit != 0;
                 header.fin = bit(0x001);

@@ -42,6 +42,7 @@ pub(crate) fn network() -> impl Strategy<Value = Network> {
             class,
             options: if v6 { vec![] } else { options },
             extensions: if v6 { extensions } else { vec![] },
+            ..Network::default()
         },
     )
 }
@@ -93,5 +94,6 @@ pub(crate) fn packet(transport: impl Strategy<Value = Transport>) -> impl Strate
             transport,
             ports,
             payload,
+            ..Packet::tcp(0)
         })
 }
