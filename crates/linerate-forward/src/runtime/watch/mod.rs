@@ -123,7 +123,7 @@ impl Watch {
             match source {
                 Ok(source) => sources.push(source),
                 Err(error) => {
-                    unmonitored.push(format!("changes of {what} are not detected: {error}"))
+                    unmonitored.push(format!("changes of {what} are not detected: {error}"));
                 }
             }
         }
