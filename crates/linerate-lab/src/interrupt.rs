@@ -1,4 +1,4 @@
-//! Ctrl-C as an ordinary error: the stack unwinds, and everything that was made goes with it.
+//! Ctrl-C as an ordinary error: the stack unwinds, and destructors remove everything that was created.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -68,7 +68,7 @@ pub(crate) fn wait_until(
     let end = Instant::now() + limit;
     while !condition()? {
         if Instant::now() >= end {
-            bail!("waited {} s in vain for {what}", limit.as_secs_f64());
+            bail!("timed out after {} s waiting for {what}", limit.as_secs_f64());
         }
         sleep(Duration::from_millis(5))?;
     }

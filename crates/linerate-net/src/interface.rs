@@ -62,8 +62,8 @@ impl Interface {
     /// # Errors
     /// [`Error::InterfaceGone`], [`Error::System`].
     pub fn is_up(&self) -> Result<bool> {
-        // The kernel takes a name here. The interface may have been renamed, and after a removal another one may
-        // have its name.
+        // The kernel takes a name here. The interface may have been renamed, and after a removal another one
+        // may have its name.
         let flags = self.current_name().and_then(|name| ioctl::flags(&self.socket, &name));
         Ok(flags.map_err(|source| self.failed(source))? & libc::IFF_UP as u32 != 0)
     }

@@ -1,5 +1,5 @@
-//! The `ioctl` requests on interfaces that have no netlink counterpart, or whose counterpart takes the RTNL lock
-//! (netdevice(7), Documentation/networking/timestamping.rst).
+//! The `ioctl` requests on interfaces that have no netlink counterpart, or whose counterpart takes the RTNL
+//! lock (netdevice(7), Documentation/networking/timestamping.rst).
 
 use std::io;
 use std::mem;
@@ -46,8 +46,8 @@ pub(crate) fn driver(socket: &OwnedFd, name: &str) -> io::Result<String> {
     let mut info = DriverInfo { command: ETHTOOL_GDRVINFO, driver: [0; 32], rest: [0; 160] };
     let mut request = request(name)?;
     request.ifr_ifru.ifru_data = ptr::from_mut(&mut info).cast();
-    // SAFETY: ETHTOOL_GDRVINFO reads and writes a `struct ethtool_drvinfo` where `ifr_data` points; `info` has its
-    // size and outlives the call.
+    // SAFETY: ETHTOOL_GDRVINFO reads and writes a `struct ethtool_drvinfo` where `ifr_data` points; `info`
+    // has its size and outlives the call.
     unsafe { call(socket, libc::SIOCETHTOOL as libc::Ioctl, &mut request) }?;
     let driver = info.driver.split(|byte| *byte == 0).next().unwrap_or_default();
     Ok(String::from_utf8_lossy(driver).into_owned())
@@ -75,8 +75,8 @@ fn timestamps(
 ) -> io::Result<HardwareTimestamps> {
     let mut request = request(name)?;
     request.ifr_ifru.ifru_data = ptr::from_mut(&mut settings).cast();
-    // SAFETY: both requests read and write a `struct hwtstamp_config` where `ifr_data` points; `settings` has its
-    // layout and outlives the call.
+    // SAFETY: both requests read and write a `struct hwtstamp_config` where `ifr_data` points; `settings` has
+    // its layout and outlives the call.
     unsafe { call(socket, what, &mut request) }?;
     Ok(settings)
 }

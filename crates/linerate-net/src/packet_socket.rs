@@ -40,8 +40,8 @@ impl PacketSocket {
         self.interface.is_none_or(|bound| bound == interface)
     }
 
-    /// A line of the table: address, references, type, protocol, interface, running, memory, user, inode. A socket
-    /// without a protocol receives nothing; one whose interface is down will receive once it is up.
+    /// A line of the table: address, references, type, protocol, interface, running, memory, user, inode. A
+    /// socket without a protocol receives nothing; one whose interface is down will receive once it is up.
     fn parse(line: &str) -> Option<Self> {
         let mut words = line.split_whitespace().skip(3);
         let protocol = u16::from_str_radix(words.next()?, 16).ok().filter(|number| *number != 0)?;

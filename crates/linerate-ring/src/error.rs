@@ -1,4 +1,4 @@
-//! [`Error`]: what can go wrong in this crate, each with the remedy.
+//! [`Error`]: the errors of this crate, with remedies.
 
 use std::fmt;
 use std::io;
@@ -25,7 +25,7 @@ pub enum Error {
         source: io::Error,
     },
 
-    /// The process may not do this.
+    /// The process lacks a privilege.
     #[error("cannot {action}: needs {}", Missing(capability))]
     Privilege {
         /// What was being done; follows "cannot".
@@ -38,8 +38,8 @@ pub enum Error {
     #[error("no interface named {0} in this network namespace; `ip link` lists them")]
     NoInterface(String),
 
-    /// The interface is down. What it delivered before is still in the ring, and the ring goes on
-    /// when the interface comes up again.
+    /// The interface is down. What it delivered before is still in the ring, and the ring continues when the
+    /// interface comes up again.
     #[error("interface {0} is down; `ip link set {0} up` brings it up")]
     InterfaceDown(String),
 
@@ -57,13 +57,13 @@ pub enum Error {
         page_size: usize,
         /// Pages that the region needs.
         needed: u64,
-        /// Pages free and not promised to another mapping.
+        /// Pages free and not reserved for another mapping.
         available: u64,
         /// The command, to run as root, that reserves enough.
         command: String,
     },
 
-    /// This kernel or machine cannot give the kind of pages asked for.
+    /// This kernel or machine cannot provide the requested kind of pages.
     #[error("cannot get {} in {pages} pages: {why}", Size(*len as u64))]
     Pages {
         /// What was asked for.
@@ -74,7 +74,7 @@ pub enum Error {
         why: String,
     },
 
-    /// The kernel does not let programs choose what a packet ring is made of.
+    /// The kernel does not let programs choose the memory of a packet ring.
     #[error(
         "this kernel does not let programs choose the memory of packet rings, {0} or other: that takes the \
          patches in Linerate's kernel/ (docs/kernel.md)"
@@ -119,7 +119,7 @@ pub enum Error {
         most: usize,
     },
 
-    /// A request that makes no sense, found before the kernel was asked.
+    /// An invalid request, rejected before a system call.
     #[error("{0}")]
     Invalid(String),
 }

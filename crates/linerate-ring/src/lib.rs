@@ -1,5 +1,5 @@
-//! Rings shared with the kernel: memory regions, AF_PACKET rings, AF_XDP sockets, the ring buffer of the tee, and
-//! TUN and TAP devices.
+//! Rings shared with the kernel: memory regions, AF_PACKET rings, AF_XDP sockets, the ring buffer of the tee,
+//! and TUN and TAP devices.
 
 pub mod error;
 pub mod packet;

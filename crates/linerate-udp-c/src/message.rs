@@ -1,4 +1,4 @@
-//! What is received, and what is lost.
+//! Messages and losses.
 
 use std::net::SocketAddr;
 
@@ -25,16 +25,16 @@ pub struct linerate_message {
     pub len: usize,
     /// Who sent it.
     pub source: linerate_sockaddr,
-    /// The address that it was sent to, where LINERATE_RECEIVE_DESTINATION was asked for; else that of
-    /// the receiver.
+    /// The destination address, if LINERATE_RECEIVE_DESTINATION was requested; otherwise that of the
+    /// receiver.
     pub destination: linerate_sockaddr,
-    /// When it arrived, in nanoseconds since the Unix epoch; 0 where it is not known.
+    /// When it arrived, in nanoseconds since the Unix epoch; 0 if unknown.
     pub timestamp: u64,
-    /// Index of the interface that it arrived on; 0 where it is not known.
+    /// Index of the interface that it arrived on; 0 if unknown.
     pub interface_index: u32,
-    /// DSCP in the upper six bits, ECN in the lower two; -1 where it is not known.
+    /// DSCP in the upper six bits, ECN in the lower two; -1 if unknown.
     pub traffic_class: i16,
-    /// 1 where it was longer than the receiver was opened for, and `payload` is its beginning.
+    /// 1 if it was longer than the receiver was opened for; `payload` is then its beginning.
     pub truncated: u8,
 }
 
@@ -50,7 +50,7 @@ pub struct linerate_drops {
     pub checksum: u64,
     /// The lengths in the headers contradict each other.
     pub malformed: u64,
-    /// Not lost: delivered cut, for being longer than the message size.
+    /// Not lost: delivered truncated, because longer than the message size.
     pub truncated: u64,
 }
 

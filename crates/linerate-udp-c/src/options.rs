@@ -1,4 +1,4 @@
-//! What a receiver is to be.
+//! The options of a receiver.
 
 use core::ffi::{CStr, c_char};
 use core::slice;
@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use linerate_udp::{Group, Metadata, Receiver, ReceiverBuilder, Reuseport};
 
-/// Say of each message the address that it was sent to, and the interface that it came in by.
+/// Report each message's destination address and input interface.
 pub const LINERATE_RECEIVE_DESTINATION: u32 = 1;
-/// Say the traffic class of each message: DSCP and ECN.
+/// Report the traffic class of each message: DSCP and ECN.
 pub const LINERATE_RECEIVE_TRAFFIC_CLASS: u32 = 2;
-/// Say when each message came.
+/// Report when each message arrived.
 pub const LINERATE_RECEIVE_TIMESTAMP: u32 = 4;
 /// Never sleep while waiting: the lowest latency, at the price of a core.
 pub const LINERATE_RECEIVE_SPIN: u32 = 8;
@@ -23,19 +23,19 @@ const FLAGS: u32 = LINERATE_RECEIVE_DESTINATION
     | LINERATE_RECEIVE_SPIN
     | LINERATE_RECEIVE_REUSEPORT;
 
-/// The options of a receiver. All zeroes but `bind` is a good choice.
+/// The options of a receiver. Zeroes are good defaults for all but `bind`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct linerate_receive_options {
     /// Address and port, as `10.0.0.2:7000`, `0.0.0.0:7000` or `[::]:7000` (IPv6 only). Port 0 lets the
     /// kernel choose.
     pub bind: *const c_char,
-    /// Interface that messages have to come in by; NULL for any.
+    /// Interface that messages must arrive on; NULL for any.
     pub interface: *const c_char,
     /// "recvmmsg", "gro", "uring", "xdp" or "remember"; NULL or "auto" for the best available one.
     pub backend: *const c_char,
     /// Multicast groups to join, each as "239.1.1.1", "239.1.1.1@eth1", or "10.0.0.1,232.1.1.1@eth1" to
-    /// hear one sender only.
+    /// receive from one sender only.
     pub groups: *const *const c_char,
     /// How many groups.
     pub group_count: usize,
@@ -47,15 +47,15 @@ pub struct linerate_receive_options {
     pub recv_buffer_size: usize,
     /// Microseconds for which the kernel polls the card in a wait; 0 for none.
     pub busy_poll_us: u32,
-    /// Calibration: milliseconds for which each back end is tried, to select the cheapest; 0 for none. What arrives
-    /// meanwhile is not received.
+    /// Calibration: milliseconds for which each backend is tried, to select the cheapest; 0 for none. What
+    /// arrives during calibration is not received.
     pub calibrate_ms: u32,
     /// LINERATE_RECEIVE_DESTINATION and others, added.
     pub flags: u32,
 }
 
 impl linerate_receive_options {
-    /// What the Rust library is asked for, or what makes no sense.
+    /// The options of the Rust library, or the error.
     ///
     /// # Safety
     /// Each text is NULL or NUL-terminated, and `groups` points to `group_count` of them.
@@ -115,7 +115,7 @@ impl linerate_receive_options {
     }
 }
 
-/// A group in words.
+/// A group in text form.
 ///
 /// # Safety
 /// `from` is NULL or a NUL-terminated text.

@@ -44,7 +44,7 @@ impl linerate_receiver {
         linerate_receive_status::from(&error)
     }
 
-    /// Fills `into`; how many messages there were.
+    /// Fills `into`. Returns how many messages there were.
     fn receive(
         &mut self,
         timeout: i64,
@@ -89,8 +89,8 @@ impl Drop for linerate_receiver {
     }
 }
 
-/// Opens a receiver and stores it at `receiver`. Where that fails, NULL is stored, and the reason, cut where
-/// it must be, is written to `why`, which has room for `size` bytes and may be NULL.
+/// Opens a receiver and stores it at `receiver`. If that fails, NULL is stored, and the reason, truncated if
+/// necessary, is written to `why`, which has room for `size` bytes and may be NULL.
 ///
 /// # Safety
 /// `options` points to options whose texts are NUL-terminated, `receiver` to a place for a pointer, and
@@ -168,9 +168,9 @@ pub unsafe extern "C" fn linerate_receiver_close(receiver: *mut linerate_receive
 }
 
 /// Stores messages at `messages`, which has room for `room`, and their number at `count`: those that have
-/// come, at once if there are any, else when there are. Waits for `timeout` nanoseconds: 0 not at all, a
-/// negative number for ever. LINERATE_RECEIVE_STATUS_TIMEOUT where none came. What finds no room is in the
-/// next call. Payloads are lent until the next call with the receiver, whichever it is.
+/// arrived, at once if there are any, otherwise when there are. Waits for `timeout` nanoseconds: 0 not at
+/// all, a negative number for ever. LINERATE_RECEIVE_STATUS_TIMEOUT if none arrived. Messages without room
+/// are in the next call. Payloads are lent until the next call with the receiver, whichever it is.
 ///
 /// # Safety
 /// `receiver` is of linerate_receiver_open(), `messages` points to `room` messages, and `count` to a number.
@@ -241,7 +241,7 @@ pub unsafe extern "C" fn linerate_receiver_address(
     linerate_receive_status::Ok
 }
 
-/// The back end in use, as "gro"; valid until the receiver is closed, NULL for NULL.
+/// The backend in use, as "gro"; valid until the receiver is closed, NULL for NULL.
 ///
 /// # Safety
 /// `receiver` is NULL or of linerate_receiver_open().
@@ -313,8 +313,8 @@ unsafe fn regroup(
     handle.note(answer)
 }
 
-/// Why the last call failed that did, in words, and what can be done about it; an empty text where none did.
-/// Valid until the next call with the receiver, NULL for NULL.
+/// Why the last failed call failed, and what to do about it; an empty text if none failed. Valid until the
+/// next call with the receiver, NULL for NULL.
 ///
 /// # Safety
 /// `receiver` is NULL or of linerate_receiver_open().
@@ -326,7 +326,7 @@ pub unsafe extern "C" fn linerate_receiver_error(
     unsafe { receiver.as_ref() }.map_or(ptr::null(), |handle| handle.error.as_ptr())
 }
 
-/// Writes `text` to `size` bytes at `out`, NUL-terminated and cut where it must be.
+/// Writes `text` to `size` bytes at `out`, NUL-terminated and truncated if necessary.
 ///
 /// # Safety
 /// `out` is NULL or points to `size` bytes.

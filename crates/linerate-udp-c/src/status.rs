@@ -1,18 +1,18 @@
-//! What a function says of its success.
+//! Status codes.
 
 use linerate_bpf::Error as BpfError;
 use linerate_ring::Error as RingError;
 use linerate_udp::Error;
 
-/// How a call ended. The numbers stay; new ones may follow.
+/// The status of a call. The numbers are stable; new ones may be added.
 #[repr(i32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum linerate_receive_status {
     /// Done.
     Ok = 0,
-    /// No message came before the time was over, or a signal did.
+    /// No message arrived before the timeout, or a signal arrived.
     Timeout = 1,
-    /// A pointer is NULL where something is needed, or what it points to makes no sense.
+    /// A required pointer is NULL, or what it points to is invalid.
     InvalidArgument = 2,
     /// No interface of this host has the address.
     AddressNotAvailable = 3,
@@ -24,7 +24,7 @@ pub enum linerate_receive_status {
     NoInterface = 6,
     /// A group cannot be joined or left.
     Group = 7,
-    /// The back end is unavailable.
+    /// The backend is unavailable.
     BackendUnavailable = 8,
     /// The interface of xdp went down. Messages come again when it is up.
     InterfaceDown = 9,

@@ -19,7 +19,7 @@ pub enum Backend {
 }
 
 impl Backend {
-    /// All back ends.
+    /// All backends.
     pub const ALL: [Self; 5] = [Self::Recvmmsg, Self::Gro, Self::Uring, Self::Xdp, Self::Remember];
 
     /// Its name, as options and reports have it.
@@ -46,7 +46,7 @@ impl FromStr for Backend {
     fn from_str(text: &str) -> Result<Self, String> {
         Self::ALL.into_iter().find(|backend| backend.name() == text).ok_or_else(|| {
             let names = Self::ALL.map(Self::name).join(", ");
-            format!("unknown back end `{text}`: choose one of {names}")
+            format!("unknown backend `{text}`: choose one of {names}")
         })
     }
 }

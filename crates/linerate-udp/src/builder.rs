@@ -1,4 +1,4 @@
-//! [`ReceiverBuilder`]: collects the options of a receiver, selects its back end and opens it.
+//! [`ReceiverBuilder`]: collects the options of a receiver, selects its backend and opens it.
 
 mod calibrate;
 mod select;
@@ -38,14 +38,14 @@ impl ReceiverBuilder {
         self
     }
 
-    /// Joins a group; may be called again. Only joined groups are received, whatever other sockets join.
+    /// Joins a group; may be called again. Only joined groups are received, regardless of other sockets.
     pub fn join(mut self, group: Group) -> Self {
         self.options.groups.push(group);
         self
     }
 
     /// The most datagrams taken from the kernel at once; default: 256. The kernel's own limit for one
-    /// `recvmmsg` is 1024; a larger batch takes several calls. A datagram of the `gro` back end holds up to
+    /// `recvmmsg` is 1024; a larger batch takes several calls. A datagram of the `gro` backend holds up to
     /// 64 messages, of which there are at most 64 in a batch.
     pub fn batch(mut self, messages: usize) -> Self {
         self.options.batch = messages;
@@ -59,20 +59,20 @@ impl ReceiverBuilder {
         self
     }
 
-    /// The back end; default: `None`, the first of `xdp`, `gro` and `recvmmsg` that [`crate::probe`] finds
+    /// The backend; default: `None`, the first of `xdp`, `gro` and `recvmmsg` that [`crate::probe`] finds
     /// available.
     pub fn backend(mut self, backend: Option<Backend>) -> Self {
         self.options.backend = backend;
         self
     }
 
-    /// Selects the back end by measurement where none was asked for: every available one receives for this
-    /// time, one after the other. The one wins whose thread spends the least CPU time per message and loses
-    /// nothing (up to a thousandth; else the one that loses least). Without traffic the selection is the
-    /// usual one.
+    /// Selects the backend by measurement, if none was requested: every available one receives for this time,
+    /// one after the other. The one wins whose thread spends the least CPU time per message and loses nothing
+    /// (up to a thousandth; otherwise the one that loses least). Without traffic the selection is the usual
+    /// one.
     ///
     /// `build` takes as long as all of them together, or until a signal arrives. What arrives in this time is
-    /// counted ([`Receiver::trials`]) and discarded; between two back ends there is no socket for a moment.
+    /// counted ([`Receiver::trials`]) and discarded; between two backends there is no socket for a moment.
     /// So calibrate before the messages matter.
     pub fn calibrate(mut self, time: Option<Duration>) -> Self {
         self.options.calibrate = time;
@@ -93,20 +93,20 @@ impl ReceiverBuilder {
         self
     }
 
-    /// Has the kernel poll the driver for this long in a wait, rather than sleep (`SO_BUSY_POLL`).
+    /// Makes the kernel poll the driver for this long in a wait, instead of sleeping (`SO_BUSY_POLL`).
     pub fn busy_poll(mut self, time: Option<Duration>) -> Self {
         self.options.busy_poll = time;
         self
     }
 
-    /// Shares the port with other receivers that ask for it too (`SO_REUSEPORT`).
+    /// Shares the port with other receivers that set this option too (`SO_REUSEPORT`).
     pub fn reuseport(mut self, reuseport: Reuseport) -> Self {
         self.options.reuseport = reuseport;
         self
     }
 
     /// Announces several readers: threads of the one socket ([`Receiver::try_clone`]), or another receiver on
-    /// the same interface. The selection of a back end then leaves out `xdp`, whose rings have one reader.
+    /// the same interface. The selection of a backend then leaves out `xdp`, whose rings have one reader.
     pub fn multiple_readers(mut self, on: bool) -> Self {
         self.options.multiple_readers = on;
         self
@@ -121,11 +121,11 @@ impl ReceiverBuilder {
     /// Interrupt coalescing in software: how long a wait sleeps at a time while 640,000 messages a second or
     /// more arrive. Zero turns it off.
     ///
-    /// Messages gather meanwhile, so that a call brings more of them and nobody has to wake the reader, which
-    /// would cost the receiving core more than the message does. They wait up to this long, and the slack of
-    /// the thread's timers (50 µs for most; `PR_SET_TIMERSLACK` of prctl(2)). Default: what with that slack
-    /// makes 250 µs for `xdp`, 20 µs for `gro` and 100 µs for `recvmmsg`, and no less than 1 µs. At lower
-    /// rates a wait sleeps until the next message arrives. `uring` does not coalesce.
+    /// Messages accumulate in that time, so that a call returns more of them and nothing has to wake the
+    /// reader, which would cost the receiving core more than the message does. They wait up to this long, and
+    /// the slack of the thread's timers (50 µs for most; `PR_SET_TIMERSLACK` of prctl(2)). Default: what with
+    /// that slack makes 250 µs for `xdp`, 20 µs for `gro` and 100 µs for `recvmmsg`, and no less than 1 µs.
+    /// At lower rates a wait sleeps until the next message arrives. `uring` does not coalesce.
     pub fn coalesce(mut self, time: Duration) -> Self {
         self.options.coalesce = Some(time);
         self
@@ -141,19 +141,20 @@ impl ReceiverBuilder {
         self
     }
 
-    /// How `xdp` delivers frames; default: AF_XDP sockets where the driver has zero-copy or
-    /// [`ReceiverBuilder::busy_poll`] was asked for, else a BPF ring buffer, to which the program copies.
+    /// How `xdp` delivers frames; default: AF_XDP sockets if the driver has zero-copy or
+    /// [`ReceiverBuilder::busy_poll`] was requested, otherwise a BPF ring buffer, to which the program
+    /// copies.
     pub fn delivery(mut self, delivery: Delivery) -> Self {
         self.options.delivery = delivery;
         self
     }
 
-    /// Selects the back end, opens and binds the socket, joins the groups, and prepares all memory.
+    /// Selects the backend, opens and binds the socket, joins the groups, and prepares all memory.
     ///
     /// # Errors
     /// [`Error::Invalid`] for sizes out of range, [`Error::AddressNotAvailable`], [`Error::AddressInUse`],
-    /// [`Error::NoInterface`], [`Error::Group`], [`Error::Privilege`]; [`Error::BackendUnavailable`] where
-    /// the back end that was asked for is unavailable.
+    /// [`Error::NoInterface`], [`Error::Group`], [`Error::Privilege`]; [`Error::BackendUnavailable`] if the
+    /// requested backend is unavailable.
     pub fn build(self) -> Result<Receiver> {
         let options = self.options;
         let Options { batch, message_size, .. } = options;

@@ -1,4 +1,4 @@
-//! [`Error`]: what can go wrong in this crate, each with the remedy.
+//! [`Error`]: the errors of this crate, with remedies.
 
 use std::io;
 use std::net::SocketAddr;
@@ -53,16 +53,16 @@ pub enum Error {
         reason: String,
     },
 
-    /// The back end that was asked for is unavailable.
-    #[error("the back end {backend} cannot be used: {reason}")]
+    /// The requested backend is unavailable.
+    #[error("the backend {backend} cannot be used: {reason}")]
     BackendUnavailable {
-        /// The back end.
+        /// The backend.
         backend: Backend,
         /// The reason.
         reason: String,
     },
 
-    /// A request that makes no sense, found before the kernel was asked.
+    /// An invalid request, rejected before a system call.
     #[error("{0}")]
     Invalid(String),
 

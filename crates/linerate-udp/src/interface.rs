@@ -1,4 +1,4 @@
-//! What a receiver and a sender have to know of network interfaces.
+//! Properties of network interfaces for receivers and senders.
 
 use std::net::IpAddr;
 

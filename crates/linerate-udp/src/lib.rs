@@ -1,8 +1,9 @@
 //! UDP messages by the batch.
 //!
-//! A [`Receiver`] prepares its memory and its message headers once, and each call lends a [`Batch`] of messages.
-//! A [`Backend`] brings them: `recvmmsg`, UDP GRO, io_uring or AF_XDP. The messages are the same with each. A
-//! [`Sender`] is the counterpart, and [`feed`] arbitrates between the two lines of a sequence-numbered feed.
+//! A [`Receiver`] prepares its memory and its message headers once, and each call lends a [`Batch`] of
+//! messages. A [`Backend`] brings them: `recvmmsg`, UDP GRO, io_uring or AF_XDP. The messages are the same
+//! with each. A [`Sender`] is the counterpart, and [`feed`] arbitrates between the two lines of a
+//! sequence-numbered feed.
 //!
 //! ```no_run
 //! # fn main() -> linerate_udp::Result<()> {

@@ -50,8 +50,8 @@ impl Metadata {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Drops {
-    /// The socket's buffer was full: the reader was too slow, or the buffer too small. With the `gro` back
-    /// end a lower bound: the kernel counts a super-datagram as one, though it holds up to 64 messages.
+    /// The socket's buffer was full: the reader was too slow, or the buffer too small. With the `gro` backend
+    /// a lower bound: the kernel counts a super-datagram as one, though it has up to 64 messages.
     pub socket_buffer: u64,
     /// The rings of `xdp` were full.
     pub ring: u64,

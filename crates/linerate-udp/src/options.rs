@@ -1,4 +1,4 @@
-//! [`Options`]: what a receiver was asked for.
+//! [`Options`]: the options of a receiver.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -35,7 +35,7 @@ pub enum Reuseport {
     },
 }
 
-/// Everything that was asked for; the fields are documented at the builder's functions.
+/// The options of a receiver; the fields are documented at the builder's functions.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
     pub(crate) bind: SocketAddr,

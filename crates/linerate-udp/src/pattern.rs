@@ -1,8 +1,8 @@
 //! [`PayloadPattern`]: payloads that number their message, written by a sender and checked by a receiver.
 //!
-//! A payload begins with the four bytes `LNRT`, the number of the message in eight bytes, and, where there
-//! is room and somebody wants it, the nanoseconds of CLOCK_MONOTONIC at which it was written in eight
-//! more, all in network order. `linerate generate` writes the same.
+//! A payload begins with the four bytes `LNRT`, the number of the message in eight bytes, and, if there is
+//! room and it was requested, the nanoseconds of CLOCK_MONOTONIC at which it was written in eight more, all
+//! in network order. `linerate generate` writes the same.
 
 use std::str::FromStr;
 
@@ -15,7 +15,7 @@ pub const MIN_LEN: usize = 12;
 /// Bytes with the time.
 pub const MIN_LEN_WITH_TIME: usize = 20;
 
-/// What stands in a payload behind the number.
+/// What follows the number in a payload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum PayloadPattern {
     /// Zeroes, as `linerate generate --stamp sequence` leaves.

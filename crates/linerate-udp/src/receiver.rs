@@ -1,4 +1,4 @@
-//! [`Receiver`]: a socket, a back end, and the batches that it lends.
+//! [`Receiver`]: a socket, a backend, and the batches that it lends.
 
 mod batch;
 mod engine;
@@ -32,8 +32,8 @@ const READ_DROPS: &str = "read the drop counters of a socket";
 
 /// Receives UDP messages, a batch at a time.
 ///
-/// Readable ([`AsFd`]) when there are messages; a signal ends a wait early. It may move to another thread. Several
-/// threads use one socket through [`Receiver::try_clone`], and several receivers one port through
+/// Readable ([`AsFd`]) when there are messages; a signal ends a wait early. It may move to another thread.
+/// Several threads use one socket through [`Receiver::try_clone`], and several receivers one port through
 /// [`ReceiverBuilder::reuseport`](crate::ReceiverBuilder::reuseport).
 #[derive(Debug)]
 pub struct Receiver {
@@ -50,8 +50,8 @@ pub struct Receiver {
     /// System calls that waited.
     waits: u64,
     rate: RateEstimator,
-    /// How long to sleep for a coalescing wait; unknown before the first one, as it depends on the thread's timer
-    /// slack.
+    /// How long to sleep for a coalescing wait; unknown before the first one, as it depends on the thread's
+    /// timer slack.
     coalesce: Option<Duration>,
 }
 
@@ -101,8 +101,7 @@ impl Receiver {
     pub fn try_clone(&self) -> Result<Self> {
         if self.backend == Backend::Xdp {
             return Err(Error::Invalid(
-                "the rings of xdp have one reader; threads can share the other back ends"
-                    .to_owned(),
+                "the rings of xdp have one reader; threads can share the other backends".to_owned(),
             ));
         }
         let drops = self.socket_drops.again(self.socket.as_fd());
@@ -113,8 +112,8 @@ impl Receiver {
     }
 
     /// The messages that have arrived; waits where there are none. The batch is empty when the deadline has
-    /// passed, or a signal arrived. `None` waits for ever. Messages that a dropped batch did not lend are in the
-    /// next one.
+    /// passed, or a signal arrived. `None` waits for ever. Messages that a dropped batch did not lend are in
+    /// the next one.
     ///
     /// # Errors
     /// [`Error::System`]; [`Error::Ring`] when the interface of `xdp` goes down (once each time; messages
@@ -134,8 +133,8 @@ impl Receiver {
         Ok(self.batch(found))
     }
 
-    /// Lets no more messages into the rings of `xdp`: what arrives from now on goes to the stack. What is in the
-    /// ring can still be received. Without effect on other back ends. Takes tens of milliseconds, and no
+    /// Lets no more messages into the rings of `xdp`: what arrives from now on goes to the stack. What is in
+    /// the ring can still be received. Without effect on other backends. Takes tens of milliseconds, and no
     /// privilege.
     ///
     /// # Errors
@@ -171,17 +170,17 @@ impl Receiver {
         self.bound
     }
 
-    /// The back end in use.
+    /// The backend in use.
     pub fn backend(&self) -> Backend {
         self.backend
     }
 
-    /// Why not a better back end, one sentence each; the measurement first where the receiver was calibrated.
+    /// Why not a better backend, one sentence each; the measurement first where the receiver was calibrated.
     pub fn reasons(&self) -> &[String] {
         &self.reasons
     }
 
-    /// What each back end did in the calibration; see
+    /// What each backend did in the calibration; see
     /// [`ReceiverBuilder::calibrate`](crate::ReceiverBuilder::calibrate).
     pub fn trials(&self) -> &[Trial] {
         &self.trials

@@ -420,7 +420,8 @@ impl SenderBuilder {
         self
     }
 
-    /// The hardware address that frames of [`SenderBuilder::xdp`] go to; default: the one in the neighbour table.
+    /// The hardware address that frames of [`SenderBuilder::xdp`] go to; default: the one in the neighbour
+    /// table.
     pub fn next_hop(mut self, address: Option<ethernet::Address>) -> Self {
         self.next_hop = address;
         self

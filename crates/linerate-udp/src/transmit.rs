@@ -1,6 +1,6 @@
 //! [`Transmit`]: what a sender hands to the kernel at once.
 
-/// Messages of one size, one behind the other in the sender's buffer; the last may be shorter. More than one
+/// Messages of one size, one after the other in the sender's buffer; the last may be shorter. More than one
 /// go out as a super-datagram (GSO).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Transmit {

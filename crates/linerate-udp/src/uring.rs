@@ -1,7 +1,7 @@
 //! [`Uring`]: one multishot `recvmsg` whose header the kernel keeps, into a ring of provided buffers.
 //!
-//! The kernel fills the next buffer for every datagram and says so in the completion ring; no call is
-//! made for a message that has come already. A buffer holds what the kernel says of the message
+//! The kernel fills the next buffer for every datagram and posts a completion; no call is made for a message
+//! that has already arrived. A buffer holds the kernel's header of the message
 //! (`struct io_uring_recvmsg_out`: four words), room for the address, for ancillary data, and the payload.
 
 use std::fmt;
@@ -141,8 +141,8 @@ impl Uring {
         Ok(uring)
     }
 
-    /// Takes what has come, without waiting: false when nothing has. Only to be called when everything
-    /// has been lent, or what has not is of no interest.
+    /// Takes what has arrived, without waiting: false if nothing has. Call it only when everything has been
+    /// lent, or the rest may be lost.
     pub(crate) fn fill(&mut self, socket: BorrowedFd<'_>) -> io::Result<bool> {
         self.recycle();
         if self.collect()? {
@@ -152,7 +152,7 @@ impl Uring {
         self.reap()
     }
 
-    /// Waits until something has come or the deadline is over.
+    /// Waits until something has arrived or the deadline has passed.
     pub(crate) fn wait(
         &mut self,
         socket: BorrowedFd<'_>,
@@ -180,7 +180,7 @@ impl Uring {
         }
     }
 
-    /// Whether something has come that can be had without a call. Gives what was lent back.
+    /// Whether something has arrived that can be taken without a call. Releases what was lent.
     #[inline]
     pub(crate) fn ready(&mut self) -> bool {
         if self.has_more() {
@@ -247,7 +247,7 @@ impl Uring {
         Ok(())
     }
 
-    /// Enters the kernel, which carries out what it has put off, and takes what has come.
+    /// Enters the kernel, which runs deferred work, and takes what has arrived.
     fn reap(&mut self) -> io::Result<bool> {
         self.syscalls += 1;
         match self.ring.submit() {

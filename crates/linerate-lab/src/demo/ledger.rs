@@ -1,4 +1,4 @@
-//! What became of the frames of one kind of traffic, round by round.
+//! Frame accounting per kind of traffic and round.
 
 use crate::experiments::capture::measurement::Measurement;
 use crate::peers::capture::PeerReport;
@@ -56,7 +56,7 @@ impl Ledger {
         }
     }
 
-    /// What is in the files, and what became of the rest.
+    /// What is in the files, and the outcome of the rest.
     pub(super) fn words(&self) -> String {
         let in_file = self.sum(|round| round.in_file);
         let lost = self.sum(|round| round.sent).saturating_sub(in_file);

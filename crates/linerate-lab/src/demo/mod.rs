@@ -75,7 +75,7 @@ struct Demo {
 
 impl Demo {
     fn begin(out: &Path, now: &Zoned) -> Result<Self> {
-        // Said before anything is made, so that a missing right is the first thing one reads.
+        // Checked before anything is created, so that a missing privilege is the first message.
         let driver = Pair::build()?.driver();
         let environment = Environment { driver, ..Environment::gather() };
         let date = now.strftime("%Y-%m-%d").to_string();

@@ -1,4 +1,4 @@
-//! What every experiment has at hand.
+//! Shared state of an experiment.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -51,7 +51,7 @@ impl Default for Options {
     }
 }
 
-/// What a run will be, as far as one can tell beforehand.
+/// The planned measurements and their estimated duration.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Plan {
     /// Measurements, without the search below a rate at which frames were lost.
@@ -62,8 +62,8 @@ pub(crate) struct Plan {
     pub(crate) names: Vec<String>,
 }
 
-/// The two hosts, the folder, and what has been found so far. In a dry run there are no hosts and
-/// no folder: nothing is measured, and the plan is what comes of it.
+/// The two hosts, the folder, and what has been found so far. In a dry run there are no hosts and no folder:
+/// it measures nothing and returns the plan.
 pub(crate) struct Context {
     pub(crate) options: Options,
     pub(crate) charts: Vec<Chart>,
@@ -71,12 +71,12 @@ pub(crate) struct Context {
     pub(crate) notes: Vec<String>,
     plan: Plan,
     void: Vec<String>,
-    /// How XDP was attached, by line, as the captures said.
+    /// How XDP was attached, by line, as the captures reported.
     modes: BTreeMap<String, String>,
     run: Option<Run>,
 }
 
-/// What a run has and a dry run has not.
+/// State that exists only in a real run.
 struct Run {
     pair: Pair,
     store: RunFolder,

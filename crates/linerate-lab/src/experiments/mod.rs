@@ -62,7 +62,7 @@ pub(crate) fn plan(experiment: &Experiment, options: &Options) -> Result<Plan> {
     Ok(context.plan())
 }
 
-/// Where `--only` leaves nothing of an experiment: what there is.
+/// The message if `--only` selects no measurement: lists the existing names.
 pub(crate) fn nothing_selected(
     experiment: &Experiment,
     options: &Options,

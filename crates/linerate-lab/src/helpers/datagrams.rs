@@ -174,7 +174,7 @@ fn finish(socket: &UdpSocket) -> Result<()> {
     bail!("the other end does not answer")
 }
 
-/// The next that the other end says, before the socket's flush_delay ends.
+/// Reads the peer's next acknowledgement; `None` on timeout.
 fn answer(socket: &UdpSocket) -> Result<Option<u64>> {
     let mut bytes = [0; 8];
     match socket.recv(&mut bytes) {

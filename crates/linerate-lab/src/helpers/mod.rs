@@ -41,7 +41,7 @@ pub(crate) enum Helper {
         #[arg(long)]
         udp: bool,
     },
-    /// Count what libpcap's loop hands over.
+    /// Count the packets that libpcap's loop delivers.
     PcapLoop {
         /// The interface.
         #[arg(short, long)]
@@ -55,7 +55,7 @@ pub(crate) enum Helper {
         /// How long.
         #[arg(long)]
         seconds: f64,
-        /// Send datagrams of so many bytes.
+        /// Send datagrams of this many bytes.
         #[arg(long, value_name = "PAYLOAD")]
         datagrams: Option<usize>,
         /// Have the kernel segment them (UDP_SEGMENT).

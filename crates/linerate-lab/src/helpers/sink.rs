@@ -1,4 +1,4 @@
-//! The far end that captures nothing: an XDP program that counts and drops.
+//! The peer that captures nothing: an XDP program that counts and drops.
 
 use std::mem::MaybeUninit;
 

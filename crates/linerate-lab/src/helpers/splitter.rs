@@ -86,7 +86,7 @@ pub(crate) struct Options {
     mss: u16,
     /// How long.
     milliseconds: u64,
-    /// Where the segments go in the end, each behind a 32-bit length in the machine's byte order.
+    /// Where the segments go in the end, each after a 32-bit length in the machine's byte order.
     out: PathBuf,
 }
 

@@ -1,5 +1,4 @@
-//! One TCP stream as fast as it goes, every byte of it compared where it arrives: the two programs of
-//! `segment-tcp`.
+//! One TCP stream at full speed; the receiver checks every byte: the two programs of `segment-tcp`.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -10,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::interrupt;
 
-/// The stream repeats itself after so many bytes, which is no multiple of any segment's or buffer's size.
+/// The stream repeats after this many bytes, which is no multiple of any segment's or buffer's size.
 const PERIOD: usize = 61_441;
 /// Bytes of one call.
 const CALL_LEN: usize = 128 << 10;

@@ -1,4 +1,4 @@
-//! A control group that has only so much of a core: the stand-in for a slower processor.
+//! A control group with a CPU limit, used to emulate a slower CPU.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -92,7 +92,7 @@ impl CpuGroup {
     /// CPU time that everything in it has used, in user space and in the kernel.
     ///
     /// # Errors
-    /// When the kernel does not tell.
+    /// When the kernel does not report it.
     pub fn used(&self) -> Result<Duration> {
         if !self.unified {
             let path = self.find("cpuacct.usage")?;

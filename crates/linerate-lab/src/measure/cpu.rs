@@ -1,4 +1,4 @@
-//! What a core did, from `/proc/stat`, and how far a receiver is behind.
+//! A core's CPU time, from `/proc/stat`, and how far a receiver is behind.
 
 use std::fs;
 use std::sync::Arc;

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use tempfile::{NamedTempFile, TempPath};
 
 const POOL: &str = "/proc/sys/vm/nr_hugepages";
-/// Where notes lie; `/run` is empty after a start of the machine, as the pool is.
+/// The folder of notes; `/run` is empty after boot, as the pool is.
 const NOTE_FOLDER: &str = "/run/linerate";
 const NOTE_PREFIX: &str = "hugepages-";
 /// What a note is called until it is locked.
@@ -16,9 +16,8 @@ const NEW_NOTE_PREFIX: &str = "new-hugepages-";
 
 /// Huge pages of the default size, reserved while this value lives.
 ///
-/// How many were added stands in a note, `/run/linerate/hugepages-…`, which its owner keeps locked and
-/// removes. The next to reserve pages gives back those of every note that is not locked: its owner was
-/// killed.
+/// A note has how many were added, `/run/linerate/hugepages-…`, which its owner keeps locked and removes. The
+/// next to reserve pages gives back those of every note that is not locked: its owner was killed.
 #[derive(Debug)]
 pub(crate) struct ReservedPages {
     pool: PathBuf,
@@ -45,7 +44,7 @@ impl ReservedPages {
         if before < wanted {
             // Without a note the pages are still given back, but not if this process is killed.
             reserved.note = note(notes);
-            // The size of the pool tells whether this worked.
+            // The size of the pool shows whether this worked.
             let _ = fs::write(pool, wanted.to_string());
             reserved.got = read(pool)?;
             reserved.added = reserved.got.saturating_sub(before);
@@ -63,7 +62,7 @@ impl Drop for ReservedPages {
     }
 }
 
-/// Removes what was added, and not what others have reserved meanwhile.
+/// Removes what was added, and not what others have reserved since then.
 fn give_back(pool: &Path, added: u64) {
     if let (true, Ok(now)) = (added > 0, read(pool)) {
         let _ = fs::write(pool, now.saturating_sub(added).to_string());

@@ -1,4 +1,4 @@
-//! What the machine can tell: CPU time, counters, processes.
+//! Measurements of the machine: CPU time, counters, processes.
 
 pub mod cgroup;
 pub(crate) mod cores;

@@ -1,8 +1,7 @@
 //! An interface whose received frames are processed by a kernel thread (threaded NAPI), which can be
 //! bound to a core and put into a control group, like the interrupt of a card.
 //!
-//! A veth otherwise works them off where they were sent: the far host's receiving would be paid for by
-//! the sending program.
+//! Otherwise a veth processes received frames on the sending CPU, and the sender is charged for it.
 
 use std::fs;
 use std::path::Path;
@@ -16,20 +15,20 @@ use nix::sched::{CloneFlags, unshare};
 
 use crate::interrupt;
 
-/// How long a moderated interface waits before it polls again, and how often in vain before it re-enables
-/// its interrupt: 20 ms.
+/// How long a moderated interface waits before it polls again, and how often without a frame before it
+/// re-enables its interrupt: 20 ms.
 const INTERRUPT_MODERATION: [(&str, &str); 2] =
     [("gro_flush_timeout", "20000"), ("napi_defer_hard_irqs", "1000")];
 
 /// Lets `interface` poll for frames every 20 µs while there are any, without an interrupt for each, as a
-/// card's interrupt moderation does (Documentation/networking/napi.rst, "Software IRQ coalescing").
-/// To wake an idle core, of a virtual machine above all, costs the sender more than sending. It takes Linux 5.9.
+/// card's interrupt moderation does (Documentation/networking/napi.rst, "Software IRQ coalescing"). To wake
+/// an idle core, of a virtual machine above all, costs the sender more than sending. It takes Linux 5.9.
 pub(crate) fn moderate_interrupts(host: &Namespace, interface: &str) -> Result<()> {
     host.run(|| set(interface, &INTERRUPT_MODERATION))?
 }
 
-/// Gives the NAPI of `interface`, which must be on (through GRO), a thread, binds it to `core`, and
-/// returns its process number. It takes Linux 5.17, which tells a thread's whole name.
+/// Gives the NAPI of `interface`, which must be on (through GRO), a thread, binds it to `core`, and returns
+/// its process number. It needs Linux 5.17, which reports a thread's whole name.
 pub(crate) fn enable_threaded(host: &Namespace, interface: &str, core: usize) -> Result<u32> {
     host.run(|| set(interface, &[("threaded", "1")]))??;
     let mut pid = None;

@@ -1,5 +1,5 @@
 //! A program that runs beside the experiment, and never outlives it: one made by
-//! `linerate_testkit::Namespace::tied` not even when this process is killed.
+//! `linerate_testkit::Namespace::command_killed_with_parent` not even when this process is killed.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -86,7 +86,7 @@ impl Running {
             .with_context(|| format!("cannot signal {}", self.name))
     }
 
-    /// Fails when it has ended by itself, with what it said.
+    /// Fails if it has ended by itself, with its output.
     pub(crate) fn check(&mut self) -> Result<()> {
         if self.child.try_wait()?.is_none() {
             return Ok(());
@@ -151,7 +151,7 @@ impl Drop for Running {
 }
 
 impl Finished {
-    /// Itself, if it ended well; else an error with what it said.
+    /// Itself, if it succeeded; otherwise an error with its output.
     pub(crate) fn success(self) -> Result<Self> {
         if !self.status.success() {
             bail!("{} failed ({}): {}", self.name, self.status, last_lines(&self.stderr));

@@ -160,8 +160,8 @@ impl Peer {
         self
     }
 
-    /// tcpdump, with its own buffer and with a large one, dumpcap and netsniff-ng as far as they are installed, and a note for each that is
-    /// not.
+    /// tcpdump, with its own buffer and with a large one, dumpcap and netsniff-ng as far as they are
+    /// installed, and a note for each that is not.
     pub(crate) fn others() -> (Vec<Self>, Vec<String>) {
         let (here, missing): (Vec<_>, Vec<_>) =
             [Self::tcpdump(), Self::tcpdump_buffered(), Self::dumpcap(), Self::netsniff()]
@@ -258,9 +258,8 @@ impl Peer {
         1.2 + self.flush_delay().as_secs_f64() + traffic.frames() as f64 / rate
     }
 
-    /// How long frames may wait in its ring before it reads them. tcpdump asks libpcap for a time
-    /// limit of a second, after which the kernel hands over a block that is not full; dumpcap for a
-    /// quarter of that.
+    /// How long frames may wait in its ring before it reads them. tcpdump asks libpcap for a time limit of a
+    /// second, after which the kernel retires a block that is not full; dumpcap for a quarter of that.
     pub(crate) fn flush_delay(&self) -> Duration {
         match self.program {
             Program::Tcpdump { .. } | Program::Loop => Duration::from_millis(1300),
@@ -401,8 +400,8 @@ fn mode(report: &serde_json::Value) -> String {
 }
 
 /// `12 packets captured`, `15 packets received by filter`, `2 packets dropped by kernel`,
-/// `1 packet dropped by interface` (which [`crate::measure`] reads itself). What was received but neither captured nor dropped was still in
-/// the ring when tcpdump ended, and is lost.
+/// `1 packet dropped by interface` (which [`crate::measure`] reads itself). What was received but neither
+/// captured nor dropped was still in the ring when tcpdump ended, and is lost.
 fn tcpdump(said: &str) -> Result<PeerReport> {
     let line = |end: &str| {
         said.lines().find_map(|line| {

@@ -13,7 +13,7 @@ pub(crate) struct BuiltPeer {
     pub(crate) name: &'static str,
     /// The program.
     pub(crate) program: Result<PathBuf>,
-    /// What comes behind the common arguments.
+    /// The arguments after the common ones.
     pub(crate) last: Option<&'static str>,
     /// Bytes of link header that it does not take, nor give.
     pub(crate) without: usize,

@@ -1,4 +1,4 @@
-//! From values to places, and where the ticks stand.
+//! Positions of values and ticks.
 
 use crate::report::summary::Axis;
 
@@ -37,7 +37,7 @@ impl Scale {
             (from, to) = if logarithmic { (from / 2.0, to * 2.0) } else { (from - 0.5, to + 0.5) };
         }
         let mut scale = Self { from, to, start, end, logarithmic, ticks: Vec::new() };
-        // A tick that would stand in the one before it gets no label.
+        // A tick that would overlap the previous one gets no label.
         let room = (end - start).abs() / wanted as f64;
         let mut last = f64::NEG_INFINITY;
         for tick in ticks {
@@ -50,7 +50,7 @@ impl Scale {
         scale
     }
 
-    /// Where a value stands.
+    /// The position of a value.
     pub(crate) fn place(&self, value: f64) -> f64 {
         let bend = |value: f64| if self.logarithmic { value.log2() } else { value };
         let part = (bend(value) - bend(self.from)) / (bend(self.to) - bend(self.from));

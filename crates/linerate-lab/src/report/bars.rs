@@ -6,7 +6,7 @@ use crate::report::summary::Chart;
 
 pub(crate) fn draw(chart: &Chart, canvas: Canvas) -> String {
     let bar = canvas.font * 1.7;
-    // On a phone the name stands above its bar, so that the bar keeps its width.
+    // On a phone the name is above its bar, so that the bar keeps its width.
     let above = canvas.is_narrow();
     let pitch = if above { bar + canvas.font * 2.0 } else { bar + canvas.font * 0.9 };
     let top = canvas.font * 0.8;

@@ -36,8 +36,7 @@ impl Distribution {
         })
     }
 
-    /// Whether these are enough of `repeats` to stand for all of them: more than half. What was void
-    /// is not known to be like the rest.
+    /// Whether more than half of the repeats are valid. What was void is not known to be like the rest.
     pub(crate) fn speaks_for(&self, repeats: usize) -> bool {
         self.count * 2 > repeats
     }

@@ -6,8 +6,8 @@ use std::path::Path;
 
 use nix::unistd::geteuid;
 
-/// Gives `path`, which this process made, to the caller of sudo, where the folder that it lies in is the
-/// caller's too. Without sudo, nothing. What cannot be given stays root's: it can still be read.
+/// Gives `path`, which this process created, to the caller of sudo, if its folder belongs to the caller too.
+/// Without sudo, nothing. On failure the file stays owned by root; it is still readable.
 pub(crate) fn give(path: &Path) {
     let number = |name| std::env::var(name).ok()?.parse().ok();
     if let (true, Some(user), Some(group)) =

@@ -78,7 +78,7 @@ impl Chart {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Axis {
     pub(crate) label: String,
-    /// Its unit, as it is printed behind a number.
+    /// Its unit, as printed after a number.
     pub(crate) unit: String,
     /// Powers of two or ten are evenly spaced.
     #[serde(default)]
@@ -140,7 +140,7 @@ pub(crate) struct Claim {
     pub(crate) bound: String,
     /// Whether it held; `None` where it could not be judged (a peer is missing, too many runs void).
     pub(crate) holds: Option<bool>,
-    /// The median decided, but single runs lie on the other side of the bound.
+    /// The median decided, but single runs are on the other side of the bound.
     #[serde(default)]
     pub(crate) straddles: bool,
 }
@@ -202,7 +202,7 @@ impl Claim {
         Self { straddles, ..self }
     }
 
-    /// The same with more words behind its figure.
+    /// The same with more words after its figure.
     #[must_use]
     pub(crate) fn adding(mut self, words: &str) -> Self {
         self.figure += words;

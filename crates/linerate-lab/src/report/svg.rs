@@ -1,4 +1,4 @@
-//! The little of SVG that charts need, with colours left to the page's style sheet.
+//! Minimal SVG output for charts. The style sheet sets colours.
 
 use std::fmt::{self, Write};
 
@@ -74,7 +74,7 @@ impl Drawing {
     }
 }
 
-/// Text as it may stand in HTML and in attributes.
+/// Text escaped for HTML and attributes.
 pub(crate) struct Escaped<'a>(pub(crate) &'a str);
 
 impl fmt::Display for Escaped<'_> {

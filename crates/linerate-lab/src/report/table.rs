@@ -1,4 +1,4 @@
-//! The numbers behind a chart.
+//! The numbers of a chart.
 
 use std::fmt::Write;
 

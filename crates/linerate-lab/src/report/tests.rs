@@ -1,4 +1,4 @@
-//! The page in a real browser, at a desk's and a phone's width.
+//! The page in a real browser, at desktop and phone width.
 
 #[path = "../../tests/browser/mod.rs"]
 mod browser;

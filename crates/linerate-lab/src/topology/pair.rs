@@ -23,7 +23,7 @@ pub(crate) const RECEIVER_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
 pub(crate) struct Pair {
     pub(crate) sender: Namespace,
     pub(crate) receiver: Namespace,
-    /// The cable: `a` sends, `b` receives.
+    /// The veth pair: `a` sends, `b` receives.
     pub(crate) cable: Veth,
     pub(crate) cores: Cores,
 }
@@ -74,8 +74,8 @@ impl Pair {
         by_ethtool().or_else(by_ip).unwrap_or_else(|| "not known (no ethtool, no ip)".into())
     }
 
-    /// Waits until `program` listens on the receiving interface: it has an XDP program there, or a
-    /// packet socket is bound to it. This is the same for every capture program, whatever it says.
+    /// Waits until `program` listens on the receiving interface: it has an XDP program there, or a packet
+    /// socket is bound to it. This is the same for every capture program.
     pub(crate) fn wait_until_listening(&self, program: &mut Running) -> Result<()> {
         let listening =
             || Ok(self.cable.b.has_xdp()? || has_packet_socket(&self.receiver, &self.cable.b)?);

@@ -4,8 +4,8 @@
 //!   west (out0) --cable-- (left) router (right) --cable-- (in0) east
 //! ```
 //!
-//! A veth works its frames off on the core that sent them, so that the whole routed is on the core of the
-//! generator, and a stage's cost is one over the rate with it less one over the rate without it.
+//! A veth processes its frames on the core that sent them, so the whole topology runs on the generator's
+//! core, and a stage's cost is one over the rate with it less one over the rate without it.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::Path;
@@ -56,7 +56,7 @@ pub(crate) enum Datapath {
     Redirect,
 }
 
-/// What goes along.
+/// The traffic of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SessionTraffic {
     /// Bytes of a frame.
@@ -82,7 +82,7 @@ pub(crate) struct RoutedPair {
     cores: Cores,
 }
 
-/// What came of it.
+/// The result of a measurement.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ForwardOutcome {
     /// Frames sent, in all directions.
@@ -245,8 +245,8 @@ impl RoutedPair {
         Ok(reasons.iter().filter_map(|reason| reason["packets"].as_u64()).sum())
     }
 
-    /// Sends enough for every session to be learned, and returns how much that was. Who receives is there
-    /// already: an XDP program that comes or goes is a change of the link, after which sessions are learned anew.
+    /// Sends enough for every session to be learned, and returns how much that was. Start the receiver first:
+    /// attaching or detaching an XDP program is a link change, after which sessions are learned again.
     pub(crate) fn warm_up(&self, traffic: &SessionTraffic) -> Result<u64> {
         // A session is admitted at its second packet; with a third nothing is left to chance.
         let frames = (3 * traffic.sessions).max(10_000);
@@ -325,7 +325,7 @@ impl RoutedPair {
         Running::start("linerate generate", &mut command)
     }
 
-    /// What interfaces had no room for. What the sinks drop counts at the ends, and is none of it.
+    /// Frames that interfaces dropped, without those that the sinks drop on purpose.
     fn drops(&self) -> Result<u64> {
         let mut sum = 0;
         for interface in [&self.left.a, &self.right.a, &self.right.b, &self.left.b] {
@@ -346,10 +346,10 @@ impl RoutedPair {
         self.generate(traffic, false)
     }
 
-    /// Gives both hosts' interfaces a queue, as a card has one: what the cable has no room for waits there.
-    /// A veth without one drops it (and one with a queue too, before Linux 6.16), and a TCP whose segments its
-    /// own host drops fifteen times, half a second apart, gives the connection up (`tcp_send_probe0`): with
-    /// thousands of connections whose timers fire together that happens.
+    /// Gives both hosts' interfaces a queue, like a card: frames that the veth pair has no room for wait
+    /// there. A veth without one drops it (and one with a queue too, before Linux 6.16), and a TCP whose
+    /// segments its own host drops fifteen times, half a second apart, gives the connection up
+    /// (`tcp_send_probe0`): with thousands of connections whose timers fire together that happens.
     pub(crate) fn queue(&self) -> Result<()> {
         for (host, interface) in [(&self.west, SENDER), (&self.east, EAST)] {
             let words = ["qdisc", "replace", "dev", interface, "root", "pfifo", "limit", "100000"];
@@ -396,7 +396,8 @@ impl RoutedPair {
     /// Has the router's receiving worked off on the other core, as if the generator were on another
     /// machine.
     pub(crate) fn receive_on_other_core(&self) -> Result<()> {
-        // What the far end does with a frame follows on the same core: it counts and drops, for every datapath. A thread of its own beside a generator that never sleeps would lose frames.
+        // What the far end does with a frame follows on the same core: it counts and drops, for every
+        // datapath. A thread of its own beside a generator that never sleeps would lose frames.
         napi::enable_threaded(&self.router, LEFT, self.cores.consumer)?;
         Ok(())
     }
@@ -417,7 +418,7 @@ impl ForwardOutcome {
     }
 }
 
-/// The same frames along the bare cable of `pair`, into the sink: the routed without the router.
+/// The same frames over the veth pair `pair`, into the sink: the topology without the router.
 pub(crate) fn without_router(pair: &Pair, traffic: &SessionTraffic) -> Result<ForwardOutcome> {
     let ours = crate::peers::capture::Peer::sink();
     let frames =
@@ -442,7 +443,7 @@ pub(crate) fn end_datapath(running: Option<Running>) -> Result<()> {
     Ok(())
 }
 
-/// Room for so many sessions: in buckets, one has a session too many before the whole table is full.
+/// Capacity for this number of sessions: one bucket overflows before the table is full.
 fn room(sessions: u64) -> String {
     (sessions * 5 / 4).max(1 << 16).to_string()
 }

@@ -68,7 +68,7 @@ impl EgressPath {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Workload {
     Stream,
-    /// Datagrams of so many bytes of payload.
+    /// Datagrams of this many bytes of payload.
     Datagrams {
         /// Bytes of payload.
         payload: usize,
@@ -110,7 +110,7 @@ pub(crate) struct UplinkOutcome {
     /// TCP segments sent again.
     pub(crate) again: u64,
     pub(crate) lost: BTreeMap<String, u64>,
-    /// What the uplink said, for packets and segments; empty without one.
+    /// The uplink's report, for packets and segments; empty without one.
     pub(crate) uplink: serde_json::Value,
     pub(crate) void: Option<String>,
 }
@@ -374,7 +374,7 @@ impl UplinkTestbed {
     fn counted(&self) -> Result<BTreeMap<String, u64>> {
         let mut counts = BTreeMap::new();
         let mut add = |key: &str, count: u64| *counts.entry(key.to_owned()).or_insert(0) += count;
-        // What the far end had no room for counts at the sending end.
+        // What the peer had no room for counts at the sending end.
         add("no room at the far end of the wire", self.cable.a.statistics()?.tx_dropped);
         add("the receiving interface", self.cable.b.statistics()?.rx_dropped);
         if let Some(inner) = &self.inner {

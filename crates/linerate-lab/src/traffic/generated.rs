@@ -42,7 +42,7 @@ pub(crate) const EAST_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 19, 0, 1);
 /// Source ports of one sender: sessions beyond that come from further addresses.
 const PORTS: u64 = 50_000;
 
-/// The words of `linerate generate` for so many UDP sessions, one after the other.
+/// The arguments of `linerate generate` for this many UDP sessions, one after the other.
 pub(crate) fn session_words(sessions: u64, source: Ipv4Addr, destination: Ipv4Addr) -> Vec<String> {
     let senders = sessions.div_ceil(PORTS).max(1);
     let ports = PORTS.min(sessions.max(1));
@@ -89,7 +89,7 @@ impl Traffic {
         Self::Generated { size: size.to_string(), frames, rate, random: false, sessions: None }
     }
 
-    /// The same frames, of so many UDP sessions, each of another one than the frame before.
+    /// The same frames, of this many UDP sessions; each frame is of another session than the one before.
     #[must_use]
     pub(crate) fn of_sessions(mut self, count: u64) -> Self {
         if let Self::Generated { sessions, .. } = &mut self {

@@ -1,5 +1,5 @@
-//! The forwarding baselines: each design with hash maps learns, counts, lists, flushes and ages as the table does,
-//! and the stateless one forwards.
+//! The forwarding baselines: each design with hash maps learns, counts, lists, flushes and ages as the table
+//! does, and the stateless one forwards.
 
 use std::time::Duration;
 

@@ -1,21 +1,21 @@
-//! [`Allocation`]: what the kernel makes the blocks of a ring of, where it lets a program choose.
+//! [`Allocation`]: how the kernel allocates ring blocks, if the program can choose.
 
 use std::fmt;
 
-/// What the blocks of a ring are made of. All but the first take a kernel with the patches of `kernel/`,
-/// and there the ring is of that memory or there is none.
+/// How the blocks of a ring are allocated. All but the first need a kernel with the patches of `kernel/`, and
+/// there is no fallback to other memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Allocation {
-    /// What the kernel finds; whatever it is, the program's mapping is of base pages.
+    /// The kernel's choice; the program's mapping always has base pages.
     #[default]
     Any,
     /// Reserved huge pages of the program, which the kernel uses.
     HugeTlb,
-    /// Huge pages that the kernel looks for, mapped as such.
+    /// Transparent huge pages, mapped as such.
     TransparentHuge,
-    /// Contiguous pages that are easily had.
+    /// Contiguous pages, without reclaim.
     NoRetry,
-    /// Single pages, contiguous by address only.
+    /// Virtually contiguous pages.
     Vzalloc,
     /// Contiguous pages, after reclaim and swap if need be.
     Retry,

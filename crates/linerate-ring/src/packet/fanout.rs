@@ -45,7 +45,7 @@ impl Mode {
         }
     }
 
-    /// The words that [`FromStr`] reads, with what they mean.
+    /// The words that [`FromStr`] parses, with their modes.
     const WORDS: [(&'static str, Self); 6] = [
         ("hash", Self::Hash),
         ("lb", Self::LoadBalance),
@@ -84,7 +84,7 @@ impl FromStr for Mode {
     }
 }
 
-/// A group of rings to join, or to begin.
+/// A group of rings to join or create.
 #[derive(Clone, Debug)]
 pub struct Fanout {
     mode: Mode,
@@ -97,8 +97,8 @@ impl Fanout {
         Self { mode, group: None }
     }
 
-    /// Joins the group of this number in this network namespace, or begins it. All members ask for
-    /// the same mode and flags, on the same interface.
+    /// Joins the group of this number in this network namespace, or creates it. All members request the same
+    /// mode and flags, on the same interface.
     pub fn group(mut self, number: u16) -> Self {
         self.group = Some(number);
         self

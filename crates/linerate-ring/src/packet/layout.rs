@@ -15,7 +15,7 @@ pub(super) const V3_HEADER: u32 = size_of::<FrameHeader>() as u32;
 /// The same of a version 2 frame (`TPACKET2_HDRLEN`).
 pub(super) const V2_HEADER: u32 = 32 + size_of::<libc::sockaddr_ll>() as u32;
 
-/// Offset of the bytes to send in a version 2 transmit frame: behind the header, aligned.
+/// Offset of the bytes to send in a version 2 transmit frame: after the header, aligned.
 pub(super) const V2_PAYLOAD: usize = 32;
 
 /// Bytes of a block's own header, aligned (`BLK_HDR_LEN` of `net/packet/af_packet.c`).
@@ -40,11 +40,11 @@ pub(super) const PACKET_VNET_HDR: libc::c_int = 15;
 
 /// Block or frame belongs to user space.
 pub(super) const STATUS_USER: u32 = libc::TP_STATUS_USER;
-/// The transport checksum is still to be computed.
+/// The transport checksum is partial.
 pub(super) const STATUS_CHECKSUM_NOT_READY: u32 = libc::TP_STATUS_CSUMNOTREADY;
 /// The frame had a VLAN tag, which is in the header now.
 pub(super) const STATUS_VLAN: u32 = libc::TP_STATUS_VLAN_VALID;
-/// The header says the tag's protocol as well.
+/// The header has the tag's protocol as well.
 pub(super) const STATUS_VLAN_PROTOCOL: u32 = libc::TP_STATUS_VLAN_TPID_VALID;
 /// The time stamp is the network card's.
 pub(super) const STATUS_HARDWARE_STAMP: u32 = 1 << 31;
@@ -66,10 +66,10 @@ pub(super) struct BlockHeader {
     pub(super) last_nanos: u32,
 }
 
-/// Offset of [`BlockHeader::status`], the word that says whose the block is.
+/// Offset of [`BlockHeader::status`], the word that says who owns the block.
 pub(super) const BLOCK_STATUS: usize = offset_of!(BlockHeader, status);
 
-/// Head of a version 3 frame: `struct tpacket3_hdr`, and the `struct sockaddr_ll` behind it.
+/// Head of a version 3 frame: `struct tpacket3_hdr`, and the `struct sockaddr_ll` after it.
 #[repr(C)]
 #[derive(FromBytes, Immutable, KnownLayout)]
 pub(super) struct FrameHeader {

@@ -1,4 +1,4 @@
-//! The word in a block or slot that says whose it is: the whole protocol of a packet ring.
+//! The word in a block or slot that says who owns it: the whole protocol of a packet ring.
 //!
 //! ```text
 //!   receive    kernel: fills the block --- user --->    program: reads it
@@ -7,10 +7,10 @@
 //!                                      <-- available --
 //! ```
 //!
-//! Whoever gives memory away stores the word with Release, after the last access; whoever takes it
-//! over loads with Acquire, before the first. (The kernel has `smp_wmb` and `smp_rmb` in those
-//! places: `prb_close_block` and `prb_dispatch_next_block` of `net/packet/af_packet.c`.) Generic
-//! over the word, so that loom can run the protocol.
+//! The side that releases memory stores the word with Release, after its last access; the side that takes it
+//! loads the word with Acquire, before its first. (The kernel has `smp_wmb` and `smp_rmb` in those places:
+//! `prb_close_block` and `prb_dispatch_next_block` of `net/packet/af_packet.c`.) Generic over the word, so
+//! that loom can run the protocol.
 
 use std::sync::atomic::Ordering;
 

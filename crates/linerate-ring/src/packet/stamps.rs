@@ -1,4 +1,4 @@
-//! Where time stamps come from: the kernel's clock or the network card's.
+//! Where timestamps come from: the kernel's clock or the network card's.
 
 use std::io;
 
@@ -13,11 +13,11 @@ pub enum TimestampSource {
     /// The kernel's clock, when the frame reached the kernel. UTC.
     #[default]
     Software,
-    /// The network card's where it stamps already, the kernel's else. The card's clock is UTC only
-    /// if somebody keeps it so (`phc2sys`).
+    /// The network card's if it stamps already, otherwise the kernel's. The card's clock is UTC only if
+    /// something keeps it so (`phc2sys`).
     Hardware,
-    /// As [`TimestampSource::Hardware`], and tells the card to stamp every frame. That is a setting of the
-    /// interface, which is put back when the ring is dropped; a process that is killed leaves it.
+    /// As [`TimestampSource::Hardware`], and makes the card stamp every frame. That is a setting of the
+    /// interface, which is restored when the ring is dropped; a killed process leaves it.
     HardwareSwitchedOn,
 }
 
@@ -31,7 +31,7 @@ pub enum Clock {
 }
 
 impl TimestampSource {
-    /// Tells the socket, and the card where that was asked for.
+    /// Configures the socket, and the card if requested.
     pub(super) fn apply(self, socket: &Socket, interface: &Interface) -> Result<Option<Restore>> {
         if self == Self::Software {
             return Ok(None);
@@ -48,7 +48,7 @@ impl TimestampSource {
     }
 }
 
-/// Puts the card's setting back on drop.
+/// Restores the card's setting on drop.
 #[derive(Debug)]
 pub(super) struct Restore {
     interface: Interface,

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::socket::Socket;
 
-/// What became of the frames that a ring's interface saw and its filter let pass.
+/// The outcome of the frames that a ring's filter accepted.
 ///
 /// `packets` = `drops` + `lent` + `unread` + what still waits in the ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -78,7 +78,7 @@ impl Counters {
         statistics
     }
 
-    /// Adds what came of one block.
+    /// Adds the counts of one block.
     pub(super) fn add(&self, lent: u32, unread: u32, damaged: bool) {
         let add = |counter: &AtomicU64, count: u32| {
             if count > 0 {

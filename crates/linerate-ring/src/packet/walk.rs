@@ -1,8 +1,8 @@
 //! [`Walk`]: from frame to frame through the bytes of one block.
 //!
-//! The kernel writes a block and then hands it over, so nobody changes it during the walk. Still
-//! its offsets are checked against its end: whatever the bytes say, no byte outside is read. The
-//! walk is a pure function of bytes, which a fuzzer can run without a kernel.
+//! The kernel writes a block and then retires it, so it does not change during the walk. Still its offsets
+//! are checked against its end: no byte outside is read, for any content. The walk is a pure function of
+//! bytes, which a fuzzer can run without a kernel.
 
 use linerate_wire::virtio;
 use zerocopy::FromBytes;
@@ -13,8 +13,8 @@ use super::layout::{
 };
 use crate::{Direction, Frame, Timestamp};
 
-/// How far ahead of the frame that is lent memory is asked for. The kernel wrote it on another core, and
-/// what the processor fetches ahead by itself ends with each page.
+/// How far ahead of the lent frame memory is prefetched. The kernel wrote it on another core, and the
+/// hardware prefetcher stops at each page.
 const AHEAD: usize = 2048;
 
 /// What to make of the frames of a block.
@@ -145,7 +145,7 @@ impl Walk {
 }
 
 /// Asks for the bytes from `offset` on, as many as the present frame has, so that nothing is asked for twice;
-/// of a long one for the first 256, behind which the processor goes on by itself.
+/// of a long one for the first 256, after which the hardware prefetcher continues.
 #[inline]
 fn prefetch(block: &[u8], offset: usize, len: usize) {
     #[cfg(target_arch = "x86_64")]
@@ -158,7 +158,7 @@ fn prefetch(block: &[u8], offset: usize, len: usize) {
     let _ = (block, offset, len);
 }
 
-/// Moves the addresses forward by the length of a tag, and puts the tag behind them.
+/// Moves the addresses forward by the length of a tag, and puts the tag after them.
 #[inline]
 fn restore_tag(head: &mut [u8], header: &FrameHeader) {
     const ETHERTYPE_VLAN: u16 = 0x8100;

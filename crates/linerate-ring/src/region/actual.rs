@@ -1,4 +1,4 @@
-//! [`ActualPages`]: the pages that the kernel really gave, as `/proc/self/smaps` tells.
+//! [`ActualPages`]: the pages that the kernel actually used, from `/proc/self/smaps`.
 
 use std::fmt;
 use std::fs;
@@ -24,13 +24,12 @@ pub struct ActualPages {
     pub len: usize,
     /// Whether the memory cannot be swapped out.
     pub locked: bool,
-    /// The NUMA node on which every page lies; `None` when they are spread or the kernel has no
-    /// nodes.
+    /// The NUMA node of every page; `None` when they are spread or the kernel has no nodes.
     pub node: Option<u32>,
-    /// Why it is not the node that [`super::Builder::near`] asked for; `None` where it is, as far as
-    /// the kernel tells, and where none was asked for.
+    /// Why it is not the node that [`super::Builder::near`] requested; `None` if it is, as far as the kernel
+    /// reports, and if none was requested.
     pub elsewhere: Option<String>,
-    /// The better kinds that [`Pages::Auto`] tried in vain, best first.
+    /// The better kinds that [`Pages::Auto`] tried without success, best first.
     pub refusals: Vec<Refusal>,
 }
 
@@ -70,7 +69,7 @@ impl fmt::Display for Refusal {
 }
 
 impl ActualPages {
-    /// Reads what the kernel says about a mapping that is prefaulted.
+    /// Reads the kernel's data about a prefaulted mapping.
     pub(super) fn read(mapping: &Mapping, refusals: Vec<Refusal>) -> Result<Self> {
         const SMAPS: &str = "/proc/self/smaps";
         let smaps = fs::read_to_string(SMAPS)
@@ -97,7 +96,7 @@ impl ActualPages {
     }
 }
 
-/// Why not one transparent huge page could be had, as far as the kernel tells.
+/// Why there is no transparent huge page, as far as the kernel reports.
 pub(super) fn why_no_transparent() -> String {
     const ENABLED: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
     let Ok(enabled) = fs::read_to_string(ENABLED) else {

@@ -8,15 +8,15 @@ use super::pages::{Pages, base_page_size};
 use crate::error::Size;
 use crate::{Error, Result};
 
-/// `MADV_COLLAPSE` (Linux 6.1): make these pages huge now, whatever the system-wide setting says.
+/// `MADV_COLLAPSE` (Linux 6.1): make these pages huge now, regardless of the system-wide setting.
 const MADV_COLLAPSE: libc::c_int = 25;
-/// `MPOL_MF_STRICT`: fail where a page already lies elsewhere.
+/// `MPOL_MF_STRICT`: fail if a page is already on another node.
 const MPOL_MF_STRICT: libc::c_long = 1;
 
 /// An anonymous private mapping, unmapped on drop.
 ///
-/// It stands between two inaccessible pages: an overrun faults instead of reaching a neighbour, and
-/// the kernel cannot merge it with a neighbour, so that its entry in `/proc/self/smaps` is its own.
+/// It is between two inaccessible guard pages: an overrun faults instead of reaching another mapping, and the
+/// kernel cannot merge it with another, so that it has its own entry in `/proc/self/smaps`.
 #[derive(Debug)]
 pub(super) struct Mapping {
     /// The whole reservation, guards included.
@@ -24,7 +24,7 @@ pub(super) struct Mapping {
     outer_len: usize,
     start: NonNull<u8>,
     len: usize,
-    /// The node that was preferred, and why the kernel would not hear of it.
+    /// The preferred node, and why the kernel refused it.
     near: Option<(u32, Option<io::Error>)>,
 }
 
@@ -71,7 +71,7 @@ impl Mapping {
         self.len
     }
 
-    /// Why the memory, which lies on `node` if on one, is not where it was preferred to be.
+    /// Why the memory, which is on `node` if on one, is not on the preferred node.
     pub(super) fn why_elsewhere(&self, node: Option<u32>) -> Option<String> {
         match &self.near {
             Some((near, Some(error))) => {
@@ -84,8 +84,8 @@ impl Mapping {
         }
     }
 
-    /// Has the kernel back every page now. It reports what it cannot back, where a touch would end
-    /// in a signal: a page of the pool that is free on another node only, a cgroup at its limit.
+    /// Makes the kernel back every page now. It reports what it cannot back, where an access would end in a
+    /// signal: a page of the pool that is free on another node only, a cgroup at its limit.
     pub(super) fn prefault(&self, pages: Pages) -> Result<()> {
         match self.advise(libc::MADV_POPULATE_WRITE) {
             Ok(()) => {}
@@ -98,8 +98,8 @@ impl Mapping {
             Err(error) => return Err(self.no_memory(pages, &error)),
         }
         if pages == Pages::Transparent {
-            // Also where faults found no huge page, or the system-wide setting is `never`, the
-            // kernel may still be able to compact. What came of it is read from smaps.
+            // Also where faults found no huge page, or the system-wide setting is `never`, the kernel may
+            // still be able to compact. The result is read from smaps.
             let collapsed = self.advise(MADV_COLLAPSE);
             tracing::trace!(?collapsed, "MADV_COLLAPSE");
         }
@@ -140,7 +140,7 @@ impl Mapping {
         Ok(Self { outer, outer_len, start, len, near: None })
     }
 
-    /// Puts the pages in the place reserved for them.
+    /// Maps the pages into the reservation.
     fn place(&self, pages: Pages, page_size: usize) -> Result<()> {
         let mut flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
         if matches!(pages, Pages::Hugetlb | Pages::HugetlbGigantic) {
@@ -158,7 +158,7 @@ impl Mapping {
         Ok(())
     }
 
-    /// Has pages that are touched from now on come from `node`, if it has some left.
+    /// Prefers `node` for pages that are touched from now on, if it has free ones.
     fn prefer(&self, node: u32) -> io::Result<()> {
         const BITS: u32 = u64::BITS;
         let mut mask = vec![0u64; (node / BITS + 1) as usize];

@@ -1,12 +1,12 @@
-//! [`Region`]: a mapping of memory that knows which pages it consists of.
+//! [`Region`]: a memory mapping that knows its actual pages.
 //!
-//! Rings of user space live in regions: the UMEM of an AF_XDP socket, buffers of a writer, frames
-//! loaded for a replay. Large pages save translations in the data TLB (Trivelloni 2018, chapter 6), but a
-//! kernel out of contiguous memory gives small ones without a word. So a region reads back from
-//! `/proc/self/smaps` what it was given, and says so in [`Region::actual_pages`].
+//! User-space rings are in regions: the UMEM of an AF_XDP socket, buffers of a writer, frames loaded for a
+//! replay. Large pages save translations in the data TLB (Trivelloni 2018, chapter 6), but a kernel out of
+//! contiguous memory silently falls back to small pages. So a region reads its actual pages from
+//! `/proc/self/smaps` and reports them in [`Region::actual_pages`].
 //!
-//! A region is written to by the kernel before it is handed out (prefaulted), so no later access
-//! can fault, and none can end in SIGBUS for want of a huge page.
+//! A region is written to by the kernel before it is handed out (prefaulted), so no later access faults, and
+//! no access raises SIGBUS because huge pages ran out.
 
 mod actual;
 mod hugetlb;
@@ -42,12 +42,12 @@ pub struct Region {
 }
 
 impl Region {
-    /// Asks for a region of at least `len` bytes; more where `len` is no multiple of the page size.
+    /// Requests a region of at least `len` bytes; more where `len` is no multiple of the page size.
     pub fn builder(len: usize) -> Builder {
         Builder { len, pages: Pages::Auto, near: None, lock: false }
     }
 
-    /// Bytes in the region: whole pages, at least what was asked for.
+    /// Bytes in the region: whole pages, at least the requested size.
     pub fn len(&self) -> usize {
         self.mapping.len()
     }
@@ -57,8 +57,8 @@ impl Region {
         self.len() == 0
     }
 
-    /// The first byte, aligned to the page size that the region got. Valid for reads and writes of
-    /// [`Region::len`] bytes until the region is dropped, wherever the region itself is moved.
+    /// The first byte, aligned to the actual page size. Valid for reads and writes of [`Region::len`] bytes
+    /// until the region is dropped, wherever the region itself is moved.
     pub fn as_ptr(&self) -> *mut u8 {
         self.mapping.as_ptr()
     }
@@ -71,7 +71,7 @@ impl Region {
         unsafe { slice::from_raw_parts_mut(self.as_ptr(), self.len()) }
     }
 
-    /// Which pages the kernel really gave.
+    /// The pages that the kernel actually used.
     pub fn actual_pages(&self) -> &ActualPages {
         &self.actual
     }
@@ -94,9 +94,9 @@ impl Builder {
         self
     }
 
-    /// Prefers a NUMA node (see [`linerate_net::link::numa_node`]), and takes what others have where it has none
-    /// left or is closed to this process, as in a cpuset without it: [`ActualPages::elsewhere`] then says
-    /// why. `None` leaves the choice to the kernel.
+    /// Prefers a NUMA node (see [`linerate_net::link::numa_node`]), and falls back to others if it has no
+    /// free pages or this process may not use it, as in a cpuset without it: [`ActualPages::elsewhere`] then
+    /// says why. `None` leaves the choice to the kernel.
     pub fn near(mut self, node: Option<u32>) -> Self {
         self.near = node;
         self
@@ -109,7 +109,7 @@ impl Builder {
         self
     }
 
-    /// Maps, binds, prefaults and locks the memory, and reads back what came of it.
+    /// Maps, binds, prefaults and locks the memory, and reads back the result.
     ///
     /// # Errors
     ///

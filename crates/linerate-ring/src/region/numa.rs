@@ -1,9 +1,9 @@
-//! On which NUMA node a mapping really lies.
+//! NUMA nodes: which node to allocate from, and on which node a mapping actually is.
 
 use std::fs;
 
-/// The node on which all pages of the mapping at `start` lie, from `/proc/self/numa_maps`; `None`
-/// when they are spread, or the kernel does not count them.
+/// The node of all pages of the mapping at `start`, from `/proc/self/numa_maps`; `None` when they are spread,
+/// or the kernel does not count them.
 pub(super) fn node_of_mapping(start: usize) -> Option<u32> {
     node_in(&fs::read_to_string("/proc/self/numa_maps").ok()?, start)
 }

@@ -1,8 +1,8 @@
-//! [`Pages`]: the kinds of memory pages that can be asked for, and the size of a base page.
+//! [`Pages`]: the kinds of memory pages that can be requested, and the size of a base page.
 
 use std::fmt;
 
-/// Which pages a region shall be made of.
+/// The kind of pages of a region.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Pages {
     /// The largest available: reserved huge pages, then transparent ones, then small ones.
@@ -12,7 +12,7 @@ pub enum Pages {
     Hugetlb,
     /// Reserved huge pages of 1 GiB.
     HugetlbGigantic,
-    /// Transparent huge pages, which the kernel finds when it can.
+    /// Transparent huge pages, which the kernel uses if it has some.
     Transparent,
     /// The machine's base pages (4 KiB on x86-64), never merged into huge ones.
     Small,

@@ -62,8 +62,8 @@ impl<'t> Batch<'t> {
         Some(frame)
     }
 
-    /// Leaves off here: the space of the frames that were lent goes back to the kernel with that of the
-    /// next batch, or with [`Tee::release`](super::Tee::release), and not before.
+    /// Stops here: the space of the lent frames goes back to the kernel with that of the next batch, or with
+    /// [`Tee::release`](super::Tee::release), and not before.
     #[inline]
     pub fn keep(self) {
         std::mem::forget(self);

@@ -1,14 +1,13 @@
 //! [`Tee`]: capture while the traffic still reaches the stack.
 //!
-//! An XDP program copies the frames that a filter accepts into a BPF ring buffer and lets every
-//! frame go on. Up to eight captures, of any processes, share an interface, each with its own
-//! filter and buffer: a root program is attached once, whoever came first, and calls the programs of
-//! all captures in turn.
+//! An XDP program copies the frames that a filter accepts into a BPF ring buffer and lets every frame go on.
+//! Up to eight captures, of any processes, share an interface, each with its own filter and buffer: the first
+//! attaches a root program, which calls the programs of all captures in turn.
 //!
-//! With [`Builder::take`] the accepted frames end there, and the interface is not shared. Where a
-//! driver has no zero-copy AF_XDP this is the fastest way to capture what nothing else uses: records
-//! lie one behind the other and are as long as their frames, so the kernel writes memory in order,
-//! while the chunks of a UMEM of the same depth miss the cache one by one.
+//! With [`Builder::take`] the accepted frames end there, and the interface is not shared. Where a driver has
+//! no zero-copy AF_XDP this is the fastest way to capture traffic that nothing else uses: records are
+//! consecutive and as long as their frames, so the kernel writes memory in order, while the chunks of a UMEM
+//! of the same depth miss the cache one by one.
 //!
 //! ```no_run
 //! # fn main() -> linerate_ring::Result<()> {
@@ -146,7 +145,7 @@ impl Tee {
         Ok(self.records.ready())
     }
 
-    /// Whether the interface is still there and up: for a reader that waits by means of its own, and in vain.
+    /// Whether the interface still exists and is up: for a reader that waits by itself and gets nothing.
     ///
     /// # Errors
     /// [`Error::InterfaceDown`], once each time that it goes down, and [`Error::InterfaceGone`]; but not while
@@ -167,7 +166,7 @@ impl Tee {
         self.records.has_frame()
     }
 
-    /// Gives the space of everything lent back to the kernel; see [`Batch::keep`].
+    /// Returns the space of everything lent to the kernel; see [`Batch::keep`].
     #[inline]
     pub fn release(&mut self) {
         self.records.release();
@@ -180,7 +179,7 @@ impl Tee {
         self.reader.announce_sleep();
     }
 
-    /// Takes [`Tee::announce_sleep`] back, which saves the program the wake-up.
+    /// Cancels [`Tee::announce_sleep`], which saves the program the wake-up.
     pub fn awake(&self) {
         self.reader.awake();
     }
@@ -231,9 +230,9 @@ impl Tee {
         Ok(())
     }
 
-    /// Puts another filter in place while the capture runs, between two frames: no frame is judged by
-    /// a mixture. `None` accepts all. When it returns, what the old filter accepted is in the ring
-    /// buffer, and nothing that it accepts comes any more; that takes some tens of milliseconds.
+    /// Replaces the filter while the capture runs, between two frames: no frame meets a mixture. `None`
+    /// accepts all. When it returns, what the old filter accepted is in the ring buffer, and nothing that it
+    /// accepts comes any more; that takes some tens of milliseconds.
     ///
     /// # Errors
     /// [`Error::Bpf`] when the kernel refuses the filter; the old filter then stays in force.
@@ -304,7 +303,7 @@ impl Counters {
     }
 }
 
-/// What to ask for; made by [`Tee::builder`].
+/// The options of a tee; made by [`Tee::builder`].
 #[derive(Clone, Debug)]
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct Builder<'a> {

@@ -1,4 +1,5 @@
-//! [`Records`]: a BPF ring buffer, read in place; and [`Reader`], which tells the program who sleeps.
+//! [`Records`]: a BPF ring buffer, read in place; and [`Reader`], which tells the program whether the reader
+//! sleeps.
 //!
 //! The ring is one page with the reader's position, one with the writer's, and the data, mapped
 //! twice in a row by the kernel so that no record is ever split (`kernel/bpf/ringbuf.c`). A record
@@ -219,8 +220,8 @@ impl Reader {
             .map_err(|error| Error::system("map the state of the tee's reader", error))
     }
 
-    /// To be called before the last look at the ring. The fence pairs with the full barrier of the
-    /// program's submit: either the program sees the word, or we see its record.
+    /// Call it before the last check of the ring. The fence pairs with the full barrier of the program's
+    /// submit: either the program sees the word, or we see its record.
     pub(super) fn announce_sleep(&self) {
         self.waiting().store(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
@@ -232,7 +233,7 @@ impl Reader {
 
     /// Programs that start from now on copy nothing; those that run may still.
     pub(super) fn stop(&self) {
-        // Release: on no account after the wait for those that run.
+        // Release: never after the wait for running programs.
         self.stopping().store(1, Ordering::Release);
     }
 

@@ -1,4 +1,4 @@
-//! [`Builder`]: what to ask of a device, and how the kernel is asked.
+//! [`Builder`]: the options of a device, and its creation.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -11,10 +11,10 @@ use linerate_wire::virtio;
 use super::{Device, Kind, Offloads, Queue};
 use crate::{Error, Result};
 
-/// Where the kernel hands out devices.
+/// The kernel's interface for creating devices.
 const CLONE_DEVICE: &str = "/dev/net/tun";
 
-/// What to ask for; made by [`Device::builder`].
+/// The options of a device; made by [`Device::builder`].
 #[derive(Clone, Debug)]
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct Builder {
@@ -41,8 +41,8 @@ impl Builder {
         self
     }
 
-    /// What the kernel may leave unfinished (default: everything). What this kernel does not have
-    /// is done by the kernel instead: [`Device::offloads`] says what is left.
+    /// What the kernel may leave to the program (default: everything). Offloads that this kernel lacks are
+    /// done by the kernel itself: [`Device::offloads`] has the rest.
     pub fn offloads(mut self, offloads: Offloads) -> Self {
         self.offloads = offloads;
         self
@@ -53,8 +53,8 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// [`Error::Privilege`] without CAP_NET_ADMIN; [`Error::Invalid`] for a name that is none or is
-    /// taken, too many queues, or a machine without `/dev/net/tun`; [`Error::System`] for the rest.
+    /// [`Error::Privilege`] without CAP_NET_ADMIN; [`Error::Invalid`] for a name that is invalid or in use,
+    /// too many queues, or a machine without `/dev/net/tun`; [`Error::System`] for the rest.
     pub fn build(self) -> Result<Device> {
         self.check()?;
         let first = open()?;
@@ -89,7 +89,7 @@ impl Builder {
         Ok(())
     }
 
-    /// Makes the device, or one more queue of it, of an open file; returns the interface's name.
+    /// Creates the device, or one more queue of it, from an open file; returns the interface's name.
     fn attach(&self, file: &File, name: &str, exclusive: libc::c_int) -> Result<String> {
         let kind = match self.kind {
             Kind::Tap => libc::IFF_TAP,
@@ -132,8 +132,8 @@ impl Builder {
         }
     }
 
-    /// Switches on as many of the wanted offloads as the kernel has, the youngest given up first;
-    /// returns them, and the length of header that goes with them.
+    /// Enables as many of the requested offloads as the kernel has, and drops the newest first; returns them,
+    /// and the length of the header that goes with them.
     fn offload(&self, file: &File, name: &str) -> Result<(Offloads, usize)> {
         let mut wanted = self.offloads;
         for younger in [Offloads::UDP_TUNNEL, Offloads::USO, Offloads::NONE] {

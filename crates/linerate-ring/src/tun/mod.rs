@@ -1,9 +1,9 @@
 //! TUN and TAP devices: interfaces whose other end is this program, through `/dev/net/tun`
 //! (`Documentation/networking/tuntap.rst`).
 //!
-//! Packets come and go with a virtio header each, so that the kernel's stack can hand over
-//! super-packets and unfinished checksums ([`Offloads`]), and take them. A [`Queue`] moves one packet
-//! with one system call; the kernel copies it, and nothing else does.
+//! Each packet has a virtio header, so that the kernel's stack can send and receive super-packets and partial
+//! checksums ([`Offloads`]). A [`Queue`] moves one packet with one system call; the kernel copies it, and
+//! nothing else does.
 //!
 //! ```no_run
 //! use linerate_ring::tun::{Device, Kind, MAX_PACKET};
@@ -39,7 +39,7 @@ pub enum Kind {
     Tun,
 }
 
-/// An interface of our own. It goes when the last of its queues is dropped, also with the process.
+/// An interface of this program. It is removed when the last of its queues is dropped, or the process ends.
 #[derive(Debug)]
 pub struct Device {
     name: String,
@@ -49,7 +49,7 @@ pub struct Device {
 }
 
 impl Device {
-    /// Asks for a device. `name` may contain `%d`, for which the kernel puts the first free number.
+    /// Requests a device. `name` may contain `%d`, which the kernel replaces by the first free number.
     pub fn builder(name: impl Into<String>) -> Builder {
         Builder::new(name.into())
     }
@@ -64,8 +64,8 @@ impl Device {
         self.kind
     }
 
-    /// What the kernel may leave unfinished in packets that it hands over: of what was asked for, as
-    /// much as this kernel has.
+    /// The offloads that the kernel may use in packets for the program: the requested ones that this kernel
+    /// has.
     pub fn offloads(&self) -> Offloads {
         self.offloads
     }

@@ -1,16 +1,16 @@
-//! [`Offloads`]: what the kernel may leave to the program behind a device.
+//! [`Offloads`]: what the kernel may leave to the program that has the device.
 
 use std::fmt;
 
-/// What the kernel may leave unfinished in the packets that it hands over (`TUNSETOFFLOAD`). It does
-/// not say what the program may hand to the kernel: that can be anything.
+/// What the kernel may leave to the program in the packets that it sends (`TUNSETOFFLOAD`). It does not limit
+/// what the program may send to the kernel.
 ///
-/// Segmentation leaves checksums open, so that each kind of it brings [`Offloads::CHECKSUM`] along.
+/// Segmentation leaves checksums partial, so each kind of it includes [`Offloads::CHECKSUM`].
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Offloads(pub u32);
 
 impl Offloads {
-    /// Nothing: packets are finished, and no longer than the MTU.
+    /// Nothing: packets are complete, and no longer than the MTU.
     pub const NONE: Self = Self(0);
     /// Checksums of TCP and UDP (`TUN_F_CSUM`).
     pub const CHECKSUM: Self = Self(libc::TUN_F_CSUM);

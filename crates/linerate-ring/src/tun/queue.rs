@@ -1,4 +1,4 @@
-//! [`Queue`]: one descriptor of a device, through which packets come and go.
+//! [`Queue`]: one descriptor of a device, which sends and receives packets.
 
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
@@ -9,8 +9,8 @@ use linerate_wire::virtio::{self, Header};
 
 use crate::{Error, Result};
 
-/// Bytes of the longest packet that a device hands over: IP's 65,535, with an Ethernet header and
-/// two VLAN tags before it.
+/// Bytes of the longest packet that a device delivers: IP's 65,535, with an Ethernet header and two VLAN tags
+/// before it.
 pub const MAX_PACKET: usize = 65_535 + 14 + 2 * 4;
 
 /// Pieces that a packet to send can be in.
@@ -41,7 +41,7 @@ impl Queue {
     pub fn receive(&self, buffer: &mut [u8]) -> Result<Option<(Header, usize)>> {
         let mut header = [0; virtio::TUNNEL_HEADER_LEN];
         let header = &mut header[..self.header_len];
-        // The kernel cuts a packet without a word; what reaches this byte was cut.
+        // The kernel truncates a packet silently; a packet that reaches this byte was truncated.
         let mut beyond = [0; 1];
         let room = buffer.len();
         let mut pieces =
@@ -60,12 +60,12 @@ impl Queue {
         }
     }
 
-    /// Hands the kernel a packet as if the interface had received it. Returns `false` when there is
-    /// no room at the moment.
+    /// Passes a packet to the kernel as if the interface had received it. Returns `false` if there is no room
+    /// at the moment.
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] for a header that contradicts the packet, or a packet that is none;
+    /// [`Error::Invalid`] for a header that contradicts the packet, or an invalid packet;
     /// [`Error::InterfaceDown`], [`Error::InterfaceGone`]; [`Error::System`] for the rest.
     #[inline]
     pub fn send(&self, header: &Header, packet: &[u8]) -> Result<bool> {

@@ -6,13 +6,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// Say of each message the address that it was sent to, and the interface that it came in by.
+// Report each message's destination address and input interface.
 #define LINERATE_RECEIVE_DESTINATION 1
 
-// Say the traffic class of each message: DSCP and ECN.
+// Report the traffic class of each message: DSCP and ECN.
 #define LINERATE_RECEIVE_TRAFFIC_CLASS 2
 
-// Say when each message came.
+// Report when each message arrived.
 #define LINERATE_RECEIVE_TIMESTAMP 4
 
 // Never sleep while waiting: the lowest latency, at the price of a core.
@@ -21,7 +21,7 @@
 // Share the port with other receivers (SO_REUSEPORT): messages of one flow go to one of them.
 #define LINERATE_RECEIVE_REUSEPORT 16
 
-// How a call ended. The numbers stay; new ones may follow.
+// The status of a call. The numbers are stable; new ones may be added.
 enum linerate_receive_status
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
   : int32_t
@@ -29,9 +29,9 @@ enum linerate_receive_status
  {
     // Done.
     LINERATE_RECEIVE_STATUS_OK = 0,
-    // No message came before the time was over, or a signal did.
+    // No message arrived before the timeout, or a signal arrived.
     LINERATE_RECEIVE_STATUS_TIMEOUT = 1,
-    // A pointer is NULL where something is needed, or what it points to makes no sense.
+    // A required pointer is NULL, or what it points to is invalid.
     LINERATE_RECEIVE_STATUS_INVALID_ARGUMENT = 2,
     // No interface of this host has the address.
     LINERATE_RECEIVE_STATUS_ADDRESS_NOT_AVAILABLE = 3,
@@ -43,7 +43,7 @@ enum linerate_receive_status
     LINERATE_RECEIVE_STATUS_NO_INTERFACE = 6,
     // A group cannot be joined or left.
     LINERATE_RECEIVE_STATUS_GROUP = 7,
-    // The back end is unavailable.
+    // The backend is unavailable.
     LINERATE_RECEIVE_STATUS_BACKEND_UNAVAILABLE = 8,
     // The interface of xdp went down. Messages come again when it is up.
     LINERATE_RECEIVE_STATUS_INTERFACE_DOWN = 9,
@@ -61,17 +61,17 @@ typedef int32_t linerate_receive_status;
 // A receiver. For one thread at a time.
 typedef struct linerate_receiver linerate_receiver;
 
-// The options of a receiver. All zeroes but `bind` is a good choice.
+// The options of a receiver. Zeroes are good defaults for all but `bind`.
 typedef struct linerate_receive_options {
     // Address and port, as `10.0.0.2:7000`, `0.0.0.0:7000` or `[::]:7000` (IPv6 only). Port 0 lets the
     // kernel choose.
     const char *bind;
-    // Interface that messages have to come in by; NULL for any.
+    // Interface that messages must arrive on; NULL for any.
     const char *interface;
     // "recvmmsg", "gro", "uring", "xdp" or "remember"; NULL or "auto" for the best available one.
     const char *backend;
     // Multicast groups to join, each as "239.1.1.1", "239.1.1.1@eth1", or "10.0.0.1,232.1.1.1@eth1" to
-    // hear one sender only.
+    // receive from one sender only.
     const char *const *groups;
     // How many groups.
     size_t group_count;
@@ -83,8 +83,8 @@ typedef struct linerate_receive_options {
     size_t recv_buffer_size;
     // Microseconds for which the kernel polls the card in a wait; 0 for none.
     uint32_t busy_poll_us;
-    // Calibration: milliseconds for which each back end is tried, to select the cheapest; 0 for none. What arrives
-    // meanwhile is not received.
+    // Calibration: milliseconds for which each backend is tried, to select the cheapest; 0 for none. What
+    // arrives during calibration is not received.
     uint32_t calibrate_ms;
     // LINERATE_RECEIVE_DESTINATION and others, added.
     uint32_t flags;
@@ -107,16 +107,16 @@ typedef struct linerate_message {
     size_t len;
     // Who sent it.
     struct linerate_sockaddr source;
-    // The address that it was sent to, where LINERATE_RECEIVE_DESTINATION was asked for; else that of
-    // the receiver.
+    // The destination address, if LINERATE_RECEIVE_DESTINATION was requested; otherwise that of the
+    // receiver.
     struct linerate_sockaddr destination;
-    // When it arrived, in nanoseconds since the Unix epoch; 0 where it is not known.
+    // When it arrived, in nanoseconds since the Unix epoch; 0 if unknown.
     uint64_t timestamp;
-    // Index of the interface that it arrived on; 0 where it is not known.
+    // Index of the interface that it arrived on; 0 if unknown.
     uint32_t interface_index;
-    // DSCP in the upper six bits, ECN in the lower two; -1 where it is not known.
+    // DSCP in the upper six bits, ECN in the lower two; -1 if unknown.
     int16_t traffic_class;
-    // 1 where it was longer than the receiver was opened for, and `payload` is its beginning.
+    // 1 if it was longer than the receiver was opened for; `payload` is then its beginning.
     uint8_t truncated;
 } linerate_message;
 
@@ -130,7 +130,7 @@ typedef struct linerate_drops {
     uint64_t checksum;
     // The lengths in the headers contradict each other.
     uint64_t malformed;
-    // Not lost: delivered cut, for being longer than the message size.
+    // Not lost: delivered truncated, because longer than the message size.
     uint64_t truncated;
 } linerate_drops;
 
@@ -141,8 +141,8 @@ extern "C" {
 // The version of the library that the program runs with, as "1.2.3". The string is never freed.
 const char *linerate_udp_version(void);
 
-// Opens a receiver and stores it at `receiver`. Where that fails, NULL is stored, and the reason, cut where
-// it must be, is written to `why`, which has room for `size` bytes and may be NULL.
+// Opens a receiver and stores it at `receiver`. If that fails, NULL is stored, and the reason, truncated if
+// necessary, is written to `why`, which has room for `size` bytes and may be NULL.
 //
 // The caller sees to it that:
 // `options` points to options whose texts are NUL-terminated, `receiver` to a place for a pointer, and
@@ -166,9 +166,9 @@ linerate_receive_status linerate_receiver_clone(struct linerate_receiver *receiv
 void linerate_receiver_close(struct linerate_receiver *receiver);
 
 // Stores messages at `messages`, which has room for `room`, and their number at `count`: those that have
-// come, at once if there are any, else when there are. Waits for `timeout` nanoseconds: 0 not at all, a
-// negative number for ever. LINERATE_RECEIVE_STATUS_TIMEOUT where none came. What finds no room is in the
-// next call. Payloads are lent until the next call with the receiver, whichever it is.
+// arrived, at once if there are any, otherwise when there are. Waits for `timeout` nanoseconds: 0 not at
+// all, a negative number for ever. LINERATE_RECEIVE_STATUS_TIMEOUT if none arrived. Messages without room
+// are in the next call. Payloads are lent until the next call with the receiver, whichever it is.
 //
 // The caller sees to it that:
 // `receiver` is of linerate_receiver_open(), `messages` points to `room` messages, and `count` to a number.
@@ -197,7 +197,7 @@ int linerate_receiver_socket(struct linerate_receiver *receiver);
 linerate_receive_status linerate_receiver_address(struct linerate_receiver *receiver,
                                                   struct linerate_sockaddr *address);
 
-// The back end in use, as "gro"; valid until the receiver is closed, NULL for NULL.
+// The backend in use, as "gro"; valid until the receiver is closed, NULL for NULL.
 //
 // The caller sees to it that:
 // `receiver` is NULL or of linerate_receiver_open().
@@ -224,8 +224,8 @@ linerate_receive_status linerate_receiver_join(struct linerate_receiver *receive
 linerate_receive_status linerate_receiver_leave(struct linerate_receiver *receiver,
                                                 const char *group);
 
-// Why the last call failed that did, in words, and what can be done about it; an empty text where none did.
-// Valid until the next call with the receiver, NULL for NULL.
+// Why the last failed call failed, and what to do about it; an empty text if none failed. Valid until the
+// next call with the receiver, NULL for NULL.
 //
 // The caller sees to it that:
 // `receiver` is NULL or of linerate_receiver_open().

@@ -1,4 +1,4 @@
-//! Calibration: selects a back end by what each costs on the messages that arrive.
+//! Calibration: selects a backend by what each costs on the messages that arrive.
 
 use std::time::{Duration, Instant};
 
@@ -11,20 +11,20 @@ use crate::options::Options;
 use crate::probe::probe;
 use crate::receiver::{Receiver, Trial};
 
-/// The order of preference of back ends that cost the same.
+/// The order of preference of backends that cost the same.
 const PREFERENCE: [Backend; 4] = [Backend::Xdp, Backend::Gro, Backend::Recvmmsg, Backend::Uring];
 
 /// The result of a calibration.
 #[derive(Debug, Default)]
 pub(super) struct Calibration {
-    /// The best back end, if any message arrived.
+    /// The best backend, if any message arrived.
     pub(super) best: Option<Backend>,
     /// Why no other.
     pub(super) reasons: Vec<String>,
     pub(super) trials: Vec<Trial>,
 }
 
-/// Tries one back end after the other, each for `time`.
+/// Tries one backend after the other, each for `time`.
 pub(super) fn run(options: &Options, time: Duration) -> Calibration {
     let (mut trials, mut reasons) = (Vec::new(), Vec::new());
     for backend in PREFERENCE {
@@ -56,7 +56,7 @@ pub(super) fn run(options: &Options, time: Duration) -> Calibration {
     Calibration { best: best.map(|best| best.backend), reasons, trials }
 }
 
-/// One back end for `time`; with it false where a signal ended the trial.
+/// One backend for `time`; with it false where a signal ended the trial.
 fn try_backend(options: &Options, backend: Backend, time: Duration) -> Result<(Trial, bool)> {
     let mut receiver = Receiver::open(options, backend)?;
     let before = cpu_time();

@@ -1,12 +1,12 @@
-//! Which back end a receiver takes, and why not a better one.
+//! Which backend a receiver takes, and why not a better one.
 
 use crate::backend::Backend;
 use crate::options::{Options, Reuseport};
 use crate::probe::probe;
 use crate::{Error, Result, xdp};
 
-/// The back end that was asked for, if it is available; else the best that is. With the reasons why not a better
-/// one.
+/// The requested backend, if it is available, otherwise the best available one. With the reasons why not a
+/// better one.
 pub(super) fn select(options: &Options) -> Result<(Backend, Vec<String>)> {
     if let Some(backend) = options.backend {
         let interface = xdp::interface_of(options);
@@ -38,7 +38,7 @@ pub(super) fn select(options: &Options) -> Result<(Backend, Vec<String>)> {
     Ok((backend, reasons))
 }
 
-/// The best back end of the stock socket.
+/// The best backend of the stock socket.
 pub(super) fn socket_backend(reasons: &mut Vec<String>) -> Backend {
     match probe(Backend::Gro, None) {
         Ok(()) => Backend::Gro,
@@ -60,7 +60,7 @@ fn one_reader(options: &Options) -> std::result::Result<(), String> {
     }
 }
 
-/// Whether `xdp` may be selected without being asked for: the error is the reason why not.
+/// Whether `xdp` may be selected automatically; the error is the reason why not.
 pub(super) fn probe_xdp(options: &Options) -> std::result::Result<(), String> {
     let interface = xdp::interface_of(options).ok_or(xdp::NO_INTERFACE)?;
     one_reader(options)?;

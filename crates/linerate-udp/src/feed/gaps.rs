@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-/// Numbers that are missing, one behind the other.
+/// Consecutive missing numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Gap {
     /// The first that is missing.
@@ -44,16 +44,16 @@ impl GapList {
         self.missing
     }
 
-    /// Notes that `from..to`, which is beyond all other gaps, is missing. Where there is no room the
-    /// oldest gap is given up. Returns how many messages were.
+    /// Records that `from..to`, which is beyond all other gaps, is missing. Without room the oldest gap is
+    /// abandoned. Returns how many messages were abandoned.
     pub(super) fn open(&mut self, from: u64, to: u64) -> u64 {
         self.gaps.push(Gap { from, to });
         self.missing += to - from;
         self.shrink()
     }
 
-    /// Notes that a message came: `None` when it was not missing, else how many messages had to be given
-    /// up for want of room.
+    /// Records the arrival of a message: `None` if it was not missing, otherwise how many messages were
+    /// abandoned to make room.
     pub(super) fn fill(&mut self, number: u64) -> Option<u64> {
         let at = self.gaps.partition_point(|gap| gap.to <= number);
         let gap = self.gaps.get_mut(at).filter(|gap| gap.from <= number)?;
@@ -72,13 +72,13 @@ impl GapList {
         Some(0)
     }
 
-    /// Gives everything up. Returns how many messages were missing.
+    /// Abandons all gaps. Returns how many messages were missing.
     pub(super) fn clear(&mut self) -> u64 {
         self.gaps.clear();
         std::mem::take(&mut self.missing)
     }
 
-    /// Gives up the oldest gap where there are too many.
+    /// Abandons the oldest gap if there are too many.
     fn shrink(&mut self) -> u64 {
         if self.gaps.len() <= self.room {
             return 0;

@@ -1,12 +1,12 @@
-//! Line arbitration for sequence-numbered feeds: the messages of one or two lines, each once and in the order of
-//! first arrival.
+//! Line arbitration for sequence-numbered feeds: the messages of one or two lines, each once and in the order
+//! of first arrival.
 //!
 //! A [`Protocol`] reads a packet of one protocol ([`moldudp64::MoldUdp64`] is one). A [`Feed`] knows which
-//! number it expects next: what is new is handed on, whichever line brings it first; what has been seen is
+//! number it expects next: new messages are delivered from the line that brings them first; duplicates are
 //! dropped; a number that is skipped opens a gap in the [`GapList`], and a message that comes late, from the
-//! other line or a retransmission, closes it. Nothing is held back: messages are handed on when they come,
-//! and [`Message::late`] says whether one fills a gap. Lines change sessions one after the other: what a line
-//! still brings of the session before belongs to that one.
+//! other line or a retransmission, closes it. Nothing is held back: messages are delivered when they arrive,
+//! and [`Message::late`] says whether one fills a gap. Lines change sessions one after the other: messages of
+//! the previous session that a line still brings belong to that session.
 //!
 //! ```
 //! use linerate_udp::feed::{Feed, Line, moldudp64::MoldUdp64};
@@ -44,7 +44,7 @@ pub enum Line {
 /// The header of a packet of a feed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PacketHeader<'a> {
-    /// The session, a run of numbers that begins at 1; packets of another one begin anew.
+    /// The session, a run of numbers that begins at 1; packets of another session begin again.
     pub session: &'a [u8],
     /// The number of the first message in the packet; of the next one to come, where it has none.
     pub first: u64,
@@ -54,7 +54,7 @@ pub struct PacketHeader<'a> {
     pub end: bool,
 }
 
-/// Why a packet is none of the protocol.
+/// Why a packet is not a valid packet of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
     /// It ends before its header does.
@@ -73,7 +73,7 @@ pub trait Protocol {
     /// Reads the header of a packet.
     ///
     /// # Errors
-    /// Why it is none.
+    /// Why it is not valid.
     fn header<'a>(&self, packet: &'a [u8]) -> Result<PacketHeader<'a>, ParseError>;
 
     /// The messages of a packet, each handed to `message` in order.
@@ -94,7 +94,7 @@ pub struct Message<'a> {
     pub bytes: &'a [u8],
     /// Which line brought it first.
     pub line: Line,
-    /// It was missing: messages with higher numbers have been handed on already.
+    /// It was missing: messages with higher numbers have been delivered already.
     pub late: bool,
 }
 
@@ -118,13 +118,14 @@ pub struct Statistics {
     pub heartbeats: u64,
     /// Packets that said that a session is over; they are repeated.
     pub ends: u64,
-    /// Packets that were none of the protocol.
+    /// Packets that were not valid packets of the protocol.
     pub malformed: u64,
     /// Gaps that were opened.
     pub gaps: u64,
     /// Messages missing now.
     pub missing: u64,
-    /// Missing messages that the gap_list had no place for, or that two sessions have followed: lost for good.
+    /// Missing messages that did not fit into the gap list, or that two sessions have followed: lost for
+    /// good.
     pub abandoned: u64,
     /// Sessions.
     pub sessions: u64,
@@ -147,8 +148,8 @@ pub struct Feed<L> {
 }
 
 impl<L: Protocol> Feed<L> {
-    /// A feed that is joined while it runs: what was sent before is not missed. Sessions that begin later are
-    /// missed from number 1 on.
+    /// A feed that is joined while it runs: earlier messages do not count as missing. In later sessions
+    /// messages count from number 1 on.
     pub fn new(protocol: L) -> Self {
         Self {
             protocol,
@@ -159,14 +160,14 @@ impl<L: Protocol> Feed<L> {
         }
     }
 
-    /// The same, but the first session too is missed from number 1 on.
+    /// The same, but messages count from number 1 on in the first session too.
     #[must_use]
     pub fn from_start(mut self) -> Self {
         self.from_start = true;
         self
     }
 
-    /// Takes a packet that `line` brought, and hands every message that has not been seen to `message`.
+    /// Processes a packet of `line`, and passes every new message to `message`.
     ///
     /// No memory is allocated.
     pub fn process(&mut self, line: Line, packet: &[u8], mut message: impl FnMut(Message<'_>)) {
@@ -189,7 +190,7 @@ impl<L: Protocol> Feed<L> {
         let Self { protocol, current, previous, statistics, .. } = self;
         let session = if current.is(header.session) { current } else { previous };
         if header.messages == 0 {
-            // It says what comes next, so that a loss is seen before the next message comes.
+            // It has the next number, so that a loss is detected before the next message arrives.
             session.skip_to(header.first, statistics);
             session.ended |= header.end;
             statistics.ends += u64::from(header.end);
@@ -232,12 +233,12 @@ impl<L: Protocol> Feed<L> {
         self.current.name()
     }
 
-    /// The number that comes next in it, once a packet has come.
+    /// The next number in it, once a packet has arrived.
     pub fn next(&self) -> Option<u64> {
         self.current.next()
     }
 
-    /// Whether it has been said to be over.
+    /// Whether its end was announced.
     pub fn ended(&self) -> bool {
         self.current.ended
     }
@@ -252,7 +253,7 @@ impl<L: Protocol> Feed<L> {
         if self.current.is(header.session) || self.previous.is(header.session) {
             return true;
         }
-        // A stray packet is not to end the session that is running.
+        // An unrelated packet must not end the current session.
         if self.protocol.messages(packet, &mut |_| {}).is_err() {
             self.statistics.malformed += 1;
             return false;

@@ -24,7 +24,8 @@ impl Session {
         Self { name: [0; MAX_NAME_LEN], len: 0, next: None, ended: false, gap_list }
     }
 
-    /// Takes the place of what was there; `name` is no longer than [`MAX_NAME_LEN`], and the gap_list is empty.
+    /// Takes the place of what was there; `name` is no longer than [`MAX_NAME_LEN`], and the gap list is
+    /// empty.
     pub(super) fn begin(&mut self, name: &[u8], next: u64) {
         self.len = name.len();
         self.name[..self.len].copy_from_slice(name);
@@ -51,7 +52,7 @@ impl Session {
         self.next.is_some_and(|next| number < next)
     }
 
-    /// Notes that a message came; true when it is the first time. A packet whose numbers would overflow is
+    /// Records the arrival of a message; true if it is the first. A packet whose numbers would overflow is
     /// refused before.
     #[inline]
     pub(super) fn take(&mut self, number: u64, statistics: &mut Statistics) -> bool {
@@ -65,7 +66,7 @@ impl Session {
         true
     }
 
-    /// Opens a gap up to `number`, where that is further than what has come.
+    /// Opens a gap up to `number`, if that is beyond what has arrived.
     #[inline]
     pub(super) fn skip_to(&mut self, number: u64, statistics: &mut Statistics) {
         let expected = self.next.unwrap_or(number);

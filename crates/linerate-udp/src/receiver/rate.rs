@@ -28,7 +28,7 @@ impl RateEstimator {
 mod tests {
     use super::*;
 
-    /// More than anybody's clock can be off by between two calls.
+    /// More than a clock can be off by between two calls.
     const HOUR: Duration = Duration::from_secs(3600);
 
     fn since(time: Duration) -> RateEstimator {

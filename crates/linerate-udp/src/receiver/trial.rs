@@ -1,4 +1,4 @@
-//! [`Trial`]: what one back end did in a calibration, and which is the best.
+//! [`Trial`]: the result of one backend in a calibration, and which is the best.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,10 +8,10 @@ use crate::backend::Backend;
 /// A smaller share of lost messages counts as none.
 const TOLERATED_LOSS: f64 = 1e-3;
 
-/// What one back end did while a receiver was calibrated.
+/// The result of one backend in the calibration of a receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trial {
-    /// The back end.
+    /// The backend.
     pub backend: Backend,
     /// Messages that it received, and that were discarded.
     pub messages: u64,

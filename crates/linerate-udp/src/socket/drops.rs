@@ -1,4 +1,4 @@
-//! [`SocketDrops`]: what a socket lost, asked of the kernel when somebody wants to know.
+//! [`SocketDrops`]: what a socket lost, queried from the kernel on demand.
 
 use std::fs::File;
 use std::io;
@@ -9,10 +9,10 @@ use super::get;
 
 /// `SO_MEMINFO` of `asm-generic/socket.h`, which costs nothing a message, unlike `SO_RXQ_OVFL`.
 const SO_MEMINFO: i32 = 55;
-/// Where `sk_drops` stands in it (`SK_MEMINFO_DROPS` of `linux/sock_diag.h`).
+/// The index of `sk_drops` in it (`SK_MEMINFO_DROPS` of `linux/sock_diag.h`).
 const DROPS: usize = 8;
 
-/// What a socket had lost when it was last asked, with 64 bits where the kernel has 32.
+/// What a socket had lost at the last query, in 64 bits where the kernel has 32.
 ///
 /// The kernel keeps no account of causes for a socket. `sk_drops` counts messages without room, and those
 /// whose checksum turned out to be wrong when they were copied, which is when long ones are summed. Short

@@ -17,7 +17,7 @@ const IPV6_MULTICAST_ALL: i32 = 29;
 /// `SO_PREFER_BUSY_POLL` and `SO_BUSY_POLL_BUDGET` of `asm-generic/socket.h`.
 const SO_PREFER_BUSY_POLL: i32 = 69;
 
-/// A socket with these options for a back end, bound and joined.
+/// A socket with these options for a backend, bound and joined.
 pub(crate) fn open(options: &Options, backend: Backend) -> Result<OwnedFd> {
     let v6 = options.bind.is_ipv6();
     let family = if v6 { libc::AF_INET6 } else { libc::AF_INET };

@@ -23,7 +23,7 @@ const CACHE_LINE: usize = 64;
 /// Headers, addresses, ancillary data and payloads of a number of datagrams.
 #[derive(Debug)]
 pub(crate) struct RecvMmsg {
-    // Before the headers, which it has the kernel forget.
+    // Before the headers, which it makes the kernel forget.
     remembered: Option<Remembered>,
     headers: Vec<libc::mmsghdr>,
     // What the headers point to. None of it is touched through these while the kernel may write.
@@ -37,7 +37,7 @@ pub(crate) struct RecvMmsg {
     lent: usize,
     /// What is left of the super-datagram that is being split.
     rest: Rest,
-    /// The address that stands for the destination where the kernel says none.
+    /// The destination address if the kernel reports none.
     bound: SocketAddr,
     payloads: Region,
     /// System calls made.
@@ -120,7 +120,7 @@ impl RecvMmsg {
         })
     }
 
-    /// Has the kernel read the headers now, for good, where it can: `socket` is the one to receive from.
+    /// Makes the kernel read the headers once, if it supports that: `socket` is the one to receive from.
     pub(crate) fn remember(&mut self, socket: Arc<OwnedFd>) -> io::Result<()> {
         // SAFETY: what the headers point to is theirs alone, is freed after `remembered`, and is only
         // looked at between two calls.
@@ -128,8 +128,8 @@ impl RecvMmsg {
         Ok(())
     }
 
-    /// Takes what has come, without waiting: false when nothing has. Only to be called when everything
-    /// has been lent.
+    /// Takes what has arrived, without waiting: false if nothing has. Call it only when everything has been
+    /// lent.
     pub(crate) fn fill(&mut self, fd: BorrowedFd<'_>) -> io::Result<bool> {
         self.prepare();
         while self.filled < self.headers.len() {
@@ -156,8 +156,7 @@ impl RecvMmsg {
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // What is there is worth more than the error, which the socket does not forget for
-                // long: the next call meets it or not.
+                // The messages matter more than the error; the next call may or may not report it again.
                 Err(_) if self.filled > 0 => break,
                 Err(error) => return Err(error),
             }

@@ -10,8 +10,8 @@ const SYSCALL: libc::c_long = 600;
 /// The most headers of one call (`UIO_MAXIOV`).
 const MAX_PER_CALL: usize = 1024;
 
-/// Arrays of headers that the kernel has read, until this is dropped: by their addresses, so that whoever
-/// frees an array drops this before.
+/// Arrays of headers that the kernel has read, until this is dropped: by their addresses; drop this before an
+/// array is freed.
 #[derive(Debug)]
 pub(super) struct Remembered {
     socket: Arc<OwnedFd>,
@@ -19,11 +19,11 @@ pub(super) struct Remembered {
 }
 
 impl Remembered {
-    /// Has the kernel read `headers`, in pieces of what one call takes.
+    /// Makes the kernel read `headers`, in pieces of what one call takes.
     ///
     /// # Safety
     /// As long as the value lives, nothing but `recvmmsg` on these headers may use what they point to; it
-    /// writes there whatever has become of the headers.
+    /// writes there even if the headers were changed or freed.
     pub(super) unsafe fn new(
         socket: Arc<OwnedFd>,
         headers: &mut [libc::mmsghdr],
@@ -54,7 +54,7 @@ fn call(fd: BorrowedFd<'_>, array: usize, len: usize) -> io::Result<()> {
     super::check(answer as isize).map(drop)
 }
 
-/// Whether the kernel remembers headers, found by having it remember one.
+/// Whether the kernel remembers headers, probed with one header.
 pub(crate) fn probe() -> Result<(), String> {
     if !cfg!(target_arch = "x86_64") {
         return Err("the patch that brings remember_mmsghdr has it for x86 only".to_owned());

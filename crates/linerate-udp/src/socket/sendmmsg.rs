@@ -60,8 +60,8 @@ impl SendMmsg {
         }
     }
 
-    /// Sends transmits that lie in `buffer`, each segmented by the kernel where it has more than one message.
-    /// Returns how many were sent, at most as many as there are headers.
+    /// Sends transmits in `buffer`, each segmented by the kernel where it has more than one message. Returns
+    /// how many were sent, at most as many as there are headers.
     pub(crate) fn send(
         &mut self,
         fd: BorrowedFd<'_>,

@@ -48,7 +48,7 @@ impl SockAddr {
         Self::read(&self.0)
     }
 
-    /// The address that stands in these bytes.
+    /// The address in these bytes.
     #[inline]
     pub(crate) fn read(bytes: &[u8]) -> SocketAddr {
         let array = |from: usize| -> [u8; 4] { part(bytes, from) };

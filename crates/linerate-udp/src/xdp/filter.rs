@@ -1,9 +1,9 @@
-//! Which frames are taken from the stack: a classic program, which `linerate-ring` translates.
+//! Which frames XDP takes from the stack: a classic program, which is translated to eBPF.
 //!
-//! Taken is what the companion socket would get for certain: whole UDP datagrams over Ethernet, without
-//! tags, IP options, extension headers or fragmentation, to the port and one of the addresses. Whatever
-//! is anything else goes to the stack, which knows better, and from there to the companion socket. So do
-//! senders that cannot be on a wire: the stack drops them, and a program may trust 127.0.0.1.
+//! XDP takes only datagrams that the companion socket would certainly receive: whole UDP datagrams over
+//! Ethernet, without tags, IP options, extension headers or fragmentation, to the port and one of the
+//! addresses. All other frames go to the stack, and from there to the companion socket. So do frames from
+//! sources that cannot be on a wire: the stack drops them, and a program may trust 127.0.0.1.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -24,7 +24,7 @@ const RETURN: u16 = 0x06;
 /// Senders of one source-specific group that a conditional jump can step over.
 const MAX_SENDERS: usize = 24;
 
-/// What the receiver takes.
+/// What to take from the stack.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct FilterSpec {
     pub(super) port: u16,
@@ -32,7 +32,7 @@ pub(super) struct FilterSpec {
     pub(super) mac: ethernet::Address,
     /// Addresses of the interface.
     pub(super) unicast: Vec<IpAddr>,
-    /// Groups, each with the senders that are heard; none means any.
+    /// Groups, each with its accepted senders; none means any.
     pub(super) groups: Vec<(IpAddr, Vec<IpAddr>)>,
     /// The longest frame that fits into a chunk.
     pub(super) max_frame: u32,
@@ -46,7 +46,7 @@ impl FilterSpec {
         program.refuse_if(JUMP_GREATER, self.max_frame);
         program.load(LOAD_HALF, 12);
         let v6 = self.version(true)?;
-        // A jump that is not conditional has no limit worth the name.
+        // An unconditional jump has a 32-bit offset.
         program.statement(JUMP_EQUAL, 1, 0, 0x0800);
         let over = self.version(false)?.statements.len() as u32;
         program.statement(0x05, 0, 0, over);

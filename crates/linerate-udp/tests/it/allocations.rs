@@ -1,4 +1,4 @@
-//! Receiving allocates nothing and makes few system calls, on every back end.
+//! Receiving allocates nothing and makes few system calls, on every backend.
 
 use std::time::Instant;
 

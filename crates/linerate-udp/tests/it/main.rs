@@ -1,4 +1,4 @@
-//! Receiving and sending, on every back end.
+//! Receiving and sending, on every backend.
 
 mod allocations;
 #[path = "../../../linerate-ring/tests/it/counting.rs"]

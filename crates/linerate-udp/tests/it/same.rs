@@ -1,4 +1,4 @@
-//! Whichever back end: the same messages, byte for byte and count for count.
+//! Whichever backend: the same messages, byte for byte and count for count.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
@@ -127,7 +127,7 @@ fn all_the_same(name: &str, ip: &str, sizes: Sizes) {
     }
 }
 
-/// One back end, so that a machine without it skips the test of that name.
+/// One backend, so that a machine without it skips the test of that name.
 fn delivers(name: &str, backend: Backend, delivery: Delivery) {
     let cable = Cable::new();
     let probed = cable.here.run(|| linerate_udp::probe(backend, Some("rx")));

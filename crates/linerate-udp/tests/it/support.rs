@@ -83,7 +83,7 @@ impl Cable {
         self.open(builder.ring_size(16 << 20), backend)
     }
 
-    /// The same by a back end and, for `xdp`, by one of its ways.
+    /// The same by a backend and, for `xdp`, by one of its ways.
     pub(crate) fn receive_by(
         &self,
         builder: ReceiverBuilder,
@@ -154,7 +154,7 @@ pub(crate) fn gather(
     assert_eq!(got, count, "more messages than were sent");
 }
 
-/// A back end and, for `xdp`, the way of its frames.
+/// A backend and, for `xdp`, the way of its frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Kind {
     pub(crate) backend: Backend,
@@ -181,7 +181,7 @@ pub(crate) fn kinds(cable: &Cable, test: &str) -> Vec<Kind> {
         .collect()
 }
 
-/// The back ends that this machine has for `interface`, those that it lacks said to be skipped.
+/// The backends that this machine has for `interface`, those that it lacks said to be skipped.
 pub(crate) fn back_ends(cable: &Cable, test: &str) -> Vec<Backend> {
     let all = [Backend::Recvmmsg, Backend::Gro, Backend::Uring, Backend::Xdp];
     // Nobody misses what no released kernel has.

@@ -1,13 +1,13 @@
-//! [`Hashed`]: sessions in hash maps, listed and statistics by batches of system calls.
+//! [`Hashed`]: sessions in hash maps, listed and counted with batched map system calls.
 //!
 //! User space cannot change a part of an entry, so ageing cannot clear a reference bit: it remembers what
-//! every session had counted, and a session that counts no more is idle. A packet may come between the check and the
-//! deletion. Its session is then deleted nevertheless and learned again, and its counts are lost. The
+//! every session had counted, and a session that counts no more is idle. A packet may come between the check
+//! and the deletion. Its session is then deleted nevertheless and learned again, and its counts are lost. The
 //! product's table has neither flaw.
 //!
-//! The kernel gives the memory of a deleted entry to the next one at once, even while a program holds it. So a
-//! session is deleted in two steps, as a slot of the table is freed: the program `end_session` ends it and leaves it
-//! locked, and it is deleted a grace period later, when no program can hold it any more.
+//! The kernel gives the memory of a deleted entry to the next one at once, even while a program holds it. So
+//! a session is deleted in two steps, as a slot of the table is freed: the program `end_session` ends it and
+//! leaves it locked, and it is deleted a grace period later, when no program can hold it any more.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -66,7 +66,7 @@ pub struct Hashed {
 struct Ended {
     /// It had not ended before.
     was_valid: bool,
-    /// Somebody else has the lock of a copy.
+    /// Another writer has the lock of a copy.
     busy: bool,
 }
 
@@ -213,7 +213,7 @@ pub struct HashedAgeing {
     clock: Clock,
     /// Packets of each session at the last look, and the second when they were fewer.
     known: HashMap<SessionKey, (u64, u64)>,
-    /// Those that were to be retired and were locked by somebody, and when first.
+    /// Sessions to retire that were found locked, and when first.
     locked: HashMap<SessionKey, Instant>,
     /// Keys of what was retired, to be deleted after a grace period.
     retired: Vec<u8>,
@@ -252,7 +252,7 @@ impl HashedAgeing {
         self.limits = limits;
     }
 
-    /// Deletes what was retired, and looks at all sessions if it is time to, as the ageing of a table would have.
+    /// Deletes what was retired, and visits all sessions if that is due, as the ageing of a table would have.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -296,7 +296,7 @@ impl HashedAgeing {
         let mut locked = HashMap::new();
         for (key, packets, bytes, reason) in doomed {
             let busy = self.hashed.end_one(key, true)?.busy;
-            // A program has the lock for a microsecond. Whoever has it for long was retired, or is dead.
+            // A program holds the lock for a microsecond. A long holder was retired, or is dead.
             let since = *self.locked.get(&key).unwrap_or(&began);
             if busy && began.saturating_duration_since(since) < DEAD_WRITER_AFTER {
                 locked.insert(key, since);

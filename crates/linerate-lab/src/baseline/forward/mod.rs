@@ -1,5 +1,5 @@
-//! Forwarding baselines: the accelerator with its sessions in hash maps, and a stateless one that asks the kernel's
-//! routing table (FIB) for each packet.
+//! Forwarding baselines: the accelerator with its sessions in hash maps, and a stateless one that asks the
+//! kernel's routing table (FIB) for each packet.
 //!
 //! Both are compiled with the accelerator's own headers and load only here. They attach to interfaces, send
 //! heartbeats and age sessions; unlike the daemon they pin nothing, watch no changes and fix no settings.

@@ -97,8 +97,8 @@ fn one(context: &mut Context, kind: &str, traffic: &Traffic, factors: &[u64]) ->
     Ok(lines)
 }
 
-/// Nothing to hold or not, only to tell: the largest difference between huge and small pages beside the
-/// spread of the same point.
+/// A note, not a claim: the largest difference between huge and small pages beside the spread of the same
+/// point.
 fn compare(lines: &[Line]) -> String {
     let subject =
         "huge pages against small pages, xdp: largest difference of loss, synthetic traffic";

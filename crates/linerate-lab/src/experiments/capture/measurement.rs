@@ -1,4 +1,4 @@
-//! One measurement: a receiver, traffic, and what became of every frame.
+//! One measurement: a receiver, traffic, and the outcome of every frame.
 
 use std::time::{Duration, Instant};
 
@@ -11,9 +11,9 @@ use crate::peers::capture::{Peer, PeerReport};
 use crate::topology::pair::Pair;
 use crate::traffic::generated::{SendReport, Traffic};
 
-/// An interface or a receiver that does nothing for so long has done everything.
+/// Idle time after which an interface or receiver is considered finished.
 const QUIET_INTERVAL: Duration = Duration::from_millis(150);
-/// A receiver that is still busy so long after the last frame is not waited for.
+/// Maximum wait for a busy receiver after the last frame.
 const MAX_BACKLOG_TIME: Duration = Duration::from_secs(60);
 
 /// What happened to the frames of one measurement.
@@ -138,9 +138,9 @@ pub(crate) fn measure_with(
     let peer_report = peer.peer_report(finished)?;
     let [sender_drops, receiver_drops] = interface_drops(pair)?;
     pair.wait_until_free()?;
-    // What the far end had no room for counts at the sending interface. What an XDP program drops
-    // counts at the receiving one; there it is either what the sink was asked to drop or what the
-    // capture program lists itself.
+    // What the peer had no room for counts at the sending interface. What an XDP program drops counts at the
+    // receiving one; there it is either what the sink was asked to drop or what the capture program lists
+    // itself.
     let refused = sender_drops - dropped_before[0];
     let in_driver = peer.is_xdp() || matches!(peer_report.source.as_str(), "xdp" | "tee");
     let stack = if in_driver { 0 } else { receiver_drops - dropped_before[1] };
@@ -150,7 +150,7 @@ pub(crate) fn measure_with(
     Ok(Measurement { sent, interface_dropped, peer_report, behind, cpu, share, void })
 }
 
-/// SendReport = captured + counted drops, or the run does not count.
+/// Frames sent must equal frames captured plus counted drops; otherwise the run is void.
 fn account(sent: SendReport, peer_report: &PeerReport, interface_dropped: u64) -> Option<String> {
     let explained = peer_report.captured + peer_report.lost() + interface_dropped;
     if explained == sent.frames {

@@ -1,4 +1,4 @@
-//! `capture-stall`: the consumer stands still for 50 ms, several times.
+//! `capture-stall`: the consumer is stopped for 50 ms, several times.
 
 use std::time::Duration;
 
@@ -64,11 +64,11 @@ fn run(context: &mut Context) -> Result<()> {
     Ok(())
 }
 
-/// Lets the receiver run for a while, and then stand still.
+/// Lets the receiver run for a while, then stops it.
 fn stall(receiver: &Running) -> Result<()> {
     interrupt::sleep(PAUSE)?;
     receiver.signal(Signal::SIGSTOP)?;
-    // Woken whatever happens meanwhile: a stopped process would not end.
+    // Continued in any case: a stopped process would not end.
     let slept = interrupt::sleep(STALL);
     receiver.signal(Signal::SIGCONT)?;
     slept

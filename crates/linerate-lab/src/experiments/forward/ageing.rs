@@ -1,5 +1,5 @@
-//! `forward-ageing`: what ageing the sessions costs, as in Niccolò Giraudo, "Prototipazione di un acceleratore di traffico per
-//! dispositivi embedded basato su eBPF/XDP" (2022), figure 5.7.
+//! `forward-ageing`: what ageing the sessions costs, as in Niccolò Giraudo, "Prototipazione di un
+//! acceleratore di traffico per dispositivi embedded basato su eBPF/XDP" (2022), figure 5.7.
 
 use std::time::{Duration, Instant};
 
@@ -78,7 +78,7 @@ fn run(context: &mut Context) -> Result<()> {
     Ok(())
 }
 
-/// Percent of a core that the daemon takes with so many sessions.
+/// Percent of a core that the daemon uses with this many sessions.
 fn age(cores: Cores, datapath: Datapath, sessions: u64, time: Duration) -> Result<f64> {
     let routed = RoutedPair::build(cores)?;
     let Some(daemon) = routed.start_datapath(datapath, sessions)? else {

@@ -1,5 +1,5 @@
-//! `forward-size`: what forwarding a frame costs, by its size, as in Niccolò Giraudo, "Prototipazione di un acceleratore di traffico per
-//! dispositivi embedded basato su eBPF/XDP" (2022), figures 5.2 and 5.3.
+//! `forward-size`: what forwarding a frame costs, by its size, as in Niccolò Giraudo, "Prototipazione di un
+//! acceleratore di traffico per dispositivi embedded basato su eBPF/XDP" (2022), figures 5.2 and 5.3.
 
 use anyhow::Result;
 

@@ -26,7 +26,7 @@ const JUMBO_MTU: u32 = 9000;
 /// Who receives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Reader {
-    /// `linerate receive` with this back end.
+    /// `linerate receive` with this backend.
     Linerate(&'static str),
     /// A plain AF_XDP loop that parses and verifies every datagram: the limit.
     XdpLoop,
@@ -47,7 +47,7 @@ pub(super) struct Load {
     pub(super) stamp: &'static str,
 }
 
-/// What came of it.
+/// The result.
 #[derive(Clone, Debug)]
 pub(super) struct ReceiveOutcome {
     pub(super) sent: SendReport,
@@ -241,7 +241,7 @@ impl Testbed {
 
     fn by_socket(load: &Load) -> Vec<String> {
         let sizes: Vec<_> = load.sizes.iter().map(u32::to_string).collect();
-        // The cable holds 256 frames, and the receiving end has this CPU, too.
+        // The veth pair holds 256 frames, and the receiving end has this CPU, too.
         let mut arguments = words(&format!(
             "send {RECEIVER_ADDRESS}:{PORT} --size {} --pattern {} --batch 16",
             sizes.join(","),

@@ -38,7 +38,7 @@ impl Path {
     }
 }
 
-/// What an experiment is about: its paths, and what is said of them.
+/// The definition of an experiment: its paths and their texts.
 pub(super) struct Description<'a> {
     /// What is sent, as the title of a chart has it.
     pub(super) of: &'a str,

@@ -28,8 +28,8 @@ fn session(number: u32) -> Session {
     Session { key, out_ifindex: number, learned: number, ..Session::default() }
 }
 
-/// Puts a session into the maps as the learner would, with so many packets on the first CPU and as many
-/// on the second, where there is one for each.
+/// Puts a session into the maps as the learner would, with this many packets on the first CPU and as many on
+/// the second, where there is one for each.
 fn put(programs: &Programs, design: Design, number: u32, packets: u64) {
     let mut value = HashedSession { session: session(number), ..Default::default() };
     value.session.packets = if design == Design::Split { 0 } else { packets };
