@@ -7,8 +7,10 @@
 
 #include <linux/in.h>
 
+#include "ct_lookup.h"
 #include "kernel.h"
 #include "refusals.h"
+#include "store.h"
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
@@ -23,6 +25,7 @@ union nf_conntrack_man_proto {
 struct nf_conntrack_man {
 	union nf_inet_addr u3;
 	union nf_conntrack_man_proto u;
+	__u16 l3num;
 };
 
 struct nf_conntrack_tuple {
@@ -32,6 +35,7 @@ struct nf_conntrack_tuple {
 		union {
 			__be16 all;
 		} u;
+		__u8 protonum;
 	} dst;
 };
 
@@ -47,8 +51,17 @@ union nf_conntrack_proto {
 	struct ip_ct_tcp tcp;
 };
 
+struct nf_ct_ext {
+	__u8 offset[1]; /* by enum nf_ct_ext_id; 0: not there */
+};
+
+enum nf_ct_ext_id {
+	NF_CT_EXT_ECACHE = 4,
+};
+
 struct nf_conn {
 	__u32 timeout;
+	struct nf_ct_ext *ext;
 	struct nf_conntrack_tuple_hash tuplehash[2];
 	unsigned long status;
 	union nf_conntrack_proto proto;
@@ -59,6 +72,7 @@ struct nf_conn {
 /* sk_buff._nfct: a pointer, with the packet's direction in its low bits. */
 #define CONNTRACK_INFO_MASK 7ul
 #define CONNTRACK_ESTABLISHED 0	      /* in the direction of the first packet */
+#define CONNTRACK_NEW 2		      /* the same, as long as there was no answer */
 #define CONNTRACK_ESTABLISHED_REPLY 3 /* against it */
 #define CONNTRACK_UNTRACKED 7	      /* by a `notrack` rule, and without a connection */
 
@@ -92,6 +106,60 @@ static __always_inline const struct nf_conn *connection_of(const struct sk_buff 
  * Never reset: if conntrack is switched off, this costs the fast path until the next attachment, but the
  * opposite guess would cost a connection its translation. */
 __u8 conntrack_active[2];
+
+#define CONNTRACK_IPV4 2 /* AF_INET: nf_conntrack_tuple.src.l3num */
+#define CONNTRACK_IPV6 10 /* AF_INET6 */
+
+/* The tuple of a direction as its packets come in; 0 where they belong to no session. */
+static __always_inline int tuple_of(struct tuple_key *key, const struct nf_conntrack_tuple *tuple)
+{
+	__u16 family = BPF_CORE_READ(tuple, src.l3num);
+	__u8 protocol = BPF_CORE_READ(tuple, dst.protonum);
+	__u32 source[4], destination[4];
+	__be16 source_port, destination_port;
+
+	if ((family != CONNTRACK_IPV4 && family != CONNTRACK_IPV6) ||
+	    (protocol != IPPROTO_TCP && protocol != IPPROTO_UDP))
+		return 0;
+	BPF_CORE_READ_INTO(&source, tuple, src.u3.all);
+	BPF_CORE_READ_INTO(&destination, tuple, dst.u3.all);
+	BPF_CORE_READ_INTO(&source_port, tuple, src.u.all);
+	BPF_CORE_READ_INTO(&destination_port, tuple, dst.u.all);
+	key->ports = source_port | (__u32)destination_port << 16;
+	key->kind = (family == CONNTRACK_IPV4 ? KIND_IPV4 : KIND_IPV6) |
+		    (protocol == IPPROTO_TCP ? KIND_TCP : 0);
+	key->addresses = family == CONNTRACK_IPV4 ? source[0] | (__u64)destination[0] << 32
+						  : session_signature_of(source, destination);
+	return 1;
+}
+
+/* Ends the sessions of both directions of the connection at this address. Global, so that the verifier looks at it
+ * once. */
+__noinline int connection_end_sessions(unsigned long address)
+{
+	const struct nf_conn *connection = (const struct nf_conn *)address;
+	struct tuple_key key = {}, answers = {};
+
+	if (!bpf_core_type_exists(struct nf_conn))
+		return 0;
+	/* Not in a loop: CO-RE knows where these two are, and no stride. */
+	if (tuple_of(&key, &connection->tuplehash[0].tuple))
+		tuple_end(&key, &answers);
+	if (tuple_of(&key, &connection->tuplehash[1].tuple))
+		tuple_end(&key, &answers);
+	return 0;
+}
+
+/* A packet of a connection without an answer yet ends the sessions with its tuples: they were learned from a former
+ * connection. The kernel gives addresses and ports to another when a connection is gone, and the answers must not
+ * go to the former one. */
+static __always_inline void end_former_sessions(const struct sk_buff *packet)
+{
+	const struct nf_conn *found = connection_of(packet);
+
+	if (found && (kernel_connection(packet) & CONNTRACK_INFO_MASK) == CONNTRACK_NEW)
+		connection_end_sessions((unsigned long)found);
+}
 
 /* Conntrack's hook for incoming packets. It has no address if conntrack is a module that was loaded after
  * these programs, or if the kernel hides its addresses (kernel.kptr_restrict = 2). */
@@ -185,6 +253,23 @@ static __always_inline __u32 connection_check(const struct sk_buff *packet, int 
 	return (__s32)*left <= 0 ? REFUSAL_EXPIRING + 1 : 0;
 }
 
+/* Whether the end of the connection is reported where no packet tells of it. Conntrack drops connections early that are
+ * not ASSURED, and reports the end of those only that had a listener when they began (nf_conntrack_events). */
+static __always_inline int connection_end_is_reported(const struct sk_buff *packet)
+{
+	const struct nf_conn *found = connection_of(packet);
+	const struct nf_ct_ext *extensions = BPF_CORE_READ(found, ext);
+	__u8 offset = 0;
+
+	if (!(BPF_CORE_READ(found, status) & CONNTRACK_ASSURED) || !extensions ||
+	    !bpf_core_enum_value_exists(enum nf_ct_ext_id, NF_CT_EXT_ECACHE))
+		return 0;
+	bpf_probe_read_kernel(&offset, sizeof(offset),
+			      (const void *)extensions + bpf_core_field_offset(struct nf_ct_ext, offset) +
+				      bpf_core_enum_value(enum nf_ct_ext_id, NF_CT_EXT_ECACHE));
+	return offset != 0;
+}
+
 /* Whether conntrack verifies TCP and UDP checksums here. */
 static __always_inline int conntrack_verifies(struct dst_entry *route)
 {
@@ -198,38 +283,15 @@ static __always_inline int conntrack_verifies(struct dst_entry *route)
 /* Jiffies per second; 0: do not touch the timeouts of connections. Set before load. */
 const volatile __u32 hz = 0;
 
-struct bpf_ct_opts___12 {
-	__s32 netns_id;
-	__s32 error;
-	__u8 l4proto;
-	__u8 dir;
-	__u8 reserved[2];
-};
-
-extern struct nf_conn *bpf_skb_ct_lookup(struct __sk_buff *, struct bpf_sock_tuple *, __u32,
-					 struct bpf_ct_opts___12 *, __u32) __weak __ksym;
-extern int bpf_ct_change_timeout(struct nf_conn *, __u32) __weak __ksym;
-extern void bpf_ct_release(struct nf_conn *) __weak __ksym;
-
-/* Extends the timeout of the connection by the time for which the fast path may hide its packets: it then
- * ends no earlier than if it had seen them all. The kernel wants a connection from a look-up, which knows the
- * default zone only. If the look-up finds another connection or none, the timeout stays; the session's
- * deadline keeps to half of it in any case. */
-static __always_inline void connection_extend(struct __sk_buff *skb, const struct sk_buff *packet,
-					       const struct tuple *in, int is_ipv4, __u8 protocol,
-					       __u64 jiffies)
+/* The connection of packets that come in like this, from a look-up; to be released. */
+static __always_inline struct nf_conn *look_up(struct __sk_buff *skb, const struct tuple *in, int is_ipv4,
+					       __u8 protocol)
 {
 	struct bpf_ct_opts___12 options = { .netns_id = BPF_F_CURRENT_NETNS, .l4proto = protocol };
 	struct bpf_sock_tuple tuple = {};
-	struct nf_conn *connection;
-	__u64 milliseconds;
 
-	if (!hz || !bpf_ksym_exists(bpf_skb_ct_lookup) || !bpf_ksym_exists(bpf_ct_change_timeout) ||
-	    !bpf_ksym_exists(bpf_ct_release))
-		return;
-	milliseconds = jiffies * 1000 / hz;
-	if (milliseconds > (__u32)-1)
-		return;
+	if (!bpf_ksym_exists(bpf_skb_ct_lookup) || !bpf_ksym_exists(bpf_ct_release))
+		return NULL;
 	if (is_ipv4) {
 		tuple.ipv4.saddr = in->source[0];
 		tuple.ipv4.daddr = in->destination[0];
@@ -240,8 +302,39 @@ static __always_inline void connection_extend(struct __sk_buff *skb, const struc
 		tuple.ipv6.sport = in->source_port;
 		tuple.ipv6.dport = in->destination_port;
 	}
-	connection = bpf_skb_ct_lookup(skb, &tuple, is_ipv4 ? sizeof(tuple.ipv4) : sizeof(tuple.ipv6),
-				       &options, sizeof(options));
+	return bpf_skb_ct_lookup(skb, &tuple, is_ipv4 ? sizeof(tuple.ipv4) : sizeof(tuple.ipv6),
+				 &options, sizeof(options));
+}
+
+/* Whether XDP finds the packet's own connection by a look-up. */
+static __always_inline int can_be_looked_up(struct __sk_buff *skb, const struct sk_buff *packet,
+					    const struct tuple *in, int is_ipv4, __u8 protocol)
+{
+	struct nf_conn *found = can_look_up() ? look_up(skb, in, is_ipv4, protocol) : NULL;
+	int same = found == connection_of(packet);
+
+	if (found)
+		bpf_ct_release(found);
+	return found && same;
+}
+
+/* Extends the timeout of the connection by the time for which the fast path may hide its packets: it then ends
+ * no earlier than if it had seen them all. The kernel wants a connection from a look-up, which knows the default
+ * zone only. Where the look-up finds another connection or none, the timeout stays; the session's deadline keeps to
+ * half of it in any case. */
+static __always_inline void connection_extend(struct __sk_buff *skb, const struct sk_buff *packet,
+					       const struct tuple *in, int is_ipv4, __u8 protocol,
+					       __u64 jiffies)
+{
+	struct nf_conn *connection;
+	__u64 milliseconds;
+
+	if (!hz || !bpf_ksym_exists(bpf_ct_change_timeout))
+		return;
+	milliseconds = jiffies * 1000 / hz;
+	if (milliseconds > (__u32)-1)
+		return;
+	connection = look_up(skb, in, is_ipv4, protocol);
 	if (!connection)
 		return;
 	if (connection == connection_of(packet))

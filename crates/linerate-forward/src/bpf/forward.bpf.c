@@ -3,6 +3,7 @@
  * kernel unchanged. */
 
 #include "checksum.h"
+#include "ct_lookup.h"
 #include "maps.h"
 #include "parse.h"
 #include "rewrite.h"
@@ -83,6 +84,10 @@ __noinline int forward_any(struct xdp_md *context)
 	/* Conntrack takes a packet with a wrong checksum out of its connection, and so out of NAT. */
 	if ((action.flags & SESSION_CHECKED) && !has_right_checksum(context, &packet, data, end))
 		return SLOW_PATH + REASON_CHECKSUM;
+	if ((action.flags & SESSION_UNREPORTED) && !has_connection(context, &packet)) {
+		session_end(hit.session);
+		return SLOW_PATH + PARSE_OK;
+	}
 	/* Checked before the frame is touched: a port may be gone, and the frame then goes to the kernel. */
 	if (bpf_redirect_map(&ports, action.port, XDP_PASS) != XDP_REDIRECT)
 		return SLOW_PATH + REASON_NO_PORT;

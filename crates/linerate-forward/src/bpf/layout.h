@@ -119,6 +119,7 @@ _Static_assert(__builtin_offsetof(struct session, destination_mac) == 64, "line 
 #define SESSION_NAT (1 << 0)	     /* addresses or ports change */
 #define SESSION_TRACKED (1 << 1)     /* conntrack tracks it; the kernel path refreshes its timeout */
 #define SESSION_CHECKED (1 << 2)     /* conntrack verifies TCP and UDP checksums here, and so do we */
+#define SESSION_UNREPORTED (1 << 3)  /* its connection may end without a report: each packet looks it up */
 
 /* session.origin: what the learner relied on. */
 #define ORIGIN_STATELESS 0 /* no connection tracking of this packet */

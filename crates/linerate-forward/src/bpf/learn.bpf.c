@@ -89,12 +89,25 @@ static __always_inline int is_direct(const struct __sk_buff *skb, const struct i
 	return key.ifindex == key.port || bpf_map_lookup_elem(&upper_devices, &key);
 }
 
-/* A packet at egress, and how it arrived. */
+/* How a packet at egress came in. */
+struct rebuilt {
+	struct session_key key;
+	struct tuple in; /* its addresses are laid out as in an IPv6 header */
+	__u64 hash;
+};
+
+/* Not on the stack, for the reasons that slow_path.h has. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct rebuilt);
+} rebuilt SEC(".maps");
+
+/* A packet at egress, and how it came in. */
 struct egress {
 	struct packet packet; /* as it leaves */
-	struct session_key key;
-	struct tuple in;      /* its addresses are laid out as in an IPv6 header */
-	__u64 hash;
+	struct rebuilt *rebuilt;
 	__u32 packets; /* on the wire */
 	__u32 bytes;   /* of these together, without link layer */
 };
@@ -122,29 +135,29 @@ static __always_inline void measure_wire(struct egress *egress, const struct __s
 
 static __always_inline void prelearn_add(const struct egress *egress)
 {
-	__u32 index = (egress->hash >> 32) % PRELEARN_ENTRIES;
+	__u32 index = (egress->rebuilt->hash >> 32) % PRELEARN_ENTRIES;
 	struct prelearn *entry = bpf_map_lookup_elem(&prelearn, &index);
 
 	if (!entry)
 		return;
-	if (entry->word >> 32 == (__u32)egress->hash) {
+	if (entry->word >> 32 == (__u32)egress->rebuilt->hash) {
 		__sync_fetch_and_add(&entry->word, egress->packets);
 		__sync_fetch_and_add(&entry->bytes, egress->bytes);
 	} else {
 		entry->bytes = egress->bytes;
-		WRITE_ONCE(entry->word, egress->hash << 32 | egress->packets);
+		WRITE_ONCE(entry->word, egress->rebuilt->hash << 32 | egress->packets);
 	}
 }
 
 /* Moves what was counted so far into *count; only one of two learners gets it. */
 static __always_inline void prelearn_take(const struct egress *egress, struct counters *count)
 {
-	__u32 index = (egress->hash >> 32) % PRELEARN_ENTRIES;
+	__u32 index = (egress->rebuilt->hash >> 32) % PRELEARN_ENTRIES;
 	struct prelearn *entry = bpf_map_lookup_elem(&prelearn, &index);
 
 	count->packets = 0;
 	count->bytes = 0;
-	if (!entry || READ_ONCE(entry->word) >> 32 != (__u32)egress->hash)
+	if (!entry || READ_ONCE(entry->word) >> 32 != (__u32)egress->rebuilt->hash)
 		return;
 	count->packets = (__u32)__sync_lock_test_and_set(&entry->word, 0);
 	count->bytes = __sync_lock_test_and_set(&entry->bytes, 0);
@@ -158,15 +171,15 @@ static __always_inline void count_egress(const struct entry *entry, const struct
 	__u32 version;
 
 	if (!(READ_ONCE(session->key.generation) & GENERATION_ENDED) || !STORE_REUSES_ENTRIES) {
-		session_add(entry, &egress->key, &count);
+		session_add(entry, &egress->rebuilt->key, &count);
 		return;
 	}
 	/* The lock is held for some stores only; the bound is for the verifier. */
 	for (int i = 0; i < 16; i++) {
 		if (!session_lock(session, &version))
 			continue;
-		if (same_key(&session->key, &egress->key))
-			session_add(entry, &egress->key, &count);
+		if (same_key(&session->key, &egress->rebuilt->key))
+			session_add(entry, &egress->rebuilt->key, &count);
 		session_unlock(session, version);
 		return;
 	}
@@ -178,8 +191,8 @@ static __always_inline __u32 rebuild_key(struct egress *egress, const struct ing
 				     const struct sk_buff *kernel, int *is_tracked)
 {
 	const struct packet *packet = &egress->packet;
-	struct session_key *key = &egress->key;
-	struct tuple *in = &egress->in;
+	struct session_key *key = &egress->rebuilt->key;
+	struct tuple *in = &egress->rebuilt->in;
 	int is_ipv4 = (packet->kind & KIND_FAMILY) == KIND_IPV4;
 	__u32 ifindex = meta->ifindex;
 	struct interface *interface = bpf_map_lookup_elem(&interfaces, &ifindex);
@@ -213,7 +226,7 @@ static __always_inline __u32 rebuild_key(struct egress *egress, const struct ing
 	key->dscp = meta->tos & 0xfc;
 	__builtin_memcpy(key->tag, meta->tag, 4);
 	key->generation = meta->generation;
-	egress->hash = session_hash(key);
+	egress->rebuilt->hash = session_hash(key);
 	return 0;
 }
 
@@ -276,16 +289,16 @@ static __always_inline void write_actions(const struct entry *entry, const struc
 	session->dscp = packet->tos & 0xfc;
 	session->out_ifindex = skb->ifindex;
 
-	before[2] = egress->in.source_port | (__u32)egress->in.destination_port << 16;
+	before[2] = egress->rebuilt->in.source_port | (__u32)egress->rebuilt->in.destination_port << 16;
 	after[2] = packet->ports;
 	if (is_ipv4) {
-		before[0] = egress->in.source[0];
-		before[1] = egress->in.destination[0];
+		before[0] = egress->rebuilt->in.source[0];
+		before[1] = egress->rebuilt->in.destination[0];
 		after[0] = word32(packet->network + 12);
 		after[1] = word32(packet->network + 16);
 		session->source = after[0];
 		session->destination = after[1];
-		session->network_delta = network_delta(egress->key.dscp, session->dscp, before, after);
+		session->network_delta = network_delta(egress->rebuilt->key.dscp, session->dscp, before, after);
 		session->transport_delta = delta_bytes(before, after, 12);
 		if ((before[0] ^ after[0]) | (before[1] ^ after[1]) | (before[2] ^ after[2]))
 			flags |= SESSION_NAT;
@@ -294,9 +307,9 @@ static __always_inline void write_actions(const struct entry *entry, const struc
 
 		session->network_delta = 0;
 		session->transport_delta =
-			delta_add(ports, delta_bytes(&egress->in, packet->network + 8, 32));
+			delta_add(ports, delta_bytes(&egress->rebuilt->in, packet->network + 8, 32));
 		if (entry->addresses) {
-			__builtin_memcpy(entry->addresses->source, &egress->in, 32);
+			__builtin_memcpy(entry->addresses->source, &egress->rebuilt->in, 32);
 			__builtin_memcpy(entry->addresses->out_source, packet->network + 8, 32);
 			if (before[2] != after[2] ||
 			    !same_addresses(entry->addresses, packet->network + 8))
@@ -318,9 +331,9 @@ static __always_inline int session_init(const struct entry *entry, const struct 
 	struct session *session = entry->session;
 	struct counters count;
 
-	session->key = egress->key;
+	session->key = egress->rebuilt->key;
 	__sync_lock_test_and_set(&session->key.generation, GENERATION_ENDED);
-	if (session_is_duplicate(entry, &egress->key, egress->hash)) {
+	if (session_is_duplicate(entry, &egress->rebuilt->key, egress->rebuilt->hash)) {
 		session->key.kind = 0;
 		return 0;
 	}
@@ -331,7 +344,7 @@ static __always_inline int session_init(const struct entry *entry, const struct 
 	session->revalidations = 0;
 	session_reset(entry);
 	prelearn_take(egress, &count);
-	session_add(entry, &egress->key, &count);
+	session_add(entry, &egress->rebuilt->key, &count);
 	return 1;
 }
 
@@ -339,7 +352,8 @@ static __always_inline int session_init(const struct entry *entry, const struct 
 static __always_inline __u32 learn_from(struct __sk_buff *skb)
 {
 	const struct ingress_meta *meta;
-	struct egress egress = {};
+	__u32 zero = 0;
+	struct egress egress = { .rebuilt = bpf_map_lookup_elem(&rebuilt, &zero) };
 	struct entry entry = {};
 	struct sk_buff *kernel;
 	struct dst_entry *route;
@@ -351,6 +365,10 @@ static __always_inline __u32 learn_from(struct __sk_buff *skb)
 	__u32 ifindex = skb->ifindex;
 	int is_tracked, is_known;
 
+	kernel = kernel_skb(skb);
+	if (!kernel || !egress.rebuilt)
+		return REFUSAL_UNREADABLE + 1;
+	end_former_sessions(kernel);
 	if (!skb->ingress_ifindex)
 		return REFUSAL_LOCAL + 1;
 	meta = ingress_meta_get(skb->tc_index);
@@ -361,9 +379,6 @@ static __always_inline __u32 learn_from(struct __sk_buff *skb)
 	interface = bpf_map_lookup_elem(&interfaces, &ifindex);
 	if (!interface)
 		return REFUSAL_NO_PORT + 1;
-	kernel = kernel_skb(skb);
-	if (!kernel)
-		return REFUSAL_UNREADABLE + 1;
 	if (kernel->sk)
 		return REFUSAL_LOCAL + 1;
 
@@ -382,31 +397,35 @@ static __always_inline __u32 learn_from(struct __sk_buff *skb)
 		return refusal;
 	measure_wire(&egress, skb, end);
 
-	is_known = session_find(&egress.key, egress.hash, &egress.in, &entry);
+	is_known = session_find(&egress.rebuilt->key, egress.rebuilt->hash, &egress.rebuilt->in, &entry);
 	if (is_known) {
 		before = READ_ONCE(entry.session->key.generation);
 		count_egress(&entry, &egress);
 	} else {
 		prelearn_add(&egress);
 	}
-	if (reason != PARSE_OK)
+	if (reason != PARSE_OK) {
+		/* XDP may have known no session of this direction, and so not the tuple of the other. */
+		if (is_tracked && is_end(reason))
+			connection_end_sessions((unsigned long)connection_of(kernel));
 		return REFUSAL_FLAGS + 1;
+	}
 	now = bpf_jiffies64();
-	if (is_known && before == egress.key.generation &&
+	if (is_known && before == egress.rebuilt->key.generation &&
 	    (__s32)(now - READ_ONCE(entry.session->deadline)) <= 0)
 		return 0;
 
 	route = kernel_route(kernel);
-	refusal = check_route(skb, kernel, route, (egress.key.kind & KIND_FAMILY) == KIND_IPV4);
+	refusal = check_route(skb, kernel, route, (egress.rebuilt->key.kind & KIND_FAMILY) == KIND_IPV4);
 	if (refusal)
 		return refusal;
-	if (egress.key.generation != READ_ONCE(control.generation))
+	if (egress.rebuilt->key.generation != READ_ONCE(control.generation))
 		return REFUSAL_GENERATION + 1;
-	candidate = candidate_find(egress.hash);
+	candidate = candidate_find(egress.rebuilt->hash);
 	word = candidate ? READ_ONCE(candidate->word) : 0;
-	if (!candidate_matches(word, egress.hash))
+	if (!candidate_matches(word, egress.rebuilt->hash))
 		return REFUSAL_UNSEEN + 1;
-	if (candidate_generation(word) != (egress.key.generation & 0xffff))
+	if (candidate_generation(word) != (egress.rebuilt->key.generation & 0xffff))
 		return REFUSAL_GENERATION + 1;
 	if (candidate_count(word) < READ_ONCE(control.admission) &&
 	    (!is_known || (before & GENERATION_ENDED)))
@@ -418,19 +437,28 @@ static __always_inline __u32 learn_from(struct __sk_buff *skb)
 	until = READ_ONCE(control.revalidate_after);
 	if (is_tracked) {
 		session_barrier();
-		refusal = connection_check(kernel, egress.key.kind & KIND_TCP, &left);
+		refusal = connection_check(kernel, egress.rebuilt->key.kind & KIND_TCP, &left);
 		if (refusal)
 			return refusal;
 		until = lesser(until, left / 2);
 		flags = SESSION_TRACKED;
 		if (conntrack_verifies(route))
 			flags |= SESSION_CHECKED;
+		if (!connection_end_is_reported(kernel)) {
+			if (!can_be_looked_up(skb, kernel, &egress.rebuilt->in,
+					      (egress.rebuilt->key.kind & KIND_FAMILY) == KIND_IPV4,
+					      egress.rebuilt->key.kind & KIND_TCP ? IPPROTO_TCP : IPPROTO_UDP))
+				return REFUSAL_UNREPORTED + 1;
+			/* Soon again: it may be ASSURED by then. */
+			until = lesser(until, hz);
+			flags |= SESSION_UNREPORTED;
+		}
 	}
 
 	if (is_known) {
 		if (!session_lock(entry.session, &version))
 			return REFUSAL_BUSY + 1;
-		if (!same_key(&entry.session->key, &egress.key)) {
+		if (!same_key(&entry.session->key, &egress.rebuilt->key)) {
 			session_unlock(entry.session, version);
 			return REFUSAL_BUSY + 1;
 		}
@@ -439,7 +467,7 @@ static __always_inline __u32 learn_from(struct __sk_buff *skb)
 		if (before & GENERATION_ENDED)
 			entry.session->created = now;
 	} else {
-		if (!session_claim(&egress.key, egress.hash, &entry, &version))
+		if (!session_claim(&egress.rebuilt->key, egress.rebuilt->hash, &entry, &version))
 			return REFUSAL_FULL + 1;
 		if (!session_init(&entry, &egress)) {
 			session_unlock(entry.session, version);
@@ -448,15 +476,19 @@ static __always_inline __u32 learn_from(struct __sk_buff *skb)
 		before = GENERATION_ENDED;
 	}
 	write_actions(&entry, &egress, skb,
-	      kernel_mtu(kernel, route, (egress.key.kind & KIND_FAMILY) == KIND_IPV6),
+	      kernel_mtu(kernel, route, (egress.rebuilt->key.kind & KIND_FAMILY) == KIND_IPV6),
 	      interface->port, now + until, flags);
-	if (!session_publish(entry.session, before, egress.key.generation)) {
+	if (!tuple_add(&egress.rebuilt->key, entry.slot)) {
+		session_unlock(entry.session, version);
+		return REFUSAL_FULL + 1;
+	}
+	if (!session_publish(entry.session, before, egress.rebuilt->key.generation)) {
 		session_unlock(entry.session, version);
 		return REFUSAL_ENDED + 1;
 	}
 	session_unlock(entry.session, version);
 	word = READ_ONCE(candidate->word);
-	if (!candidate_matches(word, egress.hash)) {
+	if (!candidate_matches(word, egress.rebuilt->hash)) {
 		session_end(entry.session);
 		return REFUSAL_ENDED + 1;
 	}
@@ -464,9 +496,9 @@ static __always_inline __u32 learn_from(struct __sk_buff *skb)
 	if (!is_known)
 		__sync_val_compare_and_swap(&candidate->word, word, 0);
 	if (is_tracked)
-		connection_extend(skb, kernel, &egress.in,
-				   (egress.key.kind & KIND_FAMILY) == KIND_IPV4,
-				   egress.key.kind & KIND_TCP ? IPPROTO_TCP : IPPROTO_UDP,
+		connection_extend(skb, kernel, &egress.rebuilt->in,
+				   (egress.rebuilt->key.kind & KIND_FAMILY) == KIND_IPV4,
+				   egress.rebuilt->key.kind & KIND_TCP ? IPPROTO_TCP : IPPROTO_UDP,
 				   (__u64)left + until);
 	return 0;
 }

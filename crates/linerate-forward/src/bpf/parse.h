@@ -77,6 +77,12 @@ static __always_inline void *frame_end(struct xdp_md *context)
 	return end;
 }
 
+/* A packet that begins or ends a connection. */
+static __always_inline int is_end(__u32 reason)
+{
+	return reason == REASON_SYN || reason == REASON_FIN || reason == REASON_RST;
+}
+
 /* What parse() found. The words are those of session_key. */
 struct packet {
 	void *network;	  /* first byte of the IP header */

@@ -73,8 +73,8 @@ static __always_inline void csum_add_udp(__u16 *checksum, __u16 delta)
 	}
 }
 
-/* In session.dscp to session.origin, as one word: tags, NAT, or a checksum to verify. */
-#define PLAIN_EXCLUDES (0xffu << 8 | (SESSION_NAT | SESSION_CHECKED) << 16)
+/* In session.dscp to session.origin, as one word: tags, NAT, a checksum to verify, or a connection to look up. */
+#define PLAIN_EXCLUDES (0xffu << 8 | (SESSION_NAT | SESSION_CHECKED | SESSION_UNREPORTED) << 16)
 
 /* What a session does to its packets, read from line two under an unchanged version. */
 struct action {

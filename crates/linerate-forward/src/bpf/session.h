@@ -102,16 +102,22 @@ static __always_inline __u64 session_hash(const struct session_key *key)
 	return hash_words(key_addresses(key), key_ports(key), key_dst_mac(key), key_tags(key));
 }
 
-/* Of the two IPv6 addresses: 32 bytes from the source address on, as in the header. */
-static __always_inline __u64 session_signature(const void *addresses)
+/* Of two IPv6 addresses. */
+static __always_inline __u64 session_signature_of(const void *source, const void *destination)
 {
-	const __u64 *word = addresses;
-	__u64 sum = word[0] * control.seeds[4] + word[1] * control.seeds[5] + word[2] * control.seeds[6] +
-		    word[3] * control.seeds[7];
+	const __u64 *from = source, *to = destination;
+	__u64 sum = from[0] * control.seeds[4] + from[1] * control.seeds[5] + to[0] * control.seeds[6] +
+		    to[1] * control.seeds[7];
 
 	sum ^= sum >> 32;
 	sum *= control.seeds[8];
 	return sum ^ (sum >> 29);
+}
+
+/* Of the two IPv6 addresses: 32 bytes from the source address on, as they stand in the header. */
+static __always_inline __u64 session_signature(const void *addresses)
+{
+	return session_signature_of(addresses, addresses + 16);
 }
 
 static __always_inline int same_addresses(const struct addresses *addresses, const void *header)

@@ -149,9 +149,22 @@ static __always_inline __u32 classify(const struct frame *frame, __u64 hash)
 	return generation == READ_ONCE(control.generation) ? REASON_UNKNOWN : REASON_STALE;
 }
 
-static __always_inline int is_end(__u32 reason)
+/* A frame that ends a connection ends the sessions of both directions. That of the answers is known from
+ * the session of the frame, translation included, or else from the frame itself. */
+static __always_inline void end_both(const struct frame *frame)
 {
-	return reason == REASON_SYN || reason == REASON_FIN || reason == REASON_RST;
+	struct tuple_key key = {
+		.addresses = frame->key.signature,
+		.ports = *(const __u32 *)&frame->key.source_port,
+		.kind = frame->key.kind & TUPLE_KIND,
+	};
+	struct tuple_key answers = { .ports = swap_ports(key.ports), .kind = key.kind }, unused = {};
+
+	answers.addresses = (key.kind & KIND_FAMILY) == KIND_IPV4
+				    ? key.addresses << 32 | key.addresses >> 32
+				    : session_signature_of(frame->denied.destination, frame->denied.source);
+	tuple_end(&key, &answers);
+	tuple_end(&answers, &unused);
 }
 
 /* The verdict for a frame that is not forwarded for `reason`, PARSE_OK when the fast path found no session.
@@ -182,6 +195,8 @@ __noinline int slow_path(struct xdp_md *context, __u32 reason, __u32 beyond)
 		candidate_clear(hash);
 		if (session_find(&frame->key, hash, frame->denied.source, &entry))
 			session_end(entry.session);
+		if (reason != REASON_SYN)
+			end_both(frame);
 	} else if (reason == PARSE_OK || reason == REASON_REVALIDATE) {
 		if (reason == PARSE_OK)
 			reason = classify(frame, hash);

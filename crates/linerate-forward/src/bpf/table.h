@@ -299,4 +299,6 @@ static __always_inline void session_add(const struct entry *entry, const struct 
 	}
 }
 
+#include "by_tuple.h"
+
 #endif

@@ -33,6 +33,7 @@ pub mod flags {
     pub const NAT: u8 = 1 << 0;
     pub const TRACKED: u8 = 1 << 1;
     pub const CHECKED: u8 = 1 << 2;
+    pub const UNREPORTED: u8 = 1 << 3;
 }
 
 /// Values of [`Session::origin`].

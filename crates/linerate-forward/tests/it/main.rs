@@ -3,6 +3,7 @@
 mod changes;
 mod common;
 mod differential;
+mod endings;
 mod failopen;
 mod fast_path;
 mod flood;

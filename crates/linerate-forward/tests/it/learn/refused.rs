@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use linerate_forward::refusal::Refusal;
 use linerate_forward::runtime::upper_devices;
+use linerate_forward::table::layout::flags;
 
 use linerate_testkit::wait_for;
 
@@ -158,14 +159,24 @@ fn a_connection_lives_as_long_as_if_it_had_seen_every_packet() {
     for family in BOTH {
         let lab = Lab::new("jct");
         lab.masquerade();
-        lab.router.sysctl("net.netfilter.nf_conntrack_udp_timeout", "30").expect("a setting");
+        for (name, value) in [("udp_timeout", "30"), ("udp_timeout_stream", "30"), ("events", "1")]
+        {
+            lab.router.sysctl(&format!("net.netfilter.nf_conntrack_{name}"), value).expect("set");
+        }
         let fast = Accelerator::attach_with(&lab, 2, Duration::from_secs(10));
         let flow = lab.flow(family);
         let talk = || deliver(&flow.server, flow.ask("question"), &flow.client, "answer");
         talk();
         let name = ["ipv4", "ipv6"][family];
         assert!(seconds_left(&lab, name) <= 30);
-        let learned = Instant::now();
+        let mut learned = Instant::now();
+        wait_for("the fast path may keep all from it", || {
+            learned = Instant::now();
+            talk();
+            std::thread::sleep(Duration::from_millis(20));
+            let session = fast.session(at(LEFT[family], 4000), at(RIGHT[family], 5000));
+            session.is_some_and(|record| record.session.flags & flags::UNREPORTED == 0)
+        });
         (0..4).for_each(|_| _ = talk());
         // What the fast path may keep from it is on top: ten seconds. It runs out meanwhile.
         let left = seconds_left(&lab, name);

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/* Looking connections up in conntrack's table, in its default zone, with the kernel's functions for that. */
+#ifndef LINERATE_CT_LOOKUP_H
+#define LINERATE_CT_LOOKUP_H
+
+#include "parse.h"
+
+struct nf_conn;
+
+struct bpf_ct_opts___12 {
+	__s32 netns_id;
+	__s32 error;
+	__u8 l4proto;
+	__u8 dir;
+	__u8 reserved[2];
+};
+
+extern struct nf_conn *bpf_skb_ct_lookup(struct __sk_buff *, struct bpf_sock_tuple *, __u32,
+					 struct bpf_ct_opts___12 *, __u32) __weak __ksym;
+extern struct nf_conn *bpf_xdp_ct_lookup(struct xdp_md *, struct bpf_sock_tuple *, __u32,
+					 struct bpf_ct_opts___12 *, __u32) __weak __ksym;
+extern int bpf_ct_change_timeout(struct nf_conn *, __u32) __weak __ksym;
+extern void bpf_ct_release(struct nf_conn *) __weak __ksym;
+
+/* Whether programs can look connections up where packets come in. */
+static __always_inline int can_look_up(void)
+{
+	return bpf_ksym_exists(bpf_xdp_ct_lookup) && bpf_ksym_exists(bpf_ct_release);
+}
+
+/* Whether a packet that comes in with these addresses and ports belongs to a connection. `tuple` is laid out for the
+ * family. Global, so that the verifier looks at it once. */
+__noinline int connection_exists(struct xdp_md *context, struct bpf_sock_tuple *tuple, __u32 kind)
+{
+	struct bpf_ct_opts___12 options = {
+		.netns_id = BPF_F_CURRENT_NETNS,
+		.l4proto = kind & KIND_TCP ? IPPROTO_TCP : IPPROTO_UDP,
+	};
+	struct nf_conn *found;
+
+	if (!tuple || !can_look_up())
+		return 0;
+	found = bpf_xdp_ct_lookup(context, tuple,
+				  (kind & KIND_FAMILY) == KIND_IPV4 ? sizeof(tuple->ipv4)
+								    : sizeof(tuple->ipv6),
+				  &options, sizeof(options));
+	if (!found)
+		return 0;
+	bpf_ct_release(found);
+	return 1;
+}
+
+/* The same for a packet that parse() has accepted. */
+static __always_inline int has_connection(struct xdp_md *context, const struct packet *packet)
+{
+	struct bpf_sock_tuple tuple = {};
+
+	if ((packet->kind & KIND_FAMILY) == KIND_IPV4) {
+		*(__u64 *)&tuple.ipv4.saddr = packet->addresses;
+		*(__u32 *)&tuple.ipv4.sport = packet->ports;
+	} else {
+		__builtin_memcpy(tuple.ipv6.saddr, packet->network + 8, 32);
+		*(__u32 *)&tuple.ipv6.sport = packet->ports;
+	}
+	return connection_exists(context, &tuple, packet->kind);
+}
+
+#endif
