@@ -199,7 +199,8 @@ struct control {
 	__u32 abi;	     /* number of the layout, `ABI` in layout.rs: programs of another are not adopted */
 	__u32 statistics;    /* enum statistics */
 	__u32 multi_buffer;  /* 1 where frames may come in several buffers */
-	__u32 reserved2[11];
+	__u32 taken;	     /* slots of the table that are not free: at most half of them */
+	__u32 reserved2[10];
 };
 _Static_assert(sizeof(struct control) == 192, "three cache lines");
 _Static_assert(__builtin_offsetof(struct control, seeds) == 64, "line two");

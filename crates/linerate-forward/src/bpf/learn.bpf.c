@@ -334,7 +334,7 @@ static __always_inline int session_init(const struct entry *entry, const struct 
 	session->key = egress->rebuilt->key;
 	__sync_lock_test_and_set(&session->key.generation, GENERATION_ENDED);
 	if (session_is_duplicate(entry, &egress->rebuilt->key, egress->rebuilt->hash)) {
-		session->key.kind = 0;
+		session_unclaim(session);
 		return 0;
 	}
 	session->owner = 0;

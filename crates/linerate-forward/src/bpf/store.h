@@ -6,6 +6,7 @@
  *   find_valid, find_plain       the fast path's look-ups
  *   session_count                counts a forwarded packet
  *   session_find, session_claim  the look-ups of the slow path and the learner
+ *   session_unclaim              undoes session_claim
  *   session_is_duplicate, session_reset, session_add
  *   tuple_key, tuple_add, tuple_end  finding sessions by tuple alone (by_tuple.h)
  *   STORE_REUSES_ENTRIES         an entry may change hands while a program holds a pointer to it */

@@ -225,20 +225,31 @@ static __always_inline __u32 choice_of(__u64 hash)
 	return bucket && bucket_load(bucket) < load;
 }
 
+/* Gives back a slot that was claimed, before the lock is released. */
+static __always_inline void session_unclaim(struct session *session)
+{
+	session->key.kind = 0;
+	__sync_fetch_and_sub(&control.taken, 1);
+}
+
 /* Takes a free slot for the key in one of its buckets and locks it. The caller fills in everything except
- * `version`, and publishes. 0 when both buckets are full. */
+ * `version`, and publishes. 0 when the table has all sessions that it has room for, or both buckets are full. */
 static __always_inline int session_claim(const struct session_key *key, __u64 hash, struct entry *entry,
 					 __u32 *version)
 {
-	__u32 choice = choice_of(hash);
+	__u32 choice = choice_of(hash), room = (bucket_mask + 1) * (WAYS / 2);
 
+	if (READ_ONCE(control.taken) >= room)
+		return 0;
+	if (__sync_fetch_and_add(&control.taken, 1) >= room)
+		goto none;
 	for (__u32 i = 0; i < CHOICES * WAYS; i++) {
 		__u32 way = (hash + i) % WAYS, index = bucket_of(hash, i / WAYS ^ choice);
 		struct bucket *bucket = bpf_map_lookup_elem(&table, &index);
 		struct session *session;
 
 		if (!bucket)
-			return 0;
+			goto none;
 		session = &bucket->way[way];
 		if (READ_ONCE(session->key.kind) || !session_lock(session, version))
 			continue;
@@ -251,6 +262,8 @@ static __always_inline int session_claim(const struct session_key *key, __u64 ha
 		entry->addresses = addresses_at(entry->slot);
 		return 1;
 	}
+none:
+	__sync_fetch_and_sub(&control.taken, 1);
 	return 0;
 }
 

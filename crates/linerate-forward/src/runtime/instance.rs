@@ -56,7 +56,8 @@ impl Instance {
     /// [`Error::System`] when a map cannot be read.
     pub fn snapshot(&self) -> Result<Snapshot> {
         let view = self.view();
-        let mut snapshot = view.snapshot(self.table.count(), self.control.denied().into())?;
+        let denied = DenyList::open(&self.maps, Arc::clone(&self.control), self.clock)?.count()?;
+        let mut snapshot = view.snapshot(self.table.count(), denied)?;
         // The lock ends with the daemon, but its last heartbeat is valid for a while longer.
         if snapshot.state == State::Running && self.pins.is_free() {
             snapshot.state = State::Unattended;

@@ -162,8 +162,10 @@ impl DenyList {
     /// # Errors
     /// [`Error::Invalid`] when there is no such entry, naming the one that it is within, if any.
     pub fn unblock(&mut self, target: Target) -> Result<Entry> {
-        let all = self.entries()?;
         let now = self.clock.now();
+        let mut all = self.entries()?;
+        // What has expired is not blocked, also before it is swept.
+        all.retain(|(_, value)| !is_over(value, now));
         let Some((_, value)) = all.iter().find(|(one, _)| *one == target) else {
             let around = all.iter().find_map(|(other, _)| match (*other, target) {
                 (Target::Prefix(around), Target::Prefix(prefix)) if holds(around, prefix) => {
@@ -195,6 +197,18 @@ impl DenyList {
         all.retain(|(_, value)| !is_over(value, now));
         all.sort_unstable_by_key(|(target, _)| *target);
         Ok(all.iter().map(|(target, value)| entry(*target, value, now, &self.clock)).collect())
+    }
+
+    /// How many entries [`DenyList::list`] has.
+    ///
+    /// # Errors
+    /// [`Error::System`].
+    pub fn count(&self) -> Result<u64> {
+        if self.control.denied() == 0 {
+            return Ok(0);
+        }
+        let now = self.clock.now();
+        Ok(self.entries()?.iter().filter(|(_, value)| !is_over(value, now)).count() as u64)
     }
 
     /// Removes and returns expired entries; call it every few seconds.

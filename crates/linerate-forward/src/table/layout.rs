@@ -6,7 +6,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Hashes of the maps and their types, from the first layout to the current one, which a test checks. Append only:
 /// when the meaning of the bytes changes but not the layout, append the last number again.
-const LAYOUTS: &[u64] = &[0x720e_45a0_f7d1_afc6, 0x6f51_34e4_8e66_0930];
+const LAYOUTS: &[u64] = &[0x720e_45a0_f7d1_afc6, 0x6f51_34e4_8e66_0930, 0x9fe8_0e40_c61a_5cf6];
 
 /// Number of the layout. Programs of another layout are not adopted.
 pub const ABI: u32 = LAYOUTS.len() as u32;
@@ -188,7 +188,8 @@ pub struct Control {
     pub abi: u32,
     pub statistics: u32,
     pub multi_buffer: u32,
-    pub reserved2: [u32; 11],
+    pub taken: u32,
+    pub reserved2: [u32; 10],
 }
 
 /// `struct heartbeat`, the context of the program of that name.

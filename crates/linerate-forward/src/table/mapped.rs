@@ -7,6 +7,7 @@
 //! its version has not changed since the session was ended, at least one grace period ago. User space
 //! accesses each field of a session in one size, and never writes a counter that a program may be adding to.
 
+use std::mem::offset_of;
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -55,6 +56,7 @@ pub struct Table {
     sessions: MappedArray,
     addresses: MappedArray,
     remote_counters: MappedArray,
+    control: MappedArray,
 }
 
 impl Table {
@@ -69,6 +71,7 @@ impl Table {
             sessions: map("table")?,
             addresses: map("table6")?,
             remote_counters: map("remote_counters")?,
+            control: map("control")?,
         };
         let fits = |map: &MappedArray, size| {
             map.entries() == table.sessions.entries() && map.value_size() == size
@@ -76,6 +79,7 @@ impl Table {
         if !fits(&table.sessions, size_of::<layout::Bucket>())
             || !fits(&table.addresses, size_of::<layout::Bucket6>())
             || !fits(&table.remote_counters, size_of::<layout::RemoteCounters>())
+            || table.control.value_size() != size_of::<layout::Control>()
         {
             return Err(Error::Invalid(
                 "the table of sessions is of another version of Linerate; detach with that one"
@@ -93,6 +97,11 @@ impl Table {
     /// Capacity in sessions: a table is at most half full.
     pub fn capacity(&self) -> usize {
         self.slots() / 2
+    }
+
+    /// Slots that are not free.
+    fn taken(&self) -> &AtomicU32 {
+        self.control.cell(0, offset_of!(layout::Control, taken))
     }
 
     /// Bytes of kernel memory of the mapped arrays.
@@ -352,6 +361,9 @@ impl<'t> Slot<'t> {
 
     /// The lock is held.
     fn clear(self) {
+        if protocol_of(self.word(at::DST_MAC).load(Relaxed)).is_some() {
+            self.table.taken().fetch_sub(1, Relaxed);
+        }
         for offset in (0..at::TAGS).step_by(8) {
             self.word(offset).store(0, Relaxed);
         }
@@ -367,6 +379,11 @@ impl<'t> Slot<'t> {
         let version = self.version().load(Acquire);
         let Some(_guard) = WriteGuard::try_lock(self.version(), version) else { return false };
         if protocol_of(self.word(at::DST_MAC).load(Relaxed)).is_some() {
+            return false;
+        }
+        let room = self.table.capacity() as u32;
+        let more = |taken: u32| (taken < room).then_some(taken + 1);
+        if self.table.taken().fetch_update(Relaxed, Relaxed, more).is_err() {
             return false;
         }
         let session = &record.session;

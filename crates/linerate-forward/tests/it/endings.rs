@@ -7,16 +7,19 @@ use std::thread;
 use std::time::Duration;
 
 use linerate_forward::reason::Reason;
-use linerate_forward::runtime::program::unavailable;
+use linerate_forward::refusal::Refusal;
+use linerate_forward::runtime::program::{Options, unavailable};
 use linerate_forward::table::layout::flags;
 use linerate_testkit::{Namespace, probe_or_skip, root_or_skip, wait_for};
 
-use super::learn::lab::{Accelerator, BOTH, LEFT, Lab, RIGHT, at, deliver, run};
+use crate::common::accelerator::Accelerator;
+use linerate_testkit::lab::{BOTH, LEFT, Lab, RIGHT, at, deliver};
+use linerate_testkit::tools::run;
 
 /// Whether packets between these ends take the fast path.
 fn is_fast(fast: &Accelerator, from: SocketAddr, to: SocketAddr) -> bool {
     fast.session(from, to).is_some_and(|record| {
-        !record.is_ended() && record.session.key.generation == fast.generation()
+        !record.is_ended() && record.session.key.generation == fast.control.generation()
     })
 }
 
@@ -171,4 +174,20 @@ fn a_connection_whose_end_is_reported_is_not_looked_up() {
         thread::sleep(Duration::from_millis(50));
         fast.learned(here, there).session.flags & flags::UNREPORTED == 0
     });
+}
+
+#[test]
+fn a_table_holds_as_many_sessions_as_it_has_room_for_and_no_more() {
+    root_or_skip!();
+    probe_or_skip!(unavailable());
+    let lab = Lab::new("endfull");
+    let options = Options { admission: 1, max_sessions: 1024, ..Options::default() };
+    let fast = Accelerator::on(&lab.router, &lab.ports(), &options);
+    let there = at(RIGHT[0], 5000);
+    let server = Lab::udp(&lab.right, RIGHT[0], there.port());
+    for port in 10_000..11_500 {
+        deliver(&Lab::udp(&lab.left, LEFT[0], port), there, &server, "question");
+    }
+    assert_eq!(fast.sessions().len(), 1024, "{:?}", fast.refusals());
+    assert_eq!(fast.refused(Refusal::Full), 1500 - 1024);
 }

@@ -179,6 +179,11 @@ static __always_inline int session_claim(const struct session_key *key, __u64 ha
 	return 1;
 }
 
+static __always_inline void session_unclaim(struct session *session)
+{
+	session->key.kind = 0;
+}
+
 /* A hash map has a key once. */
 static __always_inline int session_is_duplicate(const struct entry *entry, const struct session_key *key,
 						__u64 hash)

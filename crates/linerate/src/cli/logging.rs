@@ -28,7 +28,9 @@ pub fn start(verbose: u8, options: Options) {
     let filter = wanted.and_then(|wanted| wanted.parse::<Targets>().ok());
     let filter = filter.unwrap_or_else(|| Targets::new().with_default(default));
     let colours = std::io::stderr().is_terminal();
-    let lines = fmt::layer().with_writer(std::io::stderr).with_ansi(colours);
+    // Its complaint about a line that it cannot write would be a panic where standard error leads nowhere.
+    let lines =
+        fmt::layer().with_writer(std::io::stderr).with_ansi(colours).log_internal_errors(false);
     let registry = tracing_subscriber::registry().with(filter);
     // The journal has its own clock.
     let timed = options.daemon && std::env::var_os("JOURNAL_STREAM").is_none();

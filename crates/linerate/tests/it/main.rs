@@ -1,6 +1,7 @@
 //! The command as users run it: one module for each verb or subject.
 
 mod capture;
+mod closed_output;
 mod documents;
 mod forward;
 mod generate;

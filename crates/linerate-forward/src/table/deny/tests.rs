@@ -87,7 +87,9 @@ fn what_has_expired_is_swept() {
     list.block(target("198.51.100.1"), Some(Duration::from_millis(100))).unwrap();
     std::thread::sleep(Duration::from_millis(200));
     assert_eq!(listed(&list), ["192.0.2.0/24"], "not listed, though still there");
-    assert_eq!(control.denied(), 2);
+    assert_eq!((control.denied(), list.count().unwrap()), (2, 1));
+    let error = list.unblock(target("198.51.100.1")).unwrap_err().to_string();
+    assert!(error.contains("198.51.100.1 is not blocked"), "{error}");
     let swept = list.sweep().unwrap();
     assert_eq!(swept.len(), 1);
     assert_eq!(swept[0].target, target("198.51.100.1"));

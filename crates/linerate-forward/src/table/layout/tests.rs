@@ -74,7 +74,7 @@ fn structures_are_those_of_the_programs() {
     same!(btf, Interface, "interface", port, mac, unused);
     same! { btf, Control, "control",
         generation, denied, heartbeat, heartbeat_timeout, revalidate_after, admission, reserved,
-        seeds, abi, statistics, multi_buffer, reserved2
+        seeds, abi, statistics, multi_buffer, taken, reserved2
     }
     same!(btf, Heartbeat, "heartbeat", jiffies);
     same!(btf, Denied4Key, "denied4_key", prefix_len, address);

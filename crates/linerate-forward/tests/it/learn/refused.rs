@@ -9,7 +9,7 @@ use linerate_forward::table::layout::flags;
 use linerate_testkit::wait_for;
 
 use crate::common::accelerator::Accelerator;
-use linerate_testkit::lab::{BOTH, LAN, LEFT, Lab, at, deliver};
+use linerate_testkit::lab::{BOTH, LAN, LEFT, Lab, RIGHT, at, deliver};
 use linerate_testkit::tools::{ip, run};
 
 /// Sends packets one way; every one is refused for `refusal`, and none makes a session.

@@ -322,6 +322,10 @@ pub(super) struct Block {
     #[arg(long = "for", value_name = "TIME", value_parser = values::time)]
     pub(super) duration: Option<Duration>,
 
+    /// Block also what cuts off this host: a prefix with one of its addresses, or with the client of this SSH session.
+    #[arg(long)]
+    pub(super) force: bool,
+
     #[command(flatten)]
     pub(super) instance: Instance,
 

@@ -2,9 +2,11 @@
 
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use linerate_forward::config::write_duration;
-use linerate_forward::table::deny::{Blocked as Outcome, Entry};
+use linerate_forward::prefix::Prefix;
+use linerate_forward::table::deny::{Blocked as Outcome, Entry, Target};
+use linerate_net::addresses;
 use serde_json::json;
 
 use super::arguments::{Block, Blocked, Unblock};
@@ -14,7 +16,14 @@ use crate::cli::stdio;
 /// Blocks.
 pub(super) fn block(arguments: &Block) -> Result<ExitCode> {
     let target = arguments.target;
-    let outcome = arguments.instance.open()?.deny_list()?.block(target, arguments.duration)?;
+    let instance = arguments.instance.open()?;
+    if !arguments.force
+        && let Target::Prefix(prefix) = target
+        && let Some(reason) = cuts_off(prefix)?
+    {
+        bail!("{target} is not blocked: {reason}; --force blocks it nevertheless");
+    }
+    let outcome = instance.deny_list()?.block(target, arguments.duration)?;
     let (word, part) = match &outcome {
         Outcome::Added(part) => ("blocked", part.as_slice()),
         Outcome::Changed(part) => ("changed", part.as_slice()),
@@ -42,6 +51,18 @@ pub(super) fn block(arguments: &Block) -> Result<ExitCode> {
         stdio::println(format_args!("{one} is part of it"))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Why nobody could reach this host any more, or not from where the command is given.
+fn cuts_off(prefix: Prefix) -> Result<Option<String>> {
+    let client = std::env::var("SSH_CONNECTION").ok();
+    let client = client.and_then(|text| text.split(' ').next()?.parse().ok());
+    if let Some(client) = client.filter(|client| prefix.contains(*client)) {
+        return Ok(Some(format!("it has {client}, the client of this SSH session")));
+    }
+    let own = addresses().context("cannot ask for the addresses of this host")?;
+    let own = own.iter().map(|one| one.address).find(|address| prefix.contains(*address));
+    Ok(own.map(|address| format!("it has {address}, an address of this host")))
 }
 
 /// Takes one entry off the list, or all.

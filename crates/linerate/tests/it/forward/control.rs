@@ -120,7 +120,12 @@ fn what_is_blocked_is_dropped_until_it_is_not() {
         assert_eq!(net.ask(family, 4000, 20), 20);
         for target in [address, prefix] {
             let before = net.count("denied");
-            net.stdout_of(&format!("block {target}"));
+            // The networks are those of the router itself, too.
+            if target == prefix {
+                let printed = net.refused(&format!("block {target}"), 1);
+                assert!(printed.contains("an address of this host") && printed.contains("--force"));
+            }
+            net.stdout_of(&format!("block --force {target}"));
             assert_eq!(net.ask_in_vain(family, 4000), 0, "{target} is blocked");
             assert!(net.count("denied") > before);
             let list = net.json("blocked");
@@ -148,7 +153,7 @@ fn a_block_ends_in_time() {
     let net = Net::new();
     let _daemon = net.run("");
     let before = Instant::now();
-    net.stdout_of("block 10.9.1.0/24 --for 6s");
+    net.stdout_of("block 10.9.1.0/24 --for 6s --force");
     assert_eq!(net.ask_in_vain(0, 4000), 0);
     let left = net.json("blocked")[0]["left"].as_f64().unwrap();
     assert!(left > 0.0 && left <= 6.0, "{left} seconds left");

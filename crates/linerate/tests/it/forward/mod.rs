@@ -7,4 +7,4 @@ mod ends;
 mod interfaces;
 mod service;
 mod statistics;
-mod support;
+pub(crate) mod support;
