@@ -16,4 +16,6 @@ pub use attach::attach;
 pub use classic::{Ancillary, Classic, Invalid, MAX_STATEMENTS, SCRATCH_WORDS, Statement};
 pub use instruction::{Instruction, to_bytes};
 pub use load::load_socket_filter;
+pub use run::SocketFrame;
+pub use tags::has_outer_tag;
 pub use translate::{REACH, Untranslatable, translate};

@@ -7,9 +7,11 @@
 mod placement;
 mod position;
 
-use std::sync::Mutex;
+use std::fmt;
+use std::str::FromStr;
 
-use linerate_bpf::filter::{Classic, Invalid, Statement};
+use linerate_bpf::filter::{Classic, SocketFrame, Statement, has_outer_tag};
+use linerate_ring::{Direction, Frame};
 
 pub use self::placement::{Placement, Side};
 use crate::{Error, Result};
@@ -17,33 +19,49 @@ use crate::{Error, Result};
 /// Link type of Ethernet frames in the LINKTYPE registry.
 pub const ETHERNET: u16 = 1;
 
+/// `PACKET_HOST` and `PACKET_OUTGOING` of `linux/if_packet.h`.
+pub(crate) const PACKET_HOST: u8 = 0;
+const PACKET_OUTGOING: u8 = 4;
+
+/// How an expression sees the outer VLAN tag of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TagReading {
+    /// As on a live interface, where the kernel keeps the tag beside the frame: `udp` accepts a datagram with
+    /// and without a tag, `vlan 5` asks for the tag.
+    Live,
+    /// As in a file, where the tag is a part of the frame: `udp` accepts only untagged datagrams.
+    File,
+}
+
+impl fmt::Display for TagReading {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Live => "live",
+            Self::File => "file",
+        })
+    }
+}
+
+impl FromStr for TagReading {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        match text {
+            "live" => Ok(Self::Live),
+            "file" => Ok(Self::File),
+            _ => Err(format!("a filter reads VLAN tags as `live` or as `file`, not as `{text}`")),
+        }
+    }
+}
+
 /// A compiled filter expression, usable from several threads.
 #[derive(Debug)]
 pub struct Filter {
     text: String,
-    /// For frames as they are captured, with VLAN tags in their place; the error says why only a
-    /// socket can run the expression.
-    frames: std::result::Result<Program, String>,
-    /// For a packet socket, which keeps VLAN tags beside the frame.
-    socket: Option<std::result::Result<Classic, Invalid>>,
-}
-
-#[derive(Debug)]
-enum Program {
-    Classic(Classic),
-    /// With loops, as `protochain` makes them: only libpcap's own matcher runs those.
-    Loop {
-        program: Mutex<Looping>,
-        why: Invalid,
-    },
-}
-
-struct Looping(pcap::BpfProgram);
-
-impl std::fmt::Debug for Looping {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Looping")
-    }
+    program: Classic,
+    /// What `program` was compiled for.
+    reading: TagReading,
+    link_type: u16,
 }
 
 impl Filter {
@@ -59,10 +77,37 @@ impl Filter {
     pub fn compile(text: &str, link_type: u16, snaplen: u32, optimize: bool) -> Result<Self> {
         let handle = pcap::Capture::dead(pcap::Linktype(dlt(link_type)))
             .map_err(|error| Error::filter(text, message(&error), None))?;
-        let program = compile_on(&handle, text, optimize)?;
-        let program =
-            Program::new(program, snaplen).map_err(|why| Error::filter(text, why, None))?;
-        Ok(Self { text: text.to_owned(), frames: Ok(program), socket: None })
+        let filter = Self::on(&handle, text, link_type, snaplen, optimize, TagReading::File)?;
+        match filter.program.metadata() {
+            None => Ok(filter),
+            Some(what) => {
+                let message = format!(
+                    "it asks for packet metadata ({what:?}), as `inbound` does, which only a live \
+                     interface has"
+                );
+                Err(Error::filter(text, message, None))
+            }
+        }
+    }
+
+    fn on<T: pcap::Activated>(
+        handle: &pcap::Capture<T>,
+        text: &str,
+        link_type: u16,
+        snaplen: u32,
+        optimize: bool,
+        reading: TagReading,
+    ) -> Result<Self> {
+        let program = handle.compile(text, optimize).map_err(|error| {
+            let message = message(&error);
+            let compiles = |part: &str| handle.compile(part, false).is_ok();
+            let position = position::of(text, &message, compiles);
+            Error::filter(text, message, position)
+        })?;
+        let program = Classic::for_user_space(statements(&program))
+            .map_err(|why| Error::filter(text, why.to_string(), None))?
+            .with_snaplen(snaplen);
+        Ok(Self { text: text.to_owned(), program, reading, link_type })
     }
 
     /// Refuses a text that is an expression for no link layer: for those who make or empty a file before they
@@ -83,40 +128,45 @@ impl Filter {
         }
     }
 
-    /// Compiles `text` for a packet socket on `interface` as well as for its frames.
+    /// Compiles `text` for frames of the live `interface`, whose link type is `link_type`.
     ///
-    /// The kernel takes the VLAN tag out of a frame before a packet socket's filter sees it, so
-    /// `vlan 5` must ask for the tag's metadata there. libpcap compiles so for the handle of a live
-    /// interface only; one is opened for that moment, with a small buffer and not promiscuous.
-    ///
-    /// For the same reason `udp port 53` takes tagged datagrams on a packet socket, as tcpdump
-    /// does, while in XDP, in files and in user space it takes untagged ones only.
+    /// The kernel takes the outer VLAN tag out of a frame before a packet socket's filter sees it. So `udp`
+    /// accepts tagged datagrams, too, and `vlan 5` asks for the tag's metadata. libpcap compiles so only
+    /// for the handle of a live interface; one is opened for that moment, with a small buffer and not
+    /// promiscuous.
     ///
     /// # Errors
     ///
     /// [`Error::Filter`] as for [`Filter::compile`]; [`Error::FilterInterface`] when the interface
     /// cannot be opened.
-    pub fn compile_live(interface: &str, text: &str, snaplen: u32) -> Result<Self> {
-        let failed = |error: pcap::Error| Error::FilterInterface {
-            interface: interface.to_owned(),
-            message: message(&error),
-        };
+    pub fn compile_live(interface: &str, text: &str, link_type: u16, snaplen: u32) -> Result<Self> {
         let handle = pcap::Capture::from_device(interface)
             .and_then(|capture| {
                 let capture = capture.promisc(false).snaplen(SMALL).buffer_size(8 * SMALL);
                 capture.timeout(1).open()
             })
-            .map_err(failed)?;
-        let socket = statements(&compile_on(&handle, text, true)?);
-        let dead = pcap::Capture::dead(handle.get_datalink()).map_err(failed)?;
-        let frames = dead.compile(text, true);
-        Ok(Self {
-            text: text.to_owned(),
-            frames: frames
-                .map_err(|error| message(&error))
-                .and_then(|program| Program::new(program, snaplen)),
-            socket: Some(Classic::new(socket).map(|classic| classic.with_snaplen(snaplen))),
-        })
+            .map_err(|error| Error::FilterInterface {
+                interface: interface.to_owned(),
+                message: message(&error),
+            })?;
+        Self::on(&handle, text, link_type, snaplen, true, TagReading::Live)
+    }
+
+    /// The same for frames of a file.
+    ///
+    /// libpcap has no such mode for a file. Only with the word `vlan` does it matter for the program: that is
+    /// compiled on the loopback interface, which takes the privilege to open packet sockets.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Filter::compile_live`] and [`Filter::compile`].
+    pub fn compile_live_for_file(text: &str, link_type: u16, snaplen: u32) -> Result<Self> {
+        let mut words = text.split(|c: char| !c.is_ascii_alphanumeric());
+        if link_type == ETHERNET && words.any(|word| word == "vlan") {
+            return Self::compile_live("lo", text, link_type, snaplen);
+        }
+        let filter = Self::compile(text, link_type, snaplen, true)?;
+        Ok(Self { reading: TagReading::Live, ..filter })
     }
 
     /// The expression that was compiled.
@@ -124,64 +174,30 @@ impl Filter {
         &self.text
     }
 
-    /// Whether `frame`, which was `wire_len` bytes long on the wire, passes the filter.
-    ///
-    /// An expression that only a packet socket can judge (`inbound`) passes no frame;
-    /// [`Filter::on_socket`] and [`Filter::in_xdp`] refuse to place it here.
+    /// Whether `frame`, whose captured bytes are `bytes` ([`Frame::contiguous`]), passes the filter.
     #[inline]
-    pub fn matches(&self, frame: &[u8], wire_len: u32) -> bool {
-        match &self.frames {
-            Ok(Program::Classic(classic)) => classic.accepts(frame, wire_len) != 0,
-            Ok(Program::Loop { program, .. }) => {
-                program.lock().is_ok_and(|program| program.0.filter(frame))
-            }
-            Err(_) => false,
+    pub fn matches(&self, frame: &Frame<'_>, bytes: &[u8]) -> bool {
+        if self.reading == TagReading::File {
+            return self.program.accepts(bytes, frame.wire_len) != 0;
         }
+        let ethernet = self.link_type == ETHERNET;
+        let tagged = frame.tag_beside.unwrap_or_else(|| ethernet && has_outer_tag(bytes));
+        let packet_type = match frame.direction {
+            Direction::Outbound => PACKET_OUTGOING,
+            Direction::Inbound | Direction::Unknown => PACKET_HOST,
+        };
+        let frame = SocketFrame { bytes, wire_len: frame.wire_len, tagged, packet_type };
+        self.program.accepts_from_socket(&frame) != 0
     }
 
-    /// The program for frames with their VLAN tags in place: capture files, XDP, user space.
-    ///
-    /// # Errors
-    ///
-    /// Why there is none that a kernel would take; [`Filter::matches`] may work still.
-    pub fn classic(&self) -> Result<&Classic> {
-        match &self.frames {
-            Ok(Program::Classic(classic)) => Ok(classic),
-            Ok(Program::Loop { why, .. }) => Err(Error::filter(&self.text, why.to_string(), None)),
-            Err(message) => Err(Error::filter(&self.text, message.clone(), None)),
-        }
-    }
-}
-
-impl Program {
-    fn new(program: pcap::BpfProgram, snaplen: u32) -> std::result::Result<Self, String> {
-        match Classic::new(statements(&program)) {
-            Ok(classic) => match classic.metadata() {
-                None => Ok(Self::Classic(classic.with_snaplen(snaplen))),
-                Some(what) => Err(format!(
-                    "it asks for packet metadata ({what:?}), as `inbound` does, which only a \
-                     packet socket knows"
-                )),
-            },
-            Err(why) => Ok(Self::Loop { program: Mutex::new(Looping(program)), why }),
-        }
+    /// The program as libpcap compiled it.
+    pub fn program(&self) -> &Classic {
+        &self.program
     }
 }
 
 /// Snap length of the handle that is opened only to compile, in bytes: none of its frames is read.
 const SMALL: i32 = 4096;
-
-fn compile_on<T: pcap::Activated>(
-    handle: &pcap::Capture<T>,
-    text: &str,
-    optimize: bool,
-) -> Result<pcap::BpfProgram> {
-    handle.compile(text, optimize).map_err(|error| {
-        let message = message(&error);
-        let position = position::of(text, &message, |part| handle.compile(part, false).is_ok());
-        Error::filter(text, message, position)
-    })
-}
 
 /// The statements of `program`. The pcap crate shows them only as text: `code jt jf k`, decimal.
 fn statements(program: &pcap::BpfProgram) -> Vec<Statement> {

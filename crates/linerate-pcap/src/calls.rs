@@ -249,7 +249,7 @@ unsafe extern "C-unwind" fn pcap_setfilter(pcap: *mut Pcap, program: *mut Progra
     let Some(live) = handles::live(pcap).filter(|_| checked == 0) else { return checked };
     // SAFETY: libpcap has just taken the program.
     let filter = unsafe { ProgramFilter::new(&*program) };
-    match live.set_filter(filter) {
+    match filter.map_err(|why| why.to_string()).and_then(|filter| live.set_filter(filter)) {
         Ok(()) => 0,
         // SAFETY: the caller's handle.
         Err(text) => unsafe { fail(pcap, &text) },

@@ -174,6 +174,5 @@ pub(crate) mod real {
         fn pcap_get_tstamp_precision(p: *mut Pcap) -> c_int;
         fn pcap_getnonblock(p: *mut Pcap, errbuf: *mut c_char) -> c_int;
         fn pcap_geterr(p: *mut Pcap) -> *mut c_char;
-        fn bpf_filter(program: *const Statement, bytes: *const c_uchar, len: c_uint, captured: c_uint) -> c_uint;
     }
 }

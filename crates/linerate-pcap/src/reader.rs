@@ -232,10 +232,7 @@ impl Reader {
 
     /// Applies a filter, in the kernel where possible.
     pub(crate) fn set_filter(&mut self, filter: ProgramFilter) -> Result<(), String> {
-        // In XDP only a program that gives the same verdicts as on a packet socket.
-        let program = filter.socket.as_ref().filter(|_| self.is_packet() || filter.is_exact());
-        let placed = program.is_some_and(|program| self.source.set_filter(Some(program)).is_ok());
-        if placed {
+        if self.source.set_filter(Some(&filter.0)).is_ok() {
             self.unfiltered = false;
             self.filtering = match &self.source {
                 Source::Packet(ring) => {

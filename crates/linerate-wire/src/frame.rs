@@ -58,6 +58,8 @@ pub struct Frame<'a> {
     pub direction: Direction,
     /// Index of the receive queue it came from, 0 where the source does not say.
     pub queue: u16,
+    /// Whether the kernel kept the outer VLAN tag beside the frame, where a packet socket says so.
+    pub tag_beside: Option<bool>,
     /// The transport checksum is not filled in yet (a local sender left it to hardware).
     pub checksum_partial: bool,
     /// How the frame is to be segmented and its checksum filled in, offsets from its first byte;
@@ -76,6 +78,7 @@ impl<'a> Frame<'a> {
             hash: None,
             direction: Direction::Unknown,
             queue: 0,
+            tag_beside: None,
             checksum_partial: false,
             virtio: None,
         }

@@ -11,11 +11,13 @@ use super::Classic;
 /// turn integers from network into host order, also those that netlink has in host order.
 ///
 /// # Errors
-/// The kernel's: `ENOMEM` above `net.core.optmem_max`, `EPERM` where filters are locked.
+/// The kernel's: `ENOMEM` above `net.core.optmem_max`, `EPERM` where filters are locked, `EINVAL` for what
+/// [`Classic::obstacle`] names.
 pub fn attach(socket: BorrowedFd<'_>, program: &Classic) -> io::Result<()> {
     let statements = program.statements();
     let filter = libc::sock_fprog {
-        len: u16::try_from(statements.len()).expect("a program has at most 4096 statements"),
+        // The kernel refuses what is longer than `BPF_MAXINSNS`.
+        len: u16::try_from(statements.len()).unwrap_or(u16::MAX),
         filter: statements.as_ptr().cast::<libc::sock_filter>().cast_mut(),
     };
     // SAFETY: `filter` names the statements with their number, in the kernel's layout (`Statement`); the

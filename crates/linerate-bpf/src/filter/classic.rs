@@ -26,11 +26,15 @@ pub struct Statement {
 ///
 /// So every statement is known, every jump goes forward and stays inside, the last statement
 /// returns, scratch words are written before they are read on every path, and no constant divides
-/// by zero or shifts by more than 31.
+/// by zero or shifts by more than 31. A program of [`Classic::for_user_space`] may break some of them;
+/// [`Classic::obstacle`] then says which.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Classic {
     statements: Vec<Statement>,
     operations: Vec<Operation>,
+    obstacle: Option<Invalid>,
+    /// Where the kernel's engine and libpcap's matcher differ, eBPF has the kernel's meaning.
+    pub(super) as_kernel: bool,
 }
 
 impl Classic {
@@ -41,12 +45,21 @@ impl Classic {
     /// The first rule that is broken, with the index of the statement (counted from 0, as
     /// `tcpdump -d` does).
     pub fn new(statements: impl Into<Vec<Statement>>) -> Result<Self, Invalid> {
+        let program = Self::for_user_space(statements)?;
+        program.obstacle.map_or(Ok(program), Err)
+    }
+
+    /// The same for a program that need not run in the kernel. As for libpcap's matcher, it may have any
+    /// length, read scratch words that it has not written (as `vlan and pppoes` does on a live interface), and
+    /// jump backward, as `protochain` does: it ends only if its loops do.
+    ///
+    /// # Errors
+    ///
+    /// The first of the other rules that is broken.
+    pub fn for_user_space(statements: impl Into<Vec<Statement>>) -> Result<Self, Invalid> {
         let statements = statements.into();
         if statements.is_empty() {
             return Err(Invalid::Empty);
-        }
-        if statements.len() > MAX_STATEMENTS {
-            return Err(Invalid::TooLong { statements: statements.len() });
         }
         let operations = (0..statements.len())
             .map(|at| Operation::decode(&statements, at))
@@ -55,14 +68,27 @@ impl Classic {
         if !matches!(operations[last], Operation::Return(_) | Operation::ReturnAccumulator) {
             return Err(Invalid::NoReturn { at: last });
         }
-        check_scratch(&operations)?;
-        Ok(Self { statements, operations })
+        let backward = |&(at, operation): &(usize, &Operation)| matches!(operation, Operation::Jump(target) if *target <= at);
+        let obstacle = match operations.iter().enumerate().find(backward) {
+            Some((at, _)) => Some(Invalid::JumpBackward { at }),
+            None => check_scratch(&operations).err().or_else(|| {
+                let statements = statements.len();
+                (statements > MAX_STATEMENTS).then_some(Invalid::TooLong { statements })
+            }),
+        };
+        Ok(Self { statements, operations, obstacle, as_kernel: false })
+    }
+
+    /// Why no kernel takes the program as a socket's filter.
+    pub fn obstacle(&self) -> Option<Invalid> {
+        self.obstacle
     }
 
     /// The program that takes every frame, up to `snaplen` bytes of it.
     pub fn accept_all(snaplen: u32) -> Self {
         let statement = Statement { code: RET | K, jt: 0, jf: 0, k: snaplen };
-        Self { statements: vec![statement], operations: vec![Operation::Return(snaplen)] }
+        let operations = vec![Operation::Return(snaplen)];
+        Self { statements: vec![statement], operations, obstacle: None, as_kernel: false }
     }
 
     /// The statements, in the layout that `SO_ATTACH_FILTER` takes.
@@ -421,7 +447,10 @@ impl Operation {
             if target < statements.len() { Ok(target) } else { Err(Invalid::JumpOutside { at }) }
         };
         let condition = match code & !0x0f {
-            0x00 if code == JMP && (k as i32) < 0 => return Err(Invalid::JumpBackward { at }),
+            0x00 if code == JMP && (k as i32) < 0 => {
+                let target = (at + 1).checked_sub(k.wrapping_neg() as usize);
+                return target.map(Self::Jump).ok_or(Invalid::JumpOutside { at });
+            }
             0x00 if code == JMP => return Ok(Self::Jump(inside(k as usize)?)),
             0x10 => Condition::Equal,
             0x20 => Condition::Greater,

@@ -13,9 +13,19 @@
 use super::classic::{Ancillary, Classic, Operation, Statement};
 
 /// Where the tag begins: after the two addresses.
-const TAG: u32 = 12;
+pub(super) const TAG: u32 = 12;
 /// Bytes of a tag.
-const LENGTH: u32 = 4;
+pub(super) const TAG_LENGTH: u32 = 4;
+/// The EtherTypes of the tags that the kernel takes out of a received frame.
+const TAG_PROTOCOLS: [u16; 2] = [0x8100, 0x88a8];
+
+/// Whether the kernel would take a VLAN tag out of this frame when it receives it.
+#[inline]
+pub fn has_outer_tag(frame: &[u8]) -> bool {
+    let at = TAG as usize;
+    frame.len() >= at + TAG_LENGTH as usize
+        && TAG_PROTOCOLS.contains(&u16::from_be_bytes([frame[at], frame[at + 1]]))
+}
 
 const LD_IMMEDIATE: u16 = 0x00;
 const LD_HALF_ABSOLUTE: u16 = 0x28;
@@ -29,24 +39,27 @@ impl Classic {
     /// (`PACKET_HOST` and so on of `linux/if_packet.h`).
     ///
     /// `None` for a program that reads other metadata, that reads across the end of the addresses or by
-    /// an index into them, that keeps the length in the index register, or that gets too long.
+    /// an index into them, that keeps the length in the index register, or that has a loop. The result
+    /// may be longer than a socket's filter; eBPF has that room.
     pub fn with_tags_in_place(&self, packet_type: u8) -> Option<Self> {
         let plain = self.laid_out(false, packet_type)?;
         let tagged = self.laid_out(true, packet_type)?;
         let mut program = vec![
             statement(LD_HALF_ABSOLUTE, TAG),
-            Statement { code: JUMP_EQUAL, jt: 1, jf: 0, k: 0x8100 },
-            Statement { code: JUMP_EQUAL, jt: 0, jf: 1, k: 0x88a8 },
+            Statement { code: JUMP_EQUAL, jt: 1, jf: 0, k: TAG_PROTOCOLS[0].into() },
+            Statement { code: JUMP_EQUAL, jt: 0, jf: 1, k: TAG_PROTOCOLS[1].into() },
             statement(JUMP, plain.len() as u32),
         ];
         program.extend(plain);
         program.extend(tagged);
-        Self::new(program).ok()
+        let mut program = Self::for_user_space(program).ok()?;
+        program.as_kernel = true;
+        Some(program)
     }
 
     /// The statements for frames of one kind.
     fn laid_out(&self, tagged: bool, packet_type: u8) -> Option<Vec<Statement>> {
-        let shift = if tagged { LENGTH } else { 0 };
+        let shift = if tagged { TAG_LENGTH } else { 0 };
         // A program may count on an accumulator of 0 at the start.
         let mut program = vec![statement(LD_IMMEDIATE, 0)];
         let mut starts = Vec::with_capacity(self.statements().len());
@@ -74,12 +87,13 @@ impl Classic {
                 _ => old,
             });
             if tagged && operation == Operation::LoadLength {
-                program.push(statement(SUBTRACT, LENGTH));
+                program.push(statement(SUBTRACT, TAG_LENGTH));
             }
         }
         for (&operation, &start) in self.operations().iter().zip(&starts) {
             let distance = |target: usize| starts[target] - start - 1;
             match operation {
+                Operation::Jump(target) if starts[target] <= start => return None,
                 Operation::Jump(target) => program[start].k = distance(target) as u32,
                 Operation::Branch { yes, no, .. } => {
                     program[start].jt = u8::try_from(distance(yes)).ok()?;

@@ -13,7 +13,7 @@ mod facts;
 
 use self::facts::{Awaited, Demand, Known, end};
 use super::classic::{
-    Ancillary, Arithmetic, Classic, Condition, Operand, Operation, SCRATCH_WORDS, Width,
+    Ancillary, Arithmetic, Classic, Condition, Invalid, Operand, Operation, SCRATCH_WORDS, Width,
 };
 use super::instruction::Instruction;
 
@@ -37,13 +37,18 @@ pub const REACH: u32 = 0xffff - 64;
 ///
 /// Where libpcap and the kernel's own classic engine differ, this follows libpcap: an indirect
 /// load whose index and offset sum to more than 32 bits rejects, and shifting by an index of 32 or
-/// more gives 0.
+/// more gives 0 (but for a program of [`Classic::with_tags_in_place`], which shifts as the kernel does).
 ///
 /// # Errors
 ///
-/// Programs that read Linux packet metadata, which an XDP program lacks, and programs whose translation needs
-/// jumps that are too far for one eBPF instruction.
+/// Programs that read Linux packet metadata, which an XDP program lacks, programs with loops or with
+/// uninitialised scratch words, and programs whose translation needs jumps that one eBPF instruction cannot make.
 pub fn translate(program: &Classic) -> Result<Vec<Instruction>, Untranslatable> {
+    match program.obstacle() {
+        // Only a socket's filter has a length.
+        None | Some(Invalid::TooLong { .. }) => {}
+        Some(obstacle) => return Err(Untranslatable::Refused(obstacle)),
+    }
     let operations = program.operations();
     for (at, operation) in operations.iter().enumerate() {
         match *operation {
@@ -55,7 +60,7 @@ pub fn translate(program: &Classic) -> Result<Vec<Instruction>, Untranslatable> 
         }
     }
     let demands = Demand::of(operations);
-    Translation::new(operations, &demands).run()
+    Translation::new(operations, &demands, program.as_kernel).run()
 }
 
 /// Why a valid classic program has no equivalent in XDP.
@@ -83,6 +88,9 @@ pub enum Untranslatable {
         /// The offset as the statement has it.
         offset: u32,
     },
+    /// It breaks another rule of the kernel's.
+    #[error(transparent)]
+    Refused(Invalid),
     /// A jump would have to go further than 32,767 instructions.
     #[error(
         "the filter program is too long for eBPF: statement {at} would jump over {instructions} \
@@ -118,6 +126,7 @@ struct Jump {
 struct Translation<'a> {
     operations: &'a [Operation],
     demands: &'a [Demand],
+    as_kernel: bool,
     /// Facts before each statement; `None` where nothing leads.
     known: Vec<Option<Known>>,
     /// First eBPF instruction of each statement.
@@ -127,12 +136,13 @@ struct Translation<'a> {
 }
 
 impl<'a> Translation<'a> {
-    fn new(operations: &'a [Operation], demands: &'a [Demand]) -> Self {
+    fn new(operations: &'a [Operation], demands: &'a [Demand], as_kernel: bool) -> Self {
         let mut known = vec![None; operations.len()];
         known[0] = (!demands[0].is_impossible()).then_some(Known::AT_START);
         Self {
             operations,
             demands,
+            as_kernel,
             known,
             starts: vec![0; operations.len()],
             code: Vec::with_capacity(operations.len() * 2),
@@ -311,6 +321,8 @@ impl<'a> Translation<'a> {
                 self.jump(at, jump_constant(JMP32 | EQUAL, INDEX, 0), Target::Reject);
                 self.emit(by_index);
             }
+            // As the kernel's classic engine, which runs the same instruction.
+            (ShiftLeft | ShiftRight, Operand::Index) if self.as_kernel => self.emit(by_index),
             (ShiftLeft | ShiftRight, Operand::Index) => {
                 self.emit(Instruction::new(JMP32 | GREATER, INDEX, 0, 2, 31));
                 self.emit(by_index);

@@ -10,7 +10,7 @@ use linerate_ring::packet::DirectionFilter;
 
 use super::Outcome;
 use super::report::{Cpu, FilterReport, Report};
-use crate::filter::{Filter, Side};
+use crate::filter::{Filter, Side, TagReading};
 use crate::sink::Sink;
 use crate::sink::file::{FileSinkHandle, FileSinkProgress};
 use crate::{Error, Result};
@@ -21,6 +21,8 @@ pub struct FileInput {
     pub reader: Reader,
     /// Filter expression; `None` or empty accepts everything.
     pub filter: Option<String>,
+    /// How the filter sees VLAN tags.
+    pub filter_vlan: TagReading,
     /// Longest piece of a packet to keep, in bytes; the filter program is compiled for it.
     pub snaplen: u32,
     /// End after this many matching packets.
@@ -148,7 +150,7 @@ fn copy(
     control: &Control<'_>,
 ) -> Result<()> {
     let Control { stop, progress } = control;
-    let mut filters = Filters::new(text, input.snaplen);
+    let mut filters = Filters::new(text, input.filter_vlan, input.snaplen);
     let first = input.reader.interfaces().first().map_or(1, |first| first.linktype);
     // An expression with a mistake is refused also for an empty file.
     filters.of(first)?;
@@ -167,7 +169,7 @@ fn copy(
         let frame = &record.frame;
         let linktype = interfaces[record.interface as usize].linktype;
         if let Some(filter) = filters.of(linktype)?
-            && !filter.matches(frame.contiguous(&mut scratch), frame.wire_len)
+            && !filter.matches(frame, frame.contiguous(&mut scratch))
         {
             continue;
         }
@@ -209,14 +211,15 @@ fn is_wanted(direction: Direction, wanted: DirectionFilter) -> bool {
 /// The expression, compiled for each link type of a file.
 pub(crate) struct Filters<'a> {
     text: Option<&'a str>,
+    tags: TagReading,
     snaplen: u32,
     compiled: Vec<(u16, Filter)>,
 }
 
 impl<'a> Filters<'a> {
     /// For `text`; `None` accepts everything.
-    pub(crate) fn new(text: Option<&'a str>, snaplen: u32) -> Self {
-        Self { text, snaplen, compiled: Vec::new() }
+    pub(crate) fn new(text: Option<&'a str>, tags: TagReading, snaplen: u32) -> Self {
+        Self { text, tags, snaplen, compiled: Vec::new() }
     }
 
     /// The filter for a link type, compiled at the first request.
@@ -226,7 +229,12 @@ impl<'a> Filters<'a> {
             match self.compiled.iter().position(|(compiled_for, _)| *compiled_for == linktype) {
                 Some(position) => position,
                 None => {
-                    let filter = Filter::compile(text, linktype, self.snaplen, true)?;
+                    let filter = match self.tags {
+                        TagReading::File => Filter::compile(text, linktype, self.snaplen, true)?,
+                        TagReading::Live => {
+                            Filter::compile_live_for_file(text, linktype, self.snaplen)?
+                        }
+                    };
                     self.compiled.push((linktype, filter));
                     self.compiled.len() - 1
                 }

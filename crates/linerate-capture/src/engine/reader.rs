@@ -97,7 +97,7 @@ impl PacketPath {
     #[inline(always)]
     fn accepts(&self, frame: &Frame<'_>, round: &mut Round<'_>, scratch: &mut Vec<u8>) -> bool {
         if let Some(filter) = &self.filter
-            && !filter.matches(frame.contiguous(scratch), frame.wire_len)
+            && !filter.matches(frame, frame.contiguous(scratch))
         {
             round.rejected += 1;
             return false;

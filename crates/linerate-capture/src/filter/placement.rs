@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use linerate_bpf::filter::{Classic, Instruction, translate};
 
-use super::{Filter, Program};
+use super::{ETHERNET, Filter, PACKET_HOST, TagReading};
 use crate::{Error, Result};
 
 /// One of the two sides of the system call; what `--filter-in` takes.
@@ -70,37 +70,51 @@ impl Filter {
     ///
     /// # Errors
     ///
-    /// [`Error::Filter`] when the only remaining (or requested) side cannot run the expression.
+    /// [`Error::Filter`] when the user wants the kernel, which cannot run the expression.
     pub fn on_socket(&self, wanted: Option<Side>) -> Result<Placement<Classic>> {
-        if wanted == Some(Side::User) {
-            return self.to_user("requested");
-        }
-        let program = match &self.socket {
-            Some(program) => program.clone().map_err(|reason| reason.to_string()),
-            None => self.classic().cloned().map_err(reason),
+        let obstacle = match self.program.obstacle() {
+            Some(obstacle) => Some(obstacle.to_string()),
+            None if self.reading == TagReading::File && self.link_type == ETHERNET => {
+                Some("the kernel takes VLAN tags out of frames before a socket's filter".to_owned())
+            }
+            None => None,
         };
-        match program {
-            Ok(program) => Ok(Placement::in_kernel(program, "classic BPF on the packet socket")),
-            Err(reason) => self.instead(wanted, reason),
+        match obstacle {
+            _ if wanted == Some(Side::User) => Ok(Placement::in_user("requested")),
+            Some(reason) => self.instead(wanted, reason),
+            None => {
+                let program = self.program.clone();
+                Ok(Placement::in_kernel(program, "classic BPF on the packet socket"))
+            }
         }
     }
 
-    /// Places the filter for an XDP program, as [`Filter::on_socket`] does for a socket.
+    /// Places the filter for an XDP program, as [`Filter::on_socket`] does for a socket. The program gives
+    /// the verdict that a packet socket would give.
     ///
     /// # Errors
     ///
     /// As there.
     pub fn in_xdp(&self, wanted: Option<Side>) -> Result<Placement<Vec<Instruction>>> {
         if wanted == Some(Side::User) {
-            return self.to_user("requested");
+            return Ok(Placement::in_user("requested"));
         }
-        let program = self
-            .classic()
-            .map_err(reason)
-            .and_then(|classic| translate(classic).map_err(|reason| reason.to_string()));
-        match program {
+        let in_place = match self.reading {
+            TagReading::File => translate(&self.program),
+            TagReading::Live => match self.program.with_tags_in_place(PACKET_HOST) {
+                Some(program) => translate(&program),
+                None => {
+                    let reason = match self.program.obstacle() {
+                        Some(obstacle) => obstacle.to_string(),
+                        None => "it reads around the place of the VLAN tag".to_owned(),
+                    };
+                    return self.instead(wanted, reason);
+                }
+            },
+        };
+        match in_place {
             Ok(program) => Ok(Placement::in_kernel(program, "eBPF inside the XDP program")),
-            Err(reason) => self.instead(wanted, reason),
+            Err(reason) => self.instead(wanted, reason.to_string()),
         }
     }
 
@@ -109,8 +123,7 @@ impl Filter {
     ///
     /// # Errors
     ///
-    /// [`Error::Filter`] when the user insists on the kernel (`wanted`), or when user space cannot
-    /// run the expression.
+    /// [`Error::Filter`] when the user insists on the kernel (`wanted`).
     pub fn refused<P>(&self, wanted: Option<Side>, reason: &str) -> Result<Placement<P>> {
         self.instead(wanted, format!("the kernel refused the program: {reason}"))
     }
@@ -119,21 +132,6 @@ impl Filter {
         if wanted == Some(Side::Kernel) {
             return Err(Error::filter(&self.text, reason, None));
         }
-        self.to_user(&reason)
-    }
-
-    fn to_user<P>(&self, reason: &str) -> Result<Placement<P>> {
-        match &self.frames {
-            Ok(Program::Classic(_) | Program::Loop { .. }) => Ok(Placement::in_user(reason)),
-            Err(message) => Err(Error::filter(&self.text, message.clone(), None)),
-        }
-    }
-}
-
-/// The message without the expression, which the caller names already.
-fn reason(error: Error) -> String {
-    match error {
-        Error::Filter { message, .. } => message,
-        other => other.to_string(),
+        Ok(Placement::in_user(reason))
     }
 }

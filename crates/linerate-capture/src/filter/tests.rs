@@ -7,6 +7,13 @@ fn fault(text: &str) -> (String, Option<usize>) {
     }
 }
 
+/// Whether the filter takes a frame of these bytes, of which there were more on the wire.
+fn matches(filter: &Filter, bytes: &[u8], wire_len: u32) -> bool {
+    let mut frame = Frame::new(bytes);
+    frame.wire_len = wire_len;
+    filter.matches(&frame, bytes)
+}
+
 #[test]
 fn an_error_has_the_words_of_libpcap_and_the_place() {
     for (text, word, position) in [
@@ -29,20 +36,20 @@ fn an_error_has_the_words_of_libpcap_and_the_place() {
 #[test]
 fn what_only_sockets_know_is_refused_for_files() {
     let (message, _) = fault("inbound and udp");
-    assert!(message.contains("`inbound`") && message.contains("packet socket"), "{message}");
+    assert!(message.contains("`inbound`") && message.contains("live interface"), "{message}");
 }
 
 #[test]
 fn judges_a_cut_frame_by_its_real_length() {
     let filter = Filter::compile("greater 1000", ETHERNET, 96, true).unwrap();
-    assert!(filter.matches(&[0; 96], 1500));
-    assert!(!filter.matches(&[0; 96], 96));
+    assert!(matches(&filter, &[0; 96], 1500));
+    assert!(!matches(&filter, &[0; 96], 96));
 }
 
 #[test]
 fn accepts_as_many_bytes_as_the_snap_length() {
     let filter = Filter::compile("", ETHERNET, 96, true).unwrap();
-    assert_eq!(filter.classic().unwrap().accepts(&[0; 64], 64), 96);
+    assert_eq!(filter.program().accepts(&[0; 64], 64), 96);
 }
 
 #[test]
@@ -50,7 +57,7 @@ fn link_types_of_files_are_known() {
     let mut raw = [0; 20];
     (raw[0], raw[9]) = (0x45, 17);
     let filter = Filter::compile("ip proto 17", 101, 65535, true).unwrap();
-    assert!(filter.matches(&raw, 20));
+    assert!(matches(&filter, &raw, 20));
 }
 
 #[test]
@@ -58,9 +65,9 @@ fn a_loop_runs_in_user_space_and_says_why() {
     let filter = Filter::compile("ip6 protochain 17", ETHERNET, 65535, true).unwrap();
     let mut frame = [0; 14 + 40 + 8];
     (frame[12], frame[13], frame[14], frame[20]) = (0x86, 0xdd, 0x60, 17);
-    assert!(filter.matches(&frame, 62));
+    assert!(matches(&filter, &frame, 62));
     frame[20] = 6;
-    assert!(!filter.matches(&frame, 62));
+    assert!(!matches(&filter, &frame, 62));
     let placement = filter.in_xdp(None).unwrap();
     assert_eq!(placement.side(), Side::User);
     assert!(placement.reason.contains("jumps backward"), "{}", placement.reason);
@@ -72,11 +79,39 @@ fn placement_follows_the_option() {
     let filter = Filter::compile("udp", ETHERNET, 65535, true).unwrap();
     assert_eq!(filter.in_xdp(None).unwrap().side(), Side::Kernel);
     assert_eq!(filter.in_xdp(Some(Side::User)).unwrap().side(), Side::User);
-    assert_eq!(filter.on_socket(None).unwrap().kernel.as_ref(), filter.classic().ok());
+    let refused = filter.on_socket(None).unwrap();
+    assert_eq!(refused.side(), Side::User, "the tag is not in the frame there");
+    assert!(refused.reason.contains("VLAN"), "{}", refused.reason);
+    let raw = Filter::compile("udp", 101, 65535, true).unwrap();
+    assert_eq!(raw.on_socket(None).unwrap().kernel.as_ref(), Some(raw.program()));
     let refused = filter.refused::<Classic>(None, "too complex").unwrap();
     assert_eq!((refused.user, refused.kernel), (true, None));
     assert!(refused.reason.contains("too complex"));
     assert!(filter.refused::<Classic>(Some(Side::Kernel), "too complex").is_err());
+}
+
+#[test]
+fn a_file_may_be_read_as_an_interface() {
+    let [tagged, plain] = [&[0x81, 0, 0, 5, 8, 0][..], &[8, 0]].map(|types| {
+        let mut frame = [&[2; 12][..], types, &[0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17]].concat();
+        frame.resize(64, 0);
+        frame
+    });
+    for (reading, text, expected) in [
+        (TagReading::File, "udp", [false, true]),
+        (TagReading::Live, "udp", [true, true]),
+        (TagReading::File, "not ip", [true, false]),
+        (TagReading::Live, "not ip", [false, false]),
+        (TagReading::Live, "len = 60", [true, false]),
+        (TagReading::Live, "ether[10:4] = 0x02020800", [true, true]),
+    ] {
+        let filter = match reading {
+            TagReading::File => Filter::compile(text, ETHERNET, 65535, true).unwrap(),
+            TagReading::Live => Filter::compile_live_for_file(text, ETHERNET, 65535).unwrap(),
+        };
+        let verdicts = [&tagged, &plain].map(|frame| matches(&filter, frame, 64));
+        assert_eq!(verdicts, expected, "`{text}` as {reading}");
+    }
 }
 
 #[test]

@@ -11,15 +11,13 @@ use std::time::Duration;
 use linerate_bpf::filter::{Classic, translate};
 use linerate_ring::{Frame, packet, tee, xdp};
 
+use crate::filter::PACKET_HOST;
 use crate::statistics::{DropCause, Drops};
 
 pub use kind::SourceKind;
 pub use open::OpenInterface;
 pub use options::{SourceOptions, TimestampSource};
 pub use select::{Selection, select};
-
-/// `PACKET_HOST` of `linux/if_packet.h`: XDP sees what comes in.
-const HOST: u8 = 0;
 
 /// The frames of an interface.
 #[derive(Debug)]
@@ -280,7 +278,7 @@ impl Source {
         }
         let translated = filter.map(|filter| {
             let refused = |why| linerate_ring::Error::Invalid(format!("no filter for XDP: {why}"));
-            let in_place = filter.with_tags_in_place(HOST);
+            let in_place = filter.with_tags_in_place(PACKET_HOST);
             let in_place = in_place.ok_or_else(|| refused("what it reads".to_owned()))?;
             translate(&in_place).map_err(|why| refused(why.to_string()))
         });

@@ -12,7 +12,7 @@ use super::Source;
 use super::kind::SourceKind;
 use super::options::{SourceOptions, TimestampSource};
 use super::select::{Selection, select};
-use crate::filter::{Filter, Placement};
+use crate::filter::{Filter, Placement, TagReading};
 use crate::interface::Interface;
 use crate::{Error, Result};
 
@@ -76,10 +76,10 @@ impl OpenInterface {
         let text = options.filter.as_deref().filter(|text| !text.trim().is_empty());
         let filter = match text {
             None => None,
-            Some(text) if selection.kind == SourceKind::Packet => {
+            Some(text) if options.filter_vlan == TagReading::Live => {
                 // libpcap's error for a missing privilege does not say which, nor how to grant it.
                 packet::probe()?;
-                Some(Filter::compile_live(name, text, options.snaplen)?)
+                Some(Filter::compile_live(name, text, linktype, options.snaplen)?)
             }
             Some(text) => Some(Filter::compile(text, linktype, options.snaplen, true)?),
         };
@@ -264,8 +264,18 @@ impl Opener<'_> {
                 builder.build().map(|ring| vec![ring])
             }
         };
-        let placement = self.filter.map(|f| f.on_socket(options.filter_in)).transpose()?;
-        let (rings, placement) = (build(&placement)?, placement);
+        let mut placement = self.filter.map(|f| f.on_socket(options.filter_in)).transpose()?;
+        let rings = match build(&placement) {
+            // It may be the filter: too much memory for the socket, or too long with the direction.
+            Err(refusal) if placement.as_ref().is_some_and(|placement| !placement.user) => {
+                let Ok(rings) = build(&None) else { return Err(refusal.into()) };
+                let why = refusal.to_string();
+                let refused = |filter: &Filter| filter.refused(options.filter_in, &why);
+                placement = self.filter.map(refused).transpose()?;
+                rings
+            }
+            result => result?,
+        };
         let sources = rings.into_iter().map(|ring| Source::Packet(Box::new(ring))).collect();
         let (user, why) = described(placement.as_ref());
         let pages = match options.ring_allocation {

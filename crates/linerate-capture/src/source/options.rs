@@ -7,7 +7,7 @@ use linerate_ring::region::Pages;
 use linerate_ring::xdp::Delivery;
 
 use super::kind::SourceKind;
-use crate::filter::Side;
+use crate::filter::{Side, TagReading};
 
 /// Where the timestamps of frames come from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -60,6 +60,8 @@ pub struct SourceOptions {
     pub fanout_group: Option<Fanout>,
     /// The filter expression; `None` or empty accepts everything.
     pub filter: Option<String>,
+    /// How the filter sees VLAN tags.
+    pub filter_vlan: TagReading,
     /// Where the filter runs; `None` prefers the kernel.
     pub filter_in: Option<Side>,
     /// Where timestamps come from.
@@ -86,6 +88,7 @@ impl Default for SourceOptions {
             fanout: Mode::Hash,
             fanout_group: None,
             filter: None,
+            filter_vlan: TagReading::Live,
             filter_in: None,
             timestamps: TimestampSource::Host,
         }

@@ -16,6 +16,7 @@ use super::join::{JoinOptions, Joiner};
 use super::statistics::{JoinStatistics, SplitStatistics};
 use super::{Decision, SplitOptions, completed, link};
 use crate::engine::{Cpu, Filters, Outcome, description};
+use crate::filter::TagReading;
 use crate::{Error, Result};
 
 /// What to do with the packets of a file.
@@ -132,7 +133,7 @@ pub fn rewrite(rewrite: Rewrite, stop: &AtomicBool, progress: &Progress) -> Outc
         scratch: Scratch::default(),
         made: 0,
     };
-    let mut filters = Filters::new(text, MIN_SNAPLEN);
+    let mut filters = Filters::new(text, TagReading::File, MIN_SNAPLEN);
     let mut read = 0;
     let copied = rewriter.copy(&mut input, &mut filters, &mut read, stop, progress);
     let finished = rewriter.finish();
@@ -225,7 +226,7 @@ impl Rewriter {
                     let bytes = record.frame.contiguous(&mut gathered);
                     let filter = filters.of(interface.linktype)?;
                     checked = true;
-                    let wanted = filter.is_none_or(|one| one.matches(bytes, record.frame.wire_len));
+                    let wanted = filter.is_none_or(|one| one.matches(&record.frame, bytes));
                     self.packet(&block, record, interface, wanted)?;
                     progress.written.store(self.made, Relaxed);
                 }

@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use linerate_capture::filter::{Filter, Side};
+use linerate_capture::filter::{ETHERNET, Filter, Side};
 use linerate_ring::packet::Ring;
+use linerate_ring::{Direction, Frame};
 use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip};
 
 const SNAPLEN: u32 = 2000;
@@ -42,7 +43,7 @@ fn through(expression: &str) -> (Vec<u8>, Vec<u8>) {
     let text = format!("udp dst port 9999 or ({expression})");
     let (mut ring, filter) = right
         .run(|| {
-            let filter = Filter::compile_live("b", &text, SNAPLEN).unwrap();
+            let filter = Filter::compile_live("b", &text, ETHERNET, SNAPLEN).unwrap();
             let placement = filter.on_socket(None).unwrap();
             assert_eq!(placement.side(), Side::Kernel, "{}", placement.reason);
             let ring = Ring::builder("b").snaplen(SNAPLEN).filter(placement.kernel);
@@ -53,7 +54,7 @@ fn through(expression: &str) -> (Vec<u8>, Vec<u8>) {
     let by_user = (0..frames.len() as u8)
         .filter(|&number| {
             let frame = &frames[usize::from(number)];
-            filter.matches(frame, frame.len() as u32)
+            filter.matches(&Frame::new(frame), frame)
         })
         .collect();
     frames.push(datagram(LAST, &[], 9999));
@@ -98,26 +99,30 @@ fn vlan_expressions_see_the_tags_that_the_kernel_took_out() {
         assert_eq!(by_user, expected, "`{expression}` in user space");
         assert_eq!(by_kernel, expected, "`{expression}` in the kernel");
     }
-    // A socket sees the frame without its (outer) tag, so it looks through it, as tcpdump's does.
-    assert_eq!(through("udp port 53"), (vec![0, 2, 4, 6], vec![0]));
+    // A socket sees the frame without its (outer) tag, so its filter looks through it, as tcpdump's does. User
+    // space does the same, although the tag is back in the frame.
+    assert_eq!(through("udp port 53"), (vec![0, 2, 4, 6], vec![0, 2, 4, 6]));
 }
 
 #[test]
-fn directions_are_known_on_sockets_only() {
+fn directions_are_known_everywhere() {
     root_or_skip!();
     let (left, right) = (Namespace::create("dl").unwrap(), Namespace::create("dr").unwrap());
     let _cable = Veth::create(&left, "a", &right, "b", VethOptions::default()).unwrap();
-    let filter = right.run(|| Filter::compile_live("b", "inbound and udp", SNAPLEN)).unwrap();
-    let filter = filter.unwrap();
+    let filter = right.run(|| Filter::compile_live("b", "inbound and udp", ETHERNET, SNAPLEN));
+    let filter = filter.unwrap().unwrap();
     assert_eq!(filter.on_socket(None).unwrap().side(), Side::Kernel);
-    for refusal in [filter.on_socket(Some(Side::User)).err(), filter.in_xdp(None).err()] {
-        let message = refusal.expect("nobody else knows the direction").to_string();
-        assert!(message.contains("inbound"), "{message}");
+    assert_eq!(filter.in_xdp(None).unwrap().side(), Side::Kernel);
+    let bytes = datagram(0, &[], 53);
+    for (direction, expected) in [(Direction::Inbound, true), (Direction::Outbound, false)] {
+        let mut frame = Frame::new(&bytes);
+        frame.direction = direction;
+        assert_eq!(filter.matches(&frame, &bytes), expected, "{direction:?}");
     }
 }
 
 #[test]
 fn an_unknown_interface_is_named() {
-    let error = Filter::compile_live("nosuch0", "udp", SNAPLEN).unwrap_err().to_string();
+    let error = Filter::compile_live("nosuch0", "udp", ETHERNET, SNAPLEN).unwrap_err().to_string();
     assert!(error.contains("nosuch0"), "{error}");
 }

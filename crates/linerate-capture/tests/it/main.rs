@@ -1,5 +1,6 @@
 //! The capture engine on real interfaces.
 
 mod filter;
+mod meaning;
 mod open;
 mod panic;

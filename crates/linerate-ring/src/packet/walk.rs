@@ -77,7 +77,8 @@ impl Walk {
         let mut start = data;
         let mut captured = header.captured as usize;
         let mut wire_len = header.wire_len;
-        if header.status & STATUS_VLAN != 0 && captured >= ADDRESSES {
+        let tagged = header.status & STATUS_VLAN != 0 && captured >= ADDRESSES;
+        if tagged {
             start -= VLAN_TAG;
             restore_tag(&mut block[start..data + ADDRESSES], &header);
             captured += VLAN_TAG;
@@ -94,6 +95,7 @@ impl Walk {
             libc::PACKET_OUTGOING => Direction::Outbound,
             _ => Direction::Inbound,
         };
+        frame.tag_beside = Some(tagged);
         frame.checksum_partial = header.status & STATUS_CHECKSUM_NOT_READY != 0;
         frame.virtio = virtio;
         Some(frame)

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use linerate_capture::filter::Side;
+use linerate_capture::filter::{Side, TagReading};
 use linerate_capture::source::SourceKind;
 use linerate_ring::packet::{Allocation, DirectionFilter, Mode};
 use linerate_ring::region::Pages;
@@ -164,6 +164,12 @@ pub(crate) struct Arguments {
     /// Run the filter in the `kernel` or in `user` space (default: in the kernel if it accepts the program).
     #[arg(long, value_name = "SIDE", value_parser = values::sides())]
     pub(super) filter_in: Option<Side>,
+
+    /// How the filter sees VLAN tags: `live`, as tcpdump on an interface, where `udp` accepts datagrams with
+    /// and without a tag; or `file`, as tcpdump -r, where the tag is a part of the frame and `udp` accepts only
+    /// those without (default: `live` for an interface, `file` for a file).
+    #[arg(long, value_name = "READING", value_parser = values::tag_readings())]
+    pub(super) filter_vlan: Option<TagReading>,
 
     /// Busy-poll this long before sleeping, up to 100000; not for a BPF ring buffer (tee, or xdp without
     /// sockets).

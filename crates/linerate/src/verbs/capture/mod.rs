@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 use linerate_capture::clock;
 use linerate_capture::engine::{self, Engine, EngineOptions, FileInput, FileProgress};
-use linerate_capture::filter::Filter;
+use linerate_capture::filter::{Filter, TagReading};
 use linerate_capture::privilege;
 use linerate_capture::sink::file::FileSink;
 use linerate_capture::source::TimestampSource;
@@ -157,6 +157,7 @@ fn from_file(arguments: &Arguments, filter: Option<String>) -> Result<ExitCode> 
     let input = FileInput {
         reader,
         filter,
+        filter_vlan: arguments.filter_vlan.unwrap_or(TagReading::File),
         snaplen: snaplen(arguments),
         count: smaller(arguments.count, arguments.limit(packets)),
         traffic: arguments.direction.unwrap_or_default(),
@@ -205,6 +206,7 @@ fn source_options(arguments: &Arguments, filter: Option<String>) -> SourceOption
         fanout: arguments.fanout.clone(),
         fanout_group: None,
         filter,
+        filter_vlan: arguments.filter_vlan.unwrap_or(TagReading::Live),
         filter_in: arguments.filter_in,
         timestamps: match arguments.time_stamp_type {
             _ if arguments.discard => TimestampSource::None,

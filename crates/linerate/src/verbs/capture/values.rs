@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::builder::TypedValueParser;
-use linerate_capture::filter::Side;
+use linerate_capture::filter::{Side, TagReading};
 use linerate_capture::source::SourceKind;
 use linerate_ring::packet::{DirectionFilter, Mode};
 
@@ -90,6 +90,10 @@ pub(super) fn modes() -> impl TypedValueParser<Value = Mode> {
 
 pub(super) fn sides() -> impl TypedValueParser<Value = Side> {
     known(["kernel", "user"])
+}
+
+pub(super) fn tag_readings() -> impl TypedValueParser<Value = TagReading> {
+    known(["live", "file"])
 }
 
 #[cfg(test)]

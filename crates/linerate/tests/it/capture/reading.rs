@@ -36,6 +36,42 @@ fn reading_through_a_filter_equals_tcpdump() {
 }
 
 #[test]
+fn a_file_with_tags_is_read_as_tcpdump_does_or_as_an_interface() {
+    let folder = folder();
+    let [plain, tagged] = ["plain.pcap", "tagged.pcap"].map(|name| folder.path().join(name));
+    write_mixed(&plain);
+    // The same packets, every third behind a tag.
+    let file = std::fs::read(&plain).unwrap();
+    let mut out = file[..24].to_vec();
+    let (mut at, mut number) = (24, 0);
+    while at < file.len() {
+        let len = u32::from_le_bytes(file[at + 8..at + 12].try_into().unwrap());
+        let (header, frame) = file[at..at + 16 + len as usize].split_at(16);
+        let tag: &[u8] = if number % 3 == 0 { &[0x81, 0, 0, 7] } else { &[] };
+        let longer = (len + tag.len() as u32).to_le_bytes();
+        out.extend([&header[..8], &longer, &longer, &frame[..12], tag, &frame[12..]].concat());
+        (at, number) = (at + 16 + len as usize, number + 1);
+    }
+    std::fs::write(&tagged, out).unwrap();
+    let captured = |input: &Path, arguments: &str, filter: &str| {
+        let mut command = std::process::Command::new(LINERATE);
+        command.args(["capture", "--discard", "--json", "-r"]).arg(input);
+        let output = command.args(arguments.split_whitespace()).arg(filter).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        report["captured"].as_u64().unwrap()
+    };
+    assert_eq!(captured(&tagged, "", "udp"), 33);
+    assert_eq!(captured(&tagged, "--filter-vlan file", "vlan and udp"), 17);
+    assert_eq!(captured(&tagged, "--filter-vlan live", "udp"), 50);
+    for filter in ["not ip", "udp", "len < 50", "ip[8] = 3"] {
+        let [live, file] = [(&tagged, "--filter-vlan live"), (&plain, "")];
+        let expected = captured(file.0, file.1, filter);
+        assert_eq!(captured(live.0, live.1, filter), expected, "{filter}");
+    }
+}
+
+#[test]
 fn a_damaged_file_gives_what_it_has_and_status_1() {
     let folder = folder();
     let (input, output) = (folder.path().join("in.pcap"), folder.path().join("out.pcapng"));

@@ -1,0 +1,306 @@
+//! An expression means on every source what it means for libpcap on a live interface.
+
+#[path = "../../../linerate-bpf/tests/it/filter/corpus.rs"]
+#[allow(dead_code, reason = "only whole frames arrive")]
+mod corpus;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use linerate_capture::filter::{ETHERNET, Filter, Side};
+use linerate_capture::source::{Drained, OpenInterface, Source, SourceKind, SourceOptions};
+use linerate_ring::Frame;
+use linerate_ring::xdp::Delivery;
+use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip};
+
+const SNAPLEN: u32 = 4096;
+/// Expressions that are tried at the same time, each on an interface of its own.
+const CABLES: usize = 8;
+/// How long to wait for frames that should come.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Every third expression of the translator's corpus, and all that speak of tags or of places near them.
+fn expressions() -> Vec<&'static str> {
+    let all = include_str!("../../../linerate-bpf/tests/it/filter/expressions.txt").lines();
+    let all = all.map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let thorough = std::env::var_os("LINERATE_THOROUGH").is_some();
+    let near = ["vlan", "ether[", "not ", "len", "greater", "less", "protochain"];
+    let chosen = all.enumerate().filter(|(number, text)| {
+        thorough || number % 3 == 0 || near.iter().any(|word| text.contains(word))
+    });
+    chosen
+        .map(|(_, text)| text)
+        .chain(["inbound", "inbound and udp", "outbound", "ether[10:4] = 0x01080045 or vlan 5"])
+        .collect()
+}
+
+/// Frames of the corpus, each without and with tags.
+fn frames() -> Vec<Vec<u8>> {
+    let tags: [&[u8]; 6] = [
+        &[],
+        &[0x81, 0, 0, 5],
+        &[0x88, 0xa8, 0x20, 6],
+        &[0x81, 0, 0xe0, 0],
+        &[0x88, 0xa8, 0, 5, 0x81, 0, 0, 6],
+        &[0x91, 0, 0, 5],
+    ];
+    let whole = corpus::whole(1000);
+    let few = whole.iter().step_by(5).filter(|frame| (18..1500).contains(&frame.len()));
+    few.flat_map(|frame| {
+        tags.map(|tag| {
+            let mut tagged = [&frame[..12], tag, &frame[12..]].concat();
+            // Shorter ones are padded on the way.
+            tagged.resize(tagged.len().max(60), 0);
+            tagged
+        })
+    })
+    .collect()
+}
+
+type Handle = pcap::Capture<pcap::Active>;
+
+/// Two hosts and cables between them.
+struct Setup {
+    far: Arc<Namespace>,
+    /// What sends into each cable.
+    out: Vec<Handle>,
+    /// On the far end of each cable a handle with the filter, and one without.
+    oracle: Vec<[Handle; 2]>,
+    _cables: Vec<Veth>,
+    _near: Namespace,
+}
+
+fn name(cable: usize) -> String {
+    format!("far{cable}")
+}
+
+impl Setup {
+    fn new() -> Self {
+        let (near, far) = (Namespace::create("mn").unwrap(), Namespace::create("mf").unwrap());
+        for namespace in [&near, &far] {
+            namespace.sysctl("net.ipv6.conf.default.disable_ipv6", "1").unwrap();
+        }
+        let cable = |number| {
+            let (a, b) = (format!("near{number}"), name(number));
+            let options = VethOptions { mtu: 2000, ..Default::default() };
+            Veth::create(&near, &a, &far, &b, options).unwrap()
+        };
+        let _cables = (0..CABLES).map(cable).collect();
+        let open = |device: &str| {
+            let device = pcap::Capture::from_device(device).unwrap().promisc(true);
+            let device = device.snaplen(SNAPLEN as i32).immediate_mode(true);
+            device.buffer_size(4 << 20).open().unwrap().setnonblock().unwrap()
+        };
+        let out = || (0..CABLES).map(|cable| open(&format!("near{cable}"))).collect();
+        let oracle = || {
+            let pair = |cable| [0; 2].map(|_| open(&name(cable)));
+            (0..CABLES).map(pair).collect::<Vec<_>>()
+        };
+        let (out, oracle) = (near.run(out).unwrap(), far.run(oracle).unwrap());
+        Self { far: Arc::new(far), out, oracle, _cables, _near: near }
+    }
+
+    /// Sends the frames over the first `cables` cables.
+    fn send(&mut self, cables: usize, frames: &[Vec<u8>]) {
+        for out in &mut self.out[..cables] {
+            for (number, frame) in frames.iter().enumerate() {
+                out.sendpacket(&frame[..]).unwrap();
+                if number % 64 == 63 {
+                    std::thread::sleep(Duration::from_micros(200));
+                }
+            }
+        }
+    }
+
+    /// What libpcap's filters accept, each on an interface of its own.
+    fn oracle(&mut self, expressions: &[&str], frames: &[Vec<u8>]) -> Vec<Vec<Vec<u8>>> {
+        for ([filtered, _], expression) in self.oracle.iter_mut().zip(expressions) {
+            filtered.filter(expression, true).unwrap();
+        }
+        let read = |handle: &mut Handle| {
+            let mut got = Vec::new();
+            while let Ok(packet) = handle.next_packet() {
+                got.push(packet.data.to_vec());
+            }
+            got
+        };
+        // libpcap judges the first frame of a filter in user space, where it does not know all metadata: the
+        // second time counts.
+        let mut accepted = Vec::new();
+        for _ in 0..2 {
+            self.send(expressions.len(), frames);
+            for [_, all] in &mut self.oracle[..expressions.len()] {
+                let (start, mut got) = (Instant::now(), 0);
+                while got < frames.len() {
+                    assert!(start.elapsed() < PATIENCE, "{got} of {} frames came", frames.len());
+                    got += read(all).len();
+                }
+            }
+            // The two handles of a cable get a frame one right after the other.
+            std::thread::sleep(Duration::from_millis(20));
+            let filtered = self.oracle[..expressions.len()].iter_mut();
+            accepted = filtered.map(|[filtered, _]| read(filtered)).collect();
+        }
+        accepted
+    }
+}
+
+fn open(far: &Namespace, cable: usize, options: &SourceOptions) -> OpenInterface {
+    far.run(|| OpenInterface::named(&name(cable), options)).unwrap().unwrap()
+}
+
+/// A frame that a source gave, with what else a filter reads.
+struct Got {
+    bytes: Vec<u8>,
+    tag_beside: Option<bool>,
+}
+
+/// Appends what is there.
+fn drain(source: &mut Source, got: &mut Vec<Got>) {
+    let mut scratch = Vec::new();
+    let mut take = |frame: &Frame<'_>| {
+        let bytes = frame.contiguous(&mut scratch).to_vec();
+        got.push(Got { bytes, tag_beside: frame.tag_beside });
+        true
+    };
+    while source.drain(&mut take) != Drained::Nothing {}
+}
+
+/// What comes until `enough` frames are there, and a little longer.
+fn collect(source: &mut Source, enough: usize) -> Vec<Got> {
+    let (mut got, start) = (Vec::new(), Instant::now());
+    while got.len() < enough && start.elapsed() < PATIENCE {
+        let _ = source.wait(Duration::from_millis(50));
+        drain(source, &mut got);
+    }
+    let _ = source.wait(Duration::from_millis(20));
+    drain(source, &mut got);
+    got
+}
+
+/// Does `work` for all items at once, each in a thread of its own.
+fn at_once<I: Send, T: Send>(
+    items: impl Iterator<Item = I>,
+    work: impl Fn(I) -> T + Sync,
+) -> Vec<T> {
+    std::thread::scope(|scope| {
+        let work = &work;
+        let threads: Vec<_> = items.map(|item| scope.spawn(move || work(item))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+/// The sources, by name.
+fn sources() -> [(&'static str, SourceOptions); 4] {
+    let options = |source, delivery| SourceOptions {
+        source: Some(source),
+        delivery,
+        snaplen: SNAPLEN,
+        take_over: true,
+        buffer: Some(4 << 20),
+        block_timeout: Some(Duration::from_millis(10)),
+        ..SourceOptions::default()
+    };
+    [
+        ("packet", options(SourceKind::Packet, Delivery::Auto)),
+        ("tee", options(SourceKind::Tee, Delivery::Auto)),
+        ("xdp by a ring buffer", options(SourceKind::Xdp, Delivery::RingBuffer)),
+        ("xdp by sockets", options(SourceKind::Xdp, Delivery::AfXdp)),
+    ]
+}
+
+#[test]
+fn every_source_gives_the_verdicts_of_a_live_libpcap_handle() {
+    root_or_skip!();
+    let mut setup = Setup::new();
+    let far = Arc::clone(&setup.far);
+    let (expressions, frames) = (expressions(), frames());
+    let expected: Vec<_> =
+        expressions.chunks(CABLES).flat_map(|some| setup.oracle(some, &frames)).collect();
+    let compile = |text: &&str| Filter::compile_live(&name(0), text, ETHERNET, SNAPLEN).unwrap();
+    let filters: Vec<_> = far.run(|| expressions.iter().map(compile).collect()).unwrap();
+    // Their sockets would cost every frame of the captures time.
+    setup.oracle.clear();
+    let mut differences = Vec::new();
+    let mut compare =
+        |who: &str, side: Side, expression: &str, got: &[&[u8]], expected: &[Vec<u8>]| {
+            if got != expected {
+                let counts = (got.len(), expected.len());
+                differences.push(format!("`{expression}` by {who} in {side}: {counts:?}"));
+            }
+        };
+    let (mut verdicts, mut in_user) = (0, Vec::new());
+    for (who, options) in sources() {
+        // In user space: all frames once, as the source gives them.
+        let mut source = open(&far, 0, &options);
+        setup.send(1, &frames);
+        let all = collect(&mut source.sources[0], frames.len());
+        assert_eq!(all.len(), frames.len(), "{who} without a filter");
+        drop(source);
+        for ((expression, filter), expected) in expressions.iter().zip(&filters).zip(&expected) {
+            let accepted = |got: &&Got| {
+                let mut frame = Frame::new(&got.bytes);
+                frame.tag_beside = got.tag_beside;
+                filter.matches(&frame, &got.bytes)
+            };
+            let got: Vec<_> = all.iter().filter(accepted).map(|got| &got.bytes[..]).collect();
+            compare(who, Side::User, expression, &got, expected);
+            verdicts += frames.len();
+        }
+        // In the kernel.
+        let mut opened = at_once(0..CABLES, |cable| open(&far, cable, &options));
+        let all: Vec<_> = expressions.iter().zip(&filters).collect();
+        for (some, expected) in all.chunks(CABLES).zip(expected.chunks(CABLES)) {
+            let each = opened.iter_mut().zip(some);
+            let placed = at_once(each, |(open, (expression, filter))| {
+                let source = &mut open.sources[0];
+                let reason = match &source {
+                    Source::Packet(_) => filter.on_socket(None).map(|p| (p.user, p.reason)),
+                    _ => filter.in_xdp(None).map(|p| (p.user, p.reason)),
+                };
+                let (user, reason) = reason.unwrap();
+                let set = source.set_filter(Some(filter.program()));
+                assert_eq!(set.is_err(), user, "`{expression}`: {reason}, {set:?}");
+                let mut late = Vec::new();
+                drain(source, &mut late);
+                assert_eq!(late.len(), 0, "{who}: after the frames that were expected before");
+                if !user {
+                    return Ok(());
+                }
+                source.set_filter(None).unwrap();
+                Err(reason)
+            });
+            setup.send(some.len(), &frames);
+            let got = at_once(
+                opened.iter_mut().zip(expected).zip(&placed),
+                |((open, expected), placed)| {
+                    let enough = if placed.is_ok() { expected.len() } else { frames.len() };
+                    collect(&mut open.sources[0], enough)
+                },
+            );
+            for (((got, placed), expected), (expression, _)) in
+                got.iter().zip(placed).zip(expected).zip(some)
+            {
+                match placed {
+                    Ok(()) => {
+                        let got: Vec<_> = got.iter().map(|got| &got.bytes[..]).collect();
+                        compare(who, Side::Kernel, expression, &got, expected);
+                        verdicts += frames.len();
+                    }
+                    Err(reason) => in_user.push(format!("`{expression}` by {who}: {reason}")),
+                }
+            }
+        }
+    }
+    println!("in user space only: {in_user:#?}");
+    println!(
+        "{} expressions on {} frames, tagged and untagged: {verdicts} verdicts of 4 sources on 2 sides, {} \
+         differences; {} programs run in user space only",
+        expressions.len(),
+        frames.len(),
+        differences.len(),
+        in_user.len()
+    );
+    assert!(differences.is_empty(), "{differences:#?}");
+    assert!(expressions.len() >= 200 && frames.len() >= 200);
+}
