@@ -30,6 +30,8 @@ pub struct InterfaceDescription {
     pub comment: Option<String>,
     /// Link type as in the LINKTYPE registry; 1 is Ethernet.
     pub linktype: u16,
+    /// What classic pcap has above the link type: the length of the frame check sequence.
+    pub link_extension: u32,
     /// Longest record, in bytes; 0 means no limit.
     pub snaplen: u32,
     /// `if_tsresol`: the unit of timestamps. Files written here always count nanoseconds.

@@ -151,7 +151,7 @@ impl Packet for SocketFrame<'_> {
     }
 
     fn len(&self) -> u32 {
-        self.wire_len - if self.tagged { TAG_LENGTH } else { 0 }
+        self.wire_len.saturating_sub(if self.tagged { TAG_LENGTH } else { 0 })
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
-use linerate_pcapfile::{Error as FileError, Format, InterfaceDescription, Reader};
+use linerate_pcapfile::{Error as FileError, Format, InterfaceDescription, Reader, Record};
 use linerate_ring::Direction;
 use linerate_ring::packet::DirectionFilter;
 
@@ -16,9 +16,9 @@ use crate::sink::file::{FileSinkHandle, FileSinkProgress};
 use crate::{Error, Result};
 
 /// What to read, and how much of it.
-pub struct FileInput {
+pub struct FileInput<R = Reader> {
     /// The file.
-    pub reader: Reader,
+    pub reader: R,
     /// Filter expression; `None` or empty accepts everything.
     pub filter: Option<String>,
     /// How the filter sees VLAN tags.
@@ -33,6 +33,9 @@ pub struct FileInput {
     pub packet_buffered: bool,
 }
 
+/// The snapshot length of files that have none, as libpcap writes it.
+const MAX_SNAPLEN: u32 = 262_144;
+
 /// The description in an output file of an interface of an input file.
 pub fn description(
     interface: &InterfaceDescription,
@@ -44,7 +47,12 @@ pub fn description(
         description: interface.description.clone(),
         filter: filter.map(str::to_owned).or_else(|| interface.filter.clone()),
         linktype: interface.linktype,
-        snaplen: if interface.snaplen == 0 { snaplen } else { interface.snaplen.min(snaplen) },
+        snaplen: if interface.snaplen == 0 {
+            snaplen.min(MAX_SNAPLEN)
+        } else {
+            interface.snaplen.min(snaplen)
+        },
+        link_extension: interface.link_extension,
         ..InterfaceDescription::default()
     }
 }
@@ -86,12 +94,12 @@ impl FileProgress {
         }
     }
 
-    fn note(&self, report: &Report) {
+    pub(super) fn note(&self, report: &Report) {
         self.received.store(report.received, Relaxed);
         self.captured.store(report.captured, Relaxed);
     }
 
-    fn take_flush(&self) -> bool {
+    pub(super) fn take_flush(&self) -> bool {
         self.flush.load(Relaxed) && self.flush.swap(false, Relaxed)
     }
 }
@@ -108,16 +116,10 @@ pub fn read_file(
     progress: &FileProgress,
 ) -> Outcome {
     let start = Instant::now();
-    let mut report = Report { source: SOURCE.into(), pages: "none".into(), ..Report::default() };
-    let text = input.filter.take().filter(|text| !text.trim().is_empty());
-    report.filter = text.as_ref().map(|text| FilterReport {
-        expression: text.clone(),
-        side: Side::User,
-        reason: "a file has no kernel side".into(),
-    });
+    let mut report = Report::of_file(&mut input);
     let mut output = sink.reader(0);
     let control = Control { stop, progress };
-    let failure = copy(&mut input, text.as_deref(), &mut output, &mut report, &control).err();
+    let failure = copy(&mut input, &mut output, &mut report, &control).err();
     drop(output);
     let written = sink.into_file().map(|file| {
         let progress = file.progress();
@@ -144,20 +146,19 @@ struct Control<'a> {
 
 fn copy(
     input: &mut FileInput,
-    text: Option<&str>,
     output: &mut Sink<FileSinkHandle>,
     report: &mut Report,
     control: &Control<'_>,
 ) -> Result<()> {
     let Control { stop, progress } = control;
-    let mut filters = Filters::new(text, input.filter_vlan, input.snaplen);
+    let mut selector = Selector::new(input);
+    let text = input.filter.as_deref();
     let first = input.reader.interfaces().first().map_or(1, |first| first.linktype);
     // An expression with a mistake is refused also for an empty file.
-    filters.of(first)?;
+    selector.filters.of(first)?;
     // A pcap header has one link type, that of the first interface.
     let only = output.format().filter(|format| *format != Format::Pcapng).map(|_| first);
     let mut described = input.reader.interfaces().len();
-    let mut scratch = Vec::new();
     while !stop.load(Relaxed) && input.count.is_none_or(|count| report.captured < count) {
         let (record, interfaces) = match input.reader.next_described() {
             Ok(Some(next)) => next,
@@ -168,15 +169,7 @@ fn copy(
         progress.note(report);
         let frame = &record.frame;
         let linktype = interfaces[record.interface as usize].linktype;
-        if let Some(filter) = filters.of(linktype)?
-            && !filter.matches(frame, frame.contiguous(&mut scratch))
-        {
-            continue;
-        }
-        if !is_wanted(frame.direction, input.traffic) {
-            if frame.direction == Direction::Unknown {
-                return Err(Error::Undirected { packet: report.received });
-            }
+        if !selector.accepts(&record, linktype, report.received)? {
             continue;
         }
         if only.is_some_and(|only| only != linktype) {
@@ -199,6 +192,59 @@ fn copy(
     Ok(())
 }
 
+impl Report {
+    /// The start of a report about this file; a filter of blanks is none.
+    pub(super) fn of_file<R>(input: &mut FileInput<R>) -> Self {
+        input.filter = input.filter.take().filter(|text| !text.trim().is_empty());
+        let filter = input.filter.as_ref().map(|text| FilterReport {
+            expression: text.clone(),
+            side: Side::User,
+            reason: "a file has no kernel side".into(),
+        });
+        Self {
+            source: SOURCE.into(),
+            pages: "none".into(),
+            cpu: Cpu::now(),
+            filter,
+            ..Self::default()
+        }
+    }
+}
+
+/// Selects the packets that are wanted.
+pub(super) struct Selector {
+    filters: Filters,
+    traffic: DirectionFilter,
+    scratch: Vec<u8>,
+}
+
+impl Selector {
+    pub(super) fn new<R>(input: &FileInput<R>) -> Self {
+        let filters = Filters::new(input.filter.as_deref(), input.filter_vlan, input.snaplen);
+        Self { filters, traffic: input.traffic, scratch: Vec::new() }
+    }
+
+    /// Whether the packet of this number is wanted.
+    pub(super) fn accepts(
+        &mut self,
+        record: &Record<'_>,
+        linktype: u16,
+        packet: u64,
+    ) -> Result<bool> {
+        let frame = &record.frame;
+        if let Some(filter) = self.filters.of(linktype)?
+            && !filter.matches(frame, frame.contiguous(&mut self.scratch))
+        {
+            return Ok(false);
+        }
+        let wanted = is_wanted(frame.direction, self.traffic);
+        if !wanted && frame.direction == Direction::Unknown {
+            return Err(Error::Undirected { packet });
+        }
+        Ok(wanted)
+    }
+}
+
 /// Whether a packet of this direction is wanted.
 fn is_wanted(direction: Direction, wanted: DirectionFilter) -> bool {
     match wanted {
@@ -209,22 +255,22 @@ fn is_wanted(direction: Direction, wanted: DirectionFilter) -> bool {
 }
 
 /// The expression, compiled for each link type of a file.
-pub(crate) struct Filters<'a> {
-    text: Option<&'a str>,
+pub(crate) struct Filters {
+    text: Option<String>,
     tags: TagReading,
     snaplen: u32,
     compiled: Vec<(u16, Filter)>,
 }
 
-impl<'a> Filters<'a> {
+impl Filters {
     /// For `text`; `None` accepts everything.
-    pub(crate) fn new(text: Option<&'a str>, tags: TagReading, snaplen: u32) -> Self {
-        Self { text, tags, snaplen, compiled: Vec::new() }
+    pub(crate) fn new(text: Option<&str>, tags: TagReading, snaplen: u32) -> Self {
+        Self { text: text.map(str::to_owned), tags, snaplen, compiled: Vec::new() }
     }
 
     /// The filter for a link type, compiled at the first request.
     pub(crate) fn of(&mut self, linktype: u16) -> Result<Option<&Filter>> {
-        let Some(text) = self.text else { return Ok(None) };
+        let Some(text) = self.text.as_deref() else { return Ok(None) };
         let position =
             match self.compiled.iter().position(|(compiled_for, _)| *compiled_for == linktype) {
                 Some(position) => position,

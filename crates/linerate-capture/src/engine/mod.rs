@@ -1,5 +1,6 @@
 //! The running capture: readers, sink, counters and events.
 
+mod blocks;
 mod file;
 mod reader;
 mod report;
@@ -14,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use linerate_pcapfile::Format;
 
+pub use blocks::copy_blocks;
 pub(crate) use file::Filters;
 pub use file::{FileInput, FileProgress, description, read_file};
 pub(crate) use report::Cpu;

@@ -200,7 +200,7 @@ impl Rewriter {
     fn copy(
         &mut self,
         input: &mut BlockReader,
-        filters: &mut Filters<'_>,
+        filters: &mut Filters,
         read: &mut u64,
         stop: &AtomicBool,
         progress: &Progress,

@@ -83,6 +83,35 @@ impl<'a> RawRecord<'a> {
         out.extend_from_slice(&block);
     }
 
+    /// Appends this record with at most the first `keep` bytes of its packet. Its length on the wire and its
+    /// options stay. A simple packet block has no field for that and stays whole.
+    pub fn put_cut(&self, out: &mut Vec<u8>, keep: usize) {
+        let at = match self.block_type {
+            BlockType::PcapRecord => 8,
+            BlockType::EnhancedPacket | BlockType::ObsoletePacket => 20,
+            _ => return out.extend_from_slice(self.bytes),
+        };
+        if keep >= self.captured {
+            return out.extend_from_slice(self.bytes);
+        }
+        let start = out.len();
+        let word = |value: usize| match self.big_endian {
+            true => (value as u32).to_be_bytes(),
+            false => (value as u32).to_le_bytes(),
+        };
+        out.extend_from_slice(&self.bytes[..self.header()]);
+        out[start + at..start + at + 4].copy_from_slice(&word(keep));
+        out.extend_from_slice(&self.packet()[..keep]);
+        if self.block_type == BlockType::PcapRecord {
+            return;
+        }
+        out.extend_from_slice(&[0; 3][..keep.wrapping_neg() & 3]);
+        out.extend_from_slice(self.options());
+        let block = word(out.len() - start + 4);
+        out[start + 4..start + 8].copy_from_slice(&block);
+        out.extend_from_slice(&block);
+    }
+
     /// Zeroes the count of packets lost before this one in a record that [`RawRecord::put`] wrote at
     /// `start`, where that count is in the header.
     pub fn clear_drop_count(&self, out: &mut [u8], start: usize) {

@@ -86,6 +86,15 @@ impl BlockReader {
         Ok(Self { reader, header, consumed, size: None })
     }
 
+    /// A reader of the packets in it; to be called before the first block.
+    ///
+    /// # Errors
+    ///
+    /// As [`Reader::open`].
+    pub fn into_reader(self) -> Result<Reader> {
+        self.reader.described()
+    }
+
     /// The file's format.
     pub fn format(&self) -> Format {
         self.reader.format()

@@ -62,11 +62,15 @@ impl Reader {
     ///
     /// As [`Reader::open`].
     pub fn from_stream(name: &str, stream: Box<dyn Read + Send>) -> Result<Self> {
-        let mut reader = Self::detect(name, stream)?;
-        if let State::Pcapng(state) = &mut reader.format {
-            state.open(&mut reader.input, &mut reader.interfaces)?;
+        Self::detect(name, stream)?.described()
+    }
+
+    /// With the interfaces that a pcapng file describes before its first packet.
+    fn described(mut self) -> Result<Self> {
+        if let State::Pcapng(state) = &mut self.format {
+            state.open(&mut self.input, &mut self.interfaces)?;
         }
-        Ok(reader)
+        Ok(self)
     }
 
     /// As [`Reader::from_stream`], at the first block of a pcapng file.

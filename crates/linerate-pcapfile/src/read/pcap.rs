@@ -11,6 +11,9 @@ use crate::{InterfaceDescription, Record, Resolution, Result};
 /// room for what other programs write; a longer claim is damage, not a packet.
 const MAX_PACKET_LEN: u32 = 16 << 20;
 
+/// The bits between the link type and the length of the frame check sequence.
+const RESERVED_BITS: u32 = 0x03ff_0000;
+
 /// What the file header said.
 pub(super) struct State {
     /// The file header itself.
@@ -36,12 +39,23 @@ impl State {
         let Ok((_, header)) = parse_pcap_header(&start) else {
             return Err(input.truncated("file header", FILE_HEADER_LEN as u64, start.len() as u64));
         };
+        // As libpcap: version 2.4 and older, and 543.0 of one program. Up to 2.2 the two lengths of a packet were swapped.
+        let version = (header.version_major, header.version_minor);
+        if !matches!(version, (2, 3 | 4) | (543, 0)) {
+            let (major, minor) = version;
+            return Err(input.malformed(format!("pcap version {major}.{minor}; 2.4 is known")));
+        }
+        let network = header.network.0 as u32;
+        if network & RESERVED_BITS != 0 {
+            let what = format!("reserved bits beside the link type ({network:#010x})");
+            return Err(input.malformed(what));
+        }
         input.skip(FILE_HEADER_LEN);
         let mut whole = [0; FILE_HEADER_LEN];
         whole.copy_from_slice(&start);
         interfaces.push(InterfaceDescription {
-            // The upper half holds the length of the frame check sequence, not the link type.
-            linktype: header.network.0 as u16,
+            linktype: network as u16,
+            link_extension: network & !0xffff,
             snaplen: header.snaplen,
             resolution,
             ..InterfaceDescription::default()
@@ -77,7 +91,7 @@ impl State {
     fn record<'a>(&self, block: &LegacyPcapBlock<'a>) -> Record<'a> {
         let fraction = self.resolution.timestamp(u64::from(block.ts_usec), i64::from(block.ts_sec));
         let mut frame = Frame::new(block.data);
-        frame.wire_len = block.origlen.max(block.caplen);
+        frame.wire_len = block.origlen;
         frame.timestamp = Some(fraction);
         Record { frame, interface: 0, comment: None }
     }

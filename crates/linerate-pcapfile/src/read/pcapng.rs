@@ -158,8 +158,21 @@ impl State {
         let bytes = input.whole(length, "block")?;
         match block_type {
             SECTION_HEADER => {
-                let parsed = self.parse(bytes).map(drop);
-                parsed.map_err(|what| input.malformed(what))?;
+                match self.parse(bytes) {
+                    // As libpcap: 1.0, and 1.2, which some programs wrote.
+                    Ok(Block::SectionHeader(section))
+                        if !matches!(
+                            (section.major_version, section.minor_version),
+                            (1, 0 | 2)
+                        ) =>
+                    {
+                        let (major, minor) = (section.major_version, section.minor_version);
+                        let what = format!("pcapng version {major}.{minor}; 1.0 is known");
+                        return Err(input.malformed(what));
+                    }
+                    Ok(_) => {}
+                    Err(what) => return Err(input.malformed(what)),
+                }
                 self.first_interface = interfaces.len();
             }
             INTERFACE_DESCRIPTION => match self.parse(bytes) {
@@ -203,7 +216,7 @@ impl State {
                 let interface = known(interfaces, index)?;
                 let data = cut(block.data, block.caplen)?;
                 let mut frame = Frame::new(data);
-                frame.wire_len = block.origlen.max(block.caplen);
+                frame.wire_len = block.origlen;
                 frame.timestamp = Some(timestamp(interface, block.ts_high, block.ts_low));
                 let mut record = Record { frame, interface: 0, comment: None };
                 self.packet_options(&block.options, &mut record);
@@ -255,7 +268,7 @@ fn obsolete_packet<'a>(
     let interface = known(interfaces, index)?;
     let captured = field(20, 4);
     let mut frame = Frame::new(cut(&block[PACKET_HEADER_LEN..block.len() - 4], captured)?);
-    frame.wire_len = field(24, 4).max(captured);
+    frame.wire_len = field(24, 4);
     frame.timestamp = Some(timestamp(interface, field(12, 4), field(16, 4)));
     Ok((Record { frame, interface: 0, comment: None }, index))
 }

@@ -39,8 +39,10 @@ impl Encoder {
                 interfaces.iter().for_each(|one| pcapng::interface_description(out, one));
             }
             Format::Pcap { nanoseconds } => {
-                let linktype = interfaces.first().map_or(1, |first| first.linktype);
-                pcap::file_header(out, nanoseconds, self.snaplen, linktype);
+                let network =
+                    |first: &InterfaceDescription| u32::from(first.linktype) | first.link_extension;
+                let network = interfaces.first().map_or(1, network);
+                pcap::file_header(out, nanoseconds, self.snaplen, network);
             }
         }
     }

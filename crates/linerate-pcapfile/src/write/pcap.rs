@@ -5,15 +5,15 @@ use linerate_wire::frame::Frame;
 use super::pcapng::append_data;
 use crate::format::pcap::RECORD_HEADER_LEN;
 
-/// The file header.
-pub(super) fn file_header(out: &mut Vec<u8>, nanoseconds: bool, snaplen: u32, linktype: u16) {
+/// The file header; `network` is the link type and what stands above it.
+pub(super) fn file_header(out: &mut Vec<u8>, nanoseconds: bool, snaplen: u32, network: u32) {
     let magic: u32 = if nanoseconds { 0xa1b2_3c4d } else { 0xa1b2_c3d4 };
     out.extend_from_slice(&magic.to_le_bytes());
     out.extend_from_slice(&2_u16.to_le_bytes());
     out.extend_from_slice(&4_u16.to_le_bytes());
     out.extend_from_slice(&[0; 8]);
     out.extend_from_slice(&snaplen.to_le_bytes());
-    out.extend_from_slice(&u32::from(linktype).to_le_bytes());
+    out.extend_from_slice(&network.to_le_bytes());
 }
 
 /// One packet. Its seconds wrap in 2106, as the format's do.

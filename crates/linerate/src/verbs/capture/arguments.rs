@@ -180,7 +180,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "LIST", value_parser = values::cpus, conflicts_with = "read")]
     pub(super) cpu: Option<values::Cpus>,
 
-    /// One JSON object on standard output at the end.
+    /// One JSON object on standard output at the end; without -w, packets are then printed on standard error.
     #[arg(long)]
     pub(super) json: bool,
 

@@ -185,8 +185,8 @@ struct Line {
 impl Line {
     /// A line, unless packets are printed on the same terminal: the line would overwrite them.
     fn for_terminal(arguments: &Arguments) -> Option<Self> {
-        let printed =
-            arguments.write.is_none() && !arguments.discard && std::io::stdout().is_terminal();
+        let same_terminal = arguments.json || std::io::stdout().is_terminal();
+        let printed = arguments.write.is_none() && !arguments.discard && same_terminal;
         let status = StatusLine::new(arguments.quiet || printed)?;
         Some(Self { status, captured: 0 })
     }

@@ -18,7 +18,7 @@ use linerate_capture::privilege;
 use linerate_capture::sink::file::FileSink;
 use linerate_capture::source::TimestampSource;
 use linerate_capture::source::{SourceKind, SourceOptions};
-use linerate_pcapfile::{Error as FileError, Reader};
+use linerate_pcapfile::{BlockReader, Error as FileError, Writer};
 
 pub(crate) use arguments::Arguments;
 use arguments::TimestampType;
@@ -136,12 +136,12 @@ fn from_file(arguments: &Arguments, filter: Option<String>) -> Result<ExitCode> 
         });
     }
     let signals = Signals::register()?;
-    let reader = match Reader::open_until(path, &signals.stop()) {
+    let reader = match BlockReader::open_until(path, &signals.stop()) {
         // No data came: there is nothing to write or to count.
         Err(FileError::Cancelled { .. }) => return Ok(ExitCode::SUCCESS),
         reader => reader?,
     };
-    if let Some(refusal) = reading::refusal_of(arguments, &reader) {
+    if let Some(refusal) = reading::refusal_of(arguments, reader.format()) {
         return Ok(cli::usage_error(&refusal));
     }
     // Before a file is made, or emptied.
@@ -149,20 +149,40 @@ fn from_file(arguments: &Arguments, filter: Option<String>) -> Result<ExitCode> 
     if let Some(user) = arguments.relinquish_privileges.as_deref().filter(|user| *user != "root") {
         privilege::become_user(user)?;
     }
-    let sink = output::sink(arguments, |path| {
-        let text = filter.as_deref();
-        let options = output::file_options(arguments, path, &reader, text, signals.stop());
-        Ok(FileSink::start(options)?)
-    })?;
     let input = FileInput {
         reader,
         filter,
         filter_vlan: arguments.filter_vlan.unwrap_or(TagReading::File),
-        snaplen: snaplen(arguments),
+        // Files may have longer packets than the default for interfaces.
+        snaplen: match snaplen(arguments) {
+            DEFAULT_SNAPLEN => u32::MAX,
+            bytes => bytes,
+        },
         count: smaller(arguments.count, arguments.limit(packets)),
         traffic: arguments.direction.unwrap_or_default(),
         packet_buffered: arguments.packet_buffered,
     };
+    if let Some(path) = arguments.write.as_deref()
+        && output::copies_blocks(arguments, path, input.reader.format())
+    {
+        let compression = compression(arguments.compress, path);
+        let output = Writer::create(path, compression, &signals.stop())?;
+        let progress = FileProgress::default();
+        let copy = || engine::copy_blocks(input, output, &signals.stop(), &progress);
+        let outcome = live::accompany(&progress, &signals, arguments, copy);
+        return live::conclude(&outcome, arguments.json);
+    }
+    let FileInput { reader, filter, filter_vlan, snaplen, count, traffic, packet_buffered } = input;
+    let reader = match reader.into_reader() {
+        Err(FileError::Cancelled { .. }) => return Ok(ExitCode::SUCCESS),
+        reader => reader?,
+    };
+    let sink = output::sink(arguments, |path| {
+        let text = filter.as_deref();
+        let options = output::file_options(arguments, path, &reader, text, snaplen, signals.stop());
+        Ok(FileSink::start(options)?)
+    })?;
+    let input = FileInput { reader, filter, filter_vlan, snaplen, count, traffic, packet_buffered };
     let progress = FileProgress::of(&sink);
     let read = || engine::read_file(input, sink, &signals.stop(), &progress);
     let outcome = live::accompany(&progress, &signals, arguments, read);

@@ -78,16 +78,36 @@ pub(super) fn options(
     }
 }
 
+/// Whether the blocks of a file of this format are copied as they are: from pcapng to one pcapng file. Says what
+/// is left out where they are not.
+pub(super) fn copies_blocks(arguments: &Arguments, path: &Path, from: Format) -> bool {
+    let both_pcapng = from == Format::Pcapng && format(arguments, path) == Format::Pcapng;
+    let size_limit = arguments.limit(|limit| match limit {
+        Limit::FileSize(bytes) => Some(*bytes),
+        _ => None,
+    });
+    let one_file = arguments.rotate_size.is_none() && arguments.rotate_seconds.is_none();
+    let copies = both_pcapng && one_file && size_limit.is_none() && !arguments.discard;
+    if both_pcapng && !copies && !arguments.quiet {
+        stdio::eprintln(format_args!(
+            "linerate: with -C, -G or -a filesize: the files get packets and interfaces, but not the other \
+             options and blocks of the file that is read (names, secrets, custom blocks)"
+        ));
+    }
+    copies
+}
+
 /// The same for packets that come from a file.
 pub(super) fn file_options(
     arguments: &Arguments,
     path: &Path,
     reader: &Reader,
     filter: Option<&str>,
+    snaplen: u32,
     stop: Arc<AtomicBool>,
 ) -> FileSinkOptions {
     let mut options = options(arguments, path, true, None, stop);
-    let snaplen = super::snaplen(arguments);
+    options.encoder.snaplen = snaplen;
     let describe = |interface| description(interface, filter, snaplen);
     options.interfaces = reader.interfaces().iter().map(describe).collect();
     // A pcap header repeats the snap length of the file that it comes from.
@@ -102,7 +122,7 @@ pub(super) fn file_options(
 fn lines(arguments: &Arguments) -> Sink {
     let nanoseconds = arguments.time_stamp_precision == Some(Precision::Nano);
     let mut printers: Vec<(u16, Printer)> = Vec::new();
-    let mut lines = Lines::default();
+    let mut lines = Lines { to_stderr: arguments.json, ..Lines::default() };
     Sink::call(move |record, linktype| {
         let known = printers.iter().position(|(one, _)| *one == linktype);
         let index = known.unwrap_or_else(|| {
@@ -124,6 +144,8 @@ pub(super) fn failed() -> bool {
 /// Buffers of one line.
 #[derive(Default)]
 struct Lines {
+    /// The JSON object is alone on standard output.
+    to_stderr: bool,
     line: String,
     scratch: Vec<u8>,
 }
@@ -134,11 +156,17 @@ impl Lines {
         self.line.clear();
         let bytes = frame.contiguous(&mut self.scratch);
         printer.print(&mut self.line, frame.timestamp, bytes, frame.wire_len);
-        match std::io::stdout().write_all(self.line.as_bytes()) {
+        let written = match self.to_stderr {
+            true => std::io::stderr().write_all(self.line.as_bytes()),
+            false => std::io::stdout().write_all(self.line.as_bytes()),
+        };
+        match written {
             Ok(()) => return true,
             Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
             Err(error) => {
-                stdio::eprintln(format_args!("linerate: cannot write to standard output: {error}"));
+                stdio::eprintln(format_args!(
+                    "linerate: cannot write the lines of packets: {error}"
+                ));
                 FAILED.store(true, Relaxed);
             }
         }

@@ -2,7 +2,7 @@
 //! about interfaces and that tcpdump does not have.
 
 use linerate_capture::filter::Side;
-use linerate_pcapfile::{Format, Reader};
+use linerate_pcapfile::Format;
 use linerate_ring::packet::DirectionFilter;
 
 use super::arguments::{Arguments, TimestampType};
@@ -24,9 +24,9 @@ pub(super) fn refusal(arguments: &Arguments) -> Option<String> {
 }
 
 /// Why these arguments do not work for this file.
-pub(super) fn refusal_of(arguments: &Arguments, reader: &Reader) -> Option<String> {
+pub(super) fn refusal_of(arguments: &Arguments, format: Format) -> Option<String> {
     let wanted = matches!(arguments.direction, Some(DirectionFilter::In | DirectionFilter::Out));
-    (wanted && reader.format() != Format::Pcapng).then(|| {
+    (wanted && format != Format::Pcapng).then(|| {
         "-Q needs the direction of each packet, and a pcap file does not have it; pcapng files of \
          packet sockets do"
             .into()

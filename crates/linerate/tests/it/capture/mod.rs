@@ -2,6 +2,7 @@
 
 mod ends;
 mod files;
+mod keeping;
 mod limits;
 mod neighbours;
 mod options;

@@ -33,6 +33,18 @@ fn content(path: &Path) -> (usize, usize) {
 }
 
 #[test]
+fn json_is_alone_on_standard_output() {
+    let folder = folder();
+    let input = folder.path().join("in.pcap");
+    write_mixed(&input);
+    let output = read(&input, "--json udp");
+    let report: Value = serde_json::from_slice(&output.stdout).expect("nothing but the report");
+    assert_eq!(report["captured"], 50, "{report}");
+    let lines = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(lines.lines().filter(|line| line.contains(" IP ")).count(), 50, "{lines}");
+}
+
+#[test]
 fn rotation_names_its_files_as_the_manual_says() {
     // A hundred packets of a hundred seconds, 42 to 71 bytes, 5,550 in all and 1,600 for their headers.
     let cases: [(&str, &[&str]); 6] = [

@@ -1,0 +1,279 @@
+//! What `capture -r` keeps of a file: all of it in pcapng, and in pcap what tcpdump keeps.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use super::support::{folder, write_mixed};
+use crate::LINERATE;
+
+fn read_into(input: &Path, output: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(LINERATE);
+    command.args(["capture", "-q", "-r"]).arg(input).arg("-w").arg(output);
+    command.args(arguments).output().unwrap()
+}
+
+/// The number of each block and its bytes.
+fn blocks(bytes: &[u8]) -> Vec<(u32, Vec<u8>)> {
+    let (mut blocks, mut at, mut big) = (Vec::new(), 0, false);
+    while at < bytes.len() {
+        let word = |at: usize, big: bool| {
+            let word = bytes[at..at + 4].try_into().unwrap();
+            if big { u32::from_be_bytes(word) } else { u32::from_le_bytes(word) }
+        };
+        if bytes[at..at + 4] == [0x0a, 0x0d, 0x0d, 0x0a] {
+            big = bytes[at + 8..at + 12] == [0x1a, 0x2b, 0x3c, 0x4d];
+        }
+        let end = at + word(at + 4, big) as usize;
+        blocks.push((word(at, big), bytes[at..end].to_vec()));
+        at = end;
+    }
+    blocks
+}
+
+const PACKETS: [u32; 3] = [2, 3, 6];
+
+/// Writes blocks and options in either byte order.
+struct Maker {
+    big: bool,
+    out: Vec<u8>,
+}
+
+impl Maker {
+    fn short(&self, value: u16) -> [u8; 2] {
+        if self.big { value.to_be_bytes() } else { value.to_le_bytes() }
+    }
+
+    fn word(&self, value: u32) -> [u8; 4] {
+        if self.big { value.to_be_bytes() } else { value.to_le_bytes() }
+    }
+
+    fn long(&self, value: u64) -> [u8; 8] {
+        if self.big { value.to_be_bytes() } else { value.to_le_bytes() }
+    }
+
+    fn options(&self, options: &[(u16, &[u8])]) -> Vec<u8> {
+        let one = |(code, value): &(u16, &[u8])| {
+            let padding = &[0; 3][..value.len().wrapping_neg() & 3];
+            [&self.short(*code)[..], &self.short(value.len() as u16), value, padding].concat()
+        };
+        options.iter().chain([&(0, &[][..])]).flat_map(one).collect()
+    }
+
+    fn block(&mut self, number: u32, body: &[&[u8]]) {
+        let body = body.concat();
+        let length = self.word(body.len() as u32 + 12);
+        let number = self.word(number);
+        self.out.extend([&number[..], &length, &body, &length].concat());
+    }
+
+    /// A section with every kind of block, and with options that only this file has.
+    fn section(&mut self, version: [u16; 2]) {
+        let magic = self.word(0x1a2b_3c4d);
+        let versions = version.map(|number| self.short(number)).concat();
+        // Private enterprise numbers, for custom options and blocks.
+        let enterprise = self.word(32473);
+        let custom = [&enterprise[..], b"anything"].concat();
+        let options = self.options(&[
+            (1, b"a comment"),
+            (1, b"another"),
+            (2, b"hardware"),
+            (3, b"system"),
+            (4, b"program"),
+            (2988, &custom),
+        ]);
+        self.block(0x0a0d_0d0a, &[&magic, &versions, &[0xff; 8], &options]);
+        let speed = self.long(10_000_000_000);
+        let offset = self.long(3600);
+        let options = self.options(&[
+            (2, b"eth9"),
+            (4, &[192, 0, 2, 1, 255, 255, 255, 0]),
+            (6, &[2, 0, 0, 0, 0, 1]),
+            (8, &speed),
+            (9, &[3]),
+            (11, b"\0a filter of its own"),
+            (13, &[4]),
+            (14, &offset),
+            (15, b"card"),
+        ]);
+        let head = [self.short(1), self.short(0)].concat();
+        let snaplen = self.word(65535);
+        self.block(1, &[&head, &snaplen, &options]);
+        let (kind, secrets) = (self.word(0x544c_534b), b"CLIENT_RANDOM 00 11\n");
+        let length = self.word(secrets.len() as u32);
+        self.block(10, &[&kind, &length, secrets]);
+        let head = [self.short(1), self.short(9)].concat();
+        let end = [self.short(0), self.short(0)].concat();
+        self.block(4, &[&head, &[192, 0, 2, 1], b"host\0", &[0; 3], &end]);
+        self.block(0x0bad, &[&enterprise, b"opaque bytes"]);
+        self.block(0x4000_0bad, &[&enterprise, b"not to copy?"]);
+        self.block(9, &[b"__REALTIME_TIMESTAMP=1\n\n"]);
+        for number in 0..10_u8 {
+            let mut frame = [0; 63];
+            frame[12..15].copy_from_slice(&[8, 0, 0x45]);
+            frame[23] = if number % 2 == 0 { 17 } else { 6 };
+            frame[62] = number;
+            let (flags, dropped) = (self.word(0x0000_0105), self.long(7));
+            let options = self.options(&[
+                (1, b"of a packet"),
+                (2, &flags),
+                (3, &[2, 1, 2, 3, 4]),
+                (4, &dropped),
+                (5, &dropped),
+                (6, &flags),
+                (7, &[1, 0, 0, 0, 0, 0, 0, 0, 2]),
+                (2989, &custom),
+            ]);
+            // The last is shorter on the wire than what was captured.
+            let wire = if number == 9 { 60 } else { 1500 };
+            let head = [0, 0, 1000 + u32::from(number), 63, wire].map(|field| self.word(field));
+            self.block(6, &[&head.concat(), &frame, &[0], &options]);
+        }
+        let times = [self.word(0), self.word(2000)].concat();
+        let interface = self.word(0);
+        let options = self.options(&[(1, b"counts"), (2, &times), (4, &speed), (2988, &custom)]);
+        self.block(5, &[&interface, &times, &options]);
+    }
+}
+
+#[test]
+fn pcapng_keeps_every_block_and_option() {
+    let folder = folder();
+    let (input, output) = (folder.path().join("in.pcapng"), folder.path().join("out.pcapng"));
+    let mut maker = Maker { big: false, out: Vec::new() };
+    for big in [false, true] {
+        maker.big = big;
+        maker.section([1, 0]);
+    }
+    std::fs::write(&input, &maker.out).unwrap();
+    let all = read_into(&input, &output, &[]);
+    assert!(all.status.success(), "{all:?}");
+    assert!(std::fs::read(&output).unwrap() == maker.out, "a copy");
+    for (filter, kept) in [("udp", 10), ("tcp", 10), ("not ip", 0)] {
+        let some = read_into(&input, &output, &[filter]);
+        assert!(some.status.success(), "{some:?}");
+        let (before, after) = (blocks(&maker.out), blocks(&std::fs::read(&output).unwrap()));
+        let others = |blocks: &[(u32, Vec<u8>)]| {
+            let other = blocks.iter().filter(|(number, _)| !PACKETS.contains(number));
+            other.cloned().collect::<Vec<_>>()
+        };
+        assert_eq!(others(&before), others(&after), "{filter}");
+        let packets: Vec<_> = after.iter().filter(|(number, _)| PACKETS.contains(number)).collect();
+        assert_eq!(packets.len(), kept, "{filter}");
+        assert!(packets.iter().all(|packet| before.contains(packet)), "{filter}: with its options");
+    }
+    let cut = read_into(&input, &output, &["-s", "30", "-c", "3"]);
+    assert!(cut.status.success(), "{cut:?}");
+    let mut reader = linerate_pcapfile::Reader::open(&output).unwrap();
+    let mut packets = 0;
+    while let Some(record) = reader.next().unwrap() {
+        let frame = record.frame;
+        assert_eq!((frame.len(), frame.wire_len, record.comment), (30, 1500, Some("of a packet")));
+        packets += 1;
+    }
+    assert_eq!(packets, 3);
+}
+
+#[test]
+fn files_of_wiresharks_tools_are_kept_whole() {
+    let folder = folder();
+    let path = |name: &str| folder.path().join(name);
+    write_mixed(&path("mixed.pcap"));
+    std::fs::write(path("keys"), "CLIENT_RANDOM 00 11\n").unwrap();
+    std::fs::write(path("hosts"), "192.0.2.1 named.example\n").unwrap();
+    let tools: [(&str, &[&str]); 4] = [
+        ("editcap", &["--inject-secrets", "tls,keys", "mixed.pcap", "secrets.pcapng"]),
+        ("editcap", &["-a", "3:a comment", "mixed.pcap", "commented.pcapng"]),
+        ("mergecap", &["-F", "pcapng", "-w", "merged.pcapng", "mixed.pcap", "commented.pcapng"]),
+        ("tshark", &["-r", "merged.pcapng", "-H", "hosts", "-W", "n", "-w", "written.pcapng"]),
+    ];
+    for (tool, arguments) in tools {
+        let Ok(ran) = Command::new(tool).args(arguments).current_dir(folder.path()).output() else {
+            println!("skipped: files_of_wiresharks_tools_are_kept_whole: no {tool}");
+            return;
+        };
+        assert!(ran.status.success(), "{tool}: {ran:?}");
+    }
+    for name in ["secrets", "commented", "merged", "written"] {
+        let input = path(&format!("{name}.pcapng"));
+        let ended = read_into(&input, &path("out.pcapng"), &[]);
+        assert!(ended.status.success(), "{name}: {ended:?}");
+        let [before, after] = [input, path("out.pcapng")].map(|path| std::fs::read(path).unwrap());
+        let bodies = |bytes: &[u8]| {
+            // The length of a section is not known while it is written.
+            let of = |(number, mut bytes): (u32, Vec<u8>)| {
+                if number == 0x0a0d_0d0a {
+                    bytes[16..24].fill(0);
+                }
+                bytes
+            };
+            blocks(bytes).into_iter().map(of).collect::<Vec<_>>()
+        };
+        assert_eq!(bodies(&before), bodies(&after), "{name}");
+    }
+}
+
+#[test]
+fn pcap_files_are_refused_and_copied_as_tcpdump_does() {
+    let folder = folder();
+    let path = |name: &str| folder.path().join(name);
+    write_mixed(&path("mixed.pcap"));
+    let mixed = std::fs::read(path("mixed.pcap")).unwrap();
+    let with = |at: usize, bytes: &[u8]| {
+        let mut file = mixed.clone();
+        file[at..at + bytes.len()].copy_from_slice(bytes);
+        file
+    };
+    let mut files: Vec<(String, Vec<u8>)> = Vec::new();
+    for (major, minor) in [(2, 4), (2, 3), (2, 5), (1, 0), (3, 0), (543, 0), (0, 0), (65535, 4)] {
+        let version = [u16::to_le_bytes(major), u16::to_le_bytes(minor)].concat();
+        files.push((format!("version {major}.{minor}"), with(4, &version)));
+    }
+    for network in
+        [0x0001_0001_u32, 0x0200_0001, 0x4400_0001, 0x2400_0001, 0x0400_0001, 0xf000_0001]
+    {
+        files.push((format!("network {network:#010x}"), with(20, &network.to_le_bytes())));
+    }
+    for snaplen in [0_u32, 40, 300_000, 262_144] {
+        files.push((format!("snapshot length {snaplen}"), with(16, &snaplen.to_le_bytes())));
+    }
+    // The first packet was shorter on the wire than it is here.
+    files.push(("shorter on the wire".into(), with(24 + 12, &20_u32.to_le_bytes())));
+    let mut long = mixed[..24].to_vec();
+    long[16..20].copy_from_slice(&400_000_u32.to_le_bytes());
+    long.extend([1_u32, 2, 200_000, 200_000].map(u32::to_le_bytes).concat());
+    long.resize(long.len() + 200_000, 7);
+    files.push(("a long packet".into(), long));
+    for (what, bytes) in files {
+        std::fs::write(path("in.pcap"), bytes).unwrap();
+        let mut tcpdump = Command::new("tcpdump");
+        tcpdump.arg("-r").arg(path("in.pcap")).arg("-w").arg(path("theirs.pcap"));
+        let Ok(theirs) = tcpdump.output() else {
+            println!("skipped: pcap_files_are_refused_and_copied_as_tcpdump_does: no tcpdump");
+            return;
+        };
+        let ours = read_into(&path("in.pcap"), &path("ours.pcap"), &[]);
+        assert_eq!(ours.status.success(), theirs.status.success(), "{what}: {ours:?} {theirs:?}");
+        if theirs.status.success() {
+            let [ours, theirs] =
+                ["ours.pcap", "theirs.pcap"].map(|name| std::fs::read(path(name)).unwrap());
+            assert!(ours == theirs, "{what}: {:02x?} and {:02x?}", &ours[..64], &theirs[..64]);
+        }
+    }
+}
+
+#[test]
+fn a_section_of_an_unknown_version_is_refused() {
+    let folder = folder();
+    let (input, output) = (folder.path().join("in.pcapng"), folder.path().join("out.pcap"));
+    for (version, known) in [([1, 0], true), ([1, 2], true), ([1, 1], false), ([2, 0], false)] {
+        let mut maker = Maker { big: false, out: Vec::new() };
+        maker.section(version);
+        std::fs::write(&input, &maker.out).unwrap();
+        let ended = read_into(&input, &output, &[]);
+        assert_eq!(ended.status.success(), known, "{version:?}: {ended:?}");
+        match Command::new("tcpdump").arg("-nr").arg(&input).output() {
+            Ok(theirs) => assert_eq!(theirs.status.success(), known, "{version:?}: {theirs:?}"),
+            Err(_) => println!("skipped: tcpdump's opinion: not installed"),
+        }
+    }
+}
