@@ -2,7 +2,8 @@
 //!
 //! A packet socket runs a [`Classic`] program as it is. An XDP program cannot, so
 //! [`translate`] turns the same program into the body of an eBPF subprogram that gives the same
-//! verdict on every frame. The translation is a pure function on numbers.
+//! verdict on every frame. A tracing program, which has the frame in memory only, gets the same from
+//! [`translate_for_memory`]. The translation is a pure function on numbers.
 
 mod attach;
 mod classic;
@@ -18,4 +19,4 @@ pub use instruction::{Instruction, to_bytes};
 pub use load::load_socket_filter;
 pub use run::SocketFrame;
 pub use tags::has_outer_tag;
-pub use translate::{REACH, Untranslatable, translate};
+pub use translate::{MemoryFilter, REACH, Untranslatable, translate, translate_for_memory};

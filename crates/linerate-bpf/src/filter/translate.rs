@@ -44,6 +44,37 @@ pub const REACH: u32 = 0xffff - 64;
 /// Programs that read Linux packet metadata, which an XDP program lacks, programs with loops or with
 /// uninitialised scratch words, and programs whose translation needs jumps that one eBPF instruction cannot make.
 pub fn translate(program: &Classic) -> Result<Vec<Instruction>, Untranslatable> {
+    translate_frame(program, Frame::Packet).map(|(code, _)| code)
+}
+
+/// A filter for a program that has the first bytes of a frame in memory of its own; made by
+/// [`translate_for_memory`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemoryFilter {
+    /// The body of the subprogram.
+    pub instructions: Vec<Instruction>,
+    /// The bytes that the memory must have: those after them change no verdict.
+    pub reach: u32,
+}
+
+/// As [`translate`], for programs without packet pointers, as tracing programs are. They copy the frame to
+/// memory before they call the filter: as much as [`MemoryFilter::reach`] says, or all if it is shorter.
+///
+/// On entry R1 is that memory, R2 how many bytes of the frame are in it, R3 the length of the whole frame.
+///
+/// # Errors
+///
+/// As [`translate`].
+pub fn translate_for_memory(program: &Classic) -> Result<MemoryFilter, Untranslatable> {
+    let (instructions, reach) = translate_frame(program, Frame::Memory)?;
+    Ok(MemoryFilter { instructions, reach })
+}
+
+/// The instructions, and the bytes of a frame that they reach.
+fn translate_frame(
+    program: &Classic,
+    frame: Frame,
+) -> Result<(Vec<Instruction>, u32), Untranslatable> {
     match program.obstacle() {
         // Only a socket's filter has a length.
         None | Some(Invalid::TooLong { .. }) => {}
@@ -60,7 +91,16 @@ pub fn translate(program: &Classic) -> Result<Vec<Instruction>, Untranslatable> 
         }
     }
     let demands = Demand::of(operations);
-    Translation::new(operations, &demands, program.as_kernel).run()
+    Translation::new(operations, &demands, program.as_kernel, frame).run()
+}
+
+/// How the program has the frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Frame {
+    /// Between two packet pointers.
+    Packet,
+    /// In memory, with a length.
+    Memory,
 }
 
 /// Why a valid classic program has no equivalent in XDP.
@@ -127,6 +167,9 @@ struct Translation<'a> {
     operations: &'a [Operation],
     demands: &'a [Demand],
     as_kernel: bool,
+    frame: Frame,
+    /// The end of the bytes that some load can read.
+    reach: u32,
     /// Facts before each statement; `None` where nothing leads.
     known: Vec<Option<Known>>,
     /// First eBPF instruction of each statement.
@@ -136,13 +179,20 @@ struct Translation<'a> {
 }
 
 impl<'a> Translation<'a> {
-    fn new(operations: &'a [Operation], demands: &'a [Demand], as_kernel: bool) -> Self {
+    fn new(
+        operations: &'a [Operation],
+        demands: &'a [Demand],
+        as_kernel: bool,
+        frame: Frame,
+    ) -> Self {
         let mut known = vec![None; operations.len()];
         known[0] = (!demands[0].is_impossible()).then_some(Known::AT_START);
         Self {
             operations,
             demands,
             as_kernel,
+            frame,
+            reach: 0,
             known,
             starts: vec![0; operations.len()],
             code: Vec::with_capacity(operations.len() * 2),
@@ -150,7 +200,7 @@ impl<'a> Translation<'a> {
         }
     }
 
-    fn run(mut self) -> Result<Vec<Instruction>, Untranslatable> {
+    fn run(mut self) -> Result<(Vec<Instruction>, u32), Untranslatable> {
         let awaited = Awaited::of(self.operations);
         let can_accept = self.known[0].is_some();
         if can_accept && awaited.accumulator {
@@ -249,8 +299,17 @@ impl<'a> Translation<'a> {
             return known;
         }
         let frame = self.demands[at].frame;
-        self.emit(alu64(MOVE, scratch, DATA));
-        self.bound(at, scratch, frame);
+        self.reach = self.reach.max(frame);
+        match self.frame {
+            Frame::Packet => {
+                self.emit(alu64(MOVE, scratch, DATA));
+                self.bound(at, scratch, frame);
+            }
+            Frame::Memory => {
+                let shorter = jump_constant(JMP32 | LESS, FRAME_END, frame);
+                self.jump(at, shorter, Target::Reject);
+            }
+        }
         Known { frame, ..known }
     }
 
@@ -269,15 +328,18 @@ impl<'a> Translation<'a> {
             self.emit(alu64(MOVE, AT_INDEX, INDEX));
             self.emit(alu64(ADD, AT_INDEX, DATA));
         }
-        self.emit(alu64(MOVE, ACCUMULATOR, AT_INDEX));
+        let index_max = known.index_max.min(limit);
+        self.reach = self.reach.max(index_max + indexed);
+        let end = if self.frame == Frame::Packet { AT_INDEX } else { INDEX };
+        self.emit(alu64(MOVE, ACCUMULATOR, end));
         self.bound(at, ACCUMULATOR, indexed);
-        Known { indexed, index_max: known.index_max.min(limit), ..known }
+        Known { indexed, index_max, ..known }
     }
 
-    /// Rejects the frame unless there are `bytes` bytes between `pointer` and `data_end`.
+    /// Rejects the frame unless `bytes` bytes are between `pointer`, or the offset of that name, and the end.
     fn bound(&mut self, at: usize, pointer: u8, bytes: u32) {
         self.emit(Instruction::new(ALU64 | ADD, pointer, 0, 0, bytes as i32));
-        let past = Instruction::new(JMP | GREATER | REGISTER, pointer, DATA_END, 0, 0);
+        let past = Instruction::new(JMP | GREATER | REGISTER, pointer, FRAME_END, 0, 0);
         self.jump(at, past, Target::Reject);
     }
 
@@ -392,7 +454,7 @@ impl<'a> Translation<'a> {
     }
 
     /// Appends the common exit for rejected frames, and patches all jump distances.
-    fn finish(mut self) -> Result<Vec<Instruction>, Untranslatable> {
+    fn finish(mut self) -> Result<(Vec<Instruction>, u32), Untranslatable> {
         let reject = self.code.len();
         if reject == 0 || self.jumps.iter().any(|jump| matches!(jump.to, Target::Reject)) {
             self.emit(set(ACCUMULATOR, 0));
@@ -407,13 +469,13 @@ impl<'a> Translation<'a> {
             self.code[from].offset = i16::try_from(instructions)
                 .map_err(|_| Untranslatable::TooFar { at, instructions })?;
         }
-        Ok(self.code)
+        Ok((self.code, self.reach))
     }
 }
 
 const ACCUMULATOR: u8 = 0;
 const DATA: u8 = 1;
-const DATA_END: u8 = 2;
+const FRAME_END: u8 = 2;
 const LENGTH: u8 = 3;
 const INDEX: u8 = 4;
 const AT_INDEX: u8 = 5;

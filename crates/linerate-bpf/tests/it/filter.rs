@@ -8,7 +8,7 @@ mod shape;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use linerate_bpf::filter::{Classic, Invalid, Statement, translate};
+use linerate_bpf::filter::{Classic, Invalid, Statement, translate, translate_for_memory};
 use linerate_testkit::root_or_skip;
 use pcap::{BpfProgram, Capture, Linktype};
 use proptest::prelude::*;
@@ -73,11 +73,20 @@ fn agrees_with_libpcap_on_every_expression() {
             let cut_off = if optimize { 0 } else { 1000 };
             let loaded = kernel::Loaded::new(&body, cut_off)
                 .unwrap_or_else(|log| panic!("`{expression}`: {log}\n{body:#?}"));
+            let in_memory =
+                translate_for_memory(&classic).expect("what is translated once is twice");
+            let loaded_in_memory = kernel::Loaded::in_memory(&in_memory, cut_off)
+                .unwrap_or_else(|log| panic!("`{expression}`: {log}\n{in_memory:#?}"));
             for frame in &frames {
                 let wire_len = frame.len() as u32 + u32::from(cut_off);
                 let expected = oracle::accepts(&statements, frame, wire_len);
                 let ours = loaded.run(frame, &mut scratch);
                 assert_eq!(ours, expected, "`{expression}` on {frame:02x?}\n{classic}{body:#?}");
+                let ours = loaded_in_memory.run(frame, &mut scratch);
+                assert_eq!(
+                    ours, expected,
+                    "`{expression}` on {frame:02x?}\n{classic}{in_memory:#?}"
+                );
                 let in_user_space = classic.accepts(frame, wire_len);
                 assert_eq!(in_user_space, expected, "`{expression}` on {frame:02x?}\n{classic}");
                 if cut_off == 0 {

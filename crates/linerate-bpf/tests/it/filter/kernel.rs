@@ -1,9 +1,10 @@
 //! Translated filters, run by the kernel over given frames (`BPF_PROG_TEST_RUN`).
 
 use std::ffi::{CStr, c_char};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
-use linerate_bpf::filter::Instruction;
+use linerate_bpf::filter::{Instruction, MemoryFilter};
+use linerate_bpf::map::create_array;
 
 /// Bytes before each frame: a test run takes no fewer than an Ethernet header, and a filter has to
 /// cope with shorter frames. The program moves `data` past them.
@@ -34,6 +35,53 @@ impl Loaded {
             Instruction::new(0x95, 0, 0, 0, 0),
         ];
         program.extend(filter);
+        load(&program)
+    }
+
+    /// As [`Loaded::new`] with a filter for memory: the program copies what it reaches of the frame to a map.
+    pub(crate) fn in_memory(filter: &MemoryFilter, extra: u16) -> Result<Self, String> {
+        const LOOKUP: i32 = libbpf_sys::BPF_FUNC_map_lookup_elem as i32;
+        const BUFFER_LENGTH: i32 = libbpf_sys::BPF_FUNC_xdp_get_buff_len as i32;
+        const LOAD_BYTES: i32 = libbpf_sys::BPF_FUNC_xdp_load_bytes as i32;
+        let map = create_array("memory", filter.reach.max(1)).expect("a map");
+        let reach = filter.reach as i32;
+        let one = Instruction::new;
+        let mut program = vec![
+            one(0xbf, 6, 1, 0, 0),
+            one(0x62, 10, 0, -4, 0),
+            // The two halves of the map's address.
+            one(0x18, 1, libbpf_sys::BPF_PSEUDO_MAP_FD as u8, 0, map.as_fd().as_raw_fd()),
+            one(0, 0, 0, 0, 0),
+            one(0xbf, 2, 10, 0, 0),
+            one(0x07, 2, 0, 0, -4),
+            one(0x85, 0, 0, 0, LOOKUP),
+            one(0x55, 0, 0, 2, 0),
+            one(0xb4, 0, 0, 0, 0),
+            one(0x95, 0, 0, 0, 0),
+            one(0xbf, 7, 0, 0, 0),
+            one(0xbf, 1, 6, 0, 0),
+            one(0x85, 0, 0, 0, BUFFER_LENGTH),
+            one(0xbc, 8, 0, 0, 0),
+            one(0x04, 8, 0, 0, -(PADDING as i32)),
+            // r9: what the filter reaches of it.
+            one(0xbc, 9, 8, 0, 0),
+            one(0xb6, 9, 0, 1, reach),
+            one(0xb4, 9, 0, 0, reach),
+            one(0x16, 9, 0, 6, 0),
+            one(0xbf, 1, 6, 0, 0),
+            one(0xb4, 2, 0, 0, PADDING as i32),
+            one(0xbf, 3, 7, 0, 0),
+            one(0xbc, 4, 9, 0, 0),
+            one(0x85, 0, 0, 0, LOAD_BYTES),
+            one(0x56, 0, 0, 5, 0),
+            one(0xbf, 1, 7, 0, 0),
+            one(0xbf, 2, 9, 0, 0),
+            one(0xbc, 3, 8, 0, 0),
+            one(0x04, 3, 0, 0, extra.into()),
+            one(0x85, 0, 1, 0, 1),
+            one(0x95, 0, 0, 0, 0),
+        ];
+        program.extend(&filter.instructions);
         load(&program)
     }
 
