@@ -14,6 +14,7 @@ pub mod seqlock;
 pub mod steer;
 pub mod tee;
 pub mod test_run;
+pub mod trace;
 pub mod xdp;
 
 pub use error::{Error, Missing, Result, XDP_CAPABILITIES};

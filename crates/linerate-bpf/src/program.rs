@@ -53,6 +53,19 @@ pub(crate) struct LoadOptions<'a> {
     pub(crate) filter: Option<&'a [Instruction]>,
     /// Binds the program to this interface, so that it may call the receive metadata kfuncs.
     pub(crate) device: Option<u32>,
+    /// What a tracing program is for; `None` loads an XDP program.
+    pub(crate) trace: Option<TracePoint<'a>>,
+}
+
+/// Where a tracing program attaches, which the kernel wants to know when it loads it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TracePoint<'a> {
+    /// `BPF_TRACE_*`.
+    pub(crate) attach_type: u32,
+    /// The traced function, a type in the BTF of `program`, or the tracepoint, a type in the kernel's.
+    pub(crate) btf_id: u32,
+    /// The traced program.
+    pub(crate) program: Option<BorrowedFd<'a>>,
 }
 
 impl LoadableProgram {
@@ -132,7 +145,7 @@ impl LoadableProgram {
     /// [`Error::Privilege`], or [`Error::Verifier`] with the last line of the verifier's log.
     pub(crate) fn load(&self, options: LoadOptions<'_>) -> Result<OwnedFd> {
         let instructions = self.with_filter(options.filter);
-        let device = options.device;
+        let LoadOptions { device, trace, .. } = options;
         let mut options = libbpf_sys::bpf_prog_load_opts {
             sz: size_of::<libbpf_sys::bpf_prog_load_opts>() as libbpf_sys::size_t,
             expected_attach_type: libbpf_sys::BPF_XDP,
@@ -147,9 +160,17 @@ impl LoadableProgram {
             options.prog_flags |= libbpf_sys::BPF_F_XDP_DEV_BOUND_ONLY;
             options.prog_ifindex = ifindex;
         }
-        match self.submit(&instructions, &mut options) {
+        let mut kind = libbpf_sys::BPF_PROG_TYPE_XDP;
+        if let Some(TracePoint { attach_type, btf_id, program }) = trace {
+            kind = libbpf_sys::BPF_PROG_TYPE_TRACING;
+            options.prog_flags = 0;
+            options.expected_attach_type = attach_type;
+            options.attach_btf_id = btf_id;
+            options.attach_prog_fd = program.map_or(0, |program| program.as_raw_fd() as u32);
+        }
+        match self.submit(kind, &instructions, &mut options) {
             Ok(program) => Ok(program),
-            Err(error) => Err(self.explain(error, &instructions, &mut options)),
+            Err(error) => Err(self.explain(error, kind, &instructions, &mut options)),
         }
     }
 
@@ -178,6 +199,7 @@ impl LoadableProgram {
 
     fn submit(
         &self,
+        kind: libbpf_sys::bpf_prog_type,
         instructions: &[Instruction],
         options: &mut libbpf_sys::bpf_prog_load_opts,
     ) -> io::Result<OwnedFd> {
@@ -185,7 +207,7 @@ impl LoadableProgram {
         // instructions have the layout of `bpf_insn`.
         let fd = unsafe {
             libbpf_sys::bpf_prog_load(
-                libbpf_sys::BPF_PROG_TYPE_XDP,
+                kind,
                 self.name.as_ptr(),
                 c"Dual MIT/GPL".as_ptr(),
                 instructions.as_ptr().cast(),
@@ -204,6 +226,7 @@ impl LoadableProgram {
     fn explain(
         &self,
         error: io::Error,
+        kind: libbpf_sys::bpf_prog_type,
         instructions: &[Instruction],
         options: &mut libbpf_sys::bpf_prog_load_opts,
     ) -> Error {
@@ -212,7 +235,7 @@ impl LoadableProgram {
         options.log_level = 1;
         options.log_size = LOG_SIZE as u32;
         options.log_buf = log.as_mut_ptr().cast();
-        if self.submit(instructions, options).is_ok() {
+        if self.submit(kind, instructions, options).is_ok() {
             return Error::system(action, error);
         }
         let log = CStr::from_bytes_until_nul(&log).map(CStr::to_string_lossy).unwrap_or_default();

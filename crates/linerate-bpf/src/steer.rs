@@ -150,8 +150,9 @@ impl Program {
         let hardware = timestamps == TimestampSource::Hardware;
         let loadable = open(hardware, options, timestamps)?;
         let device = hardware.then_some(interface.index());
-        let program = loadable.load(LoadOptions { filter: options.filter, device })?;
-        let rejecting = loadable.load(LoadOptions { filter: Some(&REJECT_ALL), device })?;
+        let program = loadable.load(LoadOptions { filter: options.filter, device, trace: None })?;
+        let rejecting =
+            loadable.load(LoadOptions { filter: Some(&REJECT_ALL), device, trace: None })?;
         let rcu = RcuBarrier::new(loadable.map("counters"))?;
         Ok(Self {
             interface,
@@ -206,7 +207,7 @@ impl Program {
     /// # Errors
     /// [`Error::Verifier`] and the like; the old filter then stays.
     pub fn set_filter(&mut self, filter: Option<&[Instruction]>) -> Result<()> {
-        let load = LoadOptions { filter, device: self.device };
+        let load = LoadOptions { filter, device: self.device, trace: None };
         self.replace(self.loadable.load(load)?)
     }
 

@@ -5,9 +5,10 @@ pub mod error;
 pub mod packet;
 pub mod region;
 pub mod tee;
+pub mod trace;
 pub mod tun;
 pub mod xdp;
 
 pub use error::{Error, Result};
-pub use linerate_wire::frame::{Direction, Frame, Timestamp};
+pub use linerate_wire::frame::{Direction, Frame, Timestamp, TraceEvent};
 pub use region::Region;

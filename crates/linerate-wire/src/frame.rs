@@ -39,6 +39,32 @@ pub enum Direction {
     Outbound,
 }
 
+/// What a tracing source knows of a frame beside its bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TraceEvent {
+    /// An XDP program started with the frame, which is as it came.
+    XdpEntry {
+        /// A number that the frame's exit has, too.
+        packet: u64,
+    },
+    /// An XDP program returned, and the frame is as it left.
+    XdpExit {
+        /// A number that the frame's entry has, too.
+        packet: u64,
+        /// `XDP_*` of `linux/bpf.h`, or what else the program returned.
+        verdict: u32,
+    },
+    /// The kernel dropped the packet.
+    Drop {
+        /// The kernel's number (`enum skb_drop_reason`).
+        reason: u32,
+        /// The address of the code that dropped it.
+        location: u64,
+        /// Index of the interface that it was on; 0 where the kernel does not know.
+        interface: u32,
+    },
+}
+
 /// A captured frame, lent by a ring for as long as its batch lives, or by the reader of a file.
 ///
 /// The bytes start at the link-layer header, with the VLAN tag in its place even where the kernel
@@ -65,6 +91,8 @@ pub struct Frame<'a> {
     /// How the frame is to be segmented and its checksum filled in, offsets from its first byte;
     /// `None` where nobody asked the kernel for it.
     pub virtio: Option<virtio::Header>,
+    /// What happened to it, where the source traces that.
+    pub trace: Option<TraceEvent>,
 }
 
 impl<'a> Frame<'a> {
@@ -81,6 +109,7 @@ impl<'a> Frame<'a> {
             tag_beside: None,
             checksum_partial: false,
             virtio: None,
+            trace: None,
         }
     }
 

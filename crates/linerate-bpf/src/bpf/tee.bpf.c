@@ -13,7 +13,7 @@
 #include <bpf/bpf_helpers.h>
 
 #include "filter.h"
-#include "tee.h"
+#include "records.h"
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
@@ -38,24 +38,11 @@ struct {
 } captures SEC(".maps");
 
 struct {
-	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 1 << 20); /* set before load */
-} records SEC(".maps");
-
-struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, struct tee_counters);
 } counters SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct tee_reader);
-} reader SEC(".maps");
 
 /* Calls the next capture at or after slot `from`; returns when there is none. The index is a
  * constant at each call, so that the kernel makes a direct jump of it. */
@@ -77,20 +64,9 @@ int TEE_ROOT(struct xdp_md *ctx)
 	return XDP_PASS;
 }
 
-/* `len`, which is 1 to 65536, in a form from which the verifier sees that. */
-static __attribute__((always_inline)) __u64 bounded(__u32 len)
-{
-	__u64 bytes = len - 1;
-
-	asm volatile("%0 &= 0xffff" : "+r"(bytes));
-	bytes++;
-	asm volatile("" : "+r"(bytes));
-	return bytes;
-}
-
-/* One size class: reserve room for `room` bytes, copy `len` of them, submit without a wake-up. The kernel
- * wants the size reserved as a constant. The length is bounded after the calls: a value that is kept on the
- * stack loses, to the verifier of Linux 6.1, what was compared since. */
+/* One size class: reserve room for `room` bytes, copy `len` of them, submit without a wake-up. The length is
+ * bounded after the calls: a value that is kept on the stack loses, to the verifier of Linux 6.1, what was
+ * compared since. */
 #define COPY(room)                                                                                 \
 	do {                                                                                       \
 		struct tee_record *record =                                                        \
@@ -104,7 +80,7 @@ static __attribute__((always_inline)) __u64 bounded(__u32 len)
 		record->len = len;                                                                 \
 		record->ifindex = ctx->ingress_ifindex;                                            \
 		record->queue = ctx->rx_queue_index;                                               \
-		record->flags = 0;                                                                 \
+		record->traced = TRACED_NOT;                                                                 \
 		bytes = bounded(len);                                                              \
 		if (bytes > (room) || bpf_xdp_load_bytes(ctx, 0, record + 1, bytes)) {             \
 			bpf_ringbuf_discard(record, BPF_RB_NO_WAKEUP);                             \
@@ -112,20 +88,6 @@ static __attribute__((always_inline)) __u64 bounded(__u32 len)
 		}                                                                                  \
 		bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);                                      \
 	} while (0)
-
-/* The reader says that it sleeps. The submit before was a full barrier, and so is the reader's fence between
- * setting the flag and looking at the ring: one of the two sees the other. An empty record carries the
- * wake-up, since only a record can. If there is no room for it, the flag stays set, so that the program on
- * the CPU that fills the ring sees it and wakes. */
-static __attribute__((always_inline)) void wake_reader(struct tee_reader *state)
-{
-	void *carrier = bpf_ringbuf_reserve(&records, 8, 0);
-
-	if (!carrier)
-		return;
-	state->waiting = 0;
-	bpf_ringbuf_discard(carrier, BPF_RB_FORCE_WAKEUP);
-}
 
 /* True when the filter accepts the frame, even if there was no room for it; false after the stop, so
  * that the frame goes on as it will when the program is gone. */
@@ -149,36 +111,7 @@ static __attribute__((always_inline)) int copy(struct xdp_md *ctx)
 		counts->unmatched++;
 		return 0;
 	}
-	if (len <= 64)
-		COPY(64);
-	else if (len <= 96)
-		COPY(96);
-	else if (len <= 128)
-		COPY(128);
-	else if (len <= 192)
-		COPY(192);
-	else if (len <= 256)
-		COPY(256);
-	else if (len <= 384)
-		COPY(384);
-	else if (len <= 512)
-		COPY(512);
-	else if (len <= 768)
-		COPY(768);
-	else if (len <= 1024)
-		COPY(1024);
-	else if (len <= 1536)
-		COPY(1536);
-	else if (len <= 2048)
-		COPY(2048);
-	else if (len <= 4096)
-		COPY(4096);
-	else if (len <= 9216)
-		COPY(9216);
-	else if (len <= 16384)
-		COPY(16384);
-	else
-		COPY(TEE_MAX_SNAPLEN + 1);
+	COPY_BY_SIZE(len);
 	counts->captured++;
 	if (*(volatile __u32 *)&state->waiting)
 		wake_reader(state);

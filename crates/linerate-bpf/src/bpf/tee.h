@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
-/* What tee.bpf.c and src/tee share. All integers are in host order. */
+/* What tee.bpf.c, trace.bpf.c and drops.bpf.c share with src/tee and src/trace. All integers are in host
+ * order. */
 #ifndef LINERATE_TEE_H
 #define LINERATE_TEE_H
 
@@ -16,10 +17,41 @@ struct tee_record {
 	__u32 len;      /* bytes that follow; the reserved space may be longer */
 	__u32 ifindex;  /* interface that received it */
 	__u16 queue;    /* receive queue */
-	__u16 flags;    /* none yet, zero */
+	__u16 traced;   /* TRACED_*: what follows this header, before the bytes */
 };
 
 _Static_assert(sizeof(struct tee_record) == 24, "tee_record is 24 bytes");
+
+/* Values of tee_record.traced. All but the first say that the record is a trace_record. */
+#define TRACED_NOT 0   /* a frame of the tee */
+#define TRACED_ENTRY 1 /* an XDP program starts with the frame */
+#define TRACED_EXIT 2  /* it has returned its verdict */
+#define TRACED_DROP 3  /* the kernel dropped the frame */
+
+/* A traced frame in the ring buffer, before its bytes. */
+struct trace_record {
+	struct tee_record frame;
+	__u64 place; /* entry and exit: a number that both share. drop: the address of the code that dropped */
+	__u32 code;  /* exit: the verdict, XDP_*. drop: the reason, SKB_DROP_REASON_*. entry: zero */
+	__u32 reserved;
+};
+
+_Static_assert(sizeof(struct trace_record) == 40, "trace_record is 40 bytes");
+
+/* One element per CPU. A frame of the interface is in exactly one of the first six. */
+struct trace_counters {
+	__u64 captured;  /* copied to the ring buffer */
+	__u64 unmatched; /* rejected by the filter */
+	__u64 full;      /* accepted, but the ring buffer was full */
+	__u64 faults;    /* accepted, but the copy failed */
+	__u64 late;      /* came after the stop: not filtered */
+	__u64 limited;   /* accepted, but over the rate limit */
+	__u64 cut;       /* of those captured: only the first buffer could be read */
+	__u64 elsewhere; /* of another interface or network namespace */
+	__u64 unknown;   /* dropped, and nothing tells in which network namespace */
+};
+
+_Static_assert(sizeof(struct trace_counters) == 72, "trace_counters is 72 bytes");
 
 /* One element per CPU. A frame is in exactly one of them. */
 struct tee_counters {

@@ -108,7 +108,7 @@ impl Program {
     pub fn attach(interface: &Interface, options: &Options<'_>) -> Result<Self> {
         log_to_tracing();
         let ring_size = ring_size(options.buffer)?;
-        let load = LoadOptions { filter: options.filter, device: None };
+        let load = LoadOptions { filter: options.filter, ..LoadOptions::default() };
         let (loadable, attachment) = if options.take {
             let loadable = open(options, ring_size, Role::Take)?;
             let program = loadable.load(load)?;
@@ -148,7 +148,7 @@ impl Program {
     /// # Errors
     /// [`Error::Verifier`] and the like; the old filter then stays.
     pub fn set_filter(&self, interface: &Interface, filter: Option<&[Instruction]>) -> Result<()> {
-        let program = self.loadable.load(LoadOptions { filter, device: None })?;
+        let program = self.loadable.load(LoadOptions { filter, ..LoadOptions::default() })?;
         match &self.attachment {
             Attachment::Slot(slot, _) => slot.set(program.as_fd(), interface)?,
             Attachment::Interface(link) => link.replace(program.as_fd())?,
@@ -232,7 +232,7 @@ pub fn probe(interface: &str) -> Result<bool> {
 }
 
 /// The size of a ring buffer that holds `bytes`: a power of two of whole pages, at most 1 GiB.
-fn ring_size(bytes: usize) -> Result<u32> {
+pub(crate) fn ring_size(bytes: usize) -> Result<u32> {
     match bytes.max(rustix::param::page_size()).checked_next_power_of_two() {
         Some(size) if size <= 1 << 30 => Ok(size as u32),
         _ => Err(Error::Invalid(format!("a tee buffer of {bytes} bytes: 1 GiB is the most"))),

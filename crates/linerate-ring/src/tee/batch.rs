@@ -1,7 +1,7 @@
 //! [`Batch`]: frames of a tee, lent until it is dropped.
 
 use super::records::Records;
-use crate::{Direction, Frame, Timestamp};
+use crate::{Direction, Frame, Timestamp, TraceEvent};
 
 /// Frames in the order of their arrival, taken with [`Batch::next`]. Dropping it gives the space of
 /// those that were taken back to the kernel.
@@ -31,10 +31,9 @@ impl<'t> Batch<'t> {
             return None;
         }
         let record = self.records.peek()?;
-        let (header, bytes) = record.split_at(size_of::<Header>());
         // SAFETY: as in `next`.
-        let header = unsafe { header.as_ptr().cast::<Header>().read_unaligned() };
-        Some(&bytes[..header.len as usize])
+        let (_, _, bytes) = unsafe { parts(record) };
+        Some(bytes)
     }
 
     /// The next frame, or `None` at the end of the batch.
@@ -47,18 +46,21 @@ impl<'t> Batch<'t> {
         // SAFETY: the frame borrows the batch, and only dropping the batch releases.
         let record = unsafe { self.records.next() }?;
         self.left -= 1;
-        let (header, bytes) = record.split_at(size_of::<Header>());
-        // SAFETY: the program writes a whole header, of plain integers, at the start of a record.
-        let header = unsafe { header.as_ptr().cast::<Header>().read_unaligned() };
+        // SAFETY: a record of these programs.
+        let (header, trace, bytes) = unsafe { parts(record) };
         *self.received += 1;
-        let mut frame = Frame::new(&bytes[..header.len as usize]);
+        let mut frame = Frame::new(bytes);
+        frame.trace = trace;
         frame.wire_len = header.wire_len;
         if header.timestamp != 0 {
             frame.timestamp =
                 Some(Timestamp(header.timestamp - self.tai_ahead.min(header.timestamp)));
         }
         frame.queue = header.queue;
-        frame.direction = Direction::Inbound;
+        frame.direction = match trace {
+            Some(TraceEvent::Drop { .. }) => Direction::Unknown,
+            _ => Direction::Inbound,
+        };
         Some(frame)
     }
 
@@ -77,6 +79,52 @@ impl Drop for Batch<'_> {
     }
 }
 
+/// The header of a record, what was traced, and the frame's bytes.
+///
+/// # Safety
+/// `record` has to be one that a program of `bpf/records.h` wrote: it begins with a whole header of plain
+/// integers, which tells what follows.
+#[inline]
+unsafe fn parts(record: &[u8]) -> (Header, Option<TraceEvent>, &[u8]) {
+    let (header, rest) = record.split_at(size_of::<Header>());
+    // SAFETY: the bytes of a header, by the contract and the line above.
+    let header = unsafe { header.as_ptr().cast::<Header>().read_unaligned() };
+    let len = header.len as usize;
+    if header.traced == TRACED_NOT {
+        return (header, None, &rest[..len]);
+    }
+    let (trace, rest) = rest.split_at(size_of::<Trace>());
+    // SAFETY: as above; the header says that this part is there.
+    let trace = unsafe { trace.as_ptr().cast::<Trace>().read_unaligned() };
+    (header, Some(trace.event(&header)), &rest[..len])
+}
+
+/// Values of [`Header::traced`].
+const TRACED_NOT: u16 = 0;
+const TRACED_ENTRY: u16 = 1;
+const TRACED_EXIT: u16 = 2;
+
+/// The rest of `struct trace_record` in `bpf/tee.h`, behind its [`Header`].
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Trace {
+    place: u64,
+    code: u32,
+    reserved: u32,
+}
+
+impl Trace {
+    #[inline]
+    fn event(&self, header: &Header) -> TraceEvent {
+        let Self { place, code, .. } = *self;
+        match header.traced {
+            TRACED_ENTRY => TraceEvent::XdpEntry { packet: place },
+            TRACED_EXIT => TraceEvent::XdpExit { packet: place, verdict: code },
+            _ => TraceEvent::Drop { reason: code, location: place, interface: header.ifindex },
+        }
+    }
+}
+
 /// The layout of `struct tee_record` in `bpf/tee.h`.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -86,7 +134,7 @@ struct Header {
     len: u32,
     ifindex: u32,
     queue: u16,
-    flags: u16,
+    traced: u16,
 }
 
 #[cfg(test)]
@@ -103,6 +151,7 @@ mod tests {
         assert_eq!(offset_of!(Header, len), 12);
         assert_eq!(offset_of!(Header, ifindex), 16);
         assert_eq!(offset_of!(Header, queue), 20);
-        assert_eq!(offset_of!(Header, flags), 22);
+        assert_eq!(offset_of!(Header, traced), 22);
+        assert_eq!((size_of::<Trace>(), offset_of!(Trace, code)), (16, 8));
     }
 }

@@ -26,6 +26,7 @@
 //! ```
 
 mod batch;
+mod buffer;
 mod records;
 
 use std::os::fd::{AsFd, BorrowedFd};
@@ -38,11 +39,10 @@ use linerate_bpf::filter::Instruction;
 use linerate_bpf::tee::{self, Options, Program};
 use linerate_bpf::xdp::AttachMode;
 use linerate_net::Interface;
-use rustix::event::{PollFd, PollFlags};
 
-use crate::xdp::{WaitStrategy, sys};
+use crate::xdp::WaitStrategy;
 use crate::{Error, Result};
-use records::{Reader, Records};
+pub(crate) use buffer::RingBuffer;
 
 /// Default size of the ring buffer in bytes: 600,000 frames of 64 bytes.
 pub const DEFAULT_BUFFER: usize = 64 << 20;
@@ -84,15 +84,8 @@ impl Statistics {
 #[derive(Debug)]
 pub struct Tee {
     program: Program,
-    records: Records,
-    reader: Reader,
+    buffer: RingBuffer,
     interface: Interface,
-    wait_strategy: WaitStrategy,
-    batch: u32,
-    received: u64,
-    /// TAI less UTC, in nanoseconds, and the look at the ring ([`Records::looks`]) that it is of.
-    tai_ahead: u64,
-    offset_of: u64,
     was_up: bool,
     stopped: bool,
 }
@@ -123,26 +116,13 @@ impl Tee {
     /// [`Error::System`].
     pub fn wait(&mut self, timeout: Duration) -> Result<bool> {
         if self.stopped {
-            return Ok(self.records.ready());
+            return Ok(self.buffer.ready());
         }
-        let records = &mut self.records;
-        let Some(left) = self.wait_strategy.wait_until(timeout, || records.ready()) else {
+        if self.buffer.wait(self.program.ring_buffer(), self.interface.name(), timeout)? {
             return Ok(true);
-        };
-        self.reader.announce_sleep();
-        if !self.records.ready() {
-            let mut fds = [PollFd::from_borrowed_fd(self.program.ring_buffer(), PollFlags::IN)];
-            let woken = sys::poll(&mut fds, left);
-            self.reader.awake();
-            woken.map_err(|error| {
-                Error::system(format!("wait for frames of {}", self.interface.name()), error)
-            })?;
         }
-        self.reader.awake();
-        if !self.records.ready() {
-            self.check()?;
-        }
-        Ok(self.records.ready())
+        self.check()?;
+        Ok(self.buffer.ready())
     }
 
     /// Whether the interface still exists and is up: for a reader that waits by itself and gets nothing.
@@ -152,7 +132,7 @@ impl Tee {
     /// there are frames to read, which came before the trouble. [`Error::System`].
     pub fn check(&mut self) -> Result<()> {
         let Err(error) = self.check_up() else { return Ok(()) };
-        if !self.records.ready() {
+        if !self.buffer.ready() {
             return Err(error);
         }
         // The next call finds the trouble again.
@@ -163,25 +143,25 @@ impl Tee {
     /// Whether a frame can be read.
     #[inline]
     pub fn ready(&mut self) -> bool {
-        self.records.has_frame()
+        self.buffer.has_frame()
     }
 
     /// Returns the space of everything lent to the kernel; see [`Batch::keep`].
     #[inline]
     pub fn release(&mut self) {
-        self.records.release();
+        self.buffer.release();
     }
 
     /// To be called before the reader sleeps on the descriptor of [`Tee::as_fd`](AsFd::as_fd) by means of
     /// its own, and before the last look with [`Tee::ready`]: the next frame makes it readable. Without
     /// that the program wakes nobody.
     pub fn announce_sleep(&self) {
-        self.reader.announce_sleep();
+        self.buffer.announce_sleep();
     }
 
     /// Cancels [`Tee::announce_sleep`], which saves the program the wake-up.
     pub fn awake(&self) {
-        self.reader.awake();
+        self.buffer.awake();
     }
 
     /// A handle that reads the counts while frames are lent, and from other threads.
@@ -197,20 +177,7 @@ impl Tee {
     /// not are in the next batch.
     #[inline]
     pub fn batch(&mut self) -> Option<Batch<'_>> {
-        // Batches that were kept gave nothing back, and a reader that takes frame by frame and never
-        // catches up keeps them all.
-        self.records.release_much();
-        if !self.records.ready() {
-            return None;
-        }
-        // The offset changes when somebody tells the kernel of leap seconds, which a time daemon does
-        // once, long after boot. Two clock readings without a system call, each time that the reader has
-        // caught up with what it knew of.
-        if self.offset_of != self.records.looks() {
-            self.offset_of = self.records.looks();
-            self.tai_ahead = sys::tai_ahead();
-        }
-        Some(Batch::new(&mut self.records, self.batch, self.tai_ahead, &mut self.received))
+        self.buffer.batch()
     }
 
     /// Lets no further frame in. When it returns, all that was copied is in the ring buffer for
@@ -224,7 +191,7 @@ impl Tee {
         if self.stopped {
             return Ok(());
         }
-        self.reader.stop();
+        self.buffer.stop();
         self.program.wait_for_runs()?;
         self.stopped = true;
         Ok(())
@@ -245,7 +212,7 @@ impl Tee {
     /// # Errors
     /// [`Error::System`].
     pub fn statistics(&self) -> Result<Statistics> {
-        Ok(Statistics::new(self.received, self.program.statistics()?))
+        Ok(Statistics::new(self.buffer.received(), self.program.statistics()?))
     }
 
     /// Where the program runs that is attached to the interface.
@@ -266,12 +233,12 @@ impl Tee {
 
     /// Bytes of the ring buffer.
     pub fn capacity(&self) -> usize {
-        self.records.capacity()
+        self.buffer.capacity()
     }
 
     /// Bytes of the ring buffer that wait to be read.
     pub fn pending(&self) -> usize {
-        self.records.pending()
+        self.buffer.pending()
     }
 
     fn check_up(&mut self) -> Result<()> {
@@ -377,18 +344,13 @@ impl<'a> Builder<'a> {
         let interface = Interface::open(&self.interface)?;
         let was_up = interface.is_up()?;
         let program = Program::attach(&interface, &self.options)?;
-        Ok(Tee {
-            records: Records::map(program.ring_buffer(), program.ring_size())?,
-            reader: Reader::map(program.reader_state())?,
-            program,
-            interface,
-            wait_strategy: self.wait_strategy,
-            batch: self.batch,
-            received: 0,
-            tai_ahead: 0,
-            offset_of: 0,
-            was_up,
-            stopped: false,
-        })
+        let buffer = RingBuffer::map(
+            program.ring_buffer(),
+            program.ring_size(),
+            program.reader_state(),
+            self.wait_strategy,
+            self.batch,
+        )?;
+        Ok(Tee { program, buffer, interface, was_up, stopped: false })
     }
 }

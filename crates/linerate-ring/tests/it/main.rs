@@ -2,6 +2,7 @@
 
 mod cards;
 mod counting;
+mod drops;
 mod packet;
 mod packet_allocation;
 mod packet_counts;
@@ -11,6 +12,7 @@ mod packet_transmit;
 mod packet_virtio;
 mod region;
 mod tee;
+mod trace;
 mod tun;
 mod vlan;
 mod xdp;
