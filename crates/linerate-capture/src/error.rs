@@ -80,6 +80,9 @@ pub enum Error {
         /// The source.
         kind: crate::source::SourceKind,
     },
+    /// The source does not know directions.
+    #[error("--source drops does not know which way a packet went; leave -Q out")]
+    NoDirection,
     /// Only packet sockets report how the kernel would segment a super-packet.
     #[error(
         "--split needs --source packet: the frames of --source {kind} come without the kernel's \

@@ -17,6 +17,9 @@ const ARPHRD_LOOPBACK: u16 = 772;
 const ARPHRD_NONE: u16 = 0xfffe;
 const ARPHRD_RAWIP: u16 = 519;
 
+/// The name that stands for all interfaces, as in tcpdump.
+pub const ANY: &str = "any";
+
 /// One interface of this network namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Interface {
@@ -129,6 +132,11 @@ impl Interface {
         Ok(interfaces)
     }
 
+    /// What stands for all interfaces, with Ethernet frames.
+    pub(crate) fn any() -> Self {
+        Self { name: ANY.to_owned(), up: true, link_layer: ARPHRD_ETHER, ..Self::default() }
+    }
+
     /// The interface of this name, with all its uses.
     ///
     /// # Errors
@@ -165,6 +173,11 @@ impl Interface {
             self.uses.retain(|one| *one != Use::Promiscuous);
         }
         Ok(self)
+    }
+
+    /// The XDP program that it has, which [`SourceKind::Trace`](crate::source::SourceKind::Trace) traces.
+    pub fn xdp_program(&self) -> Option<linerate_bpf::xdp::AttachedProgram> {
+        linerate_bpf::xdp::attached(&self.name).ok().flatten()
     }
 
     /// The link type of its frames in the LINKTYPE registry: 1 for Ethernet, 101 for bare IP

@@ -5,6 +5,7 @@
 //! drop ledger: what was lost, and why. [`split`] turns super-packets into the frames of the wire.
 #![forbid(unsafe_code)]
 
+mod annotate;
 pub mod clock;
 pub mod engine;
 mod error;

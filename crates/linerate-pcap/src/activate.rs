@@ -111,7 +111,7 @@ fn open(
 fn capture_request(kind: SourceKind, config: &Config, options: HandleOptions) -> SourceOptions {
     let default = match kind {
         SourceKind::Packet => linerate_ring::packet::DEFAULT_BUFFER,
-        SourceKind::Xdp | SourceKind::Tee => linerate_ring::tee::DEFAULT_BUFFER as u64,
+        _ => linerate_ring::tee::DEFAULT_BUFFER as u64,
     };
     // A program asks for as much as libpcap needs; less than the source's default would lose frames.
     let asked = u64::try_from(options.buffer).ok().filter(|bytes| *bytes > default);

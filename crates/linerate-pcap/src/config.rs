@@ -47,9 +47,10 @@ impl FromStr for SourceChoice {
         match text {
             "auto" => Ok(Self::Auto),
             "libpcap" => Ok(Self::Libpcap),
-            _ => text.parse().map(Self::Source).map_err(|_| {
-                format!("unknown source `{text}`: choose one of auto, packet, xdp, tee, libpcap")
-            }),
+            "packet" | "xdp" | "tee" => text.parse().map(Self::Source),
+            _ => Err(format!(
+                "unknown source `{text}`: choose one of auto, packet, xdp, tee, libpcap"
+            )),
         }
     }
 }

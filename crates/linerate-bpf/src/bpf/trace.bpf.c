@@ -87,11 +87,11 @@ static __attribute__((always_inline)) int copy(struct xdp_buff *xdp, __u16 point
 	wire_len = bpf_xdp_get_buff_len((struct xdp_md *)xdp);
 	if (has_filter()) {
 		void *head = bpf_map_lookup_elem(&heads, &slot);
-		__u32 bytes = linear;
+		__u64 bytes = linear < head_len ? linear : head_len;
 
-		if (bytes > head_len)
-			bytes = head_len;
-		if (!head || bpf_probe_read_kernel(head, bytes, data))
+		/* The verifier follows the register that it is compared in. */
+		asm volatile("" : "+r"(bytes));
+		if (!head || bytes > head_len || bpf_probe_read_kernel(head, bytes, data))
 			goto fault;
 		if (!filter(head, (void *)(long)bytes, wire_len)) {
 			counts->unmatched++;

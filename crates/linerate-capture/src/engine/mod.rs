@@ -22,7 +22,8 @@ pub(crate) use report::Cpu;
 pub use report::{FilterReport, InterfaceReport, Report};
 pub use shared::Event;
 
-use crate::interface::{self, Interface};
+use crate::annotate::Annotator;
+use crate::interface::{self, ANY, Interface};
 use crate::sink::Sink;
 use crate::sink::file::{FileSink, FileSinkOptions, FileSinkProgress, StatisticsSource};
 use crate::source::{OpenInterface, SourceKind, SourceOptions};
@@ -106,7 +107,8 @@ impl Engine {
         let mut prepared = Vec::new();
         for (number, one) in opened.into_iter().enumerate() {
             let filter = one.filter.filter(|_| one.filter_in_user).map(Arc::new);
-            let linktype = one.interface.linktype()?;
+            let linktype = one.linktype;
+            let drops = one.selection.kind == SourceKind::Drops;
             for (index, source) in one.sources.into_iter().enumerate() {
                 let turn = prepared.len();
                 prepared.push(Reader {
@@ -117,6 +119,7 @@ impl Engine {
                         interface: number as u32,
                         linktype,
                         shared: Arc::clone(&shared),
+                        annotator: drops.then(Annotator::new).transpose()?,
                     },
                     splitter: options.split.then(|| LiveSplitter::new(linktype)),
                     name: one.interface.name.clone(),
@@ -266,7 +269,10 @@ fn open_each(
         if stop.load(Relaxed) {
             return Err(Error::Stopped);
         }
-        let found = Interface::find(&all, name)?.clone();
+        let found = match options.source {
+            Some(SourceKind::Drops) if name == ANY => Interface::any(),
+            _ => Interface::find(&all, name)?.clone(),
+        };
         OpenInterface::open(if uses { found.with_all_uses()? } else { found }, options)
     };
     // The error that a removal causes depends on when it happens.

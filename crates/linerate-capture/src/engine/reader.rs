@@ -11,6 +11,7 @@ use linerate_pcapfile::Record;
 use linerate_ring::{Frame, Timestamp};
 
 use super::shared::{Event, Shared};
+use crate::annotate::Annotator;
 use crate::filter::Filter;
 use crate::sink::Sink;
 use crate::sink::file::FileSinkHandle;
@@ -59,6 +60,8 @@ pub(super) struct PacketPath {
     pub(super) interface: u32,
     pub(super) linktype: u16,
     pub(super) shared: Arc<Shared>,
+    /// Says why the kernel dropped a packet, if the source tells that.
+    pub(super) annotator: Option<Annotator>,
 }
 
 /// The counts of a round of batches. Its drop adds them to the reader's counters, also after a panic.
@@ -112,12 +115,14 @@ impl PacketPath {
             return false;
         }
         let wire_len = u64::from(frame.wire_len);
-        let interface = self.interface;
+        let Self { interface, annotator, .. } = self;
         let more = self.sink.push(self.linktype, || {
             let mut frame = *frame;
+            let comment = annotator.as_mut().zip(frame.trace.as_ref());
+            let comment = comment.and_then(|(annotator, event)| annotator.comment(event));
             let now = &mut round.timestamp;
             frame.timestamp.get_or_insert_with(|| *now.get_or_insert_with(clock::now));
-            Record { frame, interface, comment: None }
+            Record { frame, interface: *interface, comment }
         });
         if !more {
             // The other readers may wait for their next packet for a long time.
@@ -202,6 +207,9 @@ impl Reader {
                     break;
                 }
             };
+            if let Some(notice) = self.source.take_notice() {
+                let _ = self.events.send(Event::Notice(self.name.clone(), notice));
+            }
             empty_waits = if ready { 0 } else { empty_waits.saturating_add(1) };
             if ready && std::mem::take(&mut down) {
                 let _ = self.events.send(Event::Up(self.name.clone()));

@@ -218,7 +218,7 @@ pub(super) fn descriptions(
             name: Some(one.interface.name.clone()),
             description: one.interface.kind.as_ref().map(|kind| format!("{kind} device")),
             filter: one.filter.as_ref().map(|filter| filter.text().to_owned()),
-            linktype: one.interface.linktype()?,
+            linktype: one.linktype,
             snaplen,
             ..InterfaceDescription::default()
         })

@@ -16,6 +16,8 @@ pub enum Event {
     Up(String),
     /// It was removed; the capture continues with the others.
     Gone(String),
+    /// Something became of what is traced on this interface.
+    Notice(String, String),
 }
 
 impl fmt::Display for Event {
@@ -25,6 +27,7 @@ impl fmt::Display for Event {
                 write!(f, "interface {name} went down; waiting for it to come up again")
             }
             Self::Up(name) => write!(f, "interface {name} is up again"),
+            Self::Notice(name, what) => write!(f, "{name}: {what}"),
             Self::Gone(name) => {
                 write!(f, "interface {name} is gone; the capture continues with the others")
             }

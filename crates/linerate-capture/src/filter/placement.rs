@@ -3,7 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use linerate_bpf::filter::{Classic, Instruction, translate};
+use linerate_bpf::filter::{
+    Classic, Instruction, MemoryFilter, Untranslatable, translate, translate_for_memory,
+};
 
 use super::{ETHERNET, Filter, PACKET_HOST, TagReading};
 use crate::{Error, Result};
@@ -96,6 +98,24 @@ impl Filter {
     ///
     /// As there.
     pub fn in_xdp(&self, wanted: Option<Side>) -> Result<Placement<Vec<Instruction>>> {
+        self.in_ebpf(wanted, translate, "eBPF inside the XDP program")
+    }
+
+    /// Places the filter for a tracing program, with the meaning that it has in XDP.
+    ///
+    /// # Errors
+    ///
+    /// As [`Filter::on_socket`].
+    pub fn in_trace(&self, wanted: Option<Side>) -> Result<Placement<MemoryFilter>> {
+        self.in_ebpf(wanted, translate_for_memory, "eBPF inside the tracing program")
+    }
+
+    fn in_ebpf<P>(
+        &self,
+        wanted: Option<Side>,
+        translate: impl Fn(&Classic) -> std::result::Result<P, Untranslatable>,
+        place: &str,
+    ) -> Result<Placement<P>> {
         if wanted == Some(Side::User) {
             return Ok(Placement::in_user("requested"));
         }
@@ -113,7 +133,7 @@ impl Filter {
             },
         };
         match in_place {
-            Ok(program) => Ok(Placement::in_kernel(program, "eBPF inside the XDP program")),
+            Ok(program) => Ok(Placement::in_kernel(program, place)),
             Err(reason) => self.instead(wanted, reason.to_string()),
         }
     }

@@ -1,4 +1,4 @@
-//! [`SourceKind`]: packet, xdp or tee.
+//! [`SourceKind`]: packet, xdp, tee, trace or drops.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,6 +12,10 @@ pub enum SourceKind {
     Xdp,
     /// XDP with a BPF ring buffer: incoming frames; the host keeps its traffic.
     Tee,
+    /// Tracing programs at the XDP program that an interface has: frames as they came and as they left.
+    Trace,
+    /// A tracing program where the kernel drops packets.
+    Drops,
 }
 
 impl fmt::Display for SourceKind {
@@ -20,6 +24,8 @@ impl fmt::Display for SourceKind {
             Self::Packet => "packet",
             Self::Xdp => "xdp",
             Self::Tee => "tee",
+            Self::Trace => "trace",
+            Self::Drops => "drops",
         })
     }
 }
@@ -32,7 +38,11 @@ impl FromStr for SourceKind {
             "packet" => Ok(Self::Packet),
             "xdp" => Ok(Self::Xdp),
             "tee" => Ok(Self::Tee),
-            _ => Err(format!("unknown source `{text}`: choose one of auto, packet, xdp, tee")),
+            "trace" => Ok(Self::Trace),
+            "drops" => Ok(Self::Drops),
+            _ => Err(format!(
+                "unknown source `{text}`: choose one of auto, packet, xdp, tee, trace, drops"
+            )),
         }
     }
 }

@@ -4,12 +4,13 @@ mod kind;
 mod open;
 mod options;
 mod select;
+mod trace;
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use linerate_bpf::filter::{Classic, translate};
-use linerate_ring::{Frame, packet, tee, xdp};
+use linerate_ring::{Frame, packet, tee, trace as ring_trace, xdp};
 
 use crate::filter::PACKET_HOST;
 use crate::statistics::{DropCause, Drops};
@@ -29,6 +30,8 @@ pub enum Source {
     /// A ring buffer that an XDP program copies to, as a tee or taking the frames, and a closed
     /// packet ring that keeps the interface promiscuous.
     Tee(Box<tee::Tee>, Option<Box<packet::Ring>>),
+    /// A ring buffer that tracing programs copy to: of an XDP program, or of what the kernel drops.
+    Trace(Box<ring_trace::Trace>),
 }
 
 /// What a source counted since it was opened.
@@ -49,6 +52,8 @@ pub enum StatisticsHandle {
     Xdp(xdp::Counters),
     /// Of a BPF ring buffer.
     Tee(tee::Counters),
+    /// Of tracing programs.
+    Trace(ring_trace::Counters),
 }
 
 impl StatisticsHandle {
@@ -62,6 +67,7 @@ impl StatisticsHandle {
             Self::Packet(counters) => counters.read().into(),
             Self::Xdp(counters) => counters.read()?.into(),
             Self::Tee(counters) => counters.read()?.into(),
+            Self::Trace(counters) => counters.read()?.into(),
         })
     }
 }
@@ -92,6 +98,19 @@ impl From<tee::Statistics> for SourceStatistics {
     fn from(counts: tee::Statistics) -> Self {
         let drops = Drops::from([(DropCause::RingBufferFull, counts.lost())]);
         Self { received: counts.captured + counts.lost(), drops }
+    }
+}
+
+impl From<ring_trace::Statistics> for SourceStatistics {
+    fn from(counts: ring_trace::Statistics) -> Self {
+        let drops = Drops::from([
+            (DropCause::RingBufferFull, counts.lost()),
+            (DropCause::RateLimited, counts.limited),
+            (DropCause::MissedRuns, counts.missed),
+            (DropCause::Cut, counts.cut),
+            (DropCause::UnknownNamespace, counts.unknown),
+        ]);
+        Self { received: counts.captured + counts.lost() + counts.limited, drops }
     }
 }
 
@@ -157,6 +176,8 @@ impl Source {
             Self::Xdp(..) => SourceKind::Xdp,
             Self::Tee(tee, _) if tee.slot().is_none() => SourceKind::Xdp,
             Self::Tee(..) => SourceKind::Tee,
+            Self::Trace(trace) if trace.target().is_some() => SourceKind::Trace,
+            Self::Trace(_) => SourceKind::Drops,
         }
     }
 
@@ -166,6 +187,7 @@ impl Source {
             Self::Packet(_) => true,
             Self::Xdp(source, _) => source.timestamps() == xdp::TimestampSource::Hardware,
             Self::Tee(..) => false,
+            Self::Trace(_) => self.kind() == SourceKind::Drops,
         }
     }
 
@@ -180,6 +202,15 @@ impl Source {
             Self::Packet(ring) => ring.wait(timeout),
             Self::Xdp(source, _) => source.wait(timeout),
             Self::Tee(tee, _) => tee.wait(timeout),
+            Self::Trace(trace) => trace.wait(timeout),
+        }
+    }
+
+    /// What became of what is traced since the last call, as a sentence for the user.
+    pub fn take_notice(&mut self) -> Option<String> {
+        match self {
+            Self::Trace(trace) => trace::notice(trace),
+            Self::Packet(_) | Self::Xdp(..) | Self::Tee(..) => None,
         }
     }
 
@@ -207,6 +238,7 @@ impl Source {
             Self::Packet(ring) => drain!(ring),
             Self::Xdp(source, _) => drain!(source),
             Self::Tee(tee, _) => drain!(tee),
+            Self::Trace(trace) => drain!(trace),
         }
     }
 
@@ -217,6 +249,7 @@ impl Source {
             Self::Packet(ring) => ring.ready(),
             Self::Xdp(source, _) => source.ready(),
             Self::Tee(tee, _) => tee.ready(),
+            Self::Trace(trace) => trace.ready(),
         }
     }
 
@@ -227,6 +260,7 @@ impl Source {
             Self::Packet(ring) => ring.is_dry(),
             Self::Xdp(source, _) => !source.ready(),
             Self::Tee(tee, _) => !tee.ready(),
+            Self::Trace(trace) => !trace.ready(),
         }
     }
 
@@ -238,6 +272,7 @@ impl Source {
             Self::Packet(ring) => ring.release(),
             Self::Xdp(source, _) => source.release(),
             Self::Tee(tee, _) => tee.release(),
+            Self::Trace(trace) => trace.release(),
         }
     }
 
@@ -248,20 +283,25 @@ impl Source {
             Self::Packet(ring) => vec![ring.as_fd()],
             Self::Xdp(source, _) => source.descriptors().collect(),
             Self::Tee(tee, _) => vec![tee.as_fd()],
+            Self::Trace(trace) => vec![trace.as_fd()],
         }
     }
 
     /// See [`Source::descriptors`].
     pub fn announce_sleep(&self) {
-        if let Self::Tee(tee, _) = self {
-            tee.announce_sleep();
+        match self {
+            Self::Tee(tee, _) => tee.announce_sleep(),
+            Self::Trace(trace) => trace.announce_sleep(),
+            Self::Packet(_) | Self::Xdp(..) => {}
         }
     }
 
     /// Cancels [`Source::announce_sleep`].
     pub fn awake(&self) {
-        if let Self::Tee(tee, _) = self {
-            tee.awake();
+        match self {
+            Self::Tee(tee, _) => tee.awake(),
+            Self::Trace(trace) => trace.awake(),
+            Self::Packet(_) | Self::Xdp(..) => {}
         }
     }
 
@@ -287,6 +327,9 @@ impl Source {
             Self::Packet(_) => Ok(()),
             Self::Xdp(source, _) => source.set_filter(translated.as_deref()),
             Self::Tee(tee, _) => tee.set_filter(translated.as_deref()),
+            Self::Trace(_) => Err(linerate_ring::Error::Invalid(
+                "the filter of a trace cannot be replaced while it runs".to_owned(),
+            )),
         }
     }
 
@@ -300,6 +343,7 @@ impl Source {
             Self::Packet(ring) => StatisticsHandle::Packet(ring.counters()),
             Self::Xdp(source, _) => StatisticsHandle::Xdp(source.counters()?),
             Self::Tee(tee, _) => StatisticsHandle::Tee(tee.counters()?),
+            Self::Trace(trace) => StatisticsHandle::Trace(trace.counters()?),
         })
     }
 
@@ -313,6 +357,7 @@ impl Source {
             Self::Packet(ring) => ring.statistics().into(),
             Self::Xdp(source, _) => source.statistics()?.into(),
             Self::Tee(tee, _) => tee.statistics()?.into(),
+            Self::Trace(trace) => trace.statistics()?.into(),
         })
     }
 
@@ -322,6 +367,7 @@ impl Source {
             Self::Packet(ring) => (ring.stop(), Stopped::Late),
             Self::Xdp(source, _) => (source.stop(), Stopped::Whole),
             Self::Tee(tee, _) => (tee.stop(), Stopped::Whole),
+            Self::Trace(trace) => (trace.stop(), Stopped::Whole),
         };
         match stopped {
             Ok(()) => last,
@@ -338,6 +384,7 @@ impl Source {
             Self::Packet(_) => None,
             Self::Xdp(source, _) => Some(source.pending() as f32 / source.depth().max(1) as f32),
             Self::Tee(tee, _) => Some(tee.pending() as f32 / tee.capacity().max(1) as f32),
+            Self::Trace(trace) => Some(trace.pending() as f32 / trace.capacity().max(1) as f32),
         }
     }
 }

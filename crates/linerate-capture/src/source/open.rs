@@ -5,6 +5,7 @@ use std::time::Duration;
 use linerate_bpf::filter::Instruction;
 use linerate_ring::packet::{Allocation, DirectionFilter, Fanout, Ring};
 use linerate_ring::region::Pages;
+use linerate_ring::trace::Points;
 use linerate_ring::xdp::Delivery;
 use linerate_ring::{packet, tee, xdp};
 
@@ -12,7 +13,7 @@ use super::Source;
 use super::kind::SourceKind;
 use super::options::{SourceOptions, TimestampSource};
 use super::select::{Selection, select};
-use crate::filter::{Filter, Placement, TagReading};
+use crate::filter::{ETHERNET, Filter, Placement, Side, TagReading};
 use crate::interface::Interface;
 use crate::{Error, Result};
 
@@ -36,6 +37,8 @@ pub struct OpenInterface {
     pub pages: String,
     /// How the source runs (native or generic, zero-copy or not), and why not better.
     pub notes: Vec<String>,
+    /// The link type of the frames (LINKTYPE registry).
+    pub linktype: u16,
     /// Warnings before the capture: who takes frames away, and which options have no effect. A sentence
     /// each.
     pub warnings: Vec<String>,
@@ -64,7 +67,11 @@ impl OpenInterface {
     /// Everything that [`select`], [`Filter`] and the rings refuse.
     pub(crate) fn open(interface: Interface, options: &SourceOptions) -> Result<Self> {
         let name = interface.name.as_str();
-        let linktype = interface.linktype()?;
+        let linktype = match options.source {
+            // Packets of all devices come as Ethernet frames.
+            Some(SourceKind::Drops) => ETHERNET,
+            _ => interface.linktype()?,
+        };
         if options.source == Some(SourceKind::Xdp) {
             // --take-over does not apply to another program that takes the frames by XDP.
             linerate_bpf::xdp::require_free(name)?;
@@ -76,6 +83,13 @@ impl OpenInterface {
         let text = options.filter.as_deref().filter(|text| !text.trim().is_empty());
         let filter = match text {
             None => None,
+            // Ethernet frames of devices that may have another link layer.
+            Some(text)
+                if selection.kind == SourceKind::Drops
+                    && options.filter_vlan == TagReading::Live =>
+            {
+                Some(Filter::compile_live_for_file(text, linktype, options.snaplen)?)
+            }
             Some(text) if options.filter_vlan == TagReading::Live => {
                 // libpcap's error for a missing privilege does not say which, nor how to grant it.
                 packet::probe()?;
@@ -116,6 +130,7 @@ impl OpenInterface {
             filter_reason,
             pages,
             notes,
+            linktype,
             warnings,
         })
     }
@@ -133,7 +148,7 @@ fn bypassed(name: &str) -> Option<String> {
         ),
         false => format!(
             "{name} has an XDP program (id {}, name \"{}\", held by: {by}): frames that it drops or \
-             redirects are not captured",
+             redirects are not captured; --source trace captures them",
             found.id, found.name
         ),
     })
@@ -180,6 +195,12 @@ fn without_effect(options: &SourceOptions, kind: SourceKind, sockets: bool) -> V
             "--take-over has no effect on --source {kind}, which takes no frames from the host"
         ));
     }
+    if options.trace_points != Points::Both && kind != SourceKind::Trace {
+        ignored.push(format!("--trace-at has no effect on --source {kind}"));
+    }
+    if options.rate_limit.is_some() && kind != SourceKind::Drops {
+        ignored.push(format!("--rate-limit has no effect on --source {kind}"));
+    }
     if options.delivery != Delivery::Auto && kind != SourceKind::Xdp {
         ignored.push(format!("--xdp-delivery has no effect on --source {kind}"));
     }
@@ -190,12 +211,12 @@ fn without_effect(options: &SourceOptions, kind: SourceKind, sockets: bool) -> V
 const MIN_READER_BUFFER: u64 = 1 << 20;
 
 /// A source in XDP, its pages, and notes.
-type Taken = (Source, String, Vec<String>);
-type Parts = (Vec<Source>, bool, String, String, Vec<String>);
+pub(super) type Taken = (Source, String, Vec<String>);
+pub(super) type Parts = (Vec<Source>, bool, String, String, Vec<String>);
 
-struct Opener<'a> {
-    name: &'a str,
-    options: &'a SourceOptions,
+pub(super) struct Opener<'a> {
+    pub(super) name: &'a str,
+    pub(super) options: &'a SourceOptions,
     filter: Option<&'a Filter>,
 }
 
@@ -206,18 +227,22 @@ impl Opener<'_> {
             SourceKind::Xdp => {
                 let (delivery, why) = self.delivery();
                 if delivery != Delivery::RingBuffer {
-                    return self.in_xdp(|filter| self.sockets(filter, why));
+                    return self.in_ebpf(Filter::in_xdp, |filter| self.sockets(filter, why));
                 }
-                match self.in_xdp(|filter| self.buffer(filter, true, why)) {
+                match self.in_ebpf(Filter::in_xdp, |filter| self.buffer(filter, true, why)) {
                     // The program needs a newer kernel than AF_XDP does.
                     Err(Error::Ring(error)) if self.options.delivery == Delivery::Auto => {
                         let why = format!("a ring buffer does not open here: {error}");
-                        self.in_xdp(|filter| self.sockets(filter, &why))
+                        self.in_ebpf(Filter::in_xdp, |filter| self.sockets(filter, &why))
                     }
                     result => result,
                 }
             }
-            SourceKind::Tee => self.in_xdp(|filter| self.buffer(filter, false, "")),
+            SourceKind::Tee => {
+                self.in_ebpf(Filter::in_xdp, |filter| self.buffer(filter, false, ""))
+            }
+            SourceKind::Trace => self.trace(),
+            SourceKind::Drops => self.drops(),
         }
     }
 
@@ -301,8 +326,8 @@ impl Opener<'_> {
         options.delivery.decided(self.name, only)
     }
 
-    fn sockets(&self, filter: Option<&[Instruction]>, why: &str) -> Result<Taken> {
-        let source = self.xdp(filter)?;
+    fn sockets(&self, filter: Option<&Vec<Instruction>>, why: &str) -> Result<Taken> {
+        let source = self.xdp(filter.map(Vec::as_slice))?;
         let mode = source.mode();
         let got = source.region().actual_pages();
         let (pages, buffer) = (got.pages.to_string(), format!("buffer: {got}"));
@@ -317,8 +342,8 @@ impl Opener<'_> {
     }
 
     /// A ring buffer that the program copies to, taking the frames or passing them on.
-    fn buffer(&self, filter: Option<&[Instruction]>, take: bool, why: &str) -> Result<Taken> {
-        let tee = self.tee(filter, take)?;
+    fn buffer(&self, filter: Option<&Vec<Instruction>>, take: bool, why: &str) -> Result<Taken> {
+        let tee = self.tee(filter.map(Vec::as_slice), take)?;
         let how = match take {
             true => format!("{} XDP, a ring buffer ({why})", tee.mode()),
             false => format!("{} XDP", tee.mode()),
@@ -329,14 +354,16 @@ impl Opener<'_> {
     }
 
     /// Opens a source whose filter is eBPF; one that the verifier refuses runs in user space.
-    fn in_xdp(&self, open: impl Fn(Option<&[Instruction]>) -> Result<Taken>) -> Result<Parts> {
+    pub(super) fn in_ebpf<P>(
+        &self,
+        place: impl Fn(&Filter, Option<Side>) -> Result<Placement<P>>,
+        open: impl Fn(Option<&P>) -> Result<Taken>,
+    ) -> Result<Parts> {
         let wanted = self.options.filter_in;
-        let mut placement = self.filter.map(|filter| filter.in_xdp(wanted)).transpose()?;
-        let program = |placement: &Option<Placement<Vec<Instruction>>>| {
-            placement.as_ref().and_then(|placement| placement.kernel.clone())
-        };
-        let (source, pages, notes) = match open(program(&placement).as_deref()) {
-            Err(Error::Ring(refusal)) if program(&placement).is_some() => {
+        let mut placement = self.filter.map(|filter| place(filter, wanted)).transpose()?;
+        let program = placement.as_ref().and_then(|placement| placement.kernel.as_ref());
+        let (source, pages, notes) = match open(program) {
+            Err(Error::Ring(refusal)) if program.is_some() => {
                 let why = match refusal {
                     linerate_ring::Error::Bpf(linerate_bpf::Error::Verifier { reason, .. }) => {
                         reason

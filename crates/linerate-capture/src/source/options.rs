@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use linerate_ring::packet::{Allocation, DirectionFilter, Fanout, Mode};
 use linerate_ring::region::Pages;
+use linerate_ring::trace::Points;
 use linerate_ring::xdp::Delivery;
 
 use super::kind::SourceKind;
@@ -66,6 +67,10 @@ pub struct SourceOptions {
     pub filter_in: Option<Side>,
     /// Where timestamps come from.
     pub timestamps: TimestampSource,
+    /// Where `trace` looks at frames.
+    pub trace_points: Points,
+    /// Packets a second that `drops` copies at most.
+    pub rate_limit: Option<u32>,
 }
 
 impl Default for SourceOptions {
@@ -91,6 +96,8 @@ impl Default for SourceOptions {
             filter_vlan: TagReading::Live,
             filter_in: None,
             timestamps: TimestampSource::Host,
+            trace_points: Points::Both,
+            rate_limit: None,
         }
     }
 }
@@ -101,7 +108,7 @@ impl SourceOptions {
         match self.source {
             None => true,
             Some(SourceKind::Xdp) => !self.take_over,
-            Some(SourceKind::Packet | SourceKind::Tee) => false,
+            Some(_) => false,
         }
     }
 }

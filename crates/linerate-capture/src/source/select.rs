@@ -30,9 +30,12 @@ pub fn select(interface: &Interface, options: &SourceOptions) -> Result<Selectio
     let selected = |kind, reason: String| Ok(Selection { kind, reason });
     let inbound_only = options.traffic == Some(DirectionFilter::In);
     match options.source {
-        Some(source @ (SourceKind::Xdp | SourceKind::Tee)) => {
+        Some(source) if source != SourceKind::Packet => {
             if options.split {
                 return Err(Error::Split { kind: source });
+            }
+            if source == SourceKind::Drops && options.traffic.is_some() {
+                return Err(Error::NoDirection);
             }
             if matches!(options.traffic, Some(DirectionFilter::Out | DirectionFilter::InOut)) {
                 return Err(Error::Direction { interface: interface.name.clone(), kind: source });
@@ -45,7 +48,7 @@ pub fn select(interface: &Interface, options: &SourceOptions) -> Result<Selectio
             }
             selected(source, "requested".into())
         }
-        Some(SourceKind::Packet) => selected(SourceKind::Packet, "requested".into()),
+        Some(source) => selected(source, "requested".into()),
         None if options.split => selected(
             SourceKind::Packet,
             "--split needs the kernel's metadata of each super-packet, which only packet sockets have"

@@ -69,6 +69,15 @@ causes! {
     Freezes, "freezes", Event;
     /// The BPF ring buffer was full.
     RingBufferFull, "ring_buffer_full", Ring;
+    /// The packets that the kernel dropped were more than the limit of a second (`--rate-limit`).
+    RateLimited, "rate_limited", Kernel;
+    /// A tracing program ran already on that CPU when the frame came, and the kernel did not start it again.
+    /// It includes packets that the filter would have rejected.
+    MissedRuns, "missed_runs", Kernel;
+    /// Frames whose other buffers could not be read: they were captured, cut.
+    Cut, "cut", Event;
+    /// Packets that the kernel dropped without a sign of the network namespace they were in.
+    UnknownNamespace, "unknown_namespace", Event;
     /// The ring overflowed while the reader waited for the writer.
     WriterTooSlow, "writer_too_slow", Kernel;
     /// The file could not take it: disk full, quota, I/O error.

@@ -1,6 +1,6 @@
 //! pcapng in little-endian byte order, with nanosecond timestamps.
 
-use linerate_wire::frame::{Direction, Frame, Timestamp};
+use linerate_wire::frame::{Direction, Frame, Timestamp, TraceEvent};
 
 use super::PacketOptions;
 use crate::format::pcapng::{
@@ -10,8 +10,13 @@ use crate::format::pcapng::{
 use crate::{InterfaceDescription, InterfaceStatistics, Record, SectionHeader};
 
 /// The most bytes that a packet block has beside its packet and its comment: header, padding, flags,
-/// queue, end of options, trailing length.
-pub(super) const MAX_OVERHEAD: usize = PACKET_HEADER_LEN + 3 + 8 + 8 + 4 + 4;
+/// queue, trace, end of options, trailing length.
+pub(super) const MAX_OVERHEAD: usize = PACKET_HEADER_LEN + 3 + 8 + 8 + MAX_TRACE + 4 + 4;
+
+/// The most bytes of the options that say what happened to a packet: `epb_packetid`, `epb_verdict`.
+const MAX_TRACE: usize = (4 + 8) + (4 + 12);
+/// `Linux_eBPF_XDP`, a type of `epb_verdict`.
+const VERDICT_XDP: u8 = 2;
 
 /// The section header block.
 pub(super) fn section_header(out: &mut Vec<u8>, section: &SectionHeader) {
@@ -100,7 +105,8 @@ pub(super) fn packet(out: &mut Vec<u8>, snaplen: u32, options: PacketOptions, re
         behind[at..at + 8].copy_from_slice(&short_option(6, u32::from(frame.queue)));
         at += 8;
     }
-    let commented = record.comment.map_or(0, comment_len);
+    let commented =
+        record.comment.map_or(0, comment_len) + frame.trace.as_ref().map_or(0, trace_len);
     if at + commented != 0 {
         // The end of options is four zeros.
         at += 4;
@@ -119,6 +125,9 @@ pub(super) fn packet(out: &mut Vec<u8>, snaplen: u32, options: PacketOptions, re
     append_cut(out, &[0; 4], padding);
     if let Some(comment) = record.comment {
         option(out, 1, comment.as_bytes());
+    }
+    if let Some(event) = &frame.trace {
+        trace(out, event);
     }
     behind[at..at + 4].copy_from_slice(&(length as u32).to_le_bytes());
     append_cut(out, &behind, at + 4);
@@ -143,6 +152,30 @@ fn short_option(code: u16, value: u32) -> [u8; 8] {
 #[cold]
 fn comment_len(comment: &str) -> usize {
     4 + comment.len().min(usize::from(u16::MAX)).next_multiple_of(4)
+}
+
+/// Bytes of the options of [`trace`].
+#[cold]
+fn trace_len(event: &TraceEvent) -> usize {
+    match event {
+        TraceEvent::XdpEntry { .. } => 12,
+        TraceEvent::XdpExit { .. } => MAX_TRACE,
+        TraceEvent::Drop { .. } => 0,
+    }
+}
+
+/// What happened to a packet: `epb_packetid`, which both records of a traced frame share, and `epb_verdict`. A
+/// verdict is a byte for its type and 64 bits for what the program returned.
+#[cold]
+fn trace(out: &mut Vec<u8>, event: &TraceEvent) {
+    if let TraceEvent::XdpEntry { packet } | TraceEvent::XdpExit { packet, .. } = event {
+        option(out, 5, &packet.to_le_bytes());
+    }
+    if let TraceEvent::XdpExit { verdict, .. } = event {
+        let mut value = [VERDICT_XDP; 9];
+        value[1..].copy_from_slice(&u64::from(*verdict).to_le_bytes());
+        option(out, 7, &value);
+    }
 }
 
 /// The first `captured` bytes of a frame, over all its pieces.

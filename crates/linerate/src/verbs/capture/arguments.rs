@@ -8,6 +8,7 @@ use linerate_capture::filter::{Side, TagReading};
 use linerate_capture::source::SourceKind;
 use linerate_ring::packet::{Allocation, DirectionFilter, Mode};
 use linerate_ring::region::Pages;
+use linerate_ring::trace::Points;
 use linerate_ring::xdp::Delivery;
 
 use super::values;
@@ -122,10 +123,21 @@ pub(crate) struct Arguments {
     #[arg(short = 'F', value_name = "FILE", conflicts_with = "expression")]
     pub(super) filter_file: Option<PathBuf>,
 
-    /// Source of the packets: `auto`, `packet`, `xdp` or `tee`. `auto` never takes traffic away from the
-    /// host, and prints what it selected and why.
+    /// Source of the packets: `auto`, `packet`, `xdp`, `tee`, `trace` or `drops`. `auto` never takes traffic
+    /// away from the host, and prints what it selected and why. `trace` shows the frames of the XDP program
+    /// that the interface has, `drops` the packets that the kernel drops.
     #[arg(long, value_name = "SOURCE", default_value = "auto", value_parser = values::sources(), conflicts_with = "read")]
     pub(super) source: values::Source,
+
+    /// Where `--source trace` looks at frames: at the `entry` of the XDP program, as they came; at its `exit`, as
+    /// they left, with the verdict; or at `both`, with two records of each frame.
+    #[arg(long, value_name = "POINT", default_value = "both", value_parser = values::points(), conflicts_with = "read")]
+    pub(super) trace_at: Points,
+
+    /// Copy at most this many packets a second with `--source drops`; the others are counted.
+    #[arg(long, value_name = "PACKETS", conflicts_with = "read",
+        value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) rate_limit: Option<u32>,
 
     /// Let `--source xdp` take the traffic of an interface that the host uses.
     #[arg(long, conflicts_with = "read")]
@@ -210,6 +222,8 @@ Examples:\n  \
 linerate capture -i eth0 -w web.pcapng tcp port 443\n  \
 linerate capture -i eth0 -w - | tshark -r -\n  \
 linerate capture -i eth1 --source xdp -w all.pcapng.zst -C 500M -W 20\n  \
+linerate capture -i eth1 --source trace -w fast-path.pcapng\n  \
+linerate capture --source drops -w drops.pcapng udp\n  \
 linerate capture -r all.pcapng.zst00 -w dns.pcap udp port 53\n\
 \n\
 Exit status: 0 when the capture ended as requested, 1 when an error ended it or a packet could not be \

@@ -3,14 +3,11 @@
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
-use linerate_capture::interface::Interface;
+use linerate_capture::interface::{ANY, Interface};
 use linerate_capture::source::{SourceOptions, select};
 use serde_json::json;
 
 use crate::cli::stdio;
-
-/// The name that stands for all interfaces that are up, as in tcpdump.
-pub(super) const ANY: &str = "any";
 
 /// Lists the interfaces, numbered from 1, with the source that `auto` would select on each.
 pub(super) fn run(as_json: bool) -> Result<ExitCode> {
@@ -29,7 +26,9 @@ pub(super) fn run(as_json: bool) -> Result<ExitCode> {
                 json!({
                     "name": one.name, "index": one.index, "up": one.up, "running": one.running,
                     "kind": one.kind, "mtu": one.mtu, "addresses": addresses,
-                    "source": source, "reason": reason,
+                    "source": source, "reason": reason, "xdp_program": one.xdp_program().map(|program| json!({
+                        "id": program.id, "name": program.name, "mode": program.mode.to_string(),
+                    })),
                 })
             })
             .collect();
@@ -45,14 +44,24 @@ pub(super) fn run(as_json: bool) -> Result<ExitCode> {
         let kind = one.kind.as_deref().map_or_else(String::new, |kind| format!(", {kind}"));
         let (source, reason) = source(one);
         let number = number + 1;
-        stdio::println(format_args!("{number}.{} [{state}{kind}] {source}: {reason}", one.name))?;
+        let traced = one.xdp_program().map_or_else(String::new, |program| {
+            format!("; trace: XDP program \"{}\" (id {})", program.name, program.id)
+        });
+        stdio::println(format_args!(
+            "{number}.{} [{state}{kind}] {source}: {reason}{traced}",
+            one.name
+        ))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// The interfaces meant by `given`: names, or numbers as `-D` prints them; the first one that is up
-/// and not the loopback interface if none is given, all that are up for [`ANY`].
-pub(super) fn resolve(given: &[String]) -> Result<Vec<String>> {
+/// and not the loopback interface if none is given, all that are up for [`ANY`]. For `drops` both cases are all
+/// interfaces at once.
+pub(super) fn resolve(given: &[String], drops: bool) -> Result<Vec<String>> {
+    if drops && (given.is_empty() || given.iter().any(|name| name == ANY)) {
+        return Ok(vec![ANY.to_owned()]);
+    }
     let all = Interface::all()?;
     if given.is_empty() {
         return match all.iter().find(|one| one.up && one.running && !one.loopback) {

@@ -14,6 +14,7 @@ use anyhow::{Context, Result, bail};
 use linerate_capture::clock;
 use linerate_capture::engine::{self, Engine, EngineOptions, FileInput, FileProgress};
 use linerate_capture::filter::{Filter, TagReading};
+use linerate_capture::interface::ANY;
 use linerate_capture::privilege;
 use linerate_capture::sink::file::FileSink;
 use linerate_capture::source::TimestampSource;
@@ -62,11 +63,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
 
 fn from_interfaces(arguments: &Arguments, filter: Option<String>) -> Result<ExitCode> {
     let signals = Signals::register()?;
-    let names = list::resolve(&arguments.interface)?;
-    let any = arguments.interface.iter().any(|name| name == list::ANY);
     let mut options = source_options(arguments, filter);
+    let drops = options.source == Some(SourceKind::Drops);
+    let names = list::resolve(&arguments.interface, drops)?;
+    let any = !drops && arguments.interface.iter().any(|name| name == ANY);
     if any {
-        if matches!(options.source, Some(SourceKind::Xdp | SourceKind::Tee)) {
+        if matches!(options.source, Some(SourceKind::Xdp | SourceKind::Tee | SourceKind::Trace)) {
             return Ok(cli::usage_error("-i any is for packet sockets (--source packet, or auto)"));
         }
         options.source = Some(SourceKind::Packet);
@@ -228,6 +230,8 @@ fn source_options(arguments: &Arguments, filter: Option<String>) -> SourceOption
         filter,
         filter_vlan: arguments.filter_vlan.unwrap_or(TagReading::Live),
         filter_in: arguments.filter_in,
+        trace_points: arguments.trace_at,
+        rate_limit: arguments.rate_limit,
         timestamps: match arguments.time_stamp_type {
             _ if arguments.discard => TimestampSource::None,
             TimestampType::Host => TimestampSource::Host,

@@ -1,5 +1,6 @@
 //! Where the packets of `linerate capture` go.
 
+use std::fmt::Write as _;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,8 +12,8 @@ use linerate_capture::host;
 use linerate_capture::print::Printer;
 use linerate_capture::sink::Sink;
 use linerate_capture::sink::file::{FileSink, FileSinkOptions, Rotation};
-use linerate_pcapfile::{Compression, Encoder, Format, PacketOptions, Reader};
-use linerate_ring::{Frame, Timestamp};
+use linerate_pcapfile::{Compression, Encoder, Format, PacketOptions, Reader, Record};
+use linerate_ring::{Timestamp, TraceEvent};
 
 use super::arguments::{Arguments, Compress, FileFormat, Precision};
 use super::values::Limit;
@@ -129,7 +130,7 @@ fn lines(arguments: &Arguments) -> Sink {
             printers.push((linktype, Printer::new(linktype, nanoseconds)));
             printers.len() - 1
         });
-        lines.print(&mut printers[index].1, &record.frame)
+        lines.print(&mut printers[index].1, record)
     })
 }
 
@@ -152,10 +153,14 @@ struct Lines {
 
 impl Lines {
     /// Prints at once; false when nobody reads any more or the line cannot be written.
-    fn print(&mut self, printer: &mut Printer, frame: &Frame<'_>) -> bool {
+    fn print(&mut self, printer: &mut Printer, record: &Record<'_>) -> bool {
+        let frame = &record.frame;
         self.line.clear();
         let bytes = frame.contiguous(&mut self.scratch);
         printer.print(&mut self.line, frame.timestamp, bytes, frame.wire_len);
+        if let Some(event) = &frame.trace {
+            add_event(&mut self.line, event, record.comment);
+        }
         let written = match self.to_stderr {
             true => std::io::stderr().write_all(self.line.as_bytes()),
             false => std::io::stdout().write_all(self.line.as_bytes()),
@@ -173,6 +178,26 @@ impl Lines {
         false
     }
 }
+
+/// Adds to a line what happened to the packet.
+fn add_event(line: &mut String, event: &TraceEvent, comment: Option<&str>) {
+    let ended = line.ends_with('\n');
+    line.truncate(line.trim_end().len());
+    let _ = match event {
+        TraceEvent::XdpEntry { .. } => write!(line, " [entry]"),
+        TraceEvent::XdpExit { verdict, .. } => match XDP_VERDICTS.get(*verdict as usize) {
+            Some(name) => write!(line, " [exit: {name}]"),
+            None => write!(line, " [exit: {verdict}]"),
+        },
+        TraceEvent::Drop { .. } => write!(line, " [{}]", comment.unwrap_or("dropped")),
+    };
+    if ended {
+        line.push('\n');
+    }
+}
+
+/// What an XDP program can return (`enum xdp_action` of `linux/bpf.h`).
+const XDP_VERDICTS: [&str; 5] = ["XDP_ABORTED", "XDP_DROP", "XDP_PASS", "XDP_TX", "XDP_REDIRECT"];
 
 fn format(arguments: &Arguments, path: &Path) -> Format {
     let nanoseconds = arguments.time_stamp_precision == Some(Precision::Nano);

@@ -6,6 +6,7 @@ use clap::builder::TypedValueParser;
 use linerate_capture::filter::{Side, TagReading};
 use linerate_capture::source::SourceKind;
 use linerate_ring::packet::{DirectionFilter, Mode};
+use linerate_ring::trace::Points;
 
 pub(super) use crate::cli::values::{
     Cpus, allocations, cpus, deliveries, microseconds, pages, threads,
@@ -77,7 +78,16 @@ pub(super) fn limit(text: &str) -> Result<Limit, String> {
 }
 
 pub(super) fn sources() -> impl TypedValueParser<Value = Source> {
-    words(["auto", "packet", "xdp", "tee"], source)
+    words(["auto", "packet", "xdp", "tee", "trace", "drops"], source)
+}
+
+pub(super) fn points() -> impl TypedValueParser<Value = Points> {
+    words(["entry", "exit", "both"], |text| match text {
+        "entry" => Ok(Points::Entry),
+        "exit" => Ok(Points::Exit),
+        "both" => Ok(Points::Both),
+        _ => Err("a trace is at `entry`, at `exit` or at `both`".to_owned()),
+    })
 }
 
 pub(super) fn directions() -> impl TypedValueParser<Value = DirectionFilter> {

@@ -11,4 +11,5 @@ mod reading;
 mod sharing;
 mod sources;
 pub(crate) mod support;
+mod trace;
 mod words;

@@ -1,0 +1,87 @@
+//! Opens the sources `trace` and `drops`, and says what became of what they trace.
+
+use linerate_bpf::filter::MemoryFilter;
+use linerate_bpf::xdp::AttachedProgram;
+use linerate_ring::region::Pages;
+use linerate_ring::trace::{Builder, Followed, Points, Trace};
+use linerate_ring::{tee, xdp};
+
+use super::Source;
+use super::open::{Opener, Parts, Taken};
+use super::options::TimestampSource;
+use crate::Result;
+use crate::filter::Filter;
+use crate::interface::ANY;
+
+impl Opener<'_> {
+    /// The XDP program that the interface has.
+    pub(super) fn trace(&self) -> Result<Parts> {
+        self.in_ebpf(Filter::in_trace, |filter| {
+            let trace = self.builder(filter).xdp(self.name, self.options.trace_points)?;
+            let at = match self.options.trace_points {
+                Points::Entry => "entry",
+                Points::Exit => "exit",
+                Points::Both => "entry and exit",
+            };
+            let how = trace.target().map_or_else(String::new, |target| {
+                format!("{}, {} XDP, at its {at}", described(target), target.mode)
+            });
+            Ok(parts(trace, how))
+        })
+    }
+
+    /// What the kernel drops.
+    pub(super) fn drops(&self) -> Result<Parts> {
+        self.in_ebpf(Filter::in_trace, |filter| {
+            let interface = (self.name != ANY).then_some(self.name);
+            let trace =
+                self.builder(filter).rate_limit(self.options.rate_limit).drops(interface)?;
+            Ok(parts(trace, String::new()))
+        })
+    }
+
+    fn builder<'f>(&self, filter: Option<&'f MemoryFilter>) -> Builder<'f> {
+        let options = self.options;
+        let mut builder = Builder::default()
+            .filter(filter)
+            .snaplen(options.snaplen.min(tee::MAX_SNAPLEN))
+            .timestamps(matches!(
+                options.timestamps,
+                TimestampSource::Host | TimestampSource::Adapter
+            ));
+        if options.immediate {
+            builder = builder.wait_strategy(xdp::WaitStrategy::BLOCKING);
+        }
+        if let Some(bytes) = options.buffer {
+            builder = builder.buffer((bytes as usize).next_power_of_two());
+        }
+        builder
+    }
+}
+
+fn parts(trace: Trace, how: String) -> Taken {
+    (Source::Trace(Box::new(trace)), Pages::Small.to_string(), vec![how])
+}
+
+/// What became of the traced XDP program since the last call, as a sentence.
+pub(super) fn notice(trace: &mut Trace) -> Option<String> {
+    Some(match trace.take_change()? {
+        Followed::Same => return None,
+        Followed::Replaced { from: Some(from), to } => format!(
+            "{} took the place of {}, and is traced now; frames of the moments between are missing",
+            described(&to),
+            described(&from)
+        ),
+        Followed::Replaced { from: None, to } => {
+            format!("{} has been attached, and is traced now", described(&to))
+        }
+        Followed::Gone(program) => format!(
+            "{} has been detached; waiting for another XDP program, and frames are not seen meanwhile",
+            described(&program)
+        ),
+    })
+}
+
+fn described(program: &AttachedProgram) -> String {
+    format!("XDP program \"{}\" (id {})", program.name, program.id)
+}
