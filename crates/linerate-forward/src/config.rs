@@ -37,8 +37,8 @@ pub const REVALIDATE: RangeInclusive<Duration> = Duration::from_secs(1)..=Durati
 /// Range of the heartbeat timeout.
 pub const FAIL_OPEN_AFTER: RangeInclusive<Duration> =
     Duration::from_secs(1)..=Duration::from_secs(600);
-/// Interfaces that an instance may have: the width of a port number in a session (`PORTS_MAX`).
-pub const MAX_INTERFACES: usize = crate::table::layout::PORTS_MAX as usize;
+/// Interfaces that an instance may have: the width of a port number in a session (`PORTS_MAX` of `bpf/layout.h`).
+pub const MAX_INTERFACES: usize = 256;
 
 /// Why a configuration cannot be used.
 #[derive(Debug, thiserror::Error)]

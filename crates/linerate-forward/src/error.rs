@@ -40,9 +40,9 @@ pub enum Error {
         reason: String,
     },
 
-    /// A map could not be mapped.
+    /// A BPF program or map; the error says what failed.
     #[error(transparent)]
-    Ring(#[from] linerate_bpf::Error),
+    Bpf(#[from] linerate_bpf::Error),
 
     /// A file of bpffs does not belong to this version.
     #[error("{}: {reason}", path.display())]

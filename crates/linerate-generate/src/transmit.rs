@@ -29,8 +29,8 @@ pub(crate) struct TransmitQueue {
 
 #[derive(Debug)]
 enum Ring {
-    Packet(packet::Transmit),
-    Xdp(Box<xdp::Transmit>),
+    Packet(packet::TxRing),
+    Xdp(Box<xdp::TxSocket>),
 }
 
 impl TransmitQueue {
@@ -42,12 +42,12 @@ impl TransmitQueue {
         let (ring, least, most) = match backend {
             Backend::Xdp => {
                 let chunk = if longest > 2048 { 4096 } else { 2048 };
-                let ring = xdp::Transmit::open(name, 0, CHUNKS, chunk)?;
+                let ring = xdp::TxSocket::open(name, 0, CHUNKS, chunk)?;
                 let most = ring.capacity().min(interface.longest_frame(true));
                 (Ring::Xdp(Box::new(ring)), linerate_wire::ethernet::HEADER_LEN, most)
             }
             _ => {
-                let ring = packet::Transmit::builder(name).build()?;
+                let ring = packet::TxRing::builder(name).build()?;
                 let (least, most) = ring.frame_len();
                 (Ring::Packet(ring), least, most)
             }

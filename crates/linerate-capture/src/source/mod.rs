@@ -26,7 +26,7 @@ pub enum Source {
     /// A packet socket's ring.
     Packet(Box<packet::Ring>),
     /// AF_XDP sockets, and a closed packet ring that keeps the interface promiscuous.
-    Xdp(Box<xdp::Source>, Option<Box<packet::Ring>>),
+    Xdp(Box<xdp::Sockets>, Option<Box<packet::Ring>>),
     /// A ring buffer that an XDP program copies to, as a tee or taking the frames, and a closed
     /// packet ring that keeps the interface promiscuous.
     Tee(Box<tee::Tee>, Option<Box<packet::Ring>>),

@@ -383,9 +383,9 @@ impl Opener<'_> {
         Ok((vec![source], user, why, pages, notes))
     }
 
-    fn xdp(&self, filter: Option<&[Instruction]>) -> Result<xdp::Source> {
+    fn xdp(&self, filter: Option<&[Instruction]>) -> Result<xdp::Sockets> {
         let options = self.options;
-        let mut builder = xdp::Source::builder(self.name)
+        let mut builder = xdp::Sockets::builder(self.name)
             .pages(options.pages)
             .filter(filter)
             .timestamps(match options.timestamps {

@@ -48,7 +48,7 @@ impl Heartbeat {
     /// Older sessions are made stale here.
     ///
     /// # Errors
-    /// [`crate::Error::Ring`] when the kernel does not run the program.
+    /// [`crate::Error::Bpf`] when the kernel does not run the program.
     pub fn beat(&mut self, programs: &Programs, control: &Control) -> Result<Option<Clock>> {
         let now = Instant::now();
         if self.last.is_some_and(|last| now.saturating_duration_since(last) < self.period) {

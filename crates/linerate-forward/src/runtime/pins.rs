@@ -122,7 +122,7 @@ impl Pins {
     /// Pins new programs and their maps, and the record of their instance.
     ///
     /// # Errors
-    /// [`Error::Pin`] when the instance has pinned objects: adopt or detach them first. [`Error::Ring`],
+    /// [`Error::Pin`] when the instance has pinned objects: adopt or detach them first. [`Error::Bpf`],
     /// [`Error::System`]; what was pinned until then is removed again.
     pub fn create(&self, lock: &Lock, programs: &Programs, state: &InstanceState) -> Result<()> {
         if self.exist() {
@@ -170,7 +170,7 @@ impl Pins {
     /// Replaces the record by `state`.
     ///
     /// # Errors
-    /// [`Error::Ring`], [`Error::System`].
+    /// [`Error::Bpf`], [`Error::System`].
     pub fn save(&self, _lock: &Lock, state: &InstanceState) -> Result<()> {
         let text = state.write();
         let failed = |error| Error::bpf("keep the record of the instance", &error);
@@ -183,7 +183,7 @@ impl Pins {
     /// detached. `name` has no dots.
     ///
     /// # Errors
-    /// [`Error::Ring`], [`Error::System`].
+    /// [`Error::Bpf`], [`Error::System`].
     pub fn keep(&self, _lock: &Lock, name: &str, object: BorrowedFd<'_>) -> Result<()> {
         let directory = self.directory.join("others");
         fs::create_dir_all(&directory)
@@ -194,7 +194,7 @@ impl Pins {
     /// The object pinned under `name`, if any.
     ///
     /// # Errors
-    /// [`Error::Ring`].
+    /// [`Error::Bpf`].
     pub fn kept(&self, name: &str) -> Result<Option<OwnedFd>> {
         let path = self.directory.join("others").join(name);
         if !path.exists() {

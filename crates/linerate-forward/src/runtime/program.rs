@@ -288,7 +288,7 @@ impl Programs {
     /// Sends a heartbeat. Returns the kernel's jiffies.
     ///
     /// # Errors
-    /// [`Error::Ring`].
+    /// [`Error::Bpf`].
     pub fn heartbeat(&self) -> Result<u64> {
         let mut context = Heartbeat::default();
         test_run::run_syscall(self.get("heartbeat")?, context.as_mut_bytes())?;

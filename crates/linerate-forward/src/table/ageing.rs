@@ -138,7 +138,7 @@ impl Ageing {
     /// An ager of `table`, which belongs to the programs with `maps`.
     ///
     /// # Errors
-    /// [`crate::Error::Ring`].
+    /// [`crate::Error::Bpf`].
     pub fn new(table: Arc<Table>, maps: &Maps, limits: Limits, clock: Clock) -> Result<Self> {
         // Any array works.
         let grace = RcuBarrier::new(maps.get("table")?.as_fd())?;
@@ -172,7 +172,7 @@ impl Ageing {
     /// tens of milliseconds, if slots can be freed.
     ///
     /// # Errors
-    /// [`crate::Error::Ring`] when the kernel refuses the grace period; slots to free stay so.
+    /// [`crate::Error::Bpf`] when the kernel refuses the grace period; slots to free stay so.
     pub fn tick(&mut self) -> Result<()> {
         let now = Instant::now();
         let passed = now.saturating_duration_since(self.ticked).min(MAX_PERIOD);

@@ -37,7 +37,7 @@ impl Control {
     /// Maps the page of the programs with these maps.
     ///
     /// # Errors
-    /// [`Error::Ring`]; [`Error::Invalid`] if it has the layout of another version.
+    /// [`Error::Bpf`]; [`Error::Invalid`] if it has the layout of another version.
     pub fn open(maps: &Maps) -> Result<Self> {
         let page = Self(MappedArray::new(maps.get("control")?.as_fd())?);
         if page.0.value_size() != size_of::<layout::Control>() || page.abi() != layout::ABI {

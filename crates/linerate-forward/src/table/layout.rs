@@ -46,8 +46,8 @@ pub mod origin {
 /// Set in the generation of a session that has ended.
 pub const GENERATION_ENDED: u32 = 0x8000_0000;
 
-/// Size of the devmap.
-pub const PORTS_MAX: u32 = 256;
+/// Room of the devmap: a port for each interface.
+pub const PORTS_MAX: u32 = crate::config::MAX_INTERFACES as u32;
 
 /// `struct session_key`. Addresses are the raw IPv4 source and destination, or the two halves of the
 /// signature of the IPv6 ones.

@@ -63,7 +63,7 @@ impl Table {
     /// Maps the table of the programs that have these maps.
     ///
     /// # Errors
-    /// [`Error::Ring`] if they cannot be mapped, [`Error::Invalid`] if they have the layout of another
+    /// [`Error::Bpf`] if they cannot be mapped, [`Error::Invalid`] if they have the layout of another
     /// version.
     pub fn open(maps: &Maps) -> Result<Self> {
         let map = |name| -> Result<_> { Ok(MappedArray::new(maps.get(name)?.as_fd())?) };

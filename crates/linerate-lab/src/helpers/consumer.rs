@@ -166,7 +166,7 @@ fn minor_faults() -> u64 {
 
 /// One of the three sources.
 enum Reader {
-    Xdp(Box<xdp::Source>),
+    Xdp(Box<xdp::Sockets>),
     Packet(Box<packet::Ring>),
     Tee(Box<tee::Tee>),
 }
@@ -175,7 +175,7 @@ impl Reader {
     fn open(options: &Options) -> Result<Self> {
         let Options { interface, source, pages, .. } = options;
         let opened = match source.as_str() {
-            "xdp" => xdp::Source::builder(interface)
+            "xdp" => xdp::Sockets::builder(interface)
                 .pages(*pages)
                 .build()
                 .map(|source| Self::Xdp(Box::new(source))),

@@ -11,7 +11,7 @@ use super::fanout::Fanout;
 use super::layout::{PACKET_VNET_HDR, VLAN_TAG};
 use super::program::SocketFilter;
 use super::receive::{Config, Ring};
-use super::rules::{Kind, Request};
+use super::rules::{Kind, RingConfig};
 use super::socket::Socket;
 use super::stamps::TimestampSource;
 use crate::{Error, Result};
@@ -286,7 +286,7 @@ impl Builder {
     }
 
     /// The ring in the kernel's terms, checked.
-    fn request(&self) -> Result<Request> {
+    fn request(&self) -> Result<RingConfig> {
         if self.snaplen == 0 {
             return Err(Error::Invalid("a snap length of 0 bytes captures nothing".to_owned()));
         }
@@ -299,7 +299,7 @@ impl Builder {
         };
         let blocks = self.allocation.whole(self.block_size, blocks)?;
         let reserve = VLAN_TAG as u32;
-        let request = Request {
+        let request = RingConfig {
             kind: Kind::Receive,
             block_size: self.block_size,
             blocks,

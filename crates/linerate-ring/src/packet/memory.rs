@@ -7,7 +7,7 @@ use std::ptr::{self, NonNull};
 use std::str::FromStr;
 
 use super::allocation::Allocation;
-use super::rules::{Kind, Request};
+use super::rules::{Kind, RingConfig};
 use super::socket::Socket;
 use crate::error::Size;
 use crate::region::{self, Pages};
@@ -71,7 +71,7 @@ impl Allocation {
     fn set(
         self,
         socket: &Socket,
-        request: Request,
+        request: RingConfig,
         bytes: usize,
     ) -> Result<io::Result<Option<Region>>> {
         let option = self.option(request.kind != Kind::Receive);
@@ -102,14 +102,14 @@ impl Allocation {
 
 impl Socket {
     /// Has the kernel allocate a ring and maps it. The request has been checked.
-    pub(super) fn map(&self, request: Request, interface: &str) -> Result<Map> {
+    pub(super) fn map(&self, request: RingConfig, interface: &str) -> Result<Map> {
         self.map_of(request, Allocation::Any, interface)
     }
 
     /// The same of chosen memory.
     pub(super) fn map_of(
         &self,
-        request: Request,
+        request: RingConfig,
         allocation: Allocation,
         interface: &str,
     ) -> Result<Map> {

@@ -1,7 +1,7 @@
 //! Packet sockets with rings in shared memory: AF_PACKET, the way to frames that every Linux has.
 //!
 //! [`Ring`] receives without a system call or an allocation per frame: the kernel copies frames
-//! into blocks of a ring and hands over a block at a time, a [`Batch`]. [`Transmit`] sends frames
+//! into blocks of a ring and hands over a block at a time, a [`Batch`]. [`TxRing`] sends frames
 //! that were written into a separate ring. Neither takes traffic away from the host.
 //!
 //! The memory of these rings is the kernel's: it maps it page by page, whatever the pages behind it. So
@@ -36,7 +36,7 @@ pub use rules::Rule;
 pub use sender::Sender;
 pub use stamps::{Clock, TimestampSource};
 pub use statistics::{Counters, Statistics};
-pub use transmit::{Transmit, TransmitBuilder, TransmitFrame, TransmitStatistics};
+pub use transmit::{TxFrame, TxRing, TxRingBuilder, TxStatistics};
 
 use crate::Result;
 
@@ -49,7 +49,7 @@ use crate::Result;
 /// [`Error::System`](crate::Error::System) for one whose rings are too old.
 pub fn probe() -> Result<()> {
     let page = u32::try_from(crate::region::base_page_size()).unwrap_or(u32::MAX);
-    let request = rules::Request {
+    let request = rules::RingConfig {
         kind: rules::Kind::Receive,
         block_size: page,
         blocks: 1,

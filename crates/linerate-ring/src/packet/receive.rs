@@ -18,7 +18,7 @@ use super::layout::{BLOCK_STATUS, BlockHeader};
 use super::memory::Map;
 use super::owner;
 use super::program::SocketFilter;
-use super::rules::Request;
+use super::rules::RingConfig;
 use super::socket::Socket;
 use super::stamps::{Clock, Restore};
 use super::statistics::{Counters, Statistics};
@@ -53,7 +53,7 @@ pub struct Ring {
     // Unmapped before the socket is closed.
     map: Map,
     socket: Arc<Socket>,
-    request: Request,
+    request: RingConfig,
     config: Config,
     /// The block that the kernel hands over next.
     current: u32,
@@ -97,7 +97,7 @@ enum Cause {
 }
 
 impl Ring {
-    pub(super) fn new(socket: Arc<Socket>, map: Map, request: Request, config: Config) -> Self {
+    pub(super) fn new(socket: Arc<Socket>, map: Map, request: RingConfig, config: Config) -> Self {
         let counters = Counters::new(&socket);
         Self {
             map,

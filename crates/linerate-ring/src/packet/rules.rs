@@ -39,7 +39,7 @@ impl Kind {
 
 /// A ring to ask the kernel for; the fields are those of `struct tpacket_req3`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Request {
+pub struct RingConfig {
     /// Which ring.
     pub kind: Kind,
     /// Bytes of a block (`tp_block_size`).
@@ -60,7 +60,7 @@ pub struct Request {
     pub reserve: u32,
 }
 
-/// A rule that a [`Request`] breaks.
+/// A rule that a [`RingConfig`] breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum Rule {
@@ -148,9 +148,9 @@ pub enum Rule {
     ReceiveOnly,
 }
 
-impl Request {
+impl RingConfig {
     /// The request with as many frames as its blocks hold; 0 where the sizes make no sense, which
-    /// [`Request::check`] then says.
+    /// [`RingConfig::check`] then says.
     pub fn with_all_frames(mut self) -> Self {
         let per_block = self.block_size.checked_div(self.frame_size).unwrap_or(0);
         self.frames = per_block.saturating_mul(self.blocks);

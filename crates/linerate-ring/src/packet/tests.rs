@@ -1,10 +1,10 @@
 //! The kernel as oracle for the rules.
 
 use super::allocation::Allocation;
-use super::rules::{Kind, Request, Rule};
+use super::rules::{Kind, RingConfig, Rule};
 use super::socket::Socket;
 
-const VALID: Request = Request {
+const VALID: RingConfig = RingConfig {
     kind: Kind::Receive,
     block_size: 8192,
     blocks: 2,
@@ -25,7 +25,7 @@ impl Oracle {
     }
 
     /// What the kernel says to a request: taken, or refused as invalid.
-    fn takes(&mut self, request: Request) -> bool {
+    fn takes(&mut self, request: RingConfig) -> bool {
         let version = request.kind.version();
         let option = Allocation::Any.option(request.kind != Kind::Receive);
         self.0.set(libc::SOL_PACKET, libc::PACKET_VERSION, &version).unwrap();
@@ -69,8 +69,8 @@ fn the_kernel_and_the_rules_agree() {
     assert!(taken > 20, "{taken}");
 }
 
-fn grid(kind: Kind) -> Vec<Request> {
-    let valid = Request { kind, ..VALID };
+fn grid(kind: Kind) -> Vec<RingConfig> {
+    let valid = RingConfig { kind, ..VALID };
     let mut requests = Vec::new();
     let block_sizes = [0, 1, 100, 4095, 4096, 4097, 8192, 12288, 65536, 1 << 31, u32::MAX - 4095];
     let frame_sizes = [
@@ -78,28 +78,28 @@ fn grid(kind: Kind) -> Vec<Request> {
     ];
     for block_size in block_sizes {
         for frame_size in frame_sizes {
-            let request = Request { block_size, frame_size, ..valid }.with_all_frames();
+            let request = RingConfig { block_size, frame_size, ..valid }.with_all_frames();
             requests.push(request);
-            requests.push(Request { frames: request.frames.wrapping_add(1), ..request });
+            requests.push(RingConfig { frames: request.frames.wrapping_add(1), ..request });
         }
     }
     for reserve in [0, 4, 12, 28, 60, 1980, 1984, 4000, 4012, 4028, 4096, 1 << 20, i32::MAX as u32]
     {
         for frame_size in [80, 96, 128, 2048, 4096] {
-            let small = Request { block_size: 4096, frame_size, reserve, ..valid };
+            let small = RingConfig { block_size: 4096, frame_size, reserve, ..valid };
             requests.push(small.with_all_frames());
         }
     }
     for private_size in [0, 1, 8, 3976, 3977, 3980, 3984, 4000, 4048, 4096, 1 << 31, u32::MAX] {
-        let request = Request { block_size: 4096, frame_size: 80, private_size, ..valid };
+        let request = RingConfig { block_size: 4096, frame_size: 80, private_size, ..valid };
         requests.push(request.with_all_frames());
     }
     for (retire_ms, features) in [(0, 0), (1, 0), (0, 1), (10, 1)] {
-        requests.push(Request { retire_ms, features, ..valid });
+        requests.push(RingConfig { retire_ms, features, ..valid });
     }
     // Frames that do not fit 32 bits; those that do are refused for their number.
     for blocks in [1, u32::MAX / 102, u32::MAX / 51, u32::MAX / 51 + 1, u32::MAX] {
-        requests.push(Request { block_size: 4096, frame_size: 80, blocks, frames: 7, ..valid });
+        requests.push(RingConfig { block_size: 4096, frame_size: 80, blocks, frames: 7, ..valid });
     }
     requests
 }
@@ -107,26 +107,26 @@ fn grid(kind: Kind) -> Vec<Request> {
 #[test]
 fn the_kernel_has_no_ring_without_blocks() {
     linerate_testkit::root_or_skip!();
-    let request = Request { blocks: 0, frames: 0, ..VALID };
+    let request = RingConfig { blocks: 0, frames: 0, ..VALID };
     assert_eq!(request.check(), Err(Rule::NoBlocks));
     let error = Socket::open().unwrap().map(request, "any").unwrap_err().to_string();
     assert!(error.contains("map the ring"), "{error}");
-    assert!(!Oracle::new().takes(Request { frames: 1, ..request }));
+    assert!(!Oracle::new().takes(RingConfig { frames: 1, ..request }));
 }
 
 #[test]
 fn a_broken_rule_is_named_with_the_numbers() {
     let broken = [
-        (Request { block_size: 0, ..VALID }, "1 to 2147483647 bytes (tp_block_size), not 0"),
-        (Request { block_size: 5000, ..VALID }, "whole pages of 4096 bytes (tp_block_size)"),
-        (Request { private_size: 8100, ..VALID }, "at least 8220 bytes"),
-        (Request { frame_size: 64, ..VALID }, "at least 68 bytes (tp_frame_size)"),
-        (Request { frame_size: 2040, ..VALID }, "multiple of 16"),
-        (Request { frame_size: 16384, ..VALID }, "does not fit a block of 8192"),
-        (Request { blocks: 1 << 31, ..VALID }, "more than 4294967295"),
-        (Request { frames: 9, ..VALID }, "has 8 frames (tp_frame_nr"),
-        (Request { blocks: 0, ..VALID }, "at least one block"),
-        (Request { kind: Kind::TransmitV3, retire_ms: 1, ..VALID }, "no retire timeout"),
+        (RingConfig { block_size: 0, ..VALID }, "1 to 2147483647 bytes (tp_block_size), not 0"),
+        (RingConfig { block_size: 5000, ..VALID }, "whole pages of 4096 bytes (tp_block_size)"),
+        (RingConfig { private_size: 8100, ..VALID }, "at least 8220 bytes"),
+        (RingConfig { frame_size: 64, ..VALID }, "at least 68 bytes (tp_frame_size)"),
+        (RingConfig { frame_size: 2040, ..VALID }, "multiple of 16"),
+        (RingConfig { frame_size: 16384, ..VALID }, "does not fit a block of 8192"),
+        (RingConfig { blocks: 1 << 31, ..VALID }, "more than 4294967295"),
+        (RingConfig { frames: 9, ..VALID }, "has 8 frames (tp_frame_nr"),
+        (RingConfig { blocks: 0, ..VALID }, "at least one block"),
+        (RingConfig { kind: Kind::TransmitV3, retire_ms: 1, ..VALID }, "no retire timeout"),
     ];
     if crate::region::base_page_size() != 4096 {
         return linerate_testkit::say_skipped("a_broken_rule_is_named", "pages are not 4 KiB");

@@ -1,4 +1,4 @@
-//! [`Transmit`]: a ring of frames to send.
+//! [`TxRing`]: a ring of frames to send.
 //!
 //! It is a `TPACKET_V2` ring. Version 3 has transmit rings since Linux 4.11, but "block transmit is
 //! not supported yet" (`net/packet/af_packet.c`): they are the same slots of one length with a
@@ -19,7 +19,7 @@ use linerate_net::Interface;
 use super::layout::{FRAME_ALIGNMENT, V2_PAYLOAD, VLAN_TAG};
 use super::memory::Map;
 use super::owner;
-use super::rules::{Kind, Request};
+use super::rules::{Kind, RingConfig};
 use super::socket::Socket;
 use crate::region::base_page_size;
 use crate::{Error, Result};
@@ -39,10 +39,10 @@ const SEND_TIMEOUT: Duration = Duration::from_secs(1);
 /// A transmit ring on one interface.
 ///
 /// ```no_run
-/// use linerate_ring::packet::Transmit;
+/// use linerate_ring::packet::TxRing;
 ///
 /// # fn main() -> linerate_ring::Result<()> {
-/// let mut ring = Transmit::builder("eth0").build()?;
+/// let mut ring = TxRing::builder("eth0").build()?;
 /// for _ in 0..1_000 {
 ///     let Some(mut frame) = ring.frame(60)? else {
 ///         ring.flush()?;
@@ -56,11 +56,11 @@ const SEND_TIMEOUT: Duration = Duration::from_secs(1);
 /// # }
 /// ```
 #[derive(Debug)]
-pub struct Transmit {
+pub struct TxRing {
     // Unmapped before the socket is closed.
     map: Map,
     socket: Socket,
-    request: Request,
+    request: RingConfig,
     /// Slots in a block.
     per_block: u32,
     name: String,
@@ -70,12 +70,12 @@ pub struct Transmit {
     next: u32,
     /// Slots before `next` that the kernel has not taken yet.
     queued: u32,
-    statistics: TransmitStatistics,
+    statistics: TxStatistics,
 }
 
 /// What became of the frames given to a transmit ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TransmitStatistics {
+pub struct TxStatistics {
     /// Frames that the kernel took to send. The interface can still drop them, and counts that.
     pub sent: u64,
     /// Bytes of those frames.
@@ -86,35 +86,35 @@ pub struct TransmitStatistics {
     pub retries: u64,
 }
 
-/// What to ask for; made by [`Transmit::builder`].
+/// What to ask for; made by [`TxRing::builder`].
 #[derive(Clone, Debug)]
 #[must_use = "a builder does nothing until `build` is called"]
-pub struct TransmitBuilder {
+pub struct TxRingBuilder {
     interface: String,
     frames: u32,
 }
 
-impl Transmit {
+impl TxRing {
     /// Asks for a transmit ring on an interface.
-    pub fn builder(interface: impl Into<String>) -> TransmitBuilder {
-        TransmitBuilder { interface: interface.into(), frames: 2048 }
+    pub fn builder(interface: impl Into<String>) -> TxRingBuilder {
+        TxRingBuilder { interface: interface.into(), frames: 2048 }
     }
 
     /// A frame of `len` bytes to fill, `None` while every slot is waiting or being sent
-    /// ([`Transmit::flush`] then helps). Its bytes are what the slot's last frame left there.
+    /// ([`TxRing::flush`] then helps). Its bytes are what the slot's last frame left there.
     ///
     /// # Errors
     ///
     /// [`Error::FrameLength`] for a length that the interface cannot send.
     #[inline]
-    pub fn frame(&mut self, len: usize) -> Result<Option<TransmitFrame<'_>>> {
+    pub fn frame(&mut self, len: usize) -> Result<Option<TxFrame<'_>>> {
         if !(self.least..=self.most).contains(&len) {
             let (least, most) = (self.least, self.most);
             return Err(Error::FrameLength { interface: self.name.clone(), len, least, most });
         }
         let slot = self.next;
         let available = self.queued < self.request.frames && owner::is_available(self.status(slot));
-        Ok(available.then_some(TransmitFrame { ring: self, len }))
+        Ok(available.then_some(TxFrame { ring: self, len }))
     }
 
     /// Has the kernel take every frame that was sent into the ring, with one system call while it
@@ -160,7 +160,7 @@ impl Transmit {
     ///
     /// # Errors
     ///
-    /// As [`Transmit::flush`].
+    /// As [`TxRing::flush`].
     pub fn finish(&mut self, timeout: Duration) -> Result<bool> {
         self.flush()?;
         let start = Instant::now();
@@ -175,7 +175,7 @@ impl Transmit {
     }
 
     /// The counts since the ring was built.
-    pub fn statistics(&self) -> TransmitStatistics {
+    pub fn statistics(&self) -> TxStatistics {
         self.statistics
     }
 
@@ -279,20 +279,20 @@ impl Transmit {
 
     #[inline]
     fn slot(&self, slot: u32) -> NonNull<u8> {
-        let Request { block_size, frame_size, .. } = self.request;
+        let RingConfig { block_size, frame_size, .. } = self.request;
         let block = (slot / self.per_block) as usize * block_size as usize;
         self.map.at(block + (slot % self.per_block) as usize * frame_size as usize)
     }
 }
 
-impl AsFd for Transmit {
+impl AsFd for TxRing {
     /// For `poll` and `epoll`: writable when the kernel can take frames.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 }
 
-impl TransmitBuilder {
+impl TxRingBuilder {
     /// How many frames the ring holds at least (default: 2048).
     pub fn frames(mut self, frames: u32) -> Self {
         self.frames = frames;
@@ -306,7 +306,7 @@ impl TransmitBuilder {
     /// [`Error::Privilege`] without CAP_NET_RAW, [`Error::NoInterface`], [`Error::Rule`] for a
     /// number of frames that makes no ring, [`Error::Invalid`] for memory that the kernel does not
     /// have, [`Error::System`] for the rest.
-    pub fn build(self) -> Result<Transmit> {
+    pub fn build(self) -> Result<TxRing> {
         let name = self.interface.as_str();
         let socket = Socket::open()?;
         let interface = Interface::open(name)?;
@@ -323,7 +323,7 @@ impl TransmitBuilder {
         let block_size =
             frame_size.max(BLOCK_SIZE).checked_next_multiple_of(page).unwrap_or(u32::MAX);
         let per_block = block_size / frame_size;
-        let request = Request {
+        let request = RingConfig {
             kind: Kind::Transmit,
             block_size,
             blocks: self.frames.div_ceil(per_block),
@@ -347,9 +347,9 @@ impl TransmitBuilder {
             .bind(interface.index(), 0)
             .map_err(|error| Error::system(format!("bind to interface {name}"), error))?;
         let least = header.max(1) as usize;
-        let statistics = TransmitStatistics::default();
+        let statistics = TxStatistics::default();
         let (most, name) = (most as usize, self.interface);
-        Ok(Transmit {
+        Ok(TxRing {
             map,
             socket,
             request,
@@ -364,16 +364,16 @@ impl TransmitBuilder {
     }
 }
 
-/// A frame in the making. [`TransmitFrame::send`] moves it into the ring; dropping it does not.
+/// A frame in the making. [`TxFrame::send`] moves it into the ring; dropping it does not.
 #[derive(Debug)]
 #[must_use = "a frame that is not sent is lost"]
-pub struct TransmitFrame<'t> {
-    ring: &'t mut Transmit,
+pub struct TxFrame<'t> {
+    ring: &'t mut TxRing,
     len: usize,
 }
 
-impl TransmitFrame<'_> {
-    /// Moves the frame into the ring. The kernel takes it at the next [`Transmit::flush`].
+impl TxFrame<'_> {
+    /// Moves the frame into the ring. The kernel takes it at the next [`TxRing::flush`].
     #[inline]
     pub fn send(self) {
         let Self { ring, len } = self;
@@ -383,7 +383,7 @@ impl TransmitFrame<'_> {
     }
 }
 
-impl Deref for TransmitFrame<'_> {
+impl Deref for TxFrame<'_> {
     type Target = [u8];
 
     #[inline]
@@ -393,7 +393,7 @@ impl Deref for TransmitFrame<'_> {
     }
 }
 
-impl DerefMut for TransmitFrame<'_> {
+impl DerefMut for TxFrame<'_> {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: as above, and `&mut self` makes the borrow the only one.

@@ -1,14 +1,14 @@
 //! AF_XDP: frames straight from the driver's receive loop into memory of this process.
 //!
-//! [`Source`] is what a capture wants: all queues of an interface behind one reader, with the
+//! [`Sockets`] is what a capture wants: all queues of an interface behind one reader, with the
 //! steering program attached. [`Socket`] is one queue, to receive from, to send on, or both.
-//! [`Transmit`] is a socket that only sends.
+//! [`TxSocket`] is a socket that only sends.
 //!
 //! ```no_run
 //! # fn main() -> linerate_ring::Result<()> {
 //! use std::time::Duration;
 //!
-//! let mut source = linerate_ring::xdp::Source::builder("eth1").build()?;
+//! let mut source = linerate_ring::xdp::Sockets::builder("eth1").build()?;
 //! while source.wait(Duration::from_secs(1))? {
 //!     while let Some(mut batch) = source.batch() {
 //!         while let Some(frame) = batch.next() {
@@ -29,7 +29,7 @@ pub(crate) mod queue;
 mod ring;
 mod rx_options;
 mod socket;
-mod source;
+mod sockets;
 mod statistics;
 pub(crate) mod sys;
 mod transmit;
@@ -42,8 +42,8 @@ pub use linerate_bpf::steer::{TimestampSource, Unmatched};
 pub use linerate_bpf::xdp::AttachMode;
 pub use probe::{Probe, probe};
 pub use socket::{Builder as SocketBuilder, BusyPoll, CopyMode, Mode, Socket};
-pub use source::{Builder as SourceBuilder, DEFAULT_BUFFER, DEFAULT_CHUNK, Source};
+pub use sockets::{Builder as SocketsBuilder, DEFAULT_BUFFER, DEFAULT_CHUNK, Sockets};
 pub use statistics::{Counters, Statistics};
-pub use transmit::{Transmit, TxFrame};
+pub use transmit::{TxFrame, TxSocket};
 pub use umem::{HEADROOM, Umem};
 pub use wait::WaitStrategy;

@@ -47,7 +47,7 @@ pub fn probe(interface: &str) -> Probe {
 }
 
 impl Probe {
-    /// Whether a [`super::Source`] can be expected to open.
+    /// Whether a [`super::Sockets`] can be expected to open.
     pub fn works(&self) -> bool {
         self.unavailable.is_none()
     }

@@ -62,7 +62,7 @@ impl Statistics {
     }
 }
 
-/// Reads the counts of a source; made by [`Source::counters`](super::Source::counters).
+/// Reads the counts of a source; made by [`Sockets::counters`](super::Sockets::counters).
 #[derive(Debug)]
 pub struct Counters {
     pub(super) sockets: Vec<OwnedFd>,

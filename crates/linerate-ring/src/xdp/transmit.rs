@@ -1,4 +1,4 @@
-//! Sending: an [`TxFrame`] frame is a value that moves into the transmit ring, and [`Transmit`] is
+//! Sending: a [`TxFrame`] is a value that moves into the transmit ring, and [`TxSocket`] is
 //! a socket that only sends.
 
 use std::ops::{Deref, DerefMut};
@@ -49,7 +49,7 @@ impl Socket {
     /// the memory:
     ///
     /// ```compile_fail,E0505
-    /// # fn send(mut sender: linerate_ring::xdp::Transmit) {
+    /// # fn send(mut sender: linerate_ring::xdp::TxSocket) {
     /// let mut frame = sender.frame().unwrap();
     /// let bytes = sender.bytes(&mut frame);
     /// drop(sender);
@@ -155,12 +155,12 @@ impl Socket {
 
 /// A socket that only sends, with a UMEM of its own.
 #[derive(Debug)]
-pub struct Transmit {
+pub struct TxSocket {
     socket: Socket,
     frames: u32,
 }
 
-impl Transmit {
+impl TxSocket {
     /// Opens a socket on `queue` of `interface` with `frames` chunks of `chunk` bytes (2048 or
     /// 4096, which is also the longest frame) to send from.
     ///
@@ -204,7 +204,7 @@ impl Transmit {
     }
 }
 
-impl Deref for Transmit {
+impl Deref for TxSocket {
     type Target = Socket;
 
     fn deref(&self) -> &Socket {
@@ -212,7 +212,7 @@ impl Deref for Transmit {
     }
 }
 
-impl DerefMut for Transmit {
+impl DerefMut for TxSocket {
     fn deref_mut(&mut self) -> &mut Socket {
         &mut self.socket
     }

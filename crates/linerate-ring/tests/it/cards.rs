@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::xdp_support::{Raw, udp};
 use linerate_ring::region::Pages;
 use linerate_ring::tee::Tee;
-use linerate_ring::xdp::{CopyMode, Socket, Source, Umem, WaitStrategy, probe};
+use linerate_ring::xdp::{CopyMode, Socket, Sockets, Umem, WaitStrategy, probe};
 use linerate_ring::{Frame, Region};
 use linerate_testkit::{
     Exclusive, Interface, Namespace, exclusive, root_or_skip, say_skipped, test_name,
@@ -98,7 +98,7 @@ fn expect(next: &mut u64, until: u64, mut read: impl FnMut(&mut dyn FnMut(&Frame
     }
 }
 
-fn read_source(source: &mut Source, each: &mut dyn FnMut(&Frame<'_>)) {
+fn read_source(source: &mut Sockets, each: &mut dyn FnMut(&Frame<'_>)) {
     source.wait(Duration::from_millis(100)).expect("waited");
     while let Some(mut batch) = source.batch() {
         while let Some(frame) = batch.next() {
@@ -119,7 +119,7 @@ fn wait_until_it_carries(raw: &Raw, mut comes: impl FnMut() -> bool) {
 
 fn receives(cards: &Cards, copying: CopyMode, zero_copy: bool) {
     let build = || {
-        let builder = Source::builder(cards.rx.name()).pages(Pages::Small).buffer(8 << 20);
+        let builder = Sockets::builder(cards.rx.name()).pages(Pages::Small).buffer(8 << 20);
         builder.copy_mode(copying).wait_strategy(WaitStrategy::BLOCKING).build()
     };
     let mut source = cards.receiver.run(build).expect("entered").unwrap_or_else(|e| panic!("{e}"));
@@ -176,7 +176,7 @@ fn frames_are_sent_without_a_copy() {
     };
     let mut socket = cards.sender.run(build).expect("entered").unwrap_or_else(|e| panic!("{e}"));
     assert!(socket.mode().zero_copy, "{:?}", socket.mode());
-    let open = || Source::builder(cards.rx.name()).pages(Pages::Small).buffer(8 << 20).build();
+    let open = || Sockets::builder(cards.rx.name()).pages(Pages::Small).buffer(8 << 20).build();
     let mut source = cards.receiver.run(open).expect("entered").unwrap_or_else(|e| panic!("{e}"));
     let mut next = 0;
     for n in 0..FRAMES {

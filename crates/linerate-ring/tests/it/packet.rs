@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use crate::packet_support::{Cable, collect, drain, finish, number, numbered, quick};
 use linerate_bpf::filter::{Classic, Statement};
-use linerate_ring::packet::{self, Clock, DirectionFilter, Ring, TimestampSource, Transmit};
+use linerate_ring::packet::{self, Clock, DirectionFilter, Ring, TimestampSource, TxRing};
 use linerate_ring::{Direction, Error};
 use linerate_testkit::root_or_skip;
 
@@ -139,7 +139,7 @@ fn directions_are_told_apart() {
     let traffics = [DirectionFilter::In, DirectionFilter::Out, DirectionFilter::InOut];
     let mut rings = traffics.map(|traffic| cable.receive(quick("rx").direction(traffic)).unwrap());
     cable.send(&[numbered(1, 60)]);
-    let mut back = cable.receiver.run(|| Transmit::builder("rx").build()).unwrap().unwrap();
+    let mut back = cable.receiver.run(|| TxRing::builder("rx").build()).unwrap().unwrap();
     for number in 2..4 {
         let mut frame = back.frame(60).unwrap().unwrap();
         frame.copy_from_slice(&numbered(number, 60));
@@ -377,7 +377,7 @@ fn interfaces_that_are_not_there_are_named() {
     for name in ["no-such-if", "a-name-that-is-too-long-for-one", "nul\0l", ""] {
         let error = Ring::builder(name).build().unwrap_err();
         assert!(matches!(&error, Error::NoInterface(printed) if printed == name), "{error}");
-        let error = Transmit::builder(name).build().unwrap_err();
+        let error = TxRing::builder(name).build().unwrap_err();
         assert!(matches!(&error, Error::NoInterface(printed) if printed == name), "{error}");
     }
 }

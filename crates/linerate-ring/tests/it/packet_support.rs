@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use linerate_ring::packet::{Builder, DirectionFilter, Ring, Transmit};
+use linerate_ring::packet::{Builder, DirectionFilter, Ring, TxRing};
 use linerate_ring::{Direction, Result, Timestamp};
 use linerate_testkit::{Namespace, Veth, VethOptions};
 
@@ -82,8 +82,8 @@ impl Cable {
         assert_eq!(ring.statistics().sent, frames.len() as u64);
     }
 
-    pub(crate) fn transmit(&self) -> Transmit {
-        let build = || Transmit::builder("tx").frames(256).build();
+    pub(crate) fn transmit(&self) -> TxRing {
+        let build = || TxRing::builder("tx").frames(256).build();
         self.sender.run(build).expect("the namespace").expect("a transmit ring")
     }
 

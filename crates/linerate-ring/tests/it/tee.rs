@@ -9,7 +9,7 @@ use crate::xdp_support::{
 };
 use linerate_bpf::tee::probe;
 use linerate_ring::tee::{Builder, Statistics, Tee};
-use linerate_ring::xdp::{AttachMode, Source, WaitStrategy};
+use linerate_ring::xdp::{AttachMode, Sockets, WaitStrategy};
 use linerate_ring::{Error, Frame, Result};
 use linerate_testkit::{VethOptions, only_this_test, root_or_skip};
 
@@ -381,7 +381,7 @@ fn stamps_are_utc_and_rise() {
 fn somebody_elses_program_is_named_and_left_alone() {
     root_or_skip!();
     let cable = Cable::new(VethOptions::default());
-    let source = cable.receiver.run(|| Source::builder("rx").buffer(1 << 20).build());
+    let source = cable.receiver.run(|| Sockets::builder("rx").buffer(1 << 20).build());
     let source = source.unwrap().unwrap();
     assert!(
         matches!(open(&cable, |b| b), Err(Error::Bpf(linerate_bpf::Error::ForeignProgram { name, .. })) if name == "linerate_steer")
@@ -394,7 +394,7 @@ fn somebody_elses_program_is_named_and_left_alone() {
     let _tee = tee(&cable, |b| b);
     let taken = cable.receiver.run(|| probe("rx")).unwrap();
     assert!(matches!(taken, Ok(true)), "{taken:?}");
-    let source = cable.receiver.run(|| Source::builder("rx").buffer(1 << 20).build()).unwrap();
+    let source = cable.receiver.run(|| Sockets::builder("rx").buffer(1 << 20).build()).unwrap();
     assert!(
         matches!(source, Err(Error::Bpf(linerate_bpf::Error::ForeignProgram { name, .. })) if name == "linerate_tee")
     );

@@ -9,7 +9,7 @@ use linerate_ring::Frame;
 use linerate_ring::packet::{DirectionFilter, Ring};
 use linerate_ring::region::Pages;
 use linerate_ring::tee::Tee;
-use linerate_ring::xdp::{AttachMode, Source};
+use linerate_ring::xdp::{AttachMode, Sockets};
 use linerate_testkit::{VethOptions, root_or_skip, say_skipped, test_name};
 
 const TAG: [u8; 4] = [0x81, 0x00, 0x60, 0x07];
@@ -127,7 +127,7 @@ fn af_xdp_takes_what_a_vlan_device_receives() {
     root_or_skip!();
     let Some(cable) = cable(test_name!()) else { return };
     for (name, tagged) in [("rx7", false), ("rx", true)] {
-        let open = || Source::builder(name).buffer(8 << 20).pages(Pages::Small).build();
+        let open = || Sockets::builder(name).buffer(8 << 20).pages(Pages::Small).build();
         let source = cable.receiver.run(open).expect("entered");
         let mut source = source.unwrap_or_else(|error| panic!("{error}"));
         send(&cable);

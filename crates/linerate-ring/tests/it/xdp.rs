@@ -10,32 +10,32 @@ use crate::xdp_support::{
 use linerate_bpf::steer;
 use linerate_ring::region::Pages;
 use linerate_ring::xdp::{
-    AttachMode, Socket, Source, SourceBuilder, TimestampSource, Transmit, Umem, Unmatched,
+    AttachMode, Socket, Sockets, SocketsBuilder, TimestampSource, TxSocket, Umem, Unmatched,
     WaitStrategy, probe,
 };
 use linerate_ring::{Error, Frame, Region, Result};
 use linerate_testkit::{Veth, VethOptions, only_this_test, root_or_skip, skip};
 
-fn small(builder: SourceBuilder<'_>) -> SourceBuilder<'_> {
+fn small(builder: SocketsBuilder<'_>) -> SocketsBuilder<'_> {
     builder.buffer(8 << 20).pages(Pages::Small)
 }
 
 fn open<'f>(
     cable: &Cable,
-    with: impl FnOnce(SourceBuilder<'static>) -> SourceBuilder<'f> + Send,
-) -> Result<Source> {
-    cable.receiver.run(|| with(small(Source::builder("rx"))).build()).expect("the namespace")
+    with: impl FnOnce(SocketsBuilder<'static>) -> SocketsBuilder<'f> + Send,
+) -> Result<Sockets> {
+    cable.receiver.run(|| with(small(Sockets::builder("rx"))).build()).expect("the namespace")
 }
 
 fn source<'f>(
     cable: &Cable,
-    with: impl FnOnce(SourceBuilder<'static>) -> SourceBuilder<'f> + Send,
-) -> Source {
+    with: impl FnOnce(SocketsBuilder<'static>) -> SocketsBuilder<'f> + Send,
+) -> Sockets {
     open(cable, with).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// Reads until nothing has come for a while; calls `each` with every frame.
-fn drain(source: &mut Source, mut each: impl FnMut(&Frame<'_>)) -> u64 {
+fn drain(source: &mut Sockets, mut each: impl FnMut(&Frame<'_>)) -> u64 {
     let mut count = 0;
     while source.wait(Duration::from_millis(300)).expect("wait") {
         while let Some(mut batch) = source.batch() {
@@ -99,7 +99,7 @@ fn what_a_small_buffer_cannot_hold_is_counted() {
 fn the_default_buffer_rides_out_a_stall_of_the_reader() {
     root_or_skip!();
     let cable = Cable::new(VethOptions::default());
-    let build = || Source::builder("rx").pages(Pages::Small).build();
+    let build = || Sockets::builder("rx").pages(Pages::Small).build();
     let mut source = cable.receiver.run(build).unwrap().unwrap();
     let raw = cable.raw();
     (0..50_000).for_each(|n| raw.send(&udp(7, n, 60)));
@@ -290,7 +290,7 @@ fn nothing_stays_attached_after_drop_and_panic() {
 #[test]
 fn nothing_stays_attached_after_kill() {
     if std::env::var_os(CHILD).is_some() {
-        let _source = small(Source::builder("rx")).build().unwrap();
+        let _source = small(Sockets::builder("rx")).build().unwrap();
         println!("ready");
         std::thread::sleep(Duration::from_secs(60));
         return;
@@ -422,7 +422,7 @@ fn what_a_transmit_ring_sends_arrives() {
     root_or_skip!();
     let cable = Cable::new(VethOptions::default());
     let mut source = source(&cable, |b| b);
-    let sender = cable.sender.run(|| Transmit::open("tx", 0, 512, 2048)).unwrap().unwrap();
+    let sender = cable.sender.run(|| TxSocket::open("tx", 0, 512, 2048)).unwrap().unwrap();
     let pacing = cable.pacing();
     let sender = std::thread::spawn(move || {
         let mut sender = sender;
@@ -461,11 +461,11 @@ fn a_frame_to_send_outlives_its_socket_in_vain() {
     cable
         .sender
         .run(|| {
-            let mut first = Transmit::open("tx", 0, 64, 2048).unwrap();
+            let mut first = TxSocket::open("tx", 0, 64, 2048).unwrap();
             let left = first.frame().unwrap();
             drop(first);
             // Its memory may well lie where that of the first was.
-            let mut second = Transmit::open("tx", 0, 64, 2048).unwrap();
+            let mut second = TxSocket::open("tx", 0, 64, 2048).unwrap();
             let refused = catch_unwind(AssertUnwindSafe(|| second.send(left, 60)));
             assert!(refused.is_err());
         })
@@ -518,8 +518,8 @@ fn an_interface_is_known_by_its_index_not_by_its_name() {
 fn bad_wishes_are_refused_with_a_reason() {
     root_or_skip!();
     let cable = Cable::new(VethOptions::default());
-    let refused = |error: Result<Source>| error.expect_err("refused").to_string();
-    let none = cable.receiver.run(|| Source::builder("nosuch").build()).unwrap();
+    let refused = |error: Result<Sockets>| error.expect_err("refused").to_string();
+    let none = cable.receiver.run(|| Sockets::builder("nosuch").build()).unwrap();
     assert!(refused(none).contains("no interface named nosuch"));
     assert!(refused(open(&cable, |b| b.queues(&[9]))).contains("there is no such queue"));
     assert!(refused(open(&cable, |b| b.chunk(3000))).contains("powers of two from 2048 to 4096"));

@@ -12,7 +12,7 @@ use crate::counting::allocations;
 use crate::xdp_support::{CHILD, Cable, udp};
 use linerate_ring::region::Pages;
 use linerate_ring::tee::Tee;
-use linerate_ring::xdp::{Source, TimestampSource, Transmit, WaitStrategy};
+use linerate_ring::xdp::{Sockets, TimestampSource, TxSocket, WaitStrategy};
 use linerate_testkit::{VethOptions, only_this_test, root_or_skip, skip, test_name};
 
 /// What both kinds of source have in common here.
@@ -51,11 +51,11 @@ macro_rules! receive {
         }
     };
 }
-receive!(Source);
+receive!(Sockets);
 receive!(Tee);
 
-fn source(stamps: TimestampSource, pace: WaitStrategy) -> Source {
-    let builder = Source::builder("rx").pages(Pages::Small).buffer(64 << 20);
+fn source(stamps: TimestampSource, pace: WaitStrategy) -> Sockets {
+    let builder = Sockets::builder("rx").pages(Pages::Small).buffer(64 << 20);
     builder.timestamps(stamps).wait_strategy(pace).build().expect("a source")
 }
 
@@ -91,7 +91,7 @@ fn receiving_allocates_nothing() {
 fn sending_allocates_nothing() {
     root_or_skip!();
     let cable = Cable::new(VethOptions::default());
-    let mut sender = cable.sender.run(|| Transmit::open("tx", 0, 256, 2048)).unwrap().unwrap();
+    let mut sender = cable.sender.run(|| TxSocket::open("tx", 0, 256, 2048)).unwrap().unwrap();
     let bytes = udp(7, 0, 100);
     let (allocations, drained) = allocations(|| {
         let mut sent = 0;

@@ -9,7 +9,7 @@ use crate::xdp_support::{Cable, SetOnDrop, number, to_port, udp};
 use linerate_bpf::filter::Instruction;
 use linerate_ring::Result;
 use linerate_ring::tee::Tee;
-use linerate_ring::xdp::{Source, TimestampSource};
+use linerate_ring::xdp::{Sockets, TimestampSource};
 use linerate_testkit::{VethOptions, root_or_skip};
 
 /// What a source and a tee have in common here.
@@ -51,7 +51,7 @@ macro_rules! capture {
         }
     };
 }
-capture!(Source, |c| (c.matched, c.lost(), c.unmatched));
+capture!(Sockets, |c| (c.matched, c.lost(), c.unmatched));
 capture!(Tee, |c| (c.captured, c.lost(), c.unmatched + c.late));
 
 /// A filter, as the numbers of the frames that it accepts.
@@ -126,7 +126,7 @@ fn filters_are_exchanged_between_two_frames() {
     exchange(&cable, tee, "a tee");
     drop((_first, _last));
     exchange(&cable, inside(|| Tee::builder("rx").take(true).build()), "a tee that takes");
-    let source = cable.receiver.run(|| Source::builder("rx").build()).unwrap().unwrap();
+    let source = cable.receiver.run(|| Sockets::builder("rx").build()).unwrap().unwrap();
     exchange(&cable, source, "a source");
 }
 
@@ -157,7 +157,7 @@ fn a_stop_needs_no_privilege() {
     check(Box::new(inside(|| Tee::builder("rx").build())), "a tee");
     check(Box::new(inside(|| Tee::builder("rx").take(true).build())), "a tee that takes");
     for stamps in [TimestampSource::Reader, TimestampSource::Hardware] {
-        let open = || Source::builder("rx").buffer(16 << 20).timestamps(stamps).build();
+        let open = || Sockets::builder("rx").buffer(16 << 20).timestamps(stamps).build();
         let source = cable.receiver.run(open).unwrap().unwrap();
         check(Box::new(source), "a source");
     }

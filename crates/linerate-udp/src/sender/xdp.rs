@@ -22,7 +22,7 @@ const SEND_TIMEOUT: Duration = Duration::from_secs(2);
 /// A transmit ring and the headers of one flow.
 #[derive(Debug)]
 pub(super) struct XdpSender {
-    ring: xdp::Transmit,
+    ring: xdp::TxSocket,
     engine: Engine,
     from: SocketAddr,
     to: SocketAddr,
@@ -58,7 +58,7 @@ impl XdpSender {
             Some(address) => address,
             None => next_hop_address(name, index, to.ip())?,
         };
-        let ring = xdp::Transmit::open(name, 0, DEPTH, CHUNK)?;
+        let ring = xdp::TxSocket::open(name, 0, DEPTH, CHUNK)?;
         Ok(Self {
             ring,
             engine: Engine::detect(),

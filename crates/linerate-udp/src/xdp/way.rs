@@ -6,7 +6,7 @@ use std::time::Duration;
 use linerate_bpf::filter::Instruction;
 use linerate_ring::tee::{self, Tee};
 use linerate_ring::xdp::{
-    self, AttachMode, BusyPoll, Delivery, Source, TimestampSource, WaitStrategy,
+    self, AttachMode, BusyPoll, Delivery, Sockets, TimestampSource, WaitStrategy,
 };
 use linerate_ring::{Frame, Result};
 
@@ -20,7 +20,7 @@ const LARGE_CHUNK: u32 = 4096;
 #[derive(Debug)]
 pub(super) enum Way {
     /// One socket a queue, over one UMEM: where the driver writes into it.
-    Sockets(Box<Source>),
+    Sockets(Box<Sockets>),
     /// The program copies: where the kernel would have to.
     Buffer(Box<Tee>),
 }
@@ -85,7 +85,7 @@ impl Plan {
                 .build()?;
             return Ok(Way::Buffer(Box::new(tee)));
         }
-        let source = Source::builder(interface)
+        let source = Sockets::builder(interface)
             .buffer(options.ring_size)
             .chunk(self.chunk)
             .multi_buffer(false)

@@ -8,7 +8,7 @@ use crate::support::{
     Cable, HERE, HERE6, THERE, THERE6, TIMEOUT, address, back_ends, gather, kinds, soon,
 };
 use linerate_ring::tun;
-use linerate_ring::xdp::Transmit;
+use linerate_ring::xdp::TxSocket;
 use linerate_testkit::{Mac, Namespace, root_or_skip, say_skipped, test_name};
 use linerate_udp::{Backend, Error, Receiver, Sender};
 use linerate_wire::checksum::Sum;
@@ -43,7 +43,7 @@ fn wrong_checksums_are_lost_and_counted_on_every_back_end() {
         for kind in kinds(&cable, test_name!()) {
             let to = address(ip, 7000);
             let mut receiver = cable.receive_by(Receiver::builder(to), kind).unwrap();
-            let ring = cable.there.run(|| Transmit::open("tx", 0, 64, 2048)).unwrap();
+            let ring = cable.there.run(|| TxSocket::open("tx", 0, 64, 2048)).unwrap();
             let mut ring = ring.expect("a transmit ring");
             // What is behind each wrong one is right, so that when it has come they have been met.
             for (at, wrong) in [0, 1, 0, 0x80, 3, 0].into_iter().enumerate() {

@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use linerate_ring::packet::{DirectionFilter, Fanout, Ring, Transmit};
+use linerate_ring::packet::{DirectionFilter, Fanout, Ring, TxRing};
 use linerate_ring::tun::Queue;
 use linerate_wire::virtio::Flags;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -31,7 +31,7 @@ const TRANSMIT: u32 = 1024;
 /// The rings of one thread.
 pub(crate) struct PacketPort {
     ring: Ring,
-    transmit: Transmit,
+    transmit: TxRing,
     unsent: bool,
     arena: Arena,
     scratch: Vec<u8>,
@@ -51,7 +51,7 @@ impl PacketPort {
             builder = builder.fanout(fanout);
         }
         let ring = builder.build()?;
-        let transmit = Transmit::builder(interface).frames(TRANSMIT).build()?;
+        let transmit = TxRing::builder(interface).frames(TRANSMIT).build()?;
         Ok(Self { ring, transmit, unsent: false, arena: Arena::default(), scratch: Vec::new() })
     }
 

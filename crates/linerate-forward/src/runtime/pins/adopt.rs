@@ -28,7 +28,7 @@ impl Pins {
     /// The program of this name.
     ///
     /// # Errors
-    /// [`Error::Ring`], also if there is none of this name.
+    /// [`Error::Bpf`], also if there is none of this name.
     pub fn program(&self, name: &str) -> Result<OwnedFd> {
         Ok(link::open(&self.directory.join("programs").join(name))?)
     }
@@ -36,7 +36,7 @@ impl Pins {
     /// All pinned objects of the instance, with or without a daemon: what a new daemon adopts.
     ///
     /// # Errors
-    /// As [`Pins::maps`]; [`Error::Ring`].
+    /// As [`Pins::maps`]; [`Error::Bpf`].
     pub fn open(&self, _lock: &Lock) -> Result<Pinned> {
         let state = self.state()?;
         state

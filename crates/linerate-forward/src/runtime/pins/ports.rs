@@ -20,7 +20,7 @@ impl Pins {
     /// Pins the links of a port, and adds the port to the record.
     ///
     /// # Errors
-    /// [`Error::Ring`], [`Error::System`]; nothing of the port stays pinned.
+    /// [`Error::Bpf`], [`Error::System`]; nothing of the port stays pinned.
     pub fn add_port(
         &self,
         lock: &Lock,
@@ -60,7 +60,7 @@ impl Pins {
     /// Removes a port from the record and its programs from the interface, which may be gone.
     ///
     /// # Errors
-    /// [`Error::Ring`], [`Error::System`].
+    /// [`Error::Bpf`], [`Error::System`].
     pub fn remove_port(&self, lock: &Lock, state: &mut InstanceState, ifindex: u32) -> Result<()> {
         let Some(at) = state.ports.iter().position(|one| one.ifindex == ifindex) else {
             return Ok(());

@@ -25,7 +25,7 @@ impl Pins {
     /// keep the maps; others start with empty ones, and the result says so.
     ///
     /// # Errors
-    /// [`Error::Ring`], [`Error::System`] if the programs do not load, and [`Error::Invalid`] if there is no
+    /// [`Error::Bpf`], [`Error::System`] if the programs do not load, and [`Error::Invalid`] if there is no
     /// memory for new tables beside the former; the former programs then still run. After the first link has
     /// changed all others are tried, and the first error is returned.
     pub fn upgrade(&self, lock: &Lock, pinned: &mut Pinned, options: &Options) -> Result<Upgrade> {

@@ -86,7 +86,7 @@ impl Port {
     /// programs, then the fast path. The kernel sends what leaves by it until [`enable_egress`].
     ///
     /// # Errors
-    /// [`Error::Ring`] if another XDP program is attached (it stays) or the kernel refuses;
+    /// [`Error::Bpf`] if another XDP program is attached (it stays) or the kernel refuses;
     /// [`Error::Privilege`], [`Error::System`], [`Error::Invalid`].
     pub fn attach(programs: &Programs, options: &PortOptions) -> Result<Self> {
         if options.port >= PORTS_MAX {

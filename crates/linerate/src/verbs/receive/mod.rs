@@ -54,8 +54,8 @@ pub(crate) struct Arguments {
     /// stack), remember (remember_mmsghdr() of a patched kernel).
     #[arg(long, value_name = "BACKEND", default_value = "auto",
         value_parser = PossibleValuesParser::new(["auto", "recvmmsg", "gro", "uring", "xdp", "remember"])
-            .map(|word| Choice(word.parse().ok())))]
-    backend: Choice,
+            .map(|word| BackendOption(word.parse().ok())))]
+    backend: BackendOption,
 
     /// Choose the backend by measuring: each receives for this time, and the one that costs the least CPU a
     /// message and loses none is taken. Messages that arrive during the measurement are counted, and not
@@ -142,7 +142,7 @@ pub(crate) struct Arguments {
 
 /// `--backend`; `None` for `auto`.
 #[derive(Clone, Copy, Debug)]
-struct Choice(Option<Backend>);
+struct BackendOption(Option<Backend>);
 
 const AFTER_HELP: &str = "\
 xdp takes only whole datagrams to the given addresses and port; everything else stays with the kernel. These \

@@ -1,4 +1,4 @@
-//! [`Source`]: the receive queues of one interface behind one reader.
+//! [`Sockets`]: the receive queues of one interface behind one reader.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
@@ -32,7 +32,7 @@ pub const DEFAULT_CHUNK: u32 = 2048;
 ///
 /// While it lives the frames that its filter accepts do not reach the stack.
 #[derive(Debug)]
-pub struct Source {
+pub struct Sockets {
     // Dropped first: detached before the sockets close, so that no frame is lost to a closed one.
     steer: steer::Program,
     sockets: Vec<Socket>,
@@ -47,7 +47,7 @@ pub struct Source {
     polls: Vec<PollFd<'static>>,
 }
 
-impl Source {
+impl Sockets {
     /// A source for the frames that `interface` receives.
     pub fn builder(interface: &str) -> Builder<'static> {
         Builder {
@@ -63,7 +63,7 @@ impl Source {
     }
 
     /// Waits until a frame can be read: true. False when `timeout` is over or a signal came, and at
-    /// once when nothing is left after [`Source::stop`].
+    /// once when nothing is left after [`Sockets::stop`].
     ///
     /// # Errors
     /// [`Error::InterfaceDown`], once each time that it goes down: the source goes on when it comes
@@ -193,7 +193,7 @@ impl Source {
     }
 
     /// Lets no further frame in. When it returns, all that was accepted is in the rings for
-    /// [`Source::batch`] to give. Frames that come from now on are refused, as by a filter. Takes some
+    /// [`Sockets::batch`] to give. Frames that come from now on are refused, as by a filter. Takes some
     /// tens of milliseconds, and no privilege.
     ///
     /// # Errors
@@ -206,7 +206,7 @@ impl Source {
         Ok(())
     }
 
-    /// Puts another filter in the kernel, to no effect after [`Source::stop`]; see
+    /// Puts another filter in the kernel, to no effect after [`Sockets::stop`]; see
     /// [`steer::Program::set_filter`].
     ///
     /// # Errors
@@ -267,7 +267,7 @@ impl Source {
     }
 }
 
-/// What to ask for; made by [`Source::builder`].
+/// What to ask for; made by [`Sockets::builder`].
 #[derive(Clone, Debug)]
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct Builder<'a> {
@@ -348,7 +348,7 @@ impl<'a> Builder<'a> {
     /// [`Error::NoInterface`], [`Error::Privilege`], [`Error::System`]; [`Error::Bpf`] when another XDP
     /// program is on the interface or the kernel refuses the filter; [`Error::Invalid`] for sizes that
     /// make no sense; those of [`crate::region::Builder::build`].
-    pub fn build(self) -> Result<Source> {
+    pub fn build(self) -> Result<Sockets> {
         let interface = Interface::open(&self.interface)?;
         require_free(interface.name())?;
         let mut steer = steer::Program::load(&self.interface, &self.steer)?;
@@ -393,7 +393,7 @@ impl<'a> Builder<'a> {
         let was_up = interface.is_up()?;
         steer.attach()?;
         let (depth, wait_strategy) = (depth * queues.len() as u32, self.rx_options.wait_strategy);
-        Ok(Source {
+        Ok(Sockets {
             steer,
             sockets,
             umem,
