@@ -10,7 +10,7 @@ use linerate_bpf::steer;
 use linerate_bpf::xdp::require_free;
 use linerate_net::link::{self, Link};
 use linerate_net::{Connection, cpu};
-use linerate_ring::packet::{DirectionFilter, Fanout, Mode, Ring};
+use linerate_ring::packet::{Fanout, Mode, Promiscuous};
 use linerate_ring::tun::{Device, Kind, Offloads, Queue};
 use linerate_ring::xdp;
 use linerate_segment::Policy;
@@ -67,8 +67,7 @@ pub struct Uplink {
     pub(crate) ports: Ports,
     pub(crate) taps: Vec<Queue>,
     pub(crate) offloads: Offloads,
-    /// A packet ring that takes nothing and keeps the interface promiscuous.
-    pub(crate) promiscuous: Option<Ring>,
+    pub(crate) promiscuous: Option<Promiscuous>,
     pub(crate) neighbours: Option<Neighbours>,
     pub(crate) interface: (Connection, Link),
     pub(crate) tap: (Connection, Link),
@@ -108,7 +107,7 @@ pub(crate) enum Ports {
 struct Opened {
     ports: Ports,
     programs: Programs,
-    promiscuous: Option<Ring>,
+    promiscuous: Option<Promiscuous>,
     notes: Vec<String>,
 }
 
@@ -237,20 +236,15 @@ fn choose(
         }
         Some(Backend::Packet) => Ok((Backend::Packet, asked(), in_packets(name, queues, tun)?)),
         None => {
-            let why = if let Some(obstacle) = &probe.unavailable {
-                format!("XDP is unavailable: {obstacle}")
-            } else if !probe.native {
-                "the driver has no XDP of its own, and generic XDP comes after the stack has joined \
-                 frames"
-                    .to_owned()
-            } else {
-                match in_xdp(name, queues, probe.queues, mtu, tun) {
+            let why = match probe.why_not_native() {
+                Some(why) => why,
+                None => match in_xdp(name, queues, probe.queues, mtu, tun) {
                     Ok(opened) => {
                         let why = "the driver has XDP, and segments go straight into its frames";
                         return Ok((Backend::Xdp, why.to_owned(), opened));
                     }
                     Err(error) => format!("AF_XDP does not open: {error}"),
-                }
+                },
             };
             Ok((Backend::Packet, why, in_packets(name, queues, tun)?))
         }
@@ -284,15 +278,9 @@ fn in_xdp(name: &str, threads: u32, queues: u32, mtu: u32, tun: bool) -> Result<
         ports.push(XdpPort::open(name, &own, chunk, &steer)?);
     }
     let notes = ports[0].mode().why.clone();
-    // A NIC delivers what is for its own address; the stack behind the device expects multicast and, with
-    // another address, everything else. A packet socket can request that, an AF_XDP socket cannot.
-    let mut promiscuous = Ring::builder(name)
-        .promiscuous(true)
-        .direction(DirectionFilter::In)
-        .block_size(4096)
-        .blocks(2)
-        .build()?;
-    promiscuous.stop()?;
+    // A NIC delivers what is for its own address; the stack behind the device expects multicast and,
+    // with another address, everything else.
+    let promiscuous = Promiscuous::enable(name)?;
     Ok(Opened {
         ports: Ports::Xdp(ports),
         programs: Programs { steer: Some(steer), ingress_drop: None },

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use linerate_net::Connection;
 use linerate_net::link::Link;
-use linerate_ring::packet::Ring;
+use linerate_ring::packet::Promiscuous;
 use linerate_wire::ethernet::Address;
 
 use crate::neighbour::{Encapsulator, ReceiveFilter};
@@ -94,7 +94,7 @@ pub struct Running {
     shared: Vec<Arc<Mutex<Statistics>>>,
     stop: Arc<AtomicBool>,
     programs: Programs,
-    _promiscuous: Option<Ring>,
+    _promiscuous: Option<Promiscuous>,
     neighbours: Option<Neighbours>,
     interface: (Connection, Link),
     tap: (Connection, Link),

@@ -25,11 +25,8 @@ pub use select::{Selection, select};
 pub enum Source {
     /// A packet socket's ring.
     Packet(Box<packet::Ring>),
-    /// AF_XDP sockets, and a closed packet ring that keeps the interface promiscuous.
-    Xdp(Box<xdp::Sockets>, Option<Box<packet::Ring>>),
-    /// A ring buffer that an XDP program copies to, as a tee or taking the frames, and a closed
-    /// packet ring that keeps the interface promiscuous.
-    Tee(Box<tee::Tee>, Option<Box<packet::Ring>>),
+    /// An XDP program, which takes the frames or copies them as a tee.
+    Xdp(Box<xdp::Receiver>),
     /// A ring buffer that tracing programs copy to: of an XDP program, or of what the kernel drops.
     Trace(Box<ring_trace::Trace>),
 }
@@ -48,10 +45,8 @@ pub struct SourceStatistics {
 pub enum StatisticsHandle {
     /// Of a packet ring.
     Packet(packet::Counters),
-    /// Of AF_XDP sockets.
-    Xdp(xdp::Counters),
-    /// Of a BPF ring buffer.
-    Tee(tee::Counters),
+    /// Of an XDP program.
+    Xdp(xdp::ReceiverCounters),
     /// Of tracing programs.
     Trace(ring_trace::Counters),
 }
@@ -66,7 +61,6 @@ impl StatisticsHandle {
         Ok(match self {
             Self::Packet(counters) => counters.read().into(),
             Self::Xdp(counters) => counters.read()?.into(),
-            Self::Tee(counters) => counters.read()?.into(),
             Self::Trace(counters) => counters.read()?.into(),
         })
     }
@@ -88,16 +82,10 @@ impl From<xdp::Statistics> for SourceStatistics {
             (DropCause::XdpFillEmpty, counts.fill_empty),
             (DropCause::ReceiveRingFull, counts.ring_full),
             (DropCause::TooLong, counts.too_long),
+            (DropCause::RingBufferFull, counts.ring_buffer_full),
             (DropCause::InvalidDescriptors, counts.invalid_receive),
         ]);
         Self { received: counts.matched, drops }
-    }
-}
-
-impl From<tee::Statistics> for SourceStatistics {
-    fn from(counts: tee::Statistics) -> Self {
-        let drops = Drops::from([(DropCause::RingBufferFull, counts.lost())]);
-        Self { received: counts.captured + counts.lost(), drops }
     }
 }
 
@@ -173,9 +161,8 @@ impl Source {
     pub fn kind(&self) -> SourceKind {
         match self {
             Self::Packet(_) => SourceKind::Packet,
-            Self::Xdp(..) => SourceKind::Xdp,
-            Self::Tee(tee, _) if tee.slot().is_none() => SourceKind::Xdp,
-            Self::Tee(..) => SourceKind::Tee,
+            Self::Xdp(receiver) if receiver.config().take => SourceKind::Xdp,
+            Self::Xdp(_) => SourceKind::Tee,
             Self::Trace(trace) if trace.target().is_some() => SourceKind::Trace,
             Self::Trace(_) => SourceKind::Drops,
         }
@@ -185,8 +172,7 @@ impl Source {
     pub fn has_stripped_tags(&self) -> bool {
         match self {
             Self::Packet(_) => true,
-            Self::Xdp(source, _) => source.timestamps() == xdp::TimestampSource::Hardware,
-            Self::Tee(..) => false,
+            Self::Xdp(receiver) => receiver.config().has_stripped_tags,
             Self::Trace(_) => self.kind() == SourceKind::Drops,
         }
     }
@@ -200,8 +186,7 @@ impl Source {
     pub fn wait(&mut self, timeout: Duration) -> linerate_ring::Result<bool> {
         match self {
             Self::Packet(ring) => ring.wait(timeout),
-            Self::Xdp(source, _) => source.wait(timeout),
-            Self::Tee(tee, _) => tee.wait(timeout),
+            Self::Xdp(receiver) => receiver.wait(timeout),
             Self::Trace(trace) => trace.wait(timeout),
         }
     }
@@ -210,7 +195,7 @@ impl Source {
     pub fn take_notice(&mut self) -> Option<String> {
         match self {
             Self::Trace(trace) => trace::notice(trace),
-            Self::Packet(_) | Self::Xdp(..) | Self::Tee(..) => None,
+            Self::Packet(_) | Self::Xdp(_) => None,
         }
     }
 
@@ -220,9 +205,8 @@ impl Source {
     #[inline]
     pub fn drain(&mut self, mut take: impl FnMut(&Frame<'_>) -> bool) -> Drained {
         macro_rules! drain {
-            ($source:expr) => {{
-                let Some(batch) = $source.batch() else { return Drained::Nothing };
-                let mut kept = Kept(Some(batch));
+            ($batch:expr) => {{
+                let mut kept = Kept(Some($batch));
                 let mut frames = 0;
                 while let Some(frame) = kept.0.as_mut().and_then(|batch| batch.next()) {
                     if !take(&frame) {
@@ -235,10 +219,19 @@ impl Source {
             }};
         }
         match self {
-            Self::Packet(ring) => drain!(ring),
-            Self::Xdp(source, _) => drain!(source),
-            Self::Tee(tee, _) => drain!(tee),
-            Self::Trace(trace) => drain!(trace),
+            Self::Packet(ring) => match ring.batch() {
+                Some(batch) => drain!(batch),
+                None => Drained::Nothing,
+            },
+            Self::Xdp(receiver) => match receiver.batch() {
+                Some(xdp::Frames::Sockets(batch)) => drain!(batch),
+                Some(xdp::Frames::RingBuffer(batch)) => drain!(batch),
+                None => Drained::Nothing,
+            },
+            Self::Trace(trace) => match trace.batch() {
+                Some(batch) => drain!(batch),
+                None => Drained::Nothing,
+            },
         }
     }
 
@@ -247,8 +240,7 @@ impl Source {
     pub fn ready(&mut self) -> bool {
         match self {
             Self::Packet(ring) => ring.ready(),
-            Self::Xdp(source, _) => source.ready(),
-            Self::Tee(tee, _) => tee.ready(),
+            Self::Xdp(receiver) => receiver.ready(),
             Self::Trace(trace) => trace.ready(),
         }
     }
@@ -258,8 +250,7 @@ impl Source {
     pub fn is_dry(&mut self) -> bool {
         match self {
             Self::Packet(ring) => ring.is_dry(),
-            Self::Xdp(source, _) => !source.ready(),
-            Self::Tee(tee, _) => !tee.ready(),
+            Self::Xdp(receiver) => !receiver.ready(),
             Self::Trace(trace) => !trace.ready(),
         }
     }
@@ -270,8 +261,7 @@ impl Source {
     pub fn release(&mut self) {
         match self {
             Self::Packet(ring) => ring.release(),
-            Self::Xdp(source, _) => source.release(),
-            Self::Tee(tee, _) => tee.release(),
+            Self::Xdp(receiver) => receiver.release(),
             Self::Trace(trace) => trace.release(),
         }
     }
@@ -281,8 +271,7 @@ impl Source {
     pub fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
         match self {
             Self::Packet(ring) => vec![ring.as_fd()],
-            Self::Xdp(source, _) => source.descriptors().collect(),
-            Self::Tee(tee, _) => vec![tee.as_fd()],
+            Self::Xdp(receiver) => receiver.descriptors(),
             Self::Trace(trace) => vec![trace.as_fd()],
         }
     }
@@ -290,18 +279,18 @@ impl Source {
     /// See [`Source::descriptors`].
     pub fn announce_sleep(&self) {
         match self {
-            Self::Tee(tee, _) => tee.announce_sleep(),
+            Self::Xdp(receiver) => receiver.announce_sleep(),
             Self::Trace(trace) => trace.announce_sleep(),
-            Self::Packet(_) | Self::Xdp(..) => {}
+            Self::Packet(_) => {}
         }
     }
 
     /// Cancels [`Source::announce_sleep`].
     pub fn awake(&self) {
         match self {
-            Self::Tee(tee, _) => tee.awake(),
+            Self::Xdp(receiver) => receiver.awake(),
             Self::Trace(trace) => trace.awake(),
-            Self::Packet(_) | Self::Xdp(..) => {}
+            Self::Packet(_) => {}
         }
     }
 
@@ -325,8 +314,7 @@ impl Source {
         let translated = translated.transpose()?;
         match self {
             Self::Packet(_) => Ok(()),
-            Self::Xdp(source, _) => source.set_filter(translated.as_deref()),
-            Self::Tee(tee, _) => tee.set_filter(translated.as_deref()),
+            Self::Xdp(receiver) => receiver.set_filter(translated.as_deref()),
             Self::Trace(_) => Err(linerate_ring::Error::Invalid(
                 "the filter of a trace cannot be replaced while it runs".to_owned(),
             )),
@@ -341,8 +329,7 @@ impl Source {
     pub fn statistics_handle(&self) -> linerate_ring::Result<StatisticsHandle> {
         Ok(match self {
             Self::Packet(ring) => StatisticsHandle::Packet(ring.counters()),
-            Self::Xdp(source, _) => StatisticsHandle::Xdp(source.counters()?),
-            Self::Tee(tee, _) => StatisticsHandle::Tee(tee.counters()?),
+            Self::Xdp(receiver) => StatisticsHandle::Xdp(receiver.counters()?),
             Self::Trace(trace) => StatisticsHandle::Trace(trace.counters()?),
         })
     }
@@ -355,8 +342,7 @@ impl Source {
     pub fn statistics(&self) -> linerate_ring::Result<SourceStatistics> {
         Ok(match self {
             Self::Packet(ring) => ring.statistics().into(),
-            Self::Xdp(source, _) => source.statistics()?.into(),
-            Self::Tee(tee, _) => tee.statistics()?.into(),
+            Self::Xdp(receiver) => receiver.statistics()?.into(),
             Self::Trace(trace) => trace.statistics()?.into(),
         })
     }
@@ -365,8 +351,7 @@ impl Source {
     pub fn stop(&mut self) -> Stopped {
         let (stopped, last) = match self {
             Self::Packet(ring) => (ring.stop(), Stopped::Late),
-            Self::Xdp(source, _) => (source.stop(), Stopped::Whole),
-            Self::Tee(tee, _) => (tee.stop(), Stopped::Whole),
+            Self::Xdp(receiver) => (receiver.stop(), Stopped::Whole),
             Self::Trace(trace) => (trace.stop(), Stopped::Whole),
         };
         match stopped {
@@ -382,8 +367,7 @@ impl Source {
     pub fn fill(&mut self) -> Option<f32> {
         match self {
             Self::Packet(_) => None,
-            Self::Xdp(source, _) => Some(source.pending() as f32 / source.depth().max(1) as f32),
-            Self::Tee(tee, _) => Some(tee.pending() as f32 / tee.capacity().max(1) as f32),
+            Self::Xdp(receiver) => Some(receiver.fill()),
             Self::Trace(trace) => Some(trace.pending() as f32 / trace.capacity().max(1) as f32),
         }
     }

@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use linerate_bpf::filter::Instruction;
-use linerate_ring::packet::{Allocation, DirectionFilter, Fanout, Ring};
+use linerate_ring::packet::{self, Allocation, Fanout, Ring};
 use linerate_ring::region::Pages;
 use linerate_ring::trace::Points;
-use linerate_ring::xdp::Delivery;
-use linerate_ring::{packet, tee, xdp};
+use linerate_ring::xdp::{self, Delivery};
 
 use super::Source;
 use super::kind::SourceKind;
@@ -98,7 +97,7 @@ impl OpenInterface {
             Some(text) => Some(Filter::compile(text, linktype, options.snaplen, true)?),
         };
         let opener = Opener { name, options, filter: filter.as_ref() };
-        let (mut sources, filter_in_user, filter_reason, pages, mut notes) =
+        let (mut sources, filter_in_user, filter_reason, pages, notes) =
             match opener.open(selection.kind) {
                 // A driver may claim more than it can do. A source that was selected automatically is replaced.
                 Err(Error::Ring(error))
@@ -110,9 +109,9 @@ impl OpenInterface {
                 }
                 result => result?,
             };
-        notes.retain(|note| !note.is_empty());
         sources.shrink_to_fit();
-        let sockets = matches!(sources.first(), Some(Source::Xdp(..)));
+        let sockets = matches!(sources.first(), Some(Source::Xdp(receiver))
+            if receiver.config().delivery == Delivery::AfXdp);
         let mut warnings = without_effect(options, selection.kind, sockets);
         if selection.kind == SourceKind::Packet {
             warnings.extend(bypassed(name));
@@ -210,8 +209,9 @@ fn without_effect(options: &SourceOptions, kind: SourceKind, sockets: bool) -> V
 /// The least bytes of buffer for each of many readers, unless the user gives a size.
 const MIN_READER_BUFFER: u64 = 1 << 20;
 
-/// A source in XDP, its pages, and notes.
+/// A source, its pages, and notes.
 pub(super) type Taken = (Source, String, Vec<String>);
+/// The sources, whether the filter runs in user space and why, pages, and notes.
 pub(super) type Parts = (Vec<Source>, bool, String, String, Vec<String>);
 
 pub(super) struct Opener<'a> {
@@ -224,22 +224,9 @@ impl Opener<'_> {
     fn open(&self, kind: SourceKind) -> Result<Parts> {
         match kind {
             SourceKind::Packet => self.packet(),
-            SourceKind::Xdp => {
-                let (delivery, why) = self.delivery();
-                if delivery != Delivery::RingBuffer {
-                    return self.in_ebpf(Filter::in_xdp, |filter| self.sockets(filter, why));
-                }
-                match self.in_ebpf(Filter::in_xdp, |filter| self.buffer(filter, true, why)) {
-                    // The program needs a newer kernel than AF_XDP does.
-                    Err(Error::Ring(error)) if self.options.delivery == Delivery::Auto => {
-                        let why = format!("a ring buffer does not open here: {error}");
-                        self.in_ebpf(Filter::in_xdp, |filter| self.sockets(filter, &why))
-                    }
-                    result => result,
-                }
-            }
-            SourceKind::Tee => {
-                self.in_ebpf(Filter::in_xdp, |filter| self.buffer(filter, false, ""))
+            SourceKind::Xdp | SourceKind::Tee => {
+                let options = self.xdp_options(kind == SourceKind::Xdp);
+                self.in_ebpf(Filter::in_xdp, |filter| self.xdp(&options, filter))
             }
             SourceKind::Trace => self.trace(),
             SourceKind::Drops => self.drops(),
@@ -311,48 +298,6 @@ impl Opener<'_> {
         Ok((sources, user, why, pages.to_string(), Vec::new()))
     }
 
-    /// How frames leave the XDP program, and why not the other way.
-    fn delivery(&self) -> (Delivery, &'static str) {
-        let options = self.options;
-        let only = if options.pages != Pages::Auto {
-            Some("only a UMEM has a choice of pages")
-        } else if options.busy_poll.is_some() {
-            Some("only sockets poll the driver")
-        } else if options.timestamps == TimestampSource::Adapter {
-            Some("only their program asks the card for its stamps")
-        } else {
-            None
-        };
-        options.delivery.decided(self.name, only)
-    }
-
-    fn sockets(&self, filter: Option<&Vec<Instruction>>, why: &str) -> Result<Taken> {
-        let source = self.xdp(filter.map(Vec::as_slice))?;
-        let mode = source.mode();
-        let got = source.region().actual_pages();
-        let (pages, buffer) = (got.pages.to_string(), format!("buffer: {got}"));
-        let how = format!(
-            "{} XDP, AF_XDP sockets ({why}), {}, {} queues",
-            source.attach_mode(),
-            if mode.zero_copy { "zero-copy" } else { "one copy by the kernel" },
-            source.queues().count()
-        );
-        let notes = [how, buffer].into_iter().chain(mode.why).collect();
-        Ok((Source::Xdp(Box::new(source), self.promiscuous()?), pages, notes))
-    }
-
-    /// A ring buffer that the program copies to, taking the frames or passing them on.
-    fn buffer(&self, filter: Option<&Vec<Instruction>>, take: bool, why: &str) -> Result<Taken> {
-        let tee = self.tee(filter.map(Vec::as_slice), take)?;
-        let how = match take {
-            true => format!("{} XDP, a ring buffer ({why})", tee.mode()),
-            false => format!("{} XDP", tee.mode()),
-        };
-        let notes = std::iter::once(how).chain(tee.why_generic().map(str::to_owned)).collect();
-        let pages = Pages::Small.to_string();
-        Ok((Source::Tee(Box::new(tee), self.promiscuous()?), pages, notes))
-    }
-
     /// Opens a source whose filter is eBPF; one that the verifier refuses runs in user space.
     pub(super) fn in_ebpf<P>(
         &self,
@@ -383,64 +328,39 @@ impl Opener<'_> {
         Ok((vec![source], user, why, pages, notes))
     }
 
-    fn xdp(&self, filter: Option<&[Instruction]>) -> Result<xdp::Sockets> {
+    /// An XDP program, which takes the frames or passes them on.
+    fn xdp(&self, options: &xdp::Options, filter: Option<&Vec<Instruction>>) -> Result<Taken> {
+        let filter = |_| Ok::<_, linerate_ring::Error>(filter.cloned());
+        let receiver = xdp::Receiver::open(self.name, options, filter)?;
+        let config = receiver.config();
+        let pages = config.pages.to_string();
+        let notes = std::iter::once(config.to_string()).chain(config.notes.iter().cloned());
+        let notes = notes.collect();
+        Ok((Source::Xdp(Box::new(receiver)), pages, notes))
+    }
+
+    fn xdp_options(&self, take: bool) -> xdp::Options {
         let options = self.options;
-        let mut builder = xdp::Sockets::builder(self.name)
-            .pages(options.pages)
-            .filter(filter)
-            .timestamps(match options.timestamps {
+        xdp::Options {
+            delivery: options.delivery,
+            take,
+            buffer: options.buffer.map(|bytes| bytes as usize),
+            pages: options.pages,
+            snaplen: options.snaplen,
+            timestamps: match options.timestamps {
                 TimestampSource::None => xdp::TimestampSource::None,
                 TimestampSource::Host => xdp::TimestampSource::Kernel,
                 TimestampSource::HostBatch => xdp::TimestampSource::Reader,
                 TimestampSource::Adapter => xdp::TimestampSource::Hardware,
-            })
-            .busy_poll(options.busy_poll.map(|time| xdp::BusyPoll {
-                microseconds: u32::try_from(time.as_micros()).unwrap_or(u32::MAX),
-                budget: 64,
-            }));
-        if options.immediate {
-            builder = builder.wait_strategy(xdp::WaitStrategy::BLOCKING);
+            },
+            busy_poll: options.busy_poll,
+            wait_strategy: match options.immediate {
+                true => xdp::WaitStrategy::BLOCKING,
+                false => xdp::WaitStrategy::default(),
+            },
+            promiscuous: options.promiscuous,
+            ..xdp::Options::default()
         }
-        if let Some(bytes) = options.buffer {
-            let whole = (bytes as usize).next_multiple_of(2 << 20);
-            builder = builder.buffer(whole);
-        }
-        Ok(builder.build()?)
-    }
-
-    fn tee(&self, filter: Option<&[Instruction]>, take: bool) -> Result<tee::Tee> {
-        let options = self.options;
-        let mut builder = tee::Tee::builder(self.name)
-            .filter(filter)
-            .take(take)
-            .snaplen(options.snaplen.min(tee::MAX_SNAPLEN))
-            .timestamps(matches!(
-                options.timestamps,
-                TimestampSource::Host | TimestampSource::Adapter
-            ));
-        if options.immediate {
-            builder = builder.wait_strategy(xdp::WaitStrategy::BLOCKING);
-        }
-        if let Some(bytes) = options.buffer {
-            builder = builder.buffer((bytes as usize).next_power_of_two());
-        }
-        Ok(builder.build()?)
-    }
-
-    /// An AF_XDP socket cannot make an interface promiscuous; a stopped packet socket can.
-    fn promiscuous(&self) -> Result<Option<Box<Ring>>> {
-        if !self.options.promiscuous {
-            return Ok(None);
-        }
-        let mut ring = Ring::builder(self.name)
-            .promiscuous(true)
-            .direction(DirectionFilter::In)
-            .block_size(4096)
-            .snaplen(64)
-            .blocks(2)
-            .build()?;
-        ring.stop()?;
-        Ok(Some(Box::new(ring)))
     }
 }
 

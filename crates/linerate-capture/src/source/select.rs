@@ -77,15 +77,8 @@ fn probe(interface: &Interface) -> Result<Selection> {
     if interface.linktype()? != 1 {
         return selected(SourceKind::Packet, "XDP needs Ethernet frames".into());
     }
-    let probe = linerate_ring::xdp::probe(&interface.name);
-    if let Some(obstacle) = probe.unavailable {
-        return selected(SourceKind::Packet, format!("XDP is unavailable: {obstacle}"));
-    }
-    if !probe.native {
-        return selected(
-            SourceKind::Packet,
-            "the driver has no native XDP, and generic XDP is no faster".into(),
-        );
+    if let Some(reason) = linerate_ring::xdp::probe(&interface.name).why_not_native() {
+        return selected(SourceKind::Packet, reason);
     }
     if interface.uses.is_empty() {
         selected(SourceKind::Xdp, "nothing else uses the interface".into())

@@ -241,15 +241,7 @@ impl Builder {
         let map = socket.map_of(request, self.allocation, name)?;
         let index = interface.index();
         if self.promiscuous {
-            let member = libc::packet_mreq {
-                mr_ifindex: index as libc::c_int,
-                mr_type: libc::PACKET_MR_PROMISC as u16,
-                mr_alen: 0,
-                mr_address: [0; 8],
-            };
-            socket
-                .set(libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &member)
-                .map_err(system("switch on promiscuous mode"))?;
+            socket.make_promiscuous(&interface)?;
         }
         socket.bind(index, libc::ETH_P_ALL as u16).map_err(|error| match error.raw_os_error() {
             Some(libc::ENODEV) => Error::NoInterface(name.to_owned()),

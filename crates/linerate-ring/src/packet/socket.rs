@@ -4,6 +4,8 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 
+use linerate_net::Interface;
+
 use crate::{Error, Result};
 
 /// A raw packet socket, bound to nothing until [`Socket::bind`].
@@ -71,6 +73,20 @@ impl Socket {
             )
         };
         if answer == 0 { Ok(value) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// Keeps an interface promiscuous for as long as the socket lives.
+    pub(super) fn make_promiscuous(&self, interface: &Interface) -> Result<()> {
+        let member = libc::packet_mreq {
+            mr_ifindex: interface.index() as libc::c_int,
+            mr_type: libc::PACKET_MR_PROMISC as u16,
+            mr_alen: 0,
+            mr_address: [0; 8],
+        };
+        self.set(libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &member).map_err(|error| {
+            let name = interface.name();
+            Error::system(format!("switch on promiscuous mode (interface {name})"), error)
+        })
     }
 
     /// The descriptor alone.

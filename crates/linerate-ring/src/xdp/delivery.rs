@@ -17,21 +17,6 @@ pub enum Delivery {
     RingBuffer,
 }
 
-impl Delivery {
-    /// The delivery on `interface`, and why: sockets where `only` names an option that the ring buffer does not
-    /// have. Asks the driver where `auto` leaves the choice.
-    pub fn decided(self, interface: &str, only: Option<&'static str>) -> (Self, &'static str) {
-        match (self, only) {
-            (Self::Auto, Some(why)) => (Self::AfXdp, why),
-            (Self::Auto, None) if super::probe(interface).zero_copy => {
-                (Self::AfXdp, "the driver shares frames without a copy")
-            }
-            (Self::Auto, None) => (Self::RingBuffer, "the driver has no zero-copy AF_XDP"),
-            (asked, _) => (asked, "asked for"),
-        }
-    }
-}
-
 impl fmt::Display for Delivery {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {

@@ -1,22 +1,25 @@
 //! AF_XDP: frames straight from the driver's receive loop into memory of this process.
 //!
-//! [`Sockets`] is what a capture wants: all queues of an interface behind one reader, with the
-//! steering program attached. [`Socket`] is one queue, to receive from, to send on, or both.
-//! [`TxSocket`] is a socket that only sends.
+//! [`Receiver`] takes the frames of an interface: it chooses between [`Sockets`], all queues of the interface behind
+//! one reader, and the BPF ring buffer of a [`Tee`](crate::tee::Tee). [`Socket`] is one queue, to receive from, to
+//! send on, or both. [`TxSocket`] is a socket that only sends.
 //!
 //! ```no_run
 //! # fn main() -> linerate_ring::Result<()> {
 //! use std::time::Duration;
 //!
-//! let mut source = linerate_ring::xdp::Sockets::builder("eth1").build()?;
-//! while source.wait(Duration::from_secs(1))? {
-//!     while let Some(mut batch) = source.batch() {
+//! use linerate_ring::xdp::{Options, Receiver};
+//!
+//! let mut receiver = Receiver::open("eth1", &Options::default(), |_| Ok::<_, linerate_ring::Error>(None))?;
+//! println!("{}", receiver.config());
+//! while receiver.wait(Duration::from_secs(1))? {
+//!     while let Some(mut batch) = receiver.batch() {
 //!         while let Some(frame) = batch.next() {
 //!             println!("{} bytes", frame.len());
 //!         }
 //!     }
 //! }
-//! println!("{:?}", source.statistics()?);
+//! println!("{:?}", receiver.statistics()?);
 //! # Ok(())
 //! # }
 //! ```
@@ -26,6 +29,7 @@ mod delivery;
 mod metadata;
 mod probe;
 pub(crate) mod queue;
+mod receiver;
 mod ring;
 mod rx_options;
 mod socket;
@@ -41,6 +45,7 @@ pub use delivery::Delivery;
 pub use linerate_bpf::steer::{TimestampSource, Unmatched};
 pub use linerate_bpf::xdp::AttachMode;
 pub use probe::{Probe, probe};
+pub use receiver::{Config, Frames, Options, Receiver, ReceiverCounters};
 pub use socket::{Builder as SocketBuilder, BusyPoll, CopyMode, Mode, Socket};
 pub use sockets::{Builder as SocketsBuilder, DEFAULT_BUFFER, DEFAULT_CHUNK, Sockets};
 pub use statistics::{Counters, Statistics};

@@ -47,9 +47,16 @@ pub fn probe(interface: &str) -> Probe {
 }
 
 impl Probe {
-    /// Whether a [`super::Sockets`] can be expected to open.
-    pub fn works(&self) -> bool {
-        self.unavailable.is_none()
+    /// Why frames cannot be taken in the driver, as a clause; `None` where they can.
+    pub fn why_not_native(&self) -> Option<String> {
+        match &self.unavailable {
+            Some(obstacle) => Some(format!("XDP is unavailable: {obstacle}")),
+            None if self.native => None,
+            None => Some(
+                "the driver has no native XDP, and generic XDP runs in the stack, after GRO, and is no faster"
+                    .to_owned(),
+            ),
+        }
     }
 
     fn fill(&mut self, name: &str) -> Result<()> {

@@ -27,6 +27,8 @@ pub struct Statistics {
     /// Frames dropped for any other reason, chiefly that they were longer than a chunk without
     /// multi-buffer.
     pub too_long: u64,
+    /// Frames that a full BPF ring buffer had no room for.
+    pub ring_buffer_full: u64,
     /// Descriptors of the fill ring that the kernel refused; a defect when not 0.
     pub invalid_receive: u64,
     /// Descriptors of the transmit ring that the kernel refused; a defect when not 0.
@@ -58,7 +60,7 @@ impl Statistics {
 
     /// Frames that were accepted and did not reach the reader.
     pub fn lost(&self) -> u64 {
-        self.fill_empty + self.ring_full + self.too_long
+        self.fill_empty + self.ring_full + self.too_long + self.ring_buffer_full
     }
 }
 
@@ -98,6 +100,7 @@ impl AddAssign for Statistics {
         self.fill_empty += other.fill_empty;
         self.ring_full += other.ring_full;
         self.too_long += other.too_long;
+        self.ring_buffer_full += other.ring_buffer_full;
         self.invalid_receive += other.invalid_receive;
         self.invalid_transmit += other.invalid_transmit;
         self.matched += other.matched;

@@ -31,6 +31,14 @@ pub(crate) struct State {
 }
 
 impl Umem {
+    /// The sizes of a chunk that the kernel takes with small pages of 4,096 bytes.
+    const CHUNKS: [u32; 2] = [2048, 4096];
+
+    /// Bytes of the smallest chunk that holds a frame of `len` bytes; `None` where none is large enough.
+    pub fn chunk_for(len: u32) -> Option<u32> {
+        Self::CHUNKS.into_iter().find(|chunk| len <= chunk - HEADROOM)
+    }
+
     /// Cuts `region` into chunks of `chunk` bytes: a power of two from 2,048 to the size of a small
     /// page (the rules of `xdp_umem_reg` in `net/xdp/xdp_umem.c`). A frame of up to
     /// `chunk - HEADROOM` bytes fits in one.

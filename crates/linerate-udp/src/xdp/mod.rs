@@ -8,14 +8,13 @@
 
 mod filter;
 mod parse;
-mod way;
 
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 
 use linerate_bpf::xdp::Owner;
 use linerate_net::Interface;
-use linerate_ring::xdp;
+use linerate_ring::xdp::{self, AttachMode, Frames, TimestampSource, WaitStrategy};
 
 pub use parse::{Datagram, ParseError, Parser};
 
@@ -25,7 +24,6 @@ use crate::message::{Drops, Message};
 use crate::options::Options;
 use crate::{Error, Result, interface};
 use filter::FilterSpec;
-use way::{Frames, Plan, Way};
 
 /// Only in a driver's receive loop a frame is what was on the wire. A program in the stack, or in a TAP
 /// device that a guest writes super-packets to, sees datagrams that somebody joined (`UDP_SEGMENT`, UDP
@@ -87,15 +85,13 @@ fn occupied(error: &linerate_ring::Error) -> Option<String> {
 
 /// Whether the driver runs the program itself; else the frames have been through half of the stack.
 pub(crate) fn is_native(interface: &str) -> bool {
-    let probe = xdp::probe(interface);
-    probe.works() && probe.native
+    xdp::probe(interface).why_not_native().is_none()
 }
 
 /// What the program on an interface takes.
 #[derive(Debug)]
 pub(crate) struct XdpReceiver {
-    way: Way,
-    why: String,
+    receiver: xdp::Receiver,
     parser: Parser,
     interface: String,
     index: u32,
@@ -117,38 +113,31 @@ impl XdpReceiver {
         let mut unicast = identity.addresses;
         unicast
             .retain(|ip| ip.is_ipv4() == bind.is_ipv4() && (bind.is_unspecified() || *ip == bind));
-        let mut plan = Plan::of(options, interface)?;
-        let mut spec =
-            FilterSpec { port, mac, unicast, groups: Vec::new(), max_frame: plan.longest };
+        let mut spec = FilterSpec { port, mac, unicast, groups: Vec::new(), max_frame: 0 };
         for group in &options.groups {
             add(&mut spec, group, interface, bind);
         }
-        let open = |plan: &Plan, spec: &FilterSpec| -> Result<Way> {
-            let opened = plan.open(options, interface, &translate(spec)?);
-            opened.map_err(|error| {
-                let refused = matches!(error, linerate_ring::Error::System { .. });
-                let why = occupied(&error).or_else(|| {
-                    (refused && !is_native(interface)).then(|| format!("{error}: {ONLY_NATIVE}"))
-                });
+        let filter = |max_frame| translate(&FilterSpec { max_frame, ..spec.clone() }).map(Some);
+        let receiver = xdp::Receiver::open(interface, &receiver_options(options), filter).map_err(
+            |error| {
+                let why = match &error {
+                    Error::Ring(ring) => occupied(ring).or_else(|| {
+                        let refused = matches!(ring, linerate_ring::Error::System { .. });
+                        (refused && !is_native(interface)).then(|| format!("{ring}: {ONLY_NATIVE}"))
+                    }),
+                    _ => None,
+                };
                 match why {
                     Some(why) => Error::BackendUnavailable { backend: Backend::Xdp, reason: why },
-                    None => error.into(),
+                    None => error,
                 }
-            })
-        };
-        let way = match open(&plan, &spec) {
-            Ok(way) => way,
-            Err(error) => {
-                plan = plan.instead(options, &error).ok_or(error)?;
-                spec.max_frame = plan.longest;
-                open(&plan, &spec)?
-            }
-        };
+            },
+        )?;
+        spec.max_frame = receiver.config().longest;
         let driver = Interface::open(interface)?.driver();
         let partial_checksums = driver.is_some_and(|driver| driver == "veth");
         Ok(Self {
-            way,
-            why: plan.why,
+            receiver,
             parser: Parser::new(partial_checksums),
             interface: interface.to_owned(),
             index,
@@ -168,7 +157,7 @@ impl XdpReceiver {
             remove(&mut spec, group);
         }
         if spec != self.spec {
-            self.way.set_filter(&translate(&spec)?)?;
+            self.receiver.set_filter(Some(&translate(&spec)?))?;
             self.spec = spec;
         }
         Ok(())
@@ -176,33 +165,33 @@ impl XdpReceiver {
 
     #[inline]
     pub(crate) fn ready(&mut self) -> bool {
-        self.way.ready()
+        self.receiver.ready()
     }
 
     /// Whether the interface is still there and up.
     pub(crate) fn check(&mut self) -> Result<()> {
-        self.way.check().map_err(Into::into)
+        self.receiver.check().map_err(Into::into)
     }
 
     /// To be called before the last look of a reader that then sleeps on the descriptors.
     #[inline]
     pub(crate) fn announce_sleep(&self) {
-        self.way.announce_sleep();
+        self.receiver.announce_sleep();
     }
 
     /// Takes it back.
     #[inline]
     pub(crate) fn awake(&self) {
-        self.way.awake();
+        self.receiver.awake();
     }
 
     /// Gives back everything that was lent.
     pub(crate) fn release(&mut self) {
-        self.way.release();
+        self.receiver.release();
     }
 
     pub(crate) fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
-        self.way.descriptors()
+        self.receiver.descriptors()
     }
 
     pub(crate) fn interface(&self) -> &str {
@@ -211,18 +200,18 @@ impl XdpReceiver {
 
     /// How frames get here, and why so.
     pub(crate) fn mode(&self) -> String {
-        format!("{}: {}", self.way.mode(), self.why)
+        self.receiver.config().to_string()
     }
 
     /// Lets nothing more in.
     pub(crate) fn stop(&mut self) -> Result<()> {
-        self.way.stop().map_err(Into::into)
+        self.receiver.stop().map_err(Into::into)
     }
 
     pub(crate) fn batch(&mut self) -> Option<XdpBatch<'_>> {
-        let Self { way, parser, index, message_size, checksum, malformed, .. } = self;
+        let Self { receiver, parser, index, message_size, checksum, malformed, .. } = self;
         Some(XdpBatch {
-            frames: way.batch()?,
+            frames: receiver.batch()?,
             parser: *parser,
             index: *index,
             message_size: *message_size,
@@ -233,7 +222,7 @@ impl XdpReceiver {
 
     pub(crate) fn drops(&self) -> Result<Drops> {
         Ok(Drops {
-            ring: self.way.lost()?,
+            ring: self.receiver.statistics()?.lost(),
             checksum: self.checksum,
             malformed: self.malformed,
             ..Drops::default()
@@ -282,6 +271,25 @@ impl XdpBatch<'_> {
                 truncated: len < whole,
             });
         }
+    }
+}
+
+/// In the driver only, and every datagram in one piece.
+fn receiver_options(options: &Options) -> xdp::Options {
+    xdp::Options {
+        delivery: options.delivery,
+        mode: Some(AttachMode::Native),
+        buffer: Some(options.ring_size),
+        contiguous: true,
+        batch: u32::try_from(options.batch).unwrap_or(u32::MAX),
+        prefetch: 8,
+        timestamps: match options.metadata.timestamp {
+            true => TimestampSource::Kernel,
+            false => TimestampSource::None,
+        },
+        busy_poll: options.busy_poll,
+        wait_strategy: WaitStrategy::BLOCKING,
+        ..xdp::Options::default()
     }
 }
 

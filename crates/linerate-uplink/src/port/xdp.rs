@@ -9,7 +9,7 @@ use linerate_bpf::steer;
 use linerate_ring::Region;
 use linerate_ring::region::Pages;
 use linerate_ring::tun::Queue;
-use linerate_ring::xdp::{HEADROOM, Mode, Socket, Umem, WaitStrategy};
+use linerate_ring::xdp::{Mode, Socket, Umem, WaitStrategy};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::{Port, Sent, is_up};
@@ -26,9 +26,6 @@ const RECEIVE: u32 = 4096;
 /// interface that keeps up uses a few of them, which stay in the cache.
 const TRANSMIT: u32 = 1024;
 
-/// Sizes of a chunk.
-const CHUNKS: [u32; 2] = [2048, 4096];
-
 /// AF_XDP sockets of one thread. It sends through the first.
 pub(crate) struct XdpPort {
     sockets: Vec<Socket>,
@@ -38,8 +35,7 @@ pub(crate) struct XdpPort {
 
 /// Bytes of a chunk for frames of an MTU in one piece; `None` where none is large enough.
 pub(crate) fn chunk(mtu: u32) -> Option<u32> {
-    let frame = mtu + 14 + 2 * 4;
-    CHUNKS.into_iter().find(|chunk| frame <= chunk - HEADROOM)
+    Umem::chunk_for(mtu + 14 + 2 * 4)
 }
 
 impl XdpPort {

@@ -1,0 +1,476 @@
+//! [`Receiver`]: takes the frames of an interface by XDP, through AF_XDP sockets or a BPF ring buffer.
+
+use std::fmt::{self, Display};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use linerate_bpf::filter::Instruction;
+use linerate_bpf::steer::TimestampSource;
+use linerate_bpf::xdp::AttachMode;
+use linerate_net::link;
+
+use super::sockets::DEFAULT_CHUNK;
+use super::{Batch, BusyPoll, Counters, Delivery, Sockets, Statistics, Umem, WaitStrategy, probe};
+use crate::packet::Promiscuous;
+use crate::region::Pages;
+use crate::tee::{self, MAX_SNAPLEN, Tee};
+use crate::{Error, Frame, Result};
+
+/// Bytes of an Ethernet header and one VLAN tag.
+const ETHERNET_HEADERS: u32 = 18;
+/// Bytes of the largest chunk of a UMEM in small pages.
+const LARGEST_CHUNK: u32 = 4096;
+/// Frames that busy polling takes in one call.
+const BUSY_POLL_BUDGET: u32 = 64;
+/// A larger buffer is whole huge pages of this size.
+const HUGE_PAGE: usize = 2 << 20;
+
+/// What to ask of a receiver.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// How the program delivers frames.
+    pub delivery: Delivery,
+    /// Whether the frames that the filter accepts end here. Else they go on to the stack: a tee, which other
+    /// captures share, and which always has a ring buffer.
+    pub take: bool,
+    /// Native or generic only; `None` takes native where the driver has it.
+    pub mode: Option<AttachMode>,
+    /// Bytes of memory for frames; `None` takes the default of the delivery.
+    pub buffer: Option<usize>,
+    /// Pages of a UMEM.
+    pub pages: Pages,
+    /// Bytes to keep of each frame in a ring buffer, at most.
+    pub snaplen: u32,
+    /// Every frame comes in one piece: chunks are as large as the MTU needs, up to 4096 bytes.
+    pub contiguous: bool,
+    /// Frames in a batch, at most.
+    pub batch: u32,
+    /// Frames to fetch into the cache ahead of the reader, from a UMEM.
+    pub prefetch: u32,
+    /// Who stamps frames. A ring buffer has the kernel's stamps or none.
+    pub timestamps: TimestampSource,
+    /// Busy-poll the driver this long.
+    pub busy_poll: Option<Duration>,
+    /// How [`Receiver::wait`] waits.
+    pub wait_strategy: WaitStrategy,
+    /// Also receive what is addressed to others.
+    pub promiscuous: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            delivery: Delivery::Auto,
+            take: true,
+            mode: None,
+            buffer: None,
+            pages: Pages::Auto,
+            snaplen: MAX_SNAPLEN,
+            contiguous: false,
+            batch: 256,
+            prefetch: 0,
+            timestamps: TimestampSource::Kernel,
+            busy_poll: None,
+            wait_strategy: WaitStrategy::default(),
+            promiscuous: false,
+        }
+    }
+}
+
+impl Options {
+    /// The delivery on `interface`, and why. Asks the driver where nothing else decides.
+    fn decide(&self, interface: &str) -> (Delivery, &'static str) {
+        match self.delivery {
+            _ if !self.take => (Delivery::RingBuffer, "a tee"),
+            Delivery::Auto if self.pages != Pages::Auto => {
+                (Delivery::AfXdp, "only a UMEM has a choice of pages")
+            }
+            Delivery::Auto if self.busy_poll.is_some() => {
+                (Delivery::AfXdp, "only sockets poll the driver")
+            }
+            Delivery::Auto if self.timestamps == TimestampSource::Hardware => {
+                (Delivery::AfXdp, "only their program asks the card for its stamps")
+            }
+            Delivery::Auto if probe(interface).zero_copy => {
+                (Delivery::AfXdp, "the driver shares frames without a copy")
+            }
+            Delivery::Auto => (Delivery::RingBuffer, "the driver has no zero-copy AF_XDP"),
+            asked => (asked, "asked for"),
+        }
+    }
+
+    /// Bytes of the longest frame that comes whole, and of a chunk of a UMEM.
+    fn sizes(&self, interface: &str, delivery: Delivery) -> Result<(u32, u32)> {
+        if !self.contiguous {
+            return Ok((u32::MAX, DEFAULT_CHUNK));
+        }
+        let longest = link::by_name(interface)?.mtu + ETHERNET_HEADERS;
+        let chunk = Umem::chunk_for(longest).unwrap_or(LARGEST_CHUNK);
+        Ok(match delivery {
+            Delivery::RingBuffer => (longest.min(MAX_SNAPLEN), chunk),
+            _ => (chunk - super::HEADROOM, chunk),
+        })
+    }
+}
+
+/// What a receiver got.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// [`Delivery::AfXdp`] or [`Delivery::RingBuffer`].
+    pub delivery: Delivery,
+    /// Why that one.
+    pub reason: String,
+    /// Accepted frames end here; else it is a tee.
+    pub take: bool,
+    /// Where the program runs.
+    pub mode: AttachMode,
+    /// The driver writes frames into the UMEM.
+    pub zero_copy: bool,
+    /// Sockets, one for each queue; 0 for a ring buffer.
+    pub sockets: usize,
+    /// Bytes of the longest frame that comes in one piece, as far as that was asked for.
+    pub longest: u32,
+    /// Pages of the buffer. A ring buffer is the kernel's own memory, in small pages.
+    pub pages: Pages,
+    /// VLAN tags that the card took out of frames are in them again.
+    pub has_stripped_tags: bool,
+    /// What the buffer of sockets is made of, and why something better was not got, a clause each.
+    pub notes: Vec<String>,
+}
+
+impl Display for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { reason, mode, sockets, .. } = self;
+        match self.delivery {
+            _ if !self.take => write!(f, "{mode} XDP"),
+            Delivery::RingBuffer => write!(f, "{mode} XDP, a ring buffer ({reason})"),
+            _ => {
+                let copy = if self.zero_copy { "zero-copy" } else { "one copy by the kernel" };
+                write!(f, "{mode} XDP, AF_XDP sockets ({reason}), {copy}, {sockets} queues")
+            }
+        }
+    }
+}
+
+/// An XDP program on an interface and the frames that it delivers.
+///
+/// Nothing is left attached when it is dropped, nor when the process dies.
+#[derive(Debug)]
+pub struct Receiver {
+    rings: Rings,
+    config: Config,
+    _promiscuous: Option<Promiscuous>,
+}
+
+#[derive(Debug)]
+enum Rings {
+    Sockets(Box<Sockets>),
+    RingBuffer(Box<Tee>),
+}
+
+/// Calls what both kinds of rings have in common.
+macro_rules! either {
+    ($receiver:expr, $rings:ident => $call:expr) => {
+        match &mut $receiver.rings {
+            Rings::Sockets($rings) => $call,
+            Rings::RingBuffer($rings) => $call,
+        }
+    };
+}
+
+impl Receiver {
+    /// Attaches a program to `interface`. Where [`Delivery::Auto`] prefers a ring buffer and that does not open,
+    /// sockets take its place: its program needs a newer kernel.
+    ///
+    /// `filter` makes the subprogram that accepts frames; `None` accepts all. It gets the length of the longest
+    /// frame that comes whole ([`Options::contiguous`]), which depends on the delivery.
+    ///
+    /// # Errors
+    /// Those of `filter`, [`super::SocketsBuilder::build`], [`tee::Builder::build`] and [`Promiscuous::enable`].
+    pub fn open<E: From<Error> + Display>(
+        interface: &str,
+        options: &Options,
+        filter: impl Fn(u32) -> std::result::Result<Option<Vec<Instruction>>, E>,
+    ) -> std::result::Result<Self, E> {
+        let open = |delivery, reason: &str| {
+            let (longest, chunk) = options.sizes(interface, delivery)?;
+            let filter = filter(longest)?;
+            let opened = match delivery {
+                Delivery::RingBuffer => ring_buffer(interface, options, filter.as_deref()),
+                _ => sockets(interface, options, filter.as_deref(), chunk),
+            };
+            let (rings, config) = opened?;
+            let promiscuous = options.promiscuous.then(|| Promiscuous::enable(interface));
+            let config = Config { delivery, reason: reason.to_owned(), longest, ..config };
+            Ok(Self { rings, config, _promiscuous: promiscuous.transpose()? })
+        };
+        let (delivery, reason) = options.decide(interface);
+        let free = options.take && options.delivery == Delivery::Auto;
+        match open(delivery, reason) {
+            Err(error) if free && delivery == Delivery::RingBuffer => {
+                let error: E = error;
+                open(Delivery::AfXdp, &format!("a ring buffer does not open here: {error}"))
+            }
+            result => result,
+        }
+    }
+
+    /// What it got.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Waits until a frame can be read: true. False when `timeout` is over or a signal came, and at once when
+    /// nothing is left after [`Receiver::stop`].
+    ///
+    /// # Errors
+    /// [`Error::InterfaceDown`], once each time that it goes down: the receiver goes on when it comes up.
+    /// [`Error::InterfaceGone`], [`Error::System`].
+    pub fn wait(&mut self, timeout: Duration) -> Result<bool> {
+        either!(self, rings => rings.wait(timeout))
+    }
+
+    /// Whether the interface is still there and up: for a reader that waits by means of its own, and in vain.
+    ///
+    /// # Errors
+    /// As [`Receiver::wait`].
+    pub fn check(&mut self) -> Result<()> {
+        match &mut self.rings {
+            Rings::Sockets(sockets) => sockets.wait(Duration::ZERO).map(drop),
+            Rings::RingBuffer(tee) => tee.check(),
+        }
+    }
+
+    /// Whether a frame can be read.
+    #[inline]
+    pub fn ready(&mut self) -> bool {
+        either!(self, rings => rings.ready())
+    }
+
+    /// The frames that have come, up to the size of a batch; `None` when there are none.
+    #[inline]
+    pub fn batch(&mut self) -> Option<Frames<'_>> {
+        match &mut self.rings {
+            Rings::Sockets(sockets) => sockets.batch().map(Frames::Sockets),
+            Rings::RingBuffer(tee) => tee.batch().map(Frames::RingBuffer),
+        }
+    }
+
+    /// Gives back what kept batches have lent, so that descriptors are readable for new frames only.
+    #[inline]
+    pub fn release(&mut self) {
+        either!(self, rings => rings.release());
+    }
+
+    /// What to sleep on: readable when there is a frame, if [`Receiver::announce_sleep`] was called before the
+    /// last look with [`Receiver::ready`].
+    pub fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        match &self.rings {
+            Rings::Sockets(sockets) => sockets.descriptors().collect(),
+            Rings::RingBuffer(tee) => vec![tee.as_fd()],
+        }
+    }
+
+    /// To be called before the last look of a reader that then sleeps on the descriptors: the program of a ring
+    /// buffer wakes nobody else.
+    #[inline]
+    pub fn announce_sleep(&self) {
+        if let Rings::RingBuffer(tee) = &self.rings {
+            tee.announce_sleep();
+        }
+    }
+
+    /// Takes [`Receiver::announce_sleep`] back.
+    #[inline]
+    pub fn awake(&self) {
+        if let Rings::RingBuffer(tee) = &self.rings {
+            tee.awake();
+        }
+    }
+
+    /// Replaces the filter between two frames; what the old one accepted is in the rings when it returns.
+    ///
+    /// # Errors
+    /// [`Error::Bpf`] when the kernel refuses it; the old filter then stays.
+    pub fn set_filter(&mut self, filter: Option<&[Instruction]>) -> Result<()> {
+        either!(self, rings => rings.set_filter(filter))
+    }
+
+    /// Lets no further frame in: when it returns, all that was accepted is in the rings. Takes some tens of
+    /// milliseconds.
+    ///
+    /// # Errors
+    /// As [`Sockets::stop`] and [`Tee::stop`].
+    pub fn stop(&mut self) -> Result<()> {
+        either!(self, rings => rings.stop())
+    }
+
+    /// The counts since it was opened.
+    ///
+    /// # Errors
+    /// [`Error::System`].
+    pub fn statistics(&self) -> Result<Statistics> {
+        match &self.rings {
+            Rings::Sockets(sockets) => sockets.statistics(),
+            Rings::RingBuffer(tee) => tee.statistics().map(Into::into),
+        }
+    }
+
+    /// A handle that reads the counts while frames are lent, and from other threads.
+    ///
+    /// # Errors
+    /// [`Error::System`] when there is no descriptor left.
+    pub fn counters(&self) -> Result<ReceiverCounters> {
+        Ok(match &self.rings {
+            Rings::Sockets(sockets) => ReceiverCounters::Sockets(sockets.counters()?),
+            Rings::RingBuffer(tee) => ReceiverCounters::RingBuffer(tee.counters()?),
+        })
+    }
+
+    /// How full the buffer is, 0 to 1.
+    pub fn fill(&mut self) -> f32 {
+        match &mut self.rings {
+            Rings::Sockets(sockets) => sockets.pending() as f32 / sockets.depth().max(1) as f32,
+            Rings::RingBuffer(tee) => tee.pending() as f32 / tee.capacity().max(1) as f32,
+        }
+    }
+}
+
+/// AF_XDP sockets on all queues.
+fn sockets(
+    interface: &str,
+    options: &Options,
+    filter: Option<&[Instruction]>,
+    chunk: u32,
+) -> Result<(Rings, Config)> {
+    let mut builder = Sockets::builder(interface)
+        .chunk(chunk)
+        .pages(options.pages)
+        .multi_buffer(!options.contiguous)
+        .batch(options.batch)
+        .prefetch(options.prefetch)
+        .busy_poll(options.busy_poll.map(|time| BusyPoll {
+            microseconds: u32::try_from(time.as_micros()).unwrap_or(u32::MAX),
+            budget: BUSY_POLL_BUDGET,
+        }))
+        .wait_strategy(options.wait_strategy)
+        .timestamps(options.timestamps)
+        .filter(filter)
+        .mode(options.mode);
+    if let Some(bytes) = options.buffer {
+        let whole = if bytes > HUGE_PAGE { bytes.next_multiple_of(HUGE_PAGE) } else { bytes };
+        builder = builder.buffer(whole);
+    }
+    let sockets = builder.build()?;
+    let (mode, pages) = (sockets.mode(), sockets.region().actual_pages());
+    let config = Config {
+        delivery: Delivery::AfXdp,
+        reason: String::new(),
+        take: true,
+        mode: sockets.attach_mode(),
+        zero_copy: mode.zero_copy,
+        sockets: sockets.queues().count(),
+        longest: 0,
+        pages: pages.pages,
+        has_stripped_tags: sockets.timestamps() == TimestampSource::Hardware,
+        notes: std::iter::once(format!("buffer: {pages}")).chain(mode.why).collect(),
+    };
+    Ok((Rings::Sockets(Box::new(sockets)), config))
+}
+
+/// A ring buffer that the program copies to.
+fn ring_buffer(
+    interface: &str,
+    options: &Options,
+    filter: Option<&[Instruction]>,
+) -> Result<(Rings, Config)> {
+    let stamps = options.timestamps;
+    let tee = Tee::builder(interface)
+        .buffer(options.buffer.unwrap_or(tee::DEFAULT_BUFFER))
+        .snaplen(options.snaplen.min(MAX_SNAPLEN))
+        .batch(options.batch)
+        .wait_strategy(options.wait_strategy)
+        .timestamps(matches!(stamps, TimestampSource::Kernel | TimestampSource::Hardware))
+        .filter(filter)
+        .mode(options.mode)
+        .take(options.take)
+        .build()?;
+    let config = Config {
+        delivery: Delivery::RingBuffer,
+        reason: String::new(),
+        take: options.take,
+        mode: tee.mode(),
+        zero_copy: false,
+        sockets: 0,
+        longest: 0,
+        pages: Pages::Small,
+        has_stripped_tags: false,
+        notes: tee.why_generic().map(str::to_owned).into_iter().collect(),
+    };
+    Ok((Rings::RingBuffer(Box::new(tee)), config))
+}
+
+/// A batch of a [`Receiver`]. A reader in a hurry matches it once, outside of its loop.
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "made once a batch, on the stack")]
+pub enum Frames<'r> {
+    /// Frames of one queue.
+    Sockets(Batch<'r>),
+    /// Frames of the ring buffer.
+    RingBuffer(tee::Batch<'r>),
+}
+
+impl Frames<'_> {
+    /// The first piece of the frame that [`Frames::next`] would give, which stays where it is.
+    #[inline]
+    pub fn peek(&mut self) -> Option<&[u8]> {
+        match self {
+            Self::Sockets(batch) => batch.peek(),
+            Self::RingBuffer(batch) => batch.peek(),
+        }
+    }
+
+    /// The next frame, or `None` at the end of the batch.
+    #[allow(clippy::should_implement_trait, reason = "lends, as Iterator cannot")]
+    #[inline]
+    pub fn next(&mut self) -> Option<Frame<'_>> {
+        match self {
+            Self::Sockets(batch) => batch.next(),
+            Self::RingBuffer(batch) => batch.next(),
+        }
+    }
+}
+
+/// Reads the counts of a receiver; made by [`Receiver::counters`].
+#[derive(Debug)]
+pub enum ReceiverCounters {
+    /// Of AF_XDP sockets.
+    Sockets(Counters),
+    /// Of a BPF ring buffer.
+    RingBuffer(tee::Counters),
+}
+
+impl ReceiverCounters {
+    /// The counts; [`Statistics::received`] is the reader's own and 0 here.
+    ///
+    /// # Errors
+    /// [`Error::System`].
+    pub fn read(&self) -> Result<Statistics> {
+        match self {
+            Self::Sockets(counters) => counters.read(),
+            Self::RingBuffer(counters) => counters.read().map(Into::into),
+        }
+    }
+}
+
+impl From<tee::Statistics> for Statistics {
+    fn from(counts: tee::Statistics) -> Self {
+        Self {
+            received: counts.received,
+            matched: counts.captured + counts.lost(),
+            unmatched: counts.unmatched,
+            ring_buffer_full: counts.lost(),
+            ..Self::default()
+        }
+    }
+}
