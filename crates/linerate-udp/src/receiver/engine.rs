@@ -92,7 +92,7 @@ impl Engine {
                 })?;
                 let companion = array(batch.min(256), false)?;
                 let xdp = Box::new(XdpReceiver::open(options, &interface, bound.port())?);
-                let fds = xdp.descriptors().into_iter().chain([socket.as_fd()]);
+                let fds = xdp.receiver.descriptors().into_iter().chain([socket.as_fd()]);
                 let epoll = socket::epoll_of(fds)
                     .map_err(|error| Error::system("wait for several sockets", error))?;
                 Self::Xdp { xdp, companion, epoll, polled: AtomicBool::new(false), batches: 0 }
@@ -137,17 +137,17 @@ impl Engine {
             Self::Xdp { xdp, companion, polled, batches, .. } => {
                 // Before the check: what arrives after it makes the descriptor readable.
                 if *polled.get_mut() {
-                    xdp.announce_sleep();
+                    xdp.receiver.announce_sleep();
                 }
-                if xdp.ready() && *batches < XDP_BATCHES_PER_SOCKET_READ {
+                if xdp.receiver.ready() && *batches < XDP_BATCHES_PER_SOCKET_READ {
                     *batches += 1;
                     return Ok(true);
                 }
                 *batches = 0;
                 match companion.fill(socket) {
-                    Ok(false) if xdp.ready() => Ok(true),
+                    Ok(false) if xdp.receiver.ready() => Ok(true),
                     other => {
-                        xdp.release();
+                        xdp.receiver.release();
                         other
                     }
                 }
@@ -177,12 +177,12 @@ impl Engine {
             Self::Recvmmsg(_) => socket::poll(socket, PollFlags::IN, deadline),
             Self::Uring(uring) => uring.wait(socket, deadline),
             Self::Xdp { xdp, epoll, .. } => {
-                xdp.announce_sleep();
-                let outcome = match xdp.ready() {
+                xdp.receiver.announce_sleep();
+                let outcome = match xdp.receiver.ready() {
                     true => Ok(WaitOutcome::Ready),
                     false => socket::poll(epoll.as_fd(), PollFlags::IN, deadline),
                 };
-                xdp.awake();
+                xdp.receiver.awake();
                 outcome
             }
         }
@@ -195,9 +195,9 @@ impl Engine {
             Self::Uring(uring) => uring.as_fd(),
             Self::Xdp { xdp, epoll, polled, .. } => {
                 if !polled.swap(true, Ordering::Relaxed) {
-                    xdp.announce_sleep();
+                    xdp.receiver.announce_sleep();
                     // The program woke nobody for what arrived before.
-                    for fd in xdp.descriptors() {
+                    for fd in xdp.receiver.descriptors() {
                         socket::epoll_rearm(epoll.as_fd(), fd);
                     }
                 }
@@ -208,12 +208,12 @@ impl Engine {
 
     /// Whether the interface of `xdp` is still there and up.
     pub(super) fn check(&mut self) -> Result<()> {
-        self.xdp_mut().map_or(Ok(()), XdpReceiver::check)
+        Ok(self.xdp_mut().map_or(Ok(()), |xdp| xdp.receiver.check())?)
     }
 
     /// Lets no more frames into the rings of `xdp`.
     pub(super) fn stop(&mut self) -> Result<()> {
-        self.xdp_mut().map_or(Ok(()), XdpReceiver::stop)
+        Ok(self.xdp_mut().map_or(Ok(()), |xdp| xdp.receiver.stop())?)
     }
 
     /// Has the program of `xdp` take the messages of a group too, or no more.

@@ -10,7 +10,6 @@ mod filter;
 mod parse;
 
 use std::net::IpAddr;
-use std::os::fd::BorrowedFd;
 
 use linerate_bpf::xdp::Owner;
 use linerate_net::Interface;
@@ -91,7 +90,7 @@ pub(crate) fn is_native(interface: &str) -> bool {
 /// What the program on an interface takes.
 #[derive(Debug)]
 pub(crate) struct XdpReceiver {
-    receiver: xdp::Receiver,
+    pub(crate) receiver: xdp::Receiver,
     parser: Parser,
     interface: String,
     index: u32,
@@ -163,37 +162,6 @@ impl XdpReceiver {
         Ok(())
     }
 
-    #[inline]
-    pub(crate) fn ready(&mut self) -> bool {
-        self.receiver.ready()
-    }
-
-    /// Whether the interface is still there and up.
-    pub(crate) fn check(&mut self) -> Result<()> {
-        self.receiver.check().map_err(Into::into)
-    }
-
-    /// To be called before the last look of a reader that then sleeps on the descriptors.
-    #[inline]
-    pub(crate) fn announce_sleep(&self) {
-        self.receiver.announce_sleep();
-    }
-
-    /// Takes it back.
-    #[inline]
-    pub(crate) fn awake(&self) {
-        self.receiver.awake();
-    }
-
-    /// Gives back everything that was lent.
-    pub(crate) fn release(&mut self) {
-        self.receiver.release();
-    }
-
-    pub(crate) fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
-        self.receiver.descriptors()
-    }
-
     pub(crate) fn interface(&self) -> &str {
         &self.interface
     }
@@ -201,11 +169,6 @@ impl XdpReceiver {
     /// How frames get here, and why so.
     pub(crate) fn mode(&self) -> String {
         self.receiver.config().to_string()
-    }
-
-    /// Lets nothing more in.
-    pub(crate) fn stop(&mut self) -> Result<()> {
-        self.receiver.stop().map_err(Into::into)
     }
 
     pub(crate) fn batch(&mut self) -> Option<XdpBatch<'_>> {
