@@ -22,7 +22,7 @@ const ETHERNET_HEADERS: u32 = 18;
 const LARGEST_CHUNK: u32 = 4096;
 /// Frames that busy polling takes in one call.
 const BUSY_POLL_BUDGET: u32 = 64;
-/// A larger buffer is whole huge pages of this size.
+/// The buffer of sockets is whole huge pages of this size.
 const HUGE_PAGE: usize = 2 << 20;
 
 /// What to ask of a receiver.
@@ -358,8 +358,7 @@ fn sockets(
         .filter(filter)
         .mode(options.mode);
     if let Some(bytes) = options.buffer {
-        let whole = if bytes > HUGE_PAGE { bytes.next_multiple_of(HUGE_PAGE) } else { bytes };
-        builder = builder.buffer(whole);
+        builder = builder.buffer(bytes.next_multiple_of(HUGE_PAGE));
     }
     let sockets = builder.build()?;
     let (mode, pages) = (sockets.mode(), sockets.region().actual_pages());
