@@ -18,7 +18,7 @@ use crate::report::summary::{Summary, claim_table};
 use context::{Context, Experiment, Options, Plan};
 
 /// All of them, in the order of the report.
-pub(crate) const ALL: [Experiment; 19] = [
+pub(crate) const ALL: [Experiment; 20] = [
     capture::rate::EXPERIMENT,
     capture::stage::EXPERIMENT,
     capture::write::EXPERIMENT,
@@ -28,6 +28,7 @@ pub(crate) const ALL: [Experiment; 19] = [
     capture::tlb::EXPERIMENT,
     capture::soak::EXPERIMENT,
     capture::pcap::EXPERIMENT,
+    capture::trace::EXPERIMENT,
     forward::size::EXPERIMENT,
     forward::statistics::EXPERIMENT,
     forward::sessions::EXPERIMENT,

@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use linerate_ring::trace::{Builder, Points};
 use linerate_ring::xdp;
 use linerate_testkit::Command;
 
-use crate::measure::process::{Finished, count};
+use crate::measure::process::{Finished, Running, count};
 use crate::programs::{self, installed};
 use crate::report::summary::Role;
 use crate::topology::pair::{Pair, RECEIVER};
@@ -19,6 +20,10 @@ use crate::traffic::generated::Traffic;
 pub(crate) const BUFFERED: &str = "tcpdump, 128 MiB";
 /// The name of [`Peer::xdp_loop`].
 pub(crate) const XDP_LOOP: &str = "plain AF_XDP loop";
+/// The name of [`Peer::trace`].
+pub(crate) const TRACE: &str = "trace";
+/// The name of [`Peer::xdpdump`].
+pub(crate) const XDPDUMP: &str = "xdpdump";
 /// The name of [`Peer::like_xdp_loop`].
 pub(crate) const LIKE_XDP_LOOP: &str = "xdp sockets, as the plain loop";
 
@@ -56,6 +61,7 @@ enum Program {
     },
     Dumpcap,
     Netsniff,
+    Xdpdump,
     /// A program that counts what `pcap_loop` hands it.
     Loop,
 }
@@ -144,6 +150,16 @@ impl Peer {
     /// netsniff-ng, with everything at its default.
     pub(crate) fn netsniff() -> Self {
         Self::other("netsniff-ng", Program::Netsniff)
+    }
+
+    /// `linerate capture` of the frames that an XDP program gets, as they come.
+    pub(crate) fn trace() -> Self {
+        Self::capture(TRACE).with(&["--trace-at", "entry"])
+    }
+
+    /// xdpdump, with everything at its default.
+    pub(crate) fn xdpdump() -> Self {
+        Self::other(XDPDUMP, Program::Xdpdump)
     }
 
     /// The least that a program can do with libpcap: it counts packets.
@@ -241,6 +257,7 @@ impl Peer {
             Program::Tcpdump { .. } => installed("tcpdump"),
             Program::Dumpcap => installed("dumpcap"),
             Program::Netsniff => installed("netsniff-ng"),
+            Program::Xdpdump => installed("xdpdump"),
             _ => true,
         }
     }
@@ -279,9 +296,22 @@ impl Peer {
             Program::Capture { source, .. } | Program::Consumer { source, .. } => {
                 source != "packet"
             }
-            Program::XdpLoop | Program::Sink => true,
+            Program::XdpLoop | Program::Sink | Program::Xdpdump => true,
             _ => self.under.is_some_and(|source| source != "packet"),
         }
+    }
+
+    /// Whether it traces an XDP program of another, which has to be there first.
+    pub(crate) fn traces(&self) -> bool {
+        matches!(self.program, Program::Capture { source: TRACE, .. } | Program::Xdpdump)
+    }
+
+    /// Starts the program that those trace that do: it drops every frame.
+    pub(crate) fn start_traced(pair: &Pair) -> Result<Running> {
+        let sink = Self::sink();
+        let mut traced = Running::start(&sink.name, &mut sink.command(pair)?)?;
+        pair.wait_until_listening(&mut traced)?;
+        Ok(traced)
     }
 
     /// Why this machine cannot run it, by the probe of what it needs; `None` where it can.
@@ -289,11 +319,20 @@ impl Peer {
         let source = match self.program {
             Program::Capture { source, .. } | Program::Consumer { source, .. } => source,
             Program::XdpLoop => "xdp",
+            Program::Xdpdump => TRACE,
             _ => match self.under {
                 Some(source) => source,
                 None => return Ok(None),
             },
         };
+        if source == TRACE {
+            let traced = Self::start_traced(pair)?;
+            let trace = || Builder::default().buffer(4096).xdp(RECEIVER, Points::Entry).err();
+            let refused = pair.receiver.run(trace)?.map(|why| why.to_string());
+            traced.stop(Duration::from_secs(10))?;
+            pair.wait_until_free()?;
+            return Ok(refused);
+        }
         Ok(pair.receiver.run(|| match source {
             "xdp" => xdp::probe(RECEIVER).unavailable.map(|why| why.to_string()),
             "tee" => linerate_bpf::tee::probe(RECEIVER).err().map(|why| why.to_string()),
@@ -346,6 +385,7 @@ impl Peer {
                 let own = own.to_str().context("the path of linerate-lab is not UTF-8")?;
                 theirs(own, &["helper", "pcap-loop", "-i", RECEIVER])
             }
+            Program::Xdpdump => theirs("xdpdump", &["-i", RECEIVER, "-w", file]),
             Program::Netsniff => {
                 theirs("netsniff-ng", &["--in", RECEIVER, "--out", file, "--silent"])
             }
@@ -363,6 +403,7 @@ impl Peer {
             Program::Tcpdump { .. } => tcpdump(&finished.stderr),
             Program::Dumpcap => dumpcap(&finished.stderr),
             Program::Netsniff => netsniff(&(finished.stdout + &finished.stderr)),
+            Program::Xdpdump => xdpdump(&(finished.stdout + &finished.stderr)),
         }
         .with_context(|| format!("cannot read the output of {}", self.name))
     }
@@ -436,6 +477,15 @@ fn dumpcap(said: &str) -> Result<PeerReport> {
     Ok(peer_report(received.trim().parse()?, causes))
 }
 
+/// `12 packets captured`, `3 packets dropped by perf ring`.
+fn xdpdump(said: &str) -> Result<PeerReport> {
+    let number = |end: &str| {
+        said.lines().find_map(|line| line.trim().strip_suffix(end)?.trim().parse::<u64>().ok())
+    };
+    let captured = number("packets captured").context("no line \"packets captured\"")?;
+    Ok(peer_report(captured, [("perf ring", number("packets dropped by perf ring").unwrap_or(0))]))
+}
+
 /// `12  packets incoming (2 unread on exit)`, `10  packets passed filter`,
 /// `2  packets failed filter (out of space)`.
 fn netsniff(said: &str) -> Result<PeerReport> {
@@ -497,6 +547,14 @@ mod tests {
         let expected = peer_report(100, [("out of space", 3), ("unread on exit", 2)]);
         assert_eq!(netsniff(said).unwrap(), expected);
         assert!(netsniff("").is_err());
+    }
+
+    #[test]
+    fn xdpdump_is_read() {
+        let said = "listening on in0, ingress XDP program ID 5 func sink, capture mode entry, \
+            capture size 262144 bytes\n\n12 packets captured\n3 packets dropped by perf ring\n";
+        assert_eq!(xdpdump(said).unwrap(), peer_report(12, [("perf ring", 3)]));
+        assert!(xdpdump("").is_err());
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! A sending and a receiving host, joined by a veth pair.
 
+use std::fs;
 use std::net::Ipv4Addr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
@@ -81,6 +83,19 @@ impl Pair {
             || Ok(self.cable.b.has_xdp()? || has_packet_socket(&self.receiver, &self.cable.b)?);
         program.wait_until("a capture to begin", Duration::from_secs(20), listening)?;
         // Rings are set up right after; a frame that is sent before is lost.
+        interrupt::sleep(Duration::from_millis(300))
+    }
+
+    /// Waits until `program` has attached a tracing program.
+    pub(crate) fn wait_until_tracing(&self, program: &mut Running) -> Result<()> {
+        let descriptors = PathBuf::from(format!("/proc/{}/fdinfo", program.pid()));
+        let tracing = || {
+            // It may have ended, or closed a descriptor meanwhile.
+            let infos = fs::read_dir(&descriptors).into_iter().flatten().flatten();
+            let infos = infos.filter_map(|entry| fs::read_to_string(entry.path()).ok());
+            Ok(infos.into_iter().any(|info| info.contains("link_type:\ttracing")))
+        };
+        program.wait_until("a trace to begin", Duration::from_secs(20), tracing)?;
         interrupt::sleep(Duration::from_millis(300))
     }
 

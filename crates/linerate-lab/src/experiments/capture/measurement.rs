@@ -121,8 +121,12 @@ pub(crate) fn measure_with(
     meddle: impl FnOnce(&mut Running, &mut Running) -> Result<()>,
 ) -> Result<Measurement> {
     pair.cable.b.set_gro(traffic.needs_napi())?;
+    let traced = peer.traces().then(|| Peer::start_traced(pair)).transpose()?;
     let mut receiver = Running::start(&peer.name, &mut peer.command(pair)?)?;
-    pair.wait_until_listening(&mut receiver)?;
+    match traced {
+        Some(_) => pair.wait_until_tracing(&mut receiver)?,
+        None => pair.wait_until_listening(&mut receiver)?,
+    }
     let dropped_before = interface_drops(pair)?;
     let watch = CoreMonitor::start(pair.cores, &pair.cable.b, &receiver)?;
     let mut sender = traffic.start(pair)?;
@@ -137,6 +141,9 @@ pub(crate) fn measure_with(
     let cpu = finished.cpu;
     let peer_report = peer.peer_report(finished)?;
     let [sender_drops, receiver_drops] = interface_drops(pair)?;
+    if let Some(traced) = traced {
+        traced.stop(Duration::from_secs(10))?;
+    }
     pair.wait_until_free()?;
     // What the peer had no room for counts at the sending interface. What an XDP program drops counts at the
     // receiving one; there it is either what the sink was asked to drop or what the capture program lists

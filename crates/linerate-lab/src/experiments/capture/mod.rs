@@ -11,4 +11,5 @@ pub(in crate::experiments) mod stage;
 pub(in crate::experiments) mod stall;
 mod sweep;
 pub(in crate::experiments) mod tlb;
+pub(in crate::experiments) mod trace;
 pub(in crate::experiments) mod write;

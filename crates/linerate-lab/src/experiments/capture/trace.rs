@@ -1,0 +1,88 @@
+//! `capture-trace`: frames lost while an XDP program is traced, by packet rate.
+
+use anyhow::Result;
+
+use super::sweep::Sweep;
+use crate::experiments::context::{Context, Experiment};
+use crate::peers::capture::{Peer, TRACE, XDPDUMP};
+use crate::report::distribution::Distribution;
+use crate::report::summary::{Axis, Chart, Claim};
+use crate::traffic::generated::Traffic;
+
+pub(in crate::experiments) const EXPERIMENT: Experiment = Experiment {
+    name: "capture-trace",
+    title: "Frames lost while an XDP program is traced",
+    about: "64-byte frames at a fixed rate, to an XDP program that drops them. A capture traces the \
+            program at its entry and writes each frame to a file that throws it away. Everything is at \
+            its default size. The kernel has to allow programs to trace programs.",
+    run,
+};
+
+fn run(context: &mut Context) -> Result<()> {
+    let (peers, missing): (Vec<_>, Vec<_>) =
+        [Peer::trace(), Peer::xdpdump()].into_iter().partition(Peer::is_installed);
+    let notes = missing.iter().map(|peer| format!("skipped: {}: it is not installed", peer.name));
+    context.notes.extend(notes);
+    let rates: &[f64] = context.pick(
+        &[250_000.0, 1_000_000.0],
+        &[100_000.0, 250_000.0, 500_000.0, 1_000_000.0, 1_500_000.0, 2_000_000.0],
+    );
+    let seconds = context.pick(3.0, 6.0);
+    let places: Vec<_> = rates
+        .iter()
+        .map(|&rate| (rate, Traffic::smallest((rate * seconds) as u64, Some(rate as u64))))
+        .collect();
+    let sweep = Sweep::run(context, peers, &places)?;
+    context.charts.push(Chart::lines(
+        "loss",
+        "Frames lost",
+        "Lower is better.",
+        Axis::linear("packet rate", "frames a second"),
+        Axis::linear("lost", "%"),
+        sweep.lines(|measured| Some(measured.loss() * 100.0)),
+    ));
+    let loss = |rate, name| {
+        Distribution::of(sweep.counted(rate, name).into_iter().map(|one| one.loss() * 100.0))
+    };
+    let repeats = context.options.repeats;
+    let claims = rates.iter().map(|&rate| {
+        let claim = format!("frames lost at {rate} a second: trace and xdpdump");
+        claim_of(&claim, loss(rate, TRACE), loss(rate, XDPDUMP), repeats)
+    });
+    let claims: Vec<_> = claims.collect();
+    context.claims.extend(claims);
+    Ok(())
+}
+
+/// Ours has to lose less, or nothing as the other.
+fn claim_of(
+    claim: &str,
+    ours: Option<Distribution>,
+    theirs: Option<Distribution>,
+    repeats: usize,
+) -> Claim {
+    const BOUND: &str = "below xdpdump's, or none";
+    match (ours, theirs) {
+        (Some(ours), Some(theirs)) if ours.speaks_for(repeats) && theirs.speaks_for(repeats) => {
+            let figure = format!("{:.3}% and {:.3}%", ours.median, theirs.median);
+            let holds = ours.max == 0.0 || ours.max < theirs.min;
+            Claim::new(claim, figure, BOUND, holds).straddling(!holds && ours.min < theirs.max)
+        }
+        _ => Claim::open(claim, "too few runs counted", BOUND),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn less_than_the_other_in_every_run_or_nothing_at_all() {
+        let of = |values: [f64; 5]| Distribution::of(values);
+        let (none, some, more) = (of([0.0; 5]), of([1.0, 1.0, 1.0, 1.0, 2.0]), of([3.0; 5]));
+        assert_eq!(claim_of("a", none, none, 5).holds, Some(true));
+        assert_eq!(claim_of("a", some, more, 5).holds, Some(true));
+        assert_eq!(claim_of("a", more, some, 5).holds, Some(false));
+        assert_eq!(claim_of("a", some, None, 5).holds, None);
+    }
+}
