@@ -11,6 +11,7 @@ use linerate_testkit::{root_or_skip, skip};
 
 use super::support::{Cable, everybody_accepts, folder, listening, numbers};
 use crate::LINERATE;
+use crate::forward::support::Net;
 
 /// What tshark shows of these fields, a line for each packet; `None` where it is not installed.
 fn fields(path: &Path, fields: &[&str]) -> Option<Vec<String>> {
@@ -153,6 +154,37 @@ fn a_trace_shows_what_another_capture_takes() {
     }
     let (_, json, printed) = taking.interrupt();
     assert_eq!(json["captured"], 1000, "the traced capture lost nothing: {printed}");
+}
+
+#[test]
+fn a_trace_shows_what_the_accelerator_forwards() {
+    root_or_skip!();
+    let net = Net::new();
+    let _daemon = net.run("");
+    let trace = |options: &str| {
+        let mut command = net.router.command(LINERATE);
+        command.args("capture -i left --source trace".split(' ')).args(options.split_whitespace());
+        command
+    };
+    let probe = trace("--discard -a duration:0.1").output().unwrap();
+    let said = String::from_utf8_lossy(&probe.stderr);
+    if said.contains("by a security policy") {
+        skip!(said.trim());
+    }
+    // The kernel's own path, which the accelerator learns from.
+    assert_eq!(net.ask(0, 4001, 10), 10);
+    let folder = folder();
+    let path = folder.path().join("forwarded.pcapng");
+    let options = format!("--trace-at exit -w {} --json udp port 4001", path.display());
+    let trace = listening(&mut trace(&options));
+    assert_eq!(net.ask(0, 4001, 30), 30);
+    let (status, json, printed) = trace.interrupt();
+    assert!(status.success(), "{printed}");
+    assert_eq!((&json["captured"], &json["dropped"]["total"]), (&30.into(), &0.into()), "{json}");
+    if let Some(lines) = fields(&path, &["frame.verdict.ebpf_xdp", "ip.ttl"]) {
+        // XDP_REDIRECT, and the time to live of a packet that left.
+        assert!(lines.len() == 30 && lines.iter().all(|line| line == "4 63"), "{lines:?}");
+    }
 }
 
 #[test]
