@@ -121,7 +121,7 @@ impl Default for Config {
             tcp_idle: Duration::from_secs(300),
             lifetime: Lifetime::default(),
             revalidate: Duration::from_secs(60),
-            fail_open_after: Duration::from_secs(10),
+            fail_open_after: Duration::from_secs(1),
             metrics: Metrics::default(),
             persist: false,
             fix: true,

@@ -23,6 +23,8 @@ crate::named::counters! {
     ConntrackUnknown "conntrack-unknown" "The connection cannot be read, or is a template.",
     NotEstablished "not-established" "The connection has no reply yet, is not established, or is closing.",
     Helper "helper" "A conntrack helper or sequence adjustment works on the payload.",
+    Queue "queue" "A rule of the packet filter hands packets to a program (NFQUEUE) or copies them.",
+    SourceMac "source-mac" "A rule of the packet filter looks at the source MAC address.",
     Unreported "unreported" "The connection may end without a report, and cannot be looked up (a conntrack zone).",
     Expiring "expiring" "The connection is about to time out.",
     Busy "busy" "The slot in the table is being written.",

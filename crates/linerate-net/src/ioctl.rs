@@ -82,6 +82,21 @@ fn timestamps(
 }
 
 /// A request about the interface of this name, with nothing else filled in.
+/// Reads a socket option that takes and gives more than a number: `value` holds the question, and then the answer.
+pub(crate) fn socket_option(
+    socket: &OwnedFd,
+    level: i32,
+    name: i32,
+    value: &mut [u8],
+) -> io::Result<()> {
+    let mut length = libc::socklen_t::try_from(value.len()).map_err(io::Error::other)?;
+    // SAFETY: the kernel reads and writes at most `length` bytes where `value` is.
+    let answer = unsafe {
+        libc::getsockopt(socket.as_raw_fd(), level, name, value.as_mut_ptr().cast(), &mut length)
+    };
+    if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 fn request(name: &str) -> io::Result<libc::ifreq> {
     if name.len() >= libc::IF_NAMESIZE {
         return Err(io::Error::from_raw_os_error(libc::ENODEV));

@@ -18,7 +18,8 @@
 //! # `ioctl`
 //! One file, `ioctl.rs`, calls `ioctl(2)`, which needs `unsafe`. Netlink has no driver name, and before
 //! Linux 6.14 no hardware timestamps. Interface flags are read there too: readers of rings poll them, and
-//! `RTM_GETLINK` would make those wait for the kernel's RTNL lock.
+//! `RTM_GETLINK` would make those wait for the kernel's RTNL lock. It also calls `getsockopt(2)` for the tables of
+//! iptables-legacy, which only that option has.
 #![deny(unsafe_code)]
 
 mod address;
@@ -39,6 +40,7 @@ pub mod privilege;
 pub mod process;
 pub mod qdisc;
 pub mod route;
+pub mod ruleset;
 
 pub use address::{Address, addresses};
 pub use connection::Connection;

@@ -192,7 +192,8 @@ struct control {
 	__u64 heartbeat_timeout; /* jiffies that the fast path goes on without one */
 	__u32 revalidate_after;	     /* jiffies from learning to the deadline, at most 2^30 */
 	__u32 admission;     /* packets of a session before it is learned: 1 or more */
-	__u8 reserved[32];
+	__u32 rules;	     /* RULES_*: what packet filters look at */
+	__u8 reserved[28];
 	/* Set once, before the programs run; here and not in the read-only data, so that programs that
 	 * replace these find the same sessions. */
 	__u64 seeds[9];	     /* random, odd: 0 to 3 of the hash, 4 to 8 of the signature */
@@ -204,6 +205,10 @@ struct control {
 };
 _Static_assert(sizeof(struct control) == 192, "three cache lines");
 _Static_assert(__builtin_offsetof(struct control, seeds) == 64, "line two");
+
+/* control.rules: sessions of these families stay with the kernel. Shift by the family less one. */
+#define RULES_QUEUE (1 << 0)	  /* a rule hands packets to a program */
+#define RULES_SOURCE_MAC (1 << 2) /* a rule looks at the source MAC, which is not in the key */
 
 /* Context of the program `heartbeat`. */
 struct heartbeat {

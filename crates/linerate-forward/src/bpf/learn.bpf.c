@@ -230,6 +230,16 @@ static __always_inline __u32 rebuild_key(struct egress *egress, const struct ing
 	return 0;
 }
 
+/* Whether rules of packet filters want to see each packet of this family: 0, or REFUSAL_* plus one. */
+static __always_inline __u32 check_rules(__u32 family)
+{
+	__u32 rules = READ_ONCE(control.rules) >> (family - 1);
+
+	if (rules & RULES_QUEUE)
+		return REFUSAL_QUEUE + 1;
+	return rules & RULES_SOURCE_MAC ? REFUSAL_SOURCE_MAC + 1 : 0;
+}
+
 /* Whether the kernel treats every packet like this one alike, as far as the route shows: 0, or REFUSAL_* plus
  * one. */
 static __always_inline __u32 check_route(const struct __sk_buff *skb, const struct sk_buff *kernel,
@@ -415,6 +425,9 @@ static __always_inline __u32 learn_from(struct __sk_buff *skb)
 	    (__s32)(now - READ_ONCE(entry.session->deadline)) <= 0)
 		return 0;
 
+	refusal = check_rules(egress.rebuilt->key.kind & KIND_FAMILY);
+	if (refusal)
+		return refusal;
 	route = kernel_route(kernel);
 	refusal = check_route(skb, kernel, route, (egress.rebuilt->key.kind & KIND_FAMILY) == KIND_IPV4);
 	if (refusal)

@@ -24,6 +24,7 @@ mod at {
     pub(super) const HEARTBEAT_TIMEOUT: usize = offset_of!(Control, heartbeat_timeout);
     pub(super) const REVALIDATE_AFTER: usize = offset_of!(Control, revalidate_after);
     pub(super) const ADMISSION: usize = offset_of!(Control, admission);
+    pub(super) const RULES: usize = offset_of!(Control, rules);
     pub(super) const ABI: usize = offset_of!(Control, abi);
     pub(super) const STATISTICS: usize = offset_of!(Control, statistics);
     pub(super) const MULTI_BUFFER: usize = offset_of!(Control, multi_buffer);
@@ -120,6 +121,16 @@ impl Control {
     /// Packets of a session that go through the kernel before it is learned.
     pub fn admission(&self) -> u32 {
         self.half(at::ADMISSION).load(Relaxed)
+    }
+
+    /// Says what packet filters look at, and whether that was different before. A bump has to follow then.
+    pub(crate) fn set_rules(&self, rules: u32) -> bool {
+        self.half(at::RULES).swap(rules, SeqCst) != rules
+    }
+
+    /// What packet filters look at: bits of [`layout::rules`].
+    pub fn rules(&self) -> u32 {
+        self.half(at::RULES).load(SeqCst)
     }
 
     /// The layout that the programs were built with.

@@ -6,7 +6,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Hashes of the maps and their types, from the first layout to the current one, which a test checks. Append only:
 /// when the meaning of the bytes changes but not the layout, append the last number again.
-const LAYOUTS: &[u64] = &[0x720e_45a0_f7d1_afc6, 0x6f51_34e4_8e66_0930, 0x9fe8_0e40_c61a_5cf6];
+const LAYOUTS: &[u64] =
+    &[0x720e_45a0_f7d1_afc6, 0x6f51_34e4_8e66_0930, 0x9fe8_0e40_c61a_5cf6, 0x67cf_19ee_cc96_abbf];
 
 /// Number of the layout. Programs of another layout are not adopted.
 pub const ABI: u32 = LAYOUTS.len() as u32;
@@ -183,13 +184,20 @@ pub struct Control {
     pub heartbeat_timeout: u64,
     pub revalidate_after: u32,
     pub admission: u32,
-    pub reserved: [u8; 32],
+    pub rules: u32,
+    pub reserved: [u8; 28],
     pub seeds: [u64; 9],
     pub abi: u32,
     pub statistics: u32,
     pub multi_buffer: u32,
     pub taken: u32,
     pub reserved2: [u32; 10],
+}
+
+/// Bits of [`Control::rules`], for IPv4; those for IPv6 are one higher.
+pub mod rules {
+    pub const QUEUE: u32 = 1 << 0;
+    pub const SOURCE_MAC: u32 = 1 << 2;
 }
 
 /// `struct heartbeat`, the context of the program of that name.

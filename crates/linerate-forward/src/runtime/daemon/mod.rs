@@ -5,6 +5,7 @@
 mod fixes;
 mod handle;
 mod ports;
+mod rules;
 mod service;
 mod setup;
 
@@ -357,6 +358,12 @@ fn start_watch(ports: Vec<u32>, control: &Arc<Control>, events: &Sender<Event>) 
     let options = watch::Options { ports, ..watch::Options::default() };
     let watch = Watch::start(&options, move |causes| {
         control.bump();
+        if [Cause::Start, Cause::Overrun, Cause::Nftables, Cause::Xtables]
+            .into_iter()
+            .any(|cause| causes.contains(cause))
+        {
+            rules::refresh(&control);
+        }
         // The daemon may have ended.
         let _ = events.send(Event::Changed(causes));
     })?;

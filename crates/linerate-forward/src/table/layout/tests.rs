@@ -73,7 +73,7 @@ fn structures_are_those_of_the_programs() {
     same!(btf, Candidate, "candidate", word, bytes, unused);
     same!(btf, Interface, "interface", port, mac, unused);
     same! { btf, Control, "control",
-        generation, denied, heartbeat, heartbeat_timeout, revalidate_after, admission, reserved,
+        generation, denied, heartbeat, heartbeat_timeout, revalidate_after, admission, rules, reserved,
         seeds, abi, statistics, multi_buffer, taken, reserved2
     }
     same!(btf, Heartbeat, "heartbeat", jiffies);

@@ -27,7 +27,9 @@ fn text(snapshot: &Snapshot) -> String {
     let state = match snapshot.state {
         State::Running => format!("running, heartbeat {heartbeat_age:.1} s ago"),
         State::Unattended => format!(
-            "no daemon for {heartbeat_age:.1} s, fails open to the kernel after {timeout:.0} s"
+            "no daemon for {heartbeat_age:.1} s, fails open to the kernel in {:.1} s; rules that change \
+             until then take effect then",
+            (timeout - heartbeat_age).max(0.0)
         ),
         State::FailOpen => "failed open to the kernel, no daemon".to_owned(),
     };

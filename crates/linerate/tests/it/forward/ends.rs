@@ -188,7 +188,7 @@ fn a_table_that_does_not_fit_is_not_begun() {
 fn detach_takes_away_what_is_there() {
     root_or_skip!();
     let net = Net::new();
-    let daemon = net.run("");
+    let daemon = net.run("--fail-open-after 10s");
     daemon.end(Signal::SIGKILL);
     // At once, though the last beat was a moment ago.
     assert_eq!(net.json("status")[0]["state"], "unattended");

@@ -5,6 +5,7 @@ mod configuration;
 mod control;
 mod ends;
 mod interfaces;
+mod rules;
 mod service;
 mod statistics;
 pub(crate) mod support;

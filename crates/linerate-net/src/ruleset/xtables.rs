@@ -1,0 +1,144 @@
+//! Rules of x_tables, which iptables-legacy makes (`include/uapi/linux/netfilter_ipv4/ip_tables.h`, and `netfilter_ipv6`).
+
+use std::io;
+
+use rustix::net::{AddressFamily, SocketType, socket};
+
+use super::{Families, Ruleset};
+use crate::ioctl::socket_option;
+use crate::netlink::number;
+
+/// `IPT_SO_GET_INFO` and `IPT_SO_GET_ENTRIES`, also of IPv6.
+const GET_INFO: i32 = 64;
+const GET_ENTRIES: i32 = 65;
+/// Bytes of a table's name.
+const NAME: usize = 32;
+/// Bytes of `struct ipt_getinfo`: name, valid hooks, entries and underflows of five hooks, number, size.
+const INFO: usize = NAME + 4 + 20 + 20 + 8;
+/// Bytes of `struct ipt_get_entries` before the entries.
+const ENTRIES: usize = 40;
+/// `NF_INET_LOCAL_IN` and `NF_INET_LOCAL_OUT`.
+const LOCAL_HOOKS: [usize; 2] = [1, 3];
+
+/// One of the two kinds of tables.
+struct Kind {
+    /// The names of the tables that the namespace has.
+    names: &'static str,
+    family: AddressFamily,
+    level: i32,
+    families: Families,
+    /// Bytes of what an entry matches by itself (`struct ipt_ip`).
+    matched: usize,
+    /// Bytes of an entry before its matches.
+    head: usize,
+}
+
+const KINDS: [Kind; 2] = [
+    Kind {
+        names: "/proc/thread-self/net/ip_tables_names",
+        family: AddressFamily::INET,
+        level: libc::SOL_IP,
+        families: Families::IPV4,
+        matched: 84,
+        head: 112,
+    },
+    Kind {
+        names: "/proc/thread-self/net/ip6_tables_names",
+        family: AddressFamily::INET6,
+        level: libc::SOL_IPV6,
+        families: Families::IPV6,
+        matched: 136,
+        head: 168,
+    },
+];
+
+pub(super) fn read(ruleset: &mut Ruleset) -> io::Result<()> {
+    for kind in &KINDS {
+        let names = match std::fs::read_to_string(kind.names) {
+            Ok(names) => names,
+            // A kernel without these tables, or a namespace that never had one.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(error),
+        };
+        let socket = socket(kind.family, SocketType::DGRAM, None)?;
+        for name in names.lines() {
+            let mut info = named(name, INFO);
+            socket_option(&socket, kind.level, GET_INFO, &mut info)?;
+            let size = word(&info, INFO - 4).unwrap_or(0);
+            let mut entries = named(name, ENTRIES + size);
+            entries[NAME..NAME + 4].copy_from_slice(&(size as u32).to_ne_bytes());
+            socket_option(&socket, kind.level, GET_ENTRIES, &mut entries)?;
+            kind.add(ruleset, &info, &entries[ENTRIES..]);
+        }
+    }
+    Ok(())
+}
+
+/// A buffer that begins with the name of a table.
+fn named(name: &str, size: usize) -> Vec<u8> {
+    let mut buffer = vec![0; size];
+    let name = name.as_bytes();
+    let length = name.len().min(NAME - 1);
+    buffer[..length].copy_from_slice(&name[..length]);
+    buffer
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<usize> {
+    number(bytes, at).map(u32::from_ne_bytes).map(|value| value as usize)
+}
+
+fn half(bytes: &[u8], at: usize) -> Option<usize> {
+    number(bytes, at).map(u16::from_ne_bytes).map(usize::from)
+}
+
+impl Kind {
+    /// Adds what the rules of a table do and look at.
+    fn add(&self, ruleset: &mut Ruleset, info: &[u8], entries: &[u8]) {
+        let hooks = word(info, NAME).unwrap_or(0);
+        let bounds = |hook: usize| {
+            Some(word(info, NAME + 4 + 4 * hook)?..=word(info, NAME + 24 + 4 * hook)?)
+        };
+        let is_local = |at: usize| {
+            LOCAL_HOOKS.iter().any(|hook| {
+                hooks & 1 << hook != 0 && bounds(*hook).is_some_and(|bounds| bounds.contains(&at))
+            })
+        };
+        let mut at = 0;
+        while let Some(entry) = entries.get(at..).filter(|entry| !entry.is_empty()) {
+            let (Some(target), Some(next)) =
+                (half(entry, self.matched + 4), half(entry, self.matched + 6))
+            else {
+                return;
+            };
+            if next == 0 {
+                return;
+            }
+            if !is_local(at) {
+                self.add_entry(ruleset, entry, target);
+            }
+            at += next;
+        }
+    }
+
+    fn add_entry(&self, ruleset: &mut Ruleset, entry: &[u8], target: usize) {
+        if matches!(name_at(entry, target), b"NFQUEUE" | b"TEE") {
+            ruleset.queue.add(self.families);
+        }
+        let mut at = self.head;
+        while at < target {
+            if name_at(entry, at) == b"mac" {
+                ruleset.source_mac.add(self.families);
+            }
+            match half(entry, at) {
+                Some(size) if size > 0 => at += size,
+                _ => return,
+            }
+        }
+    }
+}
+
+/// The name in a `struct xt_entry_match` or `xt_entry_target`: after its size.
+fn name_at(entry: &[u8], at: usize) -> &[u8] {
+    let name = entry.get(at + 2..at + 31).unwrap_or_default();
+    name.split(|byte| *byte == 0).next().unwrap_or_default()
+}

@@ -1,0 +1,91 @@
+//! Rules of the packet filter keep their effect, with plain Linux as the oracle.
+
+use std::time::{Duration, Instant};
+
+use linerate_testkit::tools::{nft, run};
+use linerate_testkit::{root_or_skip, wait_for};
+use nix::sys::signal::Signal;
+
+use super::support::Net;
+
+/// Whether packets of the client's port are on the fast path after some more of them.
+fn is_fast(net: &Net, family: usize, port: u16) -> bool {
+    assert_eq!(net.ask(family, port, 5), 5);
+    let before =
+        net.count("unknown") + net.count("stale") + net.count("ended") + net.count("revalidate");
+    assert_eq!(net.ask(family, port, 10), 10);
+    let after =
+        net.count("unknown") + net.count("stale") + net.count("ended") + net.count("revalidate");
+    after == before
+}
+
+#[test]
+fn a_rule_that_drops_works_a_second_after_a_death_at_the_latest() {
+    root_or_skip!();
+    let net = Net::new();
+    let daemon = net.run("");
+    assert_eq!(net.ask(0, 4000, 20), 20);
+    daemon.end(Signal::SIGKILL);
+    let killed = Instant::now();
+    nft(
+        &net.router,
+        "table inet t { chain f { type filter hook forward priority 0; udp dport 7000 drop; }; }",
+    );
+    std::thread::sleep(Duration::from_millis(1500).saturating_sub(killed.elapsed()));
+    assert_eq!(net.ask_in_vain(0, 4000), 0, "{:?} after the death", killed.elapsed());
+}
+
+#[test]
+fn a_program_that_takes_packets_by_nfqueue_sees_every_one() {
+    root_or_skip!();
+    for iptables in ["iptables-nft", "iptables-legacy"] {
+        let net = Net::new();
+        let _daemon = net.run("");
+        assert!(is_fast(&net, 0, 4000) && is_fast(&net, 1, 4000));
+        // Nobody takes from the queue: by this option the kernel goes on as if there were no rule.
+        let rule = ["FORWARD", "-p", "udp", "-j", "NFQUEUE", "--queue-num", "7", "--queue-bypass"];
+        let change = |what| run(&net.router, iptables, &[&[what], &rule[..]].concat(), "");
+        change("-A");
+        wait_for("the rule is known", || {
+            net.stdout_of("status").contains("queue") || !is_fast(&net, 0, 4000)
+        });
+        assert!(!is_fast(&net, 0, 4000), "{iptables}");
+        assert!(is_fast(&net, 1, 4000), "{iptables}: the rule is of IPv4");
+        // Every packet met the rule, also of a session that begins now.
+        let seen = || {
+            let list = run(&net.router, iptables, &["-nvxL", "FORWARD"], "");
+            let line =
+                list.lines().find(|line| line.contains("NFQUEUE")).expect("the rule").to_owned();
+            line.split_whitespace().next().expect("a number").parse::<u64>().expect("a number")
+        };
+        let before = seen();
+        assert_eq!(net.ask(0, 4001, 20), 20);
+        assert_eq!(seen() - before, 40, "{iptables}");
+        change("-D");
+        wait_for("the rule is gone", || is_fast(&net, 0, 4000));
+    }
+}
+
+#[test]
+fn a_rule_that_looks_at_the_source_mac_keeps_its_effect() {
+    root_or_skip!();
+    let net = Net::new();
+    // Before the start, this time.
+    nft(
+        &net.router,
+        "table inet t { chain f { type filter hook forward priority 0; ether saddr 02:00:00:00:00:99 counter drop; }; }",
+    );
+    let _daemon = net.run("");
+    assert!(!is_fast(&net, 0, 4000));
+    let refused = &net.json("status")[0]["refusals"];
+    let refused =
+        refused.as_array().expect("a list").iter().find(|one| one["name"] == "source-mac");
+    assert!(refused.expect("counted")["packets"].as_u64() > Some(0));
+    // The same addresses and ports from another MAC address meet the rule.
+    run(&net.client, "ip", &["link", "set", "host", "address", "02:00:00:00:00:99"], "");
+    run(&net.router, "ip", &["neigh", "flush", "dev", "left"], "");
+    assert_eq!(net.ask_in_vain(0, 4000), 0);
+    nft(&net.router, "flush ruleset");
+    wait_for("the rule is gone", || net.ask_in_vain(0, 4000) == 2);
+    wait_for("the fast path is back", || is_fast(&net, 0, 4000));
+}
