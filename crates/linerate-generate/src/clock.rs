@@ -5,9 +5,9 @@ use std::time::Duration;
 use nix::sys::time::TimeSpec;
 use nix::time::{ClockId, ClockNanosleepFlags, clock_gettime, clock_nanosleep};
 
-/// How much earlier than asked a sleep ends, to spin for the rest, in nanoseconds: the default timer slack
-/// of a thread is 50 microseconds (`PR_SET_TIMERSLACK`), and a wake-up takes a few more.
-const SPIN_TIME_NS: u64 = 70_000;
+/// The least time in nanoseconds that a sleep ends before it is due: the default timer slack of a thread is 50
+/// microseconds (`PR_SET_TIMERSLACK`), and a wake-up takes a few more.
+pub(crate) const SPIN_TIME_NS: u64 = 70_000;
 
 /// The longest sleep in nanoseconds: so soon `stop` is noticed.
 const MAX_SLEEP_NS: u64 = 20_000_000;
@@ -18,8 +18,9 @@ pub(crate) fn now() -> u64 {
         .map_or(0, |now| now.tv_sec() as u64 * 1_000_000_000 + now.tv_nsec() as u64)
 }
 
-/// Waits until CLOCK_MONOTONIC shows `deadline`; false if `stop` returned true first.
-pub(crate) fn wait_until(deadline: u64, stop: impl Fn() -> bool) -> bool {
+/// Waits until CLOCK_MONOTONIC shows `deadline`, in a loop for the last `spin` nanoseconds; false if `stop`
+/// returned true first.
+pub(crate) fn wait_until(deadline: u64, spin: u64, stop: impl Fn() -> bool) -> bool {
     loop {
         let now = now();
         if now >= deadline {
@@ -28,11 +29,11 @@ pub(crate) fn wait_until(deadline: u64, stop: impl Fn() -> bool) -> bool {
         if stop() {
             return false;
         }
-        if deadline - now <= SPIN_TIME_NS {
+        if deadline - now <= spin {
             std::hint::spin_loop();
             continue;
         }
-        let wake = (deadline - SPIN_TIME_NS).min(now + MAX_SLEEP_NS);
+        let wake = (deadline - spin).min(now + MAX_SLEEP_NS);
         // An interrupted sleep is treated like any other.
         let _ = clock_nanosleep(
             ClockId::CLOCK_MONOTONIC,

@@ -16,7 +16,7 @@ use serde::Serialize;
 use crate::config::Config;
 use crate::counters::{Counters, Statistics};
 use crate::options::Backend;
-use crate::{Error, Result, cpu, live_frames, ring};
+use crate::{Error, Rate, Result, cpu, live_frames, rate, ring};
 
 /// Ends the system call in which a thread generates. Its default action is to be ignored, so a late one
 /// does no harm.
@@ -145,6 +145,8 @@ pub struct Report {
     pub packets_per_second: f64,
     /// Bits sent per second, frames as in memory.
     pub bits_per_second: f64,
+    /// The part of the requested rate that was reached, 0 to 1; `None` at full speed.
+    pub rate_reached: Option<f64>,
     /// What to do about frames that were refused, where that is known.
     pub hint: Option<String>,
     /// What ended the run early; the counts above are from before.
@@ -202,6 +204,12 @@ impl Running {
             seconds,
             packets_per_second: rate(counters.emitted),
             bits_per_second: rate(counters.bytes.saturating_mul(8)),
+            rate_reached: match config.rate {
+                Rate::Max => None,
+                Rate::Packets(rate) => Some(counters.emitted.saturating_sub(1) as f64 / rate),
+                Rate::Bits(rate) => Some(counters.bytes as f64 * 8.0 / rate),
+            }
+            .map(|scheduled| rate::reached(scheduled, seconds)),
             hint: (refused > 0).then(|| hint(&config.interface.name, backend, &counters)),
             error: match ended {
                 Ok(()) if counters.interface_is_gone() => {

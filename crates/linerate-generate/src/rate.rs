@@ -28,6 +28,16 @@ impl Rate {
     }
 }
 
+/// Lateness that is no missed rate: what one late wake-up of the sender makes.
+const MAX_LATE_SECONDS: f64 = 0.005;
+
+/// The part of the requested rate, 0 to 1, of a run that took `seconds` and was to take `scheduled`; 1 where
+/// the difference is below a hundredth, or what one late wake-up makes.
+pub(crate) fn reached(scheduled: f64, seconds: f64) -> f64 {
+    let late = seconds - scheduled;
+    if late <= MAX_LATE_SECONDS || late <= seconds / 100.0 { 1.0 } else { scheduled / seconds }
+}
+
 impl FromStr for Rate {
     type Err = Error;
 
@@ -98,6 +108,19 @@ mod tests {
         ] {
             assert_eq!(text.parse::<Rate>().unwrap(), rate, "{text}");
             assert_eq!(rate.to_string().parse::<Rate>().unwrap(), rate, "{rate}");
+        }
+    }
+
+    #[test]
+    fn a_rate_is_missed_by_more_than_a_hundredth() {
+        for (scheduled, seconds, part) in [
+            (1.0, 1.005, 1.0),
+            (1.0, 0.5, 1.0),
+            (0.001, 0.005, 1.0),
+            (1.0, 2.0, 0.5),
+            (0.0, 0.0, 1.0),
+        ] {
+            assert_eq!(reached(scheduled, seconds), part, "{seconds} for {scheduled}");
         }
     }
 

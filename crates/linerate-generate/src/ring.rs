@@ -44,7 +44,10 @@ pub(crate) fn run(
     let count = config.count.unwrap_or(u64::MAX);
     let start = clock::now();
     counters.first.store(start, Ordering::Relaxed);
-    while emitted < count && clock::wait_until(start + pacer.due as u64, stopping) && !stopping() {
+    while emitted < count
+        && clock::wait_until(start + pacer.due as u64, clock::SPIN_TIME_NS, stopping)
+        && !stopping()
+    {
         let horizon = pacer.horizon(clock::now() - start);
         let end = count.min(emitted + BATCH);
         while emitted < end && pacer.due <= horizon {

@@ -10,13 +10,17 @@ use serde::Serialize;
 
 use crate::interface::Interface;
 use crate::transmit::TransmitQueue;
-use crate::{Backend, Error, Rate, Result, clock, cpu};
+use crate::{Backend, Error, Rate, Result, clock, cpu, rate};
 
 mod files;
 mod trace;
 
 pub use files::Files;
 pub use trace::Trace;
+
+/// How much earlier than asked a sleep ends, in nanoseconds, to spin for the rest: longer than most wake-ups are
+/// late, so that gaps are as recorded. A replay of a frame each half a millisecond takes a whole CPU.
+const SPIN_TIME_NS: u64 = 500_000;
 
 /// Frames handed to the kernel with one system call where they are due together.
 const BATCH: u32 = 64;
@@ -136,6 +140,8 @@ pub struct Report {
     pub packets_per_second: f64,
     /// Bits sent per second, frames as in memory.
     pub bits_per_second: f64,
+    /// The part of the requested speed that was reached, 0 to 1; `None` at full speed.
+    pub rate_reached: Option<f64>,
     /// How late frames went on average, in microseconds; 0 at full speed.
     pub late_mean_us: f64,
     /// How late the latest went, in microseconds; 0 at full speed.
@@ -209,6 +215,8 @@ struct Sender {
     start: u64,
     /// When the next frame is due, in nanoseconds since the start.
     due: f64,
+    /// When the last frame that was sent was due.
+    last_due: f64,
     late_sum: u64,
     late_max: u64,
 }
@@ -228,6 +236,7 @@ impl Sender {
             pending: 0,
             start: 0,
             due: 0.0,
+            last_due: 0.0,
             late_sum: 0,
             late_max: 0,
         })
@@ -270,6 +279,7 @@ impl Sender {
         self.report.sent += 1;
         self.report.bytes += len as u64;
         self.report.cut += u64::from(recorded.cut);
+        self.last_due = self.due;
         self.due += match self.options.speed {
             Speed::Rate(Rate::Packets(rate)) => 1e9 / rate,
             Speed::Rate(Rate::Bits(rate)) => len as f64 * 8e9 / rate,
@@ -290,7 +300,7 @@ impl Sender {
         let mut now = clock::now();
         if now < deadline {
             self.flush(progress)?;
-            if !clock::wait_until(deadline, stop) {
+            if !clock::wait_until(deadline, SPIN_TIME_NS, stop) {
                 return Ok(false);
             }
             now = clock::now();
@@ -317,6 +327,8 @@ impl Sender {
             report.seconds = clock::now().saturating_sub(self.start) as f64 / 1e9;
             report.packets_per_second = report.sent as f64 / report.seconds.max(1e-9);
             report.bits_per_second = report.bytes as f64 * 8.0 / report.seconds.max(1e-9);
+            report.rate_reached = (self.options.speed != Speed::Rate(Rate::Max))
+                .then(|| rate::reached(self.last_due / 1e9, report.seconds));
             report.late_mean_us = self.late_sum as f64 / report.sent as f64 / 1e3;
             report.late_max_us = self.late_max as f64 / 1e3;
         }

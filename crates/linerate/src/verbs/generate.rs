@@ -102,6 +102,9 @@ pub(crate) struct Arguments {
     /// Flood an interface even if a default route uses it.
     #[arg(long)]
     allow_default_route: bool,
+    /// Exit with status 1 if the requested rate was not reached.
+    #[arg(long)]
+    strict: bool,
     /// Print one JSON object on standard output at the end.
     #[arg(long)]
     json: bool,
@@ -133,6 +136,17 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     if report.sent > 0 && report.accepted == 0 {
         let hint = report.hint.as_deref().unwrap_or("no reason given");
         anyhow::bail!("all {} frames were refused: {hint}", report.sent);
+    }
+    if let Some(part) = report.rate_reached.filter(|part| *part < 1.0) {
+        if !arguments.quiet {
+            stdio::eprintln(format_args!(
+                "linerate: the requested rate was not reached: {:.1}% of it",
+                part * 100.0
+            ));
+        }
+        if arguments.strict {
+            return Ok(ExitCode::FAILURE);
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -21,8 +21,8 @@ use crate::cli::stdio;
 /// Arguments of `linerate replay`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Without a speed the recorded gaps are kept, with the precision of the kernel's timers (some tens of \
-microseconds). Gaps between files and rounds are zero. --topspeed and --loop read the files into \
+Without a speed the recorded gaps are kept; for the last half of a millisecond of each gap the sender \
+spins. Gaps between files and rounds are zero. --topspeed and --loop read the files into \
 memory first.
 
 Examples:
@@ -63,6 +63,9 @@ pub(crate) struct Arguments {
     /// Send even if a default route uses the interface.
     #[arg(long)]
     allow_default_route: bool,
+    /// Exit with status 1 if the requested rate was not reached.
+    #[arg(long)]
+    strict: bool,
     /// Print one JSON object on standard output at the end.
     #[arg(long)]
     json: bool,
@@ -122,6 +125,17 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     if let Some(error) = &report.error {
         bail!("ended after {} frames: {error}", report.sent);
+    }
+    if let Some(part) = report.rate_reached.filter(|part| *part < 1.0) {
+        if !arguments.quiet {
+            stdio::eprintln(format_args!(
+                "linerate: the requested rate was not reached: {:.1}% of it",
+                part * 100.0
+            ));
+        }
+        if arguments.strict {
+            return Ok(ExitCode::FAILURE);
+        }
     }
     let nothing = report.frames > 0 && report.accepted == 0;
     Ok(if nothing { ExitCode::FAILURE } else { ExitCode::SUCCESS })

@@ -62,6 +62,30 @@ fn summary_is_for_people_and_quiet_is_silent() {
 }
 
 #[test]
+fn a_rate_that_is_not_reached_is_said() {
+    root_or_skip!();
+    let cable = cable();
+    let enough = generate(&cable, "--count 2000 --rate 10kpps --backend packet --strict");
+    let said = |output: &std::process::Output| {
+        String::from_utf8_lossy(&output.stderr).contains("rate was not reached")
+    };
+    assert!(enough.status.success() && !said(&enough), "{enough:?}");
+    // No machine sends so many.
+    for (options, status) in [("", 0), ("--strict", 1)] {
+        let backend = "--count 200000 --rate 900Mpps --backend packet --json";
+        let output = generate(&cable, &format!("{backend} {options}"));
+        assert!(said(&output), "{output:?}");
+        assert_eq!(output.status.code(), Some(status), "{output:?}");
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let reached = report["rate_reached"].as_f64().unwrap();
+        assert!(reached > 0.0 && reached < 0.5, "{report}");
+    }
+    let full = generate(&cable, "--count 1000 --backend packet --json --strict");
+    let report: serde_json::Value = serde_json::from_slice(&full.stdout).unwrap();
+    assert!(report["rate_reached"].is_null() && full.status.success(), "{report}");
+}
+
+#[test]
 fn interrupt_ends_with_the_summary() {
     root_or_skip!();
     let cable = cable();

@@ -55,6 +55,22 @@ fn in_folder(name: &str) -> (tempfile::TempDir, PathBuf) {
 }
 
 #[test]
+fn a_speed_that_is_not_reached_is_said() {
+    root_or_skip!();
+    let cable = Cable::new();
+    let (_folder, file) = in_folder("in.pcap");
+    write_pcap(&file, 200, 1000, 1);
+    let enough = replay(&cable, &file, "--json --strict");
+    assert_eq!(json(&enough)["rate_reached"], 1.0);
+    for (options, status) in [("", 0), ("--strict", 1)] {
+        let output = replay(&cable, &file, &format!("--pps 900M --loop 1000 --json {options}"));
+        let said = String::from_utf8_lossy(&output.stderr).contains("rate was not reached");
+        assert!(said, "{output:?}");
+        assert_eq!(output.status.code(), Some(status), "{output:?}");
+    }
+}
+
+#[test]
 fn a_file_arrives_as_it_is() {
     root_or_skip!();
     let cable = Cable::new();
