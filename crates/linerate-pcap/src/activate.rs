@@ -72,6 +72,11 @@ fn open_backend(device: &str, options: HandleOptions) -> Backend {
                 if let Some(why) = other_memory {
                     rings::warn_once(config.allocation, format_args!("the ring on {device}"), &why);
                 }
+                if kind == SourceKind::Xdp {
+                    let what =
+                        "the host does not get the frames that this program takes (source xdp)";
+                    warn(format_args!("{device}: {what}"));
+                }
                 opened.warnings.iter().for_each(|line| warn(format_args!("{device}: {line}")));
                 return Backend::Linerate(Box::new(opened), group);
             }

@@ -5,11 +5,11 @@
 //! have.
 
 use std::env;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -31,6 +31,9 @@ Examples:\n  \
   linerate run -- tcpdump -i eth0 -w all.pcap\n  \
   linerate run --source xdp --take-over -- tcpdump -i eth1 -w all.pcap\n  \
   linerate run --source tee -- python3 sniff.py";
+
+/// Names the libpcap that serves the program, instead of its own or the system's.
+const LIBPCAP: &str = "LINERATE_LIBPCAP";
 
 /// Arguments of `linerate run`.
 #[derive(Debug, Args)]
@@ -92,13 +95,13 @@ pub(crate) struct Arguments {
 /// Becomes the program.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let library = library()?;
-    let system = libpcap::places().find_map(|place| place.canonicalize().ok());
     let (name, rest) = arguments.program.split_first().context("no program was named")?;
+    let system = libpcap_of(name, arguments.quiet)?;
     let mut command = Command::new(name);
     command.args(rest);
     let mut preload = vec![library.clone()];
     if let Some(system) = system {
-        command.env("LINERATE_LIBPCAP", &system);
+        command.env(LIBPCAP, &system);
         preload.push(system);
     }
     command.env("LD_PRELOAD", joined("LD_PRELOAD", preload)?);
@@ -137,6 +140,40 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let error = command.exec();
     stdio::eprintln(format_args!("linerate: cannot run {}: {error}", name.display()));
     Ok(ExitCode::from(if error.kind() == ErrorKind::NotFound { 127 } else { 126 }))
+}
+
+/// The libpcap that serves the program: the one that the user names, else the program's own, else the system's.
+fn libpcap_of(program: &OsStr, quiet: bool) -> Result<Option<PathBuf>> {
+    if let Some(named) = env::var_os(LIBPCAP).filter(|named| !named.is_empty()) {
+        let named = PathBuf::from(named);
+        let found = named.canonicalize();
+        return found.map(Some).with_context(|| format!("{LIBPCAP}: {}", named.display()));
+    }
+    let system = libpcap::places().find_map(|place| place.canonicalize().ok());
+    let own = own_libpcap(program).filter(|own| Some(own) != system.as_ref());
+    if let Some(own) = own.as_ref().filter(|_| !quiet) {
+        let (name, own) = (program.display(), own.display());
+        stdio::eprintln(format_args!(
+            "linerate: {name} has a libpcap of its own and gets it: {own}"
+        ));
+    }
+    Ok(own.or(system))
+}
+
+/// The libpcap that the loader would give to the program, as ldd(1) lists it. None for scripts, for programs
+/// that load it later, and where there is no ldd.
+fn own_libpcap(program: &OsStr) -> Option<PathBuf> {
+    let path = match Path::new(program).components().count() {
+        1 => env::split_paths(&env::var_os("PATH")?)
+            .map(|folder| folder.join(program))
+            .find(|p| p.is_file())?,
+        _ => PathBuf::from(program),
+    };
+    let listed = Command::new("ldd").arg(path).stderr(Stdio::null()).output().ok()?;
+    let listed = String::from_utf8(listed.stdout).ok()?;
+    let libraries = listed.lines().filter(|line| line.trim_start().starts_with("libpcap.so"));
+    let mut places = libraries.filter_map(|line| line.split_once("=> ")?.1.split(" (").next());
+    Path::new(places.next()?).canonicalize().ok()
 }
 
 /// The library: beside this command as it was built, or below the folder that it was installed in.

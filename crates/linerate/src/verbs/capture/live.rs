@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use indicatif::{HumanBytes, HumanCount};
 use linerate_capture::engine::{Engine, FileProgress, Outcome, Report};
-use linerate_capture::source::OpenInterface;
+use linerate_capture::source::{OpenInterface, SourceKind};
 use linerate_capture::statistics::{DropCause, Drops};
 
 use super::arguments::Arguments;
@@ -34,6 +34,11 @@ pub(super) fn announce(opened: &[OpenInterface], snaplen: u32) {
              length {snaplen} bytes",
             one.pages
         ));
+        if source == SourceKind::Xdp {
+            stdio::eprintln(format_args!(
+                "linerate: the host does not get the frames of {name} that this capture takes"
+            ));
+        }
         if let Some(filter) = &one.filter {
             let side = if one.filter_in_user { "user space" } else { "the kernel" };
             let (text, why) = (filter.text(), &one.filter_reason);
