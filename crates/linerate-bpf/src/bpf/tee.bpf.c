@@ -132,8 +132,15 @@ int capture(struct xdp_md *ctx)
 	return XDP_PASS;
 }
 
+/* Drops what was copied, until the reader tells it to pass that on, too. */
 SEC("xdp.frags")
 int take(struct xdp_md *ctx)
 {
-	return copy(ctx) ? XDP_DROP : XDP_PASS;
+	__u32 zero = 0;
+	struct tee_reader *state;
+
+	if (!copy(ctx))
+		return XDP_PASS;
+	state = bpf_map_lookup_elem(&reader, &zero);
+	return !state || *(volatile __u32 *)&state->pass ? XDP_PASS : XDP_DROP;
 }

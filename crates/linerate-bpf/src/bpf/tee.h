@@ -68,9 +68,11 @@ _Static_assert(sizeof(struct tee_counters) == 40, "tee_counters is 40 bytes");
 struct tee_reader {
 	__u32 waiting; /* the reader sets it before it sleeps, the program clears it and wakes */
 	__u32 stop;    /* the reader sets it once: no further frame is copied */
+	__u32 pass;    /* the reader sets it once: `take` drops no further frame */
+	__u32 unused;
 };
 
-_Static_assert(sizeof(struct tee_reader) == 8, "tee_reader is 8 bytes");
+_Static_assert(sizeof(struct tee_reader) == 16, "tee_reader is 16 bytes");
 
 /* The longest frame copied in full: the largest that bpf_xdp_load_bytes takes at once. */
 #define TEE_MAX_SNAPLEN 65535

@@ -2,6 +2,7 @@
 
 mod blocks;
 mod file;
+mod guard;
 mod reader;
 mod report;
 mod shared;
@@ -30,6 +31,7 @@ use crate::source::{OpenInterface, SourceKind, SourceOptions};
 use crate::split::LiveSplitter;
 use crate::statistics::{DropCause, Drops, InterfaceCounters};
 use crate::{Error, Result};
+use guard::Guard;
 use reader::{MAX_BUFFER_AGE, MAX_BUFFER_AGE_OF_SEVERAL, PacketPath, Reader};
 use shared::Shared;
 
@@ -53,6 +55,7 @@ pub struct EngineOptions {
 /// A running capture.
 pub struct Engine {
     readers: Vec<JoinHandle<()>>,
+    guards: Vec<Guard>,
     sink: Sink,
     progress: Option<Arc<FileSinkProgress>>,
     shared: Arc<Shared>,
@@ -93,7 +96,7 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// [`Error::Thread`].
+    /// [`Error::Thread`]; what watching the interfaces of `auto` takes.
     pub fn start(
         opened: Vec<OpenInterface>,
         counters: Arc<Vec<InterfaceCounters>>,
@@ -104,6 +107,15 @@ impl Engine {
         let shared = Arc::new(Shared::new(options.count, options.split));
         let interfaces = opened.iter().map(InterfaceReport::of).collect();
         let filter = opened.first().and_then(FilterReport::of);
+        let mut guards = Vec::new();
+        for one in opened.iter().filter(|one| one.automatic) {
+            for source in &one.sources {
+                if let Some(passer) = source.passer()? {
+                    let (name, events) = (one.interface.name.clone(), Sender::clone(&events_in));
+                    guards.push(Guard::start(name, passer, events)?);
+                }
+            }
+        }
         let mut prepared = Vec::new();
         for (number, one) in opened.into_iter().enumerate() {
             let filter = one.filter.filter(|_| one.filter_in_user).map(Arc::new);
@@ -152,7 +164,18 @@ impl Engine {
             Sink::Discard | Sink::Call(_) => None,
         };
         let start = Instant::now();
-        Ok(Self { readers, sink, progress, shared, counters, events, interfaces, filter, start })
+        Ok(Self {
+            readers,
+            guards,
+            sink,
+            progress,
+            shared,
+            counters,
+            events,
+            interfaces,
+            filter,
+            start,
+        })
     }
 
     /// Asks the readers to end. They read what came before.
@@ -213,6 +236,7 @@ impl Engine {
 
     /// Waits for the readers and the writer.
     pub fn finish(mut self) -> Outcome {
+        self.guards.clear();
         for reader in self.readers.drain(..) {
             // A reader catches its own panics and reports them in `shared`.
             let _ = reader.join();

@@ -168,6 +168,18 @@ impl Source {
         }
     }
 
+    /// What lets a source that takes frames pass them on; `None` for others, and for AF_XDP sockets.
+    ///
+    /// # Errors
+    ///
+    /// What the system said.
+    pub(crate) fn passer(&self) -> linerate_ring::Result<Option<tee::Passer>> {
+        match self {
+            Self::Xdp(receiver) => receiver.passer(),
+            Self::Packet(_) | Self::Trace(_) => Ok(None),
+        }
+    }
+
     /// Whether VLAN tags that the driver stripped are inserted again.
     pub fn has_stripped_tags(&self) -> bool {
         match self {

@@ -25,6 +25,8 @@ pub struct OpenInterface {
     pub sources: Vec<Source>,
     /// Which kind of source, and why.
     pub selection: Selection,
+    /// Nobody asked for that source by name, so it must not take frames from a user that comes later.
+    pub automatic: bool,
     /// The filter, where there is one.
     pub filter: Option<Filter>,
     /// Whether each frame has to pass [`Filter::matches`].
@@ -123,6 +125,7 @@ impl OpenInterface {
         Ok(Self {
             interface,
             sources,
+            automatic: options.source.is_none(),
             selection,
             filter,
             filter_in_user,
@@ -199,6 +202,12 @@ fn without_effect(options: &SourceOptions, kind: SourceKind, sockets: bool) -> V
     }
     if options.rate_limit.is_some() && kind != SourceKind::Drops {
         ignored.push(format!("--rate-limit has no effect on --source {kind}"));
+    }
+    if options.delivery == Delivery::AfXdp && options.source.is_none() && kind == SourceKind::Xdp {
+        ignored.push(
+            "--xdp-delivery af-xdp has no effect on --source auto: AF_XDP sockets cannot pass frames on"
+                .to_owned(),
+        );
     }
     if options.delivery != Delivery::Auto && kind != SourceKind::Xdp {
         ignored.push(format!("--xdp-delivery has no effect on --source {kind}"));
@@ -342,7 +351,11 @@ impl Opener<'_> {
     fn xdp_options(&self, take: bool) -> xdp::Options {
         let options = self.options;
         xdp::Options {
-            delivery: options.delivery,
+            // `auto` passes frames on when the host begins to use them, which sockets cannot.
+            delivery: match options.source {
+                None => Delivery::RingBuffer,
+                Some(_) => options.delivery,
+            },
             take,
             buffer: options.buffer.map(|bytes| bytes as usize),
             pages: options.pages,

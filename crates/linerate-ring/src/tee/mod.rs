@@ -43,6 +43,7 @@ use linerate_net::Interface;
 use crate::xdp::WaitStrategy;
 use crate::{Error, Result};
 pub(crate) use buffer::RingBuffer;
+use records::Reader;
 
 /// Default size of the ring buffer in bytes: 600,000 frames of 64 bytes.
 pub const DEFAULT_BUFFER: usize = 64 << 20;
@@ -225,6 +226,14 @@ impl Tee {
         self.program.why_generic()
     }
 
+    /// What lets the program pass frames on that it takes.
+    ///
+    /// # Errors
+    /// [`Error::System`] when there is no memory for a mapping.
+    pub fn passer(&self) -> Result<Passer> {
+        Ok(Passer(Reader::map(self.program.reader_state())?))
+    }
+
     /// The slot of this capture on the interface; `None` when it takes the frames and so has the interface
     /// for itself.
     pub fn slot(&self) -> Option<u32> {
@@ -246,6 +255,18 @@ impl Tee {
         let went_down = self.was_up && !up;
         self.was_up = up;
         if went_down { Err(Error::InterfaceDown(self.interface.name().to_owned())) } else { Ok(()) }
+    }
+}
+
+/// Lets a tee that takes frames pass them on, from any thread; made by [`Tee::passer`].
+#[derive(Debug)]
+pub struct Passer(Reader);
+
+impl Passer {
+    /// From now on the frames that the filter accepts reach the stack, too. They are still copied: the capture
+    /// loses none. It cannot be taken back.
+    pub fn pass(&self) {
+        self.0.pass();
     }
 }
 

@@ -237,6 +237,13 @@ impl Reader {
         self.stopping().store(1, Ordering::Release);
     }
 
+    /// A taking program drops no frame any more.
+    pub(super) fn pass(&self) {
+        // SAFETY: the third word of the page.
+        let pass: &AtomicU32 = unsafe { self.0.base().cast::<AtomicU32>().add(2).as_ref() };
+        pass.store(1, Ordering::Relaxed);
+    }
+
     fn waiting(&self) -> &AtomicU32 {
         // SAFETY: the first word of a page that lives as long as `self`.
         unsafe { self.0.base().cast().as_ref() }

@@ -327,6 +327,17 @@ impl Receiver {
         })
     }
 
+    /// What lets a program that takes frames pass them on; `None` for a tee, and for sockets, which cannot.
+    ///
+    /// # Errors
+    /// As [`Tee::passer`].
+    pub fn passer(&self) -> Result<Option<tee::Passer>> {
+        match &self.rings {
+            Rings::RingBuffer(tee) if self.config.take => tee.passer().map(Some),
+            _ => Ok(None),
+        }
+    }
+
     /// How full the buffer is, 0 to 1.
     pub fn fill(&mut self) -> f32 {
         match &mut self.rings {

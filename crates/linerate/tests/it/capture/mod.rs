@@ -2,6 +2,7 @@
 
 mod ends;
 mod files;
+mod giving_back;
 mod keeping;
 mod limits;
 mod neighbours;

@@ -1,0 +1,82 @@
+//! `auto` never takes traffic away, also not from a user that comes later.
+
+use std::net::UdpSocket;
+use std::time::Duration;
+
+use linerate_pcapfile::Reader;
+use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip};
+
+use super::support::{folder, listening};
+use crate::LINERATE;
+
+/// Datagrams in a file.
+fn datagrams(path: &std::path::Path) -> usize {
+    let mut reader = Reader::open(path).unwrap();
+    let mut datagrams = 0;
+    while let Some(record) = reader.next().unwrap() {
+        let frame = record.frame.head();
+        datagrams += usize::from(frame[12..14] == [8, 0] && frame[23] == 17);
+    }
+    datagrams
+}
+
+#[test]
+fn auto_passes_frames_on_when_something_begins_to_use_the_interface() {
+    root_or_skip!();
+    let (near, far) = (Namespace::create("gb-near").unwrap(), Namespace::create("gb-far").unwrap());
+    for namespace in [&near, &far] {
+        namespace.sysctl("net.ipv6.conf.default.disable_ipv6", "1").unwrap();
+    }
+    let veth = Veth::create(&near, "near", &far, "far", VethOptions::default()).unwrap();
+    veth.a.add_address("10.9.0.1".parse().unwrap(), 24).unwrap();
+    let folder = folder();
+    let path = folder.path().join("all.pcapng");
+    let mut command = far.command(LINERATE);
+    command.args(["capture", "-i", "far", "--json", "-w"]).arg(&path);
+    let mut capture = listening(&mut command);
+    assert!(capture.stderr().contains("source xdp"), "{}", capture.stderr());
+    capture.until("the host does not get");
+    assert!(!capture.stderr().contains("in use now"), "nothing uses it yet: {}", capture.stderr());
+    veth.b.add_address("10.9.0.2".parse().unwrap(), 24).unwrap();
+    capture.until("interface far is in use now (it has the address 10.9.0.2)");
+    let bind = |address: &str| UdpSocket::bind(address).unwrap();
+    let receiver = far.run(|| bind("10.9.0.2:5000")).unwrap();
+    let sender = near.run(|| bind("10.9.0.1:4000")).unwrap();
+    for socket in [&receiver, &sender] {
+        socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    }
+    for number in 0..50 {
+        // There and back: the first one also asks for the hardware address.
+        let mut buffer = [0; 8];
+        sender.send_to(&[number], "10.9.0.2:5000").unwrap();
+        let (length, from) = receiver.recv_from(&mut buffer).expect("the host gets it");
+        assert_eq!(buffer[..length], [number]);
+        receiver.send_to(&buffer[..length], from).unwrap();
+        assert_eq!(sender.recv(&mut buffer).expect("an answer"), 1);
+    }
+    let (status, json, printed) = capture.interrupt();
+    assert!(status.success(), "{printed}");
+    assert_eq!(datagrams(&path), 50, "the capture has them, too: {printed}");
+    assert_eq!(json["dropped"]["total"], 0, "{json}");
+}
+
+#[test]
+fn a_packet_socket_that_comes_later_sees_the_frames() {
+    root_or_skip!();
+    let (near, far) = (Namespace::create("gs-near").unwrap(), Namespace::create("gs-far").unwrap());
+    for namespace in [&near, &far] {
+        namespace.sysctl("net.ipv6.conf.default.disable_ipv6", "1").unwrap();
+    }
+    let _veth = Veth::create(&near, "near", &far, "far", VethOptions::default()).unwrap();
+    let mut command = far.command(LINERATE);
+    let mut capture = listening(command.args(["capture", "-i", "far", "--discard", "--json"]));
+    capture.until("the host does not get");
+    let mut command = far.command(LINERATE);
+    command.args(["capture", "-i", "far", "--source", "packet", "--discard", "--json"]);
+    let other = listening(&mut command);
+    capture.until("interface far is in use now");
+    assert!(capture.stderr().contains("packet socket"), "{}", capture.stderr());
+    drop(other);
+    let (status, _, printed) = capture.interrupt();
+    assert!(status.success(), "{printed}");
+}
