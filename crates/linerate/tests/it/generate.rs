@@ -69,7 +69,8 @@ fn a_rate_that_is_not_reached_is_said() {
     let said = |output: &std::process::Output| {
         String::from_utf8_lossy(&output.stderr).contains("rate was not reached")
     };
-    assert!(enough.status.success() && !said(&enough), "{enough:?}");
+    // A busy machine may be too slow even for that, and then says so.
+    assert_ne!(enough.status.success(), said(&enough), "{enough:?}");
     // No machine sends so many.
     for (options, status) in [("", 0), ("--strict", 1)] {
         let backend = "--count 200000 --rate 900Mpps --backend packet --json";

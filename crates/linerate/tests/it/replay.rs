@@ -61,7 +61,9 @@ fn a_speed_that_is_not_reached_is_said() {
     let (_folder, file) = in_folder("in.pcap");
     write_pcap(&file, 200, 1000, 1);
     let enough = replay(&cable, &file, "--json --strict");
-    assert_eq!(json(&enough)["rate_reached"], 1.0);
+    // A busy machine may be too slow even for that, and then says so.
+    let said = String::from_utf8_lossy(&enough.stderr).contains("rate was not reached");
+    assert_ne!(enough.status.success(), said, "{enough:?}");
     for (options, status) in [("", 0), ("--strict", 1)] {
         let output = replay(&cable, &file, &format!("--pps 900M --loop 1000 --json {options}"));
         let said = String::from_utf8_lossy(&output.stderr).contains("rate was not reached");
