@@ -59,9 +59,11 @@ impl Instance {
         let denied = DenyList::open(&self.maps, Arc::clone(&self.control), self.clock)?.count()?;
         let mut snapshot = view.snapshot(self.table.count(), denied)?;
         // The lock ends with the daemon, but its last heartbeat is valid for a while longer.
-        if snapshot.state == State::Running && self.pins.is_free() {
-            snapshot.state = State::Unattended;
-        }
+        snapshot.state = match snapshot.state {
+            State::FailOpen => State::FailOpen,
+            _ if self.pins.is_free() => State::Unattended,
+            _ => State::Running,
+        };
         Ok(snapshot)
     }
 
