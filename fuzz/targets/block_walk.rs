@@ -2,14 +2,14 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use linerate_ring::packet::walk::{FrameOptions, Walk};
+use linerate_ring::packet::walk::{FrameOptions, BlockFrames};
 
 fuzz_target!(|data: &[u8]| {
     let Some((&choice, block)) = data.split_first() else { return };
     let snaplen = [u32::MAX, 0, 1, 60, 65_535][usize::from(choice) % 5];
     let mut block = block.to_vec();
     let range = block.as_ptr_range();
-    let mut walk = Walk::new(&block, FrameOptions { snaplen, virtio: choice & 0x40 != 0 });
+    let mut walk = BlockFrames::new(&block, FrameOptions { snaplen, virtio: choice & 0x40 != 0 });
     let promised = walk.remaining();
     let mut lent = 0;
     while let Some(frame) = walk.next(&mut block) {
@@ -21,8 +21,8 @@ fuzz_target!(|data: &[u8]| {
         assert!(piece.as_ptr_range().end <= range.end, "bytes behind the block");
         std::hint::black_box(sum(piece));
     }
-    assert_eq!(walk.lent(), lent);
-    assert!(lent == promised || walk.is_damaged());
+    assert_eq!(walk.frames_returned(), lent);
+    assert!(lent == promised || walk.is_corrupt());
 });
 
 /// Touches every byte, so that the sanitiser sees each of them.

@@ -10,7 +10,7 @@ mod oracle;
 mod shape;
 
 use libfuzzer_sys::fuzz_target;
-use linerate_bpf::filter::{Classic, Statement, translate};
+use linerate_bpf::filter::{ClassicProgram, Statement, translate};
 use pcap as _;
 
 fuzz_target!(|data: &[u8]| {
@@ -20,7 +20,7 @@ fuzz_target!(|data: &[u8]| {
         // Most bytes make a valid program this way.
         shape::program(program)
     } else {
-        match Classic::new(program.chunks_exact(8).map(statement).collect::<Vec<_>>()) {
+        match ClassicProgram::new(program.chunks_exact(8).map(statement).collect::<Vec<_>>()) {
             Ok(classic) => classic,
             Err(error) => {
                 assert!(!error.to_string().is_empty());

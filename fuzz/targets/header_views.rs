@@ -21,7 +21,7 @@ fuzz_target!(|data: &[u8]| {
         let _ = (packet.verify_checksum(), packet.options());
     }
     if let Ok(packet) = ipv6::Packet::new_checked(data) {
-        let _ = (packet.upper(), packet.payload());
+        let _ = (packet.upper_layer(), packet.payload());
     }
     if let Ok(packet) = geneve::Packet::new_checked(data) {
         assert!(packet.header_len() <= data.len());

@@ -1,6 +1,6 @@
 //! Packet filters: classic BPF as libpcap compiles it, and its translation to eBPF.
 //!
-//! A packet socket runs a [`Classic`] program as it is. An XDP program cannot, so
+//! A packet socket runs a [`ClassicProgram`] as it is. An XDP program cannot, so
 //! [`translate`] turns the same program into the body of an eBPF subprogram that gives the same
 //! verdict on every frame. A tracing program, which has the frame in memory only, gets the same from
 //! [`translate_for_memory`]. The translation is a pure function on numbers.
@@ -14,9 +14,13 @@ mod tags;
 mod translate;
 
 pub use attach::attach;
-pub use classic::{Ancillary, Classic, Invalid, MAX_STATEMENTS, SCRATCH_WORDS, Statement};
+pub use classic::{
+    Ancillary, ClassicProgram, InvalidProgram, MAX_STATEMENTS, SCRATCH_WORDS, Statement,
+};
 pub use instruction::{Instruction, to_bytes};
 pub use load::load_socket_filter;
 pub use run::SocketFrame;
 pub use tags::has_outer_tag;
-pub use translate::{MemoryFilter, REACH, Untranslatable, translate, translate_for_memory};
+pub use translate::{
+    MAX_PACKET_OFFSET, MemoryFilter, Untranslatable, translate, translate_for_memory,
+};

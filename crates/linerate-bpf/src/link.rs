@@ -75,7 +75,7 @@ impl Link {
         if let (Hook::Xdp(_), libc::EBUSY | libc::EEXIST) = (hook, -fd)
             && let Some(found) = attached_to(ifindex)?
         {
-            return Err(found.in_the_way(name));
+            return Err(found.busy_error(name));
         }
         Err(Error::bpf(
             match hook {

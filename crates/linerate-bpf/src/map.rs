@@ -20,23 +20,23 @@ use rustix::mm::MapFlags;
 use crate::{Error, Result};
 
 mod sealed {
-    /// Limits [`super::Cell`] to types for which any bytes are valid and that may change behind a `&`.
+    /// Limits [`super::AtomicField`] to types for which any bytes are valid and that may change behind a `&`.
     pub trait Sealed {}
 }
 
 /// An atomic in a mapped array.
 ///
 /// Access one place with one size: Rust's memory model does not cover mixed sizes.
-pub trait Cell: sealed::Sealed {}
+pub trait AtomicField: sealed::Sealed {}
 
-macro_rules! cells {
+macro_rules! atomic_fields {
     ($($atomic:ty),*) => { $(
         impl sealed::Sealed for $atomic {}
-        impl Cell for $atomic {}
+        impl AtomicField for $atomic {}
     )* };
 }
 
-cells!(AtomicU8, AtomicU16, AtomicU32, AtomicU64);
+atomic_fields!(AtomicU8, AtomicU16, AtomicU32, AtomicU64);
 
 /// A mapped BPF array, unmapped on drop. The kernel keeps the array while it is mapped.
 ///
@@ -46,7 +46,7 @@ cells!(AtomicU8, AtomicU16, AtomicU32, AtomicU64);
 /// use std::sync::atomic::{AtomicU64, Ordering};
 ///
 /// let counters = linerate_bpf::map::MappedArray::new(map)?;
-/// let packets = counters.cell::<AtomicU64>(0, 8).load(Ordering::Relaxed);
+/// let packets = counters.atomic::<AtomicU64>(0, 8).load(Ordering::Relaxed);
 /// # Ok(())
 /// # }
 /// ```
@@ -114,12 +114,12 @@ impl MappedArray {
     /// # Panics
     /// When there is no such entry, or the offset is not within a value and a multiple of the size.
     #[inline]
-    pub fn cell<C: Cell>(&self, entry: usize, offset: usize) -> &C {
+    pub fn atomic<C: AtomicField>(&self, entry: usize, offset: usize) -> &C {
         assert!(entry < self.entries && offset < self.value_size);
         assert!(size_of::<C>() <= self.value_size - offset);
         assert!(offset.is_multiple_of(size_of::<C>()));
         // SAFETY: within the mapping by the first two assertions. Aligned: pages are, strides are
-        // multiples of eight bytes, offsets of the size. Any bytes are a value of a sealed `Cell`, and
+        // multiples of eight bytes, offsets of the size. Any bytes are a value of a sealed `AtomicField`, and
         // the mapping lives as long as `self`.
         unsafe { self.mapping.base.add(entry * self.stride + offset).cast().as_ref() }
     }
@@ -130,11 +130,11 @@ impl MappedArray {
     /// When there is no such entry, they are not within a value, or the offset is not a multiple of
     /// the size.
     #[inline]
-    pub fn cells<C: Cell>(&self, entry: usize, offset: usize, count: usize) -> &[C] {
+    pub fn atomics<C: AtomicField>(&self, entry: usize, offset: usize, count: usize) -> &[C] {
         assert!(entry < self.entries && offset <= self.value_size);
         assert!(count <= (self.value_size - offset) / size_of::<C>());
         assert!(offset.is_multiple_of(size_of::<C>()));
-        // SAFETY: within the mapping by the first two assertions, aligned and valid as in `cell`.
+        // SAFETY: within the mapping by the first two assertions, aligned and valid as in `atomic`.
         unsafe {
             let start = self.mapping.base.add(entry * self.stride + offset).cast();
             std::slice::from_raw_parts(start.as_ptr(), count)
@@ -275,12 +275,12 @@ mod tests {
             let value: Vec<u8> = (0..20).map(|byte| byte ^ entry as u8).collect();
             map.update(&key, &value, MapFlags::ANY).unwrap();
             let word = u64::from_ne_bytes(value[8..16].try_into().unwrap());
-            assert_eq!(mapped.cell::<AtomicU64>(entry, 8).load(Relaxed), word);
-            let bytes = mapped.cells::<AtomicU8>(entry, 0, 20);
+            assert_eq!(mapped.atomic::<AtomicU64>(entry, 8).load(Relaxed), word);
+            let bytes = mapped.atomics::<AtomicU8>(entry, 0, 20);
             assert_eq!(bytes.iter().map(|byte| byte.load(Relaxed)).collect::<Vec<_>>(), value);
 
-            mapped.cell::<AtomicU16>(entry, 18).store(0xabcd, Relaxed);
-            mapped.cell::<AtomicU32>(entry, 0).store(7, Relaxed);
+            mapped.atomic::<AtomicU16>(entry, 18).store(0xabcd, Relaxed);
+            mapped.atomic::<AtomicU32>(entry, 0).store(7, Relaxed);
             let now = map.lookup(&key, MapFlags::ANY).unwrap().unwrap();
             assert_eq!(now[18..20], 0xabcdu16.to_ne_bytes());
             assert_eq!(now[0..4], 7u32.to_ne_bytes());
@@ -297,15 +297,15 @@ mod tests {
             let quiet = std::panic::AssertUnwindSafe(look);
             assert!(std::panic::catch_unwind(quiet).is_err());
         };
-        panics(&|| _ = mapped.cell::<AtomicU32>(3, 0).load(Relaxed));
-        panics(&|| _ = mapped.cell::<AtomicU32>(0, 2).load(Relaxed));
-        panics(&|| _ = mapped.cell::<AtomicU64>(0, 16).load(Relaxed));
-        panics(&|| _ = mapped.cell::<AtomicU64>(0, usize::MAX - 7).load(Relaxed));
-        panics(&|| _ = mapped.cells::<AtomicU64>(0, 0, 3).len());
-        panics(&|| _ = mapped.cells::<AtomicU8>(3, 0, 1).len());
-        panics(&|| _ = mapped.cells::<AtomicU8>(0, 21, 0).len());
-        panics(&|| _ = mapped.cells::<AtomicU8>(0, 1, usize::MAX).len());
-        assert_eq!(mapped.cells::<AtomicU8>(2, 20, 0).len(), 0);
+        panics(&|| _ = mapped.atomic::<AtomicU32>(3, 0).load(Relaxed));
+        panics(&|| _ = mapped.atomic::<AtomicU32>(0, 2).load(Relaxed));
+        panics(&|| _ = mapped.atomic::<AtomicU64>(0, 16).load(Relaxed));
+        panics(&|| _ = mapped.atomic::<AtomicU64>(0, usize::MAX - 7).load(Relaxed));
+        panics(&|| _ = mapped.atomics::<AtomicU64>(0, 0, 3).len());
+        panics(&|| _ = mapped.atomics::<AtomicU8>(3, 0, 1).len());
+        panics(&|| _ = mapped.atomics::<AtomicU8>(0, 21, 0).len());
+        panics(&|| _ = mapped.atomics::<AtomicU8>(0, 1, usize::MAX).len());
+        assert_eq!(mapped.atomics::<AtomicU8>(2, 20, 0).len(), 0);
     }
 
     #[test]

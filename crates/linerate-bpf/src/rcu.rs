@@ -1,4 +1,4 @@
-//! [`RcuBarrier`]: waits until every XDP program that runs now has ended.
+//! [`RcuSynchronizer`]: waits until every XDP program that runs now has ended.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
@@ -10,12 +10,12 @@ use crate::{Error, Result};
 /// (`maybe_wait_bpf_programs` in `kernel/bpf/syscall.c`). `membarrier` would wait too, but not where CPUs run
 /// without ticks.
 #[derive(Debug)]
-pub struct RcuBarrier {
+pub struct RcuSynchronizer {
     array: OwnedFd,
     entry: OwnedFd,
 }
 
-impl RcuBarrier {
+impl RcuSynchronizer {
     /// Makes the array. `entry`, any BPF array, is what the updates put into it.
     ///
     /// # Errors
@@ -30,7 +30,7 @@ impl RcuBarrier {
         let fd = unsafe {
             libbpf_sys::bpf_map_create(
                 libbpf_sys::BPF_MAP_TYPE_ARRAY_OF_MAPS,
-                c"rcu_barrier".as_ptr(),
+                c"rcu_synchronize".as_ptr(),
                 4,
                 4,
                 1,

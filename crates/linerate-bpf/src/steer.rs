@@ -14,7 +14,7 @@ use crate::addresses::Addresses;
 use crate::filter::Instruction;
 use crate::map::{sum_over_cpus, update_fd};
 use crate::program::{LoadOptions, LoadableProgram, REJECT_ALL, log_to_tracing};
-use crate::rcu::RcuBarrier;
+use crate::rcu::RcuSynchronizer;
 use crate::xdp::attach::XdpLink;
 use crate::xdp::mode::AttachMode;
 use crate::{Error, Result};
@@ -86,9 +86,9 @@ impl Statistics {
 
 /// The map that a steering program counts in; made by [`Program::counters`].
 #[derive(Debug)]
-pub struct Counters(OwnedFd);
+pub struct StatisticsReader(OwnedFd);
 
-impl Counters {
+impl StatisticsReader {
     /// The current counts.
     ///
     /// # Errors
@@ -106,7 +106,7 @@ pub struct Program {
     device: Option<u32>,
     timestamps: TimestampSource,
     why_timestamps: Option<String>,
-    rcu: RcuBarrier,
+    rcu: RcuSynchronizer,
     program: OwnedFd,
     /// Rejects everything. Loaded at the start: later the process may have dropped the privilege to load a
     /// program, while attaching it needs none.
@@ -153,7 +153,7 @@ impl Program {
         let program = loadable.load(LoadOptions { filter: options.filter, device, trace: None })?;
         let rejecting =
             loadable.load(LoadOptions { filter: Some(&REJECT_ALL), device, trace: None })?;
-        let rcu = RcuBarrier::new(loadable.map("counters"))?;
+        let rcu = RcuSynchronizer::new(loadable.map("counters"))?;
         Ok(Self {
             interface,
             loadable,
@@ -245,9 +245,10 @@ impl Program {
     ///
     /// # Errors
     /// [`Error::System`] when the process has no descriptor left.
-    pub fn counters(&self) -> Result<Counters> {
+    pub fn statistics_reader(&self) -> Result<StatisticsReader> {
         let map = self.loadable.map("counters").try_clone_to_owned();
-        map.map(Counters).map_err(|error| Error::system("duplicate a BPF descriptor", error))
+        map.map(StatisticsReader)
+            .map_err(|error| Error::system("duplicate a BPF descriptor", error))
     }
 
     /// The addresses that [`Options::by_address`] matches; none at first.
@@ -269,8 +270,8 @@ impl Program {
     }
 
     /// Why it runs in the stack and not in the driver, if so.
-    pub fn why_generic(&self) -> Option<&str> {
-        self.link.as_ref().and_then(|link| link.why_generic.as_deref())
+    pub fn generic_reason(&self) -> Option<&str> {
+        self.link.as_ref().and_then(|link| link.generic_reason.as_deref())
     }
 }
 

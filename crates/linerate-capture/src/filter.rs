@@ -10,7 +10,7 @@ mod position;
 use std::fmt;
 use std::str::FromStr;
 
-use linerate_bpf::filter::{Classic, SocketFrame, Statement, has_outer_tag};
+use linerate_bpf::filter::{ClassicProgram, SocketFrame, Statement, has_outer_tag};
 use linerate_ring::{Direction, Frame};
 
 pub use self::placement::{Placement, Side};
@@ -58,7 +58,7 @@ impl FromStr for TagReading {
 #[derive(Debug)]
 pub struct Filter {
     text: String,
-    program: Classic,
+    program: ClassicProgram,
     /// What `program` was compiled for.
     reading: TagReading,
     link_type: u16,
@@ -78,7 +78,7 @@ impl Filter {
         let handle = pcap::Capture::dead(pcap::Linktype(dlt(link_type)))
             .map_err(|error| Error::filter(text, message(&error), None))?;
         let filter = Self::on(&handle, text, link_type, snaplen, optimize, TagReading::File)?;
-        match filter.program.metadata() {
+        match filter.program.ancillary_load() {
             None => Ok(filter),
             Some(what) => {
                 let message = format!(
@@ -104,7 +104,7 @@ impl Filter {
             let position = position::of(text, &message, compiles);
             Error::filter(text, message, position)
         })?;
-        let program = Classic::for_user_space(statements(&program))
+        let program = ClassicProgram::for_user_space(statements(&program))
             .map_err(|why| Error::filter(text, why.to_string(), None))?
             .with_snaplen(snaplen);
         Ok(Self { text: text.to_owned(), program, reading, link_type })
@@ -191,7 +191,7 @@ impl Filter {
     }
 
     /// The program as libpcap compiled it.
-    pub fn program(&self) -> &Classic {
+    pub fn program(&self) -> &ClassicProgram {
         &self.program
     }
 }

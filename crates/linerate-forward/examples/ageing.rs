@@ -98,7 +98,7 @@ fn play_fast_path(bits: &MappedArray, table: &Table, held: u64, stop: &AtomicBoo
         let began = Instant::now();
         for slot in 0..table.slots() {
             let offset = slot % WAYS * size_of::<Session>();
-            let cell = |field| bits.cell::<AtomicU8>(slot / WAYS, offset + field);
+            let cell = |field| bits.atomic::<AtomicU8>(slot / WAYS, offset + field);
             if cell(22).load(Relaxed) != 0 {
                 let seen = cell(offset_of!(Session, referenced));
                 if seen.load(Relaxed) == 0 {

@@ -135,7 +135,7 @@ unsafe fn read(
     user: *mut c_uchar,
 ) -> Option<Outcome> {
     let most = if count > 0 { count } else { c_int::MAX };
-    live.reading(|reader| {
+    live.with_reader(|reader| {
         let outcome = reader.read(&live.shared, most, |header, bytes| {
             // SAFETY: the program's own function and its argument; header and bytes are readable until
             // it returns.
@@ -195,7 +195,7 @@ unsafe extern "C-unwind" fn pcap_next(pcap: *mut Pcap, header: *mut Header) -> *
         return unsafe { real::pcap_next(pcap, header) };
     };
     let mut bytes = std::ptr::null();
-    let outcome = live.reading(|reader| {
+    let outcome = live.with_reader(|reader| {
         let (outcome, found) = reader.next(&live.shared);
         bytes = found;
         if !found.is_null() {
@@ -219,7 +219,7 @@ unsafe extern "C-unwind" fn pcap_next_ex(
         // SAFETY: the caller's arguments.
         return unsafe { real::pcap_next_ex(pcap, header, bytes) };
     };
-    let outcome = live.reading(|reader| {
+    let outcome = live.with_reader(|reader| {
         let (outcome, found) = reader.next(&live.shared);
         // SAFETY: the caller's places; the header stays until the next call, as the packet does.
         unsafe {
@@ -395,7 +395,7 @@ unsafe extern "C-unwind" fn pcap_sendpacket(
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn pcap_fileno(pcap: *mut Pcap) -> c_int {
     match handles::live(pcap) {
-        Some(live) => live.watch(),
+        Some(live) => live.selectable_fd(),
         // SAFETY: the caller's handle.
         None => unsafe { real::pcap_fileno(pcap) },
     }
@@ -404,7 +404,7 @@ unsafe extern "C-unwind" fn pcap_fileno(pcap: *mut Pcap) -> c_int {
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn pcap_get_selectable_fd(pcap: *mut Pcap) -> c_int {
     match handles::live(pcap) {
-        Some(live) => live.watch(),
+        Some(live) => live.selectable_fd(),
         // SAFETY: the caller's handle.
         None => unsafe { real::pcap_get_selectable_fd(pcap) },
     }

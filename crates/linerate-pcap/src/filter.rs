@@ -1,6 +1,6 @@
 //! [`ProgramFilter`]: the program's filter, run in user space on frames that the kernel has not filtered.
 
-use linerate_bpf::filter::{Classic, Invalid, SocketFrame, has_outer_tag};
+use linerate_bpf::filter::{ClassicProgram, InvalidProgram, SocketFrame, has_outer_tag};
 use linerate_ring::{Direction, Frame};
 
 use crate::abi::Program;
@@ -10,7 +10,7 @@ const PACKET_HOST: u8 = 0;
 const PACKET_OUTGOING: u8 = 4;
 
 /// A filter with the meaning that it has on a packet socket.
-pub(crate) struct ProgramFilter(pub(crate) Classic);
+pub(crate) struct ProgramFilter(pub(crate) ClassicProgram);
 
 impl ProgramFilter {
     /// # Errors
@@ -20,10 +20,10 @@ impl ProgramFilter {
     /// # Safety
     ///
     /// `program` must be a program that libpcap has taken: its statements are readable.
-    pub(crate) unsafe fn new(program: &Program) -> Result<Self, Invalid> {
+    pub(crate) unsafe fn new(program: &Program) -> Result<Self, InvalidProgram> {
         // SAFETY: the caller's.
         let raw = unsafe { std::slice::from_raw_parts(program.statements, program.len as usize) };
-        Classic::for_user_space(raw).map(Self)
+        ClassicProgram::for_user_space(raw).map(Self)
     }
 
     /// Whether the frame, of which `bytes` were captured, passes.

@@ -23,7 +23,7 @@ macro_rules! call {
     ($symbol:expr, $name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)?) => {{
         let real: unsafe extern "C-unwind" fn($($type),*) $(-> $result)? =
             // SAFETY: the function of this name, with the type that libpcap's header files give it.
-            unsafe { std::mem::transmute($symbol.address()) };
+            unsafe { std::mem::transmute($symbol.resolve()) };
         // SAFETY: the caller's arguments, for whose validity it answers as to libpcap itself.
         unsafe { real($($argument),*) }
     }};

@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::{Duration, Instant};
 
-use linerate_capture::source::StatisticsHandle;
+use linerate_capture::source::StatisticsReader;
 use linerate_net::Interface;
 
 use crate::fanout::FanoutGroup;
@@ -35,7 +35,7 @@ pub(crate) struct Live {
     reader: UnsafeCell<Reader>,
     /// The thread that has the reader, or 0.
     reading: AtomicUsize,
-    pub(crate) statistics: StatisticsHandle,
+    pub(crate) statistics: StatisticsReader,
     pub(crate) shared: Shared,
 }
 
@@ -51,7 +51,7 @@ impl Live {
         system_socket: RawFd,
         interface: Interface,
     ) -> io::Result<Self> {
-        let statistics = reader.source.statistics_handle().map_err(io::Error::other)?;
+        let statistics = reader.source.statistics_reader().map_err(io::Error::other)?;
         let shared = Shared::new(&reader.source, system_socket, interface)?;
         let (reader, reading) = (UnsafeCell::new(reader), AtomicUsize::new(0));
         Ok(Self { _group: group, reader, reading, statistics, shared })
@@ -60,7 +60,7 @@ impl Live {
     /// Lends the reader; `None` to a callback that is called by it. Other threads wait: one may set a filter
     /// while another reads.
     #[inline]
-    pub(crate) fn reading<T>(&self, work: impl FnOnce(&mut Reader) -> T) -> Option<T> {
+    pub(crate) fn with_reader<T>(&self, work: impl FnOnce(&mut Reader) -> T) -> Option<T> {
         while !self.enter() {
             if self.reading.load(Relaxed) == own_thread() {
                 return None;
@@ -71,7 +71,7 @@ impl Live {
     }
 
     /// The same; `None` also while another thread reads.
-    pub(crate) fn reading_now<T>(&self, work: impl FnOnce(&mut Reader) -> T) -> Option<T> {
+    pub(crate) fn try_with_reader<T>(&self, work: impl FnOnce(&mut Reader) -> T) -> Option<T> {
         self.enter().then(|| self.lend(work))
     }
 
@@ -91,12 +91,12 @@ impl Live {
     }
 
     /// The descriptor to wait on; from now on it is readable when there are packets.
-    pub(crate) fn watch(&self) -> RawFd {
+    pub(crate) fn selectable_fd(&self) -> RawFd {
         // A signal handler of the program may be the first to call it.
         select::system();
         self.shared.watched.store(true, Relaxed);
         // A read in progress does this at its end.
-        self.reading_now(|reader| reader.update_readiness(&self.shared));
+        self.try_with_reader(|reader| reader.update_readiness(&self.shared));
         self.shared.fd
     }
 
@@ -105,7 +105,7 @@ impl Live {
     pub(crate) fn set_filter(&self, filter: ProgramFilter) -> Result<(), String> {
         let mut filter = Some(filter);
         let now = |reader: &mut Reader| filter.take().map_or(Ok(()), |one| reader.set_filter(one));
-        if let Some(done) = self.reading_now(now) {
+        if let Some(done) = self.try_with_reader(now) {
             return done;
         }
         if let Some(filter) = filter {
@@ -116,7 +116,7 @@ impl Live {
             let apply = |reader: &mut Reader| {
                 self.shared.apply_requested_filter(|filter| reader.set_filter(filter))
             };
-            if let Some(done) = self.reading_now(apply) {
+            if let Some(done) = self.try_with_reader(apply) {
                 return done;
             }
             // The reader removes the request after it has applied the filter.

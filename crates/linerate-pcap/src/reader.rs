@@ -119,7 +119,7 @@ impl Reader {
     ) -> Outcome {
         let mut packets: c_int = 0;
         if shared.watched.load(Relaxed) {
-            select::forget();
+            select::clear_ready();
         }
         loop {
             match self.wait(shared) {
@@ -221,7 +221,7 @@ impl Reader {
             self.source.announce_sleep();
             self.readable = false;
         } else {
-            select::remember(shared.fd);
+            select::set_ready(shared.fd);
         }
         // Once until the source is empty again: until then the descriptor stays readable.
         if !self.readable && self.source.ready() {

@@ -113,7 +113,7 @@ impl Shared {
     /// Signals the reader, also where it sleeps.
     fn signal(&self, what: u32) {
         self.signals.fetch_or(what, Relaxed);
-        wait::raise(self.wake.as_raw_fd());
+        wait::signal_eventfd(self.wake.as_raw_fd());
     }
 
     #[inline]

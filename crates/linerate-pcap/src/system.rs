@@ -30,7 +30,7 @@ impl Symbol {
     /// Its address. A program that calls what its libpcap does not have ends as it would without this
     /// library, with the loader's status.
     #[inline]
-    pub(crate) fn address(&self) -> *mut c_void {
+    pub(crate) fn resolve(&self) -> *mut c_void {
         // Acquire: whoever sees the address sees the library that it is in.
         let address = self.address.load(Ordering::Acquire);
         if address.is_null() { self.look_up() } else { address }
@@ -51,7 +51,7 @@ impl Symbol {
         }
         self.address.store(address, Ordering::Release);
         if !ptr::eq(self, &BREAKLOOP) {
-            BREAKLOOP.address();
+            BREAKLOOP.resolve();
         }
         address
     }

@@ -53,7 +53,7 @@ pub(crate) unsafe fn send(
 }
 
 /// Adds one to an eventfd. Neither this nor [`drain`] is where a thread ends that was cancelled.
-pub(crate) fn raise(eventfd: c_int) {
+pub(crate) fn signal_eventfd(eventfd: c_int) {
     let one = 1_u64;
     // SAFETY: eight readable bytes. A full counter is a wake-up, too.
     unsafe { libc::syscall(libc::SYS_write, eventfd, &raw const one, size_of_val(&one)) };

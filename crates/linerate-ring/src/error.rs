@@ -6,7 +6,7 @@ use std::io;
 use linerate_bpf::Missing;
 
 use crate::packet::allocation::Allocation;
-use crate::packet::rules::Rule;
+use crate::packet::rules::BrokenRule;
 use crate::region::pages::Pages;
 
 /// The result of everything in this crate.
@@ -102,7 +102,7 @@ pub enum Error {
 
     /// The kernel would refuse a packet ring with EINVAL, for breaking this rule.
     #[error("the kernel would refuse this ring: {0}")]
-    Rule(#[from] Rule),
+    BrokenRule(#[from] BrokenRule),
 
     /// A frame that an interface cannot send for its length.
     #[error(

@@ -25,7 +25,7 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-pub use linerate_bpf::trace::{Counters, Followed, Points, Statistics, drop_reasons};
+pub use linerate_bpf::trace::{Followed, Points, Statistics, StatisticsReader, drop_reasons};
 
 use linerate_bpf::filter::MemoryFilter;
 use linerate_bpf::trace::{DropOptions, Options, Program};
@@ -88,7 +88,7 @@ impl Trace {
         self.buffer.has_frame()
     }
 
-    /// Gives the space of everything lent back to the kernel; see [`Batch::keep`].
+    /// Gives the space of everything lent back to the kernel; see [`Batch::suspend`].
     #[inline]
     pub fn release(&mut self) {
         self.buffer.release();
@@ -130,7 +130,7 @@ impl Trace {
     /// # Errors
     /// [`Error::System`].
     pub fn statistics(&self) -> Result<Statistics> {
-        Ok(self.program.counters().read()?)
+        Ok(self.program.statistics_reader().read()?)
     }
 
     /// A handle that reads the counts while frames are lent, and from other threads. It does not follow to another
@@ -138,8 +138,8 @@ impl Trace {
     ///
     /// # Errors
     /// [`Error::System`] when there is no descriptor left.
-    pub fn counters(&self) -> Result<Counters> {
-        Ok(self.program.counters().try_clone()?)
+    pub fn statistics_reader(&self) -> Result<StatisticsReader> {
+        Ok(self.program.statistics_reader().try_clone()?)
     }
 
     /// The XDP program that is traced: now, or until it was detached. `None` for drops.

@@ -72,7 +72,7 @@ impl ReceiverBuilder {
     /// one.
     ///
     /// `build` takes as long as all of them together, or until a signal arrives. What arrives in this time is
-    /// counted ([`Receiver::trials`]) and discarded; between two backends there is no socket for a moment.
+    /// counted ([`Receiver::calibration_runs`]) and discarded; between two backends there is no socket for a moment.
     /// So calibrate before the messages matter.
     pub fn calibrate(mut self, time: Option<Duration>) -> Self {
         self.options.calibrate = time;
@@ -171,7 +171,7 @@ impl ReceiverBuilder {
         for group in &options.groups {
             Error::check_group(group, options.bind)?;
         }
-        let Calibration { best, mut reasons, trials } = match options.calibrate {
+        let Calibration { best, mut reasons, runs } = match options.calibrate {
             Some(time) if options.backend.is_none() => calibrate::run(&options, time),
             _ => Calibration::default(),
         };
@@ -194,6 +194,6 @@ impl ReceiverBuilder {
             }
             other => other,
         };
-        opened.map(|receiver| receiver.selected(reasons, trials))
+        opened.map(|receiver| receiver.selected(reasons, runs))
     }
 }

@@ -20,14 +20,17 @@ pub(crate) fn of_address(address: IpAddr) -> Option<String> {
 
 /// The addresses of one interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Identity {
+pub(crate) struct InterfaceAddresses {
     pub(crate) mac: Option<ethernet::Address>,
     pub(crate) addresses: Vec<IpAddr>,
 }
 
 /// The addresses of an interface.
-pub(crate) fn identity(name: &str) -> Result<Identity> {
+pub(crate) fn interface_addresses(name: &str) -> Result<InterfaceAddresses> {
     let link = link::by_name(name)?;
     let own = addresses()?.into_iter().filter(|found| found.index == link.index);
-    Ok(Identity { mac: link.address, addresses: own.map(|found| found.address).collect() })
+    Ok(InterfaceAddresses {
+        mac: link.address,
+        addresses: own.map(|found| found.address).collect(),
+    })
 }

@@ -49,5 +49,5 @@ pub use linerate_ring::xdp::Delivery;
 pub use message::{Drops, Message, Metadata};
 pub use options::{MAX_BATCH_SIZE, MAX_MESSAGE_SIZE, Reuseport};
 pub use probe::probe;
-pub use receiver::{Batch, Receiver, Trial};
+pub use receiver::{Batch, CalibrationRun, Receiver};
 pub use sender::{SendStatistics, Sender, SenderBuilder};

@@ -1,12 +1,12 @@
 //! [`Receiver`]: a socket, a backend, and the batches that it lends.
 
 mod batch;
+mod calibration;
 mod engine;
 mod rate;
-mod trial;
 
 pub use batch::Batch;
-pub use trial::Trial;
+pub use calibration::CalibrationRun;
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -44,7 +44,7 @@ pub struct Receiver {
     bound: SocketAddr,
     backend: Backend,
     reasons: Vec<String>,
-    trials: Vec<Trial>,
+    calibration_runs: Vec<CalibrationRun>,
     socket_drops: SocketDrops,
     counters: Counters,
     /// System calls that waited.
@@ -64,8 +64,12 @@ impl Receiver {
     }
 
     /// The receiver, with the reasons of its selection.
-    pub(crate) fn selected(self, reasons: Vec<String>, trials: Vec<Trial>) -> Self {
-        Self { reasons, trials, ..self }
+    pub(crate) fn selected(
+        self,
+        reasons: Vec<String>,
+        calibration_runs: Vec<CalibrationRun>,
+    ) -> Self {
+        Self { reasons, calibration_runs, ..self }
     }
 
     /// A receiver with its own arrays or rings on a socket.
@@ -83,7 +87,7 @@ impl Receiver {
             bound,
             backend,
             reasons: Vec::new(),
-            trials: Vec::new(),
+            calibration_runs: Vec::new(),
             socket_drops,
             counters: Counters::default(),
             waits: 0,
@@ -182,8 +186,8 @@ impl Receiver {
 
     /// What each backend did in the calibration; see
     /// [`ReceiverBuilder::calibrate`](crate::ReceiverBuilder::calibrate).
-    pub fn trials(&self) -> &[Trial] {
-        &self.trials
+    pub fn calibration_runs(&self) -> &[CalibrationRun] {
+        &self.calibration_runs
     }
 
     /// For `xdp`: the interface, and how it delivers frames.

@@ -3,8 +3,8 @@
 //!
 //! ```text
 //!   stack, namespace or VM                                              wire
-//!      queue --read--> tx: (Encapsulator,) Segments, checksums --write--> Port (UMEM or transmit ring)
-//!      queue <-write-- rx: (ReceiveFilter,) Coalescer          <--lend--- Port (UMEM or receive ring)
+//!      queue --read--> tx: (Encapsulator,) Segments, checksums --write--> FramePort (UMEM or transmit ring)
+//!      queue <-write-- rx: (ReceiveFilter,) Coalescer          <--lend--- FramePort (UMEM or receive ring)
 //! ```
 //!
 //! [`Uplink::open`] takes what needs privileges; [`Uplink::start`] runs a thread a queue, each with a

@@ -161,7 +161,7 @@ impl Uplink {
         let mut attach = None;
         if let Some(steer) = &mut opened.programs.steer {
             attach = Some(steer.attach()?);
-            opened.notes.extend(steer.why_generic().map(str::to_owned));
+            opened.notes.extend(steer.generic_reason().map(str::to_owned));
         }
         let config = Config {
             interface: name.to_owned(),

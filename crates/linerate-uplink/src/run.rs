@@ -14,7 +14,7 @@ use linerate_wire::ethernet::Address;
 
 use crate::neighbour::{Encapsulator, ReceiveFilter};
 use crate::open::{Config, Neighbours, Ports, Programs, Uplink};
-use crate::port::Port;
+use crate::port::FramePort;
 use crate::rx::Receiver;
 use crate::statistics::Statistics;
 use crate::tx::Transmitter;
@@ -165,7 +165,7 @@ impl Uplink {
 }
 
 impl Running {
-    fn spawn<P: Port + 'static>(
+    fn spawn<P: FramePort + 'static>(
         &mut self,
         tap: linerate_ring::tun::Queue,
         port: P,

@@ -11,7 +11,7 @@ use linerate_wire::virtio::Header;
 
 use crate::Result;
 use crate::neighbour::{ETHERNET_HEADER, Encapsulated, Encapsulator};
-use crate::port::{Port, Sent};
+use crate::port::{FramePort, SendOutcome};
 use crate::statistics::Statistics;
 
 /// Frames between two kicks. A kick in copy mode sends 32 anyway; with more of them the copies of the
@@ -77,7 +77,7 @@ impl Transmitter {
     }
 
     /// Reads what is queued in the device, as far as the port has room, and sends it.
-    pub(crate) fn transmit<P: Port>(
+    pub(crate) fn transmit<P: FramePort>(
         &mut self,
         tap: &Queue,
         port: &mut P,
@@ -122,7 +122,7 @@ impl Transmitter {
     }
 
     /// Sends the packets whose neighbour was found, before those that come after them.
-    fn send_pending<P: Port>(
+    fn send_pending<P: FramePort>(
         &mut self,
         port: &mut P,
         statistics: &mut Statistics,
@@ -137,7 +137,7 @@ impl Transmitter {
     }
 
     /// Writes a frame of the uplink's own to the port, to be sent with the next batch.
-    pub(crate) fn reply<P: Port>(
+    pub(crate) fn reply<P: FramePort>(
         &mut self,
         frame: &[u8],
         port: &mut P,
@@ -151,7 +151,7 @@ impl Transmitter {
     }
 
     /// Writes the frame in the buffer to the port. Returns how many frames it became.
-    fn forward<P: Port>(
+    fn forward<P: FramePort>(
         &mut self,
         encapsulated: Encapsulated,
         len: usize,
@@ -193,7 +193,7 @@ impl Transmitter {
             // Straight into the frame that is sent: the one copy, with the sum.
             let write = |out: &mut [u8]| segments.write_next(out).ok().flatten().unwrap_or(0);
             match write_frame(port, longest, write)? {
-                Sent::Bytes(bytes) => {
+                SendOutcome::Bytes(bytes) => {
                     frames += 1;
                     statistics.tx.bytes += bytes as u64;
                 }
@@ -209,7 +209,7 @@ impl Transmitter {
 }
 
 /// Sends a packet that needs no splitting. Its checksum is made in the pass that copies.
-fn send_whole<P: Port>(
+fn send_whole<P: FramePort>(
     engine: Engine,
     most: usize,
     header: &Header,
@@ -235,7 +235,7 @@ fn send_whole<P: Port>(
         packet.len()
     };
     match write_frame(port, packet.len(), write)? {
-        Sent::Bytes(bytes) => {
+        SendOutcome::Bytes(bytes) => {
             statistics.tx.packets += 1;
             statistics.tx.checksums += u64::from(partial.is_some());
             statistics.tx.bytes += bytes as u64;
@@ -259,33 +259,33 @@ fn count_unsent(encapsulated: &Encapsulated, statistics: &mut Statistics) {
 }
 
 #[cold]
-fn count_lost(unsent: &Sent, frames: usize, statistics: &mut Statistics) {
+fn count_lost(unsent: &SendOutcome, frames: usize, statistics: &mut Statistics) {
     match unsent {
-        Sent::Down => statistics.dropped.interface_down += frames as u64,
+        SendOutcome::Down => statistics.dropped.interface_down += frames as u64,
         _ => statistics.dropped.umem_full += frames as u64,
     }
 }
 
 /// Calls `write` to fill one frame of the port, and waits briefly for a free one.
-fn write_frame<P: Port>(
+fn write_frame<P: FramePort>(
     port: &mut P,
     longest: usize,
     mut write: impl FnMut(&mut [u8]) -> usize,
-) -> Result<Sent> {
-    if let sent @ Sent::Bytes(_) = port.write(longest, &mut write)? {
+) -> Result<SendOutcome> {
+    if let sent @ SendOutcome::Bytes(_) = port.write(longest, &mut write)? {
         return Ok(sent);
     }
     let start = Instant::now();
     loop {
         let up = port.flush()?;
-        if let sent @ Sent::Bytes(_) = port.write(longest, &mut write)? {
+        if let sent @ SendOutcome::Bytes(_) = port.write(longest, &mut write)? {
             return Ok(sent);
         }
         if !up {
-            return Ok(Sent::Down);
+            return Ok(SendOutcome::Down);
         }
         if start.elapsed() > MAX_WAIT {
-            return Ok(Sent::Full);
+            return Ok(SendOutcome::Full);
         }
         port.wait_to_send(Duration::from_millis(1));
     }

@@ -9,7 +9,7 @@ use linerate_net::cpu;
 use linerate_ring::tun::Queue;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use crate::port::Port;
+use crate::port::FramePort;
 use crate::rx::Receiver;
 use crate::statistics::{Drops, Statistics};
 use crate::tx::{MIN_ROOM, Transmitter};
@@ -29,7 +29,7 @@ pub(crate) struct Worker<P> {
     pub(crate) cpu: Option<usize>,
 }
 
-impl<P: Port> Worker<P> {
+impl<P: FramePort> Worker<P> {
     /// Moves packets until the end is requested, or the device or interface is gone.
     pub(crate) fn run(mut self) -> Result<()> {
         if let Some(cpu) = self.cpu {

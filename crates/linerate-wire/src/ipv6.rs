@@ -9,7 +9,7 @@ use crate::{Error, Result, read};
 /// Length of the fixed header in bytes.
 pub const HEADER_LEN: usize = 40;
 
-/// Extension headers that [`Packet::upper`] follows before it gives up; real packets have one or two.
+/// Extension headers that [`Packet::upper_layer`] follows before it gives up; real packets have one or two.
 pub const MAX_EXTENSIONS: usize = 16;
 
 /// All nodes of the link (RFC 4291 §2.7.1).
@@ -91,9 +91,10 @@ impl<'a> Packet<'a> {
     /// # Errors
     /// [`Error::Truncated`] where an extension header is not complete, [`Error::Malformed`] where there
     /// are more than [`MAX_EXTENSIONS`].
-    pub fn upper(&self) -> Result<Upper> {
+    pub fn upper_layer(&self) -> Result<UpperLayer> {
         let bytes = read::clamp(self.0, 0, self.total_len());
-        let mut upper = Upper { protocol: self.next_header(), offset: HEADER_LEN, fragment: None };
+        let mut upper =
+            UpperLayer { protocol: self.next_header(), offset: HEADER_LEN, fragment: None };
         for _ in 0..MAX_EXTENSIONS {
             if !upper.protocol.is_extension() || upper.is_later_fragment() {
                 return Ok(upper);
@@ -132,7 +133,7 @@ impl<'a> Packet<'a> {
 
 /// Where the extension headers of a packet end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Upper {
+pub struct UpperLayer {
     /// What the packet carries. In a fragment that is not the first this is what the fragment header
     /// names, although its bytes are not there.
     pub protocol: Protocol,
@@ -142,7 +143,7 @@ pub struct Upper {
     pub fragment: Option<Fragment>,
 }
 
-impl Upper {
+impl UpperLayer {
     /// A fragment without the start of what it carries.
     pub fn is_later_fragment(&self) -> bool {
         self.fragment.is_some_and(|fragment| fragment.offset != 0)

@@ -165,7 +165,7 @@ impl Layers {
         self.end = frame.len().min(self.network_offset + packet.total_len());
         self.protocol = Some(packet.next_header());
         self.transport_offset = self.network_offset + ipv6::HEADER_LEN;
-        let upper = packet.upper()?;
+        let upper = packet.upper_layer()?;
         self.network = Network::Ipv6 { fragment: upper.fragment.is_some() };
         self.protocol = Some(upper.protocol);
         self.transport_offset = self.network_offset + upper.offset;

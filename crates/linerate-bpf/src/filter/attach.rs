@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use super::Classic;
+use super::ClassicProgram;
 
 /// Makes the kernel queue on `socket` only what `program` returns more than 0 for (`SO_ATTACH_FILTER`,
 /// socket(7)). What is queued already stays. The program sees what the socket would receive from its first
@@ -12,8 +12,8 @@ use super::Classic;
 ///
 /// # Errors
 /// The kernel's: `ENOMEM` above `net.core.optmem_max`, `EPERM` where filters are locked, `EINVAL` for what
-/// [`Classic::obstacle`] names.
-pub fn attach(socket: BorrowedFd<'_>, program: &Classic) -> io::Result<()> {
+/// [`ClassicProgram::obstacle`] names.
+pub fn attach(socket: BorrowedFd<'_>, program: &ClassicProgram) -> io::Result<()> {
     let statements = program.statements();
     let filter = libc::sock_fprog {
         // The kernel refuses what is longer than `BPF_MAXINSNS`.
@@ -46,7 +46,7 @@ mod tests {
     fn what_the_program_refuses_is_not_queued() {
         let statement = |code, jt, jf, k| Statement { code, jt, jf, k };
         // ldb [0]; jeq #'a', take, drop
-        let program = Classic::new([
+        let program = ClassicProgram::new([
             statement(0x30, 0, 0, 0),
             statement(0x15, 0, 1, u32::from(b'a')),
             statement(0x06, 0, 0, u32::MAX),

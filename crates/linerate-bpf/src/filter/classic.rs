@@ -1,4 +1,4 @@
-//! [`Classic`]: a classic BPF program that has been checked.
+//! [`ClassicProgram`]: a classic BPF program that has been checked.
 
 use std::fmt;
 
@@ -26,25 +26,25 @@ pub struct Statement {
 ///
 /// So every statement is known, every jump goes forward and stays inside, the last statement
 /// returns, scratch words are written before they are read on every path, and no constant divides
-/// by zero or shifts by more than 31. A program of [`Classic::for_user_space`] may break some of them;
-/// [`Classic::obstacle`] then says which.
+/// by zero or shifts by more than 31. A program of [`ClassicProgram::for_user_space`] may break some of them;
+/// [`ClassicProgram::obstacle`] then says which.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Classic {
+pub struct ClassicProgram {
     statements: Vec<Statement>,
     operations: Vec<Operation>,
-    obstacle: Option<Invalid>,
+    obstacle: Option<InvalidProgram>,
     /// Where the kernel's engine and libpcap's matcher differ, eBPF has the kernel's meaning.
     pub(super) as_kernel: bool,
 }
 
-impl Classic {
+impl ClassicProgram {
     /// Checks `statements` and keeps them.
     ///
     /// # Errors
     ///
     /// The first rule that is broken, with the index of the statement (counted from 0, as
     /// `tcpdump -d` does).
-    pub fn new(statements: impl Into<Vec<Statement>>) -> Result<Self, Invalid> {
+    pub fn new(statements: impl Into<Vec<Statement>>) -> Result<Self, InvalidProgram> {
         let program = Self::for_user_space(statements)?;
         program.obstacle.map_or(Ok(program), Err)
     }
@@ -56,31 +56,31 @@ impl Classic {
     /// # Errors
     ///
     /// The first of the other rules that is broken.
-    pub fn for_user_space(statements: impl Into<Vec<Statement>>) -> Result<Self, Invalid> {
+    pub fn for_user_space(statements: impl Into<Vec<Statement>>) -> Result<Self, InvalidProgram> {
         let statements = statements.into();
         if statements.is_empty() {
-            return Err(Invalid::Empty);
+            return Err(InvalidProgram::Empty);
         }
         let operations = (0..statements.len())
             .map(|at| Operation::decode(&statements, at))
             .collect::<Result<Vec<_>, _>>()?;
         let last = operations.len() - 1;
         if !matches!(operations[last], Operation::Return(_) | Operation::ReturnAccumulator) {
-            return Err(Invalid::NoReturn { at: last });
+            return Err(InvalidProgram::NoReturn { at: last });
         }
         let backward = |&(at, operation): &(usize, &Operation)| matches!(operation, Operation::Jump(target) if *target <= at);
         let obstacle = match operations.iter().enumerate().find(backward) {
-            Some((at, _)) => Some(Invalid::JumpBackward { at }),
+            Some((at, _)) => Some(InvalidProgram::JumpBackward { at }),
             None => check_scratch(&operations).err().or_else(|| {
                 let statements = statements.len();
-                (statements > MAX_STATEMENTS).then_some(Invalid::TooLong { statements })
+                (statements > MAX_STATEMENTS).then_some(InvalidProgram::TooLong { statements })
             }),
         };
         Ok(Self { statements, operations, obstacle, as_kernel: false })
     }
 
     /// Why no kernel takes the program as a socket's filter.
-    pub fn obstacle(&self) -> Option<Invalid> {
+    pub fn obstacle(&self) -> Option<InvalidProgram> {
         self.obstacle
     }
 
@@ -112,7 +112,7 @@ impl Classic {
     }
 
     /// The packet metadata that the program reads, if it does: then only a packet socket runs it.
-    pub fn metadata(&self) -> Option<Ancillary> {
+    pub fn ancillary_load(&self) -> Option<Ancillary> {
         self.operations.iter().find_map(|operation| match operation {
             Operation::LoadAncillary(what) => Some(*what),
             _ => None,
@@ -125,7 +125,7 @@ impl Classic {
     }
 }
 
-impl fmt::Display for Classic {
+impl fmt::Display for ClassicProgram {
     /// One `code jt jf k` line a statement, as `tcpdump -ddd` prints them after the count.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.statements.iter().try_for_each(|s| writeln!(f, "{} {} {} {}", s.code, s.jt, s.jf, s.k))
@@ -134,7 +134,7 @@ impl fmt::Display for Classic {
 
 /// Why a list of statements is no classic program that a kernel would take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Invalid {
+pub enum InvalidProgram {
     /// No statement at all.
     #[error("the filter program is empty; it needs at least one return statement")]
     Empty,
@@ -369,9 +369,9 @@ pub(super) enum Operation {
 }
 
 impl Operation {
-    fn decode(statements: &[Statement], at: usize) -> Result<Self, Invalid> {
+    fn decode(statements: &[Statement], at: usize) -> Result<Self, InvalidProgram> {
         let Statement { code, k, .. } = statements[at];
-        let unknown = Invalid::Unknown { at, code };
+        let unknown = InvalidProgram::Unknown { at, code };
         Ok(match code & 0x07 {
             LD => match (code & 0x18, code & !0x1f) {
                 (size, mode @ (ABS | IND)) => {
@@ -386,7 +386,7 @@ impl Operation {
                     } else if k < ANCILLARY_OFFSET {
                         Self::LoadAbsolute { width, offset: k }
                     } else {
-                        let unknown = Invalid::UnknownAncillary { at, offset: k };
+                        let unknown = InvalidProgram::UnknownAncillary { at, offset: k };
                         Self::LoadAncillary(Ancillary::at(k).ok_or(unknown)?)
                     }
                 }
@@ -415,7 +415,7 @@ impl Operation {
         })
     }
 
-    fn decode_arithmetic(at: usize, code: u16, k: u32) -> Result<Self, Invalid> {
+    fn decode_arithmetic(at: usize, code: u16, k: u32) -> Result<Self, InvalidProgram> {
         use Arithmetic::*;
         let arithmetic = match code & !0x0f {
             0x00 => Add,
@@ -428,35 +428,39 @@ impl Operation {
             0x70 => ShiftRight,
             0x90 => Modulo,
             0xa0 => Xor,
-            _ => return Err(Invalid::Unknown { at, code }),
+            _ => return Err(InvalidProgram::Unknown { at, code }),
         };
         let operand = operand(code, k);
         match (arithmetic, operand) {
-            (Divide | Modulo, Operand::Constant(0)) => Err(Invalid::DivisionByZero { at }),
+            (Divide | Modulo, Operand::Constant(0)) => Err(InvalidProgram::DivisionByZero { at }),
             (ShiftLeft | ShiftRight, Operand::Constant(bits @ 32..)) => {
-                Err(Invalid::Shift { at, bits })
+                Err(InvalidProgram::Shift { at, bits })
             }
             _ => Ok(Self::Compute(arithmetic, operand)),
         }
     }
 
-    fn decode_jump(statements: &[Statement], at: usize) -> Result<Self, Invalid> {
+    fn decode_jump(statements: &[Statement], at: usize) -> Result<Self, InvalidProgram> {
         let Statement { code, jt, jf, k } = statements[at];
         let inside = |distance: usize| {
             let target = at + 1 + distance;
-            if target < statements.len() { Ok(target) } else { Err(Invalid::JumpOutside { at }) }
+            if target < statements.len() {
+                Ok(target)
+            } else {
+                Err(InvalidProgram::JumpOutside { at })
+            }
         };
         let condition = match code & !0x0f {
             0x00 if code == JMP && (k as i32) < 0 => {
                 let target = (at + 1).checked_sub(k.wrapping_neg() as usize);
-                return target.map(Self::Jump).ok_or(Invalid::JumpOutside { at });
+                return target.map(Self::Jump).ok_or(InvalidProgram::JumpOutside { at });
             }
             0x00 if code == JMP => return Ok(Self::Jump(inside(k as usize)?)),
             0x10 => Condition::Equal,
             0x20 => Condition::Greater,
             0x30 => Condition::GreaterOrEqual,
             0x40 => Condition::AnyBit,
-            _ => return Err(Invalid::Unknown { at, code }),
+            _ => return Err(InvalidProgram::Unknown { at, code }),
         };
         let (yes, no) = (inside(usize::from(jt))?, inside(usize::from(jf))?);
         Ok(Self::Branch { condition, operand: operand(code, k), yes, no })
@@ -479,14 +483,14 @@ fn operand(code: u16, k: u32) -> Operand {
     if code & INDEX == 0 { Operand::Constant(k) } else { Operand::Index }
 }
 
-fn scratch_word(at: usize, word: u32) -> Result<u32, Invalid> {
-    if word < SCRATCH_WORDS { Ok(word) } else { Err(Invalid::NoSuchWord { at, word }) }
+fn scratch_word(at: usize, word: u32) -> Result<u32, InvalidProgram> {
+    if word < SCRATCH_WORDS { Ok(word) } else { Err(InvalidProgram::NoSuchWord { at, word }) }
 }
 
 /// Checks that no path reads a scratch word that it has not written.
 ///
 /// Statements that nothing reaches count as having everything written, as in the kernel.
-fn check_scratch(operations: &[Operation]) -> Result<(), Invalid> {
+fn check_scratch(operations: &[Operation]) -> Result<(), InvalidProgram> {
     let mut written = vec![u16::MAX; operations.len()];
     written[0] = 0;
     for (at, &operation) in operations.iter().enumerate() {
@@ -496,7 +500,7 @@ fn check_scratch(operations: &[Operation]) -> Result<(), Invalid> {
             Operation::LoadScratch(word) | Operation::IndexScratch(word)
                 if now & (1 << word) == 0 =>
             {
-                return Err(Invalid::Uninitialised { at, word });
+                return Err(InvalidProgram::Uninitialised { at, word });
             }
             _ => {}
         }

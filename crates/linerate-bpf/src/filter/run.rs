@@ -1,7 +1,7 @@
-//! [`Classic::accepts`] and [`Classic::accepts_from_socket`]: a classic program run in user space.
+//! [`ClassicProgram::accepts`] and [`ClassicProgram::accepts_from_socket`]: a classic program run in user space.
 
 use super::classic::{
-    Ancillary, Arithmetic, Classic, Condition, Operand, Operation, SCRATCH_WORDS, Width,
+    Ancillary, Arithmetic, ClassicProgram, Condition, Operand, Operation, SCRATCH_WORDS, Width,
 };
 use super::tags::{TAG, TAG_LENGTH};
 
@@ -18,7 +18,7 @@ pub struct SocketFrame<'a> {
     pub packet_type: u8,
 }
 
-impl Classic {
+impl ClassicProgram {
     /// Runs the program over `frame`, whose length on the wire was `wire_len` bytes.
     ///
     /// Returns how many bytes it accepts, 0 for a frame to reject. The meaning is that of libpcap's

@@ -1,4 +1,4 @@
-//! [`Classic::with_tags_in_place`]: adapts a packet socket's program to frames as they are on the wire.
+//! [`ClassicProgram::with_inline_vlan_tags`]: adapts a packet socket's program to frames as they are on the wire.
 //!
 //! The kernel takes the outer VLAN tag out of a received frame before a packet socket's filter sees it, and
 //! the filter asks for it as metadata (`SKF_AD_VLAN_TAG` and the like). XDP and user space have the frame
@@ -10,7 +10,7 @@
 //!                                        the metadata read from the tag, the length less by four
 //! ```
 
-use super::classic::{Ancillary, Classic, Operation, Statement};
+use super::classic::{Ancillary, ClassicProgram, Operation, Statement};
 
 /// Where the tag begins: after the two addresses.
 pub(super) const TAG: u32 = 12;
@@ -33,7 +33,7 @@ const SUBTRACT: u16 = 0x14;
 const JUMP: u16 = 0x05;
 const JUMP_EQUAL: u16 = 0x15;
 
-impl Classic {
+impl ClassicProgram {
     /// The program that gives for a frame with its outer VLAN tag in place the verdict that this one gives
     /// where the kernel keeps the tag beside the frame, and where the frame is of `packet_type`
     /// (`PACKET_HOST` and so on of `linux/if_packet.h`).
@@ -41,7 +41,7 @@ impl Classic {
     /// `None` for a program that reads other metadata, that reads across the end of the addresses or by
     /// an index into them, that keeps the length in the index register, or that has a loop. The result
     /// may be longer than a socket's filter; eBPF has that room.
-    pub fn with_tags_in_place(&self, packet_type: u8) -> Option<Self> {
+    pub fn with_inline_vlan_tags(&self, packet_type: u8) -> Option<Self> {
         let plain = self.laid_out(false, packet_type)?;
         let tagged = self.laid_out(true, packet_type)?;
         let mut program = vec![
@@ -115,9 +115,9 @@ mod tests {
     use super::*;
 
     /// `udp port 53` of IPv4 as libpcap compiles it for a live interface, without fragments.
-    fn port_53() -> Classic {
+    fn port_53() -> ClassicProgram {
         let s = |code, jt, jf, k| Statement { code, jt, jf, k };
-        Classic::new([
+        ClassicProgram::new([
             s(0x28, 0, 0, 12),
             s(0x15, 0, 8, 0x0800),
             s(0x30, 0, 0, 23),
@@ -147,13 +147,13 @@ mod tests {
         [&frame[..12], &tag, &frame[12..]].concat()
     }
 
-    fn accepts(program: &Classic, frame: &[u8]) -> bool {
+    fn accepts(program: &ClassicProgram, frame: &[u8]) -> bool {
         program.accepts(frame, frame.len() as u32) != 0
     }
 
     #[test]
     fn a_tag_in_place_is_looked_through_as_one_beside_the_frame() {
-        let program = port_53().with_tags_in_place(0).expect("laid out");
+        let program = port_53().with_inline_vlan_tags(0).expect("laid out");
         for port in [53, 54] {
             let frame = datagram(port);
             assert_eq!(accepts(&program, &frame), port == 53);
@@ -170,7 +170,7 @@ mod tests {
     fn metadata_are_read_from_the_tag() {
         let s = |code, jt, jf, k: i32| Statement { code, jt, jf, k: k as u32 };
         // VLAN 7: present, and the low twelve bits of the TCI.
-        let vlan = Classic::new([
+        let vlan = ClassicProgram::new([
             s(0x20, 0, 0, -4096 + 48),
             s(0x15, 0, 4, 1),
             s(0x20, 0, 0, -4096 + 44),
@@ -180,13 +180,13 @@ mod tests {
             s(0x06, 0, 0, 0),
         ])
         .expect("a program");
-        let program = vlan.with_tags_in_place(0).expect("laid out");
+        let program = vlan.with_inline_vlan_tags(0).expect("laid out");
         let frame = datagram(53);
         assert!(!accepts(&program, &frame));
         assert!(accepts(&program, &tagged(&frame, 0x8100, 0x2007)));
         assert!(!accepts(&program, &tagged(&frame, 0x8100, 8)));
         // Outgoing frames only, as `outbound` compiles.
-        let outbound = Classic::new([
+        let outbound = ClassicProgram::new([
             s(0x28, 0, 0, -4096 + 4),
             s(0x15, 0, 1, 4),
             s(0x06, 0, 0, 96),
@@ -194,7 +194,7 @@ mod tests {
         ])
         .expect("a program");
         for packet_type in [0, 4] {
-            let program = outbound.with_tags_in_place(packet_type).expect("laid out");
+            let program = outbound.with_inline_vlan_tags(packet_type).expect("laid out");
             assert_eq!(accepts(&program, &frame), packet_type == 4);
         }
     }
@@ -206,8 +206,8 @@ mod tests {
         let length = frame.len() as u32;
         // Exactly as long as the frame without a tag.
         let exact = [s(0x80, 0, 0, 0), s(0x15, 0, 1, length), s(6, 0, 0, 1), s(6, 0, 0, 0)];
-        let program = Classic::new(exact).expect("a program");
-        let program = program.with_tags_in_place(0).expect("laid out");
+        let program = ClassicProgram::new(exact).expect("a program");
+        let program = program.with_inline_vlan_tags(0).expect("laid out");
         assert!(accepts(&program, &frame));
         assert!(accepts(&program, &tagged(&frame, 0x8100, 1)));
         assert!(!accepts(&program, &[&frame[..], &[0]].concat()));
@@ -218,8 +218,8 @@ mod tests {
         let s = |code, k| Statement { code, jt: 0, jf: 0, k };
         for code_and_k in [(0x20, 10), (0x48, 0), (0x81, 0)] {
             let program =
-                Classic::new([s(code_and_k.0, code_and_k.1), s(6, 1)]).expect("a program");
-            assert!(program.with_tags_in_place(0).is_none(), "{code_and_k:?}");
+                ClassicProgram::new([s(code_and_k.0, code_and_k.1), s(6, 1)]).expect("a program");
+            assert!(program.with_inline_vlan_tags(0).is_none(), "{code_and_k:?}");
         }
     }
 }

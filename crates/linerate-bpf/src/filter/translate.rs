@@ -13,7 +13,8 @@ mod facts;
 
 use self::facts::{Awaited, Demand, Known, end};
 use super::classic::{
-    Ancillary, Arithmetic, Classic, Condition, Invalid, Operand, Operation, SCRATCH_WORDS, Width,
+    Ancillary, Arithmetic, ClassicProgram, Condition, InvalidProgram, Operand, Operation,
+    SCRATCH_WORDS, Width,
 };
 use super::instruction::Instruction;
 
@@ -22,7 +23,7 @@ use super::instruction::Instruction;
 /// The verifier follows packet pointers up to 65,535 bytes (`MAX_PACKET_OFF`); 64 of them are left to callers
 /// whose `data` is a little inside the packet. No driver hands a longer linear frame to a native XDP program:
 /// even a 64 KiB page loses more than that to headroom and frame info.
-pub const REACH: u32 = 0xffff - 64;
+pub const MAX_PACKET_OFFSET: u32 = 0xffff - 64;
 
 /// Translates `program` into the body of an eBPF subprogram with the verdict of libpcap's matcher.
 ///
@@ -33,17 +34,17 @@ pub const REACH: u32 = 0xffff - 64;
 ///
 /// Packet loads see the linear part of the frame, `data..data_end`. Of a multi-buffer frame that
 /// is the first buffer only: a load past it rejects the frame, as a load past the end does. So
-/// does a load that ends past [`REACH`]. `len` in an expression is R3, the real length.
+/// does a load that ends past [`MAX_PACKET_OFFSET`]. `len` in an expression is R3, the real length.
 ///
 /// Where libpcap and the kernel's own classic engine differ, this follows libpcap: an indirect
 /// load whose index and offset sum to more than 32 bits rejects, and shifting by an index of 32 or
-/// more gives 0 (but for a program of [`Classic::with_tags_in_place`], which shifts as the kernel does).
+/// more gives 0 (but for a program of [`ClassicProgram::with_inline_vlan_tags`], which shifts as the kernel does).
 ///
 /// # Errors
 ///
 /// Programs that read Linux packet metadata, which an XDP program lacks, programs with loops or with
 /// uninitialised scratch words, and programs whose translation needs jumps that one eBPF instruction cannot make.
-pub fn translate(program: &Classic) -> Result<Vec<Instruction>, Untranslatable> {
+pub fn translate(program: &ClassicProgram) -> Result<Vec<Instruction>, Untranslatable> {
     translate_frame(program, Frame::Packet).map(|(code, _)| code)
 }
 
@@ -65,19 +66,19 @@ pub struct MemoryFilter {
 /// # Errors
 ///
 /// As [`translate`].
-pub fn translate_for_memory(program: &Classic) -> Result<MemoryFilter, Untranslatable> {
+pub fn translate_for_memory(program: &ClassicProgram) -> Result<MemoryFilter, Untranslatable> {
     let (instructions, reach) = translate_frame(program, Frame::Memory)?;
     Ok(MemoryFilter { instructions, reach })
 }
 
 /// The instructions, and the bytes of a frame that they reach.
 fn translate_frame(
-    program: &Classic,
+    program: &ClassicProgram,
     frame: Frame,
 ) -> Result<(Vec<Instruction>, u32), Untranslatable> {
     match program.obstacle() {
         // Only a socket's filter has a length.
-        None | Some(Invalid::TooLong { .. }) => {}
+        None | Some(InvalidProgram::TooLong { .. }) => {}
         Some(obstacle) => return Err(Untranslatable::Refused(obstacle)),
     }
     let operations = program.operations();
@@ -130,7 +131,7 @@ pub enum Untranslatable {
     },
     /// It breaks another rule of the kernel's.
     #[error(transparent)]
-    Refused(Invalid),
+    Refused(InvalidProgram),
     /// A jump would have to go further than 32,767 instructions.
     #[error(
         "the filter program is too long for eBPF: statement {at} would jump over {instructions} \
@@ -319,7 +320,7 @@ impl<'a> Translation<'a> {
             return known;
         }
         let indexed = self.demands[at].indexed;
-        let limit = REACH - indexed;
+        let limit = MAX_PACKET_OFFSET - indexed;
         if known.index_max > limit {
             let beyond = jump_constant(JMP32 | GREATER, INDEX, limit);
             self.jump(at, beyond, Target::Reject);

@@ -15,7 +15,7 @@ use linerate_net::Interface;
 use crate::filter::Instruction;
 use crate::map::sum_over_cpus;
 use crate::program::{LoadOptions, LoadableProgram, log_to_tracing};
-use crate::rcu::RcuBarrier;
+use crate::rcu::RcuSynchronizer;
 use crate::xdp::attach::XdpLink;
 use crate::xdp::mode::AttachMode;
 use crate::xdp::query::{TEE, attached_to};
@@ -68,9 +68,9 @@ impl Statistics {
 
 /// The map that a tee's program counts in; made by [`Program::counters`].
 #[derive(Debug)]
-pub struct Counters(OwnedFd);
+pub struct StatisticsReader(OwnedFd);
 
-impl Counters {
+impl StatisticsReader {
     /// The current counts.
     ///
     /// # Errors
@@ -85,7 +85,7 @@ impl Counters {
 pub struct Program {
     attachment: Attachment,
     loadable: LoadableProgram,
-    rcu: RcuBarrier,
+    rcu: RcuSynchronizer,
     ring_size: u32,
 }
 
@@ -123,7 +123,7 @@ impl Program {
             slot.set(loadable.load(load)?.as_fd(), interface)?;
             (loadable, Attachment::Slot(slot, root))
         };
-        let rcu = RcuBarrier::new(loadable.map("counters"))?;
+        let rcu = RcuSynchronizer::new(loadable.map("counters"))?;
         Ok(Self { attachment, loadable, rcu, ring_size })
     }
 
@@ -176,9 +176,10 @@ impl Program {
     ///
     /// # Errors
     /// [`Error::System`] when the process has no descriptor left.
-    pub fn counters(&self) -> Result<Counters> {
+    pub fn statistics_reader(&self) -> Result<StatisticsReader> {
         let map = self.loadable.map("counters").try_clone_to_owned();
-        map.map(Counters).map_err(|error| Error::system("duplicate a BPF descriptor", error))
+        map.map(StatisticsReader)
+            .map_err(|error| Error::system("duplicate a BPF descriptor", error))
     }
 
     /// Where the attached program runs.
@@ -187,8 +188,8 @@ impl Program {
     }
 
     /// Why it runs in the stack and not in the driver, if so and this process attached it.
-    pub fn why_generic(&self) -> Option<&str> {
-        self.link().why_generic.as_deref()
+    pub fn generic_reason(&self) -> Option<&str> {
+        self.link().generic_reason.as_deref()
     }
 
     /// The slot of this capture; `None` with [`Options::take`].
@@ -217,7 +218,7 @@ pub fn probe(interface: &str) -> Result<bool> {
     log_to_tracing();
     let found = attached_to(Interface::open(interface)?.index())?;
     if let Some(found) = found.as_ref().filter(|found| found.name != TEE) {
-        return Err(found.in_the_way(interface));
+        return Err(found.busy_error(interface));
     }
     let options = Options {
         buffer: 0,

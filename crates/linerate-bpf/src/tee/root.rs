@@ -57,10 +57,10 @@ impl Root {
                         return Ok(root);
                     }
                 }
-                Some(found) if found.is_hidden() => {
+                Some(found) if found.lacks_privilege() => {
                     return Err(join_refused(interface.name()));
                 }
-                Some(found) => return Err(found.in_the_way(interface.name())),
+                Some(found) => return Err(found.busy_error(interface.name())),
                 None => {
                     let program = match loaded.take() {
                         Some(program) => program,
@@ -106,7 +106,8 @@ impl Root {
         if attached_to(interface.index())?.is_none_or(|now| now.id != found.id) {
             return Ok(None);
         }
-        let [owners, captures] = query::maps_of(program.as_fd(), ["owners", "captures"], SLOTS);
+        let [owners, captures] =
+            query::maps_of_program(program.as_fd(), ["owners", "captures"], SLOTS);
         match (owners, captures) {
             (Some(owners), Some(captures)) => Ok(Some(Self { link, owners, captures })),
             _ => Err(Error::Invalid(format!(

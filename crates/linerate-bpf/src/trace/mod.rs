@@ -18,7 +18,7 @@ use linerate_net::namespace::Namespace;
 use crate::filter::MemoryFilter;
 use crate::map::sum_over_cpus;
 use crate::program::{LoadOptions, LoadableProgram, TracePoint, log_to_tracing};
-use crate::rcu::RcuBarrier;
+use crate::rcu::RcuSynchronizer;
 use crate::tee::{MAX_SNAPLEN, ring_size};
 use crate::xdp::query::{AttachedProgram, program_info};
 use crate::{Error, Result};
@@ -72,14 +72,14 @@ impl Statistics {
 
 /// The maps and programs that statistics are read from.
 #[derive(Debug)]
-pub struct Counters {
+pub struct StatisticsReader {
     map: OwnedFd,
     programs: Vec<OwnedFd>,
     /// What programs have missed that are detached.
     missed_before: u64,
 }
 
-impl Counters {
+impl StatisticsReader {
     /// What they say now.
     ///
     /// # Errors
@@ -118,11 +118,11 @@ pub struct Program {
     /// The links of the programs in `counters.programs`.
     links: Vec<OwnedFd>,
     loadables: Vec<LoadableProgram>,
-    counters: Counters,
+    counters: StatisticsReader,
     /// What is traced; `None` for drops.
     target: Option<Target>,
     filter: Option<MemoryFilter>,
-    rcu: RcuBarrier,
+    rcu: RcuSynchronizer,
     ring_size: u32,
 }
 
@@ -135,13 +135,13 @@ impl Program {
         target: Option<Target>,
     ) -> Result<Self> {
         let map = loadables[0].map("counters");
-        let rcu = RcuBarrier::new(map)?;
+        let rcu = RcuSynchronizer::new(map)?;
         let map = map.try_clone_to_owned();
         let map = map.map_err(|error| Error::system("duplicate a BPF descriptor", error))?;
         Ok(Self {
             links: Vec::new(),
             loadables,
-            counters: Counters { map, programs: Vec::new(), missed_before: 0 },
+            counters: StatisticsReader { map, programs: Vec::new(), missed_before: 0 },
             target,
             filter: options.filter.cloned(),
             rcu,
@@ -195,7 +195,7 @@ impl Program {
     }
 
     /// What the programs have counted.
-    pub fn counters(&self) -> &Counters {
+    pub fn statistics_reader(&self) -> &StatisticsReader {
         &self.counters
     }
 

@@ -14,7 +14,7 @@ pub(crate) struct XdpLink {
     link: Link,
     pub(crate) mode: AttachMode,
     /// Why not native, where it is generic.
-    pub(crate) why_generic: Option<String>,
+    pub(crate) generic_reason: Option<String>,
 }
 
 impl XdpLink {
@@ -31,11 +31,11 @@ impl XdpLink {
         let attach = |mode| Link::attach(program, interface, ifindex, Hook::Xdp(mode));
         let first = only.unwrap_or(AttachMode::Native);
         match attach(first) {
-            Ok(link) => Ok(Self { link, mode: first, why_generic: None }),
+            Ok(link) => Ok(Self { link, mode: first, generic_reason: None }),
             Err(Error::System { source, .. }) if only.is_none() && is_unsupported(&source) => {
                 let mode = AttachMode::Generic;
-                let why_generic = Some(format!("the driver refuses native XDP: {source}"));
-                Ok(Self { link: attach(mode)?, mode, why_generic })
+                let generic_reason = Some(format!("the driver refuses native XDP: {source}"));
+                Ok(Self { link: attach(mode)?, mode, generic_reason })
             }
             Err(error) => Err(error),
         }
@@ -44,8 +44,8 @@ impl XdpLink {
     /// Shares the link that holds program `id` on an interface: the program then stays until the last
     /// of all processes that share it has gone. `None` when the link has gone in the meantime.
     pub(crate) fn join(id: u32, mode: AttachMode) -> Result<Option<Self>> {
-        let found = query::link_of(id)?;
-        Ok(found.map(|(fd, _)| Self { link: fd.into(), mode, why_generic: None }))
+        let found = query::link_of_program(id)?;
+        Ok(found.map(|(fd, _)| Self { link: fd.into(), mode, generic_reason: None }))
     }
 
     /// Replaces the attached program. No frame meets both or neither.
@@ -85,7 +85,7 @@ mod tests {
         let by_link = found().unwrap();
         let Owner::Processes(processes) = by_link.owner() else { panic!("{by_link:?}") };
         assert_eq!(processes.iter().map(|one| one.id).collect::<Vec<_>>(), [std::process::id()]);
-        let said = by_link.in_the_way("a").to_string();
+        let said = by_link.busy_error("a").to_string();
         assert!(said.contains(&format!("(process {})", std::process::id())), "{said}");
         drop(link);
         assert_eq!(found(), None);
@@ -99,7 +99,7 @@ mod tests {
         assert_eq!(a.run(attach).unwrap(), 0);
         let by_interface = found().unwrap();
         assert_eq!(by_interface.owner(), Owner::Interface);
-        let said = by_interface.in_the_way("a").to_string();
+        let said = by_interface.busy_error("a").to_string();
         let (_, remedy) = said.split_once("`ip ").expect("a command");
         let remedy = remedy.trim_end_matches('`').split(' ');
         assert!(a.command("ip").args(remedy).status().unwrap().success(), "{said}");

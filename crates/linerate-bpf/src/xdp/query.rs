@@ -22,7 +22,7 @@ pub struct AttachedProgram {
     /// Its id, as `bpftool prog` shows.
     pub id: u32,
     /// Its name, up to 15 characters; empty where this process may not know it, see
-    /// [`AttachedProgram::is_hidden`].
+    /// [`AttachedProgram::lacks_privilege`].
     pub name: String,
     /// Where it runs.
     pub mode: AttachMode,
@@ -31,7 +31,7 @@ pub struct AttachedProgram {
 impl AttachedProgram {
     /// Whether it belongs to Linerate, in this process or another: to a capture, a receiver, an uplink or
     /// the accelerator.
-    pub fn is_ours(&self) -> bool {
+    pub fn is_linerate(&self) -> bool {
         self.name.starts_with(PREFIX)
     }
 
@@ -41,7 +41,7 @@ impl AttachedProgram {
     }
 
     /// Whether this process lacks the privilege to look at it (CAP_SYS_ADMIN).
-    pub fn is_hidden(&self) -> bool {
+    pub fn lacks_privilege(&self) -> bool {
         program(self.id).is_err_and(|error| error.kind() == libbpf_rs::ErrorKind::PermissionDenied)
     }
 
@@ -61,7 +61,7 @@ impl AttachedProgram {
         if !processes.is_empty() {
             return Owner::Processes(processes);
         }
-        match link_of(self.id) {
+        match link_of_program(self.id) {
             Ok(Some((_, id))) => Owner::PinnedLink(id),
             Ok(None) => Owner::Interface,
             Err(_) => Owner::Unknown,
@@ -69,21 +69,21 @@ impl AttachedProgram {
     }
 
     /// The error for attaching another program to this interface.
-    pub(crate) fn in_the_way(&self, interface: &str) -> Error {
+    pub(crate) fn busy_error(&self, interface: &str) -> Error {
         Error::ForeignProgram {
             interface: interface.to_owned(),
             id: self.id,
             name: self.name.clone(),
             mode: self.mode,
             tee: self.is_tee(),
-            ours: self.is_ours(),
+            ours: self.is_linerate(),
             owner: self.owner(),
         }
     }
 }
 
 /// The link that holds XDP program `program` on an interface, and its id; `None` where there is none.
-pub(crate) fn link_of(program: u32) -> Result<Option<(OwnedFd, u32)>> {
+pub(crate) fn link_of_program(program: u32) -> Result<Option<(OwnedFd, u32)>> {
     let mut id = 0;
     loop {
         // SAFETY: the call writes the next id to `id`.
@@ -150,7 +150,7 @@ pub fn attached(interface: &str) -> Result<Option<AttachedProgram>> {
 /// # Errors
 /// [`Error::ForeignProgram`] where there is one; as [`attached`].
 pub fn require_free(interface: &str) -> Result<()> {
-    attached(interface)?.map_or(Ok(()), |found| Err(found.in_the_way(interface)))
+    attached(interface)?.map_or(Ok(()), |found| Err(found.busy_error(interface)))
 }
 
 /// The loaded program with this id.
@@ -159,7 +159,7 @@ pub(crate) fn program(id: u32) -> libbpf_rs::Result<OwnedFd> {
 }
 
 /// The maps of a loaded program that have these names and `entries` entries.
-pub(crate) fn maps_of<const N: usize>(
+pub(crate) fn maps_of_program<const N: usize>(
     program: BorrowedFd<'_>,
     names: [&str; N],
     entries: u32,

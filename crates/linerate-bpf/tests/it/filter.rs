@@ -8,7 +8,9 @@ mod shape;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use linerate_bpf::filter::{Classic, Invalid, Statement, translate, translate_for_memory};
+use linerate_bpf::filter::{
+    ClassicProgram, InvalidProgram, Statement, translate, translate_for_memory,
+};
 use linerate_testkit::root_or_skip;
 use pcap::{BpfProgram, Capture, Linktype};
 use proptest::prelude::*;
@@ -40,8 +42,8 @@ fn statements(program: &BpfProgram) -> Vec<Statement> {
     program.get_instructions().iter().map(|statement| parse(statement.to_string())).collect()
 }
 
-fn classic(expression: &str) -> Classic {
-    Classic::new(statements(&compile(expression, true))).unwrap()
+fn classic(expression: &str) -> ClassicProgram {
+    ClassicProgram::new(statements(&compile(expression, true))).unwrap()
 }
 
 /// `LINERATE_THOROUGH=1` runs 140,000 frames through every program, for some minutes.
@@ -61,8 +63,8 @@ fn agrees_with_libpcap_on_every_expression() {
         for optimize in [true, false] {
             let program = compile(expression, optimize);
             let statements = statements(&program);
-            let classic = match Classic::new(statements.clone()) {
-                Err(Invalid::JumpBackward { .. }) => {
+            let classic = match ClassicProgram::new(statements.clone()) {
+                Err(InvalidProgram::JumpBackward { .. }) => {
                     loops.insert(expression);
                     continue;
                 }

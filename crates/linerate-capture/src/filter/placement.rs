@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use linerate_bpf::filter::{
-    Classic, Instruction, MemoryFilter, Untranslatable, translate, translate_for_memory,
+    ClassicProgram, Instruction, MemoryFilter, Untranslatable, translate, translate_for_memory,
 };
 
 use super::{ETHERNET, Filter, PACKET_HOST, TagReading};
@@ -73,7 +73,7 @@ impl Filter {
     /// # Errors
     ///
     /// [`Error::Filter`] when the user wants the kernel, which cannot run the expression.
-    pub fn on_socket(&self, wanted: Option<Side>) -> Result<Placement<Classic>> {
+    pub fn on_socket(&self, wanted: Option<Side>) -> Result<Placement<ClassicProgram>> {
         let obstacle = match self.program.obstacle() {
             Some(obstacle) => Some(obstacle.to_string()),
             None if self.reading == TagReading::File && self.link_type == ETHERNET => {
@@ -113,7 +113,7 @@ impl Filter {
     fn in_ebpf<P>(
         &self,
         wanted: Option<Side>,
-        translate: impl Fn(&Classic) -> std::result::Result<P, Untranslatable>,
+        translate: impl Fn(&ClassicProgram) -> std::result::Result<P, Untranslatable>,
         place: &str,
     ) -> Result<Placement<P>> {
         if wanted == Some(Side::User) {
@@ -121,7 +121,7 @@ impl Filter {
         }
         let in_place = match self.reading {
             TagReading::File => translate(&self.program),
-            TagReading::Live => match self.program.with_tags_in_place(PACKET_HOST) {
+            TagReading::Live => match self.program.with_inline_vlan_tags(PACKET_HOST) {
                 Some(program) => translate(&program),
                 None => {
                     let reason = match self.program.obstacle() {

@@ -84,10 +84,10 @@ fn placement_follows_the_option() {
     assert!(refused.reason.contains("VLAN"), "{}", refused.reason);
     let raw = Filter::compile("udp", 101, 65535, true).unwrap();
     assert_eq!(raw.on_socket(None).unwrap().kernel.as_ref(), Some(raw.program()));
-    let refused = filter.refused::<Classic>(None, "too complex").unwrap();
+    let refused = filter.refused::<ClassicProgram>(None, "too complex").unwrap();
     assert_eq!((refused.user, refused.kernel), (true, None));
     assert!(refused.reason.contains("too complex"));
-    assert!(filter.refused::<Classic>(Some(Side::Kernel), "too complex").is_err());
+    assert!(filter.refused::<ClassicProgram>(Some(Side::Kernel), "too complex").is_err());
 }
 
 #[test]

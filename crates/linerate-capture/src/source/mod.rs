@@ -9,7 +9,7 @@ mod trace;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use linerate_bpf::filter::{Classic, translate};
+use linerate_bpf::filter::{ClassicProgram, translate};
 use linerate_ring::{Frame, packet, tee, trace as ring_trace, xdp};
 
 use crate::filter::PACKET_HOST;
@@ -40,18 +40,18 @@ pub struct SourceStatistics {
     pub drops: Drops,
 }
 
-/// Reads the statistics of a source from any thread. Created by [`Source::statistics_handle`].
+/// Reads the statistics of a source from any thread. Created by [`Source::statistics_reader`].
 #[derive(Debug)]
-pub enum StatisticsHandle {
+pub enum StatisticsReader {
     /// Of a packet ring.
-    Packet(packet::Counters),
+    Packet(packet::StatisticsReader),
     /// Of an XDP program.
-    Xdp(xdp::ReceiverCounters),
+    Xdp(xdp::ReceiverStatisticsReader),
     /// Of tracing programs.
-    Trace(ring_trace::Counters),
+    Trace(ring_trace::StatisticsReader),
 }
 
-impl StatisticsHandle {
+impl StatisticsReader {
     /// The counts since the source was opened.
     ///
     /// # Errors
@@ -131,30 +131,30 @@ impl<B: Keep> Drop for Kept<B> {
     #[inline]
     fn drop(&mut self) {
         if let Some(batch) = self.0.take() {
-            batch.keep();
+            batch.suspend();
         }
     }
 }
 
 /// Operations common to the batches of all rings.
 trait Keep {
-    fn keep(self);
+    fn suspend(self);
 }
 
-macro_rules! keep {
+macro_rules! suspend {
     ($($ring:ident),*) => {
         $(
             impl Keep for $ring::Batch<'_> {
                 #[inline]
-                fn keep(self) {
-                    self.keep();
+                fn suspend(self) {
+                    self.suspend();
                 }
             }
         )*
     };
 }
 
-keep!(packet, tee, xdp);
+suspend!(packet, tee, xdp);
 
 impl Source {
     /// Which one it is.
@@ -313,13 +313,13 @@ impl Source {
     /// # Errors
     ///
     /// If the kernel refuses it, or XDP cannot run the program; the old filter then stays.
-    pub fn set_filter(&mut self, filter: Option<&Classic>) -> linerate_ring::Result<()> {
+    pub fn set_filter(&mut self, filter: Option<&ClassicProgram>) -> linerate_ring::Result<()> {
         if let Self::Packet(ring) = self {
             return ring.set_filter(filter.cloned());
         }
         let translated = filter.map(|filter| {
             let refused = |why| linerate_ring::Error::Invalid(format!("no filter for XDP: {why}"));
-            let in_place = filter.with_tags_in_place(PACKET_HOST);
+            let in_place = filter.with_inline_vlan_tags(PACKET_HOST);
             let in_place = in_place.ok_or_else(|| refused("what it reads".to_owned()))?;
             translate(&in_place).map_err(|why| refused(why.to_string()))
         });
@@ -338,11 +338,11 @@ impl Source {
     /// # Errors
     ///
     /// When there is no descriptor left.
-    pub fn statistics_handle(&self) -> linerate_ring::Result<StatisticsHandle> {
+    pub fn statistics_reader(&self) -> linerate_ring::Result<StatisticsReader> {
         Ok(match self {
-            Self::Packet(ring) => StatisticsHandle::Packet(ring.counters()),
-            Self::Xdp(receiver) => StatisticsHandle::Xdp(receiver.counters()?),
-            Self::Trace(trace) => StatisticsHandle::Trace(trace.counters()?),
+            Self::Packet(ring) => StatisticsReader::Packet(ring.statistics_reader()),
+            Self::Xdp(receiver) => StatisticsReader::Xdp(receiver.statistics_reader()?),
+            Self::Trace(trace) => StatisticsReader::Trace(trace.statistics_reader()?),
         })
     }
 

@@ -143,7 +143,7 @@ fn bypassed(name: &str) -> Option<String> {
     // A tee passes every frame on. Without the privilege to ask there is no warning.
     let found = linerate_bpf::xdp::attached(name).ok()?.filter(|found| !found.is_tee())?;
     let by = found.owner();
-    Some(match found.is_ours() {
+    Some(match found.is_linerate() {
         true => format!(
             "another linerate ({by}) takes frames of {name} by XDP: this capture does not see them; end it, or, if \
              it is a capture, start both with --source tee"

@@ -15,7 +15,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use linerate_bpf::rcu::RcuBarrier;
+use linerate_bpf::rcu::RcuSynchronizer;
 
 use crate::Result;
 use crate::config::{Config, Lifetime};
@@ -118,7 +118,7 @@ pub struct Statistics {
 #[derive(Debug)]
 pub struct Ageing {
     table: Arc<Table>,
-    grace: RcuBarrier,
+    grace: RcuSynchronizer,
     limits: Limits,
     clock: Clock,
     /// The next slot to look at.
@@ -141,7 +141,7 @@ impl Ageing {
     /// [`crate::Error::Bpf`].
     pub fn new(table: Arc<Table>, maps: &Maps, limits: Limits, clock: Clock) -> Result<Self> {
         // Any array works.
-        let grace = RcuBarrier::new(maps.get("table")?.as_fd())?;
+        let grace = RcuSynchronizer::new(maps.get("table")?.as_fd())?;
         let now = Instant::now();
         Ok(Self {
             table,

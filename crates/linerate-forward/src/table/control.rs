@@ -52,11 +52,11 @@ impl Control {
     }
 
     fn half(&self, offset: usize) -> &AtomicU32 {
-        self.0.cell(0, offset)
+        self.0.atomic(0, offset)
     }
 
     fn word(&self, offset: usize) -> &AtomicU64 {
-        self.0.cell(0, offset)
+        self.0.atomic(0, offset)
     }
 
     /// The generation: only sessions that were learned in it are valid.

@@ -101,7 +101,7 @@ impl Table {
 
     /// Slots that are not free.
     fn taken(&self) -> &AtomicU32 {
-        self.control.cell(0, offset_of!(layout::Control, taken))
+        self.control.atomic(0, offset_of!(layout::Control, taken))
     }
 
     /// Bytes of kernel memory of the mapped arrays.
@@ -233,12 +233,12 @@ impl<'t> Slot<'t> {
 
     #[inline]
     fn half(self, offset: usize) -> &'t AtomicU32 {
-        self.table.sessions.cell(self.bucket(), self.way() * SESSION + offset)
+        self.table.sessions.atomic(self.bucket(), self.way() * SESSION + offset)
     }
 
     #[inline]
     fn word(self, offset: usize) -> &'t AtomicU64 {
-        self.table.sessions.cell(self.bucket(), self.way() * SESSION + offset)
+        self.table.sessions.atomic(self.bucket(), self.way() * SESSION + offset)
     }
 
     #[inline]
@@ -248,12 +248,12 @@ impl<'t> Slot<'t> {
 
     fn addresses(self) -> &'t [AtomicU64] {
         let size = size_of::<Addresses>();
-        self.table.addresses.cells(self.bucket(), self.way() * size, size / 8)
+        self.table.addresses.atomics(self.bucket(), self.way() * size, size / 8)
     }
 
     fn remote_counters(self) -> &'t [AtomicU64] {
         let size = size_of::<Counters>();
-        self.table.remote_counters.cells(self.bucket(), self.way() * size, size / 8)
+        self.table.remote_counters.atomics(self.bucket(), self.way() * size, size / 8)
     }
 
     pub(crate) fn read(self) -> Option<Record> {

@@ -143,7 +143,7 @@ impl Context {
     }
 
     /// One or the other, as the run is quick or not.
-    pub(crate) fn pick<T>(&self, quick: T, full: T) -> T {
+    pub(crate) fn quick_or_full<T>(&self, quick: T, full: T) -> T {
         if self.options.quick { quick } else { full }
     }
 
@@ -158,7 +158,7 @@ impl Context {
     }
 
     /// Whether a line is measured at `x`.
-    pub(crate) fn wants(&mut self, line: &str, x: f64) -> bool {
+    pub(crate) fn is_selected(&mut self, line: &str, x: f64) -> bool {
         let name = format!("{line} at {x}");
         let admitted = self.options.only.admits(&name);
         if !self.plan.names.contains(&name) {
@@ -168,20 +168,20 @@ impl Context {
     }
 
     /// Those of `peers` that are measured at `x` and that this machine can run.
-    pub(crate) fn wanted(&mut self, mut peers: Vec<Peer>, x: f64) -> Result<Vec<Peer>> {
-        peers.retain(|peer| self.wants(&peer.name, x));
-        self.able(peers)
+    pub(crate) fn select_peers(&mut self, mut peers: Vec<Peer>, x: f64) -> Result<Vec<Peer>> {
+        peers.retain(|peer| self.is_selected(&peer.name, x));
+        self.runnable_peers(peers)
     }
 
     /// Those of `peers` that this machine can run.
-    pub(crate) fn able(&mut self, peers: Vec<Peer>) -> Result<Vec<Peer>> {
-        let mut able = Vec::with_capacity(peers.len());
+    pub(crate) fn runnable_peers(&mut self, peers: Vec<Peer>) -> Result<Vec<Peer>> {
+        let mut runnable = Vec::with_capacity(peers.len());
         for peer in peers {
             if self.can_run(&peer)? {
-                able.push(peer);
+                runnable.push(peer);
             }
         }
-        Ok(able)
+        Ok(runnable)
     }
 
     /// Whether this machine can run `peer`, by a probe; where it cannot, a note says why. In a dry run
@@ -198,7 +198,7 @@ impl Context {
 
     /// Does `work`, which takes about `seconds`. `None` in a dry run, and when it failed, which is
     /// kept as a void run.
-    pub(crate) fn attempt<T>(
+    pub(crate) fn try_measure<T>(
         &mut self,
         line: &str,
         x: f64,
@@ -226,7 +226,7 @@ impl Context {
     }
 
     /// Keeps why a measurement that was made does not count.
-    pub(crate) fn void(&mut self, line: &str, x: f64, repeat: usize, why: &str) {
+    pub(crate) fn record_void(&mut self, line: &str, x: f64, repeat: usize, why: &str) {
         self.void.push(format!("{line} at {x}, repeat {repeat}: {why}"));
     }
 
@@ -239,7 +239,9 @@ impl Context {
         seconds: f64,
         work: impl FnOnce(&Pair) -> Result<Measurement>,
     ) -> Result<Option<Measurement>> {
-        let Some(measured) = self.attempt(line, x, repeat, seconds, work)? else { return Ok(None) };
+        let Some(measured) = self.try_measure(line, x, repeat, seconds, work)? else {
+            return Ok(None);
+        };
         if let Some(why) = &measured.void {
             self.void.push(format!("{line} at {x}, repeat {repeat}: {why}"));
         }

@@ -7,7 +7,7 @@ use crate::report::distribution::{Distribution, paired_ratio};
 use crate::report::summary::{Line, Point, Role};
 
 /// What the line `name` did at `x` in each repeat: a pair to compare.
-pub(crate) type At<'n> = (&'n str, f64);
+pub(crate) type SampleKey<'n> = (&'n str, f64);
 
 /// All measurements.
 ///
@@ -45,7 +45,7 @@ impl<T> Samples<T> {
         values.resize_with(lines.len(), || xs.iter().map(|_| Vec::new()).collect());
         for (place, &x) in xs.iter().enumerate() {
             let wanted: Vec<_> =
-                lines.iter().map(|(name, _)| context.wants(&selected(name), x)).collect();
+                lines.iter().map(|(name, _)| context.is_selected(&selected(name), x)).collect();
             for repeat in 1..=repeats {
                 for line in (0..lines.len()).filter(|line| wanted[*line]) {
                     values[line][place].push(measure(context, line, place, repeat)?);
@@ -56,36 +56,36 @@ impl<T> Samples<T> {
     }
 
     /// The repeats of a line at a place.
-    pub(crate) fn at(&self, (name, x): At<'_>) -> &[Option<T>] {
+    pub(crate) fn at(&self, (name, x): SampleKey<'_>) -> &[Option<T>] {
         let line = self.lines.iter().position(|(line, _)| line == name);
         let place = self.xs.iter().position(|place| *place == x);
         line.zip(place).map_or(&[], |(line, place)| &self.values[line][place])
     }
 
     /// A value of each repeat.
-    pub(crate) fn values(&self, at: At<'_>, value: impl Fn(&T) -> f64) -> Vec<f64> {
+    pub(crate) fn values(&self, at: SampleKey<'_>, value: impl Fn(&T) -> f64) -> Vec<f64> {
         self.at(at).iter().map(|one| one.as_ref().map_or(f64::NAN, &value)).collect()
     }
 
     /// Median and spread of a value; `None` where no repeat counts.
     pub(crate) fn distribution(
         &self,
-        at: At<'_>,
+        at: SampleKey<'_>,
         value: impl Fn(&T) -> f64,
     ) -> Option<Distribution> {
         Distribution::of(self.values(at, value))
     }
 
     /// The median of a value; not a number where no repeat counts.
-    pub(crate) fn median(&self, at: At<'_>, value: impl Fn(&T) -> f64) -> f64 {
+    pub(crate) fn median(&self, at: SampleKey<'_>, value: impl Fn(&T) -> f64) -> f64 {
         self.distribution(at, value).map_or(f64::NAN, |values| values.median)
     }
 
     /// Ours over theirs, repeat by repeat.
     pub(crate) fn ratio(
         &self,
-        ours: At<'_>,
-        theirs: At<'_>,
+        ours: SampleKey<'_>,
+        theirs: SampleKey<'_>,
         value: impl Fn(&T) -> f64,
     ) -> Option<Distribution> {
         paired_ratio(&self.values(ours, &value), &self.values(theirs, &value))

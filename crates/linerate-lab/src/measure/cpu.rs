@@ -34,7 +34,7 @@ pub(crate) struct Core {
 
 /// Shares of a stretch of time, 0 to 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Share {
+pub(crate) struct CpuShares {
     /// In programs.
     pub(crate) user: f64,
     /// In the kernel on behalf of programs: the "system load" of Fiveg 2010, which leaves interrupts
@@ -44,7 +44,7 @@ pub(crate) struct Share {
     pub(crate) interrupt: f64,
 }
 
-impl Share {
+impl CpuShares {
     /// All that the core did, interrupts too.
     pub(crate) fn busy(self) -> f64 {
         self.user + self.system + self.interrupt
@@ -76,14 +76,14 @@ impl Core {
     }
 
     /// What happened since `before`.
-    pub(crate) fn since(self, before: Self) -> Share {
+    pub(crate) fn since(self, before: Self) -> CpuShares {
         let ticks = |part: fn(&Self) -> u64| part(&self).saturating_sub(part(&before)) as f64;
         let user = ticks(|core| core.user + core.nice);
         let interrupt = ticks(|core| core.interrupt + core.softirq);
         let system = ticks(|core| core.system);
         let rest = ticks(|core| core.idle + core.iowait + core.steal);
         let all = (user + system + interrupt + rest).max(1.0);
-        Share { user: user / all, system: system / all, interrupt: interrupt / all }
+        CpuShares { user: user / all, system: system / all, interrupt: interrupt / all }
     }
 }
 
@@ -91,7 +91,7 @@ impl Core {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CoreUsage {
     /// What the core did from the first frame to the last; `None` where that was too short to tell.
-    pub(crate) share: Option<Share>,
+    pub(crate) share: Option<CpuShares>,
     /// CPU time that the receiver had used when the last frame arrived.
     pub(crate) used: Duration,
 }

@@ -37,7 +37,7 @@ impl Distribution {
     }
 
     /// Whether more than half of the repeats are valid. What was void is not known to be like the rest.
-    pub(crate) fn speaks_for(&self, repeats: usize) -> bool {
+    pub(crate) fn is_majority_of(&self, repeats: usize) -> bool {
         self.count * 2 > repeats
     }
 
@@ -73,7 +73,7 @@ mod tests {
         assert_eq!((spread.high, spread.max, spread.count), (4.0, 5.0, 5));
         let even = Distribution::of([1.0, 2.0, 3.0, 4.0]).unwrap();
         assert_eq!((even.low, even.median, even.high), (1.75, 2.5, 3.25));
-        assert!(even.speaks_for(7) && !even.speaks_for(8));
+        assert!(even.is_majority_of(7) && !even.is_majority_of(8));
     }
 
     #[test]

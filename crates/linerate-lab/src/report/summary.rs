@@ -190,7 +190,7 @@ impl Claim {
         };
         let Distribution { count, min, median, max, .. } = spread;
         let figure = format!("{median:.3} (min {min:.3}, max {max:.3}, {count} pairs)");
-        if !spread.speaks_for(repeats) {
+        if !spread.is_majority_of(repeats) {
             return Self::open(claim, &format!("{figure}: too few of {repeats}"), bound);
         }
         Self::new(claim, figure, bound, holds(median)).straddling(holds(min) != holds(max))

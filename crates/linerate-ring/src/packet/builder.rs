@@ -15,7 +15,7 @@ use super::rules::{Kind, RingConfig};
 use super::socket::Socket;
 use super::stamps::TimestampSource;
 use crate::{Error, Result};
-use linerate_bpf::filter::Classic;
+use linerate_bpf::filter::ClassicProgram;
 
 /// Default size of a block in bytes: some 3,400 frames of 64 bytes for one wake-up, and still in a core's
 /// own cache when they are read. libpcap has half of it. Larger blocks are fewer: where little comes,
@@ -44,7 +44,7 @@ pub struct Builder {
     snaplen: u32,
     promiscuous: bool,
     direction: DirectionFilter,
-    filter: Option<Classic>,
+    filter: Option<ClassicProgram>,
     fanout: Option<Fanout>,
     stamps: TimestampSource,
     virtio: bool,
@@ -128,7 +128,7 @@ impl Builder {
     /// Frames that this program rejects do not enter the ring. It sees frames as the kernel keeps
     /// them, an outer VLAN tag moved to metadata: libpcap compiles for that when it is given a
     /// handle of a live interface.
-    pub fn filter(mut self, filter: Option<Classic>) -> Self {
+    pub fn filter(mut self, filter: Option<ClassicProgram>) -> Self {
         self.filter = filter;
         self
     }
@@ -174,7 +174,7 @@ impl Builder {
     /// # Errors
     ///
     /// [`Error::Privilege`] without CAP_NET_RAW, [`Error::NoInterface`], [`Error::InterfaceDown`],
-    /// [`Error::Rule`] for sizes that the kernel refuses, [`Error::Invalid`] for a filter or
+    /// [`Error::BrokenRule`] for sizes that the kernel refuses, [`Error::Invalid`] for a filter or
     /// fanout group that it refuses or memory that it does not have, [`Error::RingMemory`] where it gives no
     /// choice of memory, [`Error::System`] for the rest.
     pub fn build(self) -> Result<Ring> {
@@ -304,7 +304,7 @@ impl Builder {
             features: 0,
             reserve,
         }
-        .with_all_frames();
+        .with_max_frame_nr();
         request.check()?;
         Ok(request)
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::program::to_kernel;
 use super::socket::Socket;
 use crate::{Error, Result};
-use linerate_bpf::filter::Classic;
+use linerate_bpf::filter::ClassicProgram;
 
 /// How a group decides which of its rings gets a frame (`packet(7)`, `PACKET_FANOUT`).
 #[derive(Clone, Debug)]
@@ -26,7 +26,7 @@ pub enum Mode {
     /// By the receive queue of the network card.
     QueueMapping,
     /// By the number that a classic BPF program returns, modulo the rings of the group.
-    Classic(Classic),
+    Classic(ClassicProgram),
     /// The same with an eBPF program of the type `BPF_PROG_TYPE_SOCKET_FILTER`.
     Extended(Arc<OwnedFd>),
 }

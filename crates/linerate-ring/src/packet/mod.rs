@@ -34,10 +34,10 @@ pub use direction::DirectionFilter;
 pub use fanout::{Fanout, Mode};
 pub use promiscuous::Promiscuous;
 pub use receive::{Batch, Ring};
-pub use rules::Rule;
+pub use rules::BrokenRule;
 pub use sender::Sender;
 pub use stamps::{Clock, TimestampSource};
-pub use statistics::{Counters, Statistics};
+pub use statistics::{Statistics, StatisticsReader};
 pub use transmit::{TxFrame, TxRing, TxRingBuilder, TxStatistics};
 
 use crate::Result;

@@ -15,29 +15,29 @@
 use std::sync::atomic::Ordering;
 
 use super::layout::STATUS_USER;
-use crate::xdp::queue::Word;
+use crate::xdp::queue::RingIndex;
 
 /// Whether a block of a receive ring is the program's to read.
 #[inline]
-pub(super) fn is_filled(status: &impl Word) -> bool {
+pub(super) fn is_filled(status: &impl RingIndex) -> bool {
     status.load(Ordering::Acquire) & STATUS_USER != 0
 }
 
 /// Gives a block that has been read back to the kernel.
 #[inline]
-pub(super) fn give_back(status: &impl Word) {
+pub(super) fn give_back(status: &impl RingIndex) {
     status.store(libc::TP_STATUS_KERNEL, Ordering::Release);
 }
 
 /// Whether a slot of a transmit ring is the program's to fill.
 #[inline]
-pub(super) fn is_available(status: &impl Word) -> bool {
+pub(super) fn is_available(status: &impl RingIndex) -> bool {
     status.load(Ordering::Acquire) == libc::TP_STATUS_AVAILABLE
 }
 
 /// Gives a slot that has been filled to the kernel, to send.
 #[inline]
-pub(super) fn request_sending(status: &impl Word) {
+pub(super) fn request_sending(status: &impl RingIndex) {
     status.store(libc::TP_STATUS_SEND_REQUEST, Ordering::Release);
 }
 

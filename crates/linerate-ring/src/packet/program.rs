@@ -4,7 +4,7 @@
 use super::direction::DirectionFilter;
 use super::socket::Socket;
 use crate::{Error, Result};
-use linerate_bpf::filter::{Classic, MAX_STATEMENTS, Statement};
+use linerate_bpf::filter::{ClassicProgram, MAX_STATEMENTS, Statement};
 
 /// What decides whether a frame enters the ring, and how much of it.
 #[derive(Clone, Debug)]
@@ -13,7 +13,7 @@ pub(super) struct SocketFilter {
     /// Index of the loopback interface where its frames may be seen; each of them comes by twice,
     /// as sent and as received.
     pub(super) loopback: Option<u32>,
-    pub(super) filter: Option<Classic>,
+    pub(super) filter: Option<ClassicProgram>,
     pub(super) snaplen: u32,
 }
 
@@ -110,7 +110,7 @@ mod tests {
     fn gate(
         direction: DirectionFilter,
         loopback: Option<u32>,
-        filter: Option<Classic>,
+        filter: Option<ClassicProgram>,
     ) -> SocketFilter {
         SocketFilter { direction, loopback, filter, snaplen: 96 }
     }
@@ -118,7 +118,7 @@ mod tests {
     #[test]
     fn a_program_always_ends_in_a_return_of_the_snap_length() {
         for direction in [DirectionFilter::In, DirectionFilter::Out, DirectionFilter::InOut] {
-            for filter in [None, Some(Classic::accept_all(65_535))] {
+            for filter in [None, Some(ClassicProgram::accept_all(65_535))] {
                 let program = gate(direction, Some(1), filter).program().unwrap();
                 let last = program.last().unwrap();
                 assert_eq!((last.code, last.k), (ret(0).code, 96));
@@ -130,7 +130,7 @@ mod tests {
     fn a_filter_too_long_for_the_prologue_is_refused() {
         let mut statements = vec![Statement { code: 0, jt: 0, jf: 0, k: 0 }; MAX_STATEMENTS];
         statements[MAX_STATEMENTS - 1] = Statement { code: 6, jt: 0, jf: 0, k: 1 };
-        let filter = Classic::new(statements).unwrap();
+        let filter = ClassicProgram::new(statements).unwrap();
         assert!(gate(DirectionFilter::InOut, None, Some(filter.clone())).program().is_ok());
         let error =
             gate(DirectionFilter::In, None, Some(filter)).program().unwrap_err().to_string();

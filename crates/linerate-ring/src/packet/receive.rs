@@ -21,10 +21,10 @@ use super::program::SocketFilter;
 use super::rules::RingConfig;
 use super::socket::Socket;
 use super::stamps::{Clock, Restore};
-use super::statistics::{Counters, Statistics};
-use super::walk::{FrameOptions, Walk};
+use super::statistics::{Statistics, StatisticsReader};
+use super::walk::{BlockFrames, FrameOptions};
 use crate::{Error, Frame, Result};
-use linerate_bpf::filter::Classic;
+use linerate_bpf::filter::ClassicProgram;
 
 /// Seconds between two reads of the kernel's 32-bit counters, so that none can wrap unseen: that
 /// takes 2^32 frames, 29 seconds at a rate that no wire has.
@@ -58,13 +58,13 @@ pub struct Ring {
     /// The block that the kernel hands over next.
     current: u32,
     given_back: u64,
-    counters: Counters,
+    counters: StatisticsReader,
     /// When the kernel's counters were last read, in seconds of its clock.
     counters_read: u32,
     clock: Option<Clock>,
     ending: Option<Ending>,
-    /// Where [`Batch::keep`] left off in the current block.
-    kept: Option<Walk>,
+    /// Where [`Batch::suspend`] left off in the current block.
+    suspended: Option<BlockFrames>,
 }
 
 /// What a ring remembers of how it was built.
@@ -98,7 +98,7 @@ enum Cause {
 
 impl Ring {
     pub(super) fn new(socket: Arc<Socket>, map: Map, request: RingConfig, config: Config) -> Self {
-        let counters = Counters::new(&socket);
+        let counters = StatisticsReader::new(&socket);
         Self {
             map,
             socket,
@@ -110,7 +110,7 @@ impl Ring {
             counters_read: 0,
             clock: None,
             ending: None,
-            kept: None,
+            suspended: None,
         }
     }
 
@@ -154,25 +154,25 @@ impl Ring {
         }
     }
 
-    /// Whether [`Ring::batch`] has a frame to give. First gives back what a kept batch has finished.
+    /// Whether [`Ring::batch`] has a frame to give. First gives back what a suspended batch has finished.
     #[inline]
     pub fn ready(&mut self) -> bool {
         self.release();
         self.is_ready()
     }
 
-    /// Gives the block of a kept batch back if all its frames have been lent.
+    /// Gives the block of a suspended batch back if all its frames have been lent.
     #[inline]
     pub fn release(&mut self) {
-        if let Some(walk) = self.kept.take_if(|walk| walk.remaining() == 0) {
+        if let Some(walk) = self.suspended.take_if(|walk| walk.remaining() == 0) {
             drop(self.resume(walk));
         }
     }
 
-    /// Whether all frames have been lent that the kernel has handed over, those of a kept batch included.
+    /// Whether all frames have been lent that the kernel has handed over, those of a suspended batch included.
     #[inline]
     pub fn is_dry(&self) -> bool {
-        match &self.kept {
+        match &self.suspended {
             Some(walk) if walk.remaining() > 0 => false,
             Some(_) => {
                 let next =
@@ -183,7 +183,7 @@ impl Ring {
         }
     }
 
-    fn resume(&mut self, walk: Walk) -> Batch<'_> {
+    fn resume(&mut self, walk: BlockFrames) -> Batch<'_> {
         let (block, len) = (self.block(), self.request.block_size as usize);
         Batch { ring: self, block, len, walk }
     }
@@ -194,7 +194,7 @@ impl Ring {
         if !self.ready() {
             return None;
         }
-        if let Some(walk) = self.kept.take() {
+        if let Some(walk) = self.suspended.take() {
             return Some(self.resume(walk));
         }
         let block = self.block();
@@ -204,7 +204,7 @@ impl Ring {
         let bytes = unsafe { slice::from_raw_parts(block.as_ptr(), len) };
         let Config { virtio, .. } = self.config;
         let lend = FrameOptions { snaplen: self.config.gate.snaplen, virtio };
-        let walk = Walk::new(bytes, lend);
+        let walk = BlockFrames::new(bytes, lend);
         let seconds = BlockHeader::read_from_prefix(bytes).map_or(0, |(head, _)| head.last_seconds);
         if seconds.wrapping_sub(self.counters_read) >= READ_COUNTERS_EVERY {
             self.counters.read();
@@ -219,7 +219,7 @@ impl Ring {
     }
 
     /// A handle that reads the statistics from another thread, and after the ring is gone.
-    pub fn counters(&self) -> Counters {
+    pub fn statistics_reader(&self) -> StatisticsReader {
         self.counters.clone()
     }
 
@@ -244,7 +244,7 @@ impl Ring {
     ///
     /// [`Error::Invalid`] for a filter that is too long, [`Error::System`] for one that the kernel
     /// refuses. The old one then stays.
-    pub fn set_filter(&mut self, filter: Option<Classic>) -> Result<()> {
+    pub fn set_filter(&mut self, filter: Option<ClassicProgram>) -> Result<()> {
         let gate = SocketFilter { filter, ..self.config.gate.clone() };
         if self.ending.is_none_or(|ending| ending.cause != Cause::Stopped) {
             gate.open(&self.socket)?;
@@ -432,7 +432,7 @@ pub struct Batch<'r> {
     ring: &'r mut Ring,
     block: NonNull<u8>,
     len: usize,
-    walk: Walk,
+    walk: BlockFrames,
 }
 
 impl Batch<'_> {
@@ -449,18 +449,18 @@ impl Batch<'_> {
     /// Leaves off here: the next [`Ring::batch`] goes on with the frame after the last one lent, and the
     /// kernel does not get the block, nor the frames that were lent, before that.
     #[inline]
-    pub fn keep(self) {
+    pub fn suspend(self) {
         // Not dropped: the block is not given back.
         let mut batch = ManuallyDrop::new(self);
         let walk = batch.walk.clone();
-        batch.ring.kept = Some(walk);
+        batch.ring.suspended = Some(walk);
     }
 }
 
 impl Drop for Batch<'_> {
     fn drop(&mut self) {
-        let (lent, unread) = (self.walk.lent(), self.walk.remaining());
-        self.ring.counters.add(lent, unread, self.walk.is_damaged());
+        let (lent, unread) = (self.walk.frames_returned(), self.walk.remaining());
+        self.ring.counters.add(lent, unread, self.walk.is_corrupt());
         if lent > 0 {
             let hardware = self.walk.has_hardware_stamp();
             self.ring.clock = Some(if hardware { Clock::Hardware } else { Clock::Software });

@@ -63,7 +63,7 @@ pub struct RingConfig {
 /// A rule that a [`RingConfig`] breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
-pub enum Rule {
+pub enum BrokenRule {
     /// No blocks: to the kernel that means to take a ring away.
     #[error("a ring needs at least one block (tp_block_nr)")]
     NoBlocks,
@@ -151,7 +151,7 @@ pub enum Rule {
 impl RingConfig {
     /// The request with as many frames as its blocks hold; 0 where the sizes make no sense, which
     /// [`RingConfig::check`] then says.
-    pub fn with_all_frames(mut self) -> Self {
+    pub fn with_max_frame_nr(mut self) -> Self {
         let per_block = self.block_size.checked_div(self.frame_size).unwrap_or(0);
         self.frames = per_block.saturating_mul(self.blocks);
         self
@@ -163,48 +163,48 @@ impl RingConfig {
     ///
     /// The first rule that is broken. A request that keeps all of them can still fail for want of
     /// memory.
-    pub fn check(&self) -> Result<(), Rule> {
+    pub fn check(&self) -> Result<(), BrokenRule> {
         self.check_on(u32::try_from(base_page_size()).unwrap_or(u32::MAX))
     }
 
-    fn check_on(&self, page_size: u32) -> Result<(), Rule> {
+    fn check_on(&self, page_size: u32) -> Result<(), BrokenRule> {
         let Self { kind, block_size, blocks, frame_size, frames, private_size, .. } = *self;
         if blocks == 0 {
-            return Err(Rule::NoBlocks);
+            return Err(BrokenRule::NoBlocks);
         }
         if !(1..=i32::MAX as u32).contains(&block_size) {
-            return Err(Rule::BlockSize { block_size });
+            return Err(BrokenRule::BlockSize { block_size });
         }
         if !block_size.is_multiple_of(page_size) {
-            return Err(Rule::BlockNotPages { block_size, page_size });
+            return Err(BrokenRule::BlockNotPages { block_size, page_size });
         }
         let least = kind.header().saturating_add(self.reserve);
         if kind.version() == TPACKET_V3 {
             let private = u64::from(private_size).next_multiple_of(u64::from(PRIVATE_ALIGNMENT));
             let least = u64::from(BLOCK_HEADER) + private + u64::from(least);
             if u64::from(block_size) < least {
-                return Err(Rule::BlockTooSmall { block_size, private_size, least });
+                return Err(BrokenRule::BlockTooSmall { block_size, private_size, least });
             }
         }
         if frame_size < least {
-            return Err(Rule::FrameTooSmall { frame_size, least });
+            return Err(BrokenRule::FrameTooSmall { frame_size, least });
         }
         if !frame_size.is_multiple_of(FRAME_ALIGNMENT) {
-            return Err(Rule::FrameNotAligned { frame_size });
+            return Err(BrokenRule::FrameNotAligned { frame_size });
         }
         let per_block = block_size / frame_size;
         if per_block == 0 {
-            return Err(Rule::FrameLargerThanBlock { frame_size, block_size });
+            return Err(BrokenRule::FrameLargerThanBlock { frame_size, block_size });
         }
         let Some(expected) = per_block.checked_mul(blocks) else {
-            return Err(Rule::TooManyFrames { per_block, blocks });
+            return Err(BrokenRule::TooManyFrames { per_block, blocks });
         };
         if expected != frames {
-            return Err(Rule::FrameCount { frames, expected });
+            return Err(BrokenRule::FrameCount { frames, expected });
         }
         let receive_only = self.retire_ms | private_size | self.features;
         if kind == Kind::TransmitV3 && receive_only != 0 {
-            return Err(Rule::ReceiveOnly);
+            return Err(BrokenRule::ReceiveOnly);
         }
         Ok(())
     }

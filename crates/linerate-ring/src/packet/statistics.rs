@@ -39,7 +39,7 @@ impl AddAssign for Statistics {
 
 /// Reads the statistics of a ring from any thread, and its last ones after it is gone.
 #[derive(Clone, Debug)]
-pub struct Counters(Arc<Inner>);
+pub struct StatisticsReader(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
@@ -51,7 +51,7 @@ struct Inner {
     damaged: AtomicU64,
 }
 
-impl Counters {
+impl StatisticsReader {
     pub(super) fn new(socket: &Arc<Socket>) -> Self {
         Self(Arc::new(Inner {
             socket: Arc::downgrade(socket),

@@ -1,7 +1,7 @@
 //! The kernel as oracle for the rules.
 
 use super::allocation::Allocation;
-use super::rules::{Kind, RingConfig, Rule};
+use super::rules::{BrokenRule, Kind, RingConfig};
 use super::socket::Socket;
 
 const VALID: RingConfig = RingConfig {
@@ -78,7 +78,7 @@ fn grid(kind: Kind) -> Vec<RingConfig> {
     ];
     for block_size in block_sizes {
         for frame_size in frame_sizes {
-            let request = RingConfig { block_size, frame_size, ..valid }.with_all_frames();
+            let request = RingConfig { block_size, frame_size, ..valid }.with_max_frame_nr();
             requests.push(request);
             requests.push(RingConfig { frames: request.frames.wrapping_add(1), ..request });
         }
@@ -87,12 +87,12 @@ fn grid(kind: Kind) -> Vec<RingConfig> {
     {
         for frame_size in [80, 96, 128, 2048, 4096] {
             let small = RingConfig { block_size: 4096, frame_size, reserve, ..valid };
-            requests.push(small.with_all_frames());
+            requests.push(small.with_max_frame_nr());
         }
     }
     for private_size in [0, 1, 8, 3976, 3977, 3980, 3984, 4000, 4048, 4096, 1 << 31, u32::MAX] {
         let request = RingConfig { block_size: 4096, frame_size: 80, private_size, ..valid };
-        requests.push(request.with_all_frames());
+        requests.push(request.with_max_frame_nr());
     }
     for (retire_ms, features) in [(0, 0), (1, 0), (0, 1), (10, 1)] {
         requests.push(RingConfig { retire_ms, features, ..valid });
@@ -108,7 +108,7 @@ fn grid(kind: Kind) -> Vec<RingConfig> {
 fn the_kernel_has_no_ring_without_blocks() {
     linerate_testkit::root_or_skip!();
     let request = RingConfig { blocks: 0, frames: 0, ..VALID };
-    assert_eq!(request.check(), Err(Rule::NoBlocks));
+    assert_eq!(request.check(), Err(BrokenRule::NoBlocks));
     let error = Socket::open().unwrap().map(request, "any").unwrap_err().to_string();
     assert!(error.contains("map the ring"), "{error}");
     assert!(!Oracle::new().takes(RingConfig { frames: 1, ..request }));

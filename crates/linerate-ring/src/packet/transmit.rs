@@ -303,7 +303,7 @@ impl TxRingBuilder {
     ///
     /// # Errors
     ///
-    /// [`Error::Privilege`] without CAP_NET_RAW, [`Error::NoInterface`], [`Error::Rule`] for a
+    /// [`Error::Privilege`] without CAP_NET_RAW, [`Error::NoInterface`], [`Error::BrokenRule`] for a
     /// number of frames that makes no ring, [`Error::Invalid`] for memory that the kernel does not
     /// have, [`Error::System`] for the rest.
     pub fn build(self) -> Result<TxRing> {
@@ -334,7 +334,7 @@ impl TxRingBuilder {
             features: 0,
             reserve: 0,
         }
-        .with_all_frames();
+        .with_max_frame_nr();
         request.check()?;
         // The larger buffer takes CAP_NET_ADMIN; without it there are more system calls.
         let forced = socket.set(libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &SEND_BUFFER);

@@ -1,4 +1,4 @@
-//! [`Walk`]: from frame to frame through the bytes of one block.
+//! [`BlockFrames`]: from frame to frame through the bytes of one block.
 //!
 //! The kernel writes a block and then retires it, so it does not change during the walk. Still its offsets
 //! are checked against its end: no byte outside is read, for any content. The walk is a pure function of
@@ -28,7 +28,7 @@ pub struct FrameOptions {
 
 /// The position within one block.
 #[derive(Clone, Debug)]
-pub struct Walk {
+pub struct BlockFrames {
     lend: FrameOptions,
     /// Where the next frame's header is.
     offset: usize,
@@ -39,7 +39,7 @@ pub struct Walk {
     hardware_stamp: bool,
 }
 
-impl Walk {
+impl BlockFrames {
     /// Starts at the head of a block. Bytes too few for a head hold no frame.
     pub fn new(block: &[u8], lend: FrameOptions) -> Self {
         let (offset, remaining, damaged) = match BlockHeader::read_from_prefix(block) {
@@ -101,18 +101,18 @@ impl Walk {
         Some(frame)
     }
 
-    /// Frames that the block holds and [`Walk::next`] has not given yet.
+    /// Frames that the block holds and [`BlockFrames::next`] has not given yet.
     pub fn remaining(&self) -> u32 {
         self.remaining
     }
 
-    /// Frames that [`Walk::next`] gave.
-    pub fn lent(&self) -> u32 {
+    /// Frames that [`BlockFrames::next`] gave.
+    pub fn frames_returned(&self) -> u32 {
         self.lent
     }
 
     /// Whether an offset pointed outside, which ended the walk early.
-    pub fn is_damaged(&self) -> bool {
+    pub fn is_corrupt(&self) -> bool {
         self.damaged
     }
 

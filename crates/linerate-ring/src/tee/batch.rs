@@ -67,7 +67,7 @@ impl<'t> Batch<'t> {
     /// Stops here: the space of the lent frames goes back to the kernel with that of the next batch, or with
     /// [`Tee::release`](super::Tee::release), and not before.
     #[inline]
-    pub fn keep(self) {
+    pub fn suspend(self) {
         std::mem::forget(self);
     }
 }

@@ -101,7 +101,7 @@ impl RingBuffer {
     /// The frames that have come, up to the size of a batch; `None` when there are none.
     #[inline]
     pub(crate) fn batch(&mut self) -> Option<Batch<'_>> {
-        // Batches that were kept gave nothing back, and a reader that takes frame by frame and never
+        // Suspended batches gave nothing back, and a reader that takes frame by frame and never
         // catches up keeps them all.
         self.records.release_much();
         if !self.records.ready() {

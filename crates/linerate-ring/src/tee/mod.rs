@@ -147,7 +147,7 @@ impl Tee {
         self.buffer.has_frame()
     }
 
-    /// Returns the space of everything lent to the kernel; see [`Batch::keep`].
+    /// Returns the space of everything lent to the kernel; see [`Batch::suspend`].
     #[inline]
     pub fn release(&mut self) {
         self.buffer.release();
@@ -169,8 +169,8 @@ impl Tee {
     ///
     /// # Errors
     /// [`Error::System`] when there is no descriptor left.
-    pub fn counters(&self) -> Result<Counters> {
-        Ok(Counters(self.program.counters()?))
+    pub fn statistics_reader(&self) -> Result<StatisticsReader> {
+        Ok(StatisticsReader(self.program.statistics_reader()?))
     }
 
     /// The frames that have come, up to the size of a batch; `None` when there are none. The space
@@ -222,8 +222,8 @@ impl Tee {
     }
 
     /// Why it runs in the stack and not in the driver, where it does and this process attached it.
-    pub fn why_generic(&self) -> Option<&str> {
-        self.program.why_generic()
+    pub fn generic_reason(&self) -> Option<&str> {
+        self.program.generic_reason()
     }
 
     /// What lets the program pass frames on that it takes.
@@ -279,9 +279,9 @@ impl AsFd for Tee {
 
 /// Reads the counts of a tee's program; made by [`Tee::counters`].
 #[derive(Debug)]
-pub struct Counters(tee::Counters);
+pub struct StatisticsReader(tee::StatisticsReader);
 
-impl Counters {
+impl StatisticsReader {
     /// The counts, over all CPUs; [`Statistics::received`] is the reader's own and 0 here.
     ///
     /// # Errors

@@ -44,7 +44,7 @@ impl Socket {
         Some(Batch::new(self, u64::MAX))
     }
 
-    /// Gives back what a kept batch has lent.
+    /// Gives back what a suspended batch has lent.
     #[inline]
     pub(super) fn release(&mut self) {
         if let Some(receive) = self.receive.as_mut()
@@ -188,7 +188,7 @@ impl<'s> Batch<'s> {
     /// Leaves off here: the frames that were lent go back to the kernel with those of the next batch of
     /// the same socket, and not before.
     #[inline]
-    pub fn keep(self) {
+    pub fn suspend(self) {
         std::mem::forget(self);
     }
 

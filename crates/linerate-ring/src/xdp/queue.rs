@@ -23,14 +23,14 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A 32-bit word that both sides see.
-pub(crate) trait Word {
+pub(crate) trait RingIndex {
     /// An atomic load.
     fn load(&self, ordering: Ordering) -> u32;
     /// An atomic store.
     fn store(&self, value: u32, ordering: Ordering);
 }
 
-impl Word for AtomicU32 {
+impl RingIndex for AtomicU32 {
     #[inline(always)]
     fn load(&self, ordering: Ordering) -> u32 {
         AtomicU32::load(self, ordering)
@@ -48,13 +48,13 @@ pub(crate) trait Memory {
     type Entry: Copy;
 
     /// The index of the next slot that the producer will publish.
-    fn producer(&self) -> &impl Word;
+    fn producer(&self) -> &impl RingIndex;
 
     /// The index of the next slot that the consumer will release.
-    fn consumer(&self) -> &impl Word;
+    fn consumer(&self) -> &impl RingIndex;
 
     /// `XDP_RING_NEED_WAKEUP` or nothing, written by the kernel.
-    fn flags(&self) -> &impl Word;
+    fn flags(&self) -> &impl RingIndex;
 
     /// The number of slots, a power of two.
     fn slots(&self) -> u32;

@@ -10,7 +10,9 @@ use linerate_bpf::xdp::AttachMode;
 use linerate_net::link;
 
 use super::sockets::DEFAULT_CHUNK;
-use super::{Batch, BusyPoll, Counters, Delivery, Sockets, Statistics, Umem, WaitStrategy, probe};
+use super::{
+    Batch, BusyPoll, Delivery, Sockets, Statistics, StatisticsReader, Umem, WaitStrategy, probe,
+};
 use crate::packet::Promiscuous;
 use crate::region::Pages;
 use crate::tee::{self, MAX_SNAPLEN, Tee};
@@ -256,7 +258,7 @@ impl Receiver {
         }
     }
 
-    /// Gives back what kept batches have lent, so that descriptors are readable for new frames only.
+    /// Gives back what suspended batches have lent, so that descriptors are readable for new frames only.
     #[inline]
     pub fn release(&mut self) {
         either!(self, rings => rings.release());
@@ -320,10 +322,14 @@ impl Receiver {
     ///
     /// # Errors
     /// [`Error::System`] when there is no descriptor left.
-    pub fn counters(&self) -> Result<ReceiverCounters> {
+    pub fn statistics_reader(&self) -> Result<ReceiverStatisticsReader> {
         Ok(match &self.rings {
-            Rings::Sockets(sockets) => ReceiverCounters::Sockets(sockets.counters()?),
-            Rings::RingBuffer(tee) => ReceiverCounters::RingBuffer(tee.counters()?),
+            Rings::Sockets(sockets) => {
+                ReceiverStatisticsReader::Sockets(sockets.statistics_reader()?)
+            }
+            Rings::RingBuffer(tee) => {
+                ReceiverStatisticsReader::RingBuffer(tee.statistics_reader()?)
+            }
         })
     }
 
@@ -415,7 +421,7 @@ fn ring_buffer(
         longest: 0,
         pages: Pages::Small,
         has_stripped_tags: false,
-        notes: tee.why_generic().map(str::to_owned).into_iter().collect(),
+        notes: tee.generic_reason().map(str::to_owned).into_iter().collect(),
     };
     Ok((Rings::RingBuffer(Box::new(tee)), config))
 }
@@ -453,14 +459,14 @@ impl Frames<'_> {
 
 /// Reads the counts of a receiver; made by [`Receiver::counters`].
 #[derive(Debug)]
-pub enum ReceiverCounters {
+pub enum ReceiverStatisticsReader {
     /// Of AF_XDP sockets.
-    Sockets(Counters),
+    Sockets(StatisticsReader),
     /// Of a BPF ring buffer.
-    RingBuffer(tee::Counters),
+    RingBuffer(tee::StatisticsReader),
 }
 
-impl ReceiverCounters {
+impl ReceiverStatisticsReader {
     /// The counts; [`Statistics::received`] is the reader's own and 0 here.
     ///
     /// # Errors

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering, fence};
 use linerate_bpf::map::{ProtFlags, SharedMapping};
 use rustix::net::xdp::XdpRingOffset;
 
-use super::queue::{Memory, Word};
+use super::queue::{Memory, RingIndex};
 
 /// A ring mapped from a socket, unmapped on drop. `T` is the kernel's entry: a `u64` chunk address
 /// in the fill and completion rings, an `xdp_desc` in the receive and transmit rings.
@@ -60,19 +60,19 @@ impl<T: Copy> Memory for Mapped<T> {
     type Entry = T;
 
     #[inline(always)]
-    fn producer(&self) -> &impl Word {
+    fn producer(&self) -> &impl RingIndex {
         // SAFETY: an aligned u32 of the mapping, which lives as long as `self`.
         unsafe { self.producer.as_ref() }
     }
 
     #[inline(always)]
-    fn consumer(&self) -> &impl Word {
+    fn consumer(&self) -> &impl RingIndex {
         // SAFETY: as for `producer`.
         unsafe { self.consumer.as_ref() }
     }
 
     #[inline(always)]
-    fn flags(&self) -> &impl Word {
+    fn flags(&self) -> &impl RingIndex {
         // SAFETY: as for `producer`.
         unsafe { self.flags.as_ref() }
     }

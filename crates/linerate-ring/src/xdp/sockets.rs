@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags};
 
 use super::rx_options::{RxOptions, rx_setters};
 use super::socket::FrameMarks;
-use super::statistics::Counters;
+use super::statistics::StatisticsReader;
 use super::{Batch, BusyPoll, CopyMode, Mode, Socket, Statistics, Umem, WaitStrategy, sys};
 use crate::region::Pages;
 use crate::{Error, Region, Result};
@@ -118,7 +118,7 @@ impl Sockets {
         self.sockets.iter_mut().any(Socket::ready)
     }
 
-    /// Gives back what a kept batch has lent; see [`Batch::keep`].
+    /// Gives back what a suspended batch has lent; see [`Batch::suspend`].
     #[inline]
     pub fn release(&mut self) {
         self.sockets[self.turn].release();
@@ -160,14 +160,14 @@ impl Sockets {
     ///
     /// # Errors
     /// [`Error::System`] when there is no descriptor left.
-    pub fn counters(&self) -> Result<Counters> {
+    pub fn statistics_reader(&self) -> Result<StatisticsReader> {
         let duplicate = |fd: BorrowedFd<'_>| {
             let copy = fd.try_clone_to_owned();
             copy.map_err(|error| Error::system("duplicate a descriptor", error))
         };
-        Ok(Counters {
+        Ok(StatisticsReader {
             sockets: self.sockets.iter().map(|s| duplicate(s.as_fd())).collect::<Result<_>>()?,
-            program: self.steer.counters()?,
+            program: self.steer.statistics_reader()?,
         })
     }
 
@@ -224,7 +224,7 @@ impl Sockets {
     /// better was not got, the steering program's included.
     pub fn mode(&self) -> Mode {
         let mut mode = self.sockets[0].mode().clone();
-        mode.why.extend(self.steer.why_generic().map(str::to_owned));
+        mode.why.extend(self.steer.generic_reason().map(str::to_owned));
         mode.why.extend(self.steer.timestamps().1.map(str::to_owned));
         mode
     }

@@ -66,12 +66,12 @@ impl Statistics {
 
 /// Reads the counts of a source; made by [`Sockets::counters`](super::Sockets::counters).
 #[derive(Debug)]
-pub struct Counters {
+pub struct StatisticsReader {
     pub(super) sockets: Vec<OwnedFd>,
-    pub(super) program: steer::Counters,
+    pub(super) program: steer::StatisticsReader,
 }
 
-impl Counters {
+impl StatisticsReader {
     /// The counts of all queues and of the steering program; [`Statistics::received`] is the reader's own
     /// and 0 here.
     ///

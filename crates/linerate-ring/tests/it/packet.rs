@@ -4,7 +4,7 @@ use std::net::UdpSocket;
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::packet_support::{Cable, collect, drain, finish, number, numbered, quick};
-use linerate_bpf::filter::{Classic, Statement};
+use linerate_bpf::filter::{ClassicProgram, Statement};
 use linerate_ring::packet::{self, Clock, DirectionFilter, Ring, TimestampSource, TxRing};
 use linerate_ring::{Direction, Error};
 use linerate_testkit::root_or_skip;
@@ -57,7 +57,7 @@ fn statistics_add_up_over_reads_and_outlive_the_ring() {
     root_or_skip!();
     let cable = Cable::new();
     let mut ring = cable.ring();
-    let counters = ring.counters();
+    let counters = ring.statistics_reader();
     for sent in 1..=5 {
         cable.send(&(0..100).map(|n| numbered(n, 80)).collect::<Vec<_>>());
         assert_eq!(collect(&mut ring, 100).len(), 100);
@@ -176,14 +176,14 @@ fn frames_on_loopback_come_once() {
 }
 
 /// Accepts frames whose number is below `limit`.
-fn below(limit: u32) -> Classic {
+fn below(limit: u32) -> ClassicProgram {
     let statements = [
         Statement { code: 0x20, jt: 0, jf: 0, k: 14 },
         Statement { code: 0x35, jt: 1, jf: 0, k: limit },
         Statement { code: 0x06, jt: 0, jf: 0, k: 65_535 },
         Statement { code: 0x06, jt: 0, jf: 0, k: 0 },
     ];
-    Classic::new(statements).unwrap()
+    ClassicProgram::new(statements).unwrap()
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::packet_support::{Cable, finish, number, numbered, quick};
-use linerate_bpf::filter::{Classic, Instruction, Statement, load_socket_filter};
+use linerate_bpf::filter::{ClassicProgram, Instruction, Statement, load_socket_filter};
 use linerate_ring::packet::{DirectionFilter, Fanout, Mode, Ring};
 use linerate_testkit::root_or_skip;
 
@@ -60,7 +60,7 @@ fn a_classic_program_chooses_the_ring() {
         Statement { code: 0x20, jt: 0, jf: 0, k: (libc::SKF_LL_OFF + 14) as u32 },
         Statement { code: 0x16, jt: 0, jf: 0, k: 0 },
     ];
-    let program = Classic::new(statements).unwrap();
+    let program = ClassicProgram::new(statements).unwrap();
     let shares = share(Fanout::new(Mode::Classic(program)));
     assert_shares_by_number(&shares);
 }

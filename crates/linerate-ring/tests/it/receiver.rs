@@ -40,7 +40,7 @@ fn receives(cable: &Cable, receiver: &mut Receiver) {
     }
     let counts = receiver.statistics().expect("counts");
     assert_eq!((counts.received, counts.matched, counts.lost()), (FRAMES, FRAMES, 0), "{counts:?}");
-    let read = receiver.counters().expect("a handle").read().expect("counts");
+    let read = receiver.statistics_reader().expect("a handle").read().expect("counts");
     assert_eq!(read.matched, FRAMES);
 }
 

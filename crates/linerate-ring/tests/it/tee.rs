@@ -82,7 +82,7 @@ fn a_reader_that_never_catches_up_gives_room_back() {
                 assert_eq!(number(frame.head()), n);
                 found = true;
             }
-            batch.keep();
+            batch.suspend();
         }
     }
     let counts = tee.statistics().unwrap();

@@ -8,7 +8,9 @@ use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use libbpf_rs::{Object, ObjectBuilder};
-use linerate_bpf::filter::{Classic, MemoryFilter, Statement, translate, translate_for_memory};
+use linerate_bpf::filter::{
+    ClassicProgram, MemoryFilter, Statement, translate, translate_for_memory,
+};
 use linerate_bpf::link::{Hook, Link};
 use linerate_bpf::xdp::AttachMode;
 use linerate_ring::tee::Tee;
@@ -161,7 +163,7 @@ fn one_point_alone_numbers_the_frames_too() {
 }
 
 /// What libpcap makes of an expression, for XDP and for traces.
-pub(crate) fn compile(expression: &str) -> (Classic, MemoryFilter) {
+pub(crate) fn compile(expression: &str) -> (ClassicProgram, MemoryFilter) {
     let ethernet = Capture::dead(Linktype::ETHERNET).expect("a handle");
     let program = ethernet.compile(expression, true).expect("an expression");
     let statement = |text: String| {
@@ -170,7 +172,7 @@ pub(crate) fn compile(expression: &str) -> (Classic, MemoryFilter) {
         Statement { code: next() as u16, jt: next() as u8, jf: next() as u8, k: next() }
     };
     let statements = program.get_instructions().iter().map(|one| statement(one.to_string()));
-    let classic = Classic::new(statements.collect::<Vec<_>>()).expect("a program");
+    let classic = ClassicProgram::new(statements.collect::<Vec<_>>()).expect("a program");
     let filter = translate_for_memory(&classic).expect("translated");
     (classic, filter)
 }

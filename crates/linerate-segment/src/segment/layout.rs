@@ -108,7 +108,7 @@ impl Ip {
             let what = Version::V6.name();
             return Err(Error::Length { what, claimed: end, have: bytes.len() });
         }
-        let upper = header.upper()?;
+        let upper = header.upper_layer()?;
         if upper.fragment.is_some() {
             return Err(Error::Fragment);
         }

@@ -9,7 +9,7 @@ use crate::Result;
 use crate::backend::Backend;
 use crate::options::Options;
 use crate::probe::probe;
-use crate::receiver::{Receiver, Trial};
+use crate::receiver::{CalibrationRun, Receiver};
 
 /// The order of preference of backends that cost the same.
 const PREFERENCE: [Backend; 4] = [Backend::Xdp, Backend::Gro, Backend::Recvmmsg, Backend::Uring];
@@ -21,12 +21,12 @@ pub(super) struct Calibration {
     pub(super) best: Option<Backend>,
     /// Why no other.
     pub(super) reasons: Vec<String>,
-    pub(super) trials: Vec<Trial>,
+    pub(super) runs: Vec<CalibrationRun>,
 }
 
 /// Tries one backend after the other, each for `time`.
 pub(super) fn run(options: &Options, time: Duration) -> Calibration {
-    let (mut trials, mut reasons) = (Vec::new(), Vec::new());
+    let (mut runs, mut reasons) = (Vec::new(), Vec::new());
     for backend in PREFERENCE {
         let available = match backend {
             Backend::Xdp => select::probe_xdp(options),
@@ -35,8 +35,8 @@ pub(super) fn run(options: &Options, time: Duration) -> Calibration {
         let tried = available
             .and_then(|()| try_backend(options, backend, time).map_err(|error| error.to_string()));
         match tried {
-            Ok((trial, completed)) => {
-                trials.push(trial);
+            Ok((run, completed)) => {
+                runs.push(run);
                 if !completed {
                     break;
                 }
@@ -44,20 +44,24 @@ pub(super) fn run(options: &Options, time: Duration) -> Calibration {
             Err(reason) => reasons.push(format!("not {backend}: {reason}")),
         }
     }
-    let best = Trial::best(&trials).copied();
-    for trial in &trials {
-        if Some(trial.backend) != best.map(|best| best.backend) && trial.messages > 0 {
-            reasons.push(format!("not {}: measured {trial}", trial.backend));
+    let best = CalibrationRun::best(&runs).copied();
+    for run in &runs {
+        if Some(run.backend) != best.map(|best| best.backend) && run.messages > 0 {
+            reasons.push(format!("not {}: measured {run}", run.backend));
         }
     }
     if let Some(best) = best {
         reasons.insert(0, format!("measured {best}"));
     }
-    Calibration { best: best.map(|best| best.backend), reasons, trials }
+    Calibration { best: best.map(|best| best.backend), reasons, runs }
 }
 
-/// One backend for `time`; with it false where a signal ended the trial.
-fn try_backend(options: &Options, backend: Backend, time: Duration) -> Result<(Trial, bool)> {
+/// One backend for `time`; with it false where a signal ended the run.
+fn try_backend(
+    options: &Options,
+    backend: Backend,
+    time: Duration,
+) -> Result<(CalibrationRun, bool)> {
     let mut receiver = Receiver::open(options, backend)?;
     let before = cpu_time();
     let end = Instant::now() + time;
@@ -74,7 +78,7 @@ fn try_backend(options: &Options, backend: Backend, time: Duration) -> Result<(T
     };
     let cpu = cpu_time().saturating_sub(before);
     let lost = receiver.drops()?.total();
-    Ok((Trial { backend, messages: receiver.messages(), lost, cpu }, completed))
+    Ok((CalibrationRun { backend, messages: receiver.messages(), lost, cpu }, completed))
 }
 
 /// Time of this thread on a CPU, in user space and in the kernel.

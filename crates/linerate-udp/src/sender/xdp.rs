@@ -51,7 +51,7 @@ impl XdpSender {
                  carry {most}; AF_XDP makes no fragments"
             )));
         }
-        let own = interface::identity(name)?
+        let own = interface::interface_addresses(name)?
             .mac
             .ok_or_else(|| Error::Invalid(format!("interface {name} has no Ethernet address")))?;
         let there = match next_hop {

@@ -7,7 +7,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use linerate_bpf::filter::{Classic, Statement};
+use linerate_bpf::filter::{ClassicProgram, Statement};
 use linerate_wire::ethernet;
 
 use crate::{Error, Result};
@@ -40,7 +40,7 @@ pub(super) struct FilterSpec {
 
 impl FilterSpec {
     /// The program.
-    pub(super) fn compile(&self) -> Result<Classic> {
+    pub(super) fn compile(&self) -> Result<ClassicProgram> {
         let mut program = Program::default();
         program.load(LOAD_LEN, 0);
         program.refuse_if(JUMP_GREATER, self.max_frame);
@@ -54,7 +54,7 @@ impl FilterSpec {
         program.statement(JUMP_EQUAL, 1, 0, 0x86dd);
         program.statement(RETURN, 0, 0, 0);
         program.statements.extend(v6.statements);
-        Classic::new(program.statements).map_err(|why| {
+        ClassicProgram::new(program.statements).map_err(|why| {
             Error::Invalid(format!("too many groups and addresses for one receiver: {why}"))
         })
     }

@@ -104,12 +104,12 @@ impl XdpReceiver {
     /// Takes the messages of `options` from `interface`, to `port`.
     pub(crate) fn open(options: &Options, interface: &str, port: u16) -> Result<Self> {
         let index = interface::index(interface)?;
-        let identity = interface::identity(interface)?;
-        let Some(mac) = identity.mac else {
+        let own = interface::interface_addresses(interface)?;
+        let Some(mac) = own.mac else {
             return Err(Error::Invalid(format!("interface {interface} has no Ethernet address")));
         };
         let bind = options.bind.ip();
-        let mut unicast = identity.addresses;
+        let mut unicast = own.addresses;
         unicast
             .retain(|ip| ip.is_ipv4() == bind.is_ipv4() && (bind.is_unspecified() || *ip == bind));
         let mut spec = FilterSpec { port, mac, unicast, groups: Vec::new(), max_frame: 0 };

@@ -304,9 +304,9 @@ fn a_back_end_is_chosen_by_measuring() {
         });
         let builder = Receiver::builder(to).calibrate(Some(Duration::from_millis(200)));
         let mut receiver = cable.receive(builder, None).unwrap();
-        let trials = receiver.trials().to_vec();
-        let chosen = trials.iter().find(|trial| trial.backend == receiver.backend());
-        let heard = trials.iter().any(|trial| trial.messages > 0);
+        let runs = receiver.calibration_runs().to_vec();
+        let chosen = runs.iter().find(|run| run.backend == receiver.backend());
+        let heard = runs.iter().any(|run| run.messages > 0);
         let mut came = 0;
         while came < 100 && Instant::now() < end {
             let mut batch = receiver.receive(soon(Duration::from_millis(100))).unwrap();
@@ -316,10 +316,10 @@ fn a_back_end_is_chosen_by_measuring() {
             }
         }
         over.store(true, Relaxed);
-        assert_eq!(trials.len(), able.len(), "{trials:?}, {:?}", receiver.reasons());
-        assert!(trials.iter().all(|trial| able.contains(&trial.backend)), "{trials:?}");
-        // On a machine so busy that no trial got a message, the choice is that without a measurement.
-        assert!(!heard || chosen.is_some_and(|trial| trial.messages > 0), "{trials:?}");
+        assert_eq!(runs.len(), able.len(), "{runs:?}, {:?}", receiver.reasons());
+        assert!(runs.iter().all(|run| able.contains(&run.backend)), "{runs:?}");
+        // On a machine so busy that no run got a message, the choice is that without a measurement.
+        assert!(!heard || chosen.is_some_and(|run| run.messages > 0), "{runs:?}");
         assert!(came >= 100, "{came} came by {}", receiver.backend());
     });
 }
@@ -330,6 +330,10 @@ fn where_nothing_comes_the_choice_is_as_without_measuring() {
     let builder = || Receiver::builder(to);
     let measured = builder().calibrate(Some(Duration::from_millis(1))).build().unwrap();
     assert_eq!(measured.backend(), builder().build().unwrap().backend());
-    assert!(measured.trials().iter().all(|trial| trial.messages == 0), "{:?}", measured.trials());
+    assert!(
+        measured.calibration_runs().iter().all(|run| run.messages == 0),
+        "{:?}",
+        measured.calibration_runs()
+    );
     assert!(measured.reasons().iter().any(|why| why == "no message arrived to calibrate by"));
 }

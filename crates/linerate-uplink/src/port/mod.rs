@@ -1,4 +1,4 @@
-//! [`Port`]: a queue's share of the interface, for any backend.
+//! [`FramePort`]: a queue's share of the interface, for any backend.
 
 mod packet;
 mod xdp;
@@ -16,7 +16,7 @@ use crate::rx::Receiver;
 use crate::statistics::{Drops, Statistics};
 
 /// The outcome of writing a frame.
-pub(crate) enum Sent {
+pub(crate) enum SendOutcome {
     /// It is in the ring, with so many bytes.
     Bytes(usize),
     /// There is no free frame.
@@ -25,9 +25,9 @@ pub(crate) enum Sent {
     Down,
 }
 
-/// Rings to receive from and to send through. Nothing here waits but [`Port::wait_to_send`]; each
+/// Rings to receive from and to send through. Nothing here waits but [`FramePort::wait_to_send`]; each
 /// implementation is compiled with the threads of its own.
-pub(crate) trait Port: Send {
+pub(crate) trait FramePort: Send {
     /// Passes a batch of received frames to `receiver`. Returns whether there was one.
     fn receive(
         &mut self,
@@ -44,7 +44,11 @@ pub(crate) trait Port: Send {
     fn longest(&self) -> usize;
 
     /// Calls `fill` to write a frame of at most `longest` bytes. It returns how many it wrote.
-    fn write(&mut self, longest: usize, fill: &mut impl FnMut(&mut [u8]) -> usize) -> Result<Sent>;
+    fn write(
+        &mut self,
+        longest: usize,
+        fill: &mut impl FnMut(&mut [u8]) -> usize,
+    ) -> Result<SendOutcome>;
 
     /// Makes the kernel send what was written. False while the interface is down: it keeps the frames.
     fn flush(&mut self) -> Result<bool>;

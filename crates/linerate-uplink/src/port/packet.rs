@@ -8,7 +8,7 @@ use linerate_ring::tun::Queue;
 use linerate_wire::virtio::Flags;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::{Port, Sent, is_up};
+use super::{FramePort, SendOutcome, is_up};
 use crate::Result;
 use crate::rx::{MAX_BATCH, Receiver};
 use crate::statistics::{Drops, Statistics};
@@ -61,7 +61,7 @@ impl PacketPort {
     }
 }
 
-impl Port for PacketPort {
+impl FramePort for PacketPort {
     fn receive(
         &mut self,
         tap: &Queue,
@@ -106,8 +106,12 @@ impl Port for PacketPort {
         self.transmit.frame_len().1
     }
 
-    fn write(&mut self, longest: usize, fill: &mut impl FnMut(&mut [u8]) -> usize) -> Result<Sent> {
-        let Some(mut frame) = self.transmit.frame(longest)? else { return Ok(Sent::Full) };
+    fn write(
+        &mut self,
+        longest: usize,
+        fill: &mut impl FnMut(&mut [u8]) -> usize,
+    ) -> Result<SendOutcome> {
+        let Some(mut frame) = self.transmit.frame(longest)? else { return Ok(SendOutcome::Full) };
         let bytes = fill(&mut frame);
         if bytes > 0
             // The same slot, now that the length is known.
@@ -116,7 +120,7 @@ impl Port for PacketPort {
             frame.send();
             self.unsent = true;
         }
-        Ok(Sent::Bytes(bytes))
+        Ok(SendOutcome::Bytes(bytes))
     }
 
     fn flush(&mut self) -> Result<bool> {

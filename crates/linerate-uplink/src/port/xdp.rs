@@ -12,7 +12,7 @@ use linerate_ring::tun::Queue;
 use linerate_ring::xdp::{Mode, Socket, Umem, WaitStrategy};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::{Port, Sent, is_up};
+use super::{FramePort, SendOutcome, is_up};
 use crate::Result;
 use crate::rx::{MAX_BATCH, Receiver};
 use crate::statistics::{Drops, Statistics};
@@ -73,7 +73,7 @@ impl XdpPort {
     }
 }
 
-impl Port for XdpPort {
+impl FramePort for XdpPort {
     fn receive(
         &mut self,
         tap: &Queue,
@@ -111,16 +111,16 @@ impl Port for XdpPort {
         &mut self,
         _longest: usize,
         fill: &mut impl FnMut(&mut [u8]) -> usize,
-    ) -> Result<Sent> {
+    ) -> Result<SendOutcome> {
         let socket = &mut self.sockets[0];
-        let Some(mut frame) = socket.frame() else { return Ok(Sent::Full) };
+        let Some(mut frame) = socket.frame() else { return Ok(SendOutcome::Full) };
         let bytes = fill(socket.bytes(&mut frame));
         if bytes == 0 {
             socket.discard(frame);
         } else {
             socket.send(frame, bytes);
         }
-        Ok(Sent::Bytes(bytes))
+        Ok(SendOutcome::Bytes(bytes))
     }
 
     fn flush(&mut self) -> Result<bool> {

@@ -12,7 +12,7 @@ use crate::statistics::Drops;
 #[derive(Default)]
 struct Memory(Vec<Vec<u8>>);
 
-impl Port for Memory {
+impl FramePort for Memory {
     fn receive(&mut self, _: &Queue, _: &mut Receiver, _: &mut Statistics) -> Result<bool> {
         Ok(false)
     }
@@ -25,12 +25,16 @@ impl Port for Memory {
         4096
     }
 
-    fn write(&mut self, longest: usize, fill: &mut impl FnMut(&mut [u8]) -> usize) -> Result<Sent> {
+    fn write(
+        &mut self,
+        longest: usize,
+        fill: &mut impl FnMut(&mut [u8]) -> usize,
+    ) -> Result<SendOutcome> {
         let mut frame = vec![0; longest];
         let len = fill(&mut frame);
         frame.truncate(len);
         self.0.push(frame);
-        Ok(Sent::Bytes(len))
+        Ok(SendOutcome::Bytes(len))
     }
 
     fn flush(&mut self) -> Result<bool> {

@@ -33,7 +33,7 @@ fn frames() -> impl Strategy<Value = Vec<u8>> {
 fn exercise(frame: &[u8]) -> Option<Layers> {
     let layers = layers::parse(frame).ok()?;
     let _ = layers.ipv4(frame).map(|view| (view.options(), view.payload(), view.verify_checksum()));
-    let _ = layers.ipv6(frame).map(|view| (view.upper(), view.payload()));
+    let _ = layers.ipv6(frame).map(|view| (view.upper_layer(), view.payload()));
     let _ = layers.tcp(frame).map(|view| (view.payload(), view.verify_checksum(Sum::ZERO)));
     let _ = layers.udp(frame).map(|view| (view.payload(), view.verify_checksum(Sum::ZERO)));
     let _ = (layers.addresses(frame), flow::Key::of(frame));
@@ -68,7 +68,7 @@ proptest! {
         let _ = vlan::Tag::new_checked(&bytes).map(|view| view.ether_type());
         let _ = arp::Repr::parse(&bytes);
         let _ = ipv4::Packet::new_checked(&bytes).map(|view| view.payload().len());
-        let _ = ipv6::Packet::new_checked(&bytes).map(|view| (view.upper(), view.payload().len()));
+        let _ = ipv6::Packet::new_checked(&bytes).map(|view| (view.upper_layer(), view.payload().len()));
         let _ = tcp::Segment::new_checked(&bytes).map(|view| view.payload().len());
         let _ = udp::Datagram::new_checked(&bytes).map(|view| view.payload().len());
     }

@@ -272,7 +272,7 @@ fn later_fragments_have_no_transport_header() {
     let layers = layers::parse(&later).unwrap();
     assert_eq!((layers.transport, layers.error), (Transport::Other, None));
     assert_eq!(layers.protocol, Some(Protocol::UDP));
-    let upper = layers.ipv6(&later).unwrap().upper().unwrap();
+    let upper = layers.ipv6(&later).unwrap().upper_layer().unwrap();
     let identification = upper.fragment.map(|fragment| fragment.identification);
     assert_eq!((upper.is_later_fragment(), identification), (true, Some(9)));
     assert_eq!(flow::Key::of(&first), flow::Key::of(&later), "all pieces have one key");

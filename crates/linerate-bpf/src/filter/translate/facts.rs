@@ -1,11 +1,11 @@
 //! Static analysis of a classic program, statement by statement.
 
 use super::super::classic::{Operand, Operation, Width};
-use super::REACH;
+use super::MAX_PACKET_OFFSET;
 
 /// Bytes that every accepting path from a statement on is going to need.
 ///
-/// More than [`REACH`] means that no path accepts.
+/// More than [`MAX_PACKET_OFFSET`] means that no path accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Demand {
     /// From `data` on.
@@ -16,7 +16,7 @@ pub(super) struct Demand {
 
 impl Demand {
     const NOTHING: Self = Self { frame: 0, indexed: 0 };
-    const IMPOSSIBLE: Self = Self { frame: REACH + 1, indexed: REACH + 1 };
+    const IMPOSSIBLE: Self = Self { frame: MAX_PACKET_OFFSET + 1, indexed: MAX_PACKET_OFFSET + 1 };
 
     pub(super) fn of(operations: &[Operation]) -> Vec<Self> {
         let mut demands = vec![Self::NOTHING; operations.len()];
@@ -58,7 +58,7 @@ impl Demand {
     }
 
     pub(super) fn is_impossible(self) -> bool {
-        self.frame > REACH || self.indexed > REACH
+        self.frame > MAX_PACKET_OFFSET || self.indexed > MAX_PACKET_OFFSET
     }
 }
 

@@ -1,10 +1,10 @@
 use super::super::Statement;
 use super::*;
 
-fn classic(statements: &[(u16, u8, u8, u32)]) -> Classic {
+fn classic(statements: &[(u16, u8, u8, u32)]) -> ClassicProgram {
     let statements: Vec<_> =
         statements.iter().map(|&(code, jt, jf, k)| Statement { code, jt, jf, k }).collect();
-    Classic::new(statements).unwrap()
+    ClassicProgram::new(statements).unwrap()
 }
 
 fn listing(statements: &[(u16, u8, u8, u32)]) -> String {
@@ -48,9 +48,9 @@ fn checks_bounds_once_for_all_that_follows() {
 #[test]
 fn what_cannot_accept_is_one_rejection() {
     assert_eq!(listing(&[(0x06, 0, 0, 0)]), "w0 = 0x0\nexit\n");
-    let past_the_reach = [(0x30, 0, 0, REACH), (0x06, 0, 0, 1)];
-    assert_eq!(listing(&past_the_reach), "w0 = 0x0\nexit\n");
-    let index_unset = [(0x50, 0, 0, REACH), (0x16, 0, 0, 0)];
+    let past_the_end = [(0x30, 0, 0, MAX_PACKET_OFFSET), (0x06, 0, 0, 1)];
+    assert_eq!(listing(&past_the_end), "w0 = 0x0\nexit\n");
+    let index_unset = [(0x50, 0, 0, MAX_PACKET_OFFSET), (0x16, 0, 0, 0)];
     assert_eq!(listing(&index_unset), "w0 = 0x0\nexit\n");
     let both_ways = [(0x30, 0, 0, 0), (0x15, 0, 1, 4), (0x06, 0, 0, 0), (0x06, 0, 0, 0)];
     assert_eq!(listing(&both_ways), "w0 = 0x0\nexit\n");

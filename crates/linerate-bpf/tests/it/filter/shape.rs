@@ -1,6 +1,6 @@
 //! Valid classic programs out of any bytes, for tests that make programs up.
 
-use linerate_bpf::filter::{Classic, Invalid, Statement};
+use linerate_bpf::filter::{ClassicProgram, InvalidProgram, Statement};
 
 /// All operation codes of classic BPF; loads twice, for they matter most.
 const CODES: [u16; 60] = [
@@ -13,7 +13,7 @@ const CODES: [u16; 60] = [
 /// A program with one statement for every four bytes, and a return.
 ///
 /// Bytes choose among what is allowed; what the rules forbid nevertheless becomes a constant load.
-pub(crate) fn program(bytes: &[u8]) -> Classic {
+pub(crate) fn program(bytes: &[u8]) -> ClassicProgram {
     let length = (bytes.len() / 4).min(1000);
     let mut statements: Vec<Statement> = bytes
         .chunks_exact(4)
@@ -23,12 +23,12 @@ pub(crate) fn program(bytes: &[u8]) -> Classic {
         .collect();
     statements.push(Statement { code: 0x16, jt: 0, jf: 0, k: 0 });
     loop {
-        match Classic::new(statements.clone()) {
+        match ClassicProgram::new(statements.clone()) {
             Ok(classic) => return classic,
             Err(
-                Invalid::Uninitialised { at, .. }
-                | Invalid::DivisionByZero { at }
-                | Invalid::Shift { at, .. },
+                InvalidProgram::Uninitialised { at, .. }
+                | InvalidProgram::DivisionByZero { at }
+                | InvalidProgram::Shift { at, .. },
             ) => statements[at] = Statement { code: 0x00, jt: 0, jf: 0, k: at as u32 },
             Err(other) => unreachable!("{other}"),
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 
 use libbpf_rs::MapCore;
-use linerate_bpf::rcu::RcuBarrier;
+use linerate_bpf::rcu::RcuSynchronizer;
 use linerate_net::link::Link;
 
 use super::handle::InstanceHandle;
@@ -195,7 +195,7 @@ impl PortSlot {
         // bump makes them stale, and after a grace period no program uses them.
         let maps = &handle.programs.maps;
         Control::open(maps)?.bump();
-        RcuBarrier::new(maps.get("table")?.as_fd())?.wait()?;
+        RcuSynchronizer::new(maps.get("table")?.as_fd())?.wait()?;
         let mut port = Port::attach(&handle.programs, &options)?;
         match &port.generic_reason {
             None => tracing::info!(interface = name, xdp_mode = %port.attach, "port added"),

@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
-use linerate_bpf::filter::{Classic, Statement, attach};
+use linerate_bpf::filter::{ClassicProgram, Statement, attach};
 use linerate_net::netlink::{Message, Notifications, Protocol, Received};
 
 use super::detector::NEW_GENERATION;
@@ -77,7 +77,7 @@ impl Source {
         program: &[Statement],
     ) -> Result<Self> {
         let source = Self::open(Protocol::Netfilter, what, room)?;
-        let program = Classic::new(program).expect("a program by the rules");
+        let program = ClassicProgram::new(program).expect("a program by the rules");
         // Before the socket joins a group, so that nothing passes unfiltered.
         attach(source.as_fd(), &program)
             .and_then(|()| source.0.join(group as u32))

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use libbpf_rs::{MapCore, MapHandle};
 use linerate_bpf::map::batch;
-use linerate_bpf::rcu::RcuBarrier;
+use linerate_bpf::rcu::RcuSynchronizer;
 use linerate_bpf::test_run;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -208,7 +208,7 @@ enum Why {
 #[derive(Debug)]
 pub struct HashedAgeing {
     hashed: Arc<Hashed>,
-    grace: RcuBarrier,
+    grace: RcuSynchronizer,
     limits: Limits,
     clock: Clock,
     /// Packets of each session at the last look, and the second when they were fewer.
@@ -228,7 +228,7 @@ impl HashedAgeing {
     /// When the kernel refuses.
     pub fn new(hashed: Arc<Hashed>, limits: Limits, clock: Clock) -> Result<Self> {
         // Any map serves.
-        let grace = RcuBarrier::new(hashed.sessions.as_fd())?;
+        let grace = RcuSynchronizer::new(hashed.sessions.as_fd())?;
         Ok(Self {
             hashed,
             grace,

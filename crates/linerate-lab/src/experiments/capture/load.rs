@@ -35,7 +35,7 @@ fn run(context: &mut Context) -> Result<()> {
         Peer::tcpdump(),
     ];
     peers.retain(Peer::is_installed);
-    let rates: &[f64] = context.pick(
+    let rates: &[f64] = context.quick_or_full(
         &[100_000.0, RINGMAP_RATE, 900_000.0],
         &[
             50_000.0,
@@ -49,7 +49,7 @@ fn run(context: &mut Context) -> Result<()> {
         ],
     );
     // /proc/stat counts in hundredths of a second.
-    let seconds = context.pick(3.0, 6.0);
+    let seconds = context.quick_or_full(3.0, 6.0);
     let places: Vec<_> = rates
         .iter()
         .map(|&rate| (rate, Traffic::smallest((rate * seconds) as u64, Some(rate as u64))))
@@ -99,7 +99,7 @@ fn run(context: &mut Context) -> Result<()> {
         .map_or(f64::NAN, |own| own.median);
     let repeats = context.options.repeats;
     context.claims.push(match (lost, system) {
-        (Some(lost), Some(system)) if system.speaks_for(repeats) => Claim::new(
+        (Some(lost), Some(system)) if system.is_majority_of(repeats) => Claim::new(
             claim,
             format!(
                 "{lost} lost at most; system {:.1}% (min {:.1}, max {:.1}, {} runs); the program's \

@@ -32,8 +32,8 @@ fn run(context: &mut Context) -> Result<()> {
         // A dry run: as many frames as the exchanges have.
         None => (PathBuf::new(), exchange::can_record().then_some(20_000)),
     };
-    let factors: &[u64] = context.pick(&[0, 40, 120], &[0, 20, 40, 60, 80, 100, 140, 200]);
-    let frames = context.pick(400_000, 2_000_000);
+    let factors: &[u64] = context.quick_or_full(&[0, 40, 120], &[0, 20, 40, 60, 80, 100, 140, 200]);
+    let frames = context.quick_or_full(400_000, 2_000_000);
     context.notes.push(
         "packet and tee have one line each: their rings are the kernel's own memory, mapped page \
          by page on a stock kernel. The curves of Trivelloni 2018 for them need a changed kernel."

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use crate::interrupt;
-use crate::measure::cpu::{CoreMonitor, Share};
+use crate::measure::cpu::{CoreMonitor, CpuShares};
 use crate::measure::process::{Cpu, Running};
 use crate::peers::capture::{Peer, PeerReport};
 use crate::topology::pair::Pair;
@@ -29,7 +29,7 @@ pub(crate) struct Measurement {
     /// CPU time of the receiver.
     pub(crate) cpu: Cpu,
     /// What its core did from the first frame to the last; `None` where that was too short to tell.
-    pub(crate) share: Option<Share>,
+    pub(crate) share: Option<CpuShares>,
     pub(crate) void: Option<String>,
 }
 

@@ -44,7 +44,7 @@ fn full_speed(context: &mut Context) -> Result<()> {
         Peer::tcpdump().under("xdp"),
     ];
     peers.retain(Peer::is_installed);
-    let frames = context.pick(3 * MILLION, 10 * MILLION);
+    let frames = context.quick_or_full(3 * MILLION, 10 * MILLION);
     let free = LossFreeRates::search(context, peers, frames, || Ok(()))?;
     context.charts.push(Chart::bars(
         "loss-free",
@@ -67,7 +67,7 @@ fn full_speed(context: &mut Context) -> Result<()> {
 }
 
 fn writing(context: &mut Context) -> Result<()> {
-    let frames = context.pick(3 * MILLION, 10 * MILLION);
+    let frames = context.quick_or_full(3 * MILLION, 10 * MILLION);
     let folder = tempfile::Builder::new()
         .prefix("linerate-lab-")
         .tempdir_in(memory_folder(frames * BYTES_A_FRAME)?)
@@ -115,7 +115,7 @@ fn cost(context: &mut Context) -> Result<()> {
         Peer::pcap_loop().under("packet"),
         Peer::pcap_loop(),
     ];
-    let frames = context.pick(3 * MILLION, 10 * MILLION);
+    let frames = context.quick_or_full(3 * MILLION, 10 * MILLION);
     let x = MILLION as f64;
     let sweep = Sweep::run(context, peers, &[(x, Traffic::smallest(frames, Some(MILLION)))])?;
     context.charts.push(Chart::bars(
@@ -129,7 +129,7 @@ fn cost(context: &mut Context) -> Result<()> {
     let bound = format!("at most {MAX_COST_NS} ns a packet");
     let more = sweep.difference(x, LOOP, OWN_LOOP, Measurement::cpu_per_frame);
     context.claims.push(match more {
-        Some(more) if more.speaks_for(context.options.repeats) => {
+        Some(more) if more.is_majority_of(context.options.repeats) => {
             let Distribution { median, min, max, count, .. } = more;
             let figure = format!("{median:.1} ns (min {min:.1}, max {max:.1}, {count} runs)");
             Claim::new(claim, figure, &bound, median <= MAX_COST_NS)

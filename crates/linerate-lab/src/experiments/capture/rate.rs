@@ -49,8 +49,8 @@ pub(super) fn all_peers(context: &mut Context) -> Vec<Peer> {
 
 fn run(context: &mut Context) -> Result<()> {
     let peers = all_peers(context);
-    let sizes: &[u32] = context.pick(&[64, 1500], &[64, 128, 256, 512, 1024, 1500]);
-    let frames = context.pick(2_000_000, 10_000_000);
+    let sizes: &[u32] = context.quick_or_full(&[64, 1500], &[64, 128, 256, 512, 1024, 1500]);
+    let frames = context.quick_or_full(2_000_000, 10_000_000);
     let places: Vec<_> =
         sizes.iter().map(|&size| (f64::from(size), Traffic::sized(size, frames, None))).collect();
     let sweep = Sweep::run(context, peers, &places)?;
@@ -76,7 +76,7 @@ fn run(context: &mut Context) -> Result<()> {
     let chosen = [XDP, "packet", "tcpdump", BUFFERED, XDP_LOOP];
     let main: Vec<Peer> =
         sweep.peers.iter().filter(|peer| chosen.contains(&peer.name.as_str())).cloned().collect();
-    let frames = context.pick(3_000_000, 10_000_000);
+    let frames = context.quick_or_full(3_000_000, 10_000_000);
     let free = LossFreeRates::search(context, main, frames, || Ok(()))?;
     context.charts.push(Chart::bars(
         "loss-free",

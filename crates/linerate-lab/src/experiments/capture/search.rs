@@ -30,7 +30,7 @@ impl LossFreeRates {
         frames: u64,
         mut prepare: impl FnMut() -> Result<()>,
     ) -> Result<Self> {
-        let peers = context.wanted(peers, X)?;
+        let peers = context.select_peers(peers, X)?;
         let lines = peers.iter().map(Peer::line).collect();
         let samples = Samples::collect(context, lines, &[X], |context, peer, _, repeat| {
             let (mut reached, mut best) = (0.0, f64::NAN);

@@ -28,8 +28,8 @@ pub(in crate::experiments) const EXPERIMENT: Experiment = Experiment {
 const SLACK_MIB: f64 = 1.0;
 
 fn run(context: &mut Context) -> Result<()> {
-    let peers = context.wanted(vec![Peer::capture("xdp"), Peer::capture("packet")], 64.0)?;
-    let length = Duration::from_secs(context.pick(20, 600));
+    let peers = context.select_peers(vec![Peer::capture("xdp"), Peer::capture("packet")], 64.0)?;
+    let length = Duration::from_secs(context.quick_or_full(20, 600));
     let mut lines = Vec::new();
     for peer in &peers {
         let mut samples: Vec<(f64, f64)> = Vec::new();

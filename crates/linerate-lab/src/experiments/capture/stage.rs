@@ -33,8 +33,8 @@ fn run(context: &mut Context) -> Result<()> {
         }
         here
     });
-    let peers = context.wanted(peers, X)?;
-    let traffic = Traffic::smallest(context.pick(3_000_000, 10_000_000), None);
+    let peers = context.select_peers(peers, X)?;
+    let traffic = Traffic::smallest(context.quick_or_full(3_000_000, 10_000_000), None);
     let sink = Peer::sink();
     let repeats = context.options.repeats;
     let lines = peers.iter().map(Peer::line).collect();

@@ -35,8 +35,8 @@ const X: f64 = 64.0;
 fn run(context: &mut Context) -> Result<()> {
     let mut peers = Peer::sources_and_rivals();
     peers.retain(Peer::is_installed);
-    let peers = context.wanted(peers, X)?;
-    let stalls = context.pick(3, 8);
+    let peers = context.select_peers(peers, X)?;
+    let stalls = context.quick_or_full(3, 8);
     let frames = stalls * 500_000 + 500_000;
     let traffic = Traffic::smallest(frames, Some(1_000_000));
     let repeats = context.options.repeats;
@@ -83,7 +83,7 @@ fn claim(
     repeats: usize,
 ) -> Claim {
     let claim = "a consumer that stalls for 50 ms at 1 Mpps: frames lost by xdp, default buffer";
-    let Some(ours) = ours.filter(|ours| ours.speaks_for(repeats)) else {
+    let Some(ours) = ours.filter(|ours| ours.is_majority_of(repeats)) else {
         return Claim::open(claim, "too few runs counted", "0");
     };
     let figure = format!("at most {:.0} in {} runs of {stalls} stalls", ours.max, ours.count);

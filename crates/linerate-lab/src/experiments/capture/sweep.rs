@@ -22,7 +22,7 @@ impl Sweep {
         peers: Vec<Peer>,
         places: &[(f64, Traffic)],
     ) -> Result<Self> {
-        let peers = context.able(peers)?;
+        let peers = context.runnable_peers(peers)?;
         let lines = peers.iter().map(Peer::line).collect();
         let xs: Vec<f64> = places.iter().map(|(x, _)| *x).collect();
         let samples = Samples::collect(context, lines, &xs, |context, peer, place, repeat| {

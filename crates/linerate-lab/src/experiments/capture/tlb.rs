@@ -47,12 +47,12 @@ fn run(context: &mut Context) -> Result<()> {
     if !context.can_run(&Peer::consumer("xdp", "small", 0, 1))? {
         return Ok(());
     }
-    let repeats = context.options.repeats * context.pick(1, 2);
+    let repeats = context.options.repeats * context.quick_or_full(1, 2);
     context.options.repeats = repeats;
     let lines = kinds.map(|(_, name)| (name.to_owned(), Role::Ours)).into();
     let samples = Samples::collect(context, lines, &[SIZES], |context, kind, _, repeat| {
         let (pages, name) = kinds[kind];
-        let walk = context.attempt(name, SIZES, repeat, 2.0, |pair| walk(pair, pages))?;
+        let walk = context.try_measure(name, SIZES, repeat, 2.0, |pair| walk(pair, pages))?;
         if let Some(walk) = &walk {
             context.row("walks", &cells(pages, repeat, walk))?;
             context.attached(name, &walk.mode);

@@ -23,11 +23,11 @@ fn run(context: &mut Context) -> Result<()> {
         [Peer::trace(), Peer::xdpdump()].into_iter().partition(Peer::is_installed);
     let notes = missing.iter().map(|peer| format!("skipped: {}: it is not installed", peer.name));
     context.notes.extend(notes);
-    let rates: &[f64] = context.pick(
+    let rates: &[f64] = context.quick_or_full(
         &[250_000.0, 1_000_000.0],
         &[100_000.0, 250_000.0, 500_000.0, 1_000_000.0, 1_500_000.0, 2_000_000.0],
     );
-    let seconds = context.pick(3.0, 6.0);
+    let seconds = context.quick_or_full(3.0, 6.0);
     let places: Vec<_> = rates
         .iter()
         .map(|&rate| (rate, Traffic::smallest((rate * seconds) as u64, Some(rate as u64))))
@@ -63,7 +63,9 @@ fn claim_of(
 ) -> Claim {
     const BOUND: &str = "below xdpdump's, or none";
     match (ours, theirs) {
-        (Some(ours), Some(theirs)) if ours.speaks_for(repeats) && theirs.speaks_for(repeats) => {
+        (Some(ours), Some(theirs))
+            if ours.is_majority_of(repeats) && theirs.is_majority_of(repeats) =>
+        {
             let figure = format!("{:.3}% and {:.3}%", ours.median, theirs.median);
             let holds = ours.max == 0.0 || ours.max < theirs.min;
             Claim::new(claim, figure, BOUND, holds).straddling(!holds && ours.min < theirs.max)

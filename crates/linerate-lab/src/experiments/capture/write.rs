@@ -25,7 +25,7 @@ pub(in crate::experiments) const EXPERIMENT: Experiment = Experiment {
 pub(super) const BYTES_A_FRAME: u64 = 128;
 
 fn run(context: &mut Context) -> Result<()> {
-    let frames: u64 = context.pick(3_000_000, 10_000_000);
+    let frames: u64 = context.quick_or_full(3_000_000, 10_000_000);
     let folder = tempfile::Builder::new()
         .prefix("linerate-lab-")
         .tempdir_in(memory_folder(frames * BYTES_A_FRAME)?)

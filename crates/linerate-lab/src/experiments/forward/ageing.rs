@@ -34,15 +34,18 @@ const LINES: [(&str, Role, Datapath); 4] = [
 ];
 
 fn run(context: &mut Context) -> Result<()> {
-    let all: &[u64] = context.pick(&[1, 1_000_000], &[1, 21_000, 100_000, 300_000, 1_000_000]);
-    let time = Duration::from_secs(context.pick(5, 10));
+    let all: &[u64] =
+        context.quick_or_full(&[1, 1_000_000], &[1, 21_000, 100_000, 300_000, 1_000_000]);
+    let time = Duration::from_secs(context.quick_or_full(5, 10));
     let xs: Vec<f64> = all.iter().map(|&sessions| sessions as f64).collect();
     let lines = LINES.map(|(name, role, _)| (name.to_owned(), role)).into();
     let shares = Samples::collect(context, lines, &xs, |context, line, place, repeat| {
         let ((name, _, datapath), x) = (LINES[line], xs[place]);
         let about = time.as_secs_f64() + 4.0 + 4.0 * x / 1e6;
         let work = |pair: &Pair| age(pair.cores, datapath, x as u64, time);
-        let Some(share) = context.attempt(name, x, repeat, about, work)? else { return Ok(None) };
+        let Some(share) = context.try_measure(name, x, repeat, about, work)? else {
+            return Ok(None);
+        };
         let cells = [
             ("line", name.into()),
             ("sessions", x.to_string()),
@@ -63,7 +66,7 @@ fn run(context: &mut Context) -> Result<()> {
     let (claim, bound) = ("ageing of 1,000,000 sessions", "under 2% of a core");
     let repeats = context.options.repeats;
     context.claims.push(match shares.distribution(("slot", MILLION), |share| *share) {
-        Some(share) if share.speaks_for(repeats) => Claim::new(
+        Some(share) if share.is_majority_of(repeats) => Claim::new(
             claim,
             format!(
                 "{:.2}% (min {:.2}, max {:.2}, {} runs), the rest of the daemon in it",

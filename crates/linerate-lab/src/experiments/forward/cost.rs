@@ -4,7 +4,7 @@ use anyhow::Result;
 
 use crate::baseline::forward::Baseline;
 use crate::experiments::context::Context;
-use crate::experiments::samples::{At, Samples};
+use crate::experiments::samples::{SampleKey, Samples};
 use crate::report::summary::{Axis, Chart, Claim, Line, Role};
 use crate::topology::routed::{
     Datapath, ForwardOutcome, RoutedPair, SessionTraffic, end_datapath, without_router,
@@ -85,8 +85,8 @@ impl Costs {
     pub(super) fn claim(
         &self,
         claim: &str,
-        ours: At<'_>,
-        theirs: At<'_>,
+        ours: SampleKey<'_>,
+        theirs: SampleKey<'_>,
         bound: f64,
         repeats: usize,
     ) -> Claim {
@@ -154,7 +154,7 @@ fn measure(
     let (x, traffic) = *place;
     let slowest = 1e6;
     let seconds = OVERHEAD + (traffic.frames + 4 * traffic.sessions) as f64 / slowest;
-    let done = context.attempt(one.name, x, repeat, seconds, |pair| {
+    let done = context.try_measure(one.name, x, repeat, seconds, |pair| {
         let without = without_router(pair, &traffic)?;
         let routed = RoutedPair::build(pair.cores)?;
         let running = routed.start_datapath(one.datapath, traffic.sessions)?;
@@ -165,7 +165,7 @@ fn measure(
     })?;
     let Some(done) = done else { return Ok(None) };
     for void in [&done.with.void, &done.without.void].into_iter().flatten() {
-        context.void(one.name, x, repeat, void);
+        context.record_void(one.name, x, repeat, void);
     }
     let ForwardOutcome { sent, arrived, dropped, seconds, kernel_share, ref void, .. } = done.with;
     let cells = [

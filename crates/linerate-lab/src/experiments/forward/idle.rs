@@ -19,8 +19,8 @@ const RATE: u64 = 300_000;
 
 /// Measures all of them, and adds a chart.
 pub(super) fn run(context: &mut Context, forwarders: &[Forwarder]) -> Result<()> {
-    let sizes: &[u32] = context.pick(&[64], &[64, 512, 1500]);
-    let seconds = context.pick(2, 4);
+    let sizes: &[u32] = context.quick_or_full(&[64], &[64, 512, 1500]);
+    let seconds = context.quick_or_full(2, 4);
     let xs: Vec<f64> = sizes.iter().map(|&size| f64::from(size)).collect();
     let lines = forwarders.iter().map(|one| (one.name.to_owned(), one.role)).collect();
     let selected = |name: &str| format!("{name}, idle");
@@ -31,7 +31,7 @@ pub(super) fn run(context: &mut Context, forwarders: &[Forwarder]) -> Result<()>
                 SessionTraffic { size, frames: RATE * seconds, sessions: 1, rate: Some(RATE) };
             let about = seconds as f64 + 4.0;
             let work = |pair: &Pair| idle_percent(pair.cores, one, &traffic);
-            let idle = context.attempt(&selected(one.name), x, repeat, about, work)?;
+            let idle = context.try_measure(&selected(one.name), x, repeat, about, work)?;
             if let Some(idle) = idle {
                 let cells = [
                     ("line", one.name.into()),

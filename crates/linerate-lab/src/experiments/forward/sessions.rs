@@ -35,8 +35,9 @@ const PAIRS: u16 = 2;
 const ROUNDS: u64 = 5;
 
 fn run(context: &mut Context) -> Result<()> {
-    let all: &[u64] = context.pick(&[1, 1_000_000], &[1, 100, 1_000, 10_000, 100_000, 1_000_000]);
-    let frames = context.pick(3_000_000, 5_000_000);
+    let all: &[u64] =
+        context.quick_or_full(&[1, 1_000_000], &[1, 100, 1_000, 10_000, 100_000, 1_000_000]);
+    let frames = context.quick_or_full(3_000_000, 5_000_000);
     let place = |&sessions: &u64| {
         (sessions as f64, SessionTraffic { size: 64, frames, sessions, rate: None })
     };
@@ -60,7 +61,9 @@ fn learning(context: &mut Context, all: &[u64]) -> Result<()> {
         let x = xs[place];
         let about = 4.0 + 4.0 * x / 1e6;
         let work = |pair: &Pair| learn(pair.cores, x as u64);
-        let Some(done) = context.attempt(NAME, x, repeat, about, work)? else { return Ok(None) };
+        let Some(done) = context.try_measure(NAME, x, repeat, about, work)? else {
+            return Ok(None);
+        };
         let cells = [
             ("sessions", x.to_string()),
             ("repeat", repeat.to_string()),
@@ -145,7 +148,7 @@ fn connections(context: &mut Context) -> Result<()> {
     let samples = Samples::collect(context, lines, &[x], |context, line, _, repeat| {
         let (name, _) = &names[line];
         let work = |pair: &Pair| hold(pair.cores, datapaths[line]);
-        let Some(done) = context.attempt(name, x, repeat, 12.0, work)? else { return Ok(None) };
+        let Some(done) = context.try_measure(name, x, repeat, 12.0, work)? else { return Ok(None) };
         let cells = [
             ("line", name.clone()),
             ("repeat", repeat.to_string()),

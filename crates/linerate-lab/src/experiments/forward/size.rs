@@ -25,8 +25,8 @@ const SMALL: f64 = 64.0;
 
 fn run(context: &mut Context) -> Result<()> {
     let all = available(context, &[LINUX, FLOW_TABLE, FIB, LINERATE, REDIRECT])?;
-    let sizes: &[u32] = context.pick(&[64, 1500], &[64, 128, 256, 512, 1024, 1500]);
-    let frames = context.pick(2_000_000, 5_000_000);
+    let sizes: &[u32] = context.quick_or_full(&[64, 1500], &[64, 128, 256, 512, 1024, 1500]);
+    let frames = context.quick_or_full(2_000_000, 5_000_000);
     let one_way = Costs::measure(context, &all, &by_size(sizes, frames), false)?;
     let x = Axis::logarithmic("frame size", "bytes");
     let caption = "Higher is better. Generator, router and sink share one core.";
@@ -51,7 +51,7 @@ fn two_ways(context: &mut Context, all: &[Forwarder], frames: u64) -> Result<()>
         .filter(|one| one.name != REDIRECT.name)
         .map(|one| Forwarder { name: both(one.name), ..*one })
         .collect();
-    let places = by_size(context.pick(&[64], &[64, 512, 1500]), frames);
+    let places = by_size(context.quick_or_full(&[64], &[64, 512, 1500]), frames);
     let costs = Costs::measure(context, &named, &places, true)?;
     context.charts.push(Chart::lines(
         "both",

@@ -36,8 +36,8 @@ const HASHED: [Forwarder; 3] = [
 
 fn run(context: &mut Context) -> Result<()> {
     let [shared, per_cpu, split] = HASHED;
-    let sizes: &[u32] = context.pick(&[64], &[64, 256, 512, 1024, 1500]);
-    let frames = context.pick(2_000_000, 5_000_000);
+    let sizes: &[u32] = context.quick_or_full(&[64], &[64, 256, 512, 1024, 1500]);
+    let frames = context.quick_or_full(2_000_000, 5_000_000);
     let designs = [NONE, SLOT, shared, per_cpu, split];
     let costs = Costs::measure(context, &designs, &by_size(sizes, frames), false)?;
     let x = Axis::logarithmic("frame size", "bytes");

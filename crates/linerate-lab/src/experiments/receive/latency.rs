@@ -21,7 +21,7 @@ pub(in crate::experiments) const EXPERIMENT: Experiment = Experiment {
 fn run(context: &mut Context) -> Result<()> {
     let all = candidates(context, false);
     let rates: &[u64] =
-        context.pick(&[10_000, 200_000], &[1_000, 10_000, 50_000, 200_000, 400_000]);
+        context.quick_or_full(&[10_000, 200_000], &[1_000, 10_000, 50_000, 200_000, 400_000]);
     let xs: Vec<f64> = rates.iter().map(|&rate| rate as f64).collect();
     let kinds = ["p50", "p99", "p999"];
     for (id, title, more) in [
@@ -30,7 +30,7 @@ fn run(context: &mut Context) -> Result<()> {
     ] {
         let samples = Samples::collect(context, lines(&all), &xs, |context, at, place, repeat| {
             let rate = rates[place];
-            let messages = rate * context.pick(1, 3);
+            let messages = rate * context.quick_or_full(1, 3);
             let load = Load { sizes: &[64], messages, rate: Some(rate), flows: 1, stamp: "time" };
             once(context, &all[at], xs[place], repeat, &load, more)
         })?;

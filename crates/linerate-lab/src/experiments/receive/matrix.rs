@@ -28,10 +28,11 @@ const MAX_BATCH_BYTES: u64 = 2 << 30;
 
 fn run(context: &mut Context) -> Result<()> {
     let all = candidates(context, false);
-    let batches: &[u64] = context.pick(&[64, 1000], &[1, 8, 64, 1000, 10_000, 100_000, 1_000_000]);
-    let many: u64 = context.pick(200_000, 1_000_000);
+    let batches: &[u64] =
+        context.quick_or_full(&[64, 1000], &[1, 8, 64, 1000, 10_000, 100_000, 1_000_000]);
+    let many: u64 = context.quick_or_full(200_000, 1_000_000);
     let (mut wrong, mut runs) = (0, 0);
-    for sizes in context.pick(&[SIZES[0], SIZES[3]][..], &SIZES[..]) {
+    for sizes in context.quick_or_full(&[SIZES[0], SIZES[3]][..], &SIZES[..]) {
         let size = sizes[0];
         let tenth = if size > MAX_LIVE_MESSAGE { 10 } else { 1 };
         let (messages, rate) = (many / tenth, Some(200_000 / tenth));

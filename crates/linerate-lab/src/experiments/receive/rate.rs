@@ -39,8 +39,8 @@ struct Rates {
 
 fn run(context: &mut Context) -> Result<()> {
     let all = candidates(context, true);
-    let places = context.pick(&PLACES[..1], &PLACES[..]);
-    let messages = context.pick(1_000_000, 4_000_000);
+    let places = context.quick_or_full(&PLACES[..1], &PLACES[..]);
+    let messages = context.quick_or_full(1_000_000, 4_000_000);
     let xs: Vec<f64> = places.iter().map(|(x, ..)| *x).collect();
     let samples = Samples::collect(context, lines(&all), &xs, |context, at, place, repeat| {
         let ((x, flows, sizes), one) = (places[place], &all[at]);
@@ -105,11 +105,11 @@ fn without_loss(
     repeat: usize,
     load: &Load,
 ) -> Result<Option<f64>> {
-    let steps = context.pick(5, 7);
+    let steps = context.quick_or_full(5, 7);
     let seconds = f64::from(steps) * (2.0 + load.messages as f64 / 1e6);
     let find = |_: &_| Testbed::build()?.without_loss(&candidate.reader, load, steps);
     let name = candidate.name;
-    let found = context.attempt(name, x, repeat, seconds, find)?;
+    let found = context.try_measure(name, x, repeat, seconds, find)?;
     if let Some(found) = found {
         let cells = [
             ("line", name.into()),

@@ -68,12 +68,12 @@ pub(super) fn once(
 ) -> Result<Option<ReceiveOutcome>> {
     let seconds = 2.5 + load.rate.map_or(1e6, |rate| rate as f64).recip() * load.messages as f64;
     let name = candidate.name;
-    let seen = context.attempt(name, x, repeat, seconds, |_| {
+    let seen = context.try_measure(name, x, repeat, seconds, |_| {
         Testbed::build()?.measure(&candidate.reader, load, more)
     })?;
     let Some(seen) = seen else { return Ok(None) };
     if let Some(why) = &seen.void {
-        context.void(name, x, repeat, why);
+        context.record_void(name, x, repeat, why);
     }
     let void = seen.void.clone().unwrap_or_default();
     let cells = [

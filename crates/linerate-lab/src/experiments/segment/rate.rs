@@ -70,8 +70,9 @@ struct Time {
 }
 
 fn run(context: &mut Context) -> Result<()> {
-    let sizes: &[u16] = context.pick(&[536, MSS, 8960], &[536, 1220, MSS, 2048, 4096, 6000, 8960]);
-    let milliseconds = context.pick(50, 150);
+    let sizes: &[u16] =
+        context.quick_or_full(&[536, MSS, 8960], &[536, 1220, MSS, 2048, 4096, 6000, 8960]);
+    let milliseconds = context.quick_or_full(50, 150);
     let folder = tempfile::tempdir().context("cannot make a folder for the peers")?;
     let splitters = splitters(context, folder.path(), sizes);
     let mut frames = Vec::new();
@@ -88,7 +89,7 @@ fn run(context: &mut Context) -> Result<()> {
         let (splitter, mss, x) = (&splitters[splitter], sizes[place], xs[place]);
         let (path, right) = &frames[place];
         let name = splitter.name();
-        let measured = context.attempt(&name, x, repeat, seconds, |pair| {
+        let measured = context.try_measure(&name, x, repeat, seconds, |pair| {
             measure(pair, splitter, path, mss, milliseconds, right)
         })?;
         let Some(measured) = measured else { return Ok(None) };
@@ -133,7 +134,7 @@ fn splitters(context: &mut Context, folder: &Path, sizes: &[u16]) -> Vec<Splitte
     let mut wanted = peers::NAMES.to_vec();
     wanted.retain(|name| {
         // Each is asked, as asking makes the name known.
-        sizes.iter().filter(|mss| context.wants(name, f64::from(**mss))).count() > 0
+        sizes.iter().filter(|mss| context.is_selected(name, f64::from(**mss))).count() > 0
     });
     let built = match context.folder() {
         Some(_) => {

@@ -84,8 +84,8 @@ struct Paths<'p> {
 impl<'p> Paths<'p> {
     fn run(context: &mut Context, paths: &'p [Path]) -> Result<Self> {
         let shares: &[f64] =
-            context.pick(&[30.0, 100.0], &[15.0, 25.0, 35.0, 50.0, 70.0, 85.0, 100.0]);
-        let time = context.pick(Duration::from_secs(1), Duration::from_secs(3));
+            context.quick_or_full(&[30.0, 100.0], &[15.0, 25.0, 35.0, 50.0, 70.0, 85.0, 100.0]);
+        let time = context.quick_or_full(Duration::from_secs(1), Duration::from_secs(3));
         let lines = paths.iter().map(|path| (path.name.to_owned(), path.role)).collect();
         let samples = Samples::collect(context, lines, shares, |context, path, place, repeat| {
             measure(context, &paths[path], shares[place], repeat, time)
@@ -128,7 +128,7 @@ impl<'p> Paths<'p> {
     /// median says most.
     fn claim(&self, claim: &str, ours: &str, theirs: &str, bound: f64, repeats: usize) -> Claim {
         let places = self.shares.iter().map(|&x| (x, self.ratio(x, ours, theirs)));
-        let judged = places.filter(|(_, r)| r.is_some_and(|r| r.speaks_for(repeats)));
+        let judged = places.filter(|(_, r)| r.is_some_and(|r| r.is_majority_of(repeats)));
         let median = |r: &Option<Distribution>| r.map_or(f64::NEG_INFINITY, |r| r.median);
         let best = judged.max_by(|a, b| median(&a.1).total_cmp(&median(&b.1)));
         let Some((x, ratio)) = best else { return Claim::at_least(claim, None, bound, repeats) };
@@ -168,13 +168,13 @@ fn measure(
 ) -> Result<Option<UplinkOutcome>> {
     let Path { name, egress, checksum_offload, workload, .. } = *path;
     let seconds = time.as_secs_f64() + OVERHEAD;
-    let done = context.attempt(name, share, repeat, seconds, |pair| {
+    let done = context.try_measure(name, share, repeat, seconds, |pair| {
         let share = share / 100.0;
         deliver(pair.cores, &Scenario { egress, checksum_offload, share, workload, time })
     })?;
     let Some(done) = done else { return Ok(None) };
     if let Some(why) = &done.void {
-        context.void(name, share, repeat, why);
+        context.record_void(name, share, repeat, why);
     }
     let lost: Vec<_> = done.lost.iter().map(|(cause, count)| format!("{cause}: {count}")).collect();
     let said = |side: &str, key: &str| {

@@ -108,7 +108,7 @@ proptest! {
         snaplen in 1u32..300,
     ) {
         let mut block = block(&frames, 16 << 10);
-        let mut walk = Walk::new(&block, FrameOptions { snaplen, virtio: true });
+        let mut walk = BlockFrames::new(&block, FrameOptions { snaplen, virtio: true });
         for laid in &frames {
             let frame = walk.next(&mut block).unwrap();
             let bytes = laid.on_the_wire();
@@ -126,7 +126,7 @@ proptest! {
             prop_assert_eq!(frame.virtio, Some(virtio));
         }
         prop_assert!(walk.next(&mut block).is_none());
-        prop_assert_eq!((walk.lent() as usize, walk.is_damaged()), (frames.len(), false));
+        prop_assert_eq!((walk.frames_returned() as usize, walk.is_corrupt()), (frames.len(), false));
     }
 
     #[test]
@@ -136,7 +136,7 @@ proptest! {
     ) {
         let least = size_of::<FrameHeader>();
         let most = bytes.len() / least + 1;
-        let mut walk = Walk::new(&bytes, FrameOptions { virtio, ..LEND });
+        let mut walk = BlockFrames::new(&bytes, FrameOptions { virtio, ..LEND });
         let mut frames = 0;
         while let Some(frame) = walk.next(&mut bytes) {
             prop_assert!(frame.head().len() <= 600);
@@ -155,7 +155,7 @@ proptest! {
         let mut block = block(&frames, 4096);
         let at = at.min(block.len() - 4);
         block[at..at + 4].copy_from_slice(&word.to_ne_bytes());
-        let mut walk = Walk::new(&block, FrameOptions { virtio, ..LEND });
+        let mut walk = BlockFrames::new(&block, FrameOptions { virtio, ..LEND });
         let mut lent = 0;
         while walk.next(&mut block).is_some() {
             lent += 1;
@@ -169,10 +169,10 @@ fn a_frame_that_points_outside_is_damage_and_not_a_frame() {
     let mut bytes = block(&[Laid::new(&[1; 60]), Laid::new(&[2; 60])], 512);
     let second = BLOCK_HEADER as usize + 160;
     bytes[second + 12..second + 16].copy_from_slice(&400u32.to_ne_bytes());
-    let mut walk = Walk::new(&bytes, LEND);
+    let mut walk = BlockFrames::new(&bytes, LEND);
     assert_eq!(walk.next(&mut bytes).map(|frame| frame.head().to_vec()), Some(vec![1; 60]));
     assert!(walk.next(&mut bytes).is_none());
-    assert_eq!((walk.lent(), walk.remaining(), walk.is_damaged()), (1, 0, true));
+    assert_eq!((walk.frames_returned(), walk.remaining(), walk.is_corrupt()), (1, 0, true));
 }
 
 #[test]
@@ -180,7 +180,7 @@ fn a_tag_without_a_protocol_is_802_1q() {
     let mut laid = Laid::new(&(0..60).collect::<Vec<u8>>());
     laid.tag = Some((None, 0x2005));
     let mut bytes = block(&[laid], 512);
-    let mut walk = Walk::new(&bytes, LEND);
+    let mut walk = BlockFrames::new(&bytes, LEND);
     let frame = walk.next(&mut bytes).unwrap();
     assert_eq!(
         frame.head()[..18],
@@ -195,6 +195,6 @@ fn an_impossible_wire_length_does_not_overflow() {
     laid.wire_len = u32::MAX - 1;
     laid.tag = Some((None, 5));
     let mut block = block(&[laid], 4096);
-    let mut walk = Walk::new(&block, LEND);
+    let mut walk = BlockFrames::new(&block, LEND);
     assert_eq!(walk.next(&mut block).map(|frame| frame.wire_len), Some(u32::MAX));
 }

@@ -8,7 +8,7 @@ use loom::thread;
 
 use super::*;
 
-impl Word for AtomicU32 {
+impl RingIndex for AtomicU32 {
     fn load(&self, ordering: Ordering) -> u32 {
         AtomicU32::load(self, ordering)
     }
@@ -45,13 +45,13 @@ impl Ring {
 
 impl Memory for Arc<Ring> {
     type Entry = Entry;
-    fn producer(&self) -> &impl Word {
+    fn producer(&self) -> &impl RingIndex {
         &self.producer
     }
-    fn consumer(&self) -> &impl Word {
+    fn consumer(&self) -> &impl RingIndex {
         &self.consumer
     }
-    fn flags(&self) -> &impl Word {
+    fn flags(&self) -> &impl RingIndex {
         &self.flags
     }
     fn slots(&self) -> u32 {

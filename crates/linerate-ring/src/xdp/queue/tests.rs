@@ -6,7 +6,7 @@ use super::*;
 #[derive(Default)]
 struct Plain(Cell<u32>);
 
-impl Word for Plain {
+impl RingIndex for Plain {
     fn load(&self, _: Ordering) -> u32 {
         self.0.get()
     }
@@ -36,13 +36,13 @@ struct End<'r>(&'r Ring);
 
 impl Memory for End<'_> {
     type Entry = u64;
-    fn producer(&self) -> &impl Word {
+    fn producer(&self) -> &impl RingIndex {
         &self.0.producer
     }
-    fn consumer(&self) -> &impl Word {
+    fn consumer(&self) -> &impl RingIndex {
         &self.0.consumer
     }
-    fn flags(&self) -> &impl Word {
+    fn flags(&self) -> &impl RingIndex {
         &self.0.flags
     }
     fn slots(&self) -> u32 {

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
 use linerate_udp::feed::Statistics;
-use linerate_udp::{Backend, Receiver, Trial};
+use linerate_udp::{Backend, CalibrationRun, Receiver};
 use serde::Serialize;
 
 use super::Arguments;
@@ -93,15 +93,15 @@ impl Distribution {
 }
 
 impl Measured {
-    fn of(trial: &Trial) -> Self {
-        let Trial { backend, messages, lost, cpu } = *trial;
+    fn of(run: &CalibrationRun) -> Self {
+        let CalibrationRun { backend, messages, lost, cpu } = *run;
         Self { backend: backend.name(), messages, lost, cpu_seconds: cpu.as_secs_f64() }
     }
 }
 
 impl Report {
     fn of(outcome: Outcome, checked: bool) -> Self {
-        let Outcome { statistics, backend, ring, why, trials } = outcome;
+        let Outcome { statistics, backend, ring, why, calibration_runs } = outcome;
         let seconds = match (statistics.first, statistics.last) {
             (Some(first), Some(last)) => (last - first).as_secs_f64(),
             _ => 0.0,
@@ -128,7 +128,7 @@ impl Report {
             backend,
             ring,
             why,
-            measured: trials.iter().map(Measured::of).collect(),
+            measured: calibration_runs.iter().map(Measured::of).collect(),
             calls: statistics.calls,
             batch: Distribution::of(&statistics.batches),
             latency_ns: Distribution::of(&statistics.latency),

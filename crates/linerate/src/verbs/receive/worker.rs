@@ -13,7 +13,7 @@ use linerate_net::cpu;
 use linerate_udp::feed::moldudp64::MoldUdp64;
 use linerate_udp::feed::{self, Feed, Line};
 use linerate_udp::pattern::{self, PayloadPattern};
-use linerate_udp::{Batch, Drops, Message, Receiver, Trial};
+use linerate_udp::{Batch, CalibrationRun, Drops, Message, Receiver};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::resource::{UsageWho, getrusage};
 
@@ -148,7 +148,7 @@ pub(super) struct Running {
     pub(super) backend: String,
     pub(super) ring: Option<String>,
     pub(super) why: Vec<String>,
-    pub(super) trials: Vec<Trial>,
+    pub(super) calibration_runs: Vec<CalibrationRun>,
 }
 
 /// The result.
@@ -157,7 +157,7 @@ pub(super) struct Outcome {
     pub(super) backend: String,
     pub(super) ring: Option<String>,
     pub(super) why: Vec<String>,
-    pub(super) trials: Vec<Trial>,
+    pub(super) calibration_runs: Vec<CalibrationRun>,
 }
 
 /// The interface that xdp takes messages from, and how.
@@ -171,7 +171,7 @@ pub(super) fn start(receivers: Vec<Receiver>, arguments: &Arguments) -> Result<R
     let backend = receivers[0].backend().to_string();
     let ring = ring_of(&receivers[0]);
     let why = receivers[0].reasons().to_vec();
-    let trials = receivers[0].trials().to_vec();
+    let calibration_runs = receivers[0].calibration_runs().to_vec();
     let cpus = arguments.cpus();
     let lines = if arguments.feed.is_some() { receivers.len() } else { 1 };
     let mut threads = Vec::new();
@@ -197,7 +197,7 @@ pub(super) fn start(receivers: Vec<Receiver>, arguments: &Arguments) -> Result<R
         };
         threads.push(std::thread::Builder::new().name(name).spawn(work)?);
     }
-    Ok(Running { threads, shared, time: arguments.time, backend, ring, why, trials })
+    Ok(Running { threads, shared, time: arguments.time, backend, ring, why, calibration_runs })
 }
 
 impl Running {
@@ -240,7 +240,7 @@ impl Running {
             backend: self.backend,
             ring: self.ring,
             why: self.why,
-            trials: self.trials,
+            calibration_runs: self.calibration_runs,
         }
     }
 }

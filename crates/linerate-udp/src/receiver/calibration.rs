@@ -1,4 +1,4 @@
-//! [`Trial`]: the result of one backend in a calibration, and which is the best.
+//! [`CalibrationRun`]: the result of one backend in a calibration, and which is the best.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,7 +10,7 @@ const TOLERATED_LOSS: f64 = 1e-3;
 
 /// The result of one backend in the calibration of a receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Trial {
+pub struct CalibrationRun {
     /// The backend.
     pub backend: Backend,
     /// Messages that it received, and that were discarded.
@@ -21,10 +21,10 @@ pub struct Trial {
     pub cpu: Duration,
 }
 
-impl Trial {
+impl CalibrationRun {
     /// The best of those that received messages; the first of equals.
-    pub(crate) fn best(trials: &[Self]) -> Option<&Self> {
-        let candidates = trials.iter().filter(|trial| trial.messages > 0);
+    pub(crate) fn best(runs: &[Self]) -> Option<&Self> {
+        let candidates = runs.iter().filter(|run| run.messages > 0);
         candidates.min_by(|a, b| {
             let (a, b) = (a.cost(), b.cost());
             a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1))
@@ -40,7 +40,7 @@ impl Trial {
     }
 }
 
-impl fmt::Display for Trial {
+impl fmt::Display for CalibrationRun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { messages, lost, .. } = self;
         let (_, nanoseconds) = self.cost();
@@ -52,27 +52,27 @@ impl fmt::Display for Trial {
 mod tests {
     use super::*;
 
-    fn trial(backend: Backend, messages: u64, lost: u64, cpu: u64) -> Trial {
-        Trial { backend, messages, lost, cpu: Duration::from_nanos(cpu) }
+    fn calibration(backend: Backend, messages: u64, lost: u64, cpu: u64) -> CalibrationRun {
+        CalibrationRun { backend, messages, lost, cpu: Duration::from_nanos(cpu) }
     }
 
     #[test]
     fn what_loses_nothing_and_costs_least_is_best() {
-        let cheap = trial(Backend::Gro, 1000, 0, 200_000);
-        let lossy = trial(Backend::Xdp, 1000, 100, 50_000);
-        let dear = trial(Backend::Recvmmsg, 500, 0, 300_000);
-        let deaf = trial(Backend::Uring, 0, 0, 0);
-        assert_eq!(Trial::best(&[lossy, dear, cheap, deaf]), Some(&cheap));
-        assert_eq!(Trial::best(&[lossy, deaf]), Some(&lossy));
-        assert_eq!(Trial::best(&[deaf]), None);
+        let cheap = calibration(Backend::Gro, 1000, 0, 200_000);
+        let lossy = calibration(Backend::Xdp, 1000, 100, 50_000);
+        let dear = calibration(Backend::Recvmmsg, 500, 0, 300_000);
+        let deaf = calibration(Backend::Uring, 0, 0, 0);
+        assert_eq!(CalibrationRun::best(&[lossy, dear, cheap, deaf]), Some(&cheap));
+        assert_eq!(CalibrationRun::best(&[lossy, deaf]), Some(&lossy));
+        assert_eq!(CalibrationRun::best(&[deaf]), None);
         // One lost of thousands is noise.
-        let nearly = trial(Backend::Xdp, 10_000, 1, 500_000);
-        assert_eq!(Trial::best(&[cheap, nearly]), Some(&nearly));
+        let nearly = calibration(Backend::Xdp, 10_000, 1, 500_000);
+        assert_eq!(CalibrationRun::best(&[cheap, nearly]), Some(&nearly));
     }
 
     #[test]
     fn of_equals_the_first_is_taken() {
-        let [one, other] = [Backend::Gro, Backend::Uring].map(|b| trial(b, 10, 0, 10));
-        assert_eq!(Trial::best(&[one, other]), Some(&one));
+        let [one, other] = [Backend::Gro, Backend::Uring].map(|b| calibration(b, 10, 0, 10));
+        assert_eq!(CalibrationRun::best(&[one, other]), Some(&one));
     }
 }
