@@ -13,7 +13,7 @@ pub const MAX_ADDRESSES: usize = 256;
 pub struct Addresses(OwnedFd);
 
 impl Addresses {
-    pub(crate) fn of(map: BorrowedFd<'_>) -> Result<Self> {
+    pub(crate) fn from_map(map: BorrowedFd<'_>) -> Result<Self> {
         map.try_clone_to_owned()
             .map(Self)
             .map_err(|error| Error::system("share the map of addresses", error))

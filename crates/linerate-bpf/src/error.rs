@@ -23,7 +23,7 @@ pub enum Error {
     },
 
     /// The process lacks a privilege.
-    #[error("cannot {action}: needs {}", Missing(capability))]
+    #[error("cannot {action}: needs {}", MissingCapabilities(capability))]
     Privilege {
         /// What was being done; follows "cannot".
         action: String,
@@ -163,9 +163,9 @@ pub const XDP_CAPABILITIES: &str = "CAP_NET_RAW,CAP_NET_ADMIN,CAP_BPF,CAP_PERFMO
 
 /// Capabilities that a process lacks, with commas between them, and how to grant them.
 #[derive(Clone, Copy, Debug)]
-pub struct Missing<'a>(pub &'a str);
+pub struct MissingCapabilities<'a>(pub &'a str);
 
-impl fmt::Display for Missing<'_> {
+impl fmt::Display for MissingCapabilities<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let word = if self.0.contains(',') { "capabilities" } else { "capability" };
         // setcap(8) replaces what a program had: it takes all of them at once.

@@ -26,7 +26,7 @@ pub struct IngressDrop {
 
 /// Which frames an [`IngressDrop`] drops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Dropped {
+pub enum DropScope {
     /// Every frame.
     All,
     /// Those for [`IngressDrop::addresses`], matched as by [`crate::steer::Options::by_address`].
@@ -40,7 +40,7 @@ impl IngressDrop {
     /// # Errors
     /// [`Error::NoInterface`], [`Error::Privilege`]; [`Error::System`], for instance on a kernel without
     /// tcx (before Linux 6.6).
-    pub fn attach(interface: &str, dropped: Dropped) -> Result<Self> {
+    pub fn attach(interface: &str, dropped: DropScope) -> Result<Self> {
         log_to_tracing();
         let interface = Interface::open(interface)?;
         let failed = |error: libbpf_rs::Error| {
@@ -55,7 +55,7 @@ impl IngressDrop {
         let mut open =
             skeleton::IngressDropSkelBuilder::default().open(&mut storage).map_err(failed)?;
         if let Some(constants) = open.maps.rodata_data.as_deref_mut() {
-            constants.by_address = u32::from(dropped == Dropped::ByAddress);
+            constants.by_address = u32::from(dropped == DropScope::ByAddress);
         }
         let skeleton = open.load().map_err(failed)?;
         let program = skeleton.progs.linerate_drop.as_fd();
@@ -66,11 +66,11 @@ impl IngressDrop {
         Ok(Self { _link: link, addresses })
     }
 
-    /// The addresses whose frames are dropped by [`Dropped::ByAddress`]; none at first.
+    /// The addresses whose frames are dropped by [`DropScope::ByAddress`]; none at first.
     ///
     /// # Errors
     /// [`Error::System`] when the process has no descriptor left.
     pub fn addresses(&self) -> Result<Addresses> {
-        Addresses::of(self.addresses.as_fd())
+        Addresses::from_map(self.addresses.as_fd())
     }
 }

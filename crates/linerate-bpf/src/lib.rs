@@ -17,7 +17,7 @@ pub mod test_run;
 pub mod trace;
 pub mod xdp;
 
-pub use error::{Error, Missing, Result, XDP_CAPABILITIES};
+pub use error::{Error, MissingCapabilities, Result, XDP_CAPABILITIES};
 pub use program::log_to_tracing;
 
 /// Flags of maps and programs, for those who read them from an object.

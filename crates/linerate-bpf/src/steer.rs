@@ -1,7 +1,7 @@
 //! The steering [`Program`]: redirects frames to AF_XDP sockets, one socket per receive queue.
 //!
 //! A frame that the filter accepts goes to the socket of its queue. Any other frame, and any frame of a
-//! queue without a socket, goes to the stack as if nothing were attached. [`Unmatched::Drop`] drops frames that the
+//! queue without a socket, goes to the stack as if nothing were attached. [`UnmatchedAction::Drop`] drops frames that the
 //! filter rejects instead.
 
 use std::mem::MaybeUninit;
@@ -23,7 +23,7 @@ include!(concat!(env!("OUT_DIR"), "/steer.rs"));
 
 /// What happens to a frame that the filter rejects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Unmatched {
+pub enum UnmatchedAction {
     /// It goes to the stack.
     #[default]
     Pass,
@@ -59,7 +59,7 @@ pub struct Options<'a> {
     /// the hardware address of one (ARP requests, neighbour solicitations). All others go to the stack.
     pub by_address: bool,
     /// What happens to the others.
-    pub unmatched: Unmatched,
+    pub unmatched: UnmatchedAction,
     /// Where timestamps come from.
     pub timestamps: TimestampSource,
     /// Native or generic only; `None` takes native where the driver has it.
@@ -172,7 +172,7 @@ impl Program {
     ///
     /// # Errors
     /// [`Error::System`], for instance for a queue above 255.
-    pub fn insert(&self, queue: u32, socket: BorrowedFd<'_>) -> Result<()> {
+    pub fn add_socket(&self, queue: u32, socket: BorrowedFd<'_>) -> Result<()> {
         match update_fd(self.loadable.map("sockets"), queue, socket, libbpf_sys::BPF_ANY) {
             0 => Ok(()),
             errno => Err(Error::bpf(
@@ -256,7 +256,7 @@ impl Program {
     /// # Errors
     /// [`Error::System`] when the process has no descriptor left.
     pub fn addresses(&self) -> Result<Addresses> {
-        Addresses::of(self.loadable.map("addresses"))
+        Addresses::from_map(self.loadable.map("addresses"))
     }
 
     /// Where it runs; `None` before [`Program::attach`].
@@ -287,7 +287,7 @@ fn open(
     if let Some(constants) = object.maps.rodata_data.as_deref_mut() {
         constants.timestamps = u32::from(timestamps == TimestampSource::Kernel);
         constants.by_address = u32::from(options.by_address);
-        constants.drop_unmatched = u32::from(options.unmatched == Unmatched::Drop);
+        constants.drop_unmatched = u32::from(options.unmatched == UnmatchedAction::Drop);
     }
     let name = if hardware { "steer_hardware" } else { "steer" };
     LoadableProgram::prepare(object.open_object(), name)

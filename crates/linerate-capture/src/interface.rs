@@ -6,7 +6,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use linerate_net::link::{Link, Statistics};
-use linerate_net::route::{self, Through};
+use linerate_net::route::{self, ConfiguredRoutes};
 use linerate_net::{Connection, packet_socket};
 
 use crate::{Error, Result};
@@ -163,9 +163,9 @@ impl Interface {
     /// [`Error::Net`].
     pub fn with_all_uses(mut self) -> Result<Self> {
         match route::through(self.index)? {
-            Through::None => {}
-            Through::Some => self.uses.push(Use::Routes { default: false }),
-            Through::Default => self.uses.push(Use::Routes { default: true }),
+            ConfiguredRoutes::None => {}
+            ConfiguredRoutes::Some => self.uses.push(Use::Routes { default: false }),
+            ConfiguredRoutes::Default => self.uses.push(Use::Routes { default: true }),
         }
         self.uses.extend(hidden::uses(self.index));
         if self.uses.len() > 1 {
@@ -262,7 +262,7 @@ fn note_relations(link: &Link, interfaces: &mut [Interface]) {
 fn add_packet_sockets(interfaces: &mut [Interface]) {
     // Without /proc other processes are unknown.
     let sockets = packet_socket::all().unwrap_or_default();
-    for (socket, holders) in sockets.iter().zip(packet_socket::holders(&sockets)) {
+    for (socket, holders) in sockets.iter().zip(packet_socket::processes_with_socket(&sockets)) {
         if holders.iter().any(|holder| holder.id == std::process::id()) {
             continue;
         }

@@ -7,7 +7,7 @@ use linerate_wire::{ethernet, ipv4, ipv6, tcp, udp, vlan};
 
 use crate::fields::{Addresses, Ports};
 use crate::interface::Interface;
-use crate::options::{Backend, NO_HOST, Options, Random, Stamp, Transport};
+use crate::options::{Backend, Options, PayloadHeader, RandomFields, Transport, UNUSED_MAC};
 use crate::{Error, Rate, Result, Sizes};
 
 /// Frames that one run may send at most.
@@ -30,9 +30,9 @@ pub struct Config {
     pub(crate) destination_mac: ethernet::Address,
     pub(crate) transport: Transport,
     pub(crate) vlan: Option<u16>,
-    pub(crate) random: Random,
+    pub(crate) random: RandomFields,
     pub(crate) seed: u64,
-    pub(crate) stamp: Stamp,
+    pub(crate) stamp: PayloadHeader,
     pub(crate) cpu: Option<usize>,
     pub(crate) backend: Backend,
 }
@@ -86,7 +86,7 @@ impl Config {
                 .iter()
                 .filter(|(random, _)| !random)
                 .fold(1_u64, |tuples, (_, count)| tuples.saturating_mul(*count));
-            if flows == 0 || (flows > tuples && !random.any_of_flow()) {
+            if flows == 0 || (flows > tuples && !random.varies_by_flow()) {
                 let reason = format!("must be 1 to {tuples}, which is what the ranges give");
                 return Err(Error::argument(format!("flows {flows}"), reason));
             }
@@ -103,7 +103,7 @@ impl Config {
         }
         Ok(Self {
             source_mac: options.source_mac.unwrap_or(interface.mac),
-            destination_mac: options.destination_mac.or(interface.peer_mac).unwrap_or(NO_HOST),
+            destination_mac: options.destination_mac.or(interface.peer_mac).unwrap_or(UNUSED_MAC),
             flows: options.flows,
             interface,
             count,
@@ -135,7 +135,7 @@ impl Config {
     }
 
     /// What the payload starts with.
-    pub fn stamp(&self) -> Stamp {
+    pub fn stamp(&self) -> PayloadHeader {
         self.stamp
     }
 
@@ -231,10 +231,10 @@ fn spread(flows: u64, ports: Ports, source: Addresses) -> Result<(Ports, Address
 
 fn sizes_and_stamp(
     sizes: &Option<Sizes>,
-    stamp: Option<Stamp>,
+    stamp: Option<PayloadHeader>,
     header_len: usize,
-) -> Result<(Sizes, Stamp)> {
-    let wanted = stamp.unwrap_or(Stamp::None).len();
+) -> Result<(Sizes, PayloadHeader)> {
+    let wanted = stamp.unwrap_or(PayloadHeader::None).len();
     let need = header_len + wanted;
     let sizes = sizes.clone().unwrap_or_else(|| Sizes::Fixed(need.max(64) as u16));
     sizes.check()?;
@@ -247,7 +247,7 @@ fn sizes_and_stamp(
         let reason = format!("too short for {header_len} bytes of headers{stamp}: at least {need}");
         return Err(Error::argument(format!("size {sizes}"), reason));
     }
-    let room = min >= header_len + Stamp::Sequence.len();
-    let automatic = if room { Stamp::Sequence } else { Stamp::None };
+    let room = min >= header_len + PayloadHeader::Sequence.len();
+    let automatic = if room { PayloadHeader::Sequence } else { PayloadHeader::None };
     Ok((sizes, stamp.unwrap_or(automatic)))
 }

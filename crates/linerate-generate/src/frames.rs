@@ -11,7 +11,7 @@ use linerate_wire::{ethernet, ipv4, tcp, udp};
 use crate::clock;
 use crate::config::Config;
 use crate::headers::{HeaderTemplate, STAMP_MAGIC};
-use crate::options::{Stamp, Transport};
+use crate::options::{PayloadHeader, Transport};
 use crate::size::Sizes;
 
 /// Builds one frame after the other.
@@ -132,11 +132,11 @@ impl<'c> Frames<'c> {
 
     fn stamp(&mut self, payload: &mut [u8]) {
         let stamp = self.config.stamp;
-        if stamp != Stamp::None {
+        if stamp != PayloadHeader::None {
             payload[..4].copy_from_slice(&STAMP_MAGIC);
             payload[4..12].copy_from_slice(&self.sequence.to_be_bytes());
         }
-        if stamp == Stamp::Time {
+        if stamp == PayloadHeader::Time {
             payload[12..20].copy_from_slice(&clock::now().to_be_bytes());
         }
         self.sequence += 1;

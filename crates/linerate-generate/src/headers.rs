@@ -6,7 +6,7 @@ use linerate_wire::{ip, ipv4, ipv6, tcp, udp, vlan};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::config::{Config, header_len};
-use crate::options::{Stamp, Transport};
+use crate::options::{PayloadHeader, Transport};
 use crate::size::Sizes;
 
 /// The first bytes of the stamp.
@@ -55,7 +55,7 @@ impl HeaderTemplate {
         let mut transport_sum = raw_sum(addresses)
             + raw_sum(&[0, protocol.0])
             + raw_sum(&frame[transport_at..header_len]);
-        if config.stamp != Stamp::None {
+        if config.stamp != PayloadHeader::None {
             transport_sum += raw_sum(&STAMP_MAGIC);
         }
         if fixed {
@@ -140,7 +140,7 @@ fn emit(
             segment[tcp::CHECKSUM_OFFSET..tcp::CHECKSUM_OFFSET + 2].fill(0);
         }
     }
-    if config.stamp != Stamp::None {
+    if config.stamp != PayloadHeader::None {
         frame[header_len..header_len + 4].copy_from_slice(&STAMP_MAGIC);
     }
 }

@@ -1,7 +1,7 @@
 //! [`Interface`]: properties of the interface that traffic is sent to.
 
 use linerate_net::link;
-use linerate_net::route::{Through, through};
+use linerate_net::route::{ConfiguredRoutes, through};
 use linerate_wire::{ethernet, vlan};
 
 use crate::{Error, Result};
@@ -43,7 +43,7 @@ impl Interface {
             mtu: link.mtu,
             up: link.is_up(),
             peer_mac: link.veth_peer(&links).map(|peer| peer.address.unwrap_or_default()),
-            carries_default_route: through(link.index)? == Through::Default,
+            carries_default_route: through(link.index)? == ConfiguredRoutes::Default,
         })
     }
 

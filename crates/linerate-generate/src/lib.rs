@@ -36,6 +36,6 @@ pub use config::Config;
 pub use error::{Error, Result};
 pub use frames::Frames;
 pub use generator::{Generator, Progress, Report, Running};
-pub use options::{Backend, NO_HOST, Options, Random, Stamp, Transport};
+pub use options::{Backend, Options, PayloadHeader, RandomFields, Transport, UNUSED_MAC};
 pub use rate::Rate;
 pub use size::Sizes;

@@ -16,7 +16,7 @@ use crate::counters::{Counters, Statistics};
 use crate::fields::{Addresses, Ports};
 use crate::frames::{flow_seed, size_seed};
 use crate::headers::HeaderTemplate;
-use crate::options::{Stamp, Transport};
+use crate::options::{PayloadHeader, Transport};
 use crate::{Error, Rate, Result, Sizes};
 
 use skeleton::types;
@@ -276,8 +276,8 @@ fn encode(config: &Config, headers: &HeaderTemplate) -> types::generate_config {
         random_size: random.size.into(),
         random_source_mac: random.source_mac.into(),
         random_destination_mac: random.destination_mac.into(),
-        stamp_sequence: (config.stamp != Stamp::None).into(),
-        stamp_time: (config.stamp == Stamp::Time).into(),
+        stamp_sequence: (config.stamp != PayloadHeader::None).into(),
+        stamp_time: (config.stamp == PayloadHeader::Time).into(),
         network_varies: config.network_varies().into(),
     }
 }

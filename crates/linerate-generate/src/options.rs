@@ -10,7 +10,7 @@ use crate::fields::{Addresses, Ports};
 use crate::{Error, Rate, Result, Sizes};
 
 /// A locally administered unicast address that no host has.
-pub const NO_HOST: ethernet::Address = ethernet::Address([0x02, 0x4c, 0x4e, 0x52, 0x54, 0x02]);
+pub const UNUSED_MAC: ethernet::Address = ethernet::Address([0x02, 0x4c, 0x4e, 0x52, 0x54, 0x02]);
 
 /// What to generate, as the user asks for it. `None` leaves the choice to
 /// [`Config::new`](crate::Config::new).
@@ -38,18 +38,18 @@ pub struct Options {
     /// Source hardware address; the interface's own.
     pub source_mac: Option<ethernet::Address>,
     /// Destination hardware address; that of a veth peer in the same namespace, else one that no host has
-    /// ([`NO_HOST`]), so that no host on a real network has to process the flood.
+    /// ([`UNUSED_MAC`]), so that no host on a real network has to process the flood.
     pub destination_mac: Option<ethernet::Address>,
     /// UDP or TCP.
     pub transport: Transport,
     /// VLAN identifier of the tag, 1 to 4094; no tag where `None`.
     pub vlan: Option<u16>,
     /// Fields that are random instead of walked.
-    pub random: Random,
+    pub random: RandomFields,
     /// Start of the random numbers: the same seed gives the same frames.
     pub seed: u64,
     /// What the payload starts with; a sequence number where the shortest frame has room for it.
-    pub stamp: Option<Stamp>,
+    pub stamp: Option<PayloadHeader>,
     /// CPU that sends; wherever the scheduler put the thread where `None`.
     pub cpu: Option<usize>,
     /// How frames get to the interface.
@@ -81,7 +81,7 @@ impl Transport {
 /// benchmarking network (198.18.0.0/16 and 198.19.0.0/16, or 2001:2::/96 and 2001:2:0:1::/96), a random
 /// port from 1024 to 65535.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Random {
+pub struct RandomFields {
     /// Source address.
     pub source: bool,
     /// Destination address.
@@ -98,7 +98,7 @@ pub struct Random {
     pub size: bool,
 }
 
-impl FromStr for Random {
+impl FromStr for RandomFields {
     type Err = Error;
 
     /// A list of `src`, `dst`, `sport`, `dport`, `smac`, `dmac`, `mac` (both) and `size`.
@@ -126,15 +126,15 @@ impl FromStr for Random {
     }
 }
 
-impl Random {
-    pub(crate) fn any_of_flow(self) -> bool {
+impl RandomFields {
+    pub(crate) fn varies_by_flow(self) -> bool {
         self.source || self.destination || self.source_port || self.destination_port
     }
 }
 
 /// What the payload of a frame starts with, in network byte order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stamp {
+pub enum PayloadHeader {
     /// Nothing: all payload is zero.
     None,
     /// The four bytes `LNRT` and the number of the frame, counted from 0, in eight.
@@ -143,7 +143,7 @@ pub enum Stamp {
     Time,
 }
 
-impl Stamp {
+impl PayloadHeader {
     /// Bytes that the stamp takes.
     pub const fn len(self) -> usize {
         match self {
@@ -159,7 +159,7 @@ impl Stamp {
     }
 }
 
-impl FromStr for Stamp {
+impl FromStr for PayloadHeader {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {

@@ -52,7 +52,7 @@ pub(crate) fn run(
         let end = count.min(emitted + BATCH);
         while emitted < end && pacer.due <= horizon {
             let len = frames.next_len();
-            if !queue.put(len, stopping, |frame| frames.write(frame))? {
+            if !queue.enqueue(len, stopping, |frame| frames.write(frame))? {
                 break;
             }
             emitted += 1;

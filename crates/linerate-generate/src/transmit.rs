@@ -62,7 +62,7 @@ impl TransmitQueue {
 
     /// Puts a frame of `len` bytes into the ring, filled by `write`; flushes first where there is no room.
     /// False if `stop` returned true before there was room.
-    pub(crate) fn put(
+    pub(crate) fn enqueue(
         &mut self,
         len: usize,
         stop: impl Fn() -> bool,

@@ -63,7 +63,7 @@ impl Command {
                 let (summary, stored) = kernel::run(&folder, &out)?;
                 stdio::println(claim_table(&summary.claims).trim_end())?;
                 stdio::println(format_args!("summary: {}", stored.display()))?;
-                Ok(verdict(summary.holds()))
+                Ok(verdict(summary.all_claims_hold()))
             }
             Self::Lab(lab::Command::Demo { out }) => Ok(verdict(demo::run(&out)?)),
             Self::Helper(helper) => helper.run().map(|()| ExitCode::SUCCESS),
@@ -85,7 +85,7 @@ fn list() -> Result<ExitCode> {
         let time = match (time(false), time(true)) {
             (Ok(full), Ok(quick)) => format!("{full} (quick: {quick})"),
             (Err(error), _) | (_, Err(error)) => {
-                format!("not available here: {}", cli::described(&error))
+                format!("not available here: {}", cli::format_error_chain(&error))
             }
         };
         stdio::println(format_args!("{:<width$}  {}; {time}", experiment.name, experiment.title))?;
@@ -125,7 +125,7 @@ fn measure(names: &[String], out: &Path, options: &Options) -> Result<ExitCode> 
             stdio::println(format_args!("void: {void}"))?;
         }
         stdio::println(format_args!("raw data and summary: {}", folder.display()))?;
-        held &= summary.holds();
+        held &= summary.all_claims_hold();
     }
     Ok(verdict(held))
 }

@@ -23,7 +23,7 @@ pub(crate) fn helper(
     arguments: impl IntoIterator<Item: Into<OsString>>,
 ) -> Result<Command> {
     let arguments = arguments.into_iter().map(Into::into);
-    Ok(on_core(host, core, own_path()?, std::iter::once("helper".into()).chain(arguments)))
+    Ok(on_core(host, core, current_exe()?, std::iter::once("helper".into()).chain(arguments)))
 }
 
 fn on_core(
@@ -38,14 +38,14 @@ fn on_core(
 }
 
 /// This program.
-pub(crate) fn own_path() -> Result<PathBuf> {
+pub(crate) fn current_exe() -> Result<PathBuf> {
     env::current_exe().context("cannot tell where linerate-lab is")
 }
 
 /// The `linerate` command: beside this program as it was built, in `bin` of the prefix that it was
 /// installed under (PREFIX/libexec/linerate/linerate-lab), or in PATH.
 pub(crate) fn linerate_path() -> Result<PathBuf> {
-    let own = own_path()?;
+    let own = current_exe()?;
     let folder = own.parent().unwrap_or(Path::new("/"));
     let installed = folder.join("../../bin/linerate");
     let path = env::var_os("PATH").unwrap_or_default();

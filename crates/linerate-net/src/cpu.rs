@@ -36,7 +36,7 @@ pub fn pin_thread(thread: u32, cpu: usize) -> io::Result<()> {
 ///
 /// # Errors
 /// The first that is refused, and the error of [`pin`].
-pub fn check(cpus: &[usize]) -> Result<(), (usize, io::Error)> {
+pub fn check_affinity(cpus: &[usize]) -> Result<(), (usize, io::Error)> {
     let Some(&first) = cpus.first() else { return Ok(()) };
     let before = sched_getaffinity(None).map_err(|errno| (first, errno.into()))?;
     let answer = cpus.iter().try_for_each(|&cpu| pin(cpu).map_err(|error| (cpu, error)));
@@ -68,8 +68,8 @@ mod tests {
         })
         .join()
         .unwrap();
-        check(&before).unwrap();
-        assert_eq!(check(&[last, usize::MAX, last]).unwrap_err().0, usize::MAX);
+        check_affinity(&before).unwrap();
+        assert_eq!(check_affinity(&[last, usize::MAX, last]).unwrap_err().0, usize::MAX);
         assert_eq!(allowed().unwrap(), before);
     }
 

@@ -18,7 +18,7 @@ pub struct HardwareTimestamps {
 impl HardwareTimestamps {
     /// The same with a timestamp for every received frame (`HWTSTAMP_FILTER_ALL`).
     #[must_use]
-    pub fn for_all_received(self) -> Self {
+    pub fn with_filter_all(self) -> Self {
         Self { rx_filter: libc::HWTSTAMP_FILTER_ALL as libc::c_int, ..self }
     }
 }

@@ -125,7 +125,7 @@ impl Connection {
     ///
     /// # Errors
     /// [`crate::Error::Privilege`], [`crate::Error::System`].
-    pub fn probe_neighbour(&self, index: u32, destination: IpAddr) -> Result<()> {
+    pub fn request_neighbour(&self, index: u32, destination: IpAddr) -> Result<()> {
         self.change(libc::RTM_NEWNEIGH, NLM_F_CREATE, &body(index, destination, 0, libc::NTF_USE))
             .context(|| format!("resolve the neighbour {destination}"))
     }
@@ -134,7 +134,7 @@ impl Connection {
     /// `timeout`. `None` if nobody answers.
     ///
     /// # Errors
-    /// As [`Connection::probe_neighbour`].
+    /// As [`Connection::request_neighbour`].
     pub fn resolve(
         &self,
         index: u32,
@@ -145,7 +145,7 @@ impl Connection {
         if let Some(address) = find()?.as_ref().and_then(Neighbour::valid_address) {
             return Ok(Some(address));
         }
-        self.probe_neighbour(index, destination)?;
+        self.request_neighbour(index, destination)?;
         let deadline = Instant::now() + timeout;
         loop {
             let found = find()?;

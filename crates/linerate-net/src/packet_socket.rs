@@ -27,7 +27,7 @@ pub fn all() -> Result<Vec<PacketSocket>> {
 }
 
 /// The processes that hold each of `sockets`, as far as this process may see. Scans `/proc` once.
-pub fn holders(sockets: &[PacketSocket]) -> Vec<Vec<Process>> {
+pub fn processes_with_socket(sockets: &[PacketSocket]) -> Vec<Vec<Process>> {
     process::holders(sockets.len(), |descriptor| {
         let inode = descriptor.socket_inode()?;
         sockets.iter().position(|socket| socket.inode == inode)

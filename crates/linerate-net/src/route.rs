@@ -16,7 +16,7 @@ const NEXT_HOP: usize = 8;
 
 /// Maximum of answers that [`through`] reads; the default route is then not among them: it has the shortest
 /// prefix, and both families dump the table in the order of prefixes.
-const ENOUGH: u32 = 64;
+const MAX_ANSWERS: u32 = 64;
 
 /// A route, or the result of a look-up.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,7 +98,7 @@ fn next_hops(mut bytes: &[u8]) -> impl Iterator<Item = u32> {
 
 /// The configured routes through an interface. Routes created by an address are not included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Through {
+pub enum ConfiguredRoutes {
     /// There is none.
     None,
     /// There are some; the default route is not among them.
@@ -112,14 +112,14 @@ pub enum Through {
 ///
 /// # Errors
 /// [`crate::Error::System`].
-pub fn through(index: u32) -> Result<Through> {
+pub fn through(index: u32) -> Result<ConfiguredRoutes> {
     let failed = || format!("list the routes through interface {index}");
     let families = [libc::AF_INET as u8, libc::AF_INET6 as u8];
     let mut found = Found::default();
     for family in families {
         ask(family, libc::RT_TABLE_MAIN, index, &mut found).context(failed)?;
     }
-    if found.through == Through::None {
+    if found.through == ConfiguredRoutes::None {
         // Tables of policy routing. Any route is an answer: they are not in the order of prefixes.
         for family in families {
             ask(family, libc::RT_TABLE_UNSPEC, index, &mut found).context(failed)?;
@@ -129,13 +129,13 @@ pub fn through(index: u32) -> Result<Through> {
 }
 
 struct Found {
-    through: Through,
+    through: ConfiguredRoutes,
     answers: u32,
 }
 
 impl Default for Found {
     fn default() -> Self {
-        Self { through: Through::None, answers: 0 }
+        Self { through: ConfiguredRoutes::None, answers: 0 }
     }
 }
 
@@ -151,7 +151,7 @@ fn ask(family: u8, table: u8, index: u32, found: &mut Found) -> io::Result<()> {
         found.answers += 1;
         found.note(&route, table, index);
         match found.through {
-            Through::None => Continue(()),
+            ConfiguredRoutes::None => Continue(()),
             _ if table == libc::RT_TABLE_UNSPEC => Break(()),
             _ => found.is_enough(first),
         }
@@ -172,15 +172,19 @@ impl Found {
         };
         let leads_through = route.interfaces.contains(&index);
         if is_asked_for && leads_through && route.protocol != libc::RTPROT_KERNEL {
-            let new = if route.prefix_len == 0 { Through::Default } else { Through::Some };
+            let new = if route.prefix_len == 0 {
+                ConfiguredRoutes::Default
+            } else {
+                ConfiguredRoutes::Some
+            };
             self.through = self.through.max(new);
         }
     }
 
     fn is_enough(&self, first: u32) -> ControlFlow<()> {
         match self.through {
-            Through::Default => Break(()),
-            Through::Some if self.answers - first >= ENOUGH => Break(()),
+            ConfiguredRoutes::Default => Break(()),
+            ConfiguredRoutes::Some if self.answers - first >= MAX_ANSWERS => Break(()),
             _ => Continue(()),
         }
     }
@@ -277,14 +281,14 @@ mod tests {
             (found.through, found.answers)
         };
         let (routes, answers) = near.run(|| asked(busy.a.index())).unwrap();
-        assert_eq!(routes, Through::Some);
-        assert!(answers <= ENOUGH, "{answers} answers");
+        assert_eq!(routes, ConfiguredRoutes::Some);
+        assert!(answers <= MAX_ANSWERS, "{answers} answers");
         // Only the route that its address created.
-        assert_eq!(near.run(|| asked(idle.a.index())).unwrap(), (Through::None, 1));
+        assert_eq!(near.run(|| asked(idle.a.index())).unwrap(), (ConfiguredRoutes::None, 1));
         near.add_route(address("0.0.0.0"), 0, address("10.9.0.2")).unwrap();
         let through = |index| near.run(|| through(index).unwrap()).unwrap();
-        assert_eq!(through(busy.a.index()), Through::Default);
-        assert_eq!(through(idle.a.index()), Through::None);
+        assert_eq!(through(busy.a.index()), ConfiguredRoutes::Default);
+        assert_eq!(through(idle.a.index()), ConfiguredRoutes::None);
         // Policy routing: a table with an own number, and one beyond eight bits.
         for table in ["100", "1000"] {
             let route = |what: &str| {
@@ -293,10 +297,10 @@ mod tests {
                 assert!(command.arg("route").args(arguments).status().unwrap().success());
             };
             route("add");
-            assert_eq!(through(idle.a.index()), Through::Some, "{table}");
+            assert_eq!(through(idle.a.index()), ConfiguredRoutes::Some, "{table}");
             route("del");
         }
         near.add_route(address("12.0.0.0"), 8, address("10.9.1.2")).unwrap();
-        assert_eq!(through(idle.a.index()), Through::Some);
+        assert_eq!(through(idle.a.index()), ConfiguredRoutes::Some);
     }
 }

@@ -236,7 +236,7 @@ impl Reader {
             self.unfiltered = false;
             self.filtering = match &self.source {
                 Source::Packet(ring) => {
-                    UserFiltering::Blocks(ring.blocks_given_back() + u64::from(ring.blocks()) + 1)
+                    UserFiltering::Blocks(ring.blocks_released() + u64::from(ring.blocks()) + 1)
                 }
                 _ => UserFiltering::UntilDry,
             };
@@ -258,7 +258,7 @@ impl Reader {
     fn update_filtering(&mut self, drained: Drained) {
         let done = match (self.filtering, &mut self.source) {
             (UserFiltering::None | UserFiltering::All, _) => return,
-            (UserFiltering::Blocks(end), Source::Packet(ring)) => ring.blocks_given_back() >= end,
+            (UserFiltering::Blocks(end), Source::Packet(ring)) => ring.blocks_released() >= end,
             // Who takes packets one by one, and only when there are some, never finds nothing.
             (_, source) => {
                 drained == Drained::Nothing || (drained == Drained::Enough && source.is_dry())

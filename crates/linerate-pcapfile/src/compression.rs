@@ -56,7 +56,7 @@ impl Compressor {
 }
 
 /// `stream`, which starts with `magic`, decompressed.
-pub(crate) fn decompressed(
+pub(crate) fn decompress(
     magic: [u8; 4],
     stream: impl BufRead + Send + 'static,
 ) -> io::Result<Box<dyn Read + Send>> {

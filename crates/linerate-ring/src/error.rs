@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 
-use linerate_bpf::Missing;
+use linerate_bpf::MissingCapabilities;
 
 use crate::packet::allocation::Allocation;
 use crate::packet::rules::BrokenRule;
@@ -26,7 +26,7 @@ pub enum Error {
     },
 
     /// The process lacks a privilege.
-    #[error("cannot {action}: needs {}", Missing(capability))]
+    #[error("cannot {action}: needs {}", MissingCapabilities(capability))]
     Privilege {
         /// What was being done; follows "cannot".
         action: String,

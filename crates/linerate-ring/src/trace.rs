@@ -120,7 +120,7 @@ impl Trace {
             return Ok(());
         }
         self.buffer.stop();
-        self.program.wait_for_runs()?;
+        self.program.synchronize()?;
         self.stopped = true;
         Ok(())
     }
@@ -263,7 +263,7 @@ impl<'a> Builder<'a> {
         let buffer = RingBuffer::map(
             program.ring_buffer(),
             program.ring_size(),
-            program.reader_state(),
+            program.consumer_state_map(),
             self.wait_strategy,
             self.batch,
         )?;

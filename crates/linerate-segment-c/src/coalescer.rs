@@ -276,7 +276,7 @@ fn with(output: &Output<'_>, take: impl FnOnce(&linerate_output)) {
                 header: header.as_ptr(),
                 header_len: header.len(),
                 len: packet.len(),
-                since: packet.since(),
+                since: packet.first_timestamp(),
                 split: packet.split().into(),
                 segment_size: packet.segment_size(),
                 last_size: last as u16,

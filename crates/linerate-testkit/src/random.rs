@@ -30,7 +30,7 @@ impl Random {
     }
 
     /// True once in `n` times.
-    pub fn once_in(&mut self, n: usize) -> bool {
+    pub fn one_in(&mut self, n: usize) -> bool {
         self.within(1..=n) == 1
     }
 

@@ -5,16 +5,16 @@
 #[macro_export]
 macro_rules! only_this_test {
     () => {
-        $crate::only_test(module_path!(), $crate::test_name!())
+        $crate::run_single_test_args(module_path!(), $crate::test_name!())
     };
     ($name:expr) => {
-        $crate::only_test(module_path!(), $name)
+        $crate::run_single_test_args(module_path!(), $name)
     };
 }
 
 /// As [`only_this_test!`](crate::only_this_test), for the test `name` of the module whose path, with the name
 /// of the crate before it, is `module`.
-pub fn only_test(module: &str, name: &str) -> [String; 4] {
+pub fn run_single_test_args(module: &str, name: &str) -> [String; 4] {
     let path = match module.split_once("::") {
         Some((_, module)) => format!("{module}::{name}"),
         None => name.to_owned(),

@@ -22,7 +22,7 @@ macro_rules! test_name {
 #[macro_export]
 macro_rules! skip {
     ($reason:expr) => {{
-        $crate::say_skipped($crate::test_name!(), $reason);
+        $crate::print_skipped($crate::test_name!(), $reason);
         return;
     }};
 }
@@ -36,7 +36,7 @@ macro_rules! root_or_skip {
     };
     ($name:expr) => {
         if !$crate::is_root() {
-            $crate::say_skipped($name, "needs root");
+            $crate::print_skipped($name, "needs root");
             return;
         }
         let _shared = $crate::shared();
@@ -54,7 +54,7 @@ macro_rules! probe_or_skip {
     };
     ($name:expr, $reason:expr) => {
         if let Some(reason) = $reason {
-            $crate::say_skipped($name, &reason.to_string());
+            $crate::print_skipped($name, &reason.to_string());
             return;
         }
     };
@@ -68,7 +68,7 @@ pub fn function_name(inner: &'static str) -> &'static str {
 }
 
 /// Prints `skipped: NAME: REASON` to standard error itself, which the test harness does not capture.
-pub fn say_skipped(name: &str, reason: &str) {
+pub fn print_skipped(name: &str, reason: &str) {
     use std::io::Write;
     let _ = writeln!(std::io::stderr().lock(), "skipped: {name}: {reason}");
 }

@@ -108,7 +108,7 @@ impl Receiver {
                 "the rings of xdp have one reader; threads can share the other backends".to_owned(),
             ));
         }
-        let drops = self.socket_drops.again(self.socket.as_fd());
+        let drops = self.socket_drops.for_socket(self.socket.as_fd());
         let drops = drops.map_err(|error| Error::system(READ_DROPS, error))?;
         let socket = Arc::clone(&self.socket);
         let other = Self::on_socket(socket, drops, self.options.clone(), self.backend)?;
@@ -180,7 +180,7 @@ impl Receiver {
     }
 
     /// Why not a better backend, one sentence each; the measurement first where the receiver was calibrated.
-    pub fn reasons(&self) -> &[String] {
+    pub fn selection_reasons(&self) -> &[String] {
         &self.reasons
     }
 

@@ -114,7 +114,7 @@ impl Sender {
 
     /// Room for the next message, `len` bytes that hold anything: write all of them. A full batch is sent
     /// first. With a rate the first message of the next one waits until its time has come, whatever signals
-    /// come meanwhile ([`Sender::pace`] ends at one): what is written then, such as a time stamp, is fresh.
+    /// come meanwhile ([`Sender::wait_until_due`] ends at one): what is written then, such as a time stamp, is fresh.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a message longer than the sender was built for; as [`Sender::flush`].
@@ -131,7 +131,7 @@ impl Sender {
             self.flush()?;
         }
         if self.pending == 0 && self.pacer.is_some() {
-            while !self.pace(None)? {}
+            while !self.wait_until_due(None)? {}
         }
         self.pending += 1;
         let max_segments = self.max_segments;
@@ -194,7 +194,7 @@ impl Sender {
     ///
     /// # Errors
     /// As [`Sender::flush`].
-    pub fn pace(&mut self, deadline: Option<Instant>) -> Result<bool> {
+    pub fn wait_until_due(&mut self, deadline: Option<Instant>) -> Result<bool> {
         if self.pending == self.batch {
             self.flush()?;
         }

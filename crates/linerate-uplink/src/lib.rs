@@ -27,4 +27,4 @@ pub use error::{Error, Result};
 pub use open::{Config, Uplink};
 pub use options::{Backend, Device, Options};
 pub use run::{Event, Outcome, Report, Running};
-pub use statistics::{Drops, RxStatistics, Statistics, TxStatistics, Unsplit};
+pub use statistics::{Drops, RxStatistics, Statistics, TxStatistics, UnsplitCounts};

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use linerate_bpf::addresses::Addresses;
-use linerate_bpf::ingress_drop::{Dropped, IngressDrop};
+use linerate_bpf::ingress_drop::{DropScope, IngressDrop};
 use linerate_bpf::steer;
 use linerate_bpf::xdp::require_free;
 use linerate_net::link::{self, Link};
@@ -118,7 +118,7 @@ impl Uplink {
     /// [`Error::Ring`] for the interface, its rings and the device; [`Error::Invalid`] for numbers that
     /// do not go together; [`Error::Namespace`], [`Error::Cpu`], [`Error::Link`].
     pub fn open(options: &Options) -> Result<Self> {
-        cpu::check(&options.cpus).map_err(|(cpu, source)| Error::Cpu { cpu, source })?;
+        cpu::check_affinity(&options.cpus).map_err(|(cpu, source)| Error::Cpu { cpu, source })?;
         let connection = Connection::open()?;
         let name = options.interface.as_str();
         let link = connection.link_by_name(name)?;
@@ -307,7 +307,7 @@ fn in_packets(name: &str, threads: u32, tun: bool) -> Result<Opened> {
         promiscuous: None,
         notes: Vec::new(),
     };
-    let dropped = if tun { Dropped::ByAddress } else { Dropped::All };
+    let dropped = if tun { DropScope::ByAddress } else { DropScope::All };
     match IngressDrop::attach(name, dropped) {
         Ok(drop) => opened.programs.ingress_drop = Some(drop),
         Err(error) => opened.notes.push(format!(

@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::io::IoSlice;
 
 use linerate_ring::Error;
-use linerate_ring::tun::{MAX_PIECES, Offloads, Queue};
+use linerate_ring::tun::{MAX_IOVECS, Offloads, Queue};
 use linerate_segment::Policy;
 use linerate_segment::coalesce::{Coalescer, Flow, FlushReason, Options, Output, SuperPacket};
 use linerate_segment::segment::Checksums;
@@ -48,7 +48,7 @@ impl Receiver {
             tunnels: false,
             checksums: Checksums::Partial,
             // With the header that is as many pieces as go in one write.
-            max_segments: (MAX_PIECES - 1) as u16,
+            max_segments: (MAX_IOVECS - 1) as u16,
             max_len: policy.max_burst.min(u16::MAX.into()) as u16,
             ..Options::default()
         };
@@ -199,7 +199,7 @@ fn write_joined(
             write_frame(tap, &Header::default(), frames[*token as usize], start, statistics)
         });
     };
-    let mut pieces = [IoSlice::new(&[]); MAX_PIECES];
+    let mut pieces = [IoSlice::new(&[]); MAX_IOVECS];
     pieces[0] = IoSlice::new(&packet.header()[start..]);
     let mut count = 1;
     for (piece, (token, range)) in pieces[1..].iter_mut().zip(packet.payload()) {
@@ -207,7 +207,7 @@ fn write_joined(
         count += 1;
     }
     // One system call for all the segments of a flow.
-    if written(tap.send_pieces(&header.pull(start as u16), &pieces[..count]), statistics)? {
+    if written(tap.send_vectored(&header.pull(start as u16), &pieces[..count]), statistics)? {
         statistics.rx.super_packets += 1;
         statistics.rx.joined += packet.tokens().len() as u64;
     }

@@ -102,7 +102,7 @@ impl Drops {
 
 /// Super-packets that could not be split, by the kind of error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Unsplit([u64; KINDS.len()]);
+pub struct UnsplitCounts([u64; KINDS.len()]);
 
 /// The kinds of [`linerate_segment::Error`], and what a virtio header can have wrong.
 const KINDS: [&str; 13] = [
@@ -121,10 +121,10 @@ const KINDS: [&str; 13] = [
     "virtio",
 ];
 
-impl Unsplit {
+impl UnsplitCounts {
     /// One more, for this reason.
     #[cold]
-    pub(crate) fn note(&mut self, error: &Error) {
+    pub(crate) fn count(&mut self, error: &Error) {
         self.add(match error {
             Error::Header(_) | Error::TooManyTags => "header",
             Error::Length { .. } => "length",
@@ -143,7 +143,7 @@ impl Unsplit {
 
     /// One more whose virtio header makes no sense.
     #[cold]
-    pub(crate) fn note_virtio(&mut self) {
+    pub(crate) fn count_virtio_error(&mut self) {
         self.add("virtio");
     }
 
@@ -154,7 +154,7 @@ impl Unsplit {
     }
 
     /// The kinds that occurred.
-    pub fn kinds(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
         KINDS.iter().copied().zip(self.0).filter(|(_, count)| *count > 0)
     }
 
@@ -164,16 +164,16 @@ impl Unsplit {
     }
 }
 
-impl AddAssign for Unsplit {
+impl AddAssign for UnsplitCounts {
     fn add_assign(&mut self, other: Self) {
         self.0.iter_mut().zip(other.0).for_each(|(sum, count)| *sum += count);
     }
 }
 
-impl Serialize for Unsplit {
+impl Serialize for UnsplitCounts {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
-        for (kind, count) in self.kinds() {
+        for (kind, count) in self.iter() {
             map.serialize_entry(kind, &count)?;
         }
         map.end()
@@ -188,7 +188,7 @@ pub struct Statistics {
     /// From the interface to the device.
     pub rx: RxStatistics,
     /// What could not be split.
-    pub unsplit: Unsplit,
+    pub unsplit: UnsplitCounts,
     /// What was lost.
     pub dropped: Drops,
 }
@@ -209,12 +209,12 @@ mod tests {
 
     #[test]
     fn kinds_are_summed_and_only_those_that_occurred_are_told() {
-        let mut one = Unsplit::default();
-        one.note(&Error::Syn);
-        one.note(&Error::ZeroSize);
+        let mut one = UnsplitCounts::default();
+        one.count(&Error::Syn);
+        one.count(&Error::ZeroSize);
         let mut sum = Statistics { unsplit: one, ..Statistics::default() };
         sum += Statistics { unsplit: one, ..Statistics::default() };
-        assert_eq!(sum.unsplit.kinds().collect::<Vec<_>>(), [("syn", 2), ("size", 2)]);
+        assert_eq!(sum.unsplit.iter().collect::<Vec<_>>(), [("syn", 2), ("size", 2)]);
         assert_eq!(sum.unsplit.total(), 4);
     }
 

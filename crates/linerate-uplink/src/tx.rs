@@ -20,7 +20,7 @@ const BATCH: usize = 64;
 
 /// The device is not read while the port has fewer free frames: a super-packet of 64 KiB with an MSS of
 /// 536 needs 123.
-pub(crate) const MIN_ROOM: usize = 128;
+pub(crate) const MIN_FREE_FRAMES: usize = 128;
 
 /// How long a thread sleeps while the interface does not take what was written.
 const RETRY_INTERVAL: Duration = Duration::from_millis(1);
@@ -90,7 +90,7 @@ impl Transmitter {
         }
         let mut any = written > 0;
         let start = if self.encapsulator.is_some() { ETHERNET_HEADER } else { 0 };
-        while written < BATCH && port.room() >= MIN_ROOM {
+        while written < BATCH && port.room() >= MIN_FREE_FRAMES {
             // One system call a super-packet, which buys the copy out of the stack and the header that
             // says how to split: the driver has no ring to share.
             match tap.receive(&mut self.buffer[start..]) {
@@ -170,7 +170,7 @@ impl Transmitter {
             return send_whole(self.engine, self.most, header, packet, port, statistics);
         }
         let Some(options) = Options::from_virtio(header, packet) else {
-            statistics.unsplit.note_virtio();
+            statistics.unsplit.count_virtio_error();
             return Ok(0);
         };
         let options = self.policy.limit(options);
@@ -178,7 +178,7 @@ impl Transmitter {
             Ok(segments) => segments,
             Err(error) => {
                 tracing::debug!(%error, %header, "a super-packet that is not split");
-                statistics.unsplit.note(&error);
+                statistics.unsplit.count(&error);
                 return Ok(0);
             }
         };
@@ -223,7 +223,7 @@ fn send_whole<P: FramePort>(
     }
     let partial = header.partial_checksum();
     if partial.is_some_and(|partial| !partial.fits(packet.len())) {
-        statistics.unsplit.note_virtio();
+        statistics.unsplit.count_virtio_error();
         return Ok(0);
     }
     let write = |out: &mut [u8]| {
@@ -253,7 +253,7 @@ fn count_unsent(encapsulated: &Encapsulated, statistics: &mut Statistics) {
     match encapsulated {
         Encapsulated::Unreachable => statistics.dropped.unreachable += 1,
         Encapsulated::Full => statistics.dropped.unresolved += 1,
-        Encapsulated::Malformed => statistics.unsplit.note_virtio(),
+        Encapsulated::Malformed => statistics.unsplit.count_virtio_error(),
         Encapsulated::Frame(_) | Encapsulated::Pending => {}
     }
 }

@@ -12,7 +12,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use crate::port::FramePort;
 use crate::rx::Receiver;
 use crate::statistics::{Drops, Statistics};
-use crate::tx::{MIN_ROOM, Transmitter};
+use crate::tx::{MIN_FREE_FRAMES, Transmitter};
 use crate::{Error, Result};
 
 /// How often the kernel's own counters are read.
@@ -66,7 +66,7 @@ impl<P: FramePort> Worker<P> {
     /// Sleeps until the device or the interface has something. It does not poll the device while the port has
     /// no room: the stack then queues.
     fn sleep(&mut self, time: Duration) -> Result<()> {
-        let listen = self.port.room() >= MIN_ROOM;
+        let listen = self.port.room() >= MIN_FREE_FRAMES;
         let events = if listen { PollFlags::POLLIN } else { PollFlags::empty() };
         // An allocation a sleep, which is dear enough for it not to count.
         let mut fds = vec![PollFd::new(self.tap.as_fd(), events)];

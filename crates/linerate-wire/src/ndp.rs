@@ -77,7 +77,7 @@ impl Solicitation {
 
     /// The advertisement that answers: to who asked, or to all nodes where that has no address yet (RFC 4861
     /// §7.2.4). It overrides what neighbours remember.
-    pub fn answer(&self, target_link_layer_address: Address) -> Advertisement {
+    pub fn advertisement(&self, target_link_layer_address: Address) -> Advertisement {
         let solicited = !self.source.is_unspecified();
         Advertisement {
             destination: if solicited { self.source } else { ipv6::ALL_NODES },
@@ -201,7 +201,7 @@ mod tests {
             [(neighbour, neighbour, 0x60), (Ipv6Addr::UNSPECIFIED, ipv6::ALL_NODES, 0x20)]
         {
             let mut packet = [0xff; Advertisement::PACKET_LEN];
-            solicitation(source).answer(mac).emit(&mut packet).unwrap();
+            solicitation(source).advertisement(mac).emit(&mut packet).unwrap();
             let ip = ipv6::Packet::new_checked(&packet[..]).unwrap();
             assert_eq!((ip.source(), ip.destination()), (TARGET, destination));
             assert_eq!(ip.payload()[0], NEIGHBOUR_ADVERTISEMENT);

@@ -138,7 +138,7 @@ impl Program {
     }
 
     /// The array whose one entry is `struct tee_reader` of `bpf/tee.h`, to be mapped.
-    pub fn reader_state(&self) -> BorrowedFd<'_> {
+    pub fn consumer_state_map(&self) -> BorrowedFd<'_> {
         self.loadable.map("reader")
     }
 
@@ -153,14 +153,14 @@ impl Program {
             Attachment::Slot(slot, _) => slot.set(program.as_fd(), interface)?,
             Attachment::Interface(link) => link.replace(program.as_fd())?,
         }
-        self.wait_for_runs()
+        self.synchronize()
     }
 
     /// Waits until every run of the program that was in progress at the call has ended.
     ///
     /// # Errors
     /// [`Error::System`]: they may go on.
-    pub fn wait_for_runs(&self) -> Result<()> {
+    pub fn synchronize(&self) -> Result<()> {
         self.rcu.wait()
     }
 

@@ -100,7 +100,7 @@ impl Root {
     }
 
     fn share(interface: &Interface, found: &AttachedProgram) -> Result<Option<Self>> {
-        let Some(link) = XdpLink::join(found.id, found.mode)? else { return Ok(None) };
+        let Some(link) = XdpLink::open_shared_link(found.id, found.mode)? else { return Ok(None) };
         let Ok(program) = query::program(found.id) else { return Ok(None) };
         // From here on the link stays; was it still on the interface when we got it?
         if attached_to(interface.index())?.is_none_or(|now| now.id != found.id) {

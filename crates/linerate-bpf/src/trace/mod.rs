@@ -182,7 +182,7 @@ impl Program {
     }
 
     /// The array whose one entry is `struct tee_reader` of `bpf/tee.h`, to be mapped.
-    pub fn reader_state(&self) -> BorrowedFd<'_> {
+    pub fn consumer_state_map(&self) -> BorrowedFd<'_> {
         self.loadables[0].map("reader")
     }
 
@@ -190,7 +190,7 @@ impl Program {
     ///
     /// # Errors
     /// [`Error::System`]: they may go on.
-    pub fn wait_for_runs(&self) -> Result<()> {
+    pub fn synchronize(&self) -> Result<()> {
         self.rcu.wait()
     }
 

@@ -43,7 +43,7 @@ impl XdpLink {
 
     /// Shares the link that holds program `id` on an interface: the program then stays until the last
     /// of all processes that share it has gone. `None` when the link has gone in the meantime.
-    pub(crate) fn join(id: u32, mode: AttachMode) -> Result<Option<Self>> {
+    pub(crate) fn open_shared_link(id: u32, mode: AttachMode) -> Result<Option<Self>> {
         let found = query::link_of_program(id)?;
         Ok(found.map(|(fd, _)| Self { link: fd.into(), mode, generic_reason: None }))
     }

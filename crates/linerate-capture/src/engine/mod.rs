@@ -326,7 +326,7 @@ fn open_each(
 ///
 /// [`Error::Cpu`] for the first that they cannot.
 pub fn check_cpus(cpus: &[usize]) -> Result<()> {
-    linerate_net::cpu::check(cpus).map_err(|(cpu, source)| Error::Cpu { cpu, source })
+    linerate_net::cpu::check_affinity(cpus).map_err(|(cpu, source)| Error::Cpu { cpu, source })
 }
 
 /// The most buffers of 256 KiB for all readers together, unless there are more readers.

@@ -64,7 +64,7 @@ mod tests {
             assert_eq!(seen(&host), [Use::Promiscuous]);
             assert!(done(&peer, "ip", "link del mac1"));
         } else {
-            linerate_testkit::say_skipped(
+            linerate_testkit::print_skipped(
                 linerate_testkit::test_name!(),
                 "the kernel has no macvlan",
             );
@@ -76,7 +76,7 @@ mod tests {
             assert_eq!(seen(&host), [Use::Ingress]);
             assert!(done(&host, "tc", "qdisc del dev port clsact"));
         } else {
-            linerate_testkit::say_skipped(
+            linerate_testkit::print_skipped(
                 linerate_testkit::test_name!(),
                 "the kernel has no clsact",
             );

@@ -248,7 +248,7 @@ impl Opener<'_> {
             .promiscuous(options.promiscuous)
             .direction(options.traffic.unwrap_or_default())
             .snaplen(options.snaplen)
-            .virtio_header(options.split)
+            .vnet_hdr(options.split)
             .timestamps(match options.timestamps {
                 TimestampSource::Adapter => packet::TimestampSource::Hardware,
                 _ => packet::TimestampSource::Software,
@@ -259,9 +259,9 @@ impl Opener<'_> {
             builder = builder.fanout(group.clone());
         }
         if options.immediate {
-            builder = builder.retire(Duration::from_millis(1));
+            builder = builder.retire_timeout(Duration::from_millis(1));
         } else if let Some(time) = options.block_timeout {
-            builder = builder.retire(time);
+            builder = builder.retire_timeout(time);
         }
         if options.buffer.is_some() || options.threads > 1 {
             let readers = options.threads.max(1) as u64;

@@ -47,7 +47,7 @@ fn through(expression: &str) -> (Vec<u8>, Vec<u8>) {
             let placement = filter.on_socket(None).unwrap();
             assert_eq!(placement.side(), Side::Kernel, "{}", placement.reason);
             let ring = Ring::builder("b").snaplen(SNAPLEN).filter(placement.kernel);
-            (ring.retire(Duration::from_millis(10)).build().unwrap(), filter)
+            (ring.retire_timeout(Duration::from_millis(10)).build().unwrap(), filter)
         })
         .unwrap();
     let mut frames = sent();

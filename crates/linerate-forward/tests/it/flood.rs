@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use linerate_forward::runtime::program::Options;
 use linerate_forward::table::session::Record;
-use linerate_generate::Random;
+use linerate_generate::RandomFields;
 use linerate_ring::packet::Sender;
 use linerate_testkit::{exclusive, root_or_skip};
 use linerate_wire::virtio::Header;
@@ -114,11 +114,11 @@ fn a_flood_takes_no_place_from_sessions_that_are_there() {
             count: Some(flood),
             source: Some("10.101.0.0/16".parse().expect("addresses")),
             destination: Some("10.102.0.9".parse().expect("an address")),
-            random: Random {
+            random: RandomFields {
                 source: true,
                 source_port: true,
                 destination_port: true,
-                ..Random::default()
+                ..RandomFields::default()
             },
             ..linerate_generate::Options::default()
         };

@@ -126,7 +126,7 @@ fn converse(lab: &Lab) -> (Seen, Duration) {
     // Nobody reads until the end, however long that takes: no block is to be handed over half empty.
     let listen = || {
         let builder = Ring::builder("eth").direction(DirectionFilter::In).buffer(4 << 20);
-        builder.retire(Duration::from_secs(1)).build().expect("a ring")
+        builder.retire_timeout(Duration::from_secs(1)).build().expect("a ring")
     };
     let mut at_server = lab.right.run(listen).expect("entered");
     let mut at_client = lab.left.run(listen).expect("entered");

@@ -7,7 +7,9 @@ use linerate_forward::runtime::preflight::{
     Check, Fix, Options, Outcome, Report, prepare, prove, restore,
 };
 use linerate_testkit::wait_for;
-use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip, say_skipped, skip, test_name};
+use linerate_testkit::{
+    Namespace, Veth, VethOptions, print_skipped, root_or_skip, skip, test_name,
+};
 
 /// A host with a cable to another.
 struct Pair {
@@ -217,7 +219,7 @@ fn devices_that_stand_on_others_are_refused_and_those_are_named() {
     let other = Veth::create(&pair.host, "b", &pair.far, "y", VethOptions::default()).unwrap();
     for (name, make, expected) in cases {
         if !tried(&pair.host, make) {
-            say_skipped(test_name!(), &format!("the kernel cannot: {make}"));
+            print_skipped(test_name!(), &format!("the kernel cannot: {make}"));
             continue;
         }
         if name == "br0" {

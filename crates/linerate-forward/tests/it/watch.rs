@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use linerate_forward::runtime::watch::{BATCH, Cause, Causes, Options, Watch};
-use linerate_testkit::{Namespace, TIMEOUT, Veth, VethOptions, root_or_skip, say_skipped, skip};
+use linerate_testkit::{Namespace, TIMEOUT, Veth, VethOptions, print_skipped, root_or_skip, skip};
 use linerate_testkit::{test_name, tools, wait_for};
 
 /// Without iptables' lock, which other tests take.
@@ -440,7 +440,7 @@ fn iptables_bumps_in_both_its_forms() {
         if router.tried(&format!("{program} -w -L -n")) {
             router.line_bumps(cause, &format!("{program} {rule}"));
         } else {
-            say_skipped(test_name!(), &format!("there is no {program}"));
+            print_skipped(test_name!(), &format!("there is no {program}"));
         }
     }
 }
@@ -462,7 +462,7 @@ fn changes_of_ipsec_and_traffic_control_bump() {
             wait_for("it expires", || router.bumps.count() > from);
         });
     } else {
-        say_skipped(test_name!(), "the kernel has no IPsec");
+        print_skipped(test_name!(), "the kernel has no IPsec");
     }
     router.line_bumps(Cause::TrafficControl, "tc qdisc add dev b clsact");
     router.line_bumps(

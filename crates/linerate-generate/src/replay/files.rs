@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 
 use linerate_pcapfile::{Error as FileError, Reader};
 
-use super::{Frames, Recorded};
+use super::{FrameSource, RecordedFrame};
 use crate::{Error, Result};
 
 /// LINKTYPE_ETHERNET in the registry of link types.
@@ -44,10 +44,10 @@ impl<'a> Files<'a> {
     }
 }
 
-impl Frames for Files<'_> {
+impl FrameSource for Files<'_> {
     type Error = Error;
 
-    fn next(&mut self) -> Result<Option<Recorded<'_>>> {
+    fn next(&mut self) -> Result<Option<RecordedFrame<'_>>> {
         let (time, cut, interface) = loop {
             match self.open_next() {
                 Err(FileError::Cancelled { .. }) => return Ok(None),
@@ -82,7 +82,7 @@ impl Frames for Files<'_> {
         };
         // A frame with an earlier time does not set the clock back for later frames.
         self.before = self.before.max(time);
-        Ok(Some(Recorded { bytes: &self.frame, gap, cut }))
+        Ok(Some(RecordedFrame { bytes: &self.frame, gap, cut }))
     }
 
     fn rewind(&mut self) -> Result<()> {

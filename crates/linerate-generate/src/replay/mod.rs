@@ -1,6 +1,6 @@
 //! Replay: frames that were captured once, sent again.
 //!
-//! Frames come from anything that implements [`Frames`]: a [`Trace`] in memory, or [`Files`] that are read
+//! Frames come from anything that implements [`FrameSource`]: a [`Trace`] in memory, or [`Files`] that are read
 //! during the run. [`run`] sends them through a transmit ring on the calling thread.
 
 use std::fmt::Display;
@@ -26,7 +26,7 @@ const SPIN_TIME_NS: u64 = 500_000;
 const BATCH: u32 = 64;
 
 /// Where frames come from.
-pub trait Frames {
+pub trait FrameSource {
     /// What reading them can fail with; only its own text is reported, without that of its causes.
     type Error;
 
@@ -34,7 +34,7 @@ pub trait Frames {
     ///
     /// # Errors
     /// When it cannot be read; the replay ends there.
-    fn next(&mut self) -> std::result::Result<Option<Recorded<'_>>, Self::Error>;
+    fn next(&mut self) -> std::result::Result<Option<RecordedFrame<'_>>, Self::Error>;
 
     /// Goes back to the first frame.
     ///
@@ -45,7 +45,7 @@ pub trait Frames {
 
 /// A frame as it was recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Recorded<'a> {
+pub struct RecordedFrame<'a> {
     /// Its bytes, from the Ethernet header on.
     pub bytes: &'a [u8],
     /// Nanoseconds since the frame before it; 0 for the first, and where the clock went back.
@@ -167,7 +167,7 @@ pub fn run<F>(
     stop: &AtomicBool,
 ) -> Result<Report>
 where
-    F: Frames,
+    F: FrameSource,
     F::Error: From<Error> + Display,
 {
     let mut sender = Sender::new(interface, options)?;
@@ -183,7 +183,7 @@ fn send_all<F>(
     stop: &AtomicBool,
 ) -> std::result::Result<(), F::Error>
 where
-    F: Frames,
+    F: FrameSource,
     F::Error: From<Error>,
 {
     let stopping = || stop.load(Ordering::Relaxed);
@@ -249,7 +249,7 @@ impl Sender {
     /// Sends a frame when it is due; false when `stop` said so first.
     fn send(
         &mut self,
-        recorded: Recorded<'_>,
+        recorded: RecordedFrame<'_>,
         progress: &Progress,
         stop: &impl Fn() -> bool,
     ) -> Result<bool> {
@@ -272,7 +272,7 @@ impl Sender {
         if !self.wait(progress, stop)? {
             return Ok(false);
         }
-        if !self.queue.put(len, stop, |frame| frame.copy_from_slice(recorded.bytes))? {
+        if !self.queue.enqueue(len, stop, |frame| frame.copy_from_slice(recorded.bytes))? {
             return Ok(false);
         }
         self.pending += 1;

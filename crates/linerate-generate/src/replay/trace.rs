@@ -1,6 +1,6 @@
 //! [`Trace`]: recorded frames in memory.
 
-use super::{Frames, Recorded};
+use super::{FrameSource, RecordedFrame};
 use crate::Error;
 
 /// Recorded frames in memory, one after the other in a single allocation.
@@ -20,9 +20,9 @@ struct Record {
 
 impl Trace {
     /// Appends a frame.
-    pub fn push(&mut self, recorded: Recorded<'_>) {
+    pub fn push(&mut self, recorded: RecordedFrame<'_>) {
         self.bytes.extend_from_slice(recorded.bytes);
-        let Recorded { gap, cut, .. } = recorded;
+        let RecordedFrame { gap, cut, .. } = recorded;
         self.records.push(Record { end: self.bytes.len(), gap, cut });
     }
 
@@ -30,7 +30,7 @@ impl Trace {
     ///
     /// # Errors
     /// What that source fails with.
-    pub fn preload<F: Frames>(frames: &mut F) -> Result<Self, F::Error> {
+    pub fn preload<F: FrameSource>(frames: &mut F) -> Result<Self, F::Error> {
         let mut trace = Self::default();
         while let Some(recorded) = frames.next()? {
             trace.push(recorded);
@@ -50,10 +50,10 @@ impl Trace {
 }
 
 /// Nothing can go wrong while reading memory; the error is the one of sending.
-impl Frames for Trace {
+impl FrameSource for Trace {
     type Error = Error;
 
-    fn next(&mut self) -> Result<Option<Recorded<'_>>, Error> {
+    fn next(&mut self) -> Result<Option<RecordedFrame<'_>>, Error> {
         let Some(record) = self.records.get(self.next) else { return Ok(None) };
         let start = match self.next {
             0 => 0,
@@ -61,7 +61,7 @@ impl Frames for Trace {
         };
         self.next += 1;
         let bytes = &self.bytes[start..record.end];
-        Ok(Some(Recorded { bytes, gap: record.gap, cut: record.cut }))
+        Ok(Some(RecordedFrame { bytes, gap: record.gap, cut: record.cut }))
     }
 
     fn rewind(&mut self) -> Result<(), Error> {

@@ -5,7 +5,9 @@ use std::collections::HashSet;
 use crate::common::verify::verify;
 use linerate_generate::fields::{Addresses, Ports};
 use linerate_generate::interface::Interface;
-use linerate_generate::{Config, Frames, NO_HOST, Options, Random, Sizes, Stamp, Transport};
+use linerate_generate::{
+    Config, Frames, Options, PayloadHeader, RandomFields, Sizes, Transport, UNUSED_MAC,
+};
 use linerate_wire::ethernet::Address;
 use linerate_wire::flow::Key;
 use proptest::prelude::*;
@@ -68,7 +70,7 @@ prop_compose! {
         vlan in prop::option::of(1_u16..4095),
         random in any::<[bool; 7]>(),
         seed in any::<u64>(),
-        stamp in prop_oneof![Just(None), Just(Some(Stamp::Time)), Just(Some(Stamp::None))],
+        stamp in prop_oneof![Just(None), Just(Some(PayloadHeader::Time)), Just(Some(PayloadHeader::None))],
     ) -> Options {
         let [source_random, destination_random, source_port, destination_port, source_mac, destination_mac, size] = random;
         Options {
@@ -78,7 +80,7 @@ prop_compose! {
             source_ports: Some(Ports::new(ports.0, ports.0.saturating_add(ports.1)).unwrap()),
             transport: if tcp { Transport::Tcp } else { Transport::Udp },
             vlan,
-            random: Random {
+            random: RandomFields {
                 source: source_random,
                 destination: destination_random,
                 source_port,
@@ -127,7 +129,8 @@ fn internet_mix_keeps_its_proportions() {
     let frames = frames_of(options.clone(), 1200);
     let count = |size| frames.iter().filter(|frame| frame.len() == size).count();
     assert_eq!((count(64), count(590), count(1514)), (700, 400, 100));
-    let random = Options { random: Random { size: true, ..Random::default() }, ..options };
+    let random =
+        Options { random: RandomFields { size: true, ..RandomFields::default() }, ..options };
     let frames = frames_of(random, 12_000);
     let count = |size| frames.iter().filter(|frame| frame.len() == size).count() as f64;
     for (size, share) in [(64, 7000.0), (590, 4000.0), (1514, 1000.0)] {
@@ -140,7 +143,7 @@ fn internet_mix_keeps_its_proportions() {
 fn random_fields_cover_their_range() {
     let options = Options {
         source: Some("10.0.0.0/28".parse().unwrap()),
-        random: Random { source: true, source_port: true, ..Random::default() },
+        random: RandomFields { source: true, source_port: true, ..RandomFields::default() },
         ..Options::default()
     };
     let flows = flows(options, 2000);
@@ -167,8 +170,8 @@ fn many_flows_spread_over_ports_then_addresses() {
 #[test]
 fn nobody_gets_frames_that_were_not_addressed() {
     let frame = &frames_of(Options::default(), 1)[0];
-    assert_eq!(frame[..6], NO_HOST.0);
+    assert_eq!(frame[..6], UNUSED_MAC.0);
     assert_eq!(frame[6..12], [2, 0, 0, 0, 0, 1]);
     assert_eq!(frame.len(), 64);
-    assert!(NO_HOST.is_local() && !NO_HOST.is_multicast());
+    assert!(UNUSED_MAC.is_local() && !UNUSED_MAC.is_multicast());
 }

@@ -9,15 +9,15 @@ use crate::common::verify::verify;
 use linerate_generate::fields::{Addresses, Ports};
 use linerate_generate::interface::Interface;
 use linerate_generate::{
-    Backend, Config, Error, Frames, Generator, Options, Random, Rate, Report, Sizes, Stamp,
-    Transport,
+    Backend, Config, Error, Frames, Generator, Options, PayloadHeader, RandomFields, Rate, Report,
+    Sizes, Transport,
 };
 use linerate_testkit::root_or_skip;
 
 /// Slow enough that a ring of 256 never overflows, fast enough for live frames.
 const GENTLE: Rate = Rate::Packets(40_000.0);
 
-const ALL: Random = Random {
+const ALL: RandomFields = RandomFields {
     source: true,
     destination: true,
     source_port: true,
@@ -71,11 +71,14 @@ fn every_combination_arrives_with_right_checksums() {
         for transport in [Transport::Udp, Transport::Tcp] {
             for vlan in [None, Some(4094)] {
                 for (sizes, random) in [
-                    (Sizes::Fixed(101), Random::default()),
+                    (Sizes::Fixed(101), RandomFields::default()),
                     (Sizes::Fixed(1514), ALL),
-                    (Sizes::Range(78, 333), Random::default()),
+                    (Sizes::Range(78, 333), RandomFields::default()),
                     (Sizes::Range(78, 1514), ALL),
-                    (Sizes::Mix(vec![78, 590, 1514]), Random { size: true, ..Random::default() }),
+                    (
+                        Sizes::Mix(vec![78, 590, 1514]),
+                        RandomFields { size: true, ..RandomFields::default() },
+                    ),
                 ] {
                     seed += 1;
                     let options = Options {
@@ -173,7 +176,7 @@ fn flows_walk_and_start_again() {
         count: Some(30),
         rate: GENTLE,
         flows: Some(10),
-        random: Random { source: true, destination_port: true, ..Random::default() },
+        random: RandomFields { source: true, destination_port: true, ..RandomFields::default() },
         ..Options::default()
     };
     let flows: Vec<_> = carry(&cable, &random).iter().map(|frame| flow_of(frame)).collect();
@@ -234,7 +237,7 @@ fn stamps_count_and_tell_the_time() {
         count: Some(100),
         rate: GENTLE,
         sizes: Some(Sizes::Fixed(100)),
-        stamp: Some(Stamp::Time),
+        stamp: Some(PayloadHeader::Time),
         ..Options::default()
     };
     let mut time = 0;
@@ -340,7 +343,10 @@ fn what_makes_no_sense_is_refused() {
     for (options, word) in [
         (Options { sizes: Some(Sizes::Fixed(41)), ..base() }, "at least 42"),
         (Options { sizes: Some(Sizes::Fixed(1515)), ..base() }, "at most 1514"),
-        (Options { sizes: Some(Sizes::Fixed(50)), stamp: Some(Stamp::Time), ..base() }, "62"),
+        (
+            Options { sizes: Some(Sizes::Fixed(50)), stamp: Some(PayloadHeader::Time), ..base() },
+            "62",
+        ),
         (Options { vlan: Some(4095), ..base() }, "4094"),
         (Options { vlan: Some(0), ..base() }, "4094"),
         (Options { count: Some(0), ..base() }, "count"),

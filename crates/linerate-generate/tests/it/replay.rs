@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::Cable;
-use linerate_generate::replay::{self, Options, Progress, Recorded, Report, Speed, Trace};
+use linerate_generate::replay::{self, Options, Progress, RecordedFrame, Report, Speed, Trace};
 use linerate_generate::{Backend, Error, Rate};
 use linerate_testkit::root_or_skip;
 
@@ -21,7 +21,7 @@ fn trace(count: u32, len: impl Fn(u32) -> usize, gap: impl Fn(u32) -> u64) -> Tr
     let mut trace = Trace::default();
     for number in 0..count {
         let gap = if number == 0 { 0 } else { gap(number) };
-        trace.push(Recorded { bytes: &frame(number, len(number)), gap, cut: false });
+        trace.push(RecordedFrame { bytes: &frame(number, len(number)), gap, cut: false });
     }
     trace
 }
@@ -108,8 +108,8 @@ fn frames_that_do_not_fit_are_counted() {
     root_or_skip!();
     let cable = Cable::new(600);
     let mut trace = trace(60, |number| if number % 3 == 0 { 1000 } else { 100 }, |_| 0);
-    trace.push(Recorded { bytes: &[1, 2, 3], gap: 0, cut: true });
-    trace.push(Recorded { bytes: &frame(99, 80), gap: 0, cut: true });
+    trace.push(RecordedFrame { bytes: &[1, 2, 3], gap: 0, cut: true });
+    trace.push(RecordedFrame { bytes: &frame(99, 80), gap: 0, cut: true });
     let (arrivals, report) = cable.carry(41, || run(&mut trace, top_speed()).unwrap());
     assert_eq!((report.frames, report.sent, report.accepted), (62, 41, 41), "{report:?}");
     assert_eq!((report.too_long, report.too_short, report.cut), (20, 1, 1), "{report:?}");

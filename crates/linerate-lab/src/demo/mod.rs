@@ -44,7 +44,7 @@ pub(crate) fn run(out: &Path) -> Result<bool> {
     demo.bar.finish_and_clear();
     demo.summary.environment.set_modes(&demo.modes);
     demo.summary.seconds = began.elapsed().as_secs_f64();
-    demo.store.finish(&demo.summary)?;
+    demo.store.write_summary(&demo.summary)?;
     let page = out.join("index.html");
     report::write(&page, std::slice::from_ref(&demo.summary))?;
     stdio::println(format_args!("\n{}", text_table(&demo.table)))?;
@@ -56,7 +56,7 @@ pub(crate) fn run(out: &Path) -> Result<bool> {
         stdio::println(format_args!("void: {void}"))?;
     }
     stdio::println(format_args!("report: {}", page.display()))?;
-    Ok(demo.summary.holds())
+    Ok(demo.summary.all_claims_hold())
 }
 
 struct Demo {
@@ -80,7 +80,7 @@ impl Demo {
         let environment = Environment { driver, ..Environment::gather() };
         let date = now.strftime("%Y-%m-%d").to_string();
         let store = RunFolder::create(out, &date, &environment.host, "demo")?;
-        let raw = store.sheet("raw")?;
+        let raw = store.csv_file("raw")?;
         let tcpdump = installed("tcpdump");
         let mut notes = Vec::new();
         if !tcpdump {

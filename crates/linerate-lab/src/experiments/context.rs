@@ -160,7 +160,7 @@ impl Context {
     /// Whether a line is measured at `x`.
     pub(crate) fn is_selected(&mut self, line: &str, x: f64) -> bool {
         let name = format!("{line} at {x}");
-        let admitted = self.options.only.admits(&name);
+        let admitted = self.options.only.matches(&name);
         if !self.plan.names.contains(&name) {
             self.plan.names.push(name);
         }
@@ -278,7 +278,7 @@ impl Context {
         let sheet = match run.sheets.entry(name) {
             std::collections::btree_map::Entry::Occupied(kept) => kept.into_mut(),
             std::collections::btree_map::Entry::Vacant(place) => {
-                place.insert(run.store.sheet(name)?)
+                place.insert(run.store.csv_file(name)?)
             }
         };
         sheet.row(cells)
@@ -306,7 +306,7 @@ impl Context {
             notes: self.notes,
             void: self.void,
         };
-        run.store.finish(&summary)?;
+        run.store.write_summary(&summary)?;
         Ok(Some((summary, run.store.folder().to_owned())))
     }
 }

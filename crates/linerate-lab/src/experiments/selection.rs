@@ -10,7 +10,7 @@ impl Selection {
         Self(patterns)
     }
 
-    pub(crate) fn admits(&self, name: &str) -> bool {
+    pub(crate) fn matches(&self, name: &str) -> bool {
         self.0.is_empty()
             || self.0.iter().any(|pattern| matches(pattern.as_bytes(), name.as_bytes()))
     }
@@ -49,10 +49,10 @@ mod tests {
             ("xdp at 6?", "xdp at 64", "xdp at 6"),
             ("tcpdump at 64", "tcpdump at 64", "tcpdump at 64 "),
         ] {
-            assert!(only(&[pattern]).admits(admitted), "{pattern} for {admitted}");
-            assert!(!only(&[pattern]).admits(refused), "{pattern} for {refused}");
+            assert!(only(&[pattern]).matches(admitted), "{pattern} for {admitted}");
+            assert!(!only(&[pattern]).matches(refused), "{pattern} for {refused}");
         }
-        assert!(only(&["a", "xdp*"]).admits("xdp at 64"));
-        assert!(Selection::default().admits("anything") && Selection::default().is_all());
+        assert!(only(&["a", "xdp*"]).matches("xdp at 64"));
+        assert!(Selection::default().matches("anything") && Selection::default().is_all());
     }
 }

@@ -23,7 +23,7 @@ const INTERRUPT_MODERATION: [(&str, &str); 2] =
 /// Lets `interface` poll for frames every 20 µs while there are any, without an interrupt for each, as a
 /// card's interrupt moderation does (Documentation/networking/napi.rst, "Software IRQ coalescing"). To wake
 /// an idle core, of a virtual machine above all, costs the sender more than sending. It takes Linux 5.9.
-pub(crate) fn moderate_interrupts(host: &Namespace, interface: &str) -> Result<()> {
+pub(crate) fn defer_hard_irqs(host: &Namespace, interface: &str) -> Result<()> {
     host.run(|| set(interface, &INTERRUPT_MODERATION))?
 }
 

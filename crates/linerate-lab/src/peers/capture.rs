@@ -24,7 +24,7 @@ pub(crate) const XDP_LOOP: &str = "plain AF_XDP loop";
 pub(crate) const TRACE: &str = "trace";
 /// The name of [`Peer::xdpdump`].
 pub(crate) const XDPDUMP: &str = "xdpdump";
-/// The name of [`Peer::like_xdp_loop`].
+/// The name of [`Peer::capture_as_xdp_loop`].
 pub(crate) const LIKE_XDP_LOOP: &str = "xdp sockets, as the plain loop";
 
 /// A program at the receiving end.
@@ -105,7 +105,7 @@ impl Peer {
 
     /// What the plain loop does, by `linerate capture`: AF_XDP sockets as deep as its own, on huge
     /// pages, and nothing done with the frames.
-    pub(crate) fn like_xdp_loop() -> Self {
+    pub(crate) fn capture_as_xdp_loop() -> Self {
         Self::sockets("hugetlb").with(&["-B", "16384"]).discarding().named(LIKE_XDP_LOOP)
     }
 
@@ -169,7 +169,7 @@ impl Peer {
 
     /// The same program under `linerate run --source SOURCE`, as it is.
     #[must_use]
-    pub(crate) fn under(mut self, source: &'static str) -> Self {
+    pub(crate) fn with_linerate_run(mut self, source: &'static str) -> Self {
         self.name = format!("{}, {source}", self.name);
         self.role = Role::Ours;
         self.under = Some(source);
@@ -178,7 +178,7 @@ impl Peer {
 
     /// tcpdump, with its own buffer and with a large one, dumpcap and netsniff-ng as far as they are
     /// installed, and a note for each that is not.
-    pub(crate) fn others() -> (Vec<Self>, Vec<String>) {
+    pub(crate) fn installed_peers() -> (Vec<Self>, Vec<String>) {
         let (here, missing): (Vec<_>, Vec<_>) =
             [Self::tcpdump(), Self::tcpdump_buffered(), Self::dumpcap(), Self::netsniff()]
                 .into_iter()
@@ -286,12 +286,12 @@ impl Peer {
 
     /// Whether it never sleeps, so that its CPU time does not tell when it has read everything. What
     /// spins here has room for 8,192 frames: a few milliseconds.
-    pub(crate) fn spins(&self) -> bool {
+    pub(crate) fn busy_polls(&self) -> bool {
         matches!(self.program, Program::XdpLoop)
     }
 
     /// Whether it takes frames with an XDP program.
-    pub(crate) fn is_xdp(&self) -> bool {
+    pub(crate) fn uses_xdp(&self) -> bool {
         match self.program {
             Program::Capture { source, .. } | Program::Consumer { source, .. } => {
                 source != "packet"
@@ -381,7 +381,7 @@ impl Peer {
             }
             Program::Dumpcap => theirs("dumpcap", &["-q", "-i", RECEIVER, "-w", file]),
             Program::Loop => {
-                let own = programs::own_path()?;
+                let own = programs::current_exe()?;
                 let own = own.to_str().context("the path of linerate-lab is not UTF-8")?;
                 theirs(own, &["helper", "pcap-loop", "-i", RECEIVER])
             }

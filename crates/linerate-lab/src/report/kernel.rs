@@ -94,7 +94,7 @@ pub(crate) fn run(folder: &Path, out: &Path) -> Result<(Summary, PathBuf)> {
     };
     let date = now.strftime("%Y-%m-%d").to_string();
     let store = RunFolder::create(out, &date, &summary.environment.host, &summary.experiment)?;
-    store.finish(&summary)?;
+    store.write_summary(&summary)?;
     Ok((summary, store.folder().to_owned()))
 }
 

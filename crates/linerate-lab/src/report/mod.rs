@@ -27,7 +27,7 @@ pub(crate) fn write(path: &Path, summaries: &[Summary]) -> Result<()> {
         fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     }
     fs::write(path, page(summaries)).with_context(|| format!("cannot write {}", path.display()))?;
-    ownership::give(path);
+    ownership::chown_to_caller(path);
     Ok(())
 }
 

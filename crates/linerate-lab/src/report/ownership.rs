@@ -8,28 +8,28 @@ use nix::unistd::geteuid;
 
 /// Gives `path`, which this process created, to the caller of sudo, if its folder belongs to the caller too.
 /// Without sudo, nothing. On failure the file stays owned by root; it is still readable.
-pub(crate) fn give(path: &Path) {
+pub(crate) fn chown_to_caller(path: &Path) {
     let number = |name| std::env::var(name).ok()?.parse().ok();
     if let (true, Some(user), Some(group)) =
         (geteuid().is_root(), number("SUDO_UID"), number("SUDO_GID"))
     {
-        give_to(path, user, group);
+        chown_to(path, user, group);
     }
 }
 
 /// The same for a folder and all that is in it.
-pub(crate) fn give_all(folder: &Path) {
-    give(folder);
+pub(crate) fn chown_recursive(folder: &Path) {
+    chown_to_caller(folder);
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            give_all(&entry.path());
+            chown_recursive(&entry.path());
         } else {
-            give(&entry.path());
+            chown_to_caller(&entry.path());
         }
     }
 }
 
-fn give_to(path: &Path, user: u32, group: u32) {
+fn chown_to(path: &Path, user: u32, group: u32) {
     let within = path.parent().map(|folder| match folder.as_os_str().is_empty() {
         true => Path::new("."),
         false => folder,
@@ -60,7 +60,7 @@ mod tests {
         };
         let before = owner(&ours);
         for path in [&theirs, &ours] {
-            give_to(&path.join("page"), 1234, 4321);
+            chown_to(&path.join("page"), 1234, 4321);
         }
         assert_eq!((owner(&theirs), owner(&ours)), ((1234, 4321), before));
     }

@@ -134,7 +134,7 @@ fn figure(html: &mut String, number: usize, chart: &Chart) {
     }
     let _ = writeln!(html, "<figcaption>{}</figcaption>", Escaped(&chart.caption));
     html.push_str("<details><summary>The numbers</summary>\n");
-    html.push_str(&table::numbers(chart));
+    html.push_str(&table::render_rows(chart));
     html.push_str("</details>\n</figure>\n");
 }
 

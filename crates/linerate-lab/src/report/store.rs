@@ -23,7 +23,7 @@ impl RunFolder {
     pub(crate) fn create(out: &Path, date: &str, host: &str, experiment: &str) -> Result<Self> {
         if !out.is_dir() {
             fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
-            ownership::give(out);
+            ownership::chown_to_caller(out);
         }
         let plain: String = host
             .chars()
@@ -34,7 +34,7 @@ impl RunFolder {
             let folder = out.join(format!("{date}-{plain}-{experiment}{suffix}"));
             match fs::create_dir(&folder) {
                 Ok(()) => {
-                    ownership::give(&folder);
+                    ownership::chown_to_caller(&folder);
                     return Ok(Self { folder });
                 }
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
@@ -51,20 +51,20 @@ impl RunFolder {
     }
 
     /// Starts a CSV file `NAME.csv`.
-    pub(crate) fn sheet(&self, name: &str) -> Result<CsvFile> {
+    pub(crate) fn csv_file(&self, name: &str) -> Result<CsvFile> {
         let path = self.folder.join(format!("{name}.csv"));
         let file =
             File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
-        ownership::give(&path);
+        ownership::chown_to_caller(&path);
         Ok(CsvFile { out: BufWriter::new(file), columns: Vec::new(), path })
     }
 
-    pub(crate) fn finish(&self, summary: &Summary) -> Result<()> {
+    pub(crate) fn write_summary(&self, summary: &Summary) -> Result<()> {
         let path = self.folder.join(SUMMARY);
         let text = serde_json::to_string_pretty(summary)?;
         fs::write(&path, text + "\n")
             .with_context(|| format!("cannot write {}", path.display()))?;
-        ownership::give_all(&self.folder);
+        ownership::chown_recursive(&self.folder);
         Ok(())
     }
 }
@@ -170,7 +170,7 @@ mod tests {
     fn rows_are_quoted_and_counted() {
         let out = tempfile::tempdir().unwrap();
         let store = RunFolder::create(out.path(), "d", "h", "x").unwrap();
-        let mut sheet = store.sheet("raw").unwrap();
+        let mut sheet = store.csv_file("raw").unwrap();
         sheet.row(&[("a", "1".into()), ("b", "say \"hi\", twice".into())]).unwrap();
         assert!(sheet.row(&[("a", "1".into())]).is_err());
         let text = fs::read_to_string(store.folder().join("raw.csv")).unwrap();
@@ -183,7 +183,7 @@ mod tests {
         assert!(summaries(out.path()).unwrap_err().to_string().contains("no run"));
         for (name, started) in [("later", "2026-01-02 10:00"), ("sooner", "2026-01-02 09:00")] {
             let store = RunFolder::create(out.path(), "d", "h", name).unwrap();
-            store.finish(&summary(name, started)).unwrap();
+            store.write_summary(&summary(name, started)).unwrap();
         }
         let names: Vec<_> =
             summaries(out.path()).unwrap().into_iter().map(|found| found.experiment).collect();

@@ -29,7 +29,7 @@ pub(crate) struct Summary {
 
 impl Summary {
     /// Whether no claim failed.
-    pub(crate) fn holds(&self) -> bool {
+    pub(crate) fn all_claims_hold(&self) -> bool {
         self.claims.iter().all(|claim| claim.holds != Some(false))
     }
 }
@@ -193,12 +193,13 @@ impl Claim {
         if !spread.is_majority_of(repeats) {
             return Self::open(claim, &format!("{figure}: too few of {repeats}"), bound);
         }
-        Self::new(claim, figure, bound, holds(median)).straddling(holds(min) != holds(max))
+        Self::new(claim, figure, bound, holds(median))
+            .with_spread_across_bound(holds(min) != holds(max))
     }
 
     /// The same, with the spread on both sides of the bound or not.
     #[must_use]
-    pub(crate) fn straddling(self, straddles: bool) -> Self {
+    pub(crate) fn with_spread_across_bound(self, straddles: bool) -> Self {
         Self { straddles, ..self }
     }
 

@@ -6,7 +6,7 @@ use super::svg::{Escaped, number};
 use crate::report::summary::{Chart, Line};
 
 /// A row for each point: name, place, median, spread, how many runs counted.
-pub(crate) fn numbers(chart: &Chart) -> String {
+pub(crate) fn render_rows(chart: &Chart) -> String {
     let mut html = String::from("<div class=\"scroll\"><table><thead><tr><th>name</th>");
     if let Some(x) = &chart.x {
         let _ = write!(html, "<th class=\"n\">{}</th>", Escaped(&join(&x.label, &x.unit)));

@@ -24,11 +24,11 @@ use crate::topology::pair::{Pair, SENDER};
 use crate::traffic::generated::{EAST_ADDRESS, SendReport, WEST_ADDRESS, session_words};
 
 /// The router's interface towards the west.
-pub(crate) const LEFT: &str = "left";
+pub(crate) const LEFT_INTERFACE: &str = "left";
 /// The router's interface towards the east.
-pub(crate) const RIGHT: &str = "right";
+pub(crate) const RIGHT_INTERFACE: &str = "right";
 /// The interface of the eastern host.
-pub(crate) const EAST: &str = "in0";
+pub(crate) const EAST_INTERFACE: &str = "in0";
 
 /// Where the router is on the hosts' networks.
 const LEFT_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 255, 254);
@@ -115,15 +115,16 @@ impl RoutedPair {
         let west = Namespace::create("west")?;
         let router = Namespace::create("router")?;
         let east = Namespace::create("east")?;
-        let left = Veth::create(&west, SENDER, &router, LEFT, VethOptions::default())?;
-        let right = Veth::create(&router, RIGHT, &east, EAST, VethOptions::default())?;
+        let left = Veth::create(&west, SENDER, &router, LEFT_INTERFACE, VethOptions::default())?;
+        let right =
+            Veth::create(&router, RIGHT_INTERFACE, &east, EAST_INTERFACE, VethOptions::default())?;
         for interface in [&left.a, &left.b, &right.a, &right.b] {
             interface.set_offloads(false)?;
             // NAPI, which live frames need where there is no XDP program.
             interface.set_gro(true)?;
         }
         for host in [&west, &router, &east] {
-            for scope in ["all", "default", LEFT, RIGHT] {
+            for scope in ["all", "default", LEFT_INTERFACE, RIGHT_INTERFACE] {
                 let _ = host.sysctl(&format!("net.ipv4.conf.{scope}.rp_filter"), "0");
             }
         }
@@ -166,7 +167,8 @@ impl RoutedPair {
     }
 
     fn accelerate(&self, more: &[&str]) -> Result<Running> {
-        let mut words = vec!["forward", "run", "-i", LEFT, "-i", RIGHT, "--metrics", "off"];
+        let mut words =
+            vec!["forward", "run", "-i", LEFT_INTERFACE, "-i", RIGHT_INTERFACE, "--metrics", "off"];
         // One packet a minute of each session would be the kernel's, in the middle of a run or not.
         words.extend("--no-probe --revalidate 1h --udp-idle 10m --tcp-idle 10m".split(' '));
         words.extend(more);
@@ -180,7 +182,7 @@ impl RoutedPair {
     fn baseline(&self, baseline: Baseline, sessions: u64) -> Result<Running> {
         let room = room(sessions);
         let mut words = vec!["forward", "--baseline", baseline.name(), "--max-sessions", &room];
-        words.extend(["-i", LEFT, "-i", RIGHT]);
+        words.extend(["-i", LEFT_INTERFACE, "-i", RIGHT_INTERFACE]);
         let mut running = self.helper("the forwarding baseline", &self.router, &words)?;
         let ready = || Ok(self.router.run(forward::status)?.is_ok());
         running.wait_until("a baseline to start", Duration::from_secs(60), ready)?;
@@ -190,7 +192,17 @@ impl RoutedPair {
     fn redirect(&self) -> Result<Running> {
         let mac = |mac: Mac| mac.to_string();
         let (to, from) = (mac(self.right.b.mac()), mac(self.right.a.mac()));
-        let words = ["redirect", "-i", LEFT, "--to", RIGHT, "--dst-mac", &to, "--src-mac", &from];
+        let words = [
+            "redirect",
+            "-i",
+            LEFT_INTERFACE,
+            "--to",
+            RIGHT_INTERFACE,
+            "--dst-mac",
+            &to,
+            "--src-mac",
+            &from,
+        ];
         let mut running = self.helper("the plain redirect", &self.router, &words)?;
         let ready = || self.left.b.has_xdp().map_err(Into::into);
         running.wait_until("a redirect to begin", Duration::from_secs(20), ready)?;
@@ -200,7 +212,7 @@ impl RoutedPair {
     fn flow_table(&self) -> Result<()> {
         let rules = format!(
             "table ip {FLOW_TABLE} {{\n\
-             flowtable fast {{ hook ingress priority 0; devices = {{ {LEFT}, {RIGHT} }}; }}\n\
+             flowtable fast {{ hook ingress priority 0; devices = {{ {LEFT_INTERFACE}, {RIGHT_INTERFACE} }}; }}\n\
              chain forward {{ type filter hook forward priority 0; policy accept;\n\
              ip protocol {{ tcp, udp }} flow add @fast; }}\n}}\n"
         );
@@ -213,7 +225,7 @@ impl RoutedPair {
     }
 
     /// Why there is no flow table on this machine; `None` where there is.
-    pub(crate) fn flow_table_obstacle(cores: Cores) -> Result<Option<String>> {
+    pub(crate) fn flowtable_unavailable(cores: Cores) -> Result<Option<String>> {
         let routed = Self::build(cores)?;
         Ok(routed.flow_table().err().map(|error| format!("{error:#}")))
     }
@@ -256,14 +268,14 @@ impl RoutedPair {
 
     /// Warms up, sends, in one direction or both, and counts what arrives. `programs` says whether somebody can
     /// tell how much went to the kernel.
-    pub(crate) fn pass(
+    pub(crate) fn measure(
         &self,
         traffic: &SessionTraffic,
         both: bool,
         programs: bool,
     ) -> Result<ForwardOutcome> {
         let sinks = [
-            Some(self.sink(&self.east, EAST)?),
+            Some(self.sink(&self.east, EAST_INTERFACE)?),
             both.then(|| self.sink(&self.west, SENDER)).transpose()?,
         ];
         let empty = self.drops()?;
@@ -298,7 +310,7 @@ impl RoutedPair {
     fn sink(&self, host: &Namespace, interface: &str) -> Result<Running> {
         let words = ["sink", "-i", interface];
         let mut sink = self.helper("the sink", host, &words)?;
-        let end = if interface == EAST { &self.right.b } else { &self.left.a };
+        let end = if interface == EAST_INTERFACE { &self.right.b } else { &self.left.a };
         let ready = || end.has_xdp().map_err(Into::into);
         sink.wait_until("the sink to begin", Duration::from_secs(20), ready)?;
         Ok(sink)
@@ -308,7 +320,7 @@ impl RoutedPair {
     fn generate(&self, traffic: &SessionTraffic, back: bool) -> Result<Running> {
         let (host, interface, core, mac) = match back {
             false => (&self.west, SENDER, self.cores.generator, self.left.b.mac()),
-            true => (&self.east, EAST, self.cores.consumer, self.right.a.mac()),
+            true => (&self.east, EAST_INTERFACE, self.cores.consumer, self.right.a.mac()),
         };
         let (source, destination) = match back {
             false => (WEST_ADDRESS, EAST_ADDRESS),
@@ -339,7 +351,7 @@ impl RoutedPair {
 
     /// Counts and drops what comes to the east.
     pub(crate) fn sink_east(&self) -> Result<Running> {
-        self.sink(&self.east, EAST)
+        self.sink(&self.east, EAST_INTERFACE)
     }
 
     pub(crate) fn send(&self, traffic: &SessionTraffic) -> Result<Running> {
@@ -350,8 +362,8 @@ impl RoutedPair {
     /// there. A veth without one drops it (and one with a queue too, before Linux 6.16), and a TCP whose
     /// segments its own host drops fifteen times, half a second apart, gives the connection up
     /// (`tcp_send_probe0`): with thousands of connections whose timers fire together that happens.
-    pub(crate) fn queue(&self) -> Result<()> {
-        for (host, interface) in [(&self.west, SENDER), (&self.east, EAST)] {
+    pub(crate) fn add_qdisc(&self) -> Result<()> {
+        for (host, interface) in [(&self.west, SENDER), (&self.east, EAST_INTERFACE)] {
             let words = ["qdisc", "replace", "dev", interface, "root", "pfifo", "limit", "100000"];
             let output = host.command("tc").args(words).output().context("cannot run tc")?;
             let said = String::from_utf8_lossy(&output.stderr);
@@ -398,7 +410,7 @@ impl RoutedPair {
     pub(crate) fn receive_on_other_core(&self) -> Result<()> {
         // What the far end does with a frame follows on the same core: it counts and drops, for every
         // datapath. A thread of its own beside a generator that never sleeps would lose frames.
-        napi::enable_threaded(&self.router, LEFT, self.cores.consumer)?;
+        napi::enable_threaded(&self.router, LEFT_INTERFACE, self.cores.consumer)?;
         Ok(())
     }
 }

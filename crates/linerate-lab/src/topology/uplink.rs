@@ -313,7 +313,7 @@ impl UplinkTestbed {
             group.add(napi::enable_threaded(host, interface.name(), self.cores.generator)?)?;
         }
         let far = self.cable.b.name();
-        napi::moderate_interrupts(&self.receiver, far)?;
+        napi::defer_hard_irqs(&self.receiver, far)?;
         napi::enable_threaded(&self.receiver, far, self.cores.consumer)?;
         Ok(())
     }

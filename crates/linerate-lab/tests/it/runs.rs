@@ -6,7 +6,7 @@ use std::process::{Output, Stdio};
 use std::time::Duration;
 
 use linerate_ring::xdp;
-use linerate_testkit::{exclusive, probe_or_skip, root_or_skip, say_skipped, skip, wait_for};
+use linerate_testkit::{exclusive, print_skipped, probe_or_skip, root_or_skip, skip, wait_for};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -103,7 +103,7 @@ fn a_run_leaves_raw_data_a_summary_and_a_page_and_nothing_else() {
     let page = fs::read_to_string(out.path().join("index.html")).unwrap();
     assert!(page.contains("<svg") && page.contains("small pages"));
     if !browser::is_installed() {
-        return say_skipped("the_page_of_a_run_in_a_browser", "chromium is not installed");
+        return print_skipped("the_page_of_a_run_in_a_browser", "chromium is not installed");
     }
     for (width, dark) in [(1280, false), (390, true)] {
         browser::open(&page, width, dark).hold(dark);

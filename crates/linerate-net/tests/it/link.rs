@@ -3,7 +3,7 @@ use std::time::Duration;
 use linerate_net::ethtool;
 use linerate_net::link::{self, Link, Options};
 use linerate_net::{Connection, Interface};
-use linerate_testkit::{root_or_skip, say_skipped, test_name};
+use linerate_testkit::{print_skipped, root_or_skip, test_name};
 
 use crate::support::{Cable, cable, stdout_of, try_stdout_of};
 
@@ -75,7 +75,7 @@ fn devices_know_their_upper_and_lower_devices() {
             stdout_of(&near, "ip link set dev a nomaster");
             assert_eq!(named(&find(), "a").master, None);
         }
-        Err(_) => say_skipped(test_name!(), "the kernel has no bridges"),
+        Err(_) => print_skipped(test_name!(), "the kernel has no bridges"),
     }
     match try_stdout_of(&near, "ip link add link a name a.5 type vlan id 5") {
         Ok(_) => {
@@ -83,7 +83,7 @@ fn devices_know_their_upper_and_lower_devices() {
             assert_eq!(named(&links, "a.5").lower(), Some(named(&links, "a").index));
             assert_eq!(named(&links, "a.5").kind, "vlan");
         }
-        Err(_) => say_skipped(test_name!(), "the kernel has no VLANs"),
+        Err(_) => print_skipped(test_name!(), "the kernel has no VLANs"),
     }
     stdout_of(&near, "ip link add name c type veth peer name d");
     let links = find();

@@ -26,7 +26,7 @@ fn a_clsact_and_its_filters_are_seen() {
     match try_stdout_of(&near, "tc filter add dev a egress protocol ip prio 7 matchall action pass")
     {
         Ok(_) => assert!(now().2 > 0),
-        Err(_) => linerate_testkit::say_skipped(
+        Err(_) => linerate_testkit::print_skipped(
             linerate_testkit::test_name!(),
             "the kernel has no matchall",
         ),

@@ -1,6 +1,6 @@
 use std::net::IpAddr;
 
-use linerate_net::route::{Kind, Through, through};
+use linerate_net::route::{ConfiguredRoutes, Kind, through};
 use linerate_net::{Address, Connection, Error, addresses};
 use linerate_testkit::root_or_skip;
 
@@ -51,18 +51,18 @@ fn the_default_route_of_either_family_is_seen() {
     let Cable { near, veth, far: _far } = cable();
     let index = veth.a.index();
     let now = || near.run(|| through(index).unwrap()).unwrap();
-    assert_eq!(now(), Through::None, "its addresses bring routes that nobody set");
+    assert_eq!(now(), ConfiguredRoutes::None, "its addresses bring routes that nobody set");
     for (family, gateway) in [("-4", "10.1.0.2"), ("-6", "fd01::2")] {
         stdout_of(&near, &format!("ip {family} route add default via {gateway}"));
-        assert_eq!(now(), Through::Default, "{family}");
+        assert_eq!(now(), ConfiguredRoutes::Default, "{family}");
         stdout_of(&near, &format!("ip {family} route del default"));
-        assert_eq!(now(), Through::None, "{family}");
+        assert_eq!(now(), ConfiguredRoutes::None, "{family}");
     }
     stdout_of(
         &near,
         "ip route add 10.2.0.0/16 nexthop via 10.1.0.2 weight 1 nexthop dev lo weight 1",
     );
-    assert_eq!(now(), Through::Some, "one of several next hops");
+    assert_eq!(now(), ConfiguredRoutes::Some, "one of several next hops");
 }
 
 #[test]

@@ -75,7 +75,7 @@ fn under_sanitizer(test: &str, flag: &str) {
         let status = running.ended();
         let printed = format!("{}{}", running.stdout(), running.stderr());
         if printed.contains("unexpected memory mapping") {
-            return linerate_testkit::say_skipped(
+            return linerate_testkit::print_skipped(
                 test,
                 "the sanitizer cannot lay out its memory here",
             );

@@ -3,7 +3,7 @@
 use std::io::{self, BufReader, Read};
 
 use super::stream::Cancelled;
-use crate::compression::decompressed;
+use crate::compression::decompress;
 use crate::{Error, Result};
 
 /// Bytes of one read: large enough that one system call serves thousands of small packets.
@@ -41,7 +41,7 @@ impl Input {
             }
         }
         let whole = io::Cursor::new(magic).take(have as u64).chain(stream);
-        let stream = decompressed(magic, whole).map_err(failed)?;
+        let stream = decompress(magic, whole).map_err(failed)?;
         Ok(Self {
             stream,
             name: name.into(),

@@ -13,7 +13,7 @@ use super::program::SocketFilter;
 use super::receive::{Config, Ring};
 use super::rules::{Kind, RingConfig};
 use super::socket::Socket;
-use super::stamps::TimestampSource;
+use super::timestamps::TimestampSource;
 use crate::{Error, Result};
 use linerate_bpf::filter::ClassicProgram;
 
@@ -101,7 +101,7 @@ impl Builder {
 
     /// Time until the kernel hands over a block that is not full: the longest that a frame waits
     /// for the program. Whole milliseconds, at least one (default: 20).
-    pub fn retire(mut self, timeout: Duration) -> Self {
+    pub fn retire_timeout(mut self, timeout: Duration) -> Self {
         self.retire = timeout;
         self
     }
@@ -149,7 +149,7 @@ impl Builder {
     /// received with offloads, was or will be segmented ([`Frame::virtio`](crate::Frame::virtio)).
     /// The kernel drops, as if there were no room, super-packets that the header has no word for
     /// (SCTP).
-    pub fn virtio_header(mut self, on: bool) -> Self {
+    pub fn vnet_hdr(mut self, on: bool) -> Self {
         self.virtio = on;
         self
     }

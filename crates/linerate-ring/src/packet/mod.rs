@@ -21,10 +21,10 @@ mod receive;
 pub mod rules;
 mod sender;
 mod socket;
-mod stamps;
 mod statistics;
 #[cfg(test)]
 mod tests;
+mod timestamps;
 mod transmit;
 pub mod walk;
 
@@ -36,8 +36,8 @@ pub use promiscuous::Promiscuous;
 pub use receive::{Batch, Ring};
 pub use rules::BrokenRule;
 pub use sender::Sender;
-pub use stamps::{Clock, TimestampSource};
 pub use statistics::{Statistics, StatisticsReader};
+pub use timestamps::{TimestampClock, TimestampSource};
 pub use transmit::{TxFrame, TxRing, TxRingBuilder, TxStatistics};
 
 use crate::Result;

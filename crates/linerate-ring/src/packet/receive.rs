@@ -20,8 +20,8 @@ use super::owner;
 use super::program::SocketFilter;
 use super::rules::RingConfig;
 use super::socket::Socket;
-use super::stamps::{Clock, Restore};
 use super::statistics::{Statistics, StatisticsReader};
+use super::timestamps::{Restore, TimestampClock};
 use super::walk::{BlockFrames, FrameOptions};
 use crate::{Error, Frame, Result};
 use linerate_bpf::filter::ClassicProgram;
@@ -61,7 +61,7 @@ pub struct Ring {
     counters: StatisticsReader,
     /// When the kernel's counters were last read, in seconds of its clock.
     counters_read: u32,
-    clock: Option<Clock>,
+    clock: Option<TimestampClock>,
     ending: Option<Ending>,
     /// Where [`Batch::suspend`] left off in the current block.
     suspended: Option<BlockFrames>,
@@ -269,12 +269,12 @@ impl Ring {
     }
 
     /// Blocks given back to the kernel since the ring was built.
-    pub fn blocks_given_back(&self) -> u64 {
+    pub fn blocks_released(&self) -> u64 {
         self.given_back
     }
 
     /// The clock that stamped the last frame lent; `None` before the first.
-    pub fn clock(&self) -> Option<Clock> {
+    pub fn clock(&self) -> Option<TimestampClock> {
         self.clock
     }
 
@@ -463,7 +463,8 @@ impl Drop for Batch<'_> {
         self.ring.counters.add(lent, unread, self.walk.is_corrupt());
         if lent > 0 {
             let hardware = self.walk.has_hardware_stamp();
-            self.ring.clock = Some(if hardware { Clock::Hardware } else { Clock::Software });
+            self.ring.clock =
+                Some(if hardware { TimestampClock::Hardware } else { TimestampClock::Software });
         }
         self.ring.give_back();
     }

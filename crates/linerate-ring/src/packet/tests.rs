@@ -129,7 +129,7 @@ fn a_broken_rule_is_named_with_the_numbers() {
         (RingConfig { kind: Kind::TransmitV3, retire_ms: 1, ..VALID }, "no retire timeout"),
     ];
     if crate::region::base_page_size() != 4096 {
-        return linerate_testkit::say_skipped("a_broken_rule_is_named", "pages are not 4 KiB");
+        return linerate_testkit::print_skipped("a_broken_rule_is_named", "pages are not 4 KiB");
     }
     for (request, words) in broken {
         let error = crate::Error::from(request.check().unwrap_err()).to_string();

@@ -26,7 +26,7 @@ pub struct ActualPages {
     pub locked: bool,
     /// The NUMA node of every page; `None` when they are spread or the kernel has no nodes.
     pub node: Option<u32>,
-    /// Why it is not the node that [`super::Builder::near`] requested; `None` if it is, as far as the kernel
+    /// Why it is not the node that [`super::Builder::preferred_node`] requested; `None` if it is, as far as the kernel
     /// reports, and if none was requested.
     pub elsewhere: Option<String>,
     /// The better kinds that [`Pages::Auto`] tried without success, best first.

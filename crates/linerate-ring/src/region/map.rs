@@ -111,7 +111,7 @@ impl Mapping {
         if unsafe { libc::mlock(self.as_ptr().cast(), self.len) } == 0 {
             return Ok(());
         }
-        Err(beyond_lock_limit(self.len, io::Error::last_os_error()))
+        Err(memlock_error(self.len, io::Error::last_os_error()))
     }
 
     /// Reserves address space for `len` bytes aligned to `align`, with a guard page on either side.
@@ -214,7 +214,7 @@ impl Drop for Mapping {
 }
 
 /// The error for `len` bytes that could not be locked.
-pub(crate) fn beyond_lock_limit(len: usize, source: io::Error) -> Error {
+pub(crate) fn memlock_error(len: usize, source: io::Error) -> Error {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` is a place for one rlimit.
     unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &mut limit) };

@@ -19,7 +19,7 @@ mod tests;
 pub use actual::{ActualPages, Refusal};
 pub use pages::Pages;
 
-pub(crate) use map::beyond_lock_limit;
+pub(crate) use map::memlock_error;
 pub(crate) use pages::base_page_size;
 
 /// Bytes of a huge page that one page-middle-directory entry maps.
@@ -97,7 +97,7 @@ impl Builder {
     /// Prefers a NUMA node (see [`linerate_net::link::numa_node`]), and falls back to others if it has no
     /// free pages or this process may not use it, as in a cpuset without it: [`ActualPages::elsewhere`] then
     /// says why. `None` leaves the choice to the kernel.
-    pub fn near(mut self, node: Option<u32>) -> Self {
+    pub fn preferred_node(mut self, node: Option<u32>) -> Self {
         self.near = node;
         self
     }

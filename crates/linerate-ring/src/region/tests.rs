@@ -102,7 +102,7 @@ fn a_locked_region_is_locked() {
 #[test]
 fn a_node_that_is_preferred_and_cannot_be_had_gives_way_and_says_so() {
     let build = |builder: Builder| builder.pages(Pages::Small).build();
-    let region = build(Region::builder(2 * MIB).near(Some(0))).unwrap();
+    let region = build(Region::builder(2 * MIB).preferred_node(Some(0))).unwrap();
     // A kernel without NUMA refuses any node.
     assert!(
         region.actual_pages().elsewhere.is_none() || region.actual_pages().node.is_none(),
@@ -110,7 +110,7 @@ fn a_node_that_is_preferred_and_cannot_be_had_gives_way_and_says_so() {
         region.actual_pages()
     );
     // To the kernel a node that is not there and one outside of the cpuset are the same.
-    let region = build(Region::builder(2 * MIB).near(Some(900))).unwrap();
+    let region = build(Region::builder(2 * MIB).preferred_node(Some(900))).unwrap();
     let why = region.actual_pages().elsewhere.as_deref().expect("a reason");
     assert!(why.starts_with("not on NUMA node 900: the kernel refuses it"), "{why}");
     assert!(region.actual_pages().to_string().contains(why), "{}", region.actual_pages());

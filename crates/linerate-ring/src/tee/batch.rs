@@ -9,7 +9,7 @@ use crate::{Direction, Frame, Timestamp, TraceEvent};
 pub struct Batch<'t> {
     records: &'t mut Records,
     left: u32,
-    tai_ahead: u64,
+    tai_offset_ns: u64,
     received: &'t mut u64,
 }
 
@@ -18,10 +18,10 @@ impl<'t> Batch<'t> {
     pub(super) fn new(
         records: &'t mut Records,
         left: u32,
-        tai_ahead: u64,
+        tai_offset_ns: u64,
         received: &'t mut u64,
     ) -> Self {
-        Self { records, left, tai_ahead, received }
+        Self { records, left, tai_offset_ns, received }
     }
 
     /// The bytes of the frame that [`Batch::next`] would give, which stays where it is.
@@ -54,7 +54,7 @@ impl<'t> Batch<'t> {
         frame.wire_len = header.wire_len;
         if header.timestamp != 0 {
             frame.timestamp =
-                Some(Timestamp(header.timestamp - self.tai_ahead.min(header.timestamp)));
+                Some(Timestamp(header.timestamp - self.tai_offset_ns.min(header.timestamp)));
         }
         frame.queue = header.queue;
         frame.direction = match trace {

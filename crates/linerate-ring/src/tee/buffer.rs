@@ -19,7 +19,7 @@ pub(crate) struct RingBuffer {
     batch: u32,
     received: u64,
     /// TAI less UTC, in nanoseconds, and the look at the ring ([`Records::looks`]) that it is of.
-    tai_ahead: u64,
+    tai_offset_ns: u64,
     offset_of: u64,
 }
 
@@ -29,17 +29,17 @@ impl RingBuffer {
     pub(crate) fn map(
         map: BorrowedFd<'_>,
         size: u32,
-        reader_state: BorrowedFd<'_>,
+        consumer_state_map: BorrowedFd<'_>,
         wait_strategy: WaitStrategy,
         batch: u32,
     ) -> Result<Self> {
         Ok(Self {
             records: Records::map(map, size)?,
-            reader: Reader::map(reader_state)?,
+            reader: Reader::map(consumer_state_map)?,
             wait_strategy,
             batch,
             received: 0,
-            tai_ahead: 0,
+            tai_offset_ns: 0,
             offset_of: 0,
         })
     }
@@ -112,9 +112,9 @@ impl RingBuffer {
         // caught up with what it knew of.
         if self.offset_of != self.records.looks() {
             self.offset_of = self.records.looks();
-            self.tai_ahead = sys::tai_ahead();
+            self.tai_offset_ns = sys::tai_offset_ns();
         }
-        Some(Batch::new(&mut self.records, self.batch, self.tai_ahead, &mut self.received))
+        Some(Batch::new(&mut self.records, self.batch, self.tai_offset_ns, &mut self.received))
     }
 
     /// Frames lent so far.

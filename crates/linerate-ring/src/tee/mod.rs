@@ -193,7 +193,7 @@ impl Tee {
             return Ok(());
         }
         self.buffer.stop();
-        self.program.wait_for_runs()?;
+        self.program.synchronize()?;
         self.stopped = true;
         Ok(())
     }
@@ -231,7 +231,7 @@ impl Tee {
     /// # Errors
     /// [`Error::System`] when there is no memory for a mapping.
     pub fn passer(&self) -> Result<Passer> {
-        Ok(Passer(Reader::map(self.program.reader_state())?))
+        Ok(Passer(Reader::map(self.program.consumer_state_map())?))
     }
 
     /// The slot of this capture on the interface; `None` when it takes the frames and so has the interface
@@ -368,7 +368,7 @@ impl<'a> Builder<'a> {
         let buffer = RingBuffer::map(
             program.ring_buffer(),
             program.ring_size(),
-            program.reader_state(),
+            program.consumer_state_map(),
             self.wait_strategy,
             self.batch,
         )?;

@@ -27,7 +27,7 @@ mod queue;
 
 pub use builder::Builder;
 pub use offloads::Offloads;
-pub use queue::{MAX_PACKET, MAX_PIECES, Queue};
+pub use queue::{MAX_IOVECS, MAX_PACKET, Queue};
 
 /// What the interface carries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

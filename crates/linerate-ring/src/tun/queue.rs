@@ -14,7 +14,7 @@ use crate::{Error, Result};
 pub const MAX_PACKET: usize = 65_535 + 14 + 2 * 4;
 
 /// Pieces that a packet to send can be in.
-pub const MAX_PIECES: usize = 128;
+pub const MAX_IOVECS: usize = 128;
 
 /// One queue of a device. No call on it waits: `poll` its descriptor.
 #[derive(Debug)]
@@ -74,21 +74,21 @@ impl Queue {
         self.write(header, &[IoSlice::new(bytes), IoSlice::new(packet)])
     }
 
-    /// As [`Queue::send`] for a packet in up to [`MAX_PIECES`] pieces.
+    /// As [`Queue::send`] for a packet in up to [`MAX_IOVECS`] pieces.
     ///
     /// # Errors
     ///
     /// As [`Queue::send`]; [`Error::Invalid`] for too many pieces.
-    pub fn send_pieces(&self, header: &Header, packet: &[IoSlice<'_>]) -> Result<bool> {
-        if packet.len() > MAX_PIECES {
+    pub fn send_vectored(&self, header: &Header, packet: &[IoSlice<'_>]) -> Result<bool> {
+        if packet.len() > MAX_IOVECS {
             return Err(Error::Invalid(format!(
-                "a packet for interface {} can be in {MAX_PIECES} pieces, not {}",
+                "a packet for interface {} can be in {MAX_IOVECS} pieces, not {}",
                 self.name,
                 packet.len()
             )));
         }
         let mut bytes = [0; virtio::TUNNEL_HEADER_LEN];
-        let mut pieces = [IoSlice::new(&[]); MAX_PIECES + 1];
+        let mut pieces = [IoSlice::new(&[]); MAX_IOVECS + 1];
         pieces[0] = IoSlice::new(self.emit(header, &mut bytes));
         pieces[1..=packet.len()].copy_from_slice(packet);
         self.write(header, &pieces[..=packet.len()])

@@ -48,7 +48,7 @@ impl Socket {
     #[inline]
     pub(super) fn release(&mut self) {
         if let Some(receive) = self.receive.as_mut()
-            && self.fill.is_ahead()
+            && self.fill.has_unpublished()
         {
             give_back(receive, &mut self.fill, self.fd.as_fd());
         }
@@ -77,7 +77,7 @@ impl<'s> Batch<'s> {
 
     /// Frames that are there to be taken, at most; a multi-buffer frame counts once a piece.
     pub fn len(&self) -> usize {
-        self.receive.known().min(self.left) as usize
+        self.receive.cached_available().min(self.left) as usize
     }
 
     /// Whether every frame has been taken.
@@ -109,7 +109,7 @@ impl<'s> Batch<'s> {
         let mut about = About { stamp: self.stamp, hash: None };
         if self.marking.metadata {
             // SAFETY: the chunk is ours, and the kernel keeps headroom for metadata in front.
-            (at, len) = unsafe { about.restore(at, len, self.marking.tai_ahead) };
+            (at, len) = unsafe { about.restore(at, len, self.marking.tai_offset_ns) };
         }
         // SAFETY: the chunk is ours until the batch is dropped, and the frame borrows the batch.
         let mut frame = Frame::new(unsafe { std::slice::from_raw_parts(at, len) });
@@ -168,7 +168,7 @@ impl<'s> Batch<'s> {
         let mut count = 0;
         loop {
             let ahead = 1 + count as u32;
-            if ahead >= self.receive.known() {
+            if ahead >= self.receive.cached_available() {
                 self.receive.refresh();
             }
             let piece = self.receive.peek(ahead)?;
@@ -264,10 +264,10 @@ impl About {
     /// # Safety
     /// `at` must be the first byte of a received frame of `len` bytes that nobody else touches.
     #[inline]
-    unsafe fn restore(&mut self, at: *mut u8, len: usize, tai_ahead: u64) -> (*mut u8, usize) {
+    unsafe fn restore(&mut self, at: *mut u8, len: usize, tai_offset_ns: u64) -> (*mut u8, usize) {
         // SAFETY: the caller's.
         let Some(metadata) = (unsafe { Metadata::take(at) }) else { return (at, len) };
-        self.stamp = metadata.timestamp(tai_ahead).or(self.stamp);
+        self.stamp = metadata.timestamp(tai_offset_ns).or(self.stamp);
         self.hash = metadata.hash();
         match metadata.vlan() {
             // SAFETY: the caller's; the metadata has been read, so its place is free.

@@ -53,12 +53,12 @@ impl Metadata {
         (found.magic == MAGIC && found.timestamp != 0).then_some(found.timestamp)
     }
 
-    /// The stamp in UTC; the kernel's clock was `tai_ahead` nanoseconds ahead of it.
+    /// The stamp in UTC; the kernel's clock was `tai_offset_ns` nanoseconds ahead of it.
     #[inline]
-    pub(super) fn timestamp(&self, tai_ahead: u64) -> Option<Timestamp> {
+    pub(super) fn timestamp(&self, tai_offset_ns: u64) -> Option<Timestamp> {
         match (self.timestamp, self.flags & HARDWARE) {
             (0, _) => None,
-            (stamp, 0) => Some(Timestamp(stamp - tai_ahead.min(stamp))),
+            (stamp, 0) => Some(Timestamp(stamp - tai_offset_ns.min(stamp))),
             (stamp, _) => Some(Timestamp(stamp)),
         }
     }

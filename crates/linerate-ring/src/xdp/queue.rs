@@ -130,7 +130,7 @@ impl<M: Memory> Producer<M> {
 
     /// Whether something was pushed that was not published.
     #[inline]
-    pub(crate) fn is_ahead(&self) -> bool {
+    pub(crate) fn has_unpublished(&self) -> bool {
         // Only this side writes the index.
         self.memory.producer().load(Ordering::Relaxed) != self.head
     }
@@ -206,7 +206,7 @@ impl<M: Memory> Consumer<M> {
 
     /// How many entries can be read without looking at the kernel's index.
     #[inline]
-    pub(crate) fn known(&self) -> u32 {
+    pub(crate) fn cached_available(&self) -> u32 {
         self.limit.wrapping_sub(self.head)
     }
 

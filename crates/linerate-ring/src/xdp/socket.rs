@@ -26,7 +26,7 @@ use super::ring::Mapped;
 use super::rx_options::{RxOptions, rx_setters};
 use super::transmit::KERNEL_BATCH;
 use super::{Statistics, Umem, WaitStrategy, sys};
-use crate::region::beyond_lock_limit;
+use crate::region::memlock_error;
 use crate::{Error, Result};
 
 /// `SO_PREFER_BUSY_POLL` and `SO_BUSY_POLL_BUDGET` of `asm-generic/socket.h`.
@@ -129,7 +129,7 @@ pub(super) struct FrameMarks {
     /// A batch is stamped when it is taken.
     pub(super) stamp: bool,
     /// Nanoseconds of TAI ahead of UTC.
-    pub(super) tai_ahead: u64,
+    pub(super) tai_offset_ns: u64,
 }
 
 impl Socket {
@@ -252,7 +252,7 @@ struct Chunks {
 
 impl Drop for Chunks {
     fn drop(&mut self) {
-        self.umem.state().give(std::mem::take(&mut self.ranges));
+        self.umem.state().free(std::mem::take(&mut self.ranges));
     }
 }
 
@@ -320,13 +320,13 @@ impl Builder {
         if shared.is_none() {
             self.register(fd.as_fd()).map_err(|error| match error.raw_os_error() {
                 // The kernel pins the memory, and counts it as locked (`xdp_umem_account_pages`).
-                Some(libc::ENOBUFS) => beyond_lock_limit(self.umem.region().len(), error),
+                Some(libc::ENOBUFS) => memlock_error(self.umem.region().len(), error),
                 _ => fail("register a UMEM", error),
             })?;
         }
         let mut rings = self.rings(fd.as_fd()).map_err(|error| fail("make AF_XDP rings", error))?;
         let kernel_batch = self.budget(fd.as_fd());
-        let chunks = state.take(self.receive + self.transmit)?;
+        let chunks = state.alloc(self.receive + self.transmit)?;
         let chunk = u64::from(self.umem.chunk());
         let mut addresses = chunks.iter().cloned().flatten().map(|n| u64::from(n) * chunk);
         for address in addresses.by_ref().take(self.receive as usize) {
@@ -339,7 +339,7 @@ impl Builder {
             Ok(mode) => mode,
             Err(error) => {
                 drop(fd);
-                state.give(chunks);
+                state.free(chunks);
                 return Err(fail("bind an AF_XDP socket", error));
             }
         };
@@ -422,7 +422,7 @@ impl Builder {
     /// Has the kernel send more frames in one system call (Linux 6.17), and says how many it will.
     fn budget(&self, fd: BorrowedFd<'_>) -> u32 {
         let wanted = TRANSMIT_BUDGET.min(self.transmit.max(UNUSED_RING).next_power_of_two());
-        match sys::set(fd, libc::SOL_XDP, XDP_MAX_TX_SKB_BUDGET, &wanted) {
+        match sys::setsockopt(fd, libc::SOL_XDP, XDP_MAX_TX_SKB_BUDGET, &wanted) {
             Ok(()) if self.transmit > 0 => wanted,
             // A kernel without it, or a socket that does not send.
             _ => KERNEL_BATCH,
@@ -442,7 +442,7 @@ impl Builder {
         loop {
             match sys::bind(fd, ifindex, self.queue, flags, shared) {
                 Err(error) if error.raw_os_error() == Some(libc::EBUSY) && Instant::now() < end => {
-                    sys::pause(Duration::from_millis(5));
+                    sys::sleep(Duration::from_millis(5));
                 }
                 answer => return answer,
             }
@@ -521,7 +521,7 @@ struct Rings {
 }
 
 fn set_busy_poll(fd: BorrowedFd<'_>, busy: BusyPoll) -> io::Result<()> {
-    sys::set(fd, libc::SOL_SOCKET, SO_PREFER_BUSY_POLL, &1i32)?;
-    sys::set(fd, libc::SOL_SOCKET, libc::SO_BUSY_POLL, &busy.microseconds)?;
-    sys::set(fd, libc::SOL_SOCKET, SO_BUSY_POLL_BUDGET, &busy.budget)
+    sys::setsockopt(fd, libc::SOL_SOCKET, SO_PREFER_BUSY_POLL, &1i32)?;
+    sys::setsockopt(fd, libc::SOL_SOCKET, libc::SO_BUSY_POLL, &busy.microseconds)?;
+    sys::setsockopt(fd, libc::SOL_SOCKET, SO_BUSY_POLL_BUDGET, &busy.budget)
 }

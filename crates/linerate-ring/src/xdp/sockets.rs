@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use linerate_bpf::filter::Instruction;
-use linerate_bpf::steer::{self, TimestampSource, Unmatched};
+use linerate_bpf::steer::{self, TimestampSource, UnmatchedAction};
 use linerate_bpf::xdp::{AttachMode, require_free};
 use linerate_net::{Interface, link};
 use rustix::event::{PollFd, PollFlags};
@@ -107,7 +107,7 @@ impl Sockets {
         // clock readings without a system call, once a batch, where stamps are made of it.
         let socket = &mut self.sockets[turn];
         if socket.marking.metadata {
-            socket.marking.tai_ahead = sys::tai_ahead();
+            socket.marking.tai_offset_ns = sys::tai_offset_ns();
         }
         Some(Batch::new(socket, until))
     }
@@ -331,7 +331,7 @@ impl<'a> Builder<'a> {
     }
 
     /// What becomes of frames that the filter refuses (default: passed to the stack).
-    pub fn unmatched(mut self, unmatched: Unmatched) -> Self {
+    pub fn unmatched(mut self, unmatched: UnmatchedAction) -> Self {
         self.steer.unmatched = unmatched;
         self
     }
@@ -362,7 +362,7 @@ impl<'a> Builder<'a> {
         let region = Region::builder(self.buffer)
             .pages(self.pages)
             .lock(self.lock)
-            .near(link::numa_node(&self.interface))
+            .preferred_node(link::numa_node(&self.interface))
             .build()?;
         let umem = Umem::new(region, self.chunk)?;
         let depth = (self.buffer / self.chunk as usize) as u32 / queues.len() as u32;
@@ -383,10 +383,10 @@ impl<'a> Builder<'a> {
             builder.marking = FrameMarks {
                 metadata: matches!(stamps, TimestampSource::Kernel | TimestampSource::Hardware),
                 stamp: stamps == TimestampSource::Reader,
-                tai_ahead: sys::tai_ahead(),
+                tai_offset_ns: sys::tai_offset_ns(),
             };
             let socket = builder.build()?;
-            steer.insert(queue, socket.as_fd())?;
+            steer.add_socket(queue, socket.as_fd())?;
             sockets.push(socket);
         }
         let polls = sockets.iter().map(poll_entry).collect();

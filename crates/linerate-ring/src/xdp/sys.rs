@@ -16,7 +16,7 @@ use rustix::time::{ClockId, DynamicClockId, Timespec, clock_gettime, clock_getti
 use crate::Timestamp;
 
 /// `setsockopt` with a plain value, for options that rustix does not have.
-pub(crate) fn set<T: Copy>(
+pub(crate) fn setsockopt<T: Copy>(
     fd: BorrowedFd<'_>,
     level: i32,
     option: i32,
@@ -98,7 +98,7 @@ pub(crate) fn poll(fds: &mut [PollFd<'_>], timeout: Duration) -> io::Result<bool
 }
 
 /// Sleeps for `time`, or less if a signal comes: false then.
-pub(crate) fn pause(time: Duration) -> bool {
+pub(crate) fn sleep(time: Duration) -> bool {
     matches!(nanosleep(&timespec(time)), NanosleepRelativeResult::Ok)
 }
 
@@ -120,7 +120,7 @@ pub(crate) fn now() -> Timestamp {
 
 /// Nanoseconds by which the kernel's TAI clock runs ahead of UTC: whole seconds, 0 where nobody
 /// told the kernel about leap seconds. XDP programs can read TAI but not UTC.
-pub(crate) fn tai_ahead() -> u64 {
+pub(crate) fn tai_offset_ns() -> u64 {
     let utc = nanoseconds(clock_gettime(ClockId::Realtime));
     let tai = clock_gettime_dynamic(DynamicClockId::Tai).map_or(0, nanoseconds);
     // The readings are apart by less than half a second, so rounding gives the whole offset.

@@ -194,7 +194,7 @@ impl TxSocket {
             if left.is_zero() {
                 return Ok(false);
             }
-            sys::pause(left.min(Duration::from_micros(50)));
+            sys::sleep(left.min(Duration::from_micros(50)));
         }
     }
 

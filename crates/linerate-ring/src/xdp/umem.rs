@@ -88,7 +88,7 @@ impl Umem {
 
 impl State {
     /// Takes `count` chunks that nobody else has.
-    pub(crate) fn take(&mut self, count: u32) -> Result<Vec<Range<u32>>> {
+    pub(crate) fn alloc(&mut self, count: u32) -> Result<Vec<Range<u32>>> {
         let available: u32 = self.free.iter().map(|range| range.end - range.start).sum();
         if count > available {
             return Err(Error::Invalid(format!(
@@ -110,7 +110,7 @@ impl State {
     }
 
     /// Gives chunks back.
-    pub(crate) fn give(&mut self, chunks: Vec<Range<u32>>) {
+    pub(crate) fn free(&mut self, chunks: Vec<Range<u32>>) {
         self.free.extend(chunks);
     }
 }

@@ -56,7 +56,7 @@ impl WaitStrategy {
                 std::hint::spin_loop();
                 false
             } else {
-                !sys::pause(self.sleep.min(limit - spent))
+                !sys::sleep(self.sleep.min(limit - spent))
             };
             if ready() {
                 return None;

@@ -10,7 +10,7 @@ use linerate_ring::tee::Tee;
 use linerate_ring::xdp::{CopyMode, Socket, Sockets, Umem, WaitStrategy, probe};
 use linerate_ring::{Frame, Region};
 use linerate_testkit::{
-    Exclusive, Interface, Namespace, exclusive, root_or_skip, say_skipped, test_name,
+    Exclusive, Interface, Namespace, exclusive, print_skipped, root_or_skip, test_name,
 };
 
 const FRAMES: u64 = 2000;
@@ -34,7 +34,7 @@ impl Cards {
     fn take(test: &str) -> Option<Self> {
         let names = std::env::var("LINERATE_TEST_CARDS").unwrap_or_default();
         let [tx, rx] = names.split_whitespace().collect::<Vec<_>>()[..] else {
-            say_skipped(test, "LINERATE_TEST_CARDS names no two cards on one cable");
+            print_skipped(test, "LINERATE_TEST_CARDS names no two cards on one cable");
             return None;
         };
         let exclusive = exclusive();
@@ -69,7 +69,7 @@ impl Cards {
         let probe = self.receiver.run(|| probe(self.rx.name())).expect("entered");
         assert!(probe.unavailable.is_none(), "{probe:?}");
         if !probe.zero_copy {
-            say_skipped(test, &format!("the driver {} announces no zero-copy", self.driver));
+            print_skipped(test, &format!("the driver {} announces no zero-copy", self.driver));
         }
         probe.zero_copy
     }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use crate::packet_support::{Cable, collect, drain, finish, number, numbered, quick};
 use linerate_bpf::filter::{ClassicProgram, Statement};
-use linerate_ring::packet::{self, Clock, DirectionFilter, Ring, TimestampSource, TxRing};
+use linerate_ring::packet::{self, DirectionFilter, Ring, TimestampClock, TimestampSource, TxRing};
 use linerate_ring::{Direction, Error};
 use linerate_testkit::root_or_skip;
 
@@ -16,7 +16,7 @@ fn everything_sent_is_captured() {
     root_or_skip!();
     let cable = Cable::new();
     // Nobody reads until all is sent, however long that takes: no block is to be handed over half empty.
-    let builder = quick("rx").retire(Duration::from_secs(1));
+    let builder = quick("rx").retire_timeout(Duration::from_secs(1));
     let mut ring = cable.receive(builder).unwrap();
     let frames: Vec<_> = (0..3000).map(|n| numbered(n, 60 + n as usize % 1455)).collect();
     cable.send(&frames);
@@ -311,7 +311,7 @@ fn time_stamps_say_when_and_whose_clock() {
         let stamps: Vec<_> =
             finish(&mut ring).iter().map(|kept| u128::from(kept.timestamp.unwrap().0)).collect();
         assert!(before <= stamps[0] && stamps[0] <= stamps[1] && stamps[1] <= after);
-        assert_eq!(ring.clock(), Some(Clock::Software));
+        assert_eq!(ring.clock(), Some(TimestampClock::Software));
     }
     let error =
         cable.receive(quick("rx").timestamps(TimestampSource::HardwareSwitchedOn)).unwrap_err();
@@ -338,7 +338,8 @@ fn unfinished_checksums_are_marked() {
 fn a_stopped_ring_hands_over_what_came_before_and_nothing_after() {
     root_or_skip!();
     let cable = Cable::new();
-    let mut ring = cable.receive(Ring::builder("rx").retire(Duration::from_millis(100))).unwrap();
+    let mut ring =
+        cable.receive(Ring::builder("rx").retire_timeout(Duration::from_millis(100))).unwrap();
     cable.send(&[numbered(1, 60)]);
     ring.stop().unwrap();
     cable.send(&[numbered(2, 60)]);

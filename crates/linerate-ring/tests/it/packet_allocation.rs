@@ -5,7 +5,7 @@ use std::fs;
 
 use crate::packet_support::{Cable, finish, number, numbered, quick};
 use linerate_ring::packet::Allocation;
-use linerate_testkit::{exclusive, root_or_skip, say_skipped};
+use linerate_testkit::{exclusive, print_skipped, root_or_skip};
 
 /// Bytes of huge pages that this process has mapped, of either kind.
 fn huge_bytes() -> usize {
@@ -31,10 +31,10 @@ fn a_ring_is_of_the_memory_that_was_chosen_or_there_is_none() {
                 let error = error.to_string();
                 assert_ne!(allocation, Allocation::Any, "{error}");
                 if error.contains("let programs choose the memory") {
-                    return say_skipped("packet rings of chosen memory", &error);
+                    return print_skipped("packet rings of chosen memory", &error);
                 }
                 assert!(error.contains("huge pages"), "{allocation}: {error}");
-                say_skipped(&format!("a ring of {allocation} memory"), &error);
+                print_skipped(&format!("a ring of {allocation} memory"), &error);
                 continue;
             }
         };

@@ -105,7 +105,7 @@ impl Cable {
 
 /// A ring that hands over soon.
 pub(crate) fn quick(interface: &str) -> Builder {
-    Ring::builder(interface).retire(Duration::from_millis(5)).buffer(4 << 20)
+    Ring::builder(interface).retire_timeout(Duration::from_millis(5)).buffer(4 << 20)
 }
 
 /// A frame of `len` bytes that carries a number.

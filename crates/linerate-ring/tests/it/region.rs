@@ -56,8 +56,12 @@ fn reserved_huge_pages_are_what_the_region_gets() {
         skip!("cannot reserve huge pages");
     };
     for pages in [Pages::Hugetlb, Pages::Auto] {
-        let mut region =
-            Region::builder(3 << 20).pages(pages).lock(true).near(Some(0)).build().unwrap();
+        let mut region = Region::builder(3 << 20)
+            .pages(pages)
+            .lock(true)
+            .preferred_node(Some(0))
+            .build()
+            .unwrap();
         let got = region.actual_pages().clone();
         assert_eq!((got.pages, got.page_size), (Pages::Hugetlb, 2 << 20));
         assert_eq!((region.len(), got.huge_bytes, got.locked), (4 << 20, 4 << 20, true));
@@ -96,7 +100,7 @@ fn a_page_of_one_gibibyte_is_taken_where_one_is_reserved() {
 fn the_command_in_the_error_reserves_enough() {
     root_or_skip!();
     let Some(mut reserved) = Reserved::new(2) else {
-        return linerate_testkit::say_skipped(
+        return linerate_testkit::print_skipped(
             "the_command_in_the_error",
             "cannot reserve huge pages",
         );

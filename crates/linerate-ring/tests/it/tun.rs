@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use linerate_ring::tun::{Device, Kind, MAX_PACKET, MAX_PIECES, Offloads, Queue};
+use linerate_ring::tun::{Device, Kind, MAX_IOVECS, MAX_PACKET, Offloads, Queue};
 use linerate_ring::{Error, Result};
 use linerate_testkit::{Namespace, root_or_skip};
 use linerate_wire::virtio::{Flags, GsoType, Header};
@@ -67,7 +67,7 @@ fn a_datagram_goes_out_and_its_answer_comes_in() {
 
     let answer = datagram(b"pong");
     let pieces: Vec<_> = answer.chunks(3).map(IoSlice::new).collect();
-    assert!(host.queue().send_pieces(&Header::default(), &pieces).unwrap());
+    assert!(host.queue().send_vectored(&Header::default(), &pieces).unwrap());
     let mut bytes = [0; 16];
     let (len, from) = socket.recv_from(&mut bytes).unwrap();
     assert_eq!((&bytes[..len], from), (&b"pong"[..], "10.1.0.2:6000".parse().unwrap()));
@@ -153,7 +153,7 @@ fn a_tap_hands_over_datagrams_to_segment() {
     root_or_skip!();
     let host = Host::new(|| Device::builder("t0").build(), "10.1.0.1");
     if !host.device.offloads().contains(Offloads::USO) {
-        return linerate_testkit::say_skipped(
+        return linerate_testkit::print_skipped(
             "a_tap_hands_over_datagrams",
             "no USO in this kernel",
         );
@@ -216,8 +216,8 @@ fn trouble_is_named() {
     assert!(error.contains("e0") && error.contains("from 9000"), "{error}");
     let error = queue.send(&Header::default(), &[0xff; 40]).unwrap_err().to_string();
     assert!(error.contains("no packet"), "{error}");
-    let pieces = [IoSlice::new(b"x"); MAX_PIECES + 1];
-    let error = queue.send_pieces(&Header::default(), &pieces).unwrap_err().to_string();
+    let pieces = [IoSlice::new(b"x"); MAX_IOVECS + 1];
+    let error = queue.send_vectored(&Header::default(), &pieces).unwrap_err().to_string();
     assert!(error.contains("129"), "{error}");
 
     let socket = host.namespace.run(|| UdpSocket::bind("10.1.0.1:5000")).unwrap().unwrap();

@@ -10,7 +10,7 @@ use linerate_ring::packet::{DirectionFilter, Ring};
 use linerate_ring::region::Pages;
 use linerate_ring::tee::Tee;
 use linerate_ring::xdp::{AttachMode, Sockets};
-use linerate_testkit::{VethOptions, root_or_skip, say_skipped, test_name};
+use linerate_testkit::{VethOptions, print_skipped, root_or_skip, test_name};
 
 const TAG: [u8; 4] = [0x81, 0x00, 0x60, 0x07];
 const FRAMES: u64 = 100;
@@ -25,7 +25,7 @@ fn cable(test: &str) -> Option<Cable> {
     let words = "link add link rx name rx7 type vlan id 7".split(' ');
     let made = cable.receiver.command("ip").args(words).output().expect("iproute2 is installed");
     if !made.status.success() {
-        say_skipped(test, "the kernel has no VLAN devices");
+        print_skipped(test, "the kernel has no VLAN devices");
         return None;
     }
     let device = cable.receiver.interface("rx7").expect("made");

@@ -10,7 +10,7 @@ use crate::xdp_support::{
 use linerate_bpf::steer;
 use linerate_ring::region::Pages;
 use linerate_ring::xdp::{
-    AttachMode, Socket, Sockets, SocketsBuilder, TimestampSource, TxSocket, Umem, Unmatched,
+    AttachMode, Socket, Sockets, SocketsBuilder, TimestampSource, TxSocket, Umem, UnmatchedAction,
     WaitStrategy, probe,
 };
 use linerate_ring::{Error, Frame, Region, Result};
@@ -216,7 +216,7 @@ fn refused_frames_are_dropped_on_request() {
     root_or_skip!();
     let cable = Cable::new(VethOptions::default());
     let (seven, stack) = (to_port(7), Stack::listen(&cable, 8));
-    let mut source = source(&cable, |b| b.filter(Some(&seven)).unmatched(Unmatched::Drop));
+    let mut source = source(&cable, |b| b.filter(Some(&seven)).unmatched(UnmatchedAction::Drop));
     let raw = cable.raw();
     (0..100).for_each(|n| raw.send(&udp(7 + n as u16 % 2, n, 100)));
     assert_eq!((drain(&mut source, |_| ()), stack.count()), (50, 0));
@@ -345,7 +345,7 @@ fn two_interfaces_share_one_umem() {
             for interface in ["rx", "rx2"] {
                 let socket = Socket::builder(interface, 0, &umem).receive(200).build()?;
                 let mut steer = steer::Program::load(interface, &steer::Options::default())?;
-                steer.insert(0, std::os::fd::AsFd::as_fd(&socket))?;
+                steer.add_socket(0, std::os::fd::AsFd::as_fd(&socket))?;
                 steer.attach()?;
                 sockets.push(socket);
                 steers.push(steer);

@@ -28,7 +28,7 @@ pub struct Flow {
 struct FlowState {
     layout: Layout,
     /// When the first frame came.
-    since: u64,
+    first_timestamp: u64,
     segments: u16,
     /// Payload of every segment but the last.
     size: u16,
@@ -64,7 +64,7 @@ impl Flow {
         &mut self,
         frame: &[u8],
         token: u64,
-        since: u64,
+        first_timestamp: u64,
         layout: &Layout,
         segment: &Segment,
     ) {
@@ -74,7 +74,7 @@ impl Flow {
         self.tokens[0] = token;
         self.held = Some(FlowState {
             layout: *layout,
-            since,
+            first_timestamp,
             segments: 1,
             size: segment.len,
             last: segment.len,
@@ -87,8 +87,8 @@ impl Flow {
     }
 
     /// When the first frame came.
-    pub(super) fn since(&self) -> u64 {
-        self.held.map_or(0, |held| held.since)
+    pub(super) fn first_timestamp(&self) -> u64 {
+        self.held.map_or(0, |held| held.first_timestamp)
     }
 
     /// Whether a frame belongs to this flow.
@@ -177,7 +177,7 @@ impl Flow {
             size: held.size,
             last: held.last,
             ids: held.ids,
-            since: held.since,
+            first_timestamp: held.first_timestamp,
             reason,
         }));
     }

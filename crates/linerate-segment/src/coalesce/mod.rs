@@ -145,7 +145,7 @@ impl<S: AsRef<[Flow]> + AsMut<[Flow]>> Coalescer<S> {
         // In the order of arrival, which is that of time unless the caller's clock went back; then a
         // flow waits for an older one, no longer.
         while let Some(index) = self.table.oldest() {
-            if self.flows.as_ref()[index].since() > time {
+            if self.flows.as_ref()[index].first_timestamp() > time {
                 break;
             }
             self.flush(index, FlushReason::Flushed, sink);
@@ -161,7 +161,7 @@ impl<S: AsRef<[Flow]> + AsMut<[Flow]>> Coalescer<S> {
 
     /// When the frame came that waits longest; `None` where none waits.
     pub fn oldest(&self) -> Option<u64> {
-        self.table.oldest().map(|index| self.flows.as_ref()[index].since())
+        self.table.oldest().map(|index| self.flows.as_ref()[index].first_timestamp())
     }
 
     /// A place for a new flow; an older one makes room where need be.

@@ -67,7 +67,7 @@ pub struct SuperPacket<'c> {
     pub(super) size: u16,
     pub(super) last: u16,
     pub(super) ids: [IpId; 2],
-    pub(super) since: u64,
+    pub(super) first_timestamp: u64,
     pub(super) reason: FlushReason,
 }
 
@@ -100,8 +100,8 @@ impl<'c> SuperPacket<'c> {
     }
 
     /// The time that the first frame came with.
-    pub fn since(&self) -> u64 {
-        self.since
+    pub fn first_timestamp(&self) -> u64 {
+        self.first_timestamp
     }
 
     /// Why nothing more was joined.

@@ -49,12 +49,15 @@ fn exchange(mut program: Command, to: SocketAddr, backend: &str, sender: &UdpSoc
 fn check(test: &str, back_ends: &[Backend], run: impl Fn() -> Command) {
     for &backend in back_ends {
         if let Err(why) = linerate_udp::probe(backend, None) {
-            linerate_testkit::say_skipped(&format!("{test} with {backend}"), &why);
+            linerate_testkit::print_skipped(&format!("{test} with {backend}"), &why);
             continue;
         }
         for ip in ["127.0.0.1:0", "[::1]:0"] {
             let Ok(sender) = UdpSocket::bind(ip) else {
-                linerate_testkit::say_skipped(&format!("{test} over {ip}"), "no such address here");
+                linerate_testkit::print_skipped(
+                    &format!("{test} over {ip}"),
+                    "no such address here",
+                );
                 continue;
             };
             exchange(run(), ip.parse().unwrap(), backend.name(), &sender);

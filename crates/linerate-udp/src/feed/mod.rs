@@ -143,7 +143,7 @@ pub struct Feed<L> {
     protocol: L,
     current: Session,
     previous: Session,
-    from_start: bool,
+    expect_from_first: bool,
     statistics: Statistics,
 }
 
@@ -155,15 +155,15 @@ impl<L: Protocol> Feed<L> {
             protocol,
             current: Session::new(),
             previous: Session::new(),
-            from_start: false,
+            expect_from_first: false,
             statistics: Statistics::default(),
         }
     }
 
     /// The same, but messages count from number 1 on in the first session too.
     #[must_use]
-    pub fn from_start(mut self) -> Self {
-        self.from_start = true;
+    pub fn expect_from_first(mut self) -> Self {
+        self.expect_from_first = true;
         self
     }
 
@@ -266,8 +266,8 @@ impl<L: Protocol> Feed<L> {
         std::mem::swap(&mut self.current, &mut self.previous);
         self.statistics.abandon(self.current.gap_list.clear());
         // Only the first one can have been running before.
-        let from_start = self.from_start || self.statistics.sessions > 1;
-        self.current.begin(header.session, if from_start { 1 } else { header.first });
+        let expect_from_first = self.expect_from_first || self.statistics.sessions > 1;
+        self.current.begin(header.session, if expect_from_first { 1 } else { header.first });
         true
     }
 }

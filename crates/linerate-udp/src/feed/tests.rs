@@ -36,7 +36,7 @@ fn the_first_arrival_wins_and_the_other_is_a_duplicate() {
 
 #[test]
 fn a_gap_is_opened_at_once_and_closed_by_the_other_line() {
-    let mut feed = Feed::new(MoldUdp64).from_start();
+    let mut feed = Feed::new(MoldUdp64).expect_from_first();
     assert_eq!(numbers(&mut feed, Line::A, &packet(4, 2)), [4, 5]);
     assert_eq!(feed.gap_list().gaps(), [Gap { from: 1, to: 4 }]);
     assert_eq!(numbers(&mut feed, Line::B, &packet(2, 1)), [2]);
@@ -195,7 +195,7 @@ proptest! {
     fn every_message_comes_once(
         packets in proptest::collection::vec((0u64..40, 1u64..4, any::<bool>()), 1..60),
     ) {
-        let mut feed = Feed::new(MoldUdp64).from_start();
+        let mut feed = Feed::new(MoldUdp64).expect_from_first();
         let mut seen = std::collections::BTreeSet::new();
         let mut sent = std::collections::BTreeSet::new();
         for (at, count, b) in packets {
@@ -218,7 +218,7 @@ proptest! {
         lines in (cut(), cut()),
         order in proptest::collection::vec(any::<bool>(), 40),
     ) {
-        let mut feed = Feed::new(MoldUdp64).from_start();
+        let mut feed = Feed::new(MoldUdp64).expect_from_first();
         let mut seen = std::collections::BTreeSet::new();
         let mut sent = std::collections::BTreeSet::new();
         let mut lines = [lines.0.into_iter(), lines.1.into_iter()];

@@ -45,7 +45,7 @@ impl SocketDrops {
     }
 
     /// The same for another reader of the socket, whichever the namespace of its thread.
-    pub(crate) fn again(&self, fd: BorrowedFd<'_>) -> io::Result<Self> {
+    pub(crate) fn for_socket(&self, fd: BorrowedFd<'_>) -> io::Result<Self> {
         Self::with(self.counters.as_ref().and_then(|file| file.try_clone().ok()), fd, self.v6)
     }
 

@@ -109,13 +109,17 @@ fn two_receivers_of_xdp_do_not_share_an_interface() {
         let error = cable.receive(builder.clone(), Some(Backend::Xdp)).unwrap_err().to_string();
         assert!(error.contains(words), "{error}");
         let receiver = cable.receive(builder, None).unwrap();
-        let why = &receiver.reasons()[0];
+        let why = &receiver.selection_reasons()[0];
         assert!(why.starts_with("not xdp: ") && why.contains(words), "{why}");
     }
     // Without a wish the second one takes a socket, and says why.
     let second = cable.receive(builder(7001), None).unwrap();
     assert_ne!(second.backend(), Backend::Xdp);
-    assert!(second.reasons()[0].starts_with("not xdp: "), "{:?}", second.reasons());
+    assert!(
+        second.selection_reasons()[0].starts_with("not xdp: "),
+        "{:?}",
+        second.selection_reasons()
+    );
     drop(first);
     assert!(!cable.veth.b.has_xdp().unwrap(), "a program was left behind");
 }
@@ -387,9 +391,9 @@ fn a_pace_spreads_messages_and_holds_none_back() {
     assert_eq!((faster(100_000.0), faster(1e9)), (10, 256));
 
     let mut slow = Sender::builder(to).rate(Some(0.001)).build().unwrap();
-    assert!(slow.pace(None).unwrap(), "the first goes at once");
+    assert!(slow.wait_until_due(None).unwrap(), "the first goes at once");
     slow.message(1).unwrap()[0] = 1;
-    assert!(!slow.pace(Some(Instant::now() + Duration::from_millis(20))).unwrap());
+    assert!(!slow.wait_until_due(Some(Instant::now() + Duration::from_millis(20))).unwrap());
     assert_eq!(slow.statistics().messages, 1);
 }
 

@@ -9,7 +9,7 @@ use crate::support::{
 };
 use linerate_ring::tun;
 use linerate_ring::xdp::TxSocket;
-use linerate_testkit::{Mac, Namespace, root_or_skip, say_skipped, test_name};
+use linerate_testkit::{Mac, Namespace, print_skipped, root_or_skip, test_name};
 use linerate_udp::{Backend, Error, Receiver, Sender};
 use linerate_wire::checksum::Sum;
 use linerate_wire::ip::{self, Protocol};
@@ -166,7 +166,7 @@ fn no_xdp(namespace: &Namespace, to: SocketAddr, interface: &str, send: impl Fn(
         }
     }
     let mut receiver = build(None).expect("a receiver");
-    assert_ne!(receiver.backend(), Backend::Xdp, "{:?}", receiver.reasons());
+    assert_ne!(receiver.backend(), Backend::Xdp, "{:?}", receiver.selection_reasons());
     send();
     let backend = receiver.backend().to_string();
     gather_few(&mut receiver, &backend);
@@ -265,7 +265,7 @@ fn busy_polling_delivers_on_every_back_end() {
             Err(Error::System { source, .. })
                 if source.raw_os_error() == Some(nix::libc::ENOPROTOOPT) =>
             {
-                say_skipped(
+                print_skipped(
                     &format!("{} with {kind}", test_name!()),
                     "this kernel has no busy polling",
                 );
@@ -316,7 +316,7 @@ fn a_back_end_is_chosen_by_measuring() {
             }
         }
         over.store(true, Relaxed);
-        assert_eq!(runs.len(), able.len(), "{runs:?}, {:?}", receiver.reasons());
+        assert_eq!(runs.len(), able.len(), "{runs:?}, {:?}", receiver.selection_reasons());
         assert!(runs.iter().all(|run| able.contains(&run.backend)), "{runs:?}");
         // On a machine so busy that no run got a message, the choice is that without a measurement.
         assert!(!heard || chosen.is_some_and(|run| run.messages > 0), "{runs:?}");
@@ -335,5 +335,7 @@ fn where_nothing_comes_the_choice_is_as_without_measuring() {
         "{:?}",
         measured.calibration_runs()
     );
-    assert!(measured.reasons().iter().any(|why| why == "no message arrived to calibrate by"));
+    assert!(
+        measured.selection_reasons().iter().any(|why| why == "no message arrived to calibrate by")
+    );
 }

@@ -202,7 +202,7 @@ fn the_choice_of_the_machine_delivers_too() {
     let mut sender = cable.send(Sender::builder(to));
     let (sent, came) = exchange(&mut sender, &mut receiver, to, Sizes::Same, 1000);
     assert_eq!(sent, came, "{}", receiver.backend());
-    assert_eq!(has_xdp, receiver.backend() == Backend::Xdp, "{:?}", receiver.reasons());
+    assert_eq!(has_xdp, receiver.backend() == Backend::Xdp, "{:?}", receiver.selection_reasons());
 }
 
 #[test]

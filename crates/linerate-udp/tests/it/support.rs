@@ -193,7 +193,7 @@ pub(crate) fn back_ends(cable: &Cable, test: &str) -> Vec<Backend> {
             match probed.expect("the namespace") {
                 Ok(()) => true,
                 Err(why) => {
-                    linerate_testkit::say_skipped(&format!("{test} with {backend}"), &why);
+                    linerate_testkit::print_skipped(&format!("{test} with {backend}"), &why);
                     false
                 }
             }

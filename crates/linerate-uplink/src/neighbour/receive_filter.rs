@@ -102,7 +102,7 @@ impl ReceiveFilter {
         if !self.has(asked.target.into()) {
             return;
         }
-        let answer = asked.answer(self.mac);
+        let answer = asked.advertisement(self.mac);
         // A node that performs duplicate address detection has no address yet: the answer goes to all nodes.
         let mac = Address::of_group(answer.destination.into()).unwrap_or(from);
         self.push(mac, EtherType::IPV6, Advertisement::PACKET_LEN, |bytes| answer.emit(bytes));

@@ -326,7 +326,7 @@ impl Worker {
 
     /// Requests resolution or confirmation of a neighbour.
     fn probe(&mut self, address: IpAddr) {
-        if let Err(error) = self.connection.probe_neighbour(self.index, address) {
+        if let Err(error) = self.connection.request_neighbour(self.index, address) {
             tracing::debug!(%error, %address, "neighbour resolution request failed");
             self.set_state(address, NeighbourState::Failed);
         }

@@ -37,7 +37,7 @@ pub(crate) trait FramePort: Send {
     ) -> Result<bool>;
 
     /// Frames that can be written at once, as far as that has to be known: a number above
-    /// [`crate::tx::MIN_ROOM`] says no more than that one.
+    /// [`crate::tx::MIN_FREE_FRAMES`] says no more than that one.
     fn room(&mut self) -> usize;
 
     /// The longest frame that can be written.

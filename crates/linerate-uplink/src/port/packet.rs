@@ -12,7 +12,7 @@ use super::{FramePort, SendOutcome, is_up};
 use crate::Result;
 use crate::rx::{MAX_BATCH, Receiver};
 use crate::statistics::{Drops, Statistics};
-use crate::tx::MIN_ROOM;
+use crate::tx::MIN_FREE_FRAMES;
 
 /// Bytes of a block of the receive ring: some forty full frames, so that a stream fills it before its
 /// timeout.
@@ -43,10 +43,10 @@ impl PacketPort {
         let mut builder = Ring::builder(interface)
             .direction(DirectionFilter::In)
             .promiscuous(true)
-            .virtio_header(true)
+            .vnet_hdr(true)
             .block_size(BLOCK)
             .buffer(BUFFER)
-            .retire(RETIRE);
+            .retire_timeout(RETIRE);
         if let Some(fanout) = fanout {
             builder = builder.fanout(fanout);
         }
@@ -97,7 +97,7 @@ impl FramePort for PacketPort {
         // Slots are returned in order, so the next one shows the state of all.
         let (least, _) = self.transmit.frame_len();
         match self.transmit.frame(least) {
-            Ok(Some(_)) => MIN_ROOM,
+            Ok(Some(_)) => MIN_FREE_FRAMES,
             _ => 0,
         }
     }

@@ -16,7 +16,7 @@ use super::{FramePort, SendOutcome, is_up};
 use crate::Result;
 use crate::rx::{MAX_BATCH, Receiver};
 use crate::statistics::{Drops, Statistics};
-use crate::tx::MIN_ROOM;
+use crate::tx::MIN_FREE_FRAMES;
 
 /// Chunks of a socket to receive into. At a million full frames a second they hold 4 ms; in copy mode
 /// more would only be colder.
@@ -52,7 +52,7 @@ impl XdpPort {
             let bytes = (RECEIVE + TRANSMIT) as usize * chunk as usize;
             let region = Region::builder(bytes)
                 .pages(Pages::Auto)
-                .near(linerate_net::link::numa_node(interface))
+                .preferred_node(linerate_net::link::numa_node(interface))
                 .build()?;
             let umem: Arc<Umem> = Umem::new(region, chunk)?;
             let socket = Socket::builder(interface, queue, &umem)
@@ -61,7 +61,7 @@ impl XdpPort {
                 .batch(MAX_BATCH as u32)
                 .wait_strategy(WaitStrategy::BLOCKING)
                 .build()?;
-            steer.insert(queue, socket.as_fd())?;
+            steer.add_socket(queue, socket.as_fd())?;
             sockets.push(socket);
         }
         Ok(Self { sockets, unsent: false, scratch: Vec::new() })
@@ -100,7 +100,7 @@ impl FramePort for XdpPort {
     }
 
     fn room(&mut self) -> usize {
-        self.sockets[0].free(MIN_ROOM)
+        self.sockets[0].free(MIN_FREE_FRAMES)
     }
 
     fn longest(&self) -> usize {

@@ -13,7 +13,7 @@ use anyhow::Result;
 /// The exit status of a verb's result; an error goes to standard error.
 pub fn exit_status(outcome: Result<ExitCode>) -> ExitCode {
     outcome.unwrap_or_else(|error| {
-        stdio::eprintln(format_args!("linerate: {}", described(&error)));
+        stdio::eprintln(format_args!("linerate: {}", format_error_chain(&error)));
         ExitCode::FAILURE
     })
 }
@@ -25,7 +25,7 @@ pub fn usage_error(reason: &str) -> ExitCode {
 }
 
 /// The error and its causes. Most errors name their cause themselves; it is not repeated.
-pub fn described(error: &anyhow::Error) -> String {
+pub fn format_error_chain(error: &anyhow::Error) -> String {
     error.chain().skip(1).fold(error.to_string(), |text, cause| {
         let cause = cause.to_string();
         if text.contains(&cause) { text } else { format!("{text}: {cause}") }

@@ -26,7 +26,7 @@ impl StatusLine {
     }
 
     /// The time since the last change, when the next is due.
-    pub(crate) fn due(&self) -> Option<Duration> {
+    pub(crate) fn next_update(&self) -> Option<Duration> {
         Some(self.shown.elapsed()).filter(|elapsed| *elapsed >= INTERVAL)
     }
 

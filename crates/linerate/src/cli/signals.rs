@@ -92,7 +92,7 @@ impl Signals {
     }
 
     /// Whether the counts were asked for since the last call.
-    pub(crate) fn take_counts(&self) -> bool {
+    pub(crate) fn take_report_request(&self) -> bool {
         self.counts.swap(false, Relaxed)
     }
 

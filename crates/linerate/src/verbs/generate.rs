@@ -10,7 +10,8 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use indicatif::ProgressBar;
 use linerate_generate::fields::{Addresses, Ports};
 use linerate_generate::{
-    Backend, Config, Generator, Options, Random, Rate, Report, Running, Sizes, Stamp, Transport,
+    Backend, Config, Generator, Options, PayloadHeader, RandomFields, Rate, Report, Running, Sizes,
+    Transport,
 };
 
 use crate::cli::progress::{self, scaled};
@@ -83,14 +84,14 @@ pub(crate) struct Arguments {
     vlan: Option<u16>,
     /// Fields that are random: a list of src, dst, sport, dport, mac (or smac, dmac), size.
     #[arg(long, value_name = "FIELDS")]
-    random: Option<Random>,
+    random: Option<RandomFields>,
     /// Seed of the random numbers; the same seed gives the same frames.
     #[arg(long, value_name = "S", default_value_t = 1)]
     seed: u64,
     /// Payload: none (all zero), sequence (LNRT and the frame's number), time (and nanoseconds of
     /// CLOCK_MONOTONIC) [default: sequence where the shortest frame has room]
     #[arg(long)]
-    stamp: Option<Stamp>,
+    stamp: Option<PayloadHeader>,
     /// CPU that sends.
     #[arg(long, value_name = "N")]
     cpu: Option<usize>,

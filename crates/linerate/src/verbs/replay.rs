@@ -11,7 +11,7 @@ use clap::Args;
 use indicatif::ProgressBar;
 use linerate_generate::Rate;
 use linerate_generate::replay::{
-    self, Files, Frames, Options, Progress, Recorded, Report, Speed, Trace,
+    self, Files, FrameSource, Options, Progress, RecordedFrame, Report, Speed, Trace,
 };
 
 use crate::cli::progress::{self, scaled};
@@ -158,10 +158,10 @@ struct Loading<'a, 'f> {
     bytes: u64,
 }
 
-impl Frames for Loading<'_, '_> {
+impl FrameSource for Loading<'_, '_> {
     type Error = anyhow::Error;
 
-    fn next(&mut self) -> Result<Option<Recorded<'_>>> {
+    fn next(&mut self) -> Result<Option<RecordedFrame<'_>>> {
         /// Frames between two checks of the signals.
         const CHECK_INTERVAL: u64 = 1 << 12;
         const STOPPED: &str = "stopped while files were read into memory; nothing was sent";

@@ -224,7 +224,7 @@ impl Arguments {
                 return Ok(false);
             }
             let next = now + MAX_WAIT;
-            if sender.pace(Some(end.map_or(next, |end| next.min(end))))? {
+            if sender.wait_until_due(Some(end.map_or(next, |end| next.min(end))))? {
                 return Ok(true);
             }
         }

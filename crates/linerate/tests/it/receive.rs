@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use linerate_testkit::{
-    Namespace, Process, TIMEOUT, Veth, VethOptions, root_or_skip, say_skipped, skip, test_name,
+    Namespace, Process, TIMEOUT, Veth, VethOptions, print_skipped, root_or_skip, skip, test_name,
     wait_for,
 };
 use nix::sys::signal::Signal;
@@ -78,7 +78,7 @@ fn back_ends(hosts: &Hosts, test: &str) -> Vec<&'static str> {
                 .unwrap();
             let printed = String::from_utf8_lossy(&tried.stderr);
             if !tried.status.success() {
-                say_skipped(&format!("{test} with {name}"), printed.trim());
+                print_skipped(&format!("{test} with {name}"), printed.trim());
             }
             tried.status.success()
         })

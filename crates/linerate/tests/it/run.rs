@@ -5,7 +5,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-use linerate_testkit::{Namespace, Veth, VethOptions, root_or_skip, say_skipped, skip};
+use linerate_testkit::{Namespace, Veth, VethOptions, print_skipped, root_or_skip, skip};
 
 use crate::LINERATE;
 
@@ -23,7 +23,7 @@ static LIBRARY: LazyLock<bool> = LazyLock::new(|| {
 
 fn has_library(test: &str) -> bool {
     if !*LIBRARY {
-        say_skipped(test, "the library is not built: cargo build -p linerate-pcap");
+        print_skipped(test, "the library is not built: cargo build -p linerate-pcap");
     }
     *LIBRARY
 }
@@ -67,7 +67,7 @@ fn a_program_gets_the_libpcap_that_it_brings_or_that_is_named() {
     }
     let system = linerate_capture::libpcap::places().find(|place| place.is_file());
     let (Some(system), Ok(_)) = (system, Command::new("tcpdump").arg("--version").output()) else {
-        return say_skipped(test, "no libpcap or no tcpdump");
+        return print_skipped(test, "no libpcap or no tcpdump");
     };
     let folder = tempfile::tempdir().unwrap();
     let own = folder.path().join("libpcap.so.0.8");

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::process::{Command, Output};
 
-use linerate_testkit::say_skipped;
+use linerate_testkit::print_skipped;
 
 use crate::LINERATE;
 
@@ -96,7 +96,7 @@ fn completion(shell: &str, arguments: &[&str]) -> Option<Output> {
 
 fn is_read_by(test: &str, shell: &str, arguments: &[&str]) {
     let Some(read) = completion(shell, arguments) else {
-        return say_skipped(test, &format!("{shell} is not installed"));
+        return print_skipped(test, &format!("{shell} is not installed"));
     };
     assert!(read.status.success(), "{}", String::from_utf8_lossy(&read.stderr));
     assert!(read.stderr.is_empty(), "{}", String::from_utf8_lossy(&read.stderr));

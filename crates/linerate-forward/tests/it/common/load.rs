@@ -1,6 +1,6 @@
 //! A generator at the far end of a port.
 
-use linerate_generate::{Config, Generator, Options, Running, Stamp};
+use linerate_generate::{Config, Generator, Options, PayloadHeader, Running};
 use linerate_wire::ethernet;
 
 use super::host::{Host, LAN, PORTS, router_mac};
@@ -11,7 +11,7 @@ pub(crate) fn load(router: &Router, options: Options) -> Running {
     let options = Options {
         source_mac: Some(ethernet::Address(Host { port: LAN, number: 10 }.mac().0)),
         destination_mac: Some(ethernet::Address(router_mac(LAN).0)),
-        stamp: Some(options.stamp.unwrap_or(Stamp::Time)),
+        stamp: Some(options.stamp.unwrap_or(PayloadHeader::Time)),
         cpu: Some(0),
         ..options
     };

@@ -149,7 +149,7 @@ impl Corpus {
             for frame in frames {
                 report.compare(&mut monitor, &Sent { kind, session, port, frame }, &mut seen);
             }
-            if self.random.once_in(TURNS) {
+            if self.random.one_in(TURNS) {
                 open.swap_remove(at);
             }
         }

@@ -77,8 +77,8 @@ fn padding(step: &mut Step<'_>) -> Vec<Vec<u8>> {
     let len = step.random.within(0..=20);
     let packet = step.packet(network, len);
     let mut frame = step.frame(&packet);
-    let len = if step.random.once_in(2) { 60 } else { frame.len() + step.random.within(1..=64) };
-    let filling = if step.random.once_in(2) { 0 } else { step.random.next() as u8 };
+    let len = if step.random.one_in(2) { 60 } else { frame.len() + step.random.within(1..=64) };
+    let filling = if step.random.one_in(2) { 0 } else { step.random.next() as u8 };
     frame.resize(frame.len().max(len), filling);
     vec![frame]
 }
@@ -277,7 +277,7 @@ fn flags(step: &mut Step<'_>) -> Vec<Vec<u8>> {
         let packet = step.short();
         frames.push(step.frame(&packet));
     }
-    if flags & (RST | FIN | SYN) != 0 && step.random.once_in(2) {
+    if flags & (RST | FIN | SYN) != 0 && step.random.one_in(2) {
         frames.clear();
         frames.push(step.frame(&packet));
     }
@@ -322,7 +322,7 @@ fn truncated(step: &mut Step<'_>) -> Vec<Vec<u8>> {
     let packet = step.short();
     let mut frame = step.frame(&packet);
     let headers = frame.len() - packet.len() + step.headers();
-    let end = if step.random.once_in(3) { frame.len() - 1 } else { headers };
+    let end = if step.random.one_in(3) { frame.len() - 1 } else { headers };
     frame.truncate(step.random.within(14..=end));
     vec![frame]
 }
@@ -335,7 +335,7 @@ fn mutated(step: &mut Step<'_>) -> Vec<Vec<u8>> {
     // Another's source address would ask for another's port where that is translated.
     let source = if step.is_v6() { link + 8..link + 24 } else { link + 12..link + 16 };
     for _ in 0..step.random.within(1..=3) {
-        let end = if step.random.once_in(6) { frame.len() } else { headers };
+        let end = if step.random.one_in(6) { frame.len() } else { headers };
         let at = step.random.within(0..=end - 1);
         if source.contains(&at) {
             continue;
@@ -346,7 +346,7 @@ fn mutated(step: &mut Step<'_>) -> Vec<Vec<u8>> {
             _ => frame[at] = step.random.pick(&[0, 0xff, 0x7f, 0x80, frame[at].wrapping_add(1)]),
         }
     }
-    if step.random.once_in(2) && !step.is_v6() {
+    if step.random.one_in(2) && !step.is_v6() {
         fix_header(&mut frame[link..]);
     }
     vec![frame]
@@ -435,7 +435,7 @@ fn local(step: &mut Step<'_>) -> Vec<Vec<u8>> {
 
 fn strange(step: &mut Step<'_>) -> Vec<Vec<u8>> {
     let mut packet = step.short();
-    let from = step.random.once_in(3);
+    let from = step.random.one_in(3);
     let all = match (step.is_v6(), from) {
         (false, true) => "0.0.0.0 127.0.0.1 224.0.0.5 255.255.255.255 10.2.0.1",
         (false, false) => {

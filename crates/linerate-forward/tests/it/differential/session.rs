@@ -67,7 +67,7 @@ fn behind(random: &mut Random, port: usize, v6: bool) -> IpAddr {
 
 /// A session without translation. Some are like the one before but for one part of the key.
 pub(crate) fn routed(random: &mut Random, id: u32, before: Option<&Session>) -> Session {
-    if let Some(before) = before.filter(|_| random.once_in(3)) {
+    if let Some(before) = before.filter(|_| random.one_in(3)) {
         let mut session = Session { id, ..before.clone() };
         match random.within(0..=4) {
             0 => session.dscp = random.pick(&[0, 4, 8, 46]),
@@ -84,18 +84,18 @@ pub(crate) fn routed(random: &mut Random, id: u32, before: Option<&Session>) -> 
         return session;
     }
     let from = random.within(0..=2);
-    let v6 = random.once_in(3);
+    let v6 = random.one_in(3);
     // Back out of the port that it came in by: IPv6 answers some of these with a redirect, at times.
-    let hairpin = !v6 && random.once_in(12);
+    let hairpin = !v6 && random.one_in(12);
     let to = if hairpin { from } else { (from + random.within(1..=2)) % 3 };
     let (client, server) = (host(random, from), host(random, to));
     let (near, far) = (1024 + id as u16, random.within(1..=65_535) as u16);
-    let gateway = random.once_in(3);
+    let gateway = random.one_in(3);
     let far = (if gateway { behind(random, to, v6) } else { server.address(v6) }, far);
     let near = (client.address(v6), near);
     Session {
         id,
-        tcp: random.once_in(2),
+        tcp: random.one_in(2),
         dscp: random.pick(&[0, 0, 4, 4, 8, 10, 46]),
         sides: [Side::new(client, near, far), Side::new(server, far, near)],
         count: 0,
@@ -107,11 +107,11 @@ const TRANSLATIONS: u32 = 9;
 
 /// A session that conntrack knows, translated or not, as the rules have it.
 pub(crate) fn translated(random: &mut Random, id: u32, before: Option<&Session>) -> Session {
-    if let Some(before) = before.filter(|_| random.once_in(6)) {
+    if let Some(before) = before.filter(|_| random.one_in(6)) {
         let dscp = random.pick(&[0, 8, 46]);
         return Session { id, dscp, count: 0, ..before.clone() };
     }
-    let v6 = random.once_in(3);
+    let v6 = random.one_in(3);
     let own = |port| if v6 { router_v6(port) } else { router_v4(port) };
     let at = |port, number| Host { port, number };
     let near_port = 20_000 + id as u16;
@@ -166,7 +166,7 @@ pub(crate) fn translated(random: &mut Random, id: u32, before: Option<&Session>)
     };
     Session {
         id,
-        tcp: random.once_in(2),
+        tcp: random.one_in(2),
         dscp: random.pick(&[0, 0, 8, 46]),
         sides: [
             Side::new(client, (client.address(v6), near_port), asked),

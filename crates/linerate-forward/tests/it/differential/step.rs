@@ -40,12 +40,12 @@ impl Step<'_> {
     pub(crate) fn network(&mut self) -> Network {
         let random = &mut *self.random;
         // A session keeps to an ECN codepoint most of the time.
-        let ecn = if random.once_in(4) { random.within(0..=3) as u8 } else { 2 };
+        let ecn = if random.one_in(4) { random.within(0..=3) as u8 } else { 2 };
         Network {
             tos: self.session.dscp << 2 | ecn,
             ttl: random.pick(&[64, 64, 63, 128, 255, 3, 2]),
             id: random.next() as u16,
-            dont_fragment: !random.once_in(3),
+            dont_fragment: !random.one_in(3),
             label: random.next() as u32 & 0xf_ffff,
         }
     }
@@ -66,7 +66,7 @@ impl Step<'_> {
         if !self.session.tcp {
             return None;
         }
-        let flags = if self.random.once_in(2) { ACK | PSH } else { ACK };
+        let flags = if self.random.one_in(2) { ACK | PSH } else { ACK };
         let (seq, ack) = (self.side().seq, self.peer().seq);
         self.session.sides[self.side].seq = seq.wrapping_add(len as u32);
         Some(Segment { seq, ack, flags, options: Vec::new() })

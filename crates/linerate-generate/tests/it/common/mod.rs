@@ -47,7 +47,7 @@ impl Cable {
                     .run(|| {
                         let mut ring = Ring::builder("far")
                             .buffer(32 << 20)
-                            .retire(Duration::from_millis(10))
+                            .retire_timeout(Duration::from_millis(10))
                             .build()
                             .unwrap();
                         ready.send(()).unwrap();

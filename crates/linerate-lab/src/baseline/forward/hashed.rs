@@ -28,7 +28,7 @@ use linerate_forward::table::clock::Clock;
 use linerate_forward::table::layout::{Addresses, Counters, GENERATION_ENDED, Session, SessionKey};
 use linerate_forward::table::session::Record;
 
-use super::Design;
+use super::MapDesign;
 
 /// `struct hashed_session`: the value of the map `hashed`.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -75,14 +75,14 @@ impl Hashed {
     ///
     /// # Errors
     /// When a map is missing.
-    pub fn open(programs: &Programs, design: Design) -> Result<Self> {
+    pub fn open(programs: &Programs, design: MapDesign) -> Result<Self> {
         let map = |name| {
             MapHandle::try_from(programs.maps.get(name)?)
                 .with_context(|| format!("cannot use the map {name}"))
         };
-        let counters = (design == Design::Split).then(|| map("split_counters")).transpose()?;
+        let counters = (design == MapDesign::Split).then(|| map("split_counters")).transpose()?;
         let copies = match design {
-            Design::PerCpu => libbpf_rs::num_possible_cpus()? as u32,
+            MapDesign::PerCpu => libbpf_rs::num_possible_cpus()? as u32,
             _ => 1,
         };
         let end = programs.get("end_session")?.try_clone_to_owned()?;

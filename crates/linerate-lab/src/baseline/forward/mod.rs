@@ -66,7 +66,7 @@ pub enum Baseline {
 /// Where hash maps count; `enum design` of `bpf/hashed.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-pub enum Design {
+pub enum MapDesign {
     /// In the session, by atomic additions.
     Shared,
     /// In a session for each CPU.
@@ -77,11 +77,11 @@ pub enum Design {
 
 impl Baseline {
     /// The design of its hash maps; `None` without sessions.
-    pub fn design(self) -> Option<Design> {
+    pub fn design(self) -> Option<MapDesign> {
         match self {
-            Self::Shared => Some(Design::Shared),
-            Self::PerCpu => Some(Design::PerCpu),
-            Self::Split => Some(Design::Split),
+            Self::Shared => Some(MapDesign::Shared),
+            Self::PerCpu => Some(MapDesign::PerCpu),
+            Self::Split => Some(MapDesign::Split),
             Self::Fib => None,
         }
     }
@@ -242,7 +242,7 @@ pub fn status() -> Result<Value> {
     Ok(serde_json::from_reader(stream)?)
 }
 
-fn load_hashed(design: Design, max_sessions: u64) -> Result<Programs> {
+fn load_hashed(design: MapDesign, max_sessions: u64) -> Result<Programs> {
     let mut storage = MaybeUninit::uninit();
     let mut open = hashed_skeleton::ForwardHashedSkelBuilder::default().open(&mut storage)?;
     let candidates = Sizes::of(max_sessions).candidates;
@@ -260,9 +260,9 @@ fn load_hashed(design: Design, max_sessions: u64) -> Result<Programs> {
     open.maps.candidates.set_max_entries(candidates)?;
     open.maps.hashed.set_max_entries(sessions)?;
     match design {
-        Design::Shared => {}
-        Design::PerCpu => open.maps.hashed.set_type(MapType::PercpuHash)?,
-        Design::Split => open.maps.split_counters.set_max_entries(sessions)?,
+        MapDesign::Shared => {}
+        MapDesign::PerCpu => open.maps.hashed.set_type(MapType::PercpuHash)?,
+        MapDesign::Split => open.maps.split_counters.set_max_entries(sessions)?,
     }
     let loaded = open.load().context("the kernel refuses the programs with hash maps")?;
     Ok(Programs::of_object(loaded.object())?)

@@ -113,7 +113,7 @@ fn run(context: &mut Context) -> Result<()> {
             bound,
             lost == 0 && system.median < MAX_SYSTEM_PERCENT,
         )
-        .straddling(
+        .with_spread_across_bound(
             lost == 0 && system.min < MAX_SYSTEM_PERCENT && system.max >= MAX_SYSTEM_PERCENT,
         ),
         _ => Claim::open(claim, "too few runs counted", bound),

@@ -63,7 +63,7 @@ impl Measurement {
     /// The same, void if frames went out at less than 0.95 of `rate`: what is easy at a lower rate says
     /// nothing of this one.
     #[must_use]
-    pub(crate) fn held_to(mut self, rate: Option<u64>) -> Self {
+    pub(crate) fn void_below_rate(mut self, rate: Option<u64>) -> Self {
         if let Some(rate) = rate.filter(|rate| self.sent.rate() < *rate as f64 * 0.95) {
             let sent = self.sent.rate();
             let why = format!("{sent:.0} frames a second were sent where {rate} were asked for");
@@ -136,7 +136,7 @@ pub(crate) fn measure_with(
     let watched = watch.finish()?;
     let used = settle(pair, peer, &receiver)?;
     receiver.check()?;
-    let behind = if peer.spins() { Duration::ZERO } else { used.saturating_sub(watched.used) };
+    let behind = if peer.busy_polls() { Duration::ZERO } else { used.saturating_sub(watched.used) };
     let finished = receiver.stop(Duration::from_secs(120))?;
     let cpu = finished.cpu;
     let peer_report = peer.peer_report(finished)?;
@@ -149,7 +149,7 @@ pub(crate) fn measure_with(
     // receiving one; there it is either what the sink was asked to drop or what the capture program lists
     // itself.
     let refused = sender_drops - dropped_before[0];
-    let in_driver = peer.is_xdp() || matches!(peer_report.source.as_str(), "xdp" | "tee");
+    let in_driver = peer.uses_xdp() || matches!(peer_report.source.as_str(), "xdp" | "tee");
     let stack = if in_driver { 0 } else { receiver_drops - dropped_before[1] };
     let interface_dropped = refused + stack;
     let void = account(sent, &peer_report, interface_dropped);
@@ -186,7 +186,8 @@ pub(crate) fn settle(pair: &Pair, peer: &Peer, receiver: &Running) -> Result<Dur
     let used = loop {
         interrupt::sleep(QUIET_INTERVAL)?;
         let now = look()?;
-        let idle = peer.spins() || now.1 - before.1 < QUIET_INTERVAL / 5 || Instant::now() > end;
+        let idle =
+            peer.busy_polls() || now.1 - before.1 < QUIET_INTERVAL / 5 || Instant::now() > end;
         if now.0 == before.0 && idle {
             break now.1;
         }
@@ -211,9 +212,9 @@ mod tests {
             share: None,
             void: None,
         };
-        assert!(measured.clone().held_to(None).counts());
-        assert!(measured.clone().held_to(Some(940)).counts());
-        let slow = measured.held_to(Some(1000));
+        assert!(measured.clone().void_below_rate(None).counts());
+        assert!(measured.clone().void_below_rate(Some(940)).counts());
+        let slow = measured.void_below_rate(Some(1000));
         assert!(slow.void.as_ref().unwrap().contains("where 1000 were"), "{slow:?}");
     }
 

@@ -39,9 +39,9 @@ fn run(context: &mut Context) -> Result<()> {
 fn full_speed(context: &mut Context) -> Result<()> {
     let mut peers = vec![
         Peer::tcpdump(),
-        Peer::tcpdump().under("packet"),
-        Peer::tcpdump().under("tee"),
-        Peer::tcpdump().under("xdp"),
+        Peer::tcpdump().with_linerate_run("packet"),
+        Peer::tcpdump().with_linerate_run("tee"),
+        Peer::tcpdump().with_linerate_run("xdp"),
     ];
     peers.retain(Peer::is_installed);
     let frames = context.quick_or_full(3 * MILLION, 10 * MILLION);
@@ -74,7 +74,7 @@ fn writing(context: &mut Context) -> Result<()> {
         .context("cannot make a folder for the capture files")?;
     let to = |peer: Peer| peer.writing(folder.path().join("dumpcap.pcapng"));
     // No XDP: dumpcap gives CAP_BPF up before it opens anything.
-    let mut peers = vec![to(Peer::dumpcap()), to(Peer::dumpcap().under("packet"))];
+    let mut peers = vec![to(Peer::dumpcap()), to(Peer::dumpcap().with_linerate_run("packet"))];
     peers.retain(Peer::is_installed);
     let x = MILLION as f64;
     let place = (x, Traffic::smallest(frames, Some(MILLION)));
@@ -111,8 +111,8 @@ fn writing(context: &mut Context) -> Result<()> {
 fn cost(context: &mut Context) -> Result<()> {
     let peers = vec![
         Peer::capture("xdp").discarding(),
-        Peer::pcap_loop().under("xdp"),
-        Peer::pcap_loop().under("packet"),
+        Peer::pcap_loop().with_linerate_run("xdp"),
+        Peer::pcap_loop().with_linerate_run("packet"),
         Peer::pcap_loop(),
     ];
     let frames = context.quick_or_full(3 * MILLION, 10 * MILLION);
@@ -133,7 +133,7 @@ fn cost(context: &mut Context) -> Result<()> {
             let Distribution { median, min, max, count, .. } = more;
             let figure = format!("{median:.1} ns (min {min:.1}, max {max:.1}, {count} runs)");
             Claim::new(claim, figure, &bound, median <= MAX_COST_NS)
-                .straddling(min <= MAX_COST_NS && max > MAX_COST_NS)
+                .with_spread_across_bound(min <= MAX_COST_NS && max > MAX_COST_NS)
         }
         _ => Claim::open(claim, "too few runs counted", &bound),
     });

@@ -30,11 +30,11 @@ pub(super) fn all_peers(context: &mut Context) -> Vec<Peer> {
         Peer::capture("xdp").discarding(),
         Peer::sockets("hugetlb"),
         Peer::sockets("small"),
-        Peer::like_xdp_loop(),
+        Peer::capture_as_xdp_loop(),
         Peer::capture("packet"),
         Peer::capture("tee"),
     ];
-    let (others, missing) = Peer::others();
+    let (others, missing) = Peer::installed_peers();
     peers.extend(others);
     peers.push(Peer::xdp_loop());
     context.notes.extend(missing);

@@ -48,7 +48,7 @@ fn run(context: &mut Context) -> Result<()> {
             let measured = measure_with(pair, peer, &traffic, |receiver, _| {
                 (0..stalls).try_for_each(|_| stall(receiver))
             })?;
-            Ok(measured.held_to(traffic.rate()))
+            Ok(measured.void_below_rate(traffic.rate()))
         })
     })?;
     let lost = |one: &Measurement| if one.counts() { one.lost() as f64 } else { f64::NAN };

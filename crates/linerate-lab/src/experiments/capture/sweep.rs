@@ -29,7 +29,7 @@ impl Sweep {
             let (peer, (x, traffic)) = (&peers[peer], &places[place]);
             let seconds = peer.expected_seconds(traffic);
             context.keep(&peer.name, *x, repeat, seconds, |pair| {
-                Ok(measure(pair, peer, traffic)?.held_to(traffic.rate()))
+                Ok(measure(pair, peer, traffic)?.void_below_rate(traffic.rate()))
             })
         })?;
         Ok(Self { peers, samples })

@@ -75,7 +75,7 @@ fn run(context: &mut Context) -> Result<()> {
             bound,
             share.median < 2.0,
         )
-        .straddling(share.min < 2.0 && share.max >= 2.0),
+        .with_spread_across_bound(share.min < 2.0 && share.max >= 2.0),
         _ => Claim::open(claim, "too few runs counted", bound),
     });
     Ok(())

@@ -136,7 +136,7 @@ pub(super) fn available(context: &mut Context, forwarders: &[Forwarder]) -> Resu
     let cores = context.cores();
     if let Some(cores) = cores
         && available.iter().any(|one| one.datapath == Datapath::FlowTable)
-        && let Some(why) = RoutedPair::flow_table_obstacle(cores)?
+        && let Some(why) = RoutedPair::flowtable_unavailable(cores)?
     {
         context.notes.push(format!("skipped: {}: {why}", FLOW_TABLE.name));
         available.retain(|one| one.datapath != Datapath::FlowTable);
@@ -159,7 +159,7 @@ fn measure(
         let routed = RoutedPair::build(pair.cores)?;
         let running = routed.start_datapath(one.datapath, traffic.sessions)?;
         let reports = matches!(one.datapath, Datapath::Linerate(_) | Datapath::Baseline(_));
-        let with = routed.pass(&traffic, both, reports)?;
+        let with = routed.measure(&traffic, both, reports)?;
         end_datapath(running)?;
         Ok(PairedRun { with, without })
     })?;

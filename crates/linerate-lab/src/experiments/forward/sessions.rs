@@ -190,7 +190,7 @@ struct Connections {
 
 fn hold(cores: Cores, datapath: Datapath) -> Result<Connections> {
     let routed = RoutedPair::build(cores)?;
-    routed.queue()?;
+    routed.add_qdisc()?;
     // Room for twice as many, so that every one of them finds a place.
     let running = routed.start_datapath(datapath, 4 * CONNECTIONS)?;
     let folder = tempfile::tempdir().context("cannot make a folder")?;

@@ -31,7 +31,7 @@ pub(super) fn candidates(context: &mut Context, rivals: bool) -> Vec<Candidate> 
     }
     all.push(Candidate { name: "plain AF_XDP loop", role: Role::Limit, reader: Reader::XdpLoop });
     let only = &context.options.only;
-    if !["1", "64", "0"].iter().any(|x| only.admits(&format!("{QUINN} at {x}"))) {
+    if !["1", "64", "0"].iter().any(|x| only.matches(&format!("{QUINN} at {x}"))) {
         return all;
     }
     let quinn = match context.folder() {

@@ -244,7 +244,7 @@ pub(crate) fn has(test: &str, program: &str) -> bool {
         .chain(["/usr/sbin".into(), "/sbin".into()])
         .any(|folder| folder.join(program).is_file());
     if !found {
-        linerate_testkit::say_skipped(test, &format!("there is no {program}"));
+        linerate_testkit::print_skipped(test, &format!("there is no {program}"));
     }
     found
 }

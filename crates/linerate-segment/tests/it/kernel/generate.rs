@@ -32,7 +32,7 @@ pub(crate) fn shape(random: &mut Random, kinds: Kinds) -> Shape {
     };
     let mut shape = Shape {
         tags: tags(random, kinds.tags),
-        ip: if random.once_in(2) { v4(random, how) } else { v6(random, how) },
+        ip: if random.one_in(2) { v4(random, how) } else { v6(random, how) },
         transport: if how == How::Tcp { tcp(random) } else { Transport::Udp },
         how,
         size: 0,
@@ -41,7 +41,7 @@ pub(crate) fn shape(random: &mut Random, kinds: Kinds) -> Shape {
         hint: random.pick(&[Hint::Right, Hint::Right, Hint::Zero, Hint::LinkAndNetwork]),
     };
     if let Transport::Tcp { flags, .. } = shape.transport {
-        shape.ecn_bit = flags & 0x80 != 0 && random.once_in(2);
+        shape.ecn_bit = flags & 0x80 != 0 && random.one_in(2);
     }
     shape.size = size(random, &shape, kinds);
     shape.payload = payload(random, &shape, kinds);
@@ -52,7 +52,7 @@ fn routed(random: &mut Random, kinds: Kinds, mtu: u16) -> Shape {
     let mut shape = Shape {
         tags: Vec::new(),
         ip: v4(random, How::Fragments),
-        transport: if random.once_in(3) { tcp(random) } else { Transport::Udp },
+        transport: if random.one_in(3) { tcp(random) } else { Transport::Udp },
         how: How::Fragments,
         size: 0,
         payload: 0,
@@ -60,12 +60,12 @@ fn routed(random: &mut Random, kinds: Kinds, mtu: u16) -> Shape {
         hint: Hint::Zero,
     };
     if let Ip::V4 { df, .. } = &mut shape.ip {
-        *df = random.once_in(8);
+        *df = random.one_in(8);
     }
     shape.size = (mtu - shape.network_len() as u16) / 8 * 8;
     let room = kinds.longest - shape.network_len() - shape.transport_len();
     let most = room.min(usize::from(shape.size) * MAX_SEGMENTS);
-    shape.payload = if random.once_in(2) {
+    shape.payload = if random.one_in(2) {
         random.within(0..=most)
     } else {
         random.within(0..=4 * usize::from(shape.size)).min(most)
@@ -94,28 +94,28 @@ fn tags(random: &mut Random, most: usize) -> Vec<[u8; 4]> {
 
 fn v4(random: &mut Random, how: How) -> Ip {
     let mut options = Vec::new();
-    if random.once_in(4) {
+    if random.one_in(4) {
         // Experimental numbers (RFC 4727) and no-operations, which no router acts upon. Those with
         // the high bit are for every fragment.
-        while options.len() < 36 && !random.once_in(3) {
+        while options.len() < 36 && !random.one_in(3) {
             match random.within(1..=3) {
                 1 => options.push(1),
                 2 => options.extend([0x9e, 4, random.next() as u8, 7]),
-                _ if how == How::Fragments && !random.once_in(4) => options.extend([0xde, 2]),
+                _ if how == How::Fragments && !random.one_in(4) => options.extend([0xde, 2]),
                 _ => options.extend([0x5e, 3, random.next() as u8]),
             }
         }
-        let padding = if random.once_in(2) { 0 } else { 1 };
+        let padding = if random.one_in(2) { 0 } else { 1 };
         options.resize(options.len().next_multiple_of(4), padding);
     }
     Ip::V4 {
         tos: random.next() as u8,
-        id: if random.once_in(4) {
+        id: if random.one_in(4) {
             random.within(0xffe0..=0xffff) as u16
         } else {
             random.next() as u16
         },
-        df: how != How::Fragments && random.once_in(2),
+        df: how != How::Fragments && random.one_in(2),
         ttl: random.within(2..=255) as u8,
         options,
     }
@@ -123,7 +123,7 @@ fn v4(random: &mut Random, how: How) -> Ip {
 
 fn v6(random: &mut Random, how: How) -> Ip {
     let mut extensions = Vec::new();
-    if random.once_in(4) {
+    if random.one_in(4) {
         // In the order of RFC 8200 §4.1; behind a fragment header the second destination options
         // would be a part of what is fragmented.
         let present = random.within(1..=15);
@@ -155,7 +155,7 @@ fn v6(random: &mut Random, how: How) -> Ip {
 /// experimental one (RFC 4727) that is to be skipped.
 fn options(random: &mut Random) -> Vec<u8> {
     let units = random.within(0..=3);
-    let kind = if units == 0 && random.once_in(2) { 1 } else { 0x1e };
+    let kind = if units == 0 && random.one_in(2) { 1 } else { 0x1e };
     let rest = units * 8 + 4;
     let mut bytes = vec![0, units as u8, kind, rest as u8];
     bytes.extend(if kind == 1 { vec![0; rest] } else { random.bytes(rest) });
@@ -167,22 +167,22 @@ fn tcp(random: &mut Random) -> Transport {
     // FIN, RST, PSH, URG, ECE, CWR and now and then a SYN.
     for (flag, rarely) in [(0x001, 4), (0x004, 16), (0x008, 2), (0x020, 6), (0x040, 3), (0x080, 3)]
     {
-        if random.once_in(rarely) {
+        if random.one_in(rarely) {
             flags |= flag;
         }
     }
-    if random.once_in(64) {
+    if random.one_in(64) {
         flags |= 0x002;
     }
-    if random.once_in(16) {
+    if random.one_in(16) {
         flags &= !0x010;
     }
     let mut options = Vec::new();
-    if random.once_in(2) {
+    if random.one_in(2) {
         options.extend([1, 1, 8, 10]);
         options.extend(random.bytes(8));
     }
-    while options.len() <= 32 && random.once_in(5) {
+    while options.len() <= 32 && random.one_in(5) {
         match random.within(1..=3) {
             1 => options.extend([1, 1, 1, 1]),
             2 => {
@@ -194,7 +194,7 @@ fn tcp(random: &mut Random) -> Transport {
     }
     Transport::Tcp {
         flags,
-        sequence: if random.once_in(3) {
+        sequence: if random.one_in(3) {
             u32::MAX - random.within(0..=70_000) as u32
         } else {
             random.next() as u32

@@ -258,8 +258,8 @@ pub(crate) fn silence(interface: &Interface) {
 pub(crate) fn receive(namespace: &Namespace, interface: &str) -> Ring {
     let builder = Ring::builder(interface)
         .direction(DirectionFilter::In)
-        .retire(Duration::from_millis(1))
-        .virtio_header(true);
+        .retire_timeout(Duration::from_millis(1))
+        .vnet_hdr(true);
     namespace.run(|| builder.build()).expect("entered").expect("a ring")
 }
 

@@ -71,7 +71,7 @@ pub(super) fn follow(engine: Engine, signals: &Signals, arguments: &Arguments) -
             engine.flush();
         }
         let say = |text: &str| beside(line.as_ref(), text);
-        if signals.take_counts() {
+        if signals.take_report_request() {
             say(&counts(&engine.report()));
         }
         engine.events().for_each(|event| say(&format!("linerate: {event}")));
@@ -107,7 +107,7 @@ pub(super) fn accompany(
                 if signals.take_flush() {
                     progress.flush();
                 }
-                if signals.take_counts() {
+                if signals.take_report_request() {
                     beside(line.as_ref(), &file_counts(&progress.report()));
                 }
                 if let Some(line) = &mut line {
@@ -197,7 +197,7 @@ impl Line {
     }
 
     fn update(&mut self, report: impl FnOnce() -> Report) {
-        let Some(elapsed) = self.status.due() else { return };
+        let Some(elapsed) = self.status.next_update() else { return };
         let report = report();
         let rate =
             (report.captured - self.captured.min(report.captured)) as f64 / elapsed.as_secs_f64();

@@ -176,7 +176,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
 impl Arguments {
     /// Refuses options without effect.
     fn check(&self) -> Result<()> {
-        cpu::check(self.cpus()).map_err(refused_cpu)?;
+        cpu::check_affinity(self.cpus()).map_err(refused_cpu)?;
         if let (Some(_), Some(backend)) = (self.calibrate, self.backend.0) {
             bail!("--calibrate is for --backend auto: {backend} was asked for");
         }

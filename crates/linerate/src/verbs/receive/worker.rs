@@ -170,7 +170,7 @@ pub(super) fn start(receivers: Vec<Receiver>, arguments: &Arguments) -> Result<R
     let shared = Arc::new(Shared::default());
     let backend = receivers[0].backend().to_string();
     let ring = ring_of(&receivers[0]);
-    let why = receivers[0].reasons().to_vec();
+    let why = receivers[0].selection_reasons().to_vec();
     let calibration_runs = receivers[0].calibration_runs().to_vec();
     let cpus = arguments.cpus();
     let lines = if arguments.feed.is_some() { receivers.len() } else { 1 };
@@ -190,7 +190,7 @@ pub(super) fn start(receivers: Vec<Receiver>, arguments: &Arguments) -> Result<R
         let work = move || {
             let mut worker = Worker::new(task, &shared);
             if let Err(error) = worker.run(mine, &mut statistics) {
-                statistics.failure = Some(cli::described(&error));
+                statistics.failure = Some(cli::format_error_chain(&error));
                 shared.stop.store(true, Relaxed);
             }
             statistics
@@ -213,12 +213,12 @@ impl Running {
             }
             let (messages, lost) =
                 (self.shared.messages.load(Relaxed), self.shared.lost.load(Relaxed));
-            if signals.take_counts() {
+            if signals.take_report_request() {
                 let text = format!("{messages} messages, {lost} lost");
                 StatusLine::eprintln(line.as_ref(), format_args!("linerate: {text}"));
             }
             if let Some(line) = &mut line
-                && let Some(elapsed) = line.due()
+                && let Some(elapsed) = line.next_update()
             {
                 // The threads say what was lost when they are asked.
                 self.shared.counts_wanted.fetch_add(1, Relaxed);

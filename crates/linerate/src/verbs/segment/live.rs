@@ -27,7 +27,7 @@ pub(super) fn accompany(
             let bar = bar(progress, quiet);
             while !done.load(Relaxed) {
                 std::thread::park_timeout(POLL_INTERVAL);
-                if signals.take_counts() {
+                if signals.take_report_request() {
                     bar.suspend(|| stdio::eprintln(counts(progress)));
                 }
                 bar.set_position(progress.position().0);

@@ -67,7 +67,7 @@ pub(super) fn follow(mut running: Running, signals: &Signals, quiet: bool) -> Ou
         let say = |line: Option<&Line>, text: &str| {
             StatusLine::eprintln(line.map(|line| &line.status), text);
         };
-        if signals.take_counts() {
+        if signals.take_report_request() {
             say(line.as_ref(), &counts(&running.report()));
         }
         if let Some(event) = running.poll() {
@@ -122,7 +122,7 @@ fn counts(report: &Report) -> String {
         text += &format!("\nlost by cause: {}", causes(report));
     }
     let kinds: Vec<_> =
-        statistics.unsplit.kinds().map(|(kind, count)| format!("{kind} {count}")).collect();
+        statistics.unsplit.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
     if !kinds.is_empty() {
         let _ = write!(text, "\nnot split for: {}", kinds.join(", "));
     }
@@ -152,7 +152,7 @@ struct Line {
 
 impl Line {
     fn update(&mut self, running: &Running) {
-        let Some(elapsed) = self.status.due() else { return };
+        let Some(elapsed) = self.status.next_update() else { return };
         let report = running.report();
         let (tx, rx) = (&report.statistics.tx, &report.statistics.rx);
         let rate = |now: u64, before: u64| {

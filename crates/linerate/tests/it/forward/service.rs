@@ -128,7 +128,7 @@ fn prometheus_gets_what_status_says() {
     // A program that asks as Prometheus does.
     match net.router.command("curl").args(["-sSf", "http://127.0.0.1:9818/metrics"]).output() {
         Ok(curl) => assert!(String::from_utf8_lossy(&curl.stdout).ends_with("# EOF\n"), "{curl:?}"),
-        Err(_) => linerate_testkit::say_skipped(
+        Err(_) => linerate_testkit::print_skipped(
             "prometheus_gets_what_status_says, curl",
             "it is not installed",
         ),

@@ -3,7 +3,7 @@
 use std::net::UdpSocket;
 use std::time::Duration;
 
-use linerate_testkit::{Namespace, Random, root_or_skip, say_skipped, skip, test_name};
+use linerate_testkit::{Namespace, Random, print_skipped, root_or_skip, skip, test_name};
 use nix::sys::socket::{setsockopt, sockopt};
 
 use super::support::{FAR, Hosts, NEAR, count, give_addresses, tcp, udp};
@@ -146,7 +146,7 @@ fn super_packets_in_tunnels_are_split_where_that_is_asked_for() {
         let (kind, rest) = link.split_once(' ').unwrap();
         for (host, own, remote) in [(&hosts.near, 1, FAR[0].0), (&hosts.far, 2, NEAR[0].0)] {
             if !ip(host, &format!("link add {name} type {kind} id 7 remote {remote} {rest}")) {
-                say_skipped(test_name!(), &format!("the kernel has no {link}"));
+                print_skipped(test_name!(), &format!("the kernel has no {link}"));
                 continue 'kinds;
             }
             assert!(ip(host, &format!("addr add 10.9.{number}.{own}/24 dev {name}")));

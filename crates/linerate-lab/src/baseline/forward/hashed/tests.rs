@@ -5,13 +5,13 @@ use linerate_testkit::root_or_skip;
 use super::*;
 use crate::baseline::forward::load_hashed;
 
-const DESIGNS: [Design; 3] = [Design::Shared, Design::PerCpu, Design::Split];
+const DESIGNS: [MapDesign; 3] = [MapDesign::Shared, MapDesign::PerCpu, MapDesign::Split];
 
-fn open(programs: &Programs, design: Design) -> Arc<Hashed> {
+fn open(programs: &Programs, design: MapDesign) -> Arc<Hashed> {
     Arc::new(Hashed::open(programs, design).unwrap())
 }
 
-fn ageing(programs: &Programs, design: Design) -> HashedAgeing {
+fn ageing(programs: &Programs, design: MapDesign) -> HashedAgeing {
     HashedAgeing::new(open(programs, design), Limits::default(), Clock::estimated()).unwrap()
 }
 
@@ -30,19 +30,19 @@ fn session(number: u32) -> Session {
 
 /// Puts a session into the maps as the learner would, with this many packets on the first CPU and as many on
 /// the second, where there is one for each.
-fn put(programs: &Programs, design: Design, number: u32, packets: u64) {
+fn put(programs: &Programs, design: MapDesign, number: u32, packets: u64) {
     let mut value = HashedSession { session: session(number), ..Default::default() };
-    value.session.packets = if design == Design::Split { 0 } else { packets };
+    value.session.packets = if design == MapDesign::Split { 0 } else { packets };
     let key = SessionKey { generation: 0, ..value.session.key };
     let map = programs.maps.get("hashed").unwrap();
     let cpus = libbpf_rs::num_possible_cpus().unwrap();
-    if design == Design::PerCpu {
+    if design == MapDesign::PerCpu {
         let values = vec![value.as_bytes().to_vec(); cpus];
         map.update_percpu(key.as_bytes(), &values, MapFlags::ANY).unwrap();
     } else {
         map.update(key.as_bytes(), value.as_bytes(), MapFlags::ANY).unwrap();
     }
-    if design == Design::Split {
+    if design == MapDesign::Split {
         let cell = Counters { packets, bytes: 0 };
         let values = vec![cell.as_bytes().to_vec(); cpus];
         let counters = programs.maps.get("split_counters").unwrap();
@@ -60,7 +60,7 @@ fn each_design_is_listed_and_aged() {
         for number in 1..=100 {
             put(&programs, design, number, u64::from(number));
         }
-        let each = if design == Design::Shared { 1 } else { cpus };
+        let each = if design == MapDesign::Shared { 1 } else { cpus };
         let (mut sessions, mut packets) = (0, 0);
         open()
             .for_each(|record| (sessions, packets) = (sessions + 1, packets + record.packets()))
@@ -92,7 +92,7 @@ fn each_design_is_listed_and_aged() {
 #[test]
 fn an_ended_session_goes_at_once() {
     root_or_skip!();
-    let design = Design::Shared;
+    let design = MapDesign::Shared;
 
     let programs = load_hashed(design, 1024).unwrap();
     let mut value = HashedSession { session: session(5), ..Default::default() };

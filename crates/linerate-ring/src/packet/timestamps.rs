@@ -23,7 +23,7 @@ pub enum TimestampSource {
 
 /// The clock that really stamped a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Clock {
+pub enum TimestampClock {
     /// The kernel's.
     Software,
     /// The network card's.
@@ -76,6 +76,6 @@ fn switch_on(interface: &Interface) -> Result<Restore> {
         _ => Error::system(action(), error),
     };
     let before = interface.hardware_timestamps().map_err(failed)?;
-    interface.set_hardware_timestamps(before.for_all_received()).map_err(failed)?;
+    interface.set_hardware_timestamps(before.with_filter_all()).map_err(failed)?;
     Ok(Restore { interface: interface.clone(), before })
 }
