@@ -84,7 +84,7 @@ impl Statistics {
     }
 }
 
-/// The map that a steering program counts in; made by [`Program::counters`].
+/// The map that a steering program counts in; made by [`Program::statistics_reader`].
 #[derive(Debug)]
 pub struct StatisticsReader(OwnedFd);
 

@@ -66,7 +66,7 @@ impl Statistics {
     }
 }
 
-/// The map that a tee's program counts in; made by [`Program::counters`].
+/// The map that a tee's program counts in; made by [`Program::statistics_reader`].
 #[derive(Debug)]
 pub struct StatisticsReader(OwnedFd);
 

@@ -10,7 +10,7 @@ use super::link;
 use super::statistics::{Reason, SplitStatistics};
 
 /// Splits the frames of one reader. Frames have to come with virtio headers
-/// ([`Builder::virtio_header`](linerate_ring::packet::Builder::virtio_header)).
+/// ([`Builder::vnet_hdr`](linerate_ring::packet::Builder::vnet_hdr)).
 #[derive(Clone, Debug)]
 pub struct LiveSplitter {
     linktype: u16,

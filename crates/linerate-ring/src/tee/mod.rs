@@ -277,7 +277,7 @@ impl AsFd for Tee {
     }
 }
 
-/// Reads the counts of a tee's program; made by [`Tee::counters`].
+/// Reads the counts of a tee's program; made by [`Tee::statistics_reader`].
 #[derive(Debug)]
 pub struct StatisticsReader(tee::StatisticsReader);
 

@@ -457,7 +457,7 @@ impl Frames<'_> {
     }
 }
 
-/// Reads the counts of a receiver; made by [`Receiver::counters`].
+/// Reads the counts of a receiver; made by [`Receiver::statistics_reader`].
 #[derive(Debug)]
 pub enum ReceiverStatisticsReader {
     /// Of AF_XDP sockets.

@@ -64,7 +64,7 @@ impl Statistics {
     }
 }
 
-/// Reads the counts of a source; made by [`Sockets::counters`](super::Sockets::counters).
+/// Reads the counts of a source; made by [`Sockets::statistics_reader`](super::Sockets::statistics_reader).
 #[derive(Debug)]
 pub struct StatisticsReader {
     pub(super) sockets: Vec<OwnedFd>,
