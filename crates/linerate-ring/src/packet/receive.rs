@@ -237,8 +237,8 @@ impl Ring {
         Ok(())
     }
 
-    /// Exchanges the filter; the kernel does so between two frames. Frames that are in the ring
-    /// have passed the old one: [`Ring::discard`] takes them out.
+    /// Exchanges the filter; the kernel does so between two frames. Frames that are already in the ring have passed
+    /// the old one and are still delivered.
     ///
     /// # Errors
     ///
