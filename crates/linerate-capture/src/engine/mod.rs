@@ -2,10 +2,10 @@
 
 mod blocks;
 mod file;
-mod guard;
 mod reader;
 mod report;
 mod shared;
+mod user_monitor;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -31,9 +31,9 @@ use crate::source::{OpenInterface, SourceKind, SourceOptions};
 use crate::split::LiveSplitter;
 use crate::statistics::{DropCause, Drops, InterfaceCounters};
 use crate::{Error, Result};
-use guard::Guard;
 use reader::{MAX_BUFFER_AGE, MAX_BUFFER_AGE_OF_SEVERAL, PacketPath, Reader};
 use shared::Shared;
+use user_monitor::UserMonitor;
 
 /// How the readers behave.
 #[derive(Clone, Debug, Default)]
@@ -55,7 +55,7 @@ pub struct EngineOptions {
 /// A running capture.
 pub struct Engine {
     readers: Vec<JoinHandle<()>>,
-    guards: Vec<Guard>,
+    user_monitors: Vec<UserMonitor>,
     sink: Sink,
     progress: Option<Arc<FileSinkProgress>>,
     shared: Arc<Shared>,
@@ -107,12 +107,12 @@ impl Engine {
         let shared = Arc::new(Shared::new(options.count, options.split));
         let interfaces = opened.iter().map(InterfaceReport::of).collect();
         let filter = opened.first().and_then(FilterReport::of);
-        let mut guards = Vec::new();
+        let mut user_monitors = Vec::new();
         for one in opened.iter().filter(|one| one.automatic) {
             for source in &one.sources {
                 if let Some(passer) = source.passer()? {
                     let (name, events) = (one.interface.name.clone(), Sender::clone(&events_in));
-                    guards.push(Guard::start(name, passer, events)?);
+                    user_monitors.push(UserMonitor::start(name, passer, events)?);
                 }
             }
         }
@@ -166,7 +166,7 @@ impl Engine {
         let start = Instant::now();
         Ok(Self {
             readers,
-            guards,
+            user_monitors,
             sink,
             progress,
             shared,
@@ -236,7 +236,7 @@ impl Engine {
 
     /// Waits for the readers and the writer.
     pub fn finish(mut self) -> Outcome {
-        self.guards.clear();
+        self.user_monitors.clear();
         for reader in self.readers.drain(..) {
             // A reader catches its own panics and reports them in `shared`.
             let _ = reader.join();

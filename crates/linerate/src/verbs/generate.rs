@@ -138,18 +138,22 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         let hint = report.hint.as_deref().unwrap_or("no reason given");
         anyhow::bail!("all {} frames were refused: {hint}", report.sent);
     }
-    if let Some(part) = report.rate_reached.filter(|part| *part < 1.0) {
-        if !arguments.quiet {
-            stdio::eprintln(format_args!(
-                "linerate: the requested rate was not reached: {:.1}% of it",
-                part * 100.0
-            ));
-        }
-        if arguments.strict {
-            return Ok(ExitCode::FAILURE);
-        }
+    if rate_was_missed(report.rate_reached, arguments.quiet) && arguments.strict {
+        return Ok(ExitCode::FAILURE);
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Whether the requested rate was not reached, `part` being how much of it was; prints it unless `quiet`.
+pub(super) fn rate_was_missed(part: Option<f64>, quiet: bool) -> bool {
+    let Some(part) = part.filter(|part| *part < 1.0) else { return false };
+    if !quiet {
+        stdio::eprintln(format_args!(
+            "linerate: the requested rate was not reached: {:.1}% of it",
+            part * 100.0
+        ));
+    }
+    true
 }
 
 impl Arguments {

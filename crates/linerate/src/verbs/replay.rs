@@ -14,6 +14,7 @@ use linerate_generate::replay::{
     self, Files, FrameSource, Options, Progress, RecordedFrame, Report, Speed, Trace,
 };
 
+use super::generate::rate_was_missed;
 use crate::cli::progress::{self, scaled};
 use crate::cli::signals::stop_flag;
 use crate::cli::stdio;
@@ -126,16 +127,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     if let Some(error) = &report.error {
         bail!("ended after {} frames: {error}", report.sent);
     }
-    if let Some(part) = report.rate_reached.filter(|part| *part < 1.0) {
-        if !arguments.quiet {
-            stdio::eprintln(format_args!(
-                "linerate: the requested rate was not reached: {:.1}% of it",
-                part * 100.0
-            ));
-        }
-        if arguments.strict {
-            return Ok(ExitCode::FAILURE);
-        }
+    if rate_was_missed(report.rate_reached, arguments.quiet) && arguments.strict {
+        return Ok(ExitCode::FAILURE);
     }
     let nothing = report.frames > 0 && report.accepted == 0;
     Ok(if nothing { ExitCode::FAILURE } else { ExitCode::SUCCESS })

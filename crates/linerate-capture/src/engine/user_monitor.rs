@@ -1,4 +1,4 @@
-//! [`Guard`]: gives the frames of an interface back to the host when something begins to use it.
+//! [`UserMonitor`]: gives the frames of an interface back to the host when something begins to use it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -24,12 +24,12 @@ const STOP_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Watches an interface that `auto` takes frames of. `auto` found no user; the first one that comes gets the
 /// frames, and the capture gets copies from then on.
-pub(super) struct Guard {
+pub(super) struct UserMonitor {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Guard {
+impl UserMonitor {
     /// Watches the interface of this name from now on.
     ///
     /// # Errors
@@ -51,14 +51,14 @@ impl Guard {
             let _ = events.send(Event::Passes { name, user });
         };
         let thread = std::thread::Builder::new()
-            .name("guard".into())
+            .name("user-monitor".into())
             .spawn(watch)
             .map_err(|source| Error::Thread { source })?;
         Ok(Self { stop, thread: Some(thread) })
     }
 }
 
-impl Drop for Guard {
+impl Drop for UserMonitor {
     fn drop(&mut self) {
         self.stop.store(true, Relaxed);
         if let Some(thread) = self.thread.take() {
