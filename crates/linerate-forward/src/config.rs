@@ -9,6 +9,7 @@
 //! ```
 
 mod lifetime;
+mod max_sessions;
 mod metrics;
 mod units;
 
@@ -23,6 +24,7 @@ use serde::de::{Deserialize, Deserializer, Error as _};
 use serde::{Deserialize as DeserializeTrait, Serialize, Serializer};
 
 pub use lifetime::Lifetime;
+pub use max_sessions::MaxSessions;
 pub use metrics::Metrics;
 pub use units::{count, duration, write_duration};
 
@@ -77,9 +79,8 @@ pub struct Config {
     pub interfaces: Vec<String>,
     /// How sessions are counted; default: [`Statistics::Slot`].
     pub statistics: Statistics,
-    /// Capacity of the table in sessions, in the range [`MAX_SESSIONS`]; default: 1 million.
-    #[serde(deserialize_with = "max_sessions")]
-    pub max_sessions: u64,
+    /// Capacity of the table in sessions; default: [`MaxSessions::Auto`].
+    pub max_sessions: MaxSessions,
     /// Idle timeout of UDP sessions, in the range [`IDLE`]; default: 30 s.
     #[serde(serialize_with = "time", deserialize_with = "idle")]
     pub udp_idle: Duration,
@@ -116,7 +117,7 @@ impl Default for Config {
             instance: None,
             interfaces: Vec::new(),
             statistics: Statistics::default(),
-            max_sessions: 1_000_000,
+            max_sessions: MaxSessions::default(),
             udp_idle: Duration::from_secs(30),
             tcp_idle: Duration::from_secs(300),
             lifetime: Lifetime::default(),
@@ -254,19 +255,6 @@ fn interfaces<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Erro
     Ok(names)
 }
 
-fn max_sessions<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
-    let number = match Scalar::deserialize(from)? {
-        Scalar::Number(number) => {
-            u64::try_from(number).map_err(|_| format!("{number} is negative"))
-        }
-        Scalar::Text(text) => count(&text),
-        Scalar::Other(_) => Err("not a number: write 65536, \"500k\" or \"2M\"".to_owned()),
-    };
-    let number = number.map_err(D::Error::custom)?;
-    check_sessions(number).map_err(D::Error::custom)?;
-    Ok(number)
-}
-
 fn idle<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
     bounded(from, &IDLE)
 }
@@ -326,7 +314,8 @@ fn check_interfaces(names: &[String]) -> Result<(), String> {
     Ok(())
 }
 
-fn check_sessions(number: u64) -> Result<(), String> {
+fn check_sessions(sessions: MaxSessions) -> Result<(), String> {
+    let MaxSessions::Number(number) = sessions else { return Ok(()) };
     if MAX_SESSIONS.contains(&number) {
         return Ok(());
     }

@@ -45,7 +45,7 @@ fn everything_can_be_said() {
     assert_eq!(config.instance.as_deref(), Some("edge_1"));
     assert_eq!(config.interfaces, ["eth1", "eth2"]);
     assert_eq!(config.statistics, Statistics::None);
-    assert_eq!(config.max_sessions, 4_000_000);
+    assert_eq!(config.max_sessions, MaxSessions::Number(4_000_000));
     assert_eq!(config.udp_idle, Duration::from_secs(45));
     assert_eq!(config.tcp_idle, Duration::from_secs(3600));
     assert_eq!(config.lifetime, Lifetime::For(Duration::from_secs(86_400)));
@@ -74,6 +74,7 @@ fn what_is_wrong_is_said_with_its_line() {
         ("max-sessions = \"51M\"", "max-sessions", "1024 to 50000000"),
         ("max-sessions = \"lots\"", "max-sessions", "write it as 65536, 500k or 2M"),
         ("max-sessions = 1.5", "max-sessions", "not a number"),
+        ("max-sessions = \"Auto\"", "max-sessions", "no number"),
         ("mode = \"session\"", "mode", "unknown field `mode`"),
         ("statistics = \"all\"", "statistics", "`none`"),
         ("metrics = \"localhost\"", "metrics", "[::1]:9818, or off"),
@@ -106,7 +107,7 @@ fn what_the_command_line_filled_is_checked_too() {
         (Config { udp_idle: Duration::ZERO, ..sound.clone() }, "udp-idle"),
         (Config { lifetime: Lifetime::For(Duration::ZERO), ..sound.clone() }, "lifetime"),
         (Config { revalidate: Duration::from_secs(7200), ..sound.clone() }, "revalidate"),
-        (Config { max_sessions: 1, ..sound.clone() }, "max-sessions"),
+        (Config { max_sessions: MaxSessions::Number(1), ..sound.clone() }, "max-sessions"),
         (Config { instance: Some(String::new()), ..sound.clone() }, "instance"),
         (Config { interfaces: vec!["a".into(), "a".into()], ..sound.clone() }, "twice"),
         (
@@ -141,7 +142,7 @@ fn words_are_those_of_the_file() {
 proptest! {
     #[test]
     fn a_configuration_is_read_as_written(
-        max_sessions in 1024u64..=50_000_000,
+        max_sessions in prop::option::of(1024u64..=50_000_000),
         udp_idle in 1000u64..=604_800_000,
         revalidate in 1000u64..=3_600_000,
         interfaces in proptest::collection::btree_set("[a-z][a-z0-9.@-]{0,14}", 0..8),
@@ -150,7 +151,7 @@ proptest! {
         address: u32,
     ) {
         let config = Config {
-            max_sessions,
+            max_sessions: max_sessions.map_or(MaxSessions::Auto, MaxSessions::Number),
             udp_idle: Duration::from_millis(udp_idle),
             revalidate: Duration::from_millis(revalidate),
             interfaces: interfaces.into_iter().collect(),

@@ -6,11 +6,16 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use libbpf_rs::MapType;
 
+use crate::config::MAX_SESSIONS;
 use crate::runtime::program::{Options, Shape, shapes};
 use crate::{Error, Result};
 
 /// The kernel's memory statistics (proc(5)).
 const MEMINFO: &str = "/proc/meminfo";
+/// Connections that conntrack tracks at most, of all network namespaces; there once conntrack is loaded.
+const CONNTRACK_MAX: &str = "/proc/sys/net/netfilter/nf_conntrack_max";
+/// The part of the machine's memory that `max-sessions auto` takes at most.
+const AUTO_SHARE: u64 = 32;
 /// Bytes of page table for each page, and bytes of a page. Each process that maps the table needs them, and
 /// so does the kernel.
 const ENTRY: u64 = 8;
@@ -53,7 +58,7 @@ impl Memory {
     pub fn check(&self) -> Result<()> {
         let text = fs::read_to_string(MEMINFO)
             .map_err(|error| Error::system(format!("read {MEMINFO}"), error))?;
-        match available(&text) {
+        match field(&text, "MemAvailable:") {
             Some(available) => self.check_against(available),
             None => Ok(()),
         }
@@ -86,9 +91,48 @@ impl fmt::Display for Memory {
     }
 }
 
-/// `MemAvailable`, bytes.
-fn available(text: &str) -> Option<u64> {
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+/// The capacity of `max-sessions auto` on this machine, in sessions.
+///
+/// # Errors
+/// As [`Memory::of`]; [`Error::System`] without `/proc`.
+pub fn auto(options: &Options) -> Result<u64> {
+    let meminfo = fs::read_to_string(MEMINFO)
+        .map_err(|error| Error::system(format!("read {MEMINFO}"), error))?;
+    let total = field(&meminfo, "MemTotal:").ok_or_else(|| {
+        Error::Invalid(format!("{MEMINFO} does not say how much memory there is"))
+    })?;
+    let connections = fs::read_to_string(CONNTRACK_MAX).ok();
+    let connections = connections.and_then(|text| text.trim().parse().ok());
+    let sessions = auto_of(total, connections, options)?;
+    tracing::info!(
+        max_sessions = sessions,
+        memory = %Binary(total),
+        nf_conntrack_max = connections,
+        "max-sessions auto: at most 1/{AUTO_SHARE} of the memory, and two sessions for each tracked connection"
+    );
+    Ok(sessions)
+}
+
+/// The same, of a machine with `total` bytes of memory that tracks at most this many connections. Tables have
+/// sizes of powers of two, and so has this.
+fn auto_of(total: u64, connections: Option<u64>, options: &Options) -> Result<u64> {
+    // 0: unlimited (`__nf_conntrack_alloc`).
+    let useful =
+        connections.filter(|most| *most > 0).map_or(u64::MAX, |most| most.saturating_mul(2));
+    let mut sessions = *MAX_SESSIONS.start();
+    while sessions < useful && 2 * sessions <= *MAX_SESSIONS.end() {
+        let twice = Memory::of(&Options { max_sessions: 2 * sessions, ..options.clone() })?;
+        if twice.total() > total / AUTO_SHARE {
+            break;
+        }
+        sessions *= 2;
+    }
+    Ok(sessions)
+}
+
+/// A number of [`MEMINFO`], in bytes.
+fn field(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kib.checked_mul(1024)
 }
@@ -203,8 +247,30 @@ mod tests {
     #[test]
     fn the_kernels_text_is_read() {
         let text = "MemTotal: 9 kB\nMemAvailable:   23744384 kB\nBuffers: 1 kB\n";
-        assert_eq!(available(text), Some(23_744_384 << 10));
-        assert_eq!(available("MemTotal: 9 kB\n"), None);
-        assert!(available(&fs::read_to_string(MEMINFO).unwrap()).is_some());
+        assert_eq!(field(text, "MemAvailable:"), Some(23_744_384 << 10));
+        assert_eq!(field("MemTotal: 9 kB\n", "MemAvailable:"), None);
+        let text = fs::read_to_string(MEMINFO).unwrap();
+        let all = field(&text, "MemTotal:").unwrap();
+        assert!(field(&text, "MemAvailable:").unwrap() < all);
+    }
+
+    #[test]
+    fn auto_takes_at_most_a_part_of_the_memory() {
+        let options = Options::default();
+        let auto = |total, connections| auto_of(total, connections, &options).unwrap();
+        for total in [256 << 20, 512 << 20, 1 << 30, 4 << 30, 64 << 30] {
+            let sessions = auto(total, None);
+            assert!(memory(sessions).total() <= total / 32, "{total}: {}", memory(sessions));
+            // It is the largest.
+            assert!(memory(2 * sessions).total() > total / 32, "{total}: {}", memory(sessions));
+        }
+        assert!(memory(auto(512 << 20, None)).total() <= 16 << 20);
+        assert!(auto(512 << 20, None) >= 16_384, "{}", auto(512 << 20, None));
+        // Both directions of each connection; an instance always has room for the least.
+        assert_eq!(auto(64 << 30, Some(65_536)), 131_072);
+        assert_eq!(auto(64 << 30, Some(65_537)), 262_144);
+        assert_eq!(auto(64 << 30, Some(0)), auto(64 << 30, None));
+        assert_eq!((auto(16 << 20, None), auto(64 << 30, Some(10))), (1024, 1024));
+        assert!(auto(u64::MAX, None) <= *MAX_SESSIONS.end());
     }
 }

@@ -99,10 +99,10 @@ impl Pins {
     /// Locks the instance for changes; creates its directory if there is none.
     ///
     /// # Errors
-    /// [`Error::Running`] when another process has the lock; [`Error::Pin`] if no BPF file system is mounted;
+    /// [`Error::Running`] when another process has the lock; [`Error::Pin`] if no BPF file system is mounted, and none can be;
     /// [`Error::Privilege`], [`Error::System`].
     pub fn lock(&self) -> Result<Lock> {
-        bpffs::check(&self.bpffs)?;
+        bpffs::ensure(&self.bpffs)?;
         lock::acquire(&self.directory)?.map_err(|holder| {
             // The record may still name the former process, whose PID may have been reused.
             let named = self.state().map_or(0, |state| state.process);

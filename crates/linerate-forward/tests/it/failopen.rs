@@ -7,7 +7,7 @@ use std::sync::mpsc;
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
-use linerate_forward::config::{Config, Metrics};
+use linerate_forward::config::{Config, MaxSessions, Metrics};
 use linerate_forward::runtime::daemon::{Daemon, Event};
 use linerate_forward::runtime::instance::Instance;
 use linerate_forward::snapshot::State;
@@ -34,7 +34,7 @@ fn daemon(instance: String) {
     let config = Config {
         instance: Some(instance),
         interfaces: PORTS.map(str::to_owned).to_vec(),
-        max_sessions: 4096,
+        max_sessions: MaxSessions::Number(4096),
         fail_open_after: seconds.map_or(BOUND, Duration::from_secs),
         metrics: Metrics::Off,
         // Its frames would be counted.

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use super::fixes;
 use crate::Result;
-use crate::config::Config;
+use crate::config::{Config, MaxSessions};
 use crate::runtime::instance::LockedDenyList;
-use crate::runtime::memory::Memory;
+use crate::runtime::memory::{self, Memory};
 use crate::runtime::pins::{InstanceState, Lock, Namespace, Pins, PortState};
 use crate::runtime::program::{Options, Port, Programs};
 use crate::table::clock::Clock;
@@ -30,13 +30,15 @@ impl InstanceHandle {
     /// # Errors
     /// When another process has its lock, or the kernel refuses.
     pub(super) fn open(name: &str, config: &Config) -> Result<(Self, Vec<(PortState, Port)>)> {
-        let options = Options {
-            statistics: config.statistics,
-            max_sessions: config.max_sessions,
-            ..Options::default()
-        };
         let pins = Pins::of(name);
         let lock = pins.lock()?;
+        let mut options = Options { statistics: config.statistics, ..Options::default() };
+        options.max_sessions = match (config.max_sessions, pins.state()) {
+            (MaxSessions::Number(number), _) => number,
+            // The sessions stay, also after a change of the machine's memory or of `nf_conntrack_max`.
+            (MaxSessions::Auto, Ok(state)) => state.max_sessions,
+            (MaxSessions::Auto, Err(_)) => memory::auto(&options)?,
+        };
         if !pins.exist() {
             return Self::create(pins, lock, &options);
         }
@@ -72,7 +74,8 @@ impl InstanceHandle {
             )));
         }
         if pinned.state.is_this_build() && pinned.state.fits(options).is_ok() {
-            tracing::info!(from = pinned.state.process, "adopted programs and sessions");
+            let (from, max_sessions) = (pinned.state.process, pinned.state.max_sessions);
+            tracing::info!(from, max_sessions, "adopted programs and sessions");
         } else {
             let upgrade = pins.upgrade(lock, &mut pinned, options)?;
             match upgrade.lost {

@@ -1,10 +1,11 @@
-//! The BPF file system: checks the mount, lists and removes directories.
+//! The BPF file system: mounts it, lists and removes directories.
 
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
 use rustix::fs::statfs;
+use rustix::mount::{MountFlags, mount};
 
 use crate::{Error, Result};
 
@@ -13,23 +14,46 @@ pub const BPFFS: &str = "/sys/fs/bpf";
 /// `BPF_FS_MAGIC` in `linux/magic.h`.
 const BPFFS_MAGIC: u32 = 0xcafe_4a11;
 
-/// Checks that a BPF file system is mounted at `bpffs`.
+/// Sees to it that a BPF file system is mounted at `bpffs`: mounts one there, as iproute2 does.
 ///
 /// # Errors
 /// [`Error::Pin`].
-pub(super) fn check(bpffs: &Path) -> Result<()> {
-    let is_bpffs = statfs(bpffs).is_ok_and(|found| found.f_type as u32 == BPFFS_MAGIC);
-    if is_bpffs {
+pub(super) fn ensure(bpffs: &Path) -> Result<()> {
+    if is_mounted(bpffs) {
         return Ok(());
     }
+    let reason = match mount_at(bpffs) {
+        Ok(()) => {
+            tracing::info!(at = %bpffs.display(), "mounted a BPF file system, which keeps the programs");
+            return Ok(());
+        }
+        Err(reason) => reason,
+    };
     Err(Error::Pin {
         path: bpffs.to_owned(),
         reason: format!(
-            "no BPF file system is mounted there, which has to keep the programs; mount it with \
-             `mount -t bpf bpf {}` (`ip netns exec` hides it: use `nsenter --net=FILE` instead)",
+            "no BPF file system is mounted there, which has to keep the programs, and {reason}; mount it with \
+             `mount -t bpf bpf {}`",
             bpffs.display()
         ),
     })
+}
+
+fn is_mounted(bpffs: &Path) -> bool {
+    statfs(bpffs).is_ok_and(|found| found.f_type as u32 == BPFFS_MAGIC)
+}
+
+/// Mounts one, or says why not. In a mount namespace of its own, as `ip netns exec` makes, it would end with the
+/// process, and other commands would not find the instance.
+fn mount_at(bpffs: &Path) -> std::result::Result<(), String> {
+    let namespace = |process| fs::read_link(format!("/proc/{process}/ns/mnt")).ok();
+    if namespace("self") != namespace("1") {
+        return Err("this process has a mount namespace of its own, where none is mounted for it \
+                    (`ip netns exec` does that: use `nsenter --net=FILE` instead)"
+            .to_owned());
+    }
+    mount("bpf", bpffs, "bpf", MountFlags::empty(), c"mode=0700")
+        .map_err(|error| format!("it cannot be mounted ({error})"))
 }
 
 /// Names in `directory`; none if it does not exist.

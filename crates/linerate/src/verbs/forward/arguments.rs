@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
-use linerate_forward::config::{self, Lifetime, Metrics, Statistics};
+use linerate_forward::config::{self, Lifetime, MaxSessions, Metrics, Statistics};
 use linerate_forward::prefix::Prefix;
 use linerate_forward::table::deny::Target;
 use linerate_forward::table::session::{self, Sort, State};
@@ -91,9 +91,10 @@ pub(super) struct Run {
     #[arg(long, value_name = "WHERE", value_parser = values::statistics())]
     pub(super) statistics: Option<Statistics>,
 
-    /// Size the table for this many sessions; suffixes k and M. The log states the memory first. [default: 1M]
-    #[arg(long, value_name = "N", value_parser = config::count)]
-    pub(super) max_sessions: Option<u64>,
+    /// Size the table for this many sessions; suffixes k and M. `auto` takes at most 1/32 of the memory, and two
+    /// sessions for each of `nf_conntrack_max` connections. The log states the memory first. [default: auto]
+    #[arg(long, value_name = "N")]
+    pub(super) max_sessions: Option<MaxSessions>,
 
     /// Idle timeout of UDP sessions. [default: 30s]
     #[arg(long, value_name = "TIME", value_parser = config::duration)]

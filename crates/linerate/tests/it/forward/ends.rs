@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use linerate_testkit::{root_or_skip, skip, wait_for};
+use linerate_testkit::{Process, root_or_skip, skip, wait_for};
 use nix::sys::signal::Signal;
 
 use super::support::Net;
@@ -70,6 +70,26 @@ fn what_was_killed_at_the_start_is_taken_away() {
     }
 }
 
+#[test]
+fn a_bpf_file_system_that_is_not_mounted_is_mounted() {
+    root_or_skip!();
+    let net = Net::new();
+    // The first process of the mount namespace stays in it, as on a machine.
+    let without = format!(
+        "umount -l /sys/fs/bpf; {LINERATE} forward run -i left -i right --max-sessions 4096; exit"
+    );
+    let mut command = net.router.command_killed_with_parent("unshare");
+    command.args(["--mount", "--pid", "--fork", "--mount-proc", "--kill-child"]);
+    let mut daemon = Process::start(command.args(["sh", "-c", &without]));
+    daemon.until("mounted a BPF file system");
+    daemon.until("ready: forwarding");
+    assert_eq!(net.ask(0, 4000, 20), 20);
+    assert!(net.is_attached() && pins(&net).is_empty(), "it is pinned elsewhere");
+    daemon.end(Signal::SIGKILL);
+    wait_for("the end of the file system, and of what it kept", || !net.is_attached());
+}
+
+/// A process in a mount namespace of its own mounts none: it would end with the process.
 #[test]
 fn without_a_bpf_file_system_it_says_what_to_do() {
     root_or_skip!();

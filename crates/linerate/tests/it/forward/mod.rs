@@ -7,5 +7,6 @@ mod ends;
 mod interfaces;
 mod rules;
 mod service;
+mod size;
 mod statistics;
 pub(crate) mod support;
