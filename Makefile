@@ -1,10 +1,21 @@
 # The two commands of the README are `make demo` and `make test`; `make help` lists the rest.
 .DEFAULT_GOAL := help
 PREFIX ?= /usr/local
-UNITS ?= /etc/systemd/system
+sysconfdir ?= /etc
+libdir ?= $(PREFIX)/lib
+unitdir ?= $(sysconfdir)/systemd/system
+# Where files are staged is no business of the builds of dependencies, which use make too: without these two lines
+# `make install DESTDIR=...` would install a dependency's library there, and cargo would never find it again.
+MAKEOVERRIDES :=
+unexport DESTDIR PREFIX libdir sysconfdir unitdir built
 BUILT := $(or $(CARGO_TARGET_DIR),target)
 # The command, what `linerate lab` starts, and the library of `linerate run`.
 PACKAGES := --package linerate --package linerate-lab --package linerate-pcap
+C_PACKAGES := --package linerate-segment-c --package linerate-udp-c
+# Where that which is installed was built.
+built ?= $(BUILT)/release
+INSTALL := DESTDIR='$(DESTDIR)' prefix='$(PREFIX)' libdir='$(libdir)' sysconfdir='$(sysconfdir)' \
+	unitdir='$(unitdir)' built='$(built)' scripts/install
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -31,6 +42,10 @@ build: ## the release build of the command, of `linerate lab` and of the library
 	@scripts/setup build
 	cargo build --release --target-dir $(BUILT) $(PACKAGES)
 
+build-c: ## the release build of the C libraries
+	@scripts/setup build
+	cargo build --release --target-dir $(BUILT) $(C_PACKAGES)
+
 lint: ## formatting, clippy, documentation, licences
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
@@ -40,33 +55,17 @@ lint: ## formatting, clippy, documentation, licences
 bench: ## benchmarks of single functions; whole-system figures come from `linerate lab`
 	cargo bench --workspace
 
-install: build ## command, its library, man pages, completions under PREFIX (/usr/local)
-	install -D -s -m 755 $(BUILT)/release/linerate $(DESTDIR)$(PREFIX)/bin/linerate
-	install -D -s -m 755 $(BUILT)/release/linerate-lab $(DESTDIR)$(PREFIX)/libexec/linerate/linerate-lab
-	install -D -m 755 $(BUILT)/release/liblinerate_pcap.so $(DESTDIR)$(PREFIX)/lib/linerate/libpcap.so.0.8
-	ln -sf libpcap.so.0.8 $(DESTDIR)$(PREFIX)/lib/linerate/libpcap.so.1
-	ln -sf libpcap.so.0.8 $(DESTDIR)$(PREFIX)/lib/linerate/libpcap.so
-	install -D -m 644 crates/linerate-pcap/include/linerate/pcap.h $(DESTDIR)$(PREFIX)/include/linerate/pcap.h
-	$(BUILT)/release/linerate manual $(DESTDIR)$(PREFIX)/share/man/man1
-	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/zsh/site-functions $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
-	$(BUILT)/release/linerate completion bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/linerate
-	$(BUILT)/release/linerate completion zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_linerate
-	$(BUILT)/release/linerate completion fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/linerate.fish
+install: build ## command, its library, man pages, completions, documents under PREFIX (/usr/local); DESTDIR stages
+	@$(INSTALL) install command
 
 install-service: install ## the systemd unit of `linerate forward`, and its configuration where there is none
-	install -d $(DESTDIR)$(UNITS)
-	sed 's|@PREFIX@|$(PREFIX)|' packaging/systemd/linerate-forward.service.in > $(DESTDIR)$(UNITS)/linerate-forward.service
-	test -e $(DESTDIR)/etc/linerate/forward.toml || install -D -m 644 packaging/forward.toml $(DESTDIR)/etc/linerate/forward.toml
+	@$(INSTALL) install service
 
-install-c: install-c-segment install-c-udp ## the C libraries (segment and coalesce; receive), their headers and pkg-config files under PREFIX
+install-c: build-c ## the C libraries (segment and coalesce; receive), their headers and pkg-config files under PREFIX
+	@$(INSTALL) install c
 
-install-c-%:
-	cargo build --release --target-dir $(BUILT) --package linerate-$*-c
-	install -D -m 755 $(BUILT)/release/liblinerate_$*_c.so $(DESTDIR)$(PREFIX)/lib/liblinerate-$*.so.0
-	ln -sf liblinerate-$*.so.0 $(DESTDIR)$(PREFIX)/lib/liblinerate-$*.so
-	install -D -m 644 $(BUILT)/release/liblinerate_$*_c.a $(DESTDIR)$(PREFIX)/lib/liblinerate-$*.a
-	install -D -m 644 crates/linerate-$*-c/include/linerate/$*.h $(DESTDIR)$(PREFIX)/include/linerate/$*.h
-	install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig
-	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)|' crates/linerate-$*-c/linerate-$*.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/linerate-$*.pc
+uninstall: ## removes what install, install-service and install-c have installed; a changed configuration stays
+	@$(INSTALL) uninstall command service c
 
-.PHONY: help demo test test-kernel test-kernels build lint bench install install-service install-c
+.PHONY: help demo test test-kernel test-kernels build lint bench build-c \
+	install install-service install-c uninstall

@@ -5,6 +5,7 @@ mod closed_output;
 mod documents;
 mod forward;
 mod generate;
+mod install;
 mod kernels;
 mod lab;
 mod receive;

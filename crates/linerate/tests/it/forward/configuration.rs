@@ -97,7 +97,10 @@ fn systemd_takes_the_unit() {
     let prefix = folder.path().join("prefix");
     fs::create_dir_all(prefix.join("bin")).unwrap();
     std::os::unix::fs::symlink(LINERATE, prefix.join("bin/linerate")).unwrap();
-    let text = fs::read_to_string(unit).unwrap().replace("@PREFIX@", prefix.to_str().unwrap());
+    let text = fs::read_to_string(unit)
+        .unwrap()
+        .replace("@PREFIX@", prefix.to_str().unwrap())
+        .replace("@SYSCONFDIR@", "/etc");
     let made = folder.path().join("linerate-forward.service");
     fs::write(&made, text).unwrap();
     let Ok(verified) =
